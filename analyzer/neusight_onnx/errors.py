@@ -1,0 +1,55 @@
+"""What a user can cause, and can mend. The CLI prints the message on one line and exits with ``exit_code``."""
+
+from __future__ import annotations
+
+
+class NeusightError(Exception):
+    """A fault in what the user gave: the message says what is wrong, where, and what would do.
+
+    ``code`` is stable and machine-readable; it never changes once released.
+    """
+
+    code = "error"
+    exit_code = 2
+
+
+class ModelError(NeusightError):
+    """The model file can't be read, or contradicts itself."""
+
+    code = "model"
+
+
+class BindingError(NeusightError):
+    """A ``--dim``, ``--shape`` or ``--value`` that the model does not have, or that contradicts another."""
+
+    code = "binding"
+
+
+class SpecError(NeusightError):
+    """An unknown GPU, or a GPU file with a missing, unknown or impossible key."""
+
+    code = "gpu"
+
+
+class PredictorError(NeusightError):
+    """A predictor is missing, or is not the one that its manifest describes."""
+
+    code = "predictor"
+
+
+class DataError(NeusightError):
+    """Measured data that can't be read."""
+
+    code = "data"
+
+
+class NotSupportedError(NeusightError):
+    """Something that neusight-onnx has no model of yet; the message says what is supported."""
+
+    code = "unsupported"
+
+
+class OutputError(NeusightError):
+    """The report can't be written where it should go."""
+
+    code = "output"

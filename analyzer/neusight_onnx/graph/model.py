@@ -1,0 +1,179 @@
+"""The graph as the rest of the product sees it: no protobuf, no weights, every function inlined.
+
+``read`` makes a :class:`Model`; ``shapes`` turns its graph into an :class:`InferredGraph`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.dtypes import DataType
+
+Array: TypeAlias = NDArray[np.generic]
+Dim: TypeAlias = int | str | None
+"""A declared dimension: its size, the name of a symbol, or None where nothing is declared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What the file itself says of a value: graph inputs, outputs and value_info.
+
+    ``kind`` is "tensor", "sparse_tensor", "sequence", "optional" or "map"; dtype and shape are those of the tensor (of
+    the elements of a sequence). ``shape`` None: no shape is declared.
+    """
+
+    name: str
+    dtype: DataType | None = None
+    shape: tuple[Dim, ...] | None = None
+    kind: str = "tensor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Initializer:
+    """A constant that the file holds: a weight, or a small integer tensor that shapes depend on.
+
+    ``data`` is kept only for small tensors; a weight's bytes are never read. ``external`` is the file's name
+    (as written in the model) if the bytes lie outside the model file; ``missing`` if that file is not there.
+    """
+
+    name: str
+    dtype: DataType
+    shape: tuple[int, ...]
+    data: Array | None = None
+    external: str | None = None
+    missing: bool = False
+
+    @property
+    def element_count(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def byte_count(self) -> int:
+        return self.dtype.bytes_of(self.element_count)
+
+
+Attribute: TypeAlias = (
+    "int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
+    " | Initializer | Graph | tuple[Graph, ...] | None"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A node of the user's file (after inlining functions): what the report names."""
+
+    name: str
+    op_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One operator.
+
+    ``name`` is unique within the model (made from the operator and its place if the file has none or repeats
+    one) and carries the trail of inlined functions (``Lin/MatMul``). ``domain`` is "" for ai.onnx.
+    ``inputs`` and ``outputs`` name values, "" for an optional one that is absent. ``version`` is the imported
+    opset of the domain. ``origins`` are the file's nodes that this one stands for: itself, unless a pattern
+    was recognised and replaced by one operator.
+    """
+
+    name: str
+    op_type: str
+    domain: str = ""
+    version: int = 0
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    origins: tuple[Origin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """A graph or the body of a control-flow node; nodes are in topological order."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[Declared, ...]
+    outputs: tuple[Declared, ...]
+    initializers: Mapping[str, Initializer]
+    declared: Mapping[str, Declared]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that the user should know; ``code`` is stable."""
+
+    code: str
+    message: str
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model file, read. ``graph.inputs`` are the true inputs (initializers listed as inputs are left out)."""
+
+    path: str
+    sha256: str
+    byte_count: int
+    ir_version: int
+    producer: str
+    opsets: Mapping[str, int]
+    graph: Graph
+    warnings: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """What is known of one value after inference, with every dimension bound.
+
+    ``shape`` None: unknown (``unknown_because`` names the first cause, a node). ``is_bound``: the true shape
+    depends on data, ``shape`` is an upper bound. ``data``: the value itself, if it is known and small.
+    ``is_constant``: made from initializers and constants only, so computed once when the model is loaded.
+    ``elements``: the members of a sequence.
+    """
+
+    dtype: DataType | None
+    shape: tuple[int, ...] | None
+    data: Array | None = None
+    is_bound: bool = False
+    is_constant: bool = False
+    kind: str = "tensor"
+    elements: tuple[Value, ...] | None = None
+    unknown_because: str | None = None
+
+    @property
+    def element_count(self) -> int:
+        """Elements of the tensor; only to be asked where the shape is known."""
+        assert self.shape is not None
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TripCount:
+    """How often the body of a Loop or Scan runs, and where that number comes from."""
+
+    count: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferredGraph:
+    """A graph with the facts of all its values.
+
+    ``values`` holds every value that nodes of this graph may name, values of outer graphs included.
+    ``bodies`` maps (node name, attribute name) to the inferred body of a control-flow node;
+    ``trip_counts`` maps the name of a Loop or Scan node to its trip count.
+    """
+
+    graph: Graph
+    values: Mapping[str, Value]
+    bodies: Mapping[tuple[str, str], InferredGraph] = field(default_factory=dict)
+    trip_counts: Mapping[str, TripCount] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()

@@ -1,0 +1,594 @@
+"""Kernel classes: what a GPU executes, with exact work and traffic, independent of any GPU.
+
+Units: ``flops`` counts floating-point (or integer, for integer types) operations, one multiply-add being 2;
+``read_bytes`` and ``write_bytes`` are the unique bytes of operands at their true bit width, each counted once
+(what caches lose is the predictor's business).
+
+A kernel is a value: two layers of the same shape are equal kernels. Where a kernel came from stands in
+:class:`NodeWork`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from neusight_onnx.dtypes import DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Dtype and shape of a tensor that a kernel touches."""
+
+    dtype: DataType
+    shape: tuple[int, ...]
+
+    @property
+    def element_count(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def byte_count(self) -> int:
+        return self.dtype.bytes_of(self.element_count)
+
+
+def _bytes(specs: tuple[TensorSpec, ...]) -> int:
+    return sum(spec.byte_count for spec in specs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemm:
+    """``(b, m, k) @ (b, k, n) -> (b, m, n)``, with what is fused behind it.
+
+    ``a_batch`` and ``b_batch`` are 1 where one operand is shared by the whole batch (read once), else ``batch``.
+    ``b_is_weight``: the right operand is a constant of the model (a linear layer). ``transpose_a`` and
+    ``transpose_b`` describe memory: the operand is stored (k, m), (n, k). ``dtype`` is the type that is
+    multiplied, ``a_dtype``/``b_dtype`` what the operands are stored as (weight-only quantisation differs),
+    ``output_dtype`` what is written. ``extra_read_bytes``: scales, zero points. ``epilogue`` names fused
+    operations in order ("bias", "relu", "gelu", "add", …); "bias" reads n elements, "add" reads m x n.
+    """
+
+    batch: int = 1
+    m: int
+    n: int
+    k: int
+    a_batch: int | None = None
+    b_batch: int | None = None
+    transpose_a: bool = False
+    transpose_b: bool = False
+    b_is_weight: bool = False
+    dtype: DataType
+    a_dtype: DataType | None = None
+    b_dtype: DataType | None = None
+    output_dtype: DataType | None = None
+    epilogue: tuple[str, ...] = ()
+    extra_read_bytes: int = 0
+
+    @property
+    def macs(self) -> int:
+        return self.batch * self.m * self.n * self.k
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs + len(self.epilogue) * self.batch * self.m * self.n
+
+    @property
+    def read_bytes(self) -> int:
+        a_batch = self.batch if self.a_batch is None else self.a_batch
+        b_batch = self.batch if self.b_batch is None else self.b_batch
+        total = (self.a_dtype or self.dtype).bytes_of(a_batch * self.m * self.k)
+        total += (self.b_dtype or self.dtype).bytes_of(b_batch * self.k * self.n)
+        out = self.output_dtype or self.dtype
+        total += out.bytes_of(self.n) * self.epilogue.count("bias")
+        total += out.bytes_of(self.batch * self.m * self.n) * self.epilogue.count("add")
+        return total + self.extra_read_bytes
+
+    @property
+    def write_bytes(self) -> int:
+        return (self.output_dtype or self.dtype).bytes_of(self.batch * self.m * self.n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conv:
+    """Convolution of any rank: input (n, c, *spatial), weight (k, c / groups, *filter), output (n, k, *out).
+
+    For a transposed convolution ``c`` and ``k`` are those of the operator's input and output, and the
+    multiply-adds run over the *input* grid. Implicit GEMM: (n * prod(out), k / groups, c / groups * prod(filter))
+    per group.
+    """
+
+    n: int
+    c: int
+    k: int
+    groups: int = 1
+    spatial: tuple[int, ...]
+    out: tuple[int, ...]
+    filter: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    transposed: bool = False
+    dtype: DataType
+    input_dtype: DataType | None = None
+    weight_dtype: DataType | None = None
+    output_dtype: DataType | None = None
+    epilogue: tuple[str, ...] = ()
+    extra_read_bytes: int = 0
+
+    @property
+    def macs(self) -> int:
+        grid = prod(self.spatial) if self.transposed else prod(self.out)
+        return self.n * grid * self.c * self.k // self.groups * prod(self.filter)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs + len(self.epilogue) * self.n * self.k * prod(self.out)
+
+    @property
+    def read_bytes(self) -> int:
+        out = self.output_dtype or self.dtype
+        total = (self.input_dtype or self.dtype).bytes_of(self.n * self.c * prod(self.spatial))
+        total += (self.weight_dtype or self.dtype).bytes_of(self.k * (self.c // self.groups) * prod(self.filter))
+        total += out.bytes_of(self.k) * self.epilogue.count("bias")
+        total += out.bytes_of(self.n * self.k * prod(self.out)) * self.epilogue.count("add")
+        return total + self.extra_read_bytes
+
+    @property
+    def write_bytes(self) -> int:
+        return (self.output_dtype or self.dtype).bytes_of(self.n * self.k * prod(self.out))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elementwise:
+    """Every output element is a function of one element of each input; inputs broadcast to ``output.shape``.
+
+    ``operations`` are torch-like names in lower case ("add", "gelu", "pow", …); fused kernels list several.
+    A scalar operand is no input: it costs no traffic.
+    """
+
+    operations: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...]
+    output: TensorSpec
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return self.output.element_count * sum(ELEMENTWISE_FLOPS.get(name, 1) for name in self.operations)
+
+    @property
+    def read_bytes(self) -> int:
+        return _bytes(self.inputs)
+
+    @property
+    def write_bytes(self) -> int:
+        return self.output.byte_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmax:
+    """Softmax (or log-softmax) over ``cols`` of each of ``rows``; 5 FLOPs an element.
+
+    ``inner`` > 1: the axis is not the last one, neighbours along it are ``inner`` elements apart.
+    """
+
+    rows: int
+    cols: int
+    inner: int = 1
+    dtype: DataType
+    output_dtype: DataType | None = None
+    log: bool = False
+    fused: tuple[str, ...] = ()
+    extra_inputs: tuple[TensorSpec, ...] = ()
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return (5 + len(self.fused)) * self.rows * self.cols
+
+    @property
+    def read_bytes(self) -> int:
+        return self.dtype.bytes_of(self.rows * self.cols) + _bytes(self.extra_inputs)
+
+    @property
+    def write_bytes(self) -> int:
+        return (self.output_dtype or self.dtype).bytes_of(self.rows * self.cols)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normalization:
+    """Normalization of ``rows`` groups of ``cols`` elements each.
+
+    ``method``: "layer", "rms", "group", "instance", "batch" (batch at inference: statistics are given, so it
+    is a scale and shift per channel, one pass), "lp", "local_response".
+    ``parameter_count``: elements of scale, shift and given statistics, read once. ``fused``: e.g. ("add",) for a residual added before, whose operand is in
+    ``extra_inputs`` and whose sum may be written as well (``extra_outputs``).
+    """
+
+    method: str
+    rows: int
+    cols: int
+    parameter_count: int = 0
+    dtype: DataType
+    output_dtype: DataType | None = None
+    fused: tuple[str, ...] = ()
+    extra_inputs: tuple[TensorSpec, ...] = ()
+    extra_outputs: tuple[TensorSpec, ...] = ()
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        per_element = {"batch": 2, "rms": 4, "lp": 3}.get(self.method, 6)
+        return (per_element + len(self.fused)) * self.rows * self.cols
+
+    @property
+    def read_bytes(self) -> int:
+        return self.dtype.bytes_of(self.rows * self.cols + self.parameter_count) + _bytes(self.extra_inputs)
+
+    @property
+    def write_bytes(self) -> int:
+        return (self.output_dtype or self.dtype).bytes_of(self.rows * self.cols) + _bytes(self.extra_outputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """``outputs`` results, each over ``reduced`` elements: sum, mean, max, argmax, cumulative sums, norms.
+
+    ``inner`` > 1: reduced elements are ``inner`` apart in memory. ``output`` is what is written (all elements
+    for a cumulative sum).
+    """
+
+    operation: str
+    outputs: int
+    reduced: int
+    inner: int = 1
+    dtype: DataType
+    output: TensorSpec
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return self.outputs * self.reduced
+
+    @property
+    def read_bytes(self) -> int:
+        return self.dtype.bytes_of(self.outputs * self.reduced)
+
+    @property
+    def write_bytes(self) -> int:
+        return self.output.byte_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pooling:
+    """A window over space: max, average, lp, global; ``window_count`` windows of ``window`` elements."""
+
+    operation: str
+    input: TensorSpec
+    output: TensorSpec
+    window: int
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return self.output.element_count * self.window
+
+    @property
+    def read_bytes(self) -> int:
+        return self.input.byte_count
+
+    @property
+    def write_bytes(self) -> int:
+        return self.output.byte_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Fused attention: ``(b, h, s, d) x (b, g, t, d) -> (b, h, s, v)`` with g key-value heads, t keys.
+
+    ``causal`` counts only the pairs that are attended to (s queries being the last s of t keys);
+    ``window`` limits each query to so many keys. ``mask`` is an additive or boolean mask that is read.
+    ``kv_dtype`` is the cache's type; ``cache_write_elements`` are elements of K and V appended to a cache.
+    """
+
+    b: int
+    h: int
+    g: int
+    s: int
+    t: int
+    d: int
+    v: int
+    causal: bool = False
+    window: int | None = None
+    mask: TensorSpec | None = None
+    dtype: DataType
+    kv_dtype: DataType | None = None
+    cache_write_elements: int = 0
+
+    @property
+    def pair_count(self) -> int:
+        """(query, key) pairs per batch entry and head."""
+        if not self.causal and self.window is None:
+            return self.s * self.t
+        first = self.t - self.s
+        window = self.window or self.t
+        total = 0
+        # sum over queries i of min(first + i + 1 (causal) or t, window), in closed form
+        if not self.causal:
+            return self.s * min(self.t, window)
+        low = max(first + 1, 0)
+        high = first + self.s
+        if window >= high:
+            negative = max(-first, 0)
+            queries = self.s - negative
+            total = (low + high) * queries // 2 if queries > 0 else 0
+        else:
+            growing = max(window - low + 1, 0)
+            total = growing * (low + window) // 2 + (high - low + 1 - growing) * window
+        return total
+
+    @property
+    def macs(self) -> int:
+        return self.b * self.h * self.pair_count * (self.d + self.v)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs + 5 * self.b * self.h * self.pair_count
+
+    @property
+    def read_bytes(self) -> int:
+        cache = self.kv_dtype or self.dtype
+        total = self.dtype.bytes_of(self.b * self.h * self.s * self.d)
+        total += cache.bytes_of(self.b * self.g * self.t * (self.d + self.v))
+        return total + (self.mask.byte_count if self.mask else 0)
+
+    @property
+    def write_bytes(self) -> int:
+        cache = self.kv_dtype or self.dtype
+        return self.dtype.bytes_of(self.b * self.h * self.s * self.v) + cache.bytes_of(self.cache_write_elements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherScatter:
+    """Reads or writes through indices: embedding, indexing, scatter.
+
+    ``moved`` elements of ``dtype`` go through ``index_count`` indices of ``index_dtype``, in contiguous runs of
+    ``run`` elements. Only what is touched is read; a scatter out of place also copies its ``base`` (all of it
+    read and written).
+    """
+
+    operation: str
+    moved: int
+    run: int
+    dtype: DataType
+    index_count: int
+    index_dtype: DataType
+    base: TensorSpec | None = None
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return 0
+
+    @property
+    def read_bytes(self) -> int:
+        total = self.dtype.bytes_of(self.moved) + self.index_dtype.bytes_of(self.index_count)
+        return total + (self.base.byte_count if self.base else 0)
+
+    @property
+    def write_bytes(self) -> int:
+        return self.dtype.bytes_of(self.moved) + (self.base.byte_count if self.base else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """Copies without arithmetic: transpose, concat, slice, pad, expand, tile, cast, copy, fill, resize, split.
+
+    ``read`` are the bytes really read (a slice reads what it keeps); ``permutation`` for transposes, of
+    ``shape`` (the source's shape), so that a predictor can tell coalesced from strided.
+    """
+
+    operation: str
+    dtype: DataType
+    shape: tuple[int, ...]
+    permutation: tuple[int, ...] | None = None
+    read: int
+    written: int
+    flops_per_element: int = 0
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return self.flops_per_element * prod(self.shape)
+
+    @property
+    def read_bytes(self) -> int:
+        return self.read
+
+    @property
+    def write_bytes(self) -> int:
+        return self.written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sort:
+    """Sorting, top-k, unique, non-maximum suppression, non-zero: ``rows`` independent problems of ``cols``."""
+
+    operation: str
+    rows: int
+    cols: int
+    kept: int
+    dtype: DataType
+    output_bytes: int
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return self.rows * self.cols * max(1, (self.cols - 1).bit_length())
+
+    @property
+    def read_bytes(self) -> int:
+        return self.dtype.bytes_of(self.rows * self.cols)
+
+    @property
+    def write_bytes(self) -> int:
+        return self.output_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrent:
+    """The serial part of an RNN, GRU or LSTM: ``steps`` dependent steps of (b, h) @ (h, gates * h) per direction.
+
+    The product of the inputs with their weights is a Gemm of its own.
+    """
+
+    cell: str
+    steps: int
+    directions: int
+    b: int
+    h: int
+    gates: int
+    dtype: DataType
+    weight_dtype: DataType | None = None
+
+    @property
+    def macs(self) -> int:
+        return self.steps * self.directions * self.b * self.h * self.h * self.gates
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs + 10 * self.steps * self.directions * self.b * self.h * self.gates
+
+    @property
+    def read_bytes(self) -> int:
+        weights = (self.weight_dtype or self.dtype).bytes_of(self.directions * self.gates * self.h * self.h)
+        return weights + self.dtype.bytes_of(self.steps * self.directions * self.b * self.h * self.gates)
+
+    @property
+    def write_bytes(self) -> int:
+        return self.dtype.bytes_of(self.steps * self.directions * self.b * self.h)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opaque:
+    """Real work that fits no other class (FFT, tree ensembles, string kernels that are not on the host, …)."""
+
+    operation: str
+    operation_count: int
+    dtype: DataType
+    read: int
+    written: int
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return self.operation_count
+
+    @property
+    def read_bytes(self) -> int:
+        return self.read
+
+    @property
+    def write_bytes(self) -> int:
+        return self.written
+
+
+Kernel: TypeAlias = (
+    Gemm
+    | Conv
+    | Elementwise
+    | Softmax
+    | Normalization
+    | Reduction
+    | Pooling
+    | Attention
+    | GatherScatter
+    | Movement
+    | Sort
+    | Recurrent
+    | Opaque
+)
+
+KERNEL_CLASSES: dict[type, str] = {
+    Gemm: "gemm",
+    Conv: "conv",
+    Elementwise: "elementwise",
+    Softmax: "softmax",
+    Normalization: "normalization",
+    Reduction: "reduction",
+    Pooling: "pooling",
+    Attention: "attention",
+    GatherScatter: "gather_scatter",
+    Movement: "movement",
+    Sort: "sort",
+    Recurrent: "recurrent",
+    Opaque: "opaque",
+}
+"""The report's name of each kernel class."""
+
+
+ELEMENTWISE_FLOPS: dict[str, int] = {
+    "exp": 4,
+    "log": 4,
+    "sqrt": 2,
+    "rsqrt": 2,
+    "div": 1,
+    "pow": 10,
+    "tanh": 6,
+    "sigmoid": 6,
+    "erf": 8,
+    "gelu": 12,
+    "gelu_tanh": 14,
+    "silu": 7,
+    "mish": 12,
+    "softplus": 8,
+    "sin": 6,
+    "cos": 6,
+}
+"""Operations per element by convention (a count for reports, not a cost: predictors learn cost); others are 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWork:
+    """What one node of the graph became: kernels, nothing with a reason, or unsupported with a reason.
+
+    Exactly one of ``kernels`` (non-empty), ``free`` and ``unsupported`` is set. ``count``: how often it runs
+    (trip counts of the loops around it). ``branch``: inside an If, "node name/then" or "node name/else".
+    ``host_operation``: whether a runtime that interprets the graph still spends host time on it (a view does).
+    """
+
+    node: str
+    op_type: str
+    origins: tuple[tuple[str, str], ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    free: str | None = None
+    unsupported: str | None = None
+    count: int = 1
+    branch: str | None = None
+    host_operation: bool = False

@@ -1,0 +1,1 @@
+"""Laws of the hardware, one module a kernel class: pure numpy over columns of kernels, constants fitted."""

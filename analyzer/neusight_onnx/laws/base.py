@@ -1,0 +1,65 @@
+"""What every law takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Kernel
+
+Column: TypeAlias = NDArray[np.float64]
+Columns: TypeAlias = Mapping[str, Column]
+"""Named columns of equal length, one row a kernel: what a law sees of kernels. Sizes are in elements."""
+
+Constants: TypeAlias = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """A constant of a law: its prior (median and standard deviation in log) and where the prior comes from."""
+
+    name: str
+    prior: float
+    prior_log_sd: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LawResult:
+    """What a law says of n kernels on one GPU; every array has n entries.
+
+    ``latency_us`` is the kernel's own time on the GPU, launch floor of the device included, host time not.
+    ``ideal_us`` is the time at the roofline (peak of the pipe, peak DRAM bandwidth, unique bytes): a prediction
+    is never faster. ``parts_us`` are the competing times by name ("compute", "memory", "l2", "latency", …);
+    the largest names the bound. ``tile`` holds the tile's dims by name; ``tile_count`` and ``wave_count``
+    follow from it.
+    """
+
+    latency_us: Column
+    ideal_us: Column
+    parts_us: Mapping[str, Column]
+    tile: Mapping[str, Column] = field(default_factory=dict)
+    tile_count: Column
+    wave_count: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """A kernel class as the predictor sees it.
+
+    ``columns`` turns kernels into columns; ``estimate`` gives the law's answer on one GPU for given constants;
+    ``features`` gives the residual model's inputs, shape (n, len(feature_names)), float32, dimensionless ratios
+    only: nothing that identifies a GPU.
+    """
+
+    kernel_class: str
+    constants: tuple[Constant, ...]
+    feature_names: tuple[str, ...]
+    columns: Callable[[Sequence[Kernel]], Columns]
+    estimate: Callable[[Columns, GpuSpec, Constants], LawResult]
+    features: Callable[[Columns, GpuSpec, Constants, LawResult], NDArray[np.float32]]

@@ -1,0 +1,143 @@
+"""The report as a value: what ``analyze`` returns and every format is made from (schema version 1, only grows)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.model import Notice
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueSummary:
+    """An input or output of the model: name, dtype label (None: unknown), bound shape."""
+
+    name: str
+    dtype: str | None
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """The model file in figures. ``parameter_count`` and ``weight_bytes`` count shared weights once."""
+
+    path: str
+    sha256: str
+    ir_version: int
+    opsets: Mapping[str, int]
+    node_count: int
+    parameter_count: int
+    weight_bytes: int
+    inputs: tuple[ValueSummary, ...]
+    outputs: tuple[ValueSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    mode: str
+    precision: str
+    runtime: str
+    dims: Mapping[str, int]
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEstimate:
+    """Device memory in bytes. ``peak_bytes`` is the sum of the four parts; ``fits`` compares it with the GPU's."""
+
+    peak_bytes: int
+    weight_bytes: int
+    activation_bytes: int
+    workspace_bytes: int
+    context_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The whole model. ``interval`` is the share of cases meant to lie within low..high.
+
+    ``kernel_ms`` + ``overhead_ms`` = ``latency_ms``: the kernels' own time, and the time the GPU waits for the host.
+    ``partial``: something was unsupported or of unknown shape, so that the figures are a lower bound.
+    """
+
+    latency_ms: float
+    latency_low_ms: float
+    latency_high_ms: float
+    interval: float
+    kernel_ms: float
+    overhead_ms: float
+    throughput_per_s: float
+    batch_size: int
+    flops: int
+    macs: int
+    read_bytes: int
+    write_bytes: int
+    phases: Mapping[str, float]
+    memory: MemoryEstimate
+    partial: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Each node is counted once: it became kernels, is free or is unsupported. Shares of latency sum to 1."""
+
+    node_count: int
+    kernel_node_count: int
+    free_node_count: int
+    unsupported_node_count: int
+    latency_share: Mapping[str, float]
+    free_reasons: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRow:
+    """One kernel as executed. ``latency_us``, flops and bytes are for all ``count`` runs together."""
+
+    id: str
+    phase: str
+    kernel_class: str
+    op_types: tuple[str, ...]
+    nodes: tuple[str, ...]
+    dtype: str
+    dims: Mapping[str, int | str | tuple[int, ...]]
+    count: int
+    flops: int
+    read_bytes: int
+    write_bytes: int
+    tile: Mapping[str, int]
+    tile_count: int
+    wave_count: int
+    utilization: float
+    bound: str
+    latency_us: float
+    latency_low_us: float
+    latency_high_us: float
+    predictor: str
+    method: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsupportedNode:
+    node: str
+    op_type: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What ``analyze`` found; section "The machine-readable report" of the docs describes the JSON made from it."""
+
+    tool_version: str
+    model: ModelSummary
+    gpu: GpuSpec
+    settings: Settings
+    totals: Totals
+    coverage: Coverage
+    kernels: tuple[KernelRow, ...]
+    unsupported: tuple[UnsupportedNode, ...]
+    assumptions: tuple[str, ...]
+    warnings: tuple[Notice, ...]
