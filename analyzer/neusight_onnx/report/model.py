@@ -62,6 +62,8 @@ class Totals:
 
     ``kernel_ms`` + ``overhead_ms`` = ``latency_ms``: the kernels' own time, and the time the GPU waits for the host.
     ``partial``: something was unsupported or of unknown shape, so that the figures are a lower bound.
+    ``interval_method`` says in a sentence how the interval was made. ``phases`` holds milliseconds under
+    "forward_ms", "backward_ms", "optimizer_ms".
     """
 
     latency_ms: float
@@ -79,6 +81,7 @@ class Totals:
     phases: Mapping[str, float]
     memory: MemoryEstimate
     partial: bool
+    interval_method: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

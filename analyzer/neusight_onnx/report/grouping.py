@@ -1,0 +1,144 @@
+"""Kernels summed up for a reader: by class, by what bounds them, and equal ones taken together."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from neusight_onnx.report.model import KernelRow, Report, UnsupportedNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A part of the total latency. ``kernel_count`` counts runs of kernels; ``share`` is of the whole model."""
+
+    label: str
+    kernel_count: int
+    latency_us: float
+    share: float
+    flops: int
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelGroup:
+    """Equal kernels at several places in the model, e.g. the same layer of every block.
+
+    ``row`` is the first of them; ``run_count`` and ``latency_us`` are those of all together.
+    """
+
+    row: KernelRow
+    place: str
+    run_count: int
+    latency_us: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsupportedGroup:
+    """Unsupported nodes of one operator with one reason; ``node`` is the first."""
+
+    op_type: str
+    reason: str
+    node: str
+    node_count: int
+
+
+def by_kernel_class(report: Report) -> tuple[Slice, ...]:
+    """The kernels' time by class, the longest first; the host's overhead is no class."""
+    return _slices(report, ((row.kernel_class, row) for row in report.kernels))
+
+
+def by_bound(report: Report) -> tuple[Slice, ...]:
+    """The kernels' time by what bounds it, the longest first, and the host's overhead as "host"."""
+    slices = list(_slices(report, ((row.bound, row) for row in report.kernels)))
+    overhead_us = report.totals.overhead_ms * 1e3
+    if overhead_us > 0:
+        share = _share(overhead_us, report)
+        slices.append(Slice(label="host", kernel_count=0, latency_us=overhead_us, share=share, flops=0, byte_count=0))
+    return tuple(slices)
+
+
+def slowest(report: Report) -> tuple[KernelGroup, ...]:
+    """Equal kernels together, the longest total time first."""
+    groups: dict[tuple[object, ...], list[KernelRow]] = defaultdict(list)
+    for row in report.kernels:
+        key = (row.phase, row.kernel_class, row.op_types, row.dtype, tuple(row.dims.items()), row.predictor, row.bound)
+        groups[key].append(row)
+    found = []
+    for rows in groups.values():
+        latency_us = sum(row.latency_us for row in rows)
+        found.append(
+            KernelGroup(
+                row=rows[0],
+                place=common_name([place_of(row) for row in rows]),
+                run_count=sum(row.count for row in rows),
+                latency_us=latency_us,
+                share=_share(latency_us, report),
+            )
+        )
+    return tuple(sorted(found, key=lambda group: -group.latency_us))
+
+
+def unsupported_groups(nodes: Sequence[UnsupportedNode]) -> tuple[UnsupportedGroup, ...]:
+    """Unsupported nodes by operator and reason, the commonest first."""
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for node in nodes:
+        groups[node.op_type, node.reason].append(node.node)
+    found = (
+        UnsupportedGroup(op_type=op_type, reason=reason, node=names[0], node_count=len(names))
+        for (op_type, reason), names in groups.items()
+    )
+    return tuple(sorted(found, key=lambda group: -group.node_count))
+
+
+def place_of(row: KernelRow) -> str:
+    """Where a kernel comes from: its node, or what its nodes' names have in common and how many they are."""
+    if len(row.nodes) <= 1:
+        return row.nodes[0] if row.nodes else row.id
+    first, last = min(row.nodes), max(row.nodes)
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    prefix = first[: first.rfind("/", 0, length + 1) + 1]
+    return f"{prefix}({len(row.nodes)} nodes)" if len(prefix) > 1 else f"{row.nodes[0]} (+{len(row.nodes) - 1})"
+
+
+def common_name(names: Sequence[str]) -> str:
+    """One name for many: numbers that vary become "*", names that differ otherwise are counted.
+
+    ("/h.0/fc", "/h.1/fc") -> "/h.*/fc"; ("/a", "/b") -> "/a and 1 more".
+    """
+    if len(set(names)) == 1:
+        return names[0]
+    parts = [re.split(r"(\d+)", name) for name in names]
+    first = parts[0]
+    if any(len(part) != len(first) or part[::2] != first[::2] for part in parts):
+        return f"{names[0]} and {len(names) - 1} more"
+    varying = {i for i in range(1, len(first), 2) if any(part[i] != first[i] for part in parts)}
+    return "".join("*" if i in varying else text for i, text in enumerate(first))
+
+
+def _slices(report: Report, labelled: Iterable[tuple[str, KernelRow]]) -> tuple[Slice, ...]:
+    groups: dict[str, list[KernelRow]] = defaultdict(list)
+    for label, row in labelled:
+        groups[label].append(row)
+    found = []
+    for label, rows in groups.items():
+        latency_us = sum(row.latency_us for row in rows)
+        found.append(
+            Slice(
+                label=label,
+                kernel_count=sum(row.count for row in rows),
+                latency_us=latency_us,
+                share=_share(latency_us, report),
+                flops=sum(row.flops for row in rows),
+                byte_count=sum(row.read_bytes + row.write_bytes for row in rows),
+            )
+        )
+    return tuple(sorted(found, key=lambda part: -part.latency_us))
+
+
+def _share(latency_us: float, report: Report) -> float:
+    total_us = report.totals.latency_ms * 1e3
+    return latency_us / total_us if total_us > 0 else 0.0

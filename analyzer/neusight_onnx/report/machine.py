@@ -1,0 +1,258 @@
+"""The report for programs: JSON (docs/report-schema.md describes every key) and CSV, one row a kernel."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from io import StringIO
+from typing import TypeAlias
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.model import Notice
+from neusight_onnx.report.model import (
+    SCHEMA_VERSION,
+    Coverage,
+    KernelRow,
+    MemoryEstimate,
+    ModelSummary,
+    Report,
+    Settings,
+    Totals,
+    ValueSummary,
+)
+from neusight_onnx.report.quantities import dims_text
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+
+_DIGITS = 6
+"""Significant digits of a float in the JSON: far below any error of a prediction, and stable between machines."""
+
+CSV_COLUMNS = (
+    "id",
+    "phase",
+    "kernel_class",
+    "op_types",
+    "nodes",
+    "dtype",
+    "dims",
+    "count",
+    "flops",
+    "read_bytes",
+    "write_bytes",
+    "tile",
+    "tile_count",
+    "wave_count",
+    "utilization",
+    "bound",
+    "latency_us",
+    "latency_low_us",
+    "latency_high_us",
+    "predictor",
+    "method",
+)
+
+
+def to_json(report: Report) -> str:
+    """The whole report as JSON text, ASCII only, one kernel a line, with a line break at the end."""
+    document: dict[str, Json] = {
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "neusight-onnx", "version": report.tool_version},
+        "model": _model(report.model),
+        "gpu": gpu_json(report.gpu),
+        "settings": _settings(report.settings),
+        "totals": _totals(report.totals),
+        "coverage": _coverage(report.coverage),
+        "kernels": [_kernel(row) for row in report.kernels],
+        "unsupported": [
+            {"node": node.node, "op_type": node.op_type, "reason": node.reason} for node in report.unsupported
+        ],
+        "assumptions": list(report.assumptions),
+        "warnings": [notice_json(notice) for notice in report.warnings],
+    }
+    return json_text(document)
+
+
+def to_csv(report: Report) -> str:
+    """One row a kernel under :data:`CSV_COLUMNS`; lists are joined with "; ", dims read "m=4096 n=1024"."""
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for row in report.kernels:
+        writer.writerow(
+            (
+                row.id,
+                row.phase,
+                row.kernel_class,
+                "; ".join(row.op_types),
+                "; ".join(row.nodes),
+                row.dtype,
+                dims_text(row.dims),
+                row.count,
+                row.flops,
+                row.read_bytes,
+                row.write_bytes,
+                dims_text(row.tile),
+                row.tile_count,
+                row.wave_count,
+                rounded(row.utilization),
+                row.bound,
+                rounded(row.latency_us),
+                rounded(row.latency_low_us),
+                rounded(row.latency_high_us),
+                row.predictor,
+                row.method,
+            )
+        )
+    return buffer.getvalue()
+
+
+def rounded(value: float) -> float:
+    """``value`` with six significant digits."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def json_text(document: Mapping[str, Json]) -> str:
+    """JSON that reads and compares line by line: the members of each top-level object or list stand on lines of
+    their own, each written by the fast encoder (the indenting one costs seconds on a large model)."""
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, dict) and value:
+            members = ",\n    ".join(f"{json.dumps(name)}: {_compact(member)}" for name, member in value.items())
+            text = f"{{\n    {members}\n  }}"
+        elif isinstance(value, list) and value:
+            text = "[\n    " + ",\n    ".join(_compact(member) for member in value) + "\n  ]"
+        else:
+            text = _compact(value)
+        lines.append(f"  {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def gpu_json(gpu: GpuSpec) -> dict[str, Json]:
+    """Every field of the GPU under its own name, in base units."""
+    return {field.name: _plain(getattr(gpu, field.name)) for field in fields(gpu)}
+
+
+def notice_json(notice: Notice) -> dict[str, Json]:
+    """A warning; ``node`` only where there is one."""
+    found: dict[str, Json] = {"code": notice.code, "message": notice.message}
+    if notice.node is not None:
+        found["node"] = notice.node
+    return found
+
+
+def value_json(value: ValueSummary) -> dict[str, Json]:
+    """An input or output: name, dtype and shape, null where unknown."""
+    return {"name": value.name, "dtype": value.dtype, "shape": None if value.shape is None else list(value.shape)}
+
+
+def _model(model: ModelSummary) -> dict[str, Json]:
+    return {
+        "path": model.path,
+        "sha256": model.sha256,
+        "ir_version": model.ir_version,
+        "opsets": dict(model.opsets),
+        "node_count": model.node_count,
+        "parameter_count": model.parameter_count,
+        "weight_bytes": model.weight_bytes,
+        "inputs": [value_json(value) for value in model.inputs],
+        "outputs": [value_json(value) for value in model.outputs],
+    }
+
+
+def _settings(settings: Settings) -> dict[str, Json]:
+    return {
+        "mode": settings.mode,
+        "precision": settings.precision,
+        "runtime": settings.runtime,
+        "dims": dict(settings.dims),
+        "parallelism": dict(settings.parallelism),
+    }
+
+
+def _totals(totals: Totals) -> dict[str, Json]:
+    return {
+        "latency_ms": rounded(totals.latency_ms),
+        "latency_low_ms": rounded(totals.latency_low_ms),
+        "latency_high_ms": rounded(totals.latency_high_ms),
+        "interval": rounded(totals.interval),
+        "interval_method": totals.interval_method,
+        "kernel_ms": rounded(totals.kernel_ms),
+        "overhead_ms": rounded(totals.overhead_ms),
+        "throughput_per_s": rounded(totals.throughput_per_s),
+        "batch_size": totals.batch_size,
+        "flops": totals.flops,
+        "macs": totals.macs,
+        "read_bytes": totals.read_bytes,
+        "write_bytes": totals.write_bytes,
+        "phases": {name: rounded(value) for name, value in totals.phases.items()},
+        "memory": _memory(totals.memory),
+        "partial": totals.partial,
+    }
+
+
+def _memory(memory: MemoryEstimate) -> dict[str, Json]:
+    return {
+        "peak_bytes": memory.peak_bytes,
+        "weight_bytes": memory.weight_bytes,
+        "activation_bytes": memory.activation_bytes,
+        "workspace_bytes": memory.workspace_bytes,
+        "context_bytes": memory.context_bytes,
+        "fits": memory.fits,
+    }
+
+
+def _coverage(coverage: Coverage) -> dict[str, Json]:
+    return {
+        "node_count": coverage.node_count,
+        "kernel_node_count": coverage.kernel_node_count,
+        "free_node_count": coverage.free_node_count,
+        "unsupported_node_count": coverage.unsupported_node_count,
+        "latency_share": {name: rounded(value) for name, value in coverage.latency_share.items()},
+        "free_reasons": dict(coverage.free_reasons),
+    }
+
+
+def _kernel(row: KernelRow) -> dict[str, Json]:
+    return {
+        "id": row.id,
+        "phase": row.phase,
+        "kernel_class": row.kernel_class,
+        "op_types": list(row.op_types),
+        "nodes": list(row.nodes),
+        "dtype": row.dtype,
+        "dims": {name: list(value) if isinstance(value, tuple) else value for name, value in row.dims.items()},
+        "count": row.count,
+        "flops": row.flops,
+        "read_bytes": row.read_bytes,
+        "write_bytes": row.write_bytes,
+        "tile": dict(row.tile),
+        "tile_count": row.tile_count,
+        "wave_count": row.wave_count,
+        "utilization": rounded(row.utilization),
+        "bound": row.bound,
+        "latency_us": rounded(row.latency_us),
+        "latency_low_us": rounded(row.latency_low_us),
+        "latency_high_us": rounded(row.latency_high_us),
+        "predictor": row.predictor,
+        "method": row.method,
+    }
+
+
+def _plain(value: object) -> Json:
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return rounded(value)
+        case Mapping():
+            return {str(key): _plain(member) for key, member in value.items()}
+        case tuple() | list():
+            return [_plain(member) for member in value]
+        case _:
+            raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def _compact(value: Json) -> str:
+    return json.dumps(value, allow_nan=False)
