@@ -136,6 +136,9 @@ class Value:
     depends on data, ``shape`` is an upper bound. ``data``: the value itself, if it is known and small.
     ``is_constant``: made from initializers and constants only, so computed once when the model is loaded.
     ``elements``: the members of a sequence.
+    ``shape_low``: where ``is_bound``, the least that each dimension can be (equal where a dimension is exact).
+    ``data_low``: where it is set, ``data`` is not the value itself but the most that each element can be, and
+    this the least (a size that was read from a bound).
     """
 
     dtype: DataType | None
@@ -146,6 +149,8 @@ class Value:
     kind: str = "tensor"
     elements: tuple[Value, ...] | None = None
     unknown_because: str | None = None
+    shape_low: tuple[int, ...] | None = None
+    data_low: Array | None = None
 
     @property
     def element_count(self) -> int:
