@@ -55,6 +55,9 @@ class Law:
     ``columns`` turns kernels into columns; ``estimate`` gives the law's answer on one GPU for given constants;
     ``features`` gives the residual model's inputs, shape (n, len(feature_names)), float32, dimensionless ratios
     only: nothing that identifies a GPU.
+
+    ``pin``, where a law chooses among discrete tiles: returns the columns with the choice under the given constants
+    fixed, which makes ``estimate`` smooth in its constants and quick (fitting calls it between its rounds).
     """
 
     kernel_class: str
@@ -63,3 +66,4 @@ class Law:
     columns: Callable[[Sequence[Kernel]], Columns]
     estimate: Callable[[Columns, GpuSpec, Constants], LawResult]
     features: Callable[[Columns, GpuSpec, Constants, LawResult], NDArray[np.float32]]
+    pin: Callable[[Columns, GpuSpec, Constants], Columns] | None = None
