@@ -1,0 +1,347 @@
+"""Elementwise kernels: DRAM and L2 streams, arithmetic and index arithmetic compete; the largest wins, softly.
+
+The law, with n output elements (times in us)::
+
+    T = launch + (Td^p + Tl^p + Tc^p + Tb^p)^(1/p)
+    Td = (unique bytes that miss L2 + bytes re-read for broadcasting that miss L2) / DRAM rate
+    Tl = all bytes / L2 rate
+    Tc = n * cost of the operations / FP32 peak
+    Tb = n * index operations / integer lanes        (broadcasting and where: PyTorch's kernel is not vectorised)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Elementwise, Kernel, TensorSpec
+from neusight_onnx.laws.bandwidth import (
+    DRAM_CONSTANTS,
+    capability,
+    dram_bytes_per_s,
+    is_amd,
+    l2_bytes_per_s,
+    l2_miss_fraction,
+    p_norm,
+    roofline_us,
+)
+from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+
+OPERATION_COST: dict[str, float] = {
+    "exp": 16.0,
+    "exp2": 12.0,
+    "expm1": 40.0,
+    "log": 24.0,
+    "log1p": 40.0,
+    "sqrt": 16.0,
+    "rsqrt": 12.0,
+    "reciprocal": 16.0,
+    "div": 16.0,
+    "mod": 40.0,
+    "fmod": 40.0,
+    "remainder": 40.0,
+    "tanh": 40.0,
+    "sigmoid": 36.0,
+    "erf": 50.0,
+    "gelu": 60.0,
+    "gelu_tanh": 56.0,
+    "silu": 40.0,
+    "mish": 90.0,
+    "softplus": 60.0,
+    "elu": 44.0,
+    "selu": 44.0,
+    "celu": 44.0,
+    "sin": 60.0,
+    "cos": 60.0,
+    "tan": 80.0,
+    "asin": 50.0,
+    "acos": 50.0,
+    "atan": 50.0,
+    "sinh": 60.0,
+    "cosh": 60.0,
+    "asinh": 70.0,
+    "acosh": 70.0,
+    "atanh": 70.0,
+}
+"""FP32 issue slots x 2 (FLOP equivalents) an element. From instruction counts of CUDA's single-precision math (a range
+reduction and a polynomial of 8-12 multiply-adds; a special-function instruction runs at a quarter of the lanes' rate).
+Upper bounds hold them: tanh and gelu stream at DRAM speed on every measured GPU, the A100 (12.5 FLOP a byte) included,
+which allows up to 80. Others cost ``SIMPLE_COST``."""
+
+SIMPLE_COST = 10.0
+"""Load, convert, operate, store and their share of address arithmetic, 5 issue slots; never binding in the data."""
+
+POWER_OPERATIONS = frozenset({"pow"})
+INDEXED_OPERATIONS = frozenset({"where"})
+WIDE_INTEGER_COST = 3.0
+"""64-bit integer arithmetic takes about three 32-bit instructions an operation (GPUs have no 64-bit integer lanes)."""
+
+_POWER = 8.0
+"""Sharpness of the soft maximum over the competing times; 6 to 10 fit the measured kernels alike."""
+
+CONSTANTS: tuple[Constant, ...] = (
+    *DRAM_CONSTANTS,
+    Constant(
+        name="launch_us",
+        prior=2.0,
+        prior_log_sd=0.02,
+        source="start and drain of a kernel: the smallest adds in fp16 layer profiles take 1-2 us on A100 and H100, "
+        "the smallest quantise kernels 2.0-2.7 us on H100, L40S and B200. Event timing can't tell it from host time",
+    ),
+    Constant(
+        name="two_stream_nvidia",
+        prior=1.0,
+        prior_log_sd=0.03,
+        source="DRAM rate of one input and one output against two inputs: .96 (P100, T4) to 1.02 (A100)",
+    ),
+    Constant(
+        name="two_stream_amd",
+        prior=1.05,
+        prior_log_sd=0.05,
+        source="the same on AMD: 1.04 (MI100), 1.11 (MI210)",
+    ),
+    Constant(
+        name="power_cost_amd",
+        prior=370.0,
+        prior_log_sd=0.2,
+        source="FLOP equivalents of powf in ROCm: MI100 and MI210 run pow at .63 and .42 of DRAM peak",
+    ),
+    Constant(
+        name="power_scalar_cost_pascal",
+        prior=155.0,
+        prior_log_sd=0.2,
+        source="FLOP equivalents of pow(x, scalar) on Pascal: P100 .65 of DRAM peak against .74 for mul",
+    ),
+    Constant(
+        name="power_cost",
+        prior=90.0,
+        prior_log_sd=0.3,
+        source="FLOP equivalents of powf on NVIDIA else: A100 .873 of DRAM peak against .894 for mul",
+    ),
+    Constant(
+        name="index_operations",
+        prior=70.0,
+        prior_log_sd=0.3,
+        source="integer operations an element of PyTorch's broadcasting kernel: 1.25x slower than DRAM on A100, 1.2x "
+        "on P100, hidden behind DRAM on T4 and P4",
+    ),
+)
+
+FEATURE_NAMES: tuple[str, ...] = (
+    "log_dram_share",
+    "log_compute_share",
+    "log_l2_share",
+    "log_index_share",
+    "log_working_set_over_l2",
+    "log_tiles_per_sm",
+    "log_time_over_launch",
+    "streams",
+    "log_cost",
+    "is_power",
+    "scalar_power",
+    "log_ridge",
+    "log_l2_over_dram",
+)
+
+
+def integer_lanes_per_sm(gpu: GpuSpec) -> float:
+    """32-bit integer lanes of an SM: 64 from Volta to Hopper whatever the FP32 lanes, all lanes else.
+
+    NVIDIA's white papers: GV100, TU102, GA100, GA102, AD102 and GH100 have 64 INT32 lanes an SM; Pascal and consumer
+    Blackwell share all their lanes between the two.
+    """
+    version = capability(gpu)
+    if is_amd(gpu) or version < 7.0 or version >= 10.0:
+        return float(gpu.fp32_lanes_per_sm)
+    return min(64.0, float(gpu.fp32_lanes_per_sm))
+
+
+def float64_flops_per_s(gpu: GpuSpec) -> float:
+    """FP64 vector peak: half of FP32 on the big dies (P100, V100, A100, H100, B200, CDNA), 1/32 or 1/64 elsewhere.
+
+    CUDA programming guide, throughput of native arithmetic instructions by compute capability.
+    """
+    fp32 = gpu.peak_flops_per_s["fp32"]
+    if is_amd(gpu):
+        return fp32 / 2.0 if "CDNA" in gpu.architecture.upper() or "GCN" in gpu.architecture.upper() else fp32 / 32.0
+    version = capability(gpu)
+    if version in (6.0, 7.0, 8.0, 9.0, 10.0):
+        return fp32 / 2.0
+    return fp32 / 32.0 if version < 8.0 else fp32 / 64.0
+
+
+def broadcast_reload(kernel: Elementwise) -> tuple[float, float]:
+    """(bytes re-read, bytes that pass between two reads) of the broadcast operand that is re-read the most.
+
+    An operand that lacks axis j is read again for every step along j; in between, everything inside j streams by.
+    Only its innermost such axis counts: further out the same bytes come back less often. Where that axis has
+    nothing inside, the element is still in a register and what is re-read further out is one part in its size.
+    """
+    output = kernel.output.shape
+    n = kernel.output.element_count
+    streamed = sum(spec.dtype.bits / 8 for spec in (*kernel.inputs, kernel.output) if spec.element_count == n)
+    best = (0.0, 0.0)
+    for spec in kernel.inputs:
+        shape = (1,) * (len(output) - len(spec.shape)) + spec.shape
+        if len(shape) != len(output) or not 1 < spec.element_count < n:
+            continue
+        repeated = [axis for axis, (own, size) in enumerate(zip(shape, output, strict=True)) if own == 1 < size]
+        inner = prod(output[repeated[-1] + 1 :]) if repeated else 1
+        if inner > 1:
+            reread = float(spec.byte_count) * (prod(output[axis] for axis in repeated) - 1)
+            best = max(best, (reread, inner * (streamed + spec.dtype.bits / 8)))
+    return best
+
+
+def needs_index_arithmetic(kernel: Elementwise) -> bool:
+    """Whether PyTorch takes its unvectorised kernel, which computes an offset for every element and operand."""
+    if any(name in INDEXED_OPERATIONS for name in kernel.operations):
+        return True
+    n = kernel.output.element_count
+    return any(1 < spec.element_count < n for spec in kernel.inputs)
+
+
+def operation_cost(kernel: Elementwise) -> float:
+    """FLOP equivalents an element of all operations but pow, whose cost differs between GPUs."""
+    names = [name for name in kernel.operations if name not in POWER_OPERATIONS]
+    cost = sum(OPERATION_COST.get(name, SIMPLE_COST) for name in names)
+    wide = kernel.output.dtype in (DataType.INT64, DataType.UINT64)
+    return max(cost, SIMPLE_COST) * (WIDE_INTEGER_COST if wide else 1.0)
+
+
+def columns(kernels: Sequence[Kernel]) -> Columns:
+    """Columns of elementwise kernels; bytes are unique unless their name says otherwise."""
+    rows: list[tuple[float, ...]] = []
+    for kernel in kernels:
+        assert isinstance(kernel, Elementwise)
+        n = kernel.output.element_count
+        reload, distance = broadcast_reload(kernel)
+        powers = sum(name in POWER_OPERATIONS for name in kernel.operations)
+        tensors = sum(_is_tensor(spec, n) for spec in kernel.inputs)
+        wide = any(spec.dtype is DataType.FLOAT64 for spec in (*kernel.inputs, kernel.output))
+        rows.append(
+            (
+                float(n),
+                float(kernel.read_bytes),
+                float(kernel.write_bytes),
+                float(kernel.flops),
+                reload,
+                distance,
+                operation_cost(kernel),
+                float(powers),
+                float(powers > 0 and tensors < 2),
+                float(needs_index_arithmetic(kernel)),
+                float(1 + tensors),
+                float(wide),
+            )
+        )
+    table = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(COLUMN_NAMES))
+    return {name: table[:, index] for index, name in enumerate(COLUMN_NAMES)}
+
+
+COLUMN_NAMES: tuple[str, ...] = (
+    "elements",
+    "read_bytes",
+    "write_bytes",
+    "flops",
+    "reload_bytes",
+    "reload_distance_bytes",
+    "cost",
+    "powers",
+    "scalar_power",
+    "indexed",
+    "streams",
+    "float64",
+)
+
+
+def _is_tensor(spec: TensorSpec, output_elements: int) -> bool:
+    return spec.element_count > 1 or output_elements == 1
+
+
+def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
+    """The law of the module's docstring on one GPU."""
+    n = columns["elements"]
+    unique = columns["read_bytes"] + columns["write_bytes"]
+    reload = columns["reload_bytes"]
+    dram = dram_bytes_per_s(gpu, constants)
+    two = constants["two_stream_amd" if is_amd(gpu) else "two_stream_nvidia"]
+    rate = np.minimum(np.where(columns["streams"] <= 2.0, dram * two, dram), gpu.memory_bytes_per_s)
+    missed = unique * l2_miss_fraction(unique, gpu) + reload * l2_miss_fraction(columns["reload_distance_bytes"], gpu)
+    memory = missed / rate * 1e6
+    l2 = (unique + reload) / l2_bytes_per_s(gpu) * 1e6
+
+    peak = np.where(columns["float64"] > 0, float64_flops_per_s(gpu), gpu.peak_flops_per_s["fp32"])
+    cost = columns["cost"] + columns["powers"] * power_cost(columns["scalar_power"], gpu, constants)
+    compute = n * cost / peak * 1e6
+    lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    index = n * columns["indexed"] * constants["index_operations"] / lane_rate * 1e6
+
+    ideal = roofline_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
+    latency = np.maximum(constants["launch_us"] + p_norm((memory, l2, compute, index), _POWER), ideal)
+    per_tile = 1024.0 if is_amd(gpu) else 512.0  # four elements for each of 256 (ROCm) or 128 (CUDA) threads
+    tiles = np.maximum(np.ceil(n / per_tile), 1.0)
+    resident = gpu.sm_count * max(1.0, gpu.max_threads_per_sm / (per_tile / 4.0))
+    return LawResult(
+        latency_us=latency,
+        ideal_us=ideal,
+        parts_us={
+            "memory": memory,
+            "l2": l2,
+            "compute": np.maximum(compute, index),
+            "launch": np.full_like(n, constants["launch_us"]),
+        },
+        tile={"elements": np.full_like(n, per_tile)},
+        tile_count=tiles,
+        wave_count=np.ceil(tiles / resident),
+    )
+
+
+def power_cost(scalar: Column, gpu: GpuSpec, constants: Constants) -> Column:
+    """FLOP equivalents of one general pow; with a scalar exponent Pascal takes a dearer path."""
+    if is_amd(gpu):
+        return np.full_like(scalar, constants["power_cost_amd"])
+    if capability(gpu) < 7.0:
+        return np.where(scalar > 0, constants["power_scalar_cost_pascal"], SIMPLE_COST)
+    return np.full_like(scalar, constants["power_cost"])
+
+
+def features(columns: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
+    """Inputs of the residual model, (n, len(FEATURE_NAMES)); ratios only."""
+    body = np.maximum(result.latency_us, 1e-3)
+    unique = columns["read_bytes"] + columns["write_bytes"]
+    n = columns["elements"]
+    lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    index = n * columns["indexed"] * constants["index_operations"] / lane_rate * 1e6
+    ones = np.ones_like(n)
+    table = (
+        np.log(result.parts_us["memory"] / body + 1e-3),
+        np.log(result.parts_us["compute"] / body + 1e-3),
+        np.log(result.parts_us["l2"] / body + 1e-3),
+        np.log(index / body + 1e-3),
+        np.log(unique / max(gpu.l2_bytes, 1) + 1e-6),
+        np.log(result.tile_count / gpu.sm_count),
+        np.log(body / constants["launch_us"]),
+        columns["streams"],
+        np.log(columns["cost"]),
+        (columns["powers"] > 0).astype(np.float64),
+        columns["scalar_power"],
+        ones * np.log(gpu.peak_flops_per_s["fp32"] / gpu.memory_bytes_per_s),
+        ones * np.log(l2_bytes_per_s(gpu) / gpu.memory_bytes_per_s),
+    )
+    return np.stack(table, axis=1).astype(np.float32)
+
+
+ELEMENTWISE = Law(
+    kernel_class="elementwise",
+    constants=CONSTANTS,
+    feature_names=FEATURE_NAMES,
+    columns=columns,
+    estimate=estimate,
+    features=features,
+)

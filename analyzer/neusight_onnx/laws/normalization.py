@@ -1,0 +1,196 @@
+"""Normalization: two passes over each row by one block, or one pass where statistics are given.
+
+The law (us)::
+
+    T = launches + (Td^p + Tl^p + Tc^p)^(1/p)
+    layer, rms, lp      Td = (read (1 + m) + written) / DRAM rate: the second read misses with
+                        m = 1 / (1 + (x0/x)^s), x = rows resident on the GPU x their bytes / L2
+                        Tl = waves x (fixed + iteration x ceil(cols / 512)) / clock, 128 threads a row
+    group, instance     statistics (read), then scale and shift (read and write): the second read misses as if the
+                        whole tensor stood between them; two more launches
+    batch               scale and shift a channel: one pass, as an elementwise kernel
+    local response      one pass, its window in cache
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Kernel, Normalization
+from neusight_onnx.laws.bandwidth import (
+    DRAM_CONSTANTS,
+    capability,
+    dram_bytes_per_s,
+    is_amd,
+    l2_bytes_per_s,
+    l2_miss_fraction,
+    p_norm,
+    roofline_us,
+)
+from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+
+ROW_METHODS = frozenset({"layer", "rms", "lp"})
+TWO_KERNEL_METHODS = frozenset({"group", "instance"})
+
+_LAW_SOURCE = "fitted to FP32 LayerNorm kernels of seven GPUs"
+
+CONSTANTS: tuple[Constant, ...] = (
+    *DRAM_CONSTANTS,
+    Constant(
+        name="launch_us",
+        prior=2.0,
+        prior_log_sd=0.02,
+        source="as for elementwise kernels; event timing can't tell it from host time",
+    ),
+    Constant(name="reread_half", prior=0.61, prior_log_sd=0.3, source=_LAW_SOURCE),
+    Constant(name="reread_sharpness", prior=3.3, prior_log_sd=0.3, source=_LAW_SOURCE),
+    Constant(name="sharpness", prior=4.1, prior_log_sd=0.2, source=_LAW_SOURCE + ": of the soft maximum of the times"),
+    Constant(name="row_cycles", prior=6900.0, prior_log_sd=0.3, source=_LAW_SOURCE + ": load, block reduction, store"),
+    Constant(name="iteration_cycles", prior=620.0, prior_log_sd=0.3, source=_LAW_SOURCE + ": 512 columns more"),
+    Constant(
+        name="pascal_iteration",
+        prior=9.0,
+        prior_log_sd=0.3,
+        source=_LAW_SOURCE + ": the same on Pascal, ratio; only the P100 (large bandwidth an SM) shows it",
+    ),
+    Constant(
+        name="compute_cost",
+        prior=30.0,
+        prior_log_sd=0.3,
+        source="FLOP equivalents an element: Welford's update and its division, scale and shift; DRAM hides it in FP32",
+    ),
+)
+
+COLUMN_NAMES: tuple[str, ...] = (
+    "rows",
+    "cols",
+    "element_bytes",
+    "read_bytes",
+    "write_bytes",
+    "body_bytes",
+    "flops",
+    "fused",
+    "per_row",
+    "two_kernels",
+)
+
+FEATURE_NAMES: tuple[str, ...] = (
+    "log_memory_share",
+    "log_latency_share",
+    "log_cols",
+    "log_iteration_fill",
+    "log_reread_ratio",
+    "log_working_set_over_l2",
+    "log_waves",
+    "wave_fraction",
+    "log_time_over_launch",
+    "log_ridge",
+    "log_clock_bytes_per_sm",
+)
+
+THREADS = 128.0
+"""Threads of a row's block in PyTorch's vectorised LayerNorm (32 x 4; the profiler's block size in the data)."""
+ITERATION_COLUMNS = 4.0 * THREADS
+
+
+def columns(kernels: Sequence[Kernel]) -> Columns:
+    """Columns of normalization kernels; ``body_bytes`` are the input's, without parameters and residuals."""
+    table = np.zeros((len(kernels), len(COLUMN_NAMES)), dtype=np.float64)
+    for index, kernel in enumerate(kernels):
+        assert isinstance(kernel, Normalization)
+        table[index] = (
+            kernel.rows,
+            kernel.cols,
+            kernel.dtype.bits / 8,
+            kernel.read_bytes,
+            kernel.write_bytes,
+            kernel.dtype.bytes_of(kernel.rows * kernel.cols),
+            kernel.flops,
+            len(kernel.fused),
+            kernel.method in ROW_METHODS,
+            kernel.method in TWO_KERNEL_METHODS,
+        )
+    return {name: table[:, index] for index, name in enumerate(COLUMN_NAMES)}
+
+
+def reread_ratio(columns: Columns, gpu: GpuSpec) -> Column:
+    """Bytes of the rows in flight (all, where the passes are two kernels) over L2."""
+    per_sm = max(1.0, np.floor(gpu.max_threads_per_sm / THREADS))
+    resident = np.minimum(columns["rows"], gpu.sm_count * per_sm)
+    resident = np.where(columns["two_kernels"] > 0, columns["rows"], resident)
+    return np.asarray(resident * columns["cols"] * columns["element_bytes"] / max(gpu.l2_bytes, 1), dtype=np.float64)
+
+
+def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
+    """The law of the module's docstring on one GPU."""
+    rows, cols = columns["rows"], columns["cols"]
+    per_row, two_kernels = columns["per_row"] > 0, columns["two_kernels"] > 0
+    dram = dram_bytes_per_s(gpu, constants)
+    unique = columns["read_bytes"] + columns["write_bytes"]
+    ratio = np.maximum(reread_ratio(columns, gpu), 1e-9)
+    missed = 1.0 / (1.0 + (constants["reread_half"] / ratio) ** constants["reread_sharpness"])
+    passes = np.where(per_row | two_kernels, 1.0, 0.0)
+    l2_miss = l2_miss_fraction(unique, gpu)
+    memory = (unique + columns["body_bytes"] * passes * missed) * l2_miss / dram * 1e6
+    l2 = (unique + columns["body_bytes"] * passes) / l2_bytes_per_s(gpu) * 1e6
+
+    per_sm = max(1.0, np.floor(gpu.max_threads_per_sm / THREADS))
+    waves = np.maximum(rows / (gpu.sm_count * per_sm), 1.0)
+    iteration = constants["iteration_cycles"]
+    if not is_amd(gpu) and capability(gpu) < 7.0:
+        iteration *= constants["pascal_iteration"]
+    cycles = waves * (constants["row_cycles"] + iteration * np.ceil(cols / ITERATION_COLUMNS))
+    latency = np.where(per_row | two_kernels, cycles, 0.0) / gpu.clock_hz * 1e6
+
+    cost = np.where(per_row | two_kernels, constants["compute_cost"], 10.0) + 10.0 * columns["fused"]
+    compute = rows * cols * cost / gpu.peak_flops_per_s["fp32"] * 1e6
+    launches = constants["launch_us"] * np.where(two_kernels, 3.0, 1.0)
+
+    ideal = roofline_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
+    total = launches + p_norm((memory, l2, compute, latency), constants["sharpness"])
+    blocks = np.where(per_row | two_kernels, rows, np.ceil(rows * cols / ITERATION_COLUMNS))
+    blocks = np.maximum(blocks, 1.0)
+    return LawResult(
+        latency_us=np.maximum(total, ideal),
+        ideal_us=ideal,
+        parts_us={"memory": memory, "l2": l2, "compute": compute, "latency": latency, "launch": launches},
+        tile={"rows": np.ones_like(rows), "cols": np.where(per_row | two_kernels, cols, ITERATION_COLUMNS)},
+        tile_count=blocks,
+        wave_count=np.ceil(blocks / (gpu.sm_count * per_sm)),
+    )
+
+
+def features(columns: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
+    """Inputs of the residual model, (n, len(FEATURE_NAMES)); ratios only."""
+    rows, cols = columns["rows"], columns["cols"]
+    body = np.maximum(result.latency_us, 1e-3)
+    waves = rows / (gpu.sm_count * max(1.0, np.floor(gpu.max_threads_per_sm / THREADS)))
+    ones = np.ones_like(rows)
+    table = (
+        np.log(result.parts_us["memory"] / body + 1e-3),
+        np.log(result.parts_us["latency"] / body + 1e-3),
+        np.log(np.maximum(cols, 1.0)),
+        np.log(np.maximum(cols, 1.0) / (ITERATION_COLUMNS * np.ceil(np.maximum(cols, 1.0) / ITERATION_COLUMNS))),
+        np.log(reread_ratio(columns, gpu) + 1e-6),
+        np.log((columns["read_bytes"] + columns["write_bytes"]) / max(gpu.l2_bytes, 1) + 1e-6),
+        np.log(waves + 1e-6),
+        np.minimum(waves / np.ceil(np.maximum(waves, 1e-9)), 1.0),
+        np.log(body / constants["launch_us"]),
+        ones * np.log(gpu.peak_flops_per_s["fp32"] / gpu.memory_bytes_per_s),
+        ones * np.log(gpu.memory_bytes_per_s / (gpu.sm_count * gpu.clock_hz)),
+    )
+    return np.stack(table, axis=1).astype(np.float32)
+
+
+NORMALIZATION = Law(
+    kernel_class="normalization",
+    constants=CONSTANTS,
+    feature_names=FEATURE_NAMES,
+    columns=columns,
+    estimate=estimate,
+    features=features,
+)
