@@ -1,0 +1,1 @@
+"""What was found, as a value, and the functions that turn it into text."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from neusight_onnx.report.model import KernelRow, Report, UnsupportedNode
 
+_MOST_NODES_NAMED = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
@@ -95,12 +97,17 @@ def unsupported_groups(nodes: Sequence[UnsupportedNode]) -> tuple[UnsupportedGro
 
 
 def place_of(row: KernelRow) -> str:
-    """Where a kernel comes from: its node, or what its nodes' names have in common and how many they are."""
+    """Where a kernel comes from: its node; for several what their names have in common and the rest of each.
+
+    ("/h.0/fc/MatMul", "/h.0/fc/Add") -> "/h.0/fc/MatMul+Add"; beyond three nodes "/h.0/ln/(9 nodes)".
+    """
     if len(row.nodes) <= 1:
         return row.nodes[0] if row.nodes else row.id
     first, last = min(row.nodes), max(row.nodes)
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     prefix = first[: first.rfind("/", 0, length + 1) + 1]
+    if len(row.nodes) <= _MOST_NODES_NAMED:
+        return prefix + "+".join(node[len(prefix) :] for node in row.nodes)
     return f"{prefix}({len(row.nodes)} nodes)" if len(prefix) > 1 else f"{row.nodes[0]} (+{len(row.nodes) - 1})"
 
 

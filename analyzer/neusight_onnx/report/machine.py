@@ -24,7 +24,7 @@ from neusight_onnx.report.model import (
 )
 from neusight_onnx.report.quantities import dims_text
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _DIGITS = 6
 """Significant digits of a float in the JSON: far below any error of a prediction, and stable between machines."""

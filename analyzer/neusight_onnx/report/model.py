@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Notice
 
 SCHEMA_VERSION = 1
+
+NestedInts: TypeAlias = "bool | int | list[NestedInts]"
+"""The content of an integer or bool tensor: a number for a scalar, else nested lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,5 +146,76 @@ class Report:
     coverage: Coverage
     kernels: tuple[KernelRow, ...]
     unsupported: tuple[UnsupportedNode, ...]
+    assumptions: tuple[str, ...]
+    warnings: tuple[Notice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symbol:
+    """A symbolic dim of the inputs: the size it got, and whether it was given or is a default."""
+
+    name: str
+    size: int
+    given: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSummary:
+    """An input as declared (sizes, names of symbols, None where nothing is declared) and as bound."""
+
+    name: str
+    kind: str
+    dtype: str | None
+    declared: tuple[int | str | None, ...] | None
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueFacts:
+    """What is known of one value of the graph.
+
+    ``is_bound``: the true shape depends on data, ``shape`` is an upper bound. ``value``: the content of a small
+    integer or bool tensor, if it is known. ``elements``: the members of a sequence; None for other kinds and
+    where they are not known.
+    """
+
+    kind: str
+    dtype: str | None
+    shape: tuple[int, ...] | None
+    is_bound: bool = False
+    value: NestedInts | None = None
+    elements: tuple[ValueFacts, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What a model is made of, without a GPU.
+
+    ``operators`` counts nodes by operator ("Conv", "com.microsoft::FusedMatMul"), functions inlined, bodies of
+    control flow included. ``macs`` and ``flops`` are those of one run with the bound sizes; ``partial``: some nodes are
+    not in them (``unsupported``). ``values`` holds the main graph; ``bodies`` those of control-flow nodes by
+    "node.attribute".
+    """
+
+    tool_version: str
+    path: str
+    sha256: str
+    byte_count: int
+    ir_version: int
+    producer: str
+    opsets: Mapping[str, int]
+    node_count: int
+    operators: Mapping[str, int]
+    parameter_count: int
+    weight_bytes: int
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[InputSummary, ...]
+    outputs: tuple[ValueSummary, ...]
+    macs: int
+    flops: int
+    partial: bool
+    unsupported: tuple[UnsupportedNode, ...]
+    values: Mapping[str, ValueFacts]
+    bodies: Mapping[str, Mapping[str, ValueFacts]]
     assumptions: tuple[str, ...]
     warnings: tuple[Notice, ...]

@@ -1,0 +1,233 @@
+"""The commands of ``neusight-onnx``. Whatever is heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from neusight_onnx import __version__
+from neusight_onnx.cli.output import check_target, emit, standard_output_is_plain
+from neusight_onnx.cli.progress import working
+from neusight_onnx.errors import NeusightError
+from neusight_onnx.report.quantities import printable
+
+if TYPE_CHECKING:
+    from neusight_onnx.report.layout import Canvas
+
+PROGRAM = "neusight-onnx"
+_MISUSE_EXIT_CODE = 2
+_INTERRUPTED_EXIT_CODE = 130
+"""128 + SIGINT, as a shell reports it."""
+
+_PIPED_WIDTH = 80
+_LEAST_WIDTH = 60
+_MOST_WIDTH = 120
+"""Wider lines are harder to follow from one end to the other."""
+
+# typer raises the exceptions of click: of the package in older releases, of a copy of its own in newer ones.
+_click_exceptions = importlib.import_module(typer.BadParameter.__module__)
+
+
+class _ClickError(Protocol):
+    def format_message(self) -> str: ...
+
+
+app = typer.Typer(
+    name=PROGRAM,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+predictors_app = typer.Typer(rich_markup_mode=None, help="What predicts the kernels' times, and how well it does.")
+app.add_typer(predictors_app, name="predictors")
+
+
+class ReportFormat(StrEnum):
+    RICH = "rich"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+class TableFormat(StrEnum):
+    RICH = "rich"
+    JSON = "json"
+
+
+class Precision(StrEnum):
+    AUTO = "auto"
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+    FP8 = "fp8"
+
+
+class RuntimeName(StrEnum):
+    EAGER = "eager"
+    COMPILED = "compiled"
+    ONNXRUNTIME = "onnxruntime"
+    TENSORRT = "tensorrt"
+
+
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file; its weights are not needed.")]
+DimOption = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=SIZE", help="Size of a symbolic dim: batch=8, or batch=8,seq=512."),
+]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="INPUT=SHAPE", help="Shape of an input: ids=8x512, or step=scalar."),
+]
+ValueOption = Annotated[
+    list[str] | None,
+    typer.Option("--value", metavar="INPUT=VALUE", help="Value of an input that shapes depend on: n=16 or n=[1,3]."),
+]
+TripCountOption = Annotated[
+    list[str] | None,
+    typer.Option("--trip-count", metavar="NODE=N", help="How often the body of a Loop or Scan runs."),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output."),
+]
+TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to print it.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        emit(f"{PROGRAM} {__version__}\n", None)
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def neusight_onnx(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Predicts how fast an ONNX model runs on a GPU you do not have."""
+    if context.invoked_subcommand is None:
+        emit(context.get_help() + "\n", None)
+
+
+@predictors_app.callback(invoke_without_command=True)
+def predictors(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        emit(context.get_help() + "\n", None)
+
+
+@app.command("analyze")
+def analyze_command(
+    model: ModelArgument,
+    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it.")],
+    dim: DimOption = None,
+    shape: ShapeOption = None,
+    value: ValueOption = None,
+    trip_count: TripCountOption = None,
+    precision: Annotated[
+        Precision, typer.Option("--precision", help="Number format; auto is what the model is stored in.")
+    ] = Precision.AUTO,
+    runtime: Annotated[RuntimeName, typer.Option("--runtime", help="What executes the model.")] = RuntimeName.EAGER,
+    report_format: Annotated[ReportFormat, typer.Option("--format", help="How to report.")] = ReportFormat.RICH,
+    output: OutputOption = None,
+    top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Kernels in detail (rich and markdown).")] = 10,
+) -> None:
+    """Predict the latency of MODEL on a GPU."""
+    check_target(output)
+    with working(f"analysing {model.name} on {gpu}"):
+        from neusight_onnx.analyze import analyze
+        from neusight_onnx.cli.bindings import parse_bindings
+
+        bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
+        report = analyze(
+            model,
+            gpu=gpu,
+            dims=bindings.dims,
+            shapes=bindings.shapes,
+            values=bindings.values,
+            trip_counts=bindings.trip_counts,
+            precision=precision.value,
+            runtime=runtime.value,
+        )
+    match report_format:
+        case ReportFormat.JSON:
+            from neusight_onnx.report.machine import to_json
+
+            text = to_json(report)
+        case ReportFormat.CSV:
+            from neusight_onnx.report.machine import to_csv
+
+            text = to_csv(report)
+        case ReportFormat.MARKDOWN:
+            from neusight_onnx.report.markdown import to_markdown
+
+            text = to_markdown(report, top=top)
+        case ReportFormat.RICH:
+            from neusight_onnx.report.terminal import to_terminal
+
+            canvas = _canvas(output)
+            text = to_terminal(report, width=canvas.width, colour=canvas.colour, plain=canvas.plain, top=top)
+    emit(text, output)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Parses, runs and returns the exit code; what a user can mend becomes one line on standard error."""
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(
+            args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False
+        )
+    except NeusightError as error:
+        return _complain(str(error), error.exit_code)
+    except _click_exceptions.ClickException as error:
+        return _complain(_usage_message(error), _MISUSE_EXIT_CODE)
+    except (typer.Abort, KeyboardInterrupt):
+        return _INTERRUPTED_EXIT_CODE
+    return result if isinstance(result, int) else 0
+
+
+def _canvas(output: Path | None) -> Canvas:
+    """How the text will be seen: on a terminal in its width and with colour, else without either."""
+    from neusight_onnx.report.layout import Canvas
+
+    to_terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
+    asked = to_terminal or "COLUMNS" in os.environ
+    columns = shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns if asked else _PIPED_WIDTH
+    return Canvas(
+        width=min(max(columns, _LEAST_WIDTH), _MOST_WIDTH),
+        colour=_wants_colour(to_terminal),
+        plain=output is None and standard_output_is_plain(),
+    )
+
+
+def _wants_colour(to_terminal: bool) -> bool:
+    # https://no-color.org: the variable's presence counts, unless it is empty
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return to_terminal
+
+
+def _usage_message(error: _ClickError) -> str:
+    """One line of what typer would print as several, with where to read on."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else PROGRAM
+    return f"{message[:1].lower()}{message[1:]}; '{command} --help' shows what it takes"
+
+
+def _complain(message: str, exit_code: int) -> int:
+    if sys.stderr is not None:
+        print(f"error: {printable(message)}", file=sys.stderr)
+    return exit_code

@@ -1,0 +1,116 @@
+"""Where reports go: a file, written whole or not at all, or standard output."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from io import TextIOWrapper
+from pathlib import Path
+
+import typer
+
+from neusight_onnx.errors import OutputError
+
+STANDARD_OUTPUT = Path("-")
+
+_BROKEN_PIPE_EXIT_CODE = 141
+"""128 + SIGPIPE: what a shell reports of a program whose reader went away."""
+
+
+def check_target(target: Path | None) -> None:
+    """Refuses a place that can't be written before any work is done; OutputError."""
+    if target is None or target == STANDARD_OUTPUT:
+        return
+    if target.is_dir():
+        raise OutputError(f"{target} is a folder; give a file's name to -o, such as {target / 'report.json'}")
+    folder = target.parent
+    if not folder.is_dir():
+        there = "is not a folder" if folder.exists() else "does not exist"
+        raise OutputError(f"can't write {target}: {folder} {there}; create it first or give another place to -o")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise OutputError(f"can't write {target}: it is read-only; give another place to -o")
+    if not os.access(folder, os.W_OK) and not _is_special(target):
+        raise OutputError(f"can't write {target}: no permission to write in {folder}; give another place to -o")
+
+
+def emit(text: str, target: Path | None) -> None:
+    """Writes ``text`` to ``target`` (UTF-8), or to standard output if that is None or "-"; OutputError.
+
+    A file is written under another name beside the target and then moved over it: readers see the old content or
+    the new one, and a failure leaves nothing behind.
+    """
+    if target is None or target == STANDARD_OUTPUT:
+        _emit_to_standard_output(text)
+        return
+    check_target(target)
+    try:
+        if _is_special(target):
+            target.write_text(text, encoding="utf-8", errors="backslashreplace")
+        else:
+            _replace(Path(os.path.realpath(target)), text)
+    except OSError as error:
+        raise OutputError(f"can't write {target}: {_reason(error)}; give another place to -o") from error
+
+
+def standard_output_is_plain() -> bool:
+    """True if standard output can show ASCII only."""
+    return "utf" not in (getattr(sys.stdout, "encoding", None) or "").lower()
+
+
+def _is_special(target: Path) -> bool:
+    """A device or pipe (/dev/stdout, a FIFO): it is written to, never replaced."""
+    return target.exists() and not target.is_file()
+
+
+def _replace(target: Path, text: str) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(_mode_for(target))
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _mode_for(target: Path) -> int:
+    """The mode of the file that is replaced; else what ``open`` would give a new file (mkstemp gives 0600)."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _emit_to_standard_output(text: str) -> None:
+    stream = sys.stdout
+    if stream is None:
+        raise OutputError("standard output is closed; give a file to -o")
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        _discard_standard_output()
+        raise typer.Exit(_BROKEN_PIPE_EXIT_CODE) from None
+    except OSError as error:
+        _discard_standard_output()
+        raise OutputError(f"can't write to standard output: {_reason(error)}; give a file to -o") from error
+
+
+def _discard_standard_output() -> None:
+    """Points standard output at nothing, so that the interpreter's last flush doesn't fail a second time."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno).lower() if error.errno is not None else str(error)

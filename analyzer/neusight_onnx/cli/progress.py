@@ -1,0 +1,39 @@
+"""A sign of life on long work: only on a terminal, only on standard error, gone when the work is done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from neusight_onnx.report.quantities import printable
+
+_PATIENCE_S = 0.5
+"""Shorter work shows nothing: a flash would only disturb."""
+
+
+@contextmanager
+def working(message: str) -> Iterator[None]:
+    """Shows ``message`` with a spinner while the block runs, if it runs longer than half a second."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    done = Event()
+    thread = Thread(target=_spin, args=(printable(message), done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _spin(message: str, done: Event) -> None:
+    if done.wait(_PATIENCE_S):
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(message), spinner="dots"):
+        done.wait()

@@ -1,0 +1,122 @@
+"""What is known of GPUs: all in a table, one in full with its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.report.layout import Canvas, bullets, columns, facts, heading, render
+from neusight_onnx.report.quantities import capacity, counted, printable, scaled, significant
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+_PIPES = (
+    ("fp32", "FP32"),
+    ("fp32_matrix", "FP32, matrix cores"),
+    ("tf32", "TF32"),
+    ("fp16", "FP16"),
+    ("bf16", "BF16"),
+    ("fp8", "FP8"),
+    ("int8", "INT8"),
+    ("fp4", "FP4"),
+)
+
+
+def gpus_to_terminal(gpus: Sequence[GpuSpec], canvas: Canvas) -> str:
+    """All ``gpus``, one a line, in the order given; rates are dense peaks."""
+    from rich.text import Text
+
+    heads = (
+        ("name", "left"),
+        ("architecture", "left"),
+        ("SMs", "right"),
+        ("memory", "right"),
+        ("GB/s", "right"),
+        ("FP32", "right"),
+        ("FP16", "right"),
+        ("W", "right"),
+    )
+    rows: list[tuple[str | Text, ...]] = [
+        (
+            Text(printable(gpu.name), style="bold"),
+            printable(gpu.architecture),
+            str(gpu.sm_count),
+            capacity(gpu.memory_bytes),
+            f"{gpu.memory_bytes_per_s / 1e9:.0f}",
+            _teraflops(gpu, "fp32"),
+            _teraflops(gpu, "fp16"),
+            f"{gpu.power_w:.0f}",
+        )
+        for gpu in gpus
+    ]
+    note = Text(
+        f"\n{counted(len(gpus), 'GPU')}; FP32 and FP16: dense peak in TFLOP/s. "
+        "'neusight-onnx gpus NAME' shows one in full.",
+        style="dim",
+    )
+    return render([columns(heads, rows, canvas), note], canvas)
+
+
+def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
+    """Everything that is known of one GPU, and where it comes from."""
+    from rich.text import Text
+
+    unit = "SMs" if gpu.vendor == "NVIDIA" else "compute units"
+    capability = f", compute capability {gpu.compute_capability:g}" if gpu.compute_capability is not None else ""
+    pcie = "" if gpu.pcie_generation is None else f"PCIe {gpu.pcie_generation:g}"
+    scaleup = "" if gpu.scaleup_bytes_per_s is None else f"{scaled(gpu.scaleup_bytes_per_s, 'B/s')} a direction to peers"
+    l2_rate = "" if gpu.l2_bytes_per_s is None else f", {scaled(gpu.l2_bytes_per_s, 'B/s')}"
+    rows: list[tuple[str, RenderableType]] = [
+        ("Names", Text(", ".join(printable(name) for name in (gpu.name, *gpu.aliases)))),
+        ("Chip", Text(f"{printable(gpu.vendor)} {printable(gpu.architecture)}{capability}, {gpu.process_nm:g} nm")),
+        (
+            "Processors",
+            Text(
+                f"{gpu.sm_count} {unit} of {gpu.fp32_lanes_per_sm} FP32 lanes at {gpu.clock_hz / 1e9:.2f} GHz, "
+                f"{gpu.max_threads_per_sm:,} threads each, warps of {gpu.warp_size}"
+            ),
+        ),
+        ("Per SM", Text(_per_sm(gpu))),
+        (
+            "Memory",
+            Text(
+                f"{capacity(gpu.memory_bytes)} {printable(gpu.memory_type)}, {scaled(gpu.memory_bytes_per_s, 'B/s', 4)}"
+            ),
+        ),
+        ("L2 cache", Text(f"{capacity(gpu.l2_bytes)}{l2_rate}")),
+        ("Power", Text(f"{gpu.power_w:.0f} W")),
+        ("Links", Text(", ".join(part for part in (pcie, scaleup) if part) or "not stated")),
+    ]
+    peaks = [
+        (f"  {label}", f"{_teraflops(gpu, pipe)} {'TOP/s' if pipe == 'int8' else 'TFLOP/s'}")
+        for pipe, label in _PIPES
+        if pipe in gpu.peak_flops_per_s
+    ]
+    return render(
+        [
+            Text(printable(gpu.label), style="bold"),
+            facts(rows),
+            heading("Dense peak rates"),
+            columns((("", "left"), ("", "right")), peaks, canvas, headed=False),
+            heading("Sources"),
+            bullets([printable(source) for source in gpu.sources], canvas),
+        ],
+        canvas,
+    )
+
+
+def _per_sm(gpu: GpuSpec) -> str:
+    sizes = (
+        ("L1", gpu.l1_bytes_per_sm),
+        ("shared memory", gpu.shared_memory_bytes_per_sm),
+        ("registers", gpu.register_bytes_per_sm),
+    )
+    return ", ".join(f"{name} {'not stated' if size is None else capacity(size)}" for name, size in sizes)
+
+
+def _teraflops(gpu: GpuSpec, pipe: str) -> str:
+    rate = gpu.peak_flops_per_s.get(pipe)
+    return "-" if rate is None else significant(rate / 1e12)

@@ -1,0 +1,150 @@
+"""The report for an issue, a pull request or a wiki page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neusight_onnx.report.grouping import by_kernel_class, slowest, unsupported_groups
+from neusight_onnx.report.model import Report
+from neusight_onnx.report.quantities import (
+    capacity,
+    counted,
+    dims_text,
+    duration,
+    percent,
+    printable,
+    scaled,
+    significant,
+)
+
+
+def to_markdown(report: Report, *, top: int = 10) -> str:
+    """The report as Markdown with tables; ``top`` kernels in detail."""
+    totals, settings, coverage = report.totals, report.settings, report.coverage
+    least = "at least " if totals.partial else ""
+    dims = "".join(f", {_text(name)}={size}" for name, size in settings.dims.items())
+    memory = totals.memory
+    sections = [
+        f"# {_text(report.model.path)} on {_text(report.gpu.label)}",
+        f"{settings.mode}, {settings.precision}, {settings.runtime}{dims}; "
+        f"{counted(report.model.node_count, 'node')}, {scaled(report.model.parameter_count, '')} parameters; "
+        f"neusight-onnx {report.tool_version}",
+        _table(
+            ("", ""),
+            (
+                (
+                    "**Latency**",
+                    f"**{least}{duration(totals.latency_ms * 1e3)}**, {totals.interval * 100:.0f} % interval "
+                    f"{duration(totals.latency_low_ms * 1e3)} to {duration(totals.latency_high_ms * 1e3)}"
+                    + (f" ({_text(totals.interval_method)})" if totals.interval_method else ""),
+                ),
+                (
+                    "of which",
+                    f"{duration(totals.kernel_ms * 1e3)} in kernels, {duration(totals.overhead_ms * 1e3)} waiting for "
+                    "the host",
+                ),
+                (
+                    "**Throughput**",
+                    f"{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size}",
+                ),
+                (
+                    "**Work**",
+                    f"{scaled(totals.flops, 'FLOP')} ({scaled(totals.macs, 'MAC')}), "
+                    f"{scaled(totals.read_bytes, 'B')} read, {scaled(totals.write_bytes, 'B')} written",
+                ),
+                (
+                    "**Memory**",
+                    f"{capacity(memory.peak_bytes)} of {capacity(report.gpu.memory_bytes)}: "
+                    f"{'fits' if memory.fits else '**does not fit**'}",
+                ),
+                (
+                    "**Nodes**",
+                    f"{coverage.kernel_node_count:,} as kernels, {coverage.free_node_count:,} free, "
+                    f"{coverage.unsupported_node_count:,} not supported",
+                ),
+                (
+                    "**Predicted**",
+                    ", ".join(f"{percent(share)} {_text(name)}" for name, share in coverage.latency_share.items()),
+                ),
+            ),
+        ),
+        "## Time by kernel class",
+        _table(
+            ("class", "kernels", "time", "share"),
+            [
+                *(
+                    (_text(part.label), f"{part.kernel_count:,}", duration(part.latency_us), percent(part.share))
+                    for part in by_kernel_class(report)
+                ),
+                (
+                    "waiting for host",
+                    "",
+                    duration(totals.overhead_ms * 1e3),
+                    percent(totals.overhead_ms / totals.latency_ms if totals.latency_ms else 0.0),
+                ),
+            ],
+        ),
+    ]
+    groups = slowest(report)[:top]
+    if groups:
+        sections += [
+            "## Slowest kernels",
+            _table(
+                ("node", "class", "dims", "tile", "waves", "utilization", "bound", "runs", "time", "share"),
+                [
+                    (
+                        _code(group.place),
+                        _text(group.row.kernel_class),
+                        _text(dims_text(group.row.dims)),
+                        "x".join(str(size) for size in group.row.tile.values()),
+                        f"{group.row.wave_count:,}" if group.row.wave_count else "",
+                        f"{group.row.utilization * 100:.0f} %",
+                        _text(group.row.bound),
+                        f"{group.run_count:,}",
+                        duration(group.latency_us),
+                        percent(group.share),
+                    )
+                    for group in groups
+                ],
+            ),
+        ]
+    unsupported = unsupported_groups(report.unsupported)
+    if unsupported:
+        sections += [
+            "## Not supported: counted as nothing",
+            _table(
+                ("operator", "nodes", "first", "reason"),
+                [
+                    (_text(group.op_type), f"{group.node_count:,}", _code(group.node), _text(group.reason))
+                    for group in unsupported
+                ],
+            ),
+        ]
+    sections += _list("Assumptions", report.assumptions)
+    sections += _list(
+        "Warnings",
+        [f"{notice.message} ({notice.node})" if notice.node else notice.message for notice in report.warnings],
+    )
+    return "\n\n".join(sections) + "\n"
+
+
+def _list(title: str, items: Sequence[str]) -> list[str]:
+    return [f"## {title}", "\n".join(f"- {_text(item)}" for item in items)] if items else []
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _text(text: str) -> str:
+    """``text`` on one line, with what Markdown would take as markup escaped."""
+    escaped = printable(text).replace("\\", "\\\\")
+    for mark in "|`*_[]<>#":
+        escaped = escaped.replace(mark, f"\\{mark}")
+    return escaped
+
+
+def _code(text: str) -> str:
+    """``text`` as code; in a table a bar must be escaped even there, and a backtick would end it."""
+    return "`" + printable(text).replace("|", "\\|").replace("`", "'") + "`"

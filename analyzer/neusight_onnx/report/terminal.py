@@ -1,0 +1,368 @@
+"""The report for a reader at a terminal, made to be understood in 80 columns, with and without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from neusight_onnx.report.grouping import (
+    KernelGroup,
+    Slice,
+    by_bound,
+    by_kernel_class,
+    slowest,
+    unsupported_groups,
+)
+from neusight_onnx.report.layout import (
+    Canvas,
+    Part,
+    bar,
+    bullets,
+    facts,
+    fit,
+    heading,
+    legend,
+    render,
+    stacked_bar,
+)
+from neusight_onnx.report.model import Coverage, MemoryEstimate, Report
+from neusight_onnx.report.quantities import (
+    capacity,
+    counted,
+    dims_text,
+    duration,
+    percent,
+    printable,
+    scaled,
+    shorten,
+    significant,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+_BAR_WIDTH = 28
+_MOST_WARNINGS = 8
+_MOST_UNSUPPORTED = 8
+
+_BOUND_STYLES = {"compute": "green", "memory": "cyan", "l2": "blue", "latency": "magenta", "launch": "yellow"}
+_OPERATION_DIMS = ("operation", "operations", "method", "cell")
+"""Dims that say what a kernel does, and read better without their name."""
+
+_BOUND_ORDER = ("compute", "memory", "l2", "latency", "launch", "host")
+
+
+def to_terminal(report: Report, *, width: int, colour: bool, top: int = 10, plain: bool = False) -> str:
+    """The report in ``width`` columns; ``top`` kernels in detail; ``plain`` keeps to ASCII."""
+    canvas = Canvas(width=width, colour=colour, plain=plain)
+    parts: list[RenderableType] = [
+        _header(report, canvas),
+        _summary(report, canvas),
+        *_classes(report, canvas),
+        *_kernels(report, top, canvas),
+        *_unsupported(report, canvas),
+        *_list("Assumptions", report.assumptions, canvas),
+        *_warnings(report, canvas),
+    ]
+    return render(parts, canvas)
+
+
+def _header(report: Report, canvas: Canvas) -> Text:
+    from rich.text import Text
+
+    settings = report.settings
+    model = printable(report.model.path.replace("\\", "/").rsplit("/", 1)[-1])
+    gpu = printable(report.gpu.label)
+    room = max(canvas.width - len(gpu) - 4, 12)
+    facts_line = canvas.dot.join(
+        [
+            settings.mode,
+            settings.precision,
+            settings.runtime,
+            *(f"{printable(name)}={size}" for name, size in settings.dims.items()),
+            counted(report.model.node_count, "node"),
+            f"{scaled(report.model.parameter_count, '')} parameters",
+        ]
+    )
+    return Text.assemble(
+        (shorten(model, room, canvas.ellipsis), "bold"),
+        (" on ", "dim"),
+        (gpu, "bold"),
+        "\n",
+        (facts_line, "dim"),
+        "\n",
+        (("-" if canvas.plain else "─") * canvas.width, "dim"),
+    )
+
+
+def _summary(report: Report, canvas: Canvas) -> Table:
+    totals = report.totals
+    rows: list[tuple[str, RenderableType]] = [
+        ("Latency", _latency(report)),
+        ("Throughput", _throughput(report)),
+        ("Work", _work(report)),
+        ("Memory", _memory(totals.memory, report.gpu.memory_bytes, canvas)),
+        ("Nodes", _nodes(report.coverage, canvas)),
+        ("Predicted", _methods(report.coverage, canvas)),
+    ]
+    if report.kernels:
+        rows.append(("Bound by", _bounds(report, canvas)))
+    return facts(rows)
+
+
+def _latency(report: Report) -> Text:
+    from rich.text import Text
+
+    totals = report.totals
+    text = Text()
+    if totals.partial:
+        text.append("at least ", style="yellow")
+    text.append(duration(totals.latency_ms * 1e3), style="bold green" if not totals.partial else "bold")
+    text.append(
+        f"   {totals.interval * 100:.0f} % interval {duration(totals.latency_low_ms * 1e3)}"
+        f" to {duration(totals.latency_high_ms * 1e3)}"
+    )
+    if totals.interval_method:
+        text.append(f"\n{printable(totals.interval_method)}", style="dim")
+    if totals.overhead_ms > 0:
+        text.append(
+            f"\n{duration(totals.kernel_ms * 1e3)} in kernels, {duration(totals.overhead_ms * 1e3)} the GPU waits "
+            "for the host",
+            style="dim",
+        )
+    return text
+
+
+def _throughput(report: Report) -> Text:
+    from rich.text import Text
+
+    totals = report.totals
+    return Text.assemble(
+        (f"{significant(totals.throughput_per_s)} samples/s", "bold"), f" at batch size {totals.batch_size}"
+    )
+
+
+def _work(report: Report) -> Text:
+    from rich.text import Text
+
+    totals = report.totals
+    text = Text(
+        f"{scaled(totals.flops, 'FLOP')} ({scaled(totals.macs, 'MAC')}), "
+        f"{scaled(totals.read_bytes, 'B')} read, {scaled(totals.write_bytes, 'B')} written"
+    )
+    if totals.latency_ms > 0:
+        flops_per_s = totals.flops / totals.latency_ms * 1e3
+        bytes_per_s = (totals.read_bytes + totals.write_bytes) / totals.latency_ms * 1e3
+        text.append(
+            f"\n{scaled(flops_per_s, 'FLOP/s')} and {scaled(bytes_per_s, 'B/s')} "
+            f"({percent(bytes_per_s / report.gpu.memory_bytes_per_s)} of the peak bandwidth)",
+            style="dim",
+        )
+    return text
+
+
+def _memory(memory: MemoryEstimate, available_bytes: int, canvas: Canvas) -> Text:
+    from rich.text import Text
+
+    share = memory.peak_bytes / available_bytes
+    filled = bar(share, _BAR_WIDTH, canvas)
+    text = Text()
+    text.append(filled, style="cyan" if memory.fits else "red")
+    text.append(("." if canvas.plain else "░") * (_BAR_WIDTH - len(filled)), style="dim")
+    text.append(f"  {capacity(memory.peak_bytes)} of {capacity(available_bytes)}: ")
+    text.append(*(("fits", "green") if memory.fits else ("does not fit", "bold red")))
+    parts = (
+        ("weights", memory.weight_bytes),
+        ("activations", memory.activation_bytes),
+        ("workspace", memory.workspace_bytes),
+        ("context", memory.context_bytes),
+    )
+    text.append("\n" + canvas.dot.join(f"{name} {capacity(size)}" for name, size in parts if size), style="dim")
+    return text
+
+
+def _nodes(coverage: Coverage, canvas: Canvas) -> Text:
+    count = max(coverage.node_count, 1)
+    parts = (
+        Part(label="kernels", share=coverage.kernel_node_count / count, style="green"),
+        Part(label="free", share=coverage.free_node_count / count, style="bright_black"),
+        Part(label="unsupported", share=coverage.unsupported_node_count / count, style="red"),
+    )
+    counts = (coverage.kernel_node_count, coverage.free_node_count, coverage.unsupported_node_count)
+    return _bar_with_legend(
+        parts, [f"{number:,} {part.label}" for number, part in zip(counts, parts, strict=True)], canvas
+    )
+
+
+def _methods(coverage: Coverage, canvas: Canvas) -> Text:
+    share = coverage.latency_share
+    parts = tuple(
+        Part(label=label, share=share.get(label, 0.0), style=style)
+        for label, style in (("learned", "green"), ("analytic", "yellow"), ("unsupported", "red"))
+        if label != "unsupported" or share.get(label, 0.0) > 0
+    )
+    return _bar_with_legend(parts, [f"{percent(part.share)} {part.label}" for part in parts], canvas)
+
+
+def _bounds(report: Report, canvas: Canvas) -> Text:
+    slices = sorted(by_bound(report), key=_bound_rank)
+    parts = tuple(
+        Part(label=part.label, share=part.share, style=_BOUND_STYLES.get(part.label, "bright_black")) for part in slices
+    )
+    return _bar_with_legend(parts, [f"{printable(part.label)} {percent(part.share)}" for part in parts], canvas)
+
+
+def _bound_rank(part: Slice) -> int:
+    return _BOUND_ORDER.index(part.label) if part.label in _BOUND_ORDER else len(_BOUND_ORDER)
+
+
+def _bar_with_legend(parts: Sequence[Part], labels: Sequence[str], canvas: Canvas) -> Text:
+    text = stacked_bar(parts, _BAR_WIDTH, canvas)
+    text.append(" " * (_BAR_WIDTH - text.cell_len))
+    names = legend(parts, labels, canvas)
+    fits_beside = 13 + _BAR_WIDTH + 2 + names.cell_len <= canvas.width
+    text.append("  " if fits_beside else "\n")
+    return text.append_text(names)
+
+
+def _classes(report: Report, canvas: Canvas) -> list[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    slices = by_kernel_class(report)
+    if not slices:
+        return [heading("Time by kernel class"), Text("  no kernel runs on the GPU", style="dim")]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    room = max(canvas.width - 46, 10)
+    largest = max(part.share for part in slices)
+    table.add_row("", *(Text(name, style="dim") for name in ("kernels", "time", "share")), "")
+    for part in slices:
+        table.add_row(
+            Text(f"  {printable(part.label)}"),
+            Text(f"{part.kernel_count:,}"),
+            Text(duration(part.latency_us)),
+            Text(percent(part.share)),
+            Text(bar(part.share / largest if largest else 0.0, room, canvas), style="cyan"),
+        )
+    overhead_us = report.totals.overhead_ms * 1e3
+    if overhead_us > 0:
+        share = overhead_us / (report.totals.latency_ms * 1e3)
+        table.add_row(
+            Text("  waiting for host", style="dim"),
+            "",
+            Text(duration(overhead_us)),
+            Text(percent(share)),
+            Text(bar(share / largest if largest else 0.0, room, canvas)[:room], style="bright_black"),
+        )
+    return [heading("Time by kernel class"), table]
+
+
+def _kernels(report: Report, top: int, canvas: Canvas) -> list[RenderableType]:
+    from rich.text import Text
+
+    groups = slowest(report)
+    shown = groups[:top]
+    if not shown:
+        return []
+    number_width = len(str(len(shown))) + 2
+    name_width = max(canvas.width - number_width - sum(_NUMBER_WIDTHS) - 2, 16)
+    title = heading("Slowest kernels")
+    if len(shown) < len(groups):
+        kernel_us = report.totals.kernel_ms * 1e3
+        share = sum(group.latency_us for group in shown) / kernel_us if kernel_us > 0 else 0.0
+        title.append(
+            f"  {len(shown)} of {len(groups)} different ones, {percent(share)} of the kernels' time", style="dim"
+        )
+    head = Text(" " * number_width + "  " + "node".ljust(name_width), style="dim")
+    for name, width in zip(_NUMBERS, _NUMBER_WIDTHS, strict=True):
+        head.append(name.rjust(width))
+    lines: list[RenderableType] = [head]
+    for index, group in enumerate(shown, 1):
+        lines.append(_kernel_line(index, group, number_width, name_width, canvas))
+        lines.append(_kernel_details(group, number_width + 2, canvas))
+    return [title, *lines]
+
+
+_NUMBERS = ("time", "share", "util", "waves", "bound")
+_NUMBER_WIDTHS = (9, 8, 7, 7, 9)
+
+
+def _kernel_line(index: int, group: KernelGroup, number_width: int, name_width: int, canvas: Canvas) -> Text:
+    from rich.text import Text
+
+    row = group.row
+    text = Text()
+    text.append(str(index).rjust(number_width), style="dim")
+    text.append("  ")
+    name = fit(printable(group.place), name_width - 1, canvas)
+    name.stylize("bold")
+    text.append_text(name)
+    text.append(" " * max(name_width - name.cell_len, 0))
+    numbers = (
+        (duration(group.latency_us), ""),
+        (percent(group.share), ""),
+        (f"{row.utilization * 100:.0f} %", ""),
+        (f"{row.wave_count:,}" if row.wave_count else "-", ""),
+        (printable(row.bound), _BOUND_STYLES.get(row.bound, "")),
+    )
+    for (number, style), width in zip(numbers, _NUMBER_WIDTHS, strict=True):
+        text.append(number.rjust(width), style=style)
+    return text
+
+
+def _kernel_details(group: KernelGroup, indent: int, canvas: Canvas) -> RenderableType:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    row = group.row
+    sizes = {name: value for name, value in row.dims.items() if name not in _OPERATION_DIMS}
+    operations = [str(value) for name, value in row.dims.items() if name in _OPERATION_DIMS]
+    items = [" ".join((row.kernel_class, *operations, row.dtype)), dims_text(sizes)]
+    if row.tile:
+        tile = "x".join(str(size) for size in row.tile.values())
+        items.append(f"tile {tile} ({counted(row.tile_count, 'tile')})")
+    if group.run_count > 1:
+        items.append(f"{group.run_count:,} runs of {duration(group.latency_us / group.run_count)}")
+    if row.method != "learned":
+        items.append(row.method)
+    text = Text(canvas.dot.join(printable(item) for item in items if item), style="dim", overflow="fold")
+    return Padding(text, (0, 0, 0, indent))
+
+
+def _unsupported(report: Report, canvas: Canvas) -> list[RenderableType]:
+    groups = unsupported_groups(report.unsupported)
+    if not groups:
+        return []
+    items = [
+        f"{printable(group.op_type)}: {printable(group.reason)} ({counted(group.node_count, 'node')}, "
+        f"first {shorten(printable(group.node), 48, canvas.ellipsis)})"
+        for group in groups[:_MOST_UNSUPPORTED]
+    ]
+    items += _rest(len(groups), _MOST_UNSUPPORTED)
+    return [heading("Not supported: counted as nothing"), bullets(items, canvas, "red")]
+
+
+def _list(title: str, items: Sequence[str], canvas: Canvas) -> list[RenderableType]:
+    return [heading(title), bullets([printable(item) for item in items], canvas)] if items else []
+
+
+def _warnings(report: Report, canvas: Canvas) -> list[RenderableType]:
+    if not report.warnings:
+        return []
+    items = []
+    for notice in report.warnings[:_MOST_WARNINGS]:
+        place = f" ({shorten(printable(notice.node), 48, canvas.ellipsis)})" if notice.node else ""
+        items.append(f"{printable(notice.message)}{place}")
+    items += _rest(len(report.warnings), _MOST_WARNINGS)
+    return [heading("Warnings"), bullets(items, canvas, "yellow")]
+
+
+def _rest(count: int, most: int) -> list[str]:
+    return [f"and {count - most:,} more; --format json lists all"] if count > most else []
