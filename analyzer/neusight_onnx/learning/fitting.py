@@ -100,6 +100,15 @@ def _level_log_sd(spec: GpuSpec) -> float:
     return LEVEL_LOG_SD if holds else THROTTLED_LEVEL_LOG_SD
 
 
+def _soften(errors: Column) -> tuple[Column, Column]:
+    """Soft L1 as a change of variable (its square is the loss), and its derivative; priors stay quadratic beside it."""
+    ratio = errors / SOFT_SCALE
+    root = np.sqrt(1.0 + ratio**2)
+    softened = SOFT_SCALE * np.sign(errors) * np.sqrt(2.0 * (root - 1.0))
+    slope = np.sqrt((root + 1.0) / 2.0) / root
+    return softened, slope
+
+
 def fit_law(
     law: Law,
     measurements: Measurements,
@@ -149,7 +158,6 @@ def fit_law(
     level_sd = np.array(
         [0.0 if name in reference else _level_log_sd(specs[name.split("/", 1)[0]]) for name in names]
     )
-    # a reference on a card that can't hold its clock is free as well where it is the only session
     priors = np.log([constant.prior for constant in law.constants])
     prior_sd = np.array([constant.prior_log_sd for constant in law.constants])
     given = dict(fixed or {})
@@ -193,11 +201,10 @@ def fit_law(
                 [law.estimate(c, block.spec, constants).latency_us for c, block in zip(columns, blocks, strict=True)]
             )
 
-        def split(x: NDArray[np.float64], weights: Column = weight, rows: Any = session, seen: Column = measured) -> Any:
+        def split(x: NDArray[np.float64], rows: Any = session) -> Any:
             values, host, level = unpack(x)
             kernel = times(values) * np.exp(-level[rows])
-            host_us = np.exp(host)[rows] if event_timed else np.zeros(rows.size)
-            return values, kernel, host_us, weights * np.log(seen / (kernel + host_us))
+            return values, kernel, np.exp(host)[rows] if event_timed else np.zeros(rows.size)
 
         strength = np.sqrt(PRIOR_WEIGHT) * SOFT_SCALE
 
@@ -211,13 +218,14 @@ def fit_law(
                 ]
             )
 
-        # soft L1 applies to rows only; pulls are made quadratic by staying below the scale's knee in practice
-        def residuals(x: NDArray[np.float64]) -> Any:
-            return np.concatenate([split(x)[3], pulls(x)])
+        def residuals(x: NDArray[np.float64], weights: Column = weight, seen: Column = measured) -> Any:
+            _, kernel, host_us = split(x)
+            return np.concatenate([weights * _soften(np.log(seen / (kernel + host_us)))[0], pulls(x)])
 
-        def jacobian(x: NDArray[np.float64], weights: Column = weight, rows: Any = session) -> Any:
-            values, kernel, host_us, _ = split(x)
+        def jacobian(x: NDArray[np.float64], weight: Column = weight, rows: Any = session, seen: Any = measured) -> Any:
+            values, kernel, host_us = split(x)
             total = kernel + host_us
+            weights = weight * _soften(np.log(seen / total))[1]
             matrix = np.zeros((rows.size + x.size, x.size))
             step = 1e-4
             for j, i in enumerate(free):
@@ -237,9 +245,7 @@ def fit_law(
             return matrix
 
         start = np.concatenate([logs[free], host_log[free_host], level_log[free_level]])
-        found = optimize.least_squares(
-            residuals, start, jac=jacobian, loss="soft_l1", f_scale=SOFT_SCALE, max_nfev=60, xtol=1e-6, ftol=1e-7
-        )
+        found = optimize.least_squares(residuals, start, jac=jacobian, max_nfev=40, xtol=1e-5, ftol=1e-6)
         logs, host_log, level_log = unpack(found.x)
         used = np.abs(level_log) <= LOST_SESSION_LOG_LEVEL
     sessions = {

@@ -1,0 +1,393 @@
+"""The law of matrix products: tiles over SMs, each limited by its pipe, memory, caches and the card's power.
+
+``(b, m, k) @ (b, k, n) -> (b, m, n)``. A library covers the output with tiles; each SM works through its share of
+them. Times of the pipe, of DRAM, of L2 and of shared memory compete (p-norm); a floor is added. The tile is the one
+of the architecture's menu with the smallest time. Everything is vectorised over kernels; inside, arrays have shape
+(candidates, kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Gemm, Kernel
+from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.tiling import candidates, fp32_tiles
+
+_FIT = "prior: study of the shared FP32 measurements; fitted here"
+
+CONSTANTS: tuple[Constant, ...] = (
+    Constant(name="floor_us", prior=2.5, prior_log_sd=0.0, source="a tiny GEMM replayed in a CUDA graph takes 2.6-4.2 us on A100 and H100; not fitted: event-timed data can't tell it from host time"),
+    Constant(name="pipe_overhead", prior=1.05, prior_log_sd=0.05, source="hand-tuned SGEMM reaches 0.95 of the FP32 peak of an SM; fitted"),
+    Constant(name="tile_overhead", prior=0.10, prior_log_sd=0.5, source=_FIT),
+    Constant(name="tile_exponent", prior=1.5, prior_log_sd=0.3, source=_FIT),
+    Constant(name="latency_warps", prior=1.5, prior_log_sd=0.5, source="an SM needs several warps in flight to hide the latency of its FMAs and loads; " + _FIT),
+    Constant(name="epilogue_k", prior=25.0, prior_log_sd=0.5, source="prologue and epilogue of a tile, as steps of k; " + _FIT),
+    Constant(name="issue_overhead", prior=0.20, prior_log_sd=0.0, source="not fitted, no such GPU in the data: an 8x8 register tile issues 4 LDS.128 for 64 FMA (0.0625), global loads, barriers and addresses about 0.05, register bank conflicts about 0.08; SMs with 128 lanes and single issue (cc 8.6 and later) lose these slots; H100 SGEMM then reaches 0.79 of its peak, public figures are 0.75-0.80"),
+    Constant(name="energy_pj", prior=13.0, prior_log_sd=0.12, source="board energy of one FP32 FLOP in 16/12 nm near the lowest voltage: P4 60 W for 4.6-5 TFLOP/s; fitted"),
+    Constant(name="static_power", prior=0.2, prior_log_sd=0.0, source="share of the power limit that memory, leakage and fans take; A100 and T4 idle near 0.15-0.2 of it"),
+    Constant(name="voltage_clock_ghz", prior=1.25, prior_log_sd=0.0, source="clock up to which 16/12 nm parts run at their lowest voltage; above it power grows with the cube of the clock. Not identified by the data"),
+    Constant(name="throttle_ms", prior=0.2, prior_log_sd=0.5, source=_FIT + ": shorter kernels on an idle card run at the boost clock"),
+    Constant(name="small_tile_energy", prior=0.10, prior_log_sd=0.4, source="small tiles move more bytes per FLOP; " + _FIT),
+    Constant(name="dram_efficiency", prior=0.70, prior_log_sd=0.15, source="streams reach 0.75-0.9 of the DRAM peak, tiles less; fitted"),
+    Constant(name="reload_knee", prior=4.0, prior_log_sd=0.4, source="operands of one batch entry over L2 bytes at which waves reload them, inverse; " + _FIT),
+    Constant(name="l2_bytes_per_clock", prior=32.0, prior_log_sd=0.3, source="bytes an SM gets from L2 in a clock: 64 by design, half is sustained; fitted"),
+    Constant(name="shared_efficiency", prior=1.0, prior_log_sd=0.15, source="shared memory gives 128 bytes a clock and SM; broadcasts halve the 4 (1/r + 1/c) bytes an FMA of an r x c register tile needs"),
+    Constant(name="drift_k", prior=9300.0, prior_log_sd=0.3, source=_FIT + ": depth of reduction at which blocks drift apart and lose their reuse"),
+    Constant(name="drift_efficiency", prior=0.9, prior_log_sd=0.3, source=_FIT),
+    Constant(name="pascal_drift", prior=0.37, prior_log_sd=0.3, source=_FIT + ": Pascal loses more (compute capability below 7)"),
+    Constant(name="norm", prior=5.0, prior_log_sd=0.2, source="power of the norm that joins competing times; " + _FIT),
+    Constant(name="split_us", prior=6.0, prior_log_sd=0.4, source="a second kernel adds the parts of a split reduction; fitted"),
+    Constant(name="matrix_overhead", prior=1.30, prior_log_sd=0.1, source="AMD's FP32 matrix cores reach 0.70-0.75 of their peak in MI100 and MI210 data; fitted"),
+)  # fmt: skip
+
+FEATURES: tuple[str, ...] = (
+    "log_memory_over_pipe",
+    "log_l2_over_pipe",
+    "log_shared_over_pipe",
+    "log_drift_over_pipe",
+    "log_floor_over_time",
+    "log_tile_n",
+    "log_tile_m",
+    "log_split_k",
+    "log_blocks_per_sm",
+    "wave_fraction",
+    "log_resident_waves",
+    "n_fill",
+    "m_fill",
+    "log_k_per_split",
+    "log_entry_over_l2",
+    "log_total_over_l2",
+    "log_intensity_over_ridge",
+    "log_batch",
+    "log_m",
+    "log_n",
+    "log_k",
+    "k_mod_4",
+    "k_mod_32",
+    "n_mod_32",
+    "batched",
+    "bias",
+    "level",
+    "log_time_ms",
+)
+
+# energy of an operation by process (nm) against 16 nm, at the lowest voltage. 12 nm is TSMC's 16 nm with another name
+# for its libraries; 7 nm and 5 nm from TSMC's stated power savings (halved twice, taken at three quarters of their
+# word); 8 nm is Samsung's 10 nm class: A10 sustains about 14 TFLOP/s of FP32 at 150 W
+_PROCESS_NM = np.array([3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 12.0, 16.0, 28.0])
+_PROCESS_ENERGY = np.array([0.28, 0.34, 0.36, 0.47, 0.50, 0.65, 1.0, 1.0, 1.8])
+# matrix cores spend less per FLOP than vector lanes (no operand fetch per FMA): MI100 holds its clock at 300 W
+_MATRIX_ENERGY = 0.5
+# elements of accumulators that fit an SM's registers beside everything else: 64K registers, half of them
+_RESIDENT_ELEMENTS = 32768.0
+_CHUNK = 4096
+
+
+def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
+    """Gemm kernels as columns: b, m, n, k, and bytes of one entry's operands, of all unique ones and of the output.
+
+    A batch that shares its right operand is one product of b m rows, which is what libraries are handed.
+    """
+    rows: list[tuple[float, ...]] = []
+    for kernel in kernels:
+        assert isinstance(kernel, Gemm)
+        batch, m = kernel.batch, kernel.m
+        shares_b = kernel.b_batch == 1 and kernel.a_batch in (None, batch)
+        if batch > 1 and shares_b and not kernel.transpose_a:
+            batch, m = 1, batch * m
+        a_bits = (kernel.a_dtype or kernel.dtype).bits
+        b_bits = (kernel.b_dtype or kernel.dtype).bits
+        out_bits = (kernel.output_dtype or kernel.dtype).bits
+        rows.append(
+            (
+                batch,
+                m,
+                kernel.n,
+                kernel.k,
+                a_bits / 8,
+                b_bits / 8,
+                out_bits / 8,
+                kernel.read_bytes,
+                kernel.write_bytes,
+                kernel.flops,
+                "bias" in kernel.epilogue,
+            )
+        )
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
+    return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
+
+
+_COLUMNS = ("b", "m", "n", "k", "a_bytes", "b_bytes", "out_bytes", "read_bytes", "write_bytes", "flops", "bias")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the law takes from a GPU: rates of the FP32 pipe that its library uses, and the SM around it."""
+
+    flops_per_s: float
+    sm_count: float
+    clock_hz: float
+    bytes_per_s: float
+    l2_bytes: float
+    is_matrix: bool
+    single_issue: bool
+    is_pascal: bool
+    energy_scale: float
+    power_w: float
+
+
+def machine(gpu: GpuSpec) -> Machine:
+    """The FP32 view of a GPU: AMD's matrix cores where it has them, else the vector lanes."""
+    capability = gpu.compute_capability
+    is_matrix = "fp32_matrix" in gpu.peak_flops_per_s
+    return Machine(
+        flops_per_s=gpu.peak_flops_per_s["fp32_matrix" if is_matrix else "fp32"],
+        sm_count=float(gpu.sm_count),
+        clock_hz=gpu.clock_hz,
+        bytes_per_s=gpu.memory_bytes_per_s,
+        l2_bytes=float(gpu.l2_bytes),
+        is_matrix=is_matrix,
+        # Pascal's 128 lanes are fed by dual issue; 64-lane SMs issue an FMA every second clock
+        single_issue=capability is not None and capability >= 7.0 and gpu.fp32_lanes_per_sm >= 128,
+        is_pascal=capability is not None and capability < 7.0,
+        energy_scale=process_energy(gpu.process_nm) * (_MATRIX_ENERGY if is_matrix else 1.0),
+        power_w=gpu.power_w,
+    )
+
+
+def process_energy(process_nm: float) -> float:
+    """Energy of an operation against 16 nm."""
+    return float(np.exp(np.interp(np.log(process_nm), np.log(_PROCESS_NM), np.log(_PROCESS_ENERGY))))
+
+
+def clock_level(
+    unit: Machine, constants: Constants, pipe_share: NDArray[np.float64], tile_energy: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Sustained clock over boost clock, in (0, 1], for work that keeps ``pipe_share`` of the peak busy.
+
+    Power = static + energy x FLOP/s. Energy per FLOP is flat up to the clock of the lowest voltage and grows with
+    the square of the clock (voltage) above: so the clock under the limit is linear in the power left, then its
+    cube root. A smooth minimum with 1: the limit bites gradually as load varies.
+    """
+    budget_w = unit.power_w * (1.0 - constants["static_power"])
+    pj = constants["energy_pj"] * unit.energy_scale
+    # the voltage clock rises with newer processes: Ada at 1.6 GHz is where Pascal is at 1.25
+    knee = constants["voltage_clock_ghz"] * 1e9 * process_voltage_scale(unit.energy_scale)
+    linear = budget_w / (pj * 1e-12 * unit.flops_per_s * pipe_share * tile_energy)
+    over = unit.clock_hz / knee
+    cubic = np.cbrt(linear / over**2)
+    share = np.where(linear * over <= 1.0, linear, cubic) if over > 1.0 else linear
+    limited: NDArray[np.float64] = (1.0 + share**-12.0) ** (-1.0 / 12.0)
+    return limited
+
+
+def process_voltage_scale(energy_scale: float) -> float:
+    """How much higher the lowest-voltage clock is than in 16 nm: the fourth root of the energy saved."""
+    return float(min(energy_scale, 1.0) ** -0.25)
+
+
+def _times(
+    cols: Mapping[str, NDArray[np.float64]],
+    unit: Machine,
+    c: Constants,
+    tile: NDArray[np.float64],
+) -> dict[str, NDArray[np.float64]]:
+    """Competing times in s and what they are made of; ``tile`` is (n, m, threads, split) of any common shape."""
+    t1, t2, threads, z = tile
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    grid_n, grid_m = np.ceil(n / t1), np.ceil(m / t2)
+    blocks = b * grid_n * grid_m * z
+    kz = np.ceil(k / z)
+    per_sm = np.ceil(blocks / unit.sm_count)
+    occupancy = np.clip(_RESIDENT_ELEMENTS / (t1 * t2), 1.0, 16.0)
+    # elements in flight on an SM, in units of eight warps of 8x8 register tiles
+    warps = np.clip(blocks / unit.sm_count, 1.0, occupancy) * t1 * t2 / 2048.0
+    smallness = 16.0 * (1.0 / t1 + 1.0 / t2)
+    base = c["matrix_overhead"] if unit.is_matrix else c["pipe_overhead"]
+    issue = 1.0 + c["issue_overhead"] if unit.single_issue else 1.0
+    steady = base * issue * (1.0 + c["tile_overhead"] * smallness ** c["tile_exponent"])
+    full_s = per_sm * 2.0 * t1 * t2 * (kz + c["epilogue_k"]) * unit.sm_count / unit.flops_per_s
+    full_s = full_s * (steady + c["latency_warps"] / warps)
+    tile_energy = 1.0 + c["small_tile_energy"] * np.maximum(4.0 * smallness - 1.0, 0.0)
+    level = clock_level(unit, c, 1.0 / steady, tile_energy)
+    long = full_s * 1e3 / (full_s * 1e3 + c["throttle_ms"])
+    pipe_s = full_s / level**long
+
+    entry = cols["a_bytes"] * m * k + cols["b_bytes"] * k * n
+    unique = cols["read_bytes"] + cols["write_bytes"]
+    waves = np.maximum(np.ceil(blocks / (unit.sm_count * occupancy)), 1.0)
+    wave_blocks = np.minimum(unit.sm_count * occupancy, blocks)
+    # a wave covers a nearly square patch of the output of one entry (or all of several entries)
+    wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
+    wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
+    wave_n = np.clip(wave_blocks / wave_m, 1.0, grid_n)
+    entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
+    reload = waves * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
+    spill = c["reload_knee"] * entry / unit.l2_bytes
+    extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
+    output = cols["write_bytes"]
+    traffic = unique + extra + 0.5 * cols["bias"] * output + np.where(z > 1.0, 2.0 * z * output, 0.0)
+    memory_s = traffic / (c["dram_efficiency"] * unit.bytes_per_s)
+
+    panels = blocks * kz * (t1 * cols["b_bytes"] + t2 * cols["a_bytes"])
+    l2_s = panels / (c["l2_bytes_per_clock"] * np.minimum(blocks, unit.sm_count) * unit.clock_hz)
+    # bytes that register tiles read from shared memory: 4 (1/r + 1/c) an FMA, halved by broadcasts
+    side = np.sqrt(t1 * t2 / threads)
+    shared_s = per_sm * t1 * t2 * kz * 0.5 * cols["a_bytes"] * (2.0 / side) / (128.0 * unit.clock_hz)
+    shared_s = shared_s / c["shared_efficiency"] / level**long
+    if unit.is_matrix:
+        shared_s = shared_s * 0.25  # a matrix instruction reads each operand once for four lanes
+    deep = (kz / c["drift_k"]) ** 2
+    drift_rate = c["drift_efficiency"] * (c["pascal_drift"] if unit.is_pascal else 1.0) * unit.bytes_per_s
+    drift_s = panels / drift_rate * deep / (1.0 + deep)
+    return {
+        "compute": pipe_s,
+        "memory": memory_s,
+        "l2": l2_s,
+        "shared": shared_s,
+        "drift": drift_s,
+        "blocks": blocks,
+        "per_sm": per_sm,
+        "occupancy": occupancy,
+        "level": level,
+        "entry": entry + np.zeros_like(blocks),
+        "steady": steady,
+        "kz": kz,
+    }
+
+
+_PARTS = ("compute", "memory", "l2", "shared", "drift")
+
+
+def _join(times: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    power = c["norm"]
+    largest = np.maximum.reduce([times[name] for name in _PARTS])
+    total = sum((times[name] / largest) ** power for name in _PARTS)
+    joined: NDArray[np.float64] = c["floor_us"] + 1e6 * largest * total ** (1.0 / power)
+    return joined + np.where(split_k > 1.0, c["split_us"], 0.0)
+
+
+def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
+    """The menu's tile with the smallest time: (n, m, threads, split) of each kernel, shape (4, kernels)."""
+    unit = machine(gpu)
+    count = cols["b"].size
+    chosen = np.empty((4, count))
+    batched = cols["b"] > 1
+    for is_batched in (False, True):
+        rows = np.flatnonzero(batched == is_batched)
+        menu = candidates(fp32_tiles(gpu, batched=is_batched), split=not is_batched and not unit.is_matrix)
+        for start in range(0, rows.size, _CHUNK):
+            part = rows[start : start + _CHUNK]
+            sub = {name: column[part][None, :] for name, column in cols.items()}
+            tile = menu[:, :, None]
+            times = _times(sub, unit, constants, tile)
+            total = _join(times, constants, tile[3])
+            # a split is there to fill the machine, and each part keeps a useful depth
+            useless = (tile[3] > 1) & ((times["blocks"] > 6 * unit.sm_count) | (times["kz"] < 64))
+            best = np.argmin(np.where(useless, np.inf, total), axis=0)
+            chosen[:, part] = menu[:, best]
+    return chosen
+
+
+def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+    """Columns with the chosen tile in them."""
+    tile_n, tile_m, threads, split_k = choose(cols, gpu, constants)
+    return {**cols, "tile_n": tile_n, "tile_m": tile_m, "tile_threads": threads, "split_k": split_k}
+
+
+def _pinned(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
+    if "tile_n" in cols:
+        return np.stack([cols["tile_n"], cols["tile_m"], cols["tile_threads"], cols["split_k"]])
+    return choose(cols, gpu, constants)
+
+
+def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
+    """Roofline: FLOPs at the peak of the pipe, unique bytes at the peak of DRAM, whichever takes longer."""
+    unit = machine(gpu)
+    compute = cols["flops"] / unit.flops_per_s
+    memory = (cols["read_bytes"] + cols["write_bytes"]) / unit.bytes_per_s
+    return 1e6 * np.maximum(compute, memory)
+
+
+def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
+    """The law's answer; ``cols`` may carry a pinned tile."""
+    unit = machine(gpu)
+    tile = _pinned(cols, gpu, constants)
+    times = _times(cols, unit, constants, tile)
+    latency = _join(times, constants, tile[3])
+    return LawResult(
+        latency_us=latency,
+        ideal_us=ideal_us(cols, gpu),
+        parts_us={
+            "compute": 1e6 * times["compute"],
+            "memory": 1e6 * times["memory"],
+            "l2": 1e6 * times["l2"],
+            "shared": 1e6 * times["shared"],
+            "drift": 1e6 * times["drift"],
+            "launch": np.full(latency.shape, constants["floor_us"]),
+        },
+        tile={"n": tile[0], "m": tile[1], "threads": tile[2], "split_k": tile[3]},
+        tile_count=times["blocks"],
+        wave_count=np.maximum(np.ceil(times["blocks"] / (unit.sm_count * times["occupancy"])), 1.0),
+    )
+
+
+def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
+    """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
+    unit = machine(gpu)
+    tile = np.stack([result.tile["n"], result.tile["m"], result.tile["threads"], result.tile["split_k"]])
+    times = _times(cols, unit, constants, tile)
+    t1, t2, _, z = tile
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    pipe = times["compute"]
+    blocks_per_sm = times["blocks"] / unit.sm_count
+    unique = cols["read_bytes"] + cols["write_bytes"]
+    values = (
+        np.log(times["memory"] / pipe),
+        np.log(times["l2"] / pipe),
+        np.log(times["shared"] / pipe),
+        np.log(times["drift"] / pipe + 1e-6),
+        np.log(constants["floor_us"] / result.latency_us),
+        np.log(t1),
+        np.log(t2),
+        np.log(z),
+        np.log(blocks_per_sm),
+        blocks_per_sm / np.ceil(blocks_per_sm),
+        np.log(blocks_per_sm / times["occupancy"]),
+        n / (np.ceil(n / t1) * t1),
+        m / (np.ceil(m / t2) * t2),
+        np.log(times["kz"]),
+        np.log(times["entry"] / unit.l2_bytes),
+        np.log(unique / unit.l2_bytes),
+        np.log(cols["flops"] / unique / (unit.flops_per_s / unit.bytes_per_s)),
+        np.log(b),
+        np.log(m),
+        np.log(n),
+        np.log(k),
+        np.mod(k, 4),
+        np.mod(k, 32),
+        np.mod(n, 32),
+        (b > 1).astype(np.float64),
+        cols["bias"],
+        times["level"],
+        np.log(result.latency_us / 1e3),
+    )
+    return np.stack(values, axis=1).astype(np.float32)
+
+
+LAW = Law(
+    kernel_class="gemm",
+    constants=CONSTANTS,
+    feature_names=FEATURES,
+    columns=columns,
+    estimate=estimate,
+    features=features,
+    pin=pin,
+)
+

@@ -1,0 +1,88 @@
+"""Which output tiles a library has for a matrix product on an architecture, and what a tiling makes of a problem.
+
+Letters: ``(b, m, k) @ (b, k, n) -> (b, m, n)``; a tile covers ``tile_n`` columns and ``tile_m`` rows of the output,
+``split_k`` blocks share one tile's reduction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """An output tile and the threads of its block: ``n`` x ``m`` elements, each thread holds n m / threads."""
+
+    n: int
+    m: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiling:
+    """What a tiling makes of problems (arrays of one shape): sizes of the tile, blocks, waves of blocks over SMs."""
+
+    tile_n: NDArray[np.float64]
+    tile_m: NDArray[np.float64]
+    split_k: NDArray[np.float64]
+    tile_count: NDArray[np.float64]
+    wave_count: NDArray[np.float64]
+
+
+# Tiles as (n, m, threads): what the profiler saw in the training data (kernel names `*_sgemm_AxB_*` and their block
+# sizes: a block of 128x64 has 128 threads of 8x8 elements, 32x128 and the "sliced" kernels 256 of 4x4). cuBLAS is
+# column-major: the first number runs along n.
+_T128X128 = Tile(n=128, m=128, threads=256)
+_T128X64 = Tile(n=128, m=64, threads=128)
+_T128X32 = Tile(n=128, m=32, threads=256)
+_T64X64 = Tile(n=64, m=64, threads=64)
+_T64X32 = Tile(n=64, m=32, threads=256)
+_T32X128 = Tile(n=32, m=128, threads=256)
+_T32X32 = Tile(n=32, m=32, threads=128)
+
+# AMD's Tensile macro tiles (names `MTAxBxK`), four waves of 64 lanes a block; small tiles one wave a 16x16 of output
+_MATRIX_CORE_TILES = tuple(
+    Tile(n=n, m=m, threads=min(256, max(64, n * m // 16)))
+    for n, m in ((128, 128), (128, 96), (96, 96), (64, 128), (128, 64), (64, 64), (64, 32), (32, 32), (64, 16), (16, 16))
+)
+
+_SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+
+
+def fp32_tiles(gpu: GpuSpec, *, batched: bool) -> tuple[Tile, ...]:
+    """FP32 tiles that the vendor's library chooses from: the batched product's menu is smaller than the plain one's.
+
+    Keyed by compute capability. Ampere's menu stands for every later architecture: cuBLAS runs its Ampere FP32
+    kernels on Ada and Hopper too.
+    """
+    capability = gpu.compute_capability
+    if capability is None:
+        return _MATRIX_CORE_TILES
+    if batched:
+        if capability < 7.0:
+            return (_T128X64,)
+        if capability < 7.5:
+            return (_T64X64, _T32X128, _T128X32)
+        if capability < 8.0:
+            return (_T128X64, _T64X64, _T128X32)
+        return (_T128X128,)
+    if capability < 6.1:
+        return (_T32X128, _T64X64, _T128X32)
+    if capability < 7.0:
+        return (_T128X128,)
+    if capability < 8.0:
+        return (_T128X128, _T128X64, _T128X32, _T32X128, _T64X32, _T32X32)
+    return (_T128X64, _T128X32, _T32X128, _T64X32, _T32X32)
+
+
+@cache
+def candidates(tiles: tuple[Tile, ...], *, split: bool) -> NDArray[np.float64]:
+    """All (n, m, threads, split_k) of a menu, shape (4, candidates): with ``split`` every tile in all its splits."""
+    splits = _SPLITS if split else (1,)
+    return np.array([(tile.n, tile.m, tile.threads, z) for tile in tiles for z in splits], dtype=np.float64).T
