@@ -60,7 +60,7 @@ class Initializer:
 
 Attribute: TypeAlias = (
     "int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
-    " | Initializer | Graph | tuple[Graph, ...] | None"
+    " | Initializer | tuple[Initializer, ...] | Declared | tuple[Declared, ...] | Graph | tuple[Graph, ...] | None"
 )
 
 

@@ -1,0 +1,512 @@
+"""From the raw graph of a file to ours: functions inlined, names made unique, nodes sorted.
+
+A model-local function wins over an operator of the same name; functions that onnx itself defines for operators are not
+expanded. Everything here is linear in the size of the inlined graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from neusight_onnx.errors import ModelError
+from neusight_onnx.graph.model import Attribute, Declared, Graph, Initializer, Node, Notice, Origin
+from neusight_onnx.graph.versions import newest_known
+from neusight_onnx.graph.wire import RawFunction, RawGraph, RawModel, RawNode, Reference, shown
+
+MAX_NODES = 1_000_000
+"""Nodes (and calls) after inlining; beyond it a file is a bomb, not a model: some ten bytes can double it at each level."""
+
+MAX_CALLS = 64
+"""Depth of functions and subgraphs within each other; exporters reach some ten."""
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arranged:
+    """The nodes of one graph in topological order, and the names that it takes from outside."""
+
+    nodes: list[RawNode]
+    captures: tuple[str, ...]
+    moved: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class _Scope:
+    """Names as the file has them -> names unique in the model, for one graph; ``outer`` is what its nodes see, too.
+
+    A function's body sees nothing of its caller but its inputs, hence has no outer scope. ``trail`` goes before the names
+    of nodes and values ("Lin/"), ``place`` before the made-up name of a nameless node. ``identity``: every name stays as it is (the main graph).
+    """
+
+    names: dict[str, str]
+    outer: _Scope | None
+    trail: str
+    place: str
+    opsets: Mapping[str, int]
+    attributes: Mapping[str, Attribute]
+    identity: bool = False
+
+    def find(self, name: str) -> str | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            found = scope.names.get(name)
+            if found is not None:
+                return found
+            scope = scope.outer
+        return None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Builder:
+    """What grows while one model is built."""
+
+    functions: Mapping[_Key, RawFunction]
+    value_names: set[str]
+    node_names: set[str] = field(default_factory=set)
+    counters: dict[str, int] = field(default_factory=dict)
+    node_count: int = 0
+    depth: int = 0
+    calls: list[_Key] = field(default_factory=list)
+    arranged: dict[int, _Arranged] = field(default_factory=dict)
+    duplicate_node_names: list[str] = field(default_factory=list)
+    unsorted: list[str] = field(default_factory=list)
+    duplicate_initializers: list[str] = field(default_factory=list)
+    unimported: dict[str, str] = field(default_factory=dict)
+
+
+def build_graph(model: RawModel, opsets: Mapping[str, int]) -> tuple[Graph, tuple[Notice, ...]]:
+    """The main graph of ``model`` with every function inlined, and what was odd about it.
+
+    Raises ModelError for cycles, recursion, a value assigned twice or never, and too many nodes.
+    """
+    builder = _Builder(functions=model.functions, value_names=set())
+    graph = _main_graph(builder, model.graph, opsets)
+    return graph, tuple(_notices(builder))
+
+
+def _notices(builder: _Builder) -> list[Notice]:
+    notices: list[Notice] = []
+    repeated = builder.duplicate_node_names
+    if repeated:
+        notices.append(
+            Notice(
+                code="duplicate-node-name",
+                message=f"{len(repeated)} nodes bear a name that another has, {shown(repeated[0])!r} first; "
+                "a number was added to tell them apart",
+            )
+        )
+    if builder.unsorted:
+        where = shown(builder.unsorted[0])
+        notices.append(
+            Notice(
+                code="unsorted-nodes",
+                message=f"the nodes of {where!r} are not in topological order, which ONNX asks for; they were sorted",
+            )
+        )
+    repeated = builder.duplicate_initializers
+    if repeated:
+        notices.append(
+            Notice(
+                code="duplicate-initializer",
+                message=f"{len(repeated)} initializers bear the name of another, {shown(repeated[0])!r} first; "
+                "the last of each name counts",
+            )
+        )
+    for domain, user in builder.unimported.items():
+        notices.append(
+            Notice(
+                code="opset-missing",
+                message=f"the model uses the operator set {shown(domain or 'ai.onnx')!r} (in node {shown(user)!r}) "
+                "without importing it; its newest version is assumed",
+                node=user,
+            )
+        )
+    return notices
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _arrange(builder: _Builder, graph: RawGraph | RawFunction, inputs: list[str], where: str) -> _Arranged:
+    """Sorts the nodes of ``graph`` if they need it (ties as in the file) and finds what it captures from outside."""
+    known = builder.arranged.get(id(graph))
+    if known is not None:
+        return known
+    seen = set(inputs)
+    outputs: list[str]
+    if isinstance(graph, RawGraph):
+        seen.update(graph.initializers)
+        outputs = [output.name for output in graph.outputs]
+    else:
+        outputs = graph.outputs
+    seen.add("")
+    missed: dict[str, None] = {}
+    reads: list[tuple[str, ...]] = []
+    for node in graph.nodes:
+        read = node.inputs if node.plain else _reads(builder, node, where)
+        reads.append(read)
+        for name in read:
+            if name not in seen:
+                missed[name] = None
+        for name in node.outputs:
+            if name in seen:
+                if name == "":
+                    continue
+                raise ModelError(
+                    f"assigns the value {shown(name)!r} twice, the second time in node "
+                    f"{shown(node.name or node.op_type)!r}{where}; every value may have one source only"
+                )
+            seen.add(name)
+    produced_late = {name for name in missed if name in seen}
+    nodes = graph.nodes
+    if produced_late:
+        nodes = _sorted(graph.nodes, reads, where)
+    captures = tuple(name for name in missed if name not in produced_late)
+    captures += tuple(name for name in dict.fromkeys(outputs) if name not in seen and name not in missed)
+    result = _Arranged(nodes=nodes, captures=captures, moved=bool(produced_late))
+    builder.arranged[id(graph)] = result
+    return result
+
+
+def _reads(builder: _Builder, node: RawNode, where: str) -> tuple[str, ...]:
+    """What a node reads, with what its subgraphs take from around it."""
+    names = dict.fromkeys(node.inputs)
+    for value in node.attributes.values():
+        for body in (value,) if isinstance(value, RawGraph) else value if isinstance(value, tuple) else ():
+            if isinstance(body, RawGraph):
+                inputs = [declared.name for declared in body.inputs]
+                names.update(dict.fromkeys(_arrange(builder, body, inputs, where).captures))
+    return tuple(names)
+
+
+def _sorted(nodes: list[RawNode], reads: list[tuple[str, ...]], where: str) -> list[RawNode]:
+    """Depth first from each node in the file's order, without recursion."""
+    producer = {name: index for index, node in enumerate(nodes) for name in node.outputs if name}
+    new, open_, done = 0, 1, 2
+    state = bytearray(len(nodes))
+    order: list[RawNode] = []
+    for root in range(len(nodes)):
+        if state[root] != new:
+            continue
+        state[root] = open_
+        stack = [(root, iter(reads[root]))]
+        while stack:
+            index, pending = stack[-1]
+            for name in pending:
+                before = producer.get(name)
+                if before is None or state[before] == done:
+                    continue
+                if state[before] == open_:
+                    node = nodes[before]
+                    raise ModelError(
+                        f"has a cycle through the value {shown(name)!r} of node "
+                        f"{shown(node.name or node.op_type)!r}{where}; a graph must be free of cycles"
+                    )
+                state[before] = open_
+                stack.append((before, iter(reads[before])))
+                break
+            else:
+                state[index] = done
+                order.append(nodes[index])
+                stack.pop()
+    return order
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _numbered(builder: _Builder, taken: set[str], base: str, reserved: set[str] | frozenset[str]) -> str:
+    """The first of base_1, base_2, … that is neither taken nor reserved; linear over all calls."""
+    name = base
+    while name == base or name in taken or name in reserved:
+        number = builder.counters[base] = builder.counters.get(base, 0) + 1
+        name = f"{base}_{number}"
+    return name
+
+
+def _value_name(builder: _Builder, base: str) -> str:
+    """``base`` if no value bears it yet, else numbered; taken from now on."""
+    name = base
+    if name in builder.value_names:
+        name = _numbered(builder, builder.value_names, base, frozenset())
+    builder.value_names.add(name)
+    return name
+
+
+# --- building ---------------------------------------------------------------------------------------------------------
+
+
+def _main_graph(builder: _Builder, raw: RawGraph, opsets: Mapping[str, int]) -> Graph:
+    inputs = [declared.name for declared in raw.inputs]
+    repeated = len(inputs) != len(set(inputs))
+    if repeated:
+        raise ModelError("declares an input twice")
+    arranged = _arrange(builder, raw, inputs, "")
+    if arranged.captures:
+        _refuse_unknown(arranged, raw, "")
+    names = builder.value_names
+    names.update(inputs, raw.initializers)
+    for node in raw.nodes:
+        names.update(node.outputs)
+    names.discard("")
+    scope = _Scope(
+        names=dict(zip(names, names, strict=True)),
+        outer=None,
+        trail="",
+        place="",
+        opsets=opsets,
+        attributes={},
+        identity=True,
+    )
+    return _graph(builder, raw, arranged, scope, label=raw.name or "the main graph")
+
+
+def _refuse_unknown(arranged: _Arranged, raw: RawGraph, where: str) -> None:
+    name = arranged.captures[0]
+    for node in arranged.nodes:
+        if name in node.inputs:
+            user = f"node {shown(node.name or node.op_type)!r} reads"
+            break
+    else:
+        is_output = any(output.name == name for output in raw.outputs)
+        user = "the graph returns" if is_output else "a subgraph reads"
+    raise ModelError(f"is incomplete: {user} the value {shown(name)!r}{where}, which nothing produces")
+
+
+def _graph(builder: _Builder, raw: RawGraph, arranged: _Arranged, scope: _Scope, label: str) -> Graph:
+    """``raw`` with the names of ``scope``, which holds all that the graph itself defines."""
+    if arranged.moved:
+        builder.unsorted.append(label)
+    builder.duplicate_initializers.extend(raw.duplicate_initializers)
+    nodes: list[Node] = []
+    _append_nodes(builder, arranged.nodes, scope, nodes)
+    # The main graph's defaults are no inputs; a body's inputs are positional, so all stay.
+    inputs = tuple(d for d in raw.inputs if not (scope.identity and d.name in raw.initializers))
+    initializers: Mapping[str, Initializer] = raw.initializers
+    outputs = tuple(raw.outputs)
+    declared: dict[str, Declared] = {}
+    if scope.identity:
+        for value in chain(raw.value_info, raw.inputs, raw.outputs):
+            declared[value.name] = value
+    else:
+        inputs = tuple(_renamed(scope, value) for value in inputs)
+        outputs = tuple(_renamed(scope, value) for value in outputs)
+        initializers = {
+            scope.names[name]: replace(tensor, name=scope.names[name]) for name, tensor in raw.initializers.items()
+        }
+        for value in chain(raw.value_info, raw.inputs, raw.outputs):
+            if value.name in scope.names:
+                known = _renamed(scope, value)
+                declared[known.name] = known
+    return Graph(
+        name=raw.name,
+        nodes=tuple(nodes),
+        inputs=inputs,
+        outputs=outputs,
+        initializers=initializers,
+        declared=declared,
+    )
+
+
+def _renamed(scope: _Scope, value: Declared) -> Declared:
+    name = scope.find(value.name)
+    assert name is not None
+    return value if name == value.name else replace(value, name=name)
+
+
+def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, nodes: list[Node]) -> None:
+    """Appends ``raw_nodes``, functions inlined, in the order given."""
+    opsets = scope.opsets
+    functions = builder.functions
+    identity = scope.identity
+    used = builder.node_names
+    trail = scope.trail
+    named = {trail + raw.name for raw in raw_nodes if raw.name}
+    within = set[str]()
+    builder.node_count += len(raw_nodes)
+    if builder.node_count > MAX_NODES:
+        raise ModelError(f"has more than {MAX_NODES:,} nodes with its functions inlined; it looks like a bomb")
+    for index, raw in enumerate(raw_nodes):
+        label, op_type, domain, overload, inputs, outputs, attributes, plain = raw
+        if label:
+            if label in within:
+                builder.duplicate_node_names.append(label)
+            within.add(label)
+            name = trail + label
+            if name in used:
+                name = _numbered(builder, used, name, named)
+        else:
+            name = f"{scope.place}{op_type}_{index}"
+            if name in used or name in named:
+                name = _numbered(builder, used, name, named)
+        used.add(name)
+        if not identity:
+            inputs = tuple([_resolve(scope, value, name) for value in inputs])
+        if not plain:
+            attributes = _attributes(builder, attributes, scope, name)  # type: ignore[assignment]  # dict is invariant
+        if functions:
+            key = (domain, op_type, overload)
+            function = functions.get(key)
+            if function is not None:
+                if not identity:
+                    outputs = tuple([scope.names[value] if value else "" for value in outputs])
+                _inline(builder, key, function, scope, name, inputs, outputs, attributes, nodes)
+                continue
+        if not identity:
+            outputs = tuple([scope.names[value] if value else "" for value in outputs])
+        version = opsets.get(domain)
+        if version is None:
+            builder.unimported.setdefault(domain, name)
+            version = newest_known(domain)
+        nodes.append(
+            Node(
+                name=name,
+                op_type=op_type,
+                domain=domain,
+                version=version,
+                inputs=inputs,
+                outputs=outputs,
+                attributes=attributes,  # type: ignore[arg-type]  # raw graphs and references are gone: it was plain
+                origins=(Origin(name=name, op_type=op_type),),
+            )
+        )
+
+
+def _resolve(scope: _Scope, value: str, node: str) -> str:
+    if not value:
+        return ""
+    found = scope.find(value)
+    if found is None:
+        raise ModelError(
+            f"is incomplete: node {shown(node)!r} reads the value {shown(value)!r}, which nothing produces"
+        )
+    return found
+
+
+def _attributes(
+    builder: _Builder,
+    attributes: Mapping[str, Attribute | RawGraph | tuple[RawGraph, ...] | Reference],
+    scope: _Scope,
+    owner: str,
+) -> dict[str, Attribute]:
+    """Subgraphs built, references replaced by the values that the call of the function gave."""
+    result: dict[str, Attribute] = {}
+    for name, value in attributes.items():
+        if isinstance(value, Reference):
+            if value.name in scope.attributes:
+                result[name] = scope.attributes[value.name]
+        elif isinstance(value, RawGraph):
+            result[name] = _body(builder, value, scope, f"{owner}/", f"{owner}/{name}")
+        elif isinstance(value, tuple) and value and isinstance(value[0], RawGraph):
+            result[name] = tuple(
+                _body(builder, body, scope, f"{owner}/", f"{owner}/{name}_{index}")
+                for index, body in enumerate(value)
+                if isinstance(body, RawGraph)
+            )
+        else:
+            result[name] = value  # type: ignore[assignment]  # no raw graph is left in it
+    return result
+
+
+def _body(builder: _Builder, raw: RawGraph, outer: _Scope, place: str, owner: str) -> Graph:
+    """The subgraph ``owner`` (node/attribute); names that something else in the model has get a number."""
+    builder.depth += 1
+    if builder.depth > MAX_CALLS:
+        raise ModelError(f"nests functions and subgraphs more than {MAX_CALLS} deep")
+    where = f" in {shown(owner)!r}"
+    arranged = _arrange(builder, raw, [declared.name for declared in raw.inputs], where)
+    scope = _Scope(
+        names={}, outer=outer, trail=outer.trail, place=place, opsets=outer.opsets, attributes=outer.attributes
+    )
+    own = chain(
+        (declared.name for declared in raw.inputs),
+        raw.initializers,
+        chain.from_iterable(node.outputs for node in raw.nodes),
+    )
+    for name in own:
+        if name and name not in scope.names:
+            scope.names[name] = _value_name(builder, outer.trail + name)
+    for name in arranged.captures:
+        if outer.find(name) is None:
+            _refuse_unknown(_Arranged(nodes=arranged.nodes, captures=(name,), moved=False), raw, where)
+    graph = _graph(builder, raw, arranged, scope, label=owner)
+    builder.depth -= 1
+    return graph
+
+
+def _inline(
+    builder: _Builder,
+    key: _Key,
+    function: RawFunction,
+    caller: _Scope,
+    name: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    attributes: Mapping[str, Attribute | RawGraph | tuple[RawGraph, ...] | Reference],
+    nodes: list[Node],
+) -> None:
+    """Appends the body of ``function`` as called by the node ``name``."""
+    if key in builder.calls:
+        raise ModelError(f"has a function that calls itself: {shown(function.name)!r}, in node {shown(name)!r}")
+    builder.depth += 1
+    if builder.depth > MAX_CALLS:
+        raise ModelError(f"nests functions and subgraphs more than {MAX_CALLS} deep")
+    where = f" in the function {shown(function.name)!r}"
+    if len(inputs) > len(function.inputs) or len(outputs) > len(function.outputs):
+        raise ModelError(
+            f"calls the function {shown(function.name)!r} with {len(inputs)} inputs and {len(outputs)} outputs in node "
+            f"{shown(name)!r}; it has {len(function.inputs)} and {len(function.outputs)}"
+        )
+    arranged = _arrange(builder, function, function.inputs, where)
+    if arranged.moved:
+        builder.unsorted.append(function.name)
+    trail = name + "/"
+    names = dict.fromkeys(function.inputs, "")
+    if len(names) != len(function.inputs):
+        raise ModelError(f"has a function with two inputs of one name: {shown(function.name)!r}")
+    names.update(zip(function.inputs, inputs, strict=False))
+    produced = {value for node in arranged.nodes for value in node.outputs if value}
+    copies: list[tuple[str, str]] = []
+    for formal, actual in zip(function.outputs, outputs, strict=False):
+        if not actual:
+            continue
+        if formal in produced and formal not in names:
+            names[formal] = actual
+        else:
+            # An input handed through, or one value returned twice: the call still makes a value of its own.
+            copies.append((formal, actual))
+    for node in arranged.nodes:
+        for value in node.outputs:
+            if value and value not in names:
+                names[value] = _value_name(builder, trail + value)
+    given: dict[str, Attribute] = {}
+    for source in (function.defaults, attributes):
+        for key_name, value_given in source.items():
+            if not isinstance(value_given, RawGraph | Reference):
+                given[key_name] = value_given  # type: ignore[assignment]  # tuples of raw graphs were built before
+    scope = _Scope(
+        names=names, outer=None, trail=trail, place=trail, opsets=function.opsets or caller.opsets, attributes=given
+    )
+    builder.calls.append(key)
+    _append_nodes(builder, arranged.nodes, scope, nodes)
+    builder.calls.pop()
+    builder.depth -= 1
+    for formal, actual in copies:
+        source_name = names.get(formal)
+        if not source_name:
+            raise ModelError(f"returns {shown(formal)!r}, which nothing produces{where}")
+        copy_name = _numbered(builder, builder.node_names, trail + "Identity", frozenset())
+        builder.node_names.add(copy_name)
+        nodes.append(
+            Node(
+                name=copy_name,
+                op_type="Identity",
+                version=scope.opsets.get("", 0) or newest_known(""),
+                inputs=(source_name,),
+                outputs=(actual,),
+                origins=(Origin(name=copy_name, op_type="Identity"),),
+            )
+        )
