@@ -1,0 +1,466 @@
+"""Kernels without a predictor: the roofline with stated efficiencies, launch and serial time.
+
+For every kernel::
+
+    T = launches * 2 us + (Tm^4 + Tl^4 + Tc^4 + Ts^4)^(1/4)
+
+with Tm the bytes that go through DRAM, Tl those that go through L2, Tc the arithmetic, Ts what can't be done in
+parallel. Each efficiency has its source or derivation beside it. Such an estimate is good to about a factor of two:
+``HALF_WIDTH_LOG`` is its 80 % interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log, log2, prod
+from typing import assert_never
+
+import numpy as np
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import (
+    Attention,
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    Normalization,
+    Opaque,
+    Pooling,
+    Recurrent,
+    Reduction,
+    Softmax,
+    Sort,
+)
+from neusight_onnx.laws.bandwidth import is_amd, l2_bytes_per_s, l2_miss_fraction, memory_family, p_norm
+from neusight_onnx.laws.base import Law, LawResult
+from neusight_onnx.laws.elementwise import ELEMENTWISE, float64_flops_per_s, integer_lanes_per_sm
+from neusight_onnx.laws.normalization import NORMALIZATION
+from neusight_onnx.laws.softmax import SOFTMAX
+
+HALF_WIDTH_LOG = log(2.0)
+"""80 % interval of an analytic estimate in log: x/÷ 2. A judgement, no calibration stands behind it."""
+
+LAUNCH_US = 2.0
+"""As the laws of measured classes: start and drain of a kernel."""
+
+SHARPNESS = 4.0
+"""Of the soft maximum: between the additive end (1) and the hard one; GEMM and LayerNorm fits give 4 to 7."""
+
+PIPE_FALLBACK: dict[DataType, tuple[str, ...]] = {
+    DataType.FLOAT16: ("fp16", "fp32"),
+    DataType.BFLOAT16: ("bf16", "fp32"),
+    DataType.INT8: ("int8", "fp16", "fp32"),
+    DataType.UINT8: ("int8", "fp16", "fp32"),
+    DataType.INT4: ("int8", "fp16", "fp32"),
+    DataType.UINT4: ("int8", "fp16", "fp32"),
+    DataType.FLOAT8E4M3FN: ("fp8", "fp16", "fp32"),
+    DataType.FLOAT8E4M3FNUZ: ("fp8", "fp16", "fp32"),
+    DataType.FLOAT8E5M2: ("fp8", "fp16", "fp32"),
+    DataType.FLOAT8E5M2FNUZ: ("fp8", "fp16", "fp32"),
+    DataType.FLOAT4E2M1: ("fp4", "fp8", "fp16", "fp32"),
+}
+"""Matrix pipe of a dtype, and the next wider ones where the GPU lacks it (operands are converted on the way in)."""
+
+MATRIX_EFFICIENCY = {"nvidia": 0.75, "amd": 0.52}
+"""Large dense products on matrix cores: .78-.87 of peak are the best ones on A100, H100, B200; .51-.60 on MI300X and
+MI325X (maxima of bf16 products, stas00/ml-engineering). A typical shape stays a little below the best."""
+VECTOR_EFFICIENCY = 0.80
+"""Large FP32 products on vector lanes: .75-.90 of peak on A100, V100, P100 while the clock holds."""
+CONV_EFFICIENCY = 0.55
+"""Convolutions against products of the same size: FP32 3x3 ones reach .6-.8 of peak without Winograd, few-channel
+ones .2-.35."""
+ATTENTION_EFFICIENCY = 0.55
+"""Fused attention on matrix cores: FlashAttention-2 reports .5-.73 of peak on A100, .35-.5 on H100 (Dao 2023),
+FlashAttention-3 up to .75 on H100 (Shah et al. 2024)."""
+ATTENTION_VECTOR_EFFICIENCY = 0.45
+"""The same on FP32 lanes: memory-efficient attention runs at about half of what a plain FP32 product reaches."""
+
+GATHER_EFFICIENCY = 0.65
+"""Embedding kernels in models take 1.3-3 times what their bytes would at the copy rate."""
+SECTOR_BYTES = 32
+"""Unit of DRAM and L2 traffic on NVIDIA GPUs (CUDA best practices guide); AMD's is 64, used alike here."""
+INDEX_OPERATIONS = 70.0
+"""Integer operations an element of kernels that compute an offset a element (the elementwise law's constant)."""
+PERMUTE_COST = 1.2
+STRIDED_PERMUTE_COST = 1.6
+"""Copies that permute, against a plain copy: the two before a MatMul in PyTorch's attention (queries keep their
+innermost run, keys lose it) take 1.9-2.8 plain copies together."""
+REDUCTION_EFFICIENCY = 0.90
+"""Against an elementwise kernel: NVIDIA's reductions come near the copy rate; the tail of the tree costs the rest."""
+SCAN_EFFICIENCY = 0.50
+"""Cumulative sums: PyTorch scans a row in a block, synchronising between chunks."""
+BLOCK_REDUCTION_US = 3.0
+"""Serial part of a reduction in a block: load latency plus a tree, about 4-7 kcycles (row law of LayerNorm: 6,900)."""
+SERIAL_ITERATION_CYCLES = 600.0
+"""One more loop iteration of a block that waits for DRAM (row law of LayerNorm: 620 cycles)."""
+POOL_OPERATIONS = 8.0
+POOL_OUTPUT_OPERATIONS = 60.0
+"""Integer and compare operations of a pooling kernel: bounds, offset, load, compare for each tap; four integer
+divisions of about 15 instructions for each output."""
+SORT_BITS_PER_PASS = 8
+"""Digits of a radix pass (CUB's default)."""
+SORT_SMALL = 1024
+"""Rows that PyTorch sorts within a block's shared memory in one pass."""
+RECURRENT_STEP_US = 20.0
+"""Serial time of a step beyond its bytes and FLOPs: LSTM of 256 units takes 11 us a step at batch 1-4 on a GTX 1080 Ti
+and 25-30 at batch 16-32 on 1080 Ti and V100 (DeepBench)."""
+RECURRENT_DRAM_EFFICIENCY = 0.85
+"""Recurrent weights read again each step: 4,096 units in FP32 take 400 us on a V100, 332 at the copy rate."""
+RECURRENT_COMPUTE_EFFICIENCY = 0.45
+"""The same at batch 128: 2,048 units take 372 us a step, 537 MFLOP with the input product: about .2-.45 of peak."""
+OPAQUE_EFFICIENCY = 0.10
+"""Unknown arithmetic on vector lanes: irregular kernels (FFT butterflies, tree walks) reach 5-20 % of peak."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a kernel asks of a GPU, efficiencies included; times in us.
+
+    ``bytes`` go through L2, and through DRAM as far as ``working_set`` (default: ``bytes``) exceeds L2;
+    ``memory_efficiency`` is relative to an elementwise kernel; ``compute_us`` and ``serial_us`` are final,
+    ``fixed_us`` adds to everything else.
+    """
+
+    bytes: float
+    compute_us: float = 0.0
+    serial_us: float = 0.0
+    fixed_us: float = 0.0
+    memory_efficiency: float = 1.0
+    working_set: float | None = None
+    launches: int = 1
+    tile_count: float = 1.0
+    wave_count: float = 1.0
+
+
+def pipe_flops_per_s(gpu: GpuSpec, dtype: DataType) -> tuple[float, float]:
+    """(peak FLOP/s, achievable share) of the pipe that multiplies matrices of ``dtype``.
+
+    FP32 means IEEE FP32: matrix cores where AMD has them, vector lanes on NVIDIA (TF32 is a precision of its own).
+    """
+    if dtype is DataType.FLOAT64:
+        return float64_flops_per_s(gpu), VECTOR_EFFICIENCY
+    matrix = MATRIX_EFFICIENCY["amd" if is_amd(gpu) else "nvidia"]
+    if dtype is DataType.FLOAT32 and "fp32_matrix" in gpu.peak_flops_per_s:
+        return gpu.peak_flops_per_s["fp32_matrix"], matrix
+    for pipe in PIPE_FALLBACK.get(dtype, ("fp32",)):
+        if pipe in gpu.peak_flops_per_s:
+            return gpu.peak_flops_per_s[pipe], VECTOR_EFFICIENCY if pipe == "fp32" else matrix
+    return gpu.peak_flops_per_s["fp32"], VECTOR_EFFICIENCY
+
+
+def vector_flops_per_s(gpu: GpuSpec, dtype: DataType) -> float:
+    """Peak of the vector lanes: FP32's for every type but FP64."""
+    return float64_flops_per_s(gpu) if dtype is DataType.FLOAT64 else gpu.peak_flops_per_s["fp32"]
+
+
+def analytic_estimate(kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
+    """Estimates kernels of any class and dtype on ``gpu``; entries are in the order of ``kernels``.
+
+    Elementwise, softmax and normalization kernels go through their laws with prior constants. Every time is above
+    zero and not below the roofline.
+    """
+    n = len(kernels)
+    latency, ideal = np.zeros(n), np.zeros(n)
+    tiles, waves = np.ones(n), np.ones(n)
+    parts = {name: np.zeros(n) for name in ("memory", "l2", "compute", "latency", "launch")}
+    for law, kind in ((ELEMENTWISE, Elementwise), (SOFTMAX, Softmax), (NORMALIZATION, Normalization)):
+        rows = [i for i, kernel in enumerate(kernels) if isinstance(kernel, kind)]
+        if not rows:
+            continue
+        result = _by_law(law, [kernels[i] for i in rows], gpu)
+        latency[rows], ideal[rows] = result.latency_us, result.ideal_us
+        tiles[rows], waves[rows] = result.tile_count, result.wave_count
+        for name, column in result.parts_us.items():
+            parts[name][rows] = column
+    dram = gpu.memory_bytes_per_s * memory_family(gpu).fraction
+    for i, kernel in enumerate(kernels):
+        if isinstance(kernel, (Elementwise, Softmax, Normalization)):
+            continue
+        work = kernel_work(kernel, gpu)
+        through = float(work.bytes)
+        held = through if work.working_set is None else work.working_set
+        miss = float(l2_miss_fraction(np.array([held]), gpu)[0])
+        parts["memory"][i] = through * miss / (dram * work.memory_efficiency) * 1e6
+        parts["l2"][i] = through / l2_bytes_per_s(gpu) * 1e6
+        parts["compute"][i] = work.compute_us
+        parts["latency"][i] = work.serial_us
+        parts["launch"][i] = work.launches * LAUNCH_US + work.fixed_us
+        tiles[i], waves[i] = max(work.tile_count, 1.0), max(work.wave_count, 1.0)
+        ideal[i] = _ideal_us(kernel, gpu)
+        terms = tuple(parts[name][i : i + 1] for name in ("memory", "l2", "compute", "latency"))
+        latency[i] = max(parts["launch"][i] + float(p_norm(terms, SHARPNESS)[0]), ideal[i])
+    return LawResult(latency_us=latency, ideal_us=ideal, parts_us=parts, tile_count=tiles, wave_count=waves)
+
+
+def _by_law(law: Law, kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
+    priors = {constant.name: constant.prior for constant in law.constants}
+    return law.estimate(law.columns(kernels), gpu, priors)
+
+
+def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
+    """Roofline of the pipe that the kernel's arithmetic runs on; convolutions may save up to 2.25x by Winograd."""
+    flops, peak = float(kernel.flops), gpu.peak_flops_per_s["fp32"]
+    match kernel:
+        case Gemm():
+            peak = pipe_flops_per_s(gpu, kernel.dtype)[0]
+        case Conv():
+            peak = pipe_flops_per_s(gpu, kernel.dtype)[0]
+            flops /= 2.25  # F(2x2, 3x3): 16 multiplications for 36
+        case Attention():
+            flops, peak = 2.0 * kernel.macs, pipe_flops_per_s(gpu, kernel.dtype)[0]
+        case Recurrent():
+            peak = pipe_flops_per_s(gpu, kernel.dtype)[0]
+        case _:
+            pass
+    bytes_ = float(kernel.read_bytes + kernel.write_bytes)
+    return max(flops / peak * 1e6, bytes_ / gpu.memory_bytes_per_s * 1e6, 1e-6)
+
+
+def kernel_work(kernel: Kernel, gpu: GpuSpec) -> Work:
+    """What one kernel asks of ``gpu``; classes with a law of their own are charged by their bytes and FLOPs."""
+    match kernel:
+        case Gemm():
+            return _gemm(kernel, gpu)
+        case Conv():
+            return _conv(kernel, gpu)
+        case Reduction():
+            return _reduction(kernel, gpu)
+        case Pooling():
+            return _pooling(kernel, gpu)
+        case Attention():
+            return _attention(kernel, gpu)
+        case GatherScatter():
+            return _gather_scatter(kernel, gpu)
+        case Movement():
+            return _movement(kernel, gpu)
+        case Sort():
+            return _sort(kernel, gpu)
+        case Recurrent():
+            return _recurrent(kernel, gpu)
+        case Opaque():
+            rate = OPAQUE_EFFICIENCY * vector_flops_per_s(gpu, kernel.dtype)
+            return Work(bytes=kernel.read + kernel.written, compute_us=kernel.operation_count / rate * 1e6)
+        case Elementwise() | Softmax() | Normalization():
+            rate = vector_flops_per_s(gpu, DataType.FLOAT32)
+            return Work(bytes=kernel.read_bytes + kernel.write_bytes, compute_us=kernel.flops / rate * 1e6)
+        case _:
+            assert_never(kernel)
+
+
+TILES: tuple[tuple[int, int, float], ...] = (
+    (256, 128, 1.0),
+    (128, 128, 1.0),
+    (128, 64, 0.87),
+    (64, 64, 0.75),
+    (64, 32, 0.55),
+    (32, 32, 0.40),
+    (16, 16, 0.20),
+)
+"""(rows, columns, efficiency) of the tiles that GEMM libraries choose from; smaller tiles re-use less of what they
+load: with x = 16 (1/rows + 1/columns), time grows about as 1 + x^1.2 (law of FP32 products)."""
+SPLITS = (1, 2, 4, 8, 16)
+"""Ways to cut the reduction among blocks."""
+
+
+def _tiled_us(batch: float, m: float, n: float, k: float, rate: float, gpu: GpuSpec) -> tuple[float, float, float]:
+    """(us, tiles, waves) of ``batch`` products by the fastest tile; ``rate`` is FLOP/s of the whole GPU."""
+    best = (float("inf"), 1.0, 1.0)
+    for rows, cols, efficiency in TILES:
+        per_grid = batch * ceil(m / rows) * ceil(n / cols)
+        for split in SPLITS:
+            if split > 1 and (k / split < 64 or per_grid * split > 4 * gpu.sm_count):
+                continue
+            tiles = per_grid * split
+            waves = ceil(tiles / gpu.sm_count)
+            depth = k / split + 64.0  # prologue and epilogue of a tile, about two K steps
+            us = waves * 2.0 * rows * cols * depth / (rate / gpu.sm_count * efficiency) * 1e6
+            us += 2.0 if split > 1 else 0.0  # the sum of the partial results, a kernel's launch
+            best = min(best, (us, float(tiles), float(waves)))
+    return best
+
+
+def _gemm(kernel: Gemm, gpu: GpuSpec) -> Work:
+    peak, share = pipe_flops_per_s(gpu, kernel.dtype)
+    if 0 in (kernel.batch, kernel.m, kernel.n):
+        return Work(bytes=kernel.read_bytes)
+    us, tiles, waves = _tiled_us(kernel.batch, kernel.m, kernel.n, kernel.k, peak * share, gpu)
+    return Work(
+        bytes=kernel.read_bytes + kernel.write_bytes,
+        compute_us=us,
+        memory_efficiency=0.95,
+        tile_count=tiles,
+        wave_count=waves,
+    )
+
+
+def _conv(kernel: Conv, gpu: GpuSpec) -> Work:
+    peak, share = pipe_flops_per_s(gpu, kernel.dtype)
+    bytes_ = float(kernel.read_bytes + kernel.write_bytes)
+    grid = prod(kernel.spatial) if kernel.transposed else prod(kernel.out)
+    if 0 in (kernel.n, kernel.c, kernel.k, grid):
+        return Work(bytes=bytes_)
+    depth = kernel.c // kernel.groups * prod(kernel.filter)
+    per_group = kernel.k // kernel.groups
+    if kernel.groups > 1 and per_group * (kernel.c // kernel.groups) < 64:
+        # depthwise and its like: vector lanes; each tap is a load from L1 beside its multiply-add
+        rate = 0.25 * vector_flops_per_s(gpu, kernel.dtype)
+        return Work(bytes=bytes_, compute_us=2.0 * kernel.macs / rate * 1e6, memory_efficiency=0.8)
+    rate = peak * share * CONV_EFFICIENCY / VECTOR_EFFICIENCY
+    us, tiles, waves = _tiled_us(kernel.groups, kernel.n * grid, per_group, depth, rate, gpu)
+    return Work(bytes=bytes_, compute_us=us, memory_efficiency=0.9, tile_count=tiles, wave_count=waves)
+
+
+def _reduction(kernel: Reduction, gpu: GpuSpec) -> Work:
+    bytes_ = float(kernel.read_bytes + kernel.write_bytes)
+    elements = kernel.outputs * kernel.reduced
+    scan = kernel.operation.startswith("cum")
+    threads = gpu.sm_count * gpu.max_threads_per_sm
+    # a scan has one block of 512 threads a row; a reduction cuts long rows among blocks
+    lanes = min(threads, max(kernel.outputs, 1) * 512) if scan else min(threads, max(elements / 4.0, 1.0))
+    iterations = elements / (4.0 * lanes)
+    serial = BLOCK_REDUCTION_US + iterations * SERIAL_ITERATION_CYCLES / gpu.clock_hz * 1e6
+    few = kernel.outputs < gpu.sm_count and kernel.reduced > 4096 and not scan
+    return Work(
+        bytes=bytes_,
+        compute_us=elements * 10.0 / vector_flops_per_s(gpu, kernel.dtype) * 1e6,
+        serial_us=serial,
+        memory_efficiency=SCAN_EFFICIENCY if scan else REDUCTION_EFFICIENCY,
+        launches=2 if few else 1,  # partial results of several blocks meet again
+        tile_count=float(max(kernel.outputs, 1)),
+        wave_count=max(1.0, ceil(kernel.outputs * 512 / threads)),
+    )
+
+
+def _pooling(kernel: Pooling, gpu: GpuSpec) -> Work:
+    outputs = kernel.output.element_count
+    lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    operations = outputs * (kernel.window * POOL_OPERATIONS + POOL_OUTPUT_OPERATIONS)
+    # few outputs with a large window (global pooling) are reduced by a warp each
+    serial = BLOCK_REDUCTION_US if kernel.window > 64 else 0.0
+    return Work(
+        bytes=kernel.read_bytes + kernel.write_bytes,
+        compute_us=operations / lane_rate * 1e6,
+        serial_us=serial,
+        memory_efficiency=REDUCTION_EFFICIENCY,
+        tile_count=max(1.0, ceil(outputs / 256)),
+    )
+
+
+def _attention(kernel: Attention, gpu: GpuSpec) -> Work:
+    peak, _ = pipe_flops_per_s(gpu, kernel.dtype)
+    on_lanes = peak <= gpu.peak_flops_per_s["fp32"]
+    rate = peak * (ATTENTION_VECTOR_EFFICIENCY if on_lanes else ATTENTION_EFFICIENCY)
+    # a tile holds 64 queries; decoding packs the query heads that share a key head into 16 rows
+    rows = kernel.s * max(1, kernel.h // max(kernel.g, 1)) if kernel.s < 16 else kernel.s
+    tile_rows = 16 if rows <= 16 else 64
+    padding = ceil(max(rows, 1) / tile_rows) * tile_rows / max(rows, 1)
+    products = 2.0 * kernel.macs / rate * padding
+    # one exponential a pair: special-function units, 16 a clock and SM
+    exponentials = kernel.b * kernel.h * kernel.pair_count / (16.0 * gpu.sm_count * gpu.clock_hz)
+    blocks = kernel.b * kernel.h * ceil(max(kernel.s, 1) / 64)
+    waves = max(1.0, ceil(blocks / gpu.sm_count))
+    # long rows of keys are split among blocks when there are few; else the last wave is partly empty
+    uneven = waves * gpu.sm_count / blocks if blocks >= gpu.sm_count else 1.0
+    steps = ceil(max(kernel.t, 1) / 64) / max(1.0, gpu.sm_count / max(blocks, 1))
+    return Work(
+        bytes=kernel.read_bytes + kernel.write_bytes,
+        compute_us=(products + 0.5 * exponentials) * uneven * 1e6,
+        serial_us=(3000.0 + 1000.0 * steps) / gpu.clock_hz * 1e6,  # softmax between two dependent products, a K step
+        memory_efficiency=0.9,
+        launches=2 if blocks < gpu.sm_count and kernel.t > 1024 else 1,
+        tile_count=float(max(blocks, 1)),
+        wave_count=waves,
+    )
+
+
+def _gather_scatter(kernel: GatherScatter, gpu: GpuSpec) -> Work:
+    element = kernel.dtype.bits / 8
+    run_bytes = max(kernel.run, 1) * element
+    rounding = ceil(run_bytes / SECTOR_BYTES) * SECTOR_BYTES / run_bytes
+    moved = kernel.moved * element
+    base = kernel.base.byte_count if kernel.base else 0
+    scattered = moved * (1.0 + rounding) + kernel.index_dtype.bytes_of(kernel.index_count)
+    lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    return Work(
+        bytes=scattered / GATHER_EFFICIENCY + 2.0 * base,
+        compute_us=kernel.moved * INDEX_OPERATIONS / lane_rate * 1e6,
+        working_set=moved * 2.0 + 2.0 * base,
+        launches=2 if kernel.base else 1,
+        tile_count=max(1.0, ceil(kernel.moved / 512)),
+    )
+
+
+def _movement(kernel: Movement, gpu: GpuSpec) -> Work:
+    elements = prod(kernel.shape)
+    lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    cost, operations = 1.0, 0.0
+    if kernel.permutation is not None and any(i != axis for i, axis in enumerate(kernel.permutation)):
+        rank = len(kernel.permutation)
+        cost = PERMUTE_COST if kernel.permutation[-1] == rank - 1 else STRIDED_PERMUTE_COST
+        operations = INDEX_OPERATIONS
+    elif kernel.operation not in ("copy", "cast", "fill"):
+        operations = INDEX_OPERATIONS
+    written = kernel.written / max(kernel.dtype.bits / 8, 0.125)
+    compute = max(elements, written) * operations / lane_rate
+    compute += kernel.flops / vector_flops_per_s(gpu, kernel.dtype)
+    return Work(
+        bytes=float(kernel.read + kernel.written),
+        compute_us=compute * 1e6,
+        memory_efficiency=1.0 / cost,
+        tile_count=max(1.0, ceil(max(elements, written) / 512)),
+    )
+
+
+def _sort(kernel: Sort, gpu: GpuSpec) -> Work:
+    key = kernel.dtype.bits / 8
+    elements = float(kernel.rows * kernel.cols)
+    pair = key + 8.0  # PyTorch and ONNX sort with 64-bit indices
+    if kernel.cols <= SORT_SMALL:
+        stages = log2(max(kernel.cols, 2)) ** 2 / 2.0  # bitonic network in shared memory
+        lane_rate = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
+        return Work(
+            bytes=elements * key + kernel.output_bytes,
+            compute_us=elements * stages * 20.0 / lane_rate * 1e6,
+            serial_us=stages * 100.0 / gpu.clock_hz * 1e6,
+            tile_count=float(max(kernel.rows, 1)),
+        )
+    passes = max(1, ceil(kernel.dtype.bits / SORT_BITS_PER_PASS))
+    if kernel.operation in ("nonzero", "unique_counts", "compress"):
+        passes = 1
+    selects = 0 < kernel.kept < kernel.cols // 4
+    # selection reads the keys a pass and moves nothing; a sort reads and writes keys and indices
+    bytes_ = elements * key * passes if selects else elements * 2.0 * pair * passes
+    return Work(
+        bytes=bytes_ + kernel.output_bytes,
+        memory_efficiency=0.6,  # scattered writes of a radix pass; CUB reports 60-70 % of the copy rate
+        working_set=elements * pair * 2.0,
+        serial_us=passes * 2.0 * BLOCK_REDUCTION_US,
+        launches=passes + 2,
+        tile_count=max(1.0, ceil(elements / 4096)),
+    )
+
+
+def _recurrent(kernel: Recurrent, gpu: GpuSpec) -> Work:
+    peak, share = pipe_flops_per_s(gpu, kernel.dtype)
+    weights = float((kernel.weight_dtype or kernel.dtype).bytes_of(kernel.gates * kernel.h * kernel.h))
+    steps = kernel.steps * kernel.directions
+    if not steps or not kernel.b or not kernel.h:
+        return Work(bytes=kernel.read_bytes)
+    rate = peak * min(share, RECURRENT_COMPUTE_EFFICIENCY)
+    flops_us = max(kernel.b, 16) / kernel.b * 2.0 * kernel.macs / rate * 1e6
+    held = kernel.directions * weights
+    return Work(
+        bytes=steps * weights + kernel.read_bytes + kernel.write_bytes,
+        working_set=held,
+        compute_us=flops_us,
+        memory_efficiency=RECURRENT_DRAM_EFFICIENCY,
+        # directions run side by side where the library can; each step waits for the one before
+        fixed_us=kernel.steps * RECURRENT_STEP_US,
+        tile_count=float(steps),
+        wave_count=float(steps),
+    )
