@@ -1,11 +1,21 @@
-"""GpuSpec: what is known of a GPU. Files hold datasheet units; in here everything is in base units."""
+"""GpuSpec: what is known of a GPU. Files hold datasheet units; in here everything is in base units.
+
+A GPU is one TOML file in ``specs/``: its name is the file's name, its other names stand in ``aliases`` and
+``device_names``. A user's own file has the same keys (``specs/README.md`` lists them).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import SpecError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +24,12 @@ class GpuSpec:
 
     Rates are dense peaks at the boost clock. ``peak_flops_per_s`` is keyed by the number format of the
     *pipe*: "fp32" (vector lanes), "fp32_matrix" (AMD's matrix cores in FP32), "tf32", "fp16", "bf16", "fp8",
-    "int8", "fp4"; a format that the GPU lacks is absent. ``sm_count`` counts SMs (NVIDIA) or compute units (AMD).
+    "int8", "fp4"; a format that the GPU lacks is absent. ``fp16``, ``bf16`` and ``fp8`` accumulate in FP32.
+    ``sm_count`` counts SMs (NVIDIA) or compute units (AMD).
     ``shared_memory_bytes_per_sm`` and others may be None where no source states them.
+    ``l1_bytes_per_sm`` is the capacity of the L1 cache, on NVIDIA since Volta shared with shared memory.
+    ``last_level_cache_bytes``: a memory-side cache behind the L2 (AMD's Infinity Cache).
+    ``device_names`` are what ``nvidia-smi`` and PyTorch print. ``name`` is the canonical name, ``label`` for people.
     """
 
     name: str
@@ -39,11 +53,342 @@ class GpuSpec:
     power_w: float
     peak_flops_per_s: Mapping[str, float]
     l2_bytes_per_s: float | None = None
+    last_level_cache_bytes: int | None = None
     scaleup_bytes_per_s: float | None = None
     pcie_generation: float | None = None
+    pcie_lane_count: int | None = None
     sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    device_names: tuple[str, ...] = ()
 
     def peak(self, dtype: DataType) -> float:
         """FLOP/s of the plain (vector, IEEE) pipe for ``dtype``: FP32 lanes for every type without its own."""
         return self.peak_flops_per_s["fp32"] if dtype is not DataType.FLOAT64 else self.peak_flops_per_s["fp32"] / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberKey:
+    """A key of a GPU file that holds a number: what it means, and between which values it is believable.
+
+    The range catches slips of the unit (a clock in GHz or Hz); it is wide enough for GPUs that don't exist yet.
+    """
+
+    name: str
+    meaning: str
+    low: float
+    high: float
+    whole: bool = False
+    required: bool = False
+
+
+NUMBER_KEYS: tuple[NumberKey, ...] = (
+    NumberKey(name="compute_capability", meaning="CUDA compute capability, NVIDIA only", low=3, high=99),
+    NumberKey(name="process_nm", meaning="process node in nm", low=0.5, high=60, required=True),
+    NumberKey(name="sm_count", meaning="SMs or compute units", low=1, high=4096, whole=True, required=True),
+    NumberKey(name="fp32_lanes_per_sm", meaning="FP32 lanes per SM", low=8, high=1024, whole=True, required=True),
+    NumberKey(name="boost_mhz", meaning="boost clock in MHz", low=100, high=10_000, required=True),
+    NumberKey(name="warp_size", meaning="threads in a warp or wave", low=8, high=128, whole=True, required=True),
+    NumberKey(name="max_threads_per_sm", meaning="resident threads", low=64, high=16_384, whole=True, required=True),
+    NumberKey(name="register_file_kb_per_sm", meaning="register file in KB", low=16, high=8192),
+    NumberKey(name="shared_memory_kb_per_sm", meaning="shared memory (LDS) in KB", low=8, high=8192),
+    NumberKey(name="l1_kb_per_sm", meaning="L1 cache in KB", low=4, high=8192),
+    NumberKey(name="l2_mb", meaning="L2 cache in MB", low=0.125, high=8192, required=True),
+    NumberKey(name="l2_bandwidth_gb_s", meaning="L2 bandwidth in GB/s", low=10, high=1e6),
+    NumberKey(name="last_level_cache_mb", meaning="memory-side cache in MB", low=1, high=65_536),
+    NumberKey(name="memory_gb", meaning="device memory in GB", low=0.25, high=16_384, required=True),
+    NumberKey(name="memory_bandwidth_gb_s", meaning="memory bandwidth in GB/s", low=5, high=200_000, required=True),
+    NumberKey(name="tdp_w", meaning="power limit in W", low=2, high=10_000, required=True),
+    NumberKey(name="pcie_generation", meaning="PCIe generation", low=1, high=12),
+    NumberKey(name="pcie_lanes", meaning="PCIe lanes", low=1, high=64, whole=True),
+    NumberKey(name="scaleup_gb_s", meaning="link to other GPUs in GB/s, per direction", low=1, high=100_000),
+    NumberKey(name="fp32_tflops", meaning="FP32 peak of the vector lanes", low=0.05, high=1e5, required=True),
+    NumberKey(name="fp32_matrix_tflops", meaning="FP32 peak of the matrix cores", low=0.05, high=1e6),
+    NumberKey(name="tf32_tflops", meaning="dense TF32 peak", low=0.05, high=1e6),
+    NumberKey(name="fp16_tflops", meaning="dense FP16 peak, accumulating in FP32", low=0.05, high=1e6),
+    NumberKey(name="bf16_tflops", meaning="dense BF16 peak, accumulating in FP32", low=0.05, high=1e6),
+    NumberKey(name="fp8_tflops", meaning="dense FP8 peak, accumulating in FP32", low=0.05, high=1e6),
+    NumberKey(name="int8_tops", meaning="dense INT8 peak", low=0.05, high=1e6),
+    NumberKey(name="fp4_tflops", meaning="dense FP4 peak", low=0.05, high=1e6),
+)
+
+TEXT_KEYS: Mapping[str, str] = {
+    "label": "the name for people",
+    "vendor": "NVIDIA or AMD",
+    "architecture": "such as Ampere or CDNA2",
+    "memory_type": "such as HBM3 or GDDR6",
+}
+"""Keys that hold a text; all but ``label`` are required (it defaults to the file's name)."""
+
+LIST_KEYS = ("aliases", "device_names", "sources", "notes")
+"""Keys that hold a list of texts; all may be left out."""
+
+PEAK_KEYS: Mapping[str, str] = {
+    "fp32_tflops": "fp32",
+    "fp32_matrix_tflops": "fp32_matrix",
+    "tf32_tflops": "tf32",
+    "fp16_tflops": "fp16",
+    "bf16_tflops": "bf16",
+    "fp8_tflops": "fp8",
+    "int8_tops": "int8",
+    "fp4_tflops": "fp4",
+}
+"""Key of a peak rate in the file -> its key in ``GpuSpec.peak_flops_per_s``."""
+
+_MAX_FILE_BYTES = 1 << 20  # a GPU file takes 2 KB
+_MAX_TEXT_LENGTH = 2000
+_FP32_PEAK_TOLERANCE = 2.2  # datasheets count dual-issued or packed FP32 twice; more than that is a slip
+
+
+def load_gpu(name_or_path: str | Path) -> GpuSpec:
+    """The GPU of this name, or the one that a TOML file describes.
+
+    Names are canonical ones (``a100-sxm-80gb``), aliases (``a100``) and what nvidia-smi and PyTorch print
+    ("NVIDIA A100-SXM4-80GB"). Case, spaces, hyphens, underscores, "(TM)" and a leading maker's name or
+    brand (NVIDIA, Tesla, GeForce, AMD, Instinct, Radeon) make no difference. A ``Path``, a text that ends in
+    ``.toml``, and one with a path separator that is no GPU's name are files.
+
+    Raises SpecError: no such GPU (names the nearest ones), or a file that can't be read, lacks a key, has an
+    unknown one, or a value that can't be.
+    """
+    if isinstance(name_or_path, Path) or name_or_path.lower().endswith(".toml"):
+        return _read_spec(Path(name_or_path))
+    found = _find(name_or_path)
+    if found is not None:
+        return found
+    if "/" in name_or_path or "\\" in name_or_path:
+        return _read_spec(Path(name_or_path))
+    raise SpecError(_unknown_name(name_or_path))
+
+
+def available_gpus() -> tuple[GpuSpec, ...]:
+    """All shipped GPUs, ordered by name."""
+    return tuple(_read_spec(path) for path in _spec_files())
+
+
+def gpu_names() -> tuple[str, ...]:
+    """The canonical names of all shipped GPUs, in order."""
+    return tuple(path.stem for path in _spec_files())
+
+
+# -- names ---------------------------------------------------------------------------------------------------
+
+_BRANDS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "radeon"})
+_TRADE_MARKS = re.compile(r"\((?:tm|r)\)|[™®]")
+_SEPARATORS = re.compile(r"[\s_-]+")
+_NAMES_IN_FILE = re.compile(rb'^(?:label|aliases|device_names)\s*=\s*(\[[^\]]*\]|"[^"\n]*")', re.MULTILINE)
+_QUOTED = re.compile(r'"([^"\n]*)"')
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name in lower case, without trade marks and leading brands."""
+    words = [word for word in _SEPARATORS.split(_TRADE_MARKS.sub(" ", name.casefold())) if word]
+    while len(words) > 1 and words[0] in _BRANDS:
+        del words[0]
+    return words
+
+
+def _name_key(name: str) -> str:
+    """Two names of a GPU are the same when their keys are."""
+    return "".join(_words(name))
+
+
+def _spec_files() -> list[Path]:
+    folder = data_folder("specs")
+    files = sorted(folder.glob("*.toml"), key=lambda path: path.stem)
+    if not files:
+        raise SpecError(f"no GPU files in {folder}: the installation is incomplete; reinstall neusight-onnx")
+    return files
+
+
+def _find(name: str) -> GpuSpec | None:
+    """The shipped GPU of that name, or None.
+
+    Parses one file in most cases, found by its name or by a scan of the lines that hold names: parsing all
+    of them takes some 0.1 s, and every analysis of a model starts here.
+    """
+    words = _words(name)
+    key = "".join(words)
+    files = {path.stem: path for path in _spec_files()}
+    canonical = files.get("-".join(words))
+    if canonical is not None:
+        return _read_spec(canonical)
+    for path in files.values():
+        if _name_key(path.stem) == key:
+            return _read_spec(path)
+    for path in files.values():
+        if key in _keys_in_file(path):
+            spec = _read_spec(path)
+            if key in _keys_of(spec):
+                return spec
+    return None
+
+
+def _keys_in_file(path: Path) -> Iterator[str]:
+    """The keys of a file's names, read without parsing it."""
+    for found in _NAMES_IN_FILE.findall(path.read_bytes()):
+        for quoted in _QUOTED.findall(found.decode("utf-8", "replace")):
+            yield _name_key(quoted)
+
+
+def _keys_of(spec: GpuSpec) -> Iterator[str]:
+    for name in (spec.name, spec.label, *spec.aliases, *spec.device_names):
+        yield _name_key(name)
+
+
+def _unknown_name(name: str) -> str:
+    from difflib import get_close_matches  # only on this way out
+
+    canonical: dict[str, str] = {}
+    for spec in available_gpus():
+        canonical |= dict.fromkeys(_keys_of(spec), spec.name)
+    canonical |= {_name_key(own): own for own in gpu_names()}
+    close = get_close_matches(_name_key(name)[:100], canonical, n=12, cutoff=0.5)
+    nearest = list(dict.fromkeys(canonical[key] for key in close))[:3]
+    hint = f"nearest are {', '.join(nearest)}; " if nearest else ""
+    return f"unknown GPU {_shown(name)}: {hint}`neusight-onnx gpus` lists all; or give a .toml file"
+
+
+def _shown(value: object, limit: int = 60) -> str:
+    """One printable line, at most so long."""
+    text = ascii(value)
+    return text if len(text) <= limit else f"{text[: limit - 4]}...'"
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def _read_spec(path: Path) -> GpuSpec:
+    where = f"GPU file {_shown(str(path), 300)[1:-1]}"
+    content = _read_file(path, where)
+    try:
+        table = tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise SpecError(f"{where}: not a text in UTF-8; write it as TOML (specs/README.md lists the keys)") from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, or a number of too many digits
+        reason = " ".join(str(error).split())[:200]
+        raise SpecError(f"{where}: not TOML ({reason}); correct it there") from None
+    return _spec_of(path.stem, table, where)
+
+
+def _read_file(path: Path, where: str) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise SpecError(f"{where}: is a folder; give a file in it")
+        if not stat.S_ISREG(mode):
+            raise SpecError(f"{where}: not a regular file; give a TOML file")
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise SpecError(
+            f"{where}: no such file; check the path, or give a name that `neusight-onnx gpus` lists"
+        ) from None
+    except PermissionError:
+        raise SpecError(f"{where}: no permission to read it; change its mode or give another file") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = (error.strerror if isinstance(error, OSError) else None) or "not a path"
+        raise SpecError(f"{where}: can't be read ({reason}); give another file") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise SpecError(f"{where}: larger than 1 MB, so not the description of a GPU; give another file")
+    return content
+
+
+def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
+    """Checks every key and converts to base units; KB, MB and GB of memories are binary, as in datasheets."""
+    _check_keys(table, where)
+    number = {key.name: _number(key, table[key.name], where) for key in NUMBER_KEYS if key.name in table}
+    text = {key: _text(key, table[key], where) for key in TEXT_KEYS if key in table}
+    texts = {key: _texts(key, table[key], where) if key in table else () for key in LIST_KEYS}
+    _check_fp32_peak(number, where)
+
+    def scaled(key: str, factor: float) -> float | None:
+        return number[key] * factor if key in number else None
+
+    def whole(key: str, factor: int) -> int | None:
+        return round(number[key] * factor) if key in number else None
+
+    return GpuSpec(
+        name=name,
+        label=text.get("label", name),
+        vendor=text["vendor"],
+        architecture=text["architecture"],
+        compute_capability=number.get("compute_capability"),
+        process_nm=number["process_nm"],
+        sm_count=int(number["sm_count"]),
+        fp32_lanes_per_sm=int(number["fp32_lanes_per_sm"]),
+        clock_hz=number["boost_mhz"] * 1e6,
+        warp_size=int(number["warp_size"]),
+        memory_bytes=round(number["memory_gb"] * 2**30),
+        memory_type=text["memory_type"],
+        memory_bytes_per_s=number["memory_bandwidth_gb_s"] * 1e9,
+        l2_bytes=round(number["l2_mb"] * 2**20),
+        l1_bytes_per_sm=whole("l1_kb_per_sm", 2**10),
+        shared_memory_bytes_per_sm=whole("shared_memory_kb_per_sm", 2**10),
+        register_bytes_per_sm=whole("register_file_kb_per_sm", 2**10),
+        max_threads_per_sm=int(number["max_threads_per_sm"]),
+        power_w=number["tdp_w"],
+        peak_flops_per_s={pipe: number[key] * 1e12 for key, pipe in PEAK_KEYS.items() if key in number},
+        l2_bytes_per_s=scaled("l2_bandwidth_gb_s", 1e9),
+        last_level_cache_bytes=whole("last_level_cache_mb", 2**20),
+        scaleup_bytes_per_s=scaled("scaleup_gb_s", 1e9),
+        pcie_generation=number.get("pcie_generation"),
+        pcie_lane_count=whole("pcie_lanes", 1),
+        sources=texts["sources"],
+        notes=texts["notes"],
+        aliases=texts["aliases"],
+        device_names=texts["device_names"],
+    )
+
+
+def _check_keys(table: Mapping[str, object], where: str) -> None:
+    known = {key.name: key.meaning for key in NUMBER_KEYS} | dict(TEXT_KEYS) | dict.fromkeys(LIST_KEYS, "")
+    for key in table:
+        if key not in known:
+            from difflib import get_close_matches  # only on this way out
+
+            close = get_close_matches(key[:100], known, n=1, cutoff=0.5)
+            hint = f"'{close[0]}' is the nearest known key; " if close else ""
+            raise SpecError(f"{where}: unknown key {_shown(key)}: {hint}rename or remove it")
+    required = [key for key in TEXT_KEYS if key != "label"] + [key.name for key in NUMBER_KEYS if key.required]
+    missing = [key for key in required if key not in table]
+    if missing:
+        first = f"key '{missing[0]}' ({known[missing[0]]}) is missing"
+        others = f", and so are {', '.join(missing[1:])}" if missing[1:] else ""
+        raise SpecError(f"{where}: {first}{others}; add what the datasheet says")
+
+
+def _number(key: NumberKey, value: object, where: str) -> float:
+    kind = "a whole number" if key.whole else "a number"
+    wanted = f"give {key.meaning} as {kind} from {key.low:g} to {key.high:g}"
+    if isinstance(value, bool) or not isinstance(value, int if key.whole else int | float):
+        raise SpecError(f"{where}: key '{key.name}' is {_shown(value)}: {wanted}")
+    assert isinstance(value, int | float)
+    if not key.low <= value <= key.high:  # false for NaN, too
+        raise SpecError(f"{where}: key '{key.name}' is {_shown(value)}: {wanted}")
+    return value
+
+
+def _text(key: str, value: object, where: str) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > _MAX_TEXT_LENGTH:
+        meaning = TEXT_KEYS.get(key, "a text")
+        raise SpecError(f"{where}: key '{key}' is {_shown(value)}: give one line of text ({meaning})")
+    return value
+
+
+def _texts(key: str, value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise SpecError(f"{where}: key '{key}' is {_shown(value)}: give a list of texts")
+    return tuple(_text(key, entry, where) for entry in value)
+
+
+def _check_fp32_peak(number: Mapping[str, float], where: str) -> None:
+    """A multiply-add a clock on each lane is what makes the FP32 peak; a figure far from it is for something else."""
+    lanes = number["sm_count"] * number["fp32_lanes_per_sm"]
+    computed_tflops = lanes * 2 * number["boost_mhz"] * 1e6 / 1e12
+    ratio = number["fp32_tflops"] / computed_tflops
+    if not 1 / _FP32_PEAK_TOLERANCE <= ratio <= _FP32_PEAK_TOLERANCE:
+        raise SpecError(
+            f"{where}: key 'fp32_tflops' is {number['fp32_tflops']:g}, but sm_count x fp32_lanes_per_sm x 2 x boost_mhz"
+            f" gives {computed_tflops:.4g}: correct whichever is wrong (fp32_tflops counts the vector lanes only)"
+        )
