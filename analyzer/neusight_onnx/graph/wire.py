@@ -217,7 +217,7 @@ _KEPT_INDEX_ELEMENTS = 65_536
 _KEPT_OTHER_ELEMENTS = 1024
 """Bool and the other integer types: conditions and masks, but no quantised weights to speak of."""
 
-_NUMPY: dict[DataType, np.dtype[np.generic]] = {
+NUMPY_TYPES: dict[DataType, np.dtype[np.generic]] = {
     DataType.FLOAT32: np.dtype("<f4"),
     DataType.UINT8: np.dtype("u1"),
     DataType.INT8: np.dtype("i1"),
@@ -242,7 +242,7 @@ def is_kept(dtype: DataType, count: int) -> bool:
     """Whether a tensor of ``count`` elements is small enough that its data is worth having."""
     if dtype is DataType.INT64 or dtype is DataType.INT32:
         return count <= _KEPT_INDEX_ELEMENTS
-    if dtype is DataType.STRING or (dtype not in _NUMPY and dtype is not DataType.BFLOAT16):
+    if dtype is DataType.STRING or (dtype not in NUMPY_TYPES and dtype is not DataType.BFLOAT16):
         return dtype in (DataType.INT4, DataType.UINT4) and count <= _KEPT_ELEMENTS
     if dtype is DataType.BOOL or dtype.is_integer:
         return count <= _KEPT_OTHER_ELEMENTS
@@ -251,7 +251,7 @@ def is_kept(dtype: DataType, count: int) -> bool:
 
 def from_bytes(dtype: DataType, shape: tuple[int, ...], data: bytes) -> Array:
     """``data`` (little endian, packed) as a read-only array; bfloat16 becomes float32, 4-bit types become 8-bit ones."""
-    kind = _NUMPY.get(dtype)
+    kind = NUMPY_TYPES.get(dtype)
     if kind is not None:
         return np.frombuffer(data, kind).reshape(shape)
     if dtype is DataType.BFLOAT16:
@@ -733,14 +733,14 @@ class Decoder:
         if len(values) != count * parts:
             raise _contradicting(name, dtype, shape)
         if parts == 2:
-            data = values.astype("<f4" if dtype is DataType.COMPLEX64 else "<f8").view(_NUMPY[dtype])
+            data = values.astype("<f4" if dtype is DataType.COMPLEX64 else "<f8").view(NUMPY_TYPES[dtype])
         elif dtype in (DataType.FLOAT16, DataType.BFLOAT16):
             bits = values.astype(np.uint16)
             data = bits.view(np.float16) if dtype is DataType.FLOAT16 else _bfloat16(bits, (count,))
         elif dtype is DataType.UINT64 or dtype is DataType.UINT32:
-            data = values.view(np.uint64).astype(_NUMPY[dtype])
+            data = values.view(np.uint64).astype(NUMPY_TYPES[dtype])
         else:
-            data = values.astype(_NUMPY[dtype])
+            data = values.astype(NUMPY_TYPES[dtype])
         return Initializer(name=name, dtype=dtype, shape=shape, data=_frozen(data.reshape(shape)))
 
     def _external_tensor(

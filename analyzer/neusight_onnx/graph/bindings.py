@@ -1,0 +1,704 @@
+"""Gives every input a concrete shape: what the user binds, then stated defaults for what the model leaves free."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import BindingError
+from neusight_onnx.graph.model import Array, Declared, Dim, Graph, Model, Node, Notice, Value
+from neusight_onnx.graph.wire import NUMPY_TYPES, shown
+
+MAX_SIZE = 2**31 - 1
+"""Of one dimension: indices of GPU kernels and most runtimes are 32 bits wide."""
+
+MAX_ELEMENTS = 2**48
+"""Of one input: 2**48 bytes are a thousand times the memory of any GPU."""
+
+MAX_VALUE_ELEMENTS = 65_536
+"""Of a ``--value``: shapes depend on small tensors only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bindings:
+    """What the user fixes: sizes of symbols, shapes of inputs (or of values that nothing else gives a shape),
+    values of inputs on which shapes depend, and trip counts of loops by node name."""
+
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, Array] = field(default_factory=dict)
+    trip_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundInputs:
+    """``values`` maps every graph input to what is known of it; ``symbols`` every symbol of the inputs (expressions
+    such as "past + 1" too) to its size. ``assumptions`` has a line for each size that is a default."""
+
+    values: Mapping[str, Value]
+    symbols: Mapping[str, int]
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[Notice, ...] = ()
+
+
+# --- what users write -------------------------------------------------------------------------------------------------
+
+
+def parse_dim(text: str) -> dict[str, int]:
+    """``"batch=8,seq=128"`` -> {"batch": 8, "seq": 128}."""
+    result: dict[str, int] = {}
+    for part in text.split(","):
+        name, separator, size = part.rpartition("=")
+        name = name.strip()
+        if not separator or not name:
+            raise BindingError(f"--dim {shown(text)}: {shown(part)!r} is no binding; write NAME=SIZE, e.g. batch=8")
+        value = _integer(size, f"--dim {shown(part)}")
+        _check_size(value, f"--dim {shown(part)}")
+        if result.setdefault(name, value) != value:
+            raise BindingError(f"--dim {shown(text)}: {shown(name)!r} is given twice; keep one of the sizes")
+    return result
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """``"x=1x3x224x224"``, ``"x:1x3x224x224"``, ``"s=scalar"`` -> (name, shape)."""
+    name, separator, shape = text.rpartition("=")
+    if not separator:
+        name, separator, shape = text.rpartition(":")
+    name, shape = name.strip(), shape.strip().lower()
+    if not separator or not name or not shape:
+        raise BindingError(
+            f"--shape {shown(text)} is no shape; write INPUT=1x3x224x224, or INPUT=scalar for one without dimensions"
+        )
+    if shape == "scalar":
+        return name, ()
+    sizes = tuple(_integer(size, f"--shape {shown(text)}") for size in re.split(r"[x×,]", shape.strip("[]()")))
+    _check_shape(sizes, f"--shape {shown(text)}")
+    return name, sizes
+
+
+def parse_value(text: str) -> tuple[str, Array]:
+    """``"n=16000"``, ``"n=[1,3,8]"``, ``"flag=true"`` -> (name, array of int64, float64 or bool)."""
+    name, separator, written = text.partition("=")
+    name = name.strip()
+    if not separator or not name:
+        raise BindingError(f"--value {shown(text)} is no value; write INPUT=16000 or INPUT=[1,3,8]")
+    complaint = f"--value {shown(text)}: {shown(written)!r} is neither a number nor a list of numbers"
+    if len(written) > 1_000_000:
+        raise BindingError(f"{complaint}, and too long")
+    try:
+        parsed = json.loads(written)
+    except (ValueError, RecursionError):
+        raise BindingError(f"{complaint}; write INPUT=16000 or INPUT=[1,3,8]") from None
+    flat: list[int | float | bool] = []
+    shape = _flatten(parsed, flat, complaint, 0)
+    if len(flat) > MAX_VALUE_ELEMENTS:
+        raise BindingError(f"--value {shown(text)}: more than {MAX_VALUE_ELEMENTS:,} elements; no shape needs so many")
+    if flat and all(isinstance(item, bool) for item in flat):
+        kind = np.dtype(np.bool_)
+    elif any(isinstance(item, float) for item in flat):
+        kind = np.dtype(np.float64)
+    else:
+        kind = np.dtype(np.int64)
+        if any(not -(2**63) <= item < 2**63 for item in flat):
+            raise BindingError(f"--value {shown(text)}: a number does not fit 64 bits")
+    array: Array = np.array(flat, kind).reshape(shape)
+    array.setflags(write=False)
+    return name, array
+
+
+def parse_trip_count(text: str) -> tuple[str, int]:
+    """``"node=5"`` -> (node, 5)."""
+    name, separator, count = text.rpartition("=")
+    name = name.strip()
+    if not separator or not name:
+        raise BindingError(f"--trip-count {shown(text)} is no trip count; write NODE=5")
+    value = _integer(count, f"--trip-count {shown(text)}")
+    if not 0 <= value <= MAX_SIZE:
+        raise BindingError(f"--trip-count {shown(text)}: give a number from 0 to {MAX_SIZE:,}")
+    return name, value
+
+
+def _integer(text: str, where: str) -> int:
+    text = text.strip()
+    if not re.fullmatch(r"[+-]?\d{1,30}", text, re.ASCII):
+        raise BindingError(f"{where}: {shown(text, 40)!r} is no whole number")
+    return int(text)
+
+
+def _check_size(size: int, where: str) -> None:
+    if size <= 0:
+        raise BindingError(f"{where}: a size must be positive, not {size}")
+    if size > MAX_SIZE:
+        raise BindingError(f"{where}: {size} is more than a dimension can have ({MAX_SIZE:,})")
+
+
+def _check_shape(shape: Sequence[int], where: str) -> None:
+    for size in shape:
+        _check_size(size, where)
+    if prod(shape) > MAX_ELEMENTS:
+        raise BindingError(f"{where}: {prod(shape):,} elements are more than a tensor can have here (2^48)")
+
+
+def _flatten(item: object, flat: list[int | float | bool], complaint: str, depth: int) -> tuple[int, ...]:
+    if isinstance(item, bool | int | float):
+        flat.append(item)
+        return ()
+    if not isinstance(item, list) or depth > 8:
+        raise BindingError(f"{complaint}; write INPUT=16000 or INPUT=[1,3,8]")
+    shapes = [_flatten(part, flat, complaint, depth + 1) for part in item]
+    if any(shape != shapes[0] for shape in shapes):
+        raise BindingError(f"{complaint}: its rows differ in length")
+    return (len(shapes), *(shapes[0] if shapes else ()))
+
+
+# --- symbols ----------------------------------------------------------------------------------------------------------
+
+_BATCH_NAMES = frozenset(
+    "batch batchsize batch_size batchdim batch_dim batches bsz bs b n nb nbatch n_batch num_batch num_batches "
+    "dynamic_batch batch_axis batch_num bsize minibatch".split()
+)
+
+
+def is_batch_symbol(name: str) -> bool:
+    """Whether a symbol's name says that it is the batch."""
+    lowered = name.lower()
+    words = set(_words(lowered))
+    return lowered in _BATCH_NAMES or ("batch" in words and not words & _SEQUENCE_WORDS)
+
+
+_SEQUENCE_WORDS = frozenset(
+    "seq seqs seqlen sequence length len lengths time times timesteps timestep steps tokens token t s l text words "
+    "frames".split()
+)
+_PAST_WORDS = frozenset("past cache cached kv memory mem p".split())
+_TOTAL_WORDS = frozenset("total max".split())
+_IMAGE_WORDS = frozenset("height width h w hw rows cols columns image_height image_width img imgsz size".split())
+_CHANNEL_WORDS = frozenset("channel channels c ch".split())
+_AUDIO_WORDS = frozenset("samples sample audio wave waveform wav signal".split())
+_AUTOMATIC = re.compile(r"^(s\d+|u\d+|unk__\d+|dim_?\d*|.*dynamicdimension.*|dynamic|.*_dim_\d+|axis\w*)$")
+"""Names that exporters make up (torch's s77, tf2onnx's unk__12, Paddle's DynamicDimension.0); they tell nothing."""
+
+_DEFAULT_SEQUENCE = 128
+_DEFAULT_IMAGE = 224
+_DEFAULT_CHANNELS = 3
+_DEFAULT_AUDIO = 16_000
+_DEFAULT_PAST = 127
+"""With a cache the default is one step of decoding: 1 new token behind 127 past ones, 128 in all."""
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a free dimension stands."""
+
+    input: Declared
+    axis: int
+
+    @property
+    def rank(self) -> int:
+        return len(self.input.shape or ())
+
+
+def _role(symbol: str | None, places: Sequence[_Place]) -> str:
+    """batch, sequence, past, total, image, channels, audio or other, for a symbol or an unnamed dimension (None)."""
+    first = places[0]
+    input_words = set(_words(first.input.name))
+    in_cache = any(set(_words(place.input.name)) & {"past", "cache", "kv"} for place in places) and any(
+        place.axis > 0 for place in places
+    )
+    if symbol is not None and not _AUTOMATIC.match(symbol.lower()):
+        words = set(_words(symbol))
+        if is_batch_symbol(symbol) or (words & _AUDIO_WORDS and first.axis == 0 and first.rank >= 2):
+            return "batch"
+        if words & _TOTAL_WORDS and (words & (_SEQUENCE_WORDS | _PAST_WORDS) or len(words) == 1):
+            return "total"
+        if words & _PAST_WORDS:
+            return "past"
+        if words & _AUDIO_WORDS:
+            return "audio"
+        if first.rank in (4, 5) and words & _IMAGE_WORDS and first.axis > 0:
+            return "image"
+        if words & _CHANNEL_WORDS and first.axis > 0:
+            return "channels"
+        if words & _SEQUENCE_WORDS or any(word.endswith(("len", "length", "seq")) for word in words):
+            return "sequence"
+        if {"height", "width"} & words:
+            return "image"
+    if any(place.axis == 0 and place.rank >= 2 for place in places):
+        return "batch"
+    if in_cache:
+        return "past" if first.axis == first.rank - 2 else "other"
+    if "mask" in input_words and first.rank == 2:
+        return "total"
+    if first.rank == 4:
+        sizes = first.input.shape or ()
+        channels_last = isinstance(sizes[3], int) and sizes[3] in (1, 3, 4)
+        if channels_last or first.axis >= 2:
+            return "image"
+        return "channels"
+    if first.rank in (1, 2) and input_words & _AUDIO_WORDS:
+        return "audio"
+    if first.rank == 2 and first.input.dtype is not None and first.input.dtype.is_integer:
+        return "sequence"
+    if first.rank == 3 and not input_words & {
+        "state",
+        "states",
+        "hidden",
+        "h",
+        "c",
+        "h0",
+        "c0",
+        "hx",
+        "cx",
+        "hn",
+        "cn",
+    }:
+        return "sequence"
+    return "other"
+
+
+def _default_size(role: str, *, has_past: bool) -> int:
+    match role:
+        case "sequence":
+            return 1 if has_past else _DEFAULT_SEQUENCE
+        case "total":
+            return _DEFAULT_SEQUENCE
+        case "past":
+            return _DEFAULT_PAST
+        case "image":
+            return _DEFAULT_IMAGE
+        case "channels":
+            return _DEFAULT_CHANNELS
+        case "audio":
+            return _DEFAULT_AUDIO
+        case _:
+            return 1
+
+
+# --- expressions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expression:
+    """A symbol that is a formula over others, such as "past_sequence_length + 1"."""
+
+    text: str
+    tree: ast.expr
+    names: frozenset[str]
+
+    def size(self, symbols: Mapping[str, int]) -> int | None:
+        try:
+            return _evaluate(self.tree, symbols)
+        except (ZeroDivisionError, OverflowError):
+            return None
+
+
+def _expression(text: str, known: frozenset[str] | set[str]) -> _Expression | None:
+    """``text`` as a formula whose names are all ``known`` symbols; None if it is a plain name."""
+    if len(text) > 300 or not re.search(r"[-+*/%(]", text) and not text.isdigit():
+        return None
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    names = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name):
+                if name not in _FUNCTIONS:
+                    names.add(name)
+            case ast.Constant(value=int(value)) if value.bit_length() < 64:
+                pass
+            case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() | ast.FloorDiv() | ast.Mod()):
+                pass
+            case ast.UnaryOp(op=ast.USub()):
+                pass
+            case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
+                pass
+            case ast.Load() | ast.operator() | ast.unaryop():
+                pass
+            case _:
+                return None
+    if not names <= known:
+        return None
+    return _Expression(text=text, tree=tree, names=frozenset(names))
+
+
+_FUNCTIONS = frozenset({"max", "min", "Max", "Min", "floor", "ceil", "ceiling", "FloorDiv", "floordiv"})
+
+
+def _evaluate(tree: ast.expr, symbols: Mapping[str, int]) -> int | None:
+    match tree:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name):
+            return symbols.get(name)
+        case ast.UnaryOp(operand=operand):
+            value_or_none = _evaluate(operand, symbols)
+            return None if value_or_none is None else -value_or_none
+        case ast.Call(func=ast.Name(id=function), args=arguments):
+            given = [_evaluate(argument, symbols) for argument in arguments]
+            values = [value for value in given if value is not None]
+            if not values or len(values) != len(given):
+                return None
+            match function.lower():
+                case "max":
+                    return max(values)
+                case "min":
+                    return min(values)
+                case "floordiv" if len(values) == 2:
+                    return values[0] // values[1]
+                case _:
+                    return values[0]
+        case ast.BinOp(left=left_tree, op=operator, right=right_tree):
+            left, right = _evaluate(left_tree, symbols), _evaluate(right_tree, symbols)
+            if left is None or right is None:
+                return None
+            match operator:
+                case ast.Add():
+                    result = left + right
+                case ast.Sub():
+                    result = left - right
+                case ast.Mult():
+                    result = left * right
+                case ast.Mod():
+                    result = left % right
+                case _:
+                    # Sizes are whole: exporters write "/" for the floor division of a stride.
+                    result = left // right
+            return result if abs(result) < 2**64 else None
+        case _:
+            return None
+
+
+# --- binding ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sizes:
+    """Sizes of symbols while they become known, and what fixed each."""
+
+    symbols: dict[str, int] = field(default_factory=dict)
+    causes: dict[str, str] = field(default_factory=dict)
+
+    def fix(self, symbol: str, size: int, cause: str) -> None:
+        known = self.symbols.setdefault(symbol, size)
+        if known != size:
+            raise BindingError(
+                f"{cause} makes {shown(symbol)!r} {size}, but {self.causes[symbol]} made it {known}; give one size"
+            )
+        self.causes.setdefault(symbol, cause)
+
+
+def bind_inputs(model: Model, bindings: Bindings) -> BoundInputs:
+    """A concrete shape for every input of ``model``.
+
+    Order of precedence: ``--shape`` and ``--value``, ``--dim``, formulas over bound symbols, defaults; a batch is 1.
+    Raises BindingError for names that the model does not have, ranks or sizes that contradict it or each other.
+    """
+    inputs = {declared.name: declared for declared in model.graph.inputs}
+    _check_names(model, bindings, inputs)
+    places = _places(inputs.values())
+    sizes = _Sizes()
+    shapes: dict[str, tuple[int, ...]] = {}
+    values: dict[str, Array] = {}
+    for name, shape in bindings.shapes.items():
+        if name in inputs:
+            shapes[name] = _match(inputs[name], shape, sizes, f"--shape {shown(name)}={_written(shape)}")
+    for name, array in bindings.values.items():
+        values[name] = _as_declared(inputs[name], array)
+        shape = _match(inputs[name], array.shape, sizes, f"--value {shown(name)}")
+        if shapes.setdefault(name, shape) != shape:
+            raise BindingError(
+                f"--value {shown(name)} has the shape {_written(shape)}, --shape says {_written(shapes[name])}"
+            )
+    for symbol, size in bindings.dims.items():
+        cause = f"--dim {shown(symbol)}={size}"
+        _check_size(size, cause)
+        sizes.fix(symbol, size, cause)
+    assumptions = _complete(places, sizes, model)
+    warnings: list[Notice] = []
+    bound: dict[str, Value] = {}
+    for name, declared in inputs.items():
+        bound_shape = shapes.get(name)
+        if bound_shape is None and declared.shape is not None and declared.kind != "map":
+            bound_shape, line = _bound_shape(declared, sizes.symbols)
+            if line:
+                assumptions.append(line)
+        if bound_shape is None and declared.kind != "map":
+            warnings.append(
+                Notice(
+                    code="input-shape-unknown",
+                    message=f"the model declares no shape for its input {shown(name)!r}; --shape {shown(name)}=… gives it",
+                )
+            )
+        bound[name] = Value(
+            dtype=declared.dtype,
+            shape=bound_shape,
+            data=values.get(name),
+            kind=declared.kind,
+            unknown_because=name if bound_shape is None else None,
+        )
+    return BoundInputs(values=bound, symbols=sizes.symbols, assumptions=tuple(assumptions), warnings=tuple(warnings))
+
+
+def _written(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) if shape else "scalar"
+
+
+def _places(inputs: Iterable[Declared]) -> dict[str, list[_Place]]:
+    places: dict[str, list[_Place]] = {}
+    for declared in inputs:
+        for axis, dim in enumerate(declared.shape or ()):
+            if isinstance(dim, str):
+                places.setdefault(dim, []).append(_Place(input=declared, axis=axis))
+    return places
+
+
+def _check_names(model: Model, bindings: Bindings, inputs: Mapping[str, Declared]) -> None:
+    """Every name that is bound must be one of the model's."""
+    if bindings.dims:
+        places = _places(inputs.values())
+        known = set(places)
+        for declared in model.graph.declared.values():
+            known.update(dim for dim in declared.shape or () if isinstance(dim, str))
+        for name in bindings.dims:
+            if name not in known:
+                raise BindingError(
+                    f"--dim {shown(name)}: the model has no symbol of this name; {_listed('symbols', name, places)}"
+                )
+    for name in bindings.shapes:
+        if name not in inputs and not _has_value(model.graph, name):
+            raise BindingError(
+                f"--shape {shown(name)}: the model has no input of this name; {_listed('inputs', name, inputs)}"
+            )
+    for name in bindings.values:
+        if name not in inputs:
+            raise BindingError(
+                f"--value {shown(name)}: the model has no input of this name; {_listed('inputs', name, inputs)}"
+            )
+    if bindings.trip_counts:
+        loops = {node.name for node in _all_nodes(model.graph) if node.op_type in ("Loop", "Scan")}
+        for name in bindings.trip_counts:
+            if name not in loops:
+                raise BindingError(
+                    f"--trip-count {shown(name)}: the model has no Loop or Scan node of this name; "
+                    f"{_listed('loops', name, loops)}"
+                )
+
+
+def _has_value(graph: Graph, name: str) -> bool:
+    return name in graph.declared or any(name in node.outputs for node in _all_nodes(graph))
+
+
+def _all_nodes(graph: Graph) -> Iterator[Node]:
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        for node in current.nodes:
+            yield node
+            for value in node.attributes.values():
+                if isinstance(value, Graph):
+                    pending.append(value)
+                elif isinstance(value, tuple):
+                    pending.extend(body for body in value if isinstance(body, Graph))
+
+
+def _listed(what: str, wanted: str, known: Iterable[str]) -> str:
+    """The names that there are, the nearest first."""
+    names = list(known)
+    if not names:
+        return f"it has no {what}"
+    # Imported here: only a mistake needs it.
+    from difflib import SequenceMatcher
+
+    matcher = SequenceMatcher(b=wanted[:100].lower())
+
+    def likeness(name: str) -> float:
+        matcher.set_seq1(name[:100].lower())
+        return -matcher.ratio()
+
+    names = sorted(names[:1000], key=likeness)
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"its {what}: {', '.join(shown(name, 60) for name in names[:10])}{more}"
+
+
+def _match(declared: Declared, shape: tuple[int, ...], sizes: _Sizes, cause: str) -> tuple[int, ...]:
+    """Checks a given shape against the declared one and takes over the sizes of symbols."""
+    if cause.startswith("--shape"):
+        _check_shape(shape, cause)
+    if declared.shape is None:
+        return shape
+    if len(shape) != len(declared.shape):
+        raise BindingError(
+            f"{cause}: {_written(shape)} has {len(shape)} dimensions, the model declares "
+            f"{len(declared.shape)}: {_written_dims(declared.shape)}"
+        )
+    for axis, (size, dim) in enumerate(zip(shape, declared.shape, strict=True)):
+        if isinstance(dim, str):
+            sizes.fix(dim, size, cause)
+        elif dim is not None and dim > 0 and dim != size:
+            raise BindingError(
+                f"{cause}: dimension {axis} is {size}, the model fixes it at {dim}: {_written_dims(declared.shape)}"
+            )
+    return shape
+
+
+def _written_dims(dims: Sequence[Dim]) -> str:
+    return shown("x".join("?" if dim is None or dim == 0 else str(dim) for dim in dims) or "scalar", 200)
+
+
+def _as_declared(declared: Declared, array: Array) -> Array:
+    """The value in the input's declared type; it must survive the conversion."""
+    kind = None if declared.dtype is None else NUMPY_TYPES.get(declared.dtype)
+    if declared.dtype is DataType.BFLOAT16:
+        kind = np.dtype(np.float32)
+    if kind is None:
+        if declared.dtype is None:
+            return array
+        raise BindingError(
+            f"--value {shown(declared.name)}: an input of type {declared.dtype.label} takes no value here"
+        )
+    with np.errstate(all="ignore"):
+        converted = array.astype(kind)
+        exact = kind.kind == "f" or bool(np.array_equal(converted.astype(array.dtype), array))
+    if not exact:
+        assert declared.dtype is not None
+        raise BindingError(
+            f"--value {shown(declared.name)}: the value does not fit the input's type {declared.dtype.label}"
+        )
+    converted.setflags(write=False)
+    return converted
+
+
+def _complete(places: Mapping[str, list[_Place]], sizes: _Sizes, model: Model) -> list[str]:
+    """Fixes every symbol of the inputs that is still free; returns a line for each default."""
+    plain = {name for name in places if _expression(name, frozenset()) is None}
+    expressions: dict[str, _Expression] = {}
+    for name in places:
+        expression = _expression(name, plain - {name})
+        if expression is not None:
+            expressions[name] = expression
+    _solve(expressions, sizes)
+    free = [name for name in places if name not in sizes.symbols and name not in expressions]
+    roles = {name: _role(name, places[name]) for name in free}
+    has_past = any(_role(name, where) == "past" for name, where in places.items() if name not in expressions)
+    if not has_past:
+        # Without a cache the mask is as long as the sequence.
+        roles = {name: "sequence" if role == "total" else role for name, role in roles.items()}
+    assumptions = []
+    for name in sorted(free, key=lambda name: roles[name] == "total"):
+        size = _default_size(roles[name], has_past=has_past)
+        note = "default"
+        if roles[name] == "total":
+            size, note = _total(places, sizes, expressions)
+        elif roles[name] in ("sequence", "past"):
+            size, note = _like_the_others(name, roles[name], size, places, sizes)
+        sizes.fix(name, size, note)
+        assumptions.append(
+            f"{shown(name)} = {size} ({note}, the model leaves it free; --dim {shown(name)}=N changes it)"
+        )
+    for name, expression in expressions.items():
+        result = expression.size(sizes.symbols)
+        if name in sizes.symbols:
+            if result is not None and result != sizes.symbols[name]:
+                raise BindingError(
+                    f"{sizes.causes[name]} makes {shown(name)!r} {sizes.symbols[name]}, but its formula gives {result}; "
+                    "bind its parts instead"
+                )
+        elif result is None or result <= 0:
+            parts = ", ".join(f"{part} = {sizes.symbols[part]}" for part in sorted(expression.names))
+            raise BindingError(
+                f"the dimension {shown(name)!r} can't be had from {parts}; bind it with --dim or --shape"
+            )
+        else:
+            _check_size(result, f"the dimension {shown(name)!r}")
+            sizes.fix(name, result, "its formula")
+    return assumptions
+
+
+def _like_the_others(
+    name: str, role: str, size: int, places: Mapping[str, list[_Place]], sizes: _Sizes
+) -> tuple[int, str]:
+    """Exporters give each cache its own symbol; free ones follow a bound one of the same role and place."""
+    for other, where in places.items():
+        if (
+            other != name
+            and not sizes.causes.get(other, "default").startswith("default")
+            and other in sizes.symbols
+            and role == "past"
+            and _role(other, where) == role
+        ):
+            return sizes.symbols[other], f"default: as {shown(other)}"
+    return size, "default"
+
+
+def _total(
+    places: Mapping[str, list[_Place]], sizes: _Sizes, expressions: Mapping[str, _Expression]
+) -> tuple[int, str]:
+    """Past and new tokens together."""
+    past = sequence = None
+    for name, where in places.items():
+        if name in expressions or name not in sizes.symbols:
+            continue
+        role = _role(name, where)
+        if role == "past" and past is None:
+            past = name
+        elif role == "sequence" and sequence is None:
+            sequence = name
+    total = (sizes.symbols[past] if past else 0) + (sizes.symbols[sequence] if sequence else 1 if past else 0)
+    if not past:
+        return total or _DEFAULT_SEQUENCE, "default"
+    return total, f"default: {shown(past)} + {shown(sequence) if sequence else 1}"
+
+
+def _solve(expressions: Mapping[str, _Expression], sizes: _Sizes) -> None:
+    """A bound formula with one unknown name gives that name: "past + 1" = 128 says past = 127."""
+    for text, expression in expressions.items():
+        unknown = [name for name in expression.names if name not in sizes.symbols]
+        if text not in sizes.symbols or len(unknown) != 1:
+            continue
+        name, wanted = unknown[0], sizes.symbols[text]
+        low, high = (expression.size({**sizes.symbols, name: trial}) for trial in (0, 1))
+        if low is None or high is None or high == low:
+            continue
+        solution = (wanted - low) // (high - low)
+        if solution > 0 and expression.size({**sizes.symbols, name: solution}) == wanted:
+            sizes.fix(name, solution, sizes.causes[text])
+
+
+def _bound_shape(declared: Declared, symbols: Mapping[str, int]) -> tuple[tuple[int, ...], str | None]:
+    """The shape of an input with its symbols bound and defaults for nameless dimensions, and the line that says so."""
+    shape: list[int] = []
+    free: list[int] = []
+    dims = declared.shape or ()
+    for axis, dim in enumerate(dims):
+        if isinstance(dim, str):
+            shape.append(symbols[dim])
+        elif dim is None or dim == 0:
+            free.append(axis)
+            role = _role(None, [_Place(input=declared, axis=axis)])
+            shape.append(_default_size("sequence" if role == "total" else role, has_past=False))
+        else:
+            shape.append(dim)
+    name = shown(declared.name)
+    _check_shape(shape, f"input {name}")
+    if not free:
+        return tuple(shape), None
+    which = (
+        f"dimension {free[0]} is a default"
+        if len(free) == 1
+        else f"dimensions {', '.join(map(str, free))} are defaults"
+    )
+    line = f"{name} = {_written(shape)} ({which}, the model leaves them free; --shape {name}={_written_dims(dims)} changes it)"
+    return tuple(shape), line.replace("leaves them", "leaves it") if len(free) == 1 else line
