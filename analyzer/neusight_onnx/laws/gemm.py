@@ -29,9 +29,10 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant(name="latency_warps", prior=1.5, prior_log_sd=0.5, source="an SM needs several warps in flight to hide the latency of its FMAs and loads; " + _FIT),
     Constant(name="epilogue_k", prior=25.0, prior_log_sd=0.5, source="prologue and epilogue of a tile, as steps of k; " + _FIT),
     Constant(name="issue_overhead", prior=0.20, prior_log_sd=0.0, source="not fitted, no such GPU in the data: an 8x8 register tile issues 4 LDS.128 for 64 FMA (0.0625), global loads, barriers and addresses about 0.05, register bank conflicts about 0.08; SMs with 128 lanes and single issue (cc 8.6 and later) lose these slots; H100 SGEMM then reaches 0.79 of its peak, public figures are 0.75-0.80"),
+    Constant(name="plain_overhead", prior=1.0, prior_log_sd=0.05, source="the plain (not batched) kernels of cuBLAS for compute capability 8 and later, against its other kernels; only A100 shows it; fitted"),
     Constant(name="energy_pj", prior=13.0, prior_log_sd=0.12, source="board energy of one FP32 FLOP in 16/12 nm near the lowest voltage: P4 60 W for 4.6-5 TFLOP/s; fitted"),
     Constant(name="static_power", prior=0.2, prior_log_sd=0.0, source="share of the power limit that memory, leakage and fans take; A100 and T4 idle near 0.15-0.2 of it"),
-    Constant(name="voltage_clock_ghz", prior=1.25, prior_log_sd=0.0, source="clock up to which 16/12 nm parts run at their lowest voltage; above it power grows with the cube of the clock. Not identified by the data"),
+    Constant(name="voltage_clock_ghz", prior=1.4, prior_log_sd=0.0, source="clock up to which 16/12 nm parts run at their lowest voltage; above it power grows with the cube of the clock. V100 holds 1.38 GHz at 250 W; A10, RTX 3090 and 4090 SGEMM rates reported in public (14, 25, 50-56 TFLOP/s) agree with it. Not fitted"),
     Constant(name="throttle_ms", prior=0.2, prior_log_sd=0.5, source=_FIT + ": shorter kernels on an idle card run at the boost clock"),
     Constant(name="small_tile_energy", prior=0.10, prior_log_sd=0.4, source="small tiles move more bytes per FLOP; " + _FIT),
     Constant(name="dram_efficiency", prior=0.70, prior_log_sd=0.15, source="streams reach 0.75-0.9 of the DRAM peak, tiles less; fitted"),
@@ -138,6 +139,7 @@ class Machine:
     is_matrix: bool
     single_issue: bool
     is_pascal: bool
+    is_ampere_library: bool
     energy_scale: float
     power_w: float
 
@@ -156,6 +158,7 @@ def machine(gpu: GpuSpec) -> Machine:
         # Pascal's 128 lanes are fed by dual issue; 64-lane SMs issue an FMA every second clock
         single_issue=capability is not None and capability >= 7.0 and gpu.fp32_lanes_per_sm >= 128,
         is_pascal=capability is not None and capability < 7.0,
+        is_ampere_library=capability is not None and capability >= 8.0,
         energy_scale=process_energy(gpu.process_nm) * (_MATRIX_ENERGY if is_matrix else 1.0),
         power_w=gpu.power_w,
     )
@@ -177,13 +180,13 @@ def clock_level(
     """
     budget_w = unit.power_w * (1.0 - constants["static_power"])
     pj = constants["energy_pj"] * unit.energy_scale
-    # the voltage clock rises with newer processes: Ada at 1.6 GHz is where Pascal is at 1.25
+    # the voltage clock rises with newer processes: Ada at 1.8 GHz is where Pascal is at 1.4
     knee = constants["voltage_clock_ghz"] * 1e9 * process_voltage_scale(unit.energy_scale)
     linear = budget_w / (pj * 1e-12 * unit.flops_per_s * pipe_share * tile_energy)
     over = unit.clock_hz / knee
     cubic = np.cbrt(linear / over**2)
     share = np.where(linear * over <= 1.0, linear, cubic) if over > 1.0 else linear
-    limited: NDArray[np.float64] = (1.0 + share**-12.0) ** (-1.0 / 12.0)
+    limited: NDArray[np.float64] = (1.0 + share**-20.0) ** (-1.0 / 20.0)
     return limited
 
 
@@ -211,6 +214,8 @@ def _times(
     smallness = 16.0 * (1.0 / t1 + 1.0 / t2)
     base = c["matrix_overhead"] if unit.is_matrix else c["pipe_overhead"]
     issue = 1.0 + c["issue_overhead"] if unit.single_issue else 1.0
+    if unit.is_ampere_library:
+        issue = issue * np.where(b > 1.0, 1.0, c["plain_overhead"])
     steady = base * issue * (1.0 + c["tile_overhead"] * smallness ** c["tile_exponent"])
     full_s = per_sm * 2.0 * t1 * t2 * (kz + c["epilogue_k"]) * unit.sm_count / unit.flops_per_s
     full_s = full_s * (steady + c["latency_warps"] / warps)

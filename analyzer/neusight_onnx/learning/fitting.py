@@ -247,7 +247,7 @@ def fit_law(
         start = np.concatenate([logs[free], host_log[free_host], level_log[free_level]])
         found = optimize.least_squares(residuals, start, jac=jacobian, max_nfev=40, xtol=1e-5, ftol=1e-6)
         logs, host_log, level_log = unpack(found.x)
-        used = np.abs(level_log) <= LOST_SESSION_LOG_LEVEL
+        used &= np.abs(level_log) <= LOST_SESSION_LOG_LEVEL
     sessions = {
         name: Session(
             name=name,
