@@ -272,12 +272,16 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pooling:
-    """A window over space: max, average, lp, global; ``window_count`` windows of ``window`` elements."""
+    """A window over space: max, average, lp, global; each output element looks at ``window`` elements.
+
+    ``extra_outputs``: where each maximum was, if that is written.
+    """
 
     operation: str
     input: TensorSpec
     output: TensorSpec
     window: int
+    extra_outputs: tuple[TensorSpec, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -293,7 +297,7 @@ class Pooling:
 
     @property
     def write_bytes(self) -> int:
-        return self.output.byte_count
+        return self.output.byte_count + _bytes(self.extra_outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -560,6 +564,7 @@ ELEMENTWISE_FLOPS: dict[str, int] = {
     "rsqrt": 2,
     "div": 1,
     "pow": 10,
+    "pow_scalar": 2,
     "tanh": 6,
     "sigmoid": 6,
     "erf": 8,
