@@ -41,6 +41,8 @@ GPU = GpuSpec(
     power_w=400.0,
     peak_flops_per_s=MappingProxyType({"fp32": 1.9492e13, "tf32": 1.56e14, "fp16": 3.12e14}),
     sources=("a datasheet",),
+    notes=("a note",),
+    device_names=("NVIDIA A100-SXM4-80GB",),
     aliases=("a100",),
 )
 

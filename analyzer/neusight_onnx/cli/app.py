@@ -182,6 +182,57 @@ def analyze_command(
     emit(text, output)
 
 
+@app.command("inspect")
+def inspect_command(
+    model: ModelArgument,
+    dim: DimOption = None,
+    shape: ShapeOption = None,
+    value: ValueOption = None,
+    trip_count: TripCountOption = None,
+    with_values: Annotated[bool, typer.Option("--values", help="Add dtype and shape of every tensor.")] = False,
+    table_format: TableFormatOption = TableFormat.RICH,
+    output: OutputOption = None,
+) -> None:
+    """Show what MODEL is made of, without a GPU."""
+    check_target(output)
+    with working(f"reading {model.name}"):
+        from neusight_onnx.cli.bindings import parse_bindings
+        from neusight_onnx.inspection import inspect_model
+
+        bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
+        inspection = inspect_model(
+            model,
+            dims=bindings.dims,
+            shapes=bindings.shapes,
+            values=bindings.values,
+            trip_counts=bindings.trip_counts,
+        )
+    from neusight_onnx.report.inspection import inspection_to_json, inspection_to_terminal
+
+    if table_format is TableFormat.JSON:
+        emit(inspection_to_json(inspection, with_values=with_values), output)
+    else:
+        emit(inspection_to_terminal(inspection, _canvas(output), with_values=with_values), output)
+
+
+@app.command("gpus")
+def gpus_command(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full (or a FILE.toml).")] = None,
+    table_format: TableFormatOption = TableFormat.RICH,
+) -> None:
+    """List the GPUs that are known, or show one with its sources."""
+    from neusight_onnx.gpu import available_gpus, load_gpu
+    from neusight_onnx.report.gpus import gpu_to_json, gpu_to_terminal, gpus_to_json, gpus_to_terminal
+
+    if name is None:
+        gpus = available_gpus()
+        as_json = table_format is TableFormat.JSON
+        emit(gpus_to_json(gpus) if as_json else gpus_to_terminal(gpus, _canvas(None)), None)
+    else:
+        gpu = load_gpu(name)
+        emit(gpu_to_json(gpu) if table_format is TableFormat.JSON else gpu_to_terminal(gpu, _canvas(None)), None)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Parses, runs and returns the exit code; what a user can mend becomes one line on standard error."""
     command = typer.main.get_command(app)

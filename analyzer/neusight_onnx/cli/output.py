@@ -28,8 +28,8 @@ def check_target(target: Path | None) -> None:
         raise OutputError(f"{target} is a folder; give a file's name to -o, such as {target / 'report.json'}")
     folder = target.parent
     if not folder.is_dir():
-        there = "is not a folder" if folder.exists() else "does not exist"
-        raise OutputError(f"can't write {target}: {folder} {there}; create it first or give another place to -o")
+        wrong = "is not a folder; give" if folder.exists() else "does not exist; create it first or give"
+        raise OutputError(f"can't write {target}: {folder} {wrong} another place to -o")
     if target.exists() and not os.access(target, os.W_OK):
         raise OutputError(f"can't write {target}: it is read-only; give another place to -o")
     if not os.access(folder, os.W_OK) and not _is_special(target):

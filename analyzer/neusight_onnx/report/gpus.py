@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.report.json_text import gpu_json, json_text
 from neusight_onnx.report.layout import Canvas, bullets, columns, facts, heading, render
 from neusight_onnx.report.quantities import capacity, counted, printable, scaled, significant
 
@@ -23,6 +24,16 @@ _PIPES = (
     ("int8", "INT8"),
     ("fp4", "FP4"),
 )
+
+
+def gpus_to_json(gpus: Sequence[GpuSpec]) -> str:
+    """``{"gpus": [...]}``, each as the report's "gpu"."""
+    return json_text({"gpus": [gpu_json(gpu) for gpu in gpus]})
+
+
+def gpu_to_json(gpu: GpuSpec) -> str:
+    """The report's "gpu" on its own."""
+    return json_text({"gpu": gpu_json(gpu)})
 
 
 def gpus_to_terminal(gpus: Sequence[GpuSpec], canvas: Canvas) -> str:
@@ -65,12 +76,16 @@ def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
     from rich.text import Text
 
     unit = "SMs" if gpu.vendor == "NVIDIA" else "compute units"
-    capability = f", compute capability {gpu.compute_capability:g}" if gpu.compute_capability is not None else ""
-    pcie = "" if gpu.pcie_generation is None else f"PCIe {gpu.pcie_generation:g}"
-    scaleup = "" if gpu.scaleup_bytes_per_s is None else f"{scaled(gpu.scaleup_bytes_per_s, 'B/s')} a direction to peers"
+    capability = f", compute capability {gpu.compute_capability:.1f}" if gpu.compute_capability is not None else ""
+    lanes = "" if gpu.pcie_lane_count is None else f" x{gpu.pcie_lane_count}"
+    pcie = "" if gpu.pcie_generation is None else f"PCIe {gpu.pcie_generation:g}{lanes}"
+    scaleup = (
+        "" if gpu.scaleup_bytes_per_s is None else f"{scaled(gpu.scaleup_bytes_per_s, 'B/s')} a direction to peers"
+    )
+    last_level = "" if gpu.last_level_cache_bytes is None else f", {capacity(gpu.last_level_cache_bytes)} behind it"
     l2_rate = "" if gpu.l2_bytes_per_s is None else f", {scaled(gpu.l2_bytes_per_s, 'B/s')}"
     rows: list[tuple[str, RenderableType]] = [
-        ("Names", Text(", ".join(printable(name) for name in (gpu.name, *gpu.aliases)))),
+        ("Names", Text(", ".join(printable(name) for name in (gpu.name, *gpu.aliases, *gpu.device_names)))),
         ("Chip", Text(f"{printable(gpu.vendor)} {printable(gpu.architecture)}{capability}, {gpu.process_nm:g} nm")),
         (
             "Processors",
@@ -86,7 +101,7 @@ def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
                 f"{capacity(gpu.memory_bytes)} {printable(gpu.memory_type)}, {scaled(gpu.memory_bytes_per_s, 'B/s', 4)}"
             ),
         ),
-        ("L2 cache", Text(f"{capacity(gpu.l2_bytes)}{l2_rate}")),
+        ("L2 cache", Text(f"{capacity(gpu.l2_bytes)}{l2_rate}{last_level}")),
         ("Power", Text(f"{gpu.power_w:.0f} W")),
         ("Links", Text(", ".join(part for part in (pcie, scaleup) if part) or "not stated")),
     ]
@@ -95,17 +110,16 @@ def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
         for pipe, label in _PIPES
         if pipe in gpu.peak_flops_per_s
     ]
-    return render(
-        [
-            Text(printable(gpu.label), style="bold"),
-            facts(rows),
-            heading("Dense peak rates"),
-            columns((("", "left"), ("", "right")), peaks, canvas, headed=False),
-            heading("Sources"),
-            bullets([printable(source) for source in gpu.sources], canvas),
-        ],
-        canvas,
-    )
+    parts: list[RenderableType] = [
+        Text(printable(gpu.label), style="bold"),
+        facts(rows),
+        heading("Dense peak rates"),
+        columns((("", "left"), ("", "right")), peaks, canvas, headed=False),
+    ]
+    for title, items in (("Notes", gpu.notes), ("Sources", gpu.sources)):
+        if items:
+            parts += [heading(title), bullets([printable(item) for item in items], canvas)]
+    return render(parts, canvas)
 
 
 def _per_sm(gpu: GpuSpec) -> str:

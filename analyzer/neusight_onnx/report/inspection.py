@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from neusight_onnx.report.json_text import Json, json_text
 from neusight_onnx.report.layout import Canvas, bar, bullets, columns, facts, heading, render
-from neusight_onnx.report.machine import Json, json_text, notice_json, value_json
+from neusight_onnx.report.machine import notice_json, value_json
 from neusight_onnx.report.model import SCHEMA_VERSION, Inspection, NestedInts, ValueFacts
 from neusight_onnx.report.quantities import capacity, counted, percent, printable, scaled, shape_text
 

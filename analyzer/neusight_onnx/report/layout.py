@@ -66,7 +66,7 @@ def render(parts: Sequence[RenderableType], canvas: Canvas) -> str:
     )
     for part in parts:
         console.print(part)
-    text = buffer.getvalue()
+    text = buffer.getvalue().replace("\u00a0", " ")
     if canvas.plain:
         text = text.replace("µs", "us").replace("…", "...").replace("·", "|")
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
@@ -82,20 +82,19 @@ def bar(share: float, width: int, canvas: Canvas) -> str:
 
 
 def stacked_bar(parts: Sequence[Part], width: int, canvas: Canvas) -> Text:
-    """Segments side by side, as wide together as their shares' sum; told apart by colour, or by shade without it."""
+    """Segments side by side, as wide together as their shares' sum; told apart by colour, or by shade without it.
+
+    What is above zero gets a column at least, at the cost of the widest.
+    """
     from rich.text import Text
 
+    sizes = [max(1, round(part.share * width)) if part.share > 0 else 0 for part in parts]
+    if sizes:
+        whole = round(min(sum(part.share for part in parts), 1.0) * width)
+        sizes[sizes.index(max(sizes))] += whole - sum(sizes)
     text = Text()
-    done = 0.0
-    drawn = 0
-    for index, part in enumerate(parts):
-        done += part.share
-        end = round(min(done, 1.0) * width)
-        # something that exists must be seen, and must not push the last segment out
-        if part.share > 0 and end == drawn and drawn < width:
-            end += 1
-        text.append(shade(index, canvas) * (end - drawn), style=part.style)
-        drawn = max(end, drawn)
+    for index, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+        text.append(shade(index, canvas) * size, style=part.style)
     return text
 
 

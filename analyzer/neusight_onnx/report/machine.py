@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Mapping
-from dataclasses import fields
 from io import StringIO
-from typing import TypeAlias
 
-from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Notice
+from neusight_onnx.report.json_text import Json, gpu_json, json_text, rounded
 from neusight_onnx.report.model import (
     SCHEMA_VERSION,
     Coverage,
@@ -23,11 +19,6 @@ from neusight_onnx.report.model import (
     ValueSummary,
 )
 from neusight_onnx.report.quantities import dims_text
-
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-
-_DIGITS = 6
-"""Significant digits of a float in the JSON: far below any error of a prediction, and stable between machines."""
 
 CSV_COLUMNS = (
     "id",
@@ -106,32 +97,6 @@ def to_csv(report: Report) -> str:
             )
         )
     return buffer.getvalue()
-
-
-def rounded(value: float) -> float:
-    """``value`` with six significant digits."""
-    return float(f"{value:.{_DIGITS}g}")
-
-
-def json_text(document: Mapping[str, Json]) -> str:
-    """JSON that reads and compares line by line: the members of each top-level object or list stand on lines of
-    their own, each written by the fast encoder (the indenting one costs seconds on a large model)."""
-    lines = []
-    for key, value in document.items():
-        if isinstance(value, dict) and value:
-            members = ",\n    ".join(f"{json.dumps(name)}: {_compact(member)}" for name, member in value.items())
-            text = f"{{\n    {members}\n  }}"
-        elif isinstance(value, list) and value:
-            text = "[\n    " + ",\n    ".join(_compact(member) for member in value) + "\n  ]"
-        else:
-            text = _compact(value)
-        lines.append(f"  {json.dumps(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def gpu_json(gpu: GpuSpec) -> dict[str, Json]:
-    """Every field of the GPU under its own name, in base units."""
-    return {field.name: _plain(getattr(gpu, field.name)) for field in fields(gpu)}
 
 
 def notice_json(notice: Notice) -> dict[str, Json]:
@@ -238,21 +203,3 @@ def _kernel(row: KernelRow) -> dict[str, Json]:
         "predictor": row.predictor,
         "method": row.method,
     }
-
-
-def _plain(value: object) -> Json:
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return rounded(value)
-        case Mapping():
-            return {str(key): _plain(member) for key, member in value.items()}
-        case tuple() | list():
-            return [_plain(member) for member in value]
-        case _:
-            raise TypeError(f"no JSON for {type(value).__name__}")
-
-
-def _compact(value: Json) -> str:
-    return json.dumps(value, allow_nan=False)

@@ -9,12 +9,12 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """``value`` with so many significant digits, never in exponent form: 1234.5 -> "1235", 0.01234 -> "0.0123"."""
+    """``value`` with so many significant digits, never in exponent form: 1234.5 -> "1230", 0.01234 -> "0.0123"."""
     if value == 0:
         return "0"
-    magnitude = int(f"{value:e}".partition("e")[2])
-    rounded = round(value, digits - 1 - magnitude)
-    return f"{rounded:.{max(digits - 1 - magnitude, 0)}f}" if magnitude < digits else f"{rounded:.0f}"
+    # rounding first: 9.999 has its first digit at the tens once it is rounded
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    return f"{float(f'{mantissa}e{exponent}'):.{max(digits - 1 - int(exponent), 0)}f}"
 
 
 def scaled(value: float, unit: str, digits: int = 3) -> str:

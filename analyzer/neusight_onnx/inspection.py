@@ -1,0 +1,167 @@
+"""What a model is made of: inputs, symbols, operators, parameters, work, and the shape of every value; no GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from neusight_onnx import __version__
+from neusight_onnx.graph.bindings import Bindings, BoundInputs, bind_inputs
+from neusight_onnx.graph.model import Array, Graph, InferredGraph, Model, Value
+from neusight_onnx.graph.read import read_model
+from neusight_onnx.graph.shapes import infer
+from neusight_onnx.lowering import lower
+from neusight_onnx.memory import parameter_summary
+from neusight_onnx.report.model import (
+    InputSummary,
+    Inspection,
+    NestedInts,
+    Symbol,
+    UnsupportedNode,
+    ValueFacts,
+    ValueSummary,
+)
+
+__all__ = ["Inspection", "inspect_model"]
+
+_MOST_ELEMENTS = 16
+"""Larger contents are not shown: sizes, axes and the like are small."""
+
+
+def inspect_model(
+    model: str | Path | Model,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    values: Mapping[str, Array] | None = None,
+    trip_counts: Mapping[str, int] | None = None,
+) -> Inspection:
+    """What ``model`` (a path, or what :func:`read_model` gave) is made of, with its symbolic dims bound.
+
+    ``dims``, ``shapes``, ``values`` and ``trip_counts`` are those of :func:`analyze`. FLOPs and multiply-adds are those
+    of the nodes one by one, before a runtime merges any. Raises a :class:`~neusight_onnx.errors.NeusightError` for an
+    unreadable model and for bindings that contradict it.
+    """
+    loaded = model if isinstance(model, Model) else read_model(model)
+    bindings = Bindings(
+        dims=dict(dims or {}),
+        shapes=dict(shapes or {}),
+        values=dict(values or {}),
+        trip_counts=dict(trip_counts or {}),
+    )
+    bound = bind_inputs(loaded, bindings)
+    inferred = infer(loaded, bindings)
+    work = lower(inferred, runtime="eager")
+    parameter_count, weight_bytes = parameter_summary(loaded)
+    operators = Counter(_operators(loaded.graph))
+    unsupported = tuple(
+        UnsupportedNode(node=item.node, op_type=item.op_type, reason=item.unsupported)
+        for item in work
+        if item.unsupported is not None
+    )
+    kernels = [(item.count, kernel) for item in work for kernel in item.kernels]
+    return Inspection(
+        tool_version=__version__,
+        path=loaded.path,
+        sha256=loaded.sha256,
+        byte_count=loaded.byte_count,
+        ir_version=loaded.ir_version,
+        producer=loaded.producer,
+        opsets=dict(loaded.opsets),
+        node_count=operators.total(),
+        operators=dict(operators.most_common()),
+        parameter_count=parameter_count,
+        weight_bytes=weight_bytes,
+        symbols=_symbols(loaded, bindings, bound),
+        inputs=tuple(_inputs(inferred)),
+        outputs=tuple(_outputs(inferred)),
+        macs=sum(count * kernel.macs for count, kernel in kernels),
+        flops=sum(count * kernel.flops for count, kernel in kernels),
+        partial=bool(unsupported),
+        unsupported=unsupported,
+        values=_facts_of(inferred),
+        bodies=dict(_bodies(inferred)),
+        assumptions=tuple(dict.fromkeys(inferred.assumptions)),
+        warnings=(*loaded.warnings, *inferred.warnings),
+    )
+
+
+def _operators(graph: Graph) -> Iterator[str]:
+    for node in graph.nodes:
+        yield f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        for attribute in node.attributes.values():
+            for body in attribute if isinstance(attribute, tuple) else (attribute,):
+                if isinstance(body, Graph):
+                    yield from _operators(body)
+
+
+def _symbols(model: Model, bindings: Bindings, bound: BoundInputs) -> tuple[Symbol, ...]:
+    given = set(bindings.dims)
+    for declared in model.graph.inputs:
+        if declared.name in bindings.shapes or declared.name in bindings.values:
+            given.update(dim for dim in declared.shape or () if isinstance(dim, str))
+    return tuple(Symbol(name=name, size=size, given=name in given) for name, size in bound.symbols.items())
+
+
+def _inputs(inferred: InferredGraph) -> Iterator[InputSummary]:
+    for declared in inferred.graph.inputs:
+        value = inferred.values.get(declared.name)
+        yield InputSummary(
+            name=declared.name,
+            kind=declared.kind,
+            dtype=None if declared.dtype is None else declared.dtype.label,
+            declared=declared.shape,
+            shape=None if value is None else value.shape,
+        )
+
+
+def _outputs(inferred: InferredGraph) -> Iterator[ValueSummary]:
+    for declared in inferred.graph.outputs:
+        value = inferred.values.get(declared.name)
+        dtype = declared.dtype if value is None or value.dtype is None else value.dtype
+        yield ValueSummary(
+            name=declared.name,
+            dtype=None if dtype is None else dtype.label,
+            shape=None if value is None else value.shape,
+        )
+
+
+def _facts_of(inferred: InferredGraph) -> dict[str, ValueFacts]:
+    """Every value that this graph itself defines, in the order of definition."""
+    graph = inferred.graph
+    names = [declared.name for declared in graph.inputs]
+    names += graph.initializers
+    names += [name for node in graph.nodes for name in node.outputs if name]
+    unknown = Value(dtype=None, shape=None)
+    return {name: _facts(inferred.values.get(name, unknown)) for name in names}
+
+
+def _bodies(inferred: InferredGraph, trail: str = "") -> Iterator[tuple[str, Mapping[str, ValueFacts]]]:
+    for (node, attribute), body in inferred.bodies.items():
+        place = f"{trail}{node}.{attribute}"
+        yield place, _facts_of(body)
+        yield from _bodies(body, f"{place}/")
+
+
+def _facts(value: Value) -> ValueFacts:
+    return ValueFacts(
+        kind=value.kind,
+        dtype=None if value.dtype is None else value.dtype.label,
+        shape=value.shape,
+        is_bound=value.is_bound,
+        value=_content(value),
+        elements=None if value.elements is None else tuple(_facts(element) for element in value.elements),
+    )
+
+
+def _content(value: Value) -> NestedInts | None:
+    data = value.data
+    if data is None or value.data_low is not None or value.is_bound or data.size > _MOST_ELEMENTS:
+        return None
+    if not (np.issubdtype(data.dtype, np.integer) or data.dtype == np.bool_):
+        return None
+    content: NestedInts = data.tolist()
+    return content

@@ -1,0 +1,59 @@
+"""JSON as this product writes it: ASCII, line by line, six significant digits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TypeAlias
+
+from neusight_onnx.gpu import GpuSpec
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+_DIGITS = 6
+"""Significant digits of a float in the JSON: far below any error of a prediction, and stable between machines."""
+
+
+def rounded(value: float) -> float:
+    """``value`` with six significant digits."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def json_text(document: Mapping[str, Json]) -> str:
+    """JSON that reads and compares line by line: the members of each top-level object or list stand on lines of
+    their own, each written by the fast encoder (the indenting one costs seconds on a large model)."""
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, dict) and value:
+            members = ",\n    ".join(f"{json.dumps(name)}: {_compact(member)}" for name, member in value.items())
+            text = f"{{\n    {members}\n  }}"
+        elif isinstance(value, list) and value:
+            text = "[\n    " + ",\n    ".join(_compact(member) for member in value) + "\n  ]"
+        else:
+            text = _compact(value)
+        lines.append(f"  {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def gpu_json(gpu: GpuSpec) -> dict[str, Json]:
+    """Every field of the GPU under its own name, in base units."""
+    return {field.name: _plain(getattr(gpu, field.name)) for field in fields(gpu)}
+
+
+def _plain(value: object) -> Json:
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return rounded(value)
+        case Mapping():
+            return {str(key): _plain(member) for key, member in value.items()}
+        case tuple() | list():
+            return [_plain(member) for member in value]
+        case _:
+            raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def _compact(value: Json) -> str:
+    return json.dumps(value, allow_nan=False)

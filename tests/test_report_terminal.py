@@ -1,0 +1,207 @@
+"""The reports for readers: whole golden files, width, colour, ASCII, names that misbehave, small pieces."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from neusight_onnx.report.gpus import gpu_to_terminal, gpus_to_terminal
+from neusight_onnx.report.grouping import by_bound, by_kernel_class, common_name, place_of, slowest
+from neusight_onnx.report.layout import Canvas, Part, bar, stacked_bar
+from neusight_onnx.report.machine import to_csv, to_json
+from neusight_onnx.report.markdown import to_markdown
+from neusight_onnx.report.model import KernelRow, Report
+from neusight_onnx.report.quantities import (
+    capacity,
+    counted,
+    duration,
+    percent,
+    printable,
+    scaled,
+    shorten,
+    significant,
+)
+from neusight_onnx.report.terminal import to_terminal
+from report_cases import GPU, KERNELS, REPORT, SOFTMAX, empty_report, gemm_row, hostile_report
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize(
+    ("name", "render"),
+    [
+        pytest.param("report.txt", lambda: to_terminal(REPORT, width=80, colour=False), id="terminal"),
+        pytest.param("report_ascii.txt", lambda: to_terminal(REPORT, width=80, colour=False, plain=True), id="ascii"),
+        pytest.param("report.json", lambda: to_json(REPORT), id="json"),
+        pytest.param("report.csv", lambda: to_csv(REPORT), id="csv"),
+        pytest.param("report.md", lambda: to_markdown(REPORT), id="markdown"),
+    ],
+)
+def test_golden(name: str, render: Callable[[], str]) -> None:
+    """Whole reports; NEUSIGHT_UPDATE_GOLDEN=1 rewrites the files after a change that was meant."""
+    text = render()
+    if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
+        (GOLDEN / name).write_text(text, encoding="utf-8")
+    assert text == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("report", [REPORT, hostile_report(), empty_report()], ids=["fixed", "hostile", "empty"])
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal_and_nothing_steers_it(report: Report, width: int) -> None:
+    text = to_terminal(report, width=width, colour=False)
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert not re.search(r"[ \t]+$", text, re.MULTILINE)
+
+
+def test_colour_only_adds_escape_sequences() -> None:
+    coloured = to_terminal(REPORT, width=80, colour=True)
+    assert "\x1b[" in coloured
+    without = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    # colour tells the segments of stacked bars apart, so their shades differ; nothing else may
+    same_shade = str.maketrans("▓▒░", "███")
+    lines = [line.rstrip() for line in without.translate(same_shade).splitlines()]
+    assert to_terminal(REPORT, width=80, colour=False).translate(same_shade).splitlines() == lines
+
+
+def test_plain_report_is_ascii() -> None:
+    assert to_terminal(REPORT, width=80, colour=False, plain=True).isascii()
+    assert gpu_to_terminal(GPU, Canvas(width=80, plain=True)).isascii()
+
+
+@pytest.mark.parametrize(("top", "shown"), [(0, 0), (2, 2), (10, 3)])
+def test_top_limits_the_kernels(top: int, shown: int) -> None:
+    text = to_terminal(REPORT, width=80, colour=False, top=top)
+    names = ("/h.*/mlp/fc/MatMul+Add", "/h.0/attn/Softmax", "/embed/Gather")
+    listed = text.partition("Slowest kernels")[2].partition("Not supported")[0]
+    assert sum(name in listed for name in names) == shown
+
+
+def test_a_partial_total_is_a_lower_bound_and_says_so() -> None:
+    assert "at least 4.80 ms" in to_terminal(REPORT, width=80, colour=False)
+    whole = replace(REPORT, totals=replace(REPORT.totals, partial=False))
+    assert "at least" not in to_terminal(whole, width=80, colour=False)
+
+
+def test_what_does_not_fit_says_so() -> None:
+    memory = replace(REPORT.totals.memory, fits=False, peak_bytes=100 * 2**30)
+    report = replace(REPORT, totals=replace(REPORT.totals, memory=memory))
+    assert "100 GiB of 80.0 GiB: does not fit" in to_terminal(report, width=80, colour=False)
+
+
+def test_markdown_keeps_its_tables_whole() -> None:
+    lines = to_markdown(hostile_report()).splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    start = next(i for i, line in enumerate(table) if line.startswith("| node | class"))
+    columns = {len(re.findall(r"(?<!\\)\|", line)) for line in table[start : start + 6]}
+    assert columns == {11}
+
+
+def test_classes_and_bounds_share_the_total() -> None:
+    classes = by_kernel_class(REPORT)
+    assert [(part.label, part.kernel_count) for part in classes] == [("gemm", 2), ("softmax", 2), ("gather_scatter", 1)]
+    assert classes[0].share == pytest.approx(4400 / 4800)
+    assert sum(part.share for part in by_bound(REPORT)) == pytest.approx(1.0)
+
+
+def test_equal_kernels_are_one_line() -> None:
+    first = slowest(REPORT)[0]
+    assert (first.place, first.run_count, first.latency_us) == ("/h.*/mlp/fc/MatMul+Add", 2, 4400.0)
+    assert len(slowest(REPORT)) == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        pytest.param(["/a"], "/a", id="one"),
+        pytest.param(["/h.0/fc", "/h.11/fc"], "/h.*/fc", id="number varies"),
+        pytest.param(["/l4/h.0/fc", "/l4/h.1/fc"], "/l4/h.*/fc", id="equal numbers stay"),
+        pytest.param(["/a", "/b", "/c"], "/a and 2 more", id="different"),
+        pytest.param(["/fc", "/fc_1"], "/fc and 1 more", id="suffix"),
+    ],
+)
+def test_common_name(names: list[str], expected: str) -> None:
+    assert common_name(names) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        pytest.param(SOFTMAX, "/h.0/attn/Softmax", id="one node"),
+        pytest.param(gemm_row(3, 1.0), "/h.3/mlp/fc/MatMul+Add", id="two nodes"),
+        pytest.param(
+            replace(SOFTMAX, nodes=("/ln/Pow", "/ln/Sub", "/ln/Add", "/ln/Div")), "/ln/(4 nodes)", id="many nodes"
+        ),
+        pytest.param(replace(SOFTMAX, nodes=("a", "b", "c", "d")), "a (+3)", id="nothing in common"),
+        pytest.param(replace(SOFTMAX, nodes=()), "2.0", id="no node"),
+    ],
+)
+def test_place_of(row: KernelRow, expected: str) -> None:
+    assert place_of(row) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(duration(0.0), "0 µs", id="zero"),
+        pytest.param(duration(0.5), "0.500 µs", id="below one"),
+        pytest.param(duration(999.4), "999 µs", id="last µs"),
+        pytest.param(duration(999.6), "1.00 ms", id="rounds into ms"),
+        pytest.param(duration(12_345), "12.3 ms", id="ms"),
+        pytest.param(duration(999_600), "1.00 s", id="rounds into s"),
+        pytest.param(duration(3.6e9), "3600 s", id="an hour"),
+        pytest.param(scaled(999, "B"), "999 B", id="no prefix"),
+        pytest.param(scaled(999.6, "B"), "1.00 kB", id="rounds into k"),
+        pytest.param(scaled(6.56e10, "FLOP"), "65.6 GFLOP", id="giga"),
+        pytest.param(scaled(25_557_032, ""), "25.6 M", id="no unit"),
+        pytest.param(capacity(999), "999 B", id="bytes"),
+        pytest.param(capacity(85_899_345_920), "80.0 GiB", id="GiB"),
+        pytest.param(percent(0.0), "0 %", id="none"),
+        pytest.param(percent(1e-6), "<0.1 %", id="hardly"),
+        pytest.param(percent(0.5), "50.0 %", id="half"),
+        pytest.param(percent(0.9999), "100 %", id="nearly all"),
+        pytest.param(significant(1234.5), "1230", id="rounds integers"),
+        pytest.param(significant(0.01234), "0.0123", id="leading zeros"),
+        pytest.param(significant(9.999), "10.0", id="carries"),
+        pytest.param(counted(1, "node"), "1 node", id="singular"),
+        pytest.param(counted(1200, "node"), "1,200 nodes", id="plural"),
+        pytest.param(shorten("abcdefghij", 10), "abcdefghij", id="fits"),
+        pytest.param(shorten("abcdefghijk", 7), "ab…hijk", id="middle goes"),
+        pytest.param(printable("a\nb\x1b[1m\u202e"), "a\\nb\\x1b[1m\\u202e", id="escapes"),
+        pytest.param(printable("模型/é"), "模型/é", id="letters stay"),
+    ],
+)
+def test_quantities(text: str, expected: str) -> None:
+    assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.0, ""), (1e-9, "▏"), (0.5, "████"), (0.55, "████▍"), (1.0, "████████"), (1.5, "████████")],
+)
+def test_bar(share: float, expected: str) -> None:
+    assert bar(share, 8, Canvas(width=80)) == expected
+
+
+def test_stacked_bar_shows_every_part_and_fills_its_width() -> None:
+    parts = [Part(label=str(i), share=share, style="") for i, share in enumerate((0.97, 0.02, 0.01))]
+    text = stacked_bar(parts, 10, Canvas(width=80)).plain
+    assert len(text) == 10
+    assert {part: text.count(part) for part in "█▓▒"} == {"█": 8, "▓": 1, "▒": 1}
+
+
+def test_gpu_table_and_gpu_in_full() -> None:
+    table = gpus_to_terminal([GPU], Canvas(width=80))
+    assert re.search(r"a100-sxm-80gb +Ampere +108 +80.0 GiB +2039 +19.5 +312 +400", table)
+    full = gpu_to_terminal(GPU, Canvas(width=80))
+    assert "a datasheet" in full
+    assert "TF32   156 TFLOP/s" in full
+
+
+def test_every_kernel_is_in_the_json_whatever_top_says() -> None:
+    assert to_json(REPORT).count('"id"') == len(KERNELS)
