@@ -584,7 +584,8 @@ class NodeWork:
     """What one node of the graph became: kernels, nothing with a reason, or unsupported with a reason.
 
     Exactly one of ``kernels`` (non-empty), ``free`` and ``unsupported`` is set. ``count``: how often it runs
-    (trip counts of the loops around it). ``branch``: inside an If, "node name/then" or "node name/else".
+    (trip counts of the loops around it). ``branch``: inside an If, "node name/then" or "node name/else"; where Ifs
+    are nested, the outer one first.
     ``host_operation``: whether a runtime that interprets the graph still spends host time on it (a view does).
     """
 
@@ -595,5 +596,5 @@ class NodeWork:
     free: str | None = None
     unsupported: str | None = None
     count: int = 1
-    branch: str | None = None
+    branch: tuple[str, ...] = ()
     host_operation: bool = False
