@@ -78,7 +78,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
         )
     if shape == "scalar":
         return name, ()
-    sizes = tuple(_integer(size, f"--shape {shown(text)}") for size in re.split(r"[x×,]", shape.strip("[]()")))
+    sizes = tuple(_integer(size, f"--shape {shown(text)}") for size in re.split(r"[x,]", shape.strip("[]()")))
     _check_shape(sizes, f"--shape {shown(text)}")
     return name, sizes
 
@@ -101,11 +101,11 @@ def parse_value(text: str) -> tuple[str, Array]:
     if len(flat) > MAX_VALUE_ELEMENTS:
         raise BindingError(f"--value {shown(text)}: more than {MAX_VALUE_ELEMENTS:,} elements; no shape needs so many")
     if flat and all(isinstance(item, bool) for item in flat):
-        kind = np.dtype(np.bool_)
+        kind = "bool"
     elif any(isinstance(item, float) for item in flat):
-        kind = np.dtype(np.float64)
+        kind = "float64"
     else:
-        kind = np.dtype(np.int64)
+        kind = "int64"
         if any(not -(2**63) <= item < 2**63 for item in flat):
             raise BindingError(f"--value {shown(text)}: a number does not fit 64 bits")
     array: Array = np.array(flat, kind).reshape(shape)
@@ -161,8 +161,28 @@ def _flatten(item: object, flat: list[int | float | bool], complaint: str, depth
 # --- symbols ----------------------------------------------------------------------------------------------------------
 
 _BATCH_NAMES = frozenset(
-    "batch batchsize batch_size batchdim batch_dim batches bsz bs b n nb nbatch n_batch num_batch num_batches "
-    "dynamic_batch batch_axis batch_num bsize minibatch".split()
+    {
+        "batch",
+        "batchsize",
+        "batch_size",
+        "batchdim",
+        "batch_dim",
+        "batches",
+        "bsz",
+        "bs",
+        "b",
+        "n",
+        "nb",
+        "nbatch",
+        "n_batch",
+        "num_batch",
+        "num_batches",
+        "dynamic_batch",
+        "batch_axis",
+        "batch_num",
+        "bsize",
+        "minibatch",
+    }
 )
 
 
@@ -174,14 +194,50 @@ def is_batch_symbol(name: str) -> bool:
 
 
 _SEQUENCE_WORDS = frozenset(
-    "seq seqs seqlen sequence length len lengths time times timesteps timestep steps tokens token t s l text words "
-    "frames".split()
+    {
+        "seq",
+        "seqs",
+        "seqlen",
+        "sequence",
+        "length",
+        "len",
+        "lengths",
+        "time",
+        "times",
+        "timesteps",
+        "timestep",
+        "steps",
+        "tokens",
+        "token",
+        "t",
+        "s",
+        "l",
+        "text",
+        "words",
+        "frames",
+    }
 )
-_PAST_WORDS = frozenset("past cache cached kv memory mem p".split())
-_TOTAL_WORDS = frozenset("total max".split())
-_IMAGE_WORDS = frozenset("height width h w hw rows cols columns image_height image_width img imgsz size".split())
-_CHANNEL_WORDS = frozenset("channel channels c ch".split())
-_AUDIO_WORDS = frozenset("samples sample audio wave waveform wav signal".split())
+_PAST_WORDS = frozenset({"past", "cache", "cached", "kv", "memory", "mem", "p"})
+_TOTAL_WORDS = frozenset({"total", "max"})
+_IMAGE_WORDS = frozenset(
+    {
+        "height",
+        "width",
+        "h",
+        "w",
+        "hw",
+        "rows",
+        "cols",
+        "columns",
+        "image_height",
+        "image_width",
+        "img",
+        "imgsz",
+        "size",
+    }
+)
+_CHANNEL_WORDS = frozenset({"channel", "channels", "c", "ch"})
+_AUDIO_WORDS = frozenset({"samples", "sample", "audio", "wave", "waveform", "wav", "signal"})
 _AUTOMATIC = re.compile(r"^(s\d+|u\d+|unk__\d+|dim_?\d*|.*dynamicdimension.*|dynamic|.*_dim_\d+|axis\w*)$")
 """Names that exporters make up (torch's s77, tf2onnx's unk__12, Paddle's DynamicDimension.0); they tell nothing."""
 
@@ -305,7 +361,7 @@ class _Expression:
 
 def _expression(text: str, known: frozenset[str] | set[str]) -> _Expression | None:
     """``text`` as a formula whose names are all ``known`` symbols; None if it is a plain name."""
-    if len(text) > 300 or not re.search(r"[-+*/%(]", text) and not text.isdigit():
+    if len(text) > 300 or not (re.search(r"[-+*/%(]", text) or text.isdigit()):
         return None
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -439,7 +495,8 @@ def bind_inputs(model: Model, bindings: Bindings) -> BoundInputs:
             warnings.append(
                 Notice(
                     code="input-shape-unknown",
-                    message=f"the model declares no shape for its input {shown(name)!r}; --shape {shown(name)}=… gives it",
+                    message=f"the model declares no shape for its input {shown(name)!r}; "
+                    f"--shape {shown(name)}=… gives it",
                 )
             )
         bound[name] = Value(
@@ -613,8 +670,8 @@ def _complete(places: Mapping[str, list[_Place]], sizes: _Sizes, model: Model) -
         if name in sizes.symbols:
             if result is not None and result != sizes.symbols[name]:
                 raise BindingError(
-                    f"{sizes.causes[name]} makes {shown(name)!r} {sizes.symbols[name]}, but its formula gives {result}; "
-                    "bind its parts instead"
+                    f"{sizes.causes[name]} makes {shown(name)!r} {sizes.symbols[name]}, but its formula gives "
+                    f"{result}; bind its parts instead"
                 )
         elif result is None or result <= 0:
             parts = ", ".join(f"{part} = {sizes.symbols[part]}" for part in sorted(expression.names))
@@ -696,9 +753,8 @@ def _bound_shape(declared: Declared, symbols: Mapping[str, int]) -> tuple[tuple[
     if not free:
         return tuple(shape), None
     which = (
-        f"dimension {free[0]} is a default"
+        f"dimension {free[0]} is a default, the model leaves it free"
         if len(free) == 1
-        else f"dimensions {', '.join(map(str, free))} are defaults"
+        else f"dimensions {', '.join(map(str, free))} are defaults, the model leaves them free"
     )
-    line = f"{name} = {_written(shape)} ({which}, the model leaves them free; --shape {name}={_written_dims(dims)} changes it)"
-    return tuple(shape), line.replace("leaves them", "leaves it") if len(free) == 1 else line
+    return tuple(shape), f"{name} = {_written(shape)} ({which}; --shape {name}={_written_dims(dims)} changes it)"

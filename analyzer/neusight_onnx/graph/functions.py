@@ -16,7 +16,7 @@ from neusight_onnx.graph.versions import newest_known
 from neusight_onnx.graph.wire import RawFunction, RawGraph, RawModel, RawNode, Reference, shown
 
 MAX_NODES = 1_000_000
-"""Nodes (and calls) after inlining; beyond it a file is a bomb, not a model: some ten bytes can double it at each level."""
+"""Nodes (and calls) after inlining; a file beyond it is a bomb: a few bytes can double the count at each level."""
 
 MAX_CALLS = 64
 """Depth of functions and subgraphs within each other; exporters reach some ten."""
@@ -37,8 +37,9 @@ class _Arranged:
 class _Scope:
     """Names as the file has them -> names unique in the model, for one graph; ``outer`` is what its nodes see, too.
 
-    A function's body sees nothing of its caller but its inputs, hence has no outer scope. ``trail`` goes before the names
-    of nodes and values ("Lin/"), ``place`` before the made-up name of a nameless node. ``identity``: every name stays as it is (the main graph).
+    A function's body sees nothing of its caller but its inputs, hence has no outer scope. ``trail`` goes before the
+    names of nodes and values ("Lin/"), ``place`` before the made-up name of a nameless node. ``identity``: every name
+    stays as it is (the main graph).
     """
 
     names: dict[str, str]
@@ -346,7 +347,7 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
         if not identity:
             inputs = tuple([_resolve(scope, value, name) for value in inputs])
         if not plain:
-            attributes = _attributes(builder, attributes, scope, name)  # type: ignore[assignment]  # dict is invariant
+            attributes = _attributes(builder, attributes, scope, name)
         if functions:
             key = (domain, op_type, overload)
             function = functions.get(key)
@@ -482,11 +483,12 @@ def _inline(
         for value in node.outputs:
             if value and value not in names:
                 names[value] = _value_name(builder, trail + value)
-    given: dict[str, Attribute] = {}
-    for source in (function.defaults, attributes):
-        for key_name, value_given in source.items():
-            if not isinstance(value_given, RawGraph | Reference):
-                given[key_name] = value_given  # type: ignore[assignment]  # tuples of raw graphs were built before
+    # A default can't be a reference, and the call's subgraphs are built; tuples hold no raw graphs any more.
+    given: dict[str, Attribute] = {
+        attribute: value  # type: ignore[misc]
+        for attribute, value in chain(function.defaults.items(), attributes.items())
+        if not isinstance(value, RawGraph | Reference)
+    }
     scope = _Scope(
         names=names, outer=None, trail=trail, place=trail, opsets=function.opsets or caller.opsets, attributes=given
     )

@@ -166,8 +166,8 @@ def _stripped_notices(stripped: list[tuple[str, int]]) -> list[Notice]:
     return [
         Notice(
             code="weights-stripped",
-            message=f"the bytes of {len(stripped)} tensors ({sum(size for _, size in stripped):,} bytes) are not in the "
-            f"file, {shown(stripped[0][0])!r} first; analysed from their types and shapes",
+            message=f"the bytes of {len(stripped)} tensors ({sum(size for _, size in stripped):,} bytes) are not "
+            f"in the file, {shown(stripped[0][0])!r} first; analysed from their types and shapes",
         )
     ]
 

@@ -16,7 +16,7 @@ def newest_known(domain: str) -> int:
     column = _COLUMNS.get(domain)
     if column is None:
         return 1
-    return max((row[column] for row in helper.VERSION_TABLE if len(row) > column), default=1)
+    return max((int(row[column]) for row in helper.VERSION_TABLE if len(row) > column), default=1)
 
 
 _COLUMNS = {"": 2, "ai.onnx.ml": 3, "ai.onnx.training": 4}
