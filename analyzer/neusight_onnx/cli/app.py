@@ -147,10 +147,11 @@ def analyze_command(
     """Predict the latency of MODEL on a GPU."""
     check_target(output)
     with working(f"analysing {model.name} on {gpu}"):
-        from neusight_onnx.analyze import analyze
         from neusight_onnx.cli.bindings import parse_bindings
 
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
+        from neusight_onnx.analyze import analyze
+
         report = analyze(
             model,
             gpu=gpu,
@@ -197,9 +198,10 @@ def inspect_command(
     check_target(output)
     with working(f"reading {model.name}"):
         from neusight_onnx.cli.bindings import parse_bindings
-        from neusight_onnx.inspection import inspect_model
 
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
+        from neusight_onnx.inspection import inspect_model
+
         inspection = inspect_model(
             model,
             dims=bindings.dims,

@@ -24,6 +24,8 @@ def check_target(target: Path | None) -> None:
     """Refuses a place that can't be written before any work is done; OutputError."""
     if target is None or target == STANDARD_OUTPUT:
         return
+    if "\0" in str(target):
+        raise OutputError(f"can't write {target}: no file's name has a zero byte; give another place to -o")
     if target.is_dir():
         raise OutputError(f"{target} is a folder; give a file's name to -o, such as {target / 'report.json'}")
     folder = target.parent

@@ -1,0 +1,209 @@
+"""Bad input through the command line: exit code 2, one line on standard error, nothing written, no traceback."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from neusight_onnx.cli import main
+
+GPU_FILE = """
+vendor = "ACME"
+architecture = "Roadrunner"
+process_nm = 5
+sm_count = 100
+fp32_lanes_per_sm = 128
+boost_mhz = 2000
+warp_size = 32
+max_threads_per_sm = 1536
+l2_mb = 50
+memory_gb = 24
+memory_type = "GDDR7"
+memory_bandwidth_gb_s = 1000
+tdp_w = 300
+fp32_tflops = 51.2
+"""
+
+
+def linear_model(path: Path) -> Path:
+    """x (batch, 64) times a weight (64, 32)."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="/fc/MatMul")],
+        "linear",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 32])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [64, 32], [0.0] * (64 * 32))],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one good model, one good GPU file and everything that can be wrong with a file."""
+    model = linear_model(tmp_path / "good.onnx")
+    data = model.read_bytes()
+    (tmp_path / "truncated.onnx").write_bytes(data[: len(data) // 2])
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    (tmp_path / "text.onnx").write_text("this is no protobuf\n" * 100)
+    (tmp_path / "zeros.onnx").write_bytes(bytes(4096))
+    (tmp_path / "odd\nname.onnx").write_bytes(b"\x1b[31m")
+    (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "gpu.toml").write_text(GPU_FILE)
+    (tmp_path / "unknown_key.toml").write_text(GPU_FILE + "colour = 3\n")
+    (tmp_path / "negative.toml").write_text(GPU_FILE.replace("sm_count = 100", "sm_count = -100"))
+    (tmp_path / "missing_key.toml").write_text(GPU_FILE.replace("sm_count = 100", ""))
+    (tmp_path / "no_toml.toml").write_text("sm_count = = 3\n")
+    (tmp_path / "read_only.json").write_text("old")
+    return tmp_path
+
+
+def analyze(*more: str, model: str = "good.onnx", gpu: str = "a100") -> Callable[[Path], list[str]]:
+    return lambda folder: ["analyze", str(folder / model), "--gpu", gpu, *(text.format(folder=folder) for text in more)]
+
+
+def gpu_file(name: str) -> Callable[[Path], list[str]]:
+    return lambda folder: ["analyze", str(folder / "good.onnx"), "--gpu", str(folder / name)]
+
+
+def inspect(*more: str, model: str = "good.onnx") -> Callable[[Path], list[str]]:
+    return lambda folder: ["inspect", str(folder / model), *more]
+
+
+def plain(*arguments: str) -> Callable[[Path], list[str]]:
+    return lambda folder: list(arguments)
+
+
+# (arguments, what the line must say: what is wrong, and where or what would do)
+CASES = {
+    "not a model": (analyze(model="text.onnx"), ["text.onnx"]),
+    "zero bytes only": (analyze(model="zeros.onnx"), ["zeros.onnx"]),
+    "truncated": (analyze(model="truncated.onnx"), ["truncated.onnx"]),
+    "empty file": (analyze(model="empty.onnx"), ["empty.onnx", "empty"]),
+    "a folder": (analyze(model="folder.onnx"), ["folder.onnx", "is a folder"]),
+    "no such file": (analyze(model="absent.onnx"), ["absent.onnx"]),
+    "line break in the name": (analyze(model="odd\nname.onnx"), ["odd\\nname.onnx"]),
+    "escape sequence in the name": (analyze(model="\x1b[31mabsent.onnx"), ["x1b[31mabsent.onnx"]),
+    "nul in the name": (inspect(model="a\0b.onnx"), ["a\\x00b.onnx"]),
+    "a name too long": (inspect(model="a" * 5000), ["aaa"]),
+    "inspect: not a model": (inspect(model="text.onnx"), ["text.onnx"]),
+    "inspect: truncated": (inspect(model="truncated.onnx"), ["truncated.onnx"]),
+    "unknown GPU": (analyze(gpu="a1000"), ["unknown GPU", "a1000", "a100"]),
+    "empty GPU": (analyze(gpu=""), ["GPU"]),
+    "gpus: unknown": (plain("gpus", "h10"), ["unknown GPU", "h10", "h100"]),
+    "GPU file absent": (gpu_file("absent.toml"), ["absent.toml"]),
+    "GPU file no TOML": (gpu_file("no_toml.toml"), ["no_toml.toml", "line 1"]),
+    "GPU file unknown key": (gpu_file("unknown_key.toml"), ["unknown_key.toml", "colour"]),
+    "GPU file negative": (gpu_file("negative.toml"), ["negative.toml", "sm_count", "-100"]),
+    "GPU file missing key": (gpu_file("missing_key.toml"), ["missing_key.toml", "sm_count"]),
+    "unknown dim": (analyze("--dim", "bath=8"), ["bath", "batch"]),
+    "dim without a size": (analyze("--dim", "batch"), ["--dim", "batch", "NAME=SIZE"]),
+    "zero dim": (analyze("--dim", "batch=0"), ["batch=0", "positive"]),
+    "negative dim": (analyze("--dim", "batch=-8"), ["batch=-8", "positive"]),
+    "dim no number": (analyze("--dim", "batch=eight"), ["batch=eight", "number"]),
+    "huge dim": (analyze("--dim", "batch=99999999999999999999999"), ["batch=9999"]),
+    "dim twice in one": (analyze("--dim", "batch=8,batch=4"), ["batch", "twice"]),
+    "dim twice": (analyze("--dim", "batch=8", "--dim", "batch=4"), ["batch", "twice"]),
+    "dim and shape contradict": (analyze("--dim", "batch=8", "--shape", "x=4x64"), ["batch", "8", "4"]),
+    "shape twice": (analyze("--shape", "x=8x64", "--shape", "x=4x64"), ["x", "twice"]),
+    "shape against the model": (analyze("--shape", "x=8x63"), ["63", "64"]),
+    "shape of another rank": (analyze("--shape", "x=8"), ["x=8", "2"]),
+    "shape of an unknown input": (analyze("--shape", "z=8x64"), ["z", "inputs: x"]),
+    "zero in a shape": (inspect("--shape", "x=0x64"), ["positive"]),
+    "value of an unknown input": (analyze("--value", "n=3"), ["n", "inputs: x"]),
+    "value no number": (analyze("--value", "x=abc"), ["abc"]),
+    "trip count of no loop": (analyze("--trip-count", "/fc/MatMul=3"), ["Loop"]),
+    "precision without a model": (analyze("--precision", "int8"), ["int8", "fp32"]),
+    "runtime without a model": (analyze("--runtime", "tensorrt"), ["tensorrt", "eager"]),
+    "output is a folder": (analyze("-o", "{folder}"), ["is a folder", "-o"]),
+    "output folder absent": (analyze("-o", "{folder}/absent/report.json"), ["absent", "does not exist"]),
+    "output under a file": (analyze("-o", "{folder}/good.onnx/report.json"), ["good.onnx is not a folder"]),
+    "output name too long": (analyze("-o", "{folder}/" + "a" * 300), ["can't write", "-o"]),
+    "output name with nul": (analyze("-o", "{folder}/a\0b"), ["can't write"]),
+    "bad format": (analyze("--format", "yaml"), ["--format", "yaml", "markdown"]),
+    "bad precision": (analyze("--precision", "fp12"), ["--precision", "fp12", "bf16"]),
+    "bad runtime": (analyze("--runtime", "jax"), ["--runtime", "jax", "eager"]),
+    "bad top": (analyze("--top", "many"), ["--top", "many"]),
+    "negative top": (analyze("--top", "-1"), ["--top", "-1"]),
+    "no model": (plain("analyze", "--gpu", "a100"), ["MODEL", "--help"]),
+    "no GPU": (lambda folder: ["analyze", str(folder / "good.onnx")], ["--gpu", "--help"]),
+    "option without a value": (plain("analyze", "x.onnx", "--gpu"), ["--gpu", "--help"]),
+    "unknown option": (analyze("--fast"), ["--fast", "--help"]),
+    "unknown option with a line break": (analyze("--fa\nst"), ["--fa", "--help"]),
+    "unknown command": (plain("analyse"), ["analyse", "--help"]),
+    "two models": (plain("analyze", "a.onnx", "b.onnx", "--gpu", "a100"), ["b.onnx", "--help"]),
+    "predictors: unknown command": (plain("predictors", "train"), ["train", "--help"]),
+    "predictors: no data": (plain("predictors", "evaluate"), ["DATA", "--help"]),
+    "predictors: data absent": (
+        lambda folder: ["predictors", "evaluate", str(folder / "absent")],
+        ["absent"],
+    ),
+    "predictors: data is a file": (
+        lambda folder: ["predictors", "evaluate", str(folder / "good.onnx")],
+        ["good.onnx"],
+    ),
+    "predictors: no data in it": (
+        lambda folder: ["predictors", "evaluate", str(folder / "folder.onnx")],
+        ["folder.onnx"],
+    ),
+}
+
+
+def content(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(("arguments", "said"), CASES.values(), ids=CASES.keys())
+def test_bad_input_is_one_line_and_writes_nothing(
+    arguments: Callable[[Path], list[str]],
+    said: list[str],
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)
+    before = content(folder)
+    assert main(arguments(folder)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    assert err[:-1].isprintable()
+    assert "Traceback" not in err
+    for text in said:
+        assert text in err
+    assert content(folder) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads and writes whatever the mode says")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(analyze(model="secret.onnx"), ["secret.onnx", "permission"], id="model"),
+        pytest.param(gpu_file("secret.toml"), ["secret.toml", "permission"], id="GPU file"),
+        pytest.param(analyze("-o", "{folder}/closed/x.json"), ["closed", "no permission"], id="output folder"),
+        pytest.param(analyze("-o", "{folder}/read_only.json"), ["read_only.json", "read-only"], id="output file"),
+    ],
+)
+def test_no_permission(
+    arguments: Callable[[Path], list[str]], said: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("secret.onnx", "secret.toml"):
+        (folder / name).write_bytes(b"x")
+        (folder / name).chmod(0)
+    (folder / "read_only.json").chmod(stat.S_IRUSR)
+    (folder / "closed").mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
+    assert main(arguments(folder)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    for text in said:
+        assert text in err.lower()
+    assert (folder / "read_only.json").read_text() == "old"
