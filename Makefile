@@ -1,0 +1,101 @@
+# make demo and make test need nothing but python3 (3.11 or newer, with venv), git and make.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# What ends up in a wheel: the distribution is built again only when one of these changes.
+DIST_SOURCES := pyproject.toml README.md LICENSE Makefile tests/installed_wheel.py \
+	$(shell find analyzer specs predictors examples -type f -not -name '*.pyc' 2>/dev/null)
+DIST_STAMP := build/dist-check.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
+	bench-frontend bench-speed fuzz clean
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 24
+
+demo: $(VENV)/.installed ## analyse examples/resnet50.onnx on an A100 and print the report
+	@echo "neusight-onnx analyze examples/resnet50.onnx --gpu a100 --dim batch=8"
+	@$(BIN)/neusight-onnx analyze examples/resnet50.onnx --gpu a100 --dim batch=8
+
+test: $(VENV)/.installed-dev ## all tests
+	$(BIN)/pytest
+
+check: test check-rest ## format, lint, types, tests, and the wheel used from outside the checkout: what CI runs
+
+check-rest: lint types dist-check ## make check without the tests
+
+lint: $(VENV)/.installed-dev ## ruff: format and rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: $(VENV)/.installed-dev ## reformat everything
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: $(VENV)/.installed-dev ## mypy --strict
+	$(BIN)/mypy
+
+dist-check: $(DIST_STAMP) ## build wheel and sdist, install the wheel in a fresh environment, use it from elsewhere
+
+$(DIST_STAMP): $(DIST_SOURCES) | $(VENV)/.installed-dev
+	rm -rf build/dist build/wheel-venv build/elsewhere
+	mkdir -p build/elsewhere
+	$(BIN)/python -m build --no-isolation --outdir build/dist . > build/dist.log 2>&1 || { tail -n 40 build/dist.log; exit 1; }
+	$(PYTHON) -m venv build/wheel-venv
+	build/wheel-venv/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.whl
+	cp examples/resnet50.onnx tests/installed_wheel.py build/elsewhere
+	cd build/elsewhere && ../wheel-venv/bin/python -I installed_wheel.py resnet50.onnx
+	touch $@
+
+predictors: $(VENV)/.installed-dev ## fit all predictors anew: make predictors DATA=folder of measured data
+	$(call required,DATA,folder of measured kernels)
+	$(BIN)/python -m neusight_onnx.learning train "$(DATA)" --output predictors
+
+bench-accuracy: $(VENV)/.installed-dev ## error of whole models: make bench-accuracy DATA=folder
+	$(call required,DATA,folder that holds data/ and models/)
+	$(BIN)/python benchmarks/accuracy.py "$(DATA)"
+
+bench-kernels: $(VENV)/.installed-dev ## leave-one-GPU-out error of each kernel class: make bench-kernels DATA=folder
+	$(call required,DATA,folder that holds data/)
+	$(BIN)/python benchmarks/kernels.py "$(DATA)"
+
+bench-frontend: $(VENV)/.installed-dev ## shapes and operators of many models: make bench-frontend MODELS=folder
+	$(call required,MODELS,folder of ONNX models)
+	$(BIN)/python benchmarks/frontend.py "$(MODELS)"
+
+bench-speed: $(VENV)/.installed-dev ## cold and warm analysis times: make bench-speed [MODEL=file.onnx]
+	$(BIN)/python benchmarks/speed.py $(if $(MODEL),"$(MODEL)")
+
+fuzz: $(VENV)/.installed-dev ## the long run of the fuzz tests
+	NEUSIGHT_FUZZ_CASES=10000 $(BIN)/pytest -k fuzz
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find analyzer tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- environments: stamps make a second call fast --
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Python 3.11 or newer is needed, but $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -n 1); name another: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/.created
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/.created
+	$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+# $(call required,NAME,what it is)
+define required
+	@test -n "$($(1))" || { echo "make $@ $(1)=...: give the $(2)" >&2; exit 2; }
+	@test -d "$($(1))" || { echo "make $@: $(1)=$($(1)) is no folder; give the $(2)" >&2; exit 2; }
+endef
