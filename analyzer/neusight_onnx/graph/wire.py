@@ -160,14 +160,20 @@ def fields(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, int, 
         if number == 0:
             raise ModelError(f"is damaged at byte {position}: no field has the number 0")
         if wire == BYTES:
-            length, position = varint(buffer, position, end)
+            if position < end and (length := buffer[position]) < 0x80:
+                position += 1
+            else:
+                length, position = varint(buffer, position, end)
             stop = position + length
             if stop > end:
                 raise _truncated(end)
             yield number, wire, position, stop
             position = stop
         elif wire == VARINT:
-            value, position = varint(buffer, position, end)
+            if position < end and (value := buffer[position]) < 0x80:
+                position += 1
+            else:
+                value, position = varint(buffer, position, end)
             yield number, wire, value, position
         elif wire in (FIXED32, FIXED64):
             stop = position + (4 if wire == FIXED32 else 8)
@@ -327,7 +333,11 @@ class Decoder:
         name = self._names.get(raw)
         if name is None:
             # Escapes keep names that are no UTF-8 apart and printable.
-            name = self._names[raw] = raw.decode("utf-8", "backslashreplace")
+            try:
+                name = raw.decode()
+            except UnicodeDecodeError:
+                name = raw.decode("utf-8", "backslashreplace")
+            self._names[raw] = name
         return name
 
     def _domain(self, start: int, stop: int) -> str:
@@ -455,7 +465,10 @@ class Decoder:
                 raw = buffer[position:stop]
                 text = names.get(raw)
                 if text is None:
-                    text = self._name(raw) if tag <= 0x42 else ""
+                    if tag > 0x42:  # metadata_props, 9, and what is newer
+                        position = stop
+                        continue
+                    text = self._name(raw)
                 if tag == 0x0A:  # input, 1
                     inputs.append(text)
                 elif tag == 0x12:  # output, 2
