@@ -1,0 +1,22 @@
+"""Shape inference: every value's dtype and shape, with all dimensions bound."""
+
+from neusight_onnx.graph.shapes import (  # noqa: F401: importing a family registers its rules
+    attention,
+    contrib,
+    control_flow,
+    data_dependent,
+    elementwise,
+    layout,
+    machine_learning,
+    matrix,
+    normalization,
+    quantized,
+    recurrent,
+    reduction,
+    sequence,
+    signal,
+    window,
+)
+from neusight_onnx.graph.shapes.engine import infer
+
+__all__ = ["infer"]

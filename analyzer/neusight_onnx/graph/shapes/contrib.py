@@ -1,0 +1,164 @@
+"""The other com.microsoft operators that ONNX Runtime's optimisers and exporters emit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import Value
+from neusight_onnx.graph.shapes.context import NodeContext
+from neusight_onnx.graph.shapes.registry import rule
+
+_CONTRIB = "com.microsoft"
+
+
+@rule(
+    *("BiasAdd", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "QuickGelu", "ScaledSiLU", "GatedAdd"),
+    *("MoE", "QMoE", "MoEPacked", "HyperConnectionPostMix", "SampleOp"),
+    domain=_CONTRIB,
+)
+def _like_first(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(),)
+
+
+@rule("ComplexMul", "ComplexMulConj", domain=_CONTRIB)
+def _complex_product(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.tensor(ctx.dtype(0), ctx.broadcast(0, 1)),)
+
+
+@rule("BiasSplitGelu", domain=_CONTRIB)
+def _bias_split_gelu(ctx: NodeContext) -> Sequence[Value]:
+    """(n, s, 2 d) -> (n, s, d)."""
+    shape = ctx.shape(0)
+    return (ctx.tensor(ctx.dtype(0), (*shape[:-1], shape[-1] // 2)),)
+
+
+@rule("SwiGLU", domain=_CONTRIB)
+def _swiglu(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    return (ctx.same() if ctx.has(1) else ctx.tensor(ctx.dtype(0), (*shape[:-1], shape[-1] // 2)),)
+
+
+@rule("BiasDropout", domain=_CONTRIB)
+def _bias_dropout(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(), ctx.same(dtype=DataType.BOOL))
+
+
+@rule("BitmaskDropout", "BitmaskBiasDropout", domain=_CONTRIB)
+def _bitmask_dropout(ctx: NodeContext) -> Sequence[Value]:
+    """The mask has one bit an element, in words of 32."""
+    value = ctx.same()
+    return (value, ctx.tensor(DataType.UINT32, (-(-value.element_count // 32),)))
+
+
+@rule("TorchEmbedding", domain=_CONTRIB)
+def _embedding(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.tensor(ctx.dtype(0), (*ctx.shape(1), ctx.shape(0)[1])),)
+
+
+@rule("NGramRepeatBlock", domain=_CONTRIB)
+def _block_ngrams(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(1),)
+
+
+@rule("MurmurHash3", domain=_CONTRIB)
+def _murmur(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(dtype=DataType.UINT32 if ctx.integer("positive", 1) else DataType.INT32),)
+
+
+@rule("Rfft", domain=_CONTRIB)
+def _rfft(ctx: NodeContext) -> Sequence[Value]:
+    """(..., n) -> (..., n // 2 + 1, 2)."""
+    shape = ctx.shape(0)
+    last = shape[-1] // 2 + 1 if ctx.integer("onesided", 1) else shape[-1]
+    return (ctx.tensor(ctx.dtype(0), (*shape[:-1], last, 2)),)
+
+
+@rule("Irfft", domain=_CONTRIB)
+def _irfft(ctx: NodeContext) -> Sequence[Value]:
+    """(..., n // 2 + 1, 2) -> (..., n)."""
+    shape = ctx.shape(0)
+    last = (shape[-2] - 1) * 2 if ctx.integer("onesided", 1) else shape[-2]
+    return (ctx.tensor(ctx.dtype(0), (*shape[:-2], last)),)
+
+
+@rule("DynamicTimeWarping", domain=_CONTRIB)
+def _time_warping(ctx: NodeContext) -> Sequence[Value]:
+    """(1, m, n) or (m, n) -> (2, k), a path of max(m, n) to m + n - 1 steps."""
+    *_, m, n = ctx.shape(0)
+    how = f"a path of at most {m + n - 1} steps through {m} x {n}"
+    return (ctx.bound(DataType.INT32, (2, max(m + n - 1, 0)), (2, max(m, n)), how),)
+
+
+@rule("GreedySearch", "Sampling", domain=_CONTRIB)
+def _search(ctx: NodeContext) -> Sequence[Value]:
+    """ids (b, s), max_length -> (b, max_length)."""
+    return (ctx.tensor(DataType.INT32, (ctx.shape(0)[0], ctx.integers(1)[0])),)
+
+
+@rule("BeamSearch", "WhisperBeamSearch", domain=_CONTRIB)
+def _beam_search(ctx: NodeContext) -> Sequence[Value]:
+    """ids (b, s), max_length l, beams m, returned r -> (b, r, l), scores (b, r)."""
+    b = ctx.shape(0)[0]
+    length, returned = ctx.integers(1)[0], ctx.integers(4)[0]
+    return (ctx.tensor(DataType.INT32, (b, returned, length)), ctx.tensor(DataType.FLOAT32, (b, returned)))
+
+
+@rule("LinearAttentionGate", domain=_CONTRIB)
+def _linear_attention_gate(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(), ctx.same())
+
+
+@rule("GatedDeltaNet", domain=_CONTRIB)
+def _gated_delta_net(ctx: NodeContext) -> Sequence[Value]:
+    """q (tokens, hq, d), v (tokens, hv, v) -> (tokens, max(hq, hv), v), state (b, hv, v, d)."""
+    if ctx.has(2):
+        tokens, h_v, v = ctx.shape(2)
+        h_q, d = ctx.shape(0)[1:]
+        output = ctx.tensor(ctx.dtype(0), (tokens, max(h_q, h_v), v))
+        if ctx.has(6):
+            return (output, ctx.same(6))
+        batch = ctx.shape(3)[0] - 1 if ctx.has(3) else 1
+        return (output, ctx.tensor(DataType.FLOAT32, (batch, h_v, v, d)))
+    _, h_v, v, d = ctx.shape(6)
+    tokens, width = ctx.shape(0)
+    h_k = max((width - h_v * v) // (2 * d), 1)
+    return (ctx.tensor(ctx.dtype(0), (tokens, max(h_k, h_v), v)), ctx.same(6))
+
+
+@rule("Mamba2Verify", domain=_CONTRIB)
+def _mamba_verify(ctx: NodeContext) -> Sequence[Value]:
+    rows = ctx.shape(0)[0]
+    (inner,) = ctx.shape(8)
+    channels = ctx.shape(1)[1]
+    return (
+        ctx.tensor(ctx.dtype(0), (rows, inner)),
+        ctx.same(1),
+        ctx.same(2),
+        ctx.tensor(ctx.dtype(0), (rows, channels)),
+        ctx.tensor(DataType.FLOAT32, (rows, inner)),
+    )
+
+
+@rule("ConvStateReplay", "GatedDeltaNetStateReplay", domain=_CONTRIB)
+def _replay(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(2),)
+
+
+@rule("HyperConnectionPreMix", domain=_CONTRIB)
+def _pre_mix(ctx: NodeContext) -> Sequence[Value]:
+    """Flattened (..., c h) with num_branches c, or grouped (..., c, h) -> (..., h)."""
+    shape, gates = ctx.shape(0), ctx.shape(1)
+    branches = ctx.integer("num_branches", 0)
+    if branches and len(shape) == len(gates) and gates[-1] in (branches, shape[-1]):
+        return (ctx.tensor(ctx.dtype(0), (*shape[:-1], shape[-1] // branches)),)
+    return (ctx.tensor(ctx.dtype(0), (*shape[:-2], shape[-1])),)
+
+
+@rule("HyperConnectionLowRankMix", domain=_CONTRIB)
+def _low_rank_mix(ctx: NodeContext) -> Sequence[Value]:
+    """streams (..., c h), injection (c h, c) -> (..., h), gate (..., c), streams."""
+    *lead, width = ctx.shape(0)
+    c = ctx.shape(4)[1]
+    dtype = ctx.dtype(0)
+    return (ctx.tensor(dtype, (*lead, width // max(c, 1))), ctx.tensor(dtype, (*lead, c)), ctx.same())

@@ -1,0 +1,355 @@
+"""One pass over the nodes in order: each node's rule turns what is known of its inputs into its outputs."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import ModelError
+from neusight_onnx.graph.bindings import Bindings, bind_inputs
+from neusight_onnx.graph.model import (
+    Array,
+    Declared,
+    Graph,
+    InferredGraph,
+    Initializer,
+    Model,
+    Node,
+    Notice,
+    TripCount,
+    Value,
+)
+from neusight_onnx.graph.shapes.context import MAX_DATA, MAX_ELEMENTS, NUMPY, NodeContext, UnknownShape
+from neusight_onnx.graph.shapes.fallback import infer_by_schema
+from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES
+
+MAX_DEPTH = 60
+"""Bodies within bodies; protobuf's own limit on nesting (100 messages, three a body) stops files before this."""
+
+FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What numpy and rules raise on inputs that no valid node has; turned into a ModelError that names the node."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """The state of one inference: what the user bound, and what has been noted so far. Private to this module."""
+
+    bindings: Bindings
+    symbols: Mapping[str, int]
+    assumptions: dict[str, None] = field(default_factory=dict)
+    warnings: list[Notice] = field(default_factory=list)
+    stale: dict[str, str] = field(default_factory=dict)
+    scopes: list[_Scope] = field(default_factory=list)
+
+    def assume(self, text: str) -> None:
+        self.assumptions[text] = None
+
+    def trip_count(self, node: str) -> int | None:
+        return self.bindings.trip_counts.get(node)
+
+    def symbol(self, name: str) -> int | None:
+        return self.symbols.get(name)
+
+    def infer_body(
+        self, node: Node, attribute: str, graph: Graph, inputs: Mapping[str, Value], *, certain: bool
+    ) -> InferredGraph:
+        scope = self.scopes[-1]
+        body = _infer_graph(graph, inputs, self, outer=scope.values, certain=certain and scope.certain)
+        scope.bodies[(node.name, attribute)] = body
+        return body
+
+    def keep_body(self, node: Node, attribute: str, body: InferredGraph) -> None:
+        self.scopes[-1].bodies[(node.name, attribute)] = body
+
+    def keep_trip_count(self, node: Node, trip_count: TripCount) -> None:
+        self.scopes[-1].trip_counts[node.name] = trip_count
+
+
+@dataclass(slots=True, kw_only=True)
+class _Scope:
+    """A graph while it is walked."""
+
+    values: MutableMapping[str, Value]
+    certain: bool
+    bodies: dict[tuple[str, str], InferredGraph] = field(default_factory=dict)
+    trip_counts: dict[str, TripCount] = field(default_factory=dict)
+
+
+def infer(model: Model, bindings: Bindings | None = None) -> InferredGraph:
+    """The dtype and shape of every value of a model, with all dimensions bound.
+
+    Small integer, boolean and floating-point tensors are carried with their content, so that shapes computed in
+    the graph (Shape, Gather, Concat, Range, ...) are exact. Where a shape depends on data, the result holds an
+    upper bound, marked ``is_bound``, and the assumptions say how it was found. Unknown operators don't stop the
+    walk: what the file declares for their outputs (or a ``--shape`` for that value) stands in, and otherwise
+    everything that needs them is unknown, each value naming the first node to blame.
+
+    Raises ModelError (or BindingError, from the inputs) where the shapes contradict an operator, naming the node.
+    """
+    bindings = bindings or Bindings()
+    bound = bind_inputs(model, bindings)
+    walk = _Walk(bindings=bindings, symbols=bound.symbols)
+    with np.errstate(all="ignore"):
+        result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
+    warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale)]
+    return replace(result, assumptions=(*bound.assumptions, *walk.assumptions), warnings=tuple(warnings))
+
+
+def initializer_value(initializer: Initializer) -> Value:
+    """An initializer as a value: its content is carried if it was read, is small, and its type is evaluated."""
+    data = initializer.data
+    expected = NUMPY.get(initializer.dtype)
+    if data is not None and (expected is None or data.size > MAX_DATA):
+        data = None
+    elif data is not None and (data.dtype != expected or data.shape != initializer.shape):
+        data = data.astype(expected).reshape(initializer.shape)
+    return Value(dtype=initializer.dtype, shape=initializer.shape, data=data, is_constant=True)
+
+
+def declared_value(declared: Declared, symbols: Mapping[str, int], *, cause: str | None) -> Value:
+    """What the file declares, with symbols replaced by their sizes; shape None if a dimension is left open."""
+    shape: list[int] | None = None
+    if declared.shape is not None:
+        shape = []
+        for dim in declared.shape:
+            size = symbols.get(dim) if isinstance(dim, str) else dim
+            if size is None or size < 0:
+                shape = None
+                break
+            shape.append(size)
+    return Value(
+        dtype=declared.dtype,
+        shape=None if shape is None else tuple(shape),
+        kind=declared.kind,
+        unknown_because=cause if shape is None else None,
+    )
+
+
+def _infer_graph(
+    graph: Graph,
+    inputs: Mapping[str, Value],
+    walk: _Walk,
+    *,
+    outer: MutableMapping[str, Value] | None,
+    certain: bool,
+) -> InferredGraph:
+    own: dict[str, Value] = dict(inputs)
+    for name, initializer in graph.initializers.items():
+        own[name] = initializer_value(initializer)
+    values: MutableMapping[str, Value]
+    if outer is None:
+        values = own
+    elif isinstance(outer, ChainMap):
+        values = ChainMap(own, *outer.maps)
+    else:
+        values = ChainMap(own, outer)
+    scope = _Scope(values=values, certain=certain)
+    walk.scopes.append(scope)
+    if len(walk.scopes) > MAX_DEPTH:
+        raise ModelError(f"bodies of control-flow nodes are nested more than {MAX_DEPTH} deep, in '{graph.name}'")
+    for node in graph.nodes:
+        outputs = _infer_node(node, graph, values, walk, certain=certain)
+        for name, value in zip(node.outputs, outputs, strict=True):
+            if name:
+                own[name] = value
+    walk.scopes.pop()
+    _note_stale(graph, own, walk)
+    return InferredGraph(graph=graph, values=values, bodies=scope.bodies, trip_counts=scope.trip_counts)
+
+
+def _infer_node(
+    node: Node, graph: Graph, values: Mapping[str, Value], walk: _Walk, *, certain: bool
+) -> Sequence[Value]:
+    inputs: list[Value | None] = []
+    constant = True
+    bounded = False
+    for name in node.inputs:
+        if not name:
+            inputs.append(None)
+            continue
+        value = values.get(name)
+        if value is None:
+            value = Value(dtype=None, shape=None, unknown_because=node.name)
+        inputs.append(value)
+        if not value.is_constant:
+            constant = False
+        if value.is_bound or value.data_low is not None:
+            bounded = True
+    key = (node.domain, node.op_type)
+    rule = RULES.get(key)
+    if constant and key in RANDOM:
+        constant = False
+    try:
+        if rule is None:
+            context = NodeContext(node, inputs, inputs, walk, constant=constant)
+            results: Sequence[Value] = infer_by_schema(context)
+        elif bounded and key not in INTERVALS:
+            results = _infer_interval(node, rule, inputs, walk, constant=constant)
+        else:
+            results = rule(NodeContext(node, inputs, inputs, walk, constant=constant))
+    except UnknownShape as unknown:
+        return _stand_ins(node, graph, walk, inputs, cause=unknown.cause or node.name)
+    except ModelError:
+        if certain:
+            raise
+        return _stand_ins(node, graph, walk, inputs, cause=node.name)
+    except FAULTS as fault:
+        if certain:
+            shapes = NodeContext(node, inputs, inputs, walk, constant=False).shown()
+            raise ModelError(
+                f"{node.op_type} node '{node.name}' does not accept its inputs{' ' if shapes else ''}{shapes}: {fault}"
+            ) from fault
+        return _stand_ins(node, graph, walk, inputs, cause=node.name)
+    if len(results) == len(node.outputs):
+        if any(value.shape is None and value.kind == "tensor" for value in results):
+            stand_ins = _stand_ins(node, graph, walk, inputs, cause=node.name)
+            return [
+                stand_in if value.shape is None and value.kind == "tensor" and stand_in.shape is not None else value
+                for value, stand_in in zip(results, stand_ins, strict=True)
+            ]
+        return results
+    if len(results) > len(node.outputs):
+        return results[: len(node.outputs)]
+    return [*results, *_stand_ins(node, graph, walk, inputs, cause=node.name)[len(results) :]]
+
+
+def _infer_interval(
+    node: Node, rule: object, inputs: list[Value | None], walk: _Walk, *, constant: bool
+) -> Sequence[Value]:
+    """Run the rule at both ends of its inputs' intervals and join what it says."""
+    assert callable(rule)
+    lows = [None if value is None else low_end(value) for value in inputs]
+    highs = [
+        None if value is None else replace(value, is_bound=False, shape_low=None, data_low=None) for value in inputs
+    ]
+    results = rule(NodeContext(node, highs, lows, walk, constant=constant, bounded=True))
+    try:
+        least = rule(NodeContext(node, lows, highs, walk, constant=constant, bounded=True, low_run=True))
+    except (UnknownShape, ModelError, *FAULTS):
+        # sizes at the low end may be impossible together (0 rows against 5); then nothing is known of the least
+        least = [None] * len(results)
+    return [join_ends(high, low) for high, low in zip(results, least, strict=True)]
+
+
+def low_end(value: Value) -> Value:
+    """The value with every size that depends on data at its least."""
+    if not value.is_bound and value.data_low is None:
+        return value
+    shape = value.shape
+    if value.is_bound and shape is not None:
+        shape = value.shape_low if value.shape_low is not None else (0,) * len(shape)
+    elements = None if value.elements is None else tuple(low_end(element) for element in value.elements)
+    data = value.data if value.data_low is None else value.data_low
+    return replace(value, shape=shape, data=data, data_low=None, is_bound=False, shape_low=None, elements=elements)
+
+
+def join_ends(high: Value, low: Value | None) -> Value:
+    """One value from the results at both ends."""
+    shape = high.shape
+    if shape is None:
+        return high
+    high_floor = (high.shape_low or (0,) * len(shape)) if high.is_bound else shape
+    if low is None or low.shape is None or len(low.shape) != len(shape):
+        floor = (0,) * len(shape)
+        data: Array | None = None
+        data_low: Array | None = None
+    else:
+        low_floor = (low.shape_low or (0,) * len(shape)) if low.is_bound else low.shape
+        floor = tuple(min(pair) for pair in zip(high_floor, low_floor, strict=True))
+        shape = tuple(max(pair) for pair in zip(shape, low.shape, strict=True))
+        data, data_low = _join_data(high.data, low.data)
+    is_bound = floor != shape
+    if is_bound:
+        data = data_low = None
+    elements = high.elements
+    if elements is not None and low is not None and low.elements is not None:
+        elements = (
+            tuple(join_ends(a, b) for a, b in zip(elements, low.elements, strict=True))
+            if len(elements) == len(low.elements)
+            else None
+        )
+    return replace(
+        high,
+        shape=shape,
+        is_bound=is_bound,
+        shape_low=floor if is_bound else None,
+        data=data,
+        data_low=data_low,
+        elements=elements,
+    )
+
+
+def _join_data(high: Array | None, low: Array | None) -> tuple[Array | None, Array | None]:
+    if high is None or low is None or high.shape != low.shape:
+        return None, None
+    if np.array_equal(high, low):
+        return high, None
+    return np.maximum(high, low), np.minimum(high, low)
+
+
+def _stand_ins(node: Node, graph: Graph, walk: _Walk, inputs: Sequence[Value | None], *, cause: str) -> list[Value]:
+    """What stands in for the outputs of a node that could not be inferred: the user's word, then the file's."""
+    result = []
+    for name in node.outputs:
+        given = walk.bindings.shapes.get(name) if name else None
+        declared = graph.declared.get(name) if name else None
+        if declared is None and name:
+            declared = next((output for output in graph.outputs if output.name == name), None)
+        value = (
+            Value(dtype=None, shape=None, unknown_because=cause)
+            if declared is None
+            else declared_value(declared, walk.symbols, cause=cause)
+        )
+        if given is not None:
+            value = replace(value, shape=tuple(given), unknown_because=None)
+        if value.dtype is None:
+            value = replace(value, dtype=_likely_dtype(inputs))
+        result.append(value)
+    return result
+
+
+def _likely_dtype(inputs: Sequence[Value | None]) -> DataType | None:
+    """An unknown operator most often keeps the type of its first floating-point input."""
+    known = [value.dtype for value in inputs if value is not None and value.dtype is not None]
+    return next((dtype for dtype in known if dtype.is_float), None)
+
+
+def _note_stale(graph: Graph, own: Mapping[str, Value], walk: _Walk) -> None:
+    for declared in (*graph.declared.values(), *graph.outputs):
+        value = own.get(declared.name)
+        if value is None or value.shape is None or declared.shape is None or declared.name in walk.stale:
+            continue
+        if value.kind != "tensor" or value.is_bound:
+            continue
+        if _contradicts(declared.shape, value.shape):
+            shown = ", ".join("?" if dim is None else str(dim) for dim in declared.shape)
+            walk.stale[declared.name] = (
+                f"'{declared.name}' is declared as [{shown}] but its shape is {list(value.shape)}"
+            )
+
+
+def _contradicts(declared: tuple[int | str | None, ...], shape: tuple[int, ...]) -> bool:
+    if declared == shape:
+        return False
+    if len(declared) != len(shape):
+        return True
+    return any(isinstance(dim, int) and dim >= 0 and dim != size for dim, size in zip(declared, shape, strict=True))
+
+
+_SHOWN = 3
+
+
+def _stale_notices(stale: Mapping[str, str]) -> list[Notice]:
+    if not stale:
+        return []
+    texts = list(stale.values())
+    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    message = "; ".join(texts[:_SHOWN]) + more + ": the file's value_info is stale, the inferred shapes are used"
+    return [Notice(code="stale-value-info", message=message)]
+
+
+__all__ = ["MAX_ELEMENTS", "declared_value", "infer", "initializer_value", "join_ends", "low_end"]

@@ -1,0 +1,668 @@
+"""Operators that change the shape of a tensor or move its elements, and shape arithmetic itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, prod
+
+import numpy as np
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import Array, Value
+from neusight_onnx.graph.shapes.context import MAX_DATA, NUMPY, NodeContext, UnknownShape, broadcast_shapes
+from neusight_onnx.graph.shapes.registry import rule
+
+_INT64 = np.dtype(np.int64)
+_INT64_MAX = (1 << 63) - 1
+
+
+@rule("Constant")
+def _constant(ctx: NodeContext) -> Sequence[Value]:
+    from neusight_onnx.graph.shapes.engine import initializer_value
+
+    tensor = ctx.tensor_attribute("value") or ctx.tensor_attribute("sparse_value")
+    if tensor is not None:
+        return (initializer_value(tensor),)
+    for name, dtype in (("value_int", DataType.INT64), ("value_float", DataType.FLOAT32)):
+        scalar = ctx.attribute(name)
+        if isinstance(scalar, (int, float)):
+            return (ctx.tensor(dtype, (), np.asarray(scalar, NUMPY[dtype])),)
+    for name, dtype in (("value_ints", DataType.INT64), ("value_floats", DataType.FLOAT32)):
+        items = ctx.attribute(name)
+        if isinstance(items, tuple):
+            data = np.asarray(items, NUMPY[dtype]) if len(items) <= MAX_DATA else None
+            return (ctx.tensor(dtype, (len(items),), data),)
+    if ctx.attribute("value_string") is not None:
+        return (ctx.tensor(DataType.STRING, ()),)
+    strings = ctx.attribute("value_strings")
+    if isinstance(strings, tuple):
+        return (ctx.tensor(DataType.STRING, (len(strings),)),)
+    raise ctx.error("it has none of the attributes that hold a constant")
+
+
+@rule("Shape")
+def _shape(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    attributes = ctx.node.attributes
+    if attributes:
+        shape = shape[ctx.integer("start", 0) : ctx.integer("end", len(shape))]
+    return (ctx.tensor(DataType.INT64, (len(shape),), np.array(shape, _INT64)),)
+
+
+@rule("Size")
+def _size(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.tensor(DataType.INT64, (), np.array(prod(ctx.shape(0)), _INT64)),)
+
+
+@rule("Reshape")
+def _reshape(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    if ctx.node.version < 5:
+        target = list(ctx.integer_list("shape") or ())
+        other = target
+    else:
+        if ctx.data(1) is None:
+            return (_reshape_to_unknown(ctx),)
+        target = ctx.integers(1)
+        opposite = ctx.opposite(1)
+        other = target if opposite is None else [int(item) for item in opposite.ravel().tolist()]
+    keep_zero = bool(ctx.integer("allowzero", 0))
+    source_other = ctx.opposites[0].shape if ctx.bounded and ctx.opposites[0] is not None else shape
+    result = _resolve_target(ctx, shape, target, keep_zero=keep_zero)
+    if -1 in target:
+        place = target.index(-1)
+        # the open dimension shrinks as the others grow: they are taken at their other end
+        others = _resolve_target(ctx, source_other or shape, other, keep_zero=keep_zero)
+        known = prod(size for index, size in enumerate(others) if index != place)
+        exact = prod(size for index, size in enumerate(result) if index != place)
+        count = prod(shape)
+        if ctx.bounded and exact != known and known != 0 and _same_factors(shape, source_other, result, others, place):
+            known = exact
+        if known == 0:
+            ctx.require(count == 0, f"cannot divide {list(shape)} into {target}")
+            result[place] = 0 if ctx.low_run or not ctx.bounded else count
+        else:
+            if count % known:
+                ctx.require(False, _reshape_fault(ctx, shape, target))
+            result[place] = count // known if ctx.low_run or not ctx.bounded else -(-count // known)
+    elif prod(result) != prod(shape):
+        ctx.require(False, _reshape_fault(ctx, shape, target))
+    data = ctx.data(0)
+    if data is not None and data.size == prod(result):
+        data = data.reshape(result)
+    else:
+        data = None
+    return (ctx.tensor(ctx.dtype(0), result, data),)
+
+
+def _same_factors(
+    shape: tuple[int, ...], other_shape: tuple[int, ...] | None, result: list[int], others: list[int], place: int
+) -> bool:
+    """Whether every kept dimension that is an interval is one of the source's own: then it cancels exactly."""
+    if other_shape is None or len(other_shape) != len(shape):
+        return False
+    source = [pair for pair in zip(shape, other_shape, strict=True) if pair[0] != pair[1]]
+    for index, pair in enumerate(zip(result, others, strict=True)):
+        if index != place and pair[0] != pair[1]:
+            if pair not in source:
+                return False
+            source.remove(pair)
+    return True
+
+
+def _resolve_target(ctx: NodeContext, shape: tuple[int, ...], target: list[int], *, keep_zero: bool) -> list[int]:
+    """The target with each 0 replaced by the source's dimension; -1 stays 0 for now."""
+    result = []
+    for index, size in enumerate(target):
+        if size == 0 and not keep_zero and not ctx.low_run:
+            if index >= len(shape):
+                raise ctx.error(f"its target {target} copies dimension {index}, which its input {list(shape)} lacks")
+            result.append(shape[index])
+        elif size == 0 and not keep_zero:
+            result.append(shape[index] if index < len(shape) else 0)
+        elif size < -1:
+            raise ctx.error(f"its target {target} has a negative dimension")
+        else:
+            result.append(max(size, 0))
+    if target.count(-1) > 1:
+        raise ctx.error(f"its target {target} has more than one -1")
+    return result
+
+
+def _reshape_fault(ctx: NodeContext, shape: tuple[int, ...], target: list[int]) -> str:
+    name = ctx.node.inputs[0]
+    text = f"cannot make {target} of '{name}' {list(shape)}, {prod(shape)} elements"
+    fixed = prod(size for size in target if size > 0)
+    if ctx.value(1).is_constant if ctx.has(1) else True:
+        text += (
+            f"; the target is a constant of the file, so sizes are baked in that the inputs must agree with "
+            f"(a multiple of {fixed} elements): bind the free dimensions to the sizes that the model was exported with"
+        )
+    return text
+
+
+def _reshape_to_unknown(ctx: NodeContext) -> Value:
+    """The target's content isn't known: one dimension holds everything, more are beyond us."""
+    target_shape = ctx.shape(1)
+    if target_shape == (1,):
+        return ctx.tensor(ctx.dtype(0), (prod(ctx.shape(0)),))
+    if target_shape == (0,):
+        return ctx.tensor(ctx.dtype(0), ())
+    raise UnknownShape(ctx.value(1).unknown_because)
+
+
+@rule("Flatten")
+def _flatten(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    axis = ctx.integer("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        raise ctx.error(f"axis {axis} is outside the rank {len(shape)} of its input")
+    axis = axis + len(shape) if axis < 0 else axis
+    result = (prod(shape[:axis]), prod(shape[axis:]))
+    data = ctx.data(0)
+    return (ctx.tensor(ctx.dtype(0), result, None if data is None else data.reshape(result)),)
+
+
+def _axes(ctx: NodeContext, first_input_version: int) -> list[int] | None:
+    """The axes of a Squeeze or Unsqueeze: an attribute in older opsets, an input since; None if not given."""
+    if ctx.node.version >= first_input_version:
+        if ctx.has(1):
+            return ctx.integers(1)
+        if "axes" not in ctx.node.attributes:
+            return None
+    axes = ctx.integer_list("axes")
+    return None if axes is None else list(axes)
+
+
+@rule("Squeeze")
+def _squeeze(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    axes = _axes(ctx, 13)
+    if axes is None:
+        # dimensions that are 1 at both ends; one that merely may be 1 at run time is kept
+        exact = ctx.exact_dims(0)
+        result = tuple(size for size, is_exact in zip(shape, exact, strict=True) if size != 1 or not is_exact)
+    else:
+        dropped = {ctx.axis(axis, len(shape)) for axis in axes}
+        for axis in dropped:
+            if shape[axis] != 1:
+                ctx.require(False, f"cannot drop axis {axis} of {list(shape)}: its size is not 1")
+        result = tuple(size for axis, size in enumerate(shape) if axis not in dropped)
+    data = ctx.data(0)
+    return (ctx.tensor(ctx.dtype(0), result, None if data is None else data.reshape(result)),)
+
+
+@rule("Unsqueeze")
+def _unsqueeze(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    axes = _axes(ctx, 13)
+    if axes is None:
+        raise ctx.error("it has no axes")
+    rank = len(shape) + len(axes)
+    places = {ctx.axis(axis, rank) for axis in axes}
+    if len(places) != len(axes):
+        raise ctx.error(f"an axis is named twice in {axes}")
+    rest = iter(shape)
+    result = tuple(1 if axis in places else next(rest) for axis in range(rank))
+    data = ctx.data(0)
+    return (ctx.tensor(ctx.dtype(0), result, None if data is None else data.reshape(result)),)
+
+
+@rule("ExpandDims", domain="com.microsoft")
+def _expand_dims(ctx: NodeContext) -> Sequence[Value]:
+    shape = list(ctx.shape(0))
+    shape.insert(ctx.axis(ctx.integers(1)[0], len(shape) + 1), 1)
+    return (ctx.tensor(ctx.dtype(0), shape),)
+
+
+@rule("Transpose")
+def _transpose(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    permutation = ctx.integer_list("perm")
+    if permutation is None:
+        permutation = tuple(range(len(shape) - 1, -1, -1))
+    if len(permutation) != len(shape) or sorted(ctx.axis(axis, len(shape)) for axis in permutation) != list(
+        range(len(shape))
+    ):
+        raise ctx.error(f"perm {list(permutation)} does not fit its input {list(shape)}")
+    data = ctx.data(0)
+    return (
+        ctx.tensor(
+            ctx.dtype(0), [shape[axis] for axis in permutation], None if data is None else data.transpose(permutation)
+        ),
+    )
+
+
+@rule("Concat")
+def _concat(ctx: NodeContext) -> Sequence[Value]:
+    first = ctx.shape(0)
+    axis = ctx.integer("axis", 1)
+    rank = len(first)
+    if not -rank <= axis < rank:
+        raise ctx.error(f"axis {axis} is outside the rank {rank} of its input")
+    if axis < 0:
+        axis += rank
+    total = 0
+    result = list(first)
+    arrays: list[Array] | None = []
+    for index, value in enumerate(ctx.inputs):
+        shape = ctx.shape(index)
+        if len(shape) != rank:
+            raise ctx.error(f"cannot join tensors of different rank: {ctx.shown()}")
+        total += shape[axis]
+        if rank > 1:
+            for place, size in enumerate(shape):
+                if place != axis and size != result[place]:
+                    ctx.require(False, f"cannot join along axis {axis}: {ctx.shown()} differ in dimension {place}")
+                    result[place] = min(size, result[place]) if ctx.low_run else max(size, result[place])
+        if arrays is not None:
+            if value is None or value.data is None:
+                arrays = None
+            else:
+                arrays.append(value.data)
+    result[axis] = total
+    data = np.concatenate(arrays, axis) if arrays and prod(result) <= MAX_DATA else None
+    return (ctx.tensor(ctx.dtype(0), result, data),)
+
+
+@rule("Split")
+def _split(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    axis = ctx.axis(ctx.integer("axis", 0), len(shape))
+    size = shape[axis]
+    count = len(ctx.node.outputs)
+    sizes: Sequence[int] | None = None
+    if ctx.has(1):
+        if ctx.data(1) is None:
+            high = list(shape)
+            low = [*shape[:axis], 0, *shape[axis + 1 :]]
+            how = f"its part sizes depend on data, so each is at most the {size} that there are"
+            return [ctx.bound(ctx.dtype(0), high, low, how) for _ in range(count)]
+        sizes = ctx.integers(1)
+    elif "split" in ctx.node.attributes:
+        sizes = ctx.integer_list("split")
+    if sizes is None:
+        number = ctx.integer("num_outputs", count) or count
+        part = -(-size // number)
+        sizes = [max(min(part, size - index * part), 0) for index in range(number)]
+        ctx.require(
+            "num_outputs" in ctx.node.attributes or size % number == 0,
+            f"cannot divide axis {axis} of {list(shape)} into {number} equal parts",
+        )
+    elif sum(sizes) != size:
+        ctx.require(False, f"the parts {list(sizes)} do not add up to axis {axis} of {list(shape)}")
+    if len(sizes) < count:
+        raise ctx.error(f"it has {count} outputs but only {len(sizes)} parts")
+    data = ctx.data(0)
+    results = []
+    start = 0
+    for part in sizes:
+        piece = None
+        if data is not None:
+            piece = data[(slice(None),) * axis + (slice(start, start + part),)]
+        results.append(ctx.tensor(ctx.dtype(0), (*shape[:axis], part, *shape[axis + 1 :]), piece))
+        start += part
+    return results
+
+
+@rule("Slice")
+def _slice(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    rank = len(shape)
+    if ctx.node.version < 10:
+        starts = list(ctx.integer_list("starts") or ())
+        ends = list(ctx.integer_list("ends") or ())
+        axes = list(ctx.integer_list("axes") or range(len(starts)))
+        steps = [1] * len(starts)
+    else:
+        if any(ctx.has(index) and ctx.data(index) is None for index in (1, 2, 3, 4)):
+            return (_slice_bound(ctx, shape),)
+        axes = ctx.integers(3) if ctx.has(3) else list(range(len(ctx.integers(1))))
+        steps = ctx.integers(4) if ctx.has(4) else [1] * len(axes)
+        starts, ends = ctx.integers(1), ctx.integers(2)
+        if ctx.bounded:
+            other_starts, other_ends = ctx.opposite(1), ctx.opposite(2)
+            if other_starts is None or other_ends is None:
+                return (_slice_bound(ctx, shape),)
+            # a later start makes the slice shorter; for a negative step, a later end does
+            starts = [int(other_starts[i]) if step > 0 else starts[i] for i, step in enumerate(steps)]
+            ends = [int(other_ends[i]) if step < 0 else ends[i] for i, step in enumerate(steps)]
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise ctx.error(f"its starts {starts}, ends {ends}, axes {axes} and steps {steps} differ in length")
+    result = list(shape)
+    pieces: list[slice] = [slice(None)] * rank
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        place = ctx.axis(axis, rank)
+        if step == 0:
+            raise ctx.error("a step is 0")
+        size = shape[place]
+        start = start + size if start < 0 else start
+        end = end + size if end < 0 else end
+        if step > 0:
+            start, end = min(max(start, 0), size), min(max(end, 0), size)
+            pieces[place] = slice(start, end, step)
+        else:
+            start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+            pieces[place] = slice(start, None if end == -1 else end, step)
+        result[place] = max(-((start - end) // step), 0) if size else 0
+    data = ctx.data(0)
+    if data is not None and not ctx.bounded:
+        data = data[tuple(pieces)]
+        return (ctx.tensor(ctx.dtype(0), data.shape, data),)
+    if data is not None and ctx.bounded and all(piece.step is None or piece.step > 0 for piece in pieces):
+        data = data[tuple(pieces)]
+        return (ctx.tensor(ctx.dtype(0), result, data if data.shape == tuple(result) else None),)
+    return (ctx.tensor(ctx.dtype(0), result),)
+
+
+def _slice_bound(ctx: NodeContext, shape: tuple[int, ...]) -> Value:
+    """Start, end or step depend on data: what is kept is at most all of each axis that is sliced."""
+    axes = ctx.data(3)
+    if axes is not None:
+        places = {ctx.axis(int(axis), len(shape)) for axis in axes.ravel().tolist()}
+    elif ctx.has(3):
+        places = set(range(len(shape)))
+    else:
+        (length,) = ctx.shape(1)
+        places = set(range(length))
+    low = [0 if place in places else size for place, size in enumerate(shape)]
+    return ctx.bound(
+        ctx.dtype(0), shape, low, f"its start or end depends on data, so it keeps at most all of {list(shape)}"
+    )
+
+
+@rule("Gather")
+def _gather(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    indices = ctx.shape(1)
+    axis = ctx.axis(ctx.integer("axis", 0), len(shape)) if shape else ctx.axis(0, 0)
+    result = shape[:axis] + indices + shape[axis + 1 :]
+    data = ctx.data(0)
+    if data is not None:
+        where = ctx.data(1)
+        if where is not None:
+            if ctx.bounded and not np.array_equal(where, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
+                return (ctx.tensor(ctx.dtype(0), result),)
+            if prod(result) <= MAX_DATA:
+                return (ctx.tensor(ctx.dtype(0), result, np.asarray(data.take(where, axis))),)
+        elif data.size and data.ndim == 1 and ctx.value(0).dtype is not None:
+            return (_gather_anywhere(ctx, data, result),)
+    return (ctx.tensor(ctx.dtype(0), result),)
+
+
+def _gather_anywhere(ctx: NodeContext, data: Array, result: tuple[int, ...]) -> Value:
+    """Which element is taken depends on data: an interval from the least to the greatest of a small vector."""
+    dtype = ctx.dtype(0)
+    if ctx.bounded or dtype is None or not dtype.is_integer or prod(result) > MAX_DATA:
+        return ctx.tensor(dtype, result)
+    high = np.full(result, data.max())
+    low = np.full(result, data.min())
+    exact = bool(np.array_equal(high, low))
+    return Value(dtype=dtype, shape=result, data=high, data_low=None if exact else low, is_constant=ctx.constant)
+
+
+@rule("GatherElements")
+def _gather_elements(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(1)
+    data, indices = ctx.data(0), ctx.data(1)
+    if data is None or indices is None or ctx.bounded or prod(shape) > MAX_DATA:
+        return (ctx.tensor(ctx.dtype(0), shape),)
+    axis = ctx.axis(ctx.integer("axis", 0), data.ndim)
+    wrapped = np.where(indices < 0, indices + data.shape[axis], indices)
+    return (ctx.tensor(ctx.dtype(0), shape, np.take_along_axis(data, wrapped, axis)),)
+
+
+@rule("GatherND")
+@rule("GatherND", domain="com.microsoft")
+def _gather_nd(ctx: NodeContext) -> Sequence[Value]:
+    """data (batch…, *rest), indices (batch…, *q, k) -> (batch…, *q, *rest[k:])."""
+    shape, indices = ctx.shape(0), ctx.shape(1)
+    batch = ctx.integer("batch_dims", 0)
+    if not indices or indices[-1] + batch > len(shape):
+        raise ctx.error(f"its indices {list(indices)} reach deeper than its data {list(shape)}")
+    result = indices[:-1] + shape[batch + indices[-1] :]
+    data, where = ctx.data(0), ctx.data(1)
+    if data is None or where is None or batch or ctx.bounded or prod(result) > MAX_DATA:
+        return (ctx.tensor(ctx.dtype(0), result),)
+    picked = data[tuple(np.moveaxis(where, -1, 0))]
+    return (ctx.tensor(ctx.dtype(0), result, np.asarray(picked).reshape(result)),)
+
+
+@rule("ScatterElements", "Scatter")
+def _scatter_elements(ctx: NodeContext) -> Sequence[Value]:
+    data, indices, updates = ctx.data(0), ctx.data(1), ctx.data(2)
+    if data is None or indices is None or updates is None or ctx.bounded or ctx.text("reduction", "none") != "none":
+        return (ctx.same(),)
+    result = data.copy()
+    axis = ctx.axis(ctx.integer("axis", 0), data.ndim)
+    np.put_along_axis(result, np.where(indices < 0, indices + data.shape[axis], indices), updates, axis)
+    return (ctx.tensor(ctx.dtype(0), result.shape, result),)
+
+
+@rule("ScatterND")
+def _scatter_nd(ctx: NodeContext) -> Sequence[Value]:
+    data, indices, updates = ctx.data(0), ctx.data(1), ctx.data(2)
+    if data is None or indices is None or updates is None or ctx.bounded or ctx.text("reduction", "none") != "none":
+        return (ctx.same(),)
+    result = data.copy()
+    result[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return (ctx.tensor(ctx.dtype(0), result.shape, result),)
+
+
+@rule("TensorScatter")
+def _tensor_scatter(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(),)
+
+
+@rule("Expand")
+def _expand(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    if ctx.data(1) is None:
+        if ctx.shape(1) == (0,):
+            return (ctx.value(0),)
+        raise UnknownShape(ctx.value(1).unknown_because)
+    target = tuple(ctx.integers(1))
+    result = broadcast_shapes(shape, target)
+    if result is None:
+        ctx.require(False, f"cannot expand {ctx.node.inputs[0]} {list(shape)} to {list(target)}")
+        result = _expand_interval(ctx, shape, target)
+    data = ctx.data(0)
+    if data is not None and prod(result) <= MAX_DATA:
+        data = np.broadcast_to(data, result)
+    else:
+        data = None
+    return (ctx.tensor(ctx.dtype(0), result, data),)
+
+
+def _expand_interval(ctx: NodeContext, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+    """Ends of intervals that don't fit each other: per dimension the greater (in the low run the lesser) one."""
+    rank = max(len(shape), len(target))
+    first = (1,) * (rank - len(shape)) + shape
+    second = (1,) * (rank - len(target)) + target
+    pick = min if ctx.low_run else max
+    return tuple(b if a == 1 else a if b == 1 else pick(a, b) for a, b in zip(first, second, strict=True))
+
+
+@rule("Tile")
+def _tile(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    if ctx.node.version < 6:
+        result = list(shape)
+        place = ctx.axis(ctx.integers(2)[0], len(shape))
+        result[place] *= ctx.integers(1)[0]
+        return (ctx.tensor(ctx.dtype(0), result),)
+    repeats = ctx.integers(1)
+    if len(repeats) != len(shape):
+        raise ctx.error(f"its repeats {repeats} do not fit its input {list(shape)}")
+    result = [size * repeat for size, repeat in zip(shape, repeats, strict=True)]
+    data = ctx.data(0)
+    data = np.tile(data, repeats) if data is not None and 0 <= prod(result) <= MAX_DATA else None
+    return (ctx.tensor(ctx.dtype(0), result, data),)
+
+
+@rule("Pad")
+def _pad(ctx: NodeContext) -> Sequence[Value]:
+    """Each padded axis grows by what is put before and behind it (or shrinks, where that is negative)."""
+    shape = ctx.shape(0)
+    rank = len(shape)
+    if ctx.node.version < 2:
+        pads = list(ctx.integer_list("paddings") or ())
+    elif ctx.node.version < 11:
+        pads = list(ctx.integer_list("pads") or ())
+    else:
+        pads = ctx.integers(1)
+    axes = [ctx.axis(axis, rank) for axis in ctx.integers(3)] if ctx.has(3) else list(range(rank))
+    if len(pads) != 2 * len(axes):
+        raise ctx.error(f"its pads {pads} do not fit its input {list(shape)}")
+    result = list(shape)
+    widths = [(0, 0)] * rank
+    for index, axis in enumerate(axes):
+        before, behind = pads[index], pads[index + len(axes)]
+        result[axis] += before + behind
+        widths[axis] = (before, behind)
+    data = ctx.data(0)
+    mode = ctx.text("mode", "constant")
+    fill = ctx.data(2) if ctx.has(2) else np.zeros((), _INT64)
+    if data is None or mode != "constant" or fill is None or min(pads, default=0) < 0 or prod(result) > MAX_DATA:
+        return (ctx.tensor(ctx.dtype(0), result),)
+    padded = np.pad(data, widths, constant_values=fill.ravel()[0] if fill.size else 0)
+    return (ctx.tensor(ctx.dtype(0), result, padded),)
+
+
+@rule("Pad", domain="com.microsoft")
+def _pad_contrib(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    pads = ctx.integers(1)
+    if len(pads) != 2 * len(shape):
+        raise ctx.error(f"its pads {pads} do not fit its input {list(shape)}")
+    return (ctx.tensor(ctx.dtype(0), [size + pads[i] + pads[i + len(shape)] for i, size in enumerate(shape)]),)
+
+
+@rule("ConstantOfShape")
+def _constant_of_shape(ctx: NodeContext) -> Sequence[Value]:
+    tensor = ctx.tensor_attribute("value")
+    dtype = DataType.FLOAT32 if tensor is None else tensor.dtype
+    if ctx.data(0) is None:
+        if ctx.shape(0) == (0,):
+            return (ctx.tensor(dtype, ()),)
+        raise UnknownShape(ctx.value(0).unknown_because)
+    shape = ctx.integers(0)
+    data = None
+    if dtype in NUMPY and 0 <= prod(shape) <= MAX_DATA and min(shape, default=0) >= 0:
+        if tensor is None:
+            data = np.zeros(shape, np.float32)
+        elif tensor.data is not None and tensor.data.size == 1:
+            data = np.full(shape, tensor.data.ravel()[0], NUMPY[dtype])
+    return (ctx.tensor(dtype, shape, data),)
+
+
+@rule("Range")
+@rule("Range", domain="com.microsoft")
+def _range(ctx: NodeContext) -> Sequence[Value]:
+    step_data = ctx.data(2) if ctx.has(2) else np.ones((), _INT64)
+    start_data = ctx.opposite(0)
+    if ctx.data(0) is None or start_data is None:
+        raise UnknownShape(ctx.value(0).unknown_because)
+    if step_data is None:
+        raise UnknownShape(ctx.value(2).unknown_because)
+    limit_data = ctx.known(1)
+    start, limit, step = (item.ravel()[0].item() for item in (start_data, limit_data, step_data))
+    if step == 0:
+        raise ctx.error("its step is 0")
+    if step < 0 and ctx.bounded:
+        opposite = ctx.opposite(1)
+        start = ctx.known(0).ravel()[0].item()
+        limit = limit if opposite is None else opposite.ravel()[0].item()
+    count = -((start - limit) // step) if isinstance(step, int) else ceil((limit - start) / step)
+    count = max(count, 0)
+    dtype = ctx.dtype(0)
+    data = None
+    if count <= MAX_DATA and not ctx.bounded:
+        data = (start + np.arange(count) * step).astype(start_data.dtype)
+    return (ctx.tensor(dtype, (count,), data),)
+
+
+@rule("EyeLike")
+def _eye_like(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(dtype=ctx.type_attribute("dtype", ctx.dtype(0))),)
+
+
+@rule("Trilu")
+@rule("Trilu", domain="com.microsoft")
+def _trilu(ctx: NodeContext) -> Sequence[Value]:
+    data = ctx.data(0)
+    if data is None or ctx.bounded or (ctx.has(1) and ctx.data(1) is None):
+        return (ctx.same(),)
+    offset = ctx.integers(1)[0] if ctx.has(1) else 0
+    result = np.triu(data, offset) if ctx.integer("upper", 1) else np.tril(data, offset)
+    return (ctx.tensor(ctx.dtype(0), data.shape, result.astype(data.dtype)),)
+
+
+@rule("ReverseSequence")
+def _reverse_sequence(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(),)
+
+
+@rule("DepthToSpace")
+def _depth_to_space(ctx: NodeContext) -> Sequence[Value]:
+    """(n, c, h, w) -> (n, c / b², h b, w b)."""
+    n, c, h, w = ctx.shape(0)
+    block = ctx.integer("blocksize", 1)
+    ctx.require(c % (block * block) == 0, f"{c} channels do not divide into blocks of {block}x{block}")
+    return (ctx.tensor(ctx.dtype(0), (n, c // (block * block), h * block, w * block)),)
+
+
+@rule("SpaceToDepth")
+def _space_to_depth(ctx: NodeContext) -> Sequence[Value]:
+    """(n, c, h, w) -> (n, c b², h / b, w / b)."""
+    n, c, h, w = ctx.shape(0)
+    block = ctx.integer("blocksize", 1)
+    ctx.require(h % block == 0 and w % block == 0, f"{h}x{w} does not divide into blocks of {block}x{block}")
+    return (ctx.tensor(ctx.dtype(0), (n, c * block * block, h // block, w // block)),)
+
+
+@rule("CenterCropPad")
+def _center_crop_pad(ctx: NodeContext) -> Sequence[Value]:
+    shape = list(ctx.shape(0))
+    sizes = ctx.integers(1)
+    axes = ctx.integer_list("axes") or tuple(range(len(shape)))
+    for axis, size in zip(axes, sizes, strict=True):
+        shape[ctx.axis(axis, len(shape))] = size
+    return (ctx.tensor(ctx.dtype(0), shape),)
+
+
+@rule("Col2Im")
+def _col_to_image(ctx: NodeContext) -> Sequence[Value]:
+    """(n, c * prod(block), l) -> (n, c, *image)."""
+    n, columns, _ = ctx.shape(0)
+    image = ctx.integers(1)
+    block = ctx.integers(2)
+    return (ctx.tensor(ctx.dtype(0), (n, columns // max(prod(block), 1), *image)),)
+
+
+@rule("UnfoldTensor", domain="com.microsoft")
+def _unfold(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    axis = ctx.axis(ctx.integer("dim", -1), len(shape))
+    size, step = ctx.integer("size", 1), ctx.integer("step", 1)
+    windows = (shape[axis] - size) // step + 1
+    return (ctx.tensor(ctx.dtype(0), (*shape[:axis], windows, *shape[axis + 1 :], size)),)
+
+
+@rule("OneHot")
+def _one_hot(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    depth = int(ctx.known(1).ravel()[0])
+    axis = ctx.axis(ctx.integer("axis", -1), len(shape) + 1)
+    return (ctx.tensor(ctx.dtype(2), (*shape[:axis], depth, *shape[axis:])),)
+
+
+@rule("Crop")
+def _crop(ctx: NodeContext) -> Sequence[Value]:
+    """An experimental operator of early opsets: cuts (left, top, right, bottom), or to a scale (h, w)."""
+    n, c, h, w = ctx.shape(0)
+    left, top, right, bottom = ctx.integer_list("border") or (0, 0, 0, 0)
+    scale = ctx.integer_list("scale")
+    if scale:
+        return (ctx.tensor(ctx.dtype(0), (n, c, *scale)),)
+    return (ctx.tensor(ctx.dtype(0), (n, c, h - top - bottom, w - left - right)),)

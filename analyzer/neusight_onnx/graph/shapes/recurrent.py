@@ -1,0 +1,29 @@
+"""RNN, GRU, LSTM and their quantised and attentive kin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neusight_onnx.graph.model import Value
+from neusight_onnx.graph.shapes.context import NodeContext
+from neusight_onnx.graph.shapes.registry import rule
+
+
+@rule("RNN", "GRU", "LSTM")
+@rule("DynamicQuantizeLSTM", "AttnLSTM", domain="com.microsoft")
+def _recurrent(ctx: NodeContext) -> Sequence[Value]:
+    """x (s, b, i), recurrence weight (d, gates * h, h) -> y (s, d, b, h), last states (d, b, h); layout 1: b first.
+
+    The quantised LSTM stores its weights transposed, (d, h, 4 * h).
+    """
+    first, second, _ = ctx.shape(0)
+    d = 2 if ctx.text("direction", "forward") == "bidirectional" else 1
+    recurrence = ctx.shape(2)
+    transposed = ctx.node.op_type == "DynamicQuantizeLSTM"
+    h = ctx.integer("hidden_size", 0) or (recurrence[1] if transposed else recurrence[-1])
+    dtype = ctx.dtype(0)
+    if ctx.integer("layout", 0):
+        state = ctx.tensor(dtype, (first, d, h))
+        return (ctx.tensor(dtype, (first, second, d, h)), state, state)
+    state = ctx.tensor(dtype, (d, second, h))
+    return (ctx.tensor(dtype, (first, d, second, h)), state, state)
