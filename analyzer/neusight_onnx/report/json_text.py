@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TypeAlias
 
@@ -55,5 +55,5 @@ def _plain(value: object) -> Json:
             raise TypeError(f"no JSON for {type(value).__name__}")
 
 
-def _compact(value: Json) -> str:
-    return json.dumps(value, allow_nan=False)
+_compact: Callable[[Json], str] = json.JSONEncoder(allow_nan=False).encode
+"""One encoder for all calls: ``json.dumps`` with an option makes a new one each time."""
