@@ -1,0 +1,47 @@
+"""From nodes to kernels: one rule for each operator, in the file of its family."""
+
+from neusight_onnx.lowering import (
+    attention,
+    control_flow,
+    conv,
+    elementwise,
+    gemm,
+    indexing,
+    ml,
+    movement,
+    normalization,
+    pooling,
+    quantized,
+    recurrent,
+    reduction,
+    sequence,
+    signal,
+    softmax,
+    sorting,
+)
+from neusight_onnx.lowering.precision import as_precision, stored_precision
+from neusight_onnx.lowering.registry import operator_table
+from neusight_onnx.lowering.walk import lower
+
+FAMILIES = (
+    attention,
+    control_flow,
+    conv,
+    elementwise,
+    gemm,
+    indexing,
+    ml,
+    movement,
+    normalization,
+    pooling,
+    quantized,
+    recurrent,
+    reduction,
+    sequence,
+    signal,
+    softmax,
+    sorting,
+)
+"""The modules that hold rules: importing them fills the table."""
+
+__all__ = ["FAMILIES", "as_precision", "lower", "operator_table", "stored_precision"]

@@ -1,0 +1,330 @@
+"""Fused attention, of ai.onnx and of the contributed operators."""
+
+from __future__ import annotations
+
+from math import prod
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, Movement, TensorSpec
+from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+
+
+def _heads(shape: tuple[int, ...], heads: int) -> tuple[int, int, int, int]:
+    """(b, h, s, d) of a (b, h, s, d) or a (b, s, h * d) tensor."""
+    if len(shape) == 4:
+        return shape[0], shape[1], shape[2], shape[3]
+    b, s, hidden = shape
+    return b, heads, s, hidden // max(heads, 1)
+
+
+def _cache_write(context: NodeContext, *indices: int) -> int:
+    """Elements appended to a cache: those of the outputs at ``indices``, which are written whole by the standard."""
+    return sum(context.out(index).element_count for index in indices if context.has_output(index))
+
+
+@lowers("Attention", gives="attention", note="grouped queries, causal mask, cache")
+def attention(context: NodeContext) -> Outcome:
+    """Q (b, h, s, d), K (b, g, t, d), V (b, g, t, v); a cache lengthens t; present keys and values are written."""
+    b, h, s, d = _heads(context.shape(0), context.integer("q_num_heads", 1))
+    _, g, t, _ = _heads(context.shape(1), context.integer("kv_num_heads", 1))
+    v = _heads(context.shape(2), context.integer("kv_num_heads", 1))[3]
+    if context.has(4):
+        t += context.shape(4)[2]
+    kernel = Attention(
+        b=b,
+        h=h,
+        g=g,
+        s=s,
+        t=t,
+        d=d,
+        v=v,
+        causal=context.integer("is_causal", 0) == 1,
+        mask=context.spec(3) if context.has(3) else None,
+        dtype=context.dtype(0),
+        kv_dtype=None if context.dtype(1) is context.dtype(0) else context.dtype(1),
+        cache_write_elements=_cache_write(context, 1, 2),
+    )
+    copies = [copy for index in range(3) for copy in _head_copies(context, index)]
+    return Kernels(kernels=(*copies, kernel))
+
+
+def _head_copies(context: NodeContext, index: int) -> tuple[Movement, ...]:
+    """Fused attention takes any strides as long as the last dimension is dense; else its input is copied."""
+    return () if context.layout(index) is None or context.strides(index)[-1] == 1 else context.contiguous(index)
+
+
+@lowers("FlexAttention", domain="ai.onnx.preview", gives="attention")
+def flexible(context: NodeContext) -> Outcome:
+    b, h, s, d = _heads(context.shape(0), 1)
+    _, g, t, _ = _heads(context.shape(1), 1)
+    kernel = Attention(b=b, h=h, g=g, s=s, t=t, d=d, v=context.shape(2)[-1], dtype=context.dtype(0))
+    return Kernels(kernels=(kernel,))
+
+
+def _projection(context: NodeContext, *, tokens: int, weights: int, bias: int, dtype: DataType | None = None) -> Gemm:
+    """(tokens, hidden) @ (hidden, q + k + v)."""
+    k, n = context.shape(weights)[-2:]
+    kind = dtype or context.dtype(0)
+    return Gemm(
+        m=tokens,
+        n=n,
+        k=k,
+        b_is_weight=True,
+        dtype=kind,
+        a_dtype=None if context.dtype(0) is kind else context.dtype(0),
+        b_dtype=None if context.dtype(weights) is kind else context.dtype(weights),
+        output_dtype=None if context.out().dtype is kind else context.out().dtype,
+        epilogue=("bias",) if context.has(bias) else (),
+    )
+
+
+@lowers(
+    "Attention", "DecoderMaskedSelfAttention", domain="com.microsoft", gives="attention", note="with its projection"
+)
+@lowers("QAttention", "LongformerAttention", "QOrderedAttention", domain="com.microsoft", gives="attention")
+def with_projection(context: NodeContext) -> Outcome:
+    """input (b, s, hidden) @ weights (hidden, q + k + v), then attention over the past and the present."""
+    quantised = context.node.op_type == "QAttention"
+    b, s, _ = context.shape(0)
+    heads = max(context.integer("num_heads", 1), 1)
+    sizes = context.integers("qkv_hidden_sizes")
+    total = context.shape(1)[-1]
+    q, _, v = sizes if sizes and len(sizes) == 3 else (total // 3,) * 3
+    past_index = 8 if quantised else 4
+    t = s
+    if not quantised and context.node.op_type == "LongformerAttention":
+        past_index = len(context.inputs)
+    if context.has(past_index):
+        t += context.shape(past_index)[3]
+    present = 1 if context.has_output(1) else 0
+    window = 2 * context.integer("window", 0) + 1 if context.node.op_type == "LongformerAttention" else None
+    mask = context.spec(5) if not quantised and context.node.op_type == "Attention" and context.has(5) else None
+    out = context.out()
+    kernels: tuple[Kernel, ...] = (
+        _projection(context, tokens=b * s, weights=1, bias=2, dtype=DataType.INT8 if quantised else None),
+        Attention(
+            b=b,
+            h=heads,
+            g=heads,
+            s=s,
+            t=t,
+            d=q // heads,
+            v=v // heads,
+            causal=context.integer("unidirectional", 0) == 1,
+            window=None if window is None else min(window, t),
+            mask=mask,
+            dtype=out.dtype,
+            cache_write_elements=context.out(1).element_count if present else 0,
+        ),
+    )
+    return Kernels(kernels=kernels)
+
+
+@lowers("PackedAttention", domain="com.microsoft", gives="attention", note="costed without padding")
+def packed(context: NodeContext) -> Outcome:
+    """input (tokens, hidden); the sequences' lengths aren't known: tokens / batch each."""
+    tokens = context.shape(0)[0]
+    batch = max(context.spec(4).element_count - 1, 1)
+    heads = max(context.integer("num_heads", 1), 1)
+    sizes = context.integers("qkv_hidden_sizes")
+    total = context.shape(1)[-1]
+    q, _, v = sizes if sizes and len(sizes) == 3 else (total // 3,) * 3
+    s = -(-tokens // batch)
+    kernel = Attention(
+        b=batch,
+        h=heads,
+        g=heads,
+        s=s,
+        t=s,
+        d=q // heads,
+        v=v // heads,
+        mask=context.spec(5) if context.has(5) else None,
+        dtype=context.dtype(0),
+    )
+    return Kernels(kernels=(_projection(context, tokens=tokens, weights=1, bias=2), kernel))
+
+
+@lowers("PackedMultiHeadAttention", domain="com.microsoft", gives="attention", note="costed without padding")
+def packed_heads(context: NodeContext) -> Outcome:
+    tokens, hidden = context.shape(0)[0], prod(context.out().shape[1:])
+    batch = max(context.spec(5).element_count - 1, 1)
+    heads = max(context.integer("num_heads", 1), 1)
+    s = -(-tokens // batch)
+    d = hidden // heads
+    mask = context.spec(6) if context.has(6) else None
+    kernel = Attention(b=batch, h=heads, g=heads, s=s, t=s, d=d, v=d, mask=mask, dtype=context.dtype(0))
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("MultiHeadAttention", "DecoderMaskedMultiHeadAttention", domain="com.microsoft", gives="attention")
+def multi_head(context: NodeContext) -> Outcome:
+    """query (b, s, h * d), or packed (b, s, h, 3, d); key and value (b, t, ...) or (b, h, t, d); a cache before them."""
+    heads = max(context.integer("num_heads", 1), 1)
+    query = context.shape(0)
+    masked_decoder = context.node.op_type == "DecoderMaskedMultiHeadAttention"
+    past, mask, bias = (5, 4, 10) if masked_decoder else (6, 5, 3)
+    b, s = query[0], query[1]
+    out = context.out()
+    v = out.shape[-1] // heads
+    d = query[4] if len(query) == 5 else query[-1] // heads
+    t = s
+    if context.has(1):
+        key = context.shape(1)
+        t = key[2] if len(key) == 4 else key[1]
+    if context.has(past) and not (context.has(1) and len(context.shape(1)) == 4):
+        t += context.shape(past)[2]
+    kernels: list[Kernel] = []
+    if context.has(bias):
+        size = TensorSpec(dtype=context.dtype(0), shape=query)
+        kernels.append(Elementwise(operations=("add",), inputs=(size, context.spec(bias)), output=size))
+    kernels.append(
+        Attention(
+            b=b,
+            h=heads,
+            g=heads,
+            s=s,
+            t=t,
+            d=d,
+            v=v,
+            causal=context.integer("unidirectional", 0) == 1,
+            mask=context.spec(mask) if context.has(mask) else None,
+            dtype=context.dtype(0),
+            cache_write_elements=_cache_write(context, 1, 2),
+        )
+    )
+    return Kernels(kernels=tuple(kernels))
+
+
+@lowers("GroupQueryAttention", "SparseAttention", domain="com.microsoft", gives="attention", note="causal, cached")
+@lowers("PagedAttention", "SparsePagedAttention", domain="com.microsoft", gives="attention", note="causal, cached")
+def grouped(context: NodeContext) -> Outcome:
+    """query (b, s, h * d) or packed (b, s, (h + 2 g) * d); key and value (b, s, g * d); past (b, g, p, d).
+
+    t is the length of the present keys where they are an output of known shape, else past + s. The cache is
+    taken to be appended to: only the new keys and values are written.
+    """
+    heads = max(context.integer("num_heads", 1), 1)
+    groups = max(context.integer("kv_num_heads", heads), 1)
+    query = context.shape(0)
+    b, s = (query[0], query[1]) if len(query) == 3 else (1, query[0])
+    packed_width = heads + 2 * groups
+    d = query[-1] // (heads if context.has(1) else packed_width)
+    total = context.ints(6) if context.node.op_type == "GroupQueryAttention" else None
+    if total:
+        t = total[0]
+    elif context.node.op_type in ("GroupQueryAttention", "SparseAttention") and context.has(3):
+        past = context.shape(3)[2]
+        present = context.out(1).shape[2] if context.has_output(1) else past + s
+        t = max(present, s)
+    else:
+        t = s
+    kernels: list[Kernel] = []
+    if context.integer("do_rotary", 0) == 1:
+        rotated = TensorSpec(dtype=context.dtype(0), shape=(b, s, (heads + groups) * d))
+        kernels.append(Elementwise(operations=("mul", "mul", "add"), inputs=(rotated,), output=rotated))
+    window = context.integer("local_window_size", -1)
+    mask_index = 10 if context.node.op_type == "GroupQueryAttention" else None
+    kernels.append(
+        Attention(
+            b=b,
+            h=heads,
+            g=groups,
+            s=s,
+            t=t,
+            d=d,
+            v=d,
+            causal=context.integer("causal", context.integer("is_causal", 1)) == 1,
+            window=window if window > 0 else None,
+            mask=context.spec(mask_index) if mask_index is not None and context.has(mask_index) else None,
+            dtype=context.dtype(0),
+            kv_dtype=_cache_dtype(context),
+            cache_write_elements=2 * b * groups * s * d,
+        )
+    )
+    return Kernels(kernels=tuple(kernels))
+
+
+def _cache_dtype(context: NodeContext) -> DataType | None:
+    if not context.has(3) or context.dtype(3) is context.dtype(0):
+        return None
+    return context.dtype(3)
+
+
+@lowers("DecoderAttention", domain="com.microsoft", gives="attention", note="with its projections")
+def decoder(context: NodeContext) -> Outcome:
+    """query (s, b, hidden), key (t, b, hidden), weights (hidden, hidden) and (hidden, 2 * hidden)."""
+    s, b, hidden = context.shape(0)
+    t = context.shape(1)[0]
+    heads = max(context.integer("num_heads", 1), 1)
+    dtype = context.dtype(0)
+    query = Gemm(m=s * b, n=hidden, k=hidden, b_is_weight=True, dtype=dtype, epilogue=("bias",))
+    cross = Gemm(m=t * b, n=2 * hidden, k=hidden, b_is_weight=True, dtype=dtype, epilogue=("bias",))
+    core = Attention(b=b, h=heads, g=heads, s=s, t=t, d=hidden // heads, v=hidden // heads, dtype=dtype)
+    return Kernels(kernels=(query, cross, core))
+
+
+@lowers("LinearAttention", gives="opaque", note="a state of (d, v) per head, updated step by step")
+@lowers("LinearAttention", "GatedDeltaNet", domain="com.microsoft", gives="opaque")
+def linear_attention(context: NodeContext) -> Outcome:
+    """Each step updates and reads a (d, v) state per head: 2 multiply-adds an element of it each."""
+    from neusight_onnx.kernels import Opaque
+
+    out = context.out()
+    heads = max(context.integer("q_num_heads", context.integer("num_heads", 1)), 1)
+    d = context.shape(0)[-1] // (heads if len(context.shape(0)) == 3 else 1)
+    work = 4 * out.element_count * d
+    read = sum(context.spec(index).byte_count for index in range(len(context.inputs)) if context.has(index))
+    written = sum(context.out(index).byte_count for index in range(len(context.outputs)) if context.has_output(index))
+    kernel = Opaque(operation="linear_attention", operation_count=work, dtype=out.dtype, read=read, written=written)
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("RelativePositionBias", "GatedRelativePositionBias", domain="com.microsoft", gives="movement")
+def position_bias(context: NodeContext) -> Outcome:
+    out = context.out()
+    read = sum(context.spec(index).byte_count for index in range(len(context.inputs)) if context.has(index))
+    kernel = Movement(operation="expand", dtype=out.dtype, shape=out.shape, read=read, written=out.byte_count)
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("MoE", "QMoE", domain="com.microsoft", gives="gemm", note="the k chosen experts of each token")
+def mixture(context: NodeContext) -> Outcome:
+    """tokens * k rows in all through fc1 (hidden -> inner), its activation, and fc2 (inner -> hidden).
+
+    Every expert's weights are read once, at most one expert a row.
+    """
+    quantised = context.node.op_type == "QMoE"
+    source = context.spec(0)
+    hidden = source.shape[-1]
+    tokens = source.element_count // max(hidden, 1)
+    chosen = context.integer("k", 1)
+    rows = tokens * chosen
+    fc1, fc2 = (2, 5) if quantised else (2, 4)
+    third = context.has(8 if quantised else 6)
+    first = context.spec(fc1)
+    experts = min(first.shape[0], max(rows, 1))
+    bits = context.integer("expert_weight_bits", 4) if quantised else first.dtype.bits
+    packing = max(first.dtype.bits // bits, 1) if quantised else 1
+    inner = (first.element_count * packing) // (first.shape[0] * hidden)
+    second = context.spec(fc2)
+    inner_in = (second.element_count * packing) // (second.shape[0] * hidden)
+    weight = {4: DataType.UINT4, 8: DataType.UINT8, 2: DataType.UINT2}.get(bits) if quantised else None
+    each = -(-rows // experts)
+    activation = context.text("activation_type", "relu").lower()
+    kernels: list[Kernel] = []
+    for n, k, epilogue in ((inner, hidden, (activation,)), (hidden, inner_in, ())):
+        for _ in range(2 if third and n != hidden else 1):
+            kernels.append(
+                Gemm(
+                    batch=experts,
+                    m=each,
+                    n=n,
+                    k=k,
+                    b_is_weight=True,
+                    dtype=source.dtype,
+                    b_dtype=weight,
+                    epilogue=epilogue,
+                )
+            )
+    return Kernels(kernels=tuple(kernels))

@@ -1,0 +1,176 @@
+"""What a rule sees of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import Array, InferredGraph, Node, Origin, Value
+from neusight_onnx.kernels import Movement, TensorSpec
+from neusight_onnx.lowering.views import Layout, contiguous_strides, copy_kernel, is_channels_last, is_contiguous
+
+LAZY_VIEWS = frozenset({"eager", "compiled"})
+"""Runtimes whose tensors have strides, so that Transpose, Slice, Expand and Reshape move nothing by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """One node with the facts of its values. Inputs and outputs that are absent are None.
+
+    ``layouts`` maps the values that aren't contiguous to their strides; it is empty in runtimes without views.
+    """
+
+    node: Node
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    runtime: str
+    layouts: Mapping[str, Layout]
+    graph: InferredGraph
+
+    @property
+    def lazy(self) -> bool:
+        return self.runtime in LAZY_VIEWS
+
+    @property
+    def version(self) -> int:
+        return self.node.version
+
+    def value(self, index: int) -> Value | None:
+        """The input at ``index``, None if it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def has(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """The shape of an input that must be there."""
+        value = self.inputs[index]
+        assert value is not None
+        assert value.shape is not None
+        return value.shape
+
+    def dtype(self, index: int) -> DataType:
+        value = self.inputs[index]
+        assert value is not None
+        return value.dtype or DataType.FLOAT32
+
+    def spec(self, index: int) -> TensorSpec:
+        """Dtype and shape of an input; dimensions that a view only repeats count as 1."""
+        shape = self.shape(index)
+        layout = self.layouts.get(self.node.inputs[index])
+        if layout is not None and 0 in layout.strides:
+            shape = tuple(1 if stride == 0 else size for size, stride in zip(shape, layout.strides, strict=True))
+        return TensorSpec(dtype=self.dtype(index), shape=shape)
+
+    def out(self, index: int = 0) -> TensorSpec:
+        """Dtype and shape of an output that must be there."""
+        value = self.outputs[index]
+        assert value is not None
+        assert value.shape is not None
+        return TensorSpec(dtype=value.dtype or DataType.FLOAT32, shape=value.shape)
+
+    def has_output(self, index: int) -> bool:
+        """Whether an output is asked for, with a known shape."""
+        if index >= len(self.outputs):
+            return False
+        value = self.outputs[index]
+        return value is not None and value.shape is not None
+
+    def data(self, index: int) -> Array | None:
+        """The value of an input, if it is known."""
+        value = self.value(index)
+        return None if value is None or value.data_low is not None else value.data
+
+    def ints(self, index: int) -> tuple[int, ...] | None:
+        """The value of an input of integers, flat, if it is known."""
+        data = self.data(index)
+        return None if data is None else tuple(int(item) for item in np.asarray(data).reshape(-1))
+
+    def number(self, index: int) -> float | None:
+        """The value of an input of one element, if it is known."""
+        data = self.data(index)
+        if data is None or data.size != 1 or not np.issubdtype(data.dtype, np.number):
+            return None
+        return float(cast("float", np.asarray(data).reshape(-1)[0]))
+
+    def integer(self, name: str, default: int) -> int:
+        value = self.node.attributes.get(name)
+        return value if isinstance(value, int) else default
+
+    def real(self, name: str, default: float) -> float:
+        value = self.node.attributes.get(name)
+        return float(value) if isinstance(value, int | float) else default
+
+    def text(self, name: str, default: str) -> str:
+        value = self.node.attributes.get(name)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        return value if isinstance(value, str) else default
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        value = self.node.attributes.get(name)
+        if isinstance(value, tuple) and all(isinstance(item, int) for item in value):
+            return cast("tuple[int, ...]", value)
+        return None
+
+    def length(self, name: str) -> int:
+        """The number of elements of a list attribute, or of a tensor attribute; 0 if it is absent."""
+        value = self.node.attributes.get(name)
+        if isinstance(value, tuple):
+            return len(value)
+        count = getattr(value, "element_count", None)
+        return count if isinstance(count, int) else 0
+
+    def strides(self, index: int) -> tuple[int, ...]:
+        """Strides of an input in elements."""
+        layout = self.layouts.get(self.node.inputs[index])
+        return contiguous_strides(self.shape(index)) if layout is None else layout.strides
+
+    def layout(self, index: int) -> Layout | None:
+        """The layout of an input, None if it is contiguous."""
+        return self.layouts.get(self.node.inputs[index])
+
+    def view(self, index: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout | None:
+        """The layout of a view of an input: None if it is contiguous. This node joins those that made it."""
+        if not self.lazy or is_contiguous(shape, strides):
+            return None
+        before = self.layout(index)
+        own = self.node.origins or (Origin(name=self.node.name, op_type=self.node.op_type),)
+        return Layout(strides=strides, origins=(() if before is None else before.origins) + own)
+
+    def contiguous(self, index: int, *, channels_last: bool = False) -> tuple[Movement, ...]:
+        """The copy that an operator makes which needs its input in row-major order; () if it lies so.
+
+        ``channels_last``: (n, *spatial, c) order will do as well.
+        """
+        layout = self.layout(index)
+        if layout is None:
+            return ()
+        shape = self.shape(index)
+        if channels_last and is_channels_last(shape, layout.strides):
+            return ()
+        return (copy_kernel(self.dtype(index), shape, layout.strides),)
+
+    def channels_last(self, index: int) -> bool:
+        """Whether an input lies in (n, *spatial, c) order and not in row-major order."""
+        layout = self.layout(index)
+        return layout is not None and is_channels_last(self.shape(index), layout.strides)
+
+    def channels_last_output(self, index: int = 0) -> tuple[Layout | None, ...]:
+        """Layouts of the first output if it lies in (n, *spatial, c) order, as the input at ``index`` does."""
+        layout = self.layout(index)
+        if layout is None or not self.channels_last(index):
+            return ()
+        shape = self.out().shape
+        if len(shape) != len(self.shape(index)):
+            return ()
+        order = (0, *range(2, len(shape)), 1)
+        dense = contiguous_strides(tuple(shape[axis] for axis in order))
+        strides = [0] * len(shape)
+        for place, axis in enumerate(order):
+            strides[axis] = dense[place]
+        return (Layout(strides=tuple(strides), origins=layout.origins),)

@@ -1,0 +1,208 @@
+"""Normalizations: a statistic over a group of elements, then scale and shift."""
+
+from __future__ import annotations
+
+from math import prod
+
+from neusight_onnx.kernels import GatherScatter, Kernel, Movement, Normalization, TensorSpec
+from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+
+
+def _parameters(context: NodeContext, *indices: int) -> int:
+    return sum(context.spec(index).element_count for index in indices if context.has(index))
+
+
+@lowers("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", gives="normalization")
+@lowers("SimplifiedLayerNormalization", domain="com.microsoft", gives="normalization")
+def layer(context: NodeContext) -> Outcome:
+    """Rows are the dimensions before ``axis``, columns those from it on."""
+    shape = context.shape(0)
+    axis = context.integer("axis", -1) % max(len(shape), 1)
+    statistics = tuple(context.out(index) for index in range(1, len(context.outputs)) if context.has_output(index))
+    kernel = Normalization(
+        method="layer" if context.node.op_type == "LayerNormalization" else "rms",
+        rows=prod(shape[:axis]),
+        cols=prod(shape[axis:]),
+        parameter_count=_parameters(context, 1, 2),
+        dtype=context.dtype(0),
+        extra_outputs=statistics,
+    )
+    return Kernels(kernels=(*context.contiguous(0), kernel))
+
+
+@lowers("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft", gives="normalization")
+def skip_layer(context: NodeContext) -> Outcome:
+    """input + skip (+ bias), normalized; the sum is written too where it is asked for."""
+    shape = context.shape(0)
+    simplified = context.node.op_type == "SkipSimplifiedLayerNormalization"
+    bias = 3 if simplified else 4
+    parameters = _parameters(context, *((2,) if simplified else (2, 3)))
+    extra = [context.spec(1)]
+    fused = ["add"]
+    if context.has(bias):
+        extra.append(context.spec(bias))
+        fused.append("bias")
+    kernel = Normalization(
+        method="rms" if simplified else "layer",
+        rows=prod(shape[:-1]),
+        cols=shape[-1],
+        parameter_count=parameters,
+        dtype=context.dtype(0),
+        fused=tuple(fused),
+        extra_inputs=tuple(extra),
+        extra_outputs=tuple(
+            context.out(index) for index in range(1, len(context.outputs)) if context.has_output(index)
+        ),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("EmbedLayerNormalization", domain="com.microsoft", gives="depends", note="embeddings added, then normalized")
+def embed_layer(context: NodeContext) -> Outcome:
+    output = context.out()
+    cols = output.shape[-1]
+    kernels: list[Kernel] = []
+    for table in (2, 3, 4):
+        if context.has(table):
+            kernels.append(
+                GatherScatter(
+                    operation="embedding",
+                    moved=output.element_count,
+                    run=cols,
+                    dtype=output.dtype,
+                    index_count=context.spec(0).element_count,
+                    index_dtype=context.dtype(0),
+                )
+            )
+    kernels.append(
+        Normalization(
+            method="layer",
+            rows=output.element_count // cols if cols else 0,
+            cols=cols,
+            parameter_count=_parameters(context, 5, 6),
+            dtype=output.dtype,
+            fused=("add",) * (len(kernels) - 1),
+            extra_inputs=(output,) * (len(kernels) - 1),
+        )
+    )
+    return Kernels(kernels=tuple(kernels))
+
+
+@lowers("BatchNormalization", gives="normalization", note="at inference one pass: scale and shift per channel")
+def batch(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    channels = shape[1] if len(shape) > 1 else 1
+    rows = (shape[0] if shape else 1) * channels
+    kernel = Normalization(
+        method="batch",
+        rows=rows,
+        cols=prod(shape[2:]),
+        parameter_count=_parameters(context, 1, 2, 3, 4),
+        dtype=context.dtype(0),
+        fused=("statistics",) if context.integer("training_mode", 0) else (),
+    )
+    copies = context.contiguous(0, channels_last=True)
+    return Kernels(kernels=(*copies, kernel), layouts=context.channels_last_output())
+
+
+@lowers("InstanceNormalization", gives="normalization", note="a group is one channel of one sample")
+def instance(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    kernel = Normalization(
+        method="instance",
+        rows=shape[0] * shape[1],
+        cols=prod(shape[2:]),
+        parameter_count=_parameters(context, 1, 2),
+        dtype=context.dtype(0),
+    )
+    return Kernels(kernels=(*context.contiguous(0), kernel))
+
+
+@lowers("GroupNormalization", gives="normalization")
+def group(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    groups = context.integer("num_groups", 1)
+    kernel = Normalization(
+        method="group",
+        rows=shape[0] * groups,
+        cols=prod(shape[1:]) // groups,
+        parameter_count=_parameters(context, 1, 2),
+        dtype=context.dtype(0),
+    )
+    return Kernels(kernels=(*context.contiguous(0), kernel))
+
+
+@lowers("GroupNorm", "SkipGroupNorm", domain="com.microsoft", gives="normalization")
+def contributed_group(context: NodeContext) -> Outcome:
+    source = context.spec(0)
+    groups = context.integer("groups", 1)
+    fused: tuple[str, ...] = ("silu",) if context.integer("activation", 0) else ()
+    extra: tuple[TensorSpec, ...] = ()
+    if context.node.op_type == "SkipGroupNorm":
+        extra = tuple(context.spec(index) for index in (3, 4) if context.has(index))
+        fused = ("add",) * len(extra) + fused
+    kernel = Normalization(
+        method="group",
+        rows=source.shape[0] * groups,
+        cols=prod(source.shape[1:]) // groups,
+        parameter_count=_parameters(context, 1, 2),
+        dtype=source.dtype,
+        fused=fused,
+        extra_inputs=extra,
+        extra_outputs=(context.out(1),) if context.has_output(1) else (),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("LRN", gives="normalization", note="over neighbouring channels")
+def local_response(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    kernel = Normalization(
+        method="local_response", rows=shape[0] * prod(shape[2:]), cols=shape[1], dtype=context.dtype(0)
+    )
+    return Kernels(kernels=(*context.contiguous(0), kernel))
+
+
+@lowers("LpNormalization", gives="normalization")
+def lp(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    axis = context.integer("axis", -1) % max(len(shape), 1)
+    cols = shape[axis] if shape else 1
+    rows = prod(shape) // cols if cols else 0
+    kernel = Normalization(method="lp", rows=rows, cols=cols, dtype=context.dtype(0))
+    return Kernels(kernels=(*context.contiguous(0), kernel))
+
+
+@lowers("MeanVarianceNormalization", gives="normalization")
+def mean_variance(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    axes = {axis % len(shape) for axis in context.integers("axes") or (0, 2, 3)}
+    cols = prod(size for axis, size in enumerate(shape) if axis in axes)
+    rows = prod(shape) // cols if cols else 0
+    kernel = Normalization(method="layer", rows=rows, cols=cols, dtype=context.dtype(0))
+    return Kernels(kernels=(*context.contiguous(0), kernel))
+
+
+@lowers("GatedRMSNorm", "BranchwiseRMSNorm", "RMSNormRotary", domain="com.microsoft", gives="normalization")
+def contributed_rms(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    cols = shape[-1]
+    extra = tuple(context.spec(index) for index in range(1, len(context.inputs)) if context.has(index))
+    kernel = Normalization(
+        method="rms",
+        rows=prod(shape[:-1]),
+        cols=cols,
+        dtype=context.dtype(0),
+        fused=("mul",),
+        extra_inputs=extra,
+        extra_outputs=tuple(
+            context.out(index) for index in range(1, len(context.outputs)) if context.has_output(index)
+        ),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+def fill(spec: TensorSpec) -> Movement:
+    """The kernel that writes a constant everywhere."""
+    return Movement(operation="fill", dtype=spec.dtype, shape=spec.shape, read=0, written=spec.byte_count)

@@ -1,0 +1,378 @@
+"""Quantised operators: integers multiply, scales and zero points ride along; bytes at the true bit width."""
+
+from __future__ import annotations
+
+from math import prod
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import (
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    Normalization,
+    Pooling,
+    Reduction,
+    Softmax,
+    TensorSpec,
+)
+from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.conv import conv_kernel
+from neusight_onnx.lowering.gemm import matmul_dims
+from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+
+PACKED = {2: DataType.UINT2, 4: DataType.UINT4, 8: DataType.UINT8, 16: DataType.UINT16}
+
+
+def _bytes(context: NodeContext, *indices: int) -> int:
+    """Bytes of scales and zero points; a single number costs nothing."""
+    return sum(
+        spec.byte_count for index in indices if context.has(index) and (spec := context.spec(index)).element_count > 1
+    )
+
+
+def _is_weight(context: NodeContext, index: int) -> bool:
+    value = context.value(index)
+    return value is not None and value.is_constant
+
+
+def _unless_same(dtype: DataType, other: DataType) -> DataType | None:
+    return None if dtype is other else dtype
+
+
+def _scaled(context: NodeContext, operation: str, *, parameters: tuple[int, ...] = (1, 2)) -> Kernels:
+    inputs = [context.spec(0)]
+    for index in parameters:
+        if context.has(index) and context.spec(index).element_count > 1:
+            inputs.append(context.spec(index))
+    return Kernels(kernels=(Elementwise(operations=(operation,), inputs=tuple(inputs), output=context.out()),))
+
+
+@lowers("QuantizeLinear", gives="elementwise", note="what isn't folded into its neighbours")
+@lowers("QuantizeLinear", domain="com.microsoft", gives="elementwise")
+def quantize(context: NodeContext) -> Outcome:
+    return _scaled(context, "quantize")
+
+
+@lowers("DequantizeLinear", gives="elementwise", note="what isn't folded into its neighbours")
+@lowers("DequantizeLinear", domain="com.microsoft", gives="elementwise")
+def dequantize(context: NodeContext) -> Outcome:
+    return _scaled(context, "dequantize")
+
+
+@lowers("QuantizeBFP", "QuantizeWithOrder", domain="com.microsoft", gives="elementwise")
+def quantize_block(context: NodeContext) -> Outcome:
+    return _scaled(context, "quantize", parameters=())
+
+
+@lowers("DequantizeBFP", "DequantizeWithOrder", domain="com.microsoft", gives="elementwise")
+def dequantize_block(context: NodeContext) -> Outcome:
+    return _scaled(context, "dequantize", parameters=())
+
+
+@lowers("DynamicQuantizeLinear", gives="depends", note="a reduction for the range, then quantize")
+def dynamic(context: NodeContext) -> Outcome:
+    source, out = context.spec(0), context.out()
+    scalar = TensorSpec(dtype=source.dtype, shape=(2,))
+    extent = Reduction(operation="minmax", outputs=1, reduced=source.element_count, dtype=source.dtype, output=scalar)
+    return Kernels(kernels=(extent, Elementwise(operations=("quantize",), inputs=(source,), output=out)))
+
+
+@lowers("MatMulInteger", gives="gemm", note="int8 x int8 -> int32")
+def matmul_integer(context: NodeContext) -> Outcome:
+    kernel = matmul_dims(
+        context.shape(0),
+        context.shape(1),
+        dtype=DataType.INT8,
+        b_is_weight=_is_weight(context, 1),
+        output_dtype=DataType.INT32,
+        extra_read_bytes=_bytes(context, 2, 3),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("MatMulInteger16", domain="com.microsoft", gives="gemm")
+def matmul_integer16(context: NodeContext) -> Outcome:
+    kernel = matmul_dims(
+        context.shape(0),
+        context.shape(1),
+        dtype=DataType.INT16,
+        b_is_weight=_is_weight(context, 1),
+        output_dtype=DataType.INT32,
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("QLinearMatMul", gives="gemm", note="int8, requantised in the epilogue")
+def qlinear_matmul(context: NodeContext) -> Outcome:
+    kernel = matmul_dims(
+        context.shape(0),
+        context.shape(3),
+        dtype=context.dtype(0),
+        b_is_weight=_is_weight(context, 3),
+        b_dtype=_unless_same(context.dtype(3), context.dtype(0)),
+        output_dtype=_unless_same(context.out().dtype, context.dtype(0)),
+        epilogue=("requantize",),
+        extra_read_bytes=_bytes(context, 1, 2, 4, 5, 6, 7),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("QLinearConv", gives="conv", note="int8, requantised in the epilogue")
+@lowers("QLinearConv", domain="com.microsoft", gives="conv")
+def qlinear_conv(context: NodeContext) -> Outcome:
+    biased = context.has(8)
+    kernel = conv_kernel(
+        context,
+        weight=3,
+        last=context.integer("channels_last", 0) == 1,
+        dtype=context.dtype(0),
+        epilogue=("requantize",),
+        extra_read_bytes=_bytes(context, 4, 5) + (context.spec(8).byte_count if biased else 0),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("QGemm", domain="com.microsoft", gives="gemm")
+def qgemm(context: NodeContext) -> Outcome:
+    """A at 0, B at 3, C (int32) at 6; without y_scale the output is float."""
+    left, right = context.shape(0), context.shape(3)
+    swap_a, swap_b = context.integer("transA", 0) == 1, context.integer("transB", 0) == 1
+    m, k = reversed(left) if swap_a else left
+    kernel = Gemm(
+        m=m,
+        n=right[0] if swap_b else right[1],
+        k=k,
+        transpose_a=swap_a,
+        transpose_b=swap_b,
+        b_is_weight=_is_weight(context, 3),
+        dtype=context.dtype(0),
+        b_dtype=_unless_same(context.dtype(3), context.dtype(0)),
+        output_dtype=_unless_same(context.out().dtype, context.dtype(0)),
+        epilogue=("requantize",),
+        extra_read_bytes=_bytes(context, 4, 5) + (context.spec(6).byte_count if context.has(6) else 0),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("DynamicQuantizeMatMul", domain="com.microsoft", gives="gemm", note="quantises its input first")
+def dynamic_matmul(context: NodeContext) -> Outcome:
+    source, out = context.spec(0), context.out()
+    packed = TensorSpec(dtype=DataType.UINT8, shape=source.shape)
+    scalar = TensorSpec(dtype=source.dtype, shape=(2,))
+    kernels: tuple[Kernel, ...] = (
+        Reduction(operation="minmax", outputs=1, reduced=source.element_count, dtype=source.dtype, output=scalar),
+        Elementwise(operations=("quantize",), inputs=(source,), output=packed),
+        matmul_dims(
+            source.shape,
+            context.shape(1),
+            dtype=DataType.INT8,
+            b_is_weight=_is_weight(context, 1),
+            output_dtype=out.dtype,
+            epilogue=("dequantize", "bias") if context.has(4) else ("dequantize",),
+            extra_read_bytes=_bytes(context, 2, 3),
+        ),
+    )
+    return Kernels(kernels=kernels)
+
+
+@lowers("MatMulIntegerToFloat", domain="com.microsoft", gives="gemm")
+def matmul_to_float(context: NodeContext) -> Outcome:
+    kernel = matmul_dims(
+        context.shape(0),
+        context.shape(1),
+        dtype=DataType.INT8,
+        b_is_weight=_is_weight(context, 1),
+        output_dtype=context.out().dtype,
+        epilogue=("dequantize", "bias") if context.has(6) else ("dequantize",),
+        extra_read_bytes=_bytes(context, 2, 3, 4, 5),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("MatMulNBits", domain="com.microsoft", gives="gemm", note="weights of 2, 4 or 8 bits, scales a block")
+def matmul_nbits(context: NodeContext) -> Outcome:
+    """A (..., k) @ B, stored as (n, blocks, bytes): n * k weights of ``bits`` bits."""
+    k, n = context.integer("K", 1), context.integer("N", 1)
+    out = context.out()
+    kernel = Gemm(
+        m=out.element_count // max(n, 1),
+        n=n,
+        k=k,
+        transpose_b=True,
+        b_is_weight=True,
+        dtype=context.dtype(0),
+        b_dtype=PACKED.get(context.integer("bits", 4), DataType.UINT8),
+        epilogue=("bias",) if context.has(5) else (),
+        extra_read_bytes=_bytes(context, 2, 3, 4),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("MatMulBnb4", "MatMulFpQ4", domain="com.microsoft", gives="gemm", note="weights of 4 bits")
+def matmul_four_bits(context: NodeContext) -> Outcome:
+    out = context.out()
+    k = context.integer("K", context.shape(0)[-1])
+    n = context.integer("N", out.shape[-1])
+    kernel = Gemm(
+        m=out.element_count // max(n, 1),
+        n=n,
+        k=k,
+        transpose_b=True,
+        b_is_weight=True,
+        dtype=context.dtype(0),
+        b_dtype=DataType.UINT4,
+        extra_read_bytes=_bytes(context, 2),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight", domain="com.microsoft", gives="gemm")
+def matmul_float_blocks(context: NodeContext) -> Outcome:
+    out = context.out()
+    n = out.shape[-1]
+    four = "Fp4" in context.node.op_type
+    kernel = Gemm(
+        m=out.element_count // max(n, 1),
+        n=n,
+        k=context.shape(0)[-1],
+        transpose_b=True,
+        b_is_weight=True,
+        dtype=context.dtype(0),
+        b_dtype=DataType.FLOAT4E2M1 if four else DataType.FLOAT8E4M3FN,
+        extra_read_bytes=_bytes(context, 2, 3),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("QOrderedMatMul", domain="com.microsoft", gives="gemm")
+def ordered_matmul(context: NodeContext) -> Outcome:
+    kernel = matmul_dims(
+        context.shape(0),
+        context.shape(2),
+        dtype=DataType.INT8,
+        b_is_weight=_is_weight(context, 2),
+        epilogue=("requantize",),
+        extra_read_bytes=_bytes(context, 3, 5),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("QOrderedGelu", domain="com.microsoft", gives="elementwise")
+def ordered_gelu(context: NodeContext) -> Outcome:
+    kernel = Elementwise(operations=("dequantize", "gelu", "quantize"), inputs=(context.spec(0),), output=context.out())
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("QOrderedLayerNormalization", domain="com.microsoft", gives="normalization")
+def ordered_norm(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    kernel = Normalization(method="layer", rows=prod(shape[:-1]), cols=shape[-1], dtype=context.dtype(0))
+    return Kernels(kernels=(kernel,))
+
+
+POINTWISE = {
+    "QLinearAdd": (("add",), (0, 3)),
+    "QLinearMul": (("mul",), (0, 3)),
+    "QLinearSigmoid": (("sigmoid",), (0,)),
+    "QLinearLeakyRelu": (("leaky_relu",), (0,)),
+    "QLinearWhere": (("where",), (0, 1, 4)),
+}
+
+
+@lowers(*POINTWISE, domain="com.microsoft", gives="elementwise")
+def qlinear_pointwise(context: NodeContext) -> Outcome:
+    operations, places = POINTWISE[context.node.op_type]
+    inputs = tuple(context.spec(index) for index in places)
+    kernel = Elementwise(
+        operations=("dequantize", *operations, "quantize"),
+        inputs=tuple(spec for spec in inputs if spec.element_count != 1) or inputs[:1],
+        output=context.out(),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("QLinearAveragePool", "QLinearGlobalAveragePool", domain="com.microsoft", gives="pooling")
+def qlinear_pool(context: NodeContext) -> Outcome:
+    source, out = context.spec(0), context.out()
+    whole = context.node.op_type == "QLinearGlobalAveragePool"
+    spatial = source.shape[1:-1] if context.integer("channels_last", 0) else source.shape[2:]
+    window = prod(spatial) if whole else prod(context.integers("kernel_shape") or ())
+    operation = "global_average" if whole else "average"
+    return Kernels(kernels=(Pooling(operation=operation, input=source, output=out, window=window),))
+
+
+@lowers("QLinearSoftmax", domain="com.microsoft", gives="softmax")
+def qlinear_softmax(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    rank = max(len(shape), 1)
+    old = context.integer("opset", 13) < 13
+    axis = context.integer("axis", 1 if old else -1) % rank
+    cols = prod(shape[axis:]) if old else shape[axis]
+    kernel = Softmax(
+        rows=prod(shape) // cols if cols else 0,
+        cols=cols,
+        inner=1 if old else max(prod(shape[axis + 1 :]), 1),
+        dtype=context.dtype(0),
+        fused=("quantize",),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("QLinearConcat", domain="com.microsoft", gives="movement")
+def qlinear_concat(context: NodeContext) -> Outcome:
+    """Inputs come as (tensor, scale, zero point) from index 2 on."""
+    out = context.out()
+    read = sum(context.spec(index).byte_count for index in range(2, len(context.inputs), 3))
+    kernel = Movement(
+        operation="concat", dtype=out.dtype, shape=out.shape, read=read, written=out.byte_count, flops_per_element=2
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("GatherBlockQuantized", domain="com.microsoft", gives="gather_scatter", note="rows at their true bit width")
+def gather_blocks(context: NodeContext) -> Outcome:
+    out, places = context.out(), context.spec(1)
+    bits = context.integer("bits", 4)
+    packed = PACKED.get(bits, DataType.UINT8)
+    gathered = GatherScatter(
+        operation="embedding",
+        moved=out.element_count,
+        run=out.shape[-1] if out.shape else 1,
+        dtype=packed,
+        index_count=places.element_count,
+        index_dtype=places.dtype,
+    )
+    values = TensorSpec(dtype=packed, shape=out.shape)
+    block = max(context.integer("block_size", 128), 1)
+    scales = TensorSpec(dtype=out.dtype, shape=(-(-out.element_count // block),))
+    widened = Elementwise(operations=("dequantize",), inputs=(values, scales), output=out)
+    return Kernels(kernels=(gathered, widened))
+
+
+@lowers("QEmbedLayerNormalization", domain="com.microsoft", gives="depends", note="embeddings added, then normalized")
+def quantised_embedding(context: NodeContext) -> Outcome:
+    out = context.out()
+    cols = out.shape[-1]
+    tables = [index for index in (2, 3, 4) if context.has(index)]
+    rows = tuple(
+        GatherScatter(
+            operation="embedding",
+            moved=out.element_count,
+            run=cols,
+            dtype=context.dtype(index),
+            index_count=context.spec(0).element_count,
+            index_dtype=context.dtype(0),
+        )
+        for index in tables
+    )
+    norm = Normalization(
+        method="layer",
+        rows=out.element_count // cols if cols else 0,
+        cols=cols,
+        parameter_count=2 * cols,
+        dtype=out.dtype,
+        fused=("add",) * (len(rows) - 1),
+    )
+    return Kernels(kernels=(*rows, norm))

@@ -1,0 +1,68 @@
+"""Softmax and its relatives."""
+
+from __future__ import annotations
+
+from math import prod
+
+from neusight_onnx.kernels import Softmax, TensorSpec
+from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+
+
+@lowers("Softmax", "LogSoftmax", "Hardmax", gives="softmax")
+def softmax(context: NodeContext) -> Outcome:
+    """Before opset 13 everything from ``axis`` (default 1) on is one row; since then ``axis`` (default -1) alone is."""
+    shape = context.shape(0)
+    rank = max(len(shape), 1)
+    if context.version < 13 and context.node.domain == "":
+        axis = context.integer("axis", 1) % rank
+        cols, inner = prod(shape[axis:]), 1
+    else:
+        axis = context.integer("axis", -1) % rank
+        cols, inner = (shape[axis] if shape else 1), prod(shape[axis + 1 :])
+    kernel = Softmax(
+        rows=prod(shape) // cols if cols else 0,
+        cols=cols,
+        inner=max(inner, 1),
+        dtype=context.dtype(0),
+        output_dtype=None if context.out().dtype is context.dtype(0) else context.out().dtype,
+        log=context.node.op_type == "LogSoftmax",
+    )
+    return Kernels(kernels=(*context.contiguous(0), kernel))
+
+
+@lowers("BiasSoftmax", domain="com.microsoft", gives="softmax", note="x + bias, then softmax")
+def bias_softmax(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    axis = context.integer("axis", 1) % max(len(shape), 1)
+    cols = prod(shape[axis:])
+    kernel = Softmax(
+        rows=prod(shape) // cols if cols else 0,
+        cols=cols,
+        dtype=context.dtype(0),
+        fused=("add",),
+        extra_inputs=(context.spec(1),),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("MaskedSoftmax", domain="neusight", gives="softmax", note="recognised: scale, mask and softmax in one")
+def masked(context: NodeContext) -> Outcome:
+    """Input 0 is x; the other inputs are what is multiplied, added or selected by. ``fused`` names the steps."""
+    shape = context.shape(0)
+    out = context.out().shape
+    fused = context.text("fused", "")
+    extra: list[TensorSpec] = []
+    for index in range(1, len(context.inputs)):
+        value = context.value(index)
+        if value is not None and value.element_count != 1:
+            extra.append(context.spec(index))
+    kernel = Softmax(
+        rows=prod(out[:-1]),
+        cols=out[-1] if out else 1,
+        dtype=context.dtype(0),
+        fused=tuple(name for name in fused.split(",") if name),
+        extra_inputs=tuple(extra),
+    )
+    copies = context.contiguous(0) if len(shape) == len(out) else ()
+    return Kernels(kernels=(*copies, kernel))

@@ -1,0 +1,73 @@
+"""Sorting and selecting: how many results there are is often known only afterwards (costed at the bound)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from neusight_onnx.kernels import Sort
+from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+
+
+def _written(context: NodeContext) -> int:
+    return sum(context.out(index).byte_count for index in range(len(context.outputs)) if context.has_output(index))
+
+
+@lowers("TopK", gives="sort")
+def top_k(context: NodeContext) -> Outcome:
+    shape = context.shape(0)
+    axis = context.integer("axis", -1) % max(len(shape), 1)
+    cols = shape[axis] if shape else 1
+    kernel = Sort(
+        operation="topk",
+        rows=prod(shape) // cols if cols else 0,
+        cols=cols,
+        kept=context.out().shape[axis] if shape else 1,
+        dtype=context.dtype(0),
+        output_bytes=_written(context),
+    )
+    return Kernels(kernels=(*context.contiguous(0), kernel))
+
+
+@lowers("NonZero", gives="sort", note="costed at its bound: every element")
+def non_zero(context: NodeContext) -> Outcome:
+    source, out = context.spec(0), context.out()
+    kernel = Sort(
+        operation="nonzero",
+        rows=1,
+        cols=source.element_count,
+        kept=out.shape[-1] if out.shape else 0,
+        dtype=source.dtype,
+        output_bytes=out.byte_count,
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("Unique", gives="sort", note="costed at its bound: every element differs")
+@lowers("Unique", domain="com.microsoft", gives="sort")
+def unique(context: NodeContext) -> Outcome:
+    source = context.spec(0)
+    kernel = Sort(
+        operation="unique",
+        rows=1,
+        cols=source.element_count,
+        kept=source.element_count,
+        dtype=source.dtype,
+        output_bytes=_written(context),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers("NonMaxSuppression", gives="sort", note="costed at its bound")
+def suppression(context: NodeContext) -> Outcome:
+    """boxes (n, boxes, 4), scores (n, classes, boxes): a problem for each sample and class."""
+    n, classes, boxes = context.shape(1)
+    kernel = Sort(
+        operation="nms",
+        rows=n * classes,
+        cols=boxes,
+        kept=context.out().shape[0],
+        dtype=context.dtype(1),
+        output_bytes=context.out().byte_count,
+    )
+    return Kernels(kernels=(kernel,))

@@ -1,0 +1,182 @@
+"""From a graph to the work of each of its nodes, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from neusight_onnx.graph.model import InferredGraph, Node, Value
+from neusight_onnx.kernels import NodeWork
+from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
+from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
+from neusight_onnx.lowering.views import Layout
+
+CONSTANT = "computed once when the model is loaded"
+ON_HOST = "shape arithmetic on the host"
+EMPTY = "its result has no elements"
+
+
+def lower(graph: InferredGraph, *, runtime: str) -> tuple[NodeWork, ...]:
+    """The work of every node in order; the nodes of a body follow the node that it belongs to.
+
+    ``runtime`` is "eager", "compiled", "onnxruntime" or "tensorrt". In a body ``count`` is the product of the
+    trip counts around it; ``branch`` holds "node/then" or "node/else" for each If around it, the outer one first. An
+    If whose condition is known shows the branch that is taken, as if there were no If; else both.
+    """
+    works: list[NodeWork] = []
+    _lower(graph, runtime, {}, 1, (), works)
+    return tuple(works)
+
+
+def _lower(
+    graph: InferredGraph,
+    runtime: str,
+    outer: Mapping[str, Layout],
+    count: int,
+    branch: tuple[str, ...],
+    works: list[NodeWork],
+) -> None:
+    layouts = dict(outer)
+    values = graph.values
+    for node in graph.graph.nodes:
+        inputs = tuple(values.get(name) if name else None for name in node.inputs)
+        outputs = tuple(values.get(name) if name else None for name in node.outputs)
+        work = _work(node, inputs, outputs, graph, runtime, layouts, count, branch)
+        works.append(work)
+        if node.domain == "" and node.op_type in ("If", "Loop", "Scan", "SequenceMap"):
+            _lower_bodies(node, inputs, graph, runtime, layouts, count, branch, works)
+
+
+def _lower_bodies(
+    node: Node,
+    inputs: tuple[Value | None, ...],
+    graph: InferredGraph,
+    runtime: str,
+    layouts: Mapping[str, Layout],
+    count: int,
+    branch: tuple[str, ...],
+    works: list[NodeWork],
+) -> None:
+    def descend(attribute: str, times: int, mark: tuple[str, ...]) -> None:
+        body = graph.bodies.get((node.name, attribute))
+        if body is not None:
+            _lower(body, runtime, layouts, times, mark, works)
+
+    if node.op_type != "If":
+        trips = graph.trip_counts.get(node.name)
+        times = count * (1 if trips is None else trips.count)
+        if times:
+            descend("body", times, branch)
+        return
+    condition = inputs[0].data if inputs and inputs[0] is not None else None
+    if condition is None or condition.size != 1:
+        descend("then_branch", count, (*branch, f"{node.name}/then"))
+        descend("else_branch", count, (*branch, f"{node.name}/else"))
+    elif bool(condition.reshape(-1)[0]):
+        descend("then_branch", count, branch)
+    else:
+        descend("else_branch", count, branch)
+
+
+def _work(
+    node: Node,
+    inputs: tuple[Value | None, ...],
+    outputs: tuple[Value | None, ...],
+    graph: InferredGraph,
+    runtime: str,
+    layouts: dict[str, Layout],
+    count: int,
+    branch: tuple[str, ...],
+) -> NodeWork:
+    origins = tuple((origin.name, origin.op_type) for origin in node.origins) or ((node.name, node.op_type),)
+    constant = bool(outputs)
+    known = bool(outputs)
+    for value in outputs:
+        if value is not None:
+            constant = constant and value.is_constant
+            known = known and value.data is not None
+    if constant or known:
+        return NodeWork(
+            node=node.name,
+            op_type=node.op_type,
+            origins=origins,
+            free=CONSTANT if constant else ON_HOST,
+            count=count,
+            branch=branch,
+        )
+    outcome = _outcome(node, inputs, outputs, graph, runtime, layouts)
+    match outcome:
+        case Kernels(kernels=kernels, layouts=written):
+            _remember(node, written, layouts)
+            paid = [layout for name in node.inputs if (layout := layouts.get(name)) is not None]
+            if paid and any(getattr(kernel, "operation", None) == "copy" for kernel in kernels):
+                origins = _joined(origins, paid)
+            return NodeWork(
+                node=node.name,
+                op_type=node.op_type,
+                origins=origins,
+                kernels=kernels,
+                count=count,
+                branch=branch,
+                host_operation=True,
+            )
+        case Free(reason=reason, host=host, layouts=written):
+            _remember(node, written, layouts)
+            return NodeWork(
+                node=node.name,
+                op_type=node.op_type,
+                origins=origins,
+                free=reason,
+                count=count,
+                branch=branch,
+                host_operation=host,
+            )
+        case Unsupported(reason=reason):
+            return NodeWork(
+                node=node.name, op_type=node.op_type, origins=origins, unsupported=reason, count=count, branch=branch
+            )
+        case _:
+            assert_never(outcome)
+
+
+def _outcome(
+    node: Node,
+    inputs: tuple[Value | None, ...],
+    outputs: tuple[Value | None, ...],
+    graph: InferredGraph,
+    runtime: str,
+    layouts: Mapping[str, Layout],
+) -> Kernels | Free | Unsupported:
+    rule = RULES.get((node.domain, node.op_type))
+    if rule is None:
+        return Unsupported(reason=f"no lowering for {node.domain or 'ai.onnx'}::{node.op_type}")
+    context = NodeContext(node, inputs, outputs, runtime, layouts, graph)
+    if not rule.needs_shapes:
+        return rule.function(context)
+    for value, name in zip((*inputs, *outputs[:1]), (*node.inputs, *node.outputs[:1]), strict=True):
+        if name and (value is None or value.shape is None):
+            cause = node.name if value is None else value.unknown_because or node.name
+            return Unsupported(reason=f"shape unknown because of {cause}")
+    outcome = rule.function(context)
+    if isinstance(outcome, Kernels) and (not outcome.kernels or _is_empty(outputs)):
+        return Free(reason=EMPTY, host=True)
+    return outcome
+
+
+def _is_empty(outputs: tuple[Value | None, ...]) -> bool:
+    """Whether no output has elements, the shapes being known."""
+    present = [value for value in outputs if value is not None and value.shape is not None]
+    return bool(present) and all(0 in value.shape for value in present if value.shape is not None)
+
+
+def _remember(node: Node, written: tuple[Layout | None, ...], layouts: dict[str, Layout]) -> None:
+    for name, layout in zip(node.outputs, written, strict=False):
+        if name and layout is not None:
+            layouts[name] = layout
+
+
+def _joined(origins: tuple[tuple[str, str], ...], paid: list[Layout]) -> tuple[tuple[str, str], ...]:
+    """``origins``, and the views that made a copy necessary, each once."""
+    joined = dict.fromkeys(origins)
+    joined.update(dict.fromkeys((origin.name, origin.op_type) for layout in paid for origin in layout.origins))
+    return tuple(joined)
