@@ -5,7 +5,8 @@ The law (us)::
     T = launches + (Td^p + Tl^p + Tc^p)^(1/p)
     layer, rms, lp      Td = (read (1 + m) + written) / DRAM rate: the second read misses with
                         m = 1 / (1 + (x0/x)^s), x = rows resident on the GPU x their bytes / L2
-                        Tl = waves x (fixed + iteration x ceil(cols / 512)) / clock, 128 threads a row
+                        Tl = waves x (fixed + iteration x ceil(cols / 512)) / clock, 128 threads a row (AMD twice
+                        as many)
     group, instance     statistics (read), then scale and shift (read and write): the second read misses as if the
                         whole tensor stood between them; two more launches
     batch               scale and shift a channel: one pass, as an elementwise kernel
@@ -58,6 +59,13 @@ CONSTANTS: tuple[Constant, ...] = (
         source=_LAW_SOURCE + ": the same on Pascal, ratio; only the P100 (large bandwidth an SM) shows it",
     ),
     Constant(
+        name="misaligned",
+        prior=1.06,
+        prior_log_sd=0.03,
+        source="DRAM time of rows that do not start on a 128-byte line, ratio: 1.00 (V100, P4, MI100), 1.05-1.10 (P100, "
+        "T4, A100), 1.1-1.2 (MI210)",
+    ),
+    Constant(
         name="compute_cost",
         prior=30.0,
         prior_log_sd=0.3,
@@ -83,6 +91,7 @@ FEATURE_NAMES: tuple[str, ...] = (
     "log_latency_share",
     "log_cols",
     "log_iteration_fill",
+    "on_line",
     "log_reread_ratio",
     "log_working_set_over_l2",
     "log_waves",
@@ -92,9 +101,20 @@ FEATURE_NAMES: tuple[str, ...] = (
     "log_clock_bytes_per_sm",
 )
 
-THREADS = 128.0
-"""Threads of a row's block in PyTorch's vectorised LayerNorm (32 x 4; the profiler's block size in the data)."""
-ITERATION_COLUMNS = 4.0 * THREADS
+LINE_BYTES = 128
+"""Cache line of L1 and L2 on NVIDIA and CDNA GPUs."""
+VECTOR = 4.0
+"""Columns that a thread loads at once (16 bytes of FP32)."""
+
+
+def row_threads(gpu: GpuSpec) -> float:
+    """Threads of a row's block in PyTorch's vectorised LayerNorm: 32 x 4, AMD 64 x 4 (block sizes in the data)."""
+    return 256.0 if is_amd(gpu) else 128.0
+
+
+def resident_rows(gpu: GpuSpec) -> float:
+    """Rows in flight on the whole GPU, one block each."""
+    return gpu.sm_count * max(1.0, gpu.max_threads_per_sm // row_threads(gpu))
 
 
 def columns(kernels: Sequence[Kernel]) -> Columns:
@@ -117,10 +137,14 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
     return {name: table[:, index] for index, name in enumerate(COLUMN_NAMES)}
 
 
+def starts_on_line(columns: Columns) -> NDArray[np.bool_]:
+    """Whether every row starts on a cache line: else a warp's load touches one line more than it needs."""
+    return np.asarray(np.mod(columns["cols"] * columns["element_bytes"], LINE_BYTES) == 0)
+
+
 def reread_ratio(columns: Columns, gpu: GpuSpec) -> Column:
     """Bytes of the rows in flight (all, where the passes are two kernels) over L2."""
-    per_sm = max(1.0, np.floor(gpu.max_threads_per_sm / THREADS))
-    resident = np.minimum(columns["rows"], gpu.sm_count * per_sm)
+    resident = np.minimum(columns["rows"], resident_rows(gpu))
     resident = np.where(columns["two_kernels"] > 0, columns["rows"], resident)
     return np.asarray(resident * columns["cols"] * columns["element_bytes"] / max(gpu.l2_bytes, 1), dtype=np.float64)
 
@@ -135,15 +159,16 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     missed = 1.0 / (1.0 + (constants["reread_half"] / ratio) ** constants["reread_sharpness"])
     passes = np.where(per_row | two_kernels, 1.0, 0.0)
     l2_miss = l2_miss_fraction(unique, gpu)
-    memory = (unique + columns["body_bytes"] * passes * missed) * l2_miss / dram * 1e6
+    apart = np.where(per_row & ~starts_on_line(columns), constants["misaligned"], 1.0)
+    memory = (unique + columns["body_bytes"] * passes * missed) * l2_miss * apart / dram * 1e6
     l2 = (unique + columns["body_bytes"] * passes) / l2_bytes_per_s(gpu) * 1e6
 
-    per_sm = max(1.0, np.floor(gpu.max_threads_per_sm / THREADS))
-    waves = np.maximum(rows / (gpu.sm_count * per_sm), 1.0)
+    waves = np.maximum(rows / resident_rows(gpu), 1.0)
+    iteration_columns = VECTOR * row_threads(gpu)
     iteration = constants["iteration_cycles"]
     if not is_amd(gpu) and capability(gpu) < 7.0:
         iteration *= constants["pascal_iteration"]
-    cycles = waves * (constants["row_cycles"] + iteration * np.ceil(cols / ITERATION_COLUMNS))
+    cycles = waves * (constants["row_cycles"] + iteration * np.ceil(cols / iteration_columns))
     latency = np.where(per_row | two_kernels, cycles, 0.0) / gpu.clock_hz * 1e6
 
     cost = np.where(per_row | two_kernels, constants["compute_cost"], 10.0) + 10.0 * columns["fused"]
@@ -152,15 +177,15 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
 
     ideal = roofline_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
     total = launches + p_norm((memory, l2, compute, latency), constants["sharpness"])
-    blocks = np.where(per_row | two_kernels, rows, np.ceil(rows * cols / ITERATION_COLUMNS))
+    blocks = np.where(per_row | two_kernels, rows, np.ceil(rows * cols / iteration_columns))
     blocks = np.maximum(blocks, 1.0)
     return LawResult(
         latency_us=np.maximum(total, ideal),
         ideal_us=ideal,
         parts_us={"memory": memory, "l2": l2, "compute": compute, "latency": latency, "launch": launches},
-        tile={"rows": np.ones_like(rows), "cols": np.where(per_row | two_kernels, cols, ITERATION_COLUMNS)},
+        tile={"rows": np.ones_like(rows), "cols": np.where(per_row | two_kernels, cols, iteration_columns)},
         tile_count=blocks,
-        wave_count=np.ceil(blocks / (gpu.sm_count * per_sm)),
+        wave_count=np.ceil(blocks / resident_rows(gpu)),
     )
 
 
@@ -168,13 +193,15 @@ def features(columns: Columns, gpu: GpuSpec, constants: Constants, result: LawRe
     """Inputs of the residual model, (n, len(FEATURE_NAMES)); ratios only."""
     rows, cols = columns["rows"], columns["cols"]
     body = np.maximum(result.latency_us, 1e-3)
-    waves = rows / (gpu.sm_count * max(1.0, np.floor(gpu.max_threads_per_sm / THREADS)))
+    waves = rows / resident_rows(gpu)
+    iteration_columns = VECTOR * row_threads(gpu)
     ones = np.ones_like(rows)
     table = (
         np.log(result.parts_us["memory"] / body + 1e-3),
         np.log(result.parts_us["latency"] / body + 1e-3),
         np.log(np.maximum(cols, 1.0)),
-        np.log(np.maximum(cols, 1.0) / (ITERATION_COLUMNS * np.ceil(np.maximum(cols, 1.0) / ITERATION_COLUMNS))),
+        np.log(np.maximum(cols, 1.0) / (iteration_columns * np.ceil(np.maximum(cols, 1.0) / iteration_columns))),
+        starts_on_line(columns).astype(np.float64),
         np.log(reread_ratio(columns, gpu) + 1e-6),
         np.log((columns["read_bytes"] + columns["write_bytes"]) / max(gpu.l2_bytes, 1) + 1e-6),
         np.log(waves + 1e-6),

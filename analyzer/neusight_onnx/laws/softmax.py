@@ -37,6 +37,9 @@ WARP_COLUMNS = 1024.0
 
 LAUNCH_US = 2.0
 
+LINE_BYTES = 128
+"""Cache line of L1 and L2 on NVIDIA and CDNA GPUs."""
+
 _LAW_SOURCE = "fitted to FP32 softmax kernels of five NVIDIA GPUs"
 
 CONSTANTS: tuple[Constant, ...] = (
@@ -64,6 +67,13 @@ CONSTANTS: tuple[Constant, ...] = (
         source="the same for AMD's compute units, block of 1,024 threads",
     ),
     Constant(
+        name="misaligned",
+        prior=1.08,
+        prior_log_sd=0.04,
+        source="DRAM time of the warp kernel where rows do not start on a 128-byte line, ratio: 1.04 (P100, P4), "
+        "1.12-1.16 (T4, V100)",
+    ),
+    Constant(
         name="warp_cost",
         prior=30.0,
         prior_log_sd=0.4,
@@ -89,6 +99,8 @@ FEATURE_NAMES: tuple[str, ...] = (
     "log_cols_over_warp",
     "log_vector_fill",
     "tail_share",
+    "on_line",
+    "whole_vectors",
     "log_reread_ratio",
     "log_working_set_over_l2",
     "log_waves",
@@ -148,6 +160,18 @@ def l1_bytes(gpu: GpuSpec) -> float:
     return kilobytes * 1024.0
 
 
+def held_in_shared_memory(columns: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether the block kernel keeps its row in shared memory (``cunn_SoftMaxForwardSmem``) and reads it once.
+
+    Seen in the AMD data (PyTorch 2.4) exactly where rows are whole vectors of 16 bytes and fit; PyTorch 2.1, with
+    which the NVIDIA GPUs were measured, does not have that kernel in use.
+    """
+    row_bytes = columns["cols"] * columns["element_bytes"]
+    limit = float(gpu.shared_memory_bytes_per_sm or 65536)
+    whole = np.mod(row_bytes, 16) == 0
+    return np.asarray(whole & (row_bytes <= limit) & is_amd(gpu))
+
+
 def reread_ratio(columns: Columns, gpu: GpuSpec) -> tuple[Column, bool]:
     """(bytes of resident rows over the cache that a re-read could hit, whether that cache is L1)."""
     threads = block_threads(columns["cols"], gpu)
@@ -175,10 +199,14 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     missed = 1.0 / (1.0 + (half / np.maximum(ratio, 1e-9)) ** constants["reread_sharpness"])
     # a strided softmax keeps nothing: its re-reads hit L2 as far as the rows in flight fit
     in_flight = np.minimum(body, gpu.sm_count * gpu.max_threads_per_sm * cols * columns["element_bytes"])
+    held = held_in_shared_memory(columns, gpu)
+    missed = np.where(held, 0.0, missed)
     reread = np.where(block, 2.0 * missed, np.where(spatial, 2.0 * l2_miss_fraction(in_flight, gpu), 0.0))
     through = np.where(block | spatial, 2.0, 0.0)
     # small tensors: unique bytes come from L2 as in every streaming kernel, re-reads anyway
-    memory = (unique * l2_miss + body * reread * l2_miss) / dram * 1e6
+    on_line = np.mod(cols * columns["element_bytes"], LINE_BYTES) == 0
+    apart = np.where(block | spatial | on_line, 1.0, constants["misaligned"])
+    memory = (unique + body * reread) * l2_miss * apart / dram * 1e6
     l2 = (unique + body * np.where(spatial, through, reread)) / l2_bytes_per_s(gpu) * 1e6
 
     threads = np.where(block, block_threads(cols, gpu), 128.0)
@@ -186,7 +214,9 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     blocks = np.maximum(np.ceil(rows / rows_per_block), 1.0)
     resident = gpu.sm_count * np.maximum(np.floor(gpu.max_threads_per_sm / threads), 1.0)
     latency = np.where(
-        block, _block_us(cols, threads, blocks / resident, gpu, constants), _serial_us(cols, spatial, gpu, constants)
+        block,
+        _block_us(cols, threads, blocks / resident, held, gpu, constants),
+        _serial_us(cols, spatial, gpu, constants),
     )
     cost = constants["warp_cost"] + 10.0 * columns["fused"]
     compute = rows * cols * cost / gpu.peak_flops_per_s["fp32"] * 1e6
@@ -209,10 +239,15 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     )
 
 
-def _block_us(cols: Column, threads: Column, waves: Column, gpu: GpuSpec, constants: Constants) -> Column:
-    """Serial time of the block kernel: loads of four columns a thread, then a tail of one column a thread."""
-    vectors = np.floor(cols / 4.0 / threads)
-    tail = np.ceil((cols - vectors * 4.0 * threads) / threads)
+def _block_us(
+    cols: Column, threads: Column, waves: Column, held: NDArray[np.bool_], gpu: GpuSpec, constants: Constants
+) -> Column:
+    """Serial time of the block kernel: loads of four columns a thread, then a tail of one column a thread.
+
+    Rows that are ``held`` in shared memory are whole vectors and have no tail.
+    """
+    vectors = np.where(held, np.ceil(cols / 4.0 / threads), np.floor(cols / 4.0 / threads))
+    tail = np.ceil(np.maximum(cols - vectors * 4.0 * threads, 0.0) / threads)
     cycles = constants["vector_cycles"] * vectors + constants["tail_cycles"] * tail
     if is_amd(gpu):
         cycles = cycles * constants["amd_cycles"]
@@ -247,6 +282,8 @@ def features(columns: Columns, gpu: GpuSpec, constants: Constants, result: LawRe
         np.log(np.maximum(cols, 1.0) / WARP_COLUMNS),
         np.log(np.maximum(cols, 1.0) / 2.0 ** np.ceil(np.log2(np.maximum(cols, 1.0)))),
         block * (cols - vectors * 4.0 * threads) / np.maximum(cols, 1.0),
+        (np.mod(cols * columns["element_bytes"], LINE_BYTES) == 0).astype(np.float64),
+        (np.mod(cols * columns["element_bytes"], 16) == 0).astype(np.float64),
         np.log(ratio + 1e-6),
         np.log((columns["read_bytes"] + columns["write_bytes"]) / max(gpu.l2_bytes, 1) + 1e-6),
         np.log(waves + 1e-6),
