@@ -62,8 +62,8 @@ CONSTANTS: tuple[Constant, ...] = (
         name="misaligned",
         prior=1.06,
         prior_log_sd=0.03,
-        source="DRAM time of rows that do not start on a 128-byte line, ratio: 1.00 (V100, P4, MI100), 1.05-1.10 (P100, "
-        "T4, A100), 1.1-1.2 (MI210)",
+        source="DRAM time of rows that do not start on a 128-byte line, ratio: 1.00 (V100, P4, MI100), 1.05-1.10 "
+        "(P100, T4, A100), 1.1-1.2 (MI210)",
     ),
     Constant(
         name="compute_cost",
