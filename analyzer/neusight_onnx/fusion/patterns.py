@@ -57,7 +57,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Search:
-    """The graph, indexed: who makes a value, who uses it, which values must stay. ``taken`` nodes are merged already."""
+    """The graph, indexed: who makes and who uses a value, which values must stay, which nodes are merged already."""
 
     values: Mapping[str, Value]
     producers: dict[str, Node]
@@ -637,9 +637,9 @@ def _rms_norm(search: Search, anchor: Node) -> Match | str:
     gamma = None if scale is None else attempt.other(scale, last.outputs[0])
     shape = None if gamma is None else search.shape(gamma)
     attributes: dict[str, Attribute] = {"axis": axis}
-    if scale is not None and gamma is not None and shape is not None and search.is_constant(gamma):
-        if int(np.prod(shape, dtype=np.int64)) == size:
-            return attempt.finish("RMSNormalization", (x, gamma), scale.outputs[0], version=23, attributes=attributes)
+    fits = shape is not None and int(np.prod(shape, dtype=np.int64)) == size
+    if scale is not None and gamma is not None and fits and search.is_constant(gamma):
+        return attempt.finish("RMSNormalization", (x, gamma), scale.outputs[0], version=23, attributes=attributes)
     return trail.finish("RMSNormalization", (x,), last.outputs[0], version=23, attributes=attributes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, Movement, TensorSpec
+from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, Movement, Opaque, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
@@ -159,7 +159,7 @@ def packed_heads(context: NodeContext) -> Outcome:
 
 @lowers("MultiHeadAttention", "DecoderMaskedMultiHeadAttention", domain="com.microsoft", gives="attention")
 def multi_head(context: NodeContext) -> Outcome:
-    """query (b, s, h * d), or packed (b, s, h, 3, d); key and value (b, t, ...) or (b, h, t, d); a cache before them."""
+    """query (b, s, h * d), or packed (b, s, h, 3, d); key, value (b, t, ...) or (b, h, t, d); a cache before them."""
     heads = max(context.integer("num_heads", 1), 1)
     query = context.shape(0)
     masked_decoder = context.node.op_type == "DecoderMaskedMultiHeadAttention"
@@ -268,8 +268,6 @@ def decoder(context: NodeContext) -> Outcome:
 @lowers("LinearAttention", "GatedDeltaNet", domain="com.microsoft", gives="opaque")
 def linear_attention(context: NodeContext) -> Outcome:
     """Each step updates and reads a (d, v) state per head: 2 multiply-adds an element of it each."""
-    from neusight_onnx.kernels import Opaque
-
     out = context.out()
     heads = max(context.integer("q_num_heads", context.integer("num_heads", 1)), 1)
     d = context.shape(0)[-1] // (heads if len(context.shape(0)) == 3 else 1)
@@ -312,19 +310,21 @@ def mixture(context: NodeContext) -> Outcome:
     weight = {4: DataType.UINT4, 8: DataType.UINT8, 2: DataType.UINT2}.get(bits) if quantised else None
     each = -(-rows // experts)
     activation = context.text("activation_type", "relu").lower()
-    kernels: list[Kernel] = []
-    for n, k, epilogue in ((inner, hidden, (activation,)), (hidden, inner_in, ())):
-        for _ in range(2 if third and n != hidden else 1):
-            kernels.append(
-                Gemm(
-                    batch=experts,
-                    m=each,
-                    n=n,
-                    k=k,
-                    b_is_weight=True,
-                    dtype=source.dtype,
-                    b_dtype=weight,
-                    epilogue=epilogue,
-                )
-            )
-    return Kernels(kernels=tuple(kernels))
+    layers = [(inner, hidden, (activation,), fc1), (hidden, inner_in, (), fc2)]
+    if third:
+        layers.insert(1, (inner, hidden, (), 8 if quantised else 6))
+    kernels = tuple(
+        Gemm(
+            batch=experts,
+            m=each,
+            n=n,
+            k=k,
+            b_is_weight=True,
+            dtype=source.dtype,
+            b_dtype=weight,
+            epilogue=epilogue,
+            extra_read_bytes=context.spec(place + 1).byte_count if quantised and context.has(place + 1) else 0,
+        )
+        for n, k, epilogue, place in layers
+    )
+    return Kernels(kernels=kernels)

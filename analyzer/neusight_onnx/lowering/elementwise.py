@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Elementwise, Kernel, Movement, TensorSpec
+from neusight_onnx.kernels import Elementwise, GatherScatter, Kernel, Movement, Reduction, Softmax, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
 from neusight_onnx.lowering.views import (
     Layout,
-    contiguous_strides,
-    expand_strides,
     is_contiguous,
     pointwise_strides,
 )
@@ -130,11 +128,9 @@ def variadic(context: NodeContext) -> Outcome:
     count = len(context.inputs)
     if count == 1:
         return alias(context, "of one input, it is that input")
-    mean = ("div",) if context.node.op_type == "Mean" else ()
-    if not context.lazy or count == 2:
-        operations = (operation,) * (count - 1) + mean
-        if not (context.lazy and mean):
-            return pointwise(context, operations, tuple(range(count)))
+    mean: tuple[str, ...] = ("div",) if context.node.op_type == "Mean" else ()
+    if not context.lazy or (count == 2 and not mean):
+        return pointwise(context, (operation,) * (count - 1) + mean, tuple(range(count)))
     output = context.out()
     kernels: list[Kernel] = []
     for index in range(1, count):
@@ -170,7 +166,7 @@ def gelu(context: NodeContext) -> Outcome:
 @lowers("Gelu", "QuickGelu", "FastGelu", "BiasGelu", "BiasAdd", domain="com.microsoft", gives="elementwise")
 def contributed_gelu(context: NodeContext) -> Outcome:
     name = {"Gelu": "gelu", "QuickGelu": "silu", "FastGelu": "gelu_tanh", "BiasGelu": "gelu", "BiasAdd": "add"}
-    operations = (name[context.node.op_type],)
+    operations: tuple[str, ...] = (name[context.node.op_type],)
     if context.node.op_type in ("FastGelu", "BiasGelu", "BiasAdd") and context.has(1):
         operations = ("add", *operations)
     return pointwise(context, operations, tuple(range(len(context.inputs))))
@@ -282,11 +278,6 @@ def alias(context: NodeContext, reason: str, *, host: bool = False) -> Free:
     return Free(reason=reason, host=host, layouts=(layout,))
 
 
-def broadcast_operand(context: NodeContext, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of an input after broadcasting it to ``shape``."""
-    return expand_strides(context.shape(index), context.strides(index), shape)
-
-
 @lowers("Trilu", gives="elementwise")
 @lowers("Trilu", domain="com.microsoft", gives="elementwise")
 def trilu(context: NodeContext) -> Outcome:
@@ -297,8 +288,6 @@ def trilu(context: NodeContext) -> Outcome:
 
 @lowers("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", gives="depends", note="gather of the targets, mean")
 def losses(context: NodeContext) -> Outcome:
-    from neusight_onnx.kernels import GatherScatter, Reduction, Softmax
-
     scores = context.spec(0)
     targets = context.spec(1)
     kernels: list[Kernel] = []
@@ -362,6 +351,3 @@ def rotary_kernel(context: NodeContext, tables: tuple[int, int], positions: int)
         inputs.append(context.spec(positions))
     kernel = Elementwise(operations=("mul", "mul", "add"), inputs=tuple(inputs), output=context.out())
     return Kernels(kernels=(kernel,))
-
-
-__all__ = ["alias", "broadcast_operand", "contiguous_strides", "pointwise", "pointwise_layouts"]

@@ -228,7 +228,7 @@ def gemm_kernels(context: NodeContext, activation: tuple[str, ...]) -> tuple[Ker
 
 @lowers("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", domain="com.microsoft", gives="gemm")
 def fused_matmul(context: NodeContext) -> Outcome:
-    """``transA``/``transB`` swap the last two dimensions, ``transBatchA``/``transBatchB`` move the first before the last."""
+    """``transA``/``B`` swap the last two dimensions, ``transBatchA``/``B`` move the first one before the last."""
     shapes = []
     for index, flag, batch_flag in ((0, "transA", "transBatchA"), (1, "transB", "transBatchB")):
         shape = context.shape(index)
@@ -337,7 +337,7 @@ class _Term:
 
 
 def _parse(equation: str, shapes: list[tuple[int, ...]]) -> tuple[list[tuple[str, ...]], tuple[str, ...]] | None:
-    """Letters of each operand and of the output; the dimensions of an ellipsis get the names "0", "1", …, from the right."""
+    """Letters of each operand and of the output; an ellipsis' dimensions are called "0", "1", … from the right."""
     equation = equation.replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")

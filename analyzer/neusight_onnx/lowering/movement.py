@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Kernel, Movement
+from neusight_onnx.kernels import Movement
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.elementwise import alias
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
-from neusight_onnx.lowering.views import Layout, contiguous_strides, expand_strides, view_strides
+from neusight_onnx.lowering.views import Layout, expand_strides, view_strides
 
 METADATA = "only the shape changes, no element moves"
 VIEW = "a view: strides change, no element moves"
@@ -294,11 +294,3 @@ def reverse(context: NodeContext) -> Outcome:
 @lowers("RemovePadding", "RestorePadding", domain="com.microsoft", gives="movement")
 def padding(context: NodeContext) -> Outcome:
     return move(context, "pad", read=min(context.spec(0).element_count, context.out().element_count))
-
-
-def channels_first(context: NodeContext) -> tuple[Kernel, ...]:
-    """A copy to row-major order, where an operator takes nothing else."""
-    return context.contiguous(0)
-
-
-__all__ = ["METADATA", "TEXT", "VIEW", "contiguous_strides", "move"]

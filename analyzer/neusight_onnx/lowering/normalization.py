@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from neusight_onnx.kernels import GatherScatter, Kernel, Movement, Normalization, TensorSpec
+from neusight_onnx.kernels import GatherScatter, Movement, Normalization, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
@@ -62,31 +62,28 @@ def skip_layer(context: NodeContext) -> Outcome:
 def embed_layer(context: NodeContext) -> Outcome:
     output = context.out()
     cols = output.shape[-1]
-    kernels: list[Kernel] = []
-    for table in (2, 3, 4):
-        if context.has(table):
-            kernels.append(
-                GatherScatter(
-                    operation="embedding",
-                    moved=output.element_count,
-                    run=cols,
-                    dtype=output.dtype,
-                    index_count=context.spec(0).element_count,
-                    index_dtype=context.dtype(0),
-                )
-            )
-    kernels.append(
-        Normalization(
-            method="layer",
-            rows=output.element_count // cols if cols else 0,
-            cols=cols,
-            parameter_count=_parameters(context, 5, 6),
+    rows = tuple(
+        GatherScatter(
+            operation="embedding",
+            moved=output.element_count,
+            run=cols,
             dtype=output.dtype,
-            fused=("add",) * (len(kernels) - 1),
-            extra_inputs=(output,) * (len(kernels) - 1),
+            index_count=context.spec(0).element_count,
+            index_dtype=context.dtype(0),
         )
+        for table in (2, 3, 4)
+        if context.has(table)
     )
-    return Kernels(kernels=tuple(kernels))
+    norm = Normalization(
+        method="layer",
+        rows=output.element_count // cols if cols else 0,
+        cols=cols,
+        parameter_count=_parameters(context, 5, 6),
+        dtype=output.dtype,
+        fused=("add",) * (len(rows) - 1),
+        extra_inputs=(output,) * (len(rows) - 1),
+    )
+    return Kernels(kernels=(*rows, norm))
 
 
 @lowers("BatchNormalization", gives="normalization", note="at inference one pass: scale and shift per channel")

@@ -42,11 +42,9 @@ def _unless_same(dtype: DataType, other: DataType) -> DataType | None:
 
 
 def _scaled(context: NodeContext, operation: str, *, parameters: tuple[int, ...] = (1, 2)) -> Kernels:
-    inputs = [context.spec(0)]
-    for index in parameters:
-        if context.has(index) and context.spec(index).element_count > 1:
-            inputs.append(context.spec(index))
-    return Kernels(kernels=(Elementwise(operations=(operation,), inputs=tuple(inputs), output=context.out()),))
+    scales = (context.spec(index) for index in parameters if context.has(index))
+    inputs = (context.spec(0), *(spec for spec in scales if spec.element_count > 1))
+    return Kernels(kernels=(Elementwise(operations=(operation,), inputs=inputs, output=context.out()),))
 
 
 @lowers("QuantizeLinear", gives="elementwise", note="what isn't folded into its neighbours")

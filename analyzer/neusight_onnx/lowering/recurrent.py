@@ -13,7 +13,7 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4, "DynamicQuantizeLSTM": 4}
 @lowers("RNN", "GRU", "LSTM", gives="recurrent", note="a gemm for the inputs, then serial steps")
 @lowers("DynamicQuantizeLSTM", domain="com.microsoft", gives="recurrent", note="with int8 weights")
 def recurrent(context: NodeContext) -> Outcome:
-    """X (steps, b, in) (``layout`` 1: (b, steps, in)), R (directions, gates * h, h); quantised: R (directions, h, gates * h)."""
+    """X (steps, b, in), or (b, steps, in) by ``layout``; R (d, gates * h, h) or, quantised, (d, h, gates * h)."""
     quantised = context.node.op_type == "DynamicQuantizeLSTM"
     source, weights = context.shape(0), context.shape(2)
     steps, b = (source[1], source[0]) if context.integer("layout", 0) == 1 else (source[0], source[1])

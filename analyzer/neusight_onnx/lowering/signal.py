@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log2, prod
 
-from neusight_onnx.kernels import Gemm, Kernel, Opaque
+from neusight_onnx.kernels import Opaque
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.movement import TEXT
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
@@ -89,8 +89,3 @@ def optimizer(context: NodeContext) -> Outcome:
         context.out(index).element_count for index in range(len(context.outputs)) if context.has_output(index)
     )
     return opaque(context, context.node.op_type.lower(), 4 * elements)
-
-
-def dense(m: int, n: int, k: int, context: NodeContext, epilogue: tuple[str, ...] = ()) -> Kernel:
-    """A product with a constant matrix of the model."""
-    return Gemm(m=m, n=n, k=k, b_is_weight=True, dtype=context.dtype(0), epilogue=epilogue)

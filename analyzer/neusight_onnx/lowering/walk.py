@@ -7,12 +7,13 @@ from typing import assert_never
 
 from neusight_onnx.graph.model import InferredGraph, Node, Value
 from neusight_onnx.kernels import NodeWork
-from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
+from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
 from neusight_onnx.lowering.views import Layout
 
 CONSTANT = "computed once when the model is loaded"
 ON_HOST = "shape arithmetic on the host"
+BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 EMPTY = "its result has no elements"
 
 
@@ -37,19 +38,50 @@ def _lower(
     works: list[NodeWork],
 ) -> None:
     layouts = dict(outer)
-    values = graph.values
+    find = graph.values.get
     for node in graph.graph.nodes:
-        inputs = tuple(values.get(name) if name else None for name in node.inputs)
-        outputs = tuple(values.get(name) if name else None for name in node.outputs)
-        work = _work(node, inputs, outputs, graph, runtime, layouts, count, branch)
-        works.append(work)
-        if node.domain == "" and node.op_type in ("If", "Loop", "Scan", "SequenceMap"):
-            _lower_bodies(node, inputs, graph, runtime, layouts, count, branch, works)
+        outputs = tuple([find(name) if name else None for name in node.outputs])
+        reason = _before_the_run(outputs)
+        if reason is not None:
+            works.append(
+                NodeWork(
+                    node=node.name,
+                    op_type=node.op_type,
+                    origins=_origins(node),
+                    free=reason,
+                    count=count,
+                    branch=branch,
+                )
+            )
+        else:
+            inputs = tuple([find(name) if name else None for name in node.inputs])
+            works.append(_work(node, inputs, outputs, graph, runtime, layouts, count, branch))
+        if node.op_type in BODIES and not node.domain:
+            condition = find(node.inputs[0]) if node.inputs else None
+            _lower_bodies(node, condition, graph, runtime, layouts, count, branch, works)
+
+
+def _before_the_run(outputs: tuple[Value | None, ...]) -> str | None:
+    """Why a node has nothing to do at run time, if all of its outputs are constants or known numbers."""
+    constant = known = bool(outputs)
+    for value in outputs:
+        if value is not None:
+            constant = constant and value.is_constant
+            known = known and value.data is not None
+            if not (constant or known):
+                return None
+    return CONSTANT if constant else ON_HOST
+
+
+def _origins(node: Node) -> tuple[tuple[str, str], ...]:
+    if not node.origins:
+        return ((node.name, node.op_type),)
+    return tuple([(origin.name, origin.op_type) for origin in node.origins])
 
 
 def _lower_bodies(
     node: Node,
-    inputs: tuple[Value | None, ...],
+    choice: Value | None,
     graph: InferredGraph,
     runtime: str,
     layouts: Mapping[str, Layout],
@@ -68,7 +100,7 @@ def _lower_bodies(
         if times:
             descend("body", times, branch)
         return
-    condition = inputs[0].data if inputs and inputs[0] is not None else None
+    condition = choice.data if choice is not None else None
     if condition is None or condition.size != 1:
         descend("then_branch", count, (*branch, f"{node.name}/then"))
         descend("else_branch", count, (*branch, f"{node.name}/else"))
@@ -88,26 +120,12 @@ def _work(
     count: int,
     branch: tuple[str, ...],
 ) -> NodeWork:
-    origins = tuple((origin.name, origin.op_type) for origin in node.origins) or ((node.name, node.op_type),)
-    constant = bool(outputs)
-    known = bool(outputs)
-    for value in outputs:
-        if value is not None:
-            constant = constant and value.is_constant
-            known = known and value.data is not None
-    if constant or known:
-        return NodeWork(
-            node=node.name,
-            op_type=node.op_type,
-            origins=origins,
-            free=CONSTANT if constant else ON_HOST,
-            count=count,
-            branch=branch,
-        )
+    origins = _origins(node)
     outcome = _outcome(node, inputs, outputs, graph, runtime, layouts)
     match outcome:
         case Kernels(kernels=kernels, layouts=written):
-            _remember(node, written, layouts)
+            if written:
+                _remember(node, written, layouts)
             paid = [layout for name in node.inputs if (layout := layouts.get(name)) is not None]
             if paid and any(getattr(kernel, "operation", None) == "copy" for kernel in kernels):
                 origins = _joined(origins, paid)
@@ -121,7 +139,8 @@ def _work(
                 host_operation=True,
             )
         case Free(reason=reason, host=host, layouts=written):
-            _remember(node, written, layouts)
+            if written:
+                _remember(node, written, layouts)
             return NodeWork(
                 node=node.name,
                 op_type=node.op_type,
@@ -170,9 +189,9 @@ def _is_empty(outputs: tuple[Value | None, ...]) -> bool:
 
 
 def _remember(node: Node, written: tuple[Layout | None, ...], layouts: dict[str, Layout]) -> None:
-    for name, layout in zip(node.outputs, written, strict=False):
-        if name and layout is not None:
-            layouts[name] = layout
+    layouts.update(
+        (name, layout) for name, layout in zip(node.outputs, written, strict=False) if name and layout is not None
+    )
 
 
 def _joined(origins: tuple[tuple[str, str], ...], paid: list[Layout]) -> tuple[tuple[str, str], ...]:
