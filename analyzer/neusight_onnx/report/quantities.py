@@ -73,8 +73,9 @@ def size_text(value: int | str | tuple[int, ...]) -> str:
 
 
 def shape_text(shape: Sequence[int | str | None]) -> str:
-    """ "8x3x224x224", with "?" for what is not declared; "scalar" for rank 0."""
-    return "x".join("?" if dim is None else printable(str(dim)) for dim in shape) or "scalar"
+    """ "8x3x224x224", with "?" for what is not declared; "scalar" for rank 0; with names "batch x 3 x 224 x 224"."""
+    times = " x " if any(isinstance(dim, str) for dim in shape) else "x"
+    return times.join("?" if dim is None else printable(str(dim)) for dim in shape) or "scalar"
 
 
 def printable(text: str) -> str:
