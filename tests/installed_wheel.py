@@ -42,6 +42,7 @@ def main(model: str) -> None:
     report = json.loads(run("neusight-onnx", "analyze", model, "--gpu", "a100", "--dim", "batch=8", "--format", "json"))
     assert report["gpu"]["name"] == "a100-sxm-80gb"
     assert report["totals"]["latency_ms"] > 0
+    assert report["coverage"]["latency_share"]["learned"] > 0, "the shipped predictors were not used"
     text = run("python", "-m", "neusight_onnx", "analyze", model, "--gpu", "NVIDIA A100-SXM4-80GB", "--dim", "batch=8")
     assert "latency" in text.lower()
     print(f"the wheel works from {Path.cwd().name}/: {report['totals']['latency_ms']:.2f} ms for {model} on an A100")

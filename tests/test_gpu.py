@@ -338,7 +338,7 @@ def test_alias_is_fast() -> None:
 
 
 UNKNOWN = [
-    ("a1000", "a100-sxm-80gb"),
+    ("a1000", "are a100-sxm-80gb, a100-sxm-40gb, a10"),
     ("rtx-4091", "rtx-4090"),
     ("H100 SMX", "h100-sxm"),
     ("mi300a", "mi300x"),

@@ -11,6 +11,7 @@ import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os.path import commonprefix
 from pathlib import Path
 
 from neusight_onnx.data_files import data_folder
@@ -243,7 +244,10 @@ def _unknown_name(name: str) -> str:
     for spec in available_gpus():
         canonical |= dict.fromkeys(_keys_of(spec), spec.name)
     canonical |= {_name_key(own): own for own in gpu_names()}
-    close = get_close_matches(_name_key(name)[:100], canonical, n=12, cutoff=0.5)
+    wanted = _name_key(name)[:100]
+    close = get_close_matches(wanted, canonical, n=8, cutoff=0.5)
+    # What begins alike comes first: a100 before h100 for a1000.
+    close.sort(key=lambda key: len(commonprefix([key, wanted])), reverse=True)  # noqa: RUF071 - characters are meant
     nearest = list(dict.fromkeys(canonical[key] for key in close))[:3]
     hint = f"nearest are {', '.join(nearest)}; " if nearest else ""
     return f"unknown GPU {_shown(name)}: {hint}`neusight-onnx gpus` lists all; or give a .toml file"
