@@ -88,6 +88,11 @@ def test_text_that_utf8_cannot_hold_is_escaped(tmp_path: Path) -> None:
     assert (tmp_path / "report.txt").read_text() == "lone \\udc80 surrogate\n"
 
 
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="embedded null byte"):
+        check_target(tmp_path / "a\0b")
+
+
 def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     check_target(Path("-"))
     emit("text\n", Path("-"))

@@ -235,6 +235,17 @@ def gpus_command(
         emit(gpu_to_json(gpu) if table_format is TableFormat.JSON else gpu_to_terminal(gpu, _canvas(None)), None)
 
 
+@predictors_app.command("list")
+def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) -> None:
+    """List the shipped predictors with their held-out errors."""
+    from neusight_onnx.predictor import list_predictors
+    from neusight_onnx.report.predictors import predictors_to_json, predictors_to_terminal
+
+    found = list_predictors()
+    as_json = table_format is TableFormat.JSON
+    emit(predictors_to_json(found) if as_json else predictors_to_terminal(found, _canvas(None)), None)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Parses, runs and returns the exit code; what a user can mend becomes one line on standard error."""
     command = typer.main.get_command(app)

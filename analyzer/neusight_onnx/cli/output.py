@@ -24,14 +24,19 @@ def check_target(target: Path | None) -> None:
     """Refuses a place that can't be written before any work is done; OutputError."""
     if target is None or target == STANDARD_OUTPUT:
         return
-    if "\0" in str(target):
-        raise OutputError(f"can't write {target}: no file's name has a zero byte; give another place to -o")
+    try:
+        target.lstat()
+    except FileNotFoundError:
+        pass
+    except NotADirectoryError:
+        raise OutputError(f"can't write {target}: {target.parent} is not a folder; give another place to -o") from None
+    except (OSError, ValueError) as error:
+        raise OutputError(f"can't write {target}: {_reason(error)}; give another place to -o") from error
     if target.is_dir():
         raise OutputError(f"{target} is a folder; give a file's name to -o, such as {target / 'report.json'}")
     folder = target.parent
     if not folder.is_dir():
-        wrong = "is not a folder; give" if folder.exists() else "does not exist; create it first or give"
-        raise OutputError(f"can't write {target}: {folder} {wrong} another place to -o")
+        raise OutputError(f"can't write {target}: {folder} does not exist; create it first or give another place to -o")
     if target.exists() and not os.access(target, os.W_OK):
         raise OutputError(f"can't write {target}: it is read-only; give another place to -o")
     if not os.access(folder, os.W_OK) and not _is_special(target):
@@ -114,5 +119,7 @@ def _discard_standard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _reason(error: OSError) -> str:
-    return os.strerror(error.errno).lower() if error.errno is not None else str(error)
+def _reason(error: OSError | ValueError) -> str:
+    # a ValueError is what Python says of names that no system call can take, such as one with a zero byte
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number).lower() if number is not None else str(error)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.report.json_text import gpu_json, json_text
+from neusight_onnx.report.json_text import json_text, record_json
 from neusight_onnx.report.layout import Canvas, bullets, columns, facts, heading, render
 from neusight_onnx.report.quantities import capacity, counted, printable, scaled, significant
 
@@ -28,12 +28,12 @@ _PIPES = (
 
 def gpus_to_json(gpus: Sequence[GpuSpec]) -> str:
     """``{"gpus": [...]}``, each as the report's "gpu"."""
-    return json_text({"gpus": [gpu_json(gpu) for gpu in gpus]})
+    return json_text({"gpus": [record_json(gpu) for gpu in gpus]})
 
 
 def gpu_to_json(gpu: GpuSpec) -> str:
     """The report's "gpu" on its own."""
-    return json_text({"gpu": gpu_json(gpu)})
+    return json_text({"gpu": record_json(gpu)})
 
 
 def gpus_to_terminal(gpus: Sequence[GpuSpec], canvas: Canvas) -> str:

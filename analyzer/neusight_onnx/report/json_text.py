@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import TypeAlias
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from neusight_onnx.gpu import GpuSpec
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -36,12 +37,14 @@ def json_text(document: Mapping[str, Json]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def gpu_json(gpu: GpuSpec) -> dict[str, Json]:
-    """Every field of the GPU under its own name, in base units."""
-    return {field.name: _plain(getattr(gpu, field.name)) for field in fields(gpu)}
+def record_json(record: DataclassInstance) -> dict[str, Json]:
+    """Every field of a dataclass under its own name, which ends in its unit; dataclasses within likewise."""
+    return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
 
 
 def _plain(value: object) -> Json:
+    if is_dataclass(value) and not isinstance(value, type):
+        return record_json(value)
     match value:
         case None | bool() | int() | str():
             return value

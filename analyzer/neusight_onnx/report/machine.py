@@ -6,7 +6,7 @@ import csv
 from io import StringIO
 
 from neusight_onnx.graph.model import Notice
-from neusight_onnx.report.json_text import Json, gpu_json, json_text, rounded
+from neusight_onnx.report.json_text import Json, json_text, record_json, rounded
 from neusight_onnx.report.model import (
     SCHEMA_VERSION,
     Coverage,
@@ -51,7 +51,7 @@ def to_json(report: Report) -> str:
         "schema_version": SCHEMA_VERSION,
         "tool": {"name": "neusight-onnx", "version": report.tool_version},
         "model": _model(report.model),
-        "gpu": gpu_json(report.gpu),
+        "gpu": record_json(report.gpu),
         "settings": _settings(report.settings),
         "totals": _totals(report.totals),
         "coverage": _coverage(report.coverage),
