@@ -105,7 +105,8 @@ def imported(folder: Path) -> set[str]:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 names.add(node.module.split(".")[0])
-    return names - set(sys.stdlib_module_names) - {"neusight_onnx", "click"}
+    only_for_type_checkers = {"_typeshed"}
+    return names - set(sys.stdlib_module_names) - only_for_type_checkers - {"neusight_onnx"}
 
 
 def declared(requirements: list[str]) -> set[str]:
