@@ -1,12 +1,50 @@
-"""Predicts kernels: law x exp(weight x residual). The only module that imports onnxruntime."""
+"""Predicts kernels: law x exp(weight x residual). The only module that imports onnxruntime, and only when it runs."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.data_files import data_folder
+from neusight_onnx.errors import PredictorError
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernels import Kernel
+from neusight_onnx.kernels import (
+    KERNEL_CLASSES,
+    Attention,
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    Normalization,
+    Opaque,
+    Pooling,
+    Recurrent,
+    Reduction,
+    Softmax,
+    Sort,
+)
+from neusight_onnx.similarity import gpu_weight, residual_weight, shape_weight
+
+if TYPE_CHECKING:
+    from neusight_onnx.laws.base import Column, Law, LawResult
+
+MANIFEST_NAME = "manifest.json"
+MANIFEST_VERSION = 1
+REBUILD = "rebuild with `make predictors`"
+
+# parts of a law that are one bound to a reader
+_BOUND_OF_PART = {"drift": "memory", "shared": "compute", "serial": "latency"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +69,259 @@ class Prediction:
     predictor: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Errors on what was left out: rows of at least 50 us, percentages; ``bias`` is the median signed error."""
+
+    protocol: str
+    gpu: str
+    operation: str
+    row_count: int
+    mape_percent: float
+    median_ape_percent: float
+    bias_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictorInfo:
+    """A shipped predictor as its manifest describes it."""
+
+    name: str
+    kernel_class: str
+    dtype: str
+    gpus: tuple[str, ...]
+    row_count: int
+    file: str
+    byte_count: int
+    leave_one_gpu_out_percent: float
+    new_shapes_percent: float
+    held_out: tuple[HeldOut, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictor:
+    """What a manifest entry says, ready for use; ``sha256`` is checked when the trees are loaded."""
+
+    name: str
+    kernel_class: str
+    dtype: str
+    path: Path
+    sha256: str
+    constants: Mapping[str, float]
+    gpu_vectors: tuple[tuple[float, ...], ...]
+    feature_low: NDArray[np.float64]
+    feature_high: NDArray[np.float64]
+    unseen_weight: float
+    seen_half_width_log: float
+    unseen_half_width_log: float
+
+
 def predict(kernels: Sequence[Kernel], gpu: GpuSpec) -> tuple[Prediction, ...]:
-    """Predicts each kernel, in order; one call of onnxruntime per kernel class, equal kernels predicted once."""
-    raise NotImplementedError
+    """Predicts each kernel, in order; one call of onnxruntime per kernel class, equal kernels predicted once.
+
+    Kernels of a class and dtype without a predictor get the analytic law. Raises PredictorError where a predictor is
+    missing or is not the one that its manifest describes.
+    """
+    groups: dict[tuple[str, str], dict[Kernel, None]] = {}
+    for kernel in kernels:
+        groups.setdefault((KERNEL_CLASSES[type(kernel)], kernel_dtype(kernel)), {})[kernel] = None
+    shipped = load_predictors(data_folder("predictors"))
+    found: dict[Kernel, Prediction] = {}
+    for key, unique in groups.items():
+        predictor = shipped.get(key)
+        members = tuple(unique)
+        answers = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
+        found.update(zip(members, answers, strict=True))
+    return tuple(found[kernel] for kernel in kernels)
+
+
+def kernel_dtype(kernel: Kernel) -> str:
+    """The type that decides which predictor applies: what is multiplied, else what is written."""
+    match kernel:
+        case Elementwise():
+            floats = [spec.dtype for spec in (*kernel.inputs, kernel.output) if spec.dtype.is_float]
+            return floats[0].label if floats else kernel.output.dtype.label
+        case Pooling():
+            return kernel.output.dtype.label
+        case (
+            Gemm()
+            | Conv()
+            | Softmax()
+            | Normalization()
+            | Reduction()
+            | Attention()
+            | GatherScatter()
+            | Movement()
+            | Sort()
+            | Recurrent()
+            | Opaque()
+        ):
+            return kernel.dtype.label
+
+
+def list_predictors(folder: Path | None = None) -> tuple[PredictorInfo, ...]:
+    """What is shipped, from the manifest alone (onnxruntime isn't needed).
+
+    Raises PredictorError if there is no manifest or it can't be understood.
+    """
+    folder = data_folder("predictors") if folder is None else folder
+    infos = []
+    for entry in _manifest_entries(folder):
+        try:
+            path = folder / entry["file"]
+            infos.append(
+                PredictorInfo(
+                    name=entry["name"],
+                    kernel_class=entry["kernel_class"],
+                    dtype=entry["dtype"],
+                    gpus=tuple(gpu["name"] for gpu in entry["training"]["gpus"]),
+                    row_count=entry["training"]["row_count"],
+                    file=entry["file"],
+                    byte_count=path.stat().st_size if path.is_file() else 0,
+                    leave_one_gpu_out_percent=entry["held_out"]["leave_one_gpu_out_percent"],
+                    new_shapes_percent=entry["held_out"]["new_shapes_percent"],
+                    held_out=tuple(HeldOut(**row) for row in entry["held_out"]["rows"]),
+                )
+            )
+        except (KeyError, TypeError) as error:
+            raise PredictorError(f"{folder / MANIFEST_NAME}: entry without {error}; {REBUILD}") from error
+    return tuple(infos)
+
+
+def _manifest_entries(folder: Path) -> list[dict[str, Any]]:
+    path = folder / MANIFEST_NAME
+    try:
+        manifest = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise PredictorError(f"{path} is missing: no predictors are installed; {REBUILD}") from error
+    except (OSError, ValueError) as error:
+        raise PredictorError(f"can't read {path}: {error}; {REBUILD}") from error
+    if not isinstance(manifest, dict) or manifest.get("schema_version") != MANIFEST_VERSION:
+        version = manifest.get("schema_version") if isinstance(manifest, dict) else None
+        raise PredictorError(f"{path} has schema version {version}, this version reads {MANIFEST_VERSION}; {REBUILD}")
+    entries: list[dict[str, Any]] = manifest["predictors"]
+    return entries
+
+
+@lru_cache(maxsize=4)
+def load_predictors(folder: Path) -> Mapping[tuple[str, str], Predictor]:
+    """Predictors of a folder by (kernel class, dtype), each checked against its law; read once per process."""
+    from neusight_onnx.laws.catalog import LAWS
+
+    found: dict[tuple[str, str], Predictor] = {}
+    for entry in _manifest_entries(folder):
+        try:
+            law = LAWS.get(entry["kernel_class"])
+            constants = {name: float(constant["value"]) for name, constant in entry["constants"].items()}
+            predictor = Predictor(
+                name=entry["name"],
+                kernel_class=entry["kernel_class"],
+                dtype=entry["dtype"],
+                path=folder / entry["file"],
+                sha256=entry["sha256"],
+                constants=constants,
+                gpu_vectors=tuple(tuple(gpu["vector"]) for gpu in entry["training"]["gpus"]),
+                feature_low=np.array(entry["feature_low"], dtype=np.float64),
+                feature_high=np.array(entry["feature_high"], dtype=np.float64),
+                unseen_weight=float(entry["unseen_residual_weight"]),
+                seen_half_width_log=float(entry["interval"]["seen_half_width_log"]),
+                unseen_half_width_log=float(entry["interval"]["unseen_half_width_log"]),
+            )
+            names = tuple(entry["features"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise PredictorError(f"{folder / MANIFEST_NAME}: entry without {error}; {REBUILD}") from error
+        if law is None or names != law.feature_names or set(constants) != {c.name for c in law.constants}:
+            raise PredictorError(
+                f"{folder / MANIFEST_NAME}: {predictor.name} was made for another law of {predictor.kernel_class} "
+                f"(features or constants differ); {REBUILD}"
+            )
+        found[predictor.kernel_class, predictor.dtype] = predictor
+    return found
+
+
+@lru_cache(maxsize=64)
+def _session(path: Path, sha256: str, name: str) -> Any:
+    """The trees of a predictor in onnxruntime, one thread; loaded once per process."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise PredictorError(f"can't read predictor {name} ({path}): {error.strerror}; {REBUILD}") from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise PredictorError(f"{path} is not the file that the manifest describes (sha256 differs); {REBUILD}")
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def law_of(kernel_class: str) -> Law:
+    """The law of a kernel class that has one."""
+    from neusight_onnx.laws.catalog import LAWS
+
+    return LAWS[kernel_class]
+
+
+def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) -> list[Prediction]:
+    from neusight_onnx.laws.catalog import apply_law
+
+    answer = apply_law(law_of(predictor.kernel_class), kernels, gpu, predictor.constants)
+    law, features = answer.result, answer.features
+    session = _session(predictor.path, predictor.sha256, predictor.name)
+    residual = session.run(None, {"features": features})[0][:, 0].astype(np.float64)
+    near = gpu_weight(gpu, predictor.gpu_vectors)
+    inside = shape_weight(features, predictor.feature_low, predictor.feature_high)
+    weight = residual_weight(near, inside, predictor.unseen_weight)
+    latency = np.maximum(law.latency_us * np.exp(weight * residual), law.ideal_us)
+    seen = near * inside
+    width = predictor.unseen_half_width_log + seen * (predictor.seen_half_width_log - predictor.unseen_half_width_log)
+    low = np.maximum(latency * np.exp(-width), np.minimum(law.ideal_us, latency))
+    high = latency * np.exp(width)
+    return _predictions(law, latency, low, high, method="learned", predictor=predictor.name)
+
+
+def _analytic(kernels: tuple[Kernel, ...], gpu: GpuSpec) -> list[Prediction]:
+    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, analytic_estimate
+
+    law = analytic_estimate(kernels, gpu)
+    latency = np.maximum(law.latency_us, law.ideal_us)
+    low = np.maximum(latency * exp(-HALF_WIDTH_LOG), np.minimum(law.ideal_us, latency))
+    high = latency * exp(HALF_WIDTH_LOG)
+    return _predictions(law, latency, low, high, method="analytic", predictor="analytic")
+
+
+def _predictions(
+    law: LawResult, latency: Column, low: Column, high: Column, *, method: str, predictor: str
+) -> list[Prediction]:
+    assert bool(np.all((latency > 0) & np.isfinite(latency))), "a law gives a time for every kernel"
+    names = list(law.parts_us)
+    largest = np.argmax(np.stack([np.broadcast_to(law.parts_us[name], latency.shape) for name in names]), axis=0)
+    tiles = {name: values.astype(np.int64).tolist() for name, values in law.tile.items()}
+    rows = zip(
+        latency.tolist(),
+        low.tolist(),
+        high.tolist(),
+        law.ideal_us.tolist(),
+        law.tile_count.tolist(),
+        law.wave_count.tolist(),
+        largest.tolist(),
+        strict=True,
+    )
+    return [
+        Prediction(
+            latency_us=time,
+            low_us=bottom,
+            high_us=top,
+            tile={name: values[i] for name, values in tiles.items()},
+            tile_count=max(int(tile_count), 1),
+            wave_count=max(int(wave_count), 1),
+            utilization=min(ideal / time, 1.0),
+            bound=_BOUND_OF_PART.get(names[part], names[part]),
+            method=method,
+            predictor=predictor,
+        )
+        for i, (time, bottom, top, ideal, tile_count, wave_count, part) in enumerate(rows)
+    ]

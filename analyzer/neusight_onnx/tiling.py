@@ -81,6 +81,13 @@ def fp32_tiles(gpu: GpuSpec, *, batched: bool) -> tuple[Tile, ...]:
     return (_T128X64, _T128X32, _T32X128, _T64X32, _T32X32)
 
 
+def convolution_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
+    """FP32 tiles of the implicit GEMM of convolutions (kernel names `*_scudnn_AxB_*`, one menu for all of NVIDIA)."""
+    if gpu.compute_capability is None:
+        return _MATRIX_CORE_TILES
+    return (_T128X128, _T128X64, _T128X32, _T32X128, _T64X64, _T32X32)
+
+
 @cache
 def candidates(tiles: tuple[Tile, ...], *, split: bool) -> NDArray[np.float64]:
     """All (n, m, threads, split_k) of a menu, shape (4, candidates): with ``split`` every tile in all its splits."""

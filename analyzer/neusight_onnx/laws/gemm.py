@@ -74,7 +74,6 @@ FEATURES: tuple[str, ...] = (
     "n_mod_32",
     "batched",
     "bias",
-    "level",
     "log_time_ms",
 )
 
@@ -195,7 +194,7 @@ def process_voltage_scale(energy_scale: float) -> float:
     return float(min(energy_scale, 1.0) ** -0.25)
 
 
-def _times(
+def times(
     cols: Mapping[str, NDArray[np.float64]],
     unit: Machine,
     c: Constants,
@@ -270,33 +269,40 @@ def _times(
 _PARTS = ("compute", "memory", "l2", "shared", "drift")
 
 
-def _join(times: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArray[np.float64]) -> NDArray[np.float64]:
+def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArray[np.float64]) -> NDArray[np.float64]:
     power = c["norm"]
-    largest = np.maximum.reduce([times[name] for name in _PARTS])
-    total = sum((times[name] / largest) ** power for name in _PARTS)
+    largest = np.maximum.reduce([parts[name] for name in _PARTS])
+    total = sum((parts[name] / largest) ** power for name in _PARTS)
     joined: NDArray[np.float64] = c["floor_us"] + 1e6 * largest * total ** (1.0 / power)
     return joined + np.where(split_k > 1.0, c["split_us"], 0.0)
 
 
 def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
     """The menu's tile with the smallest time: (n, m, threads, split) of each kernel, shape (4, kernels)."""
+    batched = cols["b"] > 1
+    chosen = np.empty((4, batched.size))
+    for is_batched in (False, True):
+        rows = np.flatnonzero(batched == is_batched)
+        split = not is_batched and gpu.compute_capability is not None
+        menu = candidates(fp32_tiles(gpu, batched=is_batched), split=split)
+        chosen[:, rows] = choose_from(menu, {name: column[rows] for name, column in cols.items()}, gpu, constants)
+    return chosen
+
+
+def choose_from(menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
+    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels)."""
     unit = machine(gpu)
     count = cols["b"].size
     chosen = np.empty((4, count))
-    batched = cols["b"] > 1
-    for is_batched in (False, True):
-        rows = np.flatnonzero(batched == is_batched)
-        menu = candidates(fp32_tiles(gpu, batched=is_batched), split=not is_batched and not unit.is_matrix)
-        for start in range(0, rows.size, _CHUNK):
-            part = rows[start : start + _CHUNK]
-            sub = {name: column[part][None, :] for name, column in cols.items()}
-            tile = menu[:, :, None]
-            times = _times(sub, unit, constants, tile)
-            total = _join(times, constants, tile[3])
-            # a split is there to fill the machine, and each part keeps a useful depth
-            useless = (tile[3] > 1) & ((times["blocks"] > 6 * unit.sm_count) | (times["kz"] < 64))
-            best = np.argmin(np.where(useless, np.inf, total), axis=0)
-            chosen[:, part] = menu[:, best]
+    tile = menu[:, :, None]
+    for start in range(0, count, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        parts = times({name: column[None, part] for name, column in cols.items()}, unit, constants, tile)
+        total = join(parts, constants, tile[3])
+        # a split is there to fill the machine, and each part keeps a useful depth
+        useless = (tile[3] > 1) & ((parts["blocks"] > 6 * unit.sm_count) | (parts["kz"] < 64))
+        best = np.argmin(np.where(useless, np.inf, total), axis=0)
+        chosen[:, part] = menu[:, best]
     return chosen
 
 
@@ -324,22 +330,22 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     """The law's answer; ``cols`` may carry a pinned tile."""
     unit = machine(gpu)
     tile = _pinned(cols, gpu, constants)
-    times = _times(cols, unit, constants, tile)
-    latency = _join(times, constants, tile[3])
+    parts = times(cols, unit, constants, tile)
+    latency = join(parts, constants, tile[3])
     return LawResult(
         latency_us=latency,
         ideal_us=ideal_us(cols, gpu),
         parts_us={
-            "compute": 1e6 * times["compute"],
-            "memory": 1e6 * times["memory"],
-            "l2": 1e6 * times["l2"],
-            "shared": 1e6 * times["shared"],
-            "drift": 1e6 * times["drift"],
+            "compute": 1e6 * parts["compute"],
+            "memory": 1e6 * parts["memory"],
+            "l2": 1e6 * parts["l2"],
+            "shared": 1e6 * parts["shared"],
+            "drift": 1e6 * parts["drift"],
             "launch": np.full(latency.shape, constants["floor_us"]),
         },
         tile={"n": tile[0], "m": tile[1], "threads": tile[2], "split_k": tile[3]},
-        tile_count=times["blocks"],
-        wave_count=np.maximum(np.ceil(times["blocks"] / (unit.sm_count * times["occupancy"])), 1.0),
+        tile_count=parts["blocks"],
+        wave_count=np.maximum(np.ceil(parts["blocks"] / (unit.sm_count * parts["occupancy"])), 1.0),
     )
 
 
@@ -347,28 +353,28 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
     unit = machine(gpu)
     tile = np.stack([result.tile["n"], result.tile["m"], result.tile["threads"], result.tile["split_k"]])
-    times = _times(cols, unit, constants, tile)
+    parts = times(cols, unit, constants, tile)
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
-    pipe = times["compute"]
-    blocks_per_sm = times["blocks"] / unit.sm_count
+    pipe = parts["compute"]
+    blocks_per_sm = parts["blocks"] / unit.sm_count
     unique = cols["read_bytes"] + cols["write_bytes"]
     values = (
-        np.log(times["memory"] / pipe),
-        np.log(times["l2"] / pipe),
-        np.log(times["shared"] / pipe),
-        np.log(times["drift"] / pipe + 1e-6),
+        np.log(parts["memory"] / pipe),
+        np.log(parts["l2"] / pipe),
+        np.log(parts["shared"] / pipe),
+        np.log(parts["drift"] / pipe + 1e-6),
         np.log(constants["floor_us"] / result.latency_us),
         np.log(t1),
         np.log(t2),
         np.log(z),
         np.log(blocks_per_sm),
         blocks_per_sm / np.ceil(blocks_per_sm),
-        np.log(blocks_per_sm / times["occupancy"]),
+        np.log(blocks_per_sm / parts["occupancy"]),
         n / (np.ceil(n / t1) * t1),
         m / (np.ceil(m / t2) * t2),
-        np.log(times["kz"]),
-        np.log(times["entry"] / unit.l2_bytes),
+        np.log(parts["kz"]),
+        np.log(parts["entry"] / unit.l2_bytes),
         np.log(unique / unit.l2_bytes),
         np.log(cols["flops"] / unique / (unit.flops_per_s / unit.bytes_per_s)),
         np.log(b),
@@ -380,13 +386,12 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         np.mod(n, 32),
         (b > 1).astype(np.float64),
         cols["bias"],
-        times["level"],
         np.log(result.latency_us / 1e3),
     )
     return np.stack(values, axis=1).astype(np.float32)
 
 
-LAW = Law(
+GEMM = Law(
     kernel_class="gemm",
     constants=CONSTANTS,
     feature_names=FEATURES,

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.base import Column, Columns, Constants, Law
+from neusight_onnx.laws.catalog import apply_law
 from neusight_onnx.learning.datasets import EVENTS, Measurements, require
 
 ROWS_PER_SESSION = 500
@@ -287,9 +288,16 @@ class Residuals:
 
 
 def residual_rows(
-    law: Law, measurements: Measurements, specs: Mapping[str, GpuSpec], fit: LawFit, settings: ResidualSettings
+    law: Law,
+    measurements: Measurements,
+    specs: Mapping[str, GpuSpec],
+    fit: LawFit,
+    settings: ResidualSettings,
+    *,
+    seed: int,
 ) -> Residuals:
-    """What the fitted law leaves over on every informative row of the sessions in use, level taken out."""
+    """What the fitted law leaves over on informative rows of the sessions in use, the session's level taken out."""
+    random = np.random.default_rng(seed)
     features, ratios, weights, kept = [], [], [], []
     for gpu in fit.gpus:
         rows = np.flatnonzero(measurements.gpu == gpu)
@@ -298,15 +306,19 @@ def residual_rows(
         level = np.array([fit.sessions[name].level for name in names])
         used = np.array([fit.sessions[name].used for name in names])
         clear = used & (measurements.measured_us[rows] > INFORMATIVE_RATIO * host)
+        session = measurements.session[rows]
+        for name in sorted(set(session[clear].tolist())):
+            of_session = np.flatnonzero(clear & (session == name))
+            if of_session.size > settings.rows_per_session:
+                keep = random.choice(of_session, settings.rows_per_session, replace=False)
+                clear[np.setdiff1d(of_session, keep)] = False
         rows, host, level = rows[clear], host[clear], level[clear]
         if not rows.size:
             continue
-        columns = law.columns(measurements.select(rows).kernels)
-        spec = specs[gpu]
-        result = law.estimate(columns, spec, fit.constants)
+        answer = apply_law(law, measurements.select(rows).kernels, specs[gpu], fit.constants)
         kernel_us = measurements.measured_us[rows] - host
-        features.append(law.features(columns, spec, fit.constants, result))
-        ratios.append(np.log(kernel_us * level / result.latency_us))
+        features.append(answer.features)
+        ratios.append(np.log(kernel_us * level / answer.result.latency_us))
         # a row near the floor tells little: the error of the host time is a larger share of what is left
         clarity = kernel_us / measurements.measured_us[rows]
         session = measurements.session[rows]

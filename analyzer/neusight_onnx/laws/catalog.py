@@ -1,0 +1,37 @@
+"""The laws by kernel class, and how one is applied to kernels on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Kernel
+from neusight_onnx.laws.base import Constants, Law, LawResult
+from neusight_onnx.laws.conv import CONV
+from neusight_onnx.laws.elementwise import ELEMENTWISE
+from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.laws.normalization import NORMALIZATION
+from neusight_onnx.laws.softmax import SOFTMAX
+
+LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENTWISE, SOFTMAX, NORMALIZATION)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LawAnswer:
+    """A law's result for kernels, and the residual model's features of them, (kernels, features) float32."""
+
+    result: LawResult
+    features: NDArray[np.float32]
+
+
+def apply_law(law: Law, kernels: Sequence[Kernel], gpu: GpuSpec, constants: Constants) -> LawAnswer:
+    """Kernels -> columns -> result and features; discrete choices are made once."""
+    columns = law.columns(kernels)
+    if law.pin is not None:
+        columns = law.pin(columns, gpu, constants)
+    result = law.estimate(columns, gpu, constants)
+    return LawAnswer(result=result, features=law.features(columns, gpu, constants, result))

@@ -1,0 +1,259 @@
+"""Errors on what a predictor has not seen: a GPU left out whole, a generation left out, or shapes left out.
+
+Only rows of at least ``SCORED_US`` count, and of an operation measured in two splits only ``test`` (the sizes of real
+models). What was measured is the event time, so the session's launch floor is added to the predicted kernel time. The
+floor is read off the session's smallest kernels, whose rows are below ``SCORED_US`` and are not scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.base import Law
+from neusight_onnx.laws.catalog import apply_law
+from neusight_onnx.learning.datasets import EVENTS, Measurements
+from neusight_onnx.learning.fitting import (
+    LawFit,
+    ResidualSettings,
+    fit_law,
+    fit_residual,
+    residual_rows,
+)
+from neusight_onnx.similarity import gpu_vector, gpu_weight, residual_weight, shape_weight
+
+SCORED_US = 50.0
+"""Below this an event-timed row shows the host's launch time and not the kernel."""
+
+TINY_US = 8.0
+"""Kernels that the law puts below this show the session's launch floor."""
+
+USUAL_FLOOR_US = 25.0
+"""Launch floor where a folder has no tiny kernel of a GPU: the middle of what the five NVIDIA GPUs show (14-53)."""
+
+FOLDS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """Predicted kernel times of rows, in us, with the launch floor of each and what was measured."""
+
+    rows: NDArray[np.int64]
+    kernel_us: NDArray[np.float64]
+    floor_us: NDArray[np.float64]
+    measured_us: NDArray[np.float64]
+
+    @property
+    def log_error(self) -> NDArray[np.float64]:
+        """log(predicted / measured) of the event time."""
+        found: NDArray[np.float64] = np.log((self.kernel_us + self.floor_us) / self.measured_us)
+        return found
+
+
+def launch_floors(
+    measured_us: NDArray[np.float64],
+    kernel_us: NDArray[np.float64],
+    gpu: NDArray[np.str_],
+    operation: NDArray[np.str_],
+) -> NDArray[np.float64]:
+    """Launch floor of each row: median of (measured - predicted) over the tiny kernels of its GPU and operation.
+
+    A GPU and operation with fewer than five tiny kernels takes the smallest floor of the GPU's other operations, a
+    GPU without any ``USUAL_FLOOR_US``.
+    """
+    tiny = kernel_us < TINY_US
+    gap = measured_us - kernel_us
+    floors = np.empty(measured_us.size)
+    for name in sorted(set(gpu.tolist())):
+        of_gpu = gpu == name
+        by_operation: dict[str, float] = {}
+        operations = sorted(set(operation[of_gpu].tolist()))
+        for op in operations:
+            rows = of_gpu & (operation == op) & tiny
+            if np.count_nonzero(rows) >= 5:
+                by_operation[op] = max(float(np.median(gap[rows])), 0.0)
+        fallback = min(by_operation.values(), default=USUAL_FLOOR_US)
+        for op in operations:
+            floors[of_gpu & (operation == op)] = by_operation.get(op, fallback)
+    # a floor that exceeds a measured time is none
+    smallest = {name: float(measured_us[gpu == name].min()) for name in set(gpu.tolist())}
+    return np.minimum(floors, np.array([smallest[name] for name in gpu.tolist()]))
+
+
+def scored_rows(measurements: Measurements) -> NDArray[np.int64]:
+    """Rows that count: at least ``SCORED_US``, of the ``test`` split where the operation has both."""
+    sessions = set(measurements.session.tolist())
+    counts = {
+        name: not (name.endswith("/train") and name.removesuffix("train") + "test" in sessions) for name in sessions
+    }
+    chosen = np.array([counts[name] for name in measurements.session.tolist()], dtype=np.bool_)
+    return np.flatnonzero(chosen & (measurements.measured_us >= SCORED_US))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A fitted law with its residual trees (None: law alone)."""
+
+    law: Law
+    fit: LawFit
+    booster: Any | None
+    feature_low: NDArray[np.float64]
+    feature_high: NDArray[np.float64]
+    vectors: tuple[tuple[float, ...], ...]
+    unseen_weight: float
+
+
+def train_once(
+    law: Law,
+    measurements: Measurements,
+    specs: Mapping[str, GpuSpec],
+    *,
+    seed: int,
+    settings: ResidualSettings | None,
+    unseen_weight: float = 0.0,
+    excluded_groups: NDArray[np.bool_] | None = None,
+) -> Trained:
+    """Fits law and residual on the rows whose GPU is in ``specs``, less the shapes of ``excluded_groups`` (a mask)."""
+    kept = measurements if excluded_groups is None else measurements.select(~excluded_groups)
+    fit = fit_law(law, kept, specs, seed=seed)
+    width = len(law.feature_names)
+    vectors = tuple(gpu_vector(specs[gpu]) for gpu in fit.gpus)
+    if settings is None:
+        nothing = np.zeros(width)
+        return Trained(
+            law=law, fit=fit, booster=None, feature_low=nothing, feature_high=nothing, vectors=vectors, unseen_weight=0
+        )
+    residuals = residual_rows(law, kept, specs, fit, settings, seed=seed)
+    return Trained(
+        law=law,
+        fit=fit,
+        booster=fit_residual(residuals, law.feature_names, settings, seed=seed),
+        feature_low=residuals.features.min(axis=0).astype(np.float64),
+        feature_high=residuals.features.max(axis=0).astype(np.float64),
+        vectors=vectors,
+        unseen_weight=unseen_weight,
+    )
+
+
+def predict_rows(
+    trained: Trained, measurements: Measurements, rows: NDArray[np.int64], gpu: GpuSpec, *, weight: float | None = None
+) -> NDArray[np.float64]:
+    """Kernel times in us of rows of one GPU; ``weight`` overrides the residual's weight (before the shape's)."""
+    answer = apply_law(trained.law, measurements.select(rows).kernels, gpu, trained.fit.constants)
+    latency = answer.result.latency_us
+    if trained.booster is not None:
+        inside = shape_weight(answer.features, trained.feature_low, trained.feature_high)
+        share = (
+            residual_weight(gpu_weight(gpu, trained.vectors), inside, trained.unseen_weight)
+            if weight is None
+            else weight * inside
+        )
+        residual = trained.booster.predict(answer.features.astype(np.float64), num_threads=1)
+        latency = latency * np.exp(share * residual)
+    return np.maximum(latency, answer.result.ideal_us)
+
+
+def floors_of(law: Law, measurements: Measurements, specs: Mapping[str, GpuSpec], fit: LawFit) -> NDArray[np.float64]:
+    """Launch floor of every row whose GPU is in ``specs`` (zero where the kernel's own time was measured)."""
+    if measurements.timing != EVENTS:
+        return np.zeros(len(measurements))
+    kernel_us = np.full(len(measurements), np.inf)
+    for gpu in sorted(set(measurements.gpu.tolist()) & set(specs)):
+        # only rows near the floor can be tiny: the rest need not be estimated
+        of_gpu = measurements.gpu == gpu
+        near = np.flatnonzero(of_gpu & (measurements.measured_us < 4 * SCORED_US))
+        if near.size:
+            answer = apply_law(law, measurements.select(near).kernels, specs[gpu], fit.constants)
+            kernel_us[near] = answer.result.latency_us
+    return launch_floors(measurements.measured_us, kernel_us, measurements.gpu, measurements.operation)
+
+
+def leave_out(
+    law: Law,
+    measurements: Measurements,
+    specs: Mapping[str, GpuSpec],
+    groups: Mapping[str, Sequence[str]],
+    *,
+    seed: int,
+    settings: ResidualSettings | None,
+    weights: Sequence[float] | None = None,
+) -> dict[str, dict[float | None, Scored]]:
+    """For each group of GPUs: everything trained without them, then scored on them.
+
+    The residual's weight is each of ``weights`` in turn (None: by distance). Keys: group, then weight.
+    """
+    counted = scored_rows(measurements)
+    found: dict[str, dict[float | None, Scored]] = {}
+    for group, left_out in groups.items():
+        rest = {name: spec for name, spec in specs.items() if name not in left_out}
+        if not set(measurements.gpu.tolist()) & set(rest):
+            continue
+        trained = train_once(law, measurements, rest, seed=seed, settings=settings)
+        floors = floors_of(law, measurements, {name: specs[name] for name in left_out}, trained.fit)
+        for weight in weights if weights is not None else (None,):
+            parts: list[Scored] = []
+            for gpu in left_out:
+                rows = counted[measurements.gpu[counted] == gpu]
+                if rows.size:
+                    parts.append(
+                        Scored(
+                            rows=rows,
+                            kernel_us=predict_rows(trained, measurements, rows, specs[gpu], weight=weight),
+                            floor_us=floors[rows],
+                            measured_us=measurements.measured_us[rows],
+                        )
+                    )
+            if parts:
+                found.setdefault(group, {})[weight] = _joined(parts)
+    return found
+
+
+def new_shapes(
+    law: Law,
+    measurements: Measurements,
+    specs: Mapping[str, GpuSpec],
+    *,
+    seed: int,
+    settings: ResidualSettings | None,
+) -> Scored:
+    """Folds by exact shape: a shape is scored by a model that saw the GPU but not the shape, on any GPU."""
+    group = measurements.shape_group
+    # a shape's fold is a permutation by seed, so that neighbours in the file don't share a fold
+    fold_of = np.random.default_rng(seed).permutation(int(group.max()) + 1) % FOLDS
+    counted = scored_rows(measurements)
+    parts: list[Scored] = []
+    for fold in range(FOLDS):
+        excluded = fold_of[group] == fold
+        trained = train_once(law, measurements, specs, seed=seed, settings=settings, excluded_groups=excluded)
+        floors = floors_of(law, measurements, specs, trained.fit)
+        for gpu in trained.fit.gpus:
+            rows = counted[(measurements.gpu[counted] == gpu) & excluded[counted]]
+            if rows.size:
+                parts.append(
+                    Scored(
+                        rows=rows,
+                        kernel_us=predict_rows(trained, measurements, rows, specs[gpu], weight=1.0),
+                        floor_us=floors[rows],
+                        measured_us=measurements.measured_us[rows],
+                    )
+                )
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[Scored]) -> Scored:
+    return Scored(
+        rows=np.concatenate([part.rows for part in parts]),
+        kernel_us=np.concatenate([part.kernel_us for part in parts]),
+        floor_us=np.concatenate([part.floor_us for part in parts]),
+        measured_us=np.concatenate([part.measured_us for part in parts]),
+    )
+
+
+def mape_percent(log_error: NDArray[np.float64]) -> float:
+    """Mean absolute percentage error of log(predicted / measured)."""
+    return 100.0 * float(np.mean(np.abs(np.expm1(log_error))))

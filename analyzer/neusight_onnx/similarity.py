@@ -1,0 +1,84 @@
+"""How near a GPU and a shape are to those that a predictor was trained on: by quantities, never by name.
+
+The residual of a law learns what measured GPUs do beyond physics: which kernel a library picks, how well it runs
+there. That carries over to a GPU only as far as the two are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+
+VECTOR_NAMES: tuple[str, ...] = (
+    "vendor_is_amd",
+    "log_compute_capability",
+    "log_lanes_per_sm",
+    "log_sm_count",
+    "log_clock",
+    "log_l2_per_sm",
+    "log_ridge",
+    "log_watt_per_flop",
+)
+
+# What a quantity's log ratio weighs in the distance. A library chooses kernels by instruction set and SM (compute
+# capability, lanes), so these weigh most; the law itself carries bandwidth, clock and power, so these weigh little.
+_WEIGHTS = np.array([10.0, 4.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.25])
+
+FAMILIAR_DISTANCE = 0.35
+"""At this distance the residual's weight is 1/e. The same die with other memory or power (A100 PCIe 40 GB, SXM
+80 GB) lies at 0.1-0.2 and keeps three quarters or more; Turing against Volta (0.6) and Hopper against Ampere (1.0)
+keep next to nothing: leave-one-GPU-out says that nothing is to be gained there."""
+
+
+def gpu_vector(gpu: GpuSpec) -> tuple[float, ...]:
+    """The GPU as numbers, in the order of ``VECTOR_NAMES``; ratios of base units in natural log."""
+    flops = gpu.peak_flops_per_s["fp32"]
+    return (
+        0.0 if gpu.compute_capability is not None else 1.0,
+        # AMD has no such number; its process stands for the generation (CDNA 7 nm, CDNA2 6 nm, CDNA3 5 nm)
+        log(gpu.compute_capability) if gpu.compute_capability is not None else -log(gpu.process_nm) / 2,
+        log(gpu.fp32_lanes_per_sm),
+        log(gpu.sm_count),
+        log(gpu.clock_hz),
+        log(gpu.l2_bytes / gpu.sm_count),
+        log(flops / gpu.memory_bytes_per_s),
+        log(gpu.power_w / flops),
+    )
+
+
+def distance(first: Sequence[float], second: Sequence[float]) -> float:
+    """Weighted Euclidean distance of two vectors of ``gpu_vector``; 0 for equal GPUs."""
+    gaps = _WEIGHTS * (np.asarray(first) - np.asarray(second))
+    return sqrt(float((gaps**2).sum()))
+
+
+def gpu_weight(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
+    """1 for a GPU of the training set, falling to 0 with the distance to the nearest one."""
+    vector = gpu_vector(gpu)
+    nearest = min((distance(vector, other) for other in trained), default=float("inf"))
+    return exp(-((nearest / FAMILIAR_DISTANCE) ** 2))
+
+
+def shape_weight(
+    features: NDArray[np.float32], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """1 inside the training data's range of every feature, falling with what sticks out of it, shape (n,).
+
+    The sum of the excesses counts, each in units of that feature's range: a tenth of a range outside keeps 0.85.
+    """
+    span = np.maximum(high - low, 1e-6)
+    excess = np.maximum(np.maximum(low - features, features - high), 0.0) / span
+    total: NDArray[np.float64] = np.exp(-((excess.sum(axis=1) / 0.25) ** 2))
+    return total
+
+
+def residual_weight(
+    near: float, inside: NDArray[np.float64], unseen_weight: float
+) -> NDArray[np.float64]:
+    """Share of the residual that is applied: ``unseen_weight`` far from every trained GPU, 1 on one of them."""
+    return (unseen_weight + (1.0 - unseen_weight) * near) * inside
