@@ -1,0 +1,371 @@
+"""The steps in order: read, infer, recognise, lower, predict, assemble."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from neusight_onnx import __version__
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.graph.bindings import Bindings, bind_inputs, is_batch_symbol
+from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice
+from neusight_onnx.graph.read import read_model
+from neusight_onnx.graph.shapes import infer_bound
+from neusight_onnx.kernels import KERNEL_CLASSES, Elementwise, Kernel, NodeWork, Pooling, TensorSpec
+from neusight_onnx.lowering import lower
+from neusight_onnx.lowering.precision import as_precision, stored_precision
+from neusight_onnx.memory import estimate_memory, parameter_summary
+from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.predictor import Prediction, predict
+from neusight_onnx.report.model import (
+    Coverage,
+    KernelRow,
+    ModelSummary,
+    Report,
+    Settings,
+    Totals,
+    UnsupportedNode,
+    ValueSummary,
+)
+from neusight_onnx.runtime import Runtime, Step, get_runtime, stream_time_us
+
+INTERVAL = 0.8
+"""Share of cases meant to lie within the interval of a latency."""
+
+INTERVAL_METHOD = (
+    "each kernel's interval is that of GPUs left out of the fit, narrower on a measured GPU; "
+    "kernels' errors are taken to go the same way"
+)
+
+
+def analyze(
+    model: str | Path | Model,
+    *,
+    gpu: str | Path | GpuSpec,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    values: Mapping[str, Array] | None = None,
+    trip_counts: Mapping[str, int] | None = None,
+    precision: str = "auto",
+    runtime: str = "eager",
+) -> Report:
+    """Predicts how fast ``model`` runs on ``gpu``.
+
+    ``model``: a path, or what :func:`read_model` gave. ``gpu``: a name, an alias, a TOML file or a spec.
+    ``dims`` binds symbols, ``shapes`` whole inputs, ``values`` inputs on whose value shapes depend,
+    ``trip_counts`` loops (by node name). Raises a :class:`~neusight_onnx.errors.NeusightError` for whatever the
+    user can mend: an unreadable model, an unknown GPU, contradicting bindings, a precision or runtime without a model.
+    """
+    runtime_model = get_runtime(runtime)
+    spec = gpu if isinstance(gpu, GpuSpec) else load_gpu(gpu)
+    loaded = model if isinstance(model, Model) else read_model(model)
+    bindings = Bindings(
+        dims=dict(dims or {}),
+        shapes=dict(shapes or {}),
+        values=dict(values or {}),
+        trip_counts=dict(trip_counts or {}),
+    )
+    resolved = resolve(precision, stored_precision(loaded))
+    bound = bind_inputs(loaded, bindings)
+    inferred = as_precision(infer_bound(loaded, bindings, bound), SUPPORTED[resolved])
+    work = lower(recognise(inferred, runtime=runtime), runtime=runtime)
+    kernels = [kernel for item in work for kernel in item.kernels]
+    placed = _place(work, predict(kernels, spec))
+    return _assemble(
+        loaded,
+        inferred,
+        placed,
+        spec,
+        runtime_model,
+        Settings(mode="inference", precision=resolved, runtime=runtime, dims=dict(bound.symbols)),
+        precision,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """A node's work with the predictions of its kernels."""
+
+    work: NodeWork
+    predictions: tuple[Prediction, ...]
+
+    @property
+    def latency_us(self) -> float:
+        return self.work.count * sum(prediction.latency_us for prediction in self.predictions)
+
+
+def _place(work: Sequence[NodeWork], predictions: Sequence[Prediction]) -> list[_Placed]:
+    remaining = iter(predictions)
+    return [_Placed(work=item, predictions=tuple(next(remaining) for _ in item.kernels)) for item in work]
+
+
+def _choose_branches(placed: Sequence[_Placed]) -> tuple[list[_Placed], list[str]]:
+    """Keeps the slower branch of every If whose condition isn't known, innermost decisions first; says so."""
+    kept = list(placed)
+    said: list[str] = []
+    while depth := max((len(item.work.branch) for item in kept), default=0):
+        times: dict[str, dict[str, float]] = {}
+        for item in kept:
+            if len(item.work.branch) == depth:
+                node, _, name = item.work.branch[-1].rpartition("/")
+                branches = times.setdefault(node, {"then": 0.0, "else": 0.0})
+                branches[name] += item.latency_us
+        slower = {node: max(branches, key=lambda name: branches[name]) for node, branches in times.items()}
+        for node, branches in times.items():
+            lighter = "else" if slower[node] == "then" else "then"
+            said.append(
+                f"If '{node}': its condition is not known before the run; the slower branch '{slower[node]}' "
+                f"({branches[slower[node]]:.3g} us) is counted, '{lighter}' would take {branches[lighter]:.3g} us"
+            )
+        settled = []
+        for item in kept:
+            if len(item.work.branch) == depth:
+                node, _, name = item.work.branch[-1].rpartition("/")
+                if name != slower[node]:
+                    continue
+                item = replace(item, work=replace(item.work, branch=item.work.branch[:-1]))
+            settled.append(item)
+        kept = settled
+    return kept, said
+
+
+def _assemble(
+    model: Model,
+    inferred: InferredGraph,
+    placed: Sequence[_Placed],
+    spec: GpuSpec,
+    runtime: Runtime,
+    settings: Settings,
+    asked_precision: str,
+) -> Report:
+    counted, branch_assumptions = _choose_branches(placed)
+    rows = tuple(_rows(counted))
+    unsupported = _unsupported(placed)
+    totals = _totals(inferred, counted, placed, spec, runtime, settings, bool(unsupported))
+    coverage = _coverage(placed, rows)
+    parameter_count, weight_bytes = parameter_summary(model)
+    assumptions = [
+        *inferred.assumptions,
+        *branch_assumptions,
+        *_standing_assumptions(settings, asked_precision, runtime),
+    ]
+    return Report(
+        tool_version=__version__,
+        model=ModelSummary(
+            path=model.path,
+            sha256=model.sha256,
+            ir_version=model.ir_version,
+            opsets=dict(model.opsets),
+            node_count=coverage.node_count,
+            parameter_count=parameter_count,
+            weight_bytes=weight_bytes,
+            inputs=_summaries(inferred, [declared.name for declared in model.graph.inputs]),
+            outputs=_summaries(inferred, [declared.name for declared in model.graph.outputs]),
+        ),
+        gpu=spec,
+        settings=settings,
+        totals=totals,
+        coverage=coverage,
+        kernels=rows,
+        unsupported=unsupported,
+        assumptions=tuple(dict.fromkeys(assumptions)),
+        warnings=(*model.warnings, *inferred.warnings, *_own_warnings(totals, unsupported, spec)),
+    )
+
+
+def _standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> Iterator[str]:
+    stored = "as stored in the model" if asked == "auto" else "as asked; the file may store another"
+    yield f"precision {settings.precision} ({stored}; --precision changes it)"
+    yield (
+        f"runtime {runtime.name}: {runtime.description}; {runtime.kernel_us:g} us of host time a kernel, "
+        f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
+    )
+    yield "inputs are on the GPU already; copies from and to the host are not counted"
+
+
+def _own_warnings(totals: Totals, unsupported: Sequence[UnsupportedNode], spec: GpuSpec) -> Iterator[Notice]:
+    if totals.partial:
+        yield Notice(
+            code="partial",
+            message=f"{len(unsupported)} nodes are not supported and cost nothing here: the totals are a lower bound",
+        )
+    if not totals.memory.fits:
+        yield Notice(
+            code="memory",
+            message=(
+                f"needs about {totals.memory.peak_bytes / 1e9:.1f} GB, "
+                f"{spec.name} has {spec.memory_bytes / 1e9:.1f} GB: it does not fit"
+            ),
+        )
+
+
+def _summaries(inferred: InferredGraph, names: Sequence[str]) -> tuple[ValueSummary, ...]:
+    summaries = []
+    for name in names:
+        value = inferred.values.get(name)
+        dtype = value.dtype.label if value and value.dtype else None
+        summaries.append(ValueSummary(name=name, dtype=dtype, shape=value.shape if value else None))
+    return tuple(summaries)
+
+
+def _rows(counted: Sequence[_Placed]) -> Iterator[KernelRow]:
+    for position, item in enumerate(counted):
+        work = item.work
+        names = tuple(name for name, _ in work.origins) or (work.node,)
+        op_types = tuple(dict.fromkeys(op_type for _, op_type in work.origins)) or (work.op_type,)
+        for index, (kernel, prediction) in enumerate(zip(work.kernels, item.predictions, strict=True)):
+            yield KernelRow(
+                id=f"{position}.{index}",
+                phase="forward",
+                kernel_class=KERNEL_CLASSES[type(kernel)],
+                op_types=op_types,
+                nodes=names,
+                dtype=kernel_dtype(kernel).label,
+                dims=kernel_dims(kernel),
+                count=work.count,
+                flops=work.count * kernel.flops,
+                read_bytes=work.count * kernel.read_bytes,
+                write_bytes=work.count * kernel.write_bytes,
+                tile=prediction.tile,
+                tile_count=prediction.tile_count,
+                wave_count=prediction.wave_count,
+                utilization=prediction.utilization,
+                bound=prediction.bound,
+                latency_us=work.count * prediction.latency_us,
+                latency_low_us=work.count * prediction.low_us,
+                latency_high_us=work.count * prediction.high_us,
+                predictor=prediction.predictor,
+                method=prediction.method,
+            )
+
+
+def kernel_dtype(kernel: Kernel) -> DataType:
+    """The type that a kernel computes in (of an elementwise kernel: of its widest floating-point operand)."""
+    match kernel:
+        case Elementwise():
+            floats = [spec.dtype for spec in (*kernel.inputs, kernel.output) if spec.dtype.is_float]
+            return max(floats, key=lambda dtype: dtype.bits, default=kernel.output.dtype)
+        case Pooling():
+            return kernel.input.dtype
+        case _:
+            return kernel.dtype
+
+
+def kernel_dims(kernel: Kernel) -> dict[str, int | str | tuple[int, ...]]:
+    """The dims that name a kernel in a report: its integers, strings and shapes, without what is at its default."""
+    dims: dict[str, int | str | tuple[int, ...]] = {}
+    for item in fields(kernel):
+        value = getattr(kernel, item.name)
+        if value is None or isinstance(value, DataType) or value == item.default:
+            continue
+        if isinstance(value, TensorSpec):
+            dims[item.name] = value.shape
+        elif isinstance(value, bool):
+            dims[item.name] = int(value)
+        elif isinstance(value, int | str):
+            dims[item.name] = value
+        elif isinstance(value, tuple):
+            if all(isinstance(member, int) for member in value):
+                dims[item.name] = value
+            elif all(isinstance(member, str) for member in value):
+                dims[item.name] = ",".join(value)
+            else:
+                for index, member in enumerate(value):
+                    dims[f"{item.name}_{index}"] = member.shape
+    return dims
+
+
+def _totals(
+    inferred: InferredGraph,
+    counted: Sequence[_Placed],
+    placed: Sequence[_Placed],
+    spec: GpuSpec,
+    runtime: Runtime,
+    settings: Settings,
+    partial: bool,
+) -> Totals:
+    def stream(pick: Callable[[Prediction], float]) -> float:
+        return stream_time_us(
+            (
+                Step(kernel_us=tuple(pick(prediction) for prediction in item.predictions), count=item.work.count)
+                for item in counted
+                if item.predictions or item.work.host_operation
+            ),
+            runtime,
+        )
+
+    kernel_us = sum(item.latency_us for item in counted)
+    latency_us = stream(lambda prediction: prediction.latency_us)
+    # Errors of kernels are those of a GPU's level far more than noise of their own: they add up, they don't cancel.
+    low_us = stream(lambda prediction: prediction.low_us)
+    high_us = stream(lambda prediction: prediction.high_us)
+    batch_size = _batch_size(inferred, settings)
+    executed = [(item.work.count, kernel) for item in counted for kernel in item.work.kernels]
+    return Totals(
+        latency_ms=latency_us / 1e3,
+        latency_low_ms=low_us / 1e3,
+        latency_high_ms=high_us / 1e3,
+        interval=INTERVAL,
+        kernel_ms=kernel_us / 1e3,
+        overhead_ms=(latency_us - kernel_us) / 1e3,
+        throughput_per_s=batch_size / latency_us * 1e6 if latency_us else 0.0,
+        batch_size=batch_size,
+        flops=sum(count * kernel.flops for count, kernel in executed),
+        macs=sum(count * kernel.macs for count, kernel in executed),
+        read_bytes=sum(count * kernel.read_bytes for count, kernel in executed),
+        write_bytes=sum(count * kernel.write_bytes for count, kernel in executed),
+        phases={"forward_ms": latency_us / 1e3, "backward_ms": 0.0, "optimizer_ms": 0.0},
+        memory=estimate_memory(inferred, [item.work for item in placed], spec, runtime.name),
+        partial=partial,
+        interval_method=INTERVAL_METHOD,
+    )
+
+
+def _batch_size(inferred: InferredGraph, settings: Settings) -> int:
+    """Samples a run: the symbol that is named as a batch, else the first dimension of the first input of rank >= 2."""
+    for name, size in settings.dims.items():
+        if is_batch_symbol(name):
+            return size
+    for declared in inferred.graph.inputs:
+        shape = inferred.values[declared.name].shape
+        if shape is not None and len(shape) >= 2:
+            return shape[0]
+    return 1
+
+
+def _unsupported(placed: Sequence[_Placed]) -> tuple[UnsupportedNode, ...]:
+    return tuple(
+        UnsupportedNode(node=item.work.node, op_type=item.work.op_type, reason=item.work.unsupported)
+        for item in placed
+        if item.work.unsupported is not None
+    )
+
+
+def _coverage(placed: Sequence[_Placed], rows: Sequence[KernelRow]) -> Coverage:
+    states: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for item in placed:
+        work = item.work
+        state = "kernel" if work.kernels else "free" if work.unsupported is None else "unsupported"
+        for name, _ in work.origins or ((work.node, work.op_type),):
+            # A view is free, and named again by the copy that it makes necessary later: then it has a kernel.
+            if state == "kernel" or name not in states:
+                states[name] = state
+                reasons[name] = work.free or ""
+    counts = Counter(states.values())
+    kernel_us = sum(row.latency_us for row in rows)
+    share = dict.fromkeys(("learned", "analytic", "unsupported"), 0.0)
+    for row in rows:
+        share[row.method] += row.latency_us / kernel_us if kernel_us else 0.0
+    return Coverage(
+        node_count=len(states),
+        kernel_node_count=counts["kernel"],
+        free_node_count=counts["free"],
+        unsupported_node_count=counts["unsupported"],
+        latency_share=share,
+        free_reasons=dict(Counter(reasons[name] for name, state in states.items() if state == "free")),
+    )

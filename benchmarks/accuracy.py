@@ -1,0 +1,200 @@
+"""End-to-end accuracy on measured models: ours beside NeuSight, roofline, Habitat and Li et al.
+
+    python benchmarks/accuracy.py SHARED [--format text|json] [-o FILE]
+
+SHARED holds ``data/neusight/end_to_end*.csv`` (measured latencies; judge only, nothing is trained on them) and
+``models/neusight/*.onnx``. Cases are judged from the ONNX file with the shipped predictors, ``--runtime eager
+--precision fp32`` (rows with option "fusion": ``--runtime compiled``, where that is modelled).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from neusight_onnx import __version__, analyze
+from neusight_onnx.errors import NeusightError
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.graph.model import Model
+from neusight_onnx.graph.read import read_model
+from neusight_onnx.predictor import list_predictors
+
+# The file that holds the graph of a measured model, for inference (the models' README says which).
+MODEL_FILES = {
+    "bert_large": "bert_large.onnx",
+    "gpt2_large": "gpt2_large.onnx",
+    "gpt3_xl": "gpt3_xl.onnx",
+    "gpt3_27": "gpt3_2.7b.onnx",
+    "opt_13": "opt_1.3b.onnx",
+    "switchxl4": "switchxl4.onnx",
+}
+BASELINES = ("neusight_ms", "roofline_ms", "habitat_ms", "li_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One measured case with every prediction of it, in ms (None: no prediction)."""
+
+    model: str
+    option: str
+    sequence: int
+    batch: int
+    gpu: str
+    vendor: str
+    seen: bool
+    measured_ms: float
+    ours_ms: float
+    low_ms: float
+    high_ms: float
+    neusight_ms: float | None
+    roofline_ms: float | None
+    habitat_ms: float | None
+    li_ms: float | None
+
+    def error(self, column: str) -> float | None:
+        """Signed relative error of the prediction in ``column``."""
+        predicted = getattr(self, column)
+        return None if predicted is None else predicted / self.measured_ms - 1
+
+
+def free_sizes(model: Model) -> list[str]:
+    """Names of the sizes that the model leaves free."""
+    return sorted({dim for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, str)})
+
+
+def read_cases(shared: Path) -> tuple[list[Case], list[str]]:
+    """Predicts every case of every end-to-end file; returns the cases, and why others were left out."""
+    seen_gpus = {name for predictor in list_predictors() for name in predictor.gpus}
+    models: dict[str, Model] = {}
+    cases: list[Case] = []
+    left_out: dict[str, int] = {}
+    files = sorted((shared / "data" / "neusight").glob("end_to_end*.csv"))
+    if not files:
+        sys.exit(f"error: no data/neusight/end_to_end*.csv under {shared}")
+    for file in files:
+        with file.open(newline="") as handle:
+            rows = list(csv.DictReader(handle))
+        for row in rows:
+            option = row["option"]
+            if row["mode"] != "inf" or option not in ("", "fusion"):
+                reason = f"mode {row['mode']}, option {option or '-'}: not modelled yet"
+                left_out[reason] = left_out.get(reason, 0) + 1
+                continue
+            try:
+                path = shared / "models" / "neusight" / MODEL_FILES[row["model"]]
+                model = models.get(row["model"]) or models.setdefault(row["model"], read_model(path))
+                report = analyze(
+                    model,
+                    gpu=row["gpu"],
+                    # every other free size is a length: the measured encoder and decoder ran the same one
+                    dims={
+                        name: int(row["batch"] if name == "batch" else row["sequence"]) for name in free_sizes(model)
+                    },
+                    precision="fp32",
+                    runtime="compiled" if option == "fusion" else "eager",
+                )
+            except NeusightError as error:
+                left_out[str(error)] = left_out.get(str(error), 0) + 1
+                continue
+            totals = report.totals
+            cases.append(
+                Case(
+                    model=row["model"],
+                    option=option,
+                    sequence=int(row["sequence"]),
+                    batch=int(row["batch"]),
+                    gpu=row["gpu"],
+                    vendor=load_gpu(row["gpu"]).vendor,
+                    seen=row["gpu"] in seen_gpus,
+                    measured_ms=float(row["measured_ms"]),
+                    ours_ms=totals.latency_ms,
+                    low_ms=totals.latency_low_ms,
+                    high_ms=totals.latency_high_ms,
+                    **{name: float(row[name]) if row.get(name) else None for name in BASELINES},
+                )
+            )
+    return cases, [f"{count} rows: {reason}" for reason, count in left_out.items()]
+
+
+def summary(cases: Sequence[Case], column: str) -> str:
+    """Mean, median, worst absolute error and mean signed error of one column, in per cent."""
+    errors = [error for case in cases if (error := case.error(column)) is not None]
+    if not errors:
+        return "-"
+    absolute = [abs(error) for error in errors]
+    return (
+        f"{statistics.mean(absolute):6.1%} {statistics.median(absolute):6.1%} {max(absolute):6.1%} "
+        f"{statistics.mean(errors):+6.1%} ({len(errors)})"
+    )
+
+
+def table(cases: Sequence[Case], left_out: Iterable[str]) -> str:
+    """The whole result as text."""
+    columns = ("ours_ms", *BASELINES)
+    lines = [
+        f"neusight-onnx {__version__}, Python {platform.python_version()}, {platform.machine()}; "
+        "predictors trained on single kernels only, see predictors/manifest.json",
+        "",
+        f"{'model':<11}{'seq':>5}{'batch':>6} {'gpu':<16}{'option':<8}{'measured':>10}"
+        + "".join(f"{name.removesuffix('_ms'):>17}" for name in columns)
+        + "   in 80 % interval",
+    ]
+    for case in cases:
+        cells = ""
+        for name in columns:
+            predicted, error = getattr(case, name), case.error(name)
+            cells += f"{'-':>17}" if predicted is None else f"{predicted:>9.1f} {error:>+6.1%} "
+        inside = case.low_ms <= case.measured_ms <= case.high_ms
+        lines.append(
+            f"{case.model:<11}{case.sequence:>5}{case.batch:>6} {case.gpu:<16}{case.option:<8}"
+            f"{case.measured_ms:>10.1f}{cells}   {'yes' if inside else 'no'} [{case.low_ms:.0f}, {case.high_ms:.0f}]"
+        )
+    groups: list[tuple[str, Callable[[Case], bool]]] = [
+        ("NVIDIA, inference", lambda case: case.vendor == "NVIDIA" and not case.option),
+        ("  on GPUs with training data", lambda case: case.vendor == "NVIDIA" and not case.option and case.seen),
+        ("  on GPUs without", lambda case: case.vendor == "NVIDIA" and not case.option and not case.seen),
+        ("AMD, inference", lambda case: case.vendor == "AMD" and not case.option),
+        ("fusion", lambda case: case.option == "fusion"),
+    ]
+    for key in ("gpu", "model"):
+        groups += [
+            (f"{key} {name}", lambda case, key=key, name=name: getattr(case, key) == name and not case.option)
+            for name in sorted({getattr(case, key) for case in cases})
+        ]
+    lines += ["", f"{'absolute error: mean, median, worst; bias (rows)':<48}", ""]
+    for label, belongs in groups:
+        chosen = [case for case in cases if belongs(case)]
+        if chosen:
+            lines.append(f"{label} ({len(chosen)} rows)")
+            lines += [f"    {name.removesuffix('_ms'):<10}{summary(chosen, name)}" for name in columns]
+            covered = sum(case.low_ms <= case.measured_ms <= case.high_ms for case in chosen)
+            lines.append(f"    80 % interval holds {covered} of {len(chosen)}")
+    lines += ["", *(f"left out: {reason}" for reason in left_out)]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    cases, left_out = read_cases(arguments.shared)
+    if arguments.format == "json":
+        text = json.dumps({"cases": [asdict(case) for case in cases], "left_out": left_out}, indent=1)
+    else:
+        text = table(cases, left_out)
+    if arguments.output:
+        arguments.output.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

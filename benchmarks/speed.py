@@ -1,0 +1,112 @@
+"""How long `analyze` takes: cold as a process, warm in one, and how cost grows with the graph.
+
+    python benchmarks/speed.py [MODEL.onnx] [--gpu a100] [--runs 5]
+
+The yardstick, in the same run: a Python process that imports onnx and onnxruntime, loads the same file and runs
+``onnx.shape_inference.infer_shapes(data_prop=True)``. Without MODEL a chain of 5,000 nodes is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+YARDSTICK = (
+    "import sys, onnx, onnxruntime; m = onnx.load(sys.argv[1], load_external_data=False); "
+    "onnx.shape_inference.infer_shapes(m, data_prop=True)"
+)
+
+
+def chain(path: Path, node_count: int) -> Path:
+    """Writes a model of ``node_count`` nodes: MatMul, Add, Relu in turn, weights external and absent."""
+    nodes, weights = [], []
+    width = 256
+    previous = "x"
+    for index in range(node_count):
+        current = f"v{index}"
+        kind = ("MatMul", "Add", "Relu")[index % 3]
+        inputs = [previous]
+        if kind != "Relu":
+            shape = (width, width) if kind == "MatMul" else (width,)
+            tensor = TensorProto(name=f"w{index}", data_type=TensorProto.FLOAT, dims=shape)
+            tensor.data_location = TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="weights.bin")
+            weights.append(tensor)
+            inputs.append(tensor.name)
+        nodes.append(helper.make_node(kind, inputs, [current], name=f"n{index}"))
+        previous = current
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", width])],
+        [helper.make_tensor_value_info(previous, TensorProto.FLOAT, None)],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def seconds(command: list[str], runs: int) -> list[float]:
+    """Wall seconds of each of ``runs`` processes, after one that is not counted."""
+    times = []
+    for run in range(runs + 1):
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if run:
+            times.append(time.perf_counter() - start)
+    return times
+
+
+def spread(times: list[float]) -> str:
+    """Median, least and most, in seconds."""
+    return f"{statistics.median(times):6.3f} s  ({min(times):.3f} to {max(times):.3f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, nargs="?")
+    parser.add_argument("--gpu", default="a100")
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    from neusight_onnx import analyze
+
+    print(
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}; medians of {arguments.runs} runs"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        model = arguments.model or chain(Path(folder) / "chain.onnx", 5000)
+        tool = Path(sys.executable).parent / "neusight-onnx"
+        cold = seconds([str(tool), "analyze", str(model), "--gpu", arguments.gpu, "--format", "json"], arguments.runs)
+        yardstick = seconds([sys.executable, "-c", YARDSTICK, str(model)], arguments.runs)
+        ratio = statistics.median(cold) / statistics.median(yardstick)
+        print(f"{model.name}")
+        print(f"  cold analyze --format json   {spread(cold)}")
+        print(f"  import, load, infer_shapes   {spread(yardstick)}")
+        print(f"  ratio                        {ratio:6.2f}    (target: at most 3)")
+        warm = []
+        for run in range(arguments.runs + 1):
+            start = time.perf_counter()
+            analyze(model, gpu=arguments.gpu)
+            if run:
+                warm.append(time.perf_counter() - start)
+        print(f"  warm analyze() in one process{statistics.median(warm):6.3f} s  (target: at most 0.5)")
+        print("growth, warm, chains of MatMul, Add, Relu")
+        for count in (1250, 2500, 5000, 10000, 20000):
+            path = chain(Path(folder) / f"chain{count}.onnx", count)
+            start = time.perf_counter()
+            analyze(path, gpu=arguments.gpu)
+            print(f"  {count:>6} nodes  {time.perf_counter() - start:6.3f} s")
+
+
+if __name__ == "__main__":
+    main()
