@@ -178,6 +178,7 @@ class Trail:
     ) -> Match | str:
         """The match, if nothing outside uses an inner value; transparent nodes that others use, too, stay outside."""
         search = self.search
+        inputs = tuple([self.root(name) for name in inputs])
         nodes = dict(self.nodes)
         for node in reversed(tuple(nodes.values())):
             if self._passes(node) and output not in node.outputs and self._leaks(node, nodes):
@@ -582,6 +583,21 @@ def _last_axes(search: Search, mean: Node, x: str) -> tuple[int, int] | str:
     return axes[0], int(np.prod(shape[axes[0] :], dtype=np.int64))
 
 
+def _cast_back(trail: Trail, x: str, result: str) -> str:
+    """``result``, or its only user if that casts it to the type of ``x``, as a kernel with wider inner sums does."""
+    values = trail.search.values
+    before, after = values.get(x), values.get(result)
+    if before is None or after is None or before.dtype is after.dtype:
+        return result
+    attempt = Trail(trail.search, nodes=dict(trail.nodes))
+    cast = attempt.down(result, "Cast")
+    target = None if cast is None else values.get(cast.outputs[0])
+    if cast is None or target is None or target.dtype is not before.dtype:
+        return result
+    trail.add(*attempt.nodes.values())
+    return cast.outputs[0]
+
+
 def _layer_norm(search: Search, anchor: Node) -> Match | str:
     """(x - mean x) / sqrt(mean (x - mean x)^2 + epsilon) * gamma + beta, the mean of squares being the anchor."""
     trail = Trail(search, casts=True)
@@ -612,6 +628,7 @@ def _layer_norm(search: Search, anchor: Node) -> Match | str:
             return "another value than the deviation is divided by the root"
     axis, size = rows
     result, parameters, trail = _scale_and_shift(trail, last.outputs[0], size)
+    result = _cast_back(trail, x, result)
     return trail.finish("LayerNormalization", (x, *parameters), result, version=17, attributes={"axis": axis})
 
 
@@ -639,8 +656,10 @@ def _rms_norm(search: Search, anchor: Node) -> Match | str:
     attributes: dict[str, Attribute] = {"axis": axis}
     fits = shape is not None and int(np.prod(shape, dtype=np.int64)) == size
     if scale is not None and gamma is not None and fits and search.is_constant(gamma):
-        return attempt.finish("RMSNormalization", (x, gamma), scale.outputs[0], version=23, attributes=attributes)
-    return trail.finish("RMSNormalization", (x,), last.outputs[0], version=23, attributes=attributes)
+        result = _cast_back(attempt, x, scale.outputs[0])
+        return attempt.finish("RMSNormalization", (x, gamma), result, version=23, attributes=attributes)
+    result = _cast_back(trail, x, last.outputs[0])
+    return trail.finish("RMSNormalization", (x,), result, version=23, attributes=attributes)
 
 
 def _group_norm(search: Search, anchor: Node) -> Match | str:
