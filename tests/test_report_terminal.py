@@ -20,6 +20,7 @@ from neusight_onnx.report.quantities import (
     capacity,
     counted,
     duration,
+    parameters,
     percent,
     printable,
     scaled,
@@ -122,6 +123,7 @@ def test_equal_kernels_are_one_line() -> None:
         pytest.param(["/h.0/fc", "/h.11/fc"], "/h.*/fc", id="number varies"),
         pytest.param(["/l4/h.0/fc", "/l4/h.1/fc"], "/l4/h.*/fc", id="equal numbers stay"),
         pytest.param(["/a", "/b", "/c"], "/a and 2 more", id="different"),
+        pytest.param(["/h.0/q", "/h.0/k", "/h.1/q", "/h.1/k"], "/h.*/q and 1 more", id="two kinds"),
         pytest.param(["/fc", "/fc_1"], "/fc and 1 more", id="suffix"),
     ],
 )
@@ -159,6 +161,7 @@ def test_place_of(row: KernelRow, expected: str) -> None:
         pytest.param(scaled(999.6, "B"), "1.00 kB", id="rounds into k"),
         pytest.param(scaled(6.56e10, "FLOP"), "65.6 GFLOP", id="giga"),
         pytest.param(scaled(25_557_032, ""), "25.6 M", id="no unit"),
+        pytest.param(parameters(3_030_000_000), "3.03 B", id="billions"),
         pytest.param(capacity(999), "999 B", id="bytes"),
         pytest.param(capacity(85_899_345_920), "80.0 GiB", id="GiB"),
         pytest.param(percent(0.0), "0 %", id="none"),
@@ -186,6 +189,32 @@ def test_quantities(text: str, expected: str) -> None:
 )
 def test_bar(share: float, expected: str) -> None:
     assert bar(share, 8, Canvas(width=80)) == expected
+
+
+@pytest.mark.parametrize(
+    ("dims", "expected"),
+    [
+        pytest.param({"m": 4, "n": 5, "k": 6, "transpose_b": 1}, " m=4 n=5 k=6 transpose_b ", id="gemm"),
+        pytest.param(
+            {"n": 1, "filter": (3, 3), "strides": (1, 1), "dilations": (2, 1)},
+            " n=1 filter=3x3 dilations=2x1 ",
+            id="conv: strides of 1 go without saying",
+        ),
+        pytest.param(
+            {"operations": "add", "inputs_0": (8, 2), "inputs_1": (2,), "output": (8, 2)},
+            " add · 8x2, 2 -> 8x2 ",
+            id="elementwise",
+        ),
+        pytest.param(
+            {"operation": "copy", "shape": (8, 2), "read": 64, "written": 64},
+            " copy · shape=8x2 ",
+            id="movement: bytes are for the JSON",
+        ),
+    ],
+)
+def test_kernel_details(dims: dict[str, int | str | tuple[int, ...]], expected: str) -> None:
+    text = to_terminal(replace(REPORT, kernels=(replace(SOFTMAX, dims=dims),)), width=120, colour=False)
+    assert expected in text
 
 
 def test_stacked_bar_shows_every_part_and_fills_its_width() -> None:

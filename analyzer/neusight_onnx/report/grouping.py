@@ -114,16 +114,17 @@ def place_of(row: KernelRow) -> str:
 def common_name(names: Sequence[str]) -> str:
     """One name for many: numbers that vary become "*", names that differ otherwise are counted.
 
-    ("/h.0/fc", "/h.1/fc") -> "/h.*/fc"; ("/a", "/b") -> "/a and 1 more".
+    ("/h.0/fc", "/h.1/fc") -> "/h.*/fc"; ("/h.0/q", "/h.0/k", "/h.1/q", "/h.1/k") -> "/h.*/q and 1 more".
     """
-    if len(set(names)) == 1:
-        return names[0]
-    parts = [re.split(r"(\d+)", name) for name in names]
-    first = parts[0]
-    if any(len(part) != len(first) or part[::2] != first[::2] for part in parts):
-        return f"{names[0]} and {len(names) - 1} more"
-    varying = {i for i in range(1, len(first), 2) if any(part[i] != first[i] for part in parts)}
-    return "".join("*" if i in varying else text for i, text in enumerate(first))
+    alike: dict[tuple[str, ...], list[list[str]]] = defaultdict(list)
+    for name in dict.fromkeys(names):
+        parts = re.split(r"(\d+)", name)
+        alike[tuple(parts[::2])].append(parts)
+    members = next(iter(alike.values()))
+    first = members[0]
+    varying = {i for i in range(1, len(first), 2) if any(parts[i] != first[i] for parts in members)}
+    shown = "".join("*" if i in varying else text for i, text in enumerate(first))
+    return shown if len(alike) == 1 else f"{shown} and {len(alike) - 1} more"
 
 
 def _slices(report: Report, labelled: Iterable[tuple[str, KernelRow]]) -> tuple[Slice, ...]:

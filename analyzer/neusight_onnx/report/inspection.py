@@ -9,7 +9,7 @@ from neusight_onnx.report.json_text import Json, json_text
 from neusight_onnx.report.layout import Canvas, bar, bullets, columns, facts, heading, render
 from neusight_onnx.report.machine import notice_json, value_json
 from neusight_onnx.report.model import SCHEMA_VERSION, Inspection, NestedInts, ValueFacts
-from neusight_onnx.report.quantities import capacity, counted, percent, printable, scaled, shape_text
+from neusight_onnx.report.quantities import capacity, counted, parameters, percent, printable, scaled, shape_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,7 +72,7 @@ def inspection_to_terminal(inspection: Inspection, canvas: Canvas, *, with_value
         ("Nodes", Text(f"{inspection.node_count:,} of {counted(len(inspection.operators), 'operator')}")),
         (
             "Parameters",
-            Text(f"{scaled(inspection.parameter_count, '')} in {capacity(inspection.weight_bytes)} of weights"),
+            Text(f"{parameters(inspection.parameter_count)} in {capacity(inspection.weight_bytes)} of weights"),
         ),
         ("Work", Text(f"{least}{scaled(inspection.macs, 'MAC')}, {scaled(inspection.flops, 'FLOP')} a run")),
         ("Opsets", Text(opsets)),

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_SHADES = "█▓▒░"
-_PLAIN_SHADES = "#=-."
+_SHADES = "█▓▒░▞▪"
+_PLAIN_SHADES = "#=-.:o"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +99,14 @@ def stacked_bar(parts: Sequence[Part], width: int, canvas: Canvas) -> Text:
 
 
 def legend(parts: Sequence[Part], labels: Sequence[str], canvas: Canvas) -> Text:
-    """What the segments of a stacked bar mean; absent segments are named only if their label says something."""
+    """What the segments of a stacked bar mean; a line may break between entries, not within."""
     from rich.text import Text
 
     text = Text()
     for index, (part, label) in enumerate(zip(parts, labels, strict=True)):
         if text:
             text.append("  ")
-        text.append(f"{shade(index, canvas)} ", style=part.style)
+        text.append(f"{shade(index, canvas)}\u00a0", style=part.style)
         text.append(label.replace(" ", "\u00a0"))
     return text
 

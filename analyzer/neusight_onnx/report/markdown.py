@@ -11,6 +11,7 @@ from neusight_onnx.report.quantities import (
     counted,
     dims_text,
     duration,
+    parameters,
     percent,
     printable,
     scaled,
@@ -27,7 +28,7 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
     sections = [
         f"# {_text(report.model.path)} on {_text(report.gpu.label)}",
         f"{settings.mode}, {settings.precision}, {settings.runtime}{dims}; "
-        f"{counted(report.model.node_count, 'node')}, {scaled(report.model.parameter_count, '')} parameters; "
+        f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters; "
         f"neusight-onnx {report.tool_version}",
         _table(
             ("", ""),

@@ -28,6 +28,11 @@ def scaled(value: float, unit: str, digits: int = 3) -> str:
     return f"{significant(value / 1000**step, digits)} {_DECIMAL[step]}{unit}".rstrip()
 
 
+def parameters(count: int) -> str:
+    """Parameters as people count those of models, in thousands, millions, billions: "25.6 M", "3.03 B"."""
+    return scaled(count, "").replace("k", "K").replace("G", "B")
+
+
 def duration(latency_us: float, *, plain: bool = False, digits: int = 3) -> str:
     """A time given in microseconds: "812 µs", "12.3 ms", "1.25 s". ``plain`` writes "us" for "µs"."""
     if latency_us >= 999_500:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,17 +26,19 @@ from neusight_onnx.report.layout import (
     render,
     stacked_bar,
 )
-from neusight_onnx.report.model import Coverage, MemoryEstimate, Report
+from neusight_onnx.report.model import Coverage, KernelRow, MemoryEstimate, Report
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
     dims_text,
     duration,
+    parameters,
     percent,
     printable,
     scaled,
     shorten,
     significant,
+    size_text,
 )
 
 if TYPE_CHECKING:
@@ -44,12 +47,20 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _BAR_WIDTH = 28
+_MOST_REASONS = 3
 _MOST_WARNINGS = 8
 _MOST_UNSUPPORTED = 8
 
 _BOUND_STYLES = {"compute": "green", "memory": "cyan", "l2": "blue", "latency": "magenta", "launch": "yellow"}
 _OPERATION_DIMS = ("operation", "operations", "method", "cell")
 """Dims that say what a kernel does, and read better without their name."""
+
+_SILENT_DIMS = ("read", "written", "b_is_weight")
+"""Of no use for telling kernels apart; the JSON has them."""
+
+_FLAG_DIMS = ("transpose_a", "transpose_b", "transposed", "causal", "log")
+_UNIT_DIMS = ("strides", "dilations")
+"""Dims that say nothing where they are all 1."""
 
 _BOUND_ORDER = ("compute", "memory", "l2", "latency", "launch", "host")
 
@@ -83,7 +94,7 @@ def _header(report: Report, canvas: Canvas) -> Text:
             settings.runtime,
             *(f"{printable(name)}={size}" for name, size in settings.dims.items()),
             counted(report.model.node_count, "node"),
-            f"{scaled(report.model.parameter_count, '')} parameters",
+            f"{parameters(report.model.parameter_count)} parameters",
         ]
     )
     return Text.assemble(
@@ -191,9 +202,16 @@ def _nodes(coverage: Coverage, canvas: Canvas) -> Text:
         Part(label="unsupported", share=coverage.unsupported_node_count / count, style="red"),
     )
     counts = (coverage.kernel_node_count, coverage.free_node_count, coverage.unsupported_node_count)
-    return _bar_with_legend(
+    text = _bar_with_legend(
         parts, [f"{number:,} {part.label}" for number, part in zip(counts, parts, strict=True)], canvas
     )
+    reasons = sorted(coverage.free_reasons.items(), key=lambda item: -item[1])
+    shown = [f"{number:,} {printable(reason)}" for reason, number in reasons[:_MOST_REASONS]]
+    if len(reasons) > _MOST_REASONS:
+        shown.append(f"{sum(number for _, number in reasons[_MOST_REASONS:]):,} other")
+    if shown:
+        text.append(f"\nfree: {canvas.dot.join(shown)}", style="dim")
+    return text
 
 
 def _methods(coverage: Coverage, canvas: Canvas) -> Text:
@@ -284,9 +302,11 @@ def _kernels(report: Report, top: int, canvas: Canvas) -> list[RenderableType]:
     for name, width in zip(_NUMBERS, _NUMBER_WIDTHS, strict=True):
         head.append(name.rjust(width))
     lines: list[RenderableType] = [head]
+    # what nearly every kernel computes in goes without saying
+    usual_dtype = Counter(row.dtype for row in report.kernels).most_common(1)[0][0]
     for index, group in enumerate(shown, 1):
         lines.append(_kernel_line(index, group, number_width, name_width, canvas))
-        lines.append(_kernel_details(group, number_width + 2, canvas))
+        lines.append(_kernel_details(group, usual_dtype, number_width + 2, canvas))
     return [title, *lines]
 
 
@@ -317,14 +337,14 @@ def _kernel_line(index: int, group: KernelGroup, number_width: int, name_width: 
     return text
 
 
-def _kernel_details(group: KernelGroup, indent: int, canvas: Canvas) -> RenderableType:
+def _kernel_details(group: KernelGroup, usual_dtype: str, indent: int, canvas: Canvas) -> RenderableType:
     from rich.padding import Padding
     from rich.text import Text
 
     row = group.row
-    sizes = {name: value for name, value in row.dims.items() if name not in _OPERATION_DIMS}
     operations = [str(value) for name, value in row.dims.items() if name in _OPERATION_DIMS]
-    items = [" ".join((row.kernel_class, *operations, row.dtype)), dims_text(sizes)]
+    dtype = () if row.dtype == usual_dtype else (row.dtype,)
+    items = [" ".join((row.kernel_class, *operations, *dtype)), _sizes(row)]
     if row.tile:
         tile = "x".join(str(size) for size in row.tile.values())
         items.append(f"tile {tile} ({counted(row.tile_count, 'tile')})")
@@ -334,6 +354,25 @@ def _kernel_details(group: KernelGroup, indent: int, canvas: Canvas) -> Renderab
         items.append(row.method)
     text = Text(canvas.dot.join(printable(item) for item in items if item), style="dim", overflow="fold")
     return Padding(text, (0, 0, 0, indent))
+
+
+def _sizes(row: KernelRow) -> str:
+    """The dims that tell a kernel from others of its class, in the words of someone who knows the class."""
+    sizes: dict[str, int | str | tuple[int, ...]] = {}
+    flags = []
+    inputs = []
+    for name, value in row.dims.items():
+        if name in _OPERATION_DIMS or name in _SILENT_DIMS:
+            continue
+        if name in _FLAG_DIMS:
+            flags.append(name)
+        elif name.startswith("inputs_"):
+            inputs.append(size_text(value))
+        elif not (name in _UNIT_DIMS and isinstance(value, tuple) and set(value) == {1}):
+            sizes[name] = value
+    output = sizes.pop("output", None) if inputs else None
+    flow = f"{', '.join(inputs)} -> {size_text(output)}" if output is not None else ", ".join(inputs)
+    return " ".join(part for part in (flow, dims_text(sizes), *flags) if part)
 
 
 def _unsupported(report: Report, canvas: Canvas) -> list[RenderableType]:
