@@ -326,24 +326,16 @@ class Attention:
     @property
     def pair_count(self) -> int:
         """(query, key) pairs per batch entry and head."""
-        if not self.causal and self.window is None:
-            return self.s * self.t
-        first = self.t - self.s
         window = self.window or self.t
-        total = 0
-        # sum over queries i of min(first + i + 1 (causal) or t, window), in closed form
         if not self.causal:
             return self.s * min(self.t, window)
-        low = max(first + 1, 0)
-        high = first + self.s
-        if window >= high:
-            negative = max(-first, 0)
-            queries = self.s - negative
-            total = (low + high) * queries // 2 if queries > 0 else 0
-        else:
-            growing = max(window - low + 1, 0)
-            total = growing * (low + window) // 2 + (high - low + 1 - growing) * window
-        return total
+
+        def up_to(last: int) -> int:
+            """Sum of min(i, window) for i = 1 ... last: queries that see i keys."""
+            growing = min(last, window)
+            return growing * (growing + 1) // 2 + (last - growing) * window
+
+        return up_to(self.t) - up_to(max(self.t - self.s, 0))
 
     @property
     def macs(self) -> int:
