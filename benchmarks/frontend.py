@@ -104,7 +104,7 @@ def _judge(values: Mapping[str, Value], truth: Mapping[str, Any], counts: Counts
                 f"{name}: unknown because of {value.unknown_because if value else 'no node'}, is {list(expected)}"
             )
             continue
-        label = None if value.dtype is None else value.dtype.label
+        label = None if value.dtype is None else value.dtype.label.replace("string", "object")
         if label == item["dtype"] and shape == expected and not value.is_bound:
             counts.right += 1
         elif (

@@ -1,6 +1,6 @@
 """Shape inference: every value's dtype and shape, with all dimensions bound."""
 
-from neusight_onnx.graph.shapes import (  # noqa: F401: importing a family registers its rules
+from neusight_onnx.graph.shapes import (  # noqa: F401  # importing a family registers its rules
     attention,
     contrib,
     control_flow,
@@ -14,9 +14,9 @@ from neusight_onnx.graph.shapes import (  # noqa: F401: importing a family regis
     recurrent,
     reduction,
     sequence,
-    signal,
+    spectrum,
     window,
 )
-from neusight_onnx.graph.shapes.engine import infer
+from neusight_onnx.graph.shapes.engine import infer, infer_bound
 
-__all__ = ["infer"]
+__all__ = ["infer", "infer_bound"]

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError
@@ -42,7 +43,11 @@ NUMPY: dict[DataType, np.dtype[np.generic]] = {
 """Types whose content is evaluated; content of other types (strings, narrow floats) is not carried."""
 
 
-class UnknownShape(Exception):  # noqa: N818: not a fault, a rule's way to say that it can't tell
+Data: TypeAlias = NDArray[Any]
+"""Content as rules compute with it; what its elements are stands in the value's dtype."""
+
+
+class UnknownShape(Exception):  # noqa: N818  # not a fault, a rule's way to say that it can't tell
     """The outputs of a node can't be told. ``cause`` is the first node that is to blame, None: this one."""
 
     def __init__(self, cause: str | None = None) -> None:
@@ -92,6 +97,17 @@ def broadcast_shapes(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[i
             elif size != 1:
                 return None
     return tuple(result)
+
+
+def initializer_value(initializer: Initializer) -> Value:
+    """An initializer as a value: its content is carried if it was read, is small, and its type is evaluated."""
+    data = initializer.data
+    expected = NUMPY.get(initializer.dtype)
+    if data is not None and (expected is None or data.size > MAX_DATA):
+        data = None
+    elif data is not None and (data.dtype != expected or data.shape != initializer.shape):
+        data = data.astype(expected).reshape(initializer.shape)
+    return Value(dtype=initializer.dtype, shape=initializer.shape, data=data, is_constant=True)
 
 
 class NodeContext:
@@ -146,17 +162,17 @@ class NodeContext:
     def dtype(self, index: int) -> DataType | None:
         return self.value(index).dtype
 
-    def data(self, index: int) -> Array | None:
+    def data(self, index: int) -> Data | None:
         """The content of the input at this run's end of its interval; None if not known (or not given)."""
         value = self.inputs[index] if index < len(self.inputs) else None
         return None if value is None else value.data
 
-    def opposite(self, index: int) -> Array | None:
+    def opposite(self, index: int) -> Data | None:
         """The content of the input at the other end of its interval: where the result falls as it grows."""
         value = self.opposites[index] if index < len(self.opposites) else None
         return None if value is None else value.data
 
-    def known(self, index: int) -> Array:
+    def known(self, index: int) -> Data:
         """The content of the input; UnknownShape if it isn't known."""
         value = self.value(index)
         if value.data is None:
@@ -167,7 +183,7 @@ class NodeContext:
         """The content of the input as integers, flattened; UnknownShape if it isn't known."""
         return [int(item) for item in self.known(index).ravel().tolist()]
 
-    def all_data(self) -> list[Array] | None:
+    def all_data(self) -> list[Data] | None:
         """The content of every input; None unless all are known."""
         result = []
         for value in self.inputs:
@@ -260,7 +276,7 @@ class NodeContext:
         for dtype in DataType:
             if dtype.onnx_code == value:
                 return dtype
-        raise self.error(f"attribute {name} names no element type: {value}")
+        raise self.error(f"attribute {name} names no element type: {value!r}")
 
     def axis(self, axis: int, rank: int) -> int:
         """``axis`` counted from the front; ModelError if the rank doesn't have it."""

@@ -14,11 +14,11 @@ from neusight_onnx.graph.shapes.registry import rule
 from neusight_onnx.graph.shapes.sequence import greatest, sequence_of
 
 _I64 = DataType.INT64
-_EAGER_NODES = 2_000
+_EAGER_NODES = 5_000
 _UNROLLED_NODES = 20_000
 """Node inferences (body nodes x trips) up to which a loop is unrolled at once, or because nothing else is exact.
 
-Both are a budget of time: an inference takes some 10 us, so these are 20 ms and 0.2 s.
+Both are a budget of time: an inference takes some 10 us, so these are 50 ms and 0.2 s.
 """
 
 _MAX_TRIPS = 1 << 31
@@ -141,13 +141,15 @@ def _joined_content(then: Value, otherwise: Value) -> Value:
 class _Run:
     """What came of running a loop's body for all its trips: shapes only, of course.
 
-    ``scans`` holds, for each scan output, the greatest of the slices; ``is_certain``: the condition stayed known.
+    ``scans`` holds, for each scan output, the greatest of the slices. ``is_certain``: the condition stayed known;
+    ``is_ended``: it is known to have ended the loop.
     """
 
     trips: int
     carried: list[Value]
     scans: list[Value]
     is_certain: bool
+    is_ended: bool = False
 
 
 @rule("Loop", intervals=True)
@@ -158,53 +160,53 @@ def _loop(ctx: NodeContext) -> Sequence[Value]:
     initial = [_given(ctx, index) for index in range(2, len(ctx.inputs))]
     if len(graph.inputs) != len(initial) + 2 or len(graph.outputs) <= len(initial):
         raise ctx.error(
-            f"its body has {len(graph.inputs)} inputs and {len(graph.outputs)} outputs for {len(initial)} carried values"
+            f"its body has {len(graph.inputs)} inputs and {len(graph.outputs)} outputs for {len(initial)} carried "
+            "values"
         )
-    limit_value = ctx.inputs[0] if ctx.has(0) else None
-    limit = _scalar(limit_value)
-    limit_bound = None if limit_value is None or limit_value.data is None else int(limit_value.data.ravel()[0])
+    limit = ctx.inputs[0] if ctx.has(0) else None
+    most = None if limit is None or limit.data is None else int(limit.data.ravel()[0])
     start = _scalar(ctx.inputs[1]) if ctx.has(1) else 1
     told = session.trip_count(node.name)
-
+    body = _Body(ctx=ctx, graph=graph, attribute="body", certain=told != 0 and start != 0 and most != 0)
+    is_exact = True
     if told is not None:
-        trips, is_exact = told, True
+        run = _run_loop(body, initial, told, obeys_condition=False)
         source = "--trip-count"
     elif start == 0:
-        trips, is_exact, source = 0, True, "its condition is false from the start"
-    elif limit_bound is not None and limit_bound < _MAX_TRIPS:
-        trips, is_exact = max(limit_bound, 0), limit is not None and start is not None
-        source = "constant" if limit_value is not None and limit_value.is_constant else "computed from shapes"
+        run = _run_loop(body, initial, 0, obeys_condition=True)
+        source = "its condition is false from the start"
+    elif limit is not None and most is not None and most < _MAX_TRIPS:
+        run = _run_loop(body, initial, max(most, 0), obeys_condition=True)
+        source = "constant" if limit.is_constant else "computed from shapes"
+        is_exact = run.is_certain and limit.data_low is None and start is not None
+        if is_exact and run.trips < most:
+            source = "its condition, evaluated"
     else:
-        trips, is_exact, source = 1, False, "assumed"
-
-    body = _Body(ctx=ctx, graph=graph, attribute="body", certain=trips > 0)
-    run = _run_loop(body, initial, trips, obeys_condition=told is None, is_assumed=source == "assumed")
-    is_exact = is_exact and run.is_certain
-    if source == "assumed" and not run.is_certain:
-        session.assume(
-            f"Loop '{node.name}' is taken to run once: how often depends on data; --trip-count {node.name}=N changes it"
-        )
-    elif source == "assumed":
-        # the condition is known all along, so unrolling has counted the trips
-        is_exact, source = True, "its condition, evaluated"
-    elif told is not None:
-        is_exact = True
-    elif not is_exact:
+        counted = _count_by_condition(body, initial)
+        source = "its condition, evaluated"
+        if counted is not None:
+            run = counted
+            is_exact = run.is_certain and limit is None and start is not None
+        else:
+            run = _unroll(body, initial, 1, obeys_condition=False)
+            source = "assumed"
+            session.assume(
+                f"Loop '{node.name}' is taken to run once: how often depends on data; --trip-count {node.name}=N "
+                "changes it"
+            )
+    if not is_exact:
         session.assume(
             f"Loop '{node.name}' runs at most {run.trips} times: when it ends depends on data; "
             f"--trip-count {node.name}=N changes it"
         )
         source = f"at most, {source}"
-    elif run.trips < trips:
-        source = "its condition, evaluated"
     session.keep_trip_count(node, TripCount(count=run.trips, source=source))
-
-    low_trips = run.trips if is_exact or source == "assumed" else 0
-    carried = [
-        _may_stop_early(first, last) if low_trips < run.trips else last
-        for first, last in zip(initial, run.carried, strict=True)
-    ]
-    scans = [_stacked(value, run.trips, low_trips, 0) for value in run.scans]
+    carried = (
+        run.carried
+        if is_exact
+        else [_may_stop_early(first, last) for first, last in zip(initial, run.carried, strict=True)]
+    )
+    scans = [_stacked(value, run.trips, run.trips if is_exact else 0, 0) for value in run.scans]
     return [_not_constant(value, ctx) for value in (*carried, *scans)]
 
 
@@ -262,19 +264,12 @@ def _any_counter(trips: int) -> Value:
     return Value(dtype=_I64, shape=(), data=np.array(max(trips - 1, 0), np.int64), data_low=np.array(0, np.int64))
 
 
-def _run_loop(body: _Body, initial: list[Value], trips: int, *, obeys_condition: bool, is_assumed: bool) -> _Run:
-    count = max(_node_count(body.graph), 1)
-    carried_count = len(initial)
-    if is_assumed:
-        # no maximum: unroll as long as the condition is known to hold; else once
-        allowed = max(_EAGER_NODES // count, 1)
-        run = _unroll(body, initial, allowed, obeys_condition=True, stops_unknown=True)
-        if run.is_certain and run.trips < allowed:
-            return run
-        return _unroll(body, initial, 1, obeys_condition=False)
+def _run_loop(body: _Body, initial: list[Value], trips: int, *, obeys_condition: bool) -> _Run:
+    """At most so many trips; fewer if ``obeys_condition`` and the condition is known to end it."""
     if trips == 0:
         outputs = _outputs(body.infer(_counter(0), _TRUE, initial))
-        return _Run(trips=0, carried=initial, scans=outputs[carried_count + 1 :], is_certain=True)
+        return _Run(trips=0, carried=initial, scans=outputs[len(initial) + 1 :], is_certain=True)
+    count = max(_node_count(body.graph), 1)
     if trips * count <= _EAGER_NODES:
         return _unroll(body, initial, trips, obeys_condition=obeys_condition)
     steady = _steady(body, initial, trips)
@@ -285,15 +280,24 @@ def _run_loop(body: _Body, initial: list[Value], trips: int, *, obeys_condition:
     return _extrapolated(body, initial, trips)
 
 
-def _unroll(
-    body: _Body, initial: list[Value], trips: int, *, obeys_condition: bool, stops_unknown: bool = False
-) -> _Run:
+def _count_by_condition(body: _Body, initial: list[Value]) -> _Run | None:
+    """No maximum is known: trip by trip until the condition is known to end it; None if it doesn't within reason."""
+    allowed = max(_EAGER_NODES // max(_node_count(body.graph), 1), 1)
+    condition, *_ = _outputs(body.infer(_counter(0), _TRUE, initial))
+    if condition is _TRUE or (condition.is_constant and _scalar(condition) == 1):
+        return None  # handed through, or a constant: it never ends the loop
+    run = _unroll(body, initial, allowed, obeys_condition=True)
+    return run if run.is_ended else None
+
+
+def _unroll(body: _Body, initial: list[Value], trips: int, *, obeys_condition: bool) -> _Run:
     """Trip by trip, each with what the one before hands on. The body of the middle trip is kept: where sizes grow
     from trip to trip, it stands for their average."""
     carried = initial
     slices: list[list[Value]] = []
     bodies: list[InferredGraph] = []
     is_certain = True
+    is_ended = False
     for trip in range(trips):
         inferred = body.infer(_counter(trip), _TRUE, carried)
         bodies.append(inferred)
@@ -303,14 +307,12 @@ def _unroll(
         goes_on = _scalar(condition)
         if goes_on is None:
             is_certain = False
-            if stops_unknown:
-                break
         elif goes_on == 0 and obeys_condition:
+            is_ended = True
             break
-    trips = len(bodies)
     _keep_middle(body, bodies)
-    scans = [greatest(column) for column in zip(*slices, strict=True)] if slices else []
-    return _Run(trips=trips, carried=carried, scans=scans, is_certain=is_certain)
+    scans = [greatest(column) for column in zip(*slices, strict=True)]
+    return _Run(trips=len(bodies), carried=carried, scans=scans, is_certain=is_certain, is_ended=is_ended)
 
 
 def _keep_middle(body: _Body, bodies: list[InferredGraph]) -> None:

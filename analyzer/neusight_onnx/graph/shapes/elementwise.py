@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import Array, Value
-from neusight_onnx.graph.shapes.context import MAX_DATA, NUMPY, NodeContext, broadcast_shapes
+from neusight_onnx.graph.model import Value
+from neusight_onnx.graph.shapes.context import MAX_DATA, NUMPY, Data, NodeContext, broadcast_shapes
 from neusight_onnx.graph.shapes.registry import rule
 
 _Ufunc = Callable[..., Any]
@@ -90,17 +90,17 @@ def _clip(ctx: NodeContext) -> Sequence[Value]:
     return (ctx.tensor(ctx.dtype(0), data.shape, data),)
 
 
-def int_divide(a: Array, b: Array) -> Array | None:
+def int_divide(a: Data, b: Data) -> Data | None:
     """Integer division as ONNX has it, towards zero; None where the divisor is 0."""
     if not np.all(b):
         return None
-    quotient = np.asarray(np.floor_divide(a, b))  # type: ignore[call-overload]  # integers, see the caller
-    remainder = np.asarray(np.remainder(a, b))  # type: ignore[call-overload]  # integers, see the caller
+    quotient = np.asarray(np.floor_divide(a, b))
+    remainder = np.asarray(np.remainder(a, b))
     rounded_down = (remainder != 0) & ((a < 0) != (b < 0))
     return np.asarray(quotient + rounded_down.astype(quotient.dtype)) if rounded_down.any() else quotient
 
 
-def _evaluate_binary(op_type: str, a: Any, b: Any) -> Array | None:
+def _evaluate_binary(op_type: str, a: Any, b: Any) -> Data | None:
     match op_type:
         case "Add":
             result = a + b
@@ -120,7 +120,7 @@ def _evaluate_binary(op_type: str, a: Any, b: Any) -> Array | None:
     return np.asarray(result, a.dtype)
 
 
-def _interval_binary(ctx: NodeContext) -> Array | None:
+def _interval_binary(ctx: NodeContext) -> Data | None:
     """This run's end of a sum, difference, product or quotient of intervals; None where it isn't told."""
     op_type = ctx.node.op_type
     a, b, other_a, other_b = ctx.data(0), ctx.data(1), ctx.opposite(0), ctx.opposite(1)
@@ -134,7 +134,7 @@ def _interval_binary(ctx: NodeContext) -> Array | None:
     if op_type == "Mul":
         if least >= 0:
             return _evaluate_binary("Mul", a, b)
-        products = [np.asarray(x * y) for x in (a, other_a) for y in (b, other_b)]  # type: ignore[operator]  # numbers
+        products = [np.asarray(x * y) for x in (a, other_a) for y in (b, other_b)]
         return reduce(np.minimum if ctx.low_run else np.maximum, products)
     if op_type == "Div" and least >= 0:
         # a divisor that is valid is at least 1 where it counts something
@@ -163,7 +163,7 @@ def _mod(ctx: NodeContext) -> Sequence[Value]:
     shape = ctx.broadcast(0, 1)
     if a is None or b is None or not np.all(b) or ctx.bounded:
         return (ctx.tensor(ctx.dtype(0), shape),)
-    result = np.fmod(a, b) if ctx.integer("fmod", 0) else np.mod(a, b)  # type: ignore[call-overload]  # numbers
+    result = np.fmod(a, b) if ctx.integer("fmod", 0) else np.mod(a, b)
     return (ctx.tensor(ctx.dtype(0), shape, np.asarray(result, a.dtype)),)
 
 
@@ -275,7 +275,7 @@ def _where(ctx: NodeContext) -> Sequence[Value]:
     return (ctx.tensor(dtype, ctx.broadcast(0, 1, 2)),)
 
 
-def _where_undecided(ctx: NodeContext, dtype: DataType | None, x: Array, y: Array) -> Value:
+def _where_undecided(ctx: NodeContext, dtype: DataType | None, x: Data, y: Data) -> Value:
     """Nothing is known of the condition: an interval from the lesser to the greater operand."""
     shape = ctx.broadcast(0, 1, 2)
     joined = broadcast_shapes(x.shape, y.shape)
@@ -311,11 +311,17 @@ def _identity(ctx: NodeContext) -> Sequence[Value]:
     return (ctx.value(0),)
 
 
-@rule("Dropout")
+@rule("Dropout", deterministic=False)
 def _dropout(ctx: NodeContext) -> Sequence[Value]:
-    mask_dtype = DataType.BOOL if ctx.node.version >= 10 else ctx.dtype(0)
-    data = ctx.value(0).data if not (ctx.has(2) and ctx.data(2) is None) else None
-    return (ctx.tensor(ctx.dtype(0), ctx.shape(0), data), ctx.same(dtype=mask_dtype))
+    """The identity, unless it is told to train."""
+    version = ctx.node.version
+    if version >= 12:
+        mode = ctx.data(2)
+        trains = ctx.has(2) and (mode is None or bool(mode.any()))
+    else:
+        trains = version < 7 and not ctx.integer("is_test", 0)
+    mask_dtype = DataType.BOOL if version >= 10 else ctx.dtype(0)
+    return (ctx.tensor(ctx.dtype(0), ctx.shape(0), None if trains else ctx.data(0)), ctx.same(dtype=mask_dtype))
 
 
 @rule("SwiGLU")

@@ -10,20 +10,19 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError
-from neusight_onnx.graph.bindings import Bindings, bind_inputs
+from neusight_onnx.graph.bindings import Bindings, BoundInputs, bind_inputs
 from neusight_onnx.graph.model import (
     Array,
     Declared,
     Graph,
     InferredGraph,
-    Initializer,
     Model,
     Node,
     Notice,
     TripCount,
     Value,
 )
-from neusight_onnx.graph.shapes.context import MAX_DATA, MAX_ELEMENTS, NUMPY, NodeContext, UnknownShape
+from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape, initializer_value
 from neusight_onnx.graph.shapes.fallback import infer_by_schema
 from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES
 
@@ -91,23 +90,16 @@ def infer(model: Model, bindings: Bindings | None = None) -> InferredGraph:
     Raises ModelError (or BindingError, from the inputs) where the shapes contradict an operator, naming the node.
     """
     bindings = bindings or Bindings()
-    bound = bind_inputs(model, bindings)
+    return infer_bound(model, bindings, bind_inputs(model, bindings))
+
+
+def infer_bound(model: Model, bindings: Bindings, bound: BoundInputs) -> InferredGraph:
+    """As :func:`infer`, where the inputs are bound already."""
     walk = _Walk(bindings=bindings, symbols=bound.symbols)
     with np.errstate(all="ignore"):
         result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
     warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale)]
     return replace(result, assumptions=(*bound.assumptions, *walk.assumptions), warnings=tuple(warnings))
-
-
-def initializer_value(initializer: Initializer) -> Value:
-    """An initializer as a value: its content is carried if it was read, is small, and its type is evaluated."""
-    data = initializer.data
-    expected = NUMPY.get(initializer.dtype)
-    if data is not None and (expected is None or data.size > MAX_DATA):
-        data = None
-    elif data is not None and (data.dtype != expected or data.shape != initializer.shape):
-        data = data.astype(expected).reshape(initializer.shape)
-    return Value(dtype=initializer.dtype, shape=initializer.shape, data=data, is_constant=True)
 
 
 def declared_value(declared: Declared, symbols: Mapping[str, int], *, cause: str | None) -> Value:
@@ -151,12 +143,14 @@ def _infer_graph(
     walk.scopes.append(scope)
     if len(walk.scopes) > MAX_DEPTH:
         raise ModelError(f"bodies of control-flow nodes are nested more than {MAX_DEPTH} deep, in '{graph.name}'")
-    for node in graph.nodes:
-        outputs = _infer_node(node, graph, values, walk, certain=certain)
-        for name, value in zip(node.outputs, outputs, strict=True):
-            if name:
-                own[name] = value
-    walk.scopes.pop()
+    try:
+        for node in graph.nodes:
+            outputs = _infer_node(node, graph, values, walk, certain=certain)
+            for name, value in zip(node.outputs, outputs, strict=True):
+                if name:
+                    own[name] = value  # noqa: PERF403  # one or two outputs: a dict for each node is slower
+    finally:
+        walk.scopes.pop()
     _note_stale(graph, own, walk)
     return InferredGraph(graph=graph, values=values, bodies=scope.bodies, trip_counts=scope.trip_counts)
 
@@ -192,7 +186,8 @@ def _infer_node(
         else:
             results = rule(NodeContext(node, inputs, inputs, walk, constant=constant))
     except UnknownShape as unknown:
-        return _stand_ins(node, graph, walk, inputs, cause=unknown.cause or node.name)
+        stand_ins = _stand_ins(node, graph, walk, inputs, cause=unknown.cause or node.name)
+        return stand_ins if unknown.cause or rule is None else _declared_bounds(node, stand_ins, walk)
     except ModelError:
         if certain:
             raise
@@ -312,6 +307,19 @@ def _stand_ins(node: Node, graph: Graph, walk: _Walk, inputs: Sequence[Value | N
     return result
 
 
+def _declared_bounds(node: Node, stand_ins: Sequence[Value], walk: _Walk) -> Sequence[Value]:
+    """The operator's shape depends on data that isn't known; what the file declares is its word, and no more."""
+    result = []
+    for name, value in zip(node.outputs, stand_ins, strict=True):
+        if name and value.shape and name not in walk.bindings.shapes:
+            walk.assume(
+                f"{node.op_type} '{name}': its shape depends on data; {list(value.shape)} is what the file declares"
+            )
+            value = replace(value, is_bound=True, shape_low=(0,) * len(value.shape))
+        result.append(value)
+    return result
+
+
 def _likely_dtype(inputs: Sequence[Value | None]) -> DataType | None:
     """An unknown operator most often keeps the type of its first floating-point input."""
     known = [value.dtype for value in inputs if value is not None and value.dtype is not None]
@@ -350,6 +358,3 @@ def _stale_notices(stale: Mapping[str, str]) -> list[Notice]:
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     message = "; ".join(texts[:_SHOWN]) + more + ": the file's value_info is stale, the inferred shapes are used"
     return [Notice(code="stale-value-info", message=message)]
-
-
-__all__ = ["MAX_ELEMENTS", "declared_value", "infer", "initializer_value", "join_ends", "low_end"]

@@ -64,18 +64,19 @@ _ONNX_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"
 def _node_proto(ctx: NodeContext, node: Node):  # type: ignore[no-untyped-def]  # onnx is imported only on demand
     from onnx import helper, numpy_helper
 
-    attributes = {}
+    proto = helper.make_node(node.op_type, list(node.inputs), list(node.outputs), domain=node.domain)
     for name, value in node.attributes.items():
         if value is None:
             continue
         if isinstance(value, Initializer):
             if value.data is None:
                 raise UnknownShape(None)
-            attributes[name] = numpy_helper.from_array(value.data, value.name)
-        elif isinstance(value, (int, float, str, bytes)):
-            attributes[name] = value
-        elif isinstance(value, tuple) and all(isinstance(item, (int, float, str)) for item in value):
-            attributes[name] = list(value)
+            attribute: object = numpy_helper.from_array(value.data, value.name)
+        elif isinstance(value, int | float | str | bytes):
+            attribute = value
+        elif isinstance(value, tuple) and all(isinstance(item, int | float | str) for item in value):
+            attribute = list(value)
         else:
             raise UnknownShape(None)
-    return helper.make_node(node.op_type, list(node.inputs), list(node.outputs), domain=node.domain, **attributes)
+        proto.attribute.append(helper.make_attribute(name, attribute))
+    return proto

@@ -8,8 +8,16 @@ from math import ceil, prod
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import Array, Value
-from neusight_onnx.graph.shapes.context import MAX_DATA, NUMPY, NodeContext, UnknownShape, broadcast_shapes
+from neusight_onnx.graph.model import Value
+from neusight_onnx.graph.shapes.context import (
+    MAX_DATA,
+    NUMPY,
+    Data,
+    NodeContext,
+    UnknownShape,
+    broadcast_shapes,
+    initializer_value,
+)
 from neusight_onnx.graph.shapes.registry import rule
 
 _INT64 = np.dtype(np.int64)
@@ -18,8 +26,6 @@ _INT64_MAX = (1 << 63) - 1
 
 @rule("Constant")
 def _constant(ctx: NodeContext) -> Sequence[Value]:
-    from neusight_onnx.graph.shapes.engine import initializer_value
-
     tensor = ctx.tensor_attribute("value") or ctx.tensor_attribute("sparse_value")
     if tensor is not None:
         return (initializer_value(tensor),)
@@ -88,10 +94,7 @@ def _reshape(ctx: NodeContext) -> Sequence[Value]:
     elif prod(result) != prod(shape):
         ctx.require(False, _reshape_fault(ctx, shape, target))
     data = ctx.data(0)
-    if data is not None and data.size == prod(result):
-        data = data.reshape(result)
-    else:
-        data = None
+    data = data.reshape(result) if data is not None and data.size == prod(result) else None
     return (ctx.tensor(ctx.dtype(0), result, data),)
 
 
@@ -244,7 +247,7 @@ def _concat(ctx: NodeContext) -> Sequence[Value]:
         axis += rank
     total = 0
     result = list(first)
-    arrays: list[Array] | None = []
+    arrays: list[Data] | None = []
     for index, value in enumerate(ctx.inputs):
         shape = ctx.shape(index)
         if len(shape) != rank:
@@ -390,7 +393,7 @@ def _gather(ctx: NodeContext) -> Sequence[Value]:
     return (ctx.tensor(ctx.dtype(0), result),)
 
 
-def _gather_anywhere(ctx: NodeContext, data: Array, result: tuple[int, ...]) -> Value:
+def _gather_anywhere(ctx: NodeContext, data: Data, result: tuple[int, ...]) -> Value:
     """Which element is taken depends on data: an interval from the least to the greatest of a small vector."""
     dtype = ctx.dtype(0)
     if ctx.bounded or dtype is None or not dtype.is_integer or prod(result) > MAX_DATA:
@@ -467,10 +470,7 @@ def _expand(ctx: NodeContext) -> Sequence[Value]:
         ctx.require(False, f"cannot expand {ctx.node.inputs[0]} {list(shape)} to {list(target)}")
         result = _expand_interval(ctx, shape, target)
     data = ctx.data(0)
-    if data is not None and prod(result) <= MAX_DATA:
-        data = np.broadcast_to(data, result)
-    else:
-        data = None
+    data = np.broadcast_to(data, result) if data is not None and prod(result) <= MAX_DATA else None
     return (ctx.tensor(ctx.dtype(0), result, data),)
 
 
@@ -654,7 +654,15 @@ def _one_hot(ctx: NodeContext) -> Sequence[Value]:
     shape = ctx.shape(0)
     depth = int(ctx.known(1).ravel()[0])
     axis = ctx.axis(ctx.integer("axis", -1), len(shape) + 1)
-    return (ctx.tensor(ctx.dtype(2), (*shape[:axis], depth, *shape[axis:])),)
+    result = (*shape[:axis], depth, *shape[axis:])
+    indices, values = ctx.data(0), ctx.data(2)
+    if indices is None or values is None or ctx.bounded or not 0 < prod(result) <= MAX_DATA:
+        return (ctx.tensor(ctx.dtype(2), result),)
+    places = np.arange(depth).reshape((depth,) + (1,) * (len(shape) - axis))
+    wanted = np.expand_dims(indices.astype(np.int64), axis)
+    hot = np.where(wanted < 0, wanted + depth, wanted) == places  # an index outside of the depth is nowhere hot
+    off, on = values.ravel().tolist()
+    return (ctx.tensor(ctx.dtype(2), result, np.where(hot, on, off).astype(values.dtype)),)
 
 
 @rule("Crop")

@@ -39,7 +39,8 @@ def _reduce(ctx: NodeContext) -> Sequence[Value]:
             if not keep:
                 ctx.known(1)
             how = "its axes depend on data, so it keeps at most its input's shape"
-            return (ctx.bound(ctx.dtype(0), shape, [min(size, 1) for size in shape], how),)
+            high = [max(size, 1) for size in shape]  # a reduced axis has size 1 even if it was empty
+            return (ctx.bound(ctx.dtype(0), high, [min(size, 1) for size in shape], how),)
         axes = ctx.integers(1) if ctx.data(1) is not None else ()
     else:
         axes = ctx.integer_list("axes")

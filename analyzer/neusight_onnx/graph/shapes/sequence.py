@@ -138,10 +138,8 @@ def _split_to_sequence(ctx: NodeContext) -> Sequence[Value]:
         return ctx.tensor(dtype, (*shape[:axis], length, *shape[axis + 1 :]))
 
     if not ctx.has(1):
-        if ctx.integer("keepdims", 1):
-            member = part(1)
-        else:
-            member = ctx.tensor(dtype, shape[:axis] + shape[axis + 1 :])
+        keeps = ctx.integer("keepdims", 1)
+        member = part(1) if keeps else ctx.tensor(dtype, shape[:axis] + shape[axis + 1 :])
         return (sequence_of([member] * size, dtype) if size <= MAX_DATA else replace(member, kind="sequence"),)
     split = ctx.data(1)
     if split is None:
@@ -149,7 +147,7 @@ def _split_to_sequence(ctx: NodeContext) -> Sequence[Value]:
         bounded = ctx.bound(dtype, shape, low, f"its part sizes depend on data, each is at most {size}")
         return (replace(bounded, kind="sequence"),)
     if split.ndim == 0:
-        length = int(split)  # type: ignore[call-overload]  # an integer tensor
+        length = int(split)
         if length < 1:
             raise ctx.error(f"its parts have size {length}")
         sizes = [length] * (size // length) + ([size % length] if size % length else [])

@@ -1,4 +1,4 @@
-"""Fourier transforms, windows, and what makes random numbers or text features."""
+"""Fourier transforms, windows, random numbers, text, and the training operators."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ def _dft(ctx: NodeContext) -> Sequence[Value]:
     """(..., n, ..., 1 or 2) -> n bins (n // 2 + 1 if one-sided), real and imaginary part last."""
     shape = list(ctx.shape(0))
     inverse, one_sided = ctx.integer("inverse", 0), ctx.integer("onesided", 0)
-    if ctx.node.version >= 20:
-        axis = ctx.integers(2)[0] if ctx.has(2) else -2
-    else:
-        axis = ctx.integer("axis", 1)
+    axis = ctx.integer("axis", 1) if ctx.node.version < 20 else -2
+    if ctx.has(2):
+        axis = ctx.integers(2)[0]
     place = ctx.axis(axis, len(shape))
     length = ctx.integers(1)[0] if ctx.has(1) else None
     if inverse and one_sided:
