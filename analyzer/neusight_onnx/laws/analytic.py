@@ -104,6 +104,8 @@ POOL_OUTPUT_OPERATIONS = 60.0
 divisions of about 15 instructions for each output."""
 SORT_BITS_PER_PASS = 8
 """Digits of a radix pass (CUB's default)."""
+OVERLAP_OPERATIONS = 30.0
+"""Issue slots x 2 of one intersection over union of two boxes: four min/max, two areas, a division."""
 SORT_SMALL = 1024
 """Rows that PyTorch sorts within a block's shared memory in one pass."""
 RECURRENT_STEP_US = 20.0
@@ -399,10 +401,11 @@ def _movement(kernel: Movement, gpu: GpuSpec) -> Work:
     elements = prod(kernel.shape)
     lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
     cost, operations = 1.0, 0.0
-    if kernel.permutation is not None and any(i != axis for i, axis in enumerate(kernel.permutation)):
+    if kernel.permutation is not None:
         rank = len(kernel.permutation)
-        cost = PERMUTE_COST if kernel.permutation[-1] == rank - 1 else STRIDED_PERMUTE_COST
-        operations = INDEX_OPERATIONS
+        if kernel.permutation != tuple(range(rank)):
+            cost = PERMUTE_COST if kernel.permutation[-1] == rank - 1 else STRIDED_PERMUTE_COST
+            operations = INDEX_OPERATIONS
     elif kernel.operation not in ("copy", "cast", "fill"):
         operations = INDEX_OPERATIONS
     written = kernel.written / max(kernel.dtype.bits / 8, 0.125)
@@ -420,7 +423,8 @@ def _sort(kernel: Sort, gpu: GpuSpec) -> Work:
     key = kernel.dtype.bits / 8
     elements = float(kernel.rows * kernel.cols)
     pair = key + 8.0  # PyTorch and ONNX sort with 64-bit indices
-    if kernel.cols <= SORT_SMALL:
+    selects = 0 < kernel.kept < kernel.cols // 4 and kernel.operation == "topk"
+    if kernel.cols <= SORT_SMALL and kernel.operation != "nms" and not selects:
         stages = log2(max(kernel.cols, 2)) ** 2 / 2.0  # bitonic network in shared memory
         lane_rate = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
         return Work(
@@ -430,17 +434,28 @@ def _sort(kernel: Sort, gpu: GpuSpec) -> Work:
             tile_count=float(max(kernel.rows, 1)),
         )
     passes = max(1, ceil(kernel.dtype.bits / SORT_BITS_PER_PASS))
-    if kernel.operation in ("nonzero", "unique_counts", "compress"):
-        passes = 1
-    selects = 0 < kernel.kept < kernel.cols // 4
+    if kernel.operation == "nms":
+        pairs = kernel.rows * float(kernel.cols) * kernel.cols / 2.0
+        pairwise = pairs * OVERLAP_OPERATIONS / vector_flops_per_s(gpu, kernel.dtype) * 1e6
+        # suppression walks the candidates in order, one bit mask of 64 a step
+        return Work(
+            bytes=elements * 2.0 * pair * passes + kernel.output_bytes,
+            compute_us=pairwise,
+            serial_us=kernel.cols * SERIAL_ITERATION_CYCLES / gpu.clock_hz * 1e6,
+            memory_efficiency=0.6,
+            launches=passes + 3,
+            tile_count=max(1.0, ceil(elements / 64)),
+        )
+    if kernel.operation == "nonzero":
+        passes = 1  # one prefix sum over flags
     # selection reads the keys a pass and moves nothing; a sort reads and writes keys and indices
     bytes_ = elements * key * passes if selects else elements * 2.0 * pair * passes
     return Work(
         bytes=bytes_ + kernel.output_bytes,
         memory_efficiency=0.6,  # scattered writes of a radix pass; CUB reports 60-70 % of the copy rate
         working_set=elements * pair * 2.0,
-        serial_us=passes * 2.0 * BLOCK_REDUCTION_US,
-        launches=passes + 2,
+        serial_us=passes * BLOCK_REDUCTION_US,
+        launches=passes + 2 if kernel.cols > SORT_SMALL else 2,
         tile_count=max(1.0, ceil(elements / 4096)),
     )
 

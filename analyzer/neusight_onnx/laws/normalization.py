@@ -9,7 +9,8 @@ The law (us)::
                         as many)
     group, instance     statistics (read), then scale and shift (read and write): the second read misses as if the
                         whole tensor stood between them; two more launches
-    batch               scale and shift a channel: one pass, as an elementwise kernel
+    batch               scale and shift a channel: one pass, as an elementwise kernel; where it makes its statistics
+                        itself ("statistics" in ``fused``), as group normalization
     local response      one pass, its window in cache
 """
 
@@ -132,7 +133,7 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
             kernel.flops,
             len(kernel.fused),
             kernel.method in ROW_METHODS,
-            kernel.method in TWO_KERNEL_METHODS,
+            kernel.method in TWO_KERNEL_METHODS or "statistics" in kernel.fused,
         )
     return {name: table[:, index] for index, name in enumerate(COLUMN_NAMES)}
 

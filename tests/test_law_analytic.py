@@ -1,0 +1,309 @@
+"""Analytic estimates on a GPU of round numbers; figures worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
+from neusight_onnx.kernels import (
+    KERNEL_CLASSES,
+    Attention,
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    Normalization,
+    Opaque,
+    Pooling,
+    Recurrent,
+    Reduction,
+    Softmax,
+    Sort,
+    TensorSpec,
+)
+from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, analytic_estimate, pipe_flops_per_s
+
+FP32 = DataType.FLOAT32
+FP16 = DataType.FLOAT16
+INT64 = DataType.INT64
+
+# 100 SMs x 64 lanes x 2 x 1.5625 GHz = 20 TFLOP/s; 1 TB/s of HBM, of which .90 is reached; 4 MiB of L2 at 10 TB/s;
+# integer lanes: 100 x 64 x 1.5625 GHz = 10 T/s
+ROUND = GpuSpec(
+    name="round",
+    label="Round numbers",
+    vendor="NVIDIA",
+    architecture="Ampere",
+    compute_capability=8.0,
+    process_nm=7.0,
+    sm_count=100,
+    fp32_lanes_per_sm=64,
+    clock_hz=1.5625e9,
+    warp_size=32,
+    memory_bytes=40 * 10**9,
+    memory_type="HBM2e",
+    memory_bytes_per_s=1e12,
+    l2_bytes=4 * 2**20,
+    l1_bytes_per_sm=192 * 1024,
+    shared_memory_bytes_per_sm=164 * 1024,
+    register_bytes_per_sm=256 * 1024,
+    max_threads_per_sm=2048,
+    power_w=250.0,
+    peak_flops_per_s={"fp32": 20e12, "tf32": 150e12, "fp16": 300e12, "bf16": 300e12, "int8": 600e12},
+    l2_bytes_per_s=10e12,
+)
+
+MIB = 2**20
+
+
+def move(operation: str, shape: tuple[int, ...], permutation: tuple[int, ...] | None = None) -> Movement:
+    size = int(np.prod(shape)) * 4
+    read = 0 if operation == "fill" else size
+    return Movement(operation=operation, dtype=FP32, shape=shape, permutation=permutation, read=read, written=size)
+
+
+def gather(run: int) -> GatherScatter:
+    count = 16 * MIB // run
+    return GatherScatter(operation="gather", moved=16 * MIB, run=run, dtype=FP32, index_count=count, index_dtype=INT64)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected_us"),
+    [
+        # 2 x 67.1 MB / .9 TB/s = 149.1, and 2 of launch
+        pytest.param(move("copy", (4096, 4096)), 151.1, id="copy"),
+        pytest.param(move("fill", (4096, 4096)), 76.6, id="fill only writes"),
+        # 149.1 x 1.2 = 179.0; offsets 16.78 M x 70 / 10 T/s = 117.4; 4-norm 186.8
+        pytest.param(move("transpose", (64, 64, 64, 64), (0, 2, 1, 3)), 188.8, id="permute that keeps its runs"),
+        # 149.1 x 1.6 = 238.6; 4-norm with 117.4 of offsets 242.0
+        pytest.param(move("transpose", (64, 64, 64, 64), (0, 1, 3, 2)), 244.0, id="permute that loses its runs"),
+        pytest.param(move("transpose", (64, 64, 64, 64), (0, 1, 2, 3)), 151.1, id="no permutation is a copy"),
+        # 268.4 MB / (.9 x .9 TB/s) = 331.4; 34.5 serial and 33.6 of arithmetic vanish in the 4-norm
+        pytest.param(
+            Reduction(
+                operation="sum",
+                outputs=8192,
+                reduced=8192,
+                dtype=FP32,
+                output=TensorSpec(dtype=FP32, shape=(8192,)),
+            ),
+            333.4,
+            id="sum of rows",
+        ),
+        # (67.1 + 67.1 + 8 x 16,384 index) MB / (.65 x .9 TB/s) = 229.6; offsets 117.4; 4-norm 233.5
+        pytest.param(gather(1024), 235.5, id="embedding: whole rows"),
+        # a sector of 32 bytes for each 4: (8 x 67.1 + 67.1 + 134.2 of indices) MB / .585 TB/s = 1,262
+        pytest.param(gather(1), 1264.0, id="gather of single elements"),
+        # tiles of 128 x 128: 1,024 on 100 SMs are 11 waves; 2 x 128 x 128 x (4,096 + 64) / 2.25 TFLOP/s an SM = 60.6
+        pytest.param(Gemm(m=4096, n=4096, k=4096, dtype=FP16), 668.5, id="fp16 product"),
+        # 2 x 4,096 x 4,096 bytes of weights / (.95 x .9 TB/s) = 39.26, less than 1 % for arithmetic
+        pytest.param(Gemm(m=1, n=4096, k=4096, dtype=FP16), 41.4, id="matrix-vector product"),
+        # 10 steps of 20 us and 2 of launch; weights of 4.19 MB miss L2 by .936: 47.8 MB x .936 / .765 TB/s = 58.5;
+        # 335.5 MFLOP / (.45 x 20 TFLOP/s) = 37.3; 4-norm 60.8
+        pytest.param(
+            Recurrent(cell="lstm", steps=10, directions=1, b=16, h=512, gates=4, dtype=FP32), 262.8, id="lstm"
+        ),
+        # keys and values of 8 x 8 heads x 4,096 x 2 x 128 x 2 bytes = 134.2 MB / (.9 x .9 TB/s) = 165.7
+        pytest.param(
+            Attention(b=8, h=32, g=8, s=1, t=4096, d=128, v=128, dtype=FP16), 167.9, id="decoding reads the cache"
+        ),
+        # radix sort: 4 passes x 2 x 12 bytes x 16.78 M = 1,610.6 MB, 201.3 MB written: / (.6 x .9 TB/s) = 3,355.4;
+        # 6 launches
+        pytest.param(
+            Sort(operation="sort", rows=16, cols=MIB, kept=MIB, dtype=FP32, output_bytes=16 * MIB * 12),
+            3367.4,
+            id="radix sort",
+        ),
+        # 2 GFLOP at a tenth of 20 TFLOP/s
+        pytest.param(
+            Opaque(operation="fft", operation_count=2 * 10**9, dtype=FP32, read=8, written=8), 1002.0, id="opaque"
+        ),
+    ],
+)
+def test_by_hand(kernel: Kernel, expected_us: float) -> None:
+    assert analytic_estimate([kernel], ROUND).latency_us[0] == pytest.approx(expected_us, rel=4e-3)
+
+
+def test_attention_at_half_of_the_matrix_pipe() -> None:
+    # 2 x 2 x 32 x 4,096^2 x 128 x 2 = 2 x 137.4 GFLOP x 4 = 1,099.5 GFLOP / (.55 x 300 TFLOP/s) = 6,664 us; half of the
+    # exponentials, 32 x 8 x ... on 16 units an SM, adds up to a third; waves are full
+    kernel = Attention(b=4, h=32, g=32, s=4096, t=4096, d=128, v=128, dtype=FP16)
+    us = analytic_estimate([kernel], ROUND).latency_us[0]
+    assert 2.0 * kernel.macs == pytest.approx(1.0995e12, rel=1e-3)
+    assert 6664 < us < 1.35 * 6664
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "pipe"),
+    [
+        ("a100-sxm-80gb", DataType.FLOAT16, "fp16"),
+        ("a100-sxm-80gb", DataType.BFLOAT16, "bf16"),
+        ("a100-sxm-80gb", DataType.FLOAT32, "fp32"),
+        ("a100-sxm-80gb", DataType.FLOAT8E4M3FN, "fp16"),
+        ("a100-sxm-80gb", DataType.INT8, "int8"),
+        ("h100-sxm", DataType.FLOAT8E4M3FN, "fp8"),
+        ("h100-sxm", DataType.FLOAT4E2M1, "fp8"),
+        ("b200-sxm", DataType.FLOAT4E2M1, "fp4"),
+        ("t4", DataType.BFLOAT16, "fp32"),
+        ("t4", DataType.FLOAT16, "fp16"),
+        ("v100-pcie-32gb", DataType.INT8, "fp16"),
+        ("p4", DataType.FLOAT16, "fp32"),
+        ("mi210", DataType.FLOAT32, "fp32_matrix"),
+        ("mi210", DataType.INT64, "fp32"),
+    ],
+)
+def test_which_pipe_multiplies_a_dtype(gpu: str, dtype: DataType, pipe: str) -> None:
+    spec = load_gpu(gpu)
+    peak, share = pipe_flops_per_s(spec, dtype)
+    assert peak == spec.peak_flops_per_s[pipe]
+    assert 0.4 < share < 0.9
+
+
+def test_double_precision_runs_at_the_die_s_rate() -> None:
+    # a 64th of 30 TFLOP/s on the L4, half of 19.5 on the A100
+    assert pipe_flops_per_s(load_gpu("l4"), DataType.FLOAT64)[0] == pytest.approx(0.47e12, rel=0.02)
+    assert pipe_flops_per_s(load_gpu("a100-sxm-80gb"), DataType.FLOAT64)[0] == pytest.approx(9.7e12, rel=0.01)
+
+
+def _of_each_class(n: int, dtype: DataType) -> list[Kernel]:
+    spec = TensorSpec(dtype=dtype, shape=(n, n))
+    size = spec.byte_count
+    return [
+        Gemm(m=n, n=n, k=n, dtype=dtype),
+        Gemm(batch=n, m=1, n=n, k=0, dtype=dtype),
+        Conv(n=n, c=n, k=n, spatial=(n, n), out=(n, n), filter=(3, 3), strides=(1, 1), dilations=(1, 1), dtype=dtype),
+        Conv(
+            n=n,
+            c=n,
+            k=n,
+            groups=max(n, 1),
+            spatial=(n,),
+            out=(n,),
+            filter=(3,),
+            strides=(1,),
+            dilations=(1,),
+            dtype=dtype,
+        ),
+        Conv(
+            n=n,
+            c=n,
+            k=n,
+            spatial=(n, n),
+            out=(2 * n, 2 * n),
+            filter=(2, 2),
+            strides=(2, 2),
+            dilations=(1, 1),
+            transposed=True,
+            dtype=dtype,
+        ),
+        Elementwise(operations=("gelu",), inputs=(spec,), output=spec),
+        Softmax(rows=n, cols=n, dtype=dtype),
+        Normalization(method="rms", rows=n, cols=n, dtype=dtype),
+        *(
+            Reduction(operation=name, outputs=n, reduced=n, inner=inner, dtype=dtype, output=spec)
+            for name in ("sum", "cumsum", "argmax")
+            for inner in (1, 64)
+        ),
+        Reduction(operation="sum", outputs=1, reduced=n * n, dtype=dtype, output=TensorSpec(dtype=dtype, shape=())),
+        Pooling(operation="max", input=spec, output=spec, window=9),
+        Pooling(operation="global_average", input=spec, output=TensorSpec(dtype=dtype, shape=(n, 1)), window=n),
+        Attention(b=1, h=n, g=max(n // 4, 1), s=n, t=n, d=64, v=64, causal=True, dtype=dtype),
+        Attention(b=n, h=8, g=8, s=1, t=n, d=64, v=64, dtype=dtype, cache_write_elements=n),
+        GatherScatter(operation="gather", moved=n * n, run=1, dtype=dtype, index_count=n, index_dtype=INT64),
+        GatherScatter(operation="scatter", moved=n, run=n, dtype=dtype, index_count=n, index_dtype=INT64, base=spec),
+        *(
+            Movement(operation=name, dtype=dtype, shape=(n, n), read=size, written=size, flops_per_element=flops)
+            for name, flops in (("copy", 0), ("concat", 0), ("cast", 0), ("resize", 7), ("expand", 0), ("slice", 0))
+        ),
+        Movement(operation="transpose", dtype=dtype, shape=(n, n), permutation=(1, 0), read=size, written=size),
+        *(
+            Sort(operation=name, rows=rows, cols=n, kept=min(n, 5), dtype=dtype, output_bytes=12 * n)
+            for name in ("topk", "sort", "nonzero", "unique", "nms")
+            for rows in (1, n)
+        ),
+        Recurrent(cell="gru", steps=n, directions=2, b=n, h=n, gates=3, dtype=dtype),
+        Opaque(operation="trees", operation_count=n * n, dtype=dtype, read=size, written=size),
+    ]
+
+
+TYPES = [
+    DataType.FLOAT32,
+    DataType.FLOAT16,
+    DataType.BFLOAT16,
+    DataType.FLOAT64,
+    DataType.INT8,
+    DataType.INT4,
+    DataType.INT64,
+    DataType.BOOL,
+    DataType.FLOAT8E4M3FN,
+    DataType.FLOAT4E2M1,
+]
+
+
+def test_the_sample_has_every_class() -> None:
+    assert {type(kernel) for kernel in _of_each_class(8, FP32)} == set(KERNEL_CLASSES)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=lambda dtype: dtype.label)
+def test_never_below_the_roofline_never_zero_on_any_gpu(dtype: DataType) -> None:
+    kernels = [kernel for n in (0, 1, 3, 257, 4096) for kernel in _of_each_class(n, dtype)]
+    moved = np.array([kernel.read_bytes + kernel.write_bytes for kernel in kernels], dtype=np.float64)
+    with np.errstate(all="raise", under="ignore"):
+        for gpu in available_gpus():
+            result = analytic_estimate(kernels, gpu)
+            assert np.all(np.isfinite(result.latency_us)), gpu.name
+            assert np.all(result.latency_us >= 1.99), gpu.name
+            assert np.all(result.latency_us >= result.ideal_us), gpu.name
+            assert np.all(result.latency_us * gpu.memory_bytes_per_s * 1.000001 >= moved * 1e6), gpu.name
+            assert all(np.all(part >= 0) for part in result.parts_us.values()), gpu.name
+
+
+@pytest.mark.parametrize("gpu", ["t4", "a100-sxm-80gb", "l4", "h100-sxm", "b200-sxm", "mi300x"])
+def test_more_work_never_takes_less(gpu: str) -> None:
+    spec = load_gpu(gpu)
+    sizes = (64, 256, 1024, 4096)
+    latency = np.stack([analytic_estimate(_of_each_class(n, FP16), spec).latency_us for n in sizes])
+    names = [type(kernel).__name__ for kernel in _of_each_class(64, FP16)]
+    for column, name in enumerate(names):
+        assert np.all(np.diff(latency[:, column]) >= -1e-6), name
+
+
+def test_order_is_kept_and_classes_do_not_disturb_each_other() -> None:
+    kernels = _of_each_class(257, FP32)
+    together = analytic_estimate(kernels, ROUND).latency_us.tolist()
+    apart = [float(analytic_estimate([kernel], ROUND).latency_us[0]) for kernel in kernels]
+    assert together == pytest.approx(apart, rel=1e-12)
+
+
+def test_nothing_gives_nothing() -> None:
+    assert analytic_estimate([], ROUND).latency_us.shape == (0,)
+
+
+def test_narrow_types_move_fewer_bytes() -> None:
+    shape = (4096, 4096)
+    wide, half, quarter = (
+        analytic_estimate(
+            [
+                Movement(
+                    operation="copy",
+                    dtype=dtype,
+                    shape=shape,
+                    read=dtype.bytes_of(16 * MIB),
+                    written=dtype.bytes_of(16 * MIB),
+                )
+            ],
+            ROUND,
+        ).latency_us[0]
+        for dtype in (FP32, FP16, DataType.INT8)
+    )
+    # less the 2 us of launch
+    assert wide - 2 == pytest.approx(2 * (half - 2), rel=1e-3)
+    assert wide - 2 == pytest.approx(4 * (quarter - 2), rel=2e-3)
+
+
+def test_the_interval_is_wide() -> None:
+    assert np.exp(HALF_WIDTH_LOG) == pytest.approx(2.0)

@@ -1,0 +1,308 @@
+"""Laws of elementwise, softmax and normalization kernels, with prior constants, on a GPU of round numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
+from neusight_onnx.kernels import Elementwise, Kernel, Normalization, Softmax, TensorSpec
+from neusight_onnx.laws.bandwidth import MEMORY_FAMILIES, l2_miss_fraction, memory_family, p_norm
+from neusight_onnx.laws.base import Law, LawResult
+from neusight_onnx.laws.elementwise import ELEMENTWISE, broadcast_reload, integer_lanes_per_sm, needs_index_arithmetic
+from neusight_onnx.laws.normalization import NORMALIZATION
+from neusight_onnx.laws.softmax import SOFTMAX, block_threads
+
+FP32 = DataType.FLOAT32
+FP16 = DataType.FLOAT16
+
+# 100 SMs x 64 lanes x 2 x 1.5625 GHz = 20 TFLOP/s; 1 TB/s of HBM, of which .90 is reached; 4 MiB of L2 at 10 TB/s
+ROUND = GpuSpec(
+    name="round",
+    label="Round numbers",
+    vendor="NVIDIA",
+    architecture="Ampere",
+    compute_capability=8.0,
+    process_nm=7.0,
+    sm_count=100,
+    fp32_lanes_per_sm=64,
+    clock_hz=1.5625e9,
+    warp_size=32,
+    memory_bytes=40 * 10**9,
+    memory_type="HBM2e",
+    memory_bytes_per_s=1e12,
+    l2_bytes=4 * 2**20,
+    l1_bytes_per_sm=192 * 1024,
+    shared_memory_bytes_per_sm=164 * 1024,
+    register_bytes_per_sm=256 * 1024,
+    max_threads_per_sm=2048,
+    power_w=250.0,
+    peak_flops_per_s={"fp32": 20e12, "tf32": 150e12, "fp16": 300e12, "bf16": 300e12, "int8": 600e12},
+    l2_bytes_per_s=10e12,
+)
+LARGE_L2 = replace(ROUND, l2_bytes=96 * 2**20)
+
+
+def tensor(*shape: int, dtype: DataType = FP32) -> TensorSpec:
+    return TensorSpec(dtype=dtype, shape=shape)
+
+
+def elementwise(operation: str, output: TensorSpec, *inputs: TensorSpec) -> Elementwise:
+    return Elementwise(operations=(operation,), inputs=inputs, output=output)
+
+
+def layer(rows: int, cols: int, method: str = "layer") -> Normalization:
+    return Normalization(method=method, rows=rows, cols=cols, parameter_count=2 * cols, dtype=FP32)
+
+
+LAW_OF: dict[type, Law] = {Elementwise: ELEMENTWISE, Softmax: SOFTMAX, Normalization: NORMALIZATION}
+
+
+def run(kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
+    law = LAW_OF[type(kernels[0])]
+    priors = {constant.name: constant.prior for constant in law.constants}
+    return law.estimate(law.columns(kernels), gpu, priors)
+
+
+SQUARE = tensor(4096, 4096)  # 64 MiB
+HEADS = tensor(4, 8, 1024, 1024)  # 134.2 MB
+MASK = tensor(4, 1, 1024, 1024)  # 16.8 MB
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "expected_us"),
+    [
+        # 3 x 67.109 MB / .9 TB/s = 223.70, and 2 of launch
+        pytest.param(elementwise("add", SQUARE, SQUARE, SQUARE), ROUND, 225.70, id="add"),
+        # 2 x 67.109 MB / .9 TB/s = 149.13
+        pytest.param(elementwise("relu", SQUARE, SQUARE), ROUND, 151.13, id="relu"),
+        # half the bytes
+        pytest.param(
+            elementwise("relu", tensor(4096, 4096, dtype=FP16), tensor(4096, 4096, dtype=FP16)),
+            ROUND,
+            76.57,
+            id="relu fp16",
+        ),
+        # 16.777 M elements x (10 + 90) FLOPs / 20 TFLOP/s = 83.9 is hidden behind 149.13 of DRAM: .563^8 / 8 = .0013
+        pytest.param(elementwise("pow", SQUARE, SQUARE), ROUND, 151.32, id="general power"),
+        # the mask is read again for every head: 3 accesses x 134.2 MB = 402.7 MB: 447.4; index arithmetic is
+        # 33.55 M x 70 / (100 x 64 x 1.5625 GHz) = 234.9; (447.4^8 + 234.9^8)^(1/8) = 447.7
+        pytest.param(elementwise("add", HEADS, HEADS, MASK), ROUND, 449.7, id="mask read for every head"),
+        # 12.6 MB pass between two reads: L2 of 96 MiB holds them; 285.2 MB: 316.9; with 234.9 of index: 320.4
+        pytest.param(elementwise("add", HEADS, HEADS, MASK), LARGE_L2, 322.4, id="mask held by a large L2"),
+        # one warp a row: read once, written once, 2 x 268.4 MB / .9 TB/s = 596.5
+        pytest.param(Softmax(rows=65536, cols=1024, dtype=FP32), ROUND, 598.5, id="softmax in a warp"),
+        # 4 blocks of 512 threads an SM hold 64 KiB of 192: x = 1/3, m = 1/(1 + 2.25^6) = .0076; DRAM
+        # (2 + .0153) x 268.4 MB / .9 TB/s = 601.1; 40.96 waves x 12,100 cycles = 317.2; 5-norm 605.9
+        pytest.param(Softmax(rows=16384, cols=4096, dtype=FP32), ROUND, 608.0, id="softmax in a block"),
+        # 1,600 rows in flight are 6.55 MB: x = 1.5625, m = 1/(1 + .3904^3.3) = .957; (536.9 + .957 x 268.4) MB:
+        # 882.0; 40.96 waves x 8,140 cycles = 213.4; 4.1-norm 882.7
+        pytest.param(layer(65536, 1024), ROUND, 884.7, id="layer norm, second read misses L2"),
+        # 96 MiB of L2 hold the rows in flight: 536.9 MB: 596.5; 4.1-norm with 213.4 and 100.7 of arithmetic: 598.7
+        pytest.param(layer(65536, 1024), LARGE_L2, 600.7, id="layer norm, second read hits L2"),
+        # a scale and shift a channel: as relu
+        pytest.param(
+            Normalization(method="batch", rows=4096, cols=4096, parameter_count=256, dtype=FP32),
+            ROUND,
+            151.1,
+            id="batch norm at inference",
+        ),
+        # statistics, then apply: 3 accesses x 67.1 MB = 223.7; 3 launches; 2.56 waves x 11,860 cycles = 19.4
+        pytest.param(layer(4096, 4096, "group"), ROUND, 229.7, id="group norm"),
+    ],
+)
+def test_large_kernels_by_hand(kernel: Kernel, gpu: GpuSpec, expected_us: float) -> None:
+    assert run([kernel], gpu).latency_us[0] == pytest.approx(expected_us, rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        # 4 x 1024 x 1024 x 4 bytes are read 7 times more; between two reads pass 1024 x 1024 x (4 + 4 + 4) bytes
+        pytest.param(elementwise("add", HEADS, HEADS, MASK), (117440512.0, 12582912.0), id="mask over heads"),
+        # a causal mask repeats over batch and heads: 31 more reads
+        pytest.param(
+            elementwise("add", HEADS, HEADS, tensor(1024, 1024)), (130023424.0, 12582912.0), id="mask over everything"
+        ),
+        pytest.param(elementwise("add", HEADS, HEADS, HEADS), (0.0, 0.0), id="nothing broadcast"),
+        pytest.param(elementwise("add", HEADS, HEADS, tensor(1)), (0.0, 0.0), id="scalar"),
+        # a bias over rows: 4096 - 1 more reads of 16 KiB, one row of 4096 x 12 bytes apart: any L2 holds it
+        pytest.param(elementwise("add", SQUARE, SQUARE, tensor(4096)), (4095.0 * 16384, 49152.0), id="bias a column"),
+        pytest.param(elementwise("mul", SQUARE, SQUARE, tensor(4096, 1)), (0.0, 0.0), id="in a register for its row"),
+    ],
+)
+def test_what_a_broadcast_operand_is_read_again(kernel: Elementwise, expected: tuple[float, float]) -> None:
+    assert broadcast_reload(kernel) == expected
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        pytest.param(elementwise("add", SQUARE, SQUARE, SQUARE), False, id="same shapes"),
+        pytest.param(elementwise("add", SQUARE, SQUARE), False, id="with a scalar"),
+        pytest.param(elementwise("add", SQUARE, SQUARE, tensor(4096)), True, id="broadcast"),
+        pytest.param(elementwise("where", SQUARE, tensor(4096, 4096, dtype=DataType.BOOL), SQUARE), True, id="where"),
+    ],
+)
+def test_kernels_that_compute_offsets(kernel: Elementwise, expected: bool) -> None:
+    assert needs_index_arithmetic(kernel) is expected
+
+
+@pytest.mark.parametrize(
+    ("gpu", "family", "lanes"),
+    [
+        ("p4", "pascal_turing", 128),
+        ("p100-pcie-16gb", "pascal_turing", 64),
+        ("t4", "pascal_turing", 64),
+        ("v100-pcie-32gb", "hbm", 64),
+        ("a100-sxm-80gb", "hbm", 64),
+        ("h100-sxm", "hbm", 64),
+        ("b200-sxm", "hbm_blackwell", 128),
+        ("l4", "gddr6", 64),
+        ("a10", "gddr6", 64),
+        ("rtx-4090", "gddr6x", 64),
+        ("rtx-5090", "gddr6x", 128),
+        ("jetson-agx-orin-64gb", "lpddr", 64),
+        ("mi210", "amd", 64),
+        ("mi300x", "amd_cdna3", 64),
+    ],
+)
+def test_memory_family_and_integer_lanes(gpu: str, family: str, lanes: int) -> None:
+    spec = load_gpu(gpu)
+    assert memory_family(spec).name == family
+    assert memory_family(replace(spec, name="another", label="name")).name == family
+    assert integer_lanes_per_sm(spec) == lanes
+
+
+def test_families_stay_below_the_data_sheet() -> None:
+    names = [family.name for family in MEMORY_FAMILIES]
+    assert len(set(names)) == len(names)
+    assert all(0.5 < family.fraction < 1.0 and family.source for family in MEMORY_FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "expected"),
+    [
+        pytest.param(1.0, 0.0, id="fits"),
+        # half of the bytes miss at .8 of the capacity: .8 x 4.194304 MB
+        pytest.param(3.3554432, 0.5, id="knee"),
+        pytest.param(40.0, 1.0, id="streams"),
+    ],
+)
+def test_l2_misses(megabytes: float, expected: float) -> None:
+    assert l2_miss_fraction(np.array([megabytes * 1e6]), ROUND)[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_soft_maximum() -> None:
+    # (3^2 + 4^2)^(1/2), and no overflow for huge terms
+    assert p_norm((np.array([3.0, 1e200]), np.array([4.0, 0.0])), 2.0) == pytest.approx([5.0, 1e200])
+
+
+@pytest.mark.parametrize(
+    ("cols", "expected"),
+    [(1025, 256), (2048, 256), (2049, 512), (4096, 512), (100000, 512), (100, 32)],
+)
+def test_softmax_block_size(cols: int, expected: int) -> None:
+    assert block_threads(np.array([float(cols)]), ROUND)[0] == expected
+    assert block_threads(np.array([float(cols)]), load_gpu("mi100"))[0] == 1024
+
+
+def test_rows_off_a_cache_line_cost_more() -> None:
+    aligned, apart = run([layer(65536, 1024), layer(65536, 1020)], ROUND).latency_us
+    assert apart > 1.03 * aligned  # though it has fewer bytes
+
+
+def test_long_rows_of_softmax_are_read_again() -> None:
+    # 16,384 columns: 4 rows of 64 KiB overflow an L1 of 192 KiB: the maximum, the sum and the result read DRAM
+    kernels = [Softmax(rows=16384, cols=4096, dtype=FP32), Softmax(rows=4096, cols=16384, dtype=FP32)]
+    short, long = run(kernels, ROUND).latency_us
+    assert 1.5 < long / short < 2.1
+
+
+SIZES = (0, 1, 7, 1000, 1024, 4096, 65537)
+ODD: dict[str, list[Kernel]] = {
+    "elementwise": [
+        *(elementwise("gelu", tensor(rows, cols), tensor(rows, cols)) for rows in SIZES for cols in SIZES),
+        elementwise("add", tensor(), tensor(), tensor()),
+        elementwise("pow", tensor(2**16, 2**16), tensor(2**16, 2**16), tensor(2**16, 2**16)),
+        elementwise("add", tensor(0, 8, 16, 16), tensor(0, 8, 16, 16), tensor(1, 1, 16, 16)),
+        elementwise("mul", *(tensor(1 << 20, dtype=DataType.INT64),) * 3),
+        elementwise("mul", *(tensor(1 << 20, dtype=DataType.FLOAT64),) * 3),
+        Elementwise(operations=(), inputs=(), output=tensor(3)),
+    ],
+    "softmax": [
+        *(Softmax(rows=rows, cols=cols, dtype=FP32) for rows in SIZES for cols in SIZES),
+        Softmax(rows=1, cols=2**30, dtype=FP32),
+        Softmax(rows=2**26, cols=2, inner=2**20, dtype=FP16),
+        Softmax(rows=1024, cols=512, inner=64, dtype=FP32, fused=("mul", "add"), extra_inputs=(tensor(512, 512),)),
+    ],
+    "normalization": [
+        *(
+            Normalization(method=method, rows=rows, cols=cols, parameter_count=cols, dtype=FP32)
+            for rows in SIZES
+            for cols in SIZES
+            for method in ("layer", "rms", "batch", "group", "instance", "lp", "local_response")
+        ),
+        layer(1, 2**30),
+        layer(2**28, 4),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", sorted(ODD))
+def test_every_size_on_every_gpu_is_sane(kind: str) -> None:
+    kernels = ODD[kind]
+    law = LAW_OF[type(kernels[0])]
+    priors = {constant.name: constant.prior for constant in law.constants}
+    columns = law.columns(kernels)
+    with np.errstate(all="raise", under="ignore"):
+        for gpu in available_gpus():
+            result = law.estimate(columns, gpu, priors)
+            features = law.features(columns, gpu, priors, result)
+            assert np.all(np.isfinite(result.latency_us)), gpu.name
+            assert np.all(result.latency_us >= result.ideal_us), gpu.name
+            assert np.all(result.latency_us >= 1.9), gpu.name
+            assert np.all(result.ideal_us > 0), gpu.name
+            assert np.all(result.tile_count >= 1), gpu.name
+            assert np.all(result.wave_count >= 0), gpu.name
+            assert all(part.shape == result.latency_us.shape for part in result.parts_us.values())
+            assert features.dtype == np.float32
+            assert features.shape == (len(kernels), len(law.feature_names))
+            assert np.all(np.isfinite(features)), gpu.name
+
+
+GROWING: dict[str, list[Kernel]] = {
+    "elementwise": [elementwise("add", *(tensor(2**k, 1024),) * 3) for k in range(20)],
+    "softmax in a warp": [Softmax(rows=2**k, cols=512, dtype=FP32) for k in range(20)],
+    "softmax in a block": [Softmax(rows=2**k, cols=2048, dtype=FP32) for k in range(20)],
+    "strided softmax": [Softmax(rows=2**k, cols=64, inner=64, dtype=FP32) for k in range(6, 20)],
+    "layer norm": [layer(2**k, 1024) for k in range(20)],
+    "group norm": [layer(2**k, 4096, "group") for k in range(16)],
+}
+
+
+@pytest.mark.parametrize("kind", sorted(GROWING))
+@pytest.mark.parametrize("gpu", ["p4", "v100-pcie-32gb", "h100-sxm", "l4", "rtx-4090", "b200-sxm", "mi210", "mi300x"])
+def test_more_rows_never_take_less(kind: str, gpu: str) -> None:
+    latency = run(GROWING[kind], load_gpu(gpu)).latency_us
+    assert np.all(np.diff(latency) >= -1e-9)
+    assert latency[-1] > 4 * latency[0]
+
+
+@pytest.mark.parametrize("law", [ELEMENTWISE, SOFTMAX, NORMALIZATION], ids=lambda law: law.kernel_class)
+def test_constants_and_features_are_declared_once(law: Law) -> None:
+    names = [constant.name for constant in law.constants]
+    assert len(set(names)) == len(names)
+    assert len(set(law.feature_names)) == len(law.feature_names)
+    assert all(constant.source and constant.prior > 0 and constant.prior_log_sd >= 0 for constant in law.constants)
+
+
+@pytest.mark.parametrize("kind", ["elementwise", "softmax", "normalization"])
+def test_the_name_of_a_gpu_changes_nothing(kind: str) -> None:
+    spec = load_gpu("a100-pcie-40gb")
+    other = replace(spec, name="x", label="y", aliases=(), sources=())
+    assert run(ODD[kind], spec).latency_us.tolist() == run(ODD[kind], other).latency_us.tolist()
