@@ -80,9 +80,8 @@ def main() -> None:
     arguments = parser.parse_args()
     from neusight_onnx import analyze
 
-    print(
-        f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}; medians of {arguments.runs} runs"
-    )
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}")
+    print(f"medians of {arguments.runs} runs")
     with tempfile.TemporaryDirectory() as folder:
         model = arguments.model or chain(Path(folder) / "chain.onnx", 5000)
         tool = Path(sys.executable).parent / "neusight-onnx"

@@ -23,7 +23,7 @@ ROOMS = (
     ("predictor",),
     ("report",),
     ("memory",),
-    ("analyze", "inspection"),
+    ("analysis", "inspection"),
     ("learning",),
     ("cli",),
     ("__init__", "__main__"),
@@ -96,7 +96,7 @@ def test_heavy_dependencies_have_owners(path: Path) -> None:
     [
         ("import neusight_onnx", {"numpy", "onnx", "onnxruntime", "rich", "typer"}),
         ("import neusight_onnx.cli", {"onnx", "onnxruntime", "lightgbm", "scipy", "pyarrow"}),
-        ("import neusight_onnx.analyze", {"onnxruntime", "rich", "typer", "lightgbm", "scipy", "pyarrow"}),
+        ("import neusight_onnx.analysis", {"onnxruntime", "rich", "typer", "lightgbm", "scipy", "pyarrow"}),
     ],
     ids=["package", "cli", "analyze"],
 )

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from neusight_onnx.analyze import analyze
+    from neusight_onnx.analysis import analyze
     from neusight_onnx.errors import NeusightError
     from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
     from neusight_onnx.graph.read import read_model
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "analyze": "neusight_onnx.analyze",
+    "analyze": "neusight_onnx.analysis",
     "NeusightError": "neusight_onnx.errors",
     "GpuSpec": "neusight_onnx.gpu",
     "available_gpus": "neusight_onnx.gpu",

@@ -150,7 +150,7 @@ def analyze_command(
         from neusight_onnx.cli.bindings import parse_bindings
 
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
-        from neusight_onnx.analyze import analyze
+        from neusight_onnx.analysis import analyze
 
         report = analyze(
             model,

@@ -1,4 +1,7 @@
-"""The steps in order: read, infer, recognise, lower, predict, assemble."""
+"""The steps in order: read, infer, recognise, lower, predict, assemble.
+
+Not named after its function: a module `analyze` would hide `neusight_onnx.analyze`, the function.
+"""
 
 from __future__ import annotations
 
