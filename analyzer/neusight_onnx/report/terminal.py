@@ -206,9 +206,9 @@ def _nodes(coverage: Coverage, canvas: Canvas) -> Text:
         parts, [f"{number:,} {part.label}" for number, part in zip(counts, parts, strict=True)], canvas
     )
     reasons = sorted(coverage.free_reasons.items(), key=lambda item: -item[1])
-    shown = [f"{number:,} {printable(reason)}" for reason, number in reasons[:_MOST_REASONS]]
+    shown = [f"{printable(reason)} ({number:,})" for reason, number in reasons[:_MOST_REASONS]]
     if len(reasons) > _MOST_REASONS:
-        shown.append(f"{sum(number for _, number in reasons[_MOST_REASONS:]):,} other")
+        shown.append(f"other ({sum(number for _, number in reasons[_MOST_REASONS:]):,})")
     if shown:
         text.append(f"\nfree: {canvas.dot.join(shown)}", style="dim")
     return text
