@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import inferred
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphs import inferred
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Gemm, Movement, NodeWork
 from neusight_onnx.lowering import lower

@@ -824,7 +824,7 @@ PATTERNS: tuple[Pattern, ...] = (
         find=_conv_batch_norm,
     ),
 )
-"""In order: the first rule that matches at an anchor wins; rules that need more of the graph stand first."""
+"""In order: a rule takes its nodes from the rules after it, so those that need more of the graph stand first."""
 
 
 # --- Applying them ----------------------------------------------------------------------------------------------------
@@ -881,36 +881,32 @@ def _replacement(match: Match, last: Node) -> Node:
 
 
 def _search(graph: InferredGraph, runtime: str, *, explained: bool) -> tuple[list[Match], list[Verdict]]:
-    rules: dict[str, list[Pattern]] = defaultdict(list)
-    for pattern in PATTERNS:
-        if runtime in pattern.runtimes:
-            for anchor in pattern.anchors:
-                rules[anchor].append(pattern)
-    anchors = [node for node in graph.graph.nodes if node.op_type in rules and not node.domain]
+    rules = [pattern for pattern in PATTERNS if runtime in pattern.runtimes]
+    wanted = {anchor for rule in rules for anchor in rule.anchors}
+    anchors: dict[str, list[tuple[int, Node]]] = defaultdict(list)
+    for place, node in enumerate(graph.graph.nodes):
+        if node.op_type in wanted and not node.domain:
+            value = graph.values.get(node.outputs[0])
+            if value is None or not (value.is_constant or value.data is not None):
+                anchors[node.op_type].append((place, node))
     if not anchors:
         return [], []
     search = _indexed(graph, runtime)
     matches: list[Match] = []
-    verdicts: list[Verdict] = []
-    for node in anchors:
-        if node.name in search.taken:
-            continue
-        value = graph.values.get(node.outputs[0])
-        if value is not None and (value.is_constant or value.data is not None):
-            continue
-        for rule in rules[node.op_type]:
+    verdicts: list[tuple[int, Verdict]] = []
+    for rule in rules:
+        for place, node in (item for anchor in rule.anchors for item in anchors[anchor]):
+            if node.name in search.taken:
+                continue
             found = rule.find(search, node)
             if isinstance(found, Match):
                 matches.append(found)
                 search.taken.update(inner.name for inner in found.nodes)
-                if explained:
-                    verdicts.append(
-                        Verdict(rule=rule.name, node=node.name, merged=tuple(inner.name for inner in found.nodes))
-                    )
-                break
             if explained:
-                verdicts.append(Verdict(rule=rule.name, node=node.name, reason=found))
-    return matches, verdicts
+                merged = tuple(inner.name for inner in found.nodes) if isinstance(found, Match) else ()
+                reason = None if isinstance(found, Match) else found
+                verdicts.append((place, Verdict(rule=rule.name, node=node.name, merged=merged, reason=reason)))
+    return matches, [verdict for _, verdict in sorted(verdicts, key=lambda item: item[0])]
 
 
 def _indexed(graph: InferredGraph, runtime: str) -> Search:

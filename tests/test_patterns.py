@@ -1,0 +1,299 @@
+"""Recognised subgraphs: each rule with graphs that match and graphs that must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphs import inferred, split
+from neusight_onnx.fusion.patterns import PATTERNS, explain, recognise
+from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.lowering import lower
+
+RUNTIMES = ("eager", "compiled", "onnxruntime", "tensorrt")
+X = {"x": (2, 8, 16)}
+IMAGE = {"x": (2, 8, 4, 4)}
+NUMBERS: dict[str, object] = {
+    "root2": 1.4142135,
+    "half": 0.5,
+    "one": 1.0,
+    "two": 2.0,
+    "three": 3.0,
+    "six": 6.0,
+    "sixth": 1.0 / 6.0,
+    "zero": 0.0,
+    "beta": 0.7978846,
+    "kappa": 0.044715,
+    "eps": 1e-5,
+    "eight": 8.0,
+    "halfroot2": 0.70710678,
+}
+
+GELU = "d = Div(x, root2)\ne = Erf(d)\na = Add(e, one)\nm = Mul(x, a)\ny = Mul(m, half)"
+GELU_LATE = "d = Div(x, root2)\ne = Erf(d)\na = Add(one, e)\nm = Mul(half, a)\ny = Mul(x, m)"
+GELU_EARLY = "d = Mul(x, halfroot2)\ne = Erf(d)\na = Add(e, one)\nm = Mul(x, half)\ny = Mul(m, a)"
+TANH_MUL = """
+    s = Mul(x, x)
+    c = Mul(x, s)
+    k = Mul(kappa, c)
+    i = Add(x, k)
+    b = Mul(beta, i)
+    t = Tanh(b)
+    a = Add(one, t)
+    m = Mul(x, a)
+    y = Mul(half, m)
+"""
+TANH_POW = """
+    h = Mul(x, half)
+    c = Pow(x, three)
+    k = Mul(c, kappa)
+    i = Add(x, k)
+    b = Mul(i, beta)
+    t = Tanh(b)
+    a = Add(t, one)
+    y = Mul(h, a)
+"""
+LAYER = """
+    m = ReduceMean<axes=[-1]>(x)
+    d = Sub(x, m)
+    p = Pow(d, two)
+    v = ReduceMean<axes=[-1]>(p)
+    e = Add(v, eps)
+    r = Sqrt(e)
+    n = Div(d, r)
+    s = Mul(n, gamma)
+    y = Add(s, shift)
+"""
+RMS = """
+    p = Pow(x, two)
+    v = ReduceMean<axes=[-1]>(p)
+    e = Add(v, eps)
+    r = Sqrt(e)
+    i = Reciprocal(r)
+    n = Mul(x, i)
+    y = Mul(gamma, n)
+"""
+GROUP = """
+    f = Reshape(x, groups)
+    n = InstanceNormalization(f, ones, zeros)
+    b = Reshape(n, back)
+    s = Mul(b, cgamma)
+    y = Add(s, cshift)
+"""
+WEIGHTS = {
+    "gamma": (16,),
+    "shift": (16,),
+    "w": (16, 32),
+    "bias": (32,),
+    "bias2": (1, 32),
+    "cgamma": (8, 1, 1),
+    "cshift": (8, 1, 1),
+    "ones": (4,),
+    "zeros": (4,),
+    "w3": (2, 16, 32),
+    "filters": (5, 8, 1, 1),
+    "five": (5,),
+}
+
+MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]] = [
+    # name, nodes, inputs, the one operator that is left, runtimes
+    ("gelu as TorchScript writes it", GELU, X, "Gelu", RUNTIMES),
+    ("gelu as dynamo writes it", GELU_LATE, X, "Gelu", RUNTIMES),
+    ("gelu, x halved first", GELU_EARLY, X, "Gelu", RUNTIMES),
+    ("gelu across identities", GELU.replace("e = Erf(d)", "i = Identity(d)\ne = Erf(i)"), X, "Gelu", RUNTIMES),
+    ("gelu by tanh, cube by mul", TANH_MUL, X, "Gelu", RUNTIMES),
+    ("gelu by tanh, cube by pow", TANH_POW, X, "Gelu", ("compiled", "onnxruntime", "tensorrt")),
+    ("layer normalization", LAYER, X, "LayerNormalization", RUNTIMES),
+    ("squared by mul", LAYER.replace("Pow(d, two)", "Mul(d, d)"), X, "LayerNormalization", RUNTIMES),
+    ("without scale", LAYER[: LAYER.index("s = ")].replace("n = ", "y = "), X, "LayerNormalization", RUNTIMES),
+    ("shift first", LAYER.replace("Add(s, shift)", "Add(shift, s)"), X, "LayerNormalization", RUNTIMES),
+    (
+        "the deviation taken twice",
+        LAYER.replace("n = Div(d, r)", "d2 = Sub(x, m)\nn = Div(d2, r)"),
+        X,
+        "LayerNormalization",
+        RUNTIMES,
+    ),
+    ("RMS normalization", RMS, X, "RMSNormalization", ("compiled", "onnxruntime", "tensorrt")),
+    ("group normalization", GROUP, IMAGE, "GroupNormalization", ("eager", "compiled", "tensorrt")),
+    ("silu", "s = Sigmoid(x)\ny = Mul(x, s)", X, "Swish", RUNTIMES),
+    ("silu, other order", "s = Sigmoid(x)\ny = Mul(s, x)", X, "Swish", RUNTIMES),
+    ("glu", "a, b = Split<axis=2>(x)\ns = Sigmoid(b)\ny = Mul(a, s)", X, "Glu", RUNTIMES),
+    ("hardswish by gate", "s = HardSigmoid<alpha=0.16666667, beta=0.5>(x)\ny = Mul(x, s)", X, "HardSwish", RUNTIMES),
+    (
+        "hardswish by clip",
+        "a = Add(x, three)\nc = Clip(a, zero, six)\nm = Mul(x, c)\ny = Div(m, six)",
+        X,
+        "HardSwish",
+        RUNTIMES,
+    ),
+    (
+        "hardswish by clip, divided first",
+        "a = Add(x, three)\nc = Clip(a, zero, six)\nd = Div(c, six)\ny = Mul(d, x)",
+        X,
+        "HardSwish",
+        RUNTIMES,
+    ),
+    ("hardsigmoid by clip", "a = Add(x, three)\nc = Clip(a, zero, six)\ny = Div(c, six)", X, "HardSigmoid", RUNTIMES),
+    ("mish", "s = Softplus(x)\nt = Tanh(s)\ny = Mul(x, t)", X, "Mish", RUNTIMES),
+    ("mish by parts", "e = Exp(x)\na = Add(e, one)\nl = Log(a)\nt = Tanh(l)\ny = Mul(x, t)", X, "Mish", RUNTIMES),
+    ("softplus", "e = Exp(x)\na = Add(e, one)\ny = Log(a)", X, "Softplus", RUNTIMES),
+    ("log-softmax", "s = Softmax<axis=-1>(x)\ny = Log(s)", X, "LogSoftmax", RUNTIMES),
+    ("rsqrt by reciprocal", "s = Sqrt(x)\ny = Reciprocal(s)", X, "Rsqrt", RUNTIMES),
+    ("rsqrt by division", "s = Sqrt(x)\ny = Div(one, s)", X, "Rsqrt", RUNTIMES),
+    ("linear", "m = MatMul(x, w)\ny = Add(bias, m)", X, "Linear", RUNTIMES),
+    ("linear, bias of rank 2", "m = MatMul(x, w)\ny = Add(m, bias2)", X, "Linear", RUNTIMES),
+    (
+        "scale, mask, softmax",
+        "s = Div(x, eight)\na = Add(s, mask)\ny = Softmax<axis=-1>(a)",
+        X | {"mask": (2, 1, 16)},
+        "MaskedSoftmax",
+        ("compiled", "tensorrt"),
+    ),
+    (
+        "softmax by parts",
+        "m = ReduceMax<axes=[-1]>(x)\nd = Sub(x, m)\ne = Exp(d)\ns = ReduceSum(e, last)\ny = Div(e, s)",
+        X,
+        "Softmax",
+        ("compiled", "tensorrt"),
+    ),
+    (
+        "convolution and batch normalization",
+        "c = Conv<kernel_shape=[1,1]>(x, filters)\ny = BatchNormalization(c, five, five, five, five)",
+        IMAGE,
+        "Conv",
+        ("onnxruntime", "tensorrt"),
+    ),
+]
+
+
+def build(nodes: str, inputs: dict[str, tuple[int, ...]], outputs: list[str] | None = None) -> InferredGraph:
+    used = {name for node in split(nodes) for name in node.input}
+    constants = NUMBERS | {"groups": [0, 4, -1], "back": [2, 8, 4, 4], "last": [-1]}
+    return inferred(
+        nodes,
+        inputs,
+        constants={name: value for name, value in constants.items() if name in used},
+        weights={name: shape for name, shape in WEIGHTS.items() if name in used},
+        outputs=outputs,
+    )
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "op_type", "runtimes"), [row[1:] for row in MATCHING], ids=[row[0] for row in MATCHING]
+)
+def test_matches(
+    nodes: str, inputs: dict[str, tuple[int, ...]], op_type: str, runtimes: tuple[str, ...], runtime: str
+) -> None:
+    graph = build(nodes, inputs)
+    found = recognise(graph, runtime=runtime).graph.nodes
+    merged = [node for node in found if node.op_type == op_type and len(node.origins) > 1]
+    if runtime not in runtimes:
+        assert not merged
+        return
+    (only,) = found
+    assert only.op_type == op_type
+    assert {origin.name for origin in only.origins} == {node.name for node in graph.graph.nodes}
+    assert only.outputs == ("y",)
+    (work,) = lower(recognise(graph, runtime=runtime), runtime=runtime)
+    assert work.kernels
+    assert len(work.origins) == len(graph.graph.nodes)
+
+
+REFUSED: list[tuple[str, str, dict[str, tuple[int, ...]], list[str] | None, str, str]] = [
+    # name, nodes, inputs, outputs, rule, words of its reason
+    ("erf of another scale", GELU.replace("root2", "two"), X, None, "GELU", "root of 2"),
+    ("1 is missing", GELU.replace("Add(e, one)", "Add(e, two)"), X, None, "GELU", "1 is not added"),
+    ("times another value", GELU.replace("Mul(x, a)", "Mul(z, a)"), X | {"z": (2, 8, 16)}, None, "GELU", "half"),
+    ("inner value is an output", GELU, X, ["y", "e"], "GELU", "1 is not added"),
+    ("inner value is used elsewhere", GELU + "\nz = Relu(d)", X, ["y", "z"], "GELU", "used elsewhere"),
+    ("cube by pow in eager", TANH_POW, X, None, "GELU by tanh", "pow"),
+    ("another kappa", TANH_MUL.replace("kappa", "half"), X, None, "GELU by tanh", "cubic"),
+    ("mean over the first axis", LAYER.replace("[-1]", "[1]"), X, None, "layer normalization", "last axes"),
+    ("two different means", LAYER.replace("[-1]", "[1]", 1), X, None, "layer normalization", "different axes"),
+    ("no epsilon", LAYER.replace("Sqrt(e)", "Sqrt(v)"), X, None, "layer normalization", "epsilon"),
+    ("mean is used elsewhere", LAYER, X, ["y", "m"], "layer normalization", "used elsewhere"),
+    ("another value is divided", LAYER.replace("Div(d, r)", "Div(x, r)"), X, None, "layer normalization", "another"),
+    ("not a mean of squares", "y = ReduceMean<axes=[-1]>(x)", X, None, "layer normalization", "squares"),
+    ("gate of another value", "s = Sigmoid(x)\ny = Mul(z, s)", X | {"z": (2, 8, 16)}, None, "SiLU", "another"),
+    ("gate is used elsewhere", "s = Sigmoid(x)\ny = Mul(x, s)", X, ["y", "s"], "SiLU", "not only"),
+    ("halves in the other order", "a, b = Split<axis=2>(x)\ns = Sigmoid(a)\ny = Mul(b, s)", X, None, "GLU", "second"),
+    ("another slope", "s = HardSigmoid<alpha=0.2>(x)\ny = Mul(x, s)", X, None, "HardSwish", "1/6"),
+    ("relu6", "y = Clip(x, zero, six)", X, None, "HardSwish by clip", "3"),
+    ("clip to 1", "a = Add(x, three)\nc = Clip(a, zero, one)\ny = Div(c, six)", X, None, "HardSwish by clip", "0"),
+    ("tanh alone", "y = Tanh(x)", X, None, "Mish", "softplus"),
+    ("log of a sum", "a = Add(x, one)\ny = Log(a)", X, None, "Softplus", "exp"),
+    ("softmax is an output", "s = Softmax<axis=-1>(x)\ny = Log(s)", X, ["s", "y"], "LogSoftmax", "logarithm"),
+    ("root divides another value", "s = Sqrt(x)\ny = Div(two, s)", X, None, "rsqrt", "than 1"),
+    ("weight is no constant", "m = MatMul(x, z)\ny = Add(m, bias)", X | {"z": (16, 32)}, None, "linear", "constant"),
+    ("weight of rank 3", "m = MatMul(x, w3)\ny = Add(m, bias)", X, None, "linear", "constant matrix"),
+    ("what is added is no constant", "m = MatMul(x, w)\ny = Add(m, z)", X | {"z": (32,)}, None, "linear", "constant"),
+    ("a residual is added", "m = MatMul(x, w)\ny = Add(m, z)", X | {"z": (2, 8, 32)}, None, "linear", "constant"),
+    ("product is used elsewhere", "m = MatMul(x, w)\ny = Add(m, bias)", X, ["y", "m"], "linear", "nothing is added"),
+    (
+        "not reshaped back",
+        "f = Reshape(x, groups)\ny = InstanceNormalization(f, ones, zeros)",
+        IMAGE,
+        None,
+        "group normalization",
+        "reshaped back",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "outputs", "rule", "words"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_refusals_say_why(
+    nodes: str, inputs: dict[str, tuple[int, ...]], outputs: list[str] | None, rule: str, words: str
+) -> None:
+    graph = build(nodes, inputs, outputs)
+    reasons = [item.reason for item in explain(graph, runtime="eager") if item.rule == rule]
+    assert reasons
+    assert all(reason is not None for reason in reasons)
+    assert any(words in (reason or "") for reason in reasons), reasons
+
+
+def test_every_rule_has_rows() -> None:
+    matched = set()
+    for _, nodes, inputs, _, runtimes in MATCHING:
+        matched |= {item.rule for item in explain(build(nodes, inputs), runtime=runtimes[-1]) if item.merged}
+    assert matched == {pattern.name for pattern in PATTERNS}
+    refused = {row[4] for row in REFUSED}
+    assert refused >= {pattern.name for pattern in PATTERNS if "eager" in pattern.runtimes}
+
+
+def test_values_outside_stay_and_inner_ones_go() -> None:
+    graph = recognise(build(GELU, X), runtime="eager")
+    assert "x" in graph.values
+    assert "y" in graph.values
+    assert not {"d", "e", "a", "m"} & set(graph.values)
+
+
+def test_a_graph_without_matches_comes_back_as_it_is() -> None:
+    graph = build("y = Relu(x)", X)
+    assert recognise(graph, runtime="eager") is graph
+
+
+def test_values_that_a_body_uses_are_not_inner() -> None:
+    text = """
+        s = Sigmoid(x)
+        y = Mul(x, s)
+        z = If (flag) <
+            then_branch = yes () => (float[2,8,16] a) { a = Relu(s) },
+            else_branch = no () => (float[2,8,16] b) { b = Neg(s) }
+        >
+    """
+    nodes = split("s = Sigmoid(x)\ny = Mul(x, s)")
+    nodes += split(" ".join(text.strip().splitlines()[2:]))
+    graph = inferred(nodes, X | {"flag": ()}, types={"flag": 9}, outputs=["y", "z"])
+    assert [node.op_type for node in recognise(graph, runtime="eager").graph.nodes] == ["Sigmoid", "Mul", "If"]
+
+
+def test_bodies_are_searched_too() -> None:
+    nodes = split(
+        "z = If (flag) < then_branch = yes () => (float[2,8,16] a) { s = Sigmoid(x) a = Mul(x, s) },"
+        " else_branch = no () => (float[2,8,16] b) { b = Neg(x) } >"
+    )
+    graph = recognise(inferred(nodes, X | {"flag": ()}, types={"flag": 9}), runtime="eager")
+    assert [node.op_type for node in graph.bodies[graph.graph.nodes[0].name, "then_branch"].graph.nodes] == ["Swish"]
