@@ -6,7 +6,7 @@ expanded. Everything here is linear in the size of the inlined graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -67,10 +67,9 @@ class _Builder:
     functions: Mapping[_Key, RawFunction]
     value_names: set[str]
     node_names: set[str] = field(default_factory=set)
+    main_names: set[str] = field(default_factory=set)
     counters: dict[str, int] = field(default_factory=dict)
-    node_count: int = 0
     depth: int = 0
-    calls: list[_Key] = field(default_factory=list)
     arranged: dict[int, _Arranged] = field(default_factory=dict)
     duplicate_node_names: list[str] = field(default_factory=list)
     unsorted: list[str] = field(default_factory=list)
@@ -83,6 +82,8 @@ def build_graph(model: RawModel, opsets: Mapping[str, int]) -> tuple[Graph, tupl
 
     Raises ModelError for cycles, recursion, a value assigned twice or never, and too many nodes.
     """
+    if model.functions:
+        _refuse_bombs(model)
     builder = _Builder(functions=model.functions, value_names=set())
     graph = _main_graph(builder, model.graph, opsets)
     return graph, tuple(_notices(builder))
@@ -126,6 +127,55 @@ def _notices(builder: _Builder) -> list[Notice]:
             )
         )
     return notices
+
+
+# --- size -------------------------------------------------------------------------------------------------------------
+
+
+def _refuse_bombs(model: RawModel) -> None:
+    """Counts the nodes and calls after inlining before anything is inlined; finds functions that call themselves."""
+    counts: dict[_Key, int] = {}
+    total = _inlined_count(model.graph.nodes, model.functions, counts, ())
+    if total > MAX_NODES:
+        raise ModelError(f"has more than {MAX_NODES:,} nodes with its functions inlined; it looks like a bomb")
+
+
+def _inlined_count(
+    nodes: Sequence[RawNode], functions: Mapping[_Key, RawFunction], counts: dict[_Key, int], calls: tuple[_Key, ...]
+) -> int:
+    if len(calls) > MAX_CALLS:
+        raise ModelError(f"nests functions more than {MAX_CALLS} deep")
+    total = 0
+    for node in _with_bodies(nodes):
+        total += 1
+        key = (node.domain, node.op_type, node.overload)
+        function = functions.get(key)
+        if function is None:
+            continue
+        if key in calls:
+            raise ModelError(f"has a function that calls itself: {shown(function.name)!r}")
+        if key not in counts:
+            counts[key] = _inlined_count(function.nodes, functions, counts, (*calls, key))
+        total += counts[key]
+    return total
+
+
+def _with_bodies(nodes: Sequence[RawNode]) -> Iterator[RawNode]:
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        if not node.plain:
+            for body in _raw_bodies(node):
+                pending.extend(body.nodes)
+
+
+def _raw_bodies(node: RawNode) -> Iterator[RawGraph]:
+    for value in node.attributes.values():
+        if isinstance(value, RawGraph):
+            yield value
+        elif isinstance(value, tuple) and not isinstance(value, Reference):
+            yield from (body for body in value if isinstance(body, RawGraph))
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
@@ -175,11 +225,9 @@ def _arrange(builder: _Builder, graph: RawGraph | RawFunction, inputs: list[str]
 def _reads(builder: _Builder, node: RawNode, where: str) -> tuple[str, ...]:
     """What a node reads, with what its subgraphs take from around it."""
     names = dict.fromkeys(node.inputs)
-    for value in node.attributes.values():
-        for body in (value,) if isinstance(value, RawGraph) else value if isinstance(value, tuple) else ():
-            if isinstance(body, RawGraph):
-                inputs = [declared.name for declared in body.inputs]
-                names.update(dict.fromkeys(_arrange(builder, body, inputs, where).captures))
+    for body in _raw_bodies(node):
+        inputs = [declared.name for declared in body.inputs]
+        names.update(dict.fromkeys(_arrange(builder, body, inputs, where).captures))
     return tuple(names)
 
 
@@ -219,10 +267,10 @@ def _sorted(nodes: list[RawNode], reads: list[tuple[str, ...]], where: str) -> l
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def _numbered(builder: _Builder, taken: set[str], base: str, reserved: set[str] | frozenset[str]) -> str:
-    """The first of base_1, base_2, … that is neither taken nor reserved; linear over all calls."""
+def _numbered(builder: _Builder, base: str, *taken: Container[str]) -> str:
+    """The first of base_1, base_2, … that is not taken; linear over all calls."""
     name = base
-    while name == base or name in taken or name in reserved:
+    while name == base or any(name in names for names in taken):
         number = builder.counters[base] = builder.counters.get(base, 0) + 1
         name = f"{base}_{number}"
     return name
@@ -232,7 +280,7 @@ def _value_name(builder: _Builder, base: str) -> str:
     """``base`` if no value bears it yet, else numbered; taken from now on."""
     name = base
     if name in builder.value_names:
-        name = _numbered(builder, builder.value_names, base, frozenset())
+        name = _numbered(builder, base, builder.value_names)
     builder.value_names.add(name)
     return name
 
@@ -326,10 +374,13 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
     used = builder.node_names
     trail = scope.trail
     named = {trail + raw.name for raw in raw_nodes if raw.name}
+    # The main graph's own names stay with it, though its bodies come first.
+    reserved: set[str] | frozenset[str] = frozenset()
+    if identity:
+        builder.main_names = named
+    else:
+        reserved = builder.main_names
     within = set[str]()
-    builder.node_count += len(raw_nodes)
-    if builder.node_count > MAX_NODES:
-        raise ModelError(f"has more than {MAX_NODES:,} nodes with its functions inlined; it looks like a bomb")
     for index, raw in enumerate(raw_nodes):
         label, op_type, domain, overload, inputs, outputs, attributes, plain = raw
         if label:
@@ -337,12 +388,12 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
                 builder.duplicate_node_names.append(label)
             within.add(label)
             name = trail + label
-            if name in used:
-                name = _numbered(builder, used, name, named)
+            if name in used or name in reserved:
+                name = _numbered(builder, name, used, named, reserved)
         else:
             name = f"{scope.place}{op_type}_{index}"
-            if name in used or name in named:
-                name = _numbered(builder, used, name, named)
+            if name in used or name in named or name in reserved:
+                name = _numbered(builder, name, used, named, reserved)
         used.add(name)
         if not identity:
             inputs = tuple([_resolve(scope, value, name) for value in inputs])
@@ -354,7 +405,7 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
             if function is not None:
                 if not identity:
                     outputs = tuple([scope.names[value] if value else "" for value in outputs])
-                _inline(builder, key, function, scope, name, inputs, outputs, attributes, nodes)
+                _inline(builder, function, scope, name, inputs, outputs, attributes, nodes)
                 continue
         if not identity:
             outputs = tuple([scope.names[value] if value else "" for value in outputs])
@@ -440,7 +491,6 @@ def _body(builder: _Builder, raw: RawGraph, outer: _Scope, place: str, owner: st
 
 def _inline(
     builder: _Builder,
-    key: _Key,
     function: RawFunction,
     caller: _Scope,
     name: str,
@@ -450,8 +500,6 @@ def _inline(
     nodes: list[Node],
 ) -> None:
     """Appends the body of ``function`` as called by the node ``name``."""
-    if key in builder.calls:
-        raise ModelError(f"has a function that calls itself: {shown(function.name)!r}, in node {shown(name)!r}")
     builder.depth += 1
     if builder.depth > MAX_CALLS:
         raise ModelError(f"nests functions and subgraphs more than {MAX_CALLS} deep")
@@ -492,15 +540,13 @@ def _inline(
     scope = _Scope(
         names=names, outer=None, trail=trail, place=trail, opsets=function.opsets or caller.opsets, attributes=given
     )
-    builder.calls.append(key)
     _append_nodes(builder, arranged.nodes, scope, nodes)
-    builder.calls.pop()
     builder.depth -= 1
     for formal, actual in copies:
         source_name = names.get(formal)
         if not source_name:
             raise ModelError(f"returns {shown(formal)!r}, which nothing produces{where}")
-        copy_name = _numbered(builder, builder.node_names, trail + "Identity", frozenset())
+        copy_name = _numbered(builder, trail + "Identity", builder.node_names)
         builder.node_names.add(copy_name)
         nodes.append(
             Node(

@@ -135,7 +135,7 @@ def _model(buffer: Buffer, path: Path | None, label: str) -> Model:
     graph, odd = build_graph(raw, opsets)
     return Model(
         path=label,
-        sha256=hashlib.sha256(buffer).hexdigest() if len(buffer) <= HASHED_BYTES else "",
+        sha256=_digest(buffer, path),
         byte_count=len(buffer),
         ir_version=raw.ir_version,
         producer=raw.producer,
@@ -143,6 +143,16 @@ def _model(buffer: Buffer, path: Path | None, label: str) -> Model:
         graph=graph,
         warnings=(*notices, *odd, *_stripped_notices(decoder.stripped), *files.notices()),
     )
+
+
+def _digest(buffer: Buffer, path: Path | None) -> str:
+    if isinstance(buffer, bytes):
+        return hashlib.sha256(buffer).hexdigest()
+    if len(buffer) > HASHED_BYTES or path is None:
+        return ""
+    # Read anew in pieces: hashing the mapping would hold the whole file in memory.
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_text(head: bytes) -> bool:

@@ -663,6 +663,8 @@ class Decoder:
         location = 0
         for number, wire, start, stop in fields(buffer, position, end):
             if number == 1:
+                if len(dims) > MAX_RANK:
+                    raise ModelError(f"has a tensor with more than {MAX_RANK} dimensions")
                 if wire == VARINT:
                     dims.append(_signed(start))
                 elif wire == BYTES:
@@ -791,7 +793,7 @@ class Decoder:
                 values = self._tensor(start, stop)
             elif number == 2 and wire == BYTES:
                 indices = self._tensor(start, stop)
-            elif number == 3 and wire == VARINT:
+            elif number == 3 and wire == VARINT and len(dims) <= MAX_RANK:
                 dims.append(_signed(start))
             elif number == 3 and wire == BYTES:
                 if stop - start > 10 * MAX_RANK:

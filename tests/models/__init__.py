@@ -1,0 +1,128 @@
+"""Small models for tests, built with onnx's own helpers or, where onnx refuses to, byte by byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+Shape = Sequence[int | str | None] | None
+
+
+def value(name: str, shape: Shape = (), dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def node(op_type: str, inputs: str, outputs: str, name: str = "", domain: str = "", **attributes: object) -> NodeProto:
+    """Inputs and outputs separated by spaces, "-" for one that is left out."""
+    return helper.make_node(
+        op_type,
+        ["" if part == "-" else part for part in inputs.split()],
+        ["" if part == "-" else part for part in outputs.split()],
+        name=name or None,
+        domain=domain,
+        **attributes,
+    )
+
+
+def tensor(name: str, array: NDArray[np.generic]) -> TensorProto:
+    return numpy_helper.from_array(array, name)
+
+
+def external_tensor(
+    name: str, dims: Sequence[int], location: str, dtype: int = TensorProto.FLOAT, **entries: int | str
+) -> TensorProto:
+    result = TensorProto(name=name, dims=dims, data_type=dtype, data_location=TensorProto.EXTERNAL)
+    for key, entry in {"location": location, **entries}.items():
+        result.external_data.add(key=key, value=str(entry))
+    return result
+
+
+def graph(
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto] = (),
+    outputs: Sequence[onnx.ValueInfoProto] = (),
+    initializers: Sequence[TensorProto] = (),
+    name: str = "g",
+) -> GraphProto:
+    return helper.make_graph(nodes, name, inputs, outputs, initializers)
+
+
+def model(
+    main: GraphProto,
+    functions: Sequence[FunctionProto] = (),
+    opsets: Mapping[str, int] | None = None,
+    ir_version: int = 8,
+) -> ModelProto:
+    imports = [helper.make_opsetid(domain, version) for domain, version in (opsets or {"": 17}).items()]
+    return helper.make_model(main, functions=functions, opset_imports=imports, ir_version=ir_version)
+
+
+def function(
+    name: str,
+    inputs: str,
+    outputs: str,
+    nodes: Sequence[NodeProto],
+    attributes: Sequence[str] = (),
+    defaults: Sequence[AttributeProto] = (),
+    opsets: Mapping[str, int] | None = None,
+    domain: str = "local",
+) -> FunctionProto:
+    imports = [helper.make_opsetid(key, version) for key, version in (opsets or {"": 17, "local": 1}).items()]
+    return helper.make_function(
+        domain, name, inputs.split(), outputs.split(), list(nodes), imports, attributes, list(defaults)
+    )
+
+
+def reference(name: str, attribute: str, kind: AttributeProto.AttributeType) -> AttributeProto:
+    """An attribute ``name`` that takes the value of the function's ``attribute``."""
+    return AttributeProto(name=name, ref_attr_name=attribute, type=kind)
+
+
+def linear(weight: TensorProto | None = None) -> ModelProto:
+    """x (batch, 4) @ w (4, 3) + b (3) -> y, ReLU."""
+    w = tensor("w", np.zeros((4, 3), np.float32)) if weight is None else weight
+    return model(
+        graph(
+            [
+                node("MatMul", "x w", "xw", "fc/MatMul"),
+                node("Add", "xw b", "pre", "fc/Add"),
+                node("Relu", "pre", "y", "act"),
+            ],
+            [value("x", ["batch", 4])],
+            [value("y", ["batch", 3])],
+            [w, tensor("b", np.zeros(3, np.float32))],
+        )
+    )
+
+
+def varint(number: int) -> bytes:
+    result = b""
+    while number > 127:
+        result += bytes([number & 127 | 128])
+        number >>= 7
+    return result + bytes([number])
+
+
+def part(number: int, content: bytes) -> bytes:
+    """A length-delimited protobuf field."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def number(number: int, content: int) -> bytes:
+    """A varint protobuf field."""
+    return varint(number << 3) + varint(content)
+
+
+def nested_ifs(depth: int) -> bytes:
+    """A model whose If holds an If that holds an If …, which onnx itself could not write."""
+    body = part(1, node("Identity", "x", "y0").SerializeToString()) + part(12, value("y0").SerializeToString())
+    for level in range(1, depth + 1):
+        branch = part(1, b"then_branch") + part(6, body) + number(20, AttributeProto.GRAPH)
+        inner = part(1, b"c") + part(2, f"y{level}".encode()) + part(4, b"If") + part(5, branch)
+        body = part(1, inner) + part(12, value(f"y{level}").SerializeToString())
+    inputs = part(11, value("x").SerializeToString()) + part(11, value("c", (), TensorProto.BOOL).SerializeToString())
+    return number(1, 8) + part(8, number(2, 17)) + part(7, body + inputs)
