@@ -232,5 +232,15 @@ def test_gpu_table_and_gpu_in_full() -> None:
     assert "TF32   156 TFLOP/s" in full
 
 
+def test_gpu_table_is_sorted_as_people_count() -> None:
+    amd = replace(GPU, name="mi100", vendor="AMD", architecture="CDNA", compute_capability=None)
+    gpus = [amd, *(replace(GPU, name=name, compute_capability=version) for name, version in NVIDIA)]
+    lines = gpus_to_terminal(gpus, Canvas(width=80)).splitlines()[1:6]
+    assert [line.split()[0] for line in lines] == ["h20", "h100", "a2", "a10", "mi100"]
+
+
+NVIDIA = (("a10", 8.6), ("a2", 8.6), ("h100", 9.0), ("h20", 9.0))
+
+
 def test_every_kernel_is_in_the_json_whatever_top_says() -> None:
     assert to_json(REPORT).count('"id"') == len(KERNELS)

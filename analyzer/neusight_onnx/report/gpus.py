@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -37,7 +39,7 @@ def gpu_to_json(gpu: GpuSpec) -> str:
 
 
 def gpus_to_terminal(gpus: Sequence[GpuSpec], canvas: Canvas) -> str:
-    """All ``gpus``, one a line, in the order given; rates are dense peaks."""
+    """All ``gpus``, one a line, the maker of the most first, then by generation and name; rates are dense peaks."""
     from rich.text import Text
 
     heads = (
@@ -50,6 +52,7 @@ def gpus_to_terminal(gpus: Sequence[GpuSpec], canvas: Canvas) -> str:
         ("FP16", "right"),
         ("W", "right"),
     )
+    makers = Counter(gpu.vendor for gpu in gpus)
     rows: list[tuple[str | Text, ...]] = [
         (
             Text(printable(gpu.name), style="bold"),
@@ -61,7 +64,7 @@ def gpus_to_terminal(gpus: Sequence[GpuSpec], canvas: Canvas) -> str:
             _teraflops(gpu, "fp16"),
             f"{gpu.power_w:.0f}",
         )
-        for gpu in gpus
+        for gpu in sorted(gpus, key=lambda gpu: (-makers[gpu.vendor], _generation(gpu)))
     ]
     note = Text(
         f"\n{counted(len(gpus), 'GPU')}; FP32 and FP16: dense peak in TFLOP/s. "
@@ -120,6 +123,12 @@ def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
         if items:
             parts += [heading(title), bullets([printable(item) for item in items], canvas)]
     return render(parts, canvas)
+
+
+def _generation(gpu: GpuSpec) -> tuple[str, float, str, list[tuple[int, str]]]:
+    """Sorts by maker, by generation (NVIDIA's newest first), and by name as people count: a2 before a10."""
+    parts = [(int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", gpu.name)]
+    return (gpu.vendor, -(gpu.compute_capability or 0.0), gpu.architecture, parts)
 
 
 def _per_sm(gpu: GpuSpec) -> str:
