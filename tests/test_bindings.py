@@ -1,0 +1,354 @@
+"""Bindings: what users write, what it must agree with, and the defaults for what a model leaves free."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from models import graph, model, node, value
+from neusight_onnx.errors import BindingError
+from neusight_onnx.graph.bindings import (
+    Bindings,
+    bind_inputs,
+    is_batch_symbol,
+    parse_dim,
+    parse_shape,
+    parse_trip_count,
+    parse_value,
+)
+from neusight_onnx.graph.model import Array, Model
+from neusight_onnx.graph.read import read_model_bytes
+
+
+def with_inputs(*inputs: onnx.ValueInfoProto, nodes: list[onnx.NodeProto] | None = None) -> Model:
+    return read_model_bytes(model(graph(nodes or [], inputs)).SerializeToString())
+
+
+# --- what users write -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("batch=8", {"batch": 8}),
+        ("batch=8,seq=128", {"batch": 8, "seq": 128}),
+        (" batch = 8 , seq = 128 ", {"batch": 8, "seq": 128}),
+        ("past + 1=129", {"past + 1": 129}),
+        ("a=b=3", {"a=b": 3}),
+        ("n=2147483647", {"n": 2**31 - 1}),
+        ("n=3,n=3", {"n": 3}),
+    ],
+    ids=str,
+)
+def test_dims(text: str, expected: dict[str, int]) -> None:
+    assert parse_dim(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x=1x3x224x224", ("x", (1, 3, 224, 224))),
+        ("x:1x3x224x224", ("x", (1, 3, 224, 224))),
+        ("x:0=8X512", ("x:0", (8, 512))),
+        ("x=[8,512]", ("x", (8, 512))),
+        ("s=scalar", ("s", ())),
+        ("v=7", ("v", (7,))),
+        ("a=b=7", ("a=b", (7,))),
+    ],
+    ids=str,
+)
+def test_shapes(text: str, expected: tuple[str, tuple[int, ...]]) -> None:
+    assert parse_shape(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "expected"),
+    [
+        ("n=16000", "i", 16000),
+        ("n=-3", "i", -3),
+        ("n=[1,3,8]", "i", [1, 3, 8]),
+        ("n=[[1,2],[3,4]]", "i", [[1, 2], [3, 4]]),
+        ("n=[]", "i", []),
+        ("n=0.5", "f", 0.5),
+        ("n=[1,2.5]", "f", [1.0, 2.5]),
+        ("flag=true", "b", True),
+    ],
+    ids=str,
+)
+def test_values(text: str, kind: str, expected: object) -> None:
+    name, array = parse_value(text)
+    assert name == text.split("=")[0]
+    assert array.dtype.kind == kind
+    assert array.tolist() == expected
+    assert not array.flags.writeable
+
+
+def test_trip_counts() -> None:
+    assert parse_trip_count("/decoder/Loop=5") == ("/decoder/Loop", 5)
+    assert parse_trip_count("a=b=0") == ("a=b", 0)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "complaint"),
+    [
+        (parse_dim, "batch", "write NAME=SIZE"),
+        (parse_dim, "=8", "write NAME=SIZE"),
+        (parse_dim, "batch=8,", "write NAME=SIZE"),
+        (parse_dim, "batch=eight", "'eight' is no whole number"),
+        (parse_dim, "batch=1.5", "'1.5' is no whole number"),
+        (parse_dim, "batch=0", "must be positive, not 0"),
+        (parse_dim, "batch=-8", "must be positive, not -8"),
+        (parse_dim, "batch=2147483648", "more than a dimension can have"),
+        (parse_dim, "batch=" + "9" * 400, "is no whole number"),
+        (parse_dim, "n=1,n=2", "'n' is given twice"),
+        (parse_shape, "x", "write INPUT=1x3x224x224"),
+        (parse_shape, "x=", "write INPUT=1x3x224x224"),
+        (parse_shape, "x=1x", "'' is no whole number"),
+        (parse_shape, "x=1x0", "must be positive, not 0"),
+        (parse_shape, "x=2000000x2000000x2000", "more than a tensor can have"),
+        (parse_value, "n", "write INPUT=16000"),
+        (parse_value, "n=abc", "neither a number nor a list"),
+        (parse_value, 'n={"a":1}', "neither a number nor a list"),
+        (parse_value, 'n="a"', "neither a number nor a list"),
+        (parse_value, "n=[[1],[2,3]]", "rows differ"),
+        (parse_value, "n=" + "[" * 100_000, "neither a number nor a list"),
+        (parse_value, "n=99999999999999999999", "does not fit 64 bits"),
+        (parse_value, "n=[" + "0," * 70_000 + "0]", "more than 65,536 elements"),
+        (parse_trip_count, "5", "write NODE=5"),
+        (parse_trip_count, "n=-1", "from 0 to"),
+    ],
+    ids=lambda given: given[:24] if isinstance(given, str) else given.__name__,
+)
+def test_what_can_not_be_read(parse: object, text: str, complaint: str) -> None:
+    assert callable(parse)
+    with pytest.raises(BindingError, match=complaint) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+# --- agreement with the model -----------------------------------------------------------------------------------------
+
+
+def test_bound_inputs() -> None:
+    read = with_inputs(
+        value("ids", ["batch", "seq"], TensorProto.INT64), value("mask", ["batch", "seq"]), value("scale", [])
+    )
+    got = bind_inputs(read, Bindings(dims={"batch": 8}, shapes={"mask": (8, 16)}))
+    assert {name: known.shape for name, known in got.values.items()} == {"ids": (8, 16), "mask": (8, 16), "scale": ()}
+    assert got.symbols == {"batch": 8, "seq": 16}
+    assert got.assumptions == ()
+    assert got.warnings == ()
+
+
+def test_the_value_of_an_input() -> None:
+    read = with_inputs(value("n", ["k"], TensorProto.INT32))
+    got = bind_inputs(read, Bindings(values={"n": np.array([1, 3, 8])}))
+    data = got.values["n"].data
+    assert data is not None
+    assert data.dtype == np.int32
+    assert data.tolist() == [1, 3, 8]
+    assert got.symbols == {"k": 3}
+
+
+@pytest.mark.parametrize(
+    ("bindings", "complaint"),
+    [
+        (Bindings(dims={"bach": 8}), r"no symbol of this name; its symbols: batch, seq$"),
+        (Bindings(dims={"sep": 8}), r"no symbol of this name; its symbols: seq, batch$"),
+        (Bindings(dims={"batch": 0}), "must be positive"),
+        (Bindings(shapes={"idx": (8, 16)}), r"no input of this name; its inputs: ids, mask, n$"),
+        (Bindings(shapes={"ids": (8,)}), r"8 has 1 dimensions, the model declares 2: batchxseq"),
+        (Bindings(shapes={"ids": (8, -1)}), "must be positive"),
+        (Bindings(shapes={"mask": (8, 16, 3)}), r"dimension 2 is 3, the model fixes it at 4: batchxseqx4"),
+        (
+            Bindings(dims={"batch": 4}, shapes={"ids": (8, 16)}),
+            r"--dim batch=4 makes 'batch' 4, but --shape ids=8x16 made it 8",
+        ),
+        (
+            Bindings(shapes={"ids": (8, 16), "mask": (8, 17, 4)}),
+            r"--shape mask=8x17x4 makes 'seq' 17, but --shape ids=8x16 made it 16",
+        ),
+        (Bindings(shapes={"ids": (2**31, 1)}), "more than a dimension can have"),
+        (Bindings(dims={"batch": 2**30, "seq": 2**30}), "more than a tensor can have"),
+        (Bindings(values={"m": np.array(1)}), "no input of this name"),
+        (Bindings(values={"n": np.array([1, 2])}), "has 1 dimensions, the model declares 0"),
+        (Bindings(values={"n": np.array(0.5)}), "does not fit the input's type int32"),
+        (Bindings(values={"n": np.array(2**40)}), "does not fit the input's type int32"),
+        (Bindings(trip_counts={"lop": 3}), r"no Loop or Scan node of this name; its loops: loop$"),
+        (Bindings(trip_counts={"neg": 3}), "no Loop or Scan node of this name"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_the_model(bindings: Bindings, complaint: str) -> None:
+    body = graph(
+        [node("Identity", "go", "on")],
+        [value("i", [], TensorProto.INT64), value("go", [], TensorProto.BOOL)],
+        [value("on", [], TensorProto.BOOL)],
+    )
+    read = with_inputs(
+        value("ids", ["batch", "seq"], TensorProto.INT64),
+        value("mask", ["batch", "seq", 4]),
+        value("n", [], TensorProto.INT32),
+        nodes=[helper.make_node("Loop", ["n", ""], [], name="loop", body=body), node("Neg", "ids", "y", "neg")],
+    )
+    with pytest.raises(BindingError, match=complaint) as caught:
+        bind_inputs(read, bindings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_loop_may_be_bound_and_a_value_that_is_no_input_may_get_a_shape() -> None:
+    body = graph(
+        [node("Identity", "go", "on")],
+        [value("i", [], TensorProto.INT64), value("go", [], TensorProto.BOOL)],
+        [value("on", [], TensorProto.BOOL)],
+    )
+    loop = helper.make_node("Loop", ["n", ""], [], name="loop", body=body)
+    read = with_inputs(
+        value("n", [], TensorProto.INT64),
+        nodes=[loop, node("MyOp", "n", "mine", domain="custom")],
+    )
+    got = bind_inputs(read, Bindings(trip_counts={"loop": 3}, shapes={"mine": (4, 5)}))
+    assert got.values["n"].shape == ()
+
+
+# --- defaults ---------------------------------------------------------------------------------------------------------
+
+INT = TensorProto.INT64
+DEFAULTS: list[tuple[str, list[onnx.ValueInfoProto], dict[str, tuple[int, ...]]]] = [
+    ("tokens", [value("ids", ["batch", "seq"], INT)], {"ids": (1, 128)}),
+    (
+        "names-of-torch",
+        [value("ids", ["s10", "s11"], INT), value("m", ["s86", "s12"], INT)],
+        {"ids": (1, 128), "m": (1, 128)},
+    ),
+    ("names-of-tf2onnx", [value("ids", ["unk__0", "unk__1"], INT)], {"ids": (1, 128)}),
+    ("image", [value("x", ["N", 3, "H", "W"])], {"x": (1, 3, 224, 224)}),
+    ("image-channels-last", [value("x", [None, None, None, 3])], {"x": (1, 224, 224, 3)}),
+    ("image-without-names", [value("x", [-1, None, None, None])], {"x": (1, 3, 224, 224)}),
+    ("zero-is-free", [value("x", [0, 3, 0, 0])], {"x": (1, 3, 224, 224)}),
+    ("audio", [value("wave", ["batch", "samples"])], {"wave": (1, 16000)}),
+    ("table", [value("x", ["n_samples", 4])], {"x": (1, 4)}),
+    ("vector", [value("x", ["N"])], {"x": (1,)}),
+    ("time-first", [value("x", ["seq_len", 576])], {"x": (128, 576)}),
+    ("state", [value("state", [2, None, 128])], {"state": (2, 1, 128)}),
+    (
+        "decoding-step",
+        [
+            value("input_ids", ["batch", "seq"], INT),
+            value("attention_mask", ["batch", "total"], INT),
+            value("past_0_k", ["batch", 4, "past", 32]),
+        ],
+        {"input_ids": (1, 1), "attention_mask": (1, 128), "past_0_k": (1, 4, 127, 32)},
+    ),
+    (
+        "formula",
+        [
+            value("input_ids", ["batch", "sequence_length"], INT),
+            value("attention_mask", ["batch", "past_sequence_length + sequence_length"], INT),
+            value("past", [2, "batch", 12, "past_sequence_length", 64]),
+        ],
+        {"input_ids": (1, 1), "attention_mask": (1, 128), "past": (2, 1, 12, 127, 64)},
+    ),
+    (
+        "formula-of-nothing-known",
+        [value("hidden", ["batch", "encoder_sequence_length / 2", 384])],
+        {"hidden": (1, 128, 384)},
+    ),
+]
+
+
+@pytest.mark.parametrize(("inputs", "expected"), [row[1:] for row in DEFAULTS], ids=[row[0] for row in DEFAULTS])
+def test_defaults(inputs: list[onnx.ValueInfoProto], expected: dict[str, tuple[int, ...]]) -> None:
+    got = bind_inputs(with_inputs(*inputs), Bindings())
+    assert {name: known.shape for name, known in got.values.items()} == expected
+    assert got.assumptions
+
+
+def test_each_default_says_how_to_change_it() -> None:
+    got = bind_inputs(
+        with_inputs(value("ids", ["b", "seq"], INT), value("x", [None, 3, None, 8])), Bindings(dims={"b": 2})
+    )
+    assert got.assumptions == (
+        "seq = 128 (default, the model leaves it free; --dim seq=N changes it)",
+        "x = 1x3x224x8 (dimensions 0, 2 are defaults, the model leaves them free; --shape x=?x3x?x8 changes it)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("bindings", "expected"),
+    [
+        pytest.param(Bindings(dims={"past": 10, "seq": 3}), {"past": 10, "seq": 3, "past + seq": 13}, id="parts"),
+        pytest.param(
+            Bindings(dims={"past + seq": 64, "seq": 4}), {"past": 60, "seq": 4, "past + seq": 64}, id="solved"
+        ),
+        pytest.param(
+            Bindings(shapes={"mask": (1, 64)}, dims={"past": 60}),
+            {"past": 60, "seq": 4, "past + seq": 64},
+            id="solved-from-a-shape",
+        ),
+    ],
+)
+def test_formulas(bindings: Bindings, expected: dict[str, int]) -> None:
+    read = with_inputs(
+        value("ids", [1, "seq"], INT), value("mask", [1, "past + seq"], INT), value("past_k", [1, 2, "past", 8])
+    )
+    assert bind_inputs(read, bindings).symbols == expected
+
+
+def test_a_formula_that_contradicts_its_parts() -> None:
+    read = with_inputs(value("ids", ["seq"], INT), value("mask", ["2*seq"], INT))
+    with pytest.raises(BindingError, match=r"--dim 2\*seq=5 makes '2\*seq' 5, but its formula gives 6"):
+        bind_inputs(read, Bindings(dims={"2*seq": 5, "seq": 3}))
+
+
+@pytest.mark.parametrize("formula", ["seq - 200", "seq // (seq - 128)"])
+def test_a_formula_without_a_size(formula: str) -> None:
+    read = with_inputs(value("ids", ["seq"], INT), value("mask", [formula], INT))
+    with pytest.raises(BindingError, match=r"can't be had from seq = 128"):
+        bind_inputs(read, Bindings())
+
+
+@pytest.mark.parametrize(
+    "formula", ["__import__('os')", "seq.real", "seq[0]", "seq ** seq", "seq if seq else 1", "(" * 200]
+)
+def test_what_is_no_formula_is_a_name(formula: str) -> None:
+    got = bind_inputs(with_inputs(value("ids", ["seq", formula], INT)), Bindings(dims={formula: 7}))
+    assert got.values["ids"].shape == (got.symbols["seq"], 7)
+
+
+def test_an_input_without_a_shape() -> None:
+    got = bind_inputs(with_inputs(value("x", None)), Bindings())
+    assert got.values["x"].shape is None
+    assert [notice.code for notice in got.warnings] == ["input-shape-unknown"]
+    assert "--shape x=" in got.warnings[0].message
+    given = bind_inputs(with_inputs(value("x", None)), Bindings(shapes={"x": (2, 3)}))
+    assert given.values["x"].shape == (2, 3)
+    assert given.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("batch", True),
+        ("batch_size", True),
+        ("N", True),
+        ("B", True),
+        ("decoder_batch", True),
+        ("batch_sequence", False),
+        ("seq", False),
+        ("unk__0", False),
+        ("nodes", False),
+    ],
+)
+def test_batch_symbols(name: str, expected: bool) -> None:
+    assert is_batch_symbol(name) is expected
+
+
+def test_arrays_given_in_python_are_taken_as_they_are() -> None:
+    given: Array = np.array([[1, 2]], np.int64)
+    got = bind_inputs(with_inputs(value("x", ["a", 2], INT)), Bindings(values={"x": given}))
+    assert got.values["x"].shape == (1, 2)
+    assert given.flags.writeable
