@@ -37,7 +37,7 @@ from neusight_onnx.kernels import (
 from neusight_onnx.similarity import gpu_weight, residual_weight, shape_weight
 
 if TYPE_CHECKING:
-    from neusight_onnx.laws.base import Column, Law, LawResult
+    from neusight_onnx.laws.base import Column, LawResult
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION = 1
@@ -258,17 +258,21 @@ def _session(path: Path, sha256: str, name: str) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def law_of(kernel_class: str) -> Law:
-    """The law of a kernel class that has one."""
-    from neusight_onnx.laws.catalog import LAWS
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A predictor's answer for n kernels on one GPU: the law, the latency with its interval in us, n entries each."""
 
-    return LAWS[kernel_class]
+    law: LawResult
+    latency_us: Column
+    low_us: Column
+    high_us: Column
 
 
-def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) -> list[Prediction]:
-    from neusight_onnx.laws.catalog import apply_law
+def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:
+    """Applies a predictor to kernels of its class; latency is at least the ideal time, and so is the interval."""
+    from neusight_onnx.laws.catalog import LAWS, apply_law
 
-    answer = apply_law(law_of(predictor.kernel_class), kernels, gpu, predictor.constants)
+    answer = apply_law(LAWS[predictor.kernel_class], kernels, gpu, predictor.constants)
     law, features = answer.result, answer.features
     session = _session(predictor.path, predictor.sha256, predictor.name)
     residual = session.run(None, {"features": features})[0][:, 0].astype(np.float64)
@@ -276,11 +280,17 @@ def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) ->
     inside = shape_weight(features, predictor.feature_low, predictor.feature_high)
     weight = residual_weight(near, inside, predictor.unseen_weight)
     latency = np.maximum(law.latency_us * np.exp(weight * residual), law.ideal_us)
-    seen = near * inside
-    width = predictor.unseen_half_width_log + seen * (predictor.seen_half_width_log - predictor.unseen_half_width_log)
-    low = np.maximum(latency * np.exp(-width), np.minimum(law.ideal_us, latency))
-    high = latency * np.exp(width)
-    return _predictions(law, latency, low, high, method="learned", predictor=predictor.name)
+    narrowing = predictor.unseen_half_width_log - predictor.seen_half_width_log
+    width = predictor.unseen_half_width_log - near * inside * narrowing
+    low = np.maximum(latency * np.exp(-width), law.ideal_us)
+    return Estimate(law=law, latency_us=latency, low_us=low, high_us=latency * np.exp(width))
+
+
+def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) -> list[Prediction]:
+    found = estimate(kernels, gpu, predictor)
+    return _predictions(
+        found.law, found.latency_us, found.low_us, found.high_us, method="learned", predictor=predictor.name
+    )
 
 
 def _analytic(kernels: tuple[Kernel, ...], gpu: GpuSpec) -> list[Prediction]:

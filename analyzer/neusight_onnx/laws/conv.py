@@ -102,7 +102,7 @@ FEATURES: tuple[str, ...] = (
 
 _COLUMNS = (
     *("batch", "c", "k", "out", "groups", "taps", "b", "m", "n", "k_depth", "read_bytes", "write_bytes", "flops"),
-    *("bytes", "winograd", "winograd_m", "input_elements", "output_elements", "weight_elements", "macs"),
+    *("bytes", "winograd", "winograd_rows", "input_elements", "output_elements", "weight_elements", "macs"),
 )
 
 DIRECT, WINOGRAD, ELEMENT = 0.0, 1.0, 2.0
@@ -164,7 +164,7 @@ def _product(cols: Mapping[str, NDArray[np.float64]], *, winograd: bool) -> dict
     size, taps = cols["bytes"], cols["taps"]
     return {
         "b": np.full_like(cols["b"], 16.0) if winograd else cols["b"],
-        "m": cols["winograd_m"] if winograd else cols["m"],
+        "m": cols["winograd_rows"] if winograd else cols["m"],
         "n": cols["k"] if winograd else cols["n"],
         "k": cols["c"] if winograd else cols["k_depth"],
         "a_bytes": size if winograd else size / taps,
@@ -249,7 +249,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     tile = np.where(best == 1, winograd_tile, direct_tile)
     blocks = np.where(
         best == 1,
-        16.0 * np.ceil(cols["k"] / tile[0]) * np.ceil(cols["winograd_m"] / tile[1]),
+        16.0 * np.ceil(cols["k"] / tile[0]) * np.ceil(cols["winograd_rows"] / tile[1]),
         direct["blocks"],
     )
     is_element = best == 2

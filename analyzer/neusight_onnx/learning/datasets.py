@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neusight_onnx.dtypes import DataType
+from neusight_onnx.dtypes import BY_LABEL, DataType
 from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, Normalization, Softmax, TensorSpec
 
@@ -175,11 +175,11 @@ _CLASS_OF = {
     "conv": "conv",
     "softmax": "softmax",
     "ln": "normalization",
-    **{name: "elementwise" for name in (*_BINARY, *(f"{name}u" for name in _BINARY), *_UNARY)},
+    **dict.fromkeys((*_BINARY, *(f"{name}u" for name in _BINARY), *_UNARY), "elementwise"),
 }
 
 
-def _read_neusight(path: Path) -> list[Measurements]:
+def _neusight(path: Path) -> list[Measurements]:
     columns = ("split", "gpu", "op", "b", "m", "n", "k", "rows", "cols", "in_channels", "out_channels", "filter_size")
     columns += ("in_size", "stride", "padding", "latency_ms", "kernel_name")
     table = _table(path, columns)
@@ -215,15 +215,219 @@ def _read_neusight(path: Path) -> list[Measurements]:
     return found
 
 
-READERS: dict[str, Callable[[Path], list[Measurements]]] = {NEUSIGHT_KERNELS: _read_neusight}
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Rows of one file that are of one kernel class and dtype; ``load`` makes the kernels, which takes a while.
+
+    ``load`` is None where rows have no kernel in this program yet; ``gpu`` names the GPU of each row.
+    """
+
+    file: str
+    kernel_class: str
+    dtype: str
+    gpu: NDArray[np.str_]
+    load: Callable[[], Measurements] | None
+
+
+def _loaded(measurements: Measurements) -> Part:
+    return Part(
+        file=measurements.file,
+        kernel_class=measurements.kernel_class,
+        dtype=measurements.dtype,
+        gpu=measurements.gpu,
+        load=lambda: measurements,
+    )
+
+
+def _read_neusight(path: Path) -> list[Part]:
+    return [_loaded(measurements) for measurements in _neusight(path)]
+
+
+def _parts_by_dtype(
+    file: str,
+    table: Table,
+    labels: NDArray[np.str_],
+    kernel_class: str,
+    make: Callable[[Table, DataType], list[Kernel]],
+) -> list[Part]:
+    """Device-timed rows, one part per label; a label that is no dtype of ours has no kernels."""
+    parts = []
+    for label in sorted(set(labels.tolist())):
+        rows = np.flatnonzero((labels == label) & (table["latency_ms"] > 0))
+        part = {name: column[rows] for name, column in table.items()}
+        dtype = BY_LABEL.get(label)
+        gpu = np.char.lower(np.char.replace(_strings(part["gpu"]), "NV ", ""))
+
+        def load(
+            part: Table = part, dtype: DataType | None = dtype, gpu: NDArray[np.str_] = gpu, label: str = label
+        ) -> Measurements:
+            assert dtype is not None, "a part without a dtype isn't loaded"
+            kernels = tuple(make(part, dtype))
+            return Measurements(
+                file=file,
+                kernel_class=kernel_class,
+                dtype=label,
+                timing=DEVICE,
+                kernels=kernels,
+                gpu=gpu,
+                operation=np.full(len(kernels), kernel_class),
+                split=np.full(len(kernels), "all"),
+                measured_us=part["latency_ms"].astype(np.float64) * 1e3,
+                kernel_name=np.full(len(kernels), ""),
+            )
+
+        parts.append(
+            Part(file=file, kernel_class=kernel_class, dtype=label, gpu=gpu, load=load if dtype is not None else None)
+        )
+    return parts
+
+
+def _weights(table: Table, dtype: DataType) -> list[Kernel]:
+    """Linear layers (m, k) @ (k, n); the weight is stored (n, k)."""
+    sizes = zip(*(_ints(table[name]) for name in ("m", "n", "k")), strict=True)
+    return [Gemm(m=m, n=n, k=k, dtype=dtype, b_is_weight=True, transpose_b=True) for m, n, k in sizes]
+
+
+TENSOR_CORE_GEMM = "tensor_core_gemm/gemm.parquet"
+AMD_GEMM = "tensor_core_gemm/aiter_gemm_amd.parquet"
+VIDUR_LAYERS = "layers/vidur_layers_fp16.parquet"
+MIOPEN_CONV = "conv/miopen_conv.parquet"
+DEEPBENCH = "conv/deepbench.parquet"
+ATTENTION = tuple(f"attention/{name}.parquet" for name in ("context", "generation", "encoder"))
+
+
+def _read_tensor_core_gemm(path: Path) -> list[Part]:
+    table = _table(path, ("gpu", "dtype", "m", "n", "k", "latency_ms"))
+    return _parts_by_dtype(TENSOR_CORE_GEMM, table, _strings(table["dtype"]), "gemm", _weights)
+
+
+def _read_amd_gemm(path: Path) -> list[Part]:
+    table = _table(path, ("gpu", "dtype", "b", "m", "n", "k", "latency_ms"))
+
+    def make(rows: Table, dtype: DataType) -> list[Kernel]:
+        sizes = zip(*(_ints(rows[name]) for name in ("b", "m", "n", "k")), strict=True)
+        return [Gemm(batch=b, m=m, n=n, k=k, dtype=dtype, b_is_weight=True, transpose_b=True) for b, m, n, k in sizes]
+
+    return _parts_by_dtype(AMD_GEMM, table, _strings(table["dtype"]), "gemm", make)
+
+
+def _read_vidur(path: Path) -> list[Part]:
+    table = _table(path, ("gpu", "dtype", "gemm_m", "gemm_n", "gemm_k", "latency_ms"))
+    rows = np.flatnonzero(table["gemm_m"] > 0)
+    table = {name.removeprefix("gemm_"): column[rows] for name, column in table.items()}
+    return _parts_by_dtype(VIDUR_LAYERS, table, _strings(table["dtype"]), "gemm", _weights)
+
+
+def _sides(values: NDArray[Any]) -> list[tuple[int, ...]]:
+    return [tuple(int(side) for side in value.split("x")) for value in values.tolist()]
+
+
+def _read_miopen(path: Path) -> list[Part]:
+    """Forward convolutions only: the backward ones are other kernels. Naive solvers are no library's choice."""
+    names = ("gpu", "dtype", "direction", "ndim", "n", "c", "d", "h", "w", "k", "od", "oh", "ow", "fd", "fh", "fw")
+    table = _table(path, (*names, "stride", "dilation", "groups", "latency_ms", "solver"))
+    naive = np.array(["Naive" in name for name in _strings(table["solver"]).tolist()])
+    rows = np.flatnonzero((_strings(table["direction"]) == "fwd") & ~naive)
+    table = {name: column[rows] for name, column in table.items()}
+    labels = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16", "INT8": "int8"}
+    dtype = np.array([labels.get(name, name) for name in _strings(table["dtype"]).tolist()])
+
+    def make(part: Table, dtype: DataType) -> list[Kernel]:
+        size = {name: _ints(part[name]) for name in (*names[4:], "ndim", "groups")}
+        kernels: list[Kernel] = []
+        for i, (stride, dilation) in enumerate(zip(_sides(part["stride"]), _sides(part["dilation"]), strict=True)):
+            axes = ("d", "h", "w") if size["ndim"][i] == 3 else ("h", "w")
+            kernels.append(
+                Conv(
+                    n=size["n"][i],
+                    c=size["c"][i],
+                    k=size["k"][i],
+                    groups=size["groups"][i],
+                    spatial=tuple(size[axis][i] for axis in axes),
+                    out=tuple(size[f"o{axis}"][i] for axis in axes),
+                    filter=tuple(size[f"f{axis}"][i] for axis in axes),
+                    strides=stride,
+                    dilations=dilation,
+                    dtype=dtype,
+                )
+            )
+        return kernels
+
+    return _parts_by_dtype(MIOPEN_CONV, table, dtype, "conv", make)
+
+
+def _read_deepbench(path: Path) -> list[Part]:
+    """FP32 and FP16 products and forward convolutions; recurrent layers are many kernels and no row of ours."""
+    conv_names = ("w", "h", "c", "batch", "s_fw", "r_fh", "pad_w", "pad_h", "stride_w", "stride_h")
+    table = _table(path, ("gpu", "precision", "op", "m", "n", "k", "direction", "latency_ms", *conv_names))
+    precision, op = _strings(table["precision"]), _strings(table["op"])
+    plain = np.isin(precision, ("Float",))
+    products = np.flatnonzero(plain & (op == "gemm") & (table["m"] > 0))
+    forward = np.flatnonzero(plain & (op == "conv") & (_strings(table["direction"]) == "fwd"))
+
+    def product(part: Table, dtype: DataType) -> list[Kernel]:
+        sizes = zip(*(_ints(part[name]) for name in ("m", "n", "k")), strict=True)
+        # column-major in the source: its n columns are our rows
+        return [Gemm(m=n, n=m, k=k, dtype=dtype, b_is_weight=True) for m, n, k in sizes]
+
+    def convolution(part: Table, dtype: DataType) -> list[Kernel]:
+        size = {name: _ints(part[name]) for name in ("k", *conv_names)}
+        kernels: list[Kernel] = []
+        for i in range(len(size["k"])):
+            spatial, window = (size["h"][i], size["w"][i]), (size["r_fh"][i], size["s_fw"][i])
+            stride, pad = (size["stride_h"][i], size["stride_w"][i]), (size["pad_h"][i], size["pad_w"][i])
+            out = tuple((spatial[j] + 2 * pad[j] - window[j]) // max(stride[j], 1) + 1 for j in (0, 1))
+            kernels.append(
+                Conv(
+                    n=size["batch"][i],
+                    c=size["c"][i],
+                    k=size["k"][i],
+                    spatial=spatial,
+                    out=out,
+                    filter=window,
+                    strides=stride,
+                    dilations=(1, 1),
+                    dtype=dtype,
+                )
+            )
+        return kernels
+
+    parts = []
+    for rows, kernel_class, make in ((products, "gemm", product), (forward, "conv", convolution)):
+        part = {name: column[rows] for name, column in table.items()}
+        parts += _parts_by_dtype(DEEPBENCH, part, np.full(rows.size, "float32"), kernel_class, make)
+    return parts
+
+
+def _attention_reader(file: str) -> Callable[[Path], list[Part]]:
+    def read(path: Path) -> list[Part]:
+        table = _table(path, ("gpu", "attn_dtype"))
+        gpu, label = _strings(table["gpu"]), _strings(table["attn_dtype"])
+        return [
+            Part(file=file, kernel_class="attention", dtype=name, gpu=gpu[label == name], load=None)
+            for name in sorted(set(label.tolist()))
+        ]
+
+    return read
+
+
+READERS: dict[str, Callable[[Path], list[Part]]] = {
+    NEUSIGHT_KERNELS: _read_neusight,
+    TENSOR_CORE_GEMM: _read_tensor_core_gemm,
+    AMD_GEMM: _read_amd_gemm,
+    VIDUR_LAYERS: _read_vidur,
+    MIOPEN_CONV: _read_miopen,
+    DEEPBENCH: _read_deepbench,
+    **{file: _attention_reader(file) for file in ATTENTION},
+}
 """What can be read, by the file's path in the data folder."""
 
 TRAINING_FILES = (NEUSIGHT_KERNELS,)
 """What predictors are fitted on."""
 
 
-def read_measurements(data_folder: Path, files: Sequence[str] | None = None) -> list[Measurements]:
-    """Reads those of ``files`` (default: all that have a reader) that the folder has.
+def read_parts(data_folder: Path, files: Sequence[str] | None = None) -> list[Part]:
+    """Reads those of ``files`` (default: all that have a reader) that the folder has, without making kernels.
 
     Raises DataError if the folder has none of them, or one can't be read.
     """
@@ -231,7 +435,12 @@ def read_measurements(data_folder: Path, files: Sequence[str] | None = None) -> 
     present = [name for name in wanted if (data_folder / name).is_file()]
     if not present:
         raise DataError(f"{data_folder} has none of {', '.join(wanted)}; pass the folder that holds the measured data")
-    return [measurements for name in present for measurements in READERS[name](data_folder / name)]
+    return [part for name in present for part in READERS[name](data_folder / name)]
+
+
+def read_measurements(data_folder: Path, files: Sequence[str]) -> list[Measurements]:
+    """Reads ``files`` as far as the folder has them, kernels made. Raises DataError as ``read_parts`` does."""
+    return [part.load() for part in read_parts(data_folder, files) if part.load is not None]
 
 
 def file_sha256(path: Path) -> str:

@@ -156,9 +156,7 @@ def fit_law(
             )
         )
     reference = _reference_sessions(measurements, names)
-    level_sd = np.array(
-        [0.0 if name in reference else _level_log_sd(specs[name.split("/", 1)[0]]) for name in names]
-    )
+    level_sd = np.array([0.0 if name in reference else _level_log_sd(specs[name.split("/", 1)[0]]) for name in names])
     priors = np.log([constant.prior for constant in law.constants])
     prior_sd = np.array([constant.prior_log_sd for constant in law.constants])
     given = dict(fixed or {})
@@ -335,9 +333,7 @@ def residual_rows(
     )
 
 
-def fit_residual(
-    residuals: Residuals, feature_names: Sequence[str], settings: ResidualSettings, *, seed: int
-) -> Any:
+def fit_residual(residuals: Residuals, feature_names: Sequence[str], settings: ResidualSettings, *, seed: int) -> Any:
     """Trains LightGBM (L1) on residual rows; one thread and fixed seeds, so that the same rows give the same trees."""
     lightgbm = require("lightgbm")
     data = lightgbm.Dataset(

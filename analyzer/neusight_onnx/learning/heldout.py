@@ -105,7 +105,6 @@ class Trained:
     feature_low: NDArray[np.float64]
     feature_high: NDArray[np.float64]
     vectors: tuple[tuple[float, ...], ...]
-    unseen_weight: float
 
 
 def train_once(
@@ -115,7 +114,6 @@ def train_once(
     *,
     seed: int,
     settings: ResidualSettings | None,
-    unseen_weight: float = 0.0,
     excluded_groups: NDArray[np.bool_] | None = None,
 ) -> Trained:
     """Fits law and residual on the rows whose GPU is in ``specs``, less the shapes of ``excluded_groups`` (a mask)."""
@@ -125,9 +123,7 @@ def train_once(
     vectors = tuple(gpu_vector(specs[gpu]) for gpu in fit.gpus)
     if settings is None:
         nothing = np.zeros(width)
-        return Trained(
-            law=law, fit=fit, booster=None, feature_low=nothing, feature_high=nothing, vectors=vectors, unseen_weight=0
-        )
+        return Trained(law=law, fit=fit, booster=None, feature_low=nothing, feature_high=nothing, vectors=vectors)
     residuals = residual_rows(law, kept, specs, fit, settings, seed=seed)
     return Trained(
         law=law,
@@ -136,23 +132,18 @@ def train_once(
         feature_low=residuals.features.min(axis=0).astype(np.float64),
         feature_high=residuals.features.max(axis=0).astype(np.float64),
         vectors=vectors,
-        unseen_weight=unseen_weight,
     )
 
 
 def predict_rows(
-    trained: Trained, measurements: Measurements, rows: NDArray[np.int64], gpu: GpuSpec, *, weight: float | None = None
+    trained: Trained, measurements: Measurements, rows: NDArray[np.int64], gpu: GpuSpec, *, unseen_weight: float
 ) -> NDArray[np.float64]:
-    """Kernel times in us of rows of one GPU; ``weight`` overrides the residual's weight (before the shape's)."""
+    """Kernel times in us of rows of one GPU, as the shipped predictor would give them."""
     answer = apply_law(trained.law, measurements.select(rows).kernels, gpu, trained.fit.constants)
     latency = answer.result.latency_us
     if trained.booster is not None:
         inside = shape_weight(answer.features, trained.feature_low, trained.feature_high)
-        share = (
-            residual_weight(gpu_weight(gpu, trained.vectors), inside, trained.unseen_weight)
-            if weight is None
-            else weight * inside
-        )
+        share = residual_weight(gpu_weight(gpu, trained.vectors), inside, unseen_weight)
         residual = trained.booster.predict(answer.features.astype(np.float64), num_threads=1)
         latency = latency * np.exp(share * residual)
     return np.maximum(latency, answer.result.ideal_us)
@@ -181,21 +172,21 @@ def leave_out(
     *,
     seed: int,
     settings: ResidualSettings | None,
-    weights: Sequence[float] | None = None,
-) -> dict[str, dict[float | None, Scored]]:
+    unseen_weights: Sequence[float] = (0.0,),
+) -> dict[str, dict[float, Scored]]:
     """For each group of GPUs: everything trained without them, then scored on them.
 
-    The residual's weight is each of ``weights`` in turn (None: by distance). Keys: group, then weight.
+    ``unseen_weights`` are tried in turn. Keys: group, then weight.
     """
     counted = scored_rows(measurements)
-    found: dict[str, dict[float | None, Scored]] = {}
+    found: dict[str, dict[float, Scored]] = {}
     for group, left_out in groups.items():
         rest = {name: spec for name, spec in specs.items() if name not in left_out}
         if not set(measurements.gpu.tolist()) & set(rest):
             continue
         trained = train_once(law, measurements, rest, seed=seed, settings=settings)
         floors = floors_of(law, measurements, {name: specs[name] for name in left_out}, trained.fit)
-        for weight in weights if weights is not None else (None,):
+        for weight in unseen_weights:
             parts: list[Scored] = []
             for gpu in left_out:
                 rows = counted[measurements.gpu[counted] == gpu]
@@ -203,7 +194,7 @@ def leave_out(
                     parts.append(
                         Scored(
                             rows=rows,
-                            kernel_us=predict_rows(trained, measurements, rows, specs[gpu], weight=weight),
+                            kernel_us=predict_rows(trained, measurements, rows, specs[gpu], unseen_weight=weight),
                             floor_us=floors[rows],
                             measured_us=measurements.measured_us[rows],
                         )
@@ -237,7 +228,7 @@ def new_shapes(
                 parts.append(
                     Scored(
                         rows=rows,
-                        kernel_us=predict_rows(trained, measurements, rows, specs[gpu], weight=1.0),
+                        kernel_us=predict_rows(trained, measurements, rows, specs[gpu], unseen_weight=0.0),
                         floor_us=floors[rows],
                         measured_us=measurements.measured_us[rows],
                     )

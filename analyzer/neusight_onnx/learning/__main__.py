@@ -1,0 +1,35 @@
+"""``python -m neusight_onnx.learning train DATA --output predictors``: how `make predictors` makes them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from neusight_onnx.errors import NeusightError
+from neusight_onnx.laws.catalog import LAWS
+from neusight_onnx.learning.train import train
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parses, trains, and prints errors on one line."""
+    parser = argparse.ArgumentParser(prog="python -m neusight_onnx.learning", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("train", help="make the predictors from measured kernels")
+    command.add_argument("data", type=Path, help="folder of measured data")
+    command.add_argument("--output", type=Path, default=Path("predictors"), help="where the predictors go")
+    command.add_argument("--seed", type=int, default=0, help="same data and seed, same predictors")
+    command.add_argument(
+        "--class", dest="classes", action="append", choices=sorted(LAWS), help="train only this kernel class"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        train(options.data, options.output, seed=options.seed, classes=tuple(options.classes or LAWS))
+    except NeusightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

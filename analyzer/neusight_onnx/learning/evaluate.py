@@ -1,0 +1,234 @@
+"""Judges the shipped predictors on measured kernels, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.data_files import data_folder
+from neusight_onnx.errors import SpecError
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.learning.datasets import EVENTS, Measurements, read_parts
+from neusight_onnx.learning.heldout import SCORED_US, TINY_US, USUAL_FLOOR_US, launch_floors
+from neusight_onnx.predictor import Predictor, estimate, load_predictors
+
+EVALUATION_VERSION = 1
+ALL = "all"
+
+TREATMENT = (
+    "Event-timed files (neusight/kernels_fp32.parquet) hold the host's launch time: the session's launch floor is "
+    "added to every prediction, the roofline's included. The floor of a GPU and operation is the median of (measured "
+    f"- predicted) over its kernels predicted below {TINY_US:g} us, at least five of them; else the smallest floor of "
+    f"the GPU's other operations; else {USUAL_FLOOR_US:g} us. Such kernels lie below {SCORED_US:g} us, so no row at "
+    f"or above {SCORED_US:g} us has a part in it. Other files hold the kernel's own time: nothing is added."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorSummary:
+    """Errors of one group of rows, in per cent; ``gpu`` and ``size`` may be "all". ``bias``: median signed error.
+
+    ``trained_on``: whether the predictor saw rows of this GPU (None for all GPUs together). ``coverage``: share of
+    rows inside the predicted interval.
+    """
+
+    file: str
+    kernel_class: str
+    dtype: str
+    gpu: str
+    size: str
+    row_count: int
+    mape_percent: float
+    median_ape_percent: float
+    bias_percent: float
+    roofline_mape_percent: float
+    roofline_median_ape_percent: float
+    coverage: float
+    trained_on: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedRows:
+    """Rows that were not judged, with the reason."""
+
+    file: str
+    kernel_class: str
+    dtype: str
+    gpu: str
+    row_count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What ``evaluate`` found: by file, class, dtype, GPU and size; groups over all GPUs have gpu "all"."""
+
+    data_folder: str
+    interval: float
+    treatment: str
+    groups: tuple[ErrorSummary, ...]
+    skipped: tuple[SkippedRows, ...]
+
+
+def evaluate(folder: Path | str, *, predictors: Path | None = None) -> Evaluation:
+    """Judges the predictors of ``predictors`` (default: the shipped ones) on a folder laid out as the training data.
+
+    Any subset of the files will do, and any GPU that has a spec; other rows are counted in ``skipped``.
+    Raises DataError if nothing can be read, PredictorError if the predictors are unusable, NeusightError if the
+    ``learning`` extra isn't installed.
+    """
+    shipped = load_predictors(data_folder("predictors") if predictors is None else predictors)
+    groups: list[ErrorSummary] = []
+    skipped: list[SkippedRows] = []
+    specs: dict[str, GpuSpec | str] = {}
+    for part in read_parts(Path(folder)):
+        names, counts = np.unique(part.gpu, return_counts=True)
+        predictor = shipped.get((part.kernel_class, part.dtype))
+        missing = None if predictor else f"no predictor for {part.dtype} {part.kernel_class}"
+        reasons = {name: missing or _why_unknown(name, specs) for name in names.tolist()}
+        for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+            reason = reasons[name]
+            if reason is not None:
+                skipped.append(
+                    SkippedRows(
+                        file=part.file,
+                        kernel_class=part.kernel_class,
+                        dtype=part.dtype,
+                        gpu=name,
+                        row_count=count,
+                        reason=reason,
+                    )
+                )
+        if predictor is None or part.load is None or all(reasons.values()):
+            continue
+        measurements = part.load()
+        known = np.array([reasons[name] is None for name in measurements.gpu.tolist()], dtype=np.bool_)
+        found = {name: spec for name, spec in specs.items() if isinstance(spec, GpuSpec)}
+        groups += _judge(measurements.select(known), found, predictor)
+    return Evaluation(
+        data_folder=str(folder), interval=0.8, treatment=TREATMENT, groups=tuple(groups), skipped=tuple(skipped)
+    )
+
+
+def _why_unknown(name: str, specs: dict[str, GpuSpec | str]) -> str | None:
+    """Why rows of a GPU can't be judged, None if they can; looks every name up once."""
+    if name not in specs:
+        try:
+            specs[name] = load_gpu(name)
+        except SpecError as error:
+            specs[name] = f"no spec: {error}"
+    found = specs[name]
+    return found if isinstance(found, str) else None
+
+
+def _judge(measurements: Measurements, specs: Mapping[str, GpuSpec], predictor: Predictor) -> list[ErrorSummary]:
+    size = len(measurements)
+    latency, low, high, ideal = (np.zeros(size) for _ in range(4))
+    for gpu in sorted(set(measurements.gpu.tolist())):
+        rows = np.flatnonzero(measurements.gpu == gpu)
+        unique: dict[Any, int] = {}
+        place = np.array([unique.setdefault(measurements.kernels[i], len(unique)) for i in rows.tolist()])
+        answer = estimate(tuple(unique), specs[gpu], predictor)
+        latency[rows], low[rows] = answer.latency_us[place], answer.low_us[place]
+        high[rows], ideal[rows] = answer.high_us[place], answer.law.ideal_us[place]
+    floor = np.zeros(size)
+    if measurements.timing == EVENTS:
+        floor = launch_floors(measurements.measured_us, latency, measurements.gpu, measurements.operation)
+    measured = measurements.measured_us
+    error = (latency + floor) / measured - 1.0
+    roofline = (ideal + floor) / measured - 1.0
+    inside = (low + floor <= measured) & (measured <= high + floor)
+    trained = {tuple(vector) for vector in predictor.gpu_vectors}
+    from neusight_onnx.similarity import gpu_weight
+
+    sizes = {ALL: measured > 0, f"below {SCORED_US:g} us": measured < SCORED_US}
+    sizes[f"{SCORED_US:g} us and above"] = measured >= SCORED_US
+    groups = []
+    for gpu in (ALL, *sorted(set(measurements.gpu.tolist()))):
+        of_gpu = measured > 0 if gpu == ALL else measurements.gpu == gpu
+        seen = None if gpu == ALL else bool(trained) and gpu_weight(specs[gpu], predictor.gpu_vectors) > 0.9999
+        for name, of_size in sizes.items():
+            rows = np.flatnonzero(of_gpu & of_size)
+            if rows.size:
+                groups.append(_summary(measurements, gpu, name, error[rows], roofline[rows], inside[rows], seen))
+    return groups
+
+
+def _summary(
+    measurements: Measurements,
+    gpu: str,
+    size: str,
+    error: NDArray[np.float64],
+    roofline: NDArray[np.float64],
+    inside: NDArray[np.bool_],
+    trained_on: bool | None,
+) -> ErrorSummary:
+    return ErrorSummary(
+        file=measurements.file,
+        kernel_class=measurements.kernel_class,
+        dtype=measurements.dtype,
+        gpu=gpu,
+        size=size,
+        row_count=int(error.size),
+        mape_percent=round(100 * float(np.mean(np.abs(error))), 2),
+        median_ape_percent=round(100 * float(np.median(np.abs(error))), 2),
+        bias_percent=round(100 * float(np.median(error)), 2),
+        roofline_mape_percent=round(100 * float(np.mean(np.abs(roofline))), 2),
+        roofline_median_ape_percent=round(100 * float(np.median(np.abs(roofline))), 2),
+        coverage=round(float(np.mean(inside)), 3),
+        trained_on=trained_on,
+    )
+
+
+def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
+    """The evaluation as JSON values; only grows."""
+    return {"schema_version": EVALUATION_VERSION, **asdict(evaluation)}
+
+
+def evaluation_to_text(evaluation: Evaluation) -> str:
+    """A table of the groups, and below it what was skipped; fits 100 columns."""
+    header = ("class", "dtype", "gpu", "size", "rows", "mean", "median", "bias", "roofline", "in 80 %")
+    lines = [f"Measured kernels in {evaluation.data_folder}; errors in %, roofline: its mean error.", ""]
+    for file in dict.fromkeys(group.file for group in evaluation.groups):
+        rows = [
+            (
+                group.kernel_class,
+                group.dtype,
+                group.gpu + ("" if group.trained_on in (None, True) else " (unseen)"),
+                group.size,
+                str(group.row_count),
+                f"{group.mape_percent:.1f}",
+                f"{group.median_ape_percent:.1f}",
+                f"{group.bias_percent:+.1f}",
+                f"{group.roofline_mape_percent:.1f}",
+                f"{100 * group.coverage:.0f}",
+            )
+            for group in evaluation.groups
+            if group.file == file
+        ]
+        lines += [file, *_table(header, rows, left=4), ""]
+    if evaluation.skipped:
+        lines += ["Not judged:"]
+        lines += [
+            f"  {skip.file}: {skip.row_count} rows of {skip.dtype} {skip.kernel_class} on {skip.gpu}: {skip.reason}"
+            for skip in evaluation.skipped
+        ]
+        lines.append("")
+    lines.append(evaluation.treatment)
+    return "\n".join(lines) + "\n"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (header, *rows)
+    ]

@@ -1,0 +1,300 @@
+"""Makes the predictors of a data folder: fit, judge on what is left out, export, and write down all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.errors import DataError, OutputError, SpecError
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.laws.base import Law
+from neusight_onnx.laws.catalog import LAWS
+from neusight_onnx.learning import export
+from neusight_onnx.learning.datasets import TRAINING_FILES, Measurements, file_sha256, read_measurements
+from neusight_onnx.learning.fitting import ResidualSettings, residual_rows
+from neusight_onnx.learning.heldout import (
+    FOLDS,
+    SCORED_US,
+    Scored,
+    Trained,
+    leave_out,
+    mape_percent,
+    new_shapes,
+    train_once,
+)
+from neusight_onnx.predictor import MANIFEST_NAME, MANIFEST_VERSION
+from neusight_onnx.similarity import FAMILIAR_DISTANCE, VECTOR_NAMES, gpu_vector
+
+COVERAGE = 0.8
+"""Share of cases that an interval is meant to hold."""
+
+UNSEEN_WEIGHTS = (0.0, 0.5, 1.0)
+"""Weights of the residual on an unseen GPU that are tried; the best by leave-one-GPU-out error is shipped."""
+
+WEIGHT_GAIN_PERCENT = 1.0
+"""The residual is used on unseen GPUs only if it lowers that error by so many points: less is chance, with few GPUs."""
+
+DTYPE_SUFFIX = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+PROTOCOL = (
+    f"Rows of at least {SCORED_US:g} us; where an operation was measured in two splits, 'test' (sizes of real models) "
+    "is scored. leave_one_gpu_out: constants, sessions and trees fitted without any row of that GPU; "
+    "leave_one_generation_out: without any GPU of that architecture; new_shapes: "
+    f"{FOLDS} folds by exact kernel, trained on the GPU but never on the shape. The session's launch floor, read off "
+    "its kernels below 50 us, is added to the predicted kernel time. Error of a predictor: mean over GPU x operation."
+)
+
+
+def train(
+    data_folder: Path,
+    output: Path,
+    *,
+    seed: int = 0,
+    classes: Sequence[str] = tuple(LAWS),
+    log: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Trains a predictor per kernel class and dtype found in the training files; writes models and manifest.
+
+    Predictors of classes not in ``classes`` that the folder's manifest describes are kept. The same data and seed
+    give the same files. Raises DataError (nothing to read), NeusightError (the ``learning`` extra is missing),
+    OutputError (the folder can't be written).
+    """
+    measured = read_measurements(data_folder, TRAINING_FILES)
+    files = [
+        {"path": name, "sha256": file_sha256(data_folder / name)}
+        for name in TRAINING_FILES
+        if (data_folder / name).is_file()
+    ]
+    entries: dict[str, dict[str, Any]] = {}
+    models: dict[str, bytes] = {}
+    for measurements in measured:
+        if measurements.kernel_class not in classes:
+            continue
+        specs = known_gpus(measurements, log)
+        if not specs:
+            log(f"{measurements.kernel_class}: no row is of a known GPU, skipped")
+            continue
+        entry, model = train_class(
+            LAWS[measurements.kernel_class], measurements, specs, seed=seed, files=files, log=log
+        )
+        entries[entry["name"]] = entry
+        models[entry["file"]] = model
+    if not entries:
+        raise DataError(f"{data_folder} has no rows of {', '.join(classes)} on a known GPU: nothing to train on")
+    return _write(output, entries, models, kept=[name for name in LAWS if name not in classes])
+
+
+def known_gpus(measurements: Measurements, log: Callable[[str], None] = print) -> dict[str, GpuSpec]:
+    """Specs of the GPUs that rows name; GPUs without a spec are reported and left out."""
+    specs: dict[str, GpuSpec] = {}
+    for name in sorted(set(measurements.gpu.tolist())):
+        try:
+            specs[name] = load_gpu(name)
+        except SpecError as error:
+            count = int(np.count_nonzero(measurements.gpu == name))
+            log(f"{measurements.file}: {count} rows of {name} skipped: {error}")
+    return specs
+
+
+def train_class(
+    law: Law,
+    measurements: Measurements,
+    specs: Mapping[str, GpuSpec],
+    *,
+    seed: int,
+    files: Sequence[Mapping[str, str]],
+    log: Callable[[str], None] = print,
+) -> tuple[dict[str, Any], bytes]:
+    """One predictor: its manifest entry and its ONNX file."""
+    settings = ResidualSettings()
+    name = f"{law.kernel_class}_{DTYPE_SUFFIX[measurements.dtype]}"
+    singles = {gpu: (gpu,) for gpu in specs}
+    tried = leave_out(law, measurements, specs, singles, seed=seed, settings=settings, unseen_weights=UNSEEN_WEIGHTS)
+    unseen_weight = best_weight(tried, measurements)
+    log(f"{name}: residual weight on unseen GPUs {unseen_weight:g}")
+    trained = train_once(law, measurements, specs, seed=seed, settings=settings)
+    unseen = {gpu: scored[unseen_weight] for gpu, scored in tried.items()}
+    generations: dict[str, list[str]] = {}
+    for gpu, spec in specs.items():
+        generations.setdefault(spec.architecture, []).append(gpu)
+    alone = {key: gpus for key, gpus in generations.items() if len(gpus) > 1}
+    by_generation = leave_out(
+        law, measurements, specs, alone, seed=seed, settings=settings, unseen_weights=(unseen_weight,)
+    )
+    seen = new_shapes(law, measurements, specs, seed=seed, settings=settings)
+    rows = [row for gpu in sorted(unseen) for row in _errors("leave_one_gpu_out", measurements, unseen[gpu])]
+    for key in sorted(by_generation):
+        rows += _errors("leave_one_generation_out", measurements, by_generation[key][unseen_weight])
+    rows += _errors("new_shapes", measurements, seen)
+    residuals = residual_rows(law, measurements, specs, trained.fit, settings, seed=seed)
+    model = export.to_onnx(trained.booster, name=name, feature_count=len(law.feature_names))
+    worst = export.parity(model, trained.booster, residuals.features)
+    summary = {key: _mean_error(rows, key) for key in ("leave_one_gpu_out", "new_shapes")}
+    log(f"{name}: " + ", ".join(f"{key} {value:.1f} %" for key, value in summary.items()))
+    constants = {
+        constant.name: {
+            "value": _rounded(trained.fit.constants[constant.name]),
+            "prior": constant.prior,
+            "prior_log_sd": _rounded(constant.prior_log_sd),
+            "source": constant.source,
+        }
+        for constant in law.constants
+    }
+    entry = {
+        "name": name,
+        "kernel_class": law.kernel_class,
+        "dtype": measurements.dtype,
+        "file": f"{name}.onnx",
+        "constants": constants,
+        "features": list(law.feature_names),
+        "feature_low": [_rounded(value) for value in trained.feature_low.tolist()],
+        "feature_high": [_rounded(value) for value in trained.feature_high.tolist()],
+        "unseen_residual_weight": unseen_weight,
+        "familiar_distance": FAMILIAR_DISTANCE,
+        "gpu_vector_names": list(VECTOR_NAMES),
+        "training": _training(measurements, specs, trained, settings, files=files, seed=seed),
+        "held_out": {
+            "protocol": PROTOCOL,
+            "leave_one_gpu_out_percent": _rounded(summary["leave_one_gpu_out"]),
+            "new_shapes_percent": _rounded(summary["new_shapes"]),
+            "rows": rows,
+        },
+        "interval": _interval(measurements, unseen, seen),
+        "parity": {"row_count": len(residuals.rows), "largest_relative_error": float(f"{worst:.3g}")},
+    }
+    return entry, model
+
+
+def best_weight(tried: Mapping[str, Mapping[float, Scored]], measurements: Measurements) -> float:
+    """Weight of the residual on an unseen GPU with the least leave-one-GPU-out error; 0 unless it is clearly better."""
+    errors = {
+        weight: float(
+            np.mean([_mean_error(_errors("", measurements, scored[weight]), "") for scored in tried.values()])
+        )
+        for weight in UNSEEN_WEIGHTS
+    }
+    if not tried:
+        return 0.0
+    best = min(errors, key=lambda weight: errors[weight])
+    return best if errors[best] < errors[0.0] - WEIGHT_GAIN_PERCENT else 0.0
+
+
+def _training(
+    measurements: Measurements,
+    specs: Mapping[str, GpuSpec],
+    trained: Trained,
+    settings: ResidualSettings,
+    *,
+    files: Sequence[Mapping[str, str]],
+    seed: int,
+) -> dict[str, Any]:
+    return {
+        "files": [dict(entry) for entry in files],
+        "row_count": int(sum(session.row_count for session in trained.fit.sessions.values())),
+        "gpus": [{"name": gpu, "vector": [_rounded(v) for v in gpu_vector(specs[gpu])]} for gpu in trained.fit.gpus],
+        "sessions": [
+            {
+                "name": session.name,
+                "host_us": round(session.host_us, 1),
+                "level": round(session.level, 3),
+                "row_count": session.row_count,
+                "used": session.used,
+            }
+            for session in trained.fit.sessions.values()
+        ],
+        "dtype": measurements.dtype,
+        "seed": seed,
+        "residual": asdict(settings),
+    }
+
+
+def _errors(protocol: str, measurements: Measurements, scored: Scored) -> list[dict[str, Any]]:
+    """A row per GPU and operation, as ``predictor.HeldOut`` reads it."""
+    found = []
+    gpu, operation = measurements.gpu[scored.rows], measurements.operation[scored.rows]
+    pairs = sorted(set(zip(gpu.tolist(), operation.tolist(), strict=True)))
+    for name, op in pairs:
+        error = scored.log_error[(gpu == name) & (operation == op)]
+        found.append(
+            {
+                "protocol": protocol,
+                "gpu": name,
+                "operation": op,
+                "row_count": int(error.size),
+                "mape_percent": round(mape_percent(error), 2),
+                "median_ape_percent": round(100 * float(np.median(np.abs(np.expm1(error)))), 2),
+                "bias_percent": round(100 * float(np.expm1(np.median(error))), 2),
+            }
+        )
+    return found
+
+
+def _mean_error(rows: Sequence[Mapping[str, Any]], protocol: str) -> float:
+    errors = [row["mape_percent"] for row in rows if row["protocol"] == protocol]
+    return float(np.mean(errors)) if errors else float("nan")
+
+
+def _width(errors: Sequence[NDArray[np.float64]]) -> float:
+    """Half width in log that holds ``COVERAGE`` of absolute errors, every GPU weighing the same."""
+    values = np.concatenate([np.abs(error) for error in errors])
+    weights = np.concatenate([np.full(error.size, 1.0 / error.size) for error in errors])
+    order = np.argsort(values)
+    share = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][min(int(np.searchsorted(share, COVERAGE)), values.size - 1)])
+
+
+def _interval(measurements: Measurements, unseen: Mapping[str, Scored], seen: Scored) -> dict[str, Any]:
+    """Widths from held-out errors, and how often a GPU's rows lie in the width that the other GPUs give."""
+    errors = {gpu: scored.log_error for gpu, scored in unseen.items()}
+    gpu_of = measurements.gpu[seen.rows]
+    seen_errors = [seen.log_error[gpu_of == gpu] for gpu in sorted(set(gpu_of.tolist()))]
+    coverage = {
+        gpu: round(float(np.mean(np.abs(error) <= _width([errors[o] for o in errors if o != gpu]))), 3)
+        for gpu, error in errors.items()
+        if len(errors) > 1
+    }
+    seen_width = _width(seen_errors)
+    unseen_width = max(_width(list(errors.values())), seen_width) if errors else 2.0 * seen_width
+    return {
+        "coverage": COVERAGE,
+        "seen_half_width_log": _rounded(seen_width),
+        "unseen_half_width_log": _rounded(unseen_width),
+        "left_out_coverage": coverage,
+        "method": "the width that holds 80 % of held-out errors, GPUs weighing the same; left_out_coverage: rows of "
+        "a GPU inside the width that the other GPUs' leave-one-GPU-out errors give",
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _write(
+    output: Path, entries: dict[str, dict[str, Any]], models: Mapping[str, bytes], *, kept: Sequence[str]
+) -> dict[str, Any]:
+    path = output / MANIFEST_NAME
+    if kept and path.is_file():
+        old = json.loads(path.read_bytes())
+        for entry in old.get("predictors", []):
+            if entry["kernel_class"] in kept:
+                entries.setdefault(entry["name"], entry)
+    import hashlib
+
+    for entry in entries.values():
+        if entry["file"] in models:
+            entry["sha256"] = hashlib.sha256(models[entry["file"]]).hexdigest()
+    manifest = {"schema_version": MANIFEST_VERSION, "predictors": [entries[name] for name in sorted(entries)]}
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for name, content in models.items():
+            (output / name).write_bytes(content)
+        path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"can't write predictors to {output}: {error.strerror}") from error
+    return manifest
