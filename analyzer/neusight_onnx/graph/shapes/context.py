@@ -181,7 +181,9 @@ class NodeContext:
 
     def integers(self, index: int) -> list[int]:
         """The content of the input as integers, flattened; UnknownShape if it isn't known."""
-        return [int(item) for item in self.known(index).ravel().tolist()]
+        data = self.known(index)
+        items: list[int] = data.ravel().tolist()
+        return items if data.dtype.kind in "iu" else [int(item) for item in items]
 
     def all_data(self) -> list[Data] | None:
         """The content of every input; None unless all are known."""
@@ -289,12 +291,13 @@ class NodeContext:
     def tensor(self, dtype: DataType | None, shape: Sequence[int], data: Array | None = None) -> Value:
         """A tensor of exactly this shape, with its content if that is known and small."""
         dims = tuple(shape)
-        if dims and min(dims) < 0:
+        count = prod(dims)
+        if dims and (count < 0 or min(dims) < 0):
             if self.low_run:  # the least size of an interval: it can't be less than nothing
                 dims = tuple(max(dim, 0) for dim in dims)
             else:
                 raise self.error(f"a dimension of its output would be negative: {list(dims)}")
-        if prod(dims) > MAX_ELEMENTS:
+        if count > MAX_ELEMENTS:
             raise self.error(f"its output {list(dims)} would have more than 2^60 elements")
         return Value(dtype=dtype, shape=dims, data=data, is_constant=self.constant)
 

@@ -200,7 +200,11 @@ def _infer_node(
             ) from fault
         return _stand_ins(node, graph, walk, inputs, cause=node.name)
     if len(results) == len(node.outputs):
-        if any(value.shape is None and value.kind == "tensor" for value in results):
+        lacks_shape = False
+        for value in results:
+            if value.shape is None and value.kind == "tensor":
+                lacks_shape = True
+        if lacks_shape:
             stand_ins = _stand_ins(node, graph, walk, inputs, cause=node.name)
             return [
                 stand_in if value.shape is None and value.kind == "tensor" and stand_in.shape is not None else value
