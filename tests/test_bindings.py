@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from models import graph, model, node, value
 from neusight_onnx.errors import BindingError
 from neusight_onnx.graph.bindings import (
+    DEFAULT_LENGTHS,
     Bindings,
     bind_inputs,
     is_batch_symbol,
@@ -275,6 +276,44 @@ def test_each_default_says_how_to_change_it() -> None:
         "seq = 128 (default, the model leaves it free; --dim seq=N changes it)",
         "x = 1x3x224x8 (dimensions 0, 2 are defaults, the model leaves them free; --shape x=?x3x?x8 changes it)",
     )
+
+
+CACHE = [
+    value("input_ids", ["s1", "s2"], INT),
+    value("attention_mask", ["s3", "s4"], INT),
+    value("past_k", ["s5", 4, "s6", 32]),
+    value("past_v", ["s7", 4, "s8", 32]),
+]
+"""As torch exports a model with a cache: a symbol of its own for each dimension."""
+
+
+@pytest.mark.parametrize(
+    ("dims", "expected"),
+    [
+        ({}, ((1, 1), (1, 128), (1, 4, 127, 32), (1, 4, 127, 32))),
+        ({"s1": 8}, ((8, 1), (8, 128), (8, 4, 127, 32), (8, 4, 127, 32))),
+        ({"s2": 5, "s6": 10}, ((1, 5), (1, 15), (1, 4, 10, 32), (1, 4, 10, 32))),
+        ({"s4": 100}, ((1, 1), (1, 100), (1, 4, 99, 32), (1, 4, 99, 32))),
+    ],
+    ids=str,
+)
+def test_free_symbols_follow_what_is_bound(dims: dict[str, int], expected: tuple[tuple[int, ...], ...]) -> None:
+    got = bind_inputs(with_inputs(*CACHE), Bindings(dims=dims))
+    assert tuple(known.shape for known in got.values.values()) == expected
+
+
+def test_a_mask_is_as_long_as_the_sequence() -> None:
+    read = with_inputs(value("ids", ["s1", "s2"], INT), value("attention_mask", ["s3", "s4"], INT))
+    assert bind_inputs(read, Bindings(dims={"s2": 40})).values["attention_mask"].shape == (1, 40)
+
+
+def test_other_default_lengths() -> None:
+    read = with_inputs(value("ids", ["batch", "seq"], INT), value("wave", ["batch", "time"]))
+    second = bind_inputs(read, Bindings(), DEFAULT_LENGTHS[1])
+    assert [known.shape for known in second.values.values()] == [(1, 64), (1, 512)]
+    assert second.has_default_length
+    assert second.assumptions[1] == "seq = 64 (default, the model leaves it free; --dim seq=N changes it)"
+    assert not bind_inputs(read, Bindings(dims={"seq": 1, "time": 2})).has_default_length
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,14 @@ class Bindings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundInputs:
     """``values`` maps every graph input to what is known of it; ``symbols`` every symbol of the inputs (expressions
-    such as "past + 1" too) to its size. ``assumptions`` has a line for each size that is a default."""
+    such as "past + 1" too) to its size. ``assumptions`` has a line for each size that is a default.
+    ``has_default_length``: some length is one, so that other :class:`Lengths` would bind the inputs differently."""
 
     values: Mapping[str, Value]
     symbols: Mapping[str, int]
     assumptions: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
+    has_default_length: bool = False
 
 
 # --- what users write -------------------------------------------------------------------------------------------------
@@ -241,12 +243,28 @@ _AUDIO_WORDS = frozenset({"samples", "sample", "audio", "wave", "waveform", "wav
 _AUTOMATIC = re.compile(r"^(s\d+|u\d+|unk__\d+|dim_?\d*|.*dynamicdimension.*|dynamic|.*_dim_\d+|axis\w*)$")
 """Names that exporters make up (torch's s77, tf2onnx's unk__12, Paddle's DynamicDimension.0); they tell nothing."""
 
-_DEFAULT_SEQUENCE = 128
 _DEFAULT_IMAGE = 224
 _DEFAULT_CHANNELS = 3
-_DEFAULT_AUDIO = 16_000
-_DEFAULT_PAST = 127
-"""With a cache the default is one step of decoding: 1 new token behind 127 past ones, 128 in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths:
+    """Default lengths: tokens (or steps) of a sequence, and samples of raw audio.
+
+    With a cache the default is one step of decoding: 1 new token behind ``sequence`` - 1 past ones.
+    """
+
+    sequence: int
+    audio: int
+
+
+DEFAULT_LENGTHS = (
+    Lengths(sequence=128, audio=16_000),
+    Lengths(sequence=64, audio=512),
+    Lengths(sequence=16, audio=576),
+)
+"""The first is the default; the others are for models whose tables or windows the first does not fit: CLIP takes 77
+tokens, Silero VAD a window of 512 samples (576 with its context)."""
 
 
 def _words(name: str) -> list[str]:
@@ -287,7 +305,7 @@ def _role(symbol: str | None, places: Sequence[_Place]) -> str:
         if words & _CHANNEL_WORDS and first.axis > 0:
             return "channels"
         if words & _SEQUENCE_WORDS or any(word.endswith(("len", "length", "seq")) for word in words):
-            return "sequence"
+            return "audio" if _is_signal(places) else "sequence"
         if {"height", "width"} & words:
             return "image"
     if any(place.axis == 0 and place.rank >= 2 for place in places):
@@ -302,7 +320,7 @@ def _role(symbol: str | None, places: Sequence[_Place]) -> str:
         if channels_last or first.axis >= 2:
             return "image"
         return "channels"
-    if first.rank in (1, 2) and input_words & _AUDIO_WORDS:
+    if _is_signal(places) or (first.rank in (1, 2) and input_words & _AUDIO_WORDS):
         return "audio"
     if first.rank == 2 and first.input.dtype is not None and first.input.dtype.is_integer:
         return "sequence"
@@ -323,20 +341,29 @@ def _role(symbol: str | None, places: Sequence[_Place]) -> str:
     return "other"
 
 
-def _default_size(role: str, *, has_past: bool) -> int:
+def _is_signal(places: Sequence[_Place]) -> bool:
+    """Whether a free length belongs to raw samples: floats of shape (batch, length), where tokens would be integers and
+    the features of a table are as many as the model has weights for."""
+    return all(
+        place.rank == 2 and place.axis == 1 and place.input.dtype is not None and place.input.dtype.is_float
+        for place in places
+    )
+
+
+def _default_size(role: str, lengths: Lengths, *, has_past: bool) -> int:
     match role:
         case "sequence":
-            return 1 if has_past else _DEFAULT_SEQUENCE
+            return 1 if has_past else lengths.sequence
         case "total":
-            return _DEFAULT_SEQUENCE
+            return lengths.sequence
         case "past":
-            return _DEFAULT_PAST
+            return lengths.sequence - 1
         case "image":
             return _DEFAULT_IMAGE
         case "channels":
             return _DEFAULT_CHANNELS
         case "audio":
-            return _DEFAULT_AUDIO
+            return lengths.audio
         case _:
             return 1
 
@@ -442,10 +469,12 @@ def _evaluate(tree: ast.expr, symbols: Mapping[str, int]) -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class _Sizes:
-    """Sizes of symbols while they become known, and what fixed each."""
+    """Sizes of symbols while they become known, and what fixed each; ``defaults`` are those that the user left free."""
 
     symbols: dict[str, int] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
+    defaults: set[str] = field(default_factory=set)
+    has_default_length: bool = False
 
     def fix(self, symbol: str, size: int, cause: str) -> None:
         known = self.symbols.setdefault(symbol, size)
@@ -456,8 +485,8 @@ class _Sizes:
         self.causes.setdefault(symbol, cause)
 
 
-def bind_inputs(model: Model, bindings: Bindings) -> BoundInputs:
-    """A concrete shape for every input of ``model``.
+def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LENGTHS[0]) -> BoundInputs:
+    """A concrete shape for every input of ``model``; ``lengths`` are the defaults of what is a length.
 
     Order of precedence: ``--shape`` and ``--value``, ``--dim``, formulas over bound symbols, defaults; a batch is 1.
     Raises BindingError for names that the model does not have, ranks or sizes that contradict it or each other.
@@ -482,13 +511,13 @@ def bind_inputs(model: Model, bindings: Bindings) -> BoundInputs:
         cause = f"--dim {shown(symbol)}={size}"
         _check_size(size, cause)
         sizes.fix(symbol, size, cause)
-    assumptions = _complete(places, sizes, model)
+    assumptions = _complete(places, sizes, lengths)
     warnings: list[Notice] = []
     bound: dict[str, Value] = {}
     for name, declared in inputs.items():
         bound_shape = shapes.get(name)
         if bound_shape is None and declared.shape is not None and declared.kind != "map":
-            bound_shape, line = _bound_shape(declared, sizes.symbols)
+            bound_shape, line = _bound_shape(declared, sizes, lengths)
             if line:
                 assumptions.append(line)
         if bound_shape is None and declared.kind != "map":
@@ -506,7 +535,13 @@ def bind_inputs(model: Model, bindings: Bindings) -> BoundInputs:
             kind=declared.kind,
             unknown_because=name if bound_shape is None else None,
         )
-    return BoundInputs(values=bound, symbols=sizes.symbols, assumptions=tuple(assumptions), warnings=tuple(warnings))
+    return BoundInputs(
+        values=bound,
+        symbols=sizes.symbols,
+        assumptions=tuple(assumptions),
+        warnings=tuple(warnings),
+        has_default_length=sizes.has_default_length,
+    )
 
 
 def _written(shape: Sequence[int]) -> str:
@@ -638,7 +673,7 @@ def _as_declared(declared: Declared, array: Array) -> Array:
     return converted
 
 
-def _complete(places: Mapping[str, list[_Place]], sizes: _Sizes, model: Model) -> list[str]:
+def _complete(places: Mapping[str, list[_Place]], sizes: _Sizes, lengths: Lengths) -> list[str]:
     """Fixes every symbol of the inputs that is still free; returns a line for each default."""
     plain = {name for name in places if _expression(name, frozenset()) is None}
     expressions: dict[str, _Expression] = {}
@@ -648,20 +683,15 @@ def _complete(places: Mapping[str, list[_Place]], sizes: _Sizes, model: Model) -
             expressions[name] = expression
     _solve(expressions, sizes)
     free = [name for name in places if name not in sizes.symbols and name not in expressions]
-    roles = {name: _role(name, places[name]) for name in free}
-    has_past = any(_role(name, where) == "past" for name, where in places.items() if name not in expressions)
-    if not has_past:
-        # Without a cache the mask is as long as the sequence.
-        roles = {name: "sequence" if role == "total" else role for name, role in roles.items()}
+    roles = {name: _role(name, where) for name, where in places.items() if name not in expressions}
+    has_past = "past" in roles.values()
     assumptions = []
-    for name in sorted(free, key=lambda name: roles[name] == "total"):
-        size = _default_size(roles[name], has_past=has_past)
-        note = "default"
-        if roles[name] == "total":
-            size, note = _total(places, sizes, expressions)
-        elif roles[name] in ("sequence", "past"):
-            size, note = _like_the_others(name, roles[name], size, places, sizes)
+    sizes.defaults.update(free)
+    # What is computed from others comes after them.
+    for name in sorted(free, key=lambda name: {"past": 1, "total": 2}.get(roles[name], 0)):
+        size, note = _default(name, roles, sizes, lengths, has_past=has_past)
         sizes.fix(name, size, note)
+        sizes.has_default_length |= roles[name] in _LENGTH_ROLES
         assumptions.append(
             f"{shown(name)} = {size} ({note}, the model leaves it free; --dim {shown(name)}=N changes it)"
         )
@@ -684,39 +714,32 @@ def _complete(places: Mapping[str, list[_Place]], sizes: _Sizes, model: Model) -
     return assumptions
 
 
-def _like_the_others(
-    name: str, role: str, size: int, places: Mapping[str, list[_Place]], sizes: _Sizes
-) -> tuple[int, str]:
-    """Exporters give each cache its own symbol; free ones follow a bound one of the same role and place."""
-    for other, where in places.items():
-        if (
-            other != name
-            and not sizes.causes.get(other, "default").startswith("default")
-            and other in sizes.symbols
-            and role == "past"
-            and _role(other, where) == role
-        ):
-            return sizes.symbols[other], f"default: as {shown(other)}"
-    return size, "default"
+_LENGTH_ROLES = frozenset({"sequence", "total", "past", "audio"})
 
 
-def _total(
-    places: Mapping[str, list[_Place]], sizes: _Sizes, expressions: Mapping[str, _Expression]
+def _default(
+    name: str, roles: Mapping[str, str], sizes: _Sizes, lengths: Lengths, *, has_past: bool
 ) -> tuple[int, str]:
-    """Past and new tokens together."""
-    past = sequence = None
-    for name, where in places.items():
-        if name in expressions or name not in sizes.symbols:
-            continue
-        role = _role(name, where)
-        if role == "past" and past is None:
-            past = name
-        elif role == "sequence" and sequence is None:
-            sequence = name
-    total = (sizes.symbols[past] if past else 0) + (sizes.symbols[sequence] if sequence else 1 if past else 0)
-    if not past:
-        return total or _DEFAULT_SEQUENCE, "default"
-    return total, f"default: {shown(past)} + {shown(sequence) if sequence else 1}"
+    """The size of a free symbol, and in words how it came about.
+
+    Exporters may give each input symbols of its own (torch's s10, s86): free ones follow what the user bound.
+    """
+    role = roles[name]
+    sequence = next((other for other, its_role in roles.items() if its_role == "sequence"), None)
+    new, new_name = (1, "1") if sequence is None else (sizes.symbols.get(sequence, 0), shown(sequence))
+    if role == "total" and has_past:
+        past = next(other for other, its_role in roles.items() if its_role == "past")
+        return sizes.symbols[past] + new, f"default: {shown(past)} + {new_name}"
+    # Without a cache a mask is as long as the sequence. Two sequences (encoder, decoder) need not be alike.
+    alike = {"batch": "batch", "past": "past", "total": "sequence"}.get(role)
+    for other, size in sizes.symbols.items():
+        if alike is not None and roles.get(other) == alike and other not in sizes.defaults:
+            return size, f"default: as {shown(other)}"
+    if role == "past":
+        for other, size in sizes.symbols.items():
+            if roles.get(other) == "total" and other not in sizes.defaults and size > new:
+                return size - new, f"default: {shown(other)} - {new_name}"
+    return _default_size(role, lengths, has_past=has_past), "default"
 
 
 def _solve(expressions: Mapping[str, _Expression], sizes: _Sizes) -> None:
@@ -734,18 +757,19 @@ def _solve(expressions: Mapping[str, _Expression], sizes: _Sizes) -> None:
             sizes.fix(name, solution, sizes.causes[text])
 
 
-def _bound_shape(declared: Declared, symbols: Mapping[str, int]) -> tuple[tuple[int, ...], str | None]:
+def _bound_shape(declared: Declared, sizes: _Sizes, lengths: Lengths) -> tuple[tuple[int, ...], str | None]:
     """The shape of an input with its symbols bound and defaults for nameless dimensions, and the line that says so."""
     shape: list[int] = []
     free: list[int] = []
     dims = declared.shape or ()
     for axis, dim in enumerate(dims):
         if isinstance(dim, str):
-            shape.append(symbols[dim])
+            shape.append(sizes.symbols[dim])
         elif dim is None or dim == 0:
             free.append(axis)
             role = _role(None, [_Place(input=declared, axis=axis)])
-            shape.append(_default_size("sequence" if role == "total" else role, has_past=False))
+            shape.append(_default_size(role, lengths, has_past=False))
+            sizes.has_default_length |= role in _LENGTH_ROLES
         else:
             shape.append(dim)
     name = shown(declared.name)
