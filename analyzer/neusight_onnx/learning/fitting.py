@@ -9,25 +9,30 @@ are shared by all GPUs; ``H`` and ``level`` are nuisances of a session, fitted b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.base import Column, Columns, Constants, Law
+from neusight_onnx.laws.base import Column, Columns, Law
 from neusight_onnx.laws.catalog import apply_law
 from neusight_onnx.learning.datasets import EVENTS, Measurements, require
 
 ROWS_PER_SESSION = 500
 """Rows that a session brings to the fit of some twenty constants; more rows of one session add no information."""
 
-PRIOR_WEIGHT = 60.0
-"""A prior pulls like so many rows that miss by one soft-L1 scale: rows of one session err alike, not independently."""
+SESSION_WEIGHT = 300.0
+"""All rows of a session weigh together like so many, however many they are."""
 
 SOFT_SCALE = 0.08
 """Residuals in log beyond this count by their size, not by their square (soft L1)."""
+
+PRIOR_STRENGTH = sqrt(60.0) * SOFT_SCALE
+"""One standard deviation off the prior costs like 60 rows that miss by one soft-L1 scale: rows of a session err alike,
+so that a session's 300 rows are not 300 independent ones."""
 
 LEVEL_LOG_SD = 0.1
 """How far the speed of a session on a card that holds its clock is expected from 1 (log)."""
@@ -35,6 +40,8 @@ THROTTLED_LEVEL_LOG_SD = 1.0
 """The same where the power limit does not allow the boost clock: the card may have been hot as well."""
 FULL_POWER_W_PER_GFLOPS = {16: 0.0150, 12: 0.0150, 7: 0.0085}
 """W that a GFLOP/s of FP32 peak takes at full load, by process (nm): a card with less can't hold its boost clock."""
+HOST_SHARE = 0.75
+"""Host time in the smallest times of a session: the rest is the tiny kernel and what lies between."""
 HOST_LOG_SD = 0.25
 """How well the smallest measured time of a session tells its host time (log)."""
 LOST_SESSION_LOG_LEVEL = 0.6
@@ -83,15 +90,14 @@ class _Block:
     session: NDArray[np.int64]
 
 
-def _reference_sessions(measurements: Measurements, sessions: Sequence[str]) -> set[str]:
+def _reference_sessions(sessions: Sequence[str]) -> set[str]:
     """Sessions whose level is the GPU's own: the ``test`` split of an operation, else the only one there is."""
     by_operation: dict[str, list[str]] = {}
     for name in sessions:
         by_operation.setdefault(name.rsplit("/", 1)[0], []).append(name)
-    chosen: set[str] = set()
-    for prefix, names in by_operation.items():
-        chosen.add(f"{prefix}/test" if f"{prefix}/test" in names else sorted(names)[0])
-    return chosen
+    return {
+        f"{prefix}/test" if f"{prefix}/test" in names else sorted(names)[0] for prefix, names in by_operation.items()
+    }
 
 
 def _level_log_sd(spec: GpuSpec) -> float:
@@ -110,6 +116,94 @@ def _soften(errors: Column) -> tuple[Column, Column]:
     return softened, slope
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Problem:
+    """One round's least squares. The unknowns x are logs: free constants, then hosts, then free levels.
+
+    ``free`` and ``free_level`` are indices into the law's constants and into sessions; hosts are all free where
+    rows are event-timed, else absent.
+    """
+
+    law: Law
+    blocks: Sequence[_Block]
+    weight: Column
+    prior: Column
+    prior_sd: Column
+    fixed: Column
+    free: NDArray[np.int64]
+    host_prior: Column
+    event_timed: bool
+    level_sd: Column
+    free_level: NDArray[np.int64]
+    session: NDArray[np.int64]
+    measured_us: Column
+
+    def unpack(self, x: Column) -> tuple[Column, Column, Column]:
+        """Logs of all constants, of all hosts and of all levels."""
+        constants = self.fixed.copy()
+        constants[self.free] = x[: self.free.size]
+        host_count = self.host_prior.size if self.event_timed else 0
+        host = x[self.free.size : self.free.size + host_count] if self.event_timed else self.host_prior
+        level = np.zeros(self.level_sd.size)
+        level[self.free_level] = x[self.free.size + host_count :]
+        return constants, host, level
+
+    def start(self) -> Column:
+        hosts = self.host_prior if self.event_timed else np.zeros(0)
+        return np.concatenate([self.fixed[self.free], hosts, np.zeros(self.free_level.size)])
+
+    def _kernel_us(self, constants: Column, level: Column) -> Column:
+        named = named_constants(self.law, constants)
+        times = [self.law.estimate(block.columns, block.spec, named).latency_us for block in self.blocks]
+        found: Column = np.concatenate(times) * np.exp(-level[self.session])
+        return found
+
+    def _host_us(self, host: Column) -> Column:
+        return np.exp(host)[self.session] if self.event_timed else np.zeros(self.session.size)
+
+    def residuals(self, x: Column) -> Column:
+        constants, host, level = self.unpack(x)
+        predicted = self._kernel_us(constants, level) + self._host_us(host)
+        pulls = [(constants[self.free] - self.prior[self.free]) / self.prior_sd[self.free]]
+        if self.event_timed:
+            pulls.append((host - self.host_prior) / HOST_LOG_SD)
+        pulls.append(level[self.free_level] / self.level_sd[self.free_level])
+        errors = self.weight * _soften(np.log(self.measured_us / predicted))[0]
+        return np.concatenate([errors, PRIOR_STRENGTH * np.concatenate(pulls)])
+
+    def jacobian(self, x: Column) -> Column:
+        """Constants by forward differences, hosts and levels exactly."""
+        constants, host, level = self.unpack(x)
+        kernel, host_us = self._kernel_us(constants, level), self._host_us(host)
+        total = kernel + host_us
+        weight = self.weight * _soften(np.log(self.measured_us / total))[1]
+        rows, step = self.session.size, 1e-4
+        matrix = np.zeros((rows + x.size, x.size))
+        for column, index in enumerate(self.free.tolist()):
+            moved = constants.copy()
+            moved[index] += step
+            matrix[:rows, column] = -weight * (self._kernel_us(moved, level) - kernel) / step / total
+        every = np.arange(rows)
+        first_level = self.free.size
+        scales = [self.prior_sd[self.free]]
+        if self.event_timed:
+            matrix[every, self.free.size + self.session] = -weight * host_us / total
+            first_level += self.host_prior.size
+            scales.append(np.full(self.host_prior.size, HOST_LOG_SD))
+        scales.append(self.level_sd[self.free_level])
+        place = np.full(self.level_sd.size, -1)
+        place[self.free_level] = first_level + np.arange(self.free_level.size)
+        has_level = place[self.session] >= 0
+        matrix[every[has_level], place[self.session[has_level]]] = (weight * kernel / total)[has_level]
+        matrix[rows:] = np.diag(PRIOR_STRENGTH / np.concatenate(scales))
+        return matrix
+
+
+def named_constants(law: Law, logs: Column) -> dict[str, float]:
+    """Constants by name from their logs, in the law's order."""
+    return {constant.name: float(np.exp(value)) for constant, value in zip(law.constants, logs, strict=True)}
+
+
 def fit_law(
     law: Law,
     measurements: Measurements,
@@ -121,144 +215,113 @@ def fit_law(
 ) -> LawFit:
     """Fits ``law.constants`` to all rows whose GPU is in ``specs``; ``fixed`` constants keep the given value.
 
-    Soft-L1 least squares on log(measured / predicted), with the constants' priors, balanced over sessions. Where
-    the law has discrete choices they are made anew in each of ``rounds``. Deterministic for a given seed.
+    Soft-L1 least squares on log(measured / predicted), with the constants' priors (a constant without spread in its
+    prior is not fitted), balanced over sessions. Where the law has discrete choices they are made anew in each of
+    ``rounds``. Deterministic for a given seed.
     """
     optimize = require("scipy.optimize")
-    random = np.random.default_rng(seed)
     known = np.array([gpu in specs for gpu in measurements.gpu.tolist()], dtype=np.bool_)
     names = sorted(set(measurements.session[known].tolist()))
-    index_of = {name: i for i, name in enumerate(names)}
     event_timed = measurements.timing == EVENTS
-    hosts = np.full(len(names), 1e-6)
-    blocks_rows: dict[str, list[NDArray[np.int64]]] = {}
-    counts = np.zeros(len(names), dtype=np.int64)
-    for name, i in index_of.items():
-        rows = np.flatnonzero(measurements.session == name)
-        counts[i] = rows.size
-        if event_timed:
-            operation = np.flatnonzero(np.char.startswith(measurements.session, name.rsplit("/", 1)[0] + "/"))
-            hosts[i] = min(host_floor_us(measurements.measured_us[operation]), measurements.measured_us[rows].min())
-            rows = rows[measurements.measured_us[rows] > INFORMATIVE_RATIO * hosts[i]]
-        if rows.size > ROWS_PER_SESSION:
-            rows = np.sort(random.choice(rows, ROWS_PER_SESSION, replace=False))
-        blocks_rows.setdefault(name.split("/", 1)[0], []).append(rows)
-    blocks: list[_Block] = []
-    for gpu, parts in sorted(blocks_rows.items()):
-        rows = np.concatenate(parts)
-        part = measurements.select(rows)
-        blocks.append(
-            _Block(
-                spec=specs[gpu],
-                columns=law.columns(part.kernels),
-                measured_us=part.measured_us,
-                session=np.array([index_of[name] for name in part.session.tolist()], dtype=np.int64),
-            )
-        )
-    reference = _reference_sessions(measurements, names)
-    level_sd = np.array([0.0 if name in reference else _level_log_sd(specs[name.split("/", 1)[0]]) for name in names])
-    priors = np.log([constant.prior for constant in law.constants])
-    prior_sd = np.array([constant.prior_log_sd for constant in law.constants])
+    rows_of, hosts, counts = _rows_to_fit(measurements, names, seed=seed)
+    blocks = _blocks(law, measurements, specs, names, rows_of)
+    references = _reference_sessions(names)
+    level_sd = np.array([0.0 if name in references else _level_log_sd(specs[name.split("/", 1)[0]]) for name in names])
     given = dict(fixed or {})
-    free = [i for i, constant in enumerate(law.constants) if constant.name not in given and constant.prior_log_sd > 0]
-    logs = priors.copy()
-    for i, constant in enumerate(law.constants):
-        if constant.name in given:
-            logs[i] = np.log(given[constant.name])
-    host_prior = np.log(np.maximum(hosts * 0.75, 1e-6))
-    free_host = np.arange(len(names)) if event_timed else np.zeros(0, dtype=np.int64)
-    free_level = np.flatnonzero(level_sd > 0)
+    prior = np.log([constant.prior for constant in law.constants])
+    logs = np.log([given.get(constant.name, constant.prior) for constant in law.constants])
+    prior_sd = np.array([constant.prior_log_sd for constant in law.constants])
+    free = np.array([i for i, c in enumerate(law.constants) if c.name not in given and c.prior_log_sd > 0], dtype=int)
+    session = np.concatenate([block.session for block in blocks])
+    per_session = np.bincount(session, minlength=len(names)).astype(np.float64)
+    balance = np.sqrt(SESSION_WEIGHT / np.maximum(per_session, 0.1 * SESSION_WEIGHT))
     used = np.ones(len(names), dtype=np.bool_)
-    host_log = host_prior.copy()
-    level_log = np.zeros(len(names))
-
-    def constants_of(values: NDArray[np.float64]) -> dict[str, float]:
-        return {constant.name: float(np.exp(value)) for constant, value in zip(law.constants, values, strict=True)}
-
+    host, level = np.log(hosts), np.zeros(len(names))
     for _ in range(max(rounds, 1)):
-        pinned = [
-            law.pin(block.columns, block.spec, constants_of(logs)) if law.pin else block.columns for block in blocks
-        ]
-        session = np.concatenate([block.session for block in blocks])
-        measured = np.concatenate([block.measured_us for block in blocks])
-        per_session = np.bincount(session, minlength=len(names)).astype(np.float64)
-        weight = np.sqrt(used[session] * np.where(per_session > 0, 300.0 / np.maximum(per_session, 30.0), 0.0)[session])
-        nc, nh, nl = len(free), len(free_host), len(free_level)
-
-        def unpack(x: NDArray[np.float64], current: NDArray[np.float64] = logs) -> tuple[Any, Any, Any]:
-            values = current.copy()
-            values[free] = x[:nc]
-            host = host_prior.copy()
-            host[free_host] = x[nc : nc + nh]
-            level = np.zeros(len(names))
-            level[free_level] = x[nc + nh :]
-            return values, host, level
-
-        def times(values: NDArray[np.float64], columns: Sequence[Columns] = tuple(pinned)) -> Any:
-            constants = constants_of(values)
-            return np.concatenate(
-                [law.estimate(c, block.spec, constants).latency_us for c, block in zip(columns, blocks, strict=True)]
-            )
-
-        def split(x: NDArray[np.float64], rows: Any = session) -> Any:
-            values, host, level = unpack(x)
-            kernel = times(values) * np.exp(-level[rows])
-            return values, kernel, np.exp(host)[rows] if event_timed else np.zeros(rows.size)
-
-        strength = np.sqrt(PRIOR_WEIGHT) * SOFT_SCALE
-
-        def pulls(x: NDArray[np.float64]) -> Any:
-            values, host, level = unpack(x)
-            return np.concatenate(
-                [
-                    strength * (values[free] - priors[free]) / prior_sd[free],
-                    strength * (host[free_host] - host_prior[free_host]) / HOST_LOG_SD,
-                    strength * level[free_level] / level_sd[free_level],
-                ]
-            )
-
-        def residuals(x: NDArray[np.float64], weights: Column = weight, seen: Column = measured) -> Any:
-            _, kernel, host_us = split(x)
-            return np.concatenate([weights * _soften(np.log(seen / (kernel + host_us)))[0], pulls(x)])
-
-        def jacobian(x: NDArray[np.float64], weight: Column = weight, rows: Any = session, seen: Any = measured) -> Any:
-            values, kernel, host_us = split(x)
-            total = kernel + host_us
-            weights = weight * _soften(np.log(seen / total))[1]
-            matrix = np.zeros((rows.size + x.size, x.size))
-            step = 1e-4
-            for j, i in enumerate(free):
-                moved = values.copy()
-                moved[i] += step
-                later = times(moved) * np.exp(-unpack(x)[2][rows])
-                matrix[: rows.size, j] = -weights * (later - kernel) / step / total
-            columns = np.arange(rows.size)
-            if event_timed:
-                matrix[columns, nc + rows] = -weights * host_us / total
-            place = np.full(len(names), -1)
-            place[free_level] = nc + nh + np.arange(nl)
-            has = place[rows] >= 0
-            matrix[columns[has], place[rows[has]]] = (weights * kernel / total)[has]
-            scale = np.concatenate([prior_sd[free], np.full(nh, HOST_LOG_SD), level_sd[free_level]])
-            matrix[rows.size :] = np.diag(strength / scale)
-            return matrix
-
-        start = np.concatenate([logs[free], host_log[free_host], level_log[free_level]])
-        found = optimize.least_squares(residuals, start, jac=jacobian, max_nfev=40, xtol=1e-5, ftol=1e-6)
-        logs, host_log, level_log = unpack(found.x)
-        used &= np.abs(level_log) <= LOST_SESSION_LOG_LEVEL
+        named = named_constants(law, logs)
+        pinned = [replace(b, columns=law.pin(b.columns, b.spec, named)) for b in blocks] if law.pin else blocks
+        problem = _Problem(
+            law=law,
+            blocks=pinned,
+            weight=(balance * used)[session],
+            prior=prior,
+            prior_sd=prior_sd,
+            fixed=logs,
+            free=free,
+            host_prior=np.log(hosts),
+            event_timed=event_timed,
+            level_sd=level_sd,
+            free_level=np.flatnonzero(level_sd > 0),
+            session=session,
+            measured_us=np.concatenate([block.measured_us for block in blocks]),
+        )
+        found = optimize.least_squares(
+            problem.residuals, problem.start(), jac=problem.jacobian, max_nfev=40, xtol=1e-5, ftol=1e-6
+        )
+        logs, host, level = problem.unpack(found.x)
+        used &= np.abs(level) <= LOST_SESSION_LOG_LEVEL
     sessions = {
         name: Session(
             name=name,
-            host_us=float(np.exp(host_log[i])) if event_timed else 0.0,
-            level=float(np.exp(level_log[i])),
+            host_us=float(np.exp(host[i])) if event_timed else 0.0,
+            level=float(np.exp(level[i])),
             row_count=int(counts[i]),
             used=bool(used[i]),
         )
-        for name, i in index_of.items()
+        for i, name in enumerate(names)
     }
     gpus = tuple(sorted({name.split("/", 1)[0] for name in names}))
-    return LawFit(constants=constants_of(logs), sessions=sessions, gpus=gpus)
+    return LawFit(constants=named_constants(law, logs), sessions=sessions, gpus=gpus)
+
+
+def _rows_to_fit(
+    measurements: Measurements, names: Sequence[str], *, seed: int
+) -> tuple[list[NDArray[np.int64]], Column, NDArray[np.int64]]:
+    """Per session: the rows that are fitted, the host time expected in us, and how many rows there are."""
+    random = np.random.default_rng(seed)
+    rows_of: list[NDArray[np.int64]] = []
+    hosts = np.full(len(names), 1e-6)
+    counts = np.zeros(len(names), dtype=np.int64)
+    operation = np.array([name.rsplit("/", 1)[0] for name in measurements.session.tolist()])
+    for i, name in enumerate(names):
+        rows = np.flatnonzero(measurements.session == name)
+        counts[i] = rows.size
+        if measurements.timing == EVENTS:
+            # the smallest times of the operation's sessions are host time and a tiny kernel
+            siblings = measurements.measured_us[operation == name.rsplit("/", 1)[0]]
+            floor = min(host_floor_us(siblings), float(measurements.measured_us[rows].min()))
+            rows = rows[measurements.measured_us[rows] > INFORMATIVE_RATIO * floor]
+            hosts[i] = HOST_SHARE * floor
+        if rows.size > ROWS_PER_SESSION:
+            rows = np.sort(random.choice(rows, ROWS_PER_SESSION, replace=False))
+        rows_of.append(rows)
+    return rows_of, hosts, counts
+
+
+def _blocks(
+    law: Law,
+    measurements: Measurements,
+    specs: Mapping[str, GpuSpec],
+    names: Sequence[str],
+    rows_of: Sequence[NDArray[np.int64]],
+) -> list[_Block]:
+    index_of = {name: i for i, name in enumerate(names)}
+    by_gpu: dict[str, list[NDArray[np.int64]]] = {}
+    for name, rows in zip(names, rows_of, strict=True):
+        by_gpu.setdefault(name.split("/", 1)[0], []).append(rows)
+    blocks = []
+    for gpu, parts in sorted(by_gpu.items()):
+        part = measurements.select(np.concatenate(parts))
+        if len(part):
+            blocks.append(
+                _Block(
+                    spec=specs[gpu],
+                    columns=law.columns(part.kernels),
+                    measured_us=part.measured_us,
+                    session=np.array([index_of[name] for name in part.session.tolist()], dtype=np.int64),
+                )
+            )
+    return blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,13 +334,13 @@ class ResidualSettings:
     rows_per_leaf: int = 40
     feature_fraction: float = 0.6
     l2: float = 5.0
-    rows_per_session: int = 8000
+    row_limit: int = 80_000
     test_weight: float = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Residuals:
-    """Rows for the residual model: features (n, f) float32, log(kernel time / law), weights, and which rows they are."""
+    """Rows for the residual model: features (n, f) float32, log(kernel time / law), weights, indices of the rows."""
 
     features: NDArray[np.float32]
     log_ratio: NDArray[np.float64]
@@ -296,6 +359,7 @@ def residual_rows(
 ) -> Residuals:
     """What the fitted law leaves over on informative rows of the sessions in use, the session's level taken out."""
     random = np.random.default_rng(seed)
+    per_session = max(settings.row_limit // max(len(fit.sessions), 1), 200)
     features, ratios, weights, kept = [], [], [], []
     for gpu in fit.gpus:
         rows = np.flatnonzero(measurements.gpu == gpu)
@@ -307,8 +371,8 @@ def residual_rows(
         session = measurements.session[rows]
         for name in sorted(set(session[clear].tolist())):
             of_session = np.flatnonzero(clear & (session == name))
-            if of_session.size > settings.rows_per_session:
-                keep = random.choice(of_session, settings.rows_per_session, replace=False)
+            if of_session.size > per_session:
+                keep = random.choice(of_session, per_session, replace=False)
                 clear[np.setdiff1d(of_session, keep)] = False
         rows, host, level = rows[clear], host[clear], level[clear]
         if not rows.size:
