@@ -248,7 +248,7 @@ def _session(path: Path, sha256: str, name: str) -> Any:
         raise PredictorError(f"can't read predictor {name} ({path}): {error.strerror}; {REBUILD}") from error
     if hashlib.sha256(content).hexdigest() != sha256:
         raise PredictorError(f"{path} is not the file that the manifest describes (sha256 differs); {REBUILD}")
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]  # it ships no annotations
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

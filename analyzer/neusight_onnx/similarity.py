@@ -77,8 +77,6 @@ def shape_weight(
     return total
 
 
-def residual_weight(
-    near: float, inside: NDArray[np.float64], unseen_weight: float
-) -> NDArray[np.float64]:
+def residual_weight(near: float, inside: NDArray[np.float64], unseen_weight: float) -> NDArray[np.float64]:
     """Share of the residual that is applied: ``unseen_weight`` far from every trained GPU, 1 on one of them."""
     return (unseen_weight + (1.0 - unseen_weight) * near) * inside

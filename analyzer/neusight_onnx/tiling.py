@@ -49,7 +49,18 @@ _T32X32 = Tile(n=32, m=32, threads=128)
 # AMD's Tensile macro tiles (names `MTAxBxK`), four waves of 64 lanes a block; small tiles one wave a 16x16 of output
 _MATRIX_CORE_TILES = tuple(
     Tile(n=n, m=m, threads=min(256, max(64, n * m // 16)))
-    for n, m in ((128, 128), (128, 96), (96, 96), (64, 128), (128, 64), (64, 64), (64, 32), (32, 32), (64, 16), (16, 16))
+    for n, m in (
+        (128, 128),
+        (128, 96),
+        (96, 96),
+        (64, 128),
+        (128, 64),
+        (64, 64),
+        (64, 32),
+        (32, 32),
+        (64, 16),
+        (16, 16),
+    )
 )
 
 _SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)

@@ -19,33 +19,161 @@ from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.tiling import candidates, fp32_tiles
 
-_FIT = "prior: study of the shared FP32 measurements; fitted here"
-
 CONSTANTS: tuple[Constant, ...] = (
-    Constant(name="floor_us", prior=2.5, prior_log_sd=0.0, source="a tiny GEMM replayed in a CUDA graph takes 2.6-4.2 us on A100 and H100; not fitted: event-timed data can't tell it from host time"),
-    Constant(name="pipe_overhead", prior=1.05, prior_log_sd=0.05, source="hand-tuned SGEMM reaches 0.95 of the FP32 peak of an SM; fitted"),
-    Constant(name="tile_overhead", prior=0.10, prior_log_sd=0.5, source=_FIT),
-    Constant(name="tile_exponent", prior=1.5, prior_log_sd=0.3, source=_FIT),
-    Constant(name="latency_warps", prior=1.5, prior_log_sd=0.5, source="an SM needs several warps in flight to hide the latency of its FMAs and loads; " + _FIT),
-    Constant(name="epilogue_k", prior=25.0, prior_log_sd=0.5, source="prologue and epilogue of a tile, as steps of k; " + _FIT),
-    Constant(name="issue_overhead", prior=0.20, prior_log_sd=0.0, source="not fitted, no such GPU in the data: an 8x8 register tile issues 4 LDS.128 for 64 FMA (0.0625), global loads, barriers and addresses about 0.05, register bank conflicts about 0.08; SMs with 128 lanes and single issue (cc 8.6 and later) lose these slots; H100 SGEMM then reaches 0.79 of its peak, public figures are 0.75-0.80"),
-    Constant(name="plain_overhead", prior=1.0, prior_log_sd=0.05, source="the plain (not batched) kernels of cuBLAS for compute capability 8 and later, against its other kernels; only A100 shows it; fitted"),
-    Constant(name="energy_pj", prior=13.0, prior_log_sd=0.12, source="board energy of one FP32 FLOP in 16/12 nm near the lowest voltage: P4 60 W for 4.6-5 TFLOP/s; fitted"),
-    Constant(name="static_power", prior=0.2, prior_log_sd=0.0, source="share of the power limit that memory, leakage and fans take; A100 and T4 idle near 0.15-0.2 of it"),
-    Constant(name="voltage_clock_ghz", prior=1.4, prior_log_sd=0.0, source="clock up to which 16/12 nm parts run at their lowest voltage; above it power grows with the cube of the clock. V100 holds 1.38 GHz at 250 W; A10, RTX 3090 and 4090 SGEMM rates reported in public (14, 25, 50-56 TFLOP/s) agree with it. Not fitted"),
-    Constant(name="throttle_ms", prior=0.2, prior_log_sd=0.5, source=_FIT + ": shorter kernels on an idle card run at the boost clock"),
-    Constant(name="small_tile_energy", prior=0.10, prior_log_sd=0.4, source="small tiles move more bytes per FLOP; " + _FIT),
-    Constant(name="dram_efficiency", prior=0.70, prior_log_sd=0.15, source="streams reach 0.75-0.9 of the DRAM peak, tiles less; fitted"),
-    Constant(name="reload_knee", prior=4.0, prior_log_sd=0.4, source="operands of one batch entry over L2 bytes at which waves reload them, inverse; " + _FIT),
-    Constant(name="l2_bytes_per_clock", prior=32.0, prior_log_sd=0.3, source="bytes an SM gets from L2 in a clock: 64 by design, half is sustained; fitted"),
-    Constant(name="shared_efficiency", prior=1.0, prior_log_sd=0.15, source="shared memory gives 128 bytes a clock and SM; broadcasts halve the 4 (1/r + 1/c) bytes an FMA of an r x c register tile needs"),
-    Constant(name="drift_k", prior=9300.0, prior_log_sd=0.3, source=_FIT + ": depth of reduction at which blocks drift apart and lose their reuse"),
-    Constant(name="drift_efficiency", prior=0.9, prior_log_sd=0.3, source=_FIT),
-    Constant(name="pascal_drift", prior=0.37, prior_log_sd=0.3, source=_FIT + ": Pascal loses more (compute capability below 7)"),
-    Constant(name="norm", prior=5.0, prior_log_sd=0.2, source="power of the norm that joins competing times; " + _FIT),
-    Constant(name="split_us", prior=6.0, prior_log_sd=0.4, source="a second kernel adds the parts of a split reduction; fitted"),
-    Constant(name="matrix_overhead", prior=1.30, prior_log_sd=0.1, source="AMD's FP32 matrix cores reach 0.70-0.75 of their peak in MI100 and MI210 data; fitted"),
-)  # fmt: skip
+    Constant(
+        name="floor_us",
+        prior=2.5,
+        prior_log_sd=0.0,
+        source="a tiny GEMM replayed in a CUDA graph takes 2.6-4.2 us on A100 and H100; not fitted: event-timed data "
+        "can't tell it from host time",
+    ),
+    Constant(
+        name="pipe_overhead",
+        prior=1.05,
+        prior_log_sd=0.05,
+        source="hand-tuned SGEMM reaches 0.95 of the FP32 peak of an SM; fitted",
+    ),
+    Constant(
+        name="tile_overhead",
+        prior=0.10,
+        prior_log_sd=0.5,
+        source="prior: study of the shared FP32 measurements; fitted here",
+    ),
+    Constant(
+        name="tile_exponent",
+        prior=1.5,
+        prior_log_sd=0.3,
+        source="prior: study of the shared FP32 measurements; fitted here",
+    ),
+    Constant(
+        name="latency_warps",
+        prior=1.5,
+        prior_log_sd=0.5,
+        source="an SM needs several warps in flight to hide the latency of its FMAs and loads; prior: study of the "
+        "shared FP32 measurements; fitted here",
+    ),
+    Constant(
+        name="epilogue_k",
+        prior=25.0,
+        prior_log_sd=0.5,
+        source="prologue and epilogue of a tile, as steps of k; prior: study of the shared FP32 measurements; fitted "
+        "here",
+    ),
+    Constant(
+        name="issue_overhead",
+        prior=0.20,
+        prior_log_sd=0.0,
+        source="not fitted, no such GPU in the data: an 8x8 register tile issues 4 LDS.128 for 64 FMA (0.0625), "
+        "global loads, barriers and addresses about 0.05, register bank conflicts about 0.08; SMs with 128 "
+        "lanes and single issue (cc 8.6 and later) lose these slots; H100 SGEMM then reaches 0.79 of its "
+        "peak, public figures are 0.75-0.80",
+    ),
+    Constant(
+        name="plain_overhead",
+        prior=1.0,
+        prior_log_sd=0.05,
+        source="the plain (not batched) kernels of cuBLAS for compute capability 8 and later, against its other "
+        "kernels; only A100 shows it; fitted",
+    ),
+    Constant(
+        name="energy_pj",
+        prior=13.0,
+        prior_log_sd=0.12,
+        source="board energy of one FP32 FLOP in 16/12 nm near the lowest voltage: P4 60 W for 4.6-5 TFLOP/s; fitted",
+    ),
+    Constant(
+        name="static_power",
+        prior=0.2,
+        prior_log_sd=0.0,
+        source="share of the power limit that memory, leakage and fans take; A100 and T4 idle near 0.15-0.2 of it",
+    ),
+    Constant(
+        name="voltage_clock_ghz",
+        prior=1.4,
+        prior_log_sd=0.0,
+        source="clock up to which 16/12 nm parts run at their lowest voltage; above it power grows with the cube of "
+        "the clock. V100 holds 1.38 GHz at 250 W; A10, RTX 3090 and 4090 SGEMM rates reported in public (14, "
+        "25, 50-56 TFLOP/s) agree with it. Not fitted",
+    ),
+    Constant(
+        name="throttle_ms",
+        prior=0.2,
+        prior_log_sd=0.5,
+        source="prior: study of the shared FP32 measurements; fitted here: shorter kernels on an idle card run at "
+        "the boost clock",
+    ),
+    Constant(
+        name="small_tile_energy",
+        prior=0.10,
+        prior_log_sd=0.4,
+        source="small tiles move more bytes per FLOP; prior: study of the shared FP32 measurements; fitted here",
+    ),
+    Constant(
+        name="dram_efficiency",
+        prior=0.70,
+        prior_log_sd=0.15,
+        source="streams reach 0.75-0.9 of the DRAM peak, tiles less; fitted",
+    ),
+    Constant(
+        name="reload_knee",
+        prior=4.0,
+        prior_log_sd=0.4,
+        source="operands of one batch entry over L2 bytes at which waves reload them, inverse; prior: study of the "
+        "shared FP32 measurements; fitted here",
+    ),
+    Constant(
+        name="l2_bytes_per_clock",
+        prior=32.0,
+        prior_log_sd=0.3,
+        source="bytes an SM gets from L2 in a clock: 64 by design, half is sustained; fitted",
+    ),
+    Constant(
+        name="shared_efficiency",
+        prior=1.0,
+        prior_log_sd=0.15,
+        source="shared memory gives 128 bytes a clock and SM; broadcasts halve the 4 (1/r + 1/c) bytes an FMA of an "
+        "r x c register tile needs",
+    ),
+    Constant(
+        name="drift_k",
+        prior=9300.0,
+        prior_log_sd=0.3,
+        source="prior: study of the shared FP32 measurements; fitted here: depth of reduction at which blocks drift "
+        "apart and lose their reuse",
+    ),
+    Constant(
+        name="drift_efficiency",
+        prior=0.9,
+        prior_log_sd=0.3,
+        source="prior: study of the shared FP32 measurements; fitted here",
+    ),
+    Constant(
+        name="pascal_drift",
+        prior=0.37,
+        prior_log_sd=0.3,
+        source="prior: study of the shared FP32 measurements; fitted here: Pascal loses more (compute capability "
+        "below 7)",
+    ),
+    Constant(
+        name="norm",
+        prior=5.0,
+        prior_log_sd=0.2,
+        source="power of the norm that joins competing times; prior: study of the shared FP32 measurements; fitted "
+        "here",
+    ),
+    Constant(
+        name="split_us",
+        prior=6.0,
+        prior_log_sd=0.4,
+        source="a second kernel adds the parts of a split reduction; fitted",
+    ),
+    Constant(
+        name="matrix_overhead",
+        prior=1.30,
+        prior_log_sd=0.1,
+        source="AMD's FP32 matrix cores reach 0.70-0.75 of their peak in MI100 and MI210 data; fitted",
+    ),
+)
 
 FEATURES: tuple[str, ...] = (
     "log_memory_over_pipe",
@@ -212,9 +340,9 @@ def times(
     warps = np.clip(blocks / unit.sm_count, 1.0, occupancy) * t1 * t2 / 2048.0
     smallness = 16.0 * (1.0 / t1 + 1.0 / t2)
     base = c["matrix_overhead"] if unit.is_matrix else c["pipe_overhead"]
-    issue = 1.0 + c["issue_overhead"] if unit.single_issue else 1.0
-    if unit.is_ampere_library:
-        issue = issue * np.where(b > 1.0, 1.0, c["plain_overhead"])
+    issue = np.where(b > 1.0, 1.0, c["plain_overhead"] if unit.is_ampere_library else 1.0)
+    if unit.single_issue:
+        issue = issue * (1.0 + c["issue_overhead"])
     steady = base * issue * (1.0 + c["tile_overhead"] * smallness ** c["tile_exponent"])
     full_s = per_sm * 2.0 * t1 * t2 * (kz + c["epilogue_k"]) * unit.sm_count / unit.flops_per_s
     full_s = full_s * (steady + c["latency_warps"] / warps)
@@ -400,4 +528,3 @@ GEMM = Law(
     features=features,
     pin=pin,
 )
-

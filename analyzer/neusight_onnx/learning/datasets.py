@@ -180,9 +180,9 @@ _CLASS_OF = {
 
 
 def _neusight(path: Path) -> list[Measurements]:
-    columns = ("split", "gpu", "op", "b", "m", "n", "k", "rows", "cols", "in_channels", "out_channels", "filter_size")
-    columns += ("in_size", "stride", "padding", "latency_ms", "kernel_name")
-    table = _table(path, columns)
+    sizes = ("b", "m", "n", "k", "rows", "cols")
+    conv = ("in_channels", "out_channels", "filter_size", "in_size", "stride", "padding")
+    table = _table(path, ("split", "gpu", "op", *sizes, *conv, "latency_ms", "kernel_name"))
     operations = _strings(table["op"])
     unknown = sorted(set(operations.tolist()) - set(_CLASS_OF))
     if unknown:

@@ -82,7 +82,8 @@ def launch_floors(
             floors[of_gpu & (operation == op)] = by_operation.get(op, fallback)
     # a floor that exceeds a measured time is none
     smallest = {name: float(measured_us[gpu == name].min()) for name in set(gpu.tolist())}
-    return np.minimum(floors, np.array([smallest[name] for name in gpu.tolist()]))
+    found: NDArray[np.float64] = np.minimum(floors, np.array([smallest[name] for name in gpu.tolist()]))
+    return found
 
 
 def scored_rows(measurements: Measurements) -> NDArray[np.int64]:
