@@ -737,6 +737,7 @@ CONTRADICTIONS: list[tuple[str, Callable[[], bytes], str]] = [
         ).SerializeToString(),
         "'nowhere'",
     ),
+    ("output-without-name", lambda: model(graph([], [], [value("")])).SerializeToString(), "without a name"),
     ("input-twice", lambda: model(graph([], [value("x"), value("x")])).SerializeToString(), "an input twice"),
     ("subgraphs-1000-deep", lambda: nested_ifs(1000), "more than 64 deep"),
     ("functions-double", lambda: doubling(40).SerializeToString(), "it looks like a bomb"),

@@ -193,6 +193,8 @@ def _arrange(builder: _Builder, graph: RawGraph | RawFunction, inputs: list[str]
         outputs = [output.name for output in graph.outputs]
     else:
         outputs = graph.outputs
+    if "" in seen or "" in outputs:
+        raise ModelError(f"declares an input or output without a name{where}")
     seen.add("")
     missed: dict[str, None] = {}
     reads: list[tuple[str, ...]] = []

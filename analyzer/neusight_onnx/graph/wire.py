@@ -375,7 +375,8 @@ class Decoder:
                     tensor = self._tensor(start, stop) if number == 5 else self._sparse_tensor(start, stop)
                     if tensor.name in initializers:
                         duplicates.append(tensor.name)
-                    initializers[tensor.name] = tensor
+                    if tensor.name:  # without one, nothing can read it
+                        initializers[tensor.name] = tensor
                 elif number == 13:
                     value_info.append(self._declared(start, stop))
                 elif number == 11:
