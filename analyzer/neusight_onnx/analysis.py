@@ -146,9 +146,10 @@ def _assemble(
     asked_precision: str,
 ) -> Report:
     counted, branch_assumptions = _choose_branches(placed)
-    rows = tuple(_rows(counted))
+    facts = _facts(counted)
+    rows = tuple(_rows(counted, facts))
     unsupported = _unsupported(placed)
-    totals = _totals(inferred, counted, placed, spec, runtime, settings, bool(unsupported))
+    totals = _totals(inferred, counted, placed, facts, spec, runtime, settings, bool(unsupported))
     coverage = _coverage(placed, rows)
     parameter_count, weight_bytes = parameter_summary(model)
     assumptions = [
@@ -215,24 +216,55 @@ def _summaries(inferred: InferredGraph, names: Sequence[str]) -> tuple[ValueSumm
     return tuple(summaries)
 
 
-def _rows(counted: Sequence[_Placed]) -> Iterator[KernelRow]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What a report says of a kernel wherever it occurs: made once for equal kernels."""
+
+    kernel_class: str
+    dtype: str
+    dims: Mapping[str, int | str | tuple[int, ...]]
+    flops: int
+    macs: int
+    read_bytes: int
+    write_bytes: int
+
+
+def _facts(placed: Sequence[_Placed]) -> dict[Kernel, _Facts]:
+    facts: dict[Kernel, _Facts] = {}
+    for item in placed:
+        for kernel in item.work.kernels:
+            if kernel not in facts:
+                facts[kernel] = _Facts(
+                    kernel_class=KERNEL_CLASSES[type(kernel)],
+                    dtype=kernel_dtype(kernel).label,
+                    dims=kernel_dims(kernel),
+                    flops=kernel.flops,
+                    macs=kernel.macs,
+                    read_bytes=kernel.read_bytes,
+                    write_bytes=kernel.write_bytes,
+                )
+    return facts
+
+
+def _rows(counted: Sequence[_Placed], facts: Mapping[Kernel, _Facts]) -> Iterator[KernelRow]:
     for position, item in enumerate(counted):
         work = item.work
         names = tuple(name for name, _ in work.origins) or (work.node,)
         op_types = tuple(dict.fromkeys(op_type for _, op_type in work.origins)) or (work.op_type,)
         for index, (kernel, prediction) in enumerate(zip(work.kernels, item.predictions, strict=True)):
+            known = facts[kernel]
             yield KernelRow(
                 id=f"{position}.{index}",
                 phase="forward",
-                kernel_class=KERNEL_CLASSES[type(kernel)],
+                kernel_class=known.kernel_class,
                 op_types=op_types,
                 nodes=names,
-                dtype=kernel_dtype(kernel).label,
-                dims=kernel_dims(kernel),
+                dtype=known.dtype,
+                dims=known.dims,
                 count=work.count,
-                flops=work.count * kernel.flops,
-                read_bytes=work.count * kernel.read_bytes,
-                write_bytes=work.count * kernel.write_bytes,
+                flops=work.count * known.flops,
+                read_bytes=work.count * known.read_bytes,
+                write_bytes=work.count * known.write_bytes,
                 tile=prediction.tile,
                 tile_count=prediction.tile_count,
                 wave_count=prediction.wave_count,
@@ -286,6 +318,7 @@ def _totals(
     inferred: InferredGraph,
     counted: Sequence[_Placed],
     placed: Sequence[_Placed],
+    facts: Mapping[Kernel, _Facts],
     spec: GpuSpec,
     runtime: Runtime,
     settings: Settings,
@@ -307,7 +340,7 @@ def _totals(
     low_us = stream(lambda prediction: prediction.low_us)
     high_us = stream(lambda prediction: prediction.high_us)
     batch_size = _batch_size(inferred, settings)
-    executed = [(item.work.count, kernel) for item in counted for kernel in item.work.kernels]
+    executed = [(item.work.count, facts[kernel]) for item in counted for kernel in item.work.kernels]
     return Totals(
         latency_ms=latency_us / 1e3,
         latency_low_ms=low_us / 1e3,
@@ -317,10 +350,10 @@ def _totals(
         overhead_ms=(latency_us - kernel_us) / 1e3,
         throughput_per_s=batch_size / latency_us * 1e6 if latency_us else 0.0,
         batch_size=batch_size,
-        flops=sum(count * kernel.flops for count, kernel in executed),
-        macs=sum(count * kernel.macs for count, kernel in executed),
-        read_bytes=sum(count * kernel.read_bytes for count, kernel in executed),
-        write_bytes=sum(count * kernel.write_bytes for count, kernel in executed),
+        flops=sum(count * known.flops for count, known in executed),
+        macs=sum(count * known.macs for count, known in executed),
+        read_bytes=sum(count * known.read_bytes for count, known in executed),
+        write_bytes=sum(count * known.write_bytes for count, known in executed),
         phases={"forward_ms": latency_us / 1e3, "backward_ms": 0.0, "optimizer_ms": 0.0},
         memory=estimate_memory(inferred, [item.work for item in placed], spec, runtime.name),
         partial=partial,
