@@ -765,6 +765,22 @@ def test_contradictions_name_the_node_and_the_shapes(
     assert "\n" not in str(caught.value)
 
 
+def test_another_default_length_is_tried_where_the_first_contradicts_the_model() -> None:
+    text = """g (int64[batch, seq] ids, float[9, 4] table, float[1, 77, 4] positions) => (float[a] y)
+        <int64[1] zero = {0}, int64[1] one = {1}> {
+        words = Gather(table, ids)
+        s = Shape(ids)
+        n = Gather(s, one)
+        places = Slice(positions, zero, n, one)
+        y = Add(words, places)
+    }"""
+    result = inferred(text)
+    assert shape(result, "y") == (1, 64, 4)
+    assert any("does not fit" in assumption and "[1, 128, 4]" in assumption for assumption in result.assumptions)
+    with pytest.raises(ModelError, match="broadcast"):
+        inferred(text, dims={"seq": 128})
+
+
 # --- what is constant, and what is carried ----------------------------------------------------------------------------
 
 

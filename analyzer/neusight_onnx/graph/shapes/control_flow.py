@@ -142,7 +142,7 @@ class _Run:
     """What came of running a loop's body for all its trips: shapes only, of course.
 
     ``scans`` holds, for each scan output, the greatest of the slices. ``is_certain``: the condition stayed known;
-    ``is_ended``: it is known to have ended the loop.
+    ``is_ended``: it is known to have ended the loop. ``bodies``: each trip, if they were followed one by one.
     """
 
     trips: int
@@ -150,6 +150,7 @@ class _Run:
     scans: list[Value]
     is_certain: bool
     is_ended: bool = False
+    bodies: tuple[InferredGraph, ...] = ()
 
 
 @rule("Loop", intervals=True)
@@ -201,6 +202,8 @@ def _loop(ctx: NodeContext) -> Sequence[Value]:
         )
         source = f"at most, {source}"
     session.keep_trip_count(node, TripCount(count=run.trips, source=source))
+    if run.bodies:
+        _keep_middle(body, run.bodies)
     carried = (
         run.carried
         if is_exact
@@ -291,8 +294,7 @@ def _count_by_condition(body: _Body, initial: list[Value]) -> _Run | None:
 
 
 def _unroll(body: _Body, initial: list[Value], trips: int, *, obeys_condition: bool) -> _Run:
-    """Trip by trip, each with what the one before hands on. The body of the middle trip is kept: where sizes grow
-    from trip to trip, it stands for their average."""
+    """Trip by trip, each with what the one before hands on."""
     carried = initial
     slices: list[list[Value]] = []
     bodies: list[InferredGraph] = []
@@ -310,14 +312,19 @@ def _unroll(body: _Body, initial: list[Value], trips: int, *, obeys_condition: b
         elif goes_on == 0 and obeys_condition:
             is_ended = True
             break
-    _keep_middle(body, bodies)
     scans = [greatest(column) for column in zip(*slices, strict=True)]
-    return _Run(trips=len(bodies), carried=carried, scans=scans, is_certain=is_certain, is_ended=is_ended)
+    return _Run(
+        trips=len(bodies),
+        carried=carried,
+        scans=scans,
+        is_certain=is_certain,
+        is_ended=is_ended,
+        bodies=tuple(bodies),
+    )
 
 
-def _keep_middle(body: _Body, bodies: list[InferredGraph]) -> None:
-    if not bodies:
-        return
+def _keep_middle(body: _Body, bodies: Sequence[InferredGraph]) -> None:
+    """Record the body of the middle trip: where sizes grow from trip to trip, it stands for their average."""
     middle = bodies[len(bodies) // 2]
     ctx = body.ctx
     ctx.session.keep_body(ctx.node, body.attribute, middle)

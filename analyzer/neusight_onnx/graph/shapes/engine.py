@@ -10,7 +10,7 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError
-from neusight_onnx.graph.bindings import Bindings, BoundInputs, bind_inputs
+from neusight_onnx.graph.bindings import DEFAULT_LENGTHS, Bindings, BoundInputs, bind_inputs
 from neusight_onnx.graph.model import (
     Array,
     Declared,
@@ -89,8 +89,32 @@ def infer(model: Model, bindings: Bindings | None = None) -> InferredGraph:
 
     Raises ModelError (or BindingError, from the inputs) where the shapes contradict an operator, naming the node.
     """
-    bindings = bindings or Bindings()
-    return infer_bound(model, bindings, bind_inputs(model, bindings))
+    return bind_and_infer(model, bindings or Bindings())[1]
+
+
+def bind_and_infer(model: Model, bindings: Bindings) -> tuple[BoundInputs, InferredGraph]:
+    """Bind the inputs and infer, as :func:`infer` does, and give both.
+
+    Where the model leaves a length free and contradicts its default (a table of 77 positions against 128 tokens),
+    the other defaults are tried in turn; what the user bound is never changed. The fault of the first default is
+    raised if none fits, and stands in the assumptions if another does.
+    """
+    first: ModelError | None = None
+    for lengths in DEFAULT_LENGTHS:
+        bound = bind_inputs(model, bindings, lengths)
+        try:
+            result = infer_bound(model, bindings, bound)
+        except ModelError as error:
+            first = first or error
+            if not bound.has_default_length:
+                break
+            continue
+        if first is not None:
+            reason = f"the first default of a length does not fit the model, so another is taken: {first}"
+            result = replace(result, assumptions=(*result.assumptions, reason))
+        return bound, result
+    assert first is not None
+    raise first
 
 
 def infer_bound(model: Model, bindings: Bindings, bound: BoundInputs) -> InferredGraph:

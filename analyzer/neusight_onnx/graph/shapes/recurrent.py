@@ -16,7 +16,10 @@ def _recurrent(ctx: NodeContext) -> Sequence[Value]:
 
     The quantised LSTM stores its weights transposed, (d, h, 4 * h).
     """
-    first, second, _ = ctx.shape(0)
+    x = ctx.shape(0)
+    if len(x) != 3:
+        raise ctx.error(f"needs (steps, batch, features), not {ctx.shown(0)}")
+    first, second, _ = x
     d = 2 if ctx.text("direction", "forward") == "bidirectional" else 1
     recurrence = ctx.shape(2)
     transposed = ctx.node.op_type == "DynamicQuantizeLSTM"
