@@ -8,6 +8,8 @@ import re
 import pytest
 
 from neusight_onnx.cli import main
+from neusight_onnx.cli.evaluation import evaluation_to_terminal
+from neusight_onnx.learning.evaluate import ErrorSummary, Evaluation, SkippedRows
 from neusight_onnx.predictor import HeldOut, PredictorInfo, list_predictors
 from neusight_onnx.report.layout import Canvas
 from neusight_onnx.report.predictors import predictors_to_json, predictors_to_terminal
@@ -59,3 +61,60 @@ def test_what_is_shipped(table_format: str, capsys: pytest.CaptureFixture[str]) 
     assert shipped
     for predictor in shipped:
         assert predictor.name in out
+
+
+def summary(gpu: str, trained_on: bool | None, size: str = "all") -> ErrorSummary:
+    return ErrorSummary(
+        file="neusight/kernels_fp32.parquet",
+        kernel_class="gemm",
+        dtype="float32",
+        gpu=gpu,
+        size=size,
+        row_count=1234,
+        mape_percent=9.876,
+        median_ape_percent=5.0,
+        bias_percent=-0.5,
+        roofline_mape_percent=45.6,
+        roofline_median_ape_percent=44.0,
+        coverage=0.81,
+        trained_on=trained_on,
+    )
+
+
+def skipped(dtype: str, gpu: str) -> SkippedRows:
+    return SkippedRows(
+        file="x.parquet", kernel_class="conv", dtype=dtype, gpu=gpu, row_count=1, reason="no predictor for it"
+    )
+
+
+EVALUATION = Evaluation(
+    data_folder="measured",
+    interval=0.8,
+    treatment="The session's launch floor is added.",
+    groups=(summary("all", None), summary("t4", True, "50 us and above"), summary("rtx-pro-6000-server", False)),
+    skipped=(skipped("float16", "t4"), skipped("bfloat16", "t4"), skipped("bfloat16", "p4")),
+)
+
+
+def test_evaluation_for_a_reader() -> None:
+    text = evaluation_to_terminal(EVALUATION, Canvas(width=80))
+    assert max(map(len, text.splitlines())) <= 80
+    for pattern in (
+        r"^gemm float32, neusight/kernels_fp32.parquet$",
+        r"^  all +all +1,234 +9.9 % +5.0 % +-0.5 % +45.6 % +81 %$",
+        r"^  t4 +50 us \+ ",
+        r"^  rtx-pro-6000-server\* ",
+        r"1 row of float16 conv on t4 in x.parquet: no predictor for it$",
+        r"2 rows of bfloat16 conv on 2 GPUs in x.parquet: no predictor for it$",
+        r"^The session's launch floor is added.$",
+    ):
+        assert re.search(pattern, text, re.MULTILINE), pattern
+
+
+def test_evaluation_as_json_and_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("neusight_onnx.learning.evaluate.evaluate", lambda data: EVALUATION)
+    assert main(["predictors", "evaluate", "measured", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [group["gpu"] for group in found["groups"]] == ["all", "t4", "rtx-pro-6000-server"]
+    assert main(["predictors", "evaluate", "measured"]) == 0
+    assert "Not judged" in capsys.readouterr().out

@@ -1,0 +1,98 @@
+"""Whole models: kernels of a layer against what PyTorch was measured to execute, and coverage."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.read import read_model
+from neusight_onnx.graph.shapes import infer
+from neusight_onnx.kernels import Elementwise, Gemm, Kernel, Movement, NodeWork, Normalization, Softmax
+from neusight_onnx.lowering import lower
+
+SHARED = Path(os.environ.get("NEUSIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+MODELS = SHARED / "models"
+
+pytestmark = pytest.mark.skipif(
+    not MODELS.is_dir(), reason=f"no models in {MODELS}; NEUSIGHT_SHARED names their folder"
+)
+
+
+def works(path: Path, runtime: str, dims: dict[str, int]) -> tuple[NodeWork, ...]:
+    graph = infer(read_model(path), Bindings(dims=dims))
+    return lower(recognise(graph, runtime=runtime), runtime=runtime)
+
+
+def word(kernel: Kernel) -> str:
+    match kernel:
+        case Gemm(b_is_weight=True):
+            return "linear"
+        case Gemm():
+            return "bmm"
+        case Elementwise(operations=operations):
+            return "+".join(operations)
+        case Softmax():
+            return "softmax"
+        case Normalization():
+            return "norm"
+        case Movement(operation=operation):
+            return operation
+        case _:
+            return type(kernel).__name__.lower()
+
+
+BERT = ["linear", "linear", "linear", "copy", "copy", "bmm", "div", "add", "softmax", "copy", "bmm", "copy", "linear", "add", "norm", "linear", "gelu", "linear", "add", "norm"]
+GPT = ["norm", "linear", "copy", "copy", "bmm", "div", "where", "softmax", "copy", "bmm", "copy", "linear", "add", "norm", "linear", "mul", "pow_scalar", "mul", "add", "mul", "tanh", "add", "mul", "linear", "add"]
+OPT = ["norm", "linear", "mul", "linear", "linear", "copy", "copy", "copy", "bmm", "add", "max", "softmax", "bmm", "copy", "linear", "add", "norm", "linear", "relu", "linear", "add"]
+
+
+@pytest.mark.parametrize(
+    ("file", "layer", "dims", "expected"),
+    [
+        ("bert_large.onnx", r"layer\.1/", {"batch": 2, "seq": 32}, BERT),
+        ("gpt2_large.onnx", r"h\.1/", {"batch": 2, "seq": 32}, GPT),
+        ("opt_1.3b.onnx", r"layers\.1/", {"batch": 2, "seq": 32}, OPT),
+        ("bert_large.onnx", r"layer\.1/", {"batch": 1, "seq": 32}, [name for name in BERT if name != "copy"]),
+    ],
+    ids=["bert", "gpt2", "opt", "bert, one sample: heads stay views"],
+)
+def test_kernels_of_a_layer_in_eager(file: str, layer: str, dims: dict[str, int], expected: list[str]) -> None:
+    """Measured: 17, 22 and 21 kernels a layer, and 3 more copies hidden in the matrix products of the first two."""
+    found = works(MODELS / "neusight" / file, "eager", dims)
+    kernels = [word(kernel) for work in found if re.search(layer, work.node) for kernel in work.kernels]
+    if dims["batch"] == 1:
+        # merging the heads behind the last product still moves elements
+        assert kernels.count("copy") == 1
+        kernels.remove("copy")
+    assert kernels == expected
+
+
+def test_decompositions_give_what_single_operators_give() -> None:
+    """The same model at opset 13, LayerNormalization written out, and at opset 17."""
+    folder = MODELS / "e2e_nlp"
+    dims = {"batch": 2, "seq": 32}
+    old, new = (
+        Counter(word(kernel) for work in works(folder / name, "eager", dims) for kernel in work.kernels)
+        for name in ("bert_large_qa_op13.onnx", "bert_large_qa.onnx")
+    )
+    assert old == new
+
+
+@pytest.mark.parametrize("runtime", ["eager", "compiled", "onnxruntime", "tensorrt"])
+def test_small_models_are_covered(runtime: str) -> None:
+    """Whatever is unsupported is so because of a shape, or is not an operator of ONNX."""
+    folders = ("onnx_simple", "onnx_pytorch-operator", "neusight_mini", "ort_optimised", "quantised", "sklearn")
+    reasons = Counter(
+        work.unsupported
+        for folder in folders
+        for path in sorted((MODELS / folder).glob("*.onnx"))
+        for work in works(path, runtime, {})
+        if work.unsupported
+    )
+    assert set(reasons) <= {"the graph of its gradient is not in the model"}
