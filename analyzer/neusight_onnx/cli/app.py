@@ -246,6 +246,26 @@ def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) 
     emit(predictors_to_json(found) if as_json else predictors_to_terminal(found, _canvas(None)), None)
 
 
+@predictors_app.command("evaluate")
+def predictors_evaluate_command(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="A folder of measured kernels.")],
+    table_format: TableFormatOption = TableFormat.RICH,
+) -> None:
+    """Judge the shipped predictors on measured kernels, without training."""
+    with working(f"judging the predictors on {data}"):
+        from neusight_onnx.learning.evaluate import evaluate, evaluation_to_json
+
+        evaluation = evaluate(data)
+    if table_format is TableFormat.JSON:
+        from neusight_onnx.report.json_text import json_text
+
+        emit(json_text(evaluation_to_json(evaluation)), None)
+    else:
+        from neusight_onnx.cli.evaluation import evaluation_to_terminal
+
+        emit(evaluation_to_terminal(evaluation, _canvas(None)), None)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Parses, runs and returns the exit code; what a user can mend becomes one line on standard error."""
     command = typer.main.get_command(app)
