@@ -47,9 +47,12 @@ def word(kernel: Kernel) -> str:
             return type(kernel).__name__.lower()
 
 
-BERT = ["linear", "linear", "linear", "copy", "copy", "bmm", "div", "add", "softmax", "copy", "bmm", "copy", "linear", "add", "norm", "linear", "gelu", "linear", "add", "norm"]
-GPT = ["norm", "linear", "copy", "copy", "bmm", "div", "where", "softmax", "copy", "bmm", "copy", "linear", "add", "norm", "linear", "mul", "pow_scalar", "mul", "add", "mul", "tanh", "add", "mul", "linear", "add"]
-OPT = ["norm", "linear", "mul", "linear", "linear", "copy", "copy", "copy", "bmm", "add", "max", "softmax", "bmm", "copy", "linear", "add", "norm", "linear", "relu", "linear", "add"]
+BERT = "linear linear linear copy copy bmm div add softmax copy bmm copy linear add norm linear gelu linear add norm"
+GPT = (
+    "norm linear copy copy bmm div where softmax copy bmm copy linear add norm linear "
+    "mul pow_scalar mul add mul tanh add mul linear add"
+)
+OPT = "norm linear mul linear linear copy copy copy bmm add max softmax bmm copy linear add norm linear relu linear add"
 
 
 @pytest.mark.parametrize(
@@ -58,11 +61,11 @@ OPT = ["norm", "linear", "mul", "linear", "linear", "copy", "copy", "copy", "bmm
         ("bert_large.onnx", r"layer\.1/", {"batch": 2, "seq": 32}, BERT),
         ("gpt2_large.onnx", r"h\.1/", {"batch": 2, "seq": 32}, GPT),
         ("opt_1.3b.onnx", r"layers\.1/", {"batch": 2, "seq": 32}, OPT),
-        ("bert_large.onnx", r"layer\.1/", {"batch": 1, "seq": 32}, [name for name in BERT if name != "copy"]),
+        ("bert_large.onnx", r"layer\.1/", {"batch": 1, "seq": 32}, BERT.replace("copy ", "")),
     ],
     ids=["bert", "gpt2", "opt", "bert, one sample: heads stay views"],
 )
-def test_kernels_of_a_layer_in_eager(file: str, layer: str, dims: dict[str, int], expected: list[str]) -> None:
+def test_kernels_of_a_layer_in_eager(file: str, layer: str, dims: dict[str, int], expected: str) -> None:
     """Measured: 17, 22 and 21 kernels a layer, and 3 more copies hidden in the matrix products of the first two."""
     found = works(MODELS / "neusight" / file, "eager", dims)
     kernels = [word(kernel) for work in found if re.search(layer, work.node) for kernel in work.kernels]
@@ -70,7 +73,7 @@ def test_kernels_of_a_layer_in_eager(file: str, layer: str, dims: dict[str, int]
         # merging the heads behind the last product still moves elements
         assert kernels.count("copy") == 1
         kernels.remove("copy")
-    assert kernels == expected
+    assert " ".join(kernels) == expected
 
 
 def test_decompositions_give_what_single_operators_give() -> None:
