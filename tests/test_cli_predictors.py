@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 
 from neusight_onnx.cli import main
 from neusight_onnx.cli.evaluation import evaluation_to_terminal
-from neusight_onnx.learning.evaluate import ErrorSummary, Evaluation, SkippedRows
+from neusight_onnx.learning.evaluate import ErrorSummary, Evaluation, SkippedRows, evaluation_to_json
 from neusight_onnx.predictor import HeldOut, PredictorInfo, list_predictors
+from neusight_onnx.report.json_text import json_text
 from neusight_onnx.report.layout import Canvas
 from neusight_onnx.report.predictors import predictors_to_json, predictors_to_terminal
+from test_report_machine import SCHEMA, documented_keys, keys_of
 
 GEMM = PredictorInfo(
     name="gemm-fp32",
@@ -50,6 +53,19 @@ def test_json() -> None:
     assert found["gpus"] == ["p4", "t4", "a100-pcie-40gb"]
     assert found["held_out"][0]["mape_percent"] == 13.4568
     assert set(found) == set(PredictorInfo.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        pytest.param(lambda: predictors_to_json([GEMM]), "predictors list", id="list"),
+        pytest.param(lambda: json_text(evaluation_to_json(EVALUATION)), "predictors evaluate DATA", id="evaluate"),
+    ],
+)
+def test_every_key_is_documented_and_every_documented_key_exists(text: Callable[[], str], command: str) -> None:
+    _, _, section = SCHEMA.read_text("utf-8").partition(f"`neusight-onnx {command} --format json` prints")
+    documented = set(documented_keys(section.partition("\n`neusight-onnx")[0]))
+    assert keys_of(json.loads(text()), "", set()) == documented
 
 
 @pytest.mark.parametrize("table_format", ["rich", "json"])
