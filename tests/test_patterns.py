@@ -79,6 +79,14 @@ GROUP = """
     s = Mul(b, cgamma)
     y = Add(s, cshift)
 """
+SDPA = """
+    qs = Mul(q, half)
+    ks = Mul(k, half)
+    p = MatMul(qs, ks)
+    w1 = Softmax<axis=-1>(p)
+    y = MatMul(w1, v)
+"""
+ATTENDED = {"q": (2, 4, 5, 8), "k": (2, 4, 8, 6), "v": (2, 4, 6, 8)}
 WEIGHTS = {
     "gamma": (16,),
     "shift": (16,),
@@ -142,6 +150,16 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
     ("rsqrt by division", "s = Sqrt(x)\ny = Div(one, s)", X, "Rsqrt", RUNTIMES),
     ("linear", "m = MatMul(x, w)\ny = Add(bias, m)", X, "Linear", RUNTIMES),
     ("linear, bias of rank 2", "m = MatMul(x, w)\ny = Add(m, bias2)", X, "Linear", RUNTIMES),
+    ("attention", SDPA, ATTENDED, "ScaledDotProductAttention", ("eager", "compiled", "tensorrt")),
+    (
+        "attention with a mask, rows without a key guarded",
+        SDPA.replace("Softmax<axis=-1>(p)", "Softmax<axis=-1>(r)")
+        .replace("w1 =", "r = Add(p, mask)\nw1 =")
+        .replace("y = MatMul(w1, v)", "n = IsNaN(w1)\nw2 = Where(n, zero, w1)\ny = MatMul(w2, v)"),
+        ATTENDED | {"mask": (2, 1, 5, 6)},
+        "ScaledDotProductAttention",
+        ("eager", "compiled", "tensorrt"),
+    ),
     (
         "scale, mask, softmax",
         "s = Div(x, eight)\na = Add(s, mask)\ny = Softmax<axis=-1>(a)",
@@ -230,6 +248,30 @@ REFUSED: list[tuple[str, str, dict[str, tuple[int, ...]], list[str] | None, str,
     ("what is added is no constant", "m = MatMul(x, w)\ny = Add(m, z)", X | {"z": (32,)}, None, "linear", "constant"),
     ("a residual is added", "m = MatMul(x, w)\ny = Add(m, z)", X | {"z": (2, 8, 32)}, None, "linear", "constant"),
     ("product is used elsewhere", "m = MatMul(x, w)\ny = Add(m, bias)", X, ["y", "m"], "linear", "nothing is added"),
+    (
+        "one factor is scaled",
+        SDPA.replace("MatMul(qs, ks)", "MatMul(qs, k)"),
+        ATTENDED,
+        None,
+        "scaled dot-product attention",
+        "writes itself",
+    ),
+    (
+        "factors are scaled differently",
+        SDPA.replace("Mul(k, half)", "Mul(k, two)"),
+        ATTENDED,
+        None,
+        "scaled dot-product attention",
+        "differently",
+    ),
+    (
+        "weights are an output",
+        SDPA,
+        ATTENDED,
+        ["y", "w1"],
+        "scaled dot-product attention",
+        "not only multiplied",
+    ),
     (
         "not reshaped back",
         "f = Reshape(x, groups)\ny = InstanceNormalization(f, ones, zeros)",

@@ -704,12 +704,69 @@ def _linear(search: Search, anchor: Node) -> Match | str:
     return trail.finish("Linear", (*anchor.inputs, bias), plus.outputs[0], domain=OWN)
 
 
+def _over_last_axis(search: Search, softmax: Node) -> bool:
+    shape = search.shape(softmax.inputs[0])
+    axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
+    return bool(shape) and isinstance(axis, int) and axis % len(shape or ()) == len(shape or ()) - 1
+
+
+def _scaled(trail: Trail, name: str) -> tuple[str, str] | None:
+    """(value, scalar) if ``name`` is their product."""
+    node = trail.up(name, "Mul")
+    if node is None:
+        return None
+    for value, scalar in (tuple(node.inputs), tuple(reversed(node.inputs))):
+        if trail.search.shape(scalar) in ((), (1,)) and trail.search.shape(value) not in ((), (1,)):
+            return value, scalar
+    return None
+
+
+def _attention(search: Search, anchor: Node) -> Match | str:
+    """softmax((q * s) @ (k^T * s) + mask) @ v: PyTorch's exporters write scaled_dot_product_attention so.
+
+    Scaling *both* factors by the root of the scale is their signature: attention that a model writes itself scales
+    one of them, or the product, and runs operator by operator.
+    """
+    if not _over_last_axis(search, anchor):
+        return "the softmax isn't over the last axis"
+    trail = Trail(search)
+    trail.add(anchor)
+    mask: tuple[str, ...] = ()
+    scores = trail.up(anchor.inputs[0], "MatMul", "Add")
+    if scores is not None and scores.op_type == "Add":
+        makers = [(operand, search.producers.get(trail.root(operand))) for operand in scores.inputs]
+        found = [operand for operand, maker in makers if maker is not None and maker.op_type == "MatMul"]
+        if len(found) != 1:
+            return "the softmax isn't over a product and a mask"
+        mask = tuple(operand for operand in scores.inputs if operand != found[0])
+        scores = trail.up(found[0], "MatMul")
+    if scores is None:
+        return "the softmax isn't over a product"
+    query, key = (_scaled(trail, operand) for operand in scores.inputs)
+    if query is None or key is None:
+        return "not both factors of the product are scaled: attention that the model writes itself"
+    same = trail.root(query[1]) == trail.root(key[1])
+    if not same and (search.number(query[1]) is None or search.number(query[1]) != search.number(key[1])):
+        return "the two factors are scaled differently"
+    name = anchor.outputs[0]
+    users = search.consumers.get(name, ())
+    if {user.op_type for user in users} == {"IsNaN", "Where"} and len(users) == 2:
+        # rows without any key: not-a-number becomes zero
+        trail.add(*users)
+        name = next(user.outputs[0] for user in users if user.op_type == "Where")
+    product = trail.down(name, "MatMul")
+    if product is None or trail.root(product.inputs[0]) != name:
+        return "the weights are not only multiplied with values"
+    return trail.finish(
+        "ScaledDotProductAttention", (query[0], key[0], product.inputs[1], *mask), product.outputs[0], domain=OWN
+    )
+
+
 def _masked_softmax(search: Search, anchor: Node) -> Match | str:
     """softmax(x * scale + mask), or with a selection in place of the sum."""
-    shape = search.shape(anchor.inputs[0])
-    axis = anchor.attributes.get("axis", -1 if anchor.version >= 13 else 1)
-    if shape is None or not isinstance(axis, int) or axis % max(len(shape), 1) != len(shape) - 1:
+    if not _over_last_axis(search, anchor):
         return "it isn't over the last axis"
+    shape = search.shape(anchor.inputs[0])
     trail = Trail(search)
     trail.add(anchor)
     name = anchor.inputs[0]
@@ -808,6 +865,13 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(name="HardSwish by clip", anchors=("Clip",), runtimes=EVERYWHERE, find=_clipped),
     Pattern(name="Softplus", anchors=("Log",), runtimes=EVERYWHERE, find=_softplus),
     Pattern(name="LogSoftmax", anchors=("Softmax",), runtimes=EVERYWHERE, find=_log_softmax),
+    # onnxruntime fuses attention in another tool, which writes its own operators into the file.
+    Pattern(
+        name="scaled dot-product attention",
+        anchors=("Softmax",),
+        runtimes=frozenset({"eager", "compiled", "tensorrt"}),
+        find=_attention,
+    ),
     # In eager mode scale, mask and softmax are kernels of their own.
     Pattern(
         name="masked softmax", anchors=("Softmax",), runtimes=frozenset({"compiled", "tensorrt"}), find=_masked_softmax

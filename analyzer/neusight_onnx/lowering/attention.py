@@ -8,6 +8,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, Movement, Opaque, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+from neusight_onnx.lowering.views import Layout
 
 
 def _heads(shape: tuple[int, ...], heads: int) -> tuple[int, int, int, int]:
@@ -46,7 +47,35 @@ def attention(context: NodeContext) -> Outcome:
         cache_write_elements=_cache_write(context, 1, 2),
     )
     copies = [copy for index in range(3) for copy in _head_copies(context, index)]
-    return Kernels(kernels=(*copies, kernel))
+    return Kernels(kernels=(*copies, kernel), layouts=_tokens_first(context))
+
+
+def _tokens_first(context: NodeContext) -> tuple[Layout | None, ...]:
+    """PyTorch's fused attention writes (b, s, h, v) and returns (b, h, s, v) as a view: merging heads is free."""
+    shape = context.out().shape
+    if not context.lazy or len(shape) != 4:
+        return ()
+    _, h, s, v = shape
+    return (context.view(0, shape, (s * h * v, v, h * v, 1)),)
+
+
+@lowers("ScaledDotProductAttention", domain="neusight", gives="attention", note="recognised: as exporters write it")
+def recognised(context: NodeContext) -> Outcome:
+    """q (..., s, d), k transposed (..., d, t), v (..., t, v), and a mask."""
+    query, key, value = context.shape(0), context.shape(1), context.shape(2)
+    heads = query[-3] if len(query) > 2 else 1
+    kernel = Attention(
+        b=prod(query[:-3]),
+        h=heads,
+        g=key[-3] if len(key) > 2 else 1,
+        s=query[-2],
+        t=key[-1],
+        d=query[-1],
+        v=value[-1],
+        mask=context.spec(3) if context.has(3) and context.spec(3).element_count > 1 else None,
+        dtype=context.dtype(0),
+    )
+    return Kernels(kernels=(kernel,), layouts=_tokens_first(context))
 
 
 def _head_copies(context: NodeContext, index: int) -> tuple[Movement, ...]:
