@@ -96,6 +96,19 @@ def test_attributes(given: object, expected: object) -> None:
     assert read(proto).graph.nodes[0].attributes == {"zz": 1, "a": expected}
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["unpacked", "packed"])
+@pytest.mark.parametrize(("field", "dtype"), [(7, DataType.FLOAT32), (8, DataType.INT64)], ids=["floats", "ints"])
+def test_a_list_of_millions_is_only_counted(field: int, dtype: DataType, packed: bool) -> None:
+    """Unpacked, each entry has a tag: 0x3d and four bytes, or 0x40 and a varint."""
+    count = 2_500_000
+    entry = b"\0\0\x80\x3f" if field == 7 else b"\x01"
+    entries = part(field, entry * count) if packed else ((b"\x3d" if field == 7 else b"\x40") + entry) * count
+    attribute = part(1, b"a") + entries + number(20, 6 if field == 7 else 7)
+    main = part(1, part(2, b"y") + part(4, b"TreeEnsemble") + part(5, attribute))
+    got = read_model_bytes(number(1, 8) + part(8, number(2, 17)) + part(7, main)).graph.nodes[0].attributes["a"]
+    assert got == Initializer(name="a", dtype=dtype, shape=(count,))
+
+
 def test_attributes_that_are_no_numbers() -> None:
     sparse = helper.make_sparse_tensor(
         tensor("s", np.array([5.0, 7.0], np.float32)), tensor("i", np.array([1, 3])), [2, 2]
@@ -550,6 +563,20 @@ def test_a_pipe_is_no_external_data(tmp_path: Path) -> None:
     assert codes(read_model(saved(tmp_path, proto))) == ["external-data-missing"]
 
 
+def test_an_external_file_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s.bin").write_bytes(np.array([1, 2, 3]).tobytes())
+    proto = model(graph([], initializers=[external_tensor("s", [3], "s.bin", TensorProto.INT64)]))
+    path = saved(tmp_path, proto)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("builtins.open", refuse)
+    got = read_model(path)
+    assert codes(got) == ["external-data-missing"]
+    assert got.graph.initializers["s"].missing
+
+
 def test_external_data_of_a_model_in_memory_is_missing() -> None:
     assert codes(read(linear(external_tensor("w", [4, 3], "w.bin")))) == ["external-data-missing"]
 
@@ -737,6 +764,7 @@ CONTRADICTIONS: list[tuple[str, Callable[[], bytes], str]] = [
         ).SerializeToString(),
         "'nowhere'",
     ),
+    ("bomb-of-fields", lambda: number(1, 8) + part(7, number(99, 1) * 2_500_000), "looks like a bomb"),
     ("output-without-name", lambda: model(graph([], [], [value("")])).SerializeToString(), "without a name"),
     ("input-twice", lambda: model(graph([], [value("x"), value("x")])).SerializeToString(), "an input twice"),
     ("subgraphs-1000-deep", lambda: nested_ifs(1000), "more than 64 deep"),
@@ -856,6 +884,19 @@ print(weight.byte_count, time.perf_counter() - start, resource.getrusage(resourc
 
 def varint_of(content: int) -> bytes:
     return number(1, content)[1:]
+
+
+def test_reading_needs_no_onnx(tmp_path: Path) -> None:
+    """Importing onnx would take longer than all of the reading."""
+    path = saved(tmp_path, linear())
+    program = f"""
+import sys
+from neusight_onnx.graph.read import read_model
+assert len(read_model({str(path)!r}).graph.nodes) == 3
+print("onnx" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 # --- real models ------------------------------------------------------------------------------------------------------

@@ -229,7 +229,10 @@ class _Files:
                 content = file.read(data.byte_count)
         except OSError:
             content = b""
-        return (False, content) if len(content) == data.byte_count else (True, None)
+        if len(content) != data.byte_count:
+            self.missing.setdefault(data.location, []).append(data.byte_count)
+            return True, None
+        return False, content
 
     def _size(self, data: ExternalData) -> int | None:
         """The file's size, None if it is not there (or is no regular file, or can't be read)."""

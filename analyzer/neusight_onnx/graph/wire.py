@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ MAX_ELEMENTS = 2**48
 
 MAX_ATTRIBUTE_ENTRIES = 2_000_000
 """A longer list (huge tree ensembles) becomes an Initializer without data: as Python numbers it takes over 64 MB."""
+
+MAX_FIELDS = 2_000_000
+"""Of one message: a graph has at most a million nodes, and a long list is not decoded field by field."""
 
 MAX_RANK = 64
 """numpy's own limit is 32 or 64 dimensions; onnxruntime's kernels stop at 8."""
@@ -149,7 +152,11 @@ def fields(buffer: Buffer, position: int, end: int) -> Iterator[tuple[int, int, 
 
     For a varint ``start`` is the value itself; for the others ``buffer[start:stop]`` is the payload.
     """
+    left = MAX_FIELDS
     while position < end:
+        left -= 1
+        if not left:
+            raise ModelError(f"has a part with more than {MAX_FIELDS:,} fields; it looks like a bomb")
         key = buffer[position]
         if key < 0x80:
             position += 1
@@ -213,6 +220,32 @@ def _varints(data: bytes) -> Array:
     return result.view(np.int64)
 
 
+_CHUNK_BYTES = 4 << 20
+"""How much of a long list is decoded at once."""
+
+_Number = TypeVar("_Number", int, float)
+
+
+class _Numbers(Generic[_Number]):
+    """The entries of a list attribute; only their number once there are more than MAX_ATTRIBUTE_ENTRIES."""
+
+    def __init__(self) -> None:
+        self.entries: list[_Number] = []
+        self.count = 0
+
+    def add(self, entries: list[_Number]) -> None:
+        self.count += len(entries)
+        if self.count <= MAX_ATTRIBUTE_ENTRIES:
+            self.entries.extend(entries)
+        else:
+            self.entries.clear()
+
+    def value(self, name: str, dtype: DataType) -> tuple[_Number, ...] | Initializer:
+        if self.count > MAX_ATTRIBUTE_ENTRIES:
+            return Initializer(name=name, dtype=dtype, shape=(self.count,))
+        return tuple(self.entries)
+
+
 # --- ONNX -------------------------------------------------------------------------------------------------------------
 
 _KEPT_ELEMENTS = 64
@@ -240,9 +273,6 @@ NUMPY_TYPES: dict[DataType, np.dtype[np.generic]] = {
     DataType.COMPLEX64: np.dtype("<c8"),
     DataType.COMPLEX128: np.dtype("<c16"),
 }
-
-_MAX_PIECES = 1_000_000
-"""Of a tensor whose elements are not packed; every writer packs them."""
 
 
 def is_kept(dtype: DataType, count: int) -> bool:
@@ -511,10 +541,11 @@ class Decoder:
         tensors: list[Initializer] = []
         graphs: list[RawGraph] = []
         types: list[Declared] = []
-        reals: list[float] = []
-        integers: list[int] = []
+        reals: _Numbers[float] = _Numbers()
+        integers: _Numbers[int] = _Numbers()
         strings: list[str] = []
         seen = 0
+        in_runs = True
         resume = position
         while resume < end:
             position, resume = resume, end
@@ -526,12 +557,13 @@ class Decoder:
                         kind = start
                     elif number == 8:
                         seen = 7
-                        integers.append(_signed(start))
-                        if end - stop > 1024 and len(integers) == 64:
-                            # A long unpacked list: all at once, and go on behind it.
-                            run, resume = self._unpacked_integers(stop, end)
-                            integers.extend(run)
-                            if resume != stop:
+                        integers.add([_signed(start)])
+                        if in_runs and integers.count >= 64 and end - stop > 1024:
+                            # A long unpacked list: many at once, and go on behind them.
+                            run, resume = self._unpacked_integers(stop, min(end, stop + _CHUNK_BYTES))
+                            integers.add(run)
+                            in_runs = resume != stop
+                            if in_runs:
                                 break
                             resume = end
                 elif wire == BYTES:
@@ -550,10 +582,13 @@ class Decoder:
                     elif number == 7:
                         seen = 6
                         self._same_width(start, stop, 4)
-                        reals.extend(np.frombuffer(buffer[start:stop], "<f4").tolist())
+                        for at in range(start, stop, _CHUNK_BYTES):
+                            reals.add(np.frombuffer(buffer[at : min(at + _CHUNK_BYTES, stop)], "<f4").tolist())
                     elif number == 8:
                         seen = 7
-                        integers.extend(_varints(buffer[start:stop]).tolist())
+                        if stop - start > 10 * MAX_ATTRIBUTE_ENTRIES:
+                            raise ModelError(f"has an attribute {shown(name)!r} with {stop - start:,} bytes of numbers")
+                        integers.add(_varints(buffer[start:stop]).tolist())
                     elif number == 9:
                         seen = 8
                         strings.append(self._text(start, stop))
@@ -576,11 +611,12 @@ class Decoder:
                         real, seen = struct.unpack("<f", buffer[start:stop])[0], 1
                     elif number == 7:
                         seen = 6
-                        reals.append(struct.unpack("<f", buffer[start:stop])[0])
-                        if end - stop > 1024 and len(reals) == 64:
-                            run_of_reals, resume = self._unpacked_reals(stop, end)
-                            reals.extend(run_of_reals)
-                            if resume != stop:
+                        reals.add([struct.unpack("<f", buffer[start:stop])[0]])
+                        if in_runs and reals.count >= 64 and end - stop > 1024:
+                            run_of_reals, resume = self._unpacked_reals(stop, min(end, stop + _CHUNK_BYTES))
+                            reals.add(run_of_reals)
+                            in_runs = resume != stop
+                            if in_runs:
                                 break
                             resume = end
         if reference:
@@ -599,9 +635,9 @@ class Decoder:
             case 5:
                 return name, graphs[-1] if graphs else None, not graphs
             case 6:
-                value = _bounded(name, reals, DataType.FLOAT32)
+                value = reals.value(name, DataType.FLOAT32)
             case 7:
-                value = _bounded(name, integers, DataType.INT64)
+                value = integers.value(name, DataType.INT64)
             case 8:
                 value = tuple(strings)
             case 9 | 12:
@@ -719,8 +755,6 @@ class Decoder:
         self, name: str, dtype: DataType, shape: tuple[int, ...], count: int, typed: list[tuple[int, int, int, int]]
     ) -> Initializer:
         """Elements in float_data, int32_data, …: packed mostly, one by one in some files."""
-        if len(typed) > _MAX_PIECES:
-            raise ModelError(f"holds tensor {shown(name)!r} in more than {_MAX_PIECES:,} pieces")
         if not is_kept(dtype, count):
             # Only the length is looked at: 4 or 8 bytes an element, for a varint at least one.
             held = sum(1 if wire == VARINT else stop - start for _, wire, start, stop in typed)
@@ -883,12 +917,6 @@ _KINDS = {1: "tensor", 4: "sequence", 5: "map", 8: "sparse_tensor", 9: "optional
 
 _UNNAMED = frozenset({"", "?", "-1", "None"})
 """What exporters write for a free dimension without a name; two of them are not the same size."""
-
-
-def _bounded(name: str, values: list[int] | list[float], dtype: DataType) -> Attribute:
-    if len(values) > MAX_ATTRIBUTE_ENTRIES:
-        return Initializer(name=name, dtype=dtype, shape=(len(values),))
-    return tuple(values)
 
 
 def _element_count(name: str, shape: tuple[int, ...]) -> int:
