@@ -163,6 +163,7 @@ def test_the_value_of_an_input() -> None:
         (Bindings(shapes={"idx": (8, 16)}), r"no input of this name; its inputs: ids, mask, n$"),
         (Bindings(shapes={"ids": (8,)}), r"8 has 1 dimensions, the model declares 2: batchxseq"),
         (Bindings(shapes={"ids": (8, -1)}), "must be positive"),
+        (Bindings(shapes={"y": (0,)}), "must be positive"),
         (Bindings(shapes={"mask": (8, 16, 3)}), r"dimension 2 is 3, the model fixes it at 4: batchxseqx4"),
         (
             Bindings(dims={"batch": 4}, shapes={"ids": (8, 16)}),

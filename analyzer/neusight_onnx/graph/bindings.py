@@ -498,8 +498,10 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
     shapes: dict[str, tuple[int, ...]] = {}
     values: dict[str, Array] = {}
     for name, shape in bindings.shapes.items():
+        cause = f"--shape {shown(name)}={_written(shape)}"
+        _check_shape(shape, cause)
         if name in inputs:
-            shapes[name] = _match(inputs[name], shape, sizes, f"--shape {shown(name)}={_written(shape)}")
+            shapes[name] = _match(inputs[name], shape, sizes, cause)
     for name, array in bindings.values.items():
         values[name] = _as_declared(inputs[name], array)
         shape = _match(inputs[name], array.shape, sizes, f"--value {shown(name)}")
@@ -627,8 +629,6 @@ def _listed(what: str, wanted: str, known: Iterable[str]) -> str:
 
 def _match(declared: Declared, shape: tuple[int, ...], sizes: _Sizes, cause: str) -> tuple[int, ...]:
     """Checks a given shape against the declared one and takes over the sizes of symbols."""
-    if cause.startswith("--shape"):
-        _check_shape(shape, cause)
     if declared.shape is None:
         return shape
     if len(shape) != len(declared.shape):
