@@ -661,6 +661,44 @@ def test_scan_over_two_axes() -> None:
     assert result.trip_counts[node_name(result, "Scan")].count == 7
 
 
+def test_loops_within_loops_take_bounded_time() -> None:
+    """Ten loops, each in the body of the one before, 100 trips each: 10^20 trips in all."""
+
+    def body(depth: int) -> onnx.GraphProto:
+        inner = (
+            [helper.make_node("Loop", ["m", "go", f"v{depth}"], [f"w{depth}"], body=body(depth + 1))]
+            if depth < 10
+            else [helper.make_node("Relu", [f"v{depth}"], [f"w{depth}"])]
+        )
+        keep = helper.make_node("Identity", [f"c{depth}"], [f"d{depth}"])
+        tensor, scalar = onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL
+        return helper.make_graph(
+            [*inner, keep],
+            f"body{depth}",
+            [
+                helper.make_tensor_value_info(f"i{depth}", onnx.TensorProto.INT64, []),
+                helper.make_tensor_value_info(f"c{depth}", scalar, []),
+                helper.make_tensor_value_info(f"v{depth}", tensor, [2]),
+            ],
+            [
+                helper.make_tensor_value_info(f"d{depth}", scalar, []),
+                helper.make_tensor_value_info(f"w{depth}", tensor, [2]),
+            ],
+        )
+
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["m", "go", "x"], ["y"], body=body(1))],
+        "outer",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2])],
+        [helper.make_tensor("m", onnx.TensorProto.INT64, [], [100]), helper.make_tensor("go", 9, [], [True])],
+    )
+    start = time.process_time()
+    result = infer(read_model_bytes(helper.make_model(graph).SerializeToString()), Bindings())
+    assert shape(result, "y") == (2,)
+    assert time.process_time() - start < 10
+
+
 # --- what can't be told, or contradicts -------------------------------------------------------------------------------
 
 

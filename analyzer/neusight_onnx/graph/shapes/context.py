@@ -67,6 +67,9 @@ class Session(Protocol):
     def symbol(self, name: str) -> int | None:
         """The size that a symbolic dimension is bound to."""
 
+    def affords(self, inferences: int) -> bool:
+        """Whether so many more inferences of nodes are within the budget that keeps loops within loops finite."""
+
     def infer_body(
         self, node: Node, attribute: str, graph: Graph, inputs: Mapping[str, Value], *, certain: bool
     ) -> InferredGraph:

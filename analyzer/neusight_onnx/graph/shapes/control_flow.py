@@ -273,19 +273,36 @@ def _run_loop(body: _Body, initial: list[Value], trips: int, *, obeys_condition:
         outputs = _outputs(body.infer(_counter(0), _TRUE, initial))
         return _Run(trips=0, carried=initial, scans=outputs[len(initial) + 1 :], is_certain=True)
     count = max(_node_count(body.graph), 1)
-    if trips * count <= _EAGER_NODES:
+    affords = body.ctx.session.affords
+    if not affords(3 * count):
+        return _first_trip(body, initial, trips)
+    if trips * count <= _EAGER_NODES and affords(trips * count):
         return _unroll(body, initial, trips, obeys_condition=obeys_condition)
     steady = _steady(body, initial, trips)
     if steady is not None:
         return steady
-    if trips * count <= _UNROLLED_NODES:
+    if trips * count <= _UNROLLED_NODES and affords(trips * count):
         return _unroll(body, initial, trips, obeys_condition=obeys_condition)
     return _extrapolated(body, initial, trips)
 
 
+def _first_trip(body: _Body, initial: list[Value], trips: int) -> _Run:
+    """Loops within loops beyond our budget: the first trip stands for all."""
+    ctx = body.ctx
+    ctx.session.assume(
+        f"{ctx.node.op_type} '{ctx.node.name}' is one of too many loops to follow: its first trip stands for all"
+    )
+    condition, *outputs = _outputs(body.infer(_any_counter(trips), _TRUE, initial))
+    carried = [replace(value, data=None, data_low=None) for value in outputs[: len(initial)]]
+    return _Run(trips=trips, carried=carried, scans=outputs[len(initial) :], is_certain=_scalar(condition) == 1)
+
+
 def _count_by_condition(body: _Body, initial: list[Value]) -> _Run | None:
     """No maximum is known: trip by trip until the condition is known to end it; None if it doesn't within reason."""
-    allowed = max(_EAGER_NODES // max(_node_count(body.graph), 1), 1)
+    count = max(_node_count(body.graph), 1)
+    allowed = max(_EAGER_NODES // count, 1)
+    if not body.ctx.session.affords(allowed * count):
+        return None
     condition, *_ = _outputs(body.infer(_counter(0), _TRUE, initial))
     if condition is _TRUE or (condition.is_constant and _scalar(condition) == 1):
         return None  # handed through, or a constant: it never ends the loop
@@ -456,7 +473,8 @@ def _scan(ctx: NodeContext) -> Sequence[Value]:
         inputs: Mapping[str, Value] = dict(zip(names, (*entering, *slices), strict=True))
         outputs = _outputs(ctx.session.infer_body(ctx.node, "body", graph, inputs, certain=trips > 0))
         after = outputs[:state_count]
-        if all(a.shape == b.shape or a.shape is None for a, b in zip(after, entering, strict=True)):
+        steady = all(a.shape == b.shape or a.shape is None for a, b in zip(after, entering, strict=True))
+        if steady or not ctx.session.affords(len(graph.nodes)):
             break
         entering = [replace(value, data=None, data_low=None) for value in after]
     output_axes = ctx.integer_list("scan_output_axes") or (0,) * (len(outputs) - state_count)
@@ -518,6 +536,8 @@ def _sequence_map(ctx: NodeContext) -> Sequence[Value]:
             for value in values
         ]
         key = tuple((value.dtype, value.shape, value.is_bound, id(value.data)) for value in inputs)
+        if key not in seen and seen and not ctx.session.affords(len(graph.nodes)):
+            raise UnknownShape(None)
         if key not in seen:
             body = ctx.session.infer_body(ctx.node, "body", graph, dict(zip(names, inputs, strict=True)), certain=True)
             seen[key] = _outputs(body)

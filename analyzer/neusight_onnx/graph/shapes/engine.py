@@ -29,6 +29,9 @@ from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES
 MAX_DEPTH = 60
 """Bodies within bodies; protobuf's own limit on nesting (100 messages, three a body) stops files before this."""
 
+MAX_INFERENCES = 100_000
+"""Nodes inferred in bodies, all trips together, beyond which loops are no longer followed trip by trip: 1 to 2 s."""
+
 FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
 """What numpy and rules raise on inputs that no valid node has; turned into a ModelError that names the node."""
 
@@ -43,6 +46,7 @@ class _Walk:
     warnings: list[Notice] = field(default_factory=list)
     stale: dict[str, str] = field(default_factory=dict)
     scopes: list[_Scope] = field(default_factory=list)
+    inferences: int = 0
 
     def assume(self, text: str) -> None:
         self.assumptions[text] = None
@@ -53,10 +57,14 @@ class _Walk:
     def symbol(self, name: str) -> int | None:
         return self.symbols.get(name)
 
+    def affords(self, inferences: int) -> bool:
+        return self.inferences + inferences <= MAX_INFERENCES
+
     def infer_body(
         self, node: Node, attribute: str, graph: Graph, inputs: Mapping[str, Value], *, certain: bool
     ) -> InferredGraph:
         scope = self.scopes[-1]
+        self.inferences += len(graph.nodes) + 5  # a body itself costs as much as some nodes
         body = _infer_graph(graph, inputs, self, outer=scope.values, certain=certain and scope.certain)
         scope.bodies[(node.name, attribute)] = body
         return body
