@@ -305,3 +305,12 @@ def test_a_copy_names_the_views_that_made_it_necessary() -> None:
     works = lower(graph, runtime="eager")
     assert [op_type for _, op_type in works[-1].origins] == ["MatMul", "Transpose", "Transpose"]
     assert all(work.free and work.host_operation for work in works[:-1])
+
+
+def test_layouts_stay_small() -> None:
+    """Each sum has two operands of the same layout: remembering the views of both would double at each step."""
+    sums = "\n".join(f"s{index + 1} = Add(s{index}, s{index})" for index in range(60))
+    graph = inferred(f"s0 = Transpose<perm=[0,2,1]>(x)\n{sums}\ny = Softmax<axis=-1>(s60)", {"x": (2, 3, 4)})
+    last = lower(graph, runtime="eager")[-1]
+    assert summary((last,)) == ["copy", "softmax"]
+    assert [op_type for _, op_type in last.origins] == ["Softmax", "Transpose"]

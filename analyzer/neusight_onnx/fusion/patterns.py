@@ -20,6 +20,8 @@ EVERYWHERE = frozenset({"eager", "compiled", "onnxruntime", "tensorrt"})
 COMPILERS = frozenset({"compiled", "onnxruntime", "tensorrt"})
 OWN = "neusight"
 """Domain of operators that stand only in recognised graphs, where ai.onnx has none that fits."""
+LONGEST_CHAIN = 16
+"""Steps that a rule walks along equal operators: no real subgraph has as many, and time stays linear in the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,10 @@ class Trail:
 
     def root(self, name: str) -> str:
         """The value behind transparent nodes, which join the trail."""
-        while (node := self.search.producers.get(name)) is not None and self._passes(node):
+        for _ in range(LONGEST_CHAIN):
+            node = self.search.producers.get(name)
+            if node is None or not self._passes(node):
+                break
             self.add(node)
             name = node.inputs[0]
         return name
@@ -141,7 +146,7 @@ class Trail:
 
     def down(self, name: str, *op_types: str) -> Node | None:
         """The only user of a value (transparent ones skipped), if it is one of ``op_types``."""
-        while True:
+        for _ in range(LONGEST_CHAIN):
             users = self.search.consumers.get(name, ())
             if len(users) != 1 or name in self.search.kept:
                 return None
@@ -153,6 +158,7 @@ class Trail:
                 return None
             self.add(node)
             name = node.outputs[0]
+        return None
 
     def other(self, node: Node, *names: str) -> str | None:
         """The input of a binary node that isn't one of ``names`` (compared behind transparent nodes)."""
@@ -321,7 +327,7 @@ def _cube(trail: Trail, name: str, x: str) -> str | None:
             kind = "Pow"
         else:
             return None
-        if powers > 3:
+        if powers > 3 or len(pending) > LONGEST_CHAIN or len(trail.nodes) > 2 * LONGEST_CHAIN:
             return None
     return kind if kappa and powers == 3 else None
 
@@ -772,7 +778,7 @@ def _masked_softmax(search: Search, anchor: Node) -> Match | str:
     name = anchor.inputs[0]
     steps: list[str] = []
     extra: list[str] = []
-    while True:
+    while len(steps) < LONGEST_CHAIN:
         attempt = Trail(search, nodes=dict(trail.nodes))
         node = attempt.up(name, "Add", "Mul", "Div", "Where")
         if node is None or len(search.consumers.get(node.outputs[0], ())) != 1 or node.outputs[0] in search.kept:

@@ -11,7 +11,14 @@ import numpy as np
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Array, InferredGraph, Node, Origin, Value
 from neusight_onnx.kernels import Movement, TensorSpec
-from neusight_onnx.lowering.views import Layout, contiguous_strides, copy_kernel, is_channels_last, is_contiguous
+from neusight_onnx.lowering.views import (
+    Layout,
+    contiguous_strides,
+    copy_kernel,
+    is_channels_last,
+    is_contiguous,
+    latest,
+)
 
 LAZY_VIEWS = frozenset({"eager", "compiled"})
 """Runtimes whose tensors have strides, so that Transpose, Slice, Expand and Reshape move nothing by themselves."""
@@ -140,7 +147,7 @@ class NodeContext:
             return None
         before = self.layout(index)
         own = self.node.origins or (Origin(name=self.node.name, op_type=self.node.op_type),)
-        return Layout(strides=strides, origins=(() if before is None else before.origins) + own)
+        return Layout(strides=strides, origins=latest((*(() if before is None else before.origins), *own)))
 
     def contiguous(self, index: int, *, channels_last: bool = False) -> tuple[Movement, ...]:
         """The copy that an operator makes which needs its input in row-major order; () if it lies so.

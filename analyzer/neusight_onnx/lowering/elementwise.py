@@ -9,6 +9,7 @@ from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
 from neusight_onnx.lowering.views import (
     Layout,
     is_contiguous,
+    latest,
     pointwise_strides,
 )
 
@@ -109,7 +110,8 @@ def pointwise_layouts(context: NodeContext, indices: tuple[int, ...]) -> tuple[L
     strides = pointwise_strides(shape, operands)
     if is_contiguous(shape, strides):
         return ()
-    return (Layout(strides=strides, origins=tuple(origin for layout in layouts for origin in layout.origins)),)
+    origins = latest(origin for layout in layouts for origin in layout.origins)
+    return (Layout(strides=strides, origins=origins),)
 
 
 @lowers(*UNARY, gives="elementwise")
@@ -210,6 +212,22 @@ def contributed_pointwise(context: NodeContext) -> Outcome:
         "MulInteger": ("sub", "sub", "mul"),
     }[context.node.op_type]
     return pointwise(context, operations, tuple(range(len(context.inputs))))
+
+
+STREAMS = {
+    "HyperConnectionPostMix": ("mul", "add", "mul", "add"),
+    "HyperConnectionPreMix": ("mul", "add"),
+    "LinearAttentionGate": ("add", "softplus", "mul", "sigmoid"),
+    "SampleOp": ("copy",),
+}
+
+
+@lowers(*STREAMS, domain="com.microsoft", gives="elementwise")
+def streams(context: NodeContext) -> Outcome:
+    """Inputs may be wider than the output (streams that are mixed): all of them are read."""
+    inputs = tuple(context.spec(index) for index in range(len(context.inputs)) if context.has(index))
+    kernel = Elementwise(operations=STREAMS[context.node.op_type], inputs=inputs, output=context.out())
+    return Kernels(kernels=(kernel,))
 
 
 @lowers("IsAllFinite", domain="com.microsoft", gives="elementwise")

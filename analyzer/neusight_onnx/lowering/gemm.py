@@ -317,6 +317,18 @@ def dense_matmul(context: NodeContext) -> Outcome:
     return Kernels(kernels=(kernel,))
 
 
+@lowers("RouterGateUpProj", domain="com.microsoft", gives="gemm", note="router, gate and value in one product")
+def router_product(context: NodeContext) -> Outcome:
+    kernel = matmul_dims(
+        context.shape(0),
+        context.shape(1),
+        dtype=context.dtype(0),
+        b_is_weight=_is_weight(context, 1),
+        epilogue=(context.text("activation", "swiglu"),),
+    )
+    return Kernels(kernels=(kernel,))
+
+
 @lowers("CDist", domain="com.microsoft", gives="gemm", note="distances by (a - b)^2 = a^2 - 2ab + b^2")
 def pairwise_distance(context: NodeContext) -> Outcome:
     (m, k), n = context.shape(0), context.shape(1)[0]

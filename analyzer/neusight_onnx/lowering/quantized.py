@@ -208,6 +208,93 @@ def matmul_nbits(context: NodeContext) -> Outcome:
     return Kernels(kernels=(kernel,))
 
 
+def _narrow(context: NodeContext, m: int, n: int, place: int, epilogue: tuple[str, ...]) -> Gemm:
+    """A product with weights of ``bits`` bits; ``place`` is that of their scales."""
+    return Gemm(
+        m=m,
+        n=n,
+        k=context.integer("K", 1),
+        transpose_b=True,
+        b_is_weight=True,
+        dtype=context.dtype(0),
+        b_dtype=PACKED.get(context.integer("bits", 4), DataType.UINT8),
+        epilogue=epilogue,
+        extra_read_bytes=_bytes(context, place),
+    )
+
+
+def _skipped_norm(context: NodeContext, rows: int) -> tuple[Normalization, ...]:
+    """The normalization (and the sum before it) that stands in front of the products, if there is one."""
+    if not context.has(2):
+        return ()
+    cols = context.integer("K", 1)
+    norm = Normalization(
+        method="rms",
+        rows=rows,
+        cols=cols,
+        parameter_count=cols,
+        dtype=context.dtype(0),
+        fused=("add",) if context.has(1) else (),
+        extra_inputs=(context.spec(1),) if context.has(1) else (),
+    )
+    return (norm,)
+
+
+@lowers("MatMulNBitsQkv", domain="com.microsoft", gives="gemm", note="a normalization and three products")
+def narrow_qkv(context: NodeContext) -> Outcome:
+    rows = context.spec(0).element_count // max(context.integer("K", 1), 1)
+    widths = (context.integer("Nq", 1), context.integer("Nkv", 1), context.integer("Nkv", 1))
+    products = tuple(
+        _narrow(context, rows, width, place, ("bias",) if context.has(place + 1) else ())
+        for width, place in zip(widths, (4, 7, 10), strict=True)
+    )
+    return Kernels(kernels=(*_skipped_norm(context, rows), *products))
+
+
+@lowers("MatMulNBitsMlp", domain="com.microsoft", gives="gemm", note="a normalization, two products, gate times value")
+def narrow_mlp(context: NodeContext) -> Outcome:
+    rows = context.spec(0).element_count // max(context.integer("K", 1), 1)
+    width = context.integer("N", 1)
+    gate, value = (
+        _narrow(context, rows, width, place, ("bias",) if context.has(place + 1) else ()) for place in (4, 7)
+    )
+    out = context.out()
+    joined = Elementwise(operations=(context.text("activation", "silu"), "mul"), inputs=(out, out), output=out)
+    return Kernels(kernels=(*_skipped_norm(context, rows), gate, value, joined))
+
+
+@lowers(
+    "MatMulNBitsQLoRA", domain="com.microsoft", gives="gemm", note="the product, and two narrow ones of the adapter"
+)
+def narrow_adapted(context: NodeContext) -> Outcome:
+    rows = context.spec(0).element_count // max(context.integer("K", 1), 1)
+    width, rank = context.integer("N", 1), context.shape(3)[0]
+    small = PACKED.get(context.integer("lora_bits", 4), DataType.UINT8)
+    dtype = context.dtype(0)
+    down = Gemm(
+        m=rows,
+        n=rank,
+        k=context.integer("K", 1),
+        transpose_b=True,
+        b_is_weight=True,
+        dtype=dtype,
+        b_dtype=small,
+        extra_read_bytes=_bytes(context, 4),
+    )
+    up = Gemm(
+        m=rows,
+        n=width,
+        k=rank,
+        transpose_b=True,
+        b_is_weight=True,
+        dtype=dtype,
+        b_dtype=small,
+        epilogue=("add",),
+        extra_read_bytes=_bytes(context, 6),
+    )
+    return Kernels(kernels=(_narrow(context, rows, width, 2, ()), down, up))
+
+
 @lowers("MatMulBnb4", "MatMulFpQ4", domain="com.microsoft", gives="gemm", note="weights of 4 bits")
 def matmul_four_bits(context: NodeContext) -> Outcome:
     out = context.out()

@@ -11,6 +11,7 @@ pointwise results (inputs' order of dimensions is kept where it is unambiguous).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -18,13 +19,21 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Origin
 from neusight_onnx.kernels import Movement
 
+NAMED_VIEWS = 8
+"""Views that a layout remembers, the latest: a chain of thousands would cost time and tell a reader nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Strides of a value that isn't contiguous, and the nodes (views) that made it so."""
+    """Strides of a value that isn't contiguous, and the nodes (views) that made it so, the latest last."""
 
     strides: tuple[int, ...]
     origins: tuple[Origin, ...] = ()
+
+
+def latest(origins: Iterable[Origin]) -> tuple[Origin, ...]:
+    """The last ``NAMED_VIEWS`` of them, each once."""
+    return tuple(dict.fromkeys(origins))[-NAMED_VIEWS:]
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
