@@ -18,8 +18,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
+import pyarrow.parquet as pq
 
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.graph.bindings import Bindings
@@ -38,6 +39,7 @@ from neusight_onnx.kernels import (
 )
 from neusight_onnx.lowering import lower
 
+Row = dict[str, Any]
 MODELS = {
     "bert_large": "bert_large",
     "gpt2_large": "gpt2_large",
@@ -92,29 +94,29 @@ class Operator:
     latency_ms: float = 0.0
 
 
-def measured(table: pd.DataFrame) -> list[Operator]:
+def measured(rows: list[Row]) -> list[Operator]:
     """Operators with a kernel, in order of execution."""
     found = []
     layer = False
-    for row in table.itertuples():
-        node = str(row.node)
+    for row in rows:
+        node = row["node"]
         layer = layer or bool(re.search(r"layers?_0_|_h_0_", node))
         if re.search(r"pooler|ln_f|final_layer_norm$|lm_head", node) and "layers_0" not in node:
             layer = False
-        name = _measured_name(node, str(row.op))
-        shape = ast.literal_eval(str(row.output_shape))
-        if name in HOST or prod(shape) == 1 or str(row.op) in ("placeholder", "output", "get_attr"):
+        name = _measured_name(node, row["op"])
+        shape = ast.literal_eval(row["output_shape"])
+        if name in HOST or prod(shape) == 1 or row["op"] in ("placeholder", "output", "get_attr"):
             continue
-        if name in DECIDED_BY_TIME and row.latency_ms < 0.02:
+        if name in DECIDED_BY_TIME and row["latency_ms"] < 0.02:
             continue
         found.append(
             Operator(
                 name=NAMES.get(name, name),
                 elements=prod(shape),
                 where=node,
-                detail=f"{row.input_shapes} -> {row.output_shape}",
+                detail=f"{row['input_shapes']} -> {row['output_shape']}",
                 in_layer=layer,
-                latency_ms=float(row.latency_ms),
+                latency_ms=row["latency_ms"],
             )
         )
     return found
@@ -169,9 +171,9 @@ def _described(kernel: Kernel) -> tuple[str, int]:
             return type(kernel).__name__.lower(), 0
 
 
-def compare(name: str, table: pd.DataFrame, works: tuple[NodeWork, ...]) -> list[str]:
+def compare(name: str, rows: list[Row], works: tuple[NodeWork, ...]) -> list[str]:
     """Prints both lists side by side; returns the differences that have no explanation."""
-    theirs = measured(table)
+    theirs = measured(rows)
     open_kernels: dict[tuple[str, int, bool], list[Operator]] = defaultdict(list)
     mine = ours(works)
     for operator in mine:
@@ -207,21 +209,21 @@ def compare(name: str, table: pd.DataFrame, works: tuple[NodeWork, ...]) -> list
 
 def main(arguments: list[str]) -> int:
     shared = Path(arguments[0])
-    table = pd.read_parquet(shared / "data" / "neusight" / "operators_in_models_dev.parquet")
-    table = table[table["mode"] == "inf"]
+    table = pq.read_table(shared / "data" / "neusight" / "operators_in_models_dev.parquet").to_pylist()
     unexplained = []
     for name in arguments[1:] or MODELS:
-        rows = table[table["model"] == name]
-        if rows.empty:
+        rows = [row for row in table if row["model"] == name and row["mode"] == "inf"]
+        if not rows:
             print(f"{name}: not measured in inference")
             continue
-        largest = rows[rows["batch"] == rows["batch"].max()]
-        chosen = largest[largest["gpu"] == sorted(largest["gpu"].unique())[0]]
-        batch, sequence = int(chosen["batch"].iloc[0]), int(chosen["sequence"].iloc[0])
+        batch, gpu = min((-row["batch"], row["gpu"]) for row in rows)
+        batch = -batch
+        chosen = [row for row in rows if (row["batch"], row["gpu"]) == (batch, gpu)]
+        sequence = chosen[0]["sequence"]
         model = read_model(shared / "models" / "neusight" / f"{MODELS[name]}.onnx")
         graph = infer(model, Bindings(dims={"batch": batch, "seq": sequence}))
         works = lower(recognise(graph, runtime="eager"), runtime="eager")
-        title = f"{name} (batch {batch}, sequence {sequence}, measured on {chosen['gpu'].iloc[0]})"
+        title = f"{name} (batch {batch}, sequence {sequence}, measured on {gpu})"
         unexplained += compare(title, chosen, works)
     print()
     for line in unexplained:
