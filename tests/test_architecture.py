@@ -15,7 +15,7 @@ ROOT = Path(neusight_onnx.__file__).parent
 
 # Rooms in the order in which data flows through them; a room may use itself and those before it.
 ROOMS = (
-    ("errors", "dtypes", "data_files"),
+    ("errors", "dtypes", "data_files", "collection"),
     ("gpu", "graph"),
     ("kernels",),
     ("fusion", "lowering", "precision", "runtime"),

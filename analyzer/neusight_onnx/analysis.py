@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from neusight_onnx import __version__
+from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.gpu import GpuSpec, load_gpu
@@ -72,21 +73,23 @@ def analyze(
         values=dict(values or {}),
         trip_counts=dict(trip_counts or {}),
     )
-    resolved = resolve(precision, stored_precision(loaded))
-    bound = bind_inputs(loaded, bindings)
-    inferred = as_precision(infer_bound(loaded, bindings, bound), SUPPORTED[resolved])
-    work = lower(recognise(inferred, runtime=runtime), runtime=runtime)
-    kernels = [kernel for item in work for kernel in item.kernels]
-    placed = _place(work, predict(kernels, spec))
-    return _assemble(
-        loaded,
-        inferred,
-        placed,
-        spec,
-        runtime_model,
-        Settings(mode="inference", precision=resolved, runtime=runtime, dims=dict(bound.symbols)),
-        precision,
-    )
+    with no_collection():
+        resolved = resolve(precision, stored_precision(loaded))
+        bound = bind_inputs(loaded, bindings)
+        inferred = as_precision(infer_bound(loaded, bindings, bound), SUPPORTED[resolved])
+        recognised = recognise(inferred, runtime=runtime)
+        work = lower(recognised, runtime=runtime)
+        kernels = [kernel for item in work for kernel in item.kernels]
+        placed = _place(work, predict(kernels, spec))
+        return _assemble(
+            loaded,
+            recognised,
+            placed,
+            spec,
+            runtime_model,
+            Settings(mode="inference", precision=resolved, runtime=runtime, dims=dict(bound.symbols)),
+            precision,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

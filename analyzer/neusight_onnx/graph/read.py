@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import mmap
 import os
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from neusight_onnx.collection import no_collection
 from neusight_onnx.errors import ModelError
 from neusight_onnx.graph.functions import build_graph
 from neusight_onnx.graph.model import Model, Notice
@@ -32,7 +32,7 @@ def read_model(path: str | Path) -> Model:
     model's folder only. ``Model.sha256`` is "" for files over ``HASHED_BYTES``. Raises ModelError, naming the file.
     """
     try:
-        with _opened(Path(path)) as buffer, _no_collection():
+        with _opened(Path(path)) as buffer, no_collection():
             return _model(buffer, Path(path), str(path))
     except ModelError as error:
         raise ModelError(f"{shown(str(path), 300)} {error}") from None
@@ -42,22 +42,10 @@ def read_model_bytes(data: bytes, *, folder: Path | None = None, label: str = "<
     """A model that is in memory; ``folder`` is where its external data may lie (None: nowhere)."""
     try:
         _refuse_other_formats(data[:1024], len(data))
-        with _no_collection():
+        with no_collection():
             return _model(data, None if folder is None else folder / "model.onnx", label)
     except ModelError as error:
         raise ModelError(f"{shown(label, 300)} {error}") from None
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Garbage collection takes a third of the reading time (it walks every node again and again) and finds nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager
