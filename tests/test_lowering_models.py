@@ -99,3 +99,21 @@ def test_small_models_are_covered(runtime: str) -> None:
         if work.unsupported
     )
     assert set(reasons) <= {"the graph of its gradient is not in the model"}
+
+
+@pytest.mark.parametrize(
+    ("file", "published_gmacs"),
+    [
+        ("resnext50_32x4d.onnx", 4.26),
+        ("vgg16.onnx", 15.47),
+        ("vit_base_patch16_224.onnx", 17.58),
+        ("efficientnet_b0.onnx", 0.39),
+        ("convnext_tiny.onnx", 4.47),
+        ("inception_v3.onnx", 5.73),
+        ("pvt_v2_b2.onnx", 4.05),
+    ],
+)
+def test_macs_of_known_models(file: str, published_gmacs: float) -> None:
+    """Multiply-adds as timm states them (EfficientNet: its paper), two digits; small operators count there, not here."""
+    macs = sum(kernel.macs for work in works(MODELS / "timm" / file, "eager", {"batch": 1}) for kernel in work.kernels)
+    assert macs / 1e9 == pytest.approx(published_gmacs, rel=0.03)
