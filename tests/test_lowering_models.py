@@ -114,6 +114,6 @@ def test_small_models_are_covered(runtime: str) -> None:
     ],
 )
 def test_macs_of_known_models(file: str, published_gmacs: float) -> None:
-    """Multiply-adds as timm states them (EfficientNet: its paper), two digits; small operators count there, not here."""
+    """Multiply-adds as timm states them (EfficientNet: its paper), two digits; they count small operators, too."""
     macs = sum(kernel.macs for work in works(MODELS / "timm" / file, "eager", {"batch": 1}) for kernel in work.kernels)
     assert macs / 1e9 == pytest.approx(published_gmacs, rel=0.03)

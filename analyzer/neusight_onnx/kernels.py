@@ -206,8 +206,9 @@ class Normalization:
 
     ``method``: "layer", "rms", "group", "instance", "batch" (batch at inference: statistics are given, so it
     is a scale and shift per channel, one pass), "lp", "local_response".
-    ``parameter_count``: elements of scale, shift and given statistics, read once. ``fused``: e.g. ("add",) for a residual added before, whose operand is in
-    ``extra_inputs`` and whose sum may be written as well (``extra_outputs``).
+    ``parameter_count``: elements of scale, shift and given statistics, read once. ``fused``: e.g. ("add",) for a
+    residual added before, whose operand is in ``extra_inputs`` and whose sum may be written as well
+    (``extra_outputs``).
     """
 
     method: str
