@@ -89,7 +89,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant(
         name="launch_us",
         prior=2.0,
-        prior_log_sd=0.02,
+        prior_log_sd=0.0,
         source="start and drain of a kernel: the smallest adds in fp16 layer profiles take 1-2 us on A100 and H100, "
         "the smallest quantise kernels 2.0-2.7 us on H100, L40S and B200. Event timing can't tell it from host time",
     ),

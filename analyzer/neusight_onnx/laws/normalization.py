@@ -45,7 +45,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant(
         name="launch_us",
         prior=2.0,
-        prior_log_sd=0.02,
+        prior_log_sd=0.0,
         source="as for elementwise kernels; event timing can't tell it from host time",
     ),
     Constant(name="reread_half", prior=0.61, prior_log_sd=0.3, source=_LAW_SOURCE),

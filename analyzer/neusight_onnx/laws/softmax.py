@@ -47,7 +47,7 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant(
         name="launch_us",
         prior=LAUNCH_US,
-        prior_log_sd=0.02,
+        prior_log_sd=0.0,
         source="as for elementwise kernels; event timing can't tell it from host time",
     ),
     Constant(name="reread_half_l1", prior=0.75, prior_log_sd=0.3, source=_LAW_SOURCE),
