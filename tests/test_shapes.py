@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import defs, helper, parser
 
-from neusight_onnx.errors import ModelError
+from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import InferredGraph, Value
 from neusight_onnx.graph.read import read_model, read_model_bytes
@@ -433,6 +433,21 @@ BOUNDED = {
             "e": ((1, 10), (1, 0)),
         },
     ),
+    "a bound dimension cancels in a reshape, by its size, by 0 or by -1": BoundCase(
+        """g (float[10] x, float[10, 6, 4] rows) => (float[a] y)
+           <int64[1] m = {-1}, int64[1] one = {1}, int64[3] z = {0, -1, 2}, int64[3] t = {-1, 3, 8}> {
+             nz = NonZero(x)
+             flat = Reshape(nz, m)
+             taken = Gather(rows, flat)
+             s = Shape(nz)
+             k = Gather(s, one)
+             target = Concat<axis = 0>(k, m)
+             y = Reshape(taken, target)
+             copied = Reshape(taken, z)
+             rest = Reshape(taken, t)
+        }""",
+        {"y": ((10, 24), (0, 24)), "copied": ((10, 12, 2), (0, 12, 2)), "rest": ((10, 3, 8), (0, 3, 8))},
+    ),
     "an exact operand decides what a bound broadcasts to": BoundCase(
         "g (float[10] x, float[4] z) => (float[a] y) { nz = NonZero(x)  c = Cast<to = 1>(nz)  y = Add(c, z) }",
         {"y": ((1, 4), (1, 4))},
@@ -489,6 +504,15 @@ def test_bounds(case: BoundCase) -> None:
         assert (value.shape_low if value.is_bound else value.shape) == low, name
     for text in case.says:
         assert any(text in assumption for assumption in result.assumptions), result.assumptions
+
+
+def test_the_user_may_say_how_large_something_is_that_depends_on_data() -> None:
+    text = "g (float[10] x) => (int64[a] y) <int64[1] m = {-1}> { nz = NonZero(x)  y = Reshape(nz, m) }"
+    result = inferred(text, shapes={"nz": (1, 4)})
+    assert shape(result, "y") == (4,)
+    assert not result.values["y"].is_bound
+    with pytest.raises(BindingError, match="at most"):
+        inferred(text, shapes={"nz": (1, 11)})
 
 
 COUNTED = """g (float[6] x, float[6, 4] rows) => (float[a, b] y)

@@ -19,12 +19,16 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError
 from neusight_onnx.graph.model import Array, Attribute, Graph, InferredGraph, Initializer, Node, TripCount, Value
+from neusight_onnx.graph.wire import shown
 
 MAX_ELEMENTS = 1 << 60
 """No tensor has more elements: 2^60 of one byte are more than any machine holds, and int64 sizes must not overflow."""
 
 MAX_DATA = 4096
 """Elements up to which the content of a tensor is carried: shape arithmetic is small, weights are not."""
+
+_MAX_MESSAGE = 600
+"""Characters: messages hold shapes and names, which a broken file can make very long."""
 
 NUMPY: dict[DataType, np.dtype[np.generic]] = {
     DataType.FLOAT32: np.dtype(np.float32),
@@ -374,7 +378,7 @@ class NodeContext:
 
     def error(self, message: str) -> ModelError:
         """A ModelError that names this node."""
-        return ModelError(f"{self.node.op_type} node '{self.node.name}': {message}")
+        return ModelError(f"{shown(self.node.op_type)} node '{shown(self.node.name)}': {shown(message, _MAX_MESSAGE)}")
 
     def require(self, condition: bool, message: str) -> None:
         """ModelError unless the condition holds; silent while sizes are intervals, whose ends may disagree."""

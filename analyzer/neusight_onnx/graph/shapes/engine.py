@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import ModelError
+from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.bindings import DEFAULT_LENGTHS, Bindings, BoundInputs, bind_inputs
 from neusight_onnx.graph.model import (
     Array,
@@ -25,6 +25,7 @@ from neusight_onnx.graph.model import (
 from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape, initializer_value
 from neusight_onnx.graph.shapes.fallback import infer_by_schema
 from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES
+from neusight_onnx.graph.wire import shown
 
 MAX_DEPTH = 60
 """Bodies within bodies; protobuf's own limit on nesting (100 messages, three a body) stops files before this."""
@@ -91,7 +92,8 @@ def infer(model: Model, bindings: Bindings | None = None) -> InferredGraph:
 
     Small integer, boolean and floating-point tensors are carried with their content, so that shapes computed in
     the graph (Shape, Gather, Concat, Range, ...) are exact. Where a shape depends on data, the result holds an
-    upper bound, marked ``is_bound``, and the assumptions say how it was found. Unknown operators don't stop the
+    upper bound, marked ``is_bound``, and the assumptions say how it was found; a ``--shape`` for that value makes it
+    exact. Unknown operators don't stop the
     walk: what the file declares for their outputs (or a ``--shape`` for that value) stands in, and otherwise
     everything that needs them is unknown, each value naming the first node to blame.
 
@@ -179,8 +181,12 @@ def _infer_graph(
         for node in graph.nodes:
             outputs = _infer_node(node, graph, values, walk, certain=certain)
             for name, value in zip(node.outputs, outputs, strict=True):
-                if name:
-                    own[name] = value  # noqa: PERF403  # one or two outputs: a dict for each node is slower
+                if not name:
+                    continue
+                if value.is_bound and name in walk.bindings.shapes:
+                    own[name] = _as_told(name, value, walk.bindings.shapes[name])
+                else:
+                    own[name] = value
     finally:
         walk.scopes.pop()
     _note_stale(graph, own, walk)
@@ -226,10 +232,9 @@ def _infer_node(
         return _stand_ins(node, graph, walk, inputs, cause=node.name)
     except FAULTS as fault:
         if certain:
-            shapes = NodeContext(node, inputs, inputs, walk, constant=False).shown()
-            raise ModelError(
-                f"{node.op_type} node '{node.name}' does not accept its inputs{' ' if shapes else ''}{shapes}: {fault}"
-            ) from fault
+            context = NodeContext(node, inputs, inputs, walk, constant=False)
+            shapes = context.shown()
+            raise context.error(f"does not accept its inputs{' ' if shapes else ''}{shapes} ({fault})") from fault
         return _stand_ins(node, graph, walk, inputs, cause=node.name)
     if len(results) == len(node.outputs):
         lacks_shape = False
@@ -341,6 +346,20 @@ def _stand_ins(node: Node, graph: Graph, walk: _Walk, inputs: Sequence[Value | N
             value = replace(value, dtype=_likely_dtype(inputs))
         result.append(value)
     return result
+
+
+def _as_told(name: str, value: Value, shape: tuple[int, ...]) -> Value:
+    """A size that depends on data, which the user knows; it must be possible."""
+    assert value.shape is not None
+    low = value.shape_low or (0,) * len(value.shape)
+    if len(shape) != len(value.shape) or any(
+        not least <= size <= most for least, size, most in zip(low, shape, value.shape, strict=True)
+    ):
+        raise BindingError(
+            f"--shape {shown(name)}={'x'.join(map(str, shape))}: its shape depends on data, but it is at least "
+            f"{list(low)} and at most {list(value.shape)}"
+        )
+    return replace(value, shape=shape, is_bound=False, shape_low=None)
 
 
 def _declared_bounds(node: Node, stand_ins: Sequence[Value], walk: _Walk) -> Sequence[Value]:

@@ -62,74 +62,73 @@ def _size(ctx: NodeContext) -> Sequence[Value]:
 
 @rule("Reshape")
 def _reshape(ctx: NodeContext) -> Sequence[Value]:
+    """A target of sizes; 0 copies the input's dimension (unless allowzero), one -1 takes what is left."""
     shape = ctx.shape(0)
     if ctx.node.version < 5:
         target = list(ctx.integer_list("shape") or ())
-        other = target
+    elif ctx.data(1) is None:
+        return (_reshape_to_unknown(ctx),)
     else:
-        if ctx.data(1) is None:
-            return (_reshape_to_unknown(ctx),)
         target = ctx.integers(1)
-        opposite = ctx.opposite(1)
-        other = target if opposite is None else [int(item) for item in opposite.ravel().tolist()]
-    keep_zero = bool(ctx.integer("allowzero", 0))
-    source_other = ctx.opposites[0].shape if ctx.bounded and ctx.opposites[0] is not None else shape
-    result = _resolve_target(ctx, shape, target, keep_zero=keep_zero)
-    if -1 in target:
-        place = target.index(-1)
-        # the open dimension shrinks as the others grow: they are taken at their other end
-        others = _resolve_target(ctx, source_other or shape, other, keep_zero=keep_zero)
-        known = prod(size for index, size in enumerate(others) if index != place)
-        exact = prod(size for index, size in enumerate(result) if index != place)
+    if target.count(-1) > 1 or min(target, default=0) < -1:
+        raise ctx.error(f"its target {target} has more than one -1, or another negative size")
+    if ctx.bounded:
+        result = _reshape_interval(ctx, shape, target)
+    else:
+        copies = not ctx.integer("allowzero", 0)
+        result = [
+            _copied(ctx, shape, target, place) if size == 0 and copies else size for place, size in enumerate(target)
+        ]
         count = prod(shape)
-        if ctx.bounded and exact != known and known != 0 and _same_factors(shape, source_other, result, others, place):
-            known = exact
-        if known == 0:
-            ctx.require(count == 0, f"cannot divide {list(shape)} into {target}")
-            result[place] = 0 if ctx.low_run or not ctx.bounded else count
-        else:
-            if count % known:
-                ctx.require(False, _reshape_fault(ctx, shape, target))
-            result[place] = count // known if ctx.low_run or not ctx.bounded else -(-count // known)
-    elif prod(result) != prod(shape):
-        ctx.require(False, _reshape_fault(ctx, shape, target))
+        if -1 in target:
+            place = target.index(-1)
+            known = -prod(result)
+            if (count % known if known else count) != 0:
+                raise ctx.error(_reshape_fault(ctx, shape, target))
+            result[place] = count // known if known else 0
+        elif prod(result) != count:
+            raise ctx.error(_reshape_fault(ctx, shape, target))
     data = ctx.data(0)
     data = data.reshape(result) if data is not None and data.size == prod(result) else None
     return (ctx.tensor(ctx.dtype(0), result, data),)
 
 
-def _same_factors(
-    shape: tuple[int, ...], other_shape: tuple[int, ...] | None, result: list[int], others: list[int], place: int
-) -> bool:
-    """Whether every kept dimension that is an interval is one of the source's own: then it cancels exactly."""
-    if other_shape is None or len(other_shape) != len(shape):
-        return False
-    source = [pair for pair in zip(shape, other_shape, strict=True) if pair[0] != pair[1]]
-    for index, pair in enumerate(zip(result, others, strict=True)):
-        if index != place and pair[0] != pair[1]:
-            if pair not in source:
-                return False
-            source.remove(pair)
-    return True
+def _copied(ctx: NodeContext, shape: tuple[int, ...], target: list[int], place: int) -> int:
+    if place >= len(shape):
+        raise ctx.error(f"its target {target} copies dimension {place}, which its input {list(shape)} lacks")
+    return shape[place]
 
 
-def _resolve_target(ctx: NodeContext, shape: tuple[int, ...], target: list[int], *, keep_zero: bool) -> list[int]:
-    """The target with each 0 replaced by the source's dimension; -1 stays 0 for now."""
-    result = []
-    for index, size in enumerate(target):
-        if size == 0 and not keep_zero and not ctx.low_run:
-            if index >= len(shape):
-                raise ctx.error(f"its target {target} copies dimension {index}, which its input {list(shape)} lacks")
-            result.append(shape[index])
-        elif size == 0 and not keep_zero:
-            result.append(shape[index] if index < len(shape) else 0)
-        elif size < -1:
-            raise ctx.error(f"its target {target} has a negative dimension")
+def _reshape_interval(ctx: NodeContext, shape: tuple[int, ...], target: list[int]) -> list[int]:
+    """This run's end of each dimension. The open one grows with the input and shrinks as the others grow; an interval
+    that stands among the input's dimensions and in the target (rows of which there are k) cancels out."""
+    opposite = ctx.opposite(1)
+    source = ctx.opposites[0]
+    others = target if opposite is None else [int(item) for item in opposite.ravel().tolist()]
+    other_shape = shape if source is None or source.shape is None else source.shape
+    copies = not ctx.integer("allowzero", 0)
+    pairs: list[tuple[int, int]] = []
+    for place, (size, other) in enumerate(zip(target, others, strict=True)):
+        if size == other == 0 and copies:
+            pairs.append((_copied(ctx, shape, target, place), other_shape[place]))
         else:
-            result.append(max(size, 0))
-    if target.count(-1) > 1:
-        raise ctx.error(f"its target {target} has more than one -1")
-    return result
+            pairs.append((size, other))
+    if -1 in target:
+        place = target.index(-1)
+        sources = list(zip(shape, other_shape, strict=True))
+        left = 1
+        for index, pair in enumerate(pairs):
+            if index == place:
+                continue
+            if pair[0] != pair[1] and pair in sources:
+                sources.remove(pair)
+            else:
+                left *= pair[1]
+        count = prod(size for size, _ in sources)
+        # what divides is 0 only as the end of an interval: then there may be as many as there are elements
+        open_size = (count if not ctx.low_run else 0) if left == 0 else count // left
+        pairs[place] = (open_size, open_size)
+    return [size for size, _ in pairs]
 
 
 def _reshape_fault(ctx: NodeContext, shape: tuple[int, ...], target: list[int]) -> str:
@@ -285,9 +284,11 @@ def _split(ctx: NodeContext) -> Sequence[Value]:
     elif "split" in ctx.node.attributes:
         sizes = ctx.integer_list("split")
     if sizes is None:
-        number = ctx.integer("num_outputs", count) or count
+        number = max(ctx.integer("num_outputs", count), 1)
         part = -(-size // number)
-        sizes = [max(min(part, size - index * part), 0) for index in range(number)]
+        if number < count:
+            raise ctx.error(f"it has {count} outputs but num_outputs is {number}")
+        sizes = [max(min(part, size - index * part), 0) for index in range(count)]
         ctx.require(
             "num_outputs" in ctx.node.attributes or size % number == 0,
             f"cannot divide axis {axis} of {list(shape)} into {number} equal parts",
@@ -367,7 +368,7 @@ def _slice_bound(ctx: NodeContext, shape: tuple[int, ...]) -> Value:
         places = set(range(len(shape)))
     else:
         (length,) = ctx.shape(1)
-        places = set(range(length))
+        places = set(range(min(length, len(shape))))
     low = [0 if place in places else size for place, size in enumerate(shape)]
     return ctx.bound(
         ctx.dtype(0), shape, low, f"its start or end depends on data, so it keeps at most all of {list(shape)}"
