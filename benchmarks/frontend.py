@@ -238,7 +238,7 @@ def _print_text(rows: list[Row], others: list[dict[str, Any]], *, verbose: bool)
             print(f"    error: {a.error or b.error}")
         if c.error:
             print(f"    onnx: {c.error[:120]}")
-        if verbose:
+        if verbose or a.wrong or b.wrong:
             for example in dict.fromkeys([*a.examples, *b.examples]):
                 print(f"    {example}")
     a, b, c = totals
@@ -261,7 +261,10 @@ def _print_text(rows: list[Row], others: list[dict[str, Any]], *, verbose: bool)
 
 
 def main() -> int:
-    """Exit status 1 if any value is wrong, or a model that has a truth can't be inferred."""
+    """Exit status 1 if a model that has a truth can't be inferred, or a value is wrong with the inputs' content given.
+
+    (Shapes of inputs alone can't decide what their content decides; the table shows those values as well.)
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("models", type=Path)
     parser.add_argument("--format", choices=("text", "json"), default="text")
@@ -277,7 +280,7 @@ def main() -> int:
         print(json.dumps({"models": [asdict(row) for row in rows], "without_truth": others}, indent=1))
     else:
         _print_text(rows, others, verbose=arguments.verbose)
-    faulty = any(counts.wrong or counts.error for row in rows for counts in (row.shapes_only, row.with_values))
+    faulty = any(row.with_values.wrong or row.with_values.error or row.shapes_only.error for row in rows)
     return 1 if faulty else 0
 
 
