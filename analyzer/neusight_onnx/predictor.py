@@ -84,7 +84,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictorInfo:
-    """A shipped predictor as its manifest describes it."""
+    """A shipped predictor as its manifest describes it; errors are None where too little data gave none."""
 
     name: str
     kernel_class: str
@@ -93,8 +93,8 @@ class PredictorInfo:
     row_count: int
     file: str
     byte_count: int
-    leave_one_gpu_out_percent: float
-    new_shapes_percent: float
+    leave_one_gpu_out_percent: float | None
+    new_shapes_percent: float | None
     held_out: tuple[HeldOut, ...]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,21 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.learning.datasets import EVENTS, Measurements, read_parts
-from neusight_onnx.learning.heldout import SCORED_US, TINY_US, USUAL_FLOOR_US, launch_floors
+from neusight_onnx.learning.heldout import LAUNCH_SHARES, SCORED_US, TINY_US, USUAL_FLOOR_US, event_us, launch_floors
 from neusight_onnx.predictor import Predictor, estimate, load_predictors
+from neusight_onnx.similarity import gpu_weight
 
 EVALUATION_VERSION = 1
 ALL = "all"
 
 TREATMENT = (
-    "Event-timed files (neusight/kernels_fp32.parquet) hold the host's launch time: the session's launch floor is "
-    "added to every prediction, the roofline's included. The floor of a GPU and operation is the median of (measured "
-    f"- predicted) over its kernels predicted below {TINY_US:g} us, at least five of them; else the smallest floor of "
-    f"the GPU's other operations; else {USUAL_FLOOR_US:g} us. Such kernels lie below {SCORED_US:g} us, so no row at "
-    f"or above {SCORED_US:g} us has a part in it. Other files hold the kernel's own time: nothing is added."
+    "Event-timed files (neusight/kernels_fp32.parquet) hold the host's launch time: a kernel time t becomes "
+    "max(floor, share x floor + t), the roofline's alike, with the share that passes before the kernel starts ("
+    + ", ".join(f"{name} {share:g}" for name, share in LAUNCH_SHARES.items())
+    + "). The floor of a GPU and operation is the median of what its kernels predicted below "
+    f"{TINY_US:g} us show, at least five of them; else the smallest floor of the GPU's other operations; else "
+    f"{USUAL_FLOOR_US:g} us. That median is all that is taken from measured times. Other files hold the kernel's own "
+    "time: nothing is added."
 )
 
 
@@ -136,22 +139,19 @@ def _judge(measurements: Measurements, specs: Mapping[str, GpuSpec], predictor: 
         answer = estimate(tuple(unique), specs[gpu], predictor)
         latency[rows], low[rows] = answer.latency_us[place], answer.low_us[place]
         high[rows], ideal[rows] = answer.high_us[place], answer.law.ideal_us[place]
+    measured, kind = measurements.measured_us, measurements.kernel_class
     floor = np.zeros(size)
     if measurements.timing == EVENTS:
-        floor = launch_floors(measurements.measured_us, latency, measurements.gpu, measurements.operation)
-    measured = measurements.measured_us
-    error = (latency + floor) / measured - 1.0
-    roofline = (ideal + floor) / measured - 1.0
-    inside = (low + floor <= measured) & (measured <= high + floor)
-    trained = {tuple(vector) for vector in predictor.gpu_vectors}
-    from neusight_onnx.similarity import gpu_weight
-
+        floor = launch_floors(measured, latency, measurements.gpu, measurements.operation, kind)
+    error = event_us(latency, floor, kind) / measured - 1.0
+    roofline = event_us(ideal, floor, kind) / measured - 1.0
+    inside = (event_us(low, floor, kind) <= measured) & (measured <= event_us(high, floor, kind))
     sizes = {ALL: measured > 0, f"below {SCORED_US:g} us": measured < SCORED_US}
     sizes[f"{SCORED_US:g} us and above"] = measured >= SCORED_US
     groups = []
     for gpu in (ALL, *sorted(set(measurements.gpu.tolist()))):
         of_gpu = measured > 0 if gpu == ALL else measurements.gpu == gpu
-        seen = None if gpu == ALL else bool(trained) and gpu_weight(specs[gpu], predictor.gpu_vectors) > 0.9999
+        seen = None if gpu == ALL else gpu_weight(specs[gpu], predictor.gpu_vectors) > 0.9999
         for name, of_size in sizes.items():
             rows = np.flatnonzero(of_gpu & of_size)
             if rows.size:
@@ -188,47 +188,3 @@ def _summary(
 def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
     """The evaluation as JSON values; only grows."""
     return {"schema_version": EVALUATION_VERSION, **asdict(evaluation)}
-
-
-def evaluation_to_text(evaluation: Evaluation) -> str:
-    """A table of the groups, and below it what was skipped; fits 100 columns."""
-    header = ("class", "dtype", "gpu", "size", "rows", "mean", "median", "bias", "roofline", "in 80 %")
-    lines = [f"Measured kernels in {evaluation.data_folder}; errors in %, roofline: its mean error.", ""]
-    for file in dict.fromkeys(group.file for group in evaluation.groups):
-        rows = [
-            (
-                group.kernel_class,
-                group.dtype,
-                group.gpu + ("" if group.trained_on in (None, True) else " (unseen)"),
-                group.size,
-                str(group.row_count),
-                f"{group.mape_percent:.1f}",
-                f"{group.median_ape_percent:.1f}",
-                f"{group.bias_percent:+.1f}",
-                f"{group.roofline_mape_percent:.1f}",
-                f"{100 * group.coverage:.0f}",
-            )
-            for group in evaluation.groups
-            if group.file == file
-        ]
-        lines += [file, *_table(header, rows, left=4), ""]
-    if evaluation.skipped:
-        lines += ["Not judged:"]
-        lines += [
-            f"  {skip.file}: {skip.row_count} rows of {skip.dtype} {skip.kernel_class} on {skip.gpu}: {skip.reason}"
-            for skip in evaluation.skipped
-        ]
-        lines.append("")
-    lines.append(evaluation.treatment)
-    return "\n".join(lines) + "\n"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> list[str]:
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    return [
-        "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (header, *rows)
-    ]

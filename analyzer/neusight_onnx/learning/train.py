@@ -136,7 +136,7 @@ def train_class(
     model = export.to_onnx(trained.booster, name=name, feature_count=len(law.feature_names))
     worst = export.parity(model, trained.booster, residuals.features)
     summary = {key: _mean_error(rows, key) for key in ("leave_one_gpu_out", "new_shapes")}
-    log(f"{name}: " + ", ".join(f"{key} {value:.1f} %" for key, value in summary.items()))
+    log(f"{name}: " + ", ".join(f"{key} {value:.1f} %" for key, value in summary.items() if value is not None))
     constants = {
         constant.name: {
             "value": _rounded(trained.fit.constants[constant.name]),
@@ -161,8 +161,7 @@ def train_class(
         "training": _training(measurements, specs, trained, settings, files=files, seed=seed),
         "held_out": {
             "protocol": PROTOCOL,
-            "leave_one_gpu_out_percent": _rounded(summary["leave_one_gpu_out"]),
-            "new_shapes_percent": _rounded(summary["new_shapes"]),
+            **{f"{key}_percent": None if value is None else _rounded(value) for key, value in summary.items()},
             "rows": rows,
         },
         "interval": _interval(measurements, unseen, seen),
@@ -173,14 +172,12 @@ def train_class(
 
 def best_weight(tried: Mapping[str, Mapping[float, Scored]], measurements: Measurements) -> float:
     """Weight of the residual on an unseen GPU with the least leave-one-GPU-out error; 0 unless it is clearly better."""
-    errors = {
-        weight: float(
-            np.mean([_mean_error(_errors("", measurements, scored[weight]), "") for scored in tried.values()])
-        )
-        for weight in UNSEEN_WEIGHTS
-    }
     if not tried:
         return 0.0
+    errors = {
+        weight: float(np.mean([_gpu_error(measurements, scored[weight]) for scored in tried.values()]))
+        for weight in UNSEEN_WEIGHTS
+    }
     best = min(errors, key=lambda weight: errors[weight])
     return best if errors[best] < errors[0.0] - WEIGHT_GAIN_PERCENT else 0.0
 
@@ -235,9 +232,13 @@ def _errors(protocol: str, measurements: Measurements, scored: Scored) -> list[d
     return found
 
 
-def _mean_error(rows: Sequence[Mapping[str, Any]], protocol: str) -> float:
+def _mean_error(rows: Sequence[Mapping[str, Any]], protocol: str) -> float | None:
     errors = [row["mape_percent"] for row in rows if row["protocol"] == protocol]
-    return float(np.mean(errors)) if errors else float("nan")
+    return float(np.mean(errors)) if errors else None
+
+
+def _gpu_error(measurements: Measurements, scored: Scored) -> float:
+    return float(np.mean([row["mape_percent"] for row in _errors("", measurements, scored)]))
 
 
 def _width(errors: Sequence[NDArray[np.float64]]) -> float:

@@ -1,0 +1,128 @@
+"""The law of convolutions: which matrix product it is, which algorithm wins, what bounds it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Conv, Gemm
+from neusight_onnx.laws import conv, gemm
+
+FP32 = DataType.FLOAT32
+PRIORS = {constant.name: constant.prior for constant in conv.CONSTANTS}
+
+BASE = Conv(
+    n=2,
+    c=64,
+    k=128,
+    spatial=(56, 56),
+    out=(56, 56),
+    filter=(3, 3),
+    strides=(1, 1),
+    dilations=(1, 1),
+    dtype=FP32,
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "groups", "m", "n", "depth", "winograd"),
+    [
+        pytest.param(BASE, 1, 2 * 3136, 128, 576, 1, id="3x3"),
+        pytest.param(replace(BASE, strides=(2, 2), out=(28, 28)), 1, 2 * 784, 128, 576, 0, id="strided"),
+        pytest.param(replace(BASE, dilations=(2, 2)), 1, 2 * 3136, 128, 576, 0, id="dilated"),
+        pytest.param(replace(BASE, filter=(1, 1)), 1, 2 * 3136, 128, 64, 0, id="1x1"),
+        pytest.param(replace(BASE, groups=4), 4, 2 * 3136, 32, 144, 0, id="grouped"),
+        pytest.param(replace(BASE, k=64, groups=64), 64, 2 * 3136, 1, 36, 0, id="depthwise-padded-to-4"),
+        pytest.param(replace(BASE, c=3), 1, 2 * 3136, 128, 27, 1, id="rgb"),
+        pytest.param(
+            replace(BASE, transposed=True, out=(58, 58)), 1, 2 * 3136, 128 * 9, 64, 0, id="transposed-input-grid"
+        ),
+        pytest.param(
+            Conv(n=1, c=8, k=16, spatial=(100,), out=(98,), filter=(3,), strides=(1,), dilations=(1,), dtype=FP32),
+            1,
+            98,
+            16,
+            24,
+            0,
+            id="1-d",
+        ),
+        pytest.param(
+            Conv(
+                n=1,
+                c=8,
+                k=16,
+                spatial=(8, 8, 8),
+                out=(6, 6, 6),
+                filter=(3, 3, 3),
+                strides=(1, 1, 1),
+                dilations=(1, 1, 1),
+                dtype=FP32,
+            ),
+            1,
+            216,
+            16,
+            216,
+            0,
+            id="3-d",
+        ),
+    ],
+)
+def test_implicit_product(kernel: Conv, groups: int, m: int, n: int, depth: int, winograd: int) -> None:
+    columns = conv.columns((kernel,))
+    found = {name: columns[name].tolist() for name in ("b", "m", "n", "k_depth", "winograd")}
+    assert found == {"b": [groups], "m": [m], "n": [n], "k_depth": [depth], "winograd": [winograd]}
+
+
+def test_ideal_counts_winograd() -> None:
+    """3x3 may do with 16/36 of the multiply-adds, 5x5 may not: the roofline follows."""
+    a100 = load_gpu("a100-pcie-80gb")
+    wide = replace(BASE, n=64)
+    other = replace(BASE, n=64, filter=(5, 5))
+    found = conv.ideal_us(conv.columns((wide, other)), a100)
+    peak = a100.peak_flops_per_s["fp32"]
+    macs = 64 * 3136 * 64 * 128
+    assert found.tolist() == pytest.approx([1e6 * 2 * 9 * macs / 2.25 / peak, 1e6 * 2 * 25 * macs / peak])
+
+
+def test_a_1x1_convolution_costs_its_product_and_overhead() -> None:
+    a100 = load_gpu("a100-pcie-80gb")
+    kernel = replace(BASE, n=64, c=512, k=512, filter=(1, 1))
+    product = Gemm(m=64 * 3136, n=512, k=512, dtype=FP32)
+    product_us = gemm.estimate(gemm.columns((product,)), a100, PRIORS | {"plain_overhead": 1.0}).latency_us[0]
+    found = conv.estimate(conv.columns((kernel,)), a100, PRIORS).latency_us[0]
+    assert 1.0 < found / product_us < 1.3
+
+
+def test_depthwise_is_near_its_bytes_and_no_tile_of_a_product() -> None:
+    """A kernel per output element beats a product whose tile is 32 wide for one column."""
+    a100 = load_gpu("a100-pcie-80gb")
+    kernel = replace(BASE, n=32, c=256, k=256, groups=256)
+    columns = conv.columns((kernel,))
+    result = conv.estimate(columns, a100, PRIORS)
+    assert result.tile["m"].tolist() == [256]
+    assert result.tile_count.tolist() == [32 * 256 * 3136 / 256]
+    assert result.latency_us[0] < 4 * conv.ideal_us(columns, a100)[0]
+
+
+@pytest.mark.parametrize("gpu", ["p4", "t4", "a100-sxm-80gb", "h100-sxm", "mi210"])
+def test_features_are_finite(gpu: str) -> None:
+    spec = load_gpu(gpu)
+    kernels = (BASE, replace(BASE, groups=64, k=64), replace(BASE, c=3), replace(BASE, filter=(7, 7)))
+    columns = conv.pin(conv.columns(kernels), spec, PRIORS)
+    result = conv.estimate(columns, spec, PRIORS)
+    found = conv.features(columns, spec, PRIORS, result)
+    assert found.shape == (4, len(conv.FEATURES))
+    assert np.isfinite(found).all()
+    assert (result.latency_us > 0).all()
+
+
+def test_pinning_does_not_change_the_answer() -> None:
+    spec = load_gpu("v100-pcie-32gb")
+    columns = conv.columns((BASE, replace(BASE, n=64, c=512, k=512)))
+    free = conv.estimate(columns, spec, PRIORS)
+    pinned = conv.estimate(conv.pin(columns, spec, PRIORS), spec, PRIORS)
+    assert pinned.latency_us.tolist() == free.latency_us.tolist()

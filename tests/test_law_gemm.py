@@ -1,0 +1,212 @@
+"""The law of matrix products: sizes, tiles, power and bounds, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Gemm
+from neusight_onnx.laws import gemm
+from neusight_onnx.tiling import candidates, convolution_tiles, fp32_tiles
+
+FP32 = DataType.FLOAT32
+PRIORS = {constant.name: constant.prior for constant in gemm.CONSTANTS}
+
+# without overheads: the pipe at its peak, so that times are plain arithmetic
+PLAIN = {
+    **PRIORS,
+    "floor_us": 2.0,
+    "pipe_overhead": 1.0,
+    "tile_overhead": 0.0,
+    "latency_warps": 0.0,
+    "epilogue_k": 0.0,
+    "issue_overhead": 0.0,
+    "plain_overhead": 1.0,
+}
+
+
+def linear(m: int, n: int, k: int) -> Gemm:
+    return Gemm(m=m, n=n, k=k, dtype=FP32, b_is_weight=True, transpose_b=True, epilogue=("bias",))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "batch", "m", "read_bytes"),
+    [
+        pytest.param(Gemm(batch=3, m=5, n=7, k=11, dtype=FP32), 3, 5, 4 * 3 * (55 + 77), id="batched"),
+        pytest.param(Gemm(batch=3, m=5, n=7, k=11, b_batch=1, dtype=FP32), 1, 15, 4 * (165 + 77), id="shared-right"),
+        pytest.param(Gemm(batch=3, m=5, n=7, k=11, a_batch=1, dtype=FP32), 3, 5, 4 * (55 + 231), id="shared-left"),
+        pytest.param(linear(5, 7, 11), 1, 5, 4 * (55 + 77 + 7), id="linear-with-bias"),
+    ],
+)
+def test_columns(kernel: Gemm, batch: int, m: int, read_bytes: int) -> None:
+    columns = gemm.columns((kernel,))
+    assert columns["b"].tolist() == [batch]
+    assert columns["m"].tolist() == [m]
+    assert columns["read_bytes"].tolist() == [read_bytes]
+
+
+def test_pipe_time_of_whole_tiles() -> None:
+    """108 SMs, 216 tiles of 128 x 128: each SM computes two, 2 x 2 x 128^2 x 4096 FLOP at peak / 108."""
+    a100 = load_gpu("a100-pcie-40gb")
+    columns = gemm.columns((linear(128 * 12, 128 * 18, 4096),))
+    pinned = {
+        **columns,
+        "tile_n": np.array([128.0]),
+        "tile_m": np.array([128.0]),
+        "tile_threads": np.array([256.0]),
+        "split_k": np.array([1.0]),
+    }
+    result = gemm.estimate(pinned, a100, PLAIN)
+    flops = 2 * 1536 * 2304 * 4096
+    assert result.tile_count.tolist() == [216]
+    # two tiles of 16,384 accumulators are resident on an SM: one wave of 216
+    assert result.wave_count.tolist() == [1]
+    assert result.parts_us["compute"][0] == pytest.approx(1e6 * flops / a100.peak_flops_per_s["fp32"], rel=1e-3)
+
+
+def test_one_tile_more_costs_a_wave() -> None:
+    """109 tiles on 108 SMs take as long as 216."""
+    a100 = load_gpu("a100-pcie-40gb")
+    tile = {"tile_n": 128.0, "tile_m": 128.0, "tile_threads": 256.0, "split_k": 1.0}
+    columns = gemm.columns(tuple(linear(128 * rows, 128, 4096) for rows in (108, 109, 216)))
+    pinned = {**columns, **{name: np.full(3, value) for name, value in tile.items()}}
+    one, two, full = gemm.estimate(pinned, a100, PLAIN).parts_us["compute"]
+    assert two == pytest.approx(2 * one, rel=2e-3)
+    assert two == pytest.approx(full, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("peak_tflops", "clock_ghz", "level"),
+    [
+        # 100 W, 80 W of it for arithmetic at 10 pJ: 8 TFLOP/s
+        pytest.param(4.0, 1.0, 1.0, id="power-to-spare"),
+        pytest.param(16.0, 1.0, 0.5, id="half-below-the-voltage-knee"),
+        # 8 / 64 of the peak at 2.8 GHz would be 0.35 GHz: below the knee, linear
+        pytest.param(64.0, 2.8, 0.125, id="an-eighth-linear"),
+        # 8 / 10.667 = 0.75 at 2.8 GHz is 2.1 GHz, above 1.4: cube root of 0.75 / 2^2
+        pytest.param(32 / 3, 2.8, 0.1875 ** (1 / 3), id="cube-root-above-the-knee"),
+    ],
+)
+def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None:
+    unit = gemm.Machine(
+        flops_per_s=peak_tflops * 1e12,
+        sm_count=10.0,
+        clock_hz=clock_ghz * 1e9,
+        bytes_per_s=1e12,
+        l2_bytes=1e6,
+        is_matrix=False,
+        single_issue=False,
+        is_pascal=False,
+        is_ampere_library=False,
+        energy_scale=1.0,
+        power_w=100.0,
+    )
+    constants = {"static_power": 0.2, "energy_pj": 10.0, "voltage_clock_ghz": 1.4}
+    found = gemm.clock_level(unit, constants, np.array([1.0]), np.array([1.0]))
+    assert found[0] == pytest.approx(level, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "single_issue"),
+    [
+        pytest.param("p4", False, id="128-lanes-dual-issue"),
+        pytest.param("t4", False, id="64-lanes-turing"),
+        pytest.param("a100-sxm-80gb", False, id="64-lanes-ampere"),
+        pytest.param("a10", True, id="128-lanes-ga10x"),
+        pytest.param("l4", True, id="128-lanes-ada"),
+        pytest.param("h100-sxm", True, id="128-lanes-hopper"),
+        pytest.param("mi100", False, id="amd"),
+    ],
+)
+def test_single_issue(gpu: str, single_issue: bool) -> None:
+    assert gemm.machine(load_gpu(gpu)).single_issue is single_issue
+
+
+@pytest.mark.parametrize(
+    ("gpu", "batched", "tiles"),
+    [
+        ("p4", True, [(128, 64)]),
+        ("p4", False, [(128, 128)]),
+        ("p100-pcie-16gb", False, [(32, 128), (64, 64), (128, 32)]),
+        ("v100-pcie-32gb", True, [(64, 64), (32, 128), (128, 32)]),
+        ("h100-sxm", True, [(128, 128)]),
+        ("l4", False, [(128, 64), (128, 32), (32, 128), (64, 32), (32, 32)]),
+    ],
+)
+def test_menu(gpu: str, batched: bool, tiles: list[tuple[int, int]]) -> None:
+    assert [(tile.n, tile.m) for tile in fp32_tiles(load_gpu(gpu), batched=batched)] == tiles
+
+
+def test_candidates_are_all_tiles_in_all_splits() -> None:
+    tiles = fp32_tiles(load_gpu("l4"), batched=False)
+    assert candidates(tiles, split=True).shape == (4, 5 * 9)
+    assert candidates(tiles, split=False)[3].tolist() == [1.0] * 5
+    assert len(convolution_tiles(load_gpu("mi100"))) == 10
+
+
+def test_a_deep_narrow_product_is_split() -> None:
+    """One output tile on 108 SMs: a single block would leave 107 idle."""
+    a100 = load_gpu("a100-pcie-40gb")
+    columns = gemm.columns((linear(32, 32, 65536), linear(8192, 8192, 1024)))
+    chosen = gemm.choose(columns, a100, PRIORS)
+    assert chosen[3].tolist()[0] > 1
+    assert chosen[3].tolist()[1] == 1
+
+
+def test_ideal_is_the_roofline() -> None:
+    """2^31 FLOP at 19.49 TFLOP/s against 12 MiB at 1555 GB/s; then one of little reuse."""
+    a100 = load_gpu("a100-pcie-40gb")
+    square = Gemm(m=1024, n=1024, k=1024, dtype=FP32)
+    thin = Gemm(m=1, n=4096, k=4096, dtype=FP32)
+    found = gemm.ideal_us(gemm.columns((square, thin)), a100)
+    peak, rate = a100.peak_flops_per_s["fp32"], a100.memory_bytes_per_s
+    assert found.tolist() == pytest.approx([1e6 * 2**31 / peak, 1e6 * 4 * (4096 + 4096**2 + 4096) / rate])
+
+
+@pytest.mark.parametrize("gpu", ["p4", "t4", "a100-sxm-80gb", "h100-sxm", "l4", "rtx-4090", "mi210", "b200-sxm"])
+@settings(max_examples=25, deadline=None)
+@given(
+    batch=st.sampled_from([1, 2, 64, 4096]),
+    m=st.integers(1, 5000),
+    n=st.integers(1, 5000),
+    k=st.integers(1, 20000),
+)
+def test_any_shape_has_a_finite_time_above_the_floor(gpu: str, batch: int, m: int, n: int, k: int) -> None:
+    spec = load_gpu(gpu)
+    columns = gemm.pin(gemm.columns((Gemm(batch=batch, m=m, n=n, k=k, dtype=FP32),)), spec, PRIORS)
+    result = gemm.estimate(columns, spec, PRIORS)
+    assert np.isfinite(result.latency_us[0])
+    assert result.latency_us[0] > PRIORS["floor_us"]
+    found = gemm.features(columns, spec, PRIORS, result)
+    assert found.shape == (1, len(gemm.FEATURES))
+    assert found.dtype == np.float32
+    assert np.isfinite(found).all()
+
+
+def test_pinning_does_not_change_the_answer() -> None:
+    spec = load_gpu("t4")
+    columns = gemm.columns((linear(512, 768, 3072), Gemm(batch=12, m=128, n=64, k=128, dtype=FP32)))
+    free = gemm.estimate(columns, spec, PRIORS)
+    pinned = gemm.estimate(gemm.pin(columns, spec, PRIORS), spec, PRIORS)
+    assert pinned.latency_us.tolist() == free.latency_us.tolist()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "low", "high"),
+    [
+        # public SGEMM figures (TF32 off): A100 17-19, H100 SXM about 50, RTX 4090 50-56, A10 about 14 TFLOP/s
+        pytest.param("a100-sxm-80gb", 15.5, 19.5, id="a100"),
+        pytest.param("h100-sxm", 42.0, 55.0, id="h100"),
+        pytest.param("rtx-4090", 44.0, 60.0, id="rtx-4090"),
+        pytest.param("a10", 11.0, 17.0, id="a10"),
+    ],
+)
+def test_rates_of_a_large_product(gpu: str, low: float, high: float) -> None:
+    kernel = linear(8192, 4096, 4096)
+    spec = load_gpu(gpu)
+    time_us = gemm.estimate(gemm.columns((kernel,)), spec, PRIORS).latency_us[0]
+    assert low < 2 * 8192 * 4096 * 4096 / time_us / 1e6 < high

@@ -1,0 +1,338 @@
+"""How predictors are made: readers, fit, export, training and evaluation, on data made here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lightgbm", reason="needs the learning extra")
+pytest.importorskip("pyarrow", reason="needs the learning extra")
+pytest.importorskip("scipy", reason="needs the learning extra")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import DataError, NeusightError
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Conv, Elementwise, Gemm, Normalization, Softmax
+from neusight_onnx.laws.catalog import apply_law
+from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.learning import export
+from neusight_onnx.learning.datasets import (
+    NEUSIGHT_KERNELS,
+    TENSOR_CORE_GEMM,
+    read_measurements,
+    read_parts,
+    require,
+)
+from neusight_onnx.learning.evaluate import evaluate, evaluation_to_json
+from neusight_onnx.learning.fitting import fit_law, host_floor_us
+from neusight_onnx.learning.heldout import USUAL_FLOOR_US, launch_floors
+from neusight_onnx.learning.train import best_weight, train
+from neusight_onnx.predictor import list_predictors
+
+NAMES = ("b", "m", "n", "k", "rows", "cols")
+CONV_NAMES = ("in_channels", "out_channels", "filter_size", "in_size", "stride", "padding")
+GPUS = ("t4", "v100-pcie-32gb", "a100-pcie-40gb")
+
+
+def row(op: str, gpu: str = "t4", latency_ms: float = 1.0, split: str = "test", **sizes: float) -> dict[str, Any]:
+    empty: dict[str, Any] = dict.fromkeys((*NAMES, *CONV_NAMES))
+    return {**empty, "split": split, "gpu": gpu, "op": op, "latency_ms": latency_ms, "kernel_name": "k", **sizes}
+
+
+def write(folder: Path, rows: list[dict[str, Any]], file: str = NEUSIGHT_KERNELS) -> Path:
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = {
+        name: pa.array([entry[name] for entry in rows], pa.float64())
+        if name in (*NAMES, *CONV_NAMES)
+        else pa.array([entry[name] for entry in rows])
+        for name in rows[0]
+    }
+    pq.write_table(pa.table(columns), path)
+    return folder
+
+
+def gemm_rows(count: int, *, seed: int, floor_us: float = 25.0) -> list[dict[str, Any]]:
+    """Products of random sizes with times that the law gives for other constants than its priors."""
+    random = np.random.default_rng(seed)
+    constants = {constant.name: constant.prior for constant in GEMM.constants} | {"pipe_overhead": 1.2}
+    rows = []
+    for gpu in GPUS:
+        for op in ("bmm", "linear"):
+            sizes = np.exp(random.uniform(np.log(8), np.log(3000), (count, 4))).astype(int)
+            for b, m, n, k in sizes.tolist():
+                b = max(b // 32, 2) if op == "bmm" else 1
+                kernel = (
+                    Gemm(batch=b, m=m, n=n, k=k, dtype=DataType.FLOAT32)
+                    if op == "bmm"
+                    else Gemm(m=m, n=n, k=k, dtype=DataType.FLOAT32, b_is_weight=True, epilogue=("bias",))
+                )
+                time_us = apply_law(GEMM, (kernel,), load_gpu(gpu), constants).result.latency_us[0]
+                noise = float(np.exp(random.normal(0.0, 0.02)))
+                event_us = max(floor_us, 0.8 * floor_us + time_us * noise)
+                rows.append(row(op, gpu, event_us / 1e3, b=b, m=m, n=n, k=k))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("data"), gemm_rows(150, seed=1))
+
+
+# --- readers
+
+
+@pytest.mark.parametrize(
+    ("entry", "kernel"),
+    [
+        pytest.param(
+            row("bmm", b=2, m=3, n=5, k=7),
+            Gemm(batch=2, m=3, n=5, k=7, dtype=DataType.FLOAT32),
+            id="bmm",
+        ),
+        pytest.param(
+            row("linear", b=1, m=3, n=5, k=7),
+            Gemm(m=3, n=5, k=7, dtype=DataType.FLOAT32, b_is_weight=True, transpose_b=True, epilogue=("bias",)),
+            id="linear",
+        ),
+        pytest.param(
+            row("conv", b=4, in_channels=8, out_channels=16, filter_size=3, in_size=10, stride=2, padding=1),
+            Conv(
+                n=4,
+                c=8,
+                k=16,
+                spatial=(10, 10),
+                out=(5, 5),
+                filter=(3, 3),
+                strides=(2, 2),
+                dilations=(1, 1),
+                dtype=DataType.FLOAT32,
+            ),
+            id="conv",
+        ),
+        pytest.param(row("softmax", rows=8, cols=9), Softmax(rows=8, cols=9, dtype=DataType.FLOAT32), id="softmax"),
+        pytest.param(
+            row("ln", rows=8, cols=12),
+            Normalization(method="layer", rows=8, cols=12, parameter_count=24, dtype=DataType.FLOAT32),
+            id="ln",
+        ),
+    ],
+)
+def test_rows_become_kernels(entry: dict[str, Any], kernel: object, tmp_path: Path) -> None:
+    (found,) = read_measurements(write(tmp_path, [entry]), (NEUSIGHT_KERNELS,))
+    assert found.kernels == (kernel,)
+    assert found.measured_us.tolist() == [1000.0]
+    assert found.session.tolist() == [f"t4/{entry['op']}/test"]
+
+
+@pytest.mark.parametrize(
+    ("op", "operation", "read_bytes"),
+    [("add", "add", 2 * 4 * 32), ("addu", "add", 4 * 32), ("powu", "pow", 4 * 32), ("relu", "relu", 4 * 32)],
+)
+def test_scalar_operands_are_not_read(op: str, operation: str, read_bytes: int, tmp_path: Path) -> None:
+    (found,) = read_measurements(write(tmp_path, [row(op, rows=4, cols=8)]), (NEUSIGHT_KERNELS,))
+    (kernel,) = found.kernels
+    assert isinstance(kernel, Elementwise)
+    assert kernel.operations == (operation,)
+    assert kernel.read_bytes == read_bytes
+
+
+def test_equal_kernels_share_a_group(tmp_path: Path) -> None:
+    rows = [row("bmm", gpu, b=2, m=m, n=5, k=7) for m, gpu in ((3, "t4"), (4, "t4"), (3, "p4"))]
+    (found,) = read_measurements(write(tmp_path, rows), (NEUSIGHT_KERNELS,))
+    assert found.shape_group.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("fault", ["empty-folder", "no-parquet", "missing-column", "unknown-op"])
+def test_data_that_cannot_be_read(fault: str, tmp_path: Path) -> None:
+    if fault == "no-parquet":
+        (tmp_path / "neusight").mkdir()
+        (tmp_path / NEUSIGHT_KERNELS).write_text("latency")
+    if fault == "missing-column":
+        entry = row("bmm", b=1, m=1, n=1, k=1)
+        del entry["cols"]
+        write(tmp_path, [entry])
+    if fault == "unknown-op":
+        write(tmp_path, [row("fft", rows=1, cols=1)])
+    with pytest.raises(DataError):
+        read_parts(tmp_path)
+
+
+def test_a_missing_extra_says_how_to_get_it() -> None:
+    with pytest.raises(NeusightError, match=r"pip install 'neusight-onnx\[learning\]'"):
+        require("no_such_package_here")
+
+
+# --- export
+
+
+@pytest.mark.parametrize(
+    ("threshold", "rounded"),
+    [
+        (1.0, 1.0),
+        (0.1, float(np.nextafter(np.float32(0.1), np.float32(0)))),  # float32(0.1) is above 0.1
+        (-0.1, float(np.float32(-0.1))),  # float32(-0.1) is below -0.1
+        (1e-40, float(np.float32(1e-40)) if float(np.float32(1e-40)) <= 1e-40 else 9.99994610111476e-41),
+    ],
+)
+def test_thresholds_are_rounded_down(threshold: float, rounded: float) -> None:
+    found = export.round_down(threshold)
+    assert found == rounded
+    assert found <= threshold
+    assert float(np.nextafter(np.float32(found), np.float32(np.inf))) > threshold or found == threshold
+
+
+def test_export_agrees_with_lightgbm_on_20000_rows() -> None:
+    """Thresholds lie between neighbouring floats, so that rounding them wrongly sends rows to another leaf."""
+    import lightgbm
+
+    random = np.random.default_rng(0)
+    grid = np.float32(1.0) + np.arange(64, dtype=np.float32) * np.float32(2.0**-23)
+    features = np.stack([random.choice(grid, 20000), random.normal(size=20000).astype(np.float32)], axis=1).astype(
+        np.float32
+    )
+    label = np.sin(1e7 * (features[:, 0].astype(np.float64) - 1)) + features[:, 1]
+    booster = lightgbm.train(
+        {"objective": "regression_l1", "num_leaves": 31, "min_data_in_leaf": 5, "verbose": -1, "num_threads": 1},
+        lightgbm.Dataset(features, label=label),
+        num_boost_round=60,
+    )
+    model = export.to_onnx(booster, name="test", feature_count=2)
+    assert export.parity(model, booster, features) <= 1e-4
+
+
+# --- fit
+
+
+def test_fit_finds_the_speed_that_the_data_was_made_with(folder: Path) -> None:
+    """Made with a pipe 14 % slower than the prior says: the fit goes at least half the way, priors hold it back."""
+    (measurements,) = read_measurements(folder, (NEUSIGHT_KERNELS,))
+    fit = fit_law(GEMM, measurements, {gpu: load_gpu(gpu) for gpu in GPUS}, seed=0)
+    kernels = (Gemm(m=4096, n=4096, k=2048, dtype=DataType.FLOAT32, b_is_weight=True, epilogue=("bias",)),)
+    priors = {constant.name: constant.prior for constant in GEMM.constants}
+    for gpu in ("v100-pcie-32gb", "a100-pcie-40gb"):  # power holds the T4 to one speed whatever its pipe could do
+        fitted, prior, true = (
+            np.log(apply_law(GEMM, kernels, load_gpu(gpu), constants).result.latency_us[0])
+            for constants in (fit.constants, priors, priors | {"pipe_overhead": 1.2})
+        )
+        assert prior < true - 0.1
+        assert abs(fitted - true) < 0.5 * (true - prior)
+    assert {name: session.host_us for name, session in fit.sessions.items()} == pytest.approx(
+        {f"{gpu}/{op}/test": 20.0 for gpu in GPUS for op in ("bmm", "linear")}, abs=2.5
+    )
+
+
+def test_a_throttled_session_does_not_move_the_constants(tmp_path: Path) -> None:
+    """T4's train split ran at 60 % of the speed of its test split: that is the session's level, not the card's."""
+    rows = gemm_rows(80, seed=2)
+    slow = [
+        {**entry, "split": "train", "latency_ms": 0.02 + (entry["latency_ms"] - 0.02) / 0.6}
+        for entry in gemm_rows(80, seed=3)
+        if entry["gpu"] == "t4"
+    ]
+    (measurements,) = read_measurements(write(tmp_path, rows + slow), (NEUSIGHT_KERNELS,))
+    fit = fit_law(GEMM, measurements, {gpu: load_gpu(gpu) for gpu in GPUS}, seed=0)
+    assert fit.constants["energy_pj"] == pytest.approx(13.0, rel=0.05)
+    assert fit.sessions["t4/linear/train"].level == pytest.approx(0.6, rel=0.06)
+    assert fit.sessions["t4/linear/test"].level == 1.0
+
+
+def test_host_floor_is_the_first_percentile() -> None:
+    assert host_floor_us(np.arange(101.0)) == 1.0
+
+
+def test_launch_floors() -> None:
+    """bmm's tiny kernels show 22 us in the middle; linear has none and takes bmm's; the other GPU shows nothing at all.
+
+    A tiny kernel's end event hides in the floor: of 22 us measured, 20 us of launch and 2 us of kernel are less than
+    22 us of floor.
+    """
+    kernel = np.array([2.0] * 5 + [100.0, 200.0, 300.0])
+    measured = np.array([22.0, 21.0, 22.0, 23.0, 90.0, 120.0, 220.0, 330.0])
+    gpu = np.array(["a"] * 7 + ["b"])
+    operation = np.array(["bmm"] * 6 + ["linear"] * 2)
+    found = launch_floors(measured, kernel, gpu, operation, "gemm")
+    assert found.tolist() == pytest.approx([22.0] * 7 + [USUAL_FLOOR_US])
+
+
+# --- training and evaluation
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("predictors")
+    train(folder, output, seed=3, log=lambda text: None)
+    return output
+
+
+def test_training_writes_what_the_predictor_reads(trained: Path, folder: Path) -> None:
+    manifest = json.loads((trained / "manifest.json").read_text())
+    (entry,) = manifest["predictors"]
+    assert entry["name"] == "gemm_fp32"
+    assert [gpu["name"] for gpu in entry["training"]["gpus"]] == sorted(GPUS)
+    assert entry["training"]["row_count"] == 900
+    assert entry["parity"]["largest_relative_error"] <= 1e-4
+    assert entry["held_out"]["new_shapes_percent"] < 5
+    found = evaluate(folder, predictors=trained)
+    (summary,) = [group for group in found.groups if group.gpu == "all" and group.size == "50 us and above"]
+    assert summary.mape_percent < 5
+    assert summary.mape_percent < summary.roofline_mape_percent
+    assert 0.7 < summary.coverage <= 1.0
+
+
+def test_training_is_reproducible(trained: Path, folder: Path, tmp_path: Path) -> None:
+    train(folder, tmp_path, seed=3, log=lambda text: None)
+    for name in ("manifest.json", "gemm_fp32.onnx"):
+        assert (tmp_path / name).read_bytes() == (trained / name).read_bytes()
+
+
+def test_training_skips_gpus_without_a_spec(folder: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    with pytest.raises(DataError, match="nothing to train on"):
+        train(write(tmp_path, [row("bmm", "warp-9", b=2, m=3, n=5, k=7)]), tmp_path / "out", log=lines.append)
+    assert any("warp-9" in line for line in lines)
+
+
+def test_evaluation_counts_what_it_cannot_judge(trained: Path, tmp_path: Path) -> None:
+    write(tmp_path, [*gemm_rows(20, seed=9), row("bmm", "warp-9", b=2, m=3, n=5, k=7), row("ln", rows=8, cols=8)])
+    tensor_core = {"gpu": "h100-sxm", "dtype": "bfloat16", "m": 8, "n": 8, "k": 8, "latency_ms": 0.01}
+    path = tmp_path / TENSOR_CORE_GEMM
+    path.parent.mkdir()
+    pq.write_table(pa.table({name: [value] * 7 for name, value in tensor_core.items()}), path)
+    found = evaluate(tmp_path, predictors=trained)
+    reasons = {(skip.kernel_class, skip.dtype, skip.gpu): (skip.row_count, skip.reason) for skip in found.skipped}
+    assert reasons["gemm", "bfloat16", "h100-sxm"] == (7, "no predictor for bfloat16 gemm")
+    assert reasons["normalization", "float32", "t4"] == (1, "no predictor for float32 normalization")
+    assert reasons["gemm", "float32", "warp-9"][0] == 1
+    assert "no spec" in reasons["gemm", "float32", "warp-9"][1]
+    judged = sum(group.row_count for group in found.groups if group.gpu == "all" and group.size == "all")
+    assert judged == 120
+    encoded = json.loads(json.dumps(evaluation_to_json(found)))
+    assert encoded["groups"][0]["row_count"] == 120
+
+
+def test_one_gpu_alone_has_no_leave_one_out_error(tmp_path: Path) -> None:
+    rows = [entry for entry in gemm_rows(60, seed=4) if entry["gpu"] == "t4"]
+    train(write(tmp_path, rows), tmp_path / "out", log=lambda text: None)
+    (info,) = list_predictors(tmp_path / "out")
+    assert info.leave_one_gpu_out_percent is None
+    assert info.new_shapes_percent is not None
+
+
+def test_evaluation_of_an_unseen_gpu(trained: Path, tmp_path: Path) -> None:
+    write(tmp_path, [row("bmm", "h100-sxm", 1.0, b=64, m=512, n=512, k=512)])
+    found = evaluate(tmp_path, predictors=trained)
+    (group,) = [group for group in found.groups if group.gpu == "h100-sxm" and group.size == "all"]
+    assert group.trained_on is False
+
+
+def test_the_residual_is_left_out_without_evidence(folder: Path) -> None:
+    (measurements,) = read_measurements(folder, (NEUSIGHT_KERNELS,))
+    assert best_weight({}, measurements) == 0.0

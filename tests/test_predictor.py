@@ -1,0 +1,240 @@
+"""What predict() promises: physics as a floor, order, equal kernels equal, and a manifest that fits its files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neusight_onnx import predictor as module
+from neusight_onnx.data_files import data_folder
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import PredictorError
+from neusight_onnx.gpu import available_gpus, load_gpu
+from neusight_onnx.kernels import (
+    Attention,
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    Normalization,
+    Pooling,
+    Reduction,
+    Softmax,
+    TensorSpec,
+)
+from neusight_onnx.predictor import estimate, kernel_dtype, list_predictors, load_predictors, predict
+from neusight_onnx.similarity import FAMILIAR_DISTANCE, distance, gpu_vector, gpu_weight, shape_weight
+
+FP32, FP16, INT64, BOOL = DataType.FLOAT32, DataType.FLOAT16, DataType.INT64, DataType.BOOL
+
+
+def tensor(*shape: int, dtype: DataType = FP32) -> TensorSpec:
+    return TensorSpec(dtype=dtype, shape=shape)
+
+
+def convolution(**changes: Any) -> Conv:
+    sizes: dict[str, Any] = {"n": 8, "c": 64, "k": 64, "spatial": (56, 56), "out": (56, 56), "filter": (3, 3)}
+    return Conv(**{**sizes, "strides": (1, 1), "dilations": (1, 1), "dtype": FP32, **changes})
+
+
+LEARNED: list[Kernel] = [
+    Gemm(m=512, n=768, k=3072, dtype=FP32, b_is_weight=True, epilogue=("bias",)),
+    Gemm(batch=96, m=128, n=128, k=64, dtype=FP32),
+    convolution(),
+    convolution(filter=(1, 1)),
+    convolution(groups=64),
+    Elementwise(operations=("add",), inputs=(tensor(64, 1024), tensor(64, 1024)), output=tensor(64, 1024)),
+    Elementwise(operations=("gelu",), inputs=(tensor(8192, 4096),), output=tensor(8192, 4096)),
+    Softmax(rows=4096, cols=512, dtype=FP32),
+    Normalization(method="layer", rows=4096, cols=1024, parameter_count=2048, dtype=FP32),
+]
+ANALYTIC: list[Kernel] = [
+    Gemm(m=512, n=768, k=3072, dtype=FP16),
+    Pooling(operation="max", input=tensor(8, 64, 112, 112), output=tensor(8, 64, 56, 56), window=9),
+    Reduction(operation="mean", outputs=512, reduced=1024, dtype=FP32, output=tensor(512)),
+    Movement(operation="transpose", dtype=FP32, shape=(64, 512), permutation=(1, 0), read=131072, written=131072),
+    GatherScatter(operation="gather", moved=768 * 128, run=768, dtype=FP32, index_count=128, index_dtype=INT64),
+    Attention(b=1, h=12, g=12, s=128, t=128, d=64, v=64, dtype=FP32),
+]
+
+
+@pytest.mark.parametrize("gpu", ["p4", "t4", "a100-pcie-40gb", "h100-sxm", "l4", "mi210", "rtx-4090"])
+def test_every_prediction_keeps_to_physics(gpu: str) -> None:
+    found = predict(LEARNED + ANALYTIC, load_gpu(gpu))
+    assert [prediction.method for prediction in found] == ["learned"] * len(LEARNED) + ["analytic"] * len(ANALYTIC)
+    for prediction in found:
+        assert 0.0 < prediction.low_us <= prediction.latency_us <= prediction.high_us < np.inf
+        assert 0.0 < prediction.utilization <= 1.0
+        assert prediction.tile_count >= 1
+        assert prediction.wave_count >= 1
+        assert prediction.bound in {"compute", "memory", "l2", "latency", "launch"}
+
+
+def test_no_prediction_beats_the_roofline() -> None:
+    """2 x 512 x 768 x 3072 FLOP (and a bias of 512 x 768) can't take less than at the peak rate."""
+    for gpu in available_gpus():
+        rates = gpu.peak_flops_per_s
+        peak = max(rates["fp32"], rates.get("fp32_matrix", 0.0))
+        assert predict(LEARNED[:1], gpu)[0].latency_us >= 1e6 * 2 * 512 * 768 * 3072 / peak
+
+
+def test_order_and_equal_kernels() -> None:
+    gpu = load_gpu("v100-pcie-32gb")
+    kernels = [LEARNED[3], ANALYTIC[0], LEARNED[0], LEARNED[3], LEARNED[0]]
+    found = predict(kernels, gpu)
+    assert found == tuple(predict([kernel], gpu)[0] for kernel in kernels)
+    assert found[0] == found[3]
+    assert found[2] == found[4]
+    assert predict([], gpu) == ()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "label"),
+    [
+        pytest.param(Elementwise(operations=("cast",), inputs=(tensor(4, dtype=INT64),), output=tensor(4)), "float32"),
+        pytest.param(
+            Elementwise(operations=("equal",), inputs=(tensor(4),) * 2, output=tensor(4, dtype=BOOL)), "float32"
+        ),
+        pytest.param(
+            Elementwise(operations=("add",), inputs=(tensor(4, dtype=INT64),) * 2, output=tensor(4, dtype=INT64)),
+            "int64",
+        ),
+        pytest.param(ANALYTIC[0], "float16"),
+    ],
+    ids=["cast-to-float", "compare", "integers", "half"],
+)
+def test_kernel_dtype(kernel: Kernel, label: str) -> None:
+    assert kernel_dtype(kernel) == label
+
+
+def test_a_wider_interval_on_an_unseen_gpu() -> None:
+    def width(gpu: str) -> float:
+        found = predict(LEARNED[:1], load_gpu(gpu))[0]
+        return found.high_us / found.latency_us
+
+    assert width("a100-pcie-40gb") < width("a100-sxm-80gb") < width("h100-sxm")
+
+
+# --- distance
+
+
+def test_distance_tells_relatives_from_strangers() -> None:
+    vectors = {gpu.name: gpu_vector(gpu) for gpu in available_gpus()}
+    a100 = vectors["a100-pcie-40gb"]
+    assert distance(a100, a100) == 0.0
+    same_die = [distance(a100, vectors[name]) for name in ("a100-sxm-80gb", "a100-pcie-80gb", "a100-sxm-40gb")]
+    others = [distance(a100, vectors[name]) for name in ("v100-pcie-32gb", "h100-sxm", "a10", "t4", "mi210")]
+    assert max(same_die) < 0.6 * FAMILIAR_DISTANCE
+    assert min(others) > 1.5 * FAMILIAR_DISTANCE
+
+
+def test_gpu_weight_is_one_on_a_trained_gpu_and_zero_without_any() -> None:
+    t4, h100 = load_gpu("t4"), load_gpu("h100-sxm")
+    assert gpu_weight(t4, [gpu_vector(t4), gpu_vector(h100)]) == 1.0
+    assert gpu_weight(t4, []) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("row", "weight"),
+    [
+        pytest.param([0.0, 5.0], 1.0, id="inside"),
+        pytest.param([1.0, 10.0], 1.0, id="on-the-edge"),
+        # a quarter of the range of 10 outside: 1/e
+        pytest.param([0.5, 12.5], np.exp(-1.0), id="above"),
+        pytest.param([-0.125, 11.25], np.exp(-1.0), id="two-features-add-up"),
+    ],
+)
+def test_shape_weight(row: list[float], weight: float) -> None:
+    found = shape_weight(np.array([row], dtype=np.float32), np.array([0.0, 0.0]), np.array([1.0, 10.0]))
+    assert found[0] == pytest.approx(weight, rel=1e-6)
+
+
+# --- manifest
+
+
+def test_the_list_needs_no_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    infos = list_predictors()
+    assert {(info.kernel_class, info.dtype) for info in infos} >= {
+        (name, "float32") for name in ("gemm", "conv", "elementwise", "softmax", "normalization")
+    }
+    for info in infos:
+        assert info.gpus
+        assert info.row_count > 1000
+        assert info.new_shapes_percent is not None
+        assert info.leave_one_gpu_out_percent is not None
+        assert 0 < info.new_shapes_percent < info.leave_one_gpu_out_percent < 50
+        assert {row.protocol for row in info.held_out} >= {"leave_one_gpu_out", "new_shapes"}
+
+
+def test_all_predictors_are_small() -> None:
+    assert sum(path.stat().st_size for path in data_folder("predictors").iterdir()) < 25e6
+
+
+def _no_schema(manifest: dict[str, Any]) -> None:
+    manifest["schema_version"] = 99
+
+
+def _other_features(manifest: dict[str, Any]) -> None:
+    manifest["predictors"][0]["features"].reverse()
+
+
+def _other_constants(manifest: dict[str, Any]) -> None:
+    manifest["predictors"][0]["constants"].popitem()
+
+
+def _no_interval(manifest: dict[str, Any]) -> None:
+    del manifest["predictors"][0]["interval"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(_no_schema, "schema version 99", id="schema"),
+        pytest.param(_other_features, "another law", id="features"),
+        pytest.param(_other_constants, "another law", id="constants"),
+        pytest.param(_no_interval, "'interval'", id="missing-key"),
+    ],
+)
+def test_a_manifest_that_does_not_fit(change: Callable[[dict[str, Any]], None], message: str, tmp_path: Path) -> None:
+    manifest = json.loads((data_folder("predictors") / "manifest.json").read_text())
+    change(manifest)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(PredictorError, match=message) as caught:
+        load_predictors(tmp_path)
+    assert "make predictors" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"\xff\xfe", b'{"schema_version": 1'])
+def test_a_manifest_that_cannot_be_read(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "manifest.json").write_bytes(content)
+    for read in (load_predictors, list_predictors):
+        with pytest.raises(PredictorError, match="make predictors"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("fault", ["changed", "missing"])
+def test_a_file_that_is_not_the_manifests(fault: str, tmp_path: Path) -> None:
+    folder = tmp_path / "predictors"
+    shutil.copytree(data_folder("predictors"), folder)
+    shipped = load_predictors(folder)["softmax", "float32"]
+    if fault == "changed":
+        shipped.path.write_bytes(shipped.path.read_bytes() + b"\0")
+    else:
+        shipped.path.unlink()
+    with pytest.raises(PredictorError, match="make predictors"):
+        estimate([LEARNED[7]], load_gpu("t4"), shipped)
+
+
+def test_a_class_without_predictor_is_analytic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "load_predictors", lambda folder: {})
+    assert {found.method for found in predict(LEARNED, load_gpu("t4"))} == {"analytic"}
