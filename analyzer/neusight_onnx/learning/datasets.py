@@ -426,16 +426,24 @@ TRAINING_FILES = (NEUSIGHT_KERNELS,)
 """What predictors are fitted on."""
 
 
+def measured_folder(path: Path) -> Path:
+    """The folder of measured data: ``path``, or its ``data`` where that holds the files and ``path`` does not."""
+    inner = path / "data"
+    holds = any((path / name).is_file() for name in READERS)
+    return inner if not holds and any((inner / name).is_file() for name in READERS) else path
+
+
 def read_parts(data_folder: Path, files: Sequence[str] | None = None) -> list[Part]:
     """Reads those of ``files`` (default: all that have a reader) that the folder has, without making kernels.
 
     Raises DataError if the folder has none of them, or one can't be read.
     """
     wanted = tuple(READERS) if files is None else tuple(files)
-    present = [name for name in wanted if (data_folder / name).is_file()]
+    folder = measured_folder(data_folder)
+    present = [name for name in wanted if (folder / name).is_file()]
     if not present:
         raise DataError(f"{data_folder} has none of {', '.join(wanted)}; pass the folder that holds the measured data")
-    return [part for name in present for part in READERS[name](data_folder / name)]
+    return [part for name in present for part in READERS[name](folder / name)]
 
 
 def read_measurements(data_folder: Path, files: Sequence[str]) -> list[Measurements]:

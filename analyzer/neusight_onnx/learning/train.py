@@ -16,7 +16,13 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import LAWS
 from neusight_onnx.learning import export
-from neusight_onnx.learning.datasets import TRAINING_FILES, Measurements, file_sha256, read_measurements
+from neusight_onnx.learning.datasets import (
+    TRAINING_FILES,
+    Measurements,
+    file_sha256,
+    measured_folder,
+    read_measurements,
+)
 from neusight_onnx.learning.fitting import ResidualSettings, residual_rows
 from neusight_onnx.learning.heldout import (
     FOLDS,
@@ -65,6 +71,7 @@ def train(
     give the same files. Raises DataError (nothing to read), NeusightError (the ``learning`` extra is missing),
     OutputError (the folder can't be written).
     """
+    data_folder = measured_folder(data_folder)
     measured = read_measurements(data_folder, TRAINING_FILES)
     files = [
         {"path": name, "sha256": file_sha256(data_folder / name)}
