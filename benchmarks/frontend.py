@@ -6,7 +6,7 @@ unknown shape, seconds; beside it the same counts for ``onnx.shape_inference`` (
 with the same inputs bound. Then the models without a truth, with default bindings: values of unknown shape.
 
 A value counts as *right* if dtype and shape are those of the run, *bounded* if the result says that it is a bound and
-no dimension is below the run's, *wrong* if it is neither, *unknown* if no shape was found. Two passes: shapes of the
+the run's dimensions lie between its ends, *wrong* if it is neither, *unknown* if no shape was found. Two passes: shapes of the
 inputs only, and with the content of small inputs of integers and booleans as well (``--value``).
 """
 
@@ -111,7 +111,9 @@ def _judge(values: Mapping[str, Value], truth: Mapping[str, Any], counts: Counts
             label == item["dtype"]
             and value.is_bound
             and len(shape) == len(expected)
-            and all(a >= b for a, b in zip(shape, expected, strict=True))
+            and all(
+                low <= b <= a for low, b, a in zip(value.shape_low or (0,) * len(shape), expected, shape, strict=True)
+            )
         ):
             counts.bounded += 1
         else:

@@ -75,9 +75,17 @@ class Session(Protocol):
         """Whether so many more inferences of nodes are within the budget that keeps loops within loops finite."""
 
     def infer_body(
-        self, node: Node, attribute: str, graph: Graph, inputs: Mapping[str, Value], *, certain: bool
+        self,
+        node: Node,
+        attribute: str,
+        graph: Graph,
+        inputs: Mapping[str, Value],
+        *,
+        certain: bool,
+        taken: bool = True,
     ) -> InferredGraph:
-        """Infer the body of a control-flow node and record it. ``certain``: it is known to run, so faults count."""
+        """Infer the body of a control-flow node and record it. ``certain``: it is known to run, so faults count;
+        ``taken`` False: it is known not to run, so what it assumes is of no interest."""
 
     def keep_body(self, node: Node, attribute: str, body: InferredGraph) -> None:
         """Record a body other than the one that was inferred last."""

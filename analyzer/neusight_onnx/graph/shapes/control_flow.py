@@ -65,18 +65,20 @@ def _if(ctx: NodeContext) -> Sequence[Value]:
     node = ctx.node
     condition = _scalar(ctx.inputs[0] if ctx.inputs else None)
     results = {}
-    for attribute, taken in (("then_branch", True), ("else_branch", False)):
+    for attribute, branch in (("then_branch", True), ("else_branch", False)):
+        taken = condition is None or bool(condition) is branch
         body = ctx.session.infer_body(
             node,
             attribute,
             ctx.graph_attribute(attribute),
             {},
-            certain=condition is not None and bool(condition) is taken,
+            certain=taken and condition is not None,
+            taken=taken,
         )
         outputs = _outputs(body)
         if len(outputs) < len(node.outputs):
             raise ctx.error(f"its {attribute} has {len(outputs)} outputs, the node {len(node.outputs)}")
-        results[taken] = outputs
+        results[branch] = outputs
     if condition is not None:
         return [_not_constant(value, ctx) for value in results[bool(condition)]]
     return [

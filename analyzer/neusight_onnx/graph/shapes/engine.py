@@ -24,7 +24,7 @@ from neusight_onnx.graph.model import (
 )
 from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape, initializer_value
 from neusight_onnx.graph.shapes.fallback import infer_by_schema
-from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES
+from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
 from neusight_onnx.graph.wire import shown
 
 MAX_DEPTH = 60
@@ -62,12 +62,22 @@ class _Walk:
         return self.inferences + inferences <= MAX_INFERENCES
 
     def infer_body(
-        self, node: Node, attribute: str, graph: Graph, inputs: Mapping[str, Value], *, certain: bool
+        self,
+        node: Node,
+        attribute: str,
+        graph: Graph,
+        inputs: Mapping[str, Value],
+        *,
+        certain: bool,
+        taken: bool = True,
     ) -> InferredGraph:
         scope = self.scopes[-1]
+        assumptions = None if taken else dict(self.assumptions)
         self.inferences += len(graph.nodes) + 5  # a body itself costs as much as some nodes
         body = _infer_graph(graph, inputs, self, outer=scope.values, certain=certain and scope.certain)
         scope.bodies[(node.name, attribute)] = body
+        if assumptions is not None:
+            self.assumptions = assumptions
         return body
 
     def keep_body(self, node: Node, attribute: str, body: InferredGraph) -> None:
@@ -254,15 +264,15 @@ def _infer_node(
 
 
 def _infer_interval(
-    node: Node, rule: object, inputs: list[Value | None], walk: _Walk, *, constant: bool
+    node: Node, rule: Rule, inputs: list[Value | None], walk: _Walk, *, constant: bool
 ) -> Sequence[Value]:
     """Run the rule at both ends of its inputs' intervals and join what it says."""
-    assert callable(rule)
     lows = [None if value is None else low_end(value) for value in inputs]
     highs = [
         None if value is None else replace(value, is_bound=False, shape_low=None, data_low=None) for value in inputs
     ]
     results = rule(NodeContext(node, highs, lows, walk, constant=constant, bounded=True))
+    least: Sequence[Value | None]
     try:
         least = rule(NodeContext(node, lows, highs, walk, constant=constant, bounded=True, low_run=True))
     except (UnknownShape, ModelError, *FAULTS):
