@@ -7,8 +7,7 @@ with the same inputs bound. Then the models without a truth, with default bindin
 
 A value counts as *right* if dtype and shape are those of the run, *bounded* if the result says that it is a bound and
 the run's dimensions lie between its ends, *wrong* if it is neither, *unknown* if no shape was found. Two passes:
-shapes of the
-inputs only, and with the content of small inputs of integers and booleans as well (``--value``).
+shapes of the inputs only, and with the content of small inputs of integers and booleans as well (``--value``).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Value
@@ -162,3 +163,27 @@ def _low_rank_mix(ctx: NodeContext) -> Sequence[Value]:
     c = ctx.shape(4)[1]
     dtype = ctx.dtype(0)
     return (ctx.tensor(dtype, (*lead, width // max(c, 1))), ctx.tensor(dtype, (*lead, c)), ctx.same())
+
+
+@rule("EngramGate", domain=_CONTRIB)
+def _engram_gate(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(), ctx.same())
+
+
+@rule("MoEGroupRouter", domain=_CONTRIB)
+def _group_router(ctx: NodeContext) -> Sequence[Value]:
+    """(..., experts) -> (tokens, experts) three times; experts are as many as there are biases."""
+    tokens = prod(ctx.shape(0)[:-1])
+    (experts,) = ctx.shape(1)
+    scores = ctx.tensor(DataType.FLOAT32, (tokens, experts))
+    return (ctx.tensor(ctx.dtype(0), (tokens, experts)), scores, scores)
+
+
+@rule("RouterGateUpProj", domain=_CONTRIB)
+def _router_gate_up(ctx: NodeContext) -> Sequence[Value]:
+    """x (..., k), weight (k, r + 2 i) -> (..., r), (..., i)."""
+    lead = ctx.shape(0)[:-1]
+    router = ctx.integer("router_size", 0)
+    dtype = ctx.dtype(0)
+    inner = (ctx.shape(1)[1] - router) // 2
+    return (ctx.tensor(dtype, (*lead, router)), ctx.tensor(dtype, (*lead, inner)))
