@@ -43,7 +43,7 @@ GEMM = PredictorInfo(
 
 def test_reader() -> None:
     text = predictors_to_terminal([GEMM], Canvas(width=80))
-    assert re.search(r"^gemm-fp32 +gemm +float32 +12,345 +3 +13.5 % +4.2 % +1.23 MB$", text, re.MULTILINE)
+    assert re.search(r"^gemm-fp32 +float32 +12,345 +3 +13.5 % +4.2 % +1.23 MB$", text, re.MULTILINE)
     assert re.search(r"^  gemm-fp32 +p4, t4, a100-pcie-40gb$", text, re.MULTILINE)
     assert max(map(len, text.splitlines())) <= 80
 
@@ -97,10 +97,8 @@ def summary(gpu: str, trained_on: bool | None, size: str = "all") -> ErrorSummar
     )
 
 
-def skipped(dtype: str, gpu: str) -> SkippedRows:
-    return SkippedRows(
-        file="x.parquet", kernel_class="conv", dtype=dtype, gpu=gpu, row_count=1, reason="no predictor for it"
-    )
+def skipped(dtype: str, gpu: str, reason: str) -> SkippedRows:
+    return SkippedRows(file="x.parquet", kernel_class="conv", dtype=dtype, gpu=gpu, row_count=1, reason=reason)
 
 
 EVALUATION = Evaluation(
@@ -108,7 +106,11 @@ EVALUATION = Evaluation(
     interval=0.8,
     treatment="The session's launch floor is added.",
     groups=(summary("all", None), summary("t4", True, "50 us and above"), summary("rtx-pro-6000-server", False)),
-    skipped=(skipped("float16", "t4"), skipped("bfloat16", "t4"), skipped("bfloat16", "p4")),
+    skipped=(
+        skipped("float16", "t4", "no predictor for float16"),
+        skipped("bfloat16", "t4", "no predictor for bfloat16"),
+        skipped("bfloat16", "p4", "no predictor for bfloat16"),
+    ),
 )
 
 
@@ -120,8 +122,8 @@ def test_evaluation_for_a_reader() -> None:
         r"^  all +all +1,234 +9.9 % +5.0 % +-0.5 % +45.6 % +81 %$",
         r"^  t4 +50 us \+ ",
         r"^  rtx-pro-6000-server\* ",
-        r"1 row of float16 conv on t4 in x.parquet: no predictor for it$",
-        r"2 rows of bfloat16 conv on 2 GPUs in x.parquet: no predictor for it$",
+        r"1 row of float16 conv on t4 in x.parquet: no predictor for float16$",
+        r"2 rows of bfloat16 conv on 2 GPUs in x.parquet: no predictor for$",
         r"^The session's launch floor is added.$",
     ):
         assert re.search(pattern, text, re.MULTILINE), pattern

@@ -43,6 +43,26 @@ def test_readme_shows_the_help(
     assert words(block(f"help {command}")) == words(text)
 
 
+def labels(report: str) -> list[str]:
+    """What stands at the left edge of a terminal report, figures and the lists of kernels left out."""
+    return re.findall(r"^(?:  )?([A-Z][\w ]+?)(?=  |$)", report, re.MULTILINE)
+
+
+def test_readme_shows_a_real_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = re.search(r"^neusight-onnx (analyze .*)$", README.read_text("utf-8"), re.MULTILINE)
+    assert found is not None
+    monkeypatch.chdir(README.parent)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert main(found[1].split()) == 0
+    text = capsys.readouterr().out
+    if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
+        old, new = (f"<!-- report -->\n```text\n{shown}```" for shown in (block("report"), text))
+        README.write_text(README.read_text("utf-8").replace(old, new), "utf-8")
+    # the predictors' figures move when they are trained anew; what the report is made of must not
+    assert labels(block("report")) == labels(text)
+    assert len(labels(text)) > 8
+
+
 def commands() -> list[str]:
     """Every command, groups spelled out: "analyze", "predictors list", …"""
     group = typer.main.get_group(app)

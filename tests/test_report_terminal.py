@@ -26,6 +26,7 @@ from neusight_onnx.report.quantities import (
     scaled,
     shorten,
     significant,
+    tile_text,
 )
 from neusight_onnx.report.terminal import to_terminal
 from report_cases import GPU, KERNELS, REPORT, SOFTMAX, empty_report, gemm_row, hostile_report
@@ -124,6 +125,7 @@ def test_equal_kernels_are_one_line() -> None:
         pytest.param(["/l4/h.0/fc", "/l4/h.1/fc"], "/l4/h.*/fc", id="equal numbers stay"),
         pytest.param(["/a", "/b", "/c"], "/a and 2 more", id="different"),
         pytest.param(["/h.0/q", "/h.0/k", "/h.1/q", "/h.1/k"], "/h.*/q and 1 more", id="two kinds"),
+        pytest.param(["/h.0/ln/(4 nodes)", "/h.1/ln/(5 nodes)"], "/h.*/ln/(nodes)", id="number of nodes varies"),
         pytest.param(["/fc", "/fc_1"], "/fc and 1 more", id="suffix"),
     ],
 )
@@ -173,6 +175,9 @@ def test_place_of(row: KernelRow, expected: str) -> None:
         pytest.param(significant(9.999), "10.0", id="carries"),
         pytest.param(counted(1, "node"), "1 node", id="singular"),
         pytest.param(counted(1200, "node"), "1,200 nodes", id="plural"),
+        pytest.param(tile_text({"n": 128, "m": 64, "threads": 128, "split_k": 8}), "64x128 split_k=8", id="split tile"),
+        pytest.param(tile_text({"n": 128, "m": 64, "threads": 128, "split_k": 1}), "64x128", id="tile"),
+        pytest.param(tile_text({"rows": 4, "cols": 768}), "4x768", id="rows"),
         pytest.param(shorten("abcdefghij", 10), "abcdefghij", id="fits"),
         pytest.param(shorten("abcdefghijk", 7), "ab…hijk", id="middle goes"),
         pytest.param(printable("a\nb\x1b[1m\u202e"), "a\\nb\\x1b[1m\\u202e", id="escapes"),

@@ -59,15 +59,15 @@ def evaluation_to_terminal(evaluation: Evaluation, canvas: Canvas) -> str:
 
 
 def _skipped(skipped: Sequence[SkippedRows]) -> list[str]:
-    """One line for all GPUs whose rows of a file, class and dtype have the same reason."""
-    groups: dict[tuple[str, str, str, str], list[SkippedRows]] = defaultdict(list)
+    """One line for all rows of a file that have the same reason."""
+    groups: dict[tuple[str, str], list[SkippedRows]] = defaultdict(list)
     for rows in skipped:
-        groups[rows.file, rows.kernel_class, rows.dtype, rows.reason].append(rows)
+        groups[rows.file, rows.reason].append(rows)
     lines = []
-    for (file, kernel_class, dtype, reason), members in groups.items():
+    for (file, reason), members in groups.items():
         count = counted(sum(rows.row_count for rows in members), "row")
-        gpus = printable(members[0].gpu) if len(members) == 1 else counted(len(members), "GPU")
-        lines.append(
-            f"{count} of {dtype} {printable(kernel_class)} on {gpus} in {printable(file)}: {printable(reason)}"
-        )
+        kinds = ", ".join(dict.fromkeys(f"{rows.dtype} {printable(rows.kernel_class)}" for rows in members))
+        names = list(dict.fromkeys(rows.gpu for rows in members))
+        gpus = printable(names[0]) if len(names) == 1 else counted(len(names), "GPU")
+        lines.append(f"{count} of {kinds} on {gpus} in {printable(file)}: {printable(reason)}")
     return lines

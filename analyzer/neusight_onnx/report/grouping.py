@@ -123,7 +123,7 @@ def common_name(names: Sequence[str]) -> str:
     members = next(iter(alike.values()))
     first = members[0]
     varying = {i for i in range(1, len(first), 2) if any(parts[i] != first[i] for parts in members)}
-    shown = "".join("*" if i in varying else text for i, text in enumerate(first))
+    shown = "".join("*" if i in varying else text for i, text in enumerate(first)).replace("(* nodes)", "(nodes)")
     return shown if len(alike) == 1 else f"{shown} and {len(alike) - 1} more"
 
 

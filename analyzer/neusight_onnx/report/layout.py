@@ -66,7 +66,7 @@ def render(parts: Sequence[RenderableType], canvas: Canvas) -> str:
     )
     for part in parts:
         console.print(part)
-    text = buffer.getvalue().replace("\u00a0", " ")
+    text = buffer.getvalue()
     if canvas.plain:
         text = text.replace("µs", "us").replace("…", "...").replace("·", "|")
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
@@ -98,16 +98,22 @@ def stacked_bar(parts: Sequence[Part], width: int, canvas: Canvas) -> Text:
     return text
 
 
-def legend(parts: Sequence[Part], labels: Sequence[str], canvas: Canvas) -> Text:
-    """What the segments of a stacked bar mean; a line may break between entries, not within."""
+def legend(parts: Sequence[Part], labels: Sequence[str], width: int, canvas: Canvas) -> Text:
+    """What the segments of a stacked bar mean, in lines of at most ``width`` columns that break between entries."""
     from rich.text import Text
 
     text = Text()
+    used = 0
     for index, (part, label) in enumerate(zip(parts, labels, strict=True)):
-        if text:
+        entry = Text.assemble((shade(index, canvas), part.style), " ", label)
+        if used and used + 2 + entry.cell_len > width:
+            text.append("\n")
+            used = 0
+        elif used:
             text.append("  ")
-        text.append(f"{shade(index, canvas)}\u00a0", style=part.style)
-        text.append(label.replace(" ", "\u00a0"))
+            used += 2
+        text.append_text(entry)
+        used += entry.cell_len
     return text
 
 

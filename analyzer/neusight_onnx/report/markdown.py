@@ -16,6 +16,7 @@ from neusight_onnx.report.quantities import (
     printable,
     scaled,
     significant,
+    tile_text,
 )
 
 
@@ -97,7 +98,7 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
                         _code(group.place),
                         _text(group.row.kernel_class),
                         _text(dims_text(group.row.dims)),
-                        "x".join(str(size) for size in group.row.tile.values()),
+                        tile_text(group.row.tile),
                         f"{group.row.wave_count:,}" if group.row.wave_count else "",
                         f"{group.row.utilization * 100:.0f} %",
                         _text(group.row.bound),

@@ -25,7 +25,6 @@ def predictors_to_terminal(predictors: Sequence[PredictorInfo], canvas: Canvas) 
 
     heads = (
         ("name", "left"),
-        ("class", "left"),
         ("dtype", "left"),
         ("rows", "right"),
         ("GPUs", "right"),
@@ -36,7 +35,6 @@ def predictors_to_terminal(predictors: Sequence[PredictorInfo], canvas: Canvas) 
     rows = [
         (
             Text(printable(predictor.name), style="bold"),
-            printable(predictor.kernel_class),
             printable(predictor.dtype),
             f"{predictor.row_count:,}",
             str(len(predictor.gpus)),

@@ -70,6 +70,16 @@ def dims_text(dims: Mapping[str, int | str | tuple[int, ...]], separator: str = 
     return separator.join(f"{printable(name)}={size_text(value)}" for name, value in dims.items())
 
 
+_TILE_SIZES = ("m", "n", "k", "rows", "cols", "elements")
+
+
+def tile_text(tile: Mapping[str, int]) -> str:
+    """A tile as people write it, what it spans first: "64x128 split_k=8"; the number of its threads is left out."""
+    span = "x".join(str(tile[name]) for name in _TILE_SIZES if name in tile)
+    rest = [f"{name}={size}" for name, size in tile.items() if name not in (*_TILE_SIZES, "threads") and size != 1]
+    return " ".join(part for part in (span, *rest) if part)
+
+
 def size_text(value: int | str | tuple[int, ...]) -> str:
     """A dim's value on one line: 4096, "3x3", "layer"."""
     if isinstance(value, tuple):

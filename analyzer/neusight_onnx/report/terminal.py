@@ -39,6 +39,7 @@ from neusight_onnx.report.quantities import (
     shorten,
     significant,
     size_text,
+    tile_text,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _BAR_WIDTH = 28
+_LABEL_WIDTH = 14
+"""Columns before the values of the summary."""
+
 _MOST_REASONS = 3
 _MOST_WARNINGS = 8
 _MOST_UNSUPPORTED = 8
@@ -239,8 +243,9 @@ def _bound_rank(part: Slice) -> int:
 def _bar_with_legend(parts: Sequence[Part], labels: Sequence[str], canvas: Canvas) -> Text:
     text = stacked_bar(parts, _BAR_WIDTH, canvas)
     text.append(" " * (_BAR_WIDTH - text.cell_len))
-    names = legend(parts, labels, canvas)
-    fits_beside = 13 + _BAR_WIDTH + 2 + names.cell_len <= canvas.width
+    room = canvas.width - _LABEL_WIDTH
+    names = legend(parts, labels, room, canvas)
+    fits_beside = "\n" not in names.plain and _BAR_WIDTH + 2 + names.cell_len <= room
     text.append("  " if fits_beside else "\n")
     return text.append_text(names)
 
@@ -346,8 +351,7 @@ def _kernel_details(group: KernelGroup, usual_dtype: str, indent: int, canvas: C
     dtype = () if row.dtype == usual_dtype else (row.dtype,)
     items = [" ".join((row.kernel_class, *operations, *dtype)), _sizes(row)]
     if row.tile:
-        tile = "x".join(str(size) for size in row.tile.values())
-        items.append(f"tile {tile} ({counted(row.tile_count, 'tile')})")
+        items.append(f"tile {tile_text(row.tile)} ({counted(row.tile_count, 'tile')})")
     if group.run_count > 1:
         items.append(f"{group.run_count:,} runs of {duration(group.latency_us / group.run_count)}")
     if row.method != "learned":
