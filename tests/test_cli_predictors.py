@@ -123,7 +123,7 @@ def test_evaluation_for_a_reader() -> None:
         r"^  t4 +50 us \+ ",
         r"^  rtx-pro-6000-server\* ",
         r"1 row of float16 conv on t4 in x.parquet: no predictor for float16$",
-        r"2 rows of bfloat16 conv on 2 GPUs in x.parquet: no predictor for$",
+        r"2 rows of bfloat16 conv on 2 GPUs in x.parquet: no predictor for bfloat16$",
         r"^The session's launch floor is added.$",
     ):
         assert re.search(pattern, text, re.MULTILINE), pattern
