@@ -15,10 +15,10 @@ from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.graph.bindings import Bindings, bind_inputs, is_batch_symbol
+from neusight_onnx.graph.bindings import Bindings, is_batch_symbol
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.graph.shapes import infer_bound
+from neusight_onnx.graph.shapes import bind_and_infer
 from neusight_onnx.kernels import KERNEL_CLASSES, Elementwise, Kernel, NodeWork, Pooling, TensorSpec
 from neusight_onnx.lowering import lower
 from neusight_onnx.lowering.precision import as_precision, stored_precision
@@ -75,8 +75,8 @@ def analyze(
     )
     with no_collection():
         resolved = resolve(precision, stored_precision(loaded))
-        bound = bind_inputs(loaded, bindings)
-        inferred = as_precision(infer_bound(loaded, bindings, bound), SUPPORTED[resolved])
+        bound, inferred = bind_and_infer(loaded, bindings)
+        inferred = as_precision(inferred, SUPPORTED[resolved])
         recognised = recognise(inferred, runtime=runtime)
         work = lower(recognised, runtime=runtime)
         kernels = [kernel for item in work for kernel in item.kernels]

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from neusight_onnx import __version__
-from neusight_onnx.graph.bindings import Bindings, BoundInputs, bind_inputs
+from neusight_onnx.graph.bindings import Bindings, BoundInputs
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Model, Value
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.graph.shapes import infer
+from neusight_onnx.graph.shapes import bind_and_infer
 from neusight_onnx.lowering import lower
 from neusight_onnx.memory import parameter_summary
 from neusight_onnx.report.model import (
@@ -52,8 +52,7 @@ def inspect_model(
         values=dict(values or {}),
         trip_counts=dict(trip_counts or {}),
     )
-    bound = bind_inputs(loaded, bindings)
-    inferred = infer(loaded, bindings)
+    bound, inferred = bind_and_infer(loaded, bindings)
     work = lower(inferred, runtime="eager")
     parameter_count, weight_bytes = parameter_summary(loaded)
     operators = Counter(_operators(loaded.graph))

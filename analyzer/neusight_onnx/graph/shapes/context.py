@@ -71,6 +71,12 @@ class Session(Protocol):
     def symbol(self, name: str) -> int | None:
         """The size that a symbolic dimension is bound to."""
 
+    def producer(self, name: str) -> Node | None:
+        """The node of this graph (not of outer ones) that makes a value."""
+
+    def value(self, name: str) -> Value | None:
+        """What is known of a value that has been inferred already."""
+
     def affords(self, inferences: int) -> bool:
         """Whether so many more inferences of nodes are within the budget that keeps loops within loops finite."""
 

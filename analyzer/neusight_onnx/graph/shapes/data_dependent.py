@@ -9,6 +9,7 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Value
+from neusight_onnx.graph.shapes.capacity import most_nonzero
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.registry import rule
 
@@ -26,6 +27,10 @@ def _non_zero(ctx: NodeContext) -> Sequence[Value]:
     rank = max(len(shape), 1)
     count = prod(shape)
     how = f"at most {count} columns, its input has {count} elements"
+    capped = most_nonzero(ctx.node.inputs[0], ctx.session)
+    if capped is not None and capped < count:
+        count = capped
+        how = f"at most {count} columns: a running count caps the elements of its input that are not zero"
     return (ctx.bound(_I64, (rank, count), (rank, 0), how),)
 
 

@@ -58,6 +58,15 @@ class _Walk:
     def symbol(self, name: str) -> int | None:
         return self.symbols.get(name)
 
+    def producer(self, name: str) -> Node | None:
+        scope = self.scopes[-1]
+        if not scope.producers:
+            scope.producers = {output: node for node in scope.graph.nodes for output in node.outputs if output}
+        return scope.producers.get(name)
+
+    def value(self, name: str) -> Value | None:
+        return self.scopes[-1].values.get(name)
+
     def affords(self, inferences: int) -> bool:
         return self.inferences + inferences <= MAX_INFERENCES
 
@@ -89,12 +98,14 @@ class _Walk:
 
 @dataclass(slots=True, kw_only=True)
 class _Scope:
-    """A graph while it is walked."""
+    """A graph while it is walked; ``producers`` is filled by the first rule that looks back."""
 
+    graph: Graph
     values: MutableMapping[str, Value]
     certain: bool
     bodies: dict[tuple[str, str], InferredGraph] = field(default_factory=dict)
     trip_counts: dict[str, TripCount] = field(default_factory=dict)
+    producers: dict[str, Node] = field(default_factory=dict)
 
 
 def infer(model: Model, bindings: Bindings | None = None) -> InferredGraph:
@@ -183,7 +194,7 @@ def _infer_graph(
         values = ChainMap(own, *outer.maps)
     else:
         values = ChainMap(own, outer)
-    scope = _Scope(values=values, certain=certain)
+    scope = _Scope(graph=graph, values=values, certain=certain)
     walk.scopes.append(scope)
     if len(walk.scopes) > MAX_DEPTH:
         raise ModelError(f"bodies of control-flow nodes are nested more than {MAX_DEPTH} deep, in '{graph.name}'")
