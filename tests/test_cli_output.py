@@ -204,3 +204,20 @@ def test_only_long_work_shows_a_sign_of_life(seconds: float, shows: bool) -> Non
     )
     written = on_a_terminal(sys.executable, "-c", program, stream="stderr")
     assert ("analysing m.onnx" in written) is shows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        pytest.param(["--help"], {"numpy", "onnx", "onnxruntime", "rich.console", "pydantic"}, id="help"),
+        pytest.param(["gpus", "a100"], {"numpy", "onnx", "onnxruntime", "pydantic"}, id="gpus"),
+        pytest.param(["predictors", "list"], {"onnx", "onnxruntime", "scipy", "lightgbm", "pyarrow"}, id="predictors"),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments: list[str], absent: set[str]) -> None:
+    program = (
+        "import sys; from neusight_onnx.cli import main\n"
+        f"assert main({arguments!r}) == 0; print(*sys.modules, file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not absent & set(result.stderr.split())
