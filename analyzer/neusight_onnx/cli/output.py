@@ -37,9 +37,9 @@ def check_target(target: Path | None) -> None:
     folder = target.parent
     if not folder.is_dir():
         raise OutputError(f"can't write {target}: {folder} does not exist; create it first or give another place to -o")
-    if target.exists() and not os.access(target, os.W_OK):
+    if target.exists() and not _may_write(target):
         raise OutputError(f"can't write {target}: it is read-only; give another place to -o")
-    if not os.access(folder, os.W_OK) and not _is_special(target):
+    if not _may_write(folder) and not _is_special(target):
         raise OutputError(f"can't write {target}: no permission to write in {folder}; give another place to -o")
 
 
@@ -65,6 +65,10 @@ def emit(text: str, target: Path | None) -> None:
 def standard_output_is_plain() -> bool:
     """True if standard output can show ASCII only."""
     return "utf" not in (getattr(sys.stdout, "encoding", None) or "").lower()
+
+
+def _may_write(place: Path) -> bool:
+    return os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _is_special(target: Path) -> bool:
