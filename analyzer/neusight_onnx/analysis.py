@@ -35,6 +35,7 @@ from neusight_onnx.report.model import (
     UnsupportedNode,
     ValueSummary,
 )
+from neusight_onnx.report.quantities import capacity
 from neusight_onnx.runtime import Runtime, Step, get_runtime, stream_time_us
 
 INTERVAL = 0.8
@@ -204,8 +205,8 @@ def _own_warnings(totals: Totals, unsupported: Sequence[UnsupportedNode], spec: 
         yield Notice(
             code="memory",
             message=(
-                f"needs about {totals.memory.peak_bytes / 1e9:.1f} GB, "
-                f"{spec.name} has {spec.memory_bytes / 1e9:.1f} GB: it does not fit"
+                f"needs about {capacity(totals.memory.peak_bytes)}, {spec.name} has {capacity(spec.memory_bytes)}: "
+                "it does not fit"
             ),
         )
 

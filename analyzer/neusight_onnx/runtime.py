@@ -14,7 +14,7 @@ from neusight_onnx.errors import NotSupportedError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Host costs of a runtime, in microseconds: ``kernel_us`` a launched kernel, ``view_us`` an operator without one."""
+    """Host costs of a runtime, in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one."""
 
     name: str
     description: str
@@ -45,7 +45,7 @@ def get_runtime(name: str) -> Runtime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One operator on its way through the stream: its kernels' times on the GPU (none for a view), run ``count`` times."""
+    """One operator on its way through the stream: its kernels' times on the GPU (none for a view), ``count`` times."""
 
     kernel_us: tuple[float, ...] = ()
     count: int = 1
@@ -62,6 +62,6 @@ def stream_time_us(steps: Iterable[Step], runtime: Runtime) -> float:
         for duration in step.kernel_us:
             first_launch = host + runtime.kernel_us
             host += step.count * runtime.kernel_us
-            # with count > 1 either the GPU is the slower side (first launch + all durations) or the host (last launch + one)
+            # repeated, either the GPU is the slower side (first launch, all durations) or the host (last launch, one)
             gpu = max(max(gpu, first_launch) + step.count * duration, host + duration)
     return max(gpu, host)

@@ -11,11 +11,6 @@ def body(context: NodeContext) -> Outcome:
     return Free(reason="the nodes of its body stand for it", host=True)
 
 
-@lowers("Gradient", domain="ai.onnx.preview.training", gives="depends", note="not supported", needs_shapes=False)
-def gradient(context: NodeContext) -> Outcome:
-    return Unsupported(reason="the graph of its gradient is not in the model")
-
-
 @lowers(
     "BeamSearch",
     "GreedySearch",

@@ -48,6 +48,8 @@ class _Walk:
     stale: dict[str, str] = field(default_factory=dict)
     scopes: list[_Scope] = field(default_factory=list)
     inferences: int = 0
+    swallowed: int = 0
+    """Faults in bodies that may not run: they stop nothing, yet say that the sizes do not fit the body."""
 
     def assume(self, text: str) -> None:
         self.assumptions[text] = None
@@ -127,34 +129,48 @@ def bind_and_infer(model: Model, bindings: Bindings) -> tuple[BoundInputs, Infer
     """Bind the inputs and infer, as :func:`infer` does, and give both.
 
     Where the model leaves a length free and contradicts its default (a table of 77 positions against 128 tokens),
-    the other defaults are tried in turn; what the user bound is never changed. The fault of the first default is
-    raised if none fits, and stands in the assumptions if another does.
+    the other defaults are tried in turn, also where only a body that may not run contradicts it: the default that
+    the fewest nodes refuse is taken. What the user bound is never changed. The fault of the first default is raised
+    if none fits, and stands in the assumptions if another does.
     """
     first: ModelError | None = None
+    best: tuple[int, BoundInputs, InferredGraph] | None = None
     for lengths in DEFAULT_LENGTHS:
         bound = bind_inputs(model, bindings, lengths)
         try:
-            result = infer_bound(model, bindings, bound)
+            swallowed, result = _infer_bound(model, bindings, bound)
         except ModelError as error:
             first = first or error
-            if not bound.has_default_length:
+        else:
+            if best is None or swallowed < best[0]:
+                best = (swallowed, bound, result)
+            if not swallowed:
                 break
-            continue
-        if first is not None:
-            reason = f"the first default of a length does not fit the model, so another is taken: {first}"
-            result = replace(result, assumptions=(*result.assumptions, reason))
-        return bound, result
-    assert first is not None
-    raise first
+        if not bound.has_default_length:
+            break
+    if best is None:
+        assert first is not None
+        raise first
+    _, bound, result = best
+    if first is not None:
+        reason = f"the first default of a length does not fit the model, so another is taken: {first}"
+        result = replace(result, assumptions=(*result.assumptions, reason))
+    return bound, result
 
 
 def infer_bound(model: Model, bindings: Bindings, bound: BoundInputs) -> InferredGraph:
     """As :func:`infer`, where the inputs are bound already."""
+    return _infer_bound(model, bindings, bound)[1]
+
+
+def _infer_bound(model: Model, bindings: Bindings, bound: BoundInputs) -> tuple[int, InferredGraph]:
+    """The graph, and how many nodes of bodies that may not run refused their inputs."""
     walk = _Walk(bindings=bindings, symbols=bound.symbols)
     with np.errstate(all="ignore"):
         result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
     warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale)]
-    return replace(result, assumptions=(*bound.assumptions, *walk.assumptions), warnings=tuple(warnings))
+    result = replace(result, assumptions=(*bound.assumptions, *walk.assumptions), warnings=tuple(warnings))
+    return walk.swallowed, result
 
 
 def declared_value(declared: Declared, symbols: Mapping[str, int], *, cause: str | None) -> Value:
@@ -250,12 +266,14 @@ def _infer_node(
     except ModelError:
         if certain:
             raise
+        walk.swallowed += 1
         return _stand_ins(node, graph, walk, inputs, cause=node.name)
     except FAULTS as fault:
         if certain:
             context = NodeContext(node, inputs, inputs, walk, constant=False)
             shapes = context.shown()
             raise context.error(f"does not accept its inputs{' ' if shapes else ''}{shapes} ({fault})") from fault
+        walk.swallowed += 1
         return _stand_ins(node, graph, walk, inputs, cause=node.name)
     if len(results) == len(node.outputs):
         lacks_shape = False
