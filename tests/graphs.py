@@ -13,7 +13,7 @@ from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer
 
-DOMAINS = {"com.microsoft": 1, "ai.onnx.ml": 3, "acme": 1}
+DOMAINS = {"com.microsoft": 1, "ai.onnx.ml": 3, "ai.onnx.preview.training": 1, "acme": 1}
 
 
 def split(nodes: str) -> list[onnx.NodeProto]:

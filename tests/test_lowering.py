@@ -586,6 +586,30 @@ MOVEMENTS = [
         expected=[moved("pad", 128, 160)],
     ),
     Case(
+        name="gradient of pointwise operators: a fill of ones, two products, a sum where a value is used twice",
+        nodes="""c = Add(a, b)
+                 d = Mul(c, a)
+                 da, db = ai.onnx.preview.training.Gradient<xs=["a", "b"], y="d">(a, b)""",
+        inputs={"a": (4, 8), "b": (4, 8)},
+        expected=[
+            moved("fill", 0, 128),
+            ew("mul", read=256, written=128),
+            ew("mul", read=256, written=128),
+            ew("add", read=256, written=128),
+        ],
+    ),
+    Case(
+        name="gradient of a matrix product: (m, n) @ (n, k) and (k, m) @ (m, n)",
+        nodes="""y = MatMul(x, w)
+                 dx, dw = ai.onnx.preview.training.Gradient<xs=["x", "w"], y="y">(x, w)""",
+        inputs={"x": (4, 8), "w": (8, 3)},
+        expected=[
+            moved("fill", 0, 48),
+            (Gemm, {"m": 4, "n": 8, "k": 3, "transpose_b": True, "macs": 96}),
+            (Gemm, {"m": 8, "n": 3, "k": 4, "transpose_a": True, "macs": 96}),
+        ],
+    ),
+    Case(
         name="tile",
         nodes="y = Tile(x, r)",
         inputs={"x": (4, 8)},

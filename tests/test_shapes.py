@@ -448,6 +448,39 @@ BOUNDED = {
         }""",
         {"y": ((10, 24), (0, 24)), "copied": ((10, 12, 2), (0, 12, 2)), "rest": ((10, 3, 8), (0, 3, 8))},
     ),
+    "a running count caps what a router chooses": BoundCase(
+        """g (int64[2, 10] expert, float[20, 8] tokens) => (float[a, b] taken)
+           <int64 depth = {4}, int64[2] levels = {0, 1}, int64 axis = {-2}, int64 limit = {3}, int64 one = {1},
+            int64[1] flat = {-1}, int64[1] last = {2}> {
+             chosen = OneHot<axis = -1>(expert, depth, levels)
+             running = CumSum(chosen, axis)
+             fits = LessOrEqual(running, limit)
+             number = Cast<to = 7>(fits)
+             mask = Mul(chosen, number)
+             mine = Gather<axis = 2>(mask, one)
+             line = Reshape(mine, flat)
+             nz = NonZero(line)
+             index = Squeeze(nz)
+             taken = Gather<axis = 0>(tokens, index)
+             below = Less(running, limit)
+             fewer = Cast<to = 7>(below)
+             tighter = Mul(fewer, chosen)
+             all = NonZero(tighter)
+             others = Unsqueeze(expert, last)
+             unrelated = Mul(number, others)
+             loose = NonZero(unrelated)
+        }""",
+        {
+            # at most 3 of 10 tokens of each of 2 sequences
+            "nz": ((1, 6), (1, 0)),
+            "taken": ((6, 8), (0, 8)),
+            # below 3: at most 2 of each of 2 sequences and 4 experts
+            "all": ((3, 16), (3, 0)),
+            # the running count is not one of these elements: nothing caps them
+            "loose": ((3, 80), (3, 0)),
+        },
+        ("at most 6 columns: a running count caps",),
+    ),
     "an exact operand decides what a bound broadcasts to": BoundCase(
         "g (float[10] x, float[4] z) => (float[a] y) { nz = NonZero(x)  c = Cast<to = 1>(nz)  y = Add(c, z) }",
         {"y": ((1, 4), (1, 4))},

@@ -69,7 +69,8 @@ def _backward(context: NodeContext, node: Node, name: str) -> list[Kernel] | Non
     if node.op_type in PASSED_ON:
         kernels = []
     elif node.op_type in SCALED:
-        saved = tuple(spec for other in node.inputs if (spec := _spec(context, other)) is not None)
+        needed = [other for other in node.inputs if node.op_type != "Mul" or other != name] or [name]
+        saved = tuple(spec for other in needed if (spec := _spec(context, other)) is not None)
         kernels = [Elementwise(operations=SCALED[node.op_type], inputs=(result, *saved), output=result)]
     elif node.op_type in FROM_RESULT or node.op_type in FROM_INPUT:
         saved = (result,) if node.op_type in FROM_RESULT else (into,)

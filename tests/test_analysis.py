@@ -1,0 +1,102 @@
+"""What ``analyze`` makes of a graph beyond its kernels: branches, coverage, what is unsupported, the sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+from neusight_onnx import analyze
+from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.report.model import Report
+
+HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1]>\n'
+
+
+def analyzed(folder: Path, text: str, **settings: str) -> Report:
+    path = folder / "m.onnx"
+    onnx.save(parser.parse_model(HEADER + text), path)
+    return analyze(path, gpu="a100", **settings)
+
+
+def test_of_two_branches_the_slower_is_counted_and_both_are_said(tmp_path: Path) -> None:
+    report = analyzed(
+        tmp_path,
+        """g (bool c, float[512, 512] x) => (float[a, b] y) {
+             y = If(c) <then_branch = t () => (float[a, b] p) { p = Relu(x) },
+                        else_branch = e () => (float[a, b] q) { h = MatMul(x, x)  q = MatMul(h, x) }>
+        }""",
+    )
+    assert [kernel.kernel_class for kernel in report.kernels] == ["gemm", "gemm"]
+    said = [text for text in report.assumptions if "slower branch 'else'" in text and "'then' would take" in text]
+    assert len(said) == 1
+    assert report.totals.flops == 2 * 2 * 512**3
+    # the branch that is not counted is still a node with a kernel
+    assert report.coverage.kernel_node_count == 3
+
+
+def test_branches_within_branches_are_decided_from_within(tmp_path: Path) -> None:
+    report = analyzed(
+        tmp_path,
+        """g (bool c, bool d, float[512, 512] x) => (float[a, b] y) {
+             y = If(c) <
+               then_branch = t () => (float[a, b] p) {
+                 p = If(d) <then_branch = tt () => (float[a, b] r) { r = MatMul(x, x) },
+                            else_branch = te () => (float[a, b] s) { s = Relu(x) }>
+               },
+               else_branch = e () => (float[a, b] q) { q = Relu(x) }>
+        }""",
+    )
+    assert [kernel.kernel_class for kernel in report.kernels] == ["gemm"]
+    assert sum("slower branch" in text for text in report.assumptions) == 2
+
+
+def test_a_loop_counts_its_body_as_often_as_it_runs(tmp_path: Path) -> None:
+    text = """g (float[64, 64] x) => (float[64, 64] y) <int64 trips = {5}, bool go = {1}> {
+         y = Loop(trips, go, x) <body = b (int64 i, bool c, float[64, 64] h) => (bool c2, float[64, 64] h2)
+           { c2 = Identity(c)  h2 = MatMul(h, h) }>
+    }"""
+    report = analyzed(tmp_path, text)
+    (kernel,) = report.kernels
+    assert kernel.count == 5
+    assert report.totals.macs == 5 * 64**3
+    assert report.totals.kernel_ms == pytest.approx(kernel.latency_us / 1e3)
+
+
+def test_an_unknown_operator_makes_the_totals_partial(tmp_path: Path) -> None:
+    text = "g (float[8, 8] x) => (float[8, 8] y) { h = acme.MyOp(x)  r = Relu(x)  y = MatMul(h, r) }"
+    report = analyzed(tmp_path, text)
+    first = report.unsupported[0]
+    assert (first.op_type, first.reason) == ("MyOp", "no lowering for acme::MyOp")
+    assert report.totals.partial
+    assert "partial" in {notice.code for notice in report.warnings}
+    assert report.coverage.unsupported_node_count == len(report.unsupported)
+
+
+def test_a_model_without_nodes_takes_no_time(tmp_path: Path) -> None:
+    report = analyzed(tmp_path, "g (float[2, 2] x) => (float[2, 2] x) { }")
+    assert report.totals.latency_ms == 0
+    assert report.kernels == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"precision": "fp16"}, "precision 'fp16' has no predictors yet; supported now: fp32"),
+        ({"precision": "fp12"}, "unknown precision 'fp12'"),
+        ({"runtime": "tensorrt"}, "runtime 'tensorrt' has no model yet; supported now: eager"),
+    ],
+    ids=["precision without predictors", "no precision", "runtime without a model"],
+)
+def test_what_has_no_model_is_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:
+    with pytest.raises(NotSupportedError, match=message):
+        analyzed(tmp_path, "g (float[2, 2] x) => (float[2, 2] y) { y = Relu(x) }", **settings)
+
+
+def test_a_half_precision_model_says_what_would_do(tmp_path: Path) -> None:
+    text = "g (float16[2, 2] x) => (float16[2, 2] y) { y = Relu(x) }"
+    with pytest.raises(NotSupportedError, match=r"stored in fp16.*--precision fp32"):
+        analyzed(tmp_path, text)
+    assert analyzed(tmp_path, text, precision="fp32").kernels[0].dtype == "float32"
