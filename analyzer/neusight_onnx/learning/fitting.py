@@ -40,9 +40,18 @@ THROTTLED_LEVEL_LOG_SD = 1.0
 """The same where the power limit does not allow the boost clock: the card may have been hot as well."""
 FULL_POWER_W_PER_GFLOPS = {16: 0.0150, 12: 0.0150, 7: 0.0085}
 """W that a GFLOP/s of FP32 peak takes at full load, by process (nm): a card with less can't hold its boost clock."""
-HOST_SHARE = 0.75
-"""Host time in the smallest times of a session: the rest is the tiny kernel and what lies between."""
-HOST_LOG_SD = 0.25
+HOST_SHARE: Mapping[str, float] = {
+    "gemm": 0.75,
+    "conv": 0.75,
+    "elementwise": 0.5,
+    "softmax": 0.75,
+    "normalization": 0.75,
+}
+"""Host time before the kernel in the smallest times of a session: the rest is the tiny kernel, and what the host does
+after the launch. Elementwise kernels of more than 100 us lie 13-18 us (A100, V100, P4, T4) and 20-29 us (P100) above
+their bandwidth line, half of the smallest times; with a larger share the fit makes DRAM too fast instead.
+"""
+HOST_LOG_SD = 0.5
 """How well the smallest measured time of a session tells its host time (log)."""
 LOST_SESSION_LOG_LEVEL = 0.6
 """A session further than this from its GPU's other session ran something else (another library, a hot card)."""
@@ -291,7 +300,7 @@ def _rows_to_fit(
             siblings = measurements.measured_us[operation == name.rsplit("/", 1)[0]]
             floor = min(host_floor_us(siblings), float(measurements.measured_us[rows].min()))
             rows = rows[measurements.measured_us[rows] > INFORMATIVE_RATIO * floor]
-            hosts[i] = HOST_SHARE * floor
+            hosts[i] = HOST_SHARE[measurements.kernel_class] * floor
         if rows.size > ROWS_PER_SESSION:
             rows = np.sort(random.choice(rows, ROWS_PER_SESSION, replace=False))
         rows_of.append(rows)
