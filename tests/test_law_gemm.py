@@ -100,14 +100,31 @@ def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None
         l2_bytes=1e6,
         is_matrix=False,
         single_issue=False,
-        is_pascal=False,
         is_ampere_library=False,
+        process_nm=16.0,
         energy_scale=1.0,
         power_w=100.0,
     )
     constants = {"static_power": 0.2, "energy_pj": 10.0, "voltage_clock_ghz": 1.4}
     found = gemm.clock_level(unit, constants, np.array([1.0]), np.array([1.0]))
     assert found[0] == pytest.approx(level, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "doubt"),
+    [
+        pytest.param("a100-sxm-80gb", 0.0, id="holds-its-clock"),
+        pytest.param("t4", 0.0, id="power-limited-in-a-measured-process"),
+        pytest.param("h100-sxm", 0.05, id="single-issue"),
+        # 5 nm: an energy of 0.36 is 1.47 halvings, 0.2 each, all of it felt; and single issue
+        pytest.param("l4", np.hypot(0.2 * 1.474, 0.05), id="power-limited-in-another-process"),
+    ],
+)
+def test_doubt_about_what_no_measured_gpu_shows(gpu: str, doubt: float) -> None:
+    columns = gemm.columns((linear(8192, 4096, 4096),))
+    found = gemm.estimate(columns, load_gpu(gpu), PRIORS).doubt_log_sd
+    assert found is not None
+    assert found[0] == pytest.approx(doubt, abs=0.012)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,9 @@ MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION = 1
 REBUILD = "rebuild with `make predictors`"
 
+EIGHTY_PERCENT = 1.2816
+"""Half width of a normal distribution's central 80 % in standard deviations."""
+
 # parts of a law that are one bound to a reader
 _BOUND_OF_PART = {"drift": "memory", "shared": "compute", "serial": "latency"}
 
@@ -114,6 +117,7 @@ class Predictor:
     unseen_weight: float
     seen_half_width_log: float
     unseen_half_width_log: float
+    law_half_width_log: float
 
 
 def predict(kernels: Sequence[Kernel], gpu: GpuSpec) -> tuple[Prediction, ...]:
@@ -226,6 +230,7 @@ def load_predictors(folder: Path) -> Mapping[tuple[str, str], Predictor]:
                 unseen_weight=float(entry["unseen_residual_weight"]),
                 seen_half_width_log=float(entry["interval"]["seen_half_width_log"]),
                 unseen_half_width_log=float(entry["interval"]["unseen_half_width_log"]),
+                law_half_width_log=float(entry["interval"]["law_half_width_log"]),
             )
             names = tuple(entry["features"])
         except (KeyError, TypeError, ValueError) as error:
@@ -280,8 +285,11 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     inside = shape_weight(features, predictor.feature_low, predictor.feature_high)
     weight = residual_weight(near, inside, predictor.unseen_weight)
     latency = np.maximum(law.latency_us * np.exp(weight * residual), law.ideal_us)
-    narrowing = predictor.unseen_half_width_log - predictor.seen_half_width_log
-    width = predictor.unseen_half_width_log - near * inside * narrowing
+    # a known shape on a known GPU, a known shape on another GPU, a shape of which only the law has an idea
+    known = near * predictor.seen_half_width_log + (1.0 - near) * predictor.unseen_half_width_log
+    width = inside * known + (1.0 - inside) * max(predictor.law_half_width_log, known)
+    if law.doubt_log_sd is not None:
+        width = np.hypot(width, EIGHTY_PERCENT * law.doubt_log_sd * (1.0 - near * inside))
     low = np.maximum(latency * np.exp(-width), law.ideal_us)
     return Estimate(law=law, latency_us=latency, low_us=low, high_us=latency * np.exp(width))
 

@@ -37,7 +37,8 @@ class LawResult:
     ``ideal_us`` is the time at the roofline (peak of the pipe, peak DRAM bandwidth, unique bytes): a prediction
     is never faster. ``parts_us`` are the competing times by name ("compute", "memory", "l2", "latency", …);
     the largest names the bound. ``tile`` holds the tile's dims by name; ``tile_count`` and ``wave_count``
-    follow from it.
+    follow from it. ``doubt_log_sd``: standard deviation (log) of the latency from constants that no measured GPU
+    shows; it widens the interval on a GPU that was not measured.
     """
 
     latency_us: Column
@@ -46,6 +47,7 @@ class LawResult:
     tile: Mapping[str, Column] = field(default_factory=dict)
     tile_count: Column
     wave_count: Column
+    doubt_log_sd: Column | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -269,6 +269,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"n": tile[0], "m": tile[1], "threads": tile[2], "split_k": tile[3]},
         tile_count=blocks,
         wave_count=np.maximum(np.ceil(blocks / (unit.sm_count * resident)), 1.0),
+        doubt_log_sd=gemm.doubt(unit, direct["level"], np.where(is_element, 0.0, 1e6 * direct["compute"] / latency)),
     )
 
 

@@ -135,24 +135,17 @@ CONSTANTS: tuple[Constant, ...] = (
         "r x c register tile needs",
     ),
     Constant(
-        name="drift_k",
-        prior=9300.0,
+        name="drift_span",
+        prior=60.0,
         prior_log_sd=0.3,
-        source="prior: study of the shared FP32 measurements; fitted here: depth of reduction at which blocks drift "
-        "apart and lose their reuse",
+        source="blocks of a wave drift apart by one such part of the reduction: P4 (2 MB of L2) loses its reuse from "
+        "k = 6,000 on, V100 (6 MB) from 30,000; fitted",
     ),
     Constant(
         name="drift_efficiency",
-        prior=0.9,
+        prior=0.5,
         prior_log_sd=0.3,
-        source="prior: study of the shared FP32 measurements; fitted here",
-    ),
-    Constant(
-        name="pascal_drift",
-        prior=0.37,
-        prior_log_sd=0.3,
-        source="prior: study of the shared FP32 measurements; fitted here: Pascal loses more (compute capability "
-        "below 7)",
+        source="share of the DRAM peak that unshared panels get: rows of 32 bytes, far apart; P4 and P100; fitted",
     ),
     Constant(
         name="norm",
@@ -212,6 +205,11 @@ _PROCESS_NM = np.array([3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 12.0, 16.0, 28.0])
 _PROCESS_ENERGY = np.array([0.28, 0.34, 0.36, 0.47, 0.50, 0.65, 1.0, 1.0, 1.8])
 # matrix cores spend less per FLOP than vector lanes (no operand fetch per FMA): MI100 holds its clock at 300 W
 _MATRIX_ENERGY = 0.5
+ENERGY_LOG_SD_PER_HALVING = 0.2
+"""How well the energy of another process is known (log), for each time it halves against the measured 16/12 nm: the
+foundry's figures are for a core of its own, and a power-limited GPU of 7 or 5 nm was not measured."""
+ISSUE_LOG_SD = 0.05
+"""How well ``issue_overhead`` is known (log): public SGEMM figures of H100, RTX 3090 and RTX A6000 lie within 5 %."""
 # elements of accumulators that fit an SM's registers beside everything else: 64K registers, half of them
 _RESIDENT_ELEMENTS = 32768.0
 _CHUNK = 4096
@@ -265,8 +263,8 @@ class Machine:
     l2_bytes: float
     is_matrix: bool
     single_issue: bool
-    is_pascal: bool
     is_ampere_library: bool
+    process_nm: float
     energy_scale: float
     power_w: float
 
@@ -284,8 +282,8 @@ def machine(gpu: GpuSpec) -> Machine:
         is_matrix=is_matrix,
         # Pascal's 128 lanes are fed by dual issue; 64-lane SMs issue an FMA every second clock
         single_issue=capability is not None and capability >= 7.0 and gpu.fp32_lanes_per_sm >= 128,
-        is_pascal=capability is not None and capability < 7.0,
         is_ampere_library=capability is not None and capability >= 8.0,
+        process_nm=gpu.process_nm,
         energy_scale=process_energy(gpu.process_nm) * (_MATRIX_ENERGY if is_matrix else 1.0),
         power_w=gpu.power_w,
     )
@@ -375,9 +373,11 @@ def times(
     shared_s = shared_s / c["shared_efficiency"] / level**long
     if unit.is_matrix:
         shared_s = shared_s * 0.25  # a matrix instruction reads each operand once for four lanes
-    deep = (kz / c["drift_k"]) ** 2
-    drift_rate = c["drift_efficiency"] * (c["pascal_drift"] if unit.is_pascal else 1.0) * unit.bytes_per_s
-    drift_s = panels / drift_rate * deep / (1.0 + deep)
+    # blocks of a wave drift apart along k by a share of it; once the steps between them no longer fit L2 at once,
+    # each block reads its panels from DRAM by itself
+    step_bytes = entries * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
+    deep = (kz * step_bytes / (c["drift_span"] * unit.l2_bytes)) ** 2
+    drift_s = panels / (c["drift_efficiency"] * unit.bytes_per_s) * deep / (1.0 + deep)
     return {
         "compute": pipe_s,
         "memory": memory_s,
@@ -474,7 +474,20 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"n": tile[0], "m": tile[1], "threads": tile[2], "split_k": tile[3]},
         tile_count=parts["blocks"],
         wave_count=np.maximum(np.ceil(parts["blocks"] / (unit.sm_count * parts["occupancy"])), 1.0),
+        doubt_log_sd=doubt(unit, parts["level"], 1e6 * parts["compute"] / latency),
     )
+
+
+def doubt(unit: Machine, level: Column, compute_share: Column) -> Column:
+    """Standard deviation (log) of a time from the energy of a process and the issue rate that no measured GPU shows.
+
+    A clock under the power limit follows the energy; one that is held does not: its slope is 1 - level^20, from the
+    smooth minimum of ``clock_level``.
+    """
+    energy = ENERGY_LOG_SD_PER_HALVING * abs(np.log2(process_energy(unit.process_nm))) * (1.0 - level**20)
+    issue = ISSUE_LOG_SD if unit.single_issue else 0.0
+    found: Column = np.hypot(energy, issue) * np.minimum(compute_share, 1.0)
+    return found
 
 
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:

@@ -171,7 +171,9 @@ def train_class(
             **{f"{key}_percent": None if value is None else _rounded(value) for key, value in summary.items()},
             "rows": rows,
         },
-        "interval": _interval(measurements, unseen, seen),
+        "interval": _interval(
+            measurements, unseen, seen, law_alone=[scored[0.0].log_error for scored in tried.values()]
+        ),
         "parity": {"row_count": len(residuals.rows), "largest_relative_error": float(f"{worst:.3g}")},
     }
     return entry, model
@@ -257,7 +259,13 @@ def _width(errors: Sequence[NDArray[np.float64]]) -> float:
     return float(values[order][min(int(np.searchsorted(share, COVERAGE)), values.size - 1)])
 
 
-def _interval(measurements: Measurements, unseen: Mapping[str, Scored], seen: Scored) -> dict[str, Any]:
+def _interval(
+    measurements: Measurements,
+    unseen: Mapping[str, Scored],
+    seen: Scored,
+    *,
+    law_alone: Sequence[NDArray[np.float64]],
+) -> dict[str, Any]:
     """Widths from held-out errors, and how often a GPU's rows lie in the width that the other GPUs give."""
     errors = {gpu: scored.log_error for gpu, scored in unseen.items()}
     gpu_of = measurements.gpu[seen.rows]
@@ -273,8 +281,10 @@ def _interval(measurements: Measurements, unseen: Mapping[str, Scored], seen: Sc
         "coverage": COVERAGE,
         "seen_half_width_log": _rounded(seen_width),
         "unseen_half_width_log": _rounded(unseen_width),
+        "law_half_width_log": _rounded(max(_width(law_alone), unseen_width) if law_alone else unseen_width),
         "left_out_coverage": coverage,
-        "method": "the width that holds 80 % of held-out errors, GPUs weighing the same; left_out_coverage: rows of "
+        "method": "the width that holds 80 % of held-out errors, GPUs weighing the same: seen from new shapes, unseen "
+        "from left-out GPUs, law from left-out GPUs without the residual; left_out_coverage: rows of "
         "a GPU inside the width that the other GPUs' leave-one-GPU-out errors give",
     }
 
