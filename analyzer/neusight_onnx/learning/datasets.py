@@ -363,7 +363,9 @@ def _read_deepbench(path: Path) -> list[Part]:
     precision, op = _strings(table["precision"]), _strings(table["op"])
     plain = np.isin(precision, ("Float",))
     products = np.flatnonzero(plain & (op == "gemm") & (table["m"] > 0))
-    forward = np.flatnonzero(plain & (op == "conv") & (_strings(table["direction"]) == "fwd"))
+    # some sheets leave the filter's or the stride's columns empty
+    whole = np.minimum.reduce([np.nan_to_num(table[name]) for name in ("s_fw", "r_fh", "stride_w", "stride_h")]) > 0
+    forward = np.flatnonzero(plain & whole & (op == "conv") & (_strings(table["direction"]) == "fwd"))
 
     def product(part: Table, dtype: DataType) -> list[Kernel]:
         sizes = zip(*(_ints(part[name]) for name in ("m", "n", "k")), strict=True)
@@ -376,7 +378,7 @@ def _read_deepbench(path: Path) -> list[Part]:
         for i in range(len(size["k"])):
             spatial, window = (size["h"][i], size["w"][i]), (size["r_fh"][i], size["s_fw"][i])
             stride, pad = (size["stride_h"][i], size["stride_w"][i]), (size["pad_h"][i], size["pad_w"][i])
-            out = tuple((spatial[j] + 2 * pad[j] - window[j]) // max(stride[j], 1) + 1 for j in (0, 1))
+            out = tuple((spatial[j] + 2 * pad[j] - window[j]) // stride[j] + 1 for j in (0, 1))
             kernels.append(
                 Conv(
                     n=size["batch"][i],
