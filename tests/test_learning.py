@@ -258,8 +258,16 @@ def test_launch_floors() -> None:
     measured = np.array([22.0, 21.0, 22.0, 23.0, 90.0, 120.0, 220.0, 330.0])
     gpu = np.array(["a"] * 7 + ["b"])
     operation = np.array(["bmm"] * 6 + ["linear"] * 2)
-    found = launch_floors(measured, kernel, gpu, operation, "gemm")
+    found = launch_floors(measured, kernel, gpu, operation, np.full(8, "test"), "gemm")
     assert found.tolist() == pytest.approx([22.0] * 7 + [USUAL_FLOOR_US])
+
+
+def test_each_session_has_its_own_floor() -> None:
+    """Two sessions of one operation: 20 us and 40 us of floor; a third, of one kernel, takes the middle."""
+    measured = np.array([20.0] * 5 + [40.0] * 6 + [70.0])
+    split = np.array(["test"] * 5 + ["train"] * 6 + ["more"])
+    found = launch_floors(measured, np.full(12, 1.0), np.full(12, "a"), np.full(12, "ln"), split, "normalization")
+    assert found.tolist() == [19.0] * 5 + [39.0] * 6 + [39.0]
 
 
 # --- training and evaluation

@@ -14,21 +14,35 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.learning.datasets import EVENTS, Measurements, read_parts
-from neusight_onnx.learning.heldout import LAUNCH_SHARES, SCORED_US, TINY_US, USUAL_FLOOR_US, event_us, launch_floors
+from neusight_onnx.learning.heldout import (
+    LAUNCH_SHARES,
+    SCORED_US,
+    SMALL_US,
+    TINY_US,
+    USUAL_FLOOR_US,
+    event_us,
+    launch_floors,
+)
 from neusight_onnx.predictor import Predictor, estimate, load_predictors
 from neusight_onnx.similarity import gpu_weight
 
 EVALUATION_VERSION = 1
+
+FLOOR_SPREAD = 0.1
+"""How far a session's launch floor may lie from the median of its small kernels: launches of one session vary by 5-10 %,
+and the share that passes before the kernel starts by as much."""
+
 ALL = "all"
 
 TREATMENT = (
     "Event-timed files (neusight/kernels_fp32.parquet) hold the host's launch time: a kernel time t becomes "
     "max(floor, share x floor + t), the roofline's alike, with the share that passes before the kernel starts ("
     + ", ".join(f"{name} {share:g}" for name, share in LAUNCH_SHARES.items())
-    + "). The floor of a GPU and operation is the median of what its kernels predicted below "
-    f"{TINY_US:g} us show, at least five of them; else the smallest floor of the GPU's other operations; else "
-    f"{USUAL_FLOOR_US:g} us. That median is all that is taken from measured times. Other files hold the kernel's own "
-    "time: nothing is added."
+    + "). The floor of a session (GPU, operation, split) is the median of what its kernels predicted below "
+    f"{TINY_US:g} us (else {SMALL_US:g} us) show, at least five of them; else that of the operation's other sessions "
+    f"on the GPU; else the smallest of the GPU's other operations; else {USUAL_FLOOR_US:g} us. That median is all that "
+    f"is taken from measured times; intervals allow for an error of {100 * FLOOR_SPREAD:g} % in it. Other files hold "
+    "the kernel's own time: nothing is added."
 )
 
 
@@ -142,10 +156,12 @@ def _judge(measurements: Measurements, specs: Mapping[str, GpuSpec], predictor: 
     measured, kind = measurements.measured_us, measurements.kernel_class
     floor = np.zeros(size)
     if measurements.timing == EVENTS:
-        floor = launch_floors(measured, latency, measurements.gpu, measurements.operation, kind)
+        floor = launch_floors(measured, latency, measurements.gpu, measurements.operation, measurements.split, kind)
     error = event_us(latency, floor, kind) / measured - 1.0
     roofline = event_us(ideal, floor, kind) / measured - 1.0
-    inside = (event_us(low, floor, kind) <= measured) & (measured <= event_us(high, floor, kind))
+    least = event_us(low, floor * (1.0 - FLOOR_SPREAD), kind)
+    most = event_us(high, floor * (1.0 + FLOOR_SPREAD), kind)
+    inside = (least <= measured) & (measured <= most)
     sizes = {ALL: measured > 0, f"below {SCORED_US:g} us": measured < SCORED_US}
     sizes[f"{SCORED_US:g} us and above"] = measured >= SCORED_US
     groups = []

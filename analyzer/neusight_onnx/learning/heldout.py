@@ -32,7 +32,9 @@ SCORED_US = 50.0
 """Below this an event-timed row shows the host's launch time and not the kernel."""
 
 TINY_US = 8.0
-"""Kernels that the law puts below this show the session's launch floor."""
+SMALL_US = 25.0
+"""Kernels that the law puts below ``TINY_US`` show the session's launch floor; where a session has hardly any, those
+below ``SMALL_US`` do, less exactly: their own time is taken off."""
 
 USUAL_FLOOR_US = 25.0
 """Launch floor where a folder has no tiny kernel of a GPU: the middle of what the five NVIDIA GPUs show (14-53)."""
@@ -50,6 +52,9 @@ max(floor, share x floor + kernel). Median of (measured - law) / smallest times 
 .45-.6 on NVIDIA (.65-.85 on AMD), softmax .6-.95, LayerNorm, which allocates three outputs first, .85-1.1 (V100 .58),
 gemm .4-.9; with the whole floor added, elementwise rows of that size come out 14-26 % too slow.
 """
+
+ENOUGH_ROWS = 5
+"""Small kernels that a session must have for a floor of its own."""
 
 FOLDS = 5
 
@@ -84,30 +89,39 @@ def launch_floors(
     kernel_us: NDArray[np.float64],
     gpu: NDArray[np.str_],
     operation: NDArray[np.str_],
+    split: NDArray[np.str_],
     kernel_class: str,
 ) -> NDArray[np.float64]:
-    """Launch floor of each row, in us: the median of what the tiny kernels of its GPU and operation show.
+    """Launch floor of each row, in us: the median of what the tiny kernels of its session show.
 
-    A tiny kernel shows the floor that :func:`event_us` turns into its measured time. A GPU and operation with fewer
-    than five tiny kernels takes the smallest floor of the GPU's other operations, a GPU without any
-    ``USUAL_FLOOR_US``.
+    A tiny kernel shows the floor that :func:`event_us` turns into its measured time. A session (GPU, operation,
+    split) with fewer than five of them takes the floor of the same operation's other sessions on that GPU, else
+    the smallest floor of the GPU's other operations; a GPU without any takes ``USUAL_FLOOR_US``.
     """
-    tiny = kernel_us < TINY_US
     shown = np.minimum(measured_us, (measured_us - kernel_us) / LAUNCH_SHARES[kernel_class])
     floors = np.empty(measured_us.size)
+
+    def floor_of(rows: NDArray[np.bool_]) -> float | None:
+        for limit_us in (TINY_US, SMALL_US):
+            small = rows & (kernel_us < limit_us)
+            if np.count_nonzero(small) >= ENOUGH_ROWS:
+                return max(float(np.median(shown[small])), 0.0)
+        return None
+
     for name in sorted(set(gpu.tolist())):
         of_gpu = gpu == name
-        by_operation: dict[str, float] = {}
         operations = sorted(set(operation[of_gpu].tolist()))
+        by_operation = {op: floor_of(of_gpu & (operation == op)) for op in operations}
+        least = min((floor for floor in by_operation.values() if floor is not None), default=USUAL_FLOOR_US)
         for op in operations:
-            rows = of_gpu & (operation == op) & tiny
-            if np.count_nonzero(rows) >= 5:
-                by_operation[op] = max(float(np.median(shown[rows])), 0.0)
-        fallback = min(by_operation.values(), default=USUAL_FLOOR_US)
-        for op in operations:
-            rows = of_gpu & (operation == op)
-            # a borrowed floor above a measured time is none
-            floors[rows] = by_operation.get(op, min(fallback, float(measured_us[rows].min())))
+            for part in sorted(set(split[of_gpu & (operation == op)].tolist())):
+                rows = of_gpu & (operation == op) & (split == part)
+                floor = floor_of(rows)
+                if floor is None:
+                    borrowed = by_operation[op]
+                    # a borrowed floor above a measured time is none
+                    floor = min(least if borrowed is None else borrowed, float(measured_us[rows].min()))
+                floors[rows] = floor
     return floors
 
 
@@ -188,7 +202,12 @@ def floors_of(law: Law, measurements: Measurements, specs: Mapping[str, GpuSpec]
             answer = apply_law(law, measurements.select(near).kernels, specs[gpu], fit.constants)
             kernel_us[near] = answer.result.latency_us
     return launch_floors(
-        measurements.measured_us, kernel_us, measurements.gpu, measurements.operation, law.kernel_class
+        measurements.measured_us,
+        kernel_us,
+        measurements.gpu,
+        measurements.operation,
+        measurements.split,
+        law.kernel_class,
     )
 
 
