@@ -29,7 +29,7 @@ from neusight_onnx.similarity import gpu_weight
 EVALUATION_VERSION = 1
 
 FLOOR_SPREAD = 0.1
-"""How far a session's launch floor may lie from the median of its small kernels: launches of one session vary by 5-10 %,
+"""How far a launch floor may lie from the median of its session's small kernels: launches vary by 5-10 % in a session,
 and the share that passes before the kernel starts by as much."""
 
 ALL = "all"
