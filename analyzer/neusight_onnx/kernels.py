@@ -143,12 +143,16 @@ class Elementwise:
     """Every output element is a function of one element of each input; inputs broadcast to ``output.shape``.
 
     ``operations`` are torch-like names in lower case ("add", "gelu", "pow", …); fused kernels list several.
-    A scalar operand is no input: it costs no traffic.
+    A scalar operand is no input: it costs no traffic. ``extra_outputs``: what a fused kernel writes beside ``output``.
+    ``generated``: a compiler wrote the kernel for these shapes (constant strides, every load on its own), in place of
+    a library's kernel for any shape. Its inputs need not broadcast to the output: a concatenation reads parts of it.
     """
 
     operations: tuple[str, ...]
     inputs: tuple[TensorSpec, ...]
     output: TensorSpec
+    extra_outputs: tuple[TensorSpec, ...] = ()
+    generated: bool = False
 
     @property
     def macs(self) -> int:
@@ -164,7 +168,7 @@ class Elementwise:
 
     @property
     def write_bytes(self) -> int:
-        return self.output.byte_count
+        return self.output.byte_count + _bytes(self.extra_outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +176,8 @@ class Softmax:
     """Softmax (or log-softmax) over ``cols`` of each of ``rows``; 5 FLOPs an element.
 
     ``inner`` > 1: the axis is not the last one, neighbours along it are ``inner`` elements apart.
+    ``fused``: pointwise operations before and after it, whose operands are in ``extra_inputs`` and whose results may
+    be written as well (``extra_outputs``).
     """
 
     rows: int
@@ -182,6 +188,7 @@ class Softmax:
     log: bool = False
     fused: tuple[str, ...] = ()
     extra_inputs: tuple[TensorSpec, ...] = ()
+    extra_outputs: tuple[TensorSpec, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -197,7 +204,7 @@ class Softmax:
 
     @property
     def write_bytes(self) -> int:
-        return (self.output_dtype or self.dtype).bytes_of(self.rows * self.cols)
+        return (self.output_dtype or self.dtype).bytes_of(self.rows * self.cols) + _bytes(self.extra_outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +251,8 @@ class Reduction:
     """``outputs`` results, each over ``reduced`` elements: sum, mean, max, argmax, cumulative sums, norms.
 
     ``inner`` > 1: reduced elements are ``inner`` apart in memory. ``output`` is what is written (all elements
-    for a cumulative sum).
+    for a cumulative sum, and where ``fused`` says what is done with the result before it is written).
+    ``fused``, ``extra_inputs``, ``extra_outputs`` are as in :class:`Softmax`.
     """
 
     operation: str
@@ -253,6 +261,9 @@ class Reduction:
     inner: int = 1
     dtype: DataType
     output: TensorSpec
+    fused: tuple[str, ...] = ()
+    extra_inputs: tuple[TensorSpec, ...] = ()
+    extra_outputs: tuple[TensorSpec, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -260,15 +271,15 @@ class Reduction:
 
     @property
     def flops(self) -> int:
-        return self.outputs * self.reduced
+        return (1 + len(self.fused)) * self.outputs * self.reduced
 
     @property
     def read_bytes(self) -> int:
-        return self.dtype.bytes_of(self.outputs * self.reduced)
+        return self.dtype.bytes_of(self.outputs * self.reduced) + _bytes(self.extra_inputs)
 
     @property
     def write_bytes(self) -> int:
-        return self.output.byte_count
+        return self.output.byte_count + _bytes(self.extra_outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -580,6 +591,8 @@ class NodeWork:
     (trip counts of the loops around it). ``branch``: inside an If, "node name/then" or "node name/else"; where Ifs
     are nested, the outer one first.
     ``host_operation``: whether a runtime that interprets the graph still spends host time on it (a view does).
+    A node whose work another node's kernel does is free, and that kernel's ``origins`` name it; ``written`` says
+    whether that kernel writes its value all the same, for others to read.
     """
 
     node: str
@@ -591,3 +604,4 @@ class NodeWork:
     count: int = 1
     branch: tuple[str, ...] = ()
     host_operation: bool = False
+    written: bool = False

@@ -38,7 +38,7 @@ from neusight_onnx.kernels import (
 )
 from neusight_onnx.laws.bandwidth import is_amd, l2_bytes_per_s, l2_miss_fraction, memory_family, p_norm
 from neusight_onnx.laws.base import Law, LawResult
-from neusight_onnx.laws.elementwise import ELEMENTWISE, float64_flops_per_s, integer_lanes_per_sm
+from neusight_onnx.laws.elementwise import ELEMENTWISE, float64_flops_per_s, fused_cost, integer_lanes_per_sm
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
 
@@ -329,7 +329,7 @@ def _reduction(kernel: Reduction, gpu: GpuSpec) -> Work:
     few = kernel.outputs < gpu.sm_count and kernel.reduced > 4096 and not scan
     return Work(
         bytes=bytes_,
-        compute_us=elements * 10.0 / vector_flops_per_s(gpu, kernel.dtype) * 1e6,
+        compute_us=elements * (10.0 + fused_cost(kernel.fused)) / vector_flops_per_s(gpu, kernel.dtype) * 1e6,
         serial_us=serial,
         memory_efficiency=SCAN_EFFICIENCY if scan else REDUCTION_EFFICIENCY,
         launches=2 if few else 1,  # partial results of several blocks meet again

@@ -76,6 +76,9 @@ which allows up to 80. Others cost ``SIMPLE_COST``."""
 SIMPLE_COST = 10.0
 """Load, convert, operate, store and their share of address arithmetic, 5 issue slots; never binding in the data."""
 
+FUSED_COST = 2.0
+"""A simple operation between others of a fused kernel: one issue slot."""
+
 POWER_OPERATIONS = frozenset({"pow"})
 INDEXED_OPERATIONS = frozenset({"where"})
 WIDE_INTEGER_COST = 3.0
@@ -184,12 +187,15 @@ def broadcast_reload(kernel: Elementwise) -> tuple[float, float]:
     """
     output = kernel.output.shape
     n = kernel.output.element_count
-    streamed = sum(spec.dtype.bits / 8 for spec in (*kernel.inputs, kernel.output) if spec.element_count == n)
+    tensors = (*kernel.inputs, kernel.output, *kernel.extra_outputs)
+    streamed = sum(spec.dtype.bits / 8 for spec in tensors if spec.element_count == n)
     best = (0.0, 0.0)
     for spec in kernel.inputs:
         shape = (1,) * (len(output) - len(spec.shape)) + spec.shape
         if len(shape) != len(output) or not 1 < spec.element_count < n:
             continue
+        if kernel.generated and any(own not in (1, size) for own, size in zip(shape, output, strict=True)):
+            continue  # a part of the output, or read through another shape: once
         repeated = [axis for axis, (own, size) in enumerate(zip(shape, output, strict=True)) if own == 1 < size]
         inner = prod(output[repeated[-1] + 1 :]) if repeated else 1
         if inner > 1:
@@ -199,7 +205,12 @@ def broadcast_reload(kernel: Elementwise) -> tuple[float, float]:
 
 
 def needs_index_arithmetic(kernel: Elementwise) -> bool:
-    """Whether PyTorch takes its unvectorised kernel, which computes an offset for every element and operand."""
+    """Whether PyTorch takes its unvectorised kernel, which computes an offset for every element and operand.
+
+    A generated kernel divides by constants, which takes a few integer operations: hidden behind its loads.
+    """
+    if kernel.generated:
+        return False
     if any(name in INDEXED_OPERATIONS for name in kernel.operations):
         return True
     n = kernel.output.element_count
@@ -209,9 +220,17 @@ def needs_index_arithmetic(kernel: Elementwise) -> bool:
 def operation_cost(kernel: Elementwise) -> float:
     """FLOP equivalents an element of all operations but pow, whose cost differs between GPUs."""
     names = [name for name in kernel.operations if name not in POWER_OPERATIONS]
-    cost = sum(OPERATION_COST.get(name, SIMPLE_COST) for name in names)
+    if kernel.generated:
+        cost = SIMPLE_COST + fused_cost(names)
+    else:
+        cost = sum(OPERATION_COST.get(name, SIMPLE_COST) for name in names)
     wide = kernel.output.dtype in (DataType.INT64, DataType.UINT64)
     return max(cost, SIMPLE_COST) * (WIDE_INTEGER_COST if wide else 1.0)
+
+
+def fused_cost(operations: Sequence[str]) -> float:
+    """FLOP equivalents an element of operations on values that are in registers: no load, no store, no address."""
+    return sum(OPERATION_COST.get(name, FUSED_COST) for name in operations)
 
 
 def columns(kernels: Sequence[Kernel]) -> Columns:
@@ -223,7 +242,7 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
         reload, distance = broadcast_reload(kernel)
         powers = sum(name in POWER_OPERATIONS for name in kernel.operations)
         tensors = sum(_is_tensor(spec, n) for spec in kernel.inputs)
-        wide = any(spec.dtype is DataType.FLOAT64 for spec in (*kernel.inputs, kernel.output))
+        wide = any(spec.dtype is DataType.FLOAT64 for spec in (*kernel.inputs, kernel.output, *kernel.extra_outputs))
         rows.append(
             (
                 float(n),
@@ -236,7 +255,7 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
                 float(powers),
                 float(powers > 0 and tensors < 2),
                 float(needs_index_arithmetic(kernel)),
-                float(1 + tensors),
+                float(1 + tensors + len(kernel.extra_outputs)),
                 float(wide),
             )
         )

@@ -34,6 +34,7 @@ from neusight_onnx.laws.bandwidth import (
     roofline_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.elementwise import fused_cost
 
 ROW_METHODS = frozenset({"layer", "rms", "lp"})
 TWO_KERNEL_METHODS = frozenset({"group", "instance"})
@@ -82,7 +83,7 @@ COLUMN_NAMES: tuple[str, ...] = (
     "write_bytes",
     "body_bytes",
     "flops",
-    "fused",
+    "fused_cost",
     "per_row",
     "two_kernels",
 )
@@ -131,7 +132,7 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
             kernel.write_bytes,
             kernel.dtype.bytes_of(kernel.rows * kernel.cols),
             kernel.flops,
-            len(kernel.fused),
+            fused_cost([name for name in kernel.fused if name != "statistics"]),
             kernel.method in ROW_METHODS,
             kernel.method in TWO_KERNEL_METHODS or "statistics" in kernel.fused,
         )
@@ -172,7 +173,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     cycles = waves * (constants["row_cycles"] + iteration * np.ceil(cols / iteration_columns))
     latency = np.where(per_row | two_kernels, cycles, 0.0) / gpu.clock_hz * 1e6
 
-    cost = np.where(per_row | two_kernels, constants["compute_cost"], 10.0) + 10.0 * columns["fused"]
+    cost = np.where(per_row | two_kernels, constants["compute_cost"], 10.0) + columns["fused_cost"]
     compute = rows * cols * cost / gpu.peak_flops_per_s["fp32"] * 1e6
     launches = constants["launch_us"] * np.where(two_kernels, 3.0, 1.0)
 

@@ -31,6 +31,7 @@ from neusight_onnx.laws.bandwidth import (
     roofline_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.elementwise import fused_cost
 
 WARP_COLUMNS = 1024.0
 """Longest row that PyTorch's persistent softmax takes (``softmax_warp_forward``); the data switch there."""
@@ -88,9 +89,10 @@ COLUMN_NAMES: tuple[str, ...] = (
     "element_bytes",
     "read_bytes",
     "write_bytes",
-    "extra_bytes",
+    "reload_bytes",
+    "reload_distance_bytes",
     "flops",
-    "fused",
+    "fused_cost",
 )
 
 FEATURE_NAMES: tuple[str, ...] = (
@@ -113,10 +115,11 @@ FEATURE_NAMES: tuple[str, ...] = (
 
 
 def columns(kernels: Sequence[Kernel]) -> Columns:
-    """Columns of softmax kernels; ``rows`` counts every independent row, ``extra_bytes`` is part of ``read_bytes``."""
+    """Columns of softmax kernels; ``rows`` counts every independent row, ``fused_cost`` is in FLOPs an element."""
     table = np.zeros((len(kernels), len(COLUMN_NAMES)), dtype=np.float64)
     for index, kernel in enumerate(kernels):
         assert isinstance(kernel, Softmax)
+        reload, distance = operand_reload(kernel)
         table[index] = (
             kernel.rows,
             kernel.cols,
@@ -124,11 +127,28 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
             kernel.dtype.bits / 8,
             kernel.read_bytes,
             kernel.write_bytes,
-            sum(spec.byte_count for spec in kernel.extra_inputs),
+            reload,
+            distance,
             kernel.flops,
-            len(kernel.fused),
+            fused_cost(kernel.fused),
         )
     return {name: table[:, index] for index, name in enumerate(COLUMN_NAMES)}
+
+
+def operand_reload(kernel: Softmax) -> tuple[float, float]:
+    """(bytes re-read, bytes that pass between two reads) of the broadcast operand that is re-read the most.
+
+    A mask of fewer elements than the scores is read again for every head: a mask of r rows once every r rows.
+    """
+    n = kernel.rows * kernel.cols
+    full = [spec for spec in (*kernel.extra_inputs, *kernel.extra_outputs) if spec.element_count == n]
+    streamed = 2 * kernel.dtype.bits / 8 + sum(spec.dtype.bits / 8 for spec in full)
+    best = (0.0, 0.0)
+    for spec in kernel.extra_inputs:
+        if kernel.cols < spec.element_count < n:
+            size = spec.dtype.bits / 8
+            best = max(best, ((n - spec.element_count) * size, spec.element_count * (streamed + size)))
+    return best
 
 
 def block_threads(cols: Column, gpu: GpuSpec) -> Column:
@@ -189,7 +209,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     rows, cols = columns["rows"], columns["cols"]
     dram = dram_bytes_per_s(gpu, constants)
     unique = columns["read_bytes"] + columns["write_bytes"]
-    body = columns["read_bytes"] - columns["extra_bytes"]
+    body = columns["read_bytes"]  # a pass over the row reads its mask, too
     l2_miss = l2_miss_fraction(unique, gpu)
 
     spatial = columns["inner"] > 1
@@ -206,8 +226,10 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     # small tensors: unique bytes come from L2 as in every streaming kernel, re-reads anyway
     on_line = np.mod(cols * columns["element_bytes"], LINE_BYTES) == 0
     apart = np.where(block | spatial | on_line, 1.0, constants["misaligned"])
-    memory = (unique + body * reread) * l2_miss * apart / dram * 1e6
-    l2 = (unique + body * np.where(spatial, through, reread)) / l2_bytes_per_s(gpu) * 1e6
+    reload = columns["reload_bytes"]
+    reloaded = reload * l2_miss_fraction(columns["reload_distance_bytes"], gpu)
+    memory = ((unique + body * reread) * l2_miss * apart + reloaded) / dram * 1e6
+    l2 = (unique + reload + body * np.where(spatial, through, reread)) / l2_bytes_per_s(gpu) * 1e6
 
     threads = np.where(block, block_threads(cols, gpu), 128.0)
     rows_per_block = np.where(block, 1.0, np.where(spatial, 128.0, 4.0))
@@ -218,7 +240,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         _block_us(cols, threads, blocks / resident, held, gpu, constants),
         _serial_us(cols, spatial, gpu, constants),
     )
-    cost = constants["warp_cost"] + 10.0 * columns["fused"]
+    cost = constants["warp_cost"] + columns["fused_cost"]
     compute = rows * cols * cost / gpu.peak_flops_per_s["fp32"] * 1e6
 
     ideal = roofline_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)

@@ -22,7 +22,7 @@ from neusight_onnx.lowering import (
 )
 from neusight_onnx.lowering.precision import as_precision, stored_precision
 from neusight_onnx.lowering.registry import operator_table
-from neusight_onnx.lowering.walk import lower
+from neusight_onnx.lowering.walk import Lowered, lower, lower_laid_out
 
 FAMILIES = (
     attention,
@@ -46,4 +46,12 @@ FAMILIES = (
 )
 """The modules that hold rules: importing them fills the table."""
 
-__all__ = ["FAMILIES", "as_precision", "lower", "operator_table", "stored_precision"]
+__all__ = [
+    "FAMILIES",
+    "Lowered",
+    "as_precision",
+    "lower",
+    "lower_laid_out",
+    "operator_table",
+    "stored_precision",
+]

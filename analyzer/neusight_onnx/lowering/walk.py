@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import assert_never
 
 from neusight_onnx.graph.model import InferredGraph, Node, Value
@@ -17,6 +18,14 @@ BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 EMPTY = "its result has no elements"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """The work of every node, and the strides (in elements) of the values that aren't contiguous, bodies included."""
+
+    works: tuple[NodeWork, ...]
+    strides: Mapping[str, tuple[int, ...]]
+
+
 def lower(graph: InferredGraph, *, runtime: str) -> tuple[NodeWork, ...]:
     """The work of every node in order; the nodes of a body follow the node that it belongs to.
 
@@ -24,9 +33,15 @@ def lower(graph: InferredGraph, *, runtime: str) -> tuple[NodeWork, ...]:
     trip counts around it; ``branch`` holds "node/then" or "node/else" for each If around it, the outer one first. An
     If whose condition is known shows the branch that is taken, as if there were no If; else both.
     """
+    return lower_laid_out(graph, runtime=runtime).works
+
+
+def lower_laid_out(graph: InferredGraph, *, runtime: str) -> Lowered:
+    """As :func:`lower`, with where each value lies: names of values are unique in a model."""
     works: list[NodeWork] = []
-    _lower(graph, runtime, {}, 1, (), works)
-    return tuple(works)
+    strides: dict[str, tuple[int, ...]] = {}
+    _lower(graph, runtime, {}, 1, (), works, strides)
+    return Lowered(works=tuple(works), strides=strides)
 
 
 def _lower(
@@ -36,6 +51,7 @@ def _lower(
     count: int,
     branch: tuple[str, ...],
     works: list[NodeWork],
+    strides: dict[str, tuple[int, ...]],
 ) -> None:
     layouts = dict(outer)
     find = graph.values.get
@@ -58,7 +74,8 @@ def _lower(
             works.append(_work(node, inputs, outputs, graph, runtime, layouts, count, branch))
         if node.op_type in BODIES and not node.domain:
             condition = find(node.inputs[0]) if node.inputs else None
-            _lower_bodies(node, condition, graph, runtime, layouts, count, branch, works)
+            _lower_bodies(node, condition, graph, runtime, layouts, count, branch, works, strides)
+    strides.update((name, layout.strides) for name, layout in layouts.items() if name not in outer)
 
 
 def _before_the_run(outputs: tuple[Value | None, ...]) -> str | None:
@@ -88,11 +105,12 @@ def _lower_bodies(
     count: int,
     branch: tuple[str, ...],
     works: list[NodeWork],
+    strides: dict[str, tuple[int, ...]],
 ) -> None:
     def descend(attribute: str, times: int, mark: tuple[str, ...]) -> None:
         body = graph.bodies.get((node.name, attribute))
         if body is not None:
-            _lower(body, runtime, layouts, times, mark, works)
+            _lower(body, runtime, layouts, times, mark, works, strides)
 
     if node.op_type != "If":
         trips = graph.trip_counts.get(node.name)
