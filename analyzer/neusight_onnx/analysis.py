@@ -14,6 +14,7 @@ from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.fusion.quantization import fold_quantization
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import Bindings, is_batch_symbol
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice
@@ -78,7 +79,7 @@ def analyze(
         resolved = resolve(precision, stored_precision(loaded))
         bound, inferred = bind_and_infer(loaded, bindings)
         inferred = as_precision(inferred, SUPPORTED[resolved])
-        recognised = recognise(inferred, runtime=runtime)
+        recognised = fold_quantization(recognise(inferred, runtime=runtime))
         work = lower(recognised, runtime=runtime)
         kernels = [kernel for item in work for kernel in item.kernels]
         placed = _place(work, predict(kernels, spec))

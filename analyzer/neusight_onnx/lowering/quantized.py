@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
@@ -19,7 +20,7 @@ from neusight_onnx.kernels import (
 )
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.conv import conv_kernel
-from neusight_onnx.lowering.gemm import matmul_dims
+from neusight_onnx.lowering.gemm import gemm_kernels, matmul_dims, product
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
 PACKED = {2: DataType.UINT2, 4: DataType.UINT4, 8: DataType.UINT8, 16: DataType.UINT16}
@@ -57,6 +58,79 @@ def quantize(context: NodeContext) -> Outcome:
 @lowers("DequantizeLinear", domain="com.microsoft", gives="elementwise")
 def dequantize(context: NodeContext) -> Outcome:
     return _scaled(context, "dequantize")
+
+
+def _folded_epilogue(context: NodeContext, output: DataType) -> tuple[tuple[str, ...], int]:
+    """(what a folded product does to its sums, bytes read beside its operands).
+
+    Inputs are (left, right, bias, then scales and zero points); a bias has a type of its own, mostly int32.
+    """
+    behind = context.node.attributes.get("epilogue")
+    steps = tuple(step for step in behind if isinstance(step, str)) if isinstance(behind, tuple) else ()
+    read = _bytes(context, *range(3, len(context.inputs)))
+    if context.has(2):
+        bias = context.spec(2)
+        if bias.dtype is output:
+            return ("bias", *steps), read
+        return ("broadcast_add", *steps), read + bias.byte_count
+    return steps, read
+
+
+@lowers(
+    "QuantizedMatMul",
+    "QuantizedLinear",
+    "QuantizedGemm",
+    domain="neusight",
+    gives="gemm",
+    note="recognised: DequantizeLinear, the product, its activation, QuantizeLinear; or quantised weights alone",
+)
+def folded_product(context: NodeContext) -> Outcome:
+    """The product of quantised operands, or of floats with quantised weights (``weight_only``)."""
+    kind = context.node.op_type
+    linear = kind == "QuantizedLinear" or (kind == "QuantizedMatMul" and len(context.shape(1)) == 2)
+    if kind == "QuantizedGemm":
+        kernels = gemm_kernels(context, ())
+    else:
+        kernels = product(context, linear=linear and context.lazy and _is_weight(context, 1))
+    output = context.out().dtype
+    steps, read = _folded_epilogue(context, output)
+    left, right = context.dtype(0), context.dtype(1)
+    if context.has(2) and context.spec(2).element_count > context.out().shape[-1]:
+        steps = tuple("add" if step == "bias" else step for step in steps)  # a matrix, not a vector
+    return Kernels(
+        kernels=tuple(
+            replace(
+                kernel,
+                dtype=left,
+                b_dtype=_unless_same(right, left),
+                output_dtype=_unless_same(output, left),
+                epilogue=steps,
+                extra_read_bytes=read,
+            )
+            if isinstance(kernel, Gemm)
+            else kernel
+            for kernel in kernels
+        )
+    )
+
+
+@lowers(
+    "QuantizedConv",
+    "QuantizedConvTranspose",
+    domain="neusight",
+    gives="conv",
+    note="recognised: DequantizeLinear, the convolution, its activation, QuantizeLinear",
+)
+def folded_conv(context: NodeContext) -> Outcome:
+    steps, read = _folded_epilogue(context, context.out().dtype)
+    kernel = conv_kernel(
+        context,
+        transposed=context.node.op_type == "QuantizedConvTranspose",
+        epilogue=steps,
+        extra_read_bytes=read,
+    )
+    copies = context.contiguous(0, channels_last=True)
+    return Kernels(kernels=(*copies, kernel), layouts=context.channels_last_output())
 
 
 @lowers("QuantizeBFP", "QuantizeWithOrder", domain="com.microsoft", gives="elementwise")

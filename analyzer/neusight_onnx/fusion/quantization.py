@@ -1,0 +1,342 @@
+"""Quantised graphs: pairs of QuantizeLinear and DequantizeLinear fold into the kernels between them.
+
+A quantised file writes every operator in floating point, with a DequantizeLinear before and a QuantizeLinear behind:
+that is how it says in which type the operator is to run. Here the operator takes the quantised values themselves. A
+product whose operands are both quantised multiplies integers (or 8-bit floats) and scales its sums on the way out; one
+whose weights alone are quantised reads small weights and multiplies in floating point. What only moves, compares or
+averages elements runs on the small type. What finds no partner stays a kernel of its own, a constant's
+DequantizeLinear, too: runtimes keep those out of what they compute once, or the weights were large again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from neusight_onnx.fusion.patterns import OWN
+from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
+
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Linear"})
+MATRIX_PRODUCTS = frozenset({"MatMul", "Gemm", "Linear"})
+"""Those that have kernels for small weights beside activations in floating point."""
+
+ACTIVATIONS = frozenset(
+    {
+        "Clip",
+        "Elu",
+        "Gelu",
+        "HardSigmoid",
+        "HardSwish",
+        "LeakyRelu",
+        "Mish",
+        "Relu",
+        "Sigmoid",
+        "Softplus",
+        "Swish",
+        "Tanh",
+        "ThresholdedRelu",
+    }
+)
+"""What a product applies to its sums before it rounds them: functions of one element."""
+
+POINTWISE = ACTIVATIONS | {"Abs", "Add", "Div", "Max", "Min", "Mul", "Neg", "PRelu", "Sub", "Sum"}
+REDUCING = frozenset(
+    {"AveragePool", "GlobalAveragePool", "GlobalLpPool", "LpPool", "LogSoftmax", "ReduceMean", "ReduceSum", "Softmax"}
+)
+MOVING = frozenset(
+    {
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GlobalMaxPool",
+        "Identity",
+        "MaxPool",
+        "Pad",
+        "ReduceMax",
+        "ReduceMin",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+"""What hands elements on as they are: it runs on quantised ones if they mean the same before and behind it."""
+CARRIERS = POINTWISE | REDUCING | MOVING | {"Concat", "Resize", "Upsample"}
+_ALL_INPUTS = POINTWISE | {"Concat"}
+_DOMAINS = ("", "com.microsoft")
+
+
+@dataclass(slots=True)
+class _Folding:
+    """A graph while its pairs are folded: who makes and uses its values, and what became of its nodes."""
+
+    values: dict[str, Value]
+    producers: Mapping[str, Node]
+    consumers: Mapping[str, list[Node]]
+    kept: frozenset[str]
+    gone: set[str] = field(default_factory=set)
+    replaced: dict[str, Node] = field(default_factory=dict)
+
+    def is_constant(self, name: str) -> bool:
+        value = self.values.get(name)
+        return value is not None and value.is_constant
+
+    def element_count(self, name: str) -> int | None:
+        value = self.values.get(name)
+        return None if value is None or value.shape is None else value.element_count
+
+    def dequantizer(self, name: str) -> Node | None:
+        """The DequantizeLinear that makes a value."""
+        node = self.producers.get(name)
+        is_one = node is not None and node.op_type == "DequantizeLinear" and node.domain in _DOMAINS
+        return node if is_one else None
+
+    def only_user(self, name: str) -> Node | None:
+        users = self.consumers.get(name, ())
+        return users[0] if len(users) == 1 and name not in self.kept else None
+
+    def quantizer(self, name: str) -> Node | None:
+        """The QuantizeLinear that alone uses a value."""
+        node = self.only_user(name)
+        if node is None or node.op_type != "QuantizeLinear" or node.domain not in _DOMAINS:
+            return None
+        return node if node.inputs[0] == name and name not in node.inputs[1:] else None
+
+
+def fold_quantization(graph: InferredGraph) -> InferredGraph:
+    """``graph`` with quantised operators in place of what stands between DequantizeLinear and QuantizeLinear.
+
+    Holds in every runtime: a file with such pairs is meant for one that has these kernels. Apply it to recognised
+    graphs, whose operators are those that a runtime executes. Nodes list what they swallowed as origins. A graph
+    without DequantizeLinear comes back as it is, its bodies folded.
+    """
+    bodies = {key: fold_quantization(body) for key, body in graph.bodies.items()}
+    if any(bodies[key] is not body for key, body in graph.bodies.items()):
+        graph = replace(graph, bodies=bodies)
+    nodes = graph.graph.nodes
+    if not any(node.op_type == "DequantizeLinear" for node in nodes):
+        return graph
+    folding = _indexed(graph)
+    for node in nodes:
+        if node.name in folding.gone or node.name in folding.replaced:
+            continue
+        if node.op_type in PRODUCTS and node.domain in ("", OWN):
+            _fold_product(folding, node)
+        elif node.op_type in CARRIERS and not node.domain:
+            _fold_carrier(folding, node)
+    left = _without_unused(
+        [folding.replaced.get(node.name, node) for node in nodes if node.name not in folding.gone], folding
+    )
+    _keep_at_run_time(left, folding.values)
+    return replace(graph, graph=replace(graph.graph, nodes=tuple(left)), values=folding.values)
+
+
+def _indexed(graph: InferredGraph) -> _Folding:
+    producers: dict[str, Node] = {}
+    consumers: dict[str, list[Node]] = defaultdict(list)
+    for node in graph.graph.nodes:
+        producers.update((name, node) for name in node.outputs if name)
+        for name in dict.fromkeys(node.inputs):
+            consumers[name].append(node)
+    kept = {declared.name for declared in graph.graph.outputs}
+    for body in graph.bodies.values():
+        kept.update(_used(body))
+    return _Folding(values=dict(graph.values), producers=producers, consumers=consumers, kept=frozenset(kept))
+
+
+def _used(graph: InferredGraph) -> Iterable[str]:
+    for node in graph.graph.nodes:
+        yield from node.inputs
+    for declared in graph.graph.outputs:
+        yield declared.name
+    for body in graph.bodies.values():
+        yield from _used(body)
+
+
+# --- Products ---------------------------------------------------------------------------------------------------------
+
+
+def _fold_product(folding: _Folding, node: Node) -> None:
+    """left @ right (+ bias), the right operand quantised; the left one, too, or it stays in floating point."""
+    left, right = folding.dequantizer(node.inputs[0]), folding.dequantizer(node.inputs[1])
+    second = None if right is None else right.inputs[0]
+    if right is None and node.op_type in MATRIX_PRODUCTS:
+        right, second = _behind_transpose(folding, node.inputs[1])
+    if right is None or second is None:
+        return
+    weight_only = left is None
+    if weight_only and (node.op_type not in MATRIX_PRODUCTS or not folding.is_constant(second)):
+        return
+    merged = [right] if left is None else [left, right]
+    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    shift = folding.dequantizer(bias) if bias else None
+    if shift is not None:
+        merged.append(shift)
+        bias = shift.inputs[0]
+    output = node.outputs[0]
+    epilogue: list[str] = []
+    if not weight_only:
+        followers, epilogue, output = _behind_product(folding, output)
+        merged += followers
+        folding.gone.update(follower.name for follower in followers)
+    parameters = [
+        name for pair in merged if pair.op_type == "DequantizeLinear" and pair is not shift for name in pair.inputs[1:]
+    ]
+    folding.replaced[node.name] = replace(
+        node,
+        op_type=f"Quantized{node.op_type}",
+        domain=OWN,
+        inputs=(node.inputs[0] if left is None else left.inputs[0], second, bias, *parameters),
+        outputs=(output,),
+        attributes={**node.attributes, "epilogue": tuple(epilogue), "weight_only": int(weight_only)},
+        origins=_origins(merged, node),
+    )
+
+
+def _behind_transpose(folding: _Folding, name: str) -> tuple[Node | None, str | None]:
+    """The DequantizeLinear of a constant matrix that is transposed behind it, as if it was transposed before.
+
+    Transposing quantised constants is done once, when the model is loaded.
+    """
+    transpose = folding.producers.get(name)
+    if transpose is None or transpose.op_type != "Transpose" or transpose.domain or folding.only_user(name) is None:
+        return None, None
+    right = folding.dequantizer(transpose.inputs[0])
+    before = None if right is None else folding.values.get(right.inputs[0])
+    if right is None or before is None or not before.is_constant:
+        return None, None
+    folding.replaced[transpose.name] = replace(transpose, inputs=(right.inputs[0], *transpose.inputs[1:]))
+    folding.values[name] = replace(folding.values[name], dtype=before.dtype, data=None)
+    return right, name
+
+
+def _behind_product(folding: _Folding, output: str) -> tuple[list[Node], list[str], str]:
+    """(nodes that the product takes along, its epilogue, what it writes): an activation, then a QuantizeLinear."""
+    activation = folding.only_user(output)
+    if activation is not None and activation.op_type in ACTIVATIONS and not activation.domain:
+        quantizer = folding.quantizer(activation.outputs[0])
+        if quantizer is not None and activation.inputs[0] == output and output not in activation.inputs[1:]:
+            return [activation, quantizer], [activation.op_type.lower(), "requantize"], quantizer.outputs[0]
+    quantizer = folding.quantizer(output)
+    if quantizer is not None:
+        return [quantizer], ["requantize"], quantizer.outputs[0]
+    return [], ["dequantize"], output
+
+
+# --- Everything else --------------------------------------------------------------------------------------------------
+
+
+def _fold_carrier(folding: _Folding, node: Node) -> None:
+    """An operator between pairs runs on the quantised values themselves."""
+    inputs = list(node.inputs)
+    pairs: list[Node] = []
+    for place, name in enumerate(inputs if node.op_type in _ALL_INPUTS else inputs[:1]):
+        pair = folding.dequantizer(name)
+        if pair is not None and all(folding.element_count(scale) == 1 for scale in pair.inputs[1:] if scale):
+            pairs.append(pair)
+            inputs[place] = pair.inputs[0]
+        elif name and not (folding.is_constant(name) and folding.element_count(name) == 1):
+            if node.op_type == "Gather":
+                _fold_lookup(folding, node)
+            return
+    quantizers = [folding.quantizer(name) for name in node.outputs if name]
+    found = [quantizer for quantizer in quantizers if quantizer is not None]
+    fits = node.op_type not in MOVING or all(_same_scale(folding, pairs[0], each) for each in found if pairs)
+    if not pairs or not found or len(found) < len(quantizers) or not fits:
+        if node.op_type == "Gather":
+            _fold_lookup(folding, node)
+        return
+    folding.gone.update(quantizer.name for quantizer in found)
+    written = iter(found)
+    folding.replaced[node.name] = replace(
+        node,
+        inputs=tuple(inputs),
+        outputs=tuple(next(written).outputs[0] if name else "" for name in node.outputs),
+        origins=_origins([*pairs, *found], node),
+    )
+
+
+def _fold_lookup(folding: _Folding, node: Node) -> None:
+    """Rows of a quantised table: only those that are looked up are dequantised."""
+    pair = folding.dequantizer(node.inputs[0])
+    table = None if pair is None else folding.values.get(pair.inputs[0])
+    if pair is None or table is None or not table.is_constant or table.shape is None or table.dtype is None:
+        return
+    scales = folding.element_count(pair.inputs[1]) or 1
+    folding.replaced[node.name] = replace(
+        node,
+        op_type="GatherBlockQuantized",
+        domain="com.microsoft",
+        inputs=(pair.inputs[0], node.inputs[1], *pair.inputs[1:]),
+        attributes={"bits": table.dtype.bits, "block_size": max(table.element_count // scales, 1)},
+        origins=_origins([pair], node),
+    )
+
+
+def _same_scale(folding: _Folding, before: Node, behind: Node) -> bool:
+    """Whether elements mean the same in front of a DequantizeLinear and behind a QuantizeLinear."""
+    source, target = folding.values.get(before.inputs[0]), folding.values.get(behind.outputs[0])
+    if source is None or target is None or source.dtype is not target.dtype:
+        return False
+    for place in (1, 2):
+        first, second = (node.inputs[place] if place < len(node.inputs) else "" for node in (before, behind))
+        if first == second:
+            continue
+        known = [folding.values[name].data if name in folding.values else None for name in (first, second)]
+        one, other = known
+        if one is None or other is None or not np.array_equal(one, other):
+            return False
+    return True
+
+
+# --- What is left -----------------------------------------------------------------------------------------------------
+
+
+def _origins(merged: Iterable[Node], node: Node) -> tuple[Origin, ...]:
+    """The nodes of the file that ``node`` now stands for, itself last."""
+    found = [
+        origin for each in (*merged, node) for origin in each.origins or (Origin(name=each.name, op_type=each.op_type),)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _without_unused(nodes: list[Node], folding: _Folding) -> list[Node]:
+    """Leaves out each DequantizeLinear whose users were all folded, and forgets the values that are gone."""
+    used = set(folding.kept).union(*(node.inputs for node in nodes))
+    left = [
+        node
+        for node in nodes
+        if node.op_type != "DequantizeLinear" or node.domain not in _DOMAINS or not used.isdisjoint(node.outputs)
+    ]
+    written = {name for node in left for name in node.outputs}
+    for name, node in folding.producers.items():
+        if name not in written and (
+            node.name in folding.gone or node.name in folding.replaced or node.op_type == "DequantizeLinear"
+        ):
+            folding.values.pop(name, None)
+    return left
+
+
+def _keep_at_run_time(nodes: Iterable[Node], values: dict[str, Value]) -> None:
+    """A constant that is still dequantised is so in every run, and so is what is made from it.
+
+    Small contents that shape inference knows are none of a GPU's business and stay as they are.
+    """
+    late: set[str] = set()
+    for node in nodes:
+        begins = node.op_type == "DequantizeLinear" and node.domain in _DOMAINS
+        if not begins and late.isdisjoint(node.inputs):
+            continue
+        for name in node.outputs:
+            value = values.get(name)
+            if value is not None and value.is_constant and value.data is None:
+                values[name] = replace(value, is_constant=False)
+                late.add(name)
