@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from neusight_onnx import __version__
+from neusight_onnx.fusion.patterns import OWN
 from neusight_onnx.graph.bindings import Bindings, BoundInputs
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Model, Value
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import bind_and_infer
-from neusight_onnx.lowering import lower
+from neusight_onnx.lowering import lower, operator_table
 from neusight_onnx.memory import parameter_summary
 from neusight_onnx.report.model import (
     InputSummary,
@@ -24,8 +25,9 @@ from neusight_onnx.report.model import (
     ValueFacts,
     ValueSummary,
 )
+from neusight_onnx.report.operators import Operator
 
-__all__ = ["Inspection", "inspect_model"]
+__all__ = ["Inspection", "inspect_model", "known_operators"]
 
 _MOST_ELEMENTS = 16
 """Larger contents are not shown: sizes, axes and the like are small."""
@@ -85,6 +87,15 @@ def inspect_model(
         bodies=dict(_bodies(inferred)),
         assumptions=tuple(dict.fromkeys(inferred.assumptions)),
         warnings=(*loaded.warnings, *inferred.warnings),
+    )
+
+
+def known_operators() -> tuple[Operator, ...]:
+    """Every operator that a file can hold and that is decided: kernels, free or unsupported; ai.onnx first."""
+    return tuple(
+        Operator(domain=domain, op_type=op_type, kernel_class=kernel_class, note=note)
+        for domain, op_type, kernel_class, note in operator_table()
+        if domain != OWN
     )
 
 

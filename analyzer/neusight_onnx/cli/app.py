@@ -63,6 +63,12 @@ class TableFormat(StrEnum):
     JSON = "json"
 
 
+class ListFormat(StrEnum):
+    RICH = "rich"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
 class Precision(StrEnum):
     AUTO = "auto"
     FP32 = "fp32"
@@ -215,6 +221,24 @@ def inspect_command(
         emit(inspection_to_json(inspection, with_values=with_values), output)
     else:
         emit(inspection_to_terminal(inspection, _canvas(output), with_values=with_values), output)
+
+
+@app.command("operators")
+def operators_command(
+    list_format: Annotated[ListFormat, typer.Option("--format", help="How to print it.")] = ListFormat.RICH,
+) -> None:
+    """List the operators that are known, and what each becomes."""
+    from neusight_onnx.inspection import known_operators
+    from neusight_onnx.report.operators import operators_to_json, operators_to_markdown, operators_to_terminal
+
+    found = known_operators()
+    match list_format:
+        case ListFormat.JSON:
+            emit(operators_to_json(found), None)
+        case ListFormat.MARKDOWN:
+            emit(operators_to_markdown(found), None)
+        case ListFormat.RICH:
+            emit(operators_to_terminal(found, _canvas(None)), None)
 
 
 @app.command("gpus")

@@ -154,6 +154,20 @@ def power(context: NodeContext) -> Outcome:
     return pointwise(context, ("pow",), (0, 1))
 
 
+EXPERIMENTS = {
+    "Affine": ("mul", "add"),
+    "ImageScaler": ("mul", "add"),
+    "ParametricSoftplus": ("softplus",),
+    "Scale": ("mul",),
+    "ScaledTanh": ("tanh",),
+}
+
+
+@lowers(*EXPERIMENTS, gives="elementwise", note="an experiment of early opsets")
+def experiment(context: NodeContext) -> Outcome:
+    return pointwise(context, EXPERIMENTS[context.node.op_type], (0,))
+
+
 @lowers("Clip", gives="elementwise")
 def clip(context: NodeContext) -> Outcome:
     return pointwise(context, ("clamp",), (0,))
@@ -285,7 +299,7 @@ def cast(context: NodeContext) -> Outcome:
     return Kernels(kernels=(kernel,), layouts=pointwise_layouts(context, (0,)))
 
 
-@lowers("BitCast", gives="free")
+@lowers("BitCast", gives="free", note="a view: the same bytes under another type")
 def bit_cast(context: NodeContext) -> Outcome:
     return Free(reason="a view: the same bytes under another type", host=True)
 

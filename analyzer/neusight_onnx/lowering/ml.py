@@ -168,6 +168,14 @@ def vectorizer(context: NodeContext) -> Outcome:
     )
 
 
-@lowers("ZipMap", "DictVectorizer", "CastMap", domain=ML, gives="free", needs_shapes=False)
+@lowers(
+    "ZipMap",
+    "DictVectorizer",
+    "CastMap",
+    domain=ML,
+    gives="free",
+    note="maps are handled on the host",
+    needs_shapes=False,
+)
 def maps(context: NodeContext) -> Outcome:
     return Free(reason="maps are handled on the host", host=True)

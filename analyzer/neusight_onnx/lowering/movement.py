@@ -36,8 +36,16 @@ def _on_host(context: NodeContext) -> bool:
 TEXT = Free(reason="text is handled on the host", host=True)
 
 
-@lowers("Reshape", "Flatten", "Squeeze", "Unsqueeze", gives="free", needs_shapes=False)
-@lowers("ExpandDims", domain="com.microsoft", gives="free", needs_shapes=False)
+@lowers(
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    gives="free",
+    note="a view; a copy where strides forbid it",
+    needs_shapes=False,
+)
+@lowers("ExpandDims", domain="com.microsoft", gives="free", note="a view", needs_shapes=False)
 def reshape(context: NodeContext) -> Outcome:
     """A view where the strides allow it; else (lazy views only) the copy that an earlier view has put off."""
     layout = context.layout(0)
@@ -52,17 +60,28 @@ def reshape(context: NodeContext) -> Outcome:
     return Free(reason=METADATA, host=True, layouts=(context.view(0, target.shape, strides),))
 
 
-@lowers("Identity", gives="free", needs_shapes=False)
+@lowers(
+    "MemcpyFromHost",
+    "MemcpyToHost",
+    gives="free",
+    note="copies from and to the host are not counted",
+    needs_shapes=False,
+)
+def memcpy(context: NodeContext) -> Outcome:
+    return alias(context, "copies from and to the host are not counted")
+
+
+@lowers("Identity", gives="free", note="passes its input on", needs_shapes=False)
 def identity(context: NodeContext) -> Outcome:
     return alias(context, "passes its input on")
 
 
-@lowers("Shape", "Size", gives="free", needs_shapes=False)
+@lowers("Shape", "Size", gives="free", note="shape arithmetic on the host", needs_shapes=False)
 def shape(context: NodeContext) -> Outcome:
     return Free(reason="shape arithmetic on the host")
 
 
-@lowers("Constant", gives="free", needs_shapes=False)
+@lowers("Constant", gives="free", note="part of the model", needs_shapes=False)
 def constant(context: NodeContext) -> Outcome:
     return Free(reason="part of the model")
 
@@ -281,6 +300,7 @@ def unfold(context: NodeContext) -> Outcome:
     return move(context, "unfold")
 
 
+@lowers("Crop", gives="movement", note="an experiment of early opsets")
 @lowers("CenterCropPad", gives="movement")
 def crop(context: NodeContext) -> Outcome:
     return move(context, "pad", read=min(context.spec(0).element_count, context.out().element_count))

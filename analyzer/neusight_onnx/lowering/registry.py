@@ -43,7 +43,8 @@ Function: TypeAlias = Callable[[NodeContext], Outcome]
 class Rule:
     """How one operator is lowered.
 
-    ``kernel_class`` is what the operators' table shows: a kernel class of the report, "free", or "depends".
+    ``kernel_class`` is what the operators' table shows: a kernel class of the report, "free", "unsupported", or
+    "depends" (on attributes, versions or runtimes; or several classes).
     ``needs_shapes``: the rule can't answer before the shapes of the node's tensors are known.
     """
 
@@ -86,5 +87,5 @@ def lowers(
 
 
 def operator_table() -> list[tuple[str, str, str, str]]:
-    """(domain, operator, kernel class or "free" or "depends", note) of every operator that has a rule, sorted."""
+    """(domain, operator, kernel class or "free", "depends" or "unsupported", note) of all with a rule, sorted."""
     return sorted((rule.domain, rule.op_type, rule.kernel_class, rule.note) for rule in RULES.values())

@@ -15,13 +15,16 @@ from neusight_onnx.lowering.registry import Free, Kernels, Outcome, Unsupported,
     "SequenceInsert",
     "SequenceLength",
     gives="free",
+    note="a list on the host: no element moves",
     needs_shapes=False,
 )
 def sequence(context: NodeContext) -> Outcome:
     return Free(reason="a list on the host: no element moves", host=True)
 
 
-@lowers("Optional", "OptionalGetElement", "OptionalHasElement", gives="free", needs_shapes=False)
+@lowers(
+    "Optional", "OptionalGetElement", "OptionalHasElement", gives="free", note="passes its input on", needs_shapes=False
+)
 def optional(context: NodeContext) -> Outcome:
     return Free(reason="passes its input on")
 
@@ -52,12 +55,27 @@ def split(context: NodeContext) -> Outcome:
     return Kernels(kernels=(kernel,))
 
 
-@lowers("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", gives="free", needs_shapes=False)
-@lowers("Tokenizer", "MurmurHash3", domain="com.microsoft", gives="free", needs_shapes=False)
+@lowers(
+    "StringConcat",
+    "StringNormalizer",
+    "StringSplit",
+    "RegexFullMatch",
+    gives="free",
+    note="text is handled on the host",
+    needs_shapes=False,
+)
+@lowers(
+    "Tokenizer",
+    "MurmurHash3",
+    domain="com.microsoft",
+    gives="free",
+    note="text is handled on the host",
+    needs_shapes=False,
+)
 def text(context: NodeContext) -> Outcome:
     return Free(reason="text is handled on the host", host=True)
 
 
-@lowers("ImageDecoder", gives="free", needs_shapes=False)
+@lowers("ImageDecoder", gives="free", note="images are decoded on the host", needs_shapes=False)
 def image(context: NodeContext) -> Outcome:
     return Free(reason="images are decoded on the host", host=True)

@@ -38,6 +38,7 @@ _UNARY: dict[str, _Ufunc | None] = {
             *("HardSigmoid", "HardSwish", "Hardmax", "LRN", "LeakyRelu", "LogSoftmax", "LpNormalization"),
             *("MeanVarianceNormalization", "Mish", "ParametricSoftplus", "ScaledTanh", "Selu", "Shrink", "Sinh"),
             *("ImageScaler", "Softmax", "Softplus", "Softsign", "Swish", "Tan", "ThresholdedRelu", "Scale"),
+            *("MemcpyFromHost", "MemcpyToHost"),
         )
     ),
 }

@@ -1,0 +1,105 @@
+"""Operators that are known and have no model: each with its reason, so that a report can say it.
+
+An operator that is in no table at all is reported as unknown; these are decided.
+"""
+
+from __future__ import annotations
+
+from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.registry import RULES, Outcome, Unsupported, lowers
+
+_GENERATION = "how often its decoder runs depends on what it generates"
+_SPECULATION = "bookkeeping of one server's speculative decoding; what it costs is not published"
+_SPARSE = "which keys it selects depends on data, and its cost on how it selects them"
+_ONE_ENGINE = "holds another engine's compiled model, which can't be read"
+_ONE_CPU = (
+    "a layout for the vector width of one CPU, which ONNX Runtime writes into files that it saves fully optimised; "
+    "save with the level 'extended'"
+)
+_LAYOUT = "an inner layout of ONNX Runtime that no exporter writes; save with the level 'extended'"
+_PLUGIN = "a TensorRT plugin; its cost is not published"
+_FUSED_BLOCK = "one model's fused block; its kernel is not published"
+
+REASONS: dict[str, dict[str, str]] = {
+    "": {
+        "DisentangledAttention_TRT": _PLUGIN,
+        "DynamicSlice": "an experiment that never became part of an opset",
+        "EfficientNMS_TRT": _PLUGIN,
+        "GRUUnit": "an experiment that never became part of an opset",
+        "GivenTensorFill": "an experiment that never became part of an opset",
+        "MultilevelCropAndResize_TRT": _PLUGIN,
+        "PyramidROIAlign_TRT": _PLUGIN,
+    },
+    "com.microsoft": {
+        "BeamSearch": _GENERATION,
+        "BifurcationDetector": _SPECULATION,
+        "ConvStateReplay": _SPECULATION,
+        "DynamicSparseAttention": _SPARSE,
+        "EPContext": _ONE_ENGINE,
+        "EngramGate": _FUSED_BLOCK,
+        "GatedDeltaNetStateReplay": _SPECULATION,
+        "GreedySearch": _GENERATION,
+        "HyperConnectionLowRankMix": _FUSED_BLOCK,
+        "Mamba2Verify": _SPECULATION,
+        "MoEGroupRouter": _FUSED_BLOCK,
+        "MoEPacked": "weights packed for one kernel, whose layout is not published",
+        "NGramHashMapping": "integer hashing; its kernel is not published",
+        "PackedSparseAttentionIndexer": _SPARSE,
+        "PackedSparseAttentionIndexerMerge": _SPARSE,
+        "QOrderedLongformerAttention": "attention in the tile layouts of one GPU generation",
+        "Sampling": _GENERATION,
+        "Snpe": _ONE_ENGINE,
+        "SparseAttentionIndexer": _SPARSE,
+        "SpeculativePrefixCommit": _SPECULATION,
+        "VarlenNGramHashMapping": "integer hashing; its kernel is not published",
+        "WhisperBeamSearch": _GENERATION,
+    },
+    "com.microsoft.nchwc": dict.fromkeys(
+        (
+            "AveragePool",
+            "Conv",
+            "GlobalAveragePool",
+            "GlobalMaxPool",
+            "MaxPool",
+            "ReorderInput",
+            "ReorderOutput",
+            "Upsample",
+        ),
+        _ONE_CPU,
+    ),
+    "com.ms.internal.nhwc": dict.fromkeys(
+        (
+            "AveragePool",
+            "BatchNormalization",
+            "Conv",
+            "ConvTranspose",
+            "DepthToSpace",
+            "GlobalAveragePool",
+            "GlobalLpPool",
+            "GlobalMaxPool",
+            "GridSample",
+            "InstanceNormalization",
+            "LRN",
+            "LpPool",
+            "MaxPool",
+            "MaxUnpool",
+            "QLinearAveragePool",
+            "QLinearConv",
+            "QLinearConvTranspose",
+            "Resize",
+            "SpaceToDepth",
+        ),
+        _LAYOUT,
+    ),
+}
+"""domain -> operator -> why it has no model."""
+
+
+def _refuse(context: NodeContext) -> Outcome:
+    node = context.node
+    return Unsupported(reason=RULES[node.domain, node.op_type].note)
+
+
+for _domain, _operators in REASONS.items():
+    for _op_type, _reason in _operators.items():
+        lowers(_op_type, domain=_domain, gives="unsupported", note=_reason, needs_shapes=False)(_refuse)
