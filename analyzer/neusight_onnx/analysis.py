@@ -19,7 +19,7 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import Bindings, is_batch_symbol
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.graph.shapes import bind_and_infer
+from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import KERNEL_CLASSES, Elementwise, Kernel, NodeWork, Pooling, TensorSpec
 from neusight_onnx.lowering import lower
 from neusight_onnx.lowering.precision import as_precision, stored_precision
@@ -78,6 +78,7 @@ def analyze(
     with no_collection():
         resolved = resolve(precision, stored_precision(loaded))
         bound, inferred = bind_and_infer(loaded, bindings)
+        inferred = at_expected_sizes(loaded, bindings, bound, inferred)
         inferred = as_precision(inferred, SUPPORTED[resolved])
         recognised = fold_quantization(recognise(inferred, runtime=runtime))
         work = lower(recognised, runtime=runtime)

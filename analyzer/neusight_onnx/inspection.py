@@ -13,7 +13,7 @@ from neusight_onnx.fusion.patterns import OWN
 from neusight_onnx.graph.bindings import Bindings, BoundInputs
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Model, Value
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.graph.shapes import bind_and_infer
+from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
 from neusight_onnx.lowering import lower, operator_table
 from neusight_onnx.memory import parameter_summary
 from neusight_onnx.report.model import (
@@ -44,7 +44,8 @@ def inspect_model(
     """What ``model`` (a path, or what :func:`read_model` gave) is made of, with its symbolic dims bound.
 
     ``dims``, ``shapes``, ``values`` and ``trip_counts`` are those of :func:`analyze`. FLOPs and multiply-adds are those
-    of the nodes one by one, before a runtime merges any. Raises a :class:`~neusight_onnx.errors.NeusightError` for an
+    of the nodes one by one, before a runtime merges any, at expected sizes; the values' shapes are bounds where they
+    depend on data. Raises a :class:`~neusight_onnx.errors.NeusightError` for an
     unreadable model and for bindings that contradict it.
     """
     loaded = model if isinstance(model, Model) else read_model(model)
@@ -55,7 +56,8 @@ def inspect_model(
         trip_counts=dict(trip_counts or {}),
     )
     bound, inferred = bind_and_infer(loaded, bindings)
-    work = lower(inferred, runtime="eager")
+    expected = at_expected_sizes(loaded, bindings, bound, inferred)
+    work = lower(expected, runtime="eager")
     parameter_count, weight_bytes = parameter_summary(loaded)
     operators = Counter(_operators(loaded.graph))
     unsupported = tuple(
@@ -85,7 +87,7 @@ def inspect_model(
         unsupported=unsupported,
         values=_facts_of(inferred),
         bodies=dict(_bodies(inferred)),
-        assumptions=tuple(dict.fromkeys(inferred.assumptions)),
+        assumptions=tuple(dict.fromkeys([*inferred.assumptions, *expected.assumptions])),
         warnings=(*loaded.warnings, *inferred.warnings),
     )
 

@@ -174,11 +174,13 @@ class InferredGraph:
     ``values`` holds every value that nodes of this graph may name, values of outer graphs included.
     ``bodies`` maps (node name, attribute name) to the inferred body of a control-flow node;
     ``trip_counts`` maps the name of a Loop or Scan node to its trip count.
+    ``expected``: sizes that values have on average where they depend on data in a way that is understood.
     """
 
     graph: Graph
     values: Mapping[str, Value]
     bodies: Mapping[tuple[str, str], InferredGraph] = field(default_factory=dict)
     trip_counts: Mapping[str, TripCount] = field(default_factory=dict)
+    expected: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()

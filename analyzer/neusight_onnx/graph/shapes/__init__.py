@@ -17,6 +17,6 @@ from neusight_onnx.graph.shapes import (  # noqa: F401  # importing a family reg
     spectrum,
     window,
 )
-from neusight_onnx.graph.shapes.engine import bind_and_infer, infer, infer_bound
+from neusight_onnx.graph.shapes.engine import at_expected_sizes, bind_and_infer, infer, infer_bound
 
-__all__ = ["bind_and_infer", "infer", "infer_bound"]
+__all__ = ["at_expected_sizes", "bind_and_infer", "infer", "infer_bound"]

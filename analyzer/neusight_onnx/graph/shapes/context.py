@@ -77,6 +77,9 @@ class Session(Protocol):
     def value(self, name: str) -> Value | None:
         """What is known of a value that has been inferred already."""
 
+    def expects(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Note the size that a value has on average where it depends on data; True if this walk is to go on with it."""
+
     def affords(self, inferences: int) -> bool:
         """Whether so many more inferences of nodes are within the budget that keeps loops within loops finite."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Value
+from neusight_onnx.graph.shapes.balance import even_share
 from neusight_onnx.graph.shapes.capacity import most_nonzero
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.registry import rule
@@ -31,6 +32,9 @@ def _non_zero(ctx: NodeContext) -> Sequence[Value]:
     if capped is not None and capped < count:
         count = capped
         how = f"at most {count} columns: a running count caps the elements of its input that are not zero"
+    share = even_share(ctx.node.inputs[0], ctx.session)
+    if share is not None and share < count and ctx.session.expects(ctx.node.outputs[0], (rank, share)):
+        return (ctx.tensor(_I64, (rank, share)),)
     return (ctx.bound(_I64, (rank, count), (rank, 0), how),)
 
 

@@ -33,6 +33,8 @@ MAX_DEPTH = 60
 MAX_INFERENCES = 100_000
 """Nodes inferred in bodies, all trips together, beyond which loops are no longer followed trip by trip: 1 to 2 s."""
 
+_OTHER_DEFAULT = "the first default of a length does not fit the model, so another is taken"
+
 FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
 """What numpy and rules raise on inputs that no valid node has; turned into a ModelError that names the node."""
 
@@ -47,6 +49,9 @@ class _Walk:
     warnings: list[Notice] = field(default_factory=list)
     stale: dict[str, str] = field(default_factory=dict)
     scopes: list[_Scope] = field(default_factory=list)
+    at_expected: bool = False
+    """Go on with expected sizes where they are known, not with bounds."""
+    expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
     inferences: int = 0
     swallowed: int = 0
     """Faults in bodies that may not run: they stop nothing, yet say that the sizes do not fit the body."""
@@ -68,6 +73,12 @@ class _Walk:
 
     def value(self, name: str) -> Value | None:
         return self.scopes[-1].values.get(name)
+
+    def expects(self, name: str, shape: tuple[int, ...]) -> bool:
+        if name in self.bindings.shapes:
+            return False
+        self.expected[name] = shape
+        return self.at_expected
 
     def affords(self, inferences: int) -> bool:
         return self.inferences + inferences <= MAX_INFERENCES
@@ -153,9 +164,32 @@ def bind_and_infer(model: Model, bindings: Bindings) -> tuple[BoundInputs, Infer
         raise first
     _, bound, result = best
     if first is not None:
-        reason = f"the first default of a length does not fit the model, so another is taken: {first}"
+        reason = f"{_OTHER_DEFAULT}: {first}"
         result = replace(result, assumptions=(*result.assumptions, reason))
     return bound, result
+
+
+def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, inferred: InferredGraph) -> InferredGraph:
+    """``inferred`` for counting costs: sizes that depend on data are those expected, where that is known, not bounds.
+
+    So the experts of a mixture share its tokens, which their bounds would count for each of them. One more walk; a
+    graph without such sizes comes back as it is. What is expected stands in the assumptions, in place of the bounds.
+    """
+    if not inferred.expected:
+        return inferred
+    try:
+        _, result = _infer_bound(model, bindings, bound, at_expected=True)
+    except ModelError:
+        return inferred  # sizes that are related in a way that isn't understood: the bounds hold
+    kept = [text for text in inferred.assumptions if text.startswith(_OTHER_DEFAULT)]
+    name, shape = next(iter(result.expected.items()))
+    most = inferred.values[name].shape if name in inferred.values else None
+    reason = (
+        f"the cost takes tokens to be spread evenly over experts, at {len(result.expected)} places: '{name}' has "
+        f"{shape[-1]} columns" + (f", not the {most[-1]} that it can have" if most else "") + "; "
+        f"--shape {name}={'x'.join(map(str, shape))} with another size changes it"
+    )
+    return replace(result, assumptions=(*result.assumptions, *kept, reason))
 
 
 def infer_bound(model: Model, bindings: Bindings, bound: BoundInputs) -> InferredGraph:
@@ -163,13 +197,20 @@ def infer_bound(model: Model, bindings: Bindings, bound: BoundInputs) -> Inferre
     return _infer_bound(model, bindings, bound)[1]
 
 
-def _infer_bound(model: Model, bindings: Bindings, bound: BoundInputs) -> tuple[int, InferredGraph]:
+def _infer_bound(
+    model: Model, bindings: Bindings, bound: BoundInputs, *, at_expected: bool = False
+) -> tuple[int, InferredGraph]:
     """The graph, and how many nodes of bodies that may not run refused their inputs."""
-    walk = _Walk(bindings=bindings, symbols=bound.symbols)
+    walk = _Walk(bindings=bindings, symbols=bound.symbols, at_expected=at_expected)
     with np.errstate(all="ignore"):
         result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
     warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale)]
-    result = replace(result, assumptions=(*bound.assumptions, *walk.assumptions), warnings=tuple(warnings))
+    result = replace(
+        result,
+        expected=walk.expected,
+        assumptions=(*bound.assumptions, *walk.assumptions),
+        warnings=tuple(warnings),
+    )
     return walk.swallowed, result
 
 

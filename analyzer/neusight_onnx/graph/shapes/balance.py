@@ -1,0 +1,139 @@
+"""How many elements of a mask are non-zero if a router spreads its tokens evenly.
+
+A mixture of experts without a capacity (Mixtral and its kin) turns the experts that each token chose into a one-hot
+tensor and takes the tokens of one expert as the non-zero elements of one slice of it. Any expert may get all of them,
+so that is the bound of each; but together the slices hold one element for each choice, so that the cost of all experts
+at their bounds is too high by experts / choices. What such a slice holds on average is all choices / experts.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from neusight_onnx.graph.model import Node
+from neusight_onnx.graph.shapes.context import Session
+
+MAX_STEPS = 24
+"""Nodes between the mask and the choice that it is made from; routers have about six."""
+
+_SAME_COUNT = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
+
+def even_share(name: str, session: Session) -> int | None:
+    """Non-zero elements of a value where it is one expert's slice of a router's choices, all experts getting as many.
+
+    None where the value is no such slice. Rounded up: a token can't be split.
+    """
+    for _ in range(MAX_STEPS):
+        node = _producer(name, session)
+        if node is None:
+            return None
+        match node.op_type:
+            case op_type if op_type in _SAME_COUNT:
+                name = node.inputs[0]
+            case "Mul" | "And":
+                # the choice times a mask: at most the choice's share
+                shares = [even_share(operand, session) for operand in node.inputs if operand != name]
+                return min((share for share in shares if share is not None), default=None)
+            case "Gather" | "Slice" | "Split":
+                return _share_of_slice(node, name, session)
+            case "Equal":
+                return _share_of_comparison(node, session)
+            case _:
+                return None
+    return None
+
+
+def _share_of_slice(node: Node, name: str, session: Session) -> int | None:
+    """One of ``depth`` slices (or several) along the axis along which just one element of each line is hot."""
+    source, result = session.value(node.inputs[0]), session.value(name)
+    if source is None or source.shape is None or result is None or result.shape is None or not prod(source.shape):
+        return None
+    axis = _hot_axis(node.inputs[0], session, MAX_STEPS)
+    if axis is None:
+        return None
+    if node.op_type == "Gather" and _axis(node, len(source.shape)) != axis:
+        return None
+    depth = source.shape[axis]
+    # what is left of the elements, wherever it was cut, holds its part of one hot element a line
+    return -(-prod(result.shape) // depth) if prod(result.shape) < prod(source.shape) else None
+
+
+def _share_of_comparison(node: Node, session: Session) -> int | None:
+    """choice == number of an expert, the choice being the index that ArgMax or TopK found among ``depth``."""
+    for choice, number in (tuple(node.inputs), tuple(reversed(node.inputs))):
+        other = session.value(number)
+        if other is None or other.data is None or other.data_low is not None or other.data.size != 1:
+            continue
+        value, depth = session.value(choice), _choice_depth(choice, session)
+        if depth is not None and value is not None and value.shape is not None:
+            return -(-prod(value.shape) // depth)
+    return None
+
+
+def _hot_axis(name: str, session: Session, steps: int) -> int | None:
+    """The axis along which just one element of each line is not zero."""
+    node, value = _producer(name, session), session.value(name)
+    if node is None or steps == 0 or value is None or value.shape is None:
+        return None
+    rank = len(value.shape)
+    match node.op_type:
+        case "Cast" | "Identity":
+            return _hot_axis(node.inputs[0], session, steps - 1)
+        case "Transpose":
+            axis = _hot_axis(node.inputs[0], session, steps - 1)
+            permutation = node.attributes.get("perm") or tuple(reversed(range(rank)))
+            if axis is None or not isinstance(permutation, tuple) or axis not in permutation:
+                return None
+            return permutation.index(axis)
+        case "OneHot":
+            return _axis(node, rank, -1)
+        case "Mul" | "And":
+            # a mask of the same shape leaves at most one
+            for operand in node.inputs:
+                other = session.value(operand)
+                if other is not None and other.shape == value.shape:
+                    axis = _hot_axis(operand, session, steps - 1)
+                    if axis is not None:
+                        return axis
+            return None
+        case "Equal":
+            # choices (..., 1) == (0, 1, ..., depth - 1)
+            for choice, numbers in (tuple(node.inputs), tuple(reversed(node.inputs))):
+                other = session.value(numbers)
+                if other is None or other.data is None or other.data.size != value.shape[-1] or other.shape is None:
+                    continue
+                if other.shape[-1:] == value.shape[-1:] and _choice_depth(choice, session) == value.shape[-1]:
+                    return rank - 1
+            return None
+        case _:
+            return None
+
+
+def _choice_depth(name: str, session: Session) -> int | None:
+    """Among how many a value of indices was chosen, by ArgMax or TopK."""
+    for _ in range(MAX_STEPS):
+        node = _producer(name, session)
+        if node is None:
+            return None
+        if node.op_type in _SAME_COUNT:
+            name = node.inputs[0]
+            continue
+        source = session.value(node.inputs[0])
+        if source is None or not source.shape:
+            return None
+        if node.op_type == "ArgMax" or (node.op_type == "TopK" and name == node.outputs[-1]):
+            depth = source.shape[_axis(node, len(source.shape), 0 if node.op_type == "ArgMax" else -1)]
+            return depth or None
+        return None
+    return None
+
+
+def _axis(node: Node, rank: int, default: int = 0) -> int:
+    axis = node.attributes.get("axis", default)
+    return axis % rank if isinstance(axis, int) and rank else default
+
+
+def _producer(name: str, session: Session) -> Node | None:
+    node = session.producer(name)
+    return node if node is not None and node.domain == "" and node.inputs else None
