@@ -86,7 +86,7 @@ def test_a_model_without_nodes_takes_no_time(tmp_path: Path) -> None:
     [
         ({"precision": "fp16"}, "precision 'fp16' has no predictors yet; supported now: fp32"),
         ({"precision": "fp12"}, "unknown precision 'fp12'"),
-        ({"runtime": "tensorrt"}, "runtime 'tensorrt' has no model yet; supported now: eager"),
+        ({"runtime": "tensorrt"}, "runtime 'tensorrt' has no model yet; supported now: compiled, eager"),
     ],
     ids=["precision without predictors", "no precision", "runtime without a model"],
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.fusion.quantization import fold_quantization
 from neusight_onnx.gpu import GpuSpec, load_gpu
@@ -21,7 +22,7 @@ from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import KERNEL_CLASSES, Elementwise, Kernel, NodeWork, Pooling, TensorSpec
-from neusight_onnx.lowering import lower
+from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.precision import as_precision, stored_precision
 from neusight_onnx.memory import estimate_memory, parameter_summary
 from neusight_onnx.precision import SUPPORTED, resolve
@@ -81,7 +82,10 @@ def analyze(
         inferred = at_expected_sizes(loaded, bindings, bound, inferred)
         inferred = as_precision(inferred, SUPPORTED[resolved])
         recognised = fold_quantization(recognise(inferred, runtime=runtime))
-        work = lower(recognised, runtime=runtime)
+        lowered = lower_laid_out(recognised, runtime=runtime)
+        work = lowered.works
+        if runtime == "compiled":
+            work = merge_loops(recognised, work, lowered.strides)
         kernels = [kernel for item in work for kernel in item.kernels]
         placed = _place(work, predict(kernels, spec))
         return _assemble(

@@ -1,0 +1,812 @@
+"""What a loop compiler makes of eager kernels: PyTorch's Inductor in its default mode, as of PyTorch 2.1.
+
+It works on the kernels that lowering gave to each node, in two steps that mirror Inductor's own:
+
+1. *Inlining.* A pointwise value isn't computed where it is defined but where it is used, through any view. It is
+   written to memory only where it must be (a library or the caller reads it) or where computing it again is dear.
+2. *Scheduling.* Kernels that write such buffers, and reductions, merge with the kernels that read them, if both run
+   over the same elements in the same order and no third kernel stands between them. A reduction's kernel also takes
+   the pointwise work over its rows before and after it, and other reductions over the same rows.
+
+Products, convolutions, sorts, scans, fused attention and what has no rule here stay library calls: nothing merges
+with them. Views are index arithmetic. A copy that a library needs (dense matrices) computes what it copies.
+
+Where the rules come from: the thresholds are documented options of ``torch._inductor.config``; the behaviour is that
+of its public sources (``ir.StorageBox``, ``scheduler.Scheduler``, ``fx_passes/post_grad.py``, ``kernel/conv.py``).
+Left out on purpose: fusion of kernels that only share an input (Inductor asks for equal offsets, so that parts of one
+product don't count), splitting of long reductions, and rewriting attention that a model writes itself: PyTorch 2.1's
+patterns (``fx_passes/fuse_attention.py``) know scaled, unmasked attention, and additive masks only where no copy stands
+before the products; those of BERT and GPT-2 came with 2.2 and 2.3.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TypeAlias
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import InferredGraph, Node, Value
+from neusight_onnx.kernels import (
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    NodeWork,
+    Normalization,
+    Reduction,
+    Softmax,
+    TensorSpec,
+)
+
+READS_TO_REUSE = 4
+"""``realize_reads_threshold``: a value with several users is computed in each of them up to so many reads."""
+READS_TO_ACCUMULATE = 8
+"""``realize_acc_reads_threshold``: a value with more reads is written whoever uses it."""
+OPERATIONS_TO_INLINE = 30
+"""``realize_opcount_threshold``: loads and operations of a value beyond which it is written whoever uses it."""
+MOST_MEMBERS = 64
+"""``max_fusion_size``: nodes that one kernel may hold."""
+
+POINTWISE_MOVES = frozenset(
+    {"cast", "concat", "copy", "expand", "fill", "flip", "pad", "resize", "slice", "split", "tile", "transpose"}
+)
+"""Movements that compilers write as loops: every output element is one input element, at a computed place."""
+REORDERING_MOVES = POINTWISE_MOVES - {"cast", "copy", "fill"} | {"gather"}
+REORDERING = frozenset({"RotaryEmbedding", "GemmaRotaryEmbedding", "MRotaryEmbedding", "Glu", "BiasSplitGelu"})
+"""Pointwise operators that combine elements at different places."""
+GATHERS = frozenset({"embedding", "gather"})
+SCANS = ("cum",)
+"""Prefixes of reductions that stay library calls."""
+ROW_METHODS = frozenset({"layer", "rms", "lp", "group", "instance"})
+DECOMPOSED = {"gelu": 6, "gelu_tanh": 12, "silu": 2, "mish": 6, "softplus": 4, "hardswish": 4, "hardsigmoid": 3}
+"""Operations that one name stands for, by its formula; others count as one."""
+BATCH_NORM = ("sub", "mul", "mul", "add")
+BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+NO_VIEWS = frozenset({"Shape", "Size", "SequenceLength"})
+"""Free operators that look at nothing but the shape."""
+UNUSED = "nothing uses its result: a compiler drops it"
+
+RowKernel: TypeAlias = Softmax | Normalization | Reduction
+Key: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Elements of a value in memory (``root``) that a loop reads, through a view.
+
+    ``aligned``: in the order of the loop's own elements, all of the value, each once (or repeated as its shape says).
+    """
+
+    root: str
+    view: str
+    spec: TensorSpec
+    aligned: bool
+
+
+@dataclass(slots=True)
+class _Loop:
+    """A pointwise value, or the rows of a reduction: what is computed, from what.
+
+    ``members``: operations by node. ``buffers``: roots that a reduction reads beside its rows (its scale, a mask).
+    """
+
+    node: Node
+    output: str
+    spec: TensorSpec
+    n: int
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    reads: dict[Key, _Read] = field(default_factory=dict)
+    kernels: tuple[Kernel, ...] = ()
+    row_kernel: RowKernel | None = None
+    buffers: tuple[str, ...] = ()
+
+    @property
+    def cost(self) -> int:
+        """Loads and operations of one element."""
+        return len(self.reads) + sum(DECOMPOSED.get(name, 1) for names in self.members.values() for name in names)
+
+
+@dataclass(slots=True)
+class _Group:
+    """A kernel in the making. ``space``: (rows, columns, inner) of its reductions, None where it has none.
+
+    ``level`` is above that of every kernel that it reads from; ``is_read``: whether other kernels read from it yet.
+    """
+
+    n: int
+    level: int
+    space: tuple[int, int, int] | None = None
+    is_library: bool = False
+    is_read: bool = False
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    reads: dict[Key, _Read] = field(default_factory=dict)
+    writes: dict[str, TensorSpec] = field(default_factory=dict)
+    row_kernels: list[tuple[str, RowKernel, Key | None]] = field(default_factory=list)
+    alone: tuple[Kernel, ...] = ()
+    joined: _Group | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a node is to the compiler. ``role``: "pointwise", "reduction" or "library".
+
+    ``reads``: inputs of a loop with what is read of each. ``copies``: of a library call, with the input that each
+    copies. ``kernels``: without the copies that strided loads make unnecessary. ``reorders``: an output element isn't
+    made from the input elements at its own place.
+    """
+
+    role: str
+    kernels: tuple[Kernel, ...]
+    reads: tuple[tuple[str, TensorSpec], ...] = ()
+    buffers: tuple[str, ...] = ()
+    copies: tuple[tuple[Movement, str], ...] = ()
+    operations: tuple[str, ...] = ()
+    reorders: bool = False
+
+
+def merge_loops(
+    graph: InferredGraph, works: Sequence[NodeWork], strides: Mapping[str, tuple[int, ...]]
+) -> tuple[NodeWork, ...]:
+    """``works`` of ``graph`` with what a compiler merges in one node's work, each body on its own.
+
+    ``strides`` are those of values that aren't contiguous, in elements. The work of a merged kernel stands at the last
+    of its nodes and lists all of them as origins; the others are free with the reason. Linear in the graph's size.
+    """
+    places = {work.node: place for place, work in enumerate(works)}
+    result = list(works)
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        pending.extend(current.bodies.values())
+        own = {node.name: works[places[node.name]] for node in current.graph.nodes if node.name in places}
+        for work in _Compiler(current, own, strides).merged():
+            result[places[work.node]] = work
+    return tuple(result)
+
+
+@dataclass(slots=True)
+class _Compiler:
+    """One graph on its way through both steps.
+
+    ``roots``: (value in memory, view of it) of a name; ``uses``: how nodes use a root ("loop", "reduction", "buffer":
+    must be in memory); ``kept``: roots that outlive the graph. ``pending``: values that are computed where they are
+    used. ``owners``, ``readers``: kernels that write and read a root. ``library``: kernels of library calls by node;
+    ``origins``: nodes whose work a node's kernels do.
+    """
+
+    graph: InferredGraph
+    works: Mapping[str, NodeWork]
+    strides: Mapping[str, tuple[int, ...]]
+    roots: dict[str, tuple[str, str]] = field(default_factory=dict)
+    plans: dict[str, _Plan] = field(default_factory=dict)
+    uses: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    kept: set[str] = field(default_factory=set)
+    pending: dict[str, _Loop] = field(default_factory=dict)
+    owners: dict[str, _Group] = field(default_factory=dict)
+    readers: dict[str, list[_Group]] = field(default_factory=lambda: defaultdict(list))
+    groups: list[_Group] = field(default_factory=list)
+    library: dict[str, tuple[Kernel, ...]] = field(default_factory=dict)
+    origins: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+
+    def merged(self) -> list[NodeWork]:
+        """The work of every node that changes."""
+        nodes = [node for node in self.graph.graph.nodes if node.name in self.works]
+        for node in nodes:
+            self._look(node)
+        for declared in self.graph.graph.outputs:
+            self.kept.add(self._root(declared.name)[0])
+        for body in self.graph.bodies.values():
+            self.kept.update(self._root(name)[0] for name in _named(body) if name)
+        for node in nodes:
+            plan = self.plans.get(node.name)
+            if plan is not None:
+                self._build(node, plan)
+        return self._emit(nodes)
+
+    # --- What each node is --------------------------------------------------------------------------------------------
+
+    def _root(self, name: str) -> tuple[str, str]:
+        return self.roots.get(name, (name, name))
+
+    def _look(self, node: Node) -> None:
+        """Finds out what a node is: a view, or a plan; and who uses which value how."""
+        work = self.works[node.name]
+        outputs = [self.graph.values.get(name) for name in node.outputs if name]
+        if outputs and all(value is not None and (value.is_constant or value.data is not None) for value in outputs):
+            return
+        if work.free is not None:
+            self._look_through(node, outputs)
+            return
+        plan = (
+            self._plan(node, work) if work.kernels else _Plan("library", (), buffers=tuple(filter(None, node.inputs)))
+        )
+        self.plans[node.name] = plan
+        kind = "reduction" if plan.role == "reduction" else "loop"
+        for name, _ in plan.reads:
+            self.uses[self._root(name)[0]].append(kind)
+        for _, name in plan.copies:
+            self.uses[self._root(name)[0]].append("loop")
+        for name in plan.buffers:
+            self.uses[self._root(name)[0]].append("buffer")
+
+    def _look_through(self, node: Node, outputs: Sequence[Value | None]) -> None:
+        if node.op_type in NO_VIEWS and not node.domain:
+            return
+        names = [name for name in node.inputs if name]
+        values = [self.graph.values.get(name) for name in names]
+        tensors = all(value is None or value.kind == "tensor" for value in (*values, *outputs))
+        if node.op_type in BODIES or not tensors:
+            for name in names:
+                self.uses[self._root(name)[0]].append("buffer")
+            return
+        for name, value in zip(names[1:], values[1:], strict=True):
+            if value is None or not (value.is_constant or value.data is not None):
+                self.uses[self._root(name)[0]].append("buffer")
+        if not names:
+            return
+        root, view = self._root(names[0])
+        for name in node.outputs:
+            if name:
+                self.roots[name] = (root, view if self._is_same(names[0], name) else name)
+
+    def _is_same(self, before: str, after: str) -> bool:
+        """Whether a view shows all elements of what it is a view of, in the same order."""
+        first, second = self._shape(before), self._shape(after)
+        if first is None or second is None or prod(first) != prod(second):
+            return False
+        strides = self.strides.get(after)
+        return strides == self.strides.get(before) and (strides is None or first == second)
+
+    def _shape(self, name: str) -> tuple[int, ...] | None:
+        value = self.graph.values.get(name)
+        return None if value is None else value.shape
+
+    def _is_number(self, name: str) -> bool:
+        """Whether a value is one number that the compiler knows, and writes into the kernel."""
+        value = self.graph.values.get(name)
+        known = value is not None and (value.is_constant or value.data is not None) and value.shape is not None
+        return known and value is not None and value.element_count == 1
+
+    def _spec(self, name: str) -> TensorSpec | None:
+        """What a loop reads of a value: dimensions that a view only repeats count as 1."""
+        value = self.graph.values.get(name)
+        if value is None or value.shape is None:
+            return None
+        shape = value.shape
+        strides = self.strides.get(name)
+        if strides is not None and 0 in strides:
+            shape = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
+        return TensorSpec(dtype=value.dtype or DataType.FLOAT32, shape=shape)
+
+    def _plan(self, node: Node, work: NodeWork) -> _Plan:
+        kernels = work.kernels
+        names = [name for name in node.inputs if name]
+        specs = [self._spec(name) for name in names]
+        single = len([name for name in node.outputs if name]) == 1 and self._shape(node.outputs[0]) is not None
+        rest = tuple(kernel for kernel in kernels if not _is_copy(kernel)) or kernels[-1:]
+        if single and None not in specs:
+            shown = [spec for spec in specs if spec is not None]
+            loop = _pointwise_plan(node, rest, names, shown, frozenset(filter(self._is_number, names)))
+            if loop is not None:
+                return loop
+        row_kernel = rest[0] if len(rest) == 1 else None
+        if names and specs[0] is not None and isinstance(row_kernel, RowKernel) and _is_loop(row_kernel):
+            return _Plan("reduction", rest, reads=((names[0], specs[0]),), buffers=tuple(names[1:]))
+        copies = tuple(kernel for kernel in kernels if isinstance(kernel, Movement) and _is_copy(kernel))
+        paired = self._paired(copies, names) if len(rest) + len(copies) == len(kernels) and copies else None
+        if paired is None:
+            return _Plan("library", kernels, buffers=tuple(names))
+        copied = {name for _, name in paired}
+        return _Plan("library", rest, buffers=tuple(name for name in names if name not in copied), copies=paired)
+
+    def _paired(self, copies: Sequence[Movement], names: Sequence[str]) -> tuple[tuple[Movement, str], ...] | None:
+        """Each copy with the strided input that it copies; None where they can't be told."""
+        left = [name for name in names if name in self.strides]
+        pairs = []
+        for copy in copies:
+            found = next((name for name in left if self._fits(copy, name)), None)
+            if found is None:
+                return None
+            left.remove(found)
+            pairs.append((copy, found))
+        return tuple(pairs)
+
+    def _fits(self, copy: Movement, name: str) -> bool:
+        spec, shape = self._spec(name), self._shape(name)
+        if spec is None or shape is None or spec.dtype is not copy.dtype:
+            return False
+        size = spec.dtype.bytes_of(prod(shape))
+        return copy.read == spec.byte_count and size > 0 and copy.written % size == 0
+
+    # --- Step 1: inlining ---------------------------------------------------------------------------------------------
+
+    def _build(self, node: Node, plan: _Plan) -> None:
+        if plan.role == "library":
+            self._call(node, plan)
+            return
+        spec = self._spec(node.outputs[0]) or plan.reads[0][1]
+        row_kernel = plan.kernels[0] if plan.role == "reduction" else None
+        assert row_kernel is None or isinstance(row_kernel, RowKernel)
+        n = spec.element_count if row_kernel is None else prod(_space(row_kernel)[:2])
+        loop = _Loop(node=node, output=node.outputs[0], spec=spec, n=n, row_kernel=row_kernel)
+        for name, read in plan.reads:
+            self._take(loop, name, read, reorders=plan.reorders)
+        loop.members[node.name] = plan.operations
+        loop.buffers = tuple([self._root(name)[0] for name in plan.buffers])
+        if len(loop.members) == 1:
+            loop.kernels = plan.kernels
+        if row_kernel is None:
+            self._define(loop)
+        elif self._is_kept(node):
+            self._schedule(loop, main=next(iter(loop.reads)) if len(loop.reads) == 1 else None)
+
+    def _is_kept(self, node: Node) -> bool:
+        """Whether any output is asked for."""
+        return any(name in self.kept or self.uses.get(name) for name in node.outputs)
+
+    def _take(self, loop: _Loop, name: str, spec: TensorSpec, *, reorders: bool) -> None:
+        """Adds an operand: computed in the loop if it isn't in memory, else read."""
+        root, view = self._root(name)
+        source = self.pending.get(root)
+        aligned = not reorders and self._is_aligned(loop, name, spec)
+        if source is None:
+            loop.reads.setdefault((root, view), _Read(root, view, spec, aligned))
+            return
+        loop.members.update(source.members)
+        shown = spec.element_count
+        for key, read in source.reads.items():
+            if shown < source.n and read.spec.element_count > shown:
+                part = TensorSpec(dtype=read.spec.dtype, shape=(shown,))
+                read = _Read(read.root, f"{read.view} by {name}", part, False)
+                key = (read.root, read.view)
+            elif not aligned and read.aligned:
+                read = replace(read, aligned=False)
+            loop.reads.setdefault(key, read)
+
+    def _is_aligned(self, loop: _Loop, name: str, spec: TensorSpec) -> bool:
+        """Whether an operand lies in the order of the loop's elements, or in that of the dimensions that it has."""
+        root, view = self._root(name)
+        whole = self._shape(root)
+        if whole is None or prod(whole) != spec.element_count:
+            return False
+        if loop.row_kernel is not None:
+            return view == root
+        if spec.element_count == loop.n:
+            return self.strides.get(name) == self.strides.get(loop.output)
+        return loop.output not in self.strides and (view == root or _in_order(self.strides.get(name), spec.shape))
+
+    def _define(self, loop: _Loop) -> None:
+        """Leaves a pointwise value to those who use it, or has it written."""
+        uses = self.uses.get(loop.output, [])
+        kept = loop.output in self.kept
+        if not uses and not kept:
+            return
+        dear = len(loop.reads) > READS_TO_ACCUMULATE or loop.cost > OPERATIONS_TO_INLINE
+        again = len(uses) > 1 and len(loop.reads) > READS_TO_REUSE
+        if kept or dear or again or "buffer" in uses:
+            self._schedule(loop)
+        else:
+            self.pending[loop.output] = loop
+
+    def _call(self, node: Node, plan: _Plan) -> None:
+        """A library call: its operands are in memory; copies compute what they copy."""
+        group = _Group(n=0, level=0, is_library=True)
+        emitted: list[Kernel] = []
+        level = 0
+        for copy, name in plan.copies:
+            spec, shape = self._spec(name), self._shape(name)
+            assert spec is not None
+            assert shape is not None
+            written = TensorSpec(dtype=spec.dtype, shape=shape)
+            loop = _Loop(node=node, output="", spec=written, n=written.element_count)
+            self._take(loop, name, spec, reorders=True)
+            for read in loop.reads.values():
+                level = max(level, self._read_by(group, read.root))
+            if not loop.members:
+                emitted.append(copy)
+                continue
+            operations = (*_operations(loop.members.values()), "copy")
+            emitted.append(_elementwise(operations, self._operands(loop.reads.values()), (written,)))
+            self.origins[node.name].update(dict.fromkeys(loop.members))
+        for name in plan.buffers:
+            level = max(level, self._read_by(group, self._root(name)[0]))
+        group.level = level + 1
+        kernel = plan.kernels[-1] if plan.kernels else None
+        peeled = self._peeled(node, kernel) if kernel is not None and len(plan.kernels) == 1 else None
+        if peeled is None:
+            for name in node.outputs:
+                if name:
+                    self.owners[name] = group
+            self.library[node.name] = (*emitted, *plan.kernels)
+            return
+        bare, bias = peeled
+        product = f"{node.outputs[0]} before bias"
+        self.owners[product] = group
+        self.library[node.name] = (*emitted, bare)
+        output = self._spec(node.outputs[0])
+        assert output is not None
+        loop = _Loop(node=node, output=node.outputs[0], spec=output, n=output.element_count)
+        loop.reads[(product, product)] = _Read(product, product, output, True)
+        loop.reads[(node.inputs[2], node.inputs[2])] = _Read(node.inputs[2], node.inputs[2], bias, True)
+        loop.members[node.name] = ("add",)
+        self._define(loop)
+
+    def _peeled(self, node: Node, kernel: Kernel) -> tuple[Gemm | Conv, TensorSpec] | None:
+        """(the call without its bias, the bias) where the compiler adds the bias itself.
+
+        Convolutions always ("cuDNN is slower with it", says Inductor); products (``addmm``) if only pointwise work
+        uses the result (``should_prefer_unfused_addmm``).
+        """
+        if not isinstance(kernel, Gemm | Conv) or kernel.epilogue != ("bias",) or len(node.inputs) < 3:
+            return None
+        output, bias = self._spec(node.outputs[0]), self._spec(node.inputs[2])
+        if output is None or bias is None or len(node.outputs) != 1:
+            return None
+        uses = self.uses.get(node.outputs[0], [])
+        if isinstance(kernel, Conv):
+            shape = (kernel.k, *(1 for _ in kernel.out))
+            return replace(kernel, epilogue=()), TensorSpec(dtype=bias.dtype, shape=shape)
+        if not uses or node.outputs[0] in self.kept or any(use != "loop" for use in uses):
+            return None
+        return replace(kernel, epilogue=()), TensorSpec(dtype=bias.dtype, shape=(kernel.n,))
+
+    # --- Step 2: scheduling -------------------------------------------------------------------------------------------
+
+    def _owner(self, root: str) -> _Group | None:
+        group = self.owners.get(root)
+        if group is None:
+            return None
+        while group.joined is not None:
+            if group.joined.joined is not None:
+                group.joined = group.joined.joined
+            group = group.joined
+        self.owners[root] = group
+        return group
+
+    def _read_by(self, group: _Group, root: str) -> int:
+        """Notes that ``group`` reads a value in memory; the level of who wrote it (0: it was there)."""
+        self.readers[root].append(group)
+        owner = self._owner(root)
+        if owner is None or owner is group:
+            return 0
+        owner.is_read = True
+        return owner.level
+
+    def _schedule(self, loop: _Loop, main: Key | None = None) -> None:
+        """Writes a value: in a kernel of its own, or in those that it reads from.
+
+        Kernels may merge if none that stays apart has to run between them. Levels answer that without a search: who
+        reads from a kernel is on a higher level, so that kernels on one level don't wait for each other.
+        """
+        space = None if loop.row_kernel is None else _space(loop.row_kernel)
+        producers: dict[int, tuple[_Group, list[_Read]]] = {}
+        for read in loop.reads.values():
+            owner = self._owner(read.root)
+            if owner is not None:
+                producers.setdefault(id(owner), (owner, []))[1].append(read)
+        beside = [owner for root in loop.buffers if (owner := self._owner(root)) is not None]
+        chosen: list[_Group] = []
+        size = len(loop.members)
+        for owner, reads in producers.values():
+            shared = space or next((group.space for group in chosen if group.space), None)
+            fits = size + len(owner.members) <= MOST_MEMBERS and owner not in beside
+            if fits and _may_merge(loop, space, shared, owner, reads):
+                chosen.append(owner)
+                size += len(owner.members)
+        apart = [owner.level for owner in (*beside, *(owner for owner, _ in producers.values())) if owner not in chosen]
+        level = max((*(group.level for group in chosen), *(level + 1 for level in apart)), default=1)
+        joining = [group for group in chosen if not group.is_read or group.level == level]
+        group = self._joined(joining, loop, level, space)
+        for root in (*loop.buffers, *(read.root for read in loop.reads.values())):
+            self._read_by(group, root)
+        if loop.row_kernel is not None:
+            group.row_kernels.append((loop.node.name, loop.row_kernel, main))
+        group.writes[loop.output] = loop.spec
+        self.owners.update((name, group) for name in (loop.output, *loop.node.outputs[1:]) if name)
+
+    def _joined(self, groups: Sequence[_Group], loop: _Loop, level: int, space: tuple[int, int, int] | None) -> _Group:
+        if not groups:
+            group = _Group(n=loop.n, level=level, space=space, alone=loop.kernels)
+            group.members.update(loop.members)
+            group.reads.update(loop.reads)
+            self.groups.append(group)
+            return group
+        group = max(groups, key=lambda item: len(item.members))
+        group.alone = ()
+        group.level = level
+        for other in groups:
+            if other is not group:
+                group.members.update(other.members)
+                group.reads.update(other.reads)
+                group.writes.update(other.writes)
+                group.row_kernels.extend(other.row_kernels)
+                group.is_read = group.is_read or other.is_read
+                group.space = group.space or other.space
+                group.n = max(group.n, other.n)
+                other.joined = group
+        group.space = group.space or space
+        group.n = max(group.n, loop.n)
+        group.members.update(loop.members)
+        group.reads.update(loop.reads)
+        return group
+
+    # --- What came of it ----------------------------------------------------------------------------------------------
+
+    def _operands(self, reads: Iterable[_Read]) -> tuple[TensorSpec, ...]:
+        """What is read: of several views of one value no more than all of it; single numbers are no traffic."""
+        by_root: dict[str, list[TensorSpec]] = {}
+        for read in reads:
+            by_root.setdefault(read.root, []).append(read.spec)
+        specs = []
+        for root, views in by_root.items():
+            whole = self._spec(root)
+            again = whole is not None and sum(view.element_count for view in views) > whole.element_count
+            specs.extend([whole] if len(views) > 1 and again and whole is not None else views)
+        wide = tuple(spec for spec in specs if spec.element_count != 1)
+        return wide or tuple(specs[:1])
+
+    def _emit(self, nodes: Sequence[Node]) -> list[NodeWork]:
+        order = {node.name: place for place, node in enumerate(nodes)}
+        kernels: dict[str, list[Kernel]] = {name: list(given) for name, given in self.library.items()}
+        merged_into: dict[str, str] = {}
+        written: set[str] = set()
+        for group in self.groups:
+            if group.joined is not None:
+                continue
+            members = sorted(group.members, key=order.__getitem__)
+            carrier = members[-1]
+            outside = [read for read in group.reads.values() if self._owner(read.root) is not group]
+            results = {root: spec for root, spec in group.writes.items() if self._is_written(root, group)}
+            if not results:
+                root, spec = next(reversed(group.writes.items()))
+                results = {root: spec}
+            written.update(results)
+            kernels.setdefault(carrier, []).append(self._kernel(group, members, outside, tuple(results.values())))
+            self.origins[carrier].update(dict.fromkeys(members))
+            for name in members[:-1]:
+                merged_into.setdefault(name, carrier)
+        for name, own in self.origins.items():
+            for member in own:
+                if member != name:
+                    merged_into.setdefault(member, name)
+        return [
+            self._work(node, kernels.get(node.name, ()), merged_into, written)
+            for node in nodes
+            if node.name in self.plans and self.plans[node.name].kernels
+        ]
+
+    def _is_written(self, root: str, group: _Group) -> bool:
+        if root in self.kept or "buffer" in self.uses.get(root, ()):
+            return True
+        for reader in self.readers.get(root, ()):
+            while reader.joined is not None:
+                reader = reader.joined
+            if reader is not group:
+                return True
+        return False
+
+    def _kernel(
+        self, group: _Group, members: Sequence[str], outside: Sequence[_Read], results: tuple[TensorSpec, ...]
+    ) -> Kernel:
+        if len(group.alone) == 1:
+            kernel = group.alone[0]
+            return replace(kernel, generated=True) if isinstance(kernel, Elementwise) else kernel
+        if group.row_kernels:
+            return self._row_kernel(group, members, outside, results)
+        return _elementwise(_operations(group.members[name] for name in members), self._operands(outside), results)
+
+    def _row_kernel(
+        self, group: _Group, members: Sequence[str], outside: Sequence[_Read], results: tuple[TensorSpec, ...]
+    ) -> Kernel:
+        """The reduction that names a kernel (a normalization or a softmax before a plain one) with all around it."""
+        node, kernel, main = min(group.row_kernels, key=lambda item: isinstance(item[1], Reduction))
+        rows, cols, inner = _space(kernel)
+        n = rows * cols
+        others = {name: (_row_name(other),) for name, other, _ in group.row_kernels if name != node}
+        fused = _operations(others.get(name) or group.members[name] for name in members if name != node)
+        reads = list(outside)
+        full = [read for read in reads if read.spec.element_count == n]
+        chosen = next((read for read in full if (read.root, read.view) == main), None)
+        chosen = chosen or next((read for read in full if read.spec.dtype is kernel.dtype), None)
+        if chosen is not None:
+            reads.remove(chosen)
+        given = () if isinstance(kernel, Reduction) else kernel.extra_inputs
+        extra = (*given, *(spec for spec in self._operands(reads) if spec.element_count != 1))
+        results = tuple(sorted(results, key=lambda spec: -spec.element_count))
+        if isinstance(kernel, Reduction) or results[0].element_count != n:
+            return Reduction(
+                operation=_row_name(kernel),
+                outputs=rows,
+                reduced=cols,
+                inner=inner,
+                dtype=kernel.dtype,
+                output=results[0],
+                fused=(*(() if isinstance(kernel, Reduction) else kernel.fused), *fused),
+                extra_inputs=extra,
+                extra_outputs=results[1:],
+            )
+        output_dtype = None if results[0].dtype is kernel.dtype else results[0].dtype
+        return replace(
+            kernel,
+            output_dtype=output_dtype,
+            fused=(*kernel.fused, *fused),
+            extra_inputs=extra,
+            extra_outputs=(*kernel.extra_outputs, *results[1:]),
+        )
+
+    def _work(
+        self, node: Node, kernels: Sequence[Kernel], merged_into: Mapping[str, str], written: set[str]
+    ) -> NodeWork:
+        work = self.works[node.name]
+        if kernels:
+            origins = dict.fromkeys(
+                origin for member in self.origins.get(node.name, ()) for origin in self.works[member].origins
+            )
+            origins.update(dict.fromkeys(work.origins))
+            return replace(work, kernels=tuple(kernels), origins=tuple(origins))
+        carrier = merged_into.get(node.name)
+        return replace(
+            work,
+            kernels=(),
+            free=UNUSED if carrier is None else f"merged into the kernel of {carrier}",
+            host_operation=False,
+            written=any(name in written for name in node.outputs),
+        )
+
+
+def _may_merge(
+    loop: _Loop,
+    space: tuple[int, int, int] | None,
+    shared: tuple[int, int, int] | None,
+    owner: _Group,
+    reads: Sequence[_Read],
+) -> bool:
+    """Whether ``loop`` may run in its producer's kernel: the same elements in the same order, or rows of them."""
+    if owner.is_library or not all(read.aligned for read in reads):
+        return False
+    if owner.space is None:
+        return owner.n == loop.n and all(read.spec.element_count == loop.n for read in reads)
+    if shared is not None and shared != owner.space:
+        return False
+    rows, cols, inner = owner.space
+    if loop.n == rows * cols:
+        per_row = inner == 1
+        return all(
+            read.spec.element_count == loop.n or (per_row and _is_row_statistic(read.spec, rows, loop))
+            for read in reads
+        )
+    return space is None and loop.n == rows and all(read.spec.element_count == rows for read in reads)
+
+
+def _named(graph: InferredGraph) -> Iterable[str]:
+    """Names that a body and its bodies read."""
+    for node in graph.graph.nodes:
+        yield from node.inputs
+    for declared in graph.graph.outputs:
+        yield declared.name
+    for body in graph.bodies.values():
+        yield from _named(body)
+
+
+def _is_copy(kernel: Kernel) -> bool:
+    return isinstance(kernel, Movement) and kernel.operation == "copy"
+
+
+def _pointwise_plan(
+    node: Node,
+    kernels: tuple[Kernel, ...],
+    names: Sequence[str],
+    specs: Sequence[TensorSpec],
+    numbers: frozenset[str],
+) -> _Plan | None:
+    """The plan of a node whose kernels are loops over its output, None if they aren't.
+
+    ``numbers``: operands that are known numbers; they aren't read. The operand of resizing must be in memory, as
+    PyTorch's ``upsample`` functions ask for it.
+    """
+    operations: list[str] = []
+    taken = list(zip(names, specs, strict=True))
+    for kernel in kernels:
+        match kernel:
+            case Elementwise(operations=own):
+                operations.extend(own)
+            case Movement(operation=operation) if operation in POINTWISE_MOVES:
+                operations.append(operation)
+                if operation != "concat":
+                    taken = [] if operation == "fill" else taken[:1]
+            case GatherScatter(operation=operation) if operation in GATHERS and len(kernels) == 1 and len(taken) >= 2:
+                moved = min(kernel.moved, taken[0][1].element_count)
+                shape = (moved,) if moved != kernel.moved else (moved // max(kernel.run, 1), kernel.run)
+                taken = [(names[0], TensorSpec(dtype=kernel.dtype, shape=shape)), taken[1]]
+                operations.append("gather")
+            case Normalization(method="batch", fused=()) if len(kernels) == 1 and len(taken) == 5:
+                rank = len(specs[0].shape)
+                channel = [
+                    (name, TensorSpec(dtype=spec.dtype, shape=(*spec.shape, *(1 for _ in range(rank - 2)))))
+                    for name, spec in taken[1:]
+                ]
+                taken = [taken[0], *channel]
+                operations.extend(BATCH_NORM)
+            case _:
+                return None
+    reads = [item for item in taken if item[0] not in numbers] or taken[:1]
+    only = kernels[0] if len(kernels) == 1 else None
+    if isinstance(only, Elementwise) and len(only.inputs) == len(reads):
+        reads = [(name, spec) for (name, _), spec in zip(reads, only.inputs, strict=True)]
+    if "resize" in operations:
+        return _Plan("library", kernels, buffers=tuple(name for name, _ in reads))
+    reorders = node.op_type in REORDERING or not REORDERING_MOVES.isdisjoint(operations)
+    return _Plan("pointwise", kernels, reads=tuple(reads), operations=tuple(operations), reorders=reorders)
+
+
+def _is_loop(kernel: RowKernel) -> bool:
+    """Whether a compiler writes this reduction itself."""
+    match kernel:
+        case Reduction(operation=operation):
+            return not operation.startswith(SCANS)
+        case Normalization(method=method):
+            return method in ROW_METHODS
+        case Softmax():
+            return True
+
+
+def _space(kernel: RowKernel) -> tuple[int, int, int]:
+    """(rows, columns, distance of neighbours in a row)."""
+    match kernel:
+        case Reduction():
+            return kernel.outputs, kernel.reduced, kernel.inner
+        case Softmax():
+            return kernel.rows, kernel.cols, kernel.inner
+        case Normalization():
+            return kernel.rows, kernel.cols, 1
+
+
+def _row_name(kernel: RowKernel) -> str:
+    match kernel:
+        case Reduction():
+            return kernel.operation
+        case Softmax():
+            return "softmax"
+        case Normalization():
+            return kernel.method
+
+
+def _in_order(strides: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
+    """Whether the dimensions that a view doesn't repeat lie densely, in their order."""
+    if strides is None:
+        return True
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _is_row_statistic(spec: TensorSpec, rows: int, loop: _Loop) -> bool:
+    """Whether an operand is one number a row: it has the loop's leading dimensions and 1 in place of the others."""
+    shape = loop.spec.shape
+    if spec.element_count != rows or len(spec.shape) != len(shape) or prod(shape) != loop.n:
+        return False
+    own = list(spec.shape)
+    while own and own[-1] == 1:
+        own.pop()
+    return tuple(own) == shape[: len(own)]
+
+
+def _operations(given: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple([name for names in given for name in names])
+
+
+def _elementwise(
+    operations: tuple[str, ...], inputs: tuple[TensorSpec, ...], results: tuple[TensorSpec, ...]
+) -> Elementwise:
+    """The kernel over the largest of ``results``."""
+    output, *others = sorted(results, key=lambda spec: -spec.element_count)
+    return Elementwise(operations=operations, inputs=inputs, output=output, extra_outputs=tuple(others), generated=True)
