@@ -205,6 +205,8 @@ def _infer_bound(
     with np.errstate(all="ignore"):
         result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
     warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale)]
+    if not model.graph.nodes:
+        warnings.append(Notice(code="no-nodes", message="the model has no nodes: there is nothing to execute"))
     result = replace(
         result,
         expected=walk.expected,
