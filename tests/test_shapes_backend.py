@@ -16,6 +16,7 @@ import onnx
 import pytest
 from onnx.backend.test.case import node as node_cases
 
+from neusight_onnx import analyze
 from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.graph.bindings import Bindings, BoundInputs
@@ -23,6 +24,7 @@ from neusight_onnx.graph.model import InferredGraph, Value
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer_bound
 from neusight_onnx.graph.shapes.context import MAX_DATA, NUMPY
+from neusight_onnx.inspection import inspect_model
 
 DEPENDS_ON_DATA = {
     "test_image_decoder": "the size of the image stands in its bytes",
@@ -150,3 +152,49 @@ def test_operator_cases_of_onnx(cases: Mapping[str, Any], *, with_data: bool) ->
                 faults += _faults(label, value, declared.type, expected, with_data=with_data)
     assert judged > 1_500
     assert not faults, "\n" + "\n".join(faults)
+
+
+def _given(case: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The content of the inputs that hold plain numbers, as a user gives it with ``--value``."""
+    initializers = {tensor.name for tensor in case.model.graph.initializer}
+    declared = [item for item in case.model.graph.input if item.name not in initializers]
+    given = {}
+    for item, content in zip(declared, case.data_sets[0][0], strict=False):
+        if item.type.WhichOneof("value") == "tensor_type" and _dtype(item.type) in NUMPY:
+            array = _array(content)
+            if array.size <= MAX_DATA:
+                given[item.name] = array.astype(NUMPY[_dtype(item.type)])  # type: ignore[index]  # it is in NUMPY
+    return given
+
+
+def test_commands_on_operator_cases_of_onnx(cases: Mapping[str, Any]) -> None:
+    """``inspect`` and ``analyze``, with nothing said of the inputs: no other exception than ours, no impossible figure.
+
+    The cases are valid models, so none is refused, either.
+    """
+    for name, case in cases.items():
+        model = read_model_bytes(case.model.SerializeToString())
+        assert inspect_model(model).node_count == sum(_node_counts(case.model.graph)) or case.model.functions, name
+        report = analyze(model, gpu="a100", precision="fp32")
+        assert 0 <= report.totals.latency_low_ms <= report.totals.latency_ms <= report.totals.latency_high_ms < 1e6, (
+            name
+        )
+        assert all(kernel.latency_us > 0 for kernel in report.kernels), name
+
+
+def _node_counts(graph: onnx.GraphProto) -> Iterator[int]:
+    yield len(graph.node)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                yield from _node_counts(body)
+
+
+def test_no_node_is_unsupported_where_the_inputs_are_given(cases: Mapping[str, Any]) -> None:
+    unsupported = []
+    for name, case in cases.items():
+        if not case.data_sets or name.startswith(tuple(DEPENDS_ON_DATA)):
+            continue
+        found = inspect_model(read_model_bytes(case.model.SerializeToString()), values=_given(case)).unsupported
+        unsupported += [f"{name}: {node.op_type}: {node.reason}" for node in found]
+    assert unsupported == []
