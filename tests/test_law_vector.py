@@ -13,9 +13,15 @@ from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
 from neusight_onnx.kernels import Elementwise, Kernel, Normalization, Softmax, TensorSpec
 from neusight_onnx.laws.bandwidth import MEMORY_FAMILIES, l2_miss_fraction, memory_family, p_norm
 from neusight_onnx.laws.base import Law, LawResult
-from neusight_onnx.laws.elementwise import ELEMENTWISE, broadcast_reload, integer_lanes_per_sm, needs_index_arithmetic
+from neusight_onnx.laws.elementwise import (
+    ELEMENTWISE,
+    broadcast_reload,
+    integer_lanes_per_sm,
+    needs_index_arithmetic,
+    operation_cost,
+)
 from neusight_onnx.laws.normalization import NORMALIZATION
-from neusight_onnx.laws.softmax import SOFTMAX, block_threads
+from neusight_onnx.laws.softmax import SOFTMAX, block_threads, operand_reload
 
 FP32 = DataType.FLOAT32
 FP16 = DataType.FLOAT16
@@ -273,6 +279,52 @@ def test_every_size_on_every_gpu_is_sane(kind: str) -> None:
             assert features.dtype == np.float32
             assert features.shape == (len(kernels), len(law.feature_names))
             assert np.all(np.isfinite(features)), gpu.name
+
+
+BIG = tensor(2**14, 1024)
+FUSED = Elementwise(
+    operations=("add", "gelu", "mul"), inputs=(BIG, tensor(1024), BIG), output=BIG, extra_outputs=(BIG,), generated=True
+)
+
+
+def test_a_generated_kernel_pays_for_what_it_does() -> None:
+    """Loads, index and store once (10), add and mul 2 each, gelu 60; five streams of which the vector is one."""
+    assert operation_cost(FUSED) == 74
+    assert not needs_index_arithmetic(FUSED)
+    assert needs_index_arithmetic(replace(FUSED, generated=False))
+    columns = ELEMENTWISE.columns([FUSED])
+    assert columns["streams"][0] == 5
+    assert columns["write_bytes"][0] == 2 * BIG.byte_count
+
+
+def test_parts_of_a_generated_kernels_output_are_no_broadcast() -> None:
+    """A concatenation reads (8, 1, 64) once; an addition reads it for every one of 16 rows."""
+    kernel = elementwise("concat", tensor(8, 16, 64), tensor(8, 1, 64), tensor(8, 15, 64))
+    part = replace(kernel, inputs=(tensor(8, 15, 64),), generated=True)
+    assert broadcast_reload(part) == (0.0, 0.0)
+    assert broadcast_reload(replace(part, inputs=(tensor(8, 1, 64),)))[0] == 4 * 15 * 8 * 64
+
+
+def test_a_mask_is_read_for_every_head() -> None:
+    """16 queries of 4 heads see one mask of (16, 16) booleans: 3 more times, 256 (4 + 4 + 1) bytes apart."""
+    mask = tensor(16, 16, dtype=DataType.BOOL)
+    assert operand_reload(Softmax(rows=64, cols=16, dtype=FP32, extra_inputs=(mask,))) == (768.0, 2304.0)
+    assert operand_reload(Softmax(rows=64, cols=16, dtype=FP32, extra_inputs=(tensor(16),))) == (0.0, 0.0)
+    assert operand_reload(Softmax(rows=64, cols=16, dtype=FP32, extra_inputs=(tensor(64, 16),))) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("gpu", ["p100-pcie-16gb", "a100-pcie-40gb", "h100-sxm", "mi210"])
+def test_a_fused_softmax_costs_more_than_a_plain_one_and_less_than_its_parts(gpu: str) -> None:
+    scores = tensor(64 * 512, 512)
+    parts = [
+        elementwise("div", scores, scores),
+        elementwise("add", scores, scores, tensor(1, 512)),
+        Softmax(rows=64 * 512, cols=512, dtype=FP32),
+    ]
+    whole = Softmax(rows=64 * 512, cols=512, dtype=FP32, fused=("div", "add"), extra_inputs=(tensor(1, 512),))
+    spec = load_gpu(gpu)
+    apart = [run([part], spec).latency_us[0] for part in parts]
+    assert apart[2] < run([whole], spec).latency_us[0] < sum(apart) / 2
 
 
 GROWING: dict[str, list[Kernel]] = {

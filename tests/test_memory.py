@@ -91,6 +91,21 @@ def op(name: str, inputs: str, outputs: str, op_type: str = "Relu", **attributes
     )
 
 
+def test_a_merged_value_takes_memory_only_if_it_is_written() -> None:
+    """x, a, y where a is written; x, y where its kernel keeps a to itself. Its weight counts either way."""
+    nodes = [op("1", "x w", "a"), op("2", "a", "y")]
+    graph_in = build(nodes, weights={"w": (50,)})
+    sizes = {}
+    for written in (True, False):
+        work = [
+            NodeWork(node="1", op_type="Add", free="merged", merged_into="2", written=written),
+            NodeWork(node="2", op_type="Relu", kernels=(COPY,)),
+        ]
+        found = estimate_memory(graph_in, work, GPU, "compiled")
+        sizes[written] = (found.activation_bytes, found.weight_bytes)
+    assert sizes == {True: (1200, 200), False: (800, 200)}
+
+
 def estimate(graph_in: InferredGraph, free: Sequence[str] = (), gpu: GpuSpec = GPU) -> MemoryEstimate:
     """All nodes are copies but those in ``free``."""
     pending, work = [graph_in], []

@@ -591,8 +591,8 @@ class NodeWork:
     (trip counts of the loops around it). ``branch``: inside an If, "node name/then" or "node name/else"; where Ifs
     are nested, the outer one first.
     ``host_operation``: whether a runtime that interprets the graph still spends host time on it (a view does).
-    A node whose work another node's kernel does is free, and that kernel's ``origins`` name it; ``written`` says
-    whether that kernel writes its value all the same, for others to read.
+    ``merged_into``: the node whose kernel does this node's work, and whose ``origins`` name it; this one is free then.
+    ``written`` says whether that kernel writes this node's value all the same, for others to read.
     """
 
     node: str
@@ -604,4 +604,5 @@ class NodeWork:
     count: int = 1
     branch: tuple[str, ...] = ()
     host_operation: bool = False
+    merged_into: str | None = None
     written: bool = False

@@ -32,7 +32,8 @@ def estimate_memory(graph: InferredGraph, work: Sequence[NodeWork], gpu: GpuSpec
     """Peak device memory of running ``graph``, whose nodes became ``work`` (found by node name; bodies included).
 
     Activations: a value lives from its node to its last reader; inputs and outputs of the model live throughout.
-    What a free node hands on (a view) is its input's memory; so is what a merged node's kernel keeps to itself. Values that only the host needs (shapes) take none.
+    What a free node hands on (a view) is its input's memory; so is what a merged node's kernel keeps to itself. Values
+    that only the host needs (shapes) take none.
     Weights: constants that some kernel reads, at their true bit width, once each; constants folded at load time count
     like weights. A body of control flow is run once at its node's place: its activations are freed between iterations.
     Values of unknown shape count nothing. ``runtime``: every runtime is assumed to free values at their last use; only
@@ -118,13 +119,15 @@ def _run(graph: InferredGraph, state: _State) -> None:
     values = graph.values
     for node, names in zip(graph.graph.nodes, reads, strict=True):
         item = state.work.get(node.name)
-        if item is not None and item.free is not None and not item.written:
-            _hand_on(node, names, values, state)
-        else:
+        merged = item is not None and item.merged_into is not None
+        if item is None or item.free is None or merged:
             for name in names:
                 storage = state.storage_of.get(name)
                 if storage is not None and state.is_weight[storage]:
                     state.read_as_weight[storage] = True
+        if item is not None and item.free is not None and not item.written:
+            _hand_on(node, names, values, state)
+        else:
             bodies = [body for attribute in node.attributes if (body := graph.bodies.get((node.name, attribute)))]
             # A loop fills its stacked outputs while it runs; an If has its outputs when the branch is through.
             if node.op_type == "If":

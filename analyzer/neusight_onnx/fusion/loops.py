@@ -49,8 +49,8 @@ READS_TO_ACCUMULATE = 8
 """``realize_acc_reads_threshold``: a value with more reads is written whoever uses it."""
 OPERATIONS_TO_INLINE = 30
 """``realize_opcount_threshold``: loads and operations of a value beyond which it is written whoever uses it."""
-MOST_MEMBERS = 64
-"""``max_fusion_size``: nodes that one kernel may hold."""
+MOST_LOOPS = 64
+"""``max_fusion_size``: values that were to be written, and reductions, that one kernel may hold."""
 
 POINTWISE_MOVES = frozenset(
     {"cast", "concat", "copy", "expand", "fill", "flip", "pad", "resize", "slice", "split", "tile", "transpose"}
@@ -491,13 +491,13 @@ class _Compiler:
                 producers.setdefault(id(owner), (owner, []))[1].append(read)
         beside = [owner for root in loop.buffers if (owner := self._owner(root)) is not None]
         chosen: list[_Group] = []
-        size = len(loop.members)
+        size = 1
         for owner, reads in producers.values():
             shared = space or next((group.space for group in chosen if group.space), None)
-            fits = size + len(owner.members) <= MOST_MEMBERS and owner not in beside
+            fits = size + len(owner.writes) <= MOST_LOOPS and owner not in beside
             if fits and _may_merge(loop, space, shared, owner, reads):
                 chosen.append(owner)
-                size += len(owner.members)
+                size += len(owner.writes)
         apart = [owner.level for owner in (*beside, *(owner for owner, _ in producers.values())) if owner not in chosen]
         level = max((*(group.level for group in chosen), *(level + 1 for level in apart)), default=1)
         joining = [group for group in chosen if not group.is_read or group.level == level]
@@ -655,6 +655,7 @@ class _Compiler:
             kernels=(),
             free=UNUSED if carrier is None else f"merged into the kernel of {carrier}",
             host_operation=False,
+            merged_into=carrier,
             written=any(name in written for name in node.outputs),
         )
 
