@@ -71,7 +71,8 @@ bench-frontend: $(VENV)/.installed-dev ## shapes and operators of many models: m
 bench-speed: $(VENV)/.installed-dev ## cold and warm analysis times: make bench-speed [MODEL=file.onnx]
 	$(BIN)/python benchmarks/speed.py $(if $(MODEL),"$(MODEL)")
 
-fuzz: $(VENV)/.installed-dev ## the long run of the fuzz tests
+fuzz: $(VENV)/.installed-dev ## 10,000 damaged models through the whole analysis, and the long run of the fuzz tests
+	$(BIN)/python benchmarks/fuzz.py --cases 10000
 	NEUSIGHT_FUZZ_CASES=10000 $(BIN)/pytest -k fuzz
 
 clean: ## remove the environment and everything built

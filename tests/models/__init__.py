@@ -118,11 +118,14 @@ def number(number: int, content: int) -> bytes:
 
 
 def nested_ifs(depth: int) -> bytes:
-    """A model whose If holds an If that holds an If …, which onnx itself could not write."""
+    """A model whose If holds an If that holds an If …, which onnx itself could not write; else, x is handed on."""
     body = part(1, node("Identity", "x", "y0").SerializeToString()) + part(12, value("y0").SerializeToString())
     for level in range(1, depth + 1):
         branch = part(1, b"then_branch") + part(6, body) + number(20, AttributeProto.GRAPH)
-        inner = part(1, b"c") + part(2, f"y{level}".encode()) + part(4, b"If") + part(5, branch)
+        leaf = part(1, node("Identity", "x", f"e{level}").SerializeToString())
+        leaf += part(12, value(f"e{level}").SerializeToString())
+        other = part(1, b"else_branch") + part(6, leaf) + number(20, AttributeProto.GRAPH)
+        inner = part(1, b"c") + part(2, f"y{level}".encode()) + part(4, b"If") + part(5, branch) + part(5, other)
         body = part(1, inner) + part(12, value(f"y{level}").SerializeToString())
     inputs = part(11, value("x").SerializeToString()) + part(11, value("c", (), TensorProto.BOOL).SerializeToString())
     return number(1, 8) + part(8, number(2, 17)) + part(7, body + inputs)

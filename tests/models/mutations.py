@@ -37,6 +37,9 @@ def originals() -> list[bytes]:
         control_flow().SerializeToString(),
         functions().SerializeToString(),
         nested_ifs(8),
+        quantised().SerializeToString(),
+        router().SerializeToString(),
+        sequences().SerializeToString(),
     ]
 
 
@@ -117,6 +120,122 @@ def functions() -> ModelProto:
             function("F2", "x w", "y", [node("MatMul", "x w", "t"), call], [], [helper.make_attribute("alpha", 0.1)]),
         ],
         {"": 17, "local": 1},
+    )
+
+
+def quantised() -> ModelProto:
+    """Pairs around a convolution and a product with weights of 4 bits; a QLinear operator of com.microsoft."""
+    one = [tensor("s", np.array(0.1, np.float32)), tensor("z", np.array(3, np.uint8))]
+    return model(
+        graph(
+            [
+                node("DequantizeLinear", "x s z", "xf"),
+                node("DequantizeLinear", "w s wz", "wf"),
+                node("Conv", "xf wf", "c", pads=[1, 1, 1, 1]),
+                node("Relu", "c", "r"),
+                node("QuantizeLinear", "r s z", "q"),
+                node("QLinearAdd", "q s z q s z s z", "a", domain="com.microsoft"),
+                node("DequantizeLinear", "a s z", "af"),
+                node("Reshape", "af rows", "m"),
+                node("DequantizeLinear", "narrow scales", "nf", axis=0, block_size=8),
+                node("MatMul", "m nf", "y"),
+            ],
+            [value("x", ["b", 4, 4, 4], TensorProto.UINT8)],
+            [value("y", None)],
+            [
+                *one,
+                tensor("wz", np.array(0, np.int8)),
+                tensor("w", np.zeros((4, 4, 3, 3), np.int8)),
+                tensor("rows", np.array([-1, 16])),
+                helper.make_tensor("narrow", TensorProto.INT4, [16, 6], [1] * 96),
+                tensor("scales", np.ones((2, 6), np.float32)),
+            ],
+        ),
+        opsets={"": 21, "com.microsoft": 1},
+        ir_version=10,
+    )
+
+
+def router() -> ModelProto:
+    """A mixture of experts without a capacity: what an expert gets depends on data."""
+    return model(
+        graph(
+            [
+                node("MatMul", "x gate", "p"),
+                node("TopK", "p two", "best choice"),
+                node("OneHot", "choice four levels", "hot"),
+                node("Transpose", "hot", "mask", perm=[2, 1, 0]),
+                node("Gather", "mask first", "slice"),
+                node("NonZero", "slice", "places"),
+                node("Split", "places", "ranks tokens", axis=0, num_outputs=2),
+                node("Squeeze", "tokens axis", "rows"),
+                node("Gather", "x rows", "taken"),
+                node("MatMul", "taken w", "h"),
+                node("Unsqueeze", "rows last", "at"),
+                node("ScatterND", "x at h", "y", reduction="add"),
+            ],
+            [value("x", ["n", 8])],
+            [value("y", ["n", 8])],
+            [
+                tensor("gate", np.zeros((8, 4), np.float32)),
+                tensor("w", np.zeros((8, 8), np.float32)),
+                tensor("two", np.array([2])),
+                tensor("four", np.array(4)),
+                tensor("first", np.array(1)),
+                tensor("levels", np.array([0, 1])),
+                tensor("axis", np.array([0])),
+                tensor("last", np.array([1])),
+            ],
+        ),
+        opsets={"": 18},
+    )
+
+
+def sequences() -> ModelProto:
+    """Lists, an optional, attention with a cache, a recurrent layer, a scan."""
+    step = graph(
+        [node("Add", "h e", "h2"), node("Identity", "h2", "o")],
+        [value("h", [4]), value("e", [4])],
+        [value("h2", [4]), value("o", [4])],
+        name="step",
+    )
+    return model(
+        graph(
+            [
+                node("SequenceConstruct", "x x", "list"),
+                node("SequenceInsert", "list x", "longer"),
+                node("ConcatFromSequence", "longer", "joined", axis=0),
+                node("SplitToSequence", "joined", "parts", axis=1, keepdims=1),
+                node("SequenceAt", "parts where", "part"),
+                node("Scan", "start x", "final all", body=step, num_scan_inputs=1),
+                node("LSTM", "time w r", "states hidden cell", hidden_size=3, direction="bidirectional"),
+                node(
+                    "GroupQueryAttention",
+                    "q k k past past lengths total",
+                    "attended nk nv",
+                    domain="com.microsoft",
+                    num_heads=4,
+                    kv_num_heads=2,
+                ),
+            ],
+            [
+                value("x", ["n", 4]),
+                value("time", ["t", 2, 5]),
+                value("q", ["b", "s", 32]),
+                value("k", ["b", "s", 16]),
+                value("past", ["b", 2, "p", 8]),
+                value("lengths", ["b"], TensorProto.INT32),
+                value("total", [], TensorProto.INT32),
+            ],
+            [value(name, None) for name in ("part", "final", "all", "states", "attended", "nk")],
+            [
+                tensor("where", np.array(1)),
+                tensor("start", np.zeros(4, np.float32)),
+                tensor("w", np.zeros((2, 12, 5), np.float32)),
+                tensor("r", np.zeros((2, 12, 3), np.float32)),
+            ],
+        ),
+        opsets={"": 18, "com.microsoft": 1},
     )
 
 
