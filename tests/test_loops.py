@@ -15,6 +15,7 @@ from onnx import TensorProto, numpy_helper, parser
 from graphs import inferred
 from neusight_onnx import analyze
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.attention import replace_attention
 from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.graph.bindings import Bindings
@@ -22,6 +23,7 @@ from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer
 from neusight_onnx.kernels import (
+    Attention,
     Conv,
     Elementwise,
     Gemm,
@@ -404,6 +406,58 @@ def test_the_last_node_carries_the_kernel_and_names_all() -> None:
     assert works["Add"].merged_into == works["Relu"].node
     assert works["Add"].written
     assert not works["Relu"].written
+
+
+HEADS = """q = Transpose<perm=[0, 2, 1, 3]>(a)
+k = Transpose<perm=[0, 2, 3, 1]>(b)
+v = Transpose<perm=[0, 2, 1, 3]>(c)
+"""
+TWICE = HEADS.replace("k = Transpose<perm=[0, 2, 3, 1]>(b)", "h = Transpose<perm=[0, 2, 1, 3]>(b)\nk = SWAP(h)")
+TWICE = TWICE.replace("SWAP", "Transpose<perm=[0, 1, 3, 2]>")
+HALVED = HEADS.replace("perm=[0, 2, 1, 3]>(c)", "perm=[2, 1, 0, 3]>(c)")
+DIV, MUL = "s = Div(p, number)\n", "s = Mul(p, number)\n"
+MASK = DIV.replace("s =", "t =") + "s = Add(t, mask)\n"
+PLAIN = "s = Identity(p)\n"
+ATTENTION = [
+    # batch, before, scale, whether PyTorch 2.1 has a pattern
+    pytest.param(2, HEADS, DIV, True, id="permuted and divided"),
+    pytest.param(2, TWICE, DIV, True, id="keys transposed apart"),
+    pytest.param(2, HEADS, MUL, False, id="multiplied, with copies"),
+    pytest.param(1, HEADS, MUL, True, id="multiplied, without copies"),
+    pytest.param(2, HALVED, DIV, False, id="values permuted otherwise"),
+    pytest.param(1, HEADS, MASK, False, id="masked"),
+    pytest.param(1, HEADS, PLAIN, False, id="not scaled"),
+]
+
+
+@pytest.mark.parametrize(("batch", "before", "scale", "replaced"), ATTENTION)
+def test_attention_is_replaced_where_a_pattern_exists(batch: int, before: str, scale: str, replaced: bool) -> None:
+    graph = inferred(
+        before + "p = MatMul(q, k)\n" + scale + "w = Softmax<axis=-1>(s)\ny = MatMul(w, v)",
+        {
+            **dict.fromkeys("ab", (batch, 8, 4, 16)),
+            "c": (8, 4, batch, 16) if before is HALVED else (batch, 8, 4, 16),
+            "mask": (1, 1, 1, 8),
+        },
+        constants={"number": 4.0},
+    )
+    found = replace_attention(recognise(graph, runtime="compiled"))
+    lowered = lower_laid_out(found, runtime="compiled")
+    works = merge_loops(found, lowered.works, lowered.strides)
+    kernels = [kernel for work in works for kernel in work.kernels]
+    if replaced:
+        assert kernels == [Attention(b=batch, h=4, g=4, s=8, t=8, d=16, v=16, dtype=F32)]
+        assert {op_type for _, op_type in works[-1].origins} == {"MatMul", "Softmax", scale[4:7]}
+    else:
+        assert not any(isinstance(kernel, Attention) for kernel in kernels)
+        assert sum(isinstance(kernel, Gemm) for kernel in kernels) == 2
+
+
+def test_attention_whose_weights_are_an_output_stays() -> None:
+    nodes = HEADS + "p = MatMul(q, k)\n" + DIV + "w = Softmax<axis=-1>(s)\ny = MatMul(w, v)"
+    graph = inferred(nodes, dict.fromkeys("abc", (2, 8, 4, 16)), constants={"number": 4.0}, outputs=("w", "y"))
+    found = recognise(graph, runtime="compiled")
+    assert replace_attention(found) is found
 
 
 BODY = """<ir_version: 9, opset_import: ["": 17]>

@@ -14,9 +14,7 @@ with them. Views are index arithmetic. A copy that a library needs (dense matric
 Where the rules come from: the thresholds are documented options of ``torch._inductor.config``; the behaviour is that
 of its public sources (``ir.StorageBox``, ``scheduler.Scheduler``, ``fx_passes/post_grad.py``, ``kernel/conv.py``).
 Left out on purpose: fusion of kernels that only share an input (Inductor asks for equal offsets, so that parts of one
-product don't count), splitting of long reductions, and rewriting attention that a model writes itself: PyTorch 2.1's
-patterns (``fx_passes/fuse_attention.py``) know scaled, unmasked attention, and additive masks only where no copy stands
-before the products; those of BERT and GPT-2 came with 2.2 and 2.3.
+product don't count) and splitting of long reductions. What it replaces before: :mod:`neusight_onnx.fusion.attention`.
 """
 
 from __future__ import annotations
