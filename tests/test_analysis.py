@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 from onnx import parser
 
 from neusight_onnx import analyze
-from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
 from neusight_onnx.report.model import Report
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1]>\n'
@@ -79,6 +80,66 @@ def test_a_model_without_nodes_takes_no_time(tmp_path: Path) -> None:
     report = analyzed(tmp_path, "g (float[2, 2] x) => (float[2, 2] x) { }")
     assert report.totals.latency_ms == 0
     assert report.kernels == ()
+
+
+def test_weights_of_branches_are_in_memory(tmp_path: Path) -> None:
+    text = """g (bool c, float[8, 64] x) => (float[a, b] y) <float[64, 64] w> {
+         y = If(c) <then_branch = t () => (float[a, b] p) { p = MatMul(x, w) },
+                    else_branch = e () => (float[a, b] q) { q = Relu(x) }>
+    }"""
+    report = analyzed(tmp_path, text.replace("<float[64, 64] w>", "<float[64, 64] w = {" + "0," * 4095 + "0}>"))
+    assert report.model.weight_bytes == report.totals.memory.weight_bytes == 4 * 64 * 64
+
+
+def test_what_waits_for_the_host_is_as_uncertain_as_the_host(tmp_path: Path) -> None:
+    chain = "\n".join(f"h{i + 1} = Relu(h{i})" for i in range(40))
+    totals = analyzed(tmp_path, f"g (float[8] h0) => (float[8] h40) {{ {chain} }}").totals
+    assert totals.overhead_ms > totals.kernel_ms
+    assert totals.latency_low_ms < totals.latency_ms / 1.3
+    assert totals.latency_high_ms > totals.latency_ms * 1.3
+
+
+@pytest.mark.parametrize(
+    ("inputs", "batch_size"),
+    [
+        ("float[batch, 3] x", 1),
+        ("float[256, 256] x", 1),
+        ("float[6, 3, 8, 8] x", 6),
+        ("int64[5, 16] x", 5),
+    ],
+    ids=["free", "a matrix", "images", "token ids"],
+)
+def test_batch_size(tmp_path: Path, inputs: str, batch_size: int) -> None:
+    assert analyzed(tmp_path, f"g ({inputs}) => (float[a] y) {{ y = Neg(x) }}").totals.batch_size == batch_size
+
+
+def test_types_without_predictors_are_named(tmp_path: Path) -> None:
+    report = analyzed(tmp_path, "g (int8[8, 8] x) => (int32[8, 8] y) { y = MatMulInteger(x, x) }")
+    assert any("int8 (1)" in text and "analytic" in text for text in report.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dims": {"n": 2.5}}, "the size of 'n' is 2.5; give an integer"),
+        ({"dims": {"n": True}}, "the size of 'n' is True"),
+        ({"dims": {"n": "8"}}, "the size of 'n' is '8'"),
+        ({"shapes": {"x": "8x8"}}, "give a tuple of integers"),
+        ({"values": {"x": "abc"}}, "give numbers"),
+        ({"gpu": 5}, "gpu is 5; give a name"),
+    ],
+    ids=["fraction", "bool", "text", "shape as text", "value as text", "gpu"],
+)
+def test_wrong_types_are_refused(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(HEADER + "g (float[n, 2] x) => (float[n, 2] y) { y = Relu(x) }"), path)
+    with pytest.raises(NeusightError, match=message):
+        analyze(path, **{"gpu": "a100", **arguments})
+
+
+def test_a_protobuf_is_refused() -> None:
+    with pytest.raises(ModelError, match="model is a ModelProto; give the path"):
+        analyze(onnx.ModelProto(), gpu="a100")  # type: ignore[arg-type]  # what a user might try
 
 
 @pytest.mark.parametrize(

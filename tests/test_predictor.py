@@ -29,8 +29,9 @@ from neusight_onnx.kernels import (
     Reduction,
     Softmax,
     TensorSpec,
+    kernel_dtype,
 )
-from neusight_onnx.predictor import estimate, kernel_dtype, list_predictors, load_predictors, predict
+from neusight_onnx.predictor import estimate, list_predictors, load_predictors, predict
 from neusight_onnx.similarity import FAMILIAR_DISTANCE, distance, gpu_vector, gpu_weight, shape_weight
 
 FP32, FP16, INT64, BOOL = DataType.FLOAT32, DataType.FLOAT16, DataType.INT64, DataType.BOOL
@@ -112,7 +113,7 @@ def test_order_and_equal_kernels() -> None:
     ids=["cast-to-float", "compare", "integers", "half"],
 )
 def test_kernel_dtype(kernel: Kernel, label: str) -> None:
-    assert kernel_dtype(kernel) == label
+    assert kernel_dtype(kernel).label == label
 
 
 def test_a_wider_interval_on_an_unseen_gpu() -> None:

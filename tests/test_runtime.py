@@ -7,7 +7,7 @@ import pytest
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.runtime import KNOWN_RUNTIMES, RUNTIMES, Runtime, Step, get_runtime, stream_time_us
 
-RUNTIME = Runtime(name="made-up", description="", kernel_us=10.0, view_us=2.0)
+RUNTIME = Runtime(name="made-up", description="", kernel_us=10.0, view_us=2.0, host_spread=1.5)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,12 @@ RUNTIME = Runtime(name="made-up", description="", kernel_us=10.0, view_us=2.0)
 )
 def test_stream_time(steps: list[Step], expected_us: float) -> None:
     assert stream_time_us(steps, RUNTIME) == pytest.approx(expected_us)
+
+
+def test_a_slower_host() -> None:
+    # launches at 20 and 40, a view at 44, a launch at 64
+    steps = [Step(kernel_us=(3.0,)), Step(kernel_us=(3.0,)), Step(), Step(kernel_us=(3.0,))]
+    assert stream_time_us(steps, RUNTIME, host_factor=2.0) == pytest.approx(67.0)
 
 
 def test_a_loop_is_its_body_repeated() -> None:

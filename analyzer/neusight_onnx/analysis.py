@@ -13,16 +13,16 @@ from pathlib import Path
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.attention import replace_attention
+from neusight_onnx.errors import ModelError, SpecError
 from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.fusion.quantization import fold_quantization
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.graph.bindings import Bindings, is_batch_symbol
+from neusight_onnx.graph.bindings import is_batch_symbol, make_bindings
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
-from neusight_onnx.kernels import KERNEL_CLASSES, Elementwise, Kernel, NodeWork, Pooling, TensorSpec
+from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, kernel_dtype
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.precision import as_precision, stored_precision
 from neusight_onnx.memory import estimate_memory, parameter_summary
@@ -46,7 +46,7 @@ INTERVAL = 0.8
 
 INTERVAL_METHOD = (
     "each kernel's interval is that of GPUs left out of the fit, narrower on a measured GPU; "
-    "kernels' errors are taken to go the same way"
+    "kernels' errors are taken to go the same way; the host is taken to be up to 1.4 times faster or slower"
 )
 
 
@@ -69,22 +69,21 @@ def analyze(
     user can mend: an unreadable model, an unknown GPU, contradicting bindings, a precision or runtime without a model.
     """
     runtime_model = get_runtime(runtime)
+    if not isinstance(gpu, str | Path | GpuSpec):
+        raise SpecError(f"gpu is {gpu!r}; give a name, the path of a TOML file or a GpuSpec")
+    if not isinstance(model, str | Path | Model):
+        raise ModelError(
+            f"model is a {type(model).__name__}; give the path of an ONNX file or what read_model returned"
+        )
     spec = gpu if isinstance(gpu, GpuSpec) else load_gpu(gpu)
     loaded = model if isinstance(model, Model) else read_model(model)
-    bindings = Bindings(
-        dims=dict(dims or {}),
-        shapes=dict(shapes or {}),
-        values=dict(values or {}),
-        trip_counts=dict(trip_counts or {}),
-    )
+    bindings = make_bindings(dims, shapes, values, trip_counts)
     with no_collection():
         resolved = resolve(precision, stored_precision(loaded))
         bound, inferred = bind_and_infer(loaded, bindings)
         inferred = at_expected_sizes(loaded, bindings, bound, inferred)
         inferred = as_precision(inferred, SUPPORTED[resolved])
         recognised = fold_quantization(recognise(inferred, runtime=runtime))
-        if runtime == "compiled":
-            recognised = replace_attention(recognised)
         lowered = lower_laid_out(recognised, runtime=runtime)
         work = lowered.works
         if runtime == "compiled":
@@ -169,6 +168,7 @@ def _assemble(
         *inferred.assumptions,
         *branch_assumptions,
         *_standing_assumptions(settings, asked_precision, runtime),
+        *_other_types(rows),
     ]
     return Report(
         tool_version=__version__,
@@ -202,6 +202,18 @@ def _standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> I
         f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
     )
     yield "inputs are on the GPU already; copies from and to the host are not counted"
+
+
+def _other_types(rows: Sequence[KernelRow]) -> Iterator[str]:
+    """Names the types without predictors that kernels compute in, whatever the precision of the rest."""
+    shipped = {dtype.label for dtype in SUPPORTED.values()}
+    others = Counter(row.dtype for row in rows if row.dtype not in shipped and row.flops)
+    if others:
+        named = ", ".join(f"{dtype} ({count})" for dtype, count in others.items())
+        yield (
+            f"kernels that compute in other types keep them: {named}; these have no predictors yet, an analytic "
+            "estimate of stated efficiency stands for them"
+        )
 
 
 def _own_warnings(totals: Totals, unsupported: Sequence[UnsupportedNode], spec: GpuSpec) -> Iterator[Notice]:
@@ -291,18 +303,6 @@ def _rows(counted: Sequence[_Placed], facts: Mapping[Kernel, _Facts]) -> Iterato
             )
 
 
-def kernel_dtype(kernel: Kernel) -> DataType:
-    """The type that a kernel computes in (of an elementwise kernel: of its widest floating-point operand)."""
-    match kernel:
-        case Elementwise():
-            floats = [spec.dtype for spec in (*kernel.inputs, kernel.output) if spec.dtype.is_float]
-            return max(floats, key=lambda dtype: dtype.bits, default=kernel.output.dtype)
-        case Pooling():
-            return kernel.input.dtype
-        case _:
-            return kernel.dtype
-
-
 def kernel_dims(kernel: Kernel) -> dict[str, int | str | tuple[int, ...]]:
     """The dims that name a kernel in a report: its integers, strings and shapes, without what is at its default."""
     dims: dict[str, int | str | tuple[int, ...]] = {}
@@ -337,7 +337,7 @@ def _totals(
     settings: Settings,
     partial: bool,
 ) -> Totals:
-    def stream(pick: Callable[[Prediction], float]) -> float:
+    def stream(pick: Callable[[Prediction], float], host_factor: float = 1.0) -> float:
         return stream_time_us(
             (
                 Step(kernel_us=tuple(pick(prediction) for prediction in item.predictions), count=item.work.count)
@@ -345,13 +345,14 @@ def _totals(
                 if item.predictions or item.work.host_operation
             ),
             runtime,
+            host_factor=host_factor,
         )
 
     kernel_us = sum(item.latency_us for item in counted)
     latency_us = stream(lambda prediction: prediction.latency_us)
     # Errors of kernels are those of a GPU's level far more than noise of their own: they add up, they don't cancel.
-    low_us = stream(lambda prediction: prediction.low_us)
-    high_us = stream(lambda prediction: prediction.high_us)
+    low_us = stream(lambda prediction: prediction.low_us, 1 / runtime.host_spread)
+    high_us = stream(lambda prediction: prediction.high_us, runtime.host_spread)
     batch_size = _batch_size(inferred, settings)
     executed = [(item.work.count, facts[kernel]) for item in counted for kernel in item.work.kernels]
     return Totals(
@@ -375,14 +376,17 @@ def _totals(
 
 
 def _batch_size(inferred: InferredGraph, settings: Settings) -> int:
-    """Samples a run: the symbol that is named as a batch, else the first dimension of the first input of rank >= 2."""
+    """Samples a run: the size of the symbol that is named as a batch, else the first dimension of the first input that
+    the model leaves free there, or that has rank 4 (n, c, h, w) or integers (token ids, n x length); else 1."""
     for name, size in settings.dims.items():
         if is_batch_symbol(name):
             return size
     for declared in inferred.graph.inputs:
         shape = inferred.values[declared.name].shape
-        if shape is not None and len(shape) >= 2:
-            return shape[0]
+        if declared.shape and shape and len(shape) >= 2:
+            is_free = not isinstance(declared.shape[0], int)
+            holds_ids = declared.dtype is not None and declared.dtype.is_integer
+            return shape[0] if is_free or len(shape) == 4 or holds_ids else 1
     return 1
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from neusight_onnx import __version__
 from neusight_onnx.fusion.patterns import OWN
-from neusight_onnx.graph.bindings import Bindings, BoundInputs
+from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Model, Value
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
@@ -49,12 +49,7 @@ def inspect_model(
     unreadable model and for bindings that contradict it.
     """
     loaded = model if isinstance(model, Model) else read_model(model)
-    bindings = Bindings(
-        dims=dict(dims or {}),
-        shapes=dict(shapes or {}),
-        values=dict(values or {}),
-        trip_counts=dict(trip_counts or {}),
-    )
+    bindings = make_bindings(dims, shapes, values, trip_counts)
     bound, inferred = bind_and_infer(loaded, bindings)
     expected = at_expected_sizes(loaded, bindings, bound, inferred)
     work = lower(expected, runtime="eager")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from neusight_onnx.dtypes import DataType
 
@@ -559,6 +559,35 @@ KERNEL_CLASSES: dict[type, str] = {
     Opaque: "opaque",
 }
 """The report's name of each kernel class."""
+
+
+def kernel_dtype(kernel: Kernel) -> DataType:
+    """The type that a kernel computes in, which decides its pipe and its predictor.
+
+    Of an elementwise kernel that is its widest floating-point operand (else what it writes).
+    """
+    match kernel:
+        case Elementwise():
+            floats = [spec.dtype for spec in (*kernel.inputs, kernel.output) if spec.dtype.is_float]
+            return max(floats, key=lambda dtype: dtype.bits, default=kernel.output.dtype)
+        case Pooling():
+            return kernel.input.dtype
+        case (
+            Gemm()
+            | Conv()
+            | Softmax()
+            | Normalization()
+            | Reduction()
+            | Attention()
+            | GatherScatter()
+            | Movement()
+            | Sort()
+            | Recurrent()
+            | Opaque()
+        ):
+            return kernel.dtype
+        case _:
+            assert_never(kernel)
 
 
 ELEMENTWISE_FLOPS: dict[str, int] = {

@@ -119,16 +119,17 @@ def _run(graph: InferredGraph, state: _State) -> None:
     values = graph.values
     for node, names in zip(graph.graph.nodes, reads, strict=True):
         item = state.work.get(node.name)
+        bodies = [body for attribute in node.attributes if (body := graph.bodies.get((node.name, attribute)))]
         merged = item is not None and item.merged_into is not None
         if item is None or item.free is None or merged:
             for name in names:
                 storage = state.storage_of.get(name)
                 if storage is not None and state.is_weight[storage]:
                     state.read_as_weight[storage] = True
-        if item is not None and item.free is not None and not item.written:
+        # A node with bodies costs nothing itself, yet its bodies do, and what they return is memory of its own.
+        if item is not None and item.free is not None and not item.written and not bodies:
             _hand_on(node, names, values, state)
         else:
-            bodies = [body for attribute in node.attributes if (body := graph.bodies.get((node.name, attribute)))]
             # A loop fills its stacked outputs while it runs; an If has its outputs when the branch is through.
             if node.op_type == "If":
                 for body in bodies:

@@ -17,23 +17,7 @@ from numpy.typing import NDArray
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import PredictorError
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernels import (
-    KERNEL_CLASSES,
-    Attention,
-    Conv,
-    Elementwise,
-    GatherScatter,
-    Gemm,
-    Kernel,
-    Movement,
-    Normalization,
-    Opaque,
-    Pooling,
-    Recurrent,
-    Reduction,
-    Softmax,
-    Sort,
-)
+from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, kernel_dtype
 from neusight_onnx.similarity import gpu_weight, residual_weight, shape_weight
 
 if TYPE_CHECKING:
@@ -45,6 +29,10 @@ REBUILD = "rebuild with `make predictors`"
 
 EIGHTY_PERCENT = 1.2816
 """Half width of a normal distribution's central 80 % in standard deviations."""
+
+BUSY_SHARE = 0.15
+"""Share of a kernel's time that a unit at its peak rate must need to be called its bound: below, what the kernel waits
+for is its own latency (too few tiles, dependent steps), whatever the unit."""
 
 # parts of a law that are one bound to a reader
 _BOUND_OF_PART = {"drift": "memory", "shared": "compute", "serial": "latency"}
@@ -128,7 +116,7 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec) -> tuple[Prediction, ...]:
     """
     groups: dict[tuple[str, str], dict[Kernel, None]] = {}
     for kernel in kernels:
-        groups.setdefault((KERNEL_CLASSES[type(kernel)], kernel_dtype(kernel)), {})[kernel] = None
+        groups.setdefault((KERNEL_CLASSES[type(kernel)], kernel_dtype(kernel).label), {})[kernel] = None
     shipped = load_predictors(data_folder("predictors"))
     found: dict[Kernel, Prediction] = {}
     for key, unique in groups.items():
@@ -137,30 +125,6 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec) -> tuple[Prediction, ...]:
         answers = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
         found.update(zip(members, answers, strict=True))
     return tuple(found[kernel] for kernel in kernels)
-
-
-def kernel_dtype(kernel: Kernel) -> str:
-    """The type that decides which predictor applies: what is multiplied, else what is written."""
-    match kernel:
-        case Elementwise():
-            floats = [spec.dtype for spec in (*kernel.inputs, kernel.output) if spec.dtype.is_float]
-            return floats[0].label if floats else kernel.output.dtype.label
-        case Pooling():
-            return kernel.output.dtype.label
-        case (
-            Gemm()
-            | Conv()
-            | Softmax()
-            | Normalization()
-            | Reduction()
-            | Attention()
-            | GatherScatter()
-            | Movement()
-            | Sort()
-            | Recurrent()
-            | Opaque()
-        ):
-            return kernel.dtype.label
 
 
 def list_predictors(folder: Path | None = None) -> tuple[PredictorInfo, ...]:
@@ -295,10 +259,7 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
 
 
 def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) -> list[Prediction]:
-    found = estimate(kernels, gpu, predictor)
-    return _predictions(
-        found.law, found.latency_us, found.low_us, found.high_us, method="learned", predictor=predictor.name
-    )
+    return _predictions(kernels, gpu, estimate(kernels, gpu, predictor), method="learned", predictor=predictor.name)
 
 
 def _analytic(kernels: tuple[Kernel, ...], gpu: GpuSpec) -> list[Prediction]:
@@ -307,21 +268,23 @@ def _analytic(kernels: tuple[Kernel, ...], gpu: GpuSpec) -> list[Prediction]:
     law = analytic_estimate(kernels, gpu)
     latency = np.maximum(law.latency_us, law.ideal_us)
     low = np.maximum(latency * exp(-HALF_WIDTH_LOG), np.minimum(law.ideal_us, latency))
-    high = latency * exp(HALF_WIDTH_LOG)
-    return _predictions(law, latency, low, high, method="analytic", predictor="analytic")
+    answer = Estimate(law=law, latency_us=latency, low_us=low, high_us=latency * exp(HALF_WIDTH_LOG))
+    return _predictions(kernels, gpu, answer, method="analytic", predictor="analytic")
 
 
 def _predictions(
-    law: LawResult, latency: Column, low: Column, high: Column, *, method: str, predictor: str
+    kernels: tuple[Kernel, ...], gpu: GpuSpec, answer: Estimate, *, method: str, predictor: str
 ) -> list[Prediction]:
+    law, latency = answer.law, answer.latency_us
     assert bool(np.all((latency > 0) & np.isfinite(latency))), "a law gives a time for every kernel"
     names = list(law.parts_us)
     largest = np.argmax(np.stack([np.broadcast_to(law.parts_us[name], latency.shape) for name in names]), axis=0)
     tiles = {name: values.astype(np.int64).tolist() for name, values in law.tile.items()}
     rows = zip(
+        kernels,
         latency.tolist(),
-        low.tolist(),
-        high.tolist(),
+        answer.low_us.tolist(),
+        answer.high_us.tolist(),
         law.ideal_us.tolist(),
         law.tile_count.tolist(),
         law.wave_count.tolist(),
@@ -337,9 +300,27 @@ def _predictions(
             tile_count=max(int(tile_count), 1),
             wave_count=max(int(wave_count), 1),
             utilization=min(ideal / time, 1.0),
-            bound=_BOUND_OF_PART.get(names[part], names[part]),
+            bound=_bound(names[part], time, kernel, gpu),
             method=method,
             predictor=predictor,
         )
-        for i, (time, bottom, top, ideal, tile_count, wave_count, part) in enumerate(rows)
+        for i, (kernel, time, bottom, top, ideal, tile_count, wave_count, part) in enumerate(rows)
     ]
+
+
+def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
+    """What bounds a kernel, in a reader's words, from the largest of the law's parts.
+
+    A law's time in the pipe holds idle lanes and half-empty waves, too. "compute" is said only where the pipe at its
+    peak would need a good part of the time; otherwise memory may, else nothing is near its limit: "latency".
+    """
+    from neusight_onnx.laws.analytic import pipe_flops_per_s
+
+    name = _BOUND_OF_PART.get(part, part)
+    if name != "compute":
+        return name
+    compute_us = 1e6 * kernel.flops / pipe_flops_per_s(gpu, kernel_dtype(kernel))[0]
+    memory_us = 1e6 * (kernel.read_bytes + kernel.write_bytes) / gpu.memory_bytes_per_s
+    if compute_us >= memory_us and compute_us >= BUSY_SHARE * latency_us:
+        return "compute"
+    return "memory" if memory_us >= BUSY_SHARE * latency_us else "latency"

@@ -14,12 +14,16 @@ from neusight_onnx.errors import NotSupportedError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Host costs of a runtime, in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one."""
+    """Host costs of a runtime, in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one.
+
+    ``host_spread``: a host may be so many times faster or slower (80 % of them).
+    """
 
     name: str
     description: str
     kernel_us: float
     view_us: float
+    host_spread: float
 
 
 RUNTIMES: dict[str, Runtime] = {
@@ -27,12 +31,19 @@ RUNTIMES: dict[str, Runtime] = {
     # CUDA launch being 4-6 us of it; a view allocates and launches nothing and costs the rest of a dispatch.
     # Source: the NeuSight study's survey of public figures (LLMCompass; PyTorch's CUDA-graph notes). Cross-check:
     # Llama-3.1-8B decoding on an H100 is published as 8.4 ms in eager mode and 5.1 ms replayed as a CUDA graph.
-    "eager": Runtime(name="eager", description="PyTorch eager mode, one stream", kernel_us=7.5, view_us=2.5),
+    # The published range is the spread: 7.5 / 1.4 to 7.5 x 1.4 us.
+    "eager": Runtime(
+        name="eager", description="PyTorch eager mode, one stream", kernel_us=7.5, view_us=2.5, host_spread=1.4
+    ),
     # What torch.compile generates launches its kernels from Python without the dispatcher: a plain CUDA launch (4-6 us,
     # the same survey) and a few bytecodes, so the upper half of that; views are gone. Its default mode replays no CUDA
     # graph. Library calls still go through the dispatcher (7.5), but come with large kernels, which hide the host.
     "compiled": Runtime(
-        name="compiled", description="PyTorch torch.compile, default mode, one stream", kernel_us=5.5, view_us=0.0
+        name="compiled",
+        description="PyTorch torch.compile, default mode, one stream",
+        kernel_us=5.5,
+        view_us=0.0,
+        host_spread=1.4,
     ),
 }
 
@@ -57,17 +68,21 @@ class Step:
     count: int = 1
 
 
-def stream_time_us(steps: Iterable[Step], runtime: Runtime) -> float:
-    """Microseconds from the first operator's dispatch until the last kernel has ended, never below the kernels' sum."""
+def stream_time_us(steps: Iterable[Step], runtime: Runtime, *, host_factor: float = 1.0) -> float:
+    """Microseconds from the first operator's dispatch until the last kernel has ended, never below the kernels' sum.
+
+    ``host_factor``: the host takes so many times the runtime's costs.
+    """
+    kernel_us, view_us = host_factor * runtime.kernel_us, host_factor * runtime.view_us
     host = 0.0
     gpu = 0.0
     for step in steps:
         if not step.kernel_us:
-            host += step.count * runtime.view_us
+            host += step.count * view_us
             continue
         for duration in step.kernel_us:
-            first_launch = host + runtime.kernel_us
-            host += step.count * runtime.kernel_us
+            first_launch = host + kernel_us
+            host += step.count * kernel_us
             # repeated, either the GPU is the slower side (first launch, all durations) or the host (last launch, one)
             gpu = max(max(gpu, first_launch) + step.count * duration, host + duration)
     return max(gpu, host)

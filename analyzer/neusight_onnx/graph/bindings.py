@@ -50,6 +50,45 @@ class BoundInputs:
     has_default_length: bool = False
 
 
+def make_bindings(
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Array] | None = None,
+    trip_counts: Mapping[str, int] | None = None,
+) -> Bindings:
+    """Bindings from a caller's mappings; BindingError where a size is no integer or a value no array of numbers."""
+    return Bindings(
+        dims={str(name): _whole(size, f"the size of '{name}'") for name, size in (dims or {}).items()},
+        shapes={
+            str(name): tuple(_whole(size, f"a size of '{name}'") for size in _listed_sizes(name, shape))
+            for name, shape in (shapes or {}).items()
+        },
+        values={str(name): _number_array(name, value) for name, value in (values or {}).items()},
+        trip_counts={
+            str(name): _whole(count, f"the trip count of '{name}'") for name, count in (trip_counts or {}).items()
+        },
+    )
+
+
+def _whole(size: object, what: str) -> int:
+    if isinstance(size, bool | np.bool_) or not isinstance(size, int | np.integer):
+        raise BindingError(f"{what} is {size!r}; give an integer")
+    return int(size)
+
+
+def _listed_sizes(name: str, shape: object) -> Sequence[object]:
+    if isinstance(shape, str) or not isinstance(shape, Sequence):
+        raise BindingError(f"the shape of '{name}' is {shape!r}; give a tuple of integers")
+    return shape
+
+
+def _number_array(name: str, value: object) -> Array:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise BindingError(f"the value of '{name}' is {value!r}; give numbers")
+    return array
+
+
 # --- what users write -------------------------------------------------------------------------------------------------
 
 
