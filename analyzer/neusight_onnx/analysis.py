@@ -14,6 +14,7 @@ from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, SpecError
+from neusight_onnx.fusion.attention import replace_attention
 from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.fusion.quantization import fold_quantization
@@ -84,6 +85,8 @@ def analyze(
         inferred = at_expected_sizes(loaded, bindings, bound, inferred)
         inferred = as_precision(inferred, SUPPORTED[resolved])
         recognised = fold_quantization(recognise(inferred, runtime=runtime))
+        if runtime == "compiled":
+            recognised = replace_attention(recognised)
         lowered = lower_laid_out(recognised, runtime=runtime)
         work = lowered.works
         if runtime == "compiled":
