@@ -1,6 +1,6 @@
 """Every model of a folder through `analyze`: which share of its nodes became kernels, is free, is not supported.
 
-    python benchmarks/coverage.py MODELS [--gpu a100] [--format text|markdown] [-o FILE]
+    python benchmarks/coverage.py MODELS [--gpu a100] [--runtime eager] [--format text|markdown] [-o FILE]
 
 MODELS holds ``.onnx`` files at any depth, and may hold ``index.csv`` (``file``, ``checker``: whether onnx.checker
 accepts it). Free sizes take the stated defaults; ``--precision fp32``, as models of every precision are among them.
@@ -44,7 +44,7 @@ class Row:
         return self.checked and (bool(self.fault) or supported < LEAST_SUPPORTED)
 
 
-def analyzed(models: Path, gpu: str) -> list[Row]:
+def analyzed(models: Path, gpu: str, runtime: str) -> list[Row]:
     """A row for each model under ``models``."""
     checked: dict[str, bool] = {}
     index = models / "index.csv"
@@ -56,7 +56,7 @@ def analyzed(models: Path, gpu: str) -> list[Row]:
         file = str(path.relative_to(models))
         start = time.perf_counter()
         try:
-            report = analyze(path, gpu=gpu, precision="fp32")
+            report = analyze(path, gpu=gpu, precision="fp32", runtime=runtime)
         except NeusightError as error:
             rows.append(Row(file=file, checked=checked.get(file, True), fault=str(error)))
             continue
@@ -76,10 +76,10 @@ def analyzed(models: Path, gpu: str) -> list[Row]:
     return rows
 
 
-def table(rows: list[Row], gpu: str, *, markdown: bool) -> str:
+def table(rows: list[Row], gpu: str, runtime: str, *, markdown: bool) -> str:
     """The rows as text, and how many miss the target."""
     head = ("model", "nodes", "kernels", "free", "unsupported", f"ms on {gpu}", "seconds")
-    lines = [f"Python {platform.python_version()}, {platform.machine()}; {gpu}, fp32, eager, default sizes", ""]
+    lines = [f"Python {platform.python_version()}, {platform.machine()}; {gpu}, fp32, {runtime}, default sizes", ""]
     if markdown:
         lines += ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     else:
@@ -112,13 +112,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path)
     parser.add_argument("--gpu", default="a100")
+    parser.add_argument("--runtime", default="eager")
     parser.add_argument("--format", choices=("text", "markdown"), default="text")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    rows = analyzed(arguments.models, arguments.gpu)
+    rows = analyzed(arguments.models, arguments.gpu, arguments.runtime)
     if not rows:
         sys.exit(f"error: no .onnx files under {arguments.models}")
-    text = table(rows, arguments.gpu, markdown=arguments.format == "markdown")
+    text = table(rows, arguments.gpu, arguments.runtime, markdown=arguments.format == "markdown")
     if arguments.output:
         arguments.output.write_text(text + "\n")
     print(text)

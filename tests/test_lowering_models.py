@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import infer
 from neusight_onnx.kernels import Elementwise, Gemm, Kernel, Movement, NodeWork, Normalization, Softmax
-from neusight_onnx.lowering import lower
+from neusight_onnx.lowering import lower, lower_laid_out
 
 SHARED = Path(os.environ.get("NEUSIGHT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 MODELS = SHARED / "models"
@@ -74,6 +75,56 @@ def test_kernels_of_a_layer_in_eager(file: str, layer: str, dims: dict[str, int]
         assert kernels.count("copy") == 1
         kernels.remove("copy")
     assert " ".join(kernels) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "layer", "expected"),
+    [
+        (
+            "bert_large.onnx",
+            r"layer\.1/",
+            "linear linear linear add+copy add+copy bmm softmax add+copy bmm copy linear norm linear add+gelu linear norm",
+        ),
+        (
+            "gpt2_large.onnx",
+            r"h\.1/",
+            "norm linear add+copy add+copy bmm softmax add+copy bmm copy linear norm linear add+gelu_tanh linear",
+        ),
+        (
+            "opt_1.3b.onnx",
+            r"layers\.1/",
+            "norm linear linear linear add+mul+copy add+copy add+copy bmm softmax bmm copy linear norm linear add+relu linear",
+        ),
+    ],
+    ids=["bert", "gpt2", "opt"],
+)
+def test_kernels_of_a_compiled_layer(file: str, layer: str, expected: str) -> None:
+    """Biases go to pointwise users, copies compute them; residual sums, scale, mask and softmax are one kernel each."""
+    graph = infer(read_model(MODELS / "neusight" / file), Bindings(dims={"batch": 2, "seq": 32}))
+    recognised = recognise(graph, runtime="compiled")
+    lowered = lower_laid_out(recognised, runtime="compiled")
+    found = merge_loops(recognised, lowered.works, lowered.strides)
+    kernels = [word(kernel) for work in found if re.search(layer, work.node) for kernel in work.kernels]
+    assert " ".join(kernels) == expected
+
+
+@pytest.mark.parametrize(
+    "file", ["neusight/gpt3_xl.onnx", "timm/wide_resnet50_2.onnx", "timm/vit_base_patch16_224.onnx"]
+)
+def test_compiled_moves_fewer_bytes_for_the_same_products(file: str) -> None:
+    graph = infer(read_model(MODELS / file), Bindings())
+    recognised = recognise(graph, runtime="compiled")
+    lowered = lower_laid_out(recognised, runtime="compiled")
+    merged = merge_loops(recognised, lowered.works, lowered.strides)
+    before, after = ([kernel for work in given for kernel in work.kernels] for given in (lowered.works, merged))
+    assert sum(kernel.macs for kernel in before) == sum(kernel.macs for kernel in after)
+    assert sum(kernel.read_bytes + kernel.write_bytes for kernel in after) < sum(
+        kernel.read_bytes + kernel.write_bytes for kernel in before
+    )
+    assert len(after) < len(before)
+    assert {name for work in lowered.works if work.kernels for name, _ in work.origins} <= {
+        name for work in merged if work.kernels for name, _ in work.origins
+    }
 
 
 def test_decompositions_give_what_single_operators_give() -> None:
