@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE
 from neusight_onnx.report.gpus import gpu_to_terminal, gpus_to_terminal
-from neusight_onnx.report.grouping import by_bound, by_kernel_class, common_name, place_of, slowest
+from neusight_onnx.report.grouping import by_bound, by_kernel_class, common_name, place_of, slowest, unsupported_groups
 from neusight_onnx.report.layout import Canvas, Part, bar, stacked_bar
 from neusight_onnx.report.machine import to_csv, to_json
 from neusight_onnx.report.markdown import to_markdown
-from neusight_onnx.report.model import KernelRow, Report
+from neusight_onnx.report.model import KernelRow, Report, UnsupportedNode
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -249,3 +250,29 @@ NVIDIA = (("a10", 8.6), ("a2", 8.6), ("h100", 9.0), ("h20", 9.0))
 
 def test_every_kernel_is_in_the_json_whatever_top_says() -> None:
     assert to_json(REPORT).count('"id"') == len(KERNELS)
+
+
+CHAIN = (
+    UnsupportedNode(node="a", op_type="MyOp", reason="no lowering for acme::MyOp"),
+    UnsupportedNode(node="b", op_type="Gemm", reason="shape unknown because of a"),
+    UnsupportedNode(node="c", op_type="Relu", reason="shape unknown because of a"),
+    UnsupportedNode(node="d", op_type="MyOp", reason="no lowering for acme::MyOp"),
+    UnsupportedNode(node="e", op_type="Relu", reason="shape unknown because of d"),
+    UnsupportedNode(node="r", op_type="Range", reason="shape unknown because of r"),
+    UnsupportedNode(node="s", op_type="Add", reason="shape unknown because of r"),
+    UnsupportedNode(node="t", op_type="Mul", reason="shape unknown because of an input"),
+)
+
+
+def test_a_cascade_is_folded_into_its_cause() -> None:
+    groups = unsupported_groups(CHAIN)
+    assert [(group.op_type, group.node, group.extent) for group in groups] == [
+        ("MyOp", "a", "2 nodes and 3 behind them"),
+        ("Range", "r", "1 node and 1 behind it"),
+        ("Mul", "t", "1 node"),
+    ]
+    assert sum(group.node_count + group.behind_count for group in groups) == len(CHAIN)
+
+
+def test_the_cascade_speaks_as_lowering_does() -> None:
+    assert CHAIN[1].reason == f"{UNKNOWN_BECAUSE}a"

@@ -15,6 +15,8 @@ from neusight_onnx.lowering.views import Layout
 CONSTANT = "computed once when the model is loaded"
 ON_HOST = "shape arithmetic on the host"
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+UNKNOWN_BECAUSE = "shape unknown because of "
+"""How the reason of a node begins that can't be lowered because of another one; that node's name follows."""
 EMPTY = "its result has no elements"
 
 
@@ -193,7 +195,7 @@ def _outcome(
     for value, name in zip((*inputs, *outputs[:1]), (*node.inputs, *node.outputs[:1]), strict=True):
         if name and (value is None or value.shape is None):
             cause = node.name if value is None else value.unknown_because or node.name
-            return Unsupported(reason=f"shape unknown because of {cause}")
+            return Unsupported(reason=f"{UNKNOWN_BECAUSE}{cause}")
     outcome = rule.function(context)
     if isinstance(outcome, Kernels) and (not outcome.kernels or _is_empty(outputs)):
         return Free(reason=EMPTY, host=True)

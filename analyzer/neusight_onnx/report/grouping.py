@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE
 from neusight_onnx.report.model import KernelRow, Report, UnsupportedNode
+from neusight_onnx.report.quantities import counted
 
 _MOST_NODES_NAMED = 3
 
@@ -40,12 +42,27 @@ class KernelGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsupportedGroup:
-    """Unsupported nodes of one operator with one reason; ``node`` is the first."""
+    """Unsupported nodes of one operator with one reason; ``node`` is the first.
+
+    ``behind_count``: nodes that fail only because the shapes behind these are unknown.
+    """
 
     op_type: str
     reason: str
     node: str
     node_count: int
+    behind_count: int = 0
+
+    @property
+    def extent(self) -> str:
+        """How many nodes it is about: "2 nodes", "1 node and 57 behind it"."""
+        if not self.behind_count:
+            return counted(self.node_count, "node")
+        return f"{counted(self.node_count, 'node')} and {self.behind_count:,} behind {_it(self.node_count)}"
+
+
+def _it(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def by_kernel_class(report: Report) -> tuple[Slice, ...]:
@@ -85,15 +102,28 @@ def slowest(report: Report) -> tuple[KernelGroup, ...]:
 
 
 def unsupported_groups(nodes: Sequence[UnsupportedNode]) -> tuple[UnsupportedGroup, ...]:
-    """Unsupported nodes by operator and reason, the commonest first."""
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    """Unsupported nodes by operator and reason, what hangs on most nodes first.
+
+    A node that lacks a shape because of another one belongs to that one's group: the first cause is named, once.
+    """
+    causes = {node.node: (node.op_type, node.reason) for node in nodes}
+    groups: dict[tuple[str, str], list[str]] = {}
+    behind: Counter[tuple[str, str]] = Counter()
     for node in nodes:
-        groups[node.op_type, node.reason].append(node.node)
+        cause = node.reason.removeprefix(UNKNOWN_BECAUSE) if node.reason.startswith(UNKNOWN_BECAUSE) else node.node
+        key = causes.get(cause, (node.op_type, node.reason))
+        if cause == node.node or cause not in causes:
+            groups.setdefault(key, []).append(node.node)
+        else:
+            behind[key] += 1
+            groups.setdefault(key, [])
     found = (
-        UnsupportedGroup(op_type=op_type, reason=reason, node=names[0], node_count=len(names))
+        UnsupportedGroup(
+            op_type=op_type, reason=reason, node=names[0], node_count=len(names), behind_count=behind[op_type, reason]
+        )
         for (op_type, reason), names in groups.items()
     )
-    return tuple(sorted(found, key=lambda group: -group.node_count))
+    return tuple(sorted(found, key=lambda group: -(group.node_count + group.behind_count)))
 
 
 def place_of(row: KernelRow) -> str:

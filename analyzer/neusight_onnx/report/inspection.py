@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from neusight_onnx.report.grouping import unsupported_groups
 from neusight_onnx.report.json_text import Json, json_text
 from neusight_onnx.report.layout import Canvas, bar, bullets, columns, facts, heading, render
 from neusight_onnx.report.machine import notice_json, value_json
@@ -113,8 +114,8 @@ def inspection_to_terminal(inspection: Inspection, canvas: Canvas, *, with_value
     parts += _operators(inspection, canvas)
     if inspection.unsupported:
         items = [
-            f"{printable(node.node)} ({printable(node.op_type)}): {printable(node.reason)}"
-            for node in inspection.unsupported
+            f"{printable(group.op_type)}: {printable(group.reason)} ({group.extent}, first {printable(group.node)})"
+            for group in unsupported_groups(inspection.unsupported)
         ]
         parts += [heading("Not supported: not in the work above"), bullets(items, canvas, "red")]
     for title, items, style in (

@@ -117,7 +117,12 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
             _table(
                 ("operator", "nodes", "first", "reason"),
                 [
-                    (_text(group.op_type), f"{group.node_count:,}", _code(group.node), _text(group.reason))
+                    (
+                        _text(group.op_type),
+                        f"{group.node_count:,}" + (f", {group.behind_count:,} behind" if group.behind_count else ""),
+                        _code(group.node),
+                        _text(group.reason),
+                    )
                     for group in unsupported
                 ],
             ),

@@ -384,7 +384,7 @@ def _unsupported(report: Report, canvas: Canvas) -> list[RenderableType]:
     if not groups:
         return []
     items = [
-        f"{printable(group.op_type)}: {printable(group.reason)} ({counted(group.node_count, 'node')}, "
+        f"{printable(group.op_type)}: {printable(group.reason)} ({group.extent}, "
         f"first {shorten(printable(group.node), 48, canvas.ellipsis)})"
         for group in groups[:_MOST_UNSUPPORTED]
     ]
