@@ -83,7 +83,8 @@ def test_kernels_of_a_layer_in_eager(file: str, layer: str, dims: dict[str, int]
         (
             "bert_large.onnx",
             r"layer\.1/",
-            "linear linear linear add+copy add+copy bmm softmax add+copy bmm copy linear norm linear add+gelu linear norm",
+            "linear linear linear add+copy add+copy bmm softmax add+copy bmm copy "
+            "linear norm linear add+gelu linear norm",
         ),
         (
             "gpt2_large.onnx",
@@ -93,7 +94,8 @@ def test_kernels_of_a_layer_in_eager(file: str, layer: str, dims: dict[str, int]
         (
             "opt_1.3b.onnx",
             r"layers\.1/",
-            "norm linear linear linear add+mul+copy add+copy add+copy bmm softmax bmm copy linear norm linear add+relu linear",
+            "norm linear linear linear add+mul+copy add+copy add+copy bmm softmax bmm copy "
+            "linear norm linear add+relu linear",
         ),
     ],
     ids=["bert", "gpt2", "opt"],
