@@ -154,6 +154,21 @@ def test_small_models_are_covered(runtime: str) -> None:
     assert set(reasons) <= {"the graph of its gradient is not in the model"}
 
 
+def test_small_models_compile() -> None:
+    """Every node keeps its place and has one outcome; what several nodes became names nodes of the model."""
+    for folder in ("onnx_simple", "onnx_pytorch-operator", "onnx_pytorch-converted", "neusight_mini", "quantised"):
+        for path in sorted((MODELS / folder).glob("*.onnx")):
+            recognised = recognise(infer(read_model(path), Bindings()), runtime="compiled")
+            lowered = lower_laid_out(recognised, runtime="compiled")
+            merged = merge_loops(recognised, lowered.works, lowered.strides)
+            assert [work.node for work in merged] == [work.node for work in lowered.works], path
+            names = {name for work in lowered.works for name, _ in work.origins}
+            for work in merged:
+                outcomes = (bool(work.kernels), work.free is not None, work.unsupported is not None)
+                assert sum(outcomes) == 1, (path, work)
+                assert names.issuperset(name for name, _ in work.origins), (path, work)
+
+
 @pytest.mark.parametrize(
     ("file", "published_gmacs"),
     [
