@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from neusight_onnx.cli import main
 
 GPU_FILE = """
-vendor = "ACME"
+vendor = "NVIDIA"
 architecture = "Roadrunner"
 process_nm = 5
 sm_count = 100
@@ -38,10 +38,18 @@ def linear_model(path: Path) -> Path:
         "linear",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 64])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 32])],
-        [helper.make_tensor("w", TensorProto.FLOAT, [64, 32], [0.0] * (64 * 32))],
+        [helper.make_tensor("w", TensorProto.FLOAT, [64, 32], bytes(4 * 64 * 32), raw=True)],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
+
+
+def external_model(path: Path, weights: str, *, there: bool) -> None:
+    """The same with its weight in a file of its own."""
+    model = onnx.load(linear_model(path))
+    onnx.save(model, path, save_as_external_data=True, location=weights, size_threshold=0)
+    if not there:
+        (path.parent / weights).unlink()
 
 
 @pytest.fixture
@@ -61,6 +69,12 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "missing_key.toml").write_text(GPU_FILE.replace("sm_count = 100", ""))
     (tmp_path / "no_toml.toml").write_text("sm_count = = 3\n")
     (tmp_path / "read_only.json").write_text("old")
+    (tmp_path / "symbolic.onnx").symlink_to("good.onnx")
+    (tmp_path / "hard.onnx").hardlink_to(model)
+    external_model(tmp_path / "external.onnx", "weights.bin", there=True)
+    external_model(tmp_path / "absent_weights.onnx", "absent.bin", there=False)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "external.onnx").symlink_to("../external.onnx")
     return tmp_path
 
 
@@ -115,6 +129,9 @@ CASES = {
     "shape of another rank": (analyze("--shape", "x=8"), ["x=8", "2"]),
     "shape of an unknown input": (analyze("--shape", "z=8x64"), ["z", "inputs: x"]),
     "zero in a shape": (inspect("--shape", "x=0x64"), ["positive"]),
+    "shapes in one, one unknown": (analyze("--shape", "x=8x64,z=2x1"), ["z", "inputs: x"]),
+    "shapes in one, one twice": (analyze("--shape", "x=8x64,x=4x64"), ["x", "twice"]),
+    "values in one, one unknown": (analyze("--value", "n=3,m=[1,2]"), ["n", "inputs: x"]),
     "value of an unknown input": (analyze("--value", "n=3"), ["n", "inputs: x"]),
     "value no number": (analyze("--value", "x=abc"), ["abc"]),
     "trip count of no loop": (analyze("--trip-count", "/fc/MatMul=3"), ["Loop"]),
@@ -124,6 +141,40 @@ CASES = {
     "output folder absent": (analyze("-o", "{folder}/absent/report.json"), ["absent", "does not exist"]),
     "output under a file": (analyze("-o", "{folder}/good.onnx/report.json"), ["good.onnx is not a folder"]),
     "output name too long": (analyze("-o", "{folder}/" + "a" * 300), ["can't write", "-o"]),
+    "output is the model": (
+        analyze("-o", "{folder}/good.onnx"),
+        ["-o is the model itself", "good.onnx", "another file"],
+    ),
+    "inspect: output is the model": (inspect("-o", "good.onnx"), ["-o is the model itself"]),
+    "output is the model in other words": (analyze("-o", "folder.onnx/../good.onnx"), ["-o is the model itself"]),
+    "output links to the model": (analyze("-o", "{folder}/symbolic.onnx"), ["-o is the model itself"]),
+    "output is another link to the model": (analyze("-o", "{folder}/hard.onnx"), ["-o is the model itself"]),
+    "model links to the output": (
+        analyze("-o", "{folder}/good.onnx", model="symbolic.onnx"),
+        ["-o is the model itself"],
+    ),
+    "output is the GPU file": (analyze("-o", "gpu.toml", gpu="./gpu.toml"), ["-o is the GPU file itself", "gpu.toml"]),
+    "output is the weights": (
+        analyze("-o", "{folder}/weights.bin", model="external.onnx"),
+        ["-o is a file of the model's weights", "weights.bin"],
+    ),
+    "inspect: output is the weights": (
+        inspect("-o", "weights.bin", model="external.onnx"),
+        ["-o is a file of the model's weights"],
+    ),
+    "output is the weights beside the linked model": (
+        analyze("-o", "weights.bin", model="linked/external.onnx"),
+        ["-o is a file of the model's weights"],
+    ),
+    "output would be the weights": (
+        analyze("-o", "absent.bin", model="absent_weights.onnx"),
+        ["-o is a file of the model's weights"],
+    ),
+    "output is empty": (analyze("-o", ""), ["-o is empty"]),
+    "inspect: output is empty": (inspect("-o", ""), ["-o is empty"]),
+    "model is empty": (plain("analyze", "", "--gpu", "a100"), ["the model's path is empty"]),
+    "inspect: model is empty": (plain("inspect", ""), ["the model's path is empty"]),
+    "predictors: data is empty": (plain("predictors", "evaluate", ""), ["is empty", "folder"]),
     "bad format": (analyze("--format", "yaml"), ["--format", "yaml", "markdown"]),
     "bad precision": (analyze("--precision", "fp12"), ["--precision", "fp12", "bf16"]),
     "bad runtime": (analyze("--runtime", "jax"), ["--runtime", "jax", "eager"]),
@@ -140,15 +191,15 @@ CASES = {
     "predictors: no data": (plain("predictors", "evaluate"), ["DATA", "--help"]),
     "predictors: data absent": (
         lambda folder: ["predictors", "evaluate", str(folder / "absent")],
-        ["absent"],
+        ["absent does not exist"],
     ),
     "predictors: data is a file": (
         lambda folder: ["predictors", "evaluate", str(folder / "good.onnx")],
-        ["good.onnx"],
+        ["good.onnx is a file"],
     ),
     "predictors: no data in it": (
         lambda folder: ["predictors", "evaluate", str(folder / "folder.onnx")],
-        ["folder.onnx"],
+        ["folder.onnx has none of"],
     ),
 }
 
@@ -184,7 +235,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(analyze(model="secret.onnx"), ["secret.onnx", "permission"], id="model"),
+        pytest.param(analyze(model="secret.onnx"), ["secret.onnx can't be read: permission denied"], id="model"),
         pytest.param(gpu_file("secret.toml"), ["secret.toml", "permission"], id="GPU file"),
         pytest.param(analyze("-o", "{folder}/closed/x.json"), ["closed", "no permission"], id="output folder"),
         pytest.param(analyze("-o", "{folder}/read_only.json"), ["read_only.json", "read-only"], id="output file"),

@@ -11,7 +11,7 @@ import numpy as np
 from neusight_onnx import __version__
 from neusight_onnx.fusion.patterns import OWN
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings
-from neusight_onnx.graph.model import Array, Graph, InferredGraph, Model, Value
+from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
 from neusight_onnx.lowering import lower, operator_table
@@ -27,7 +27,7 @@ from neusight_onnx.report.model import (
 )
 from neusight_onnx.report.operators import Operator
 
-__all__ = ["Inspection", "inspect_model", "known_operators"]
+__all__ = ["Inspection", "external_files", "inspect_model", "known_operators"]
 
 _MOST_ELEMENTS = 16
 """Larger contents are not shown: sizes, axes and the like are small."""
@@ -85,6 +85,23 @@ def inspect_model(
         assumptions=tuple(dict.fromkeys([*inferred.assumptions, *expected.assumptions])),
         warnings=(*loaded.warnings, *inferred.warnings),
     )
+
+
+def external_files(model: Model) -> tuple[str, ...]:
+    """The files that hold the model's weights outside of it, as the model names them, whether they are there or not."""
+    tensors = _initializers(model.graph)
+    return tuple(dict.fromkeys(tensor.external for tensor in tensors if tensor.external is not None))
+
+
+def _initializers(graph: Graph) -> Iterator[Initializer]:
+    yield from graph.initializers.values()
+    for node in graph.nodes:
+        for attribute in node.attributes.values():
+            for member in attribute if isinstance(attribute, tuple) else (attribute,):
+                if isinstance(member, Initializer):
+                    yield member
+                elif isinstance(member, Graph):
+                    yield from _initializers(member)
 
 
 def known_operators() -> tuple[Operator, ...]:

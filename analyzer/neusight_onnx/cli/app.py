@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from neusight_onnx import __version__
-from neusight_onnx.cli.output import check_target, emit, standard_output_is_plain
-from neusight_onnx.cli.progress import working
-from neusight_onnx.errors import NeusightError
+from neusight_onnx.cli.output import STANDARD_OUTPUT, check_target, emit, standard_output_is_plain
+from neusight_onnx.cli.progress import wants_sequences, working
+from neusight_onnx.errors import DataError, ModelError, NeusightError, OutputError
 from neusight_onnx.report.quantities import printable
 
 if TYPE_CHECKING:
+    from neusight_onnx.graph.model import Model
     from neusight_onnx.report.layout import Canvas
 
 PROGRAM = "neusight-onnx"
@@ -86,7 +87,8 @@ class RuntimeName(StrEnum):
     TENSORRT = "tensorrt"
 
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX file; its weights are not needed.")]
+# Paths stay texts until they are used: what is wrong with one is then said by who reads it, an empty one included.
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The ONNX file; its weights are not needed.")]
 DimOption = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=SIZE", help="Size of a symbolic dim: batch=8, or batch=8,seq=512."),
@@ -104,7 +106,7 @@ TripCountOption = Annotated[
     typer.Option("--trip-count", metavar="NODE=N", help="How often the body of a Loop or Scan runs."),
 ]
 OutputOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output."),
 ]
 TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to print it.")]
@@ -151,15 +153,16 @@ def analyze_command(
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Kernels in detail (rich and markdown).")] = 10,
 ) -> None:
     """Predict the latency of MODEL on a GPU."""
-    check_target(output)
-    with working(f"analysing {model.name} on {gpu}"):
+    path, target = _model_path(model), _target(output)
+    check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in _gpu_file(gpu)))
+    with working(f"analysing {path.name} on {gpu}"):
         from neusight_onnx.cli.bindings import parse_bindings
 
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
         from neusight_onnx.analysis import analyze
 
         report = analyze(
-            model,
+            _read(path, target),
             gpu=gpu,
             dims=bindings.dims,
             shapes=bindings.shapes,
@@ -184,9 +187,9 @@ def analyze_command(
         case ReportFormat.RICH:
             from neusight_onnx.report.terminal import to_terminal
 
-            canvas = _canvas(output)
+            canvas = _canvas(target)
             text = to_terminal(report, width=canvas.width, colour=canvas.colour, plain=canvas.plain, top=top)
-    emit(text, output)
+    emit(text, target)
 
 
 @app.command("inspect")
@@ -201,15 +204,16 @@ def inspect_command(
     output: OutputOption = None,
 ) -> None:
     """Show what MODEL is made of, without a GPU."""
-    check_target(output)
-    with working(f"reading {model.name}"):
+    path, target = _model_path(model), _target(output)
+    check_target(target, (path, "the model itself"))
+    with working(f"reading {path.name}"):
         from neusight_onnx.cli.bindings import parse_bindings
 
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
         from neusight_onnx.inspection import inspect_model
 
         inspection = inspect_model(
-            model,
+            _read(path, target),
             dims=bindings.dims,
             shapes=bindings.shapes,
             values=bindings.values,
@@ -218,9 +222,9 @@ def inspect_command(
     from neusight_onnx.report.inspection import inspection_to_json, inspection_to_terminal
 
     if table_format is TableFormat.JSON:
-        emit(inspection_to_json(inspection, with_values=with_values), output)
+        emit(inspection_to_json(inspection, with_values=with_values), target)
     else:
-        emit(inspection_to_terminal(inspection, _canvas(output), with_values=with_values), output)
+        emit(inspection_to_terminal(inspection, _canvas(target), with_values=with_values), target)
 
 
 @app.command("operators")
@@ -272,14 +276,16 @@ def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) 
 
 @predictors_app.command("evaluate")
 def predictors_evaluate_command(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="A folder of measured kernels.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A folder of measured kernels.")],
     table_format: TableFormatOption = TableFormat.RICH,
 ) -> None:
     """Judge the shipped predictors on measured kernels, without training."""
+    if not data:
+        raise DataError("the path of the measured data is empty; give a folder")
     with working(f"judging the predictors on {data}"):
         from neusight_onnx.learning.evaluate import evaluate, evaluation_to_json
 
-        evaluation = evaluate(data)
+        evaluation = evaluate(Path(data))
     if table_format is TableFormat.JSON:
         from neusight_onnx.report.json_text import json_text
 
@@ -306,6 +312,38 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _model_path(text: str) -> Path:
+    if not text:
+        raise ModelError("the model's path is empty; give a .onnx file")
+    return Path(text)
+
+
+def _gpu_file(text: str) -> list[Path]:
+    """The file that ``--gpu`` may mean; none if it can only be a name."""
+    return [Path(text)] if text.lower().endswith(".toml") or "/" in text or os.sep in text else []
+
+
+def _target(text: str | None) -> Path | None:
+    if text == "":
+        raise OutputError("-o is empty; give it a file's name, or leave it out")
+    return None if text is None else Path(text)
+
+
+def _read(path: Path, target: Path | None) -> Path | Model:
+    """What the library is given: the path; or the model, where a file will be written that must not be its weights."""
+    if target is None or target == STANDARD_OUTPUT:
+        return path
+    from neusight_onnx.graph.read import read_model
+    from neusight_onnx.inspection import external_files
+
+    model = read_model(path)
+    # a model that is a link may have its weights beside the file that it links to
+    folders = (path.parent, Path(os.path.realpath(path)).parent)
+    files = (folder / name for name in external_files(model) for folder in folders)
+    check_target(target, *((file, "a file of the model's weights") for file in files))
+    return model
+
+
 def _canvas(output: Path | None) -> Canvas:
     """How the text will be seen: on a terminal in its width and with colour, else without either."""
     from neusight_onnx.report.layout import Canvas
@@ -315,16 +353,9 @@ def _canvas(output: Path | None) -> Canvas:
     columns = shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns if asked else _PIPED_WIDTH
     return Canvas(
         width=min(max(columns, _LEAST_WIDTH), _MOST_WIDTH),
-        colour=_wants_colour(to_terminal),
+        colour=to_terminal and wants_sequences(),
         plain=output is None and standard_output_is_plain(),
     )
-
-
-def _wants_colour(to_terminal: bool) -> bool:
-    # https://no-color.org: the variable's presence counts, unless it is empty
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return to_terminal
 
 
 def _usage_message(error: _ClickError) -> str:

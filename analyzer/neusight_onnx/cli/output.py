@@ -20,10 +20,16 @@ _BROKEN_PIPE_EXIT_CODE = 141
 """128 + SIGPIPE: what a shell reports of a program whose reader went away."""
 
 
-def check_target(target: Path | None) -> None:
-    """Refuses a place that can't be written before any work is done; OutputError."""
+def check_target(target: Path | None, *inputs: tuple[Path, str]) -> None:
+    """Refuses, before any work is done, a place that can't be written or that is one of the ``inputs``; OutputError.
+
+    An input is a path and what it is in words; other names of the same file (links of either kind) count, too.
+    """
     if target is None or target == STANDARD_OUTPUT:
         return
+    for path, what in inputs:
+        if _is_same(target, path):
+            raise OutputError(f"-o is {what} ({path}); name another file")
     try:
         target.lstat()
     except FileNotFoundError:
@@ -65,6 +71,14 @@ def emit(text: str, target: Path | None) -> None:
 def standard_output_is_plain() -> bool:
     """True if standard output can show ASCII only."""
     return "utf" not in (getattr(sys.stdout, "encoding", None) or "").lower()
+
+
+def _is_same(target: Path, other: Path) -> bool:
+    """Whether both name one file; where one of them does not exist, whether they would."""
+    try:
+        return target.samefile(other)
+    except (OSError, ValueError):
+        return os.path.realpath(target) == os.path.realpath(other) if "\0" not in f"{target}{other}" else False
 
 
 def _may_write(place: Path) -> bool:
