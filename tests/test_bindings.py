@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from models import graph, model, node, value
+from neusight_onnx.cli.bindings import parse_bindings
 from neusight_onnx.errors import BindingError
 from neusight_onnx.graph.bindings import (
     DEFAULT_LENGTHS,
@@ -128,6 +129,28 @@ def test_what_can_not_be_read(parse: object, text: str, complaint: str) -> None:
         parse(text)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["ids=8x512", "mask=8x512"], {"ids": (8, 512), "mask": (8, 512)}),
+        (["ids=8x512,state=2x1x128"], {"ids": (8, 512), "state": (2, 1, 128)}),
+        (["ids=8,512, state=scalar"], {"ids": (8, 512), "state": ()}),
+        (["input:0=[8,512],state:0=(2,1)"], {"input:0": (8, 512), "state:0": (2, 1)}),
+        (["one,name=8x512"], {"one,name": (8, 512)}),
+        (["ids:8,512"], {"ids": (8, 512)}),
+    ],
+    ids=str,
+)
+def test_several_shapes(texts: list[str], expected: dict[str, tuple[int, ...]]) -> None:
+    assert parse_bindings([], texts, [], []).shapes == expected
+
+
+def test_several_values_and_trip_counts() -> None:
+    found = parse_bindings([], [], ["n=16,sizes=[1,3],flag=true"], ["/outer=3,/inner=4"])
+    assert {name: array.tolist() for name, array in found.values.items()} == {"n": 16, "sizes": [1, 3], "flag": True}
+    assert found.trip_counts == {"/outer": 3, "/inner": 4}
 
 
 # --- agreement with the model -----------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -20,10 +21,21 @@ def parse_bindings(
     """The bindings that the texts of the four options make together; BindingError where two of them differ."""
     return Bindings(
         dims=_merged("--dim", (pair for text in dims for pair in parse_dim(text).items())),
-        shapes=_merged("--shape", map(parse_shape, shapes)),
-        values=_values(values),
-        trip_counts=_merged("--trip-count", map(parse_trip_count, trip_counts)),
+        shapes=_merged("--shape", map(parse_shape, _each(shapes))),
+        values=_values(_each(values)),
+        trip_counts=_merged("--trip-count", map(parse_trip_count, _each(trip_counts))),
     )
+
+
+def _each(texts: Sequence[str]) -> Iterator[str]:
+    """Single bindings of texts such as "ids=8x512,mask=8x512".
+
+    A comma also separates sizes ("ids=8,512") and may be part of a name: it ends a binding only where NAME= follows,
+    and only if every part is a binding then.
+    """
+    for text in texts:
+        parts = re.split(r",(?=[^,=]+=)", text)
+        yield from parts if all("=" in part for part in parts) else (text,)
 
 
 def _merged(option: str, pairs: Iterable[tuple[str, T]]) -> Mapping[str, T]:
@@ -34,7 +46,7 @@ def _merged(option: str, pairs: Iterable[tuple[str, T]]) -> Mapping[str, T]:
     return merged
 
 
-def _values(texts: Sequence[str]) -> Mapping[str, Array]:
+def _values(texts: Iterable[str]) -> Mapping[str, Array]:
     merged: dict[str, Array] = {}
     for name, value in map(parse_value, texts):
         if not np.array_equal(merged.setdefault(name, value), value):
