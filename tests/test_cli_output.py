@@ -196,14 +196,23 @@ def test_a_terminal_gets_colour_unless_it_is_unwanted() -> None:
     assert "\x1b" not in on_a_terminal(*command, stream="stdout", TERM="dumb")
 
 
-@pytest.mark.parametrize(("seconds", "shows"), [(0.0, False), (1.5, True)], ids=["short work", "long work"])
-def test_only_long_work_shows_a_sign_of_life(seconds: float, shows: bool) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "environment", "shows"),
+    [
+        pytest.param(0.0, {}, False, id="short work"),
+        pytest.param(1.5, {}, True, id="long work"),
+        pytest.param(1.5, {"NO_COLOR": "1"}, False, id="no sequences wanted"),
+        pytest.param(1.5, {"TERM": "dumb"}, False, id="no sequences understood"),
+    ],
+)
+def test_only_long_work_shows_a_sign_of_life(seconds: float, environment: dict[str, str], shows: bool) -> None:
     program = (
         "import time; from neusight_onnx.cli.progress import working\n"
         f"with working('analysing m.onnx'): time.sleep({seconds})"
     )
-    written = on_a_terminal(sys.executable, "-c", program, stream="stderr")
+    written = on_a_terminal(sys.executable, "-c", program, stream="stderr", **environment)
     assert ("analysing m.onnx" in written) is shows
+    assert ("\x1b" in written) is shows
 
 
 @pytest.mark.parametrize(

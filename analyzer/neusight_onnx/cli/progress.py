@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +14,19 @@ _PATIENCE_S = 0.5
 """Shorter work shows nothing: a flash would only disturb."""
 
 
+def wants_sequences() -> bool:
+    """Whether the user's terminal should get escape sequences: colours, or a cursor that moves."""
+    # https://no-color.org: the variable's presence counts, unless it is empty
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 @contextmanager
 def working(message: str) -> Iterator[None]:
-    """Shows ``message`` with a spinner while the block runs, if it runs longer than half a second."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    """Shows ``message`` with a spinner while the block runs, if it runs longer than half a second.
+
+    A spinner is drawn with sequences that move the cursor: whoever wants none of those (NO_COLOR, TERM=dumb) gets none.
+    """
+    if sys.stderr is None or not sys.stderr.isatty() or not wants_sequences():
         yield
         return
     done = Event()
