@@ -440,6 +440,10 @@ def read_parts(data_folder: Path, files: Sequence[str] | None = None) -> list[Pa
 
     Raises DataError if the folder has none of them, or one can't be read.
     """
+    if not data_folder.exists():
+        raise DataError(f"{data_folder} does not exist; pass the folder that holds the measured data")
+    if not data_folder.is_dir():
+        raise DataError(f"{data_folder} is a file; pass the folder that holds the measured data")
     wanted = tuple(READERS) if files is None else tuple(files)
     folder = measured_folder(data_folder)
     present = [name for name in wanted if (folder / name).is_file()]
