@@ -230,6 +230,32 @@ CASES = {
             Gemm(m=6, n=8, k=64, b_is_weight=True, dtype=DataType.FLOAT32, b_dtype=DataType.INT4, extra_read_bytes=128),
         ),
     ),
+    "a weight and a bias that are shared through Identity": Case(
+        nodes="""
+            xf = DequantizeLinear(x, s, zu)
+            wf = DequantizeLinear<axis=0>(w, cs, cz)
+            wi = Identity(wf)
+            bf = DequantizeLinear<axis=0>(b, cs)
+            bi = Identity(bf)
+            c = Conv(xf, wi, bi)
+            y = QuantizeLinear(c, s2, zu)
+        """,
+        inputs=IMAGE,
+        weights={**FILTERS, **SCALES},
+        kernels=(conv(("broadcast_add", "requantize")),),
+    ),
+    "the shape of a dequantised value needs no values": Case(
+        nodes="""
+            xf = DequantizeLinear(x, s, zu)
+            n = Shape(xf)
+            r = Relu(xf)
+            q = QuantizeLinear(r, s, zu)
+            y = Reshape(q, n)
+        """,
+        inputs={"x": (3, 5)},
+        weights=SCALES,
+        kernels=(pointwise("relu", spec(DataType.UINT8, 3, 5), to=spec(DataType.UINT8, 3, 5)),),
+    ),
     "pointwise": Case(
         nodes="""
             xf = DequantizeLinear(x, s, zu)

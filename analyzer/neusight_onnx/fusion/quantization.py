@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from neusight_onnx.fusion.patterns import OWN
+from neusight_onnx.fusion.patterns import LONGEST_CHAIN, OWN
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Linear"})
@@ -94,10 +94,17 @@ class _Folding:
         return None if value is None or value.shape is None else value.element_count
 
     def dequantizer(self, name: str) -> Node | None:
-        """The DequantizeLinear that makes a value."""
-        node = self.producers.get(name)
-        is_one = node is not None and node.op_type == "DequantizeLinear" and node.domain in _DOMAINS
-        return node if is_one else None
+        """The DequantizeLinear that makes a value, Identity between them (as of shared weights) being nothing."""
+        for _ in range(LONGEST_CHAIN):
+            node = self.producers.get(name)
+            if node is None:
+                return None
+            if node.op_type == "DequantizeLinear" and node.domain in _DOMAINS:
+                return node
+            if node.op_type != "Identity" or node.domain:
+                return None
+            name = node.inputs[0]
+        return None
 
     def only_user(self, name: str) -> Node | None:
         users = self.consumers.get(name, ())
@@ -309,20 +316,48 @@ def _origins(merged: Iterable[Node], node: Node) -> tuple[Origin, ...]:
 
 
 def _without_unused(nodes: list[Node], folding: _Folding) -> list[Node]:
-    """Leaves out each DequantizeLinear whose users were all folded, and forgets the values that are gone."""
-    used = set(folding.kept).union(*(node.inputs for node in nodes))
-    left = [
-        node
-        for node in nodes
-        if node.op_type != "DequantizeLinear" or node.domain not in _DOMAINS or not used.isdisjoint(node.outputs)
-    ]
+    """Leaves out each DequantizeLinear (and Identity) whose users were all folded; forgets values that are gone.
+
+    What is known before the run uses nothing in it: Shape of a dequantised value is Shape of the quantised one.
+    """
+    used = set(folding.kept)
+    dropped: dict[str, str] = {}
+    left = []
+    for node in reversed(nodes):
+        is_idle = node.op_type == "Identity" and not node.domain
+        is_idle |= node.op_type == "DequantizeLinear" and node.domain in _DOMAINS
+        if is_idle and used.isdisjoint(node.outputs):
+            dropped[node.outputs[0]] = node.inputs[0]
+            continue
+        left.append(node)
+        if not all(_is_known(folding.values.get(name)) for name in node.outputs if name):
+            used.update(node.inputs)
+    left.reverse()
+    if dropped:
+        left = [
+            replace(node, inputs=tuple(_source(name, dropped) for name in node.inputs))
+            if not dropped.keys().isdisjoint(node.inputs)
+            else node
+            for node in left
+        ]
     written = {name for node in left for name in node.outputs}
+    gone = folding.gone | set(folding.replaced)
     for name, node in folding.producers.items():
-        if name not in written and (
-            node.name in folding.gone or node.name in folding.replaced or node.op_type == "DequantizeLinear"
-        ):
+        if name not in written and (node.name in gone or name in dropped):
             folding.values.pop(name, None)
     return left
+
+
+def _is_known(value: Value | None) -> bool:
+    return value is not None and value.data is not None
+
+
+def _source(name: str, dropped: Mapping[str, str]) -> str:
+    for _ in range(LONGEST_CHAIN):
+        if name not in dropped:
+            break
+        name = dropped[name]
+    return name
 
 
 def _keep_at_run_time(nodes: Iterable[Node], values: dict[str, Value]) -> None:
