@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Bytecode, as pip makes it for wheels: some machines never write it (PYTHONDONTWRITEBYTECODE), and a cold start
+# would compile every module anew, which takes as long as the analysis.
+COMPILE := @$(BIN)/python -m compileall -q analyzer
 
 # What ends up in a wheel: the distribution is built again only when one of these changes.
 DIST_SOURCES := pyproject.toml README.md LICENSE Makefile tests/installed_wheel.py \
@@ -89,10 +92,12 @@ $(VENV)/.created:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/.created
 	$(PIP_INSTALL) --editable .
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/.created
 	$(PIP_INSTALL) --editable '.[dev]'
+	$(COMPILE)
 	@touch $@ $(VENV)/.installed
 
 # $(call required,NAME,what it is)

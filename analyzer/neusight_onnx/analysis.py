@@ -117,8 +117,13 @@ class _Placed:
 
 
 def _place(work: Sequence[NodeWork], predictions: Sequence[Prediction]) -> list[_Placed]:
-    remaining = iter(predictions)
-    return [_Placed(work=item, predictions=tuple(next(remaining) for _ in item.kernels)) for item in work]
+    placed = []
+    start = 0
+    for item in work:
+        end = start + len(item.kernels)
+        placed.append(_Placed(work=item, predictions=tuple(predictions[start:end])))
+        start = end
+    return placed
 
 
 def _choose_branches(placed: Sequence[_Placed]) -> tuple[list[_Placed], list[str]]:

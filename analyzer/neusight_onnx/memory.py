@@ -102,7 +102,8 @@ class _State:
 
 def _run(graph: InferredGraph, state: _State) -> None:
     """Goes through the nodes in order, taking and giving back memory; the graph's inputs have their storage already."""
-    reads = [_reads(node) for node in graph.graph.nodes]
+    nodes = [node for node in graph.graph.nodes if not _is_host_work(node, graph, state)]
+    reads = [_reads(node) for node in nodes]
     for names in reads:
         for name in names:
             state.uses[name] = state.uses.get(name, 0) + 1
@@ -117,7 +118,7 @@ def _run(graph: InferredGraph, state: _State) -> None:
         if name not in state.storage_of:
             state.allocate(name, initializer.byte_count, weight=True)
     values = graph.values
-    for node, names in zip(graph.graph.nodes, reads, strict=True):
+    for node, names in zip(nodes, reads, strict=True):
         item = state.work.get(node.name)
         bodies = [body for attribute in node.attributes if (body := graph.bodies.get((node.name, attribute)))]
         merged = item is not None and item.merged_into is not None
@@ -150,6 +151,19 @@ def _run(graph: InferredGraph, state: _State) -> None:
             storage = state.storage_of.get(name)
             if storage is not None:
                 state.release(storage)
+
+
+def _is_host_work(node: Node, graph: InferredGraph, state: _State) -> bool:
+    """Whether a node only makes small values that are known beforehand: most nodes of an exported graph do."""
+    item = state.work.get(node.name)
+    if item is None or item.free is None or item.merged_into is not None:
+        return False
+    values = graph.values
+    for name in node.outputs:
+        value = values.get(name)
+        if value is None or value.data is None:
+            return False
+    return True
 
 
 def _hand_on(node: Node, names: Sequence[str], values: Mapping[str, Value], state: _State) -> None:
