@@ -404,6 +404,7 @@ memory_bandwidth_gb_s = 10_000
 tdp_w = 1000.0
 fp32_tflops = 51.2
 """
+AMD = MINIMAL.replace("NVIDIA", "AMD")
 
 
 def test_optional_keys_may_be_left_out(tmp_path: Path) -> None:
@@ -421,6 +422,28 @@ def test_optional_keys_may_be_left_out(tmp_path: Path) -> None:
         gpu.pcie_generation,
     )
     assert optional == (None,) * 6
+
+
+@pytest.mark.parametrize(
+    ("content", "vendor", "warp_size"),
+    [
+        pytest.param(MINIMAL.replace("NVIDIA", "nvidia"), "NVIDIA", 32, id="letters of either case"),
+        pytest.param(AMD, "AMD", 32, id="RDNA"),
+        pytest.param(AMD.replace("warp_size = 32", "warp_size = 64"), "AMD", 64, id="CDNA"),
+    ],
+)
+def test_vendors(content: str, vendor: str, warp_size: int, tmp_path: Path) -> None:
+    (tmp_path / "gpu.toml").write_text(content, encoding="utf-8")
+    gpu = load_gpu(tmp_path / "gpu.toml")
+    assert (gpu.vendor, gpu.warp_size) == (vendor, warp_size)
+
+
+def test_a_copied_file_does_not_claim_the_names_of_its_source(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(shipped("h100-sxm"), encoding="utf-8")
+    gpu = load_gpu(tmp_path / "mine.toml")
+    assert (gpu.name, gpu.aliases, gpu.device_names) == ("mine", (), ())
+    assert load_gpu(data_folder("specs") / "h100-sxm.toml") == load_gpu("h100")
+    assert "h100" in load_gpu("h100").aliases
 
 
 REQUIRED = sorted(line.split(" = ")[0] for line in MINIMAL.split("\n") if line)
@@ -458,6 +481,29 @@ def test_impossible_number_is_refused(key: str, value: str, tmp_path: Path) -> N
 
 FAULTS = [
     ("unknown key", MINIMAL + "boost_ghz = 2\n", r"unknown key 'boost_ghz': 'boost_mhz' is the nearest known key"),
+    (
+        "slip in a required key",
+        MINIMAL.replace("memory_bandwidth", "bandwith"),
+        r"unknown key 'bandwith_gb_s': 'memory_bandwidth_gb_s' is the nearest known key",
+    ),
+    (
+        "slip in an optional key",
+        MINIMAL + "l2_bandwith_gb_s = 5\n",
+        r"unknown key 'l2_bandwith_gb_s': 'l2_bandwidth_gb_s' is the nearest known key",
+    ),
+    ("odd warp", MINIMAL.replace("warp_size = 32", "warp_size = 33"), r"'warp_size' is 33: a GPU by NVIDIA has 32 "),
+    (
+        "wave on NVIDIA",
+        MINIMAL.replace("warp_size = 32", "warp_size = 64"),
+        r"'warp_size' is 64: a GPU by NVIDIA has 32 ",
+    ),
+    ("odd wave", AMD.replace("warp_size = 32", "warp_size = 48"), r"'warp_size' is 48: a GPU by AMD has 32 or 64 "),
+    (
+        "capability on AMD",
+        AMD + "compute_capability = 9.0\n",
+        r"'compute_capability' is 9: only GPUs by NVIDIA .*remove",
+    ),
+    ("another vendor", MINIMAL.replace('"NVIDIA"', '"Intel"'), r"'vendor' is 'Intel': give NVIDIA or AMD"),
     ("unknown table", MINIMAL + "[memory]\ngb = 80\n", r"unknown key 'memory'"),
     ("fraction of an SM", MINIMAL.replace("sm_count = 100", "sm_count = 99.5"), r"'sm_count' is 99.5: give .* whole"),
     ("clock in GHz", MINIMAL.replace("boost_mhz = 2000", "boost_mhz = 2.0"), r"'boost_mhz' is 2.0: give .* in MHz"),

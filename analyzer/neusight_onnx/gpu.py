@@ -10,7 +10,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import commonprefix
 from pathlib import Path
 
@@ -89,7 +89,7 @@ NUMBER_KEYS: tuple[NumberKey, ...] = (
     NumberKey(name="sm_count", meaning="SMs or compute units", low=1, high=4096, whole=True, required=True),
     NumberKey(name="fp32_lanes_per_sm", meaning="FP32 lanes per SM", low=8, high=1024, whole=True, required=True),
     NumberKey(name="boost_mhz", meaning="boost clock in MHz", low=100, high=10_000, required=True),
-    NumberKey(name="warp_size", meaning="threads in a warp or wave", low=8, high=128, whole=True, required=True),
+    NumberKey(name="warp_size", meaning="threads in a warp or wave", low=32, high=64, whole=True, required=True),
     NumberKey(name="max_threads_per_sm", meaning="resident threads", low=64, high=16_384, whole=True, required=True),
     NumberKey(name="register_file_kb_per_sm", meaning="register file in KB", low=16, high=8192),
     NumberKey(name="shared_memory_kb_per_sm", meaning="shared memory (LDS) in KB", low=8, high=8192),
@@ -136,6 +136,9 @@ PEAK_KEYS: Mapping[str, str] = {
 }
 """Key of a peak rate in the file -> its key in ``GpuSpec.peak_flops_per_s``."""
 
+VENDORS: Mapping[str, tuple[int, ...]] = {"NVIDIA": (32,), "AMD": (32, 64)}
+"""Makers whose GPUs there are laws for -> threads of a warp (NVIDIA) or wave (AMD: 32 on RDNA, 64 on GCN and CDNA)."""
+
 _MAX_FILE_BYTES = 1 << 20  # a GPU file takes 2 KB
 _MAX_TEXT_LENGTH = 2000
 _FP32_PEAK_TOLERANCE = 2.2  # datasheets count dual-issued or packed FP32 twice; more than that is a slip
@@ -153,12 +156,12 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
     unknown one, or a value that can't be.
     """
     if isinstance(name_or_path, Path) or name_or_path.lower().endswith(".toml"):
-        return _read_spec(Path(name_or_path))
+        return _read_own(Path(name_or_path))
     found = _find(name_or_path)
     if found is not None:
         return found
     if "/" in name_or_path or "\\" in name_or_path:
-        return _read_spec(Path(name_or_path))
+        return _read_own(Path(name_or_path))
     raise SpecError(_unknown_name(name_or_path))
 
 
@@ -262,6 +265,15 @@ def _shown(value: object, limit: int = 60) -> str:
 # -- files ---------------------------------------------------------------------------------------------------
 
 
+def _read_own(path: Path) -> GpuSpec:
+    """A file that was given by its path. Outside ``specs/`` that is its only name: other ones, often left over from the
+    file that it was copied from, would claim to be those of another GPU, so they are left out."""
+    spec = _read_spec(path)
+    if path.resolve().parent == data_folder("specs").resolve():
+        return spec
+    return replace(spec, aliases=(), device_names=())
+
+
 def _read_spec(path: Path) -> GpuSpec:
     where = f"GPU file {_shown(str(path), 300)[1:-1]}"
     content = _read_file(path, where)
@@ -304,6 +316,8 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
     number = {key.name: _number(key, table[key.name], where) for key in NUMBER_KEYS if key.name in table}
     text = {key: _text(key, table[key], where) for key in TEXT_KEYS if key in table}
     texts = {key: _texts(key, table[key], where) if key in table else () for key in LIST_KEYS}
+    vendor = _vendor(text["vendor"], where)
+    _check_vendor_keys(vendor, number, where)
     _check_fp32_peak(number, where)
 
     def scaled(key: str, factor: float) -> float | None:
@@ -315,7 +329,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
     return GpuSpec(
         name=name,
         label=text.get("label", name),
-        vendor=text["vendor"],
+        vendor=vendor,
         architecture=text["architecture"],
         compute_capability=number.get("compute_capability"),
         process_nm=number["process_nm"],
@@ -347,15 +361,17 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
 
 def _check_keys(table: Mapping[str, object], where: str) -> None:
     known = {key.name: key.meaning for key in NUMBER_KEYS} | dict(TEXT_KEYS) | dict.fromkeys(LIST_KEYS, "")
+    required = [key for key in TEXT_KEYS if key != "label"] + [key.name for key in NUMBER_KEYS if key.required]
+    missing = [key for key in required if key not in table]
     for key in table:
         if key not in known:
             from difflib import get_close_matches  # only on this way out
 
-            close = get_close_matches(key[:100], known, n=1, cutoff=0.5)
+            # a slip of the pen leaves a required key missing: that one is meant rather than a nearer one
+            close = get_close_matches(key[:100], missing, n=1, cutoff=0.6)
+            close = close or get_close_matches(key[:100], known, n=1, cutoff=0.5)
             hint = f"'{close[0]}' is the nearest known key; " if close else ""
             raise SpecError(f"{where}: unknown key {_shown(key)}: {hint}rename or remove it")
-    required = [key for key in TEXT_KEYS if key != "label"] + [key.name for key in NUMBER_KEYS if key.required]
-    missing = [key for key in required if key not in table]
     if missing:
         first = f"key '{missing[0]}' ({known[missing[0]]}) is missing"
         others = f", and so are {', '.join(missing[1:])}" if missing[1:] else ""
@@ -384,6 +400,27 @@ def _texts(key: str, value: object, where: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise SpecError(f"{where}: key '{key}' is {_shown(value)}: give a list of texts")
     return tuple(_text(key, entry, where) for entry in value)
+
+
+def _vendor(text: str, where: str) -> str:
+    """The maker as :data:`VENDORS` writes it; laws and libraries' tiles are known for those."""
+    for vendor in VENDORS:
+        if text.casefold() == vendor.casefold():
+            return vendor
+    raise SpecError(f"{where}: key 'vendor' is {_shown(text)}: give NVIDIA or AMD, the makers that predictions are for")
+
+
+def _check_vendor_keys(vendor: str, number: Mapping[str, float], where: str) -> None:
+    """What a maker's GPUs can't have."""
+    warp_size = number["warp_size"]
+    if warp_size not in VENDORS[vendor]:
+        sizes = " or ".join(map(str, VENDORS[vendor]))
+        raise SpecError(f"{where}: key 'warp_size' is {warp_size:g}: a GPU by {vendor} has {sizes} threads; correct it")
+    if vendor == "AMD" and "compute_capability" in number:
+        raise SpecError(
+            f"{where}: key 'compute_capability' is {number['compute_capability']:g}: "
+            "only GPUs by NVIDIA have one; remove it"
+        )
 
 
 def _check_fp32_peak(number: Mapping[str, float], where: str) -> None:
