@@ -329,19 +329,17 @@ def mixture(context: NodeContext) -> Outcome:
     rows = tokens * chosen
     fc1, fc2 = (2, 5) if quantised else (2, 4)
     third = context.has(8 if quantised else 6)
-    first = context.spec(fc1)
+    first, second = context.spec(fc1), context.spec(fc2)
     experts = min(first.shape[0], max(rows, 1))
-    bits = context.integer("expert_weight_bits", 4) if quantised else first.dtype.bits
-    packing = max(first.dtype.bits // bits, 1) if quantised else 1
-    inner = (first.element_count * packing) // (first.shape[0] * hidden)
-    second = context.spec(fc2)
-    inner_in = (second.element_count * packing) // (second.shape[0] * hidden)
-    weight = {4: DataType.UINT4, 8: DataType.UINT8, 2: DataType.UINT2}.get(bits) if quantised else None
+    first_type, second_type = _expert_weights(context, fc1, "fc1"), _expert_weights(context, fc2, "fc2")
+    inner = 8 * first.byte_count // first_type.bits // (first.shape[0] * hidden)
+    inner_in = 8 * second.byte_count // second_type.bits // (second.shape[0] * hidden)
     each = -(-rows // experts)
     activation = context.text("activation_type", "relu").lower()
-    layers = [(inner, hidden, (activation,), fc1), (hidden, inner_in, (), fc2)]
+    layers = [(inner, hidden, (activation,), fc1, first_type), (hidden, inner_in, (), fc2, second_type)]
     if third:
-        layers.insert(1, (inner, hidden, (), 8 if quantised else 6))
+        fc3 = 8 if quantised else 6
+        layers.insert(1, (inner, hidden, (), fc3, _expert_weights(context, fc3, "fc3")))
     kernels = tuple(
         Gemm(
             batch=experts,
@@ -350,10 +348,19 @@ def mixture(context: NodeContext) -> Outcome:
             k=k,
             b_is_weight=True,
             dtype=source.dtype,
-            b_dtype=weight,
+            b_dtype=None if weight is source.dtype else weight,
             epilogue=epilogue,
             extra_read_bytes=context.spec(place + 1).byte_count if quantised and context.has(place + 1) else 0,
         )
-        for n, k, epilogue, place in layers
+        for n, k, epilogue, place, weight in layers
     )
     return Kernels(kernels=kernels)
+
+
+def _expert_weights(context: NodeContext, place: int, name: str) -> DataType:
+    """The type of experts' weights: integers of ``expert_weight_bits`` packed into bytes, else what is stored."""
+    stored = context.dtype(place)
+    if context.node.op_type != "QMoE" or stored.is_float:
+        return stored
+    bits = context.integer(f"{name}_expert_weight_bits", 0) or context.integer("expert_weight_bits", 4)
+    return {2: DataType.UINT2, 4: DataType.UINT4}.get(bits, stored)

@@ -1,0 +1,274 @@
+"""Operators of com.microsoft that tools write into files: work and bytes of their kernels, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from onnx import TensorProto
+
+from graphs import inferred
+from neusight_onnx.kernels import Kernel
+from neusight_onnx.lowering import lower
+
+U8, I8, I32, I64, F32 = (
+    TensorProto.UINT8,
+    TensorProto.INT8,
+    TensorProto.INT32,
+    TensorProto.INT64,
+    TensorProto.FLOAT,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One node; for each of its kernels (class, multiply-adds, bytes read, bytes written)."""
+
+    node: str
+    inputs: dict[str, tuple[int, ...]]
+    kernels: list[tuple[str, int, int, int]]
+    weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    constants: dict[str, object] = field(default_factory=dict)
+    types: dict[str, int] = field(default_factory=dict)
+
+
+# b=2, s=4, hidden 8, 2 heads of 4; (8 x 8) @ (8 x 24) = 1536; every query sees 4 keys: 2 * 2 * 16 pairs * 8 = 512
+PROJECTED = {"w": (8, 24), "wb": (24,)}
+PROJECTION = ("Gemm", 1536, 4 * (64 + 192 + 24), 4 * 192)
+CASES = {
+    "Attention": Case(
+        node="y = com.microsoft.Attention<num_heads=2>(x, w, wb)",
+        inputs={"x": (2, 4, 8)},
+        weights=PROJECTED,
+        kernels=[PROJECTION, ("Attention", 512, 4 * 3 * 64, 4 * 64)],
+    ),
+    # each query sees itself and what was before: 1 + 2 + 3 + 4 = 10 pairs
+    "Attention, causal": Case(
+        node="y = com.microsoft.Attention<num_heads=2, unidirectional=1>(x, w, wb)",
+        inputs={"x": (2, 4, 8)},
+        weights=PROJECTED,
+        kernels=[PROJECTION, ("Attention", 2 * 2 * 10 * 8, 4 * 3 * 64, 4 * 64)],
+    ),
+    # 3 keys in the cache, 7 in all; present (2, 2, 2, 7, 4) is written
+    "Attention with a cache": Case(
+        node="y, present = com.microsoft.Attention<num_heads=2>(x, w, wb, , past)",
+        inputs={"x": (2, 4, 8), "past": (2, 2, 2, 3, 4)},
+        weights=PROJECTED,
+        kernels=[
+            PROJECTION,
+            ("Attention", 2 * 2 * 4 * 7 * 8, 4 * (64 + 2 * 2 * 2 * 7 * 4), 4 * (64 + 2 * 2 * 2 * 7 * 4)),
+        ],
+    ),
+    "MultiHeadAttention over other keys": Case(
+        node="y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v)",
+        inputs={"q": (2, 4, 8), "k": (2, 6, 8), "v": (2, 6, 8)},
+        kernels=[("Attention", 2 * 2 * 4 * 6 * 8, 4 * (64 + 96 + 96), 4 * 64)],
+    ),
+    # two sequences of 3 tokens each
+    "PackedAttention": Case(
+        node="y = com.microsoft.PackedAttention<num_heads=2>(x, w, wb, offsets, lengths)",
+        inputs={"x": (6, 8), "offsets": (2, 4), "lengths": (3,)},
+        weights=PROJECTED,
+        types={"offsets": I32, "lengths": I32},
+        kernels=[
+            ("Gemm", 6 * 8 * 24, 4 * (48 + 192 + 24), 4 * 144),
+            ("Attention", 2 * 2 * 9 * 8, 4 * 3 * 48, 4 * 48),
+        ],
+    ),
+    # one new token after 5
+    "DecoderMaskedMultiHeadAttention": Case(
+        node="y = com.microsoft.DecoderMaskedMultiHeadAttention<num_heads=2>(q, k, v, , , pk, pv)",
+        inputs={"q": (2, 1, 8), "k": (2, 1, 8), "v": (2, 1, 8), "pk": (2, 2, 5, 4), "pv": (2, 2, 5, 4)},
+        kernels=[("Attention", 2 * 2 * 6 * 8, 4 * (16 + 96 + 96), 4 * 16)],
+    ),
+    # 4 query heads over 2 key heads, 3 tokens after 5, causal: 6 + 7 + 8 pairs
+    "GroupQueryAttention": Case(
+        node="y, nk, nv = com.microsoft.GroupQueryAttention<num_heads=4, kv_num_heads=2>(q, k, v, pk, pv, n, t)",
+        inputs={"q": (1, 3, 32), "k": (1, 3, 16), "v": (1, 3, 16), "pk": (1, 2, 5, 8), "pv": (1, 2, 5, 8), "n": (1,)},
+        constants={"t": 8},
+        types={"n": I32, "t": I32},
+        kernels=[("Attention", 4 * 21 * 16, 4 * (96 + 128 + 128), 4 * (96 + 2 * 48))],
+    ),
+    # uint8 tokens and int8 weights; sums are written as floats
+    "QAttention": Case(
+        node="y = com.microsoft.QAttention<num_heads=2>(x, w, wb, s, ws, , z, wz)",
+        inputs={"x": (2, 4, 8)},
+        weights={"w": (8, 24), "wb": (24,), "s": (), "ws": (), "z": (), "wz": ()},
+        types={"x": U8, "w": I8, "z": U8, "wz": I8},
+        kernels=[("Gemm", 1536, 64 + 192 + 4 * 24, 4 * 192), ("Attention", 512, 4 * 3 * 64, 4 * 64)],
+    ),
+    # x, and for 8 positions rows of 2 cosines and 2 sines
+    "RotaryEmbedding": Case(
+        node="y = com.microsoft.RotaryEmbedding(x, p, c, s)",
+        inputs={"x": (2, 2, 4, 4), "p": (2, 4)},
+        weights={"c": (16, 2), "s": (16, 2)},
+        types={"p": I64},
+        kernels=[("Elementwise", 0, 4 * 64 + 2 * 4 * 16 + 8 * 8, 4 * 64)],
+    ),
+    "SkipSimplifiedLayerNormalization": Case(
+        node="y, , , t = com.microsoft.SkipSimplifiedLayerNormalization(x, skip, g)",
+        inputs={"x": (2, 4, 8), "skip": (2, 4, 8)},
+        weights={"g": (8,)},
+        kernels=[("Normalization", 0, 4 * (64 + 64 + 8), 4 * (64 + 64))],
+    ),
+    "FastGelu with a bias": Case(
+        node="y = com.microsoft.FastGelu(x, b)",
+        inputs={"x": (4, 8)},
+        weights={"b": (8,)},
+        kernels=[("Elementwise", 0, 4 * 40, 4 * 32)],
+    ),
+    "BiasSplitGelu": Case(
+        node="y = com.microsoft.BiasSplitGelu(x, b)",
+        inputs={"x": (2, 4, 8)},
+        weights={"b": (8,)},
+        kernels=[("Elementwise", 0, 4 * 72, 4 * 32)],
+    ),
+    # (2, 3, 5) @ (2, 4, 5)^T
+    "FusedMatMul": Case(
+        node="y = com.microsoft.FusedMatMul<alpha=0.5, transB=1>(a, b)",
+        inputs={"a": (2, 3, 5), "b": (2, 4, 5)},
+        kernels=[("Gemm", 2 * 3 * 4 * 5, 4 * (30 + 40), 4 * 24)],
+    ),
+    "FusedGemm": Case(
+        node='y = com.microsoft.FusedGemm<activation="Relu", transA=1>(a, b, c)',
+        inputs={"a": (5, 3)},
+        weights={"b": (5, 4), "c": (4,)},
+        kernels=[("Gemm", 3 * 4 * 5, 4 * (15 + 20 + 4), 4 * 12)],
+    ),
+    # the sum z is read, too
+    "FusedConv with a sum": Case(
+        node='y = com.microsoft.FusedConv<activation="Relu">(x, w, b, z)',
+        inputs={"x": (1, 4, 6, 6), "z": (1, 8, 4, 4)},
+        weights={"w": (8, 4, 3, 3), "b": (8,)},
+        kernels=[("Conv", 16 * 8 * 36, 4 * (144 + 288 + 8 + 128), 4 * 128)],
+    ),
+    "NhwcConv": Case(
+        node="y = com.microsoft.NhwcConv<pads=[1, 1, 1, 1]>(x, w)",
+        inputs={"x": (1, 6, 6, 4)},
+        weights={"w": (8, 4, 3, 3)},
+        kernels=[("Conv", 36 * 8 * 36, 4 * (144 + 288), 4 * 288)],
+    ),
+    # 64 x 6 weights of half a byte, a scale for each block of 32
+    "MatMulBnb4": Case(
+        node="y = com.microsoft.MatMulBnb4<K=64, N=6, block_size=32, quant_type=1>(x, w, s)",
+        inputs={"x": (3, 64)},
+        weights={"w": (192,), "s": (12,)},
+        types={"w": U8},
+        kernels=[("Gemm", 3 * 64 * 6, 4 * 192 + 192 + 48, 4 * 18)],
+    ),
+    # 6 tokens choose 2 of 4 experts: 12 rows, 3 an expert, 16 -> 32 -> 16
+    "MoE": Case(
+        node='y = com.microsoft.MoE<k=2, activation_type="gelu">(x, p, w1, , w2)',
+        inputs={"x": (6, 16), "p": (6, 4)},
+        weights={"w1": (4, 32, 16), "w2": (4, 16, 32)},
+        kernels=[
+            ("Gemm", 12 * 16 * 32, 4 * (12 * 16 + 4 * 512), 4 * 12 * 32),
+            ("Gemm", 12 * 32 * 16, 4 * (12 * 32 + 4 * 512), 4 * 12 * 16),
+        ],
+    ),
+    # the same with weights of 4 bits, and a scale for each of their rows
+    "QMoE": Case(
+        node="y = com.microsoft.QMoE<k=2, expert_weight_bits=4>(x, p, w1, s1, , w2, s2)",
+        inputs={"x": (6, 16), "p": (6, 4)},
+        weights={"w1": (4, 32, 8), "s1": (4, 32), "w2": (4, 16, 16), "s2": (4, 16)},
+        types={"w1": U8, "w2": U8},
+        kernels=[
+            ("Gemm", 12 * 16 * 32, 4 * 12 * 16 + 4 * 256 + 4 * 128, 4 * 12 * 32),
+            ("Gemm", 12 * 32 * 16, 4 * 12 * 32 + 4 * 256 + 4 * 64, 4 * 12 * 16),
+        ],
+    ),
+    # and with weights of float8, which are not packed
+    "QMoE of float8": Case(
+        node='y = com.microsoft.QMoE<k=2, quant_type="fp8">(x, p, w1, s1, , w2, s2)',
+        inputs={"x": (6, 16), "p": (6, 4)},
+        weights={"w1": (4, 32, 16), "s1": (4, 1, 1), "w2": (4, 16, 32), "s2": (4, 1, 1)},
+        types={"w1": TensorProto.FLOAT8E4M3FN, "w2": TensorProto.FLOAT8E4M3FN},
+        kernels=[
+            ("Gemm", 12 * 16 * 32, 4 * 12 * 16 + 4 * 512 + 16, 4 * 12 * 32),
+            ("Gemm", 12 * 32 * 16, 4 * 12 * 32 + 4 * 512 + 16, 4 * 12 * 16),
+        ],
+    ),
+    # int32 sums of 4 columns are read as a bias; the result is uint8
+    "QGemm": Case(
+        node="y = com.microsoft.QGemm<transB=1>(a, s, z, b, bs, bz, c, s, z)",
+        inputs={"a": (3, 5)},
+        weights={"b": (4, 5), "s": (), "z": (), "bs": (4,), "bz": (4,), "c": (4,)},
+        types={"a": U8, "z": U8, "b": I8, "bz": I8, "c": I32},
+        kernels=[("Gemm", 60, 15 + 20 + 16 + 4 + 16, 12)],
+    ),
+    # its input's range, its quantised form, the product
+    "DynamicQuantizeMatMul": Case(
+        node="y = com.microsoft.DynamicQuantizeMatMul(x, w, s)",
+        inputs={"x": (3, 5)},
+        weights={"w": (5, 4), "s": ()},
+        types={"w": I8},
+        kernels=[("Reduction", 0, 60, 8), ("Elementwise", 0, 60, 15), ("Gemm", 60, 15 + 20, 48)],
+    ),
+    "MatMulIntegerToFloat": Case(
+        node="y = com.microsoft.MatMulIntegerToFloat(x, w, s, ws)",
+        inputs={"x": (3, 5)},
+        weights={"w": (5, 4), "s": (), "ws": (4,)},
+        types={"x": U8, "w": I8},
+        kernels=[("Gemm", 60, 15 + 20 + 16, 48)],
+    ),
+    # 5 steps of 2 samples: (10, 4) @ (4, 12) in int8, then 5 steps of (2, 3) @ (3, 12); 12 gates a sample are handed on
+    "DynamicQuantizeLSTM": Case(
+        node="y, h, c = com.microsoft.DynamicQuantizeLSTM<hidden_size=3>(x, w, r, , , , , , ws, wz, rs, rz)",
+        inputs={"x": (5, 2, 4)},
+        weights={"w": (1, 4, 12), "r": (1, 3, 12), "ws": (1,), "wz": (1,), "rs": (1,), "rz": (1,)},
+        types={"w": I8, "r": I8, "wz": I8, "rz": I8},
+        kernels=[
+            ("Gemm", 10 * 4 * 12, 4 * 40 + 48, 4 * 120),
+            ("Recurrent", 5 * 2 * 3 * 12, 36 + 4 * 120, 4 * 30),
+        ],
+    ),
+    # 5 rows of 16 weights of 4 bits, gathered, then widened with 5 scales of float32
+    "GatherBlockQuantized": Case(
+        node="y = com.microsoft.GatherBlockQuantized<block_size=16, bits=4>(w, i, s)",
+        inputs={"i": (5,)},
+        weights={"w": (100, 16), "s": (100, 1)},
+        types={"w": TensorProto.UINT4, "i": I64},
+        kernels=[("GatherScatter", 0, 40 + 40, 40), ("Elementwise", 0, 40 + 20, 320)],
+    ),
+    # 2 samples of 8 channels over 6 steps, 4 taps each; the state is 3 steps long
+    "CausalConvWithState": Case(
+        node="y, t = com.microsoft.CausalConvWithState(x, w, b, past)",
+        inputs={"x": (2, 8, 6), "past": (2, 8, 3)},
+        weights={"w": (8, 1, 4), "b": (8,)},
+        kernels=[("Conv", 2 * 8 * 6 * 4, 4 * (96 + 32 + 8 + 48), 4 * 96)],
+    ),
+    # three tables give a row of 8 for each of 8 tokens; two sums and the normalization in one kernel
+    "EmbedLayerNormalization": Case(
+        node="y, m = com.microsoft.EmbedLayerNormalization(ids, seg, words, places, kinds, g, s)",
+        inputs={"ids": (2, 4), "seg": (2, 4)},
+        weights={"words": (100, 8), "places": (16, 8), "kinds": (2, 8), "g": (8,), "s": (8,)},
+        types={"ids": I32, "seg": I32},
+        kernels=[("GatherScatter", 0, 256 + 32, 256)] * 3 + [("Normalization", 0, 4 * (64 + 16) + 2 * 256, 256)],
+    ),
+    "QLinearAdd": Case(
+        node="y = com.microsoft.QLinearAdd(a, s, z, b, s, z, s, z)",
+        inputs={"a": (4, 8), "b": (8,)},
+        weights={"s": (), "z": ()},
+        types={"a": U8, "b": U8, "z": U8},
+        kernels=[("Elementwise", 0, 40, 32)],
+    ),
+    "QLinearGlobalAveragePool": Case(
+        node="y = com.microsoft.QLinearGlobalAveragePool(x, s, z, s, z)",
+        inputs={"x": (2, 8, 5, 5)},
+        weights={"s": (), "z": ()},
+        types={"x": U8, "z": U8},
+        kernels=[("Pooling", 0, 400, 16)],
+    ),
+}
+
+
+def figures(kernel: Kernel) -> tuple[str, int, int, int]:
+    return type(kernel).__name__, kernel.macs, kernel.read_bytes, kernel.write_bytes
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_an_operator_becomes(case: Case) -> None:
+    graph = inferred(case.node, case.inputs, weights=case.weights, constants=case.constants, types=case.types, opset=21)
+    work = lower(graph, runtime="onnxruntime")[-1]
+    assert work.unsupported is None
+    assert [figures(kernel) for kernel in work.kernels] == case.kernels
