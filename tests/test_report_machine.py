@@ -14,6 +14,7 @@ import pytest
 from neusight_onnx.report.json_text import rounded
 from neusight_onnx.report.machine import CSV_COLUMNS, to_csv, to_json
 from neusight_onnx.report.model import Report
+from neusight_onnx.report.quantities import printable
 from report_cases import GPU, HOSTILE, KERNELS, REPORT, empty_report, hostile_report
 
 SCHEMA = Path(__file__).parents[1] / "docs" / "report-schema.md"
@@ -65,7 +66,8 @@ def test_json_refuses_what_is_no_number() -> None:
 def test_csv_reads_back() -> None:
     rows = list(csv.DictReader(StringIO(to_csv(hostile_report()))))
     assert [row["id"] for row in rows] == [row.id for row in KERNELS]
-    assert rows[0]["nodes"] == HOSTILE.replace("\r", "\r")
+    assert rows[0]["nodes"] == printable(HOSTILE)
+    assert to_csv(hostile_report()).count("\n") == 1 + len(KERNELS)
     assert float(rows[2]["latency_us"]) == 290.0
     assert rows[1]["tile"] == "m=128 n=128 k=8"
     assert tuple(rows[0]) == CSV_COLUMNS

@@ -18,7 +18,7 @@ from neusight_onnx.report.model import (
     Totals,
     ValueSummary,
 )
-from neusight_onnx.report.quantities import dims_text
+from neusight_onnx.report.quantities import dims_text, printable
 
 CSV_COLUMNS = (
     "id",
@@ -66,7 +66,10 @@ def to_json(report: Report) -> str:
 
 
 def to_csv(report: Report) -> str:
-    """One row a kernel under :data:`CSV_COLUMNS`; lists are joined with "; ", dims read "m=4096 n=1024"."""
+    """One row a kernel under :data:`CSV_COLUMNS`; lists are joined with "; ", dims read "m=4096 n=1024".
+
+    A row is one line: what breaks a line in a name is escaped, for readers that split at line breaks.
+    """
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
@@ -76,8 +79,8 @@ def to_csv(report: Report) -> str:
                 row.id,
                 row.phase,
                 row.kernel_class,
-                "; ".join(row.op_types),
-                "; ".join(row.nodes),
+                printable("; ".join(row.op_types)),
+                printable("; ".join(row.nodes)),
                 row.dtype,
                 dims_text(row.dims),
                 row.count,
