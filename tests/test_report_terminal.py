@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from neusight_onnx.graph.model import Notice
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE
 from neusight_onnx.report.gpus import gpu_to_terminal, gpus_to_terminal
 from neusight_onnx.report.grouping import by_bound, by_kernel_class, common_name, place_of, slowest, unsupported_groups
@@ -67,7 +68,7 @@ def test_colour_only_adds_escape_sequences() -> None:
     assert "\x1b[" in coloured
     without = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
     # colour tells the segments of stacked bars apart, so their shades differ; nothing else may
-    same_shade = str.maketrans("▓▒░", "███")
+    same_shade = str.maketrans("▒░▞▪▬", "█████")
     lines = [line.rstrip() for line in without.translate(same_shade).splitlines()]
     assert to_terminal(REPORT, width=80, colour=False).translate(same_shade).splitlines() == lines
 
@@ -159,7 +160,9 @@ def test_place_of(row: KernelRow, expected: str) -> None:
         pytest.param(duration(999.6), "1.00 ms", id="rounds into ms"),
         pytest.param(duration(12_345), "12.3 ms", id="ms"),
         pytest.param(duration(999_600), "1.00 s", id="rounds into s"),
-        pytest.param(duration(3.6e9), "3600 s", id="an hour"),
+        pytest.param(duration(3.6e9), "3,600 s", id="an hour"),
+        pytest.param(scaled(4, "FLOP"), "4 FLOP", id="small counts are exact"),
+        pytest.param(scaled(4.5, "FLOP/s"), "4.50 FLOP/s", id="small rates are not"),
         pytest.param(scaled(999, "B"), "999 B", id="no prefix"),
         pytest.param(scaled(999.6, "B"), "1.00 kB", id="rounds into k"),
         pytest.param(scaled(6.56e10, "FLOP"), "65.6 GFLOP", id="giga"),
@@ -171,7 +174,8 @@ def test_place_of(row: KernelRow, expected: str) -> None:
         pytest.param(percent(1e-6), "<0.1 %", id="hardly"),
         pytest.param(percent(0.5), "50.0 %", id="half"),
         pytest.param(percent(0.9999), "100 %", id="nearly all"),
-        pytest.param(significant(1234.5), "1230", id="rounds integers"),
+        pytest.param(significant(9_876_543.0), "9,880,000", id="groups thousands"),
+        pytest.param(significant(1234.5), "1,230", id="rounds integers"),
         pytest.param(significant(0.01234), "0.0123", id="leading zeros"),
         pytest.param(significant(9.999), "10.0", id="carries"),
         pytest.param(counted(1, "node"), "1 node", id="singular"),
@@ -226,8 +230,50 @@ def test_kernel_details(dims: dict[str, int | str | tuple[int, ...]], expected: 
 def test_stacked_bar_shows_every_part_and_fills_its_width() -> None:
     parts = [Part(label=str(i), share=share, style="") for i, share in enumerate((0.97, 0.02, 0.01))]
     text = stacked_bar(parts, 10, Canvas(width=80)).plain
-    assert len(text) == 10
-    assert {part: text.count(part) for part in "█▓▒"} == {"█": 8, "▓": 1, "▒": 1}
+    assert text == "██████ ▒ ░"
+    nothing = [replace(part, share=0.0) for part in parts]
+    assert stacked_bar(nothing, 10, Canvas(width=80)).plain == ""
+
+
+def bounds(*shares: float) -> str:
+    """The line of what bounds the time, of kernels with these shares of it (bounds in the order of the report)."""
+    names = ("compute", "memory", "l2")
+    rows = tuple(
+        replace(SOFTMAX, id=name, bound=name, latency_us=1e3 * share)
+        for name, share in zip(names, shares, strict=False)
+    )
+    totals = replace(REPORT.totals, latency_ms=1.0, kernel_ms=1.0, overhead_ms=0.0)
+    text = to_terminal(replace(REPORT, kernels=rows, totals=totals), width=80, colour=False)
+    return " ".join(re.findall(r"Bound by +(.*)", text))
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        pytest.param((1.0,), "compute 100 %", id="one alone"),
+        pytest.param((0.02, 0.98), "memory 98.0 %, compute 2.0 %", id="nearly one alone"),
+        pytest.param(
+            (0.6, 0.4),
+            "████████████████ ▒▒▒▒▒▒▒▒▒▒▒ █ compute 60.0 % ▒ memory 40.0 %",
+            id="a bar where it shows something",
+        ),
+    ],
+)
+def test_a_bar_of_one_segment_is_said_in_words(shares: tuple[float, ...], expected: str) -> None:
+    assert re.sub(" +", " ", bounds(*shares)) == expected
+
+
+@pytest.mark.parametrize("render", [lambda report: to_terminal(report, width=80, colour=False), to_markdown])
+def test_where_nothing_could_be_costed_there_are_no_figures(render: Callable[[Report], str]) -> None:
+    nothing = empty_report()
+    unsupported = (UnsupportedNode(node="/act/Relu", op_type="Relu", reason="shape unknown because of x"),)
+    report = replace(nothing, totals=replace(nothing.totals, partial=True), unsupported=unsupported)
+    text = render(report)
+    assert re.search(r"unknown(\*\*)?: nothing could be costed", text)
+    assert "Relu '/act/Relu': shape unknown because of x" in text
+    assert not re.search("interval|samples/s|at least|kernel class", text)
+    declared = Notice(code="input-shape-unknown", message="the model declares no shape for its input 'x'")
+    assert "declares no shape" in render(replace(report, warnings=(declared,)))
 
 
 def test_gpu_table_and_gpu_in_full() -> None:

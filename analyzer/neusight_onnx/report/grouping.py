@@ -126,6 +126,25 @@ def unsupported_groups(nodes: Sequence[UnsupportedNode]) -> tuple[UnsupportedGro
     return tuple(sorted(found, key=lambda group: -(group.node_count + group.behind_count)))
 
 
+def nothing_costed(report: Report) -> str | None:
+    """Why no time could be worked out at all: the first cause; None where something could, or nothing takes time."""
+    if report.kernels or not report.totals.partial:
+        return None
+    causes = (notice.message for notice in report.warnings if notice.code == "input-shape-unknown")
+    first = next(iter(report.unsupported), None)
+    return next(causes, None) or (
+        f"{first.op_type} '{first.node}': {first.reason}" if first else "nothing is supported"
+    )
+
+
+def interval_assumption(report: Report) -> tuple[str, ...]:
+    """How the interval was made, to stand with the assumptions; nothing where there is no interval."""
+    totals = report.totals
+    if not totals.interval_method or nothing_costed(report) is not None:
+        return ()
+    return (f"{totals.interval * 100:.0f} % interval: {totals.interval_method}",)
+
+
 def place_of(row: KernelRow) -> str:
     """Where a kernel comes from: its node; for several what their names have in common and the rest of each.
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_SHADES = "█▓▒░▞▪"
+_SHADES = "█▒░▞▪▬"
+"""Without colour: neighbours that are told apart at a glance ("▓" beside "█" is not)."""
+
 _PLAIN_SHADES = "#=-.:o"
 
 
@@ -82,18 +84,20 @@ def bar(share: float, width: int, canvas: Canvas) -> str:
 
 
 def stacked_bar(parts: Sequence[Part], width: int, canvas: Canvas) -> Text:
-    """Segments side by side, as wide together as their shares' sum; told apart by colour, or by shade without it.
+    """Segments in ``width`` columns, a gap between them; told apart by colour, or by shade without it.
 
-    What is above zero gets a column at least, at the cost of the widest.
+    What is above zero gets a column at least, at the cost of the widest. The shares add up to 1, or are all 0.
     """
     from rich.text import Text
 
-    sizes = [max(1, round(part.share * width)) if part.share > 0 else 0 for part in parts]
-    if sizes:
-        whole = round(min(sum(part.share for part in parts), 1.0) * width)
-        sizes[sizes.index(max(sizes))] += whole - sum(sizes)
+    columns_left = width - max(sum(part.share > 0 for part in parts) - 1, 0)
+    sizes = [max(1, round(part.share * columns_left)) if part.share > 0 else 0 for part in parts]
+    if any(sizes):
+        sizes[sizes.index(max(sizes))] += columns_left - sum(sizes)
     text = Text()
     for index, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+        if size and text:
+            text.append(" ")
         text.append(shade(index, canvas) * size, style=part.style)
     return text
 
@@ -130,7 +134,7 @@ def facts(rows: Sequence[tuple[str, RenderableType]]) -> Table:
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0), expand=False)
-    table.add_column(no_wrap=True, min_width=11)
+    table.add_column(no_wrap=True, min_width=12)
     table.add_column(overflow="fold")
     for label, value in rows:
         table.add_row(Text(f"  {label}", style="dim"), value)

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neusight_onnx.report.grouping import by_kernel_class, slowest, unsupported_groups
-from neusight_onnx.report.model import Report
+from neusight_onnx.report.grouping import (
+    by_bound,
+    by_kernel_class,
+    interval_assumption,
+    nothing_costed,
+    slowest,
+    unsupported_groups,
+)
+from neusight_onnx.report.model import Coverage, Report
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -22,71 +29,35 @@ from neusight_onnx.report.quantities import (
 
 def to_markdown(report: Report, *, top: int = 10) -> str:
     """The report as Markdown with tables; ``top`` kernels in detail."""
-    totals, settings, coverage = report.totals, report.settings, report.coverage
-    least = "at least " if totals.partial else ""
+    totals, settings = report.totals, report.settings
     dims = "".join(f", {_text(name)}={size}" for name, size in settings.dims.items())
-    memory = totals.memory
+    cause = nothing_costed(report)
     sections = [
         f"# {_text(report.model.path)} on {_text(report.gpu.label)}",
         f"{settings.mode}, {settings.precision}, {settings.runtime}{dims}; "
         f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters; "
         f"neusight-onnx {report.tool_version}",
-        _table(
-            ("", ""),
-            (
-                (
-                    "**Latency**",
-                    f"**{least}{duration(totals.latency_ms * 1e3)}**, {totals.interval * 100:.0f} % interval "
-                    f"{duration(totals.latency_low_ms * 1e3)} to {duration(totals.latency_high_ms * 1e3)}"
-                    + (f" ({_text(totals.interval_method)})" if totals.interval_method else ""),
-                ),
-                (
-                    "of which",
-                    f"{duration(totals.kernel_ms * 1e3)} in kernels, {duration(totals.overhead_ms * 1e3)} waiting for "
-                    "the host",
-                ),
-                (
-                    "**Throughput**",
-                    f"{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size}",
-                ),
-                (
-                    "**Work**",
-                    f"{scaled(totals.flops, 'FLOP')} ({scaled(totals.macs, 'MAC')}), "
-                    f"{scaled(totals.read_bytes, 'B')} read, {scaled(totals.write_bytes, 'B')} written",
-                ),
-                (
-                    "**Memory**",
-                    f"{capacity(memory.peak_bytes)} of {capacity(report.gpu.memory_bytes)}: "
-                    f"{'fits' if memory.fits else '**does not fit**'}",
-                ),
-                (
-                    "**Nodes**",
-                    f"{coverage.kernel_node_count:,} as kernels, {coverage.free_node_count:,} free, "
-                    f"{coverage.unsupported_node_count:,} not supported",
-                ),
-                (
-                    "**Predicted**",
-                    ", ".join(f"{percent(share)} {_text(name)}" for name, share in coverage.latency_share.items()),
-                ),
-            ),
-        ),
-        "## Time by kernel class",
-        _table(
-            ("class", "kernels", "time", "share"),
-            [
-                *(
-                    (_text(part.label), f"{part.kernel_count:,}", duration(part.latency_us), percent(part.share))
-                    for part in by_kernel_class(report)
-                ),
-                (
-                    "waiting for host",
-                    "",
-                    duration(totals.overhead_ms * 1e3),
-                    percent(totals.overhead_ms / totals.latency_ms if totals.latency_ms else 0.0),
-                ),
-            ],
-        ),
+        _table(("", ""), _summary(report) if cause is None else _empty_summary(report, cause)),
     ]
+    if cause is None:
+        sections += [
+            "## Time by kernel class",
+            _table(
+                ("class", "kernels", "time", "share"),
+                [
+                    *(
+                        (_text(part.label), f"{part.kernel_count:,}", duration(part.latency_us), percent(part.share))
+                        for part in by_kernel_class(report)
+                    ),
+                    (
+                        "waiting for host",
+                        "",
+                        duration(totals.overhead_ms * 1e3),
+                        percent(totals.overhead_ms / totals.latency_ms if totals.latency_ms else 0.0),
+                    ),
+                ],
+            ),
+        ]
     groups = slowest(report)[:top]
     if groups:
         sections += [
@@ -127,12 +98,63 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
                 ],
             ),
         ]
-    sections += _list("Assumptions", report.assumptions)
     sections += _list(
         "Warnings",
         [f"{notice.message} ({notice.node})" if notice.node else notice.message for notice in report.warnings],
     )
+    sections += _list("Assumptions", (*report.assumptions, *interval_assumption(report)))
     return "\n\n".join(sections) + "\n"
+
+
+def _summary(report: Report) -> list[tuple[str, str]]:
+    totals, coverage, memory = report.totals, report.coverage, report.totals.memory
+    least, most = ("at least ", "at most ") if totals.partial else ("", "")
+    shares = [f"{percent(share)} {_text(name)}" for name, share in coverage.latency_share.items() if share > 0]
+    rows = [
+        (
+            "**Latency**",
+            f"**{least}{duration(totals.latency_ms * 1e3)}**, {totals.interval * 100:.0f} % interval "
+            f"{duration(totals.latency_low_ms * 1e3)} to {duration(totals.latency_high_ms * 1e3)}",
+        ),
+        (
+            "of which",
+            f"{duration(totals.kernel_ms * 1e3)} in kernels, {duration(totals.overhead_ms * 1e3)} waiting for the host",
+        ),
+        (
+            "**Throughput**",
+            f"{most}{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size:,}",
+        ),
+        ("**Bound by**", ", ".join(f"{_text(part.label)} {percent(part.share)}" for part in by_bound(report))),
+        (
+            "**Work**",
+            f"{scaled(totals.flops, 'FLOP')} ({scaled(totals.macs, 'MAC')}), "
+            f"{scaled(totals.read_bytes, 'B')} read, {scaled(totals.write_bytes, 'B')} written",
+        ),
+        (
+            "**Memory**",
+            f"{capacity(memory.peak_bytes)} of {capacity(report.gpu.memory_bytes)}: "
+            f"{'fits' if memory.fits else '**does not fit**'}",
+        ),
+        ("**Nodes**", _nodes(coverage)),
+        ("**Predicted**", ", ".join(shares)),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def _empty_summary(report: Report, cause: str) -> list[tuple[str, str]]:
+    return [
+        ("**Latency**", f"**unknown**: nothing could be costed; {_text(cause)}"),
+        ("**Nodes**", _nodes(report.coverage)),
+    ]
+
+
+def _nodes(coverage: Coverage) -> str:
+    reasons = [f"{number:,} {_text(reason)}" for reason, number in coverage.free_reasons.items()]
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    return (
+        f"{coverage.kernel_node_count:,} in kernels, {coverage.free_node_count:,} free{why}, "
+        f"{coverage.unsupported_node_count:,} not supported"
+    )
 
 
 def _list(title: str, items: Sequence[str]) -> list[str]:

@@ -9,12 +9,12 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """``value`` with so many significant digits, never in exponent form: 1234.5 -> "1230", 0.01234 -> "0.0123"."""
+    """``value`` with so many significant digits, never in exponent form: 1234.5 -> "1,230", 0.01234 -> "0.0123"."""
     if value == 0:
         return "0"
     # rounding first: 9.999 has its first digit at the tens once it is rounded
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
-    return f"{float(f'{mantissa}e{exponent}'):.{max(digits - 1 - int(exponent), 0)}f}"
+    return f"{float(f'{mantissa}e{exponent}'):,.{max(digits - 1 - int(exponent), 0)}f}"
 
 
 def scaled(value: float, unit: str, digits: int = 3) -> str:
@@ -25,6 +25,8 @@ def scaled(value: float, unit: str, digits: int = 3) -> str:
     while magnitude >= 1000 - 0.5 * 10 ** (3 - digits) and step < len(_DECIMAL) - 1:
         magnitude /= 1000
         step += 1
+    if step == 0 and value == int(value):
+        return f"{int(value)} {unit}".rstrip()  # a small count is exact: 4 FLOP, not 4.00
     return f"{significant(value / 1000**step, digits)} {_DECIMAL[step]}{unit}".rstrip()
 
 

@@ -11,6 +11,8 @@ from neusight_onnx.report.grouping import (
     Slice,
     by_bound,
     by_kernel_class,
+    interval_assumption,
+    nothing_costed,
     slowest,
     unsupported_groups,
 )
@@ -19,6 +21,7 @@ from neusight_onnx.report.layout import (
     Part,
     bar,
     bullets,
+    columns,
     facts,
     fit,
     heading,
@@ -51,7 +54,9 @@ _BAR_WIDTH = 28
 _LABEL_WIDTH = 14
 """Columns before the values of the summary."""
 
-_MOST_REASONS = 3
+_WHOLE_BAR = 0.97
+"""A bar of which one segment takes more than this shows nothing that words don't."""
+
 _MOST_WARNINGS = 8
 _MOST_UNSUPPORTED = 8
 
@@ -78,8 +83,9 @@ def to_terminal(report: Report, *, width: int, colour: bool, top: int = 10, plai
         *_classes(report, canvas),
         *_kernels(report, top, canvas),
         *_unsupported(report, canvas),
-        *_list("Assumptions", report.assumptions, canvas),
         *_warnings(report, canvas),
+        *_assumptions(report, canvas),
+        *_free_nodes(report.coverage, canvas),
     ]
     return render(parts, canvas)
 
@@ -113,24 +119,33 @@ def _header(report: Report, canvas: Canvas) -> Text:
 
 
 def _summary(report: Report, canvas: Canvas) -> Table:
-    totals = report.totals
-    rows: list[tuple[str, RenderableType]] = [
-        ("Latency", _latency(report)),
-        ("Throughput", _throughput(report)),
-        ("Work", _work(report)),
-        ("Memory", _memory(totals.memory, report.gpu.memory_bytes, canvas)),
-        ("Nodes", _nodes(report.coverage, canvas)),
-        ("Predicted", _methods(report.coverage, canvas)),
-    ]
+    """The answer first, then why it is that, then what it takes, then how much of the model it is about."""
+    cause = nothing_costed(report)
+    if cause is not None:
+        return facts([("Latency", _unknown(cause)), ("Nodes", _nodes(report.coverage, canvas))])
+    rows: list[tuple[str, RenderableType]] = [("Latency", _latency(report)), ("Throughput", _throughput(report))]
     if report.kernels:
         rows.append(("Bound by", _bounds(report, canvas)))
+    rows += [
+        ("Work", _work(report)),
+        ("Memory", _memory(report.totals.memory, report.gpu.memory_bytes, canvas)),
+        ("Nodes", _nodes(report.coverage, canvas)),
+    ]
+    if report.kernels:
+        rows.append(("Predicted", _methods(report.coverage)))
     return facts(rows)
+
+
+def _unknown(cause: str) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(("unknown: nothing could be costed", "bold yellow"), "\n", printable(cause))
 
 
 def _latency(report: Report) -> Text:
     from rich.text import Text
 
-    totals = report.totals
+    totals, coverage = report.totals, report.coverage
     text = Text()
     if totals.partial:
         text.append("at least ", style="yellow")
@@ -139,8 +154,13 @@ def _latency(report: Report) -> Text:
         f"   {totals.interval * 100:.0f} % interval {duration(totals.latency_low_ms * 1e3)}"
         f" to {duration(totals.latency_high_ms * 1e3)}"
     )
-    if totals.interval_method:
-        text.append(f"\n{printable(totals.interval_method)}", style="dim")
+    if totals.partial:
+        verb = "is" if coverage.unsupported_node_count == 1 else "are"
+        text.append(
+            f"\n{coverage.unsupported_node_count:,} of {counted(coverage.node_count, 'node')} {verb} not in it: "
+            "see 'Not supported'",
+            style="yellow",
+        )
     if totals.overhead_ms > 0:
         text.append(
             f"\n{duration(totals.kernel_ms * 1e3)} in kernels, {duration(totals.overhead_ms * 1e3)} the GPU waits "
@@ -154,8 +174,9 @@ def _throughput(report: Report) -> Text:
     from rich.text import Text
 
     totals = report.totals
+    most = "at most " if totals.partial else ""
     return Text.assemble(
-        (f"{significant(totals.throughput_per_s)} samples/s", "bold"), f" at batch size {totals.batch_size}"
+        (f"{most}{significant(totals.throughput_per_s)} samples/s", "bold"), f" at batch size {totals.batch_size:,}"
     )
 
 
@@ -170,12 +191,20 @@ def _work(report: Report) -> Text:
     if totals.latency_ms > 0:
         flops_per_s = totals.flops / totals.latency_ms * 1e3
         bytes_per_s = (totals.read_bytes + totals.write_bytes) / totals.latency_ms * 1e3
+        peak_flops_per_s = _fp32_peak(report)
+        of_peak = f" ({percent(flops_per_s / peak_flops_per_s)} of FP32 peak)" if peak_flops_per_s else ""
         text.append(
-            f"\n{scaled(flops_per_s, 'FLOP/s')} and {scaled(bytes_per_s, 'B/s')} "
-            f"({percent(bytes_per_s / report.gpu.memory_bytes_per_s)} of the peak bandwidth)",
+            f"\n{scaled(flops_per_s, 'FLOP/s')}{of_peak}, {scaled(bytes_per_s, 'B/s')}"
+            f" ({percent(bytes_per_s / report.gpu.memory_bytes_per_s)} of peak)",
             style="dim",
         )
     return text
+
+
+def _fp32_peak(report: Report) -> float | None:
+    """The peak that the model's FLOP/s are measured by; None where more than 1 % of them are in another type."""
+    others = sum(row.flops for row in report.kernels if row.dtype != "float32")
+    return None if others > 0.01 * report.totals.flops else report.gpu.peak_flops_per_s["fp32"]
 
 
 def _memory(memory: MemoryEstimate, available_bytes: int, canvas: Canvas) -> Text:
@@ -201,39 +230,37 @@ def _memory(memory: MemoryEstimate, available_bytes: int, canvas: Canvas) -> Tex
 def _nodes(coverage: Coverage, canvas: Canvas) -> Text:
     count = max(coverage.node_count, 1)
     parts = (
-        Part(label="kernels", share=coverage.kernel_node_count / count, style="green"),
+        Part(label="in kernels", share=coverage.kernel_node_count / count, style="green"),
         Part(label="free", share=coverage.free_node_count / count, style="bright_black"),
         Part(label="unsupported", share=coverage.unsupported_node_count / count, style="red"),
     )
     counts = (coverage.kernel_node_count, coverage.free_node_count, coverage.unsupported_node_count)
-    text = _bar_with_legend(
-        parts, [f"{number:,} {part.label}" for number, part in zip(counts, parts, strict=True)], canvas
-    )
-    reasons = sorted(coverage.free_reasons.items(), key=lambda item: -item[1])
-    shown = [f"{printable(reason)} ({number:,})" for reason, number in reasons[:_MOST_REASONS]]
-    if len(reasons) > _MOST_REASONS:
-        shown.append(f"other ({sum(number for _, number in reasons[_MOST_REASONS:]):,})")
-    if shown:
-        text.append(f"\nfree: {canvas.dot.join(shown)}", style="dim")
-    return text
+    labels = [f"{number:,} {part.label}" for number, part in zip(counts, parts, strict=True)]
+    return _bar_with_legend(parts, labels, canvas)
 
 
-def _methods(coverage: Coverage, canvas: Canvas) -> Text:
+def _methods(coverage: Coverage) -> Text:
+    from rich.text import Text
+
     share = coverage.latency_share
-    parts = tuple(
-        Part(label=label, share=share.get(label, 0.0), style=style)
-        for label, style in (("learned", "green"), ("analytic", "yellow"), ("unsupported", "red"))
-        if label != "unsupported" or share.get(label, 0.0) > 0
-    )
-    return _bar_with_legend(parts, [f"{percent(part.share)} {part.label}" for part in parts], canvas)
+    styles = (("learned", "green"), ("analytic", "yellow"), ("unsupported", "red"))
+    shown = [(label, style) for label, style in styles if share.get(label, 0.0) > 0]
+    text = Text(", ").join(Text(f"{percent(share[label])} {label}", style=style) for label, style in shown)
+    return text.append(" (share of the kernels' time)", style="dim")
 
 
 def _bounds(report: Report, canvas: Canvas) -> Text:
+    from rich.text import Text
+
     slices = sorted(by_bound(report), key=_bound_rank)
     parts = tuple(
         Part(label=part.label, share=part.share, style=_BOUND_STYLES.get(part.label, "bright_black")) for part in slices
     )
-    return _bar_with_legend(parts, [f"{printable(part.label)} {percent(part.share)}" for part in parts], canvas)
+    labels = [f"{printable(part.label)} {percent(part.share)}" for part in parts]
+    if max(part.share for part in parts) > _WHOLE_BAR:
+        in_words = sorted(zip(parts, labels, strict=True), key=lambda pair: -pair[0].share)
+        return Text(", ").join(Text(label, style=part.style) for part, label in in_words)
+    return _bar_with_legend(parts, labels, canvas)
 
 
 def _bound_rank(part: Slice) -> int:
@@ -255,6 +282,8 @@ def _classes(report: Report, canvas: Canvas) -> list[RenderableType]:
     from rich.text import Text
 
     slices = by_kernel_class(report)
+    if nothing_costed(report) is not None:
+        return []
     if not slices:
         return [heading("Time by kernel class"), Text("  no kernel runs on the GPU", style="dim")]
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -392,8 +421,18 @@ def _unsupported(report: Report, canvas: Canvas) -> list[RenderableType]:
     return [heading("Not supported: counted as nothing"), bullets(items, canvas, "red")]
 
 
-def _list(title: str, items: Sequence[str], canvas: Canvas) -> list[RenderableType]:
-    return [heading(title), bullets([printable(item) for item in items], canvas)] if items else []
+def _assumptions(report: Report, canvas: Canvas) -> list[RenderableType]:
+    items = [printable(item) for item in (*report.assumptions, *interval_assumption(report))]
+    return [heading("Assumptions"), bullets(items, canvas)] if items else []
+
+
+def _free_nodes(coverage: Coverage, canvas: Canvas) -> list[RenderableType]:
+    if not coverage.free_reasons:
+        return []
+    reasons = sorted(coverage.free_reasons.items(), key=lambda item: -item[1])
+    rows = [(f"  {number:,}", printable(reason)) for reason, number in reasons]
+    table = columns((("", "right"), ("", "fold")), rows, canvas, headed=False)
+    return [heading(f"Free: {counted(coverage.free_node_count, 'node')} without a kernel"), table]
 
 
 def _warnings(report: Report, canvas: Canvas) -> list[RenderableType]:
