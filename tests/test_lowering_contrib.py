@@ -64,6 +64,18 @@ CASES = {
         inputs={"q": (2, 4, 8), "k": (2, 6, 8), "v": (2, 6, 8)},
         kernels=[("Attention", 2 * 2 * 4 * 6 * 8, 4 * (64 + 96 + 96), 4 * 64)],
     ),
+    # the bias of 24 is added to queries, keys and values before
+    "MultiHeadAttention with a bias": Case(
+        node="y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v, b)",
+        inputs={"q": (2, 4, 8), "k": (2, 6, 8), "v": (2, 6, 8)},
+        weights={"b": (24,)},
+        kernels=[
+            ("Elementwise", 0, 4 * 72, 4 * 64),
+            ("Elementwise", 0, 4 * 104, 4 * 96),
+            ("Elementwise", 0, 4 * 104, 4 * 96),
+            ("Attention", 2 * 2 * 4 * 6 * 8, 4 * (64 + 96 + 96), 4 * 64),
+        ],
+    ),
     # two sequences of 3 tokens each
     "PackedAttention": Case(
         node="y = com.microsoft.PackedAttention<num_heads=2>(x, w, wb, offsets, lengths)",

@@ -205,8 +205,12 @@ def multi_head(context: NodeContext) -> Outcome:
         t += context.shape(past)[2]
     kernels: list[Kernel] = []
     if context.has(bias):
-        size = TensorSpec(dtype=context.dtype(0), shape=query)
-        kernels.append(Elementwise(operations=("add",), inputs=(size, context.spec(bias)), output=size))
+        # its parts are added to query, key and value; a cache has had it
+        for index in range(3):
+            if context.has(index) and (len(context.shape(index)) == 3 or len(query) == 5):
+                size = TensorSpec(dtype=context.dtype(index), shape=context.shape(index))
+                part = TensorSpec(dtype=context.dtype(bias), shape=(prod(size.shape[2:]),))
+                kernels.append(Elementwise(operations=("add",), inputs=(size, part), output=size))
     kernels.append(
         Attention(
             b=b,
