@@ -204,7 +204,10 @@ def _work(report: Report) -> Text:
 def _fp32_peak(report: Report) -> float | None:
     """The peak that the model's FLOP/s are measured by; None where more than 1 % of them are in another type."""
     others = sum(row.flops for row in report.kernels if row.dtype != "float32")
-    return None if others > 0.01 * report.totals.flops else report.gpu.peak_flops_per_s["fp32"]
+    if others > 0.01 * report.totals.flops:
+        return None
+    peaks = report.gpu.peak_flops_per_s
+    return max(peaks["fp32"], peaks.get("fp32_matrix", 0.0))  # AMD's matrix cores, where there are any
 
 
 def _memory(memory: MemoryEstimate, available_bytes: int, canvas: Canvas) -> Text:
