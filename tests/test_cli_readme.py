@@ -43,12 +43,11 @@ def test_readme_shows_the_help(
     assert words(block(f"help {command}")) == words(text)
 
 
-def labels(report: str) -> list[str]:
-    """What stands at the left edge of a terminal report, figures and the lists of kernels left out."""
-    return re.findall(r"^(?:  )?([A-Z][\w ]+?)(?=  |$)", report, re.MULTILINE)
-
-
 def test_readme_shows_a_real_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predictions are deterministic: the block is what the tool prints, to the last digit.
+
+    After new predictors, or a change that moves a figure: NEUSIGHT_UPDATE_GOLDEN=1 pytest tests/test_cli_readme.py
+    """
     found = re.search(r"^neusight-onnx (analyze .*)$", README.read_text("utf-8"), re.MULTILINE)
     assert found is not None
     monkeypatch.chdir(README.parent)
@@ -58,9 +57,7 @@ def test_readme_shows_a_real_report(capsys: pytest.CaptureFixture[str], monkeypa
     if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
         old, new = (f"<!-- report -->\n```text\n{shown}```" for shown in (block("report"), text))
         README.write_text(README.read_text("utf-8").replace(old, new), "utf-8")
-    # the predictors' figures move when they are trained anew; what the report is made of must not
-    assert labels(block("report")) == labels(text)
-    assert len(labels(text)) > 8
+    assert block("report") == text, "the README shows another report; NEUSIGHT_UPDATE_GOLDEN=1 renews it"
 
 
 def commands() -> list[str]:
