@@ -171,7 +171,7 @@ CASES = {
         classes=("gemm",),
         macs=4 * 16 * 8,
         partial=True,
-        says=("1 nodes are not supported",),
+        says=("1 node is not supported",),
     ),
     # 8 x 3 x 5 x 4
     "einsum with an ellipsis that broadcasts": Case(

@@ -226,9 +226,11 @@ def _other_types(rows: Sequence[KernelRow]) -> Iterator[str]:
 
 def _own_warnings(totals: Totals, unsupported: Sequence[UnsupportedNode], spec: GpuSpec) -> Iterator[Notice]:
     if totals.partial:
+        count = len(unsupported)
         yield Notice(
             code="partial",
-            message=f"{len(unsupported)} nodes are not supported and cost nothing here: the totals are a lower bound",
+            message=f"{count:,} {'node is' if count == 1 else 'nodes are'} not supported and counted as nothing: "
+            "the totals are a lower bound",
         )
     if not totals.memory.fits:
         yield Notice(
