@@ -179,3 +179,21 @@ def test_a_python_caller_may_give_a_path_or_a_model(model: Path) -> None:
     from neusight_onnx import read_model
 
     assert inspect_model(str(model)) == inspect_model(read_model(str(model)))
+
+
+def test_work_that_nobody_can_know_is_no_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"], name="/Relu")],
+        "shapeless",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    path = tmp_path / "shapeless.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    assert main(["inspect", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"Work +unknown: see 'Not supported'$", text, re.MULTILINE)
+    assert main(["analyze", str(path), "--gpu", "a100"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"Latency +unknown: nothing could be costed$", text, re.MULTILINE)
+    assert "--shape x=" in text

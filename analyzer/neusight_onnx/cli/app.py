@@ -95,7 +95,7 @@ DimOption = Annotated[
 ]
 ShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="INPUT=SHAPE", help="Shape of an input: ids=8x512, or step=scalar."),
+    typer.Option("--shape", metavar="INPUT=SHAPE", help="Shape of an input: ids=8x512, or ids=8x512,step=scalar."),
 ]
 ValueOption = Annotated[
     list[str] | None,

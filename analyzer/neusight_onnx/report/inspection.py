@@ -69,13 +69,16 @@ def inspection_to_terminal(inspection: Inspection, canvas: Canvas, *, with_value
 
     opsets = ", ".join(f"{printable(domain) or 'ai.onnx'} {version}" for domain, version in inspection.opsets.items())
     least = "at least " if inspection.partial else ""
+    work = f"{least}{scaled(inspection.macs, 'MAC')}, {scaled(inspection.flops, 'FLOP')} a run"
+    if inspection.partial and not inspection.flops:
+        work = "unknown: see 'Not supported'"
     rows: list[tuple[str, RenderableType]] = [
         ("Nodes", Text(f"{inspection.node_count:,} of {counted(len(inspection.operators), 'operator')}")),
         (
             "Parameters",
             Text(f"{parameters(inspection.parameter_count)} in {capacity(inspection.weight_bytes)} of weights"),
         ),
-        ("Work", Text(f"{least}{scaled(inspection.macs, 'MAC')}, {scaled(inspection.flops, 'FLOP')} a run")),
+        ("Work", Text(work)),
         ("Opsets", Text(opsets)),
         ("Producer", Text(printable(inspection.producer) or "not stated")),
         ("File", Text(f"{capacity(inspection.byte_count)}, IR version {inspection.ir_version}")),
