@@ -161,3 +161,30 @@ def test_a_half_precision_model_says_what_would_do(tmp_path: Path) -> None:
     with pytest.raises(NotSupportedError, match=r"stored in fp16.*--precision fp32"):
         analyzed(tmp_path, text)
     assert analyzed(tmp_path, text, precision="fp32").kernels[0].dtype == "float32"
+
+
+FITTING = """g (bool c, float[N, 8] x) => (float[a, b] y) <int64[2] wide = {2, 16}, int64[2] long = {8, 4}> {
+     y = If(c) <then_branch = t () => (float[a, b] p) { h = Reshape(x, wide)  p = Relu(h) },
+                else_branch = e () => (float[a, b] q) { k = Reshape(x, long)  q = Tanh(k) }>
+}"""
+
+
+def test_of_two_branches_that_accept_the_sizes_both_are_costed(tmp_path: Path) -> None:
+    """4 rows of 8 are 32 elements, as (2, 16) and (8, 4): either may run."""
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(HEADER + FITTING), path)
+    both = analyze(path, gpu="a100", dims={"N": 4})
+    assert any("slower branch" in text for text in both.assumptions)
+    assert not both.totals.partial
+
+
+def test_a_branch_that_refuses_the_sizes_is_not_taken(tmp_path: Path) -> None:
+    """24 elements are (3, 8), not (2, 16): only the other branch can run, and nothing of it is partial."""
+    path = tmp_path / "m.onnx"
+    text = FITTING.replace("long = {8, 4}", "long = {3, 8}")
+    onnx.save(parser.parse_model(HEADER + text), path)
+    report = analyze(path, gpu="a100", dims={"N": 3})
+    assert [kernel.op_types for kernel in report.kernels] == [("Tanh",)]
+    assert not report.totals.partial
+    assert any("its then-branch does not accept these sizes" in text for text in report.assumptions)
+    assert report.model.outputs[0].shape == (3, 8)

@@ -120,6 +120,11 @@ def _lower_bodies(
         if times:
             descend("body", times, branch)
         return
+    if ((node.name, "then_branch") in graph.bodies) != ((node.name, "else_branch") in graph.bodies):
+        # inference found that only one of them can run
+        descend("then_branch", count, branch)
+        descend("else_branch", count, branch)
+        return
     condition = choice.data if choice is not None else None
     if condition is None or condition.size != 1:
         descend("then_branch", count, (*branch, f"{node.name}/then"))

@@ -99,6 +99,12 @@ class Session(Protocol):
     def keep_body(self, node: Node, attribute: str, body: InferredGraph) -> None:
         """Record a body other than the one that was inferred last."""
 
+    def faults(self) -> int:
+        """How many nodes of bodies that may not run have refused their inputs so far."""
+
+    def drop_body(self, node: Node, attribute: str, faults: int) -> None:
+        """Record that a body can't run, which explains so many of those refusals."""
+
     def keep_trip_count(self, node: Node, trip_count: TripCount) -> None:
         """Record how often a Loop or Scan runs."""
 

@@ -61,12 +61,14 @@ def _node_count(graph: Graph) -> int:
 
 @rule("If", intervals=True)
 def _if(ctx: NodeContext) -> Sequence[Value]:
-    """The branch that is taken, if the condition is known; else the larger of both."""
+    """The branch that is taken, if the condition is known or the sizes fit only one; else the larger of both."""
     node = ctx.node
     condition = _scalar(ctx.inputs[0] if ctx.inputs else None)
     results = {}
+    faults = {}
     for attribute, branch in (("then_branch", True), ("else_branch", False)):
         taken = condition is None or bool(condition) is branch
+        before = ctx.session.faults()
         body = ctx.session.infer_body(
             node,
             attribute,
@@ -79,6 +81,15 @@ def _if(ctx: NodeContext) -> Sequence[Value]:
         if len(outputs) < len(node.outputs):
             raise ctx.error(f"its {attribute} has {len(outputs)} outputs, the node {len(node.outputs)}")
         results[branch] = outputs
+        faults[branch] = ctx.session.faults() - before
+    if condition is None and (faults[True] == 0) != (faults[False] == 0):
+        # a model that runs takes the branch that accepts its sizes
+        refused, fitting = ("then", False) if faults[True] else ("else", True)
+        ctx.session.drop_body(node, f"{refused}_branch", faults[not fitting])
+        ctx.session.assume(
+            f"If '{node.name}': its {refused}-branch does not accept these sizes, so the other one is taken"
+        )
+        condition = int(fitting)
     if condition is not None:
         return [_not_constant(value, ctx) for value in results[bool(condition)]]
     return [

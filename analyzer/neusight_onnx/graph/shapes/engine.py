@@ -55,6 +55,8 @@ class _Walk:
     inferences: int = 0
     swallowed: int = 0
     """Faults in bodies that may not run: they stop nothing, yet say that the sizes do not fit the body."""
+    unsettled: int = 0
+    """Those of them that no If has explained by taking the other branch."""
 
     def assume(self, text: str) -> None:
         self.assumptions[text] = None
@@ -104,6 +106,13 @@ class _Walk:
 
     def keep_body(self, node: Node, attribute: str, body: InferredGraph) -> None:
         self.scopes[-1].bodies[(node.name, attribute)] = body
+
+    def faults(self) -> int:
+        return self.unsettled
+
+    def drop_body(self, node: Node, attribute: str, faults: int) -> None:
+        self.scopes[-1].bodies.pop((node.name, attribute), None)
+        self.unsettled -= faults
 
     def keep_trip_count(self, node: Node, trip_count: TripCount) -> None:
         self.scopes[-1].trip_counts[node.name] = trip_count
@@ -310,6 +319,7 @@ def _infer_node(
         if certain:
             raise
         walk.swallowed += 1
+        walk.unsettled += 1
         return _stand_ins(node, graph, walk, inputs, cause=node.name)
     except FAULTS as fault:
         if certain:
@@ -317,6 +327,7 @@ def _infer_node(
             shapes = context.shown()
             raise context.error(f"does not accept its inputs{' ' if shapes else ''}{shapes} ({fault})") from fault
         walk.swallowed += 1
+        walk.unsettled += 1
         return _stand_ins(node, graph, walk, inputs, cause=node.name)
     if len(results) == len(node.outputs):
         lacks_shape = False
