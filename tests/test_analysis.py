@@ -38,6 +38,28 @@ def test_of_two_branches_the_slower_is_counted_and_both_are_said(tmp_path: Path)
     assert report.coverage.kernel_node_count == 3
 
 
+@pytest.mark.parametrize(
+    ("condition", "hint"),
+    [
+        ("same = Equal(rate, wanted)  c = Identity(same)", "--value rate=... decides it"),
+        ("m = ReduceMax<keepdims = 0>(x)  c = Greater(m, zero)", None),
+    ],
+    ids=["a small integer input decides", "data decide"],
+)
+def test_what_would_decide_a_branch_is_said(tmp_path: Path, condition: str, hint: str | None) -> None:
+    report = analyzed(
+        tmp_path,
+        f"""g (int64 rate, float[512, 512] x) => (float[a, b] y) <int64 wanted = {{16000}}, float zero = {{0}}> {{
+             {condition}
+             y = If(c) <then_branch = t () => (float[a, b] p) {{ p = Relu(x) }},
+                        else_branch = e () => (float[a, b] q) {{ q = MatMul(x, x) }}>
+        }}""",
+    )
+    (said,) = (text for text in report.assumptions if "slower branch" in text)
+    assert ("decides it" in said) is (hint is not None)
+    assert hint is None or hint in said
+
+
 def test_branches_within_branches_are_decided_from_within(tmp_path: Path) -> None:
     report = analyzed(
         tmp_path,

@@ -389,7 +389,7 @@ def test_user_file_has_the_keys_of_a_shipped_one(tmp_path: Path) -> None:
 
 
 MINIMAL = """
-vendor = "NVIDIA"
+vendor = "AMD"
 architecture = "Future"
 process_nm = 2
 sm_count = 100
@@ -404,7 +404,7 @@ memory_bandwidth_gb_s = 10_000
 tdp_w = 1000.0
 fp32_tflops = 51.2
 """
-AMD = MINIMAL.replace("NVIDIA", "AMD")
+NVIDIA = MINIMAL.replace("AMD", "NVIDIA") + "compute_capability = 9.0\n"
 
 
 def test_optional_keys_may_be_left_out(tmp_path: Path) -> None:
@@ -427,9 +427,9 @@ def test_optional_keys_may_be_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "vendor", "warp_size"),
     [
-        pytest.param(MINIMAL.replace("NVIDIA", "nvidia"), "NVIDIA", 32, id="letters of either case"),
-        pytest.param(AMD, "AMD", 32, id="RDNA"),
-        pytest.param(AMD.replace("warp_size = 32", "warp_size = 64"), "AMD", 64, id="CDNA"),
+        pytest.param(NVIDIA.replace("NVIDIA", "nvidia"), "NVIDIA", 32, id="letters of either case"),
+        pytest.param(MINIMAL, "AMD", 32, id="RDNA"),
+        pytest.param(MINIMAL.replace("warp_size = 32", "warp_size = 64"), "AMD", 64, id="CDNA"),
     ],
 )
 def test_vendors(content: str, vendor: str, warp_size: int, tmp_path: Path) -> None:
@@ -491,24 +491,29 @@ FAULTS = [
         MINIMAL + "l2_bandwith_gb_s = 5\n",
         r"unknown key 'l2_bandwith_gb_s': 'l2_bandwidth_gb_s' is the nearest known key",
     ),
-    ("odd warp", MINIMAL.replace("warp_size = 32", "warp_size = 33"), r"'warp_size' is 33: a GPU by NVIDIA has 32 "),
+    ("odd warp", NVIDIA.replace("warp_size = 32", "warp_size = 33"), r"'warp_size' is 33: a GPU by NVIDIA has 32 "),
     (
         "wave on NVIDIA",
-        MINIMAL.replace("warp_size = 32", "warp_size = 64"),
+        NVIDIA.replace("warp_size = 32", "warp_size = 64"),
         r"'warp_size' is 64: a GPU by NVIDIA has 32 ",
     ),
-    ("odd wave", AMD.replace("warp_size = 32", "warp_size = 48"), r"'warp_size' is 48: a GPU by AMD has 32 or 64 "),
+    ("odd wave", MINIMAL.replace("warp_size = 32", "warp_size = 48"), r"'warp_size' is 48: a GPU by AMD has 32 or 64 "),
     (
         "capability on AMD",
-        AMD + "compute_capability = 9.0\n",
+        MINIMAL + "compute_capability = 9.0\n",
         r"'compute_capability' is 9: only GPUs by NVIDIA .*remove",
     ),
-    ("another vendor", MINIMAL.replace('"NVIDIA"', '"Intel"'), r"'vendor' is 'Intel': give NVIDIA or AMD"),
+    (
+        "capability missing on NVIDIA",
+        MINIMAL.replace('"AMD"', '"NVIDIA"'),
+        r"'compute_capability' is missing: it decides",
+    ),
+    ("another vendor", NVIDIA.replace('"NVIDIA"', '"Intel"'), r"'vendor' is 'Intel': give NVIDIA or AMD"),
     ("unknown table", MINIMAL + "[memory]\ngb = 80\n", r"unknown key 'memory'"),
     ("fraction of an SM", MINIMAL.replace("sm_count = 100", "sm_count = 99.5"), r"'sm_count' is 99.5: give .* whole"),
     ("clock in GHz", MINIMAL.replace("boost_mhz = 2000", "boost_mhz = 2.0"), r"'boost_mhz' is 2.0: give .* in MHz"),
     ("peak of the tensor cores", MINIMAL.replace("51.2", "989"), r"'fp32_tflops' is 989, but .* gives 51.2"),
-    ("vendor is a number", MINIMAL.replace('"NVIDIA"', "7"), r"'vendor' is 7: give one line of text"),
+    ("vendor is a number", NVIDIA.replace('"NVIDIA"', "7"), r"'vendor' is 7: give one line of text"),
     ("empty architecture", MINIMAL.replace('"Future"', '""'), r"'architecture' is '': give one line"),
     ("line break in a text", MINIMAL + 'label = "a\\nb"\n', r"'label' is 'a\\nb': give one line"),
     ("aliases is a text", MINIMAL + 'aliases = "x"\n', r"'aliases' is 'x': give a list of texts"),

@@ -126,7 +126,38 @@ def _place(work: Sequence[NodeWork], predictions: Sequence[Prediction]) -> list[
     return placed
 
 
-def _choose_branches(placed: Sequence[_Placed]) -> tuple[list[_Placed], list[str]]:
+MOST_NODES_TO_A_DECISION = 64
+"""Nodes between an input and a condition that are followed: conditions are compared, not computed at length."""
+
+
+def _deciding_input(graph: InferredGraph, name: str) -> str | None:
+    """The input whose value alone decides an If of the main graph, if it is a small integer or boolean tensor."""
+    node = next((node for node in graph.graph.nodes if node.name == name and node.inputs), None)
+    if node is None:
+        return None
+    inputs = {declared.name for declared in graph.graph.inputs}
+    producers = {output: other for other in graph.graph.nodes for output in other.outputs}
+    reached: set[str] = set()
+    waiting = [node.inputs[0]]
+    for _ in range(MOST_NODES_TO_A_DECISION):
+        if not waiting:
+            break
+        current = waiting.pop()
+        producer = producers.get(current)
+        if current in inputs:
+            reached.add(current)
+        elif producer is not None and not graph.values[current].is_constant:
+            waiting += [other for other in producer.inputs if other]
+    if waiting or len(reached) != 1:
+        return None
+    found = reached.pop()
+    value = graph.values[found]
+    is_small = value.shape is not None and value.element_count <= 16
+    is_discrete = value.dtype is not None and (value.dtype.is_integer or value.dtype is DataType.BOOL)
+    return found if is_small and is_discrete else None
+
+
+def _choose_branches(inferred: InferredGraph, placed: Sequence[_Placed]) -> tuple[list[_Placed], list[str]]:
     """Keeps the slower branch of every If whose condition isn't known, innermost decisions first; says so."""
     kept = list(placed)
     said: list[str] = []
@@ -140,9 +171,13 @@ def _choose_branches(placed: Sequence[_Placed]) -> tuple[list[_Placed], list[str
         slower = {node: max(branches, key=lambda name: branches[name]) for node, branches in times.items()}
         for node, branches in times.items():
             lighter = "else" if slower[node] == "then" else "then"
+            if branches[slower[node]] == 0:
+                continue
+            deciding = _deciding_input(inferred, node)
             said.append(
                 f"If '{node}': its condition is not known before the run; the slower branch '{slower[node]}' "
                 f"({branches[slower[node]]:.3g} us) is counted, '{lighter}' would take {branches[lighter]:.3g} us"
+                + (f"; --value {deciding}=... decides it" if deciding else "")
             )
         settled = []
         for item in kept:
@@ -165,7 +200,7 @@ def _assemble(
     settings: Settings,
     asked_precision: str,
 ) -> Report:
-    counted, branch_assumptions = _choose_branches(placed)
+    counted, branch_assumptions = _choose_branches(inferred, placed)
     facts = _facts(counted)
     rows = tuple(_rows(counted, facts))
     unsupported = _unsupported(placed)

@@ -416,6 +416,11 @@ def _check_vendor_keys(vendor: str, number: Mapping[str, float], where: str) -> 
     if warp_size not in VENDORS[vendor]:
         sizes = " or ".join(map(str, VENDORS[vendor]))
         raise SpecError(f"{where}: key 'warp_size' is {warp_size:g}: a GPU by {vendor} has {sizes} threads; correct it")
+    if vendor == "NVIDIA" and "compute_capability" not in number:
+        raise SpecError(
+            f"{where}: key 'compute_capability' is missing: it decides which tiles NVIDIA's libraries choose; "
+            "give the GPU's own, or for a GPU on paper that of the generation it resembles (9.0 is Hopper's)"
+        )
     if vendor == "AMD" and "compute_capability" in number:
         raise SpecError(
             f"{where}: key 'compute_capability' is {number['compute_capability']:g}: "
