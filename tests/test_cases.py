@@ -641,3 +641,58 @@ def test_trips(text: str, bound: dict[str, object], trips: int, says: str | None
     assert report.totals.macs == trips * rows * 32 * 32
     assert [kernel.count for kernel in report.kernels if kernel.kernel_class == "gemm"] == [trips]
     assert any("taken to run once" in line for line in said(report)) == (says is not None)
+
+
+HEADS = "float[1, 4, 3, 8] q, float[1, 2, {keys}, 8] k, float[1, 2, {keys}, 8] v"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "node", "pairs"),
+    [
+        pytest.param(HEADS.format(keys=5), "y = Attention(q, k, v)", 15, id="every key"),
+        # queries stand at 0, 1, 2, whatever number of keys there is
+        pytest.param(HEADS.format(keys=5), "y = Attention<is_causal = 1>(q, k, v)", 1 + 2 + 3, id="causal"),
+        # queries stand behind 5 keys of the cache
+        pytest.param(
+            HEADS.format(keys=3) + ", float[1, 2, 5, 8] pk, float[1, 2, 5, 8] pv",
+            "y, nk, nv = Attention<is_causal = 1>(q, k, v, , pk, pv)",
+            6 + 7 + 8,
+            id="causal behind a cache",
+        ),
+        # queries stand at the end of a cache of which so many keys are filled: at most all
+        pytest.param(
+            HEADS.format(keys=8) + ", int64[1] n",
+            "y = Attention<is_causal = 1>(q, k, v, , , , n)",
+            6 + 7 + 8,
+            id="causal in a filled cache",
+        ),
+        pytest.param(
+            HEADS.format(keys=3) + ", float[1, 2, 5, 8] pk, float[1, 2, 5, 8] pv",
+            "y, nk, nv = Attention<is_causal = 1, left_window_size = 3>(q, k, v, , pk, pv)",
+            4 + 4 + 4,
+            id="a window behind",
+        ),
+    ],
+)
+def test_pairs_of_attention(inputs: str, node: str, pairs: int, tmp_path: Path) -> None:
+    """4 heads, two a key head; each pair is 8 multiply-adds for its score and 8 for its value."""
+    opset = 23 if "window" not in node and "int64" not in inputs else onnx.defs.onnx_opset_version()
+    case = Case(text=f"g ({inputs}) => (float[a, b, c, d] y) {{ {node} }}", outputs=(), classes=(), opset=opset)
+    report = analyze(written(case, tmp_path), gpu="a100")
+    assert report.totals.macs == 4 * pairs * 16
+    assert report.model.outputs[0].shape == (1, 4, 3, 8)
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrent_cells_in_both_directions(cell: str, gates: int, tmp_path: Path) -> None:
+    """5 steps of 2 samples: (4 + 3) inputs a gate, 3 gates wide, twice."""
+    case = Case(
+        text="g (float[5, 2, 4] x) => (float[a] y) "
+        f'{{ y = {cell}<hidden_size = 3, direction = "bidirectional">(x, w, r) }}',
+        weights={"w": (2, 3 * gates, 4), "r": (2, 3 * gates, 3)},
+        outputs=(),
+        classes=(),
+    )
+    report = analyze(written(case, tmp_path), gpu="a100")
+    assert report.totals.macs == 2 * 5 * 2 * gates * 3 * (4 + 3)
+    assert report.model.outputs[0].shape == (5, 2, 2, 3)

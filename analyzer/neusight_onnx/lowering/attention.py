@@ -26,12 +26,21 @@ def _cache_write(context: NodeContext, *indices: int) -> int:
 
 @lowers("Attention", gives="attention", note="grouped queries, causal mask, cache")
 def attention(context: NodeContext) -> Outcome:
-    """Q (b, h, s, d), K (b, g, t, d), V (b, g, t, v); a cache lengthens t; present keys and values are written."""
+    """Q (b, h, s, d), K (b, g, t, d), V (b, g, t, v); a cache lengthens t; present keys and values are written.
+
+    Causal, query i sees the keys up to its own place, which is i behind a cache (past keys, or keys of a given length);
+    without one it is i itself: keys behind the last query are never looked at.
+    """
     b, h, s, d = _heads(context.shape(0), context.integer("q_num_heads", 1))
     _, g, t, _ = _heads(context.shape(1), context.integer("kv_num_heads", 1))
     v = _heads(context.shape(2), context.integer("kv_num_heads", 1))[3]
+    causal = context.integer("is_causal", 0) == 1
     if context.has(4):
         t += context.shape(4)[2]
+    elif causal and not context.has(6):
+        t = min(t, s)
+    before, behind = context.integer("left_window_size", -1), context.integer("right_window_size", -1)
+    window = before + 1 + (0 if causal else behind) if before >= 0 and (causal or behind >= 0) else None
     kernel = Attention(
         b=b,
         h=h,
@@ -40,7 +49,8 @@ def attention(context: NodeContext) -> Outcome:
         t=t,
         d=d,
         v=v,
-        causal=context.integer("is_causal", 0) == 1,
+        causal=causal,
+        window=window,
         mask=context.spec(3) if context.has(3) else None,
         dtype=context.dtype(0),
         kv_dtype=None if context.dtype(1) is context.dtype(0) else context.dtype(1),
