@@ -615,6 +615,17 @@ def test_loop_with_a_constant_trip_count() -> None:
     assert shape(body, "w") == (32, 32), "bodies see the values around them"
 
 
+def test_a_trip_count_beyond_the_maximum_is_refused() -> None:
+    with pytest.raises(BindingError, match="runs at most 5 times"):
+        inferred(loop_text("m"), trip_counts={node_name(inferred(loop_text("m")), "Loop"): 7})
+
+
+def test_a_declared_size_of_0_is_free_and_not_stale() -> None:
+    result = inferred("g (float[0, 256] x) => (float[a, b] y) { y = Relu(x) }")
+    assert shape(result, "y") == (1, 256)
+    assert not result.warnings
+
+
 def test_loop_whose_trip_count_is_an_input() -> None:
     unknown = inferred(loop_text("n"))
     name = node_name(unknown, "Loop")

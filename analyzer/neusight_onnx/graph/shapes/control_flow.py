@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import BindingError
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, TripCount, Value
 from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape
 from neusight_onnx.graph.shapes.registry import rule
 from neusight_onnx.graph.shapes.sequence import greatest, sequence_of
+from neusight_onnx.graph.wire import shown
 
 _I64 = DataType.INT64
 _EAGER_NODES = 5_000
@@ -181,6 +183,11 @@ def _loop(ctx: NodeContext) -> Sequence[Value]:
     most = None if limit is None or limit.data is None else int(limit.data.ravel()[0])
     start = _scalar(ctx.inputs[1]) if ctx.has(1) else 1
     told = session.trip_count(node.name)
+    if told is not None and limit is not None and limit.data_low is None and most is not None and told > max(most, 0):
+        raise BindingError(
+            f"--trip-count {shown(node.name)}={told}: this Loop runs at most {max(most, 0)} times by its maximum trip "
+            "count; give that or fewer"
+        )
     body = _Body(ctx=ctx, graph=graph, attribute="body", certain=told != 0 and start != 0 and most != 0)
     is_exact = True
     if told is not None:
@@ -204,9 +211,10 @@ def _loop(ctx: NodeContext) -> Sequence[Value]:
         else:
             run = _unroll(body, initial, 1, obeys_condition=False)
             source = "assumed"
+            unlimited = f" (its maximum of {most} stands for none)" if most is not None and most >= _MAX_TRIPS else ""
             session.assume(
-                f"Loop '{node.name}' is taken to run once: how often depends on data; --trip-count {node.name}=N "
-                "changes it"
+                f"Loop '{node.name}' is taken to run once: how often depends on data{unlimited}; "
+                f"--trip-count {node.name}=N changes it"
             )
     if not is_exact:
         session.assume(

@@ -475,9 +475,11 @@ def _likely_dtype(inputs: Sequence[Value | None]) -> DataType | None:
 
 
 def _note_stale(graph: Graph, own: Mapping[str, Value], walk: _Walk) -> None:
+    # inputs are bound as declared, or refused; a declared 0 is free
+    known = walk.stale.keys() | {declared.name for declared in graph.inputs}
     for declared in (*graph.declared.values(), *graph.outputs):
         value = own.get(declared.name)
-        if value is None or value.shape is None or declared.shape is None or declared.name in walk.stale:
+        if declared.name in known or value is None or value.shape is None or declared.shape is None:
             continue
         if value.kind != "tensor" or value.is_bound:
             continue
