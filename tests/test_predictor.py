@@ -148,9 +148,10 @@ def test_gpu_weight_is_one_on_a_trained_gpu_and_zero_without_any() -> None:
     [
         pytest.param([0.0, 5.0], 1.0, id="inside"),
         pytest.param([1.0, 10.0], 1.0, id="on-the-edge"),
-        # a quarter of the range of 10 outside: 1/e
-        pytest.param([0.5, 12.5], np.exp(-1.0), id="above"),
-        pytest.param([-0.125, 11.25], np.exp(-1.0), id="two-features-add-up"),
+        # a quarter of the range of 10 outside: 1 / (1 + 1/16)
+        pytest.param([0.5, 12.5], 16 / 17, id="above"),
+        pytest.param([-0.125, 11.25], 16 / 17, id="two-features-add-up"),
+        pytest.param([2.0, 5.0], 0.5, id="a-whole-range-outside"),
     ],
 )
 def test_shape_weight(row: list[float], weight: float) -> None:

@@ -90,6 +90,20 @@ def to_onnx(booster: Any, *, name: str, feature_count: int) -> bytes:
     return encoded
 
 
+PARITY_ROWS = 20_000
+"""Rows on which the export is compared, at least."""
+
+
+def parity_rows(features: NDArray[np.float32], *, seed: int) -> NDArray[np.float32]:
+    """The rows themselves and, up to ``PARITY_ROWS``, new ones that take each feature from a row of its own."""
+    missing = PARITY_ROWS - len(features)
+    if missing <= 0 or not len(features):
+        return features
+    random = np.random.default_rng(seed)
+    mixed = np.stack([random.choice(features[:, i], missing) for i in range(features.shape[1])], axis=1)
+    return np.concatenate([features, mixed])
+
+
 def parity(model: bytes | Path, booster: Any, features: NDArray[np.float32]) -> float:
     """Largest relative difference of exp(residual) between onnxruntime and LightGBM over the rows."""
     onnxruntime = require("onnxruntime")

@@ -141,7 +141,8 @@ def train_class(
     rows += _errors("new_shapes", measurements, seen)
     residuals = residual_rows(law, measurements, specs, trained.fit, settings, seed=seed)
     model = export.to_onnx(trained.booster, name=name, feature_count=len(law.feature_names))
-    worst = export.parity(model, trained.booster, residuals.features)
+    compared = export.parity_rows(residuals.features, seed=seed)
+    worst = export.parity(model, trained.booster, compared)
     summary = {key: _mean_error(rows, key) for key in ("leave_one_gpu_out", "new_shapes")}
     log(f"{name}: " + ", ".join(f"{key} {value:.1f} %" for key, value in summary.items() if value is not None))
     constants = {
@@ -174,7 +175,7 @@ def train_class(
         "interval": _interval(
             measurements, unseen, seen, law_alone=[scored[0.0].log_error for scored in tried.values()]
         ),
-        "parity": {"row_count": len(residuals.rows), "largest_relative_error": float(f"{worst:.3g}")},
+        "parity": {"row_count": len(compared), "largest_relative_error": float(f"{worst:.3g}")},
     }
     return entry, model
 
