@@ -15,7 +15,7 @@ DIST_STAMP := build/dist-check.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
-	bench-frontend bench-speed fuzz clean
+	bench-frontend bench-coverage bench-speed fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -70,6 +70,10 @@ bench-kernels: $(VENV)/.installed-dev ## leave-one-GPU-out error of each kernel 
 bench-frontend: $(VENV)/.installed-dev ## shapes and operators of many models: make bench-frontend MODELS=folder
 	$(call required,MODELS,folder of ONNX models)
 	$(BIN)/python benchmarks/frontend.py "$(MODELS)"
+
+bench-coverage: $(VENV)/.installed-dev ## share of nodes in kernels, free, unsupported: make bench-coverage MODELS=folder
+	$(call required,MODELS,folder of ONNX models)
+	$(BIN)/python benchmarks/coverage.py "$(MODELS)"
 
 bench-speed: $(VENV)/.installed-dev ## cold and warm analysis times: make bench-speed [MODEL=file.onnx]
 	$(BIN)/python benchmarks/speed.py $(if $(MODEL),"$(MODEL)")
