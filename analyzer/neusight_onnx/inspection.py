@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from neusight_onnx import __version__
+from neusight_onnx.collection import no_collection
 from neusight_onnx.fusion.patterns import OWN
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value
@@ -45,14 +46,15 @@ def inspect_model(
 
     ``dims``, ``shapes``, ``values`` and ``trip_counts`` are those of :func:`analyze`. FLOPs and multiply-adds are those
     of the nodes one by one, before a runtime merges any, at expected sizes; the values' shapes are bounds where they
-    depend on data. Raises a :class:`~neusight_onnx.errors.NeusightError` for an
-    unreadable model and for bindings that contradict it.
+    depend on data. Raises a :class:`~neusight_onnx.errors.NeusightError` for an unreadable model and for bindings that
+    contradict it.
     """
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = make_bindings(dims, shapes, values, trip_counts)
-    bound, inferred = bind_and_infer(loaded, bindings)
-    expected = at_expected_sizes(loaded, bindings, bound, inferred)
-    work = lower(expected, runtime="eager")
+    with no_collection():
+        bound, inferred = bind_and_infer(loaded, bindings)
+        expected = at_expected_sizes(loaded, bindings, bound, inferred)
+        work = lower(expected, runtime="eager")
     parameter_count, weight_bytes = parameter_summary(loaded)
     operators = Counter(_operators(loaded.graph))
     unsupported = tuple(
