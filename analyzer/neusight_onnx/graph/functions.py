@@ -535,7 +535,7 @@ def _inline(
                 names[value] = _value_name(builder, trail + value)
     # A default can't be a reference, and the call's subgraphs are built; tuples hold no raw graphs any more.
     given: dict[str, Attribute] = {
-        attribute: value  # type: ignore[misc]
+        attribute: value  # type: ignore[misc]  # the comprehension filters raw graphs out
         for attribute, value in chain(function.defaults.items(), attributes.items())
         if not isinstance(value, RawGraph | Reference)
     }
