@@ -146,16 +146,17 @@ def test_gpu_weight_is_one_on_a_trained_gpu_and_zero_without_any() -> None:
 @pytest.mark.parametrize(
     ("row", "weight"),
     [
-        pytest.param([0.0, 5.0], 1.0, id="inside"),
-        pytest.param([1.0, 10.0], 1.0, id="on-the-edge"),
-        # a quarter of the range of 10 outside: 1 / (1 + 1/16)
-        pytest.param([0.5, 12.5], 16 / 17, id="above"),
-        pytest.param([-0.125, 11.25], 16 / 17, id="two-features-add-up"),
-        pytest.param([2.0, 5.0], 0.5, id="a-whole-range-outside"),
+        pytest.param([0.0, 5.0, 4.5], 1.0, id="inside"),
+        pytest.param([1.0, 10.0, 4.0], 1.0, id="on-the-edge"),
+        # a quarter of the range of 10 outside: 1/e
+        pytest.param([0.5, 12.5, 5.0], np.exp(-1.0), id="above"),
+        pytest.param([-0.125, 11.25, 5.0], np.exp(-1.0), id="two-features-add-up"),
+        pytest.param([0.5, 5.0, 9.0], 1.0, id="a tile of another menu"),
     ],
 )
 def test_shape_weight(row: list[float], weight: float) -> None:
-    found = shape_weight(np.array([row], dtype=np.float32), np.array([0.0, 0.0]), np.array([1.0, 10.0]))
+    low, high = np.array([0.0, 0.0, 4.0]), np.array([1.0, 10.0, 5.0])
+    found = shape_weight(np.array([row], dtype=np.float32), low, high, ["log_m", "log_k", "log_tile_n"])
     assert found[0] == pytest.approx(weight, rel=1e-6)
 
 

@@ -246,7 +246,8 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     session = _session(predictor.path, predictor.sha256, predictor.name)
     residual = session.run(None, {"features": features})[0][:, 0].astype(np.float64)
     near = gpu_weight(gpu, predictor.gpu_vectors)
-    inside = shape_weight(features, predictor.feature_low, predictor.feature_high)
+    names = LAWS[predictor.kernel_class].feature_names
+    inside = shape_weight(features, predictor.feature_low, predictor.feature_high, names)
     weight = residual_weight(near, inside, predictor.unseen_weight)
     latency = np.maximum(law.latency_us * np.exp(weight * residual), law.ideal_us)
     # a known shape on a known GPU, a known shape on another GPU, a shape of which only the law has an idea

@@ -182,7 +182,7 @@ def predict_rows(
     answer = apply_law(trained.law, measurements.select(rows).kernels, gpu, trained.fit.constants)
     latency = answer.result.latency_us
     if trained.booster is not None:
-        inside = shape_weight(answer.features, trained.feature_low, trained.feature_high)
+        inside = shape_weight(answer.features, trained.feature_low, trained.feature_high, trained.law.feature_names)
         share = residual_weight(gpu_weight(gpu, trained.vectors), inside, unseen_weight)
         residual = trained.booster.predict(answer.features.astype(np.float64), num_threads=1)
         latency = latency * np.exp(share * residual)
