@@ -15,6 +15,7 @@ from neusight_onnx.cli import main
 
 GPU_FILE = """
 vendor = "NVIDIA"
+compute_capability = 9.0
 architecture = "Roadrunner"
 process_nm = 5
 sm_count = 100

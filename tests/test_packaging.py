@@ -135,7 +135,7 @@ def test_every_dependency_is_justified() -> None:
 
 TARGETS = (
     "demo test check check-rest lint format types dist-check predictors bench-accuracy bench-kernels bench-frontend "
-    "bench-speed fuzz clean help"
+    "bench-coverage bench-speed fuzz clean help"
 )
 
 
