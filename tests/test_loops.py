@@ -234,7 +234,38 @@ CASES = {
         nodes="q = Mul(x, x)\nm = ReduceMean<axes=[1]>(q)\ny = Sqrt(m)",
         inputs=ROW,
         expected=[
-            Reduction(operation="mean", outputs=8, reduced=16, dtype=F32, output=spec(8, 1), fused=("mul", "sqrt"))
+            Reduction(
+                operation="mean",
+                outputs=8,
+                reduced=16,
+                dtype=F32,
+                output=spec(8, 1),
+                fused=("mul",),
+                epilogue=("sqrt",),
+            )
+        ],
+    ),
+    "a statistic of rows and its use: what is one number a row stands apart": Case(
+        nodes="""q = Mul(x, x)
+                 m = ReduceMean<axes=[1]>(q)
+                 e = Add(m, epsilon)
+                 s = Exp(e)
+                 h = Div(x, s)
+                 y = Relu(h)""",
+        inputs=ROW,
+        outputs=("y", "s"),
+        constants={"epsilon": 1e-5},
+        expected=[
+            Reduction(
+                operation="mean",
+                outputs=8,
+                reduced=16,
+                dtype=F32,
+                output=A,
+                fused=("mul", "div", "relu"),
+                epilogue=("add", "exp"),
+                extra_outputs=(spec(8, 1),),
+            )
         ],
     ),
     "a mean over the first axis is no statistic of rows": Case(

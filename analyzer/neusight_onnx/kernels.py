@@ -37,6 +37,11 @@ def _bytes(specs: tuple[TensorSpec, ...]) -> int:
     return sum(spec.byte_count for spec in specs)
 
 
+def _operation_flops(operations: tuple[str, ...]) -> int:
+    """FLOPs an element of fused operations, reductions over the same rows among them."""
+    return sum(ROW_FLOPS.get(name, ELEMENTWISE_FLOPS.get(name, 1)) for name in operations)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemm:
     """``(b, m, k) @ (b, k, n) -> (b, m, n)``, with what is fused behind it.
@@ -160,7 +165,7 @@ class Elementwise:
 
     @property
     def flops(self) -> int:
-        return self.output.element_count * sum(ELEMENTWISE_FLOPS.get(name, 1) for name in self.operations)
+        return self.output.element_count * _operation_flops(self.operations)
 
     @property
     def read_bytes(self) -> int:
@@ -196,7 +201,7 @@ class Softmax:
 
     @property
     def flops(self) -> int:
-        return (5 + len(self.fused)) * self.rows * self.cols
+        return (ROW_FLOPS["softmax"] + _operation_flops(self.fused)) * self.rows * self.cols
 
     @property
     def read_bytes(self) -> int:
@@ -234,8 +239,8 @@ class Normalization:
 
     @property
     def flops(self) -> int:
-        per_element = {"batch": 2, "rms": 4, "lp": 3}.get(self.method, 6)
-        return (per_element + len(self.fused)) * self.rows * self.cols
+        per_element = 2 if self.method == "batch" else ROW_FLOPS.get(self.method, 6)
+        return (per_element + _operation_flops(self.fused)) * self.rows * self.cols
 
     @property
     def read_bytes(self) -> int:
@@ -252,7 +257,8 @@ class Reduction:
 
     ``inner`` > 1: reduced elements are ``inner`` apart in memory. ``output`` is what is written (all elements
     for a cumulative sum, and where ``fused`` says what is done with the result before it is written).
-    ``fused``, ``extra_inputs``, ``extra_outputs`` are as in :class:`Softmax`.
+    ``fused``: operations on the elements, before and after it; ``epilogue``: operations on the results, one a row.
+    ``extra_inputs`` and ``extra_outputs`` are as in :class:`Softmax`.
     """
 
     operation: str
@@ -262,6 +268,7 @@ class Reduction:
     dtype: DataType
     output: TensorSpec
     fused: tuple[str, ...] = ()
+    epilogue: tuple[str, ...] = ()
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
 
@@ -271,7 +278,8 @@ class Reduction:
 
     @property
     def flops(self) -> int:
-        return (1 + len(self.fused)) * self.outputs * self.reduced
+        per_element = ROW_FLOPS.get(self.operation, 1) + _operation_flops(self.fused)
+        return (per_element * self.reduced + _operation_flops(self.epilogue)) * self.outputs
 
     @property
     def read_bytes(self) -> int:
@@ -608,8 +616,14 @@ ELEMENTWISE_FLOPS: dict[str, int] = {
     "softplus": 8,
     "sin": 6,
     "cos": 6,
+    **dict.fromkeys(("cast", "concat", "copy", "expand", "fill", "flip", "gather", "pad"), 0),
+    **dict.fromkeys(("slice", "split", "tile", "transpose"), 0),
 }
-"""Operations per element by convention (a count for reports, not a cost: predictors learn cost); others are 1."""
+"""Operations per element by convention (a count for reports, not a cost: predictors learn cost); others are 1,
+and moving an element is none, in a kernel of its own or not."""
+
+ROW_FLOPS: dict[str, int] = {"softmax": 5, "layer": 6, "group": 6, "instance": 6, "rms": 4, "lp": 3}
+"""Operations per element of reductions that are more than one pass, by convention; other reductions are 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

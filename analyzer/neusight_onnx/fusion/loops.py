@@ -174,7 +174,7 @@ class _Compiler:
     ``roots``: (value in memory, view of it) of a name; ``uses``: how nodes use a root ("loop", "reduction", "buffer":
     must be in memory); ``kept``: roots that outlive the graph. ``pending``: values that are computed where they are
     used. ``owners``, ``readers``: kernels that write and read a root. ``library``: kernels of library calls by node;
-    ``origins``: nodes whose work a node's kernels do.
+    ``origins``: nodes whose work a node's kernels do; ``sizes``: elements of what a node's pointwise work makes.
     """
 
     graph: InferredGraph
@@ -190,6 +190,7 @@ class _Compiler:
     groups: list[_Group] = field(default_factory=list)
     library: dict[str, tuple[Kernel, ...]] = field(default_factory=dict)
     origins: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    sizes: dict[str, int] = field(default_factory=dict)
 
     def merged(self) -> list[NodeWork]:
         """The work of every node that changes."""
@@ -339,6 +340,7 @@ class _Compiler:
         if len(loop.members) == 1:
             loop.kernels = plan.kernels
         if row_kernel is None:
+            self.sizes[node.name] = n
             self._define(loop)
         elif self._is_kept(node):
             self._schedule(loop, main=next(iter(loop.reads)) if len(loop.reads) == 1 else None)
@@ -432,6 +434,7 @@ class _Compiler:
         loop.reads[(product, product)] = _Read(product, product, output, True)
         loop.reads[(node.inputs[2], node.inputs[2])] = _Read(node.inputs[2], node.inputs[2], bias, True)
         loop.members[node.name] = ("add",)
+        self.sizes[node.name] = loop.n
         self._define(loop)
 
     def _peeled(self, node: Node, kernel: Kernel) -> tuple[Gemm | Conv, TensorSpec] | None:
@@ -606,7 +609,9 @@ class _Compiler:
         rows, cols, inner = _space(kernel)
         n = rows * cols
         others = {name: (_row_name(other),) for name, other, _ in group.row_kernels if name != node}
-        fused = _operations(others.get(name) or group.members[name] for name in members if name != node)
+        around = {name: others.get(name) or group.members[name] for name in members if name != node}
+        # what has no more elements than there are rows is computed once a row, wherever in the kernel it is used
+        per_row = {name for name in around if name not in others and self.sizes[name] <= rows < n}
         reads = list(outside)
         full = [read for read in reads if read.spec.element_count == n]
         chosen = next((read for read in full if (read.root, read.view) == main), None)
@@ -617,6 +622,7 @@ class _Compiler:
         extra = (*given, *(spec for spec in self._operands(reads) if spec.element_count != 1))
         results = tuple(sorted(results, key=lambda spec: -spec.element_count))
         if isinstance(kernel, Reduction) or results[0].element_count != n:
+            fused = _operations(own for name, own in around.items() if name not in per_row)
             return Reduction(
                 operation=_row_name(kernel),
                 outputs=rows,
@@ -625,6 +631,7 @@ class _Compiler:
                 dtype=kernel.dtype,
                 output=results[0],
                 fused=(*(() if isinstance(kernel, Reduction) else kernel.fused), *fused),
+                epilogue=_operations(own for name, own in around.items() if name in per_row),
                 extra_inputs=extra,
                 extra_outputs=results[1:],
             )
@@ -632,7 +639,7 @@ class _Compiler:
         return replace(
             kernel,
             output_dtype=output_dtype,
-            fused=(*kernel.fused, *fused),
+            fused=(*kernel.fused, *_operations(around.values())),
             extra_inputs=extra,
             extra_outputs=(*kernel.extra_outputs, *results[1:]),
         )

@@ -327,9 +327,10 @@ def _reduction(kernel: Reduction, gpu: GpuSpec) -> Work:
     iterations = elements / (4.0 * lanes)
     serial = BLOCK_REDUCTION_US + iterations * SERIAL_ITERATION_CYCLES / gpu.clock_hz * 1e6
     few = kernel.outputs < gpu.sm_count and kernel.reduced > 4096 and not scan
+    cost = elements * (10.0 + fused_cost(kernel.fused)) + kernel.outputs * fused_cost(kernel.epilogue)
     return Work(
         bytes=bytes_,
-        compute_us=elements * (10.0 + fused_cost(kernel.fused)) / vector_flops_per_s(gpu, kernel.dtype) * 1e6,
+        compute_us=cost / vector_flops_per_s(gpu, kernel.dtype) * 1e6,
         serial_us=serial,
         memory_efficiency=SCAN_EFFICIENCY if scan else REDUCTION_EFFICIENCY,
         launches=2 if few else 1,  # partial results of several blocks meet again
