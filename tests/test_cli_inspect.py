@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 from neusight_onnx import inspect_model
 from neusight_onnx.cli import main
@@ -197,3 +197,26 @@ def test_work_that_nobody_can_know_is_no_zero(tmp_path: Path, capsys: pytest.Cap
     text = capsys.readouterr().out
     assert re.search(r"Latency +unknown: nothing could be costed$", text, re.MULTILINE)
     assert "--shape x=" in text
+
+
+def test_of_branches_within_branches_the_one_with_more_work_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    text = """<ir_version: 9, opset_import: ["" : 18]>
+        g (bool c, bool d, float[8, 8] x) => (float[a, b] y) {
+          [outer] y = If(c) <
+            then_branch = t () => (float[a, b] p) {
+              h = Relu(x)
+              [inner] p = If(d) <then_branch = tt () => (float[a, b] r) { r = MatMul(h, h) },
+                                 else_branch = te () => (float[a, b] s) { s = Tanh(h) }>
+            },
+            else_branch = e () => (float[a, b] q) { i = MatMul(x, x)  q = Neg(i) }>
+        }"""
+    onnx.save(parser.parse_model(text), path)
+    found = inspect_model(path)
+    # a product of 8 x 8 x 8 is 512 multiply-adds; then: 64 (Relu) + max(1,024, 64 x 6); else: 1,024 + 64
+    assert (found.macs, found.flops) == (512, 1024 + 64)
+    unknown = "its condition is not known before the run; branch 'then'"
+    assert [line for line in found.assumptions if unknown in line] == [
+        f"If 'inner': {unknown} (1.02 kFLOP) is counted, 'else' would be 384 FLOP",
+        f"If 'outer': {unknown} (1.09 kFLOP) is counted, 'else' would be 1.09 kFLOP",
+    ]

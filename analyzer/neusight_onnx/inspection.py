@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
+from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering import lower, operator_table
 from neusight_onnx.memory import parameter_summary
 from neusight_onnx.report.model import (
@@ -27,6 +29,7 @@ from neusight_onnx.report.model import (
     ValueSummary,
 )
 from neusight_onnx.report.operators import Operator
+from neusight_onnx.report.quantities import scaled
 
 __all__ = ["Inspection", "external_files", "inspect_model", "known_operators"]
 
@@ -45,9 +48,9 @@ def inspect_model(
     """What ``model`` (a path, or what :func:`read_model` gave) is made of, with its symbolic dims bound.
 
     ``dims``, ``shapes``, ``values`` and ``trip_counts`` are those of :func:`analyze`. FLOPs and multiply-adds are those
-    of the nodes one by one, before a runtime merges any, at expected sizes; the values' shapes are bounds where they
-    depend on data. Raises a :class:`~neusight_onnx.errors.NeusightError` for an unreadable model and for bindings that
-    contradict it.
+    of the nodes one by one, before a runtime merges any, at expected sizes, and of an If whose condition isn't known
+    those of the branch with more FLOPs; the values' shapes are bounds where they depend on data. Raises a
+    :class:`~neusight_onnx.errors.NeusightError` for an unreadable model and for bindings that contradict it.
     """
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = make_bindings(dims, shapes, values, trip_counts)
@@ -62,7 +65,8 @@ def inspect_model(
         for item in work
         if item.unsupported is not None
     )
-    kernels = [(item.count, kernel) for item in work for kernel in item.kernels]
+    counted, chosen = _larger_branches(work)
+    kernels = [(item.count, kernel) for item in counted for kernel in item.kernels]
     return Inspection(
         tool_version=__version__,
         path=loaded.path,
@@ -84,9 +88,37 @@ def inspect_model(
         unsupported=unsupported,
         values=_facts_of(inferred),
         bodies=dict(_bodies(inferred)),
-        assumptions=tuple(dict.fromkeys([*inferred.assumptions, *expected.assumptions])),
+        assumptions=tuple(dict.fromkeys([*inferred.assumptions, *expected.assumptions, *chosen])),
         warnings=(*loaded.warnings, *inferred.warnings),
     )
+
+
+def _larger_branches(works: Sequence[NodeWork]) -> tuple[list[NodeWork], list[str]]:
+    """``works`` with the branch of more FLOPs of every If whose condition isn't known, innermost first; and which."""
+    kept = list(works)
+    said: list[str] = []
+    while depth := max((len(work.branch) for work in kept), default=0):
+        flops: dict[str, dict[str, int]] = {}
+        for work in kept:
+            if len(work.branch) == depth:
+                node, _, name = work.branch[-1].rpartition("/")
+                branches = flops.setdefault(node, {"then": 0, "else": 0})
+                branches[name] += work.count * sum(kernel.flops for kernel in work.kernels)
+        larger = {f"{node}/{max(branches, key=lambda name: branches[name])}" for node, branches in flops.items()}
+        for node, branches in flops.items():
+            name, other = ("then", "else") if f"{node}/then" in larger else ("else", "then")
+            if branches[name]:
+                said.append(
+                    f"If '{node}': its condition is not known before the run; branch '{name}' "
+                    f"({scaled(branches[name], 'FLOP')}) is counted, "
+                    f"'{other}' would be {scaled(branches[other], 'FLOP')}"
+                )
+        kept = [
+            replace(work, branch=work.branch[:-1]) if len(work.branch) == depth else work
+            for work in kept
+            if len(work.branch) < depth or work.branch[-1] in larger
+        ]
+    return kept, said
 
 
 def external_files(model: Model) -> tuple[str, ...]:
