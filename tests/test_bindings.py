@@ -76,6 +76,7 @@ def test_shapes(text: str, expected: tuple[str, tuple[int, ...]]) -> None:
         ("n=0.5", "f", 0.5),
         ("n=[1,2.5]", "f", [1.0, 2.5]),
         ("flag=true", "b", True),
+        ("flag=True", "b", True),
     ],
     ids=str,
 )

@@ -685,6 +685,22 @@ def test_loop_ended_by_its_condition() -> None:
     assert result.trip_counts[node_name(result, "Loop")].count == 4
 
 
+def test_a_while_loop_over_constants_is_counted() -> None:
+    # k = 0, 2, 4, ... while k + 2 < 12: six trips
+    text = """g (float[3, 8] x) => (float[a, b, c] rows)
+       <int64 start = {0}, int64 step = {2}, int64 limit = {12}, bool go = {1}> {
+         k, rows = Loop(, go, start) <body = b (int64 i, bool c, int64 n) => (bool more, int64 next, float[p, q] row) {
+           next = Add(n, step)
+           more = Less(next, limit)
+           row = Relu(x)
+         }>
+    }"""
+    result = inferred(text)
+    assert shape(result, "rows") == (6, 3, 8)
+    assert int(result.values["k"].data) == 12
+    assert not result.bodies[(node_name(result, "Loop"), "body")].values["next"].is_constant
+
+
 def test_loop_that_data_may_end_early() -> None:
     text = """g (float[2] x) => (float[a, b] y) <int64 m = {9}, bool go = {1}> {
         y = Loop(m, go) <body = b (int64 i, bool c) => (bool c2, float[2] s) {

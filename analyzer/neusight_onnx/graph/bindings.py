@@ -125,7 +125,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_value(text: str) -> tuple[str, Array]:
-    """``"n=16000"``, ``"n=[1,3,8]"``, ``"flag=true"`` -> (name, array of int64, float64 or bool)."""
+    """``"n=16000"``, ``"n=[1,3,8]"``, ``"flag=true"`` (or True) -> (name, array of int64, float64 or bool)."""
     name, separator, written = text.partition("=")
     name = name.strip()
     if not separator or not name:
@@ -134,7 +134,7 @@ def parse_value(text: str) -> tuple[str, Array]:
     if len(written) > 1_000_000:
         raise BindingError(f"{complaint}, and too long")
     try:
-        parsed = json.loads(written)
+        parsed = json.loads(re.sub(r"\b(True|False)\b", lambda match: match[0].lower(), written))
     except (ValueError, RecursionError):
         raise BindingError(f"{complaint}; write INPUT=16000 or INPUT=[1,3,8]") from None
     flat: list[int | float | bool] = []

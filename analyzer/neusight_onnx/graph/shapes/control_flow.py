@@ -173,7 +173,8 @@ def _loop(ctx: NodeContext) -> Sequence[Value]:
     """maximum trips, condition, carried values -> carried values, and scan outputs with a dimension for the trips."""
     node, session = ctx.node, ctx.session
     graph = ctx.graph_attribute("body")
-    initial = [_given(ctx, index) for index in range(2, len(ctx.inputs))]
+    # what is carried changes from trip to trip, also where the first trip's is a constant
+    initial = [replace(_given(ctx, index), is_constant=False) for index in range(2, len(ctx.inputs))]
     if len(graph.inputs) != len(initial) + 2 or len(graph.outputs) <= len(initial):
         raise ctx.error(
             f"its body has {len(graph.inputs)} inputs and {len(graph.outputs)} outputs for {len(initial)} carried "
