@@ -13,7 +13,15 @@ import pytest
 from neusight_onnx.graph.model import Notice
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE
 from neusight_onnx.report.gpus import gpu_to_terminal, gpus_to_terminal
-from neusight_onnx.report.grouping import by_bound, by_kernel_class, common_name, place_of, slowest, unsupported_groups
+from neusight_onnx.report.grouping import (
+    by_bound,
+    by_kernel_class,
+    common_name,
+    folded,
+    place_of,
+    slowest,
+    unsupported_groups,
+)
 from neusight_onnx.report.layout import Canvas, Part, bar, stacked_bar
 from neusight_onnx.report.machine import to_csv, to_json
 from neusight_onnx.report.markdown import to_markdown
@@ -322,3 +330,19 @@ def test_a_cascade_is_folded_into_its_cause() -> None:
 
 def test_the_cascade_speaks_as_lowering_does() -> None:
     assert CHAIN[1].reason == f"{UNKNOWN_BECAUSE}a"
+
+
+@pytest.mark.parametrize(
+    ("sentences", "expected"),
+    [
+        (["a 'x': 1", "a 'y': 1", "a 'z': 1"], ["a 'x': 1", "a 'y': 1", "a 'z': 1"]),
+        (
+            ["b", *(f"NonZero 'n{i}': at most 4" for i in range(5)), "c"],
+            ["b", "NonZero 'n0': at most 4", "NonZero 'n1': at most 4 (and 3 more like this)", "c"],
+        ),
+        ([f"NonZero 'n': at most {i}" for i in range(4)], [f"NonZero 'n': at most {i}" for i in range(4)]),
+    ],
+    ids=["few", "many of a kind", "other figures are not alike"],
+)
+def test_sentences_that_differ_in_names_are_folded(sentences: list[str], expected: list[str]) -> None:
+    assert folded(sentences) == expected

@@ -145,6 +145,25 @@ def interval_assumption(report: Report) -> tuple[str, ...]:
     return (f"{totals.interval * 100:.0f} % interval: {totals.interval_method}",)
 
 
+_MOST_ALIKE = 2
+_NAME = re.compile(r"'[^']*'|--[a-z-]+ \S+")
+
+
+def folded(sentences: Iterable[str]) -> list[str]:
+    """Sentences that differ in names only (one for each of 96 experts): the first two, and how many are like them."""
+    alike: dict[str, list[str]] = {}
+    for sentence in sentences:
+        alike.setdefault(_NAME.sub("'", sentence), []).append(sentence)
+    shown = []
+    for group in alike.values():
+        if len(group) <= _MOST_ALIKE + 1:
+            shown += group
+        else:
+            more = len(group) - _MOST_ALIKE
+            shown += [*group[: _MOST_ALIKE - 1], f"{group[_MOST_ALIKE - 1]} (and {more} more like this)"]
+    return shown
+
+
 def place_of(row: KernelRow) -> str:
     """Where a kernel comes from: its node; for several what their names have in common and the rest of each.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from neusight_onnx.report.grouping import unsupported_groups
+from neusight_onnx.report.grouping import folded, unsupported_groups
 from neusight_onnx.report.json_text import Json, json_text
 from neusight_onnx.report.layout import Canvas, bar, bullets, columns, facts, heading, render
 from neusight_onnx.report.machine import notice_json, value_json
@@ -122,7 +122,7 @@ def inspection_to_terminal(inspection: Inspection, canvas: Canvas, *, with_value
         ]
         parts += [heading("Not supported: not in the work above"), bullets(items, canvas, "red")]
     for title, items, style in (
-        ("Assumptions", list(inspection.assumptions), ""),
+        ("Assumptions", folded(inspection.assumptions), ""),
         ("Warnings", [notice.message for notice in inspection.warnings], "yellow"),
     ):
         if items:

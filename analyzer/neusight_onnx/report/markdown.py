@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from neusight_onnx.report.grouping import (
     by_bound,
     by_kernel_class,
+    folded,
     interval_assumption,
     nothing_costed,
     slowest,
@@ -102,7 +103,7 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
         "Warnings",
         [f"{notice.message} ({notice.node})" if notice.node else notice.message for notice in report.warnings],
     )
-    sections += _list("Assumptions", (*report.assumptions, *interval_assumption(report)))
+    sections += _list("Assumptions", (*folded(report.assumptions), *interval_assumption(report)))
     return "\n\n".join(sections) + "\n"
 
 

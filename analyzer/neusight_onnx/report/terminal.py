@@ -11,6 +11,7 @@ from neusight_onnx.report.grouping import (
     Slice,
     by_bound,
     by_kernel_class,
+    folded,
     interval_assumption,
     nothing_costed,
     slowest,
@@ -425,7 +426,7 @@ def _unsupported(report: Report, canvas: Canvas) -> list[RenderableType]:
 
 
 def _assumptions(report: Report, canvas: Canvas) -> list[RenderableType]:
-    items = [printable(item) for item in (*report.assumptions, *interval_assumption(report))]
+    items = [printable(item) for item in (*folded(report.assumptions), *interval_assumption(report))]
     return [heading("Assumptions"), bullets(items, canvas)] if items else []
 
 
