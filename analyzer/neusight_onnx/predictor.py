@@ -32,7 +32,8 @@ EIGHTY_PERCENT = 1.2816
 
 BUSY_SHARE = 0.15
 """Share of a kernel's time that a unit at its peak rate must need to be called its bound: below, what the kernel waits
-for is its own latency (too few tiles, dependent steps), whatever the unit."""
+for is its own latency (too few tiles, dependent steps), whatever the unit. Chosen, not measured: it decides a word in
+the report, no time."""
 
 # parts of a law that are one bound to a reader
 _BOUND_OF_PART = {"drift": "memory", "shared": "compute", "serial": "latency"}

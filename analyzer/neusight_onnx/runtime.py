@@ -16,7 +16,7 @@ from neusight_onnx.errors import NotSupportedError
 class Runtime:
     """Host costs of a runtime, in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one.
 
-    ``host_spread``: a host may be so many times faster or slower (80 % of them).
+    ``host_spread``: the factor each way that the interval allows for a faster or slower host.
     """
 
     name: str
@@ -27,11 +27,11 @@ class Runtime:
 
 
 RUNTIMES: dict[str, Runtime] = {
-    # Eager PyTorch dispatches an operator with a kernel in 5-10 us of host time (the middle is taken), a plain
-    # CUDA launch being 4-6 us of it; a view allocates and launches nothing and costs the rest of a dispatch.
-    # Source: the NeuSight study's survey of public figures (LLMCompass; PyTorch's CUDA-graph notes). Cross-check:
-    # Llama-3.1-8B decoding on an H100 is published as 8.4 ms in eager mode and 5.1 ms replayed as a CUDA graph.
-    # The published range is the spread: 7.5 / 1.4 to 7.5 x 1.4 us.
+    # Host time of an operator with a kernel: 5-10 us, the middle is taken, and the ends are the spread. A plain CUDA
+    # launch is 4-6 us of it. Both ranges come from the survey of public figures that the project was given; it names
+    # no document for them, and none was opened. A view launches nothing: what is left of 7.5 us without a launch of 5.
+    # Plausible beside Llama-3.1-8B decoding on an H100 in that survey: 8.4 ms eager, 5.1 ms replayed as a CUDA graph.
+    # That the range holds 80 % of hosts is assumed.
     "eager": Runtime(
         name="eager", description="PyTorch eager mode, one stream", kernel_us=7.5, view_us=2.5, host_spread=1.4
     ),

@@ -4,6 +4,11 @@
 them. Times of the pipe, of DRAM, of L2 and of shared memory compete (p-norm); a floor is added. The tile is the one
 of the architecture's menu with the smallest time. Everything is vectorised over kernels; inside, arrays have shape
 (candidates, kernels).
+
+What the measured GPUs don't identify (``issue_overhead``, ``voltage_clock_ghz``, the energies of processes below 12 nm,
+matrix cores' energy) was set by hand so that SGEMM rates agree with public ones *as remembered* (H100, RTX 3090, RTX
+4090, RTX A6000, A10); no document was opened for them. Single-kernel rates, no model's latency. Until such GPUs are
+measured their predictions rest on that, and ``doubt`` widens their interval.
 """
 
 from __future__ import annotations
