@@ -9,8 +9,11 @@ import onnx
 import pytest
 from onnx import parser
 
-from neusight_onnx import analyze
+from neusight_onnx import analyze, load_gpu, read_model
+from neusight_onnx.analysis import infer_shapes, predict_report, predict_totals, prepare
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
+from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.report.model import Report
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1]>\n'
@@ -210,3 +213,14 @@ def test_a_branch_that_refuses_the_sizes_is_not_taken(tmp_path: Path) -> None:
     assert not report.totals.partial
     assert any("its then-branch does not accept these sizes" in text for text in report.assumptions)
     assert report.model.outputs[0].shape == (3, 8)
+
+
+def test_steps_shared_between_gpus_give_what_analyze_gives() -> None:
+    path = Path(__file__).parents[1] / "examples" / "resnet50.onnx"
+    shaped = infer_shapes(read_model(path), Bindings(dims={"batch": 2}))
+    for runtime in ("eager", "compiled"):
+        prepared = prepare(shaped, dtype=DataType.FLOAT32, runtime=runtime)
+        for gpu in ("t4", "a100"):
+            whole = analyze(path, gpu=gpu, dims={"batch": 2}, runtime=runtime)
+            assert predict_report(prepared, load_gpu(gpu), precision="fp32", asked_precision="auto") == whole
+            assert predict_totals(prepared, load_gpu(gpu), precision="fp32") == whole.totals

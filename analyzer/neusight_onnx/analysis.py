@@ -19,7 +19,7 @@ from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.fusion.quantization import fold_quantization
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.graph.bindings import is_batch_symbol, make_bindings
+from neusight_onnx.graph.bindings import Bindings, BoundInputs, is_batch_symbol, make_bindings
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
@@ -69,7 +69,7 @@ def analyze(
     ``trip_counts`` loops (by node name). Raises a :class:`~neusight_onnx.errors.NeusightError` for whatever the
     user can mend: an unreadable model, an unknown GPU, contradicting bindings, a precision or runtime without a model.
     """
-    runtime_model = get_runtime(runtime)
+    get_runtime(runtime)
     if not isinstance(gpu, str | Path | GpuSpec):
         raise SpecError(f"gpu is {gpu!r}; give a name, the path of a TOML file or a GpuSpec")
     if not isinstance(model, str | Path | Model):
@@ -79,29 +79,99 @@ def analyze(
     spec = gpu if isinstance(gpu, GpuSpec) else load_gpu(gpu)
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = make_bindings(dims, shapes, values, trip_counts)
+    resolved = resolve(precision, stored_precision(loaded))
+    prepared = prepare(infer_shapes(loaded, bindings), dtype=SUPPORTED[resolved], runtime=runtime)
+    return predict_report(prepared, spec, precision=resolved, asked_precision=precision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapedModel:
+    """A model with its dims bound and its shapes inferred: the same for every precision, runtime and GPU.
+
+    ``inferred`` holds bounds where shapes depend on data, ``expected`` the sizes that costs are counted with.
+    """
+
+    model: Model
+    bound: BoundInputs
+    inferred: InferredGraph
+    expected: InferredGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedModel:
+    """A shaped model as a runtime executes it: patterns recognised, every node lowered; the same for every GPU."""
+
+    shaped: ShapedModel
+    graph: InferredGraph
+    work: tuple[NodeWork, ...]
+    runtime: Runtime
+
+
+def infer_shapes(model: Model, bindings: Bindings) -> ShapedModel:
+    """The first step of :func:`analyze`, to be shared between analyses of one model at the same sizes."""
     with no_collection():
-        resolved = resolve(precision, stored_precision(loaded))
-        bound, inferred = bind_and_infer(loaded, bindings)
-        inferred = at_expected_sizes(loaded, bindings, bound, inferred)
-        inferred = as_precision(inferred, SUPPORTED[resolved])
-        recognised = fold_quantization(recognise(inferred, runtime=runtime))
+        bound, inferred = bind_and_infer(model, bindings)
+        expected = at_expected_sizes(model, bindings, bound, inferred)
+    return ShapedModel(model=model, bound=bound, inferred=inferred, expected=expected)
+
+
+def prepare(shaped: ShapedModel, *, dtype: DataType | None, runtime: str) -> PreparedModel:
+    """The second step: what ``runtime`` executes, with plain floats as ``dtype`` (None: as they are stored)."""
+    runtime_model = get_runtime(runtime)
+    with no_collection():
+        graph = shaped.expected if dtype is None else as_precision(shaped.expected, dtype)
+        recognised = fold_quantization(recognise(graph, runtime=runtime))
         if runtime == "compiled":
             recognised = replace_attention(recognised)
         lowered = lower_laid_out(recognised, runtime=runtime)
-        work = lowered.works
+        work: Sequence[NodeWork] = lowered.works
         if runtime == "compiled":
             work = merge_loops(recognised, work, lowered.strides)
-        kernels = [kernel for item in work for kernel in item.kernels]
-        placed = _place(work, predict(kernels, spec))
+    return PreparedModel(shaped=shaped, graph=recognised, work=tuple(work), runtime=runtime_model)
+
+
+def predict_report(prepared: PreparedModel, spec: GpuSpec, *, precision: str, asked_precision: str) -> Report:
+    """The last step: the kernels' times on ``spec``, and the report of all.
+
+    ``precision`` is the one that the model was prepared with, ``asked_precision`` what the user wrote ("auto").
+    """
+    with no_collection():
         return _assemble(
-            loaded,
-            recognised,
-            placed,
+            prepared.shaped.model,
+            prepared.graph,
+            _placed(prepared, spec),
             spec,
-            runtime_model,
-            Settings(mode="inference", precision=resolved, runtime=runtime, dims=dict(bound.symbols)),
-            precision,
+            prepared.runtime,
+            _settings(prepared, precision),
+            asked_precision,
         )
+
+
+def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, precision: str) -> Totals:
+    """The totals of :func:`predict_report` alone, without a row for each kernel: a third of its time."""
+    with no_collection():
+        placed = _placed(prepared, spec)
+        counted, _ = _choose_branches(prepared.graph, placed)
+        return _totals(
+            prepared.graph,
+            counted,
+            placed,
+            _facts(counted),
+            spec,
+            prepared.runtime,
+            _settings(prepared, precision),
+            bool(_unsupported(placed)),
+        )
+
+
+def _settings(prepared: PreparedModel, precision: str) -> Settings:
+    dims = dict(prepared.shaped.bound.symbols)
+    return Settings(mode="inference", precision=precision, runtime=prepared.runtime.name, dims=dims)
+
+
+def _placed(prepared: PreparedModel, spec: GpuSpec) -> list[_Placed]:
+    kernels = [kernel for item in prepared.work for kernel in item.kernels]
+    return _place(prepared.work, predict(kernels, spec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
