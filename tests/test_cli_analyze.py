@@ -46,7 +46,7 @@ def test_json_keeps_its_promises(arguments: list[str], capsys: pytest.CaptureFix
     for quantity in ("flops", "read_bytes", "write_bytes"):
         assert totals[quantity] == sum(kernel[quantity] for kernel in kernels)
     memory = totals["memory"]
-    parts = ("weight_bytes", "activation_bytes", "workspace_bytes", "context_bytes")
+    parts = ("weight_bytes", "activation_bytes", "workspace_bytes", "allocator_bytes", "context_bytes")
     assert memory["peak_bytes"] == sum(memory[part] for part in parts)
     counts = ("kernel_node_count", "free_node_count", "unsupported_node_count")
     assert coverage["node_count"] == sum(coverage[count] for count in counts) == found["model"]["node_count"]

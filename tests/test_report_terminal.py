@@ -101,7 +101,7 @@ def test_a_partial_total_is_a_lower_bound_and_says_so() -> None:
 
 
 def test_what_does_not_fit_says_so() -> None:
-    memory = replace(REPORT.totals.memory, fits=False, peak_bytes=100 * 2**30)
+    memory = replace(REPORT.totals.memory, verdict="does not fit", peak_bytes=100 * 2**30)
     report = replace(REPORT, totals=replace(REPORT.totals, memory=memory))
     assert "100 GiB of 80.0 GiB: does not fit" in to_terminal(report, width=80, colour=False)
 

@@ -26,12 +26,14 @@ from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, kernel_dtype
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.precision import as_precision, stored_precision
-from neusight_onnx.memory import estimate_memory, parameter_summary
+from neusight_onnx.memory import RunMemory, memory_on, parameter_summary, run_memory
 from neusight_onnx.precision import SUPPORTED, resolve
 from neusight_onnx.predictor import Prediction, predict
 from neusight_onnx.report.model import (
+    TIGHT,
     Coverage,
     KernelRow,
+    MemoryEstimate,
     ModelSummary,
     Report,
     Settings,
@@ -105,6 +107,7 @@ class PreparedModel:
     graph: InferredGraph
     work: tuple[NodeWork, ...]
     runtime: Runtime
+    memory: RunMemory
 
 
 def infer_shapes(model: Model, bindings: Bindings) -> ShapedModel:
@@ -115,8 +118,13 @@ def infer_shapes(model: Model, bindings: Bindings) -> ShapedModel:
     return ShapedModel(model=model, bound=bound, inferred=inferred, expected=expected)
 
 
-def prepare(shaped: ShapedModel, *, dtype: DataType | None, runtime: str) -> PreparedModel:
-    """The second step: what ``runtime`` executes, with plain floats as ``dtype`` (None: as they are stored)."""
+def prepare(
+    shaped: ShapedModel, *, dtype: DataType | None, runtime: str, memory_timeline: bool = False
+) -> PreparedModel:
+    """The second step: what ``runtime`` executes, with plain floats as ``dtype`` (None: as they are stored).
+
+    ``memory_timeline``: keep the bytes alive after each node.
+    """
     runtime_model = get_runtime(runtime)
     with no_collection():
         graph = shaped.expected if dtype is None else as_precision(shaped.expected, dtype)
@@ -127,7 +135,8 @@ def prepare(shaped: ShapedModel, *, dtype: DataType | None, runtime: str) -> Pre
         work: Sequence[NodeWork] = lowered.works
         if runtime == "compiled":
             work = merge_loops(recognised, work, lowered.strides)
-    return PreparedModel(shaped=shaped, graph=recognised, work=tuple(work), runtime=runtime_model)
+        memory = run_memory(recognised, work, runtime, timeline=memory_timeline)
+    return PreparedModel(shaped=shaped, graph=recognised, work=tuple(work), runtime=runtime_model, memory=memory)
 
 
 def predict_report(prepared: PreparedModel, spec: GpuSpec, *, precision: str, asked_precision: str) -> Report:
@@ -144,6 +153,7 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, precision: str, as
             prepared.runtime,
             _settings(prepared, precision),
             asked_precision,
+            memory_on(prepared.memory, spec),
         )
 
 
@@ -155,12 +165,11 @@ def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, precision: str) ->
         return _totals(
             prepared.graph,
             counted,
-            placed,
             _facts(counted),
-            spec,
             prepared.runtime,
             _settings(prepared, precision),
             bool(_unsupported(placed)),
+            memory_on(prepared.memory, spec),
         )
 
 
@@ -269,12 +278,13 @@ def _assemble(
     runtime: Runtime,
     settings: Settings,
     asked_precision: str,
+    memory: MemoryEstimate,
 ) -> Report:
     counted, branch_assumptions = _choose_branches(inferred, placed)
     facts = _facts(counted)
     rows = tuple(_rows(counted, facts))
     unsupported = _unsupported(placed)
-    totals = _totals(inferred, counted, placed, facts, spec, runtime, settings, bool(unsupported))
+    totals = _totals(inferred, counted, facts, runtime, settings, bool(unsupported), memory)
     coverage = _coverage(placed, rows)
     parameter_count, weight_bytes = parameter_summary(model)
     assumptions = [
@@ -337,13 +347,18 @@ def _own_warnings(totals: Totals, unsupported: Sequence[UnsupportedNode], spec: 
             message=f"{count:,} {'node is' if count == 1 else 'nodes are'} not supported and counted as nothing: "
             "the totals are a lower bound",
         )
-    if not totals.memory.fits:
+    memory = totals.memory
+    if not memory.fits:
         yield Notice(
             code="memory",
-            message=(
-                f"needs about {capacity(totals.memory.peak_bytes)}, {spec.name} has {capacity(spec.memory_bytes)}: "
-                "it does not fit"
-            ),
+            message=f"needs about {capacity(memory.peak_bytes)}, {spec.name} has {capacity(memory.available_bytes)}: "
+            "it does not fit",
+        )
+    elif memory.verdict == TIGHT:
+        yield Notice(
+            code="memory_tight",
+            message=f"may need up to {capacity(memory.high_bytes)}, {spec.name} has "
+            f"{capacity(memory.available_bytes)} and a process can't have all of it: it is tight",
         )
 
 
@@ -445,12 +460,11 @@ def kernel_dims(kernel: Kernel) -> dict[str, int | str | tuple[int, ...]]:
 def _totals(
     inferred: InferredGraph,
     counted: Sequence[_Placed],
-    placed: Sequence[_Placed],
     facts: Mapping[Kernel, _Facts],
-    spec: GpuSpec,
     runtime: Runtime,
     settings: Settings,
     partial: bool,
+    memory: MemoryEstimate,
 ) -> Totals:
     def stream(pick: Callable[[Prediction], float], host_factor: float = 1.0) -> float:
         return stream_time_us(
@@ -484,7 +498,7 @@ def _totals(
         read_bytes=sum(count * known.read_bytes for count, known in executed),
         write_bytes=sum(count * known.write_bytes for count, known in executed),
         phases={"forward_ms": latency_us / 1e3, "backward_ms": 0.0, "optimizer_ms": 0.0},
-        memory=estimate_memory(inferred, [item.work for item in placed], spec, runtime.name),
+        memory=memory,
         partial=partial,
         interval_method=INTERVAL_METHOD,
     )

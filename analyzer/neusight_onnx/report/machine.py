@@ -155,20 +155,53 @@ def _totals(totals: Totals) -> dict[str, Json]:
         "read_bytes": totals.read_bytes,
         "write_bytes": totals.write_bytes,
         "phases": {name: rounded(value) for name, value in totals.phases.items()},
-        "memory": _memory(totals.memory),
+        "memory": memory_json(totals.memory),
         "partial": totals.partial,
     }
 
 
-def _memory(memory: MemoryEstimate) -> dict[str, Json]:
-    return {
+def memory_json(memory: MemoryEstimate) -> dict[str, Json]:
+    """The memory of a run; ``timeline`` and ``largest_batch`` only where they were asked for."""
+    document: dict[str, Json] = {
+        "low_bytes": memory.low_bytes,
         "peak_bytes": memory.peak_bytes,
+        "high_bytes": memory.high_bytes,
         "weight_bytes": memory.weight_bytes,
         "activation_bytes": memory.activation_bytes,
+        "input_bytes": memory.input_bytes,
+        "output_bytes": memory.output_bytes,
+        "cache_bytes": memory.cache_bytes,
+        "cache_sharing": memory.cache_sharing,
         "workspace_bytes": memory.workspace_bytes,
+        "allocator_bytes": memory.allocator_bytes,
         "context_bytes": memory.context_bytes,
+        "available_bytes": memory.available_bytes,
+        "verdict": memory.verdict,
         "fits": memory.fits,
+        "peak_node": memory.peak_node,
+        "peak_tensors": [
+            {"name": tensor.name, "kind": tensor.kind, "byte_count": tensor.byte_count, "node": tensor.node}
+            for tensor in memory.peak_tensors
+        ],
+        "assumptions": list(memory.assumptions),
     }
+    if memory.timeline is not None:
+        document["timeline"] = [
+            {"node": point.node, "live_bytes": point.live_bytes, "peak_bytes": point.peak_bytes}
+            for point in memory.timeline
+        ]
+    if memory.largest_batch is not None:
+        found = memory.largest_batch
+        document["largest_batch"] = {
+            "symbol": found.symbol,
+            "size": found.size,
+            "peak_bytes": found.peak_bytes,
+            "high_bytes": found.high_bytes,
+            "next_peak_bytes": found.next_peak_bytes,
+            "next_high_bytes": found.next_high_bytes,
+            "limited_by": found.limited_by,
+        }
+    return document
 
 
 def _coverage(coverage: Coverage) -> dict[str, Json]:

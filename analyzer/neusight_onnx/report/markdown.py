@@ -133,8 +133,8 @@ def _summary(report: Report) -> list[tuple[str, str]]:
         ),
         (
             "**Memory**",
-            f"{capacity(memory.peak_bytes)} of {capacity(report.gpu.memory_bytes)}: "
-            f"{'fits' if memory.fits else '**does not fit**'}",
+            f"{capacity(memory.peak_bytes)} ({capacity(memory.low_bytes)} to {capacity(memory.high_bytes)}) of "
+            f"{capacity(memory.available_bytes)}: {memory.verdict if memory.fits else '**does not fit**'}",
         ),
         ("**Nodes**", _nodes(coverage)),
         ("**Predicted**", ", ".join(shares)),

@@ -48,16 +48,90 @@ class Settings:
     parallelism: Mapping[str, int] = field(default_factory=dict)
 
 
+FITS = "fits"
+TIGHT = "tight"
+DOES_NOT_FIT = "does not fit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveTensor:
+    """A piece of device memory that is alive at the peak: ``byte_count`` exact, before any allocator rounds it.
+
+    ``kind``: "input", "output", "cache" (past or present keys and values), "activation" or "workspace" (what a kernel
+    needs while it runs). ``node`` made it (None for inputs); ``name`` is the value that it was made for.
+    """
+
+    name: str
+    kind: str
+    byte_count: int
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPoint:
+    """Bytes of tensors alive right after ``node`` (``live_bytes``) and the most while it ran (``peak_bytes``)."""
+
+    node: str
+    live_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestBatch:
+    """The largest batch for which the verdict is still "fits"; ``size`` 0: not even a batch of 1.
+
+    ``symbol`` is the dim that was varied. ``peak_bytes`` and ``high_bytes`` are those of the real computation at
+    ``size`` (0 for size 0), ``next_peak_bytes`` and ``next_high_bytes`` at ``size`` + 1, which does not fit
+    (``None``: ``size`` is the largest that was tried, ``limited_by`` says why).
+    """
+
+    symbol: str
+    size: int
+    peak_bytes: int
+    high_bytes: int
+    next_peak_bytes: int | None
+    next_high_bytes: int | None
+    limited_by: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Device memory in bytes. ``peak_bytes`` is the sum of the four parts; ``fits`` compares it with the GPU's."""
+    """Device memory in bytes, at three levels: ``low_bytes`` <= ``peak_bytes`` (expected) <= ``high_bytes``.
 
+    ``peak_bytes`` is the sum of ``weight_bytes``, ``activation_bytes`` (all tensors alive at the peak, the inputs,
+    outputs and caches among them), ``workspace_bytes``, ``allocator_bytes`` (what the allocator takes beyond that) and
+    ``context_bytes``. ``input_bytes``, ``output_bytes`` and ``cache_bytes`` are parts of ``activation_bytes``;
+    ``cache_sharing`` says whether past and present keys and values are one buffer: "none" (there is no cache), "once"
+    or "twice".
+    ``verdict`` compares the range with ``available_bytes``: "fits", "tight" or "does not fit" (docs/memory.md).
+    ``peak_node`` runs at the peak, ``peak_tensors`` are alive then, largest first. ``timeline`` and ``largest_batch``
+    are there where they were asked for. ``assumptions`` say what the range rests on.
+    """
+
+    low_bytes: int
     peak_bytes: int
+    high_bytes: int
     weight_bytes: int
     activation_bytes: int
+    input_bytes: int
+    output_bytes: int
+    cache_bytes: int
+    cache_sharing: str
     workspace_bytes: int
+    allocator_bytes: int
     context_bytes: int
-    fits: bool
+    available_bytes: int
+    verdict: str
+    peak_node: str | None = None
+    peak_tensors: tuple[LiveTensor, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    timeline: tuple[MemoryPoint, ...] | None = None
+    largest_batch: LargestBatch | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the expected peak is within the GPU's memory."""
+        return self.verdict != DOES_NOT_FIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

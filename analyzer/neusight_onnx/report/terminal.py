@@ -30,7 +30,8 @@ from neusight_onnx.report.layout import (
     render,
     stacked_bar,
 )
-from neusight_onnx.report.model import Coverage, KernelRow, MemoryEstimate, Report
+from neusight_onnx.report.memory import largest_batch_text, memory_parts, tensor_name
+from neusight_onnx.report.model import FITS, TIGHT, Coverage, KernelRow, MemoryEstimate, Report
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -58,6 +59,8 @@ _LABEL_WIDTH = 14
 _WHOLE_BAR = 0.97
 """A bar of which one segment takes more than this shows nothing that words don't."""
 
+_PEAK_TENSORS = 2
+"""Tensors alive at the peak that the summary names; the JSON has ten."""
 _MOST_WARNINGS = 8
 _MOST_UNSUPPORTED = 8
 
@@ -129,7 +132,7 @@ def _summary(report: Report, canvas: Canvas) -> Table:
         rows.append(("Bound by", _bounds(report, canvas)))
     rows += [
         ("Work", _work(report)),
-        ("Memory", _memory(report.totals.memory, report.gpu.memory_bytes, canvas)),
+        ("Memory", _memory(report.totals.memory, canvas)),
         ("Nodes", _nodes(report.coverage, canvas)),
     ]
     if report.kernels:
@@ -211,24 +214,35 @@ def _fp32_peak(report: Report) -> float | None:
     return max(peaks["fp32"], peaks.get("fp32_matrix", 0.0))  # AMD's matrix cores, where there are any
 
 
-def _memory(memory: MemoryEstimate, available_bytes: int, canvas: Canvas) -> Text:
+def _memory(memory: MemoryEstimate, canvas: Canvas) -> Text:
     from rich.text import Text
 
-    share = memory.peak_bytes / available_bytes
-    filled = bar(share, _BAR_WIDTH, canvas)
+    style = {FITS: "green", TIGHT: "yellow"}.get(memory.verdict, "bold red")
+    filled = bar(memory.peak_bytes / memory.available_bytes, _BAR_WIDTH, canvas)
     text = Text()
     text.append(filled, style="cyan" if memory.fits else "red")
     text.append(("." if canvas.plain else "░") * (_BAR_WIDTH - len(filled)), style="dim")
-    text.append(f"  {capacity(memory.peak_bytes)} of {capacity(available_bytes)}: ")
-    text.append(*(("fits", "green") if memory.fits else ("does not fit", "bold red")))
-    parts = (
-        ("weights", memory.weight_bytes),
-        ("activations", memory.activation_bytes),
-        ("workspace", memory.workspace_bytes),
-        ("context", memory.context_bytes),
-    )
-    text.append("\n" + canvas.dot.join(f"{name} {capacity(size)}" for name, size in parts if size), style="dim")
+    text.append(f"  {capacity(memory.peak_bytes)} of {capacity(memory.available_bytes)}: ")
+    text.append(memory.verdict, style)
+    lines = [f"\nbetween {capacity(memory.low_bytes)} and {capacity(memory.high_bytes)}\n"]
+    lines.append(canvas.dot.join(f"{name} {capacity(size)}" for name, size in memory_parts(memory) if size))
+    text.append("".join(lines), style="dim")
+    if memory.peak_tensors:
+        text.append("\n" + _at_peak(memory, canvas), style="dim")
+    if memory.largest_batch is not None:
+        text.append("\n" + largest_batch_text(memory.largest_batch))
     return text
+
+
+def _at_peak(memory: MemoryEstimate, canvas: Canvas) -> str:
+    """What is alive at the peak, the largest first, in one line of names and sizes."""
+    room = max((canvas.width - _LABEL_WIDTH) // 2 - 12, 12)
+    shown = [
+        f"{shorten(printable(tensor_name(tensor)), room, canvas.ellipsis)} {capacity(tensor.byte_count)}"
+        for tensor in memory.peak_tensors[:_PEAK_TENSORS]
+    ]
+    where = "" if memory.peak_node is None else f" at {shorten(printable(memory.peak_node), room, canvas.ellipsis)}"
+    return f"most alive{where}: " + ", ".join(shown)
 
 
 def _nodes(coverage: Coverage, canvas: Canvas) -> Text:

@@ -1,0 +1,122 @@
+"""Keys and values of earlier tokens: which output continues which input, and whether both are one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import InferredGraph, Node
+
+_PAIRS: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
+    ("", "Attention"): ((4, 1), (5, 2)),
+    ("", "TensorScatter"): ((0, 0),),
+    ("com.microsoft", "Attention"): ((4, 1),),
+    ("com.microsoft", "QAttention"): ((8, 1),),
+    ("com.microsoft", "DecoderMaskedSelfAttention"): ((4, 1),),
+    ("com.microsoft", "MultiHeadAttention"): ((6, 1), (7, 2)),
+    ("com.microsoft", "DecoderMaskedMultiHeadAttention"): ((5, 1), (6, 2)),
+    ("com.microsoft", "GroupQueryAttention"): ((3, 1), (4, 2)),
+    ("com.microsoft", "SparseAttention"): ((3, 1), (4, 2)),
+    ("com.microsoft", "PagedAttention"): ((3, 1), (4, 2)),
+}
+"""(input of the past, output of the present) by operator: the operators' documentation (onnx, ContribOperators.md)."""
+
+_SHARING = frozenset({"TensorScatter", "GroupQueryAttention", "SparseAttention", "PagedAttention"})
+"""Operators documented to update the cache in place where past and present are bound to one buffer."""
+
+_PASSING = frozenset({"Cast", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}) | {
+    "Unsqueeze"
+}
+"""Operators behind which a cache's content is still the same: how exporters pack and unpack it."""
+
+_STEPS = 8
+"""Such operators in a row that are followed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachePair:
+    """An output of the model that is an input with something appended. ``shared``: both are the same memory."""
+
+    past: str
+    present: str
+    shared: bool
+
+
+def cache_pairs(graph: InferredGraph) -> tuple[CachePair, ...]:
+    """The caches of a model: inputs that an attention operator, or a Concat, continues into an output."""
+    inputs = {declared.name for declared in graph.graph.inputs}
+    outputs = {declared.name for declared in graph.graph.outputs}
+    asking = [node for node in graph.graph.nodes if (node.domain, node.op_type) in _PAIRS]
+    joins = [node for node in graph.graph.nodes if node.op_type == "Concat" and not node.domain]
+    if not asking and not joins:
+        return ()
+    producers: dict[str, Node] = {}
+    onward: dict[str, str] = {}
+    for node in graph.graph.nodes:
+        if node.domain or not node.inputs:
+            continue
+        passes = node.op_type in _PASSING
+        for name in node.outputs:
+            if passes:
+                producers[name] = node
+        # New keys and values are packed with others by a Concat of unsqueezed parts; that is no cache by itself.
+        if passes or node.op_type == "Concat":
+            for name in node.inputs[:1] if passes else node.inputs:
+                if node.outputs and (name not in onward or node.outputs[0] in outputs):
+                    onward[name] = node.outputs[0]
+    found: dict[str, CachePair] = {}
+    for node in asking:
+        for past, present in _PAIRS[(node.domain, node.op_type)]:
+            if past < len(node.inputs) and present < len(node.outputs):
+                first = _back(node.inputs[past], inputs, producers)
+                last = node.outputs[present]
+                if first is not None and last in outputs:
+                    found[last] = CachePair(past=first, present=last, shared=_is_shared(node))
+    for node in joins:
+        start = _back(node.inputs[0], inputs, producers) if len(node.inputs) == 2 else None
+        if start is None or not _holds_numbers(graph, start):
+            continue
+        end = _ahead(node.outputs[0], outputs, onward)
+        if end is not None and end not in found and _grew(graph, node):
+            found[end] = CachePair(past=start, present=end, shared=False)
+    return tuple(found.values())
+
+
+def _is_shared(node: Node) -> bool:
+    return node.op_type in _SHARING or node.attributes.get("past_present_share_buffer") == 1
+
+
+def _back(name: str, inputs: set[str], producers: Mapping[str, Node]) -> str | None:
+    for _ in range(_STEPS):
+        if name in inputs:
+            return name
+        node = producers.get(name)
+        if node is None:
+            return None
+        name = node.inputs[0]
+    return None
+
+
+def _ahead(name: str, outputs: set[str], onward: Mapping[str, str]) -> str | None:
+    for _ in range(_STEPS):
+        if name in outputs:
+            return name
+        following = onward.get(name)
+        if following is None:
+            return None
+        name = following
+    return None
+
+
+def _holds_numbers(graph: InferredGraph, name: str) -> bool:
+    value = graph.values.get(name)
+    if value is None or value.dtype is None or value.dtype is DataType.BOOL:
+        return False
+    return value.dtype.is_float or value.dtype.bits <= 8  # quantised caches are of 4 or 8 bits, masks and ids wider
+
+
+def _grew(graph: InferredGraph, node: Node) -> bool:
+    """Whether a Concat appends tokens to rows: three dimensions or more (heads or layers, tokens, channels)."""
+    value = graph.values.get(node.outputs[0])
+    return value is not None and value.shape is not None and len(value.shape) >= 3

@@ -1,0 +1,92 @@
+"""Scratch memory of a node while it runs: between its kernels, and within them by the library's algorithm."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, Movement, NodeWork, Recurrent, Sort
+
+
+class Scratch(NamedTuple):
+    """Bytes at the low end, expected, at the high end."""
+
+    low: int
+    expected: int
+    high: int
+
+
+NONE = Scratch(0, 0, 0)
+_ASKING = (Attention, Conv, Sort)
+
+_INDEX_BYTES = 4
+_LSE_BYTES = 4
+_SORT_INDEX_BYTES = 8
+
+
+def uses_blas(work: NodeWork) -> bool:
+    """Whether a node's kernels go through the BLAS library, which then holds its workspace."""
+    return any(isinstance(kernel, Gemm | Recurrent) for kernel in work.kernels)
+
+
+def scratch_of(work: NodeWork) -> Scratch:
+    """What a node holds beside its operands and results while it runs.
+
+    Between kernels: copies of operands stay until the node's last kernel; of other results that only the next kernel
+    reads, the largest counts. Within kernels: the largest of them.
+    """
+    kernels = work.kernels
+    if not kernels:
+        return NONE
+    if len(kernels) == 1:
+        return _within(kernels[0]) if isinstance(kernels[0], _ASKING) else NONE
+    copies = most = 0
+    for kernel in kernels[:-1]:
+        if isinstance(kernel, Movement):
+            copies += kernel.write_bytes if kernel.operation == "copy" else 0
+        else:
+            most = max(most, kernel.write_bytes)
+    between = copies + most
+    within = [_within(kernel) for kernel in kernels]
+    return Scratch(*(between + max(level) for level in zip(*within, strict=True)))
+
+
+def _within(kernel: Kernel) -> Scratch:
+    match kernel:
+        case Conv():
+            return _convolution(kernel)
+        case Attention():
+            return _attention(kernel)
+        case Sort():
+            return _sort(kernel)
+        case _:
+            return NONE
+
+
+def _convolution(kernel: Conv) -> Scratch:
+    """cuDNN: implicit GEMM needs none, with precomputed indices (the usual choice) one index for each place of the
+    output and of the filter; Winograd in separate steps (F(4x4, 3x3): tiles of 6 x 6 for 4 x 4 results; Lavin and Gray
+    2016) holds the transformed input, filter and output. The kinds of algorithm are those of cudnnConvolutionFwdAlgo_t;
+    which one is taken isn't known beforehand, so the last is the high end where it applies."""
+    indices = _INDEX_BYTES * (prod(kernel.out) + kernel.c // kernel.groups * prod(kernel.filter))
+    high = indices
+    unit = all(step == 1 for step in (*kernel.strides, *kernel.dilations))
+    if kernel.filter == (3, 3) and unit and kernel.groups == 1 and not kernel.transposed:
+        tiles = kernel.n * prod(-(-size // 4) for size in kernel.out)
+        high = max(indices, kernel.dtype.bytes_of(36 * (tiles * (kernel.c + kernel.k) + kernel.c * kernel.k)))
+    return Scratch(0, indices, high)
+
+
+def _attention(kernel: Attention) -> Scratch:
+    """Fused attention (b, h, s, d) x (b, g, t, d) writes one number a query for the softmax, float32 (FlashAttention,
+    Dao et al. 2022); where a library falls back to products, the scores (b, h, s, t) and their softmax exist."""
+    lse = _LSE_BYTES * kernel.b * kernel.h * kernel.s
+    scores = 2 * kernel.dtype.bytes_of(kernel.b * kernel.h * kernel.s * kernel.t)
+    return Scratch(0, lse, max(lse, scores))
+
+
+def _sort(kernel: Sort) -> Scratch:
+    """A radix sort goes back and forth between two buffers of keys and int64 indices (CUB's DeviceRadixSort): one of
+    them is scratch. Short rows are sorted within a block and need none."""
+    buffer = kernel.rows * (kernel.dtype.bytes_of(kernel.cols) + _SORT_INDEX_BYTES * kernel.cols)
+    return Scratch(0, buffer, buffer)
