@@ -37,8 +37,10 @@ def test_of_two_branches_the_slower_is_counted_and_both_are_said(tmp_path: Path)
     said = [text for text in report.assumptions if "slower branch 'else'" in text and "'then' would take" in text]
     assert len(said) == 1
     assert report.totals.flops == 2 * 2 * 512**3
-    # the branch that is not counted is still a node with a kernel
-    assert report.coverage.kernel_node_count == 3
+    # a branch that isn't counted is not in kernels, yet its nodes are accounted for
+    coverage = report.coverage
+    assert (coverage.node_count, coverage.kernel_node_count, coverage.free_node_count) == (4, 2, 2)
+    assert coverage.free_reasons["the other branch of its If is counted"] == 1
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,6 @@ def test_of_branches_within_branches_the_one_with_more_work_is_counted(tmp_path:
     assert (found.macs, found.flops) == (512, 1024 + 64)
     unknown = "its condition is not known before the run; branch 'then'"
     assert [line for line in found.assumptions if unknown in line] == [
-        f"If 'inner': {unknown} (1.02 kFLOP) is counted, 'else' would be 384 FLOP",
-        f"If 'outer': {unknown} (1.09 kFLOP) is counted, 'else' would be 1.09 kFLOP",
+        f"If 'inner': {unknown} (1.02 kFLOP) is counted, 'else' would be 384 FLOP; --value d=... decides it",
+        f"If 'outer': {unknown} (1.09 kFLOP) is counted, 'else' would be 1.09 kFLOP; --value c=... decides it",
     ]

@@ -932,10 +932,13 @@ def test_if_lists_both_branches() -> None:
     ]
 
 
-def test_if_with_a_known_condition_lists_one() -> None:
+def test_if_with_a_known_condition_runs_one() -> None:
     graph = inferred(split(branches()), {"x": (4, 4)}, constants={"flag": False})
     works = lower(graph, runtime="eager")
-    assert [(work.op_type, work.branch) for work in works[1:]] == [("Relu", ())]
+    assert [(work.op_type, work.count, work.free) for work in works[1:]] == [
+        ("MatMul", 0, "its branch is not taken"),
+        ("Relu", 1, None),
+    ]
 
 
 def loop_node(name: str, trips: str, body: list[onnx.NodeProto]) -> onnx.NodeProto:

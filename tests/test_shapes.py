@@ -660,8 +660,14 @@ def test_a_loop_that_grows_is_unrolled() -> None:
     assert shape(result, "y") == (14, 3)  # 2 + 6 x 2 rows
     assert not result.values["y"].is_bound
     assert shape(result, "sizes") == (6, 2)
-    body = result.bodies[(node_name(result, "Loop"), "body")]
-    assert shape(body, "v2") == (10, 3), "the middle trip stands for the average"
+    name = node_name(result, "Loop")
+    assert [count for _, count in result.repeats[name]] == [1] * 6
+    rows = []
+    for key, _ in result.repeats[name]:
+        body = result.bodies[(name, key)]
+        assert shape(body, body.graph.outputs[2].name) == (2,)
+        rows.append(shape(body, body.graph.outputs[1].name))
+    assert rows == [(4, 3), (6, 3), (8, 3), (10, 3), (12, 3), (14, 3)], "every trip has its own sizes"
 
 
 def test_a_loop_that_grows_for_long_is_extrapolated() -> None:
@@ -712,11 +718,11 @@ def test_loop_that_data_may_end_early() -> None:
     result = inferred(text)
     assert shape(result, "y") == (9, 2)
     assert result.values["y"].is_bound
-    assert result.values["y"].shape_low == (0, 2)
+    assert result.values["y"].shape_low == (1, 2), "the first trip happens for sure"
     assert any("at most 9 times" in text for text in result.assumptions)
 
 
-def test_if_with_a_known_condition_takes_its_branch_and_keeps_both() -> None:
+def test_if_with_a_known_condition_takes_its_branch_and_says_so_of_the_other() -> None:
     text = """g (float[2, 4] x) => (float[a] y) <int64 two = {2}> {
         s = Shape(x)
         n = Size(s)
@@ -728,7 +734,8 @@ def test_if_with_a_known_condition_takes_its_branch_and_keeps_both() -> None:
     assert shape(result, "y") == (4, 2)
     assert not result.values["y"].is_bound
     name = node_name(result, "If")
-    assert set(result.bodies) == {(name, "then_branch"), (name, "else_branch")}
+    assert set(result.bodies) == {(name, "then_branch")}
+    assert result.idle == {(name, "else_branch"): "its branch is not taken"}
 
 
 def test_scan_over_two_axes() -> None:

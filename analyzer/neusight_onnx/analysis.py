@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from neusight_onnx import __version__
@@ -19,12 +19,13 @@ from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.fusion.quantization import fold_quantization
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.graph.bindings import Bindings, BoundInputs, is_batch_symbol, make_bindings
+from neusight_onnx.graph.bindings import Bindings, BoundInputs, is_batch_symbol, make_bindings, named_as_in
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, kernel_dtype
 from neusight_onnx.lowering import lower_laid_out
+from neusight_onnx.lowering.branches import NOT_COUNTED, Cost, choose_branches, decisions_said
 from neusight_onnx.lowering.precision import as_precision, stored_precision
 from neusight_onnx.memory import RunMemory, memory_on, parameter_summary, run_memory
 from neusight_onnx.precision import SUPPORTED, resolve
@@ -112,6 +113,7 @@ class PreparedModel:
 
 def infer_shapes(model: Model, bindings: Bindings) -> ShapedModel:
     """The first step of :func:`analyze`, to be shared between analyses of one model at the same sizes."""
+    bindings = named_as_in(model, bindings)
     with no_collection():
         bound, inferred = bind_and_infer(model, bindings)
         expected = at_expected_sizes(model, bindings, bound, inferred)
@@ -205,69 +207,44 @@ def _place(work: Sequence[NodeWork], predictions: Sequence[Prediction]) -> list[
     return placed
 
 
-MOST_NODES_TO_A_DECISION = 64
-"""Nodes between an input and a condition that are followed: conditions are compared, not computed at length."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """What is executed, of all nodes: without the faster branch of every If whose condition isn't known.
+
+    ``said``: those decisions. ``faster``: what would be executed if every such If took its faster branch; None
+    if there is none.
+    """
+
+    works: tuple[_Placed, ...]
+    left_out: frozenset[int] = frozenset()
+    said: tuple[str, ...] = ()
+    faster: tuple[_Placed, ...] | None = None
 
 
-def _deciding_input(graph: InferredGraph, name: str) -> str | None:
-    """The input whose value alone decides an If of the main graph, if it is a small integer or boolean tensor."""
-    node = next((node for node in graph.graph.nodes if node.name == name and node.inputs), None)
-    if node is None:
-        return None
-    inputs = {declared.name for declared in graph.graph.inputs}
-    producers = {output: other for other in graph.graph.nodes for output in other.outputs}
-    reached: set[str] = set()
-    waiting = [node.inputs[0]]
-    for _ in range(MOST_NODES_TO_A_DECISION):
-        if not waiting:
-            break
-        current = waiting.pop()
-        producer = producers.get(current)
-        if current in inputs:
-            reached.add(current)
-        elif producer is not None and not graph.values[current].is_constant:
-            waiting += [other for other in producer.inputs if other]
-    if waiting or len(reached) != 1:
-        return None
-    found = reached.pop()
-    value = graph.values[found]
-    is_small = value.shape is not None and value.element_count <= 16
-    is_discrete = value.dtype is not None and (value.dtype.is_integer or value.dtype is DataType.BOOL)
-    return found if is_small and is_discrete else None
+def _counted(inferred: InferredGraph, placed: Sequence[_Placed]) -> _Counted:
+    if not any(item.work.branch for item in placed):
+        return _Counted(works=tuple(placed))
+    works = [item.work for item in placed]
+    # where no kernel makes a difference, what the host has to go through does
+    costs = [(item.latency_us, float(item.work.count * item.work.host_operation)) for item in placed]
+    slower, faster = choose_branches(works, costs), choose_branches(works, costs, least=True)
 
+    def without(left_out: frozenset[int]) -> tuple[_Placed, ...]:
+        return tuple(item for place, item in enumerate(placed) if place not in left_out)
 
-def _choose_branches(inferred: InferredGraph, placed: Sequence[_Placed]) -> tuple[list[_Placed], list[str]]:
-    """Keeps the slower branch of every If whose condition isn't known, innermost decisions first; says so."""
-    kept = list(placed)
-    said: list[str] = []
-    while depth := max((len(item.work.branch) for item in kept), default=0):
-        times: dict[str, dict[str, float]] = {}
-        for item in kept:
-            if len(item.work.branch) == depth:
-                node, _, name = item.work.branch[-1].rpartition("/")
-                branches = times.setdefault(node, {"then": 0.0, "else": 0.0})
-                branches[name] += item.latency_us
-        slower = {node: max(branches, key=lambda name: branches[name]) for node, branches in times.items()}
-        for node, branches in times.items():
-            lighter = "else" if slower[node] == "then" else "then"
-            if branches[slower[node]] == 0:
-                continue
-            deciding = _deciding_input(inferred, node)
-            said.append(
-                f"If '{node}': its condition is not known before the run; the slower branch '{slower[node]}' "
-                f"({branches[slower[node]]:.3g} us) is counted, '{lighter}' would take {branches[lighter]:.3g} us"
-                + (f"; --value {deciding}=... decides it" if deciding else "")
-            )
-        settled = []
-        for item in kept:
-            if len(item.work.branch) == depth:
-                node, _, name = item.work.branch[-1].rpartition("/")
-                if name != slower[node]:
-                    continue
-                item = replace(item, work=replace(item.work, branch=item.work.branch[:-1]))
-            settled.append(item)
-        kept = settled
-    return kept, said
+    def shown(cost: Cost) -> str:
+        return f"{cost[0] if cost else 0.0:.3g} us"
+
+    said = decisions_said(
+        [decision for decision in slower.decisions if any(cost and cost[0] for cost in decision.costs.values())],
+        inferred.deciders,
+        shown,
+        counted="the slower branch",
+        other="would take",
+    )
+    return _Counted(
+        works=without(slower.left_out), left_out=slower.left_out, said=tuple(said), faster=without(faster.left_out)
+    )
 
 
 def _assemble(
@@ -280,16 +257,17 @@ def _assemble(
     asked_precision: str,
     memory: MemoryEstimate,
 ) -> Report:
-    counted, branch_assumptions = _choose_branches(inferred, placed)
-    facts = _facts(counted)
-    rows = tuple(_rows(counted, facts))
+    counted = _counted(inferred, placed)
+    facts = _facts(counted.works)
+    rows = tuple(_rows(counted.works, facts))
     unsupported = _unsupported(placed)
-    totals = _totals(inferred, counted, facts, runtime, settings, bool(unsupported), memory)
-    coverage = _coverage(placed, rows)
+    totals = _totals(inferred, counted.works, facts, runtime, settings, bool(unsupported), memory)
+    coverage = _coverage(placed, counted.left_out, rows)
     parameter_count, weight_bytes = parameter_summary(model)
     assumptions = [
         *inferred.assumptions,
-        *branch_assumptions,
+        *counted.said,
+        *_range_of_branches(counted, totals, runtime),
         *_standing_assumptions(settings, asked_precision, runtime),
         *_other_types(rows),
     ]
@@ -314,6 +292,17 @@ def _assemble(
         unsupported=unsupported,
         assumptions=tuple(dict.fromkeys(assumptions)),
         warnings=(*model.warnings, *inferred.warnings, *_own_warnings(totals, unsupported, spec)),
+    )
+
+
+def _range_of_branches(counted: _Counted, totals: Totals, runtime: Runtime) -> Iterator[str]:
+    """The latency if every undecided If took its faster branch, beside the one that is shown."""
+    if counted.faster is None or not counted.said:
+        return
+    least_ms = stream_time_us(_steps(counted.faster, lambda prediction: prediction.latency_us), runtime) / 1e3
+    yield (
+        f"if every If whose condition is not known took its faster branch, the latency would be {least_ms:.3g} ms, "
+        f"not {totals.latency_ms:.3g} ms"
     )
 
 
@@ -457,6 +446,12 @@ def kernel_dims(kernel: Kernel) -> dict[str, int | str | tuple[int, ...]]:
     return dims
 
 
+def _steps(counted: Sequence[_Placed], pick: Callable[[Prediction], float]) -> Iterator[Step]:
+    for item in counted:
+        if item.predictions or item.work.host_operation:
+            yield Step(kernel_us=tuple(pick(prediction) for prediction in item.predictions), count=item.work.count)
+
+
 def _totals(
     inferred: InferredGraph,
     counted: Sequence[_Placed],
@@ -467,15 +462,7 @@ def _totals(
     memory: MemoryEstimate,
 ) -> Totals:
     def stream(pick: Callable[[Prediction], float], host_factor: float = 1.0) -> float:
-        return stream_time_us(
-            (
-                Step(kernel_us=tuple(pick(prediction) for prediction in item.predictions), count=item.work.count)
-                for item in counted
-                if item.predictions or item.work.host_operation
-            ),
-            runtime,
-            host_factor=host_factor,
-        )
+        return stream_time_us(_steps(counted, pick), runtime, host_factor=host_factor)
 
     kernel_us = sum(item.latency_us for item in counted)
     latency_us = stream(lambda prediction: prediction.latency_us)
@@ -520,25 +507,39 @@ def _batch_size(inferred: InferredGraph, settings: Settings) -> int:
 
 
 def _unsupported(placed: Sequence[_Placed]) -> tuple[UnsupportedNode, ...]:
-    return tuple(
-        UnsupportedNode(node=item.work.node, op_type=item.work.op_type, reason=item.work.unsupported)
-        for item in placed
-        if item.work.unsupported is not None
-    )
-
-
-def _coverage(placed: Sequence[_Placed], rows: Sequence[KernelRow]) -> Coverage:
-    states: dict[str, str] = {}
-    reasons: dict[str, str] = {}
+    """Each node of the file once, also where a loop's trips have works of their own."""
+    found: dict[str, UnsupportedNode] = {}
     for item in placed:
         work = item.work
-        state = "kernel" if work.kernels else "free" if work.unsupported is None else "unsupported"
+        if work.unsupported is not None:
+            name = work.origins[0][0] if len(work.origins) == 1 else work.node
+            found.setdefault(name, UnsupportedNode(node=name, op_type=work.op_type, reason=work.unsupported))
+    return tuple(found.values())
+
+
+_STATES = ("free", "kernel", "unsupported")
+"""A node of the file may be several works: a view that a later copy names again, the trips of a loop that differ. It
+has the last of these states that any of them has."""
+
+
+def _coverage(placed: Sequence[_Placed], left_out: frozenset[int], rows: Sequence[KernelRow]) -> Coverage:
+    states: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+    for place, item in enumerate(placed):
+        work = item.work
+        reason = work.free or ""
+        state = 0
+        if work.unsupported is not None:
+            state = 2
+        elif place in left_out:
+            reason = work.free or NOT_COUNTED
+        elif work.kernels:
+            state = 1
         for name, _ in work.origins or ((work.node, work.op_type),):
-            # A view is free, and named again by the copy that it makes necessary later: then it has a kernel.
-            if state == "kernel" or name not in states:
+            if state > states.get(name, -1):
                 states[name] = state
-                reasons[name] = work.free or ""
-    counts = Counter(states.values())
+                reasons[name] = reason
+    counts = Counter(_STATES[state] for state in states.values())
     kernel_us = sum(row.latency_us for row in rows)
     share = dict.fromkeys(("learned", "analytic", "unsupported"), 0.0)
     for row in rows:
@@ -549,5 +550,5 @@ def _coverage(placed: Sequence[_Placed], rows: Sequence[KernelRow]) -> Coverage:
         free_node_count=counts["free"],
         unsupported_node_count=counts["unsupported"],
         latency_share=share,
-        free_reasons=dict(Counter(reasons[name] for name, state in states.items() if state == "free")),
+        free_reasons=dict(Counter(reasons[name] for name, state in states.items() if state == 0)),
     )

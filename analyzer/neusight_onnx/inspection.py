@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,13 @@ import numpy as np
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.fusion.patterns import OWN
-from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings
+from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings, named_as_in
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
+from neusight_onnx.graph.shapes import any_of, at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering import lower, operator_table
+from neusight_onnx.lowering.branches import Cost, choose_branches, decisions_said
 from neusight_onnx.memory import parameter_summary
 from neusight_onnx.report.model import (
     InputSummary,
@@ -53,20 +53,26 @@ def inspect_model(
     :class:`~neusight_onnx.errors.NeusightError` for an unreadable model and for bindings that contradict it.
     """
     loaded = model if isinstance(model, Model) else read_model(model)
-    bindings = make_bindings(dims, shapes, values, trip_counts)
+    bindings = named_as_in(loaded, make_bindings(dims, shapes, values, trip_counts))
     with no_collection():
         bound, inferred = bind_and_infer(loaded, bindings)
         expected = at_expected_sizes(loaded, bindings, bound, inferred)
         work = lower(expected, runtime="eager")
     parameter_count, weight_bytes = parameter_summary(loaded)
     operators = Counter(_operators(loaded.graph))
-    unsupported = tuple(
-        UnsupportedNode(node=item.node, op_type=item.op_type, reason=item.unsupported)
-        for item in work
-        if item.unsupported is not None
-    )
-    counted, chosen = _larger_branches(work)
-    kernels = [(item.count, kernel) for item in counted for kernel in item.kernels]
+    unsupported: dict[str, UnsupportedNode] = {}
+    for item in work:
+        if item.unsupported is not None:
+            name = item.origins[0][0] if item.origins else item.node
+            unsupported.setdefault(name, UnsupportedNode(node=name, op_type=item.op_type, reason=item.unsupported))
+    choice = choose_branches(work, [_work_of(item) for item in work])
+    chosen = decisions_said(choice.decisions, inferred.deciders, _written_flops, counted="branch", other="would be")
+    kernels = [
+        (item.count, kernel)
+        for place, item in enumerate(work)
+        if place not in choice.left_out
+        for kernel in item.kernels
+    ]
     return Inspection(
         tool_version=__version__,
         path=loaded.path,
@@ -85,7 +91,7 @@ def inspect_model(
         macs=sum(count * kernel.macs for count, kernel in kernels),
         flops=sum(count * kernel.flops for count, kernel in kernels),
         partial=bool(unsupported),
-        unsupported=unsupported,
+        unsupported=tuple(unsupported.values()),
         values=_facts_of(inferred),
         bodies=dict(_bodies(inferred)),
         assumptions=tuple(dict.fromkeys([*inferred.assumptions, *expected.assumptions, *chosen])),
@@ -93,32 +99,16 @@ def inspect_model(
     )
 
 
-def _larger_branches(works: Sequence[NodeWork]) -> tuple[list[NodeWork], list[str]]:
-    """``works`` with the branch of more FLOPs of every If whose condition isn't known, innermost first; and which."""
-    kept = list(works)
-    said: list[str] = []
-    while depth := max((len(work.branch) for work in kept), default=0):
-        flops: dict[str, dict[str, int]] = {}
-        for work in kept:
-            if len(work.branch) == depth:
-                node, _, name = work.branch[-1].rpartition("/")
-                branches = flops.setdefault(node, {"then": 0, "else": 0})
-                branches[name] += work.count * sum(kernel.flops for kernel in work.kernels)
-        larger = {f"{node}/{max(branches, key=lambda name: branches[name])}" for node, branches in flops.items()}
-        for node, branches in flops.items():
-            name, other = ("then", "else") if f"{node}/then" in larger else ("else", "then")
-            if branches[name]:
-                said.append(
-                    f"If '{node}': its condition is not known before the run; branch '{name}' "
-                    f"({scaled(branches[name], 'FLOP')}) is counted, "
-                    f"'{other}' would be {scaled(branches[other], 'FLOP')}"
-                )
-        kept = [
-            replace(work, branch=work.branch[:-1]) if len(work.branch) == depth else work
-            for work in kept
-            if len(work.branch) < depth or work.branch[-1] in larger
-        ]
-    return kept, said
+def _work_of(work: NodeWork) -> Cost:
+    """FLOPs, and where there are none the bytes moved."""
+    return (
+        float(work.count * sum(kernel.flops for kernel in work.kernels)),
+        float(work.count * sum(kernel.read_bytes + kernel.write_bytes for kernel in work.kernels)),
+    )
+
+
+def _written_flops(cost: Cost) -> str:
+    return scaled(int(cost[0]) if cost else 0, "FLOP")
 
 
 def external_files(model: Model) -> tuple[str, ...]:
@@ -187,21 +177,54 @@ def _outputs(inferred: InferredGraph) -> Iterator[ValueSummary]:
         )
 
 
-def _facts_of(inferred: InferredGraph) -> dict[str, ValueFacts]:
+def _own_values(inferred: InferredGraph) -> dict[str, Value]:
     """Every value that this graph itself defines, in the order of definition."""
     graph = inferred.graph
     names = [declared.name for declared in graph.inputs]
     names += graph.initializers
     names += [name for node in graph.nodes for name in node.outputs if name]
     unknown = Value(dtype=None, shape=None)
-    return {name: _facts(inferred.values.get(name, unknown)) for name in names}
+    return {name: inferred.values.get(name, unknown) for name in names}
 
 
-def _bodies(inferred: InferredGraph, trail: str = "") -> Iterator[tuple[str, Mapping[str, ValueFacts]]]:
-    for (node, attribute), body in inferred.bodies.items():
-        place = f"{trail}{node}.{attribute}"
-        yield place, _facts_of(body)
-        yield from _bodies(body, f"{place}/")
+def _facts_of(inferred: InferredGraph) -> dict[str, ValueFacts]:
+    return {name: _facts(value) for name, value in _own_values(inferred).items()}
+
+
+def _bodies(inferred: InferredGraph) -> Iterator[tuple[str, Mapping[str, ValueFacts]]]:
+    for (node, attribute), _ in _first_bodies(inferred):
+        yield from _trips(_kept(inferred, node, attribute), f"{node}.{attribute}")
+
+
+def _first_bodies(inferred: InferredGraph) -> Iterator[tuple[tuple[str, str], InferredGraph]]:
+    """The bodies without those of further trips."""
+    further = {(node, key) for node, kept in inferred.repeats.items() for key, _ in kept[1:]}
+    return ((key, body) for key, body in inferred.bodies.items() if key not in further)
+
+
+def _kept(inferred: InferredGraph, node: str, attribute: str) -> list[InferredGraph]:
+    """A body as it is in each kind of trip."""
+    kept = inferred.repeats.get(node, ((attribute, 1),))
+    return [inferred.bodies[(node, key)] for key, _ in kept]
+
+
+def _trips(trips: Sequence[InferredGraph], place: str) -> Iterator[tuple[str, Mapping[str, ValueFacts]]]:
+    """The values of a body, and of the bodies in it; where trips differ, what holds for any of them."""
+    columns = [_own_values(body) for body in trips]
+    names = list(columns[0])
+    found = {}
+    for name, values in zip(names, zip(*(column.values() for column in columns), strict=True), strict=True):
+        found[name] = _facts(any_of(values))
+    yield place, found
+    inner: dict[str, list[InferredGraph]] = {}
+    for trip in trips:
+        for position, node in enumerate(trip.graph.nodes):
+            shown = trips[0].graph.nodes[position].name
+            for attribute in node.attributes:
+                if (node.name, attribute) in trip.bodies:
+                    inner.setdefault(f"{place}/{shown}.{attribute}", []).extend(_kept(trip, node.name, attribute))
+    for key, bodies in inner.items():
+        yield from _trips(bodies, key)
 
 
 def _facts(value: Value) -> ValueFacts:

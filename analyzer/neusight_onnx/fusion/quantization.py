@@ -315,6 +315,20 @@ def _origins(merged: Iterable[Node], node: Node) -> tuple[Origin, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _with_idle(node: Node, idle: Mapping[str, Node]) -> tuple[Origin, ...]:
+    """The node's origins, and what it read that is left out and that no other node accounts for."""
+    extra: list[Node] = []
+    waiting = [name for name in node.inputs if name in idle]
+    while waiting:
+        extra.append(idle[waiting.pop()])
+        waiting += [name for name in extra[-1].inputs[:1] if name in idle]
+    if not extra:
+        return node.origins
+    own = node.origins or (Origin(name=node.name, op_type=node.op_type),)
+    more = [origin for item in extra for origin in item.origins or (Origin(name=item.name, op_type=item.op_type),)]
+    return tuple(dict.fromkeys((*own, *more)))
+
+
 def _without_unused(nodes: list[Node], folding: _Folding) -> list[Node]:
     """Leaves out each DequantizeLinear (and Identity) whose users were all folded; forgets values that are gone.
 
@@ -322,20 +336,28 @@ def _without_unused(nodes: list[Node], folding: _Folding) -> list[Node]:
     """
     used = set(folding.kept)
     dropped: dict[str, str] = {}
+    idle: dict[str, Node] = {}
     left = []
     for node in reversed(nodes):
         is_idle = node.op_type == "Identity" and not node.domain
         is_idle |= node.op_type == "DequantizeLinear" and node.domain in _DOMAINS
-        if is_idle and used.isdisjoint(node.outputs):
+        if is_idle and used.isdisjoint(node.outputs) and folding.consumers.get(node.outputs[0]):
             dropped[node.outputs[0]] = node.inputs[0]
+            idle[node.outputs[0]] = node
             continue
         left.append(node)
         if not all(_is_known(folding.values.get(name)) for name in node.outputs if name):
             used.update(node.inputs)
     left.reverse()
     if dropped:
+        claimed = {origin.name for node in left for origin in node.origins}
+        idle = {name: node for name, node in idle.items() if node.name not in claimed}
         left = [
-            replace(node, inputs=tuple(_source(name, dropped) for name in node.inputs))
+            replace(
+                node,
+                inputs=tuple(_source(name, dropped) for name in node.inputs),
+                origins=_with_idle(node, idle),
+            )
             if not dropped.keys().isdisjoint(node.inputs)
             else node
             for node in left

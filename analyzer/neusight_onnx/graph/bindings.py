@@ -8,13 +8,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError
 from neusight_onnx.graph.model import Array, Declared, Dim, Graph, Model, Node, Notice, Value
+from neusight_onnx.graph.names import is_written, named, option
 from neusight_onnx.graph.wire import NUMPY_TYPES, shown
+
+T = TypeVar("T")
 
 MAX_SIZE = 2**31 - 1
 """Of one dimension: indices of GPU kernels and most runtimes are 32 bits wide."""
@@ -524,6 +528,36 @@ class _Sizes:
         self.causes.setdefault(symbol, cause)
 
 
+def named_as_in(model: Model, bindings: Bindings) -> Bindings:
+    """``bindings`` with names in the form that messages write them in (escapes, cut at the end) as the model has them.
+
+    BindingError where two forms of one name are bound to different things.
+    """
+    names = (*bindings.dims, *bindings.shapes, *bindings.values, *bindings.trip_counts)
+    if not any(is_written(name) for name in names):
+        return bindings
+    inputs = {declared.name for declared in model.graph.inputs}
+    symbols = set(_places(model.graph.inputs))
+    nodes = list(_all_nodes(model.graph))
+    values = inputs | {output for node in nodes for output in node.outputs}
+    loops = {node.name for node in nodes if node.op_type in ("Loop", "Scan")}
+    return Bindings(
+        dims=_named("--dim", bindings.dims, symbols),
+        shapes=_named("--shape", bindings.shapes, values),
+        values=_named("--value", bindings.values, inputs),
+        trip_counts=_named("--trip-count", bindings.trip_counts, loops),
+    )
+
+
+def _named(option_name: str, bound: Mapping[str, T], known: set[str]) -> Mapping[str, T]:
+    result: dict[str, T] = {}
+    for text, item in bound.items():
+        name = named(text, known)
+        if not np.array_equal(result.setdefault(name, item), item):  # type: ignore[arg-type]  # numbers, shapes, arrays
+            raise BindingError(f"{option_name} gives {shown(name)!r} twice, and not the same; keep one of them")
+    return result
+
+
 def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LENGTHS[0]) -> BoundInputs:
     """A concrete shape for every input of ``model``; ``lengths`` are the defaults of what is a length.
 
@@ -566,7 +600,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
                 Notice(
                     code="input-shape-unknown",
                     message=f"the model declares no shape for its input {shown(name)!r}; "
-                    f"--shape {shown(name)}=… gives it",
+                    f"{option('--shape', name, '…')} gives it",
                 )
             )
         bound[name] = Value(
@@ -732,7 +766,7 @@ def _complete(places: Mapping[str, list[_Place]], sizes: _Sizes, lengths: Length
         sizes.fix(name, size, note)
         sizes.has_default_length |= roles[name] in _LENGTH_ROLES
         assumptions.append(
-            f"{shown(name)} = {size} ({note}, the model leaves it free; --dim {shown(name)}=N changes it)"
+            f"{shown(name)} = {size} ({note}, the model leaves it free; {option('--dim', name, 'N')} changes it)"
         )
     for name, expression in expressions.items():
         result = expression.size(sizes.symbols)
@@ -820,4 +854,6 @@ def _bound_shape(declared: Declared, sizes: _Sizes, lengths: Lengths) -> tuple[t
         if len(free) == 1
         else f"dimensions {', '.join(map(str, free))} are defaults, the model leaves them free"
     )
-    return tuple(shape), f"{name} = {_written(shape)} ({which}; --shape {name}={_written_dims(dims)} changes it)"
+    return tuple(
+        shape
+    ), f"{name} = {_written(shape)} ({which}; {option('--shape', declared.name, _written_dims(dims))} changes it)"

@@ -159,6 +159,19 @@ class Value:
         return prod(self.shape)
 
 
+_TRIP = "\0"
+
+
+def name_in_trip(name: str, loop: str, trip: int) -> str:
+    """A name of its own for a node or value of a loop's body in one of several kinds of trip."""
+    return f"{name}{_TRIP}{loop}{_TRIP}{trip}"
+
+
+def file_name(name: str) -> str:
+    """The name in the file of what :func:`name_in_trip` may have named."""
+    return name.partition(_TRIP)[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TripCount:
     """How often the body of a Loop or Scan runs, and where that number comes from."""
@@ -175,6 +188,11 @@ class InferredGraph:
     ``bodies`` maps (node name, attribute name) to the inferred body of a control-flow node;
     ``trip_counts`` maps the name of a Loop or Scan node to its trip count.
     ``expected``: sizes that values have on average where they depend on data in a way that is understood.
+    ``repeats``: where the trips of a loop differ in size, the attribute names under which ``bodies`` holds the bodies
+    of its node (the first is the attribute's own) and how many trips each stands for; nodes and values of the others
+    have names of their own, and the file's nodes as origins. ``idle``: why the body of a node and attribute never runs;
+    it has no entry in ``bodies``. ``deciders``: of the whole graph, the input that alone decides which branch of an If
+    is taken, by the name of the If.
     """
 
     graph: Graph
@@ -182,5 +200,8 @@ class InferredGraph:
     bodies: Mapping[tuple[str, str], InferredGraph] = field(default_factory=dict)
     trip_counts: Mapping[str, TripCount] = field(default_factory=dict)
     expected: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    repeats: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    idle: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    deciders: Mapping[str, str] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from neusight_onnx.graph.model import InferredGraph, Node, Value
+from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
@@ -32,8 +32,9 @@ def lower(graph: InferredGraph, *, runtime: str) -> tuple[NodeWork, ...]:
     """The work of every node in order; the nodes of a body follow the node that it belongs to.
 
     ``runtime`` is "eager", "compiled", "onnxruntime" or "tensorrt". In a body ``count`` is the product of the
-    trip counts around it; ``branch`` holds "node/then" or "node/else" for each If around it, the outer one first. An
-    If whose condition is known shows the branch that is taken, as if there were no If; else both.
+    trip counts around it; ``branch`` holds "node/then" or "node/else" for each If around it of which either branch may
+    run, the outer one first. Nodes that are known not to run are free, with the reason and a count of 0. Where the
+    trips of a loop differ in size, its nodes appear several times, under other names, with the file's nodes as origins.
     """
     return lower_laid_out(graph, runtime=runtime).works
 
@@ -74,9 +75,8 @@ def _lower(
         else:
             inputs = tuple([find(name) if name else None for name in node.inputs])
             works.append(_work(node, inputs, outputs, graph, runtime, layouts, count, branch))
-        if node.op_type in BODIES and not node.domain:
-            condition = find(node.inputs[0]) if node.inputs else None
-            _lower_bodies(node, condition, graph, runtime, layouts, count, branch, works, strides)
+        if (node.op_type in BODIES and not node.domain) or works[-1].unsupported is not None:
+            _lower_bodies(node, graph, runtime, layouts, count, branch, works, strides)
     strides.update((name, layout.strides) for name, layout in layouts.items() if name not in outer)
 
 
@@ -100,7 +100,6 @@ def _origins(node: Node) -> tuple[tuple[str, str], ...]:
 
 def _lower_bodies(
     node: Node,
-    choice: Value | None,
     graph: InferredGraph,
     runtime: str,
     layouts: Mapping[str, Layout],
@@ -109,30 +108,50 @@ def _lower_bodies(
     works: list[NodeWork],
     strides: dict[str, tuple[int, ...]],
 ) -> None:
-    def descend(attribute: str, times: int, mark: tuple[str, ...]) -> None:
-        body = graph.bodies.get((node.name, attribute))
-        if body is not None:
-            _lower(body, runtime, layouts, times, mark, works, strides)
+    """The nodes of a node's bodies: their work, or why they never run, or that nothing is known of them."""
+    is_open = node.op_type == "If" and all((node.name, name) in graph.bodies for name in ("then_branch", "else_branch"))
+    trips = graph.trip_counts.get(node.name)
+    for attribute, declared in node.attributes.items():
+        for inner in declared if isinstance(declared, tuple) else (declared,):
+            if not isinstance(inner, Graph):
+                continue
+            reason = graph.idle.get((node.name, attribute))
+            if reason is not None:
+                works.extend(_idle(inner, reason, branch))
+            elif (node.name, attribute) not in graph.bodies:
+                works.extend(_unseen(inner, node.name, branch))
+            else:
+                mark = (*branch, f"{node.name}/{attribute.partition('_')[0]}") if is_open else branch
+                whole = ((attribute, 1 if trips is None else trips.count),)
+                for key, times in graph.repeats.get(node.name, whole):
+                    _lower(graph.bodies[(node.name, key)], runtime, layouts, count * times, mark, works, strides)
 
-    if node.op_type != "If":
-        trips = graph.trip_counts.get(node.name)
-        times = count * (1 if trips is None else trips.count)
-        if times:
-            descend("body", times, branch)
-        return
-    if ((node.name, "then_branch") in graph.bodies) != ((node.name, "else_branch") in graph.bodies):
-        # inference found that only one of them can run
-        descend("then_branch", count, branch)
-        descend("else_branch", count, branch)
-        return
-    condition = choice.data if choice is not None else None
-    if condition is None or condition.size != 1:
-        descend("then_branch", count, (*branch, f"{node.name}/then"))
-        descend("else_branch", count, (*branch, f"{node.name}/else"))
-    elif bool(condition.reshape(-1)[0]):
-        descend("then_branch", count, branch)
-    else:
-        descend("else_branch", count, branch)
+
+def _all_nodes(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        yield node
+        for value in node.attributes.values():
+            for inner in value if isinstance(value, tuple) else (value,):
+                if isinstance(inner, Graph):
+                    yield from _all_nodes(inner)
+
+
+def _idle(graph: Graph, reason: str, branch: tuple[str, ...]) -> Iterator[NodeWork]:
+    for node in _all_nodes(graph):
+        yield NodeWork(
+            node=node.name, op_type=node.op_type, origins=_origins(node), free=reason, count=0, branch=branch
+        )
+
+
+def _unseen(graph: Graph, owner: str, branch: tuple[str, ...]) -> Iterator[NodeWork]:
+    for node in _all_nodes(graph):
+        yield NodeWork(
+            node=node.name,
+            op_type=node.op_type,
+            origins=_origins(node),
+            unsupported=f"{UNKNOWN_BECAUSE}{owner}",
+            branch=branch,
+        )
 
 
 def _work(

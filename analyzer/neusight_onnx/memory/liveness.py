@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value
+from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, file_name
 from neusight_onnx.kernels import Elementwise, NodeWork, Normalization, Softmax
 from neusight_onnx.memory.bodies import reads_of
 from neusight_onnx.memory.caches import CachePair
@@ -114,10 +114,19 @@ class Liveness:
             else:
                 del alive[-request - 1]
         tensors = [
-            LiveTensor(name=self.names[at], kind=self.kinds[at], byte_count=self.sizes[at], node=self.makers[at])
+            LiveTensor(
+                name=file_name(self.names[at]),
+                kind=self.kinds[at],
+                byte_count=self.sizes[at],
+                node=_made_by(self.makers[at]),
+            )
             for at in alive
         ]
         return sorted(tensors, key=lambda tensor: -tensor.byte_count)
+
+
+def _made_by(maker: str | None) -> str | None:
+    return None if maker is None else file_name(maker)
 
 
 def live_tensors(
@@ -185,7 +194,7 @@ def _run(graph: InferredGraph, walk: Liveness) -> None:
     for node, names in zip(nodes, reads, strict=True):
         item = works.get(node.name)
         bodies = (
-            [body for attribute in node.attributes if (body := graph.bodies.get((node.name, attribute)))]
+            [body for attribute in _keys(node, graph) if (body := graph.bodies.get((node.name, attribute)))]
             if graph.bodies
             else []
         )
@@ -220,7 +229,7 @@ def _run(graph: InferredGraph, walk: Liveness) -> None:
         for storage in walk.held.pop(node.name, ()):
             walk.release(storage)
         if walk.timeline is not None:
-            walk.timeline.append(MemoryPoint(node=node.name, live_bytes=walk.live_bytes, peak_bytes=peak))
+            walk.timeline.append(MemoryPoint(node=file_name(node.name), live_bytes=walk.live_bytes, peak_bytes=peak))
 
 
 def _execute(
@@ -316,6 +325,8 @@ def _hand_on(node: Node, names: Sequence[str], values: Mapping[str, Value], walk
             continue
         size = value_bytes(value)
         if value.is_constant:
+            if name in walk.places:
+                continue  # made once, also where each trip of a loop has a body of its own
             # Folded when the model is loaded. The same number of bytes as the weight it comes from: that weight, moved.
             same = source is not None and len(source) == 1 and walk.kinds[source[0]] == "weight"
             if same and source is not None and walk.sizes[source[0]] == size:
@@ -324,6 +335,12 @@ def _hand_on(node: Node, names: Sequence[str], values: Mapping[str, Value], walk
                 walk.allocate(name, size, "weight", None)
         elif node.op_type not in _NO_VIEWS and value.data is None and source is not None:
             walk.place(name, source)
+
+
+def _keys(node: Node, graph: InferredGraph) -> Iterator[str]:
+    """The attributes of a node, and the names under which bodies of further trips stand."""
+    yield from node.attributes
+    yield from (key for key, _ in graph.repeats.get(node.name, ())[1:])
 
 
 def _run_body(node: Node, body: InferredGraph, walk: Liveness) -> None:

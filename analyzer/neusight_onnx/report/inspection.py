@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from neusight_onnx.graph.names import option
 from neusight_onnx.report.grouping import folded, unsupported_groups
 from neusight_onnx.report.json_text import Json, json_text
 from neusight_onnx.report.layout import Canvas, bar, bullets, columns, facts, heading, render
@@ -90,7 +91,7 @@ def inspection_to_terminal(inspection: Inspection, canvas: Canvas, *, with_value
             (
                 f"  {printable(symbol.name)}",
                 str(symbol.size),
-                "given" if symbol.given else f"default; --dim {printable(symbol.name)}=N changes it",
+                "given" if symbol.given else f"default; {option('--dim', symbol.name, 'N')} changes it",
             )
             for symbol in inspection.symbols
         ]

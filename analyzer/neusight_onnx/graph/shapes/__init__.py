@@ -7,6 +7,7 @@ from neusight_onnx.graph.shapes import (  # noqa: F401  # importing a family reg
     data_dependent,
     elementwise,
     layout,
+    loop,
     machine_learning,
     matrix,
     normalization,
@@ -17,6 +18,7 @@ from neusight_onnx.graph.shapes import (  # noqa: F401  # importing a family reg
     spectrum,
     window,
 )
+from neusight_onnx.graph.shapes.bodies import any_of
 from neusight_onnx.graph.shapes.engine import at_expected_sizes, bind_and_infer, infer, infer_bound
 
-__all__ = ["at_expected_sizes", "bind_and_infer", "infer", "infer_bound"]
+__all__ = ["any_of", "at_expected_sizes", "bind_and_infer", "infer", "infer_bound"]

@@ -83,27 +83,23 @@ class Session(Protocol):
     def affords(self, inferences: int) -> bool:
         """Whether so many more inferences of nodes are within the budget that keeps loops within loops finite."""
 
-    def infer_body(
-        self,
-        node: Node,
-        attribute: str,
-        graph: Graph,
-        inputs: Mapping[str, Value],
-        *,
-        certain: bool,
-        taken: bool = True,
-    ) -> InferredGraph:
-        """Infer the body of a control-flow node and record it. ``certain``: it is known to run, so faults count;
-        ``taken`` False: it is known not to run, so what it assumes is of no interest."""
+    def deciding_input(self, node: Node, name: str) -> str | None:
+        """The input of the model whose value alone decides that of ``name``, if it is a small tensor that can be given;
+        noted as what decides ``node``."""
 
-    def keep_body(self, node: Node, attribute: str, body: InferredGraph) -> None:
-        """Record a body other than the one that was inferred last."""
+    def infer_body(
+        self, node: Node, attribute: str, graph: Graph, inputs: Mapping[str, Value], *, certain: bool
+    ) -> InferredGraph:
+        """Infer the body of a control-flow node and record it. ``certain``: it is known to run, so faults count."""
+
+    def keep_bodies(self, node: Node, attribute: str, groups: Sequence[tuple[int, InferredGraph]]) -> None:
+        """Record bodies other than the one that was inferred last, each with the number of trips that it stands for."""
 
     def faults(self) -> int:
         """How many nodes of bodies that may not run have refused their inputs so far."""
 
-    def drop_body(self, node: Node, attribute: str, faults: int) -> None:
-        """Record that a body can't run, which explains so many of those refusals."""
+    def leave_out(self, node: Node, attribute: str, reason: str, faults: int = 0) -> None:
+        """Record that a body never runs, and why, which explains so many of those refusals."""
 
     def keep_trip_count(self, node: Node, trip_count: TripCount) -> None:
         """Record how often a Loop or Scan runs."""

@@ -22,6 +22,7 @@ from neusight_onnx.graph.model import (
     TripCount,
     Value,
 )
+from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape, initializer_value
 from neusight_onnx.graph.shapes.fallback import infer_by_schema
 from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
@@ -52,6 +53,7 @@ class _Walk:
     at_expected: bool = False
     """Go on with expected sizes where they are known, not with bounds."""
     expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    deciders: dict[str, str | None] = field(default_factory=dict)
     inferences: int = 0
     swallowed: int = 0
     """Faults in bodies that may not run: they stop nothing, yet say that the sizes do not fit the body."""
@@ -68,10 +70,7 @@ class _Walk:
         return self.symbols.get(name)
 
     def producer(self, name: str) -> Node | None:
-        scope = self.scopes[-1]
-        if not scope.producers:
-            scope.producers = {output: node for node in scope.graph.nodes for output in node.outputs if output}
-        return scope.producers.get(name)
+        return self.scopes[-1].producer(name)
 
     def value(self, name: str) -> Value | None:
         return self.scopes[-1].values.get(name)
@@ -85,33 +84,33 @@ class _Walk:
     def affords(self, inferences: int) -> bool:
         return self.inferences + inferences <= MAX_INFERENCES
 
+    def deciding_input(self, node: Node, name: str) -> str | None:
+        if node.name not in self.deciders:
+            self.deciders[node.name] = _deciding_input(name, self.scopes)
+        return self.deciders[node.name]
+
     def infer_body(
-        self,
-        node: Node,
-        attribute: str,
-        graph: Graph,
-        inputs: Mapping[str, Value],
-        *,
-        certain: bool,
-        taken: bool = True,
+        self, node: Node, attribute: str, graph: Graph, inputs: Mapping[str, Value], *, certain: bool
     ) -> InferredGraph:
         scope = self.scopes[-1]
-        assumptions = None if taken else dict(self.assumptions)
         self.inferences += len(graph.nodes) + 5  # a body itself costs as much as some nodes
         body = _infer_graph(graph, inputs, self, outer=scope.values, certain=certain and scope.certain)
         scope.bodies[(node.name, attribute)] = body
-        if assumptions is not None:
-            self.assumptions = assumptions
         return body
 
-    def keep_body(self, node: Node, attribute: str, body: InferredGraph) -> None:
-        self.scopes[-1].bodies[(node.name, attribute)] = body
+    def keep_bodies(self, node: Node, attribute: str, groups: Sequence[tuple[int, InferredGraph]]) -> None:
+        scope = self.scopes[-1]
+        keys = [attribute if index == 0 else f"{attribute}#{index}" for index in range(len(groups))]
+        scope.bodies.update(((node.name, key), body) for key, (_, body) in zip(keys, groups, strict=True))
+        if len(groups) > 1:
+            scope.repeats[node.name] = tuple((key, count) for key, (count, _) in zip(keys, groups, strict=True))
 
     def faults(self) -> int:
         return self.unsettled
 
-    def drop_body(self, node: Node, attribute: str, faults: int) -> None:
+    def leave_out(self, node: Node, attribute: str, reason: str, faults: int = 0) -> None:
         self.scopes[-1].bodies.pop((node.name, attribute), None)
+        self.scopes[-1].idle[(node.name, attribute)] = reason
         self.unsettled -= faults
 
     def keep_trip_count(self, node: Node, trip_count: TripCount) -> None:
@@ -127,7 +126,61 @@ class _Scope:
     certain: bool
     bodies: dict[tuple[str, str], InferredGraph] = field(default_factory=dict)
     trip_counts: dict[str, TripCount] = field(default_factory=dict)
+    repeats: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    idle: dict[tuple[str, str], str] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
+
+    def producer(self, name: str) -> Node | None:
+        if not self.producers:
+            self.producers = {output: node for node in self.graph.nodes for output in node.outputs if output}
+        return self.producers.get(name)
+
+
+MOST_NODES_TO_A_DECISION = 64
+"""Nodes between an input and what it decides that are followed: conditions are compared, not computed at length."""
+
+MOST_DECIDING_ELEMENTS = 16
+"""A value that a user can be expected to write down."""
+
+
+def _deciding_input(name: str, scopes: Sequence[_Scope]) -> str | None:
+    """The only input of the model on which a value depends, if it is a small tensor of integers or booleans."""
+    inputs = {declared.name for declared in scopes[0].graph.inputs}
+    reached: set[str] = set()
+    waiting = [(len(scopes) - 1, name)]
+    for _ in range(MOST_NODES_TO_A_DECISION):
+        if not waiting:
+            break
+        depth, current = waiting.pop()
+        while depth > 0 and scopes[depth].producer(current) is None:
+            if any(declared.name == current for declared in scopes[depth].graph.inputs):
+                return None  # carried from trip to trip
+            depth -= 1
+        value = scopes[depth].values.get(current)
+        if value is None:
+            return None
+        if value.is_constant or (value.data is not None and value.data_low is None):
+            continue
+        producer = scopes[depth].producer(current)
+        if producer is None:
+            if current not in inputs:
+                return None
+            reached.add(current)
+        elif producer.domain or (producer.domain, producer.op_type) in RANDOM or _has_body(producer):
+            return None
+        else:
+            waiting += [(depth, other) for other in producer.inputs if other]
+    if waiting or len(reached) != 1:
+        return None
+    found = reached.pop()
+    value = scopes[0].values[found]
+    is_small = value.shape is not None and value.element_count <= MOST_DECIDING_ELEMENTS
+    is_discrete = value.dtype is not None and (value.dtype.is_integer or value.dtype is DataType.BOOL)
+    return found if is_small and is_discrete else None
+
+
+def _has_body(node: Node) -> bool:
+    return any(isinstance(attribute, Graph) for attribute in node.attributes.values())
 
 
 def infer(model: Model, bindings: Bindings | None = None) -> InferredGraph:
@@ -196,7 +249,7 @@ def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, infe
     reason = (
         f"the cost takes tokens to be spread evenly over experts, at {len(result.expected)} places: '{name}' has "
         f"{shape[-1]} columns" + (f", not the {most[-1]} that it can have" if most else "") + "; "
-        f"--shape {name}={'x'.join(map(str, shape))} with another size changes it"
+        f"{option('--shape', name, 'x'.join(map(str, shape)))} with another size changes it"
     )
     return replace(result, assumptions=(*result.assumptions, *kept, reason))
 
@@ -219,6 +272,7 @@ def _infer_bound(
     result = replace(
         result,
         expected=walk.expected,
+        deciders={node: name for node, name in walk.deciders.items() if name is not None},
         assumptions=(*bound.assumptions, *walk.assumptions),
         warnings=tuple(warnings),
     )
@@ -279,7 +333,14 @@ def _infer_graph(
     finally:
         walk.scopes.pop()
     _note_stale(graph, own, walk)
-    return InferredGraph(graph=graph, values=values, bodies=scope.bodies, trip_counts=scope.trip_counts)
+    return InferredGraph(
+        graph=graph,
+        values=values,
+        bodies=scope.bodies,
+        trip_counts=scope.trip_counts,
+        repeats=scope.repeats,
+        idle=scope.idle,
+    )
 
 
 def _infer_node(

@@ -1,0 +1,56 @@
+"""Names of a model as they can be written on a command line, and back.
+
+A file may name a symbol, an input or a node anything: with line breaks, commas, "=", a megabyte of it. What a message
+says to type must work, so such names have a written form, and every option takes either.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection
+
+MOST_WRITTEN = 80
+"""Characters of a name in a hint; a longer one is cut and ends in "…", as in other messages."""
+
+_CUT = "…"
+_PLAIN = re.compile(r"[^\s,=\\]+(?: +[^\s,=\\]+)*")
+"""Names that options take as they are: a comma, "=" and spaces at the ends have a meaning there."""
+
+
+def written(name: str) -> str:
+    """The name as an option takes it: control characters, commas, "=" and backslashes become escapes (\\x2c)."""
+    short = name if len(name) <= MOST_WRITTEN else name[:MOST_WRITTEN]
+    if not short.isprintable() or not _PLAIN.fullmatch(short):
+        short = "".join(
+            char
+            if char.isprintable() and char not in ",=\\" and (not char.isspace() or 0 < place < len(short) - 1)
+            else _escaped(char)
+            for place, char in enumerate(short)
+        )
+    return short if len(name) <= MOST_WRITTEN else short + _CUT
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def option(flag: str, name: str, value: object) -> str:
+    """``--flag NAME=value``, in quotes where a shell would take the name apart."""
+    text = f"{written(name)}={value}"
+    plain = re.fullmatch(r"[^\s'\"\\`$&|;<>()*?!#~\x00-\x1f]+", written(name))
+    return f"{flag} {text if plain else shlex.quote(text)}"
+
+
+def is_written(text: str) -> bool:
+    """Whether ``text`` may be the written form of another name."""
+    return "\\" in text or text.endswith(_CUT)
+
+
+def named(text: str, known: Collection[str]) -> str:
+    """The name of ``known`` that ``text`` is or is the written form of; ``text`` itself if there is none or several."""
+    if text in known or not is_written(text):
+        return text
+    found = [name for name in known if written(name) == text]
+    return found[0] if len(found) == 1 else text
