@@ -232,7 +232,7 @@ def _facts(value: Value) -> ValueFacts:
         kind=value.kind,
         dtype=None if value.dtype is None else value.dtype.label,
         shape=value.shape,
-        is_bound=value.is_bound,
+        is_bound=value.is_bound or value.length_low is not None,
         value=_content(value),
         elements=None if value.elements is None else tuple(_facts(element) for element in value.elements),
     )

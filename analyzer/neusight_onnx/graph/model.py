@@ -137,6 +137,7 @@ class Value:
     ``is_constant``: made from initializers and constants only, so computed once when the model is loaded.
     ``elements``: the members of a sequence.
     ``shape_low``: where ``is_bound``, the least that each dimension can be (equal where a dimension is exact).
+    ``length_low``: where it is set, a sequence has at most ``elements``, and at least so many of them, the first ones.
     ``data_low``: where it is set, ``data`` is not the value itself but the most that each element can be, and
     this the least (a size that was read from a bound).
     """
@@ -151,6 +152,7 @@ class Value:
     unknown_because: str | None = None
     shape_low: tuple[int, ...] | None = None
     data_low: Array | None = None
+    length_low: int | None = None
 
     @property
     def element_count(self) -> int:

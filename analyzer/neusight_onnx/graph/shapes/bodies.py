@@ -90,21 +90,25 @@ def any_of(values: Sequence[Value]) -> Value:
 
 
 def _any_list(values: Sequence[Value]) -> Value:
-    """Sequences and optionals: member by member if all have as many, else only what any member can be."""
+    """Sequences: member by member, as many as the longest has; optionals, and unknown members: what any can be."""
     first = values[0]
-    counts = {None if value.elements is None else len(value.elements) for value in values}
-    if len(counts) == 1 and None not in counts:
-        columns = zip(*(value.elements or () for value in values), strict=True)
-        elements = tuple(any_of(column) for column in columns)
+    lists = [value.elements for value in values if value.elements is not None]
+    lengths = {len(elements) for elements in lists}
+    if len(lists) == len(values) and (len(lengths) == 1 or first.kind == "sequence"):
+        elements = tuple(
+            any_of([members[place] for members in lists if place < len(members)]) for place in range(max(lengths))
+        )
+        least = min(len(value.elements or ()) if value.length_low is None else value.length_low for value in values)
+        length_low = None if least == len(elements) else least
         if not elements:
             return replace(first, is_constant=False)
         joined = greatest(elements)
-        return replace(joined, kind=first.kind, elements=elements, is_constant=False)
+        return replace(joined, kind=first.kind, elements=elements, length_low=length_low, is_constant=False)
     members = [member for value in values for member in value.elements or ()]
     members += [replace(value, kind="tensor") for value in values if value.elements is None]
     if not members:
-        return replace(first, elements=None, is_constant=False)
-    return replace(greatest(members), kind=first.kind, elements=None, is_constant=False)
+        return replace(first, elements=None, length_low=None, is_constant=False)
+    return replace(greatest(members), kind=first.kind, elements=None, length_low=None, is_constant=False)
 
 
 def _between(values: Sequence[Value]) -> Value:

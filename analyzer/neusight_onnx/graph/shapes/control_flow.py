@@ -232,4 +232,7 @@ def _sequence_map(ctx: NodeContext) -> Sequence[Value]:
         ctx.session.leave_out(ctx.node, "body", IDLE)
     if members is None:
         return [replace(column[0], kind="sequence", elements=None, data=None, data_low=None) for column in columns]
+    if values[0].length_low is not None and count:
+        ctx.session.assume(f"SequenceMap '{ctx.node.name}' runs at most {count} times, once a member of its sequence")
+        return [replace(sequence_of(column), length_low=values[0].length_low) for column in columns]
     return [sequence_of(column) for column in columns]

@@ -343,7 +343,8 @@ def _unknown_trips(body: _Body, initial: list[Value], most: int | None, *, start
         for value, later in zip(once[len(initial) :], again[len(initial) :], strict=True)
     ]
     unlimited = f" (its maximum of {most} stands for none)" if most is not None else ""
-    grows = "; what grows with every trip may be larger" if any(value.is_bound for value in (*carried, *scans)) else ""
+    changes = any(value.is_bound or value.length_low is not None for value in (*carried, *scans))
+    grows = "; what grows with every trip may be larger" if changes else ""
     ctx.session.assume(
         f"Loop '{ctx.node.name}' is taken to run once: how often depends on data{unlimited}{grows}; "
         f"{_hint(ctx)} changes it"
@@ -366,16 +367,11 @@ def _changed_by_trips(before: Value, once: Value, entering: Value, again: Value)
     if not known:
         return once
     if before.kind != "tensor":
-        return _any_length(any_of(known))
+        return any_of(known)
     joined = any_of(known)
     if joined.shape is None or joined.is_bound:
         return joined
     return replace(joined, data=None, data_low=None, is_bound=True, shape_low=(0,) * len(joined.shape))
-
-
-def _any_length(value: Value) -> Value:
-    """A sequence of which only the members' shape is known."""
-    return replace(value, elements=None) if value.shape is not None else value
 
 
 def _unknown_shapes(body: InferredGraph) -> int:

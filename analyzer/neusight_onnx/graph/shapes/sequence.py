@@ -56,6 +56,21 @@ def _members(ctx: NodeContext, index: int) -> tuple[Value, ...] | None:
     return value.elements
 
 
+def _length_low(ctx: NodeContext, index: int) -> int | None:
+    """The least number of members where that isn't exact."""
+    value = ctx.value(index)
+    if value.kind == "optional" and value.elements:
+        value = value.elements[0]
+    return value.length_low
+
+
+def _alike(members: Sequence[Value], count: int, length_low: int) -> Value:
+    """A sequence of unsure length, any place of which may hold any of these."""
+    if count < 1 or not members:
+        return sequence_of((), members[0].dtype if members else None)
+    return replace(sequence_of([greatest(members)] * count), length_low=max(length_low, 0))
+
+
 def _member(value: Value) -> Value:
     """Any member of a sequence whose members are not known one by one."""
     return replace(value, kind="tensor", elements=None)
@@ -88,7 +103,8 @@ def _at(ctx: NodeContext) -> Sequence[Value]:
     if not members:
         raise ctx.error("its sequence is empty")
     position = _position(ctx, 1, len(members))
-    if position is None:
+    counts_from_end = _length_low(ctx, 0) is not None and position is not None and bool(ctx.known(1).ravel()[0] < 0)
+    if position is None or counts_from_end:
         return (greatest(members),)
     if not 0 <= position < len(members):
         raise ctx.error(f"position {position} is outside its sequence of {len(members)}")
@@ -102,6 +118,9 @@ def _insert(ctx: NodeContext) -> Sequence[Value]:
     if members is None:
         joined = greatest([_member(ctx.value(0)), new])
         return (replace(joined, kind="sequence"),)
+    length_low = _length_low(ctx, 0)
+    if length_low is not None:
+        return (_alike([*members, new], len(members) + 1, length_low + 1),)
     position = _position(ctx, 2, len(members)) if ctx.has(2) else len(members)
     if position is None:
         joined = greatest([*members, new])
@@ -114,6 +133,9 @@ def _erase(ctx: NodeContext) -> Sequence[Value]:
     members = _members(ctx, 0)
     if members is None:
         return (ctx.value(0),)
+    length_low = _length_low(ctx, 0)
+    if length_low is not None:
+        return (_alike(members, len(members) - 1, length_low - 1),)
     position = _position(ctx, 1, len(members)) if ctx.has(1) else len(members) - 1
     if position is None:
         return (sequence_of([greatest(members)] * (len(members) - 1), ctx.dtype(0)),)
@@ -123,7 +145,9 @@ def _erase(ctx: NodeContext) -> Sequence[Value]:
 @rule("SequenceLength", intervals=True)
 def _length(ctx: NodeContext) -> Sequence[Value]:
     members = _members(ctx, 0)
-    return (ctx.tensor(_I64, (), None if members is None else np.array(len(members), np.int64)),)
+    value = ctx.tensor(_I64, (), None if members is None else np.array(len(members), np.int64))
+    low = _length_low(ctx, 0)
+    return (value if low is None else replace(value, data_low=np.array(low, np.int64)),)
 
 
 @rule("SplitToSequence")
@@ -172,25 +196,21 @@ def _concat_from_sequence(ctx: NodeContext) -> Sequence[Value]:
     rank = len(joined.shape)
     axis = ctx.axis(ctx.integer("axis", 0), rank + stacked)
 
-    def at_end(sizes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        pick = joined.shape if not low else joined.shape_low
-        assert pick is not None
+    def along(shape: tuple[int, ...], sizes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         if stacked:
-            return (*pick[:axis], len(sizes), *pick[axis:])
-        return (*pick[:axis], sum(shape[axis] for shape in sizes), *pick[axis + 1 :])
+            return (*shape[:axis], len(sizes), *shape[axis:])
+        return (*shape[:axis], sum(size[axis] for size in sizes), *shape[axis + 1 :])
 
-    low = False
     highs = [member.shape for member in members if member.shape is not None]
-    high = at_end(highs)
-    data = _joined_data(members, axis, stacked=stacked)
-    if not joined.is_bound or not any(member.is_bound for member in members):
-        return (ctx.tensor(joined.dtype, high, data),)
-    low = True
+    high = along(joined.shape, highs)
+    length_low = _length_low(ctx, 0)
+    if length_low is None and not any(member.is_bound for member in members):
+        return (ctx.tensor(joined.dtype, high, _joined_data(members, axis, stacked=stacked)),)
     lows = [
         (member.shape_low or (0,) * rank) if member.is_bound else shape
         for member, shape in zip(members, highs, strict=True)
     ]
-    floor = at_end(lows)
+    floor = along(joined.shape_low or joined.shape, lows if length_low is None else lows[: max(length_low, 1)])
     value = ctx.tensor(joined.dtype, high)
     return (replace(value, is_bound=floor != high, shape_low=floor if floor != high else None),)
 
