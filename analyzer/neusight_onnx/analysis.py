@@ -163,7 +163,7 @@ def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, precision: str) ->
     """The totals of :func:`predict_report` alone, without a row for each kernel: a third of its time."""
     with no_collection():
         placed = _placed(prepared, spec)
-        counted, _ = _choose_branches(prepared.graph, placed)
+        counted = _counted(prepared.graph, placed).works
         return _totals(
             prepared.graph,
             counted,

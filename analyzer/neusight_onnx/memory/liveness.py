@@ -6,7 +6,7 @@ reads what it is computed from, so that it stands for the storages behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from neusight_onnx.dtypes import DataType
@@ -97,7 +97,7 @@ class Liveness:
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes = self.live_bytes
             self.peak_place = len(self.requests)
-            self.peak_node = node
+            self.peak_node = _made_by(node)
         self.low_peak_bytes = max(self.low_peak_bytes, self.live_bytes - self.saved_bytes - saving + low)
         self.high_peak_bytes = max(self.high_peak_bytes, self.live_bytes + self.doubled_bytes + high)
 
