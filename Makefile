@@ -15,7 +15,7 @@ DIST_STAMP := build/dist-check.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
-	bench-frontend bench-coverage bench-speed fuzz clean
+	bench-operators bench-frontend bench-coverage bench-speed fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -66,6 +66,10 @@ bench-accuracy: $(VENV)/.installed-dev ## error of whole models: make bench-accu
 bench-kernels: $(VENV)/.installed-dev ## leave-one-GPU-out error of each kernel class: make bench-kernels DATA=folder
 	$(call required,DATA,folder that holds data/)
 	$(BIN)/python benchmarks/kernels.py "$(DATA)"
+
+bench-operators: $(VENV)/.installed-dev ## our kernels beside what PyTorch ran in real models: make bench-operators DATA=folder
+	$(call required,DATA,folder that holds data/ and models/)
+	$(BIN)/python benchmarks/operators.py "$(DATA)"
 
 bench-frontend: $(VENV)/.installed-dev ## shapes and operators of many models: make bench-frontend MODELS=folder
 	$(call required,MODELS,folder of ONNX models)

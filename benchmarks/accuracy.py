@@ -5,6 +5,9 @@
 SHARED holds ``data/neusight/end_to_end*.csv`` (measured latencies; judge only, nothing is trained on them) and
 ``models/neusight/*.onnx``. Cases are judged from the ONNX file with the shipped predictors, ``--runtime eager
 --precision fp32`` (rows with option "fusion": ``--runtime compiled``, where that is modelled).
+
+Where SHARED holds ``data/neusight/operators_in_models_dev.parquet``, too, a second table tells the kernels' error from
+the composition's: our composition is fed with the operators measured inside the models.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.predictor import list_predictors
+from operators import OPERATORS, composed_us, node_times
+from operators import read_cases as read_operator_cases
 
 # The file that holds the graph of a measured model, for inference (the models' README says which).
 MODEL_FILES = {
@@ -62,6 +67,45 @@ class Case:
         """Signed relative error of the prediction in ``column``."""
         predicted = getattr(self, column)
         return None if predicted is None else predicted / self.measured_ms - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Where the error of one eager case comes from, relative and signed.
+
+    ``composition``: our composition of measured operators against the measured model. ``kernels``: our composition of
+    predicted kernels against that of measured operators. ``total``: both together.
+    """
+
+    case: str
+    composition: float
+    kernels: float
+    total: float
+
+
+def read_splits(shared: Path, cases: Sequence[Case]) -> list[Split]:
+    """Kernel and composition error of every eager case whose operators were measured, too."""
+    if not (shared / OPERATORS).is_file():
+        return []
+    measured_us = {
+        (case.model, case.sequence, case.batch, case.gpu): 1e3 * case.measured_ms for case in cases if not case.option
+    }
+    splits = []
+    for case in read_operator_cases(shared):
+        model_us = measured_us.get((case.model, case.sequence, case.batch, case.gpu))
+        if model_us is None:
+            continue
+        times = node_times(case)
+        composed, predicted = composed_us(times, from_measured=True), composed_us(times, from_measured=False)
+        splits.append(
+            Split(
+                case=case.title,
+                composition=composed / model_us - 1,
+                kernels=predicted / composed - 1,
+                total=predicted / model_us - 1,
+            )
+        )
+    return splits
 
 
 def free_sizes(model: Model) -> list[str]:
@@ -135,7 +179,29 @@ def summary(cases: Sequence[Case], column: str) -> str:
     )
 
 
-def table(cases: Sequence[Case], left_out: Iterable[str]) -> str:
+def split_table(splits: Sequence[Split]) -> list[str]:
+    """Kernel and composition error of each case, and their means."""
+    names = ("composition", "kernels", "total")
+    lines = [
+        "where the error comes from (eager, operators measured inside the models)",
+        "composition: measured operators composed by us / measured model - 1",
+        "kernels: predicted kernels / measured operators, both composed by us, - 1",
+        "total: predicted model / measured model - 1",
+        "",
+        f"{'case':<38}" + "".join(f"{name:>14}" for name in names),
+    ]
+    lines += [f"{split.case:<38}" + "".join(f"{getattr(split, name):>+14.1%}" for name in names) for split in splits]
+    for label, pick in (
+        ("mean absolute", lambda errors: statistics.mean(map(abs, errors))),
+        ("median absolute", lambda errors: statistics.median(map(abs, errors))),
+        ("median signed", statistics.median),
+    ):
+        values = "".join(f"{pick([getattr(split, name) for split in splits]):>+14.1%}" for name in names)
+        lines.append(f"{label:<38}{values}")
+    return lines
+
+
+def table(cases: Sequence[Case], splits: Sequence[Split], left_out: Iterable[str]) -> str:
     """The whole result as text."""
     columns = ("ours_ms", *BASELINES)
     lines = [
@@ -176,6 +242,8 @@ def table(cases: Sequence[Case], left_out: Iterable[str]) -> str:
             lines += [f"    {name.removesuffix('_ms'):<10}{summary(chosen, name)}" for name in columns]
             covered = sum(case.low_ms <= case.measured_ms <= case.high_ms for case in chosen)
             lines.append(f"    80 % interval holds {covered} of {len(chosen)}")
+    if splits:
+        lines += ["", *split_table(splits)]
     lines += ["", *(f"left out: {reason}" for reason in left_out)]
     return "\n".join(lines)
 
@@ -187,10 +255,12 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     cases, left_out = read_cases(arguments.shared)
+    splits = read_splits(arguments.shared, cases)
     if arguments.format == "json":
-        text = json.dumps({"cases": [asdict(case) for case in cases], "left_out": left_out}, indent=1)
+        found = {"cases": [asdict(case) for case in cases], "splits": [asdict(split) for split in splits]}
+        text = json.dumps({**found, "left_out": left_out}, indent=1)
     else:
-        text = table(cases, left_out)
+        text = table(cases, splits, left_out)
     if arguments.output:
         arguments.output.write_text(text + "\n")
     print(text)

@@ -888,6 +888,22 @@ def test_free_nodes_say_why(
     assert work.kernels == ()
 
 
+@pytest.mark.parametrize(
+    ("length", "runtime", "written"),
+    [
+        pytest.param(128, "eager", None, id="what may describe a shape"),
+        pytest.param(129, "eager", 129 * 4, id="a tensor, as PyTorch fills a mask"),
+        pytest.param(129, "tensorrt", None, id="folded by a compiler"),
+    ],
+)
+def test_a_tensor_that_follows_from_shapes_is_filled_in_every_run(
+    length: int, runtime: str, written: int | None
+) -> None:
+    work = lower(inferred("s = Shape(x)\nm = ConstantOfShape(s)\ny = Add(x, m)", {"x": (length,)}), runtime=runtime)[1]
+    assert work.op_type == "ConstantOfShape"
+    assert [kernel.write_bytes for kernel in work.kernels] == ([] if written is None else [written])
+
+
 def test_unknown_operator_and_its_cascade() -> None:
     works = lower(inferred("m = acme.MyOp(x)\ny = Relu(m)", {"x": (4, 8)}), runtime="eager")
     assert works[0].unsupported == "no lowering for acme::MyOp"

@@ -134,8 +134,8 @@ def test_every_dependency_is_justified() -> None:
 # -- make ----------------------------------------------------------------------------------------------------
 
 TARGETS = (
-    "demo test check check-rest lint format types dist-check predictors bench-accuracy bench-kernels bench-frontend "
-    "bench-coverage bench-speed fuzz clean help"
+    "demo test check check-rest lint format types dist-check predictors bench-accuracy bench-kernels bench-operators "
+    "bench-frontend bench-coverage bench-speed fuzz clean help"
 )
 
 

@@ -8,12 +8,16 @@ from typing import assert_never
 
 from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value
 from neusight_onnx.kernels import NodeWork
-from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
 from neusight_onnx.lowering.views import Layout
 
 CONSTANT = "computed once when the model is loaded"
 ON_HOST = "shape arithmetic on the host"
+MOST_SHAPE_NUMBERS = 128
+"""A tensor of PyTorch has at most 64 dimensions, and nothing that describes a shape more than two numbers for each
+(pads). What is larger and follows from shapes alone (positions, a mask of ones) is a tensor: eager mode computes it on
+the GPU in every run."""
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 UNKNOWN_BECAUSE = "shape unknown because of "
 """How the reason of a node begins that can't be lowered because of another one; that node's name follows."""
@@ -60,7 +64,7 @@ def _lower(
     find = graph.values.get
     for node in graph.graph.nodes:
         outputs = tuple([find(name) if name else None for name in node.outputs])
-        reason = _before_the_run(outputs)
+        reason = _before_the_run(outputs, runtime)
         if reason is not None:
             works.append(
                 NodeWork(
@@ -80,13 +84,14 @@ def _lower(
     strides.update((name, layout.strides) for name, layout in layouts.items() if name not in outer)
 
 
-def _before_the_run(outputs: tuple[Value | None, ...]) -> str | None:
+def _before_the_run(outputs: tuple[Value | None, ...], runtime: str) -> str | None:
     """Why a node has nothing to do at run time, if all of its outputs are constants or known numbers."""
     constant = known = bool(outputs)
+    most = MOST_SHAPE_NUMBERS if runtime in LAZY_VIEWS else None
     for value in outputs:
         if value is not None:
             constant = constant and value.is_constant
-            known = known and value.data is not None
+            known = known and value.data is not None and (most is None or value.data.size <= most)
             if not (constant or known):
                 return None
     return CONSTANT if constant else ON_HOST
