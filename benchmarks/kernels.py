@@ -39,7 +39,7 @@ from neusight_onnx.learning.fitting import ResidualSettings
 from neusight_onnx.learning.heldout import (
     Scored,
     Trained,
-    floors_of,
+    launches_of,
     mape_percent,
     predict_rows,
     scored_rows,
@@ -120,13 +120,12 @@ def leave_one_gpu_out(
                 feature_high=nothing,
                 vectors=tuple(gpu_vector(rest[name]) for name in fit.gpus),
             )
-        floors = floors_of(variant.law, measurements, {gpu: specs[gpu]}, trained.fit)
+        launches = launches_of(variant.law, measurements, {gpu: specs[gpu]}, trained.fit)
         rows = counted[measurements.gpu[counted] == gpu]
         scored = Scored(
-            kernel_class=variant.law.kernel_class,
             rows=rows,
             kernel_us=predict_rows(trained, measurements, rows, specs[gpu], unseen_weight=variant.unseen_weight),
-            floor_us=floors[rows],
+            launch=launches.take(rows),
             measured_us=measurements.measured_us[rows],
         )
         operation = measurements.operation[rows]

@@ -46,6 +46,7 @@ from neusight_onnx.kernels import (
     Reduction,
     Softmax,
 )
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.learning.heldout import LAUNCH_SHARES
 from neusight_onnx.lowering import lower
 from neusight_onnx.predictor import predict
@@ -276,13 +277,14 @@ def floor_us(case: Case) -> float:
     return min(1e3 * pair.measured.latency_ms for pair in case.pairs if pair.measured)
 
 
-def kernel_time_us(latency_ms: float, floor: float, kernel_class: str) -> float:
+def kernel_time_us(latency_ms: float, floor: float, kernel_class: str, *, amd: bool) -> float:
     """The kernel's own time in an operator that was measured alone on an idle GPU, at least ``TINY_US``.
 
     The part of the floor that passes before the kernel starts is taken off, by kernel class, as in the evaluation of
     single kernels, from which these shares come.
     """
-    return max(1e3 * latency_ms - LAUNCH_SHARES.get(kernel_class, 1.0) * (floor - TINY_US), TINY_US)
+    share = LAUNCH_SHARES.get(kernel_class, LAUNCH_SHARES["elementwise"])[amd]
+    return max(1e3 * latency_ms - share * floor, TINY_US)
 
 
 @dataclass(frozen=True)
@@ -299,7 +301,8 @@ def node_times(case: Case) -> list[NodeTime]:
     """Every node that takes host time or has kernels; later layers take what the first one took."""
     took = {pair.ours.where: pair.measured for pair in case.pairs if pair.ours and pair.measured}
     kernels = [kernel for work in case.works for kernel in work.kernels]
-    predictions = iter(predict(kernels, load_gpu(case.gpu)))
+    spec = load_gpu(case.gpu)
+    predictions = iter(predict(kernels, spec))
     floor = floor_us(case)
     found = []
     for work in case.works:
@@ -311,7 +314,7 @@ def node_times(case: Case) -> list[NodeTime]:
         if work.kernels:
             kernel_class = KERNEL_CLASSES[type(work.kernels[-1])]
             kind = _described(work.kernels[-1])[0] if kernel_class == "gemm" else kernel_class
-            time = kernel_time_us(operator.latency_ms, floor, kernel_class) if operator else None
+            time = kernel_time_us(operator.latency_ms, floor, kernel_class, amd=is_amd(spec)) if operator else None
         found.append(NodeTime(kind, predicted, time, work))
     return found
 

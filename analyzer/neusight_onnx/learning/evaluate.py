@@ -15,13 +15,16 @@ from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.learning.datasets import EVENTS, Measurements, read_parts
 from neusight_onnx.learning.heldout import (
+    FLOOR_PERCENTILE,
     LAUNCH_SHARES,
     SCORED_US,
     SMALL_US,
     TINY_US,
-    USUAL_FLOOR_US,
+    USUAL_FLOORS_US,
+    Launch,
     event_us,
     launch_floors,
+    launch_of,
 )
 from neusight_onnx.predictor import Predictor, estimate, load_predictors
 from neusight_onnx.similarity import gpu_weight
@@ -36,13 +39,15 @@ ALL = "all"
 
 TREATMENT = (
     "Event-timed files (neusight/kernels_fp32.parquet) hold the host's launch time: a kernel time t becomes "
-    "max(floor, share x floor + t), the roofline's alike, with the share that passes before the kernel starts ("
-    + ", ".join(f"{name} {share:g}" for name, share in LAUNCH_SHARES.items())
-    + "). The floor of a session (GPU, operation, split) is the median of what its kernels predicted below "
-    f"{TINY_US:g} us (else {SMALL_US:g} us) show, at least five of them; else that of the operation's other sessions "
-    f"on the GPU; else the smallest of the GPU's other operations; else {USUAL_FLOOR_US:g} us. That median is all that "
-    f"is taken from measured times; intervals allow for an error of {100 * FLOOR_SPREAD:g} % in it. Other files hold "
-    "the kernel's own time: nothing is added."
+    "max(floor, share x floor + t), the roofline's alike, with the share that passes before the kernel starts (on "
+    "NVIDIA, on AMD: "
+    + "; ".join(f"{name} {nvidia:g}, {amd:g}" for name, (nvidia, amd) in LAUNCH_SHARES.items())
+    + f"). The floor of a session (GPU, operation, split) is the {FLOOR_PERCENTILE:g}th percentile of what its kernels "
+    f"predicted below {TINY_US:g} us (else {SMALL_US:g} us) took, at least five of them; else that of the operation's "
+    "other sessions on the GPU; else a usual one (us: "
+    + ", ".join(f"{name} {floor:g}" for name, floor in USUAL_FLOORS_US.items())
+    + "). That floor is all that is taken from measured times; intervals allow for an error of "
+    f"{100 * FLOOR_SPREAD:g} % in it. Other files hold the kernel's own time: nothing is added."
 )
 
 
@@ -154,13 +159,14 @@ def _judge(measurements: Measurements, specs: Mapping[str, GpuSpec], predictor: 
         latency[rows], low[rows] = answer.latency_us[place], answer.low_us[place]
         high[rows], ideal[rows] = answer.high_us[place], answer.law.ideal_us[place]
     measured, kind = measurements.measured_us, measurements.kernel_class
-    floor = np.zeros(size)
+    launch = Launch(floor_us=np.zeros(size), before_us=np.zeros(size))
     if measurements.timing == EVENTS:
         floor = launch_floors(measured, latency, measurements.gpu, measurements.operation, measurements.split, kind)
-    error = event_us(latency, floor, kind) / measured - 1.0
-    roofline = event_us(ideal, floor, kind) / measured - 1.0
-    least = event_us(low, floor * (1.0 - FLOOR_SPREAD), kind)
-    most = event_us(high, floor * (1.0 + FLOOR_SPREAD), kind)
+        launch = launch_of(floor, measurements.gpu, specs, kind)
+    error = event_us(latency, launch) / measured - 1.0
+    roofline = event_us(ideal, launch) / measured - 1.0
+    least = event_us(low, launch.times(1.0 - FLOOR_SPREAD))
+    most = event_us(high, launch.times(1.0 + FLOOR_SPREAD))
     inside = (least <= measured) & (measured <= most)
     sizes = {ALL: measured > 0, f"below {SCORED_US:g} us": measured < SCORED_US}
     sizes[f"{SCORED_US:g} us and above"] = measured >= SCORED_US

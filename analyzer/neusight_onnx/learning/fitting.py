@@ -56,7 +56,10 @@ HOST_LOG_SD = 0.5
 LOST_SESSION_LOG_LEVEL = 0.6
 """A session further than this from its GPU's other session ran something else (another library, a hot card)."""
 INFORMATIVE_RATIO = 1.4
-"""Rows below this many times the session's host time say nothing about the kernel."""
+"""Rows below this many times what the session's smallest kernels take say nothing about the kernel."""
+HIDDEN_SHARE = 0.25
+"""A kernel that the law puts below this share of its session's smallest times is hidden behind the host. The residual
+is told to leave it to the law: it would extrapolate from kernels ten times as long otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,22 @@ class LawFit:
 def host_floor_us(measured_us: NDArray[np.float64]) -> float:
     """Smallest times of a session (first percentile), its host time plus a tiny kernel, in us."""
     return float(np.percentile(measured_us, 1.0))
+
+
+def session_floors_us(measurements: Measurements) -> dict[str, float]:
+    """Smallest times of each session, in us: those of the operation's other sessions on the GPU where these are less.
+
+    Zero where the kernel's own time was measured.
+    """
+    names = sorted(set(measurements.session.tolist()))
+    if measurements.timing != EVENTS:
+        return dict.fromkeys(names, 0.0)
+    operation = np.array([name.rsplit("/", 1)[0] for name in measurements.session.tolist()])
+    floors = {}
+    for name in names:
+        siblings = measurements.measured_us[operation == name.rsplit("/", 1)[0]]
+        floors[name] = min(host_floor_us(siblings), float(measurements.measured_us[measurements.session == name].min()))
+    return floors
 
 
 def take(columns: Columns, rows: NDArray[np.int64]) -> dict[str, Column]:
@@ -291,16 +310,14 @@ def _rows_to_fit(
     rows_of: list[NDArray[np.int64]] = []
     hosts = np.full(len(names), 1e-6)
     counts = np.zeros(len(names), dtype=np.int64)
-    operation = np.array([name.rsplit("/", 1)[0] for name in measurements.session.tolist()])
+    floors = session_floors_us(measurements)
     for i, name in enumerate(names):
         rows = np.flatnonzero(measurements.session == name)
         counts[i] = rows.size
         if measurements.timing == EVENTS:
             # the smallest times of the operation's sessions are host time and a tiny kernel
-            siblings = measurements.measured_us[operation == name.rsplit("/", 1)[0]]
-            floor = min(host_floor_us(siblings), float(measurements.measured_us[rows].min()))
-            rows = rows[measurements.measured_us[rows] > INFORMATIVE_RATIO * floor]
-            hosts[i] = HOST_SHARE[measurements.kernel_class] * floor
+            rows = rows[measurements.measured_us[rows] > INFORMATIVE_RATIO * floors[name]]
+            hosts[i] = HOST_SHARE[measurements.kernel_class] * floors[name]
         if rows.size > ROWS_PER_SESSION:
             rows = np.sort(random.choice(rows, ROWS_PER_SESSION, replace=False))
         rows_of.append(rows)
@@ -366,37 +383,42 @@ def residual_rows(
     *,
     seed: int,
 ) -> Residuals:
-    """What the fitted law leaves over on informative rows of the sessions in use, the session's level taken out."""
+    """What the fitted law leaves over on informative rows of the sessions in use, the session's level taken out.
+
+    Kernels that are hidden behind the host (``HIDDEN_SHARE``) come along with nothing left over.
+    """
     random = np.random.default_rng(seed)
     per_session = max(settings.row_limit // max(len(fit.sessions), 1), 200)
+    floor_of = session_floors_us(measurements)
     features, ratios, weights, kept = [], [], [], []
     for gpu in fit.gpus:
         rows = np.flatnonzero(measurements.gpu == gpu)
         names = measurements.session[rows].tolist()
+        rows = rows[np.array([fit.sessions[name].used for name in names], dtype=np.bool_)]
+        names = measurements.session[rows].tolist()
         host = np.array([fit.sessions[name].host_us for name in names])
-        level = np.array([fit.sessions[name].level for name in names])
-        used = np.array([fit.sessions[name].used for name in names])
-        clear = used & (measurements.measured_us[rows] > INFORMATIVE_RATIO * host)
-        session = measurements.session[rows]
-        for name in sorted(set(session[clear].tolist())):
-            of_session = np.flatnonzero(clear & (session == name))
-            if of_session.size > per_session:
-                keep = random.choice(of_session, per_session, replace=False)
-                clear[np.setdiff1d(of_session, keep)] = False
-        rows, host, level = rows[clear], host[clear], level[clear]
-        if not rows.size:
+        shown = np.maximum(host, np.array([floor_of[name] for name in names]))
+        clear = measurements.measured_us[rows] > INFORMATIVE_RATIO * shown
+        keep = _at_most(per_session, clear, names, random) | _at_most(per_session // 4, ~clear, names, random)
+        if not keep.any():
             continue
-        answer = apply_law(law, measurements.select(rows).kernels, specs[gpu], fit.constants)
-        kernel_us = measurements.measured_us[rows] - host
-        features.append(answer.features)
-        ratios.append(np.log(kernel_us * level / answer.result.latency_us))
-        # a row near the floor tells little: the error of the host time is a larger share of what is left
-        clarity = kernel_us / measurements.measured_us[rows]
+        rows, host, shown, clear = rows[keep], host[keep], shown[keep], clear[keep]
         session = measurements.session[rows]
+        level = np.array([fit.sessions[name].level for name in session.tolist()])
+        measured = measurements.measured_us[rows]
+        answer = apply_law(law, measurements.select(rows).kernels, specs[gpu], fit.constants)
+        law_us = answer.result.latency_us
+        hidden = ~clear & (law_us < HIDDEN_SHARE * shown)
+        kernel_us = np.where(hidden, law_us, np.maximum(measured - host, 1e-3))
+        told = clear | hidden
+        features.append(answer.features[told])
+        ratios.append(np.where(hidden, 0.0, np.log(kernel_us * level / law_us))[told])
+        # a row near the floor tells little: the error of the host time is a larger share of what is left
+        clarity = kernel_us / measured
         _, inverse, count = np.unique(session, return_inverse=True, return_counts=True)
         test = measurements.split[rows] == "test"
-        weights.append(clarity**2 * np.where(test, settings.test_weight, 1.0) / np.sqrt(count[inverse]))
-        kept.append(rows)
+        weights.append((clarity**2 * np.where(test, settings.test_weight, 1.0) / np.sqrt(count[inverse]))[told])
+        kept.append(rows[told])
     weight = np.concatenate(weights)
     return Residuals(
         features=np.concatenate(features),
@@ -404,6 +426,19 @@ def residual_rows(
         weight=weight / weight.mean(),
         rows=np.concatenate(kept),
     )
+
+
+def _at_most(
+    limit: int, chosen: NDArray[np.bool_], names: Sequence[str], random: np.random.Generator
+) -> NDArray[np.bool_]:
+    """The chosen rows, in a session of more than ``limit`` a sample of so many."""
+    session = np.array(names, dtype=np.str_)
+    kept = chosen.copy()
+    for name in sorted(set(names)):
+        rows = np.flatnonzero(chosen & (session == name))
+        if rows.size > limit:
+            kept[np.setdiff1d(rows, random.choice(rows, limit, replace=False))] = False
+    return kept
 
 
 def fit_residual(residuals: Residuals, feature_names: Sequence[str], settings: ResidualSettings, *, seed: int) -> Any:

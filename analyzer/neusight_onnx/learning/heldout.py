@@ -1,8 +1,8 @@
 """Errors on what a predictor has not seen: a GPU left out whole, a generation left out, or shapes left out.
 
 Only rows of at least ``SCORED_US`` count, and of an operation measured in two splits only ``test`` (the sizes of real
-models). What was measured is the event time, so the session's launch floor turns a predicted kernel time into one
-(:func:`event_us`). The floor is read off the session's smallest kernels, whose rows are below ``SCORED_US`` and are not
+models). What was measured is the event time, so the session's launch turns a predicted kernel time into one
+(:func:`event_us`). Its floor is read off the session's smallest kernels, whose rows are below ``SCORED_US`` and are not
 scored.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import apply_law
 from neusight_onnx.learning.datasets import EVENTS, Measurements
@@ -33,24 +34,40 @@ SCORED_US = 50.0
 
 TINY_US = 8.0
 SMALL_US = 25.0
-"""Kernels that the law puts below ``TINY_US`` show the session's launch floor; where a session has hardly any, those
-below ``SMALL_US`` do, less exactly: their own time is taken off."""
+"""Kernels that the law puts below ``TINY_US`` end while the host is still busy and show the session's launch floor;
+where a session has hardly any, the quickest of those below ``SMALL_US`` do."""
 
-USUAL_FLOOR_US = 25.0
-"""Launch floor where a folder has no tiny kernel of a GPU: the middle of what the five NVIDIA GPUs show (14-53)."""
+FLOOR_PERCENTILE = 10.0
+"""Of the small kernels' measured times: the floor is flat, and what lies above it has begun to show the kernel."""
 
-LAUNCH_SHARES: Mapping[str, float] = {
-    "gemm": 0.8,
-    "conv": 0.8,
-    "elementwise": 0.6,
-    "softmax": 0.85,
-    "normalization": 1.0,
+USUAL_FLOORS_US: Mapping[str, float] = {
+    "bmm": 34.0,
+    "linear": 55.0,
+    "conv": 66.0,
+    "softmax": 34.0,
+    "ln": 47.0,
+    "elementwise": 31.0,
 }
-"""Share of the launch floor that passes before the kernel starts. The host dispatches the operator, launches, then
-records the end event; a kernel that still runs hides that last part, so that an event pair shows
-max(floor, share x floor + kernel). Median of (measured - law) / smallest times over rows of 50-120 us: elementwise
-.45-.6 on NVIDIA (.65-.85 on AMD), softmax .6-.95, LayerNorm, which allocates three outputs first, .85-1.1 (V100 .58),
-gemm .4-.9; with the whole floor added, elementwise rows of that size come out 14-26 % too slow.
+"""Launch floor by operation (else by kernel class) where a folder has no small kernel of a GPU: the median of what the
+five NVIDIA GPUs show; AMD's two lie a third to a half below. A module with parameters (linear, ln, conv) takes longer
+to dispatch than a function of one or two tensors."""
+USUAL_FLOOR_US = 34.0
+"""The same for an operation that is not in the list."""
+
+LAUNCH_SHARES: Mapping[str, tuple[float, float]] = {
+    "gemm": (0.72, 0.95),
+    "conv": (0.72, 0.95),
+    "elementwise": (0.47, 0.72),
+    "softmax": (0.72, 0.95),
+    "normalization": (0.72, 0.95),
+}
+"""Share of the launch floor that passes before the kernel starts, on NVIDIA and on AMD.
+
+The host dispatches the operator, launches, then records the end event; a kernel that still runs hides that last part,
+so that an event pair shows max(floor, share x floor + kernel). Measured: the host time that the laws' fits find in the
+sessions of real sizes over the floor that small kernels show. Softmax .65-.75 on the five NVIDIA GPUs, LayerNorm
+.64-.84, linear .67-.83, bmm .57-.9, elementwise .42-.58; on MI100 and MI210 .95 (softmax, LayerNorm) and .63-.78
+(elementwise): recording the event takes the CUDA hosts 9-25 us, the ROCm ones 1-5.
 """
 
 ENOUGH_ROWS = 5
@@ -60,27 +77,43 @@ FOLDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
-    """Predicted kernel times of rows of a class, in us, with the launch floor of each and what was measured."""
+class Launch:
+    """The host's part of event-timed rows, in us: what the smallest kernel shows, what passes before a kernel starts.
 
-    kernel_class: str
+    Both are zero where the kernel's own time was measured.
+    """
+
+    floor_us: NDArray[np.float64]
+    before_us: NDArray[np.float64]
+
+    def take(self, rows: NDArray[np.int64]) -> Launch:
+        """The given rows only."""
+        return Launch(floor_us=self.floor_us[rows], before_us=self.before_us[rows])
+
+    def times(self, factor: float) -> Launch:
+        """A host that takes so many times as long."""
+        return Launch(floor_us=factor * self.floor_us, before_us=factor * self.before_us)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """Predicted kernel times of rows of a class, in us, with the launch of each and what was measured."""
+
     rows: NDArray[np.int64]
     kernel_us: NDArray[np.float64]
-    floor_us: NDArray[np.float64]
+    launch: Launch
     measured_us: NDArray[np.float64]
 
     @property
     def log_error(self) -> NDArray[np.float64]:
         """log(predicted / measured) of the event time."""
-        found: NDArray[np.float64] = np.log(
-            event_us(self.kernel_us, self.floor_us, self.kernel_class) / self.measured_us
-        )
+        found: NDArray[np.float64] = np.log(event_us(self.kernel_us, self.launch) / self.measured_us)
         return found
 
 
-def event_us(kernel_us: NDArray[np.float64], floor_us: NDArray[np.float64], kernel_class: str) -> NDArray[np.float64]:
-    """What an event pair around kernels of such times shows; the kernel's own time where the floor is zero."""
-    found: NDArray[np.float64] = np.maximum(floor_us, LAUNCH_SHARES[kernel_class] * floor_us + kernel_us)
+def event_us(kernel_us: NDArray[np.float64], launch: Launch) -> NDArray[np.float64]:
+    """What an event pair around kernels of such times shows; the kernel's own time where there is no launch in it."""
+    found: NDArray[np.float64] = np.maximum(launch.floor_us, launch.before_us + kernel_us)
     return found
 
 
@@ -92,37 +125,40 @@ def launch_floors(
     split: NDArray[np.str_],
     kernel_class: str,
 ) -> NDArray[np.float64]:
-    """Launch floor of each row, in us: the median of what the tiny kernels of its session show.
+    """Launch floor of each row, in us: what the quickest small kernels of its session took.
 
-    A tiny kernel shows the floor that :func:`event_us` turns into its measured time. A session (GPU, operation,
-    split) with fewer than five of them takes the floor of the same operation's other sessions on that GPU, else
-    the smallest floor of the GPU's other operations; a GPU without any takes ``USUAL_FLOOR_US``.
+    A session (GPU, operation, split) with fewer than ``ENOUGH_ROWS`` small kernels takes the floor of the same
+    operation's other sessions on that GPU, else the usual one of the operation, but none above what it measured.
     """
-    shown = np.minimum(measured_us, (measured_us - kernel_us) / LAUNCH_SHARES[kernel_class])
     floors = np.empty(measured_us.size)
 
     def floor_of(rows: NDArray[np.bool_]) -> float | None:
         for limit_us in (TINY_US, SMALL_US):
             small = rows & (kernel_us < limit_us)
             if np.count_nonzero(small) >= ENOUGH_ROWS:
-                return max(float(np.median(shown[small])), 0.0)
+                return float(np.percentile(measured_us[small], FLOOR_PERCENTILE))
         return None
 
-    for name in sorted(set(gpu.tolist())):
-        of_gpu = gpu == name
-        operations = sorted(set(operation[of_gpu].tolist()))
-        by_operation = {op: floor_of(of_gpu & (operation == op)) for op in operations}
-        least = min((floor for floor in by_operation.values() if floor is not None), default=USUAL_FLOOR_US)
-        for op in operations:
-            for part in sorted(set(split[of_gpu & (operation == op)].tolist())):
-                rows = of_gpu & (operation == op) & (split == part)
-                floor = floor_of(rows)
-                if floor is None:
-                    borrowed = by_operation[op]
-                    # a borrowed floor above a measured time is none
-                    floor = min(least if borrowed is None else borrowed, float(measured_us[rows].min()))
-                floors[rows] = floor
+    for name, op in sorted(set(zip(gpu.tolist(), operation.tolist(), strict=True))):
+        of_operation = (gpu == name) & (operation == op)
+        usual = USUAL_FLOORS_US.get(op, USUAL_FLOORS_US.get(kernel_class, USUAL_FLOOR_US))
+        for part in sorted(set(split[of_operation].tolist())):
+            rows = of_operation & (split == part)
+            floor = floor_of(rows)
+            if floor is None:
+                borrowed = floor_of(of_operation)
+                floor = min(usual if borrowed is None else borrowed, float(measured_us[rows].min()))
+            floors[rows] = floor
     return floors
+
+
+def launch_of(
+    floor_us: NDArray[np.float64], gpu: NDArray[np.str_], specs: Mapping[str, GpuSpec], kernel_class: str
+) -> Launch:
+    """The launch of rows with such floors on GPUs that are all in ``specs``."""
+    nvidia, amd = LAUNCH_SHARES[kernel_class]
+    shares = {name: amd if is_amd(specs[name]) else nvidia for name in set(gpu.tolist())}
+    return Launch(floor_us=floor_us, before_us=floor_us * np.array([shares[name] for name in gpu.tolist()]))
 
 
 def scored_rows(measurements: Measurements) -> NDArray[np.int64]:
@@ -189,10 +225,11 @@ def predict_rows(
     return np.maximum(latency, answer.result.ideal_us)
 
 
-def floors_of(law: Law, measurements: Measurements, specs: Mapping[str, GpuSpec], fit: LawFit) -> NDArray[np.float64]:
-    """Launch floor of every row whose GPU is in ``specs`` (zero where the kernel's own time was measured)."""
+def launches_of(law: Law, measurements: Measurements, specs: Mapping[str, GpuSpec], fit: LawFit) -> Launch:
+    """Launch of every row whose GPU is in ``specs`` (zero elsewhere, and where the kernel's own time was measured)."""
+    nothing = Launch(floor_us=np.zeros(len(measurements)), before_us=np.zeros(len(measurements)))
     if measurements.timing != EVENTS:
-        return np.zeros(len(measurements))
+        return nothing
     kernel_us = np.full(len(measurements), np.inf)
     for gpu in sorted(set(measurements.gpu.tolist()) & set(specs)):
         # only rows near the floor can be tiny: the rest need not be estimated
@@ -201,14 +238,12 @@ def floors_of(law: Law, measurements: Measurements, specs: Mapping[str, GpuSpec]
         if near.size:
             answer = apply_law(law, measurements.select(near).kernels, specs[gpu], fit.constants)
             kernel_us[near] = answer.result.latency_us
-    return launch_floors(
-        measurements.measured_us,
-        kernel_us,
-        measurements.gpu,
-        measurements.operation,
-        measurements.split,
-        law.kernel_class,
-    )
+    known = np.flatnonzero(np.isin(measurements.gpu, sorted(specs)))
+    part = measurements.select(known)
+    floors = launch_floors(part.measured_us, kernel_us[known], part.gpu, part.operation, part.split, law.kernel_class)
+    found = launch_of(floors, part.gpu, specs, law.kernel_class)
+    nothing.floor_us[known], nothing.before_us[known] = found.floor_us, found.before_us
+    return nothing
 
 
 def leave_out(
@@ -232,7 +267,7 @@ def leave_out(
         if not set(measurements.gpu.tolist()) & set(rest):
             continue
         trained = train_once(law, measurements, rest, seed=seed, settings=settings)
-        floors = floors_of(law, measurements, {name: specs[name] for name in left_out}, trained.fit)
+        launches = launches_of(law, measurements, {name: specs[name] for name in left_out}, trained.fit)
         for weight in unseen_weights:
             parts: list[Scored] = []
             for gpu in left_out:
@@ -240,10 +275,9 @@ def leave_out(
                 if rows.size:
                     parts.append(
                         Scored(
-                            kernel_class=law.kernel_class,
                             rows=rows,
                             kernel_us=predict_rows(trained, measurements, rows, specs[gpu], unseen_weight=weight),
-                            floor_us=floors[rows],
+                            launch=launches.take(rows),
                             measured_us=measurements.measured_us[rows],
                         )
                     )
@@ -269,16 +303,15 @@ def new_shapes(
     for fold in range(FOLDS):
         excluded = fold_of[group] == fold
         trained = train_once(law, measurements, specs, seed=seed, settings=settings, excluded_groups=excluded)
-        floors = floors_of(law, measurements, specs, trained.fit)
+        launches = launches_of(law, measurements, specs, trained.fit)
         for gpu in trained.fit.gpus:
             rows = counted[(measurements.gpu[counted] == gpu) & excluded[counted]]
             if rows.size:
                 parts.append(
                     Scored(
-                        kernel_class=law.kernel_class,
                         rows=rows,
                         kernel_us=predict_rows(trained, measurements, rows, specs[gpu], unseen_weight=0.0),
-                        floor_us=floors[rows],
+                        launch=launches.take(rows),
                         measured_us=measurements.measured_us[rows],
                     )
                 )
@@ -287,10 +320,12 @@ def new_shapes(
 
 def _joined(parts: Sequence[Scored]) -> Scored:
     return Scored(
-        kernel_class=parts[0].kernel_class,
         rows=np.concatenate([part.rows for part in parts]),
         kernel_us=np.concatenate([part.kernel_us for part in parts]),
-        floor_us=np.concatenate([part.floor_us for part in parts]),
+        launch=Launch(
+            floor_us=np.concatenate([part.launch.floor_us for part in parts]),
+            before_us=np.concatenate([part.launch.before_us for part in parts]),
+        ),
         measured_us=np.concatenate([part.measured_us for part in parts]),
     )
 
