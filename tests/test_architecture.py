@@ -25,6 +25,7 @@ ROOMS = (
     ("report",),
     ("memory",),
     ("analysis", "inspection"),
+    ("checks",),
     ("learning",),
     ("cli",),
     ("__init__", "__main__"),

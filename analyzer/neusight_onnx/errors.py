@@ -14,9 +14,13 @@ class NeusightError(Exception):
 
 
 class ModelError(NeusightError):
-    """The model file can't be read, or contradicts itself."""
+    """The model file can't be read, or contradicts itself. ``node`` names the operator at fault, where it is one."""
 
     code = "model"
+
+    def __init__(self, message: str = "", *, node: str | None = None) -> None:
+        super().__init__(message)
+        self.node = node
 
 
 class BindingError(NeusightError):
@@ -53,3 +57,9 @@ class OutputError(NeusightError):
     """The report can't be written where it should go."""
 
     code = "output"
+
+
+class CheckError(NeusightError):
+    """A limit, an allowance or a configuration of ``check`` that can't be meant."""
+
+    code = "check"

@@ -45,13 +45,15 @@ class Bindings:
 class BoundInputs:
     """``values`` maps every graph input to what is known of it; ``symbols`` every symbol of the inputs (expressions
     such as "past + 1" too) to its size. ``assumptions`` has a line for each size that is a default.
-    ``has_default_length``: some length is one, so that other :class:`Lengths` would bind the inputs differently."""
+    ``has_default_length``: some length is one, so that other :class:`Lengths` would bind the inputs differently.
+    ``defaults`` are the symbols whose size is a default."""
 
     values: Mapping[str, Value]
     symbols: Mapping[str, int]
     assumptions: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
     has_default_length: bool = False
+    defaults: frozenset[str] = frozenset()
 
 
 def make_bindings(
@@ -616,6 +618,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         assumptions=tuple(assumptions),
         warnings=tuple(warnings),
         has_default_length=sizes.has_default_length,
+        defaults=frozenset(sizes.defaults),
     )
 
 

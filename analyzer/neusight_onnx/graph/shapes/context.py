@@ -397,7 +397,10 @@ class NodeContext:
 
     def error(self, message: str) -> ModelError:
         """A ModelError that names this node."""
-        return ModelError(f"{shown(self.node.op_type)} node '{shown(self.node.name)}': {shown(message, _MAX_MESSAGE)}")
+        return ModelError(
+            f"{shown(self.node.op_type)} node '{shown(self.node.name)}': {shown(message, _MAX_MESSAGE)}",
+            node=self.node.name,
+        )
 
     def require(self, condition: bool, message: str) -> None:
         """ModelError unless the condition holds; silent while sizes are intervals, whose ends may disagree."""

@@ -1,0 +1,255 @@
+"""``neusight.toml``, or ``[tool.neusight]`` of a ``pyproject.toml``: targets with their limits, and what is allowed."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from neusight_onnx.checks.limits import LIMIT_KEYS, Limits, parse_limits
+from neusight_onnx.checks.registry import known_code
+from neusight_onnx.checks.subject import Target
+from neusight_onnx.errors import BindingError, CheckError
+from neusight_onnx.graph.bindings import make_bindings
+from neusight_onnx.precision import PRECISIONS
+from neusight_onnx.report.verdict import Severity
+from neusight_onnx.runtime import KNOWN_RUNTIMES
+
+CONFIG_NAME = "neusight.toml"
+PROJECT_NAME = "pyproject.toml"
+
+TARGET_KEYS = (
+    "name",
+    "model",
+    "gpu",
+    "precision",
+    "runtime",
+    "dims",
+    "shapes",
+    "values",
+    "trip-counts",
+    "allow",
+    *LIMIT_KEYS,
+)
+TOP_KEYS = ("target", "allow", "fail-on", *LIMIT_KEYS)
+
+_MAX_FILE_BYTES = 1 << 20
+_MAX_TARGETS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What a configuration file says. ``limits`` and ``allow`` are for every target; the targets have them already."""
+
+    path: Path
+    limits: Limits
+    allow: tuple[tuple[str, str], ...]
+    fail_on: Severity | None
+    targets: tuple[Target, ...]
+
+
+def find_config(folder: Path) -> Path | None:
+    """The configuration of ``folder``; CheckError if it has two."""
+    own, project = folder / CONFIG_NAME, folder / PROJECT_NAME
+    in_project = project.is_file() and _project_table(_load(project)) is not None
+    if own.is_file() and in_project:
+        raise CheckError(f"both {CONFIG_NAME} and [tool.neusight] of {PROJECT_NAME} are here; keep one of them")
+    return own if own.is_file() else project if in_project else None
+
+
+def read_config(path: Path) -> Config:
+    """The configuration in ``path``; paths in it are relative to its folder. CheckError for what can't be meant."""
+    table = _load(path)
+    where = str(path)
+    if path.name == PROJECT_NAME:
+        inner = _project_table(table)
+        if inner is None:
+            raise CheckError(f"{where} has no [tool.neusight]; add it, or give a {CONFIG_NAME}")
+        table = inner
+    _check_keys(table, TOP_KEYS, where)
+    limits = parse_limits(_limit_table(table, where), f"{where}: ")
+    allow = _allowances(table.get("allow", {}), where)
+    targets = table.get("target", [])
+    if not isinstance(targets, list) or not all(isinstance(item, dict) for item in targets):
+        raise CheckError(f"{where}: 'target' is no list of tables; write each as [[target]]")
+    if len(targets) > _MAX_TARGETS:
+        raise CheckError(f"{where}: more than {_MAX_TARGETS:,} targets; split it into several files")
+    made = [
+        target
+        for number, item in enumerate(targets, 1)
+        for target in _targets(item, path.parent, f"{where}: target {number}", limits, allow)
+    ]
+    return Config(path=path, limits=limits, allow=allow, fail_on=_fail_on(table, where), targets=named_apart(made))
+
+
+def parse_allowance(text: str) -> tuple[str, str]:
+    """``"NSX201=the weights are in the registry"`` -> (code, reason); CheckError without a reason."""
+    code, _, reason = text.partition("=")
+    code = known_code(code, "--allow")
+    return code, _reason(reason, f"--allow {code}")
+
+
+def named_apart(targets: Sequence[Target]) -> tuple[Target, ...]:
+    """The targets, those that share a name numbered."""
+    seen: dict[str, int] = {}
+    named = []
+    for target in targets:
+        count = seen[target.name] = seen.get(target.name, 0) + 1
+        named.append(target if count == 1 else replace(target, name=f"{target.name} ({count})"))
+    return tuple(named)
+
+
+def merged_allowances(*groups: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Allowances of several places; where two give reasons for one code, the later place's stands."""
+    merged: dict[str, str] = {}
+    for group in groups:
+        merged.update(group)
+    return tuple(merged.items())
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+_Table = Mapping[str, Any]
+
+
+def _load(path: Path) -> _Table:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise CheckError(f"{path} does not exist; give a {CONFIG_NAME}") from None
+    except IsADirectoryError:
+        raise CheckError(f"{path} is a folder; give the {CONFIG_NAME} in it") from None
+    except (OSError, ValueError) as error:
+        raise CheckError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise CheckError(f"{path} is larger than 1 MB, so no configuration; give another file")
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise CheckError(f"{path} is not a text in UTF-8; write it as TOML") from None
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError: a key that is given twice, too
+        raise CheckError(f"{path} is not TOML ({' '.join(str(error).split())[:200]}); correct it there") from None
+
+
+def _project_table(table: _Table) -> _Table | None:
+    tool = table.get("tool")
+    inner = tool.get("neusight") if isinstance(tool, dict) else None
+    return inner if isinstance(inner, dict) else None
+
+
+def _check_keys(table: _Table, known: Sequence[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            from difflib import get_close_matches  # only on this way out
+
+            near = get_close_matches(key[:60].replace("_", "-").lower(), known, n=1, cutoff=0.4)
+            hint = f"'{near[0]}' is the nearest that is known" if near else f"known are {', '.join(known)}"
+            raise CheckError(f"{where}: unknown key {key[:60]!a}: {hint}")
+
+
+def _limit_table(table: _Table, where: str) -> dict[str, str | int | float]:
+    limits: dict[str, str | int | float] = {}
+    for key in LIMIT_KEYS:
+        if key in table:
+            value = table[key]
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise CheckError(f"{where}: '{key}' is no limit; write it as a text such as \"20ms\" or a number")
+            limits[key] = value
+    return limits
+
+
+def _allowances(table: object, where: str) -> tuple[tuple[str, str], ...]:
+    if not isinstance(table, dict):
+        raise CheckError(f"{where}: 'allow' is no table; write NSX201 = \"the reason\" under [allow]")
+    found: list[tuple[str, str]] = []
+    for key, reason in table.items():
+        code = known_code(key, f"{where}: allow")
+        if any(code == other for other, _ in found):
+            raise CheckError(f"{where}: allow names {code} twice; keep one")
+        found.append((code, _reason(reason, f"{where}: allow {code}")))
+    return tuple(found)
+
+
+def _reason(reason: object, where: str) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        raise CheckError(f'{where} has no reason; write why it is fine, such as {where.rpartition(" ")[2]}="..."')
+    return " ".join(reason.split())
+
+
+def _fail_on(table: _Table, where: str) -> Severity | None:
+    text = table.get("fail-on")
+    if text is None:
+        return None
+    if text not in tuple(Severity):
+        raise CheckError(f"{where}: 'fail-on' is {text!a:.60}; choose {', '.join(Severity)}")
+    return Severity(text)
+
+
+def _targets(
+    table: _Table, folder: Path, where: str, limits: Limits, allow: tuple[tuple[str, str], ...]
+) -> list[Target]:
+    """A table's targets: one for each of its GPUs."""
+    _check_keys(table, TARGET_KEYS, where)
+    name = _text(table, "name", where, default="")
+    if name:
+        where = f"{where} ('{name}')"
+    model = _text(table, "model", where)
+    gpus = _gpus(table.get("gpu"), where)
+    own = parse_limits(_limit_table(table, where), f"{where}: ")
+    try:
+        bindings = make_bindings(*(_bindings(table, key, where) for key in ("dims", "shapes", "values", "trip-counts")))
+    except BindingError as error:
+        raise CheckError(f"{where}: {error}") from None
+    path = folder / model
+    return [
+        Target(
+            name=_target_name(name or path.name, gpu, several=len(gpus) > 1 or not name),
+            model=path,
+            gpu=folder / gpu if gpu.lower().endswith(".toml") else gpu,
+            precision=_choice(table, "precision", PRECISIONS, "auto", where),
+            runtime=_choice(table, "runtime", KNOWN_RUNTIMES, "eager", where),
+            bindings=bindings,
+            limits=own.over(limits),
+            allow=merged_allowances(allow, _allowances(table.get("allow", {}), where)),
+        )
+        for gpu in gpus
+    ]
+
+
+def _gpus(value: object, where: str) -> list[str]:
+    listed = value if isinstance(value, list) else [value]
+    names = [gpu for gpu in listed if isinstance(gpu, str) and gpu]
+    if not names or len(names) != len(listed):
+        raise CheckError(f"{where}: 'gpu' is {value!a:.60}; give a GPU's name, or a list of names")
+    return names
+
+
+def _target_name(name: str, gpu: str, *, several: bool) -> str:
+    return f"{name} on {gpu}" if several else name
+
+
+def _bindings(table: _Table, key: str, where: str) -> Mapping[str, Any]:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise CheckError(f"{where}: '{key}' is no table; write {key} = {{ NAME = ... }}")
+    return value
+
+
+def _text(table: _Table, key: str, where: str, *, default: str | None = None) -> str:
+    value = table.get(key, default)
+    if value is None:
+        raise CheckError(f"{where}: '{key}' is missing")
+    if not isinstance(value, str) or not value.isprintable() or (default is None and not value):
+        raise CheckError(f"{where}: '{key}' is {value!a:.60}; give one line of text")
+    return value
+
+
+def _choice(table: _Table, key: str, known: Sequence[str], default: str, where: str) -> str:
+    value = table.get(key, default)
+    if value not in known:
+        raise CheckError(f"{where}: '{key}' is {value!a:.60}; choose {', '.join(known)}")
+    assert isinstance(value, str)
+    return value

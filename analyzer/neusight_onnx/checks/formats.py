@@ -1,0 +1,128 @@
+"""NSX4xx: number formats that the GPU has no units for. They follow from the kernels' types and the GPU's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neusight_onnx.checks.registry import Found, Scope, checks
+from neusight_onnx.checks.subject import Subject
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, Recurrent, kernel_dtype
+from neusight_onnx.report.quantities import counted
+from neusight_onnx.report.verdict import Severity
+
+_FP8 = frozenset({DataType.FLOAT8E4M3FN, DataType.FLOAT8E5M2, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2FNUZ})
+_FNUZ = frozenset({DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2FNUZ})
+_INT8 = frozenset({DataType.INT8, DataType.UINT8})
+_BF16 = frozenset({DataType.BFLOAT16})
+_FP16 = frozenset({DataType.FLOAT16})
+_FP4 = frozenset({DataType.FLOAT4E2M1})
+
+PACKED_RATIO = 2.2
+"""FP16 on vector lanes, two packed in one, is twice the FP32 rate at most (NVIDIA Pascal tuning guide, AMD Vega); a
+tenth more for datasheets that round. What is faster are tensor cores."""
+
+
+def _has_matrix_units(gpu: GpuSpec) -> bool:
+    """Whether the GPU has tensor (matrix) cores: they came with formats, or rates, that vector lanes don't have."""
+    peaks = gpu.peak_flops_per_s
+    newer = {"bf16", "tf32", "fp8"} & peaks.keys()
+    return bool(newer) or peaks.get("fp16", 0.0) > PACKED_RATIO * peaks["fp32"]
+
+
+def _products(kernel: Kernel) -> bool:
+    return isinstance(kernel, Gemm | Conv | Attention | Recurrent)
+
+
+def _found(subject: Subject, dtypes: frozenset[DataType], why: str, *, products: bool = True) -> Iterator[Found]:
+    """One finding for all nodes that compute in one of ``dtypes`` (products of matrices, or anything)."""
+    if subject.prepared is None:
+        return
+    nodes = [
+        (work.node, kernel_dtype(kernel).label)
+        for work in subject.prepared.work
+        for kernel in work.kernels[:1]
+        if any(kernel_dtype(each) in dtypes and (_products(each) or not products) for each in work.kernels)
+    ]
+    if nodes:
+        kinds = ", ".join(dict.fromkeys(label for _, label in nodes))
+        yield Found(
+            message=f"{counted(len(nodes), 'node computes', 'nodes compute')} in {kinds}; {why}", node=nodes[0][0]
+        )
+
+
+@checks(
+    "NSX401",
+    "no bfloat16 on this GPU",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The model computes in bfloat16, and the GPU has no units for it (NVIDIA's have since Ampere: not "
+    "V100, T4 or older). Runtimes refuse it or convert to float32 and back around every operator.",
+    fix="use fp16 or fp32 on this GPU, or take one since Ampere",
+)
+def bfloat16(subject: Subject) -> Iterator[Found]:
+    if "bf16" not in subject.gpu.peak_flops_per_s:
+        yield from _found(subject, _BF16, f"{subject.gpu.name} has no bfloat16 units", products=False)
+
+
+@checks(
+    "NSX402",
+    "no FP8 on this GPU",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The model multiplies 8-bit floats, and the GPU has no units for them (NVIDIA's have since Ada and "
+    "Hopper), or none for this variant: the FNUZ formats are not NVIDIA's.",
+    fix="use int8 or fp16 on this GPU, or take one since Ada or Hopper",
+)
+def fp8(subject: Subject) -> Iterator[Found]:
+    if "fp8" not in subject.gpu.peak_flops_per_s:
+        yield from _found(subject, _FP8, f"{subject.gpu.name} has no FP8 units")
+    elif subject.gpu.vendor == "NVIDIA":
+        yield from _found(subject, _FNUZ, f"{subject.gpu.name} has FP8 units, but not for FNUZ formats")
+
+
+@checks(
+    "NSX403",
+    "INT8 without tensor cores",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="The model multiplies 8-bit integers, and the GPU has no tensor cores for them: before Turing it runs "
+    "them on its vector lanes (DP4A), or not at all on Volta's tensor cores. A quantised model may be slower "
+    "there than the one that it was made from.",
+    fix="run the model that is not quantised on this GPU, or take one since Turing",
+)
+def int8(subject: Subject) -> Iterator[Found]:
+    peaks = subject.gpu.peak_flops_per_s
+    # A spec leaves the figure out where the units lack (Volta) or no source states it; what has FP8 units is newer.
+    if ("int8" in peaks and _has_matrix_units(subject.gpu)) or "fp8" in peaks:
+        return
+    yield from _found(subject, _INT8, f"{subject.gpu.name} has no INT8 tensor cores")
+
+
+@checks(
+    "NSX404",
+    "no fast FP16 on this GPU",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="The model computes in float16, and the GPU has no rate for it: GeForce and Tesla cards of Pascal's "
+    "smaller chips (P4, P40, GTX 10) run it at a 64th of the FP32 rate (NVIDIA CUDA C++ Programming Guide, "
+    "arithmetic throughput of compute capability 6.1).",
+    fix="use fp32 on this GPU",
+)
+def fp16(subject: Subject) -> Iterator[Found]:
+    if "fp16" not in subject.gpu.peak_flops_per_s:
+        yield from _found(subject, _FP16, f"{subject.gpu.name} has no float16 rate of use", products=False)
+
+
+@checks(
+    "NSX405",
+    "no FP4 on this GPU",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The model multiplies 4-bit floats, and the GPU has no units for them (NVIDIA's have since Blackwell).",
+    fix="use fp8 or int8 on this GPU, or take one since Blackwell",
+)
+def fp4(subject: Subject) -> Iterator[Found]:
+    if "fp4" not in subject.gpu.peak_flops_per_s:
+        yield from _found(subject, _FP4, f"{subject.gpu.name} has no FP4 units")

@@ -1,0 +1,139 @@
+"""NSX6xx: constants that a narrow number format can't hold, as far as the file shows them: only small ones are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from neusight_onnx.checks.registry import Found, Scope, checks
+from neusight_onnx.checks.subject import Subject
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import Array, InferredGraph, Node
+from neusight_onnx.report.quantities import counted
+from neusight_onnx.report.verdict import Severity
+
+FP16_MAX = float(np.finfo(np.float16).max)
+"""65504, the largest finite binary16 number (IEEE 754)."""
+
+FP16_TINY = float(np.finfo(np.float16).smallest_subnormal)
+"""5.96e-8, the least positive one."""
+
+_FLOATS = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32, DataType.FLOAT64})
+
+_RANGES = frozenset({"Clip", "Max", "Min", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
+"""Beyond the range, a bound or a comparison does what infinity does, and makes no NaN."""
+
+_NO_ARITHMETIC = frozenset(
+    {"Cast", "CastLike", "Constant", "Identity", "Loop", "OneHot", "Range", "Resize", "Upsample"}
+)
+"""Their float operands are sizes and factors for the host, or handed on to whoever computes with them."""
+
+_GUARDS = frozenset({"Add", "Clip", "Div", "Max"})
+"""Where a tiny constant keeps something from becoming zero."""
+
+
+def _constants(graph: InferredGraph) -> Iterator[tuple[Node, DataType, Array]]:
+    """(node that reads it, type, content) of the small floating-point constants that something at run time reads."""
+    values = graph.values
+    for node in graph.graph.nodes:
+        if node.op_type in _NO_ARITHMETIC:
+            continue
+        for name in node.inputs:
+            value = values.get(name)
+            if value is None or value.data is None or not value.is_constant or value.dtype not in _FLOATS:
+                continue
+            outputs = [values.get(output) for output in node.outputs if output]
+            if not all(output is not None and (output.is_constant or output.data is not None) for output in outputs):
+                assert value.dtype is not None
+                yield node, value.dtype, value.data
+    for body in graph.bodies.values():
+        yield from _constants(body)
+
+
+def _severity(subject: Subject) -> Severity:
+    """What is wrong in float16 only is a warning there, and worth knowing elsewhere."""
+    return Severity.WARNING if subject.computes_in_fp16 else Severity.NOTE
+
+
+def _stays_wide(subject: Subject, dtype: DataType) -> bool:
+    """Whether a constant keeps a wider type in a model that computes in float16: that part was left wide on purpose."""
+    return subject.dtype is None and subject.stored is DataType.FLOAT16 and dtype is not DataType.FLOAT16
+
+
+def _summary(found: list[tuple[str, float]], what: str) -> Found:
+    shown = ", ".join(f"{number:g}" for number in dict.fromkeys(number for _, number in found[:100]))[:80]
+    nodes = dict.fromkeys(node for node, _ in found)
+    return Found(message=f"{counted(len(nodes), 'node reads', 'nodes read')} {what}: {shown}", node=found[0][0])
+
+
+@checks(
+    "NSX601",
+    "constant beyond FP16's range",
+    severity=Severity.WARNING,
+    scope=Scope.WORK,
+    explanation="float16 ends at 65504. A larger constant, such as the -1e9 of an attention mask, becomes infinite in "
+    "it, and infinity makes NaN: a row that is masked as a whole, 0 x inf, inf - inf. A warning where the model "
+    "computes in float16 (--precision fp16, or stored so), else a note for whoever converts it. Bounds of Clip, "
+    "Max and Min and comparisons are not meant: infinity serves them as well.",
+    fix="use a mask value within the range, such as -1e4, or keep that part in fp32",
+)
+def beyond_range(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None:
+        return
+    found = []
+    for node, dtype, data in _constants(subject.shaped.inferred):
+        if node.op_type in _RANGES or _stays_wide(subject, dtype):
+            continue
+        size = np.abs(data.astype(np.float64))
+        # what is infinite already was made so by a conversion only where the type is float16 itself
+        beyond = np.isinf(size) if dtype is DataType.FLOAT16 else (size > FP16_MAX) & np.isfinite(size)
+        if beyond.any():
+            found.append((node.name, float(data[beyond].flat[0])))
+    if found:
+        summary = _summary(found, "constants beyond float16's range")
+        yield Found(message=summary.message, node=summary.node, severity=_severity(subject))
+
+
+@checks(
+    "NSX602",
+    "constant below FP16's smallest",
+    severity=Severity.WARNING,
+    scope=Scope.WORK,
+    explanation="The least positive float16 is 5.96e-8. A smaller constant, such as an epsilon of 1e-12, becomes zero "
+    "in it, and no longer keeps a division or a logarithm from zero. A warning where the model computes in "
+    "float16 (--precision fp16, or stored so), else a note for whoever converts it. Epsilons that are attributes "
+    "of a normalization are not meant: runtimes compute those in float32.",
+    fix="use an epsilon of 1e-7 or more, or keep that part in fp32",
+)
+def below_range(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None:
+        return
+    found = []
+    for node, dtype, data in _constants(subject.shaped.inferred):
+        if node.op_type not in _GUARDS or _stays_wide(subject, dtype):
+            continue
+        size = np.abs(data.astype(np.float64))
+        below = (size > 0) & (size < FP16_TINY)
+        if below.any():
+            found.append((node.name, float(data[below].flat[0])))
+    if found:
+        summary = _summary(found, "constants below float16's smallest")
+        yield Found(message=summary.message, node=summary.node, severity=_severity(subject))
+
+
+@checks(
+    "NSX603",
+    "constant is not a number",
+    severity=Severity.ERROR,
+    scope=Scope.SHAPES,
+    explanation="A constant of the model holds NaN. Whatever is computed with it is NaN, too: training diverged, or "
+    "the file is damaged.",
+    fix="export the model again from sound weights",
+)
+def not_a_number(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None:
+        return
+    found = [(node.name, float("nan")) for node, _, data in _constants(subject.shaped.inferred) if np.isnan(data).any()]
+    if found:
+        yield _summary(found, "constants that are not a number")

@@ -1,0 +1,134 @@
+"""NSX5xx: operators that are unknown, have no model of their cost, or don't belong to the model's opset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from neusight_onnx.checks.registry import Found, Scope, checks
+from neusight_onnx.checks.subject import Subject
+from neusight_onnx.graph.model import Graph, Node
+from neusight_onnx.graph.versions import FIRST_OPSETS, LAST_OPSETS
+from neusight_onnx.kernels import NodeWork
+from neusight_onnx.lowering import operator_table
+from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE
+from neusight_onnx.report.quantities import counted
+from neusight_onnx.report.verdict import Severity
+
+
+def nodes_of(graph: Graph) -> Iterator[Node]:
+    """Every node, those of bodies after the node that they belong to."""
+    for node in graph.nodes:
+        yield node
+        for attribute in node.attributes.values():
+            for body in attribute if isinstance(attribute, tuple) else (attribute,):
+                if isinstance(body, Graph):
+                    yield from nodes_of(body)
+
+
+def _qualified(node: Node) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+@checks(
+    "NSX501",
+    "operator unknown to the runtime",
+    severity=Severity.ERROR,
+    scope=Scope.MODEL,
+    explanation="The operator is neither of ONNX nor of ONNX Runtime: a custom one, or a misspelt name. Without the "
+    "library that brings it, no runtime loads the model; its cost is unknown here. `neusight-onnx operators` "
+    "lists those that are known.",
+    fix="export it as standard operators or as an ONNX function; else make sure that the runtime has its library",
+)
+def unknown_operator(subject: Subject) -> Iterator[Found]:
+    known = {(domain, op_type) for domain, op_type, _, _ in operator_table()}
+    unknown: dict[str, list[str]] = {}
+    for node in nodes_of(subject.model.graph):
+        if (node.domain, node.op_type) not in known:
+            unknown.setdefault(_qualified(node), []).append(node.name)
+    for name, nodes in unknown.items():
+        yield Found(message=f"{name} is not a known operator ({counted(len(nodes), 'node')})", node=nodes[0])
+
+
+def _accepted(subject: Subject) -> Severity | None:
+    """Where the user said how many unsupported nodes are fine, NSX106 judges them and the rest is information."""
+    return Severity.NOTE if subject.target.limits.max_unsupported is not None else None
+
+
+@checks(
+    "NSX502",
+    "operator without a model of its cost",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="The operator is known, but its cost can't be predicted (in this form), so it counts as nothing and "
+    "the totals are a lower bound. The message says why. With --max-unsupported it is a note.",
+    fix="accept it with --max-unsupported N, or express it by other operators",
+)
+def unmodelled_operator(subject: Subject) -> Iterator[Found]:
+    if not subject.opaque:
+        return
+    known = {(domain, op_type) for domain, op_type, _, _ in operator_table()}
+    operators = {node.name: node for node in nodes_of(subject.model.graph)}
+    groups: dict[tuple[str, str], list[NodeWork]] = {}
+    for work in subject.opaque:
+        node = operators.get(work.node)
+        reason = work.unsupported or ""
+        unknown = node is not None and (node.domain, node.op_type) not in known  # NSX501 says that
+        if not unknown and not reason.startswith(UNKNOWN_BECAUSE):
+            groups.setdefault((work.op_type, reason), []).append(work)
+    for (op_type, reason), works in groups.items():
+        yield Found(
+            message=f"{op_type}: {reason} ({counted(len(works), 'node')})",
+            node=works[0].node,
+            severity=_accepted(subject),
+        )
+
+
+@checks(
+    "NSX503",
+    "shapes unknown behind a node",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="A node's output shape can't be inferred and the file doesn't declare it, so that the nodes behind it "
+    "can't be costed and count as nothing. With --max-unsupported it is a note.",
+    fix="give the shape of the node's output with --shape VALUE=1x3x8",
+)
+def unknown_shapes(subject: Subject) -> Iterator[Found]:
+    causes = Counter(
+        work.unsupported.removeprefix(UNKNOWN_BECAUSE)
+        for work in subject.opaque
+        if work.unsupported is not None and work.unsupported.startswith(UNKNOWN_BECAUSE)
+    )
+    for cause, count in causes.items():
+        yield Found(
+            message=f"shapes behind it are unknown: {counted(count, 'node')} can't be costed",
+            node=cause,
+            severity=_accepted(subject),
+        )
+
+
+@checks(
+    "NSX504",
+    "operator not in the model's opset",
+    severity=Severity.WARNING,
+    scope=Scope.MODEL,
+    explanation="The model uses an operator that the opset it imports doesn't have yet, or no longer. The onnx "
+    "checker and most runtimes refuse that; ONNX Runtime accepts some in models that its own optimiser wrote.",
+    fix="export with an opset that has the operator",
+)
+def opset_mismatch(subject: Subject) -> Iterator[Found]:
+    wrong: dict[tuple[str, int], list[str]] = {}
+    for node in nodes_of(subject.model.graph):
+        if node.domain or not node.version:
+            continue
+        first, last = FIRST_OPSETS.get(node.op_type, 1), LAST_OPSETS.get(node.op_type)
+        if node.version < first or (last is not None and node.version > last):
+            wrong.setdefault((node.op_type, node.version), []).append(node.name)
+    for (op_type, version), nodes in wrong.items():
+        first, last = FIRST_OPSETS.get(op_type, 1), LAST_OPSETS.get(op_type)
+        has = f"came with opset {first}" if version < first else f"ended with opset {last}"
+        yield Found(message=f"{op_type} {has}, the model imports {version} ({_many(nodes)})", node=nodes[0])
+
+
+def _many(nodes: Sequence[str]) -> str:
+    return counted(len(nodes), "node")

@@ -1,0 +1,275 @@
+"""Checks targets: reads each model once, shapes it once for each set of sizes, lowers it once for each runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, assert_never
+
+from neusight_onnx import __version__
+from neusight_onnx.analysis import PreparedModel, ShapedModel, infer_shapes, predict_totals, prepare
+from neusight_onnx.checks import file, formats, numerics, operators, shapes, thresholds
+from neusight_onnx.checks.config import CONFIG_NAME, named_apart
+from neusight_onnx.checks.registry import CHECKS, Found, Scope, register
+from neusight_onnx.checks.subject import Subject, Target
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.model import Model
+from neusight_onnx.graph.read import read_model
+from neusight_onnx.lowering.precision import stored_precision
+from neusight_onnx.memory import estimate_memory, parameter_summary
+from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.report.verdict import Finding, Rule, Severity, TargetVerdict, Verdict
+from neusight_onnx.runtime import get_runtime
+
+_TOPICS = (thresholds, file, shapes, formats, operators, numerics)
+"""Importing them fills the registry."""
+
+_WHAT_IF = {"fp32": DataType.FLOAT32, "fp16": DataType.FLOAT16, "bf16": DataType.BFLOAT16}
+"""Precisions whose types a graph can be checked at, whether their speed can be predicted or not."""
+
+UNUSED = "NSX901"
+register(
+    UNUSED,
+    "allowance without a finding",
+    severity=Severity.NOTE,
+    scope=Scope.TARGET,
+    explanation="A finding is allowed that none of the targets has: the cause is gone, and with it the reason. Left "
+    "in place, the allowance would hide the next one.",
+    fix="remove it",
+    function=None,
+)
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING) -> Verdict:
+    """Judges every target by all checks of the registry.
+
+    What several targets share (a model, its sizes, its lowering) is worked out once. Raises a
+    :class:`~neusight_onnx.errors.NeusightError` for what is no finding but a mistake of who asks: a model that can't be
+    read, an unknown GPU or dim, a limit of latency for a precision that nothing predicts.
+    """
+    if not targets:
+        raise CheckError(f"there is nothing to check; give a model and a GPU, or targets in {CONFIG_NAME}")
+    named = named_apart(targets)
+    bench = _Bench()
+    subjects = [_subject(bench, target, alone=len(named) == 1) for target in named]
+    findings = _findings(subjects)
+    findings += _unused(subjects, findings)
+    order = tuple(Severity)
+    findings.sort(key=lambda finding: (finding.allowed is not None, order.index(finding.severity), finding.code))
+    verdict = Verdict(
+        tool_version=__version__,
+        fail_on=fail_on,
+        targets=(),
+        findings=tuple(findings),
+        rules=rules(),
+    )
+    return replace(verdict, targets=tuple(_target_verdict(subject, verdict) for subject in subjects))
+
+
+def rules() -> tuple[Rule, ...]:
+    """What every code stands for, in order."""
+    return tuple(CHECKS[code].rule for code in sorted(CHECKS))
+
+
+def _findings(subjects: Sequence[Subject]) -> list[Finding]:
+    """What the checks find, each thing once, with all targets that it holds for."""
+    known: dict[tuple[object, ...], tuple[Found, ...]] = {}
+    findings: dict[tuple[object, ...], Finding] = {}
+    for subject in subjects:
+        reasons = dict(subject.target.allow)
+        for code, entry in CHECKS.items():
+            if entry.function is None or not entry.applies(subject):
+                continue
+            key = (code, *_identity(subject, entry.scope))
+            if key not in known:
+                known[key] = tuple(entry.function(subject))
+            for item in known[key]:
+                finding = Finding(
+                    code=code,
+                    title=entry.rule.title,
+                    severity=item.severity or entry.rule.severity,
+                    model=subject.model.path,
+                    node=item.node,
+                    message=item.message,
+                    fix=item.fix or entry.rule.fix,
+                    targets=(),
+                    allowed=reasons.get(code),
+                )
+                same = (code, finding.severity, finding.model, item.node, item.message, finding.allowed)
+                earlier = findings.get(same, finding)
+                findings[same] = replace(earlier, targets=(*earlier.targets, subject.target.name))
+    return list(findings.values())
+
+
+def _identity(subject: Subject, scope: Scope) -> tuple[object, ...]:
+    """What a check of this scope looks at: equal for subjects that it would say the same of."""
+    model = id(subject.model)
+    match scope:
+        case Scope.MODEL:
+            return (model,)
+        case Scope.SHAPES:
+            return (model, fingerprint(subject.target.bindings))
+        case Scope.WORK:
+            return (model, fingerprint(subject.target.bindings), subject.dtype, subject.target.runtime)
+        case Scope.TARGET:
+            return (subject.target.name,)
+        case _:
+            assert_never(scope)
+
+
+def _unused(subjects: Sequence[Subject], findings: Sequence[Finding]) -> list[Finding]:
+    """A note for every allowance that none of the targets which have it needed."""
+    used = {(finding.code, finding.allowed) for finding in findings}
+    holders: dict[tuple[str, str], list[Subject]] = {}
+    for subject in subjects:
+        for allowance in subject.target.allow:
+            if allowance not in used:
+                holders.setdefault(allowance, []).append(subject)
+    rule = CHECKS[UNUSED].rule
+    return [
+        Finding(
+            code=UNUSED,
+            title=rule.title,
+            severity=rule.severity,
+            model=having[0].model.path,
+            node=None,
+            message=f"{code} is allowed ({reason}), but nothing needs it",
+            fix=rule.fix,
+            targets=tuple(subject.target.name for subject in having),
+        )
+        for (code, reason), having in holders.items()
+    ]
+
+
+def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
+    target = subject.target
+    own = [finding for finding in verdict.findings if target.name in finding.targets]
+    return TargetVerdict(
+        name=target.name,
+        model=subject.model.path,
+        gpu=subject.gpu,
+        precision=subject.precision,
+        runtime=target.runtime,
+        dims={} if subject.shaped is None else dict(subject.shaped.bound.symbols),
+        limits=dict(target.limits.texts or {}),
+        at=target.limits.judged_at,
+        codes=tuple(
+            code
+            for code, entry in sorted(CHECKS.items())
+            if (entry.function is not None and entry.applies(subject)) or any(code == each.code for each in own)
+        ),
+        parameter_count=subject.parameter_count,
+        unsupported_count=len(subject.opaque),
+        totals=subject.totals,
+        not_predicted=subject.not_predicted,
+        memory=subject.memory,
+        passed=not any(verdict.fails(finding) for finding in own),
+    )
+
+
+# --- from a target to what is known of it -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bench:
+    """What has been worked out so far, by what it was made from. Private to this module."""
+
+    models: dict[str, Model] = field(default_factory=dict)
+    gpus: dict[str, GpuSpec] = field(default_factory=dict)
+    parameters: dict[int, int] = field(default_factory=dict)
+    shaped: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
+    prepared: dict[tuple[int, DataType | None, str], PreparedModel] = field(default_factory=dict)
+
+
+def _kept(store: dict[K, T], key: K, make: Callable[[], T]) -> T:
+    if key not in store:
+        store[key] = make()
+    return store[key]
+
+
+def fingerprint(bindings: Bindings) -> str:
+    """Equal for bindings that bind alike."""
+    values = {name: (array.shape, array.dtype.str, array.tobytes()) for name, array in bindings.values.items()}
+    parts = (bindings.dims, bindings.shapes, values, bindings.trip_counts)
+    return repr([sorted(part.items()) for part in parts])
+
+
+def _subject(bench: _Bench, target: Target, *, alone: bool) -> Subject:
+    """The target with all that can be worked out; errors name it if there are others."""
+    try:
+        return _worked_out(bench, target)
+    except NeusightError as error:
+        if alone:
+            raise
+        raise type(error)(f"target '{target.name}': {error}") from None
+
+
+def _worked_out(bench: _Bench, target: Target) -> Subject:
+    get_runtime(target.runtime)
+    gpu = target.gpu
+    if not isinstance(gpu, GpuSpec):
+        name = gpu
+        gpu = _kept(bench.gpus, f"{type(name).__name__} {name}", lambda: load_gpu(name))
+    model = _kept(bench.models, str(target.model), lambda: read_model(target.model))
+    stored = stored_precision(model)
+    dtype, precision, not_predicted = _precision(target, stored)
+    subject = Subject(
+        target=target,
+        model=model,
+        gpu=gpu,
+        parameter_count=_kept(bench.parameters, id(model), lambda: parameter_summary(model)[0]),
+        dtype=dtype,
+        stored=stored,
+        precision=precision,
+        not_predicted=not_predicted,
+    )
+    sizes = (id(model), fingerprint(target.bindings))
+    shaped = _kept(bench.shaped, sizes, lambda: _shaped(model, target.bindings))
+    if isinstance(shaped, ModelError):
+        return replace(subject, fault=shaped)
+    prepared = _kept(
+        bench.prepared,
+        (id(shaped), dtype, target.runtime),
+        lambda: prepare(shaped, dtype=dtype, runtime=target.runtime),
+    )
+    totals = None if not_predicted is not None else predict_totals(prepared, gpu, precision=precision)
+    if totals is not None:
+        memory = totals.memory
+    else:
+        memory = estimate_memory(prepared.graph, prepared.work, gpu, prepared.runtime.name)
+    return replace(
+        subject,
+        shaped=shaped,
+        prepared=prepared,
+        opaque=tuple(work for work in prepared.work if work.unsupported is not None),
+        totals=totals,
+        memory=memory,
+    )
+
+
+def _shaped(model: Model, bindings: Bindings) -> ShapedModel | ModelError:
+    """The model at these sizes; or why it has no shapes there, which is for a check to say. BindingError for a slip."""
+    try:
+        return infer_shapes(model, bindings)
+    except ModelError as fault:
+        return fault
+
+
+def _precision(target: Target, stored: DataType) -> tuple[DataType | None, str, str | None]:
+    """(type of plain floats or None for the stored ones, its name, why its speed can't be predicted or None)."""
+    try:
+        resolved = resolve(target.precision, stored)
+    except NotSupportedError as refusal:
+        limits = target.limits
+        needed = limits.max_latency_ms is not None or limits.min_throughput_per_s is not None
+        if needed or target.precision not in ("auto", *_WHAT_IF):
+            raise
+        dtype = _WHAT_IF.get(target.precision)
+        return dtype, (stored.label if dtype is None else target.precision), str(refusal)
+    return SUPPORTED[resolved], resolved, None

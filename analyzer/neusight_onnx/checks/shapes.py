@@ -1,0 +1,295 @@
+"""NSX3xx: dims that are left open, that are open in name only, or that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from neusight_onnx.analysis import ShapedModel
+from neusight_onnx.checks.registry import Found, Scope, checks
+from neusight_onnx.checks.subject import Subject
+from neusight_onnx.errors import BindingError, ModelError
+from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.model import Declared, InferredGraph, Model, Node, Value
+from neusight_onnx.graph.shapes import bind_and_infer
+from neusight_onnx.report.quantities import counted, printable, shape_text
+from neusight_onnx.report.verdict import Severity
+
+
+@checks(
+    "NSX301",
+    "symbolic dim not bound",
+    severity=Severity.WARNING,
+    scope=Scope.SHAPES,
+    explanation="The model leaves the dim free and the target says nothing about it, so that a default stands in (1 "
+    "for a batch, 128 for a sequence, ...): limits are judged at a size that may not be the one in use.",
+    fix="bind it: --dim NAME=SIZE, or dims = { NAME = SIZE } in the target",
+)
+def unbound_symbol(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None:
+        return
+    bound = subject.shaped.bound
+    for symbol in sorted(bound.defaults):
+        inputs = [item.name for item in subject.model.graph.inputs if symbol in (item.shape or ())]
+        others = f" and {len(inputs) - 1} more" if len(inputs) > 1 else ""
+        yield Found(
+            message=f"'{symbol}' of input '{inputs[0]}'{others} is not bound, {bound.symbols[symbol]} stands in",
+            node=symbol,
+            fix=f"--dim {symbol}=SIZE, or dims = {{ {_key(symbol)} = SIZE }} in the target",
+        )
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
+    return name if bare else f'"{printable(name)}"'
+
+
+@checks(
+    "NSX302",
+    "input without a full shape",
+    severity=Severity.WARNING,
+    scope=Scope.SHAPES,
+    explanation="An input declares no shape, or a dim without even a name, and the target doesn't give it: a default "
+    "stands in, or nothing that depends on it can be costed.",
+    fix="give it: --shape INPUT=1x3x224x224, or shapes = { INPUT = [1, 3, 224, 224] } in the target",
+)
+def open_input(subject: Subject) -> Iterator[Found]:
+    bindings = subject.target.bindings
+    for declared in subject.model.graph.inputs:
+        if declared.name in bindings.shapes or declared.name in bindings.values or declared.kind == "map":
+            continue
+        if declared.shape is None:
+            yield Found(message=f"input '{declared.name}' declares no shape", node=declared.name)
+        else:
+            axes = [str(axis) for axis, dim in enumerate(declared.shape) if dim is None or dim == 0]
+            if axes:
+                yield Found(
+                    message=f"input '{declared.name}' ({shape_text(declared.shape)}) leaves "
+                    f"{'dimension' if len(axes) == 1 else 'dimensions'} {', '.join(axes)} open, without a name",
+                    node=declared.name,
+                )
+
+
+# --- dims that are free in name only ----------------------------------------------------------------------------------
+
+MOST_PROBES = 4
+"""Symbols that are tried one by one: each costs an inference, and models with more of them name one thing twice."""
+
+_STEP = 32
+"""Longer dims are tried so much shorter: images and windows that must divide by a power of two still do, and sums such
+as total = past + new still hold when all parts but one shrink alike."""
+
+_JOINS = frozenset({"Add", "Concat", "Div", "Expand", "Gemm", "MatMul", "Mul", "Reshape", "Sub", "Where"})
+"""Operators that fail at another size because a constant operand holds the old one. A convolution or pooling may as
+well fail since its window outgrew the input, which says nothing about the export."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Probe:
+    """The model at other sizes: what came of it."""
+
+    sizes: Mapping[str, int]
+    inferred: InferredGraph | None
+    fault: ModelError | None
+
+
+@checks(
+    "NSX303",
+    "dim declared free but baked in",
+    severity=Severity.WARNING,
+    scope=Scope.SHAPES,
+    explanation="The model declares the dim as free, yet works at one size only: a Reshape target, a position table "
+    "or a weight holds the size that the model was exported with. It is found by inferring all shapes once more "
+    "at another size. An error where the target's own size is one that doesn't work.",
+    fix="export with the dim dynamic (dynamic_axes or dynamic_shapes, and no Python numbers made of sizes), or fix it",
+)
+def baked_in(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None:
+        yield from _baked_against_the_target(subject)
+        return
+    yield from _baked(subject.model, subject.target.bindings, subject.shaped)
+
+
+def _baked_against_the_target(subject: Subject) -> Iterator[Found]:
+    """The target's own sizes don't work: do the model's defaults, and which of the sizes is it?"""
+    given = subject.target.bindings
+    if subject.fault is None or not given.dims:
+        return
+    for symbol, size in given.dims.items():
+        rest = {name: other for name, other in given.dims.items() if name != symbol}
+        try:
+            bound, inferred = bind_and_infer(subject.model, replace(given, dims=rest))
+        except (ModelError, BindingError):
+            continue
+        if _holds_a_size(subject.fault, subject.model, inferred):
+            works = bound.symbols.get(symbol)
+            yield Found(
+                message=f"'{symbol}' is declared free, but {works} works and {size} does not: {subject.fault}",
+                node=symbol,
+                severity=Severity.ERROR,
+            )
+            return
+
+
+def _baked(model: Model, bindings: Bindings, shaped: ShapedModel) -> Iterator[Found]:
+    base = shaped.bound.symbols
+    places = {
+        symbol: axis
+        for declared in reversed(model.graph.inputs)
+        for axis, symbol in enumerate(declared.shape or ())
+        if isinstance(symbol, str)
+    }
+    # a value that the user gave has a size of its own: its dims stay
+    fixed = {dim for declared in model.graph.inputs if declared.name in bindings.values for dim in declared.shape or ()}
+    sizes = {
+        symbol: size - _STEP if size > _STEP else size + 1
+        for symbol, size in base.items()
+        if symbol in places and not _is_formula(symbol) and symbol not in fixed and (size > _STEP or not places[symbol])
+    }
+    if not sizes:
+        return
+    together = _probe(model, bindings, shaped, sizes)
+    if together.inferred is not None:
+        yield from _unchanged(model, shaped, together)
+        return
+    for symbol, size in list(sizes.items())[:MOST_PROBES]:
+        alone = together if len(sizes) == 1 else _probe(model, bindings, shaped, {symbol: size})
+        if alone.fault is not None and _holds_a_size(alone.fault, model, shaped.inferred):
+            yield Found(
+                message=f"'{symbol}' is declared free, but {base[symbol]} works and {size} does not: {alone.fault}",
+                node=symbol,
+            )
+
+
+def _is_formula(symbol: str) -> bool:
+    """Whether a symbol follows from others ("past + 1"), so that it is left to them."""
+    return any(mark in symbol for mark in "+*/%(") or " - " in symbol
+
+
+def _probe(model: Model, bindings: Bindings, shaped: ShapedModel, sizes: Mapping[str, int]) -> _Probe:
+    """The model with some symbols at other sizes and the others as they are."""
+    dims = {name: size for name, size in shaped.bound.symbols.items() if not _is_formula(name)}
+    shapes = {
+        name: shape
+        for name, shape in bindings.shapes.items()
+        if not any(name == item.name and set(item.shape or ()) & sizes.keys() for item in model.graph.inputs)
+    }
+    try:
+        _, inferred = bind_and_infer(model, replace(bindings, dims={**dims, **sizes}, shapes=shapes))
+    except BindingError:
+        return _Probe(sizes=sizes, inferred=None, fault=None)  # the sizes hang together in another way
+    except ModelError as fault:
+        return _Probe(sizes=sizes, inferred=None, fault=fault)
+    return _Probe(sizes=sizes, inferred=inferred, fault=None)
+
+
+def _holds_a_size(fault: ModelError, model: Model, inferred: InferredGraph) -> bool:
+    """Whether the node that failed joins its input with a constant, which holds the size that would have worked."""
+    node = next((node for node in model.graph.nodes if node.name == fault.node), None)
+    if node is None or node.op_type not in _JOINS:
+        return False
+    if node.op_type == "Reshape":
+        return _is_constant_target(node, inferred)
+    values = [inferred.values.get(name) for name in node.inputs if name]
+    return any(value is not None and value.is_constant for value in values)
+
+
+def _is_constant_target(node: Node, inferred: InferredGraph) -> bool:
+    if len(node.inputs) < 2:  # opset 1 has the target in an attribute
+        return True
+    target = inferred.values.get(node.inputs[1])
+    return target is not None and target.is_constant
+
+
+def _unchanged(model: Model, shaped: ShapedModel, probe: _Probe) -> Iterator[Found]:
+    """Outputs that declare a symbol in a dim whose size was the same at both sizes, and equal to neither's."""
+    assert probe.inferred is not None
+    for declared in model.graph.outputs:
+        before, after = (graph.values.get(declared.name) for graph in (shaped.inferred, probe.inferred))
+        if not _comparable(declared, before) or not _comparable(declared, after):
+            continue
+        assert before is not None
+        assert after is not None
+        sizes = zip(declared.shape or (), before.shape or (), after.shape or (), strict=True)
+        for axis, (symbol, old, new) in enumerate(sizes):
+            if isinstance(symbol, str) and symbol in probe.sizes and old == new:
+                yield Found(
+                    message=f"output '{declared.name}' declares '{symbol}' as dimension {axis}, which is {old} whether "
+                    f"'{symbol}' is {shaped.bound.symbols[symbol]} or {probe.sizes[symbol]}",
+                    node=declared.name,
+                )
+
+
+def _comparable(declared: Declared, value: Value | None) -> bool:
+    return (
+        value is not None
+        and value.kind == "tensor"
+        and not value.is_bound
+        and value.shape is not None
+        and len(value.shape) == len(declared.shape or ())
+    )
+
+
+# --- contradictions ---------------------------------------------------------------------------------------------------
+
+
+@checks(
+    "NSX304",
+    "one symbol, two sizes",
+    severity=Severity.WARNING,
+    scope=Scope.SHAPES,
+    explanation="The file declares dims of several values by one symbol, but they have different sizes: the names "
+    "were mixed up by the exporter or by a tool that changed the graph. Runtimes that plan memory by symbols, and "
+    "people who read them, are misled.",
+    fix="correct the names (onnx.shape_inference with the stale value_info removed), or export again",
+)
+def contradicting_symbols(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None:
+        return
+    shaped = subject.shaped
+    sizes = {name: (size, "the inputs") for name, size in shaped.bound.symbols.items()}
+    inputs = {declared.name for declared in subject.model.graph.inputs}
+    wrong: dict[str, list[str]] = {}
+    for declared in (*subject.model.graph.outputs, *subject.model.graph.declared.values()):
+        value = shaped.inferred.values.get(declared.name)
+        if declared.name in inputs or value is None or not _comparable(declared, value):
+            continue
+        for symbol, size in zip(declared.shape or (), value.shape or (), strict=True):
+            if isinstance(symbol, str):
+                known, where = sizes.setdefault(symbol, (size, f"'{declared.name}'"))
+                if known != size:
+                    wrong.setdefault(symbol, []).append(f"{known} in {where}, {size} in '{declared.name}'")
+    for symbol, texts in wrong.items():
+        more = f", and so on in {counted(len(texts) - 1, 'more value')}" if len(texts) > 1 else ""
+        yield Found(message=f"'{symbol}' is {texts[0]}{more}", node=symbol)
+
+
+@checks(
+    "NSX305",
+    "declared shapes are stale",
+    severity=Severity.NOTE,
+    scope=Scope.SHAPES,
+    explanation="The file's value_info or outputs declare shapes that the graph contradicts. The inferred ones are "
+    "used here, and most runtimes only warn; some tools believe what is declared.",
+    fix="remove the value_info and run onnx.shape_inference anew",
+)
+def stale_shapes(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None:
+        return
+    for notice in subject.shaped.inferred.warnings:
+        if notice.code == "stale-value-info":
+            yield Found(message=notice.message.partition(": the file's value_info")[0])
+
+
+@checks(
+    "NSX306",
+    "shapes don't agree",
+    severity=Severity.ERROR,
+    scope=Scope.SHAPES,
+    explanation="At the target's sizes an operator refuses its inputs, so the model can't run: the sizes are not ones "
+    "that it takes, or the graph contradicts itself. Nothing behind it was judged.",
+    fix="give sizes that the model takes (--dim, --shape); `neusight-onnx inspect` shows its inputs",
+)
+def disagreeing_shapes(subject: Subject) -> Iterator[Found]:
+    if subject.fault is not None:
+        yield Found(message=str(subject.fault), node=subject.fault.node)

@@ -1,0 +1,62 @@
+"""What a check looks at: a target with everything that was worked out about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neusight_onnx.analysis import PreparedModel, ShapedModel
+from neusight_onnx.checks.limits import Limits
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import ModelError
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.model import Model
+from neusight_onnx.kernels import NodeWork
+from neusight_onnx.report.model import MemoryEstimate, Totals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One thing to be checked: a model on a GPU, at sizes, under limits. ``name`` stands in the report."""
+
+    name: str
+    model: str | Path
+    gpu: str | Path | GpuSpec
+    precision: str = "auto"
+    runtime: str = "eager"
+    bindings: Bindings = field(default_factory=Bindings)
+    limits: Limits = field(default_factory=Limits)
+    allow: tuple[tuple[str, str], ...] = ()
+    """(code, reason) of the findings that are allowed for this target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A target, read, shaped, lowered and predicted, as far as that goes.
+
+    ``shaped`` is None where the shapes don't agree, ``fault`` says why; all behind it is None then, too. ``dtype`` is
+    the type that plain floats are computed in, None where each keeps the one that it is stored in; ``precision`` names
+    it. ``totals`` is None where nothing predicts this precision, which ``not_predicted`` says. ``opaque`` is the work
+    that is not supported.
+    """
+
+    target: Target
+    model: Model
+    gpu: GpuSpec
+    parameter_count: int
+    dtype: DataType | None
+    stored: DataType
+    precision: str
+    not_predicted: str | None
+    shaped: ShapedModel | None = None
+    fault: ModelError | None = None
+    prepared: PreparedModel | None = None
+    opaque: tuple[NodeWork, ...] = ()
+    totals: Totals | None = None
+    memory: MemoryEstimate | None = None
+
+    @property
+    def computes_in_fp16(self) -> bool:
+        """Whether the target's plain floats are of 16 bits and narrow range, by wish or as they are stored."""
+        return (self.stored if self.dtype is None else self.dtype) is DataType.FLOAT16

@@ -1,0 +1,167 @@
+"""NSX1xx: the limits that the user set, and memory, which limits every target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neusight_onnx.checks.limits import MEDIAN
+from neusight_onnx.checks.registry import Found, Scope, checks
+from neusight_onnx.checks.subject import Subject
+from neusight_onnx.report.model import Totals
+from neusight_onnx.report.quantities import capacity, counted, duration, significant
+from neusight_onnx.report.verdict import Severity
+
+_MEMORY_FIX = "take a smaller batch or sequence, a narrower number format or a GPU with more memory"
+
+
+@checks(
+    "NSX101",
+    "latency above the limit",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The predicted latency of one run exceeds --max-latency. It is judged at the upper end of the "
+    "interval, so that a model which passes is slower than the limit in at most one case of ten (of an 80 % "
+    "interval, a tenth lies above); --at median judges the prediction itself.",
+    fix="take a faster GPU or runtime, or a smaller batch; `neusight-onnx analyze` shows what is slow",
+    applies=lambda subject: subject.target.limits.max_latency_ms is not None,
+)
+def latency(subject: Subject) -> Iterator[Found]:
+    limits, totals = subject.target.limits, subject.totals
+    if totals is None or limits.max_latency_ms is None:
+        return
+    judged_ms = totals.latency_ms if limits.judged_at == MEDIAN else totals.latency_high_ms
+    if judged_ms > limits.max_latency_ms:
+        yield Found(message=f"latency is {_interval(totals, limits.judged_at)}, the limit {_limit(subject, 'latency')}")
+
+
+@checks(
+    "NSX102",
+    "throughput below the limit",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="Samples a second, which is the batch size over the latency of a run, fall short of --min-throughput. "
+    "The latency is taken at the upper end of its interval unless --at median is given.",
+    fix="take a larger batch, a faster GPU or runtime; `neusight-onnx analyze` shows what is slow",
+    applies=lambda subject: subject.target.limits.min_throughput_per_s is not None,
+)
+def throughput(subject: Subject) -> Iterator[Found]:
+    limits, totals = subject.target.limits, subject.totals
+    if totals is None or limits.min_throughput_per_s is None:
+        return
+    judged_ms = totals.latency_ms if limits.judged_at == MEDIAN else totals.latency_high_ms
+    judged_per_s = totals.batch_size / judged_ms * 1e3 if judged_ms else 0.0
+    if judged_per_s < limits.min_throughput_per_s:
+        yield Found(
+            message=f"throughput is {significant(judged_per_s)}/s at batch size {totals.batch_size:,} "
+            f"({limits.judged_at} latency), the limit {_limit(subject, 'throughput')}"
+        )
+
+
+@checks(
+    "NSX103",
+    "memory above the limit",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The estimated device memory of a run (weights, live activations, library workspace, the framework's "
+    "context) exceeds --max-memory. Several processes or models on one GPU each need a limit of their own.",
+    fix=_MEMORY_FIX,
+    applies=lambda subject: subject.target.limits.max_memory_bytes is not None,
+)
+def memory_limit(subject: Subject) -> Iterator[Found]:
+    limit, memory = subject.target.limits.max_memory_bytes, subject.memory
+    if memory is not None and limit is not None and memory.peak_bytes > limit:
+        yield Found(
+            message=f"needs about {capacity(memory.peak_bytes)} of device memory, the limit {_limit(subject, 'memory')}"
+        )
+
+
+@checks(
+    "NSX104",
+    "does not fit the GPU's memory",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The estimated device memory of a run exceeds what the GPU has: it would fail with an out-of-memory "
+    "error. This is looked at for every target, with --max-memory or without.",
+    fix=_MEMORY_FIX,
+)
+def memory_fits(subject: Subject) -> Iterator[Found]:
+    memory = subject.memory
+    if memory is not None and not memory.fits:
+        yield Found(
+            message=f"needs about {capacity(memory.peak_bytes)} of device memory, {subject.gpu.name} has "
+            f"{capacity(subject.gpu.memory_bytes)}"
+        )
+
+
+@checks(
+    "NSX106",
+    "more unsupported nodes than allowed",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="Nodes that have no model of their cost count as nothing, so every figure is a lower bound. "
+    "--max-unsupported says how many of them are accepted; 502 and 503 are mere notes then.",
+    fix="replace the operators, or give the shapes that are unknown with --shape",
+    applies=lambda subject: subject.target.limits.max_unsupported is not None,
+)
+def unsupported(subject: Subject) -> Iterator[Found]:
+    limit = subject.target.limits.max_unsupported
+    if limit is not None and len(subject.opaque) > limit:
+        first = subject.opaque[0]
+        yield Found(
+            message=f"{counted(len(subject.opaque), 'node is', 'nodes are')} not supported, the limit {limit:,}; "
+            f"first {first.op_type}: {first.unsupported}",
+            node=first.node,
+        )
+
+
+@checks(
+    "NSX107",
+    "more parameters than allowed",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The model has more parameters (weights, shared ones counted once) than --max-parameters.",
+    fix="take the smaller variant of the model, or prune it",
+    applies=lambda subject: subject.target.limits.max_parameters is not None,
+)
+def parameters(subject: Subject) -> Iterator[Found]:
+    limit = subject.target.limits.max_parameters
+    if limit is not None and subject.parameter_count > limit:
+        yield Found(message=f"has {subject.parameter_count:,} parameters, the limit {limit:,}")
+
+
+def _predicts(subject: Subject) -> bool:
+    limits = subject.target.limits
+    return limits.max_latency_ms is not None or limits.min_throughput_per_s is not None
+
+
+@checks(
+    "NSX108",
+    "limit judged on a lower bound",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="Some nodes are not supported and count as nothing, so the true latency is higher than the figure "
+    "that was judged: a limit that is kept by it may still be missed. With --max-unsupported, which accepts that, "
+    "it is a note.",
+    fix="replace the operators that are not supported, or accept them with --max-unsupported N",
+    applies=_predicts,
+)
+def lower_bound(subject: Subject) -> Iterator[Found]:
+    if subject.totals is not None and subject.opaque:
+        accepted = subject.target.limits.max_unsupported is not None
+        yield Found(
+            message=f"latency and throughput were judged without {counted(len(subject.opaque), 'unsupported node')}",
+            severity=Severity.NOTE if accepted else None,
+        )
+
+
+def _interval(totals: Totals, at: str) -> str:
+    median = duration(totals.latency_ms * 1e3)
+    if at == MEDIAN:
+        return f"{median} (median)"
+    share = f"{totals.interval * 100:.0f} %"
+    return f"{duration(totals.latency_high_ms * 1e3)} (upper end of the {share} interval; median {median})"
+
+
+def _limit(subject: Subject, what: str) -> str:
+    texts = subject.target.limits.texts or {}
+    return texts.get(f"max-{what}") or texts.get(f"min-{what}") or "?"
