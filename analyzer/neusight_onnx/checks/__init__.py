@@ -1,6 +1,6 @@
 """Checks before a model ships: may it run there, and does it keep to its limits?"""
 
-from neusight_onnx.checks.run import check, rules
+from neusight_onnx.checks.run import check, explained, rules
 from neusight_onnx.checks.subject import Target
 
-__all__ = ["Target", "check", "rules"]
+__all__ = ["Target", "check", "explained", "rules"]

@@ -53,7 +53,8 @@ class Config:
 def find_config(folder: Path) -> Path | None:
     """The configuration of ``folder``; CheckError if it has two."""
     own, project = folder / CONFIG_NAME, folder / PROJECT_NAME
-    in_project = project.is_file() and _project_table(_load(project)) is not None
+    # a project that has nothing to do with this may have a file that nothing here can read
+    in_project = _mentions(project) and _project_table(_load(project)) is not None
     if own.is_file() and in_project:
         raise CheckError(f"both {CONFIG_NAME} and [tool.neusight] of {PROJECT_NAME} are here; keep one of them")
     return own if own.is_file() else project if in_project else None
@@ -132,6 +133,14 @@ def _load(path: Path) -> _Table:
         raise CheckError(f"{path} is not a text in UTF-8; write it as TOML") from None
     except (ValueError, RecursionError) as error:  # TOMLDecodeError: a key that is given twice, too
         raise CheckError(f"{path} is not TOML ({' '.join(str(error).split())[:200]}); correct it there") from None
+
+
+def _mentions(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return b"neusight" in file.read(_MAX_FILE_BYTES)
+    except OSError:
+        return False
 
 
 def _project_table(table: _Table) -> _Table | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar, assert_never
 
 from neusight_onnx import __version__
 from neusight_onnx.analysis import PreparedModel, ShapedModel, infer_shapes, predict_totals, prepare
 from neusight_onnx.checks import file, formats, numerics, operators, shapes, thresholds
 from neusight_onnx.checks.config import CONFIG_NAME, named_apart
-from neusight_onnx.checks.registry import CHECKS, Found, Scope, register
+from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, register
 from neusight_onnx.checks.subject import Subject, Target
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError
@@ -19,7 +20,7 @@ from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.memory import estimate_memory, parameter_summary
+from neusight_onnx.memory import memory_on, parameter_summary
 from neusight_onnx.precision import SUPPORTED, resolve
 from neusight_onnx.report.verdict import Finding, Rule, Severity, TargetVerdict, Verdict
 from neusight_onnx.runtime import get_runtime
@@ -46,8 +47,8 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING) -> Verdict:
-    """Judges every target by all checks of the registry.
+def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, config: Path | None = None) -> Verdict:
+    """Judges every target by all checks of the registry; ``config`` is the file that they came from, for the report.
 
     What several targets share (a model, its sizes, its lowering) is worked out once. Raises a
     :class:`~neusight_onnx.errors.NeusightError` for what is no finding but a mistake of who asks: a model that can't be
@@ -65,6 +66,7 @@ def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING) ->
     verdict = Verdict(
         tool_version=__version__,
         fail_on=fail_on,
+        config=None if config is None else str(config),
         targets=(),
         findings=tuple(findings),
         rules=rules(),
@@ -75,6 +77,11 @@ def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING) ->
 def rules() -> tuple[Rule, ...]:
     """What every code stands for, in order."""
     return tuple(CHECKS[code].rule for code in sorted(CHECKS))
+
+
+def explained(code: str | None = None) -> tuple[Rule, ...]:
+    """The rule of ``code``, or all of them; CheckError for a code that there is not."""
+    return rules() if code is None else (CHECKS[known_code(code, "explain")].rule,)
 
 
 def _findings(subjects: Sequence[Subject]) -> list[Finding]:
@@ -216,7 +223,10 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
     if not isinstance(gpu, GpuSpec):
         name = gpu
         gpu = _kept(bench.gpus, f"{type(name).__name__} {name}", lambda: load_gpu(name))
-    model = _kept(bench.models, str(target.model), lambda: read_model(target.model))
+    model = target.model
+    if not isinstance(model, Model):
+        path = model
+        model = _kept(bench.models, str(path), lambda: read_model(path))
     stored = stored_precision(model)
     dtype, precision, not_predicted = _precision(target, stored)
     subject = Subject(
@@ -239,17 +249,13 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         lambda: prepare(shaped, dtype=dtype, runtime=target.runtime),
     )
     totals = None if not_predicted is not None else predict_totals(prepared, gpu, precision=precision)
-    if totals is not None:
-        memory = totals.memory
-    else:
-        memory = estimate_memory(prepared.graph, prepared.work, gpu, prepared.runtime.name)
     return replace(
         subject,
         shaped=shaped,
         prepared=prepared,
         opaque=tuple(work for work in prepared.work if work.unsupported is not None),
         totals=totals,
-        memory=memory,
+        memory=memory_on(prepared.memory, gpu) if totals is None else totals.memory,
     )
 
 

@@ -21,7 +21,7 @@ class Target:
     """One thing to be checked: a model on a GPU, at sizes, under limits. ``name`` stands in the report."""
 
     name: str
-    model: str | Path
+    model: str | Path | Model
     gpu: str | Path | GpuSpec
     precision: str = "auto"
     runtime: str = "eager"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from neusight_onnx.checks.limits import MEDIAN
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
-from neusight_onnx.report.model import Totals
+from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, Totals
 from neusight_onnx.report.quantities import capacity, counted, duration, significant
 from neusight_onnx.report.verdict import Severity
 
@@ -62,16 +62,21 @@ def throughput(subject: Subject) -> Iterator[Found]:
     "memory above the limit",
     severity=Severity.ERROR,
     scope=Scope.TARGET,
-    explanation="The estimated device memory of a run (weights, live activations, library workspace, the framework's "
-    "context) exceeds --max-memory. Several processes or models on one GPU each need a limit of their own.",
+    explanation="The estimated device memory of a run (weights, live activations, workspace, the allocator's share "
+    "and the framework's context) exceeds --max-memory. It is judged at the upper end of its range unless --at "
+    "median is given. Several processes or models on one GPU each need a limit of their own.",
     fix=_MEMORY_FIX,
     applies=lambda subject: subject.target.limits.max_memory_bytes is not None,
 )
 def memory_limit(subject: Subject) -> Iterator[Found]:
-    limit, memory = subject.target.limits.max_memory_bytes, subject.memory
-    if memory is not None and limit is not None and memory.peak_bytes > limit:
+    limits, memory = subject.target.limits, subject.memory
+    if memory is None or limits.max_memory_bytes is None:
+        return
+    judged_bytes = memory.peak_bytes if limits.judged_at == MEDIAN else memory.high_bytes
+    if judged_bytes > limits.max_memory_bytes:
+        which = "median" if limits.judged_at == MEDIAN else f"upper end; {capacity(memory.peak_bytes)} expected"
         yield Found(
-            message=f"needs about {capacity(memory.peak_bytes)} of device memory, the limit {_limit(subject, 'memory')}"
+            message=f"needs {capacity(judged_bytes)} of device memory ({which}), the limit {_limit(subject, 'memory')}"
         )
 
 
@@ -86,10 +91,30 @@ def memory_limit(subject: Subject) -> Iterator[Found]:
 )
 def memory_fits(subject: Subject) -> Iterator[Found]:
     memory = subject.memory
-    if memory is not None and not memory.fits:
+    if memory is not None and memory.verdict == DOES_NOT_FIT:
         yield Found(
             message=f"needs about {capacity(memory.peak_bytes)} of device memory, {subject.gpu.name} has "
-            f"{capacity(subject.gpu.memory_bytes)}"
+            f"{capacity(memory.available_bytes)}"
+        )
+
+
+@checks(
+    "NSX105",
+    "the GPU's memory is tight",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="The expected need is within the GPU's memory, but the upper end of its range is not, or leaves too "
+    "little of it: drivers, displays and fragmentation take a share. docs/memory.md says where the line is. An "
+    "error with --max-memory fits.",
+    fix=_MEMORY_FIX,
+)
+def memory_tight(subject: Subject) -> Iterator[Found]:
+    memory = subject.memory
+    if memory is not None and memory.verdict == TIGHT:
+        yield Found(
+            message=f"may need up to {capacity(memory.high_bytes)} of device memory, {subject.gpu.name} has "
+            f"{capacity(memory.available_bytes)}",
+            severity=Severity.ERROR if subject.target.limits.memory_fits else None,
         )
 
 

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import Annotated, Protocol
 
 import typer
 
 from neusight_onnx import __version__
-from neusight_onnx.cli.output import STANDARD_OUTPUT, check_target, emit, standard_output_is_plain
-from neusight_onnx.cli.progress import wants_sequences, working
-from neusight_onnx.errors import DataError, ModelError, NeusightError, OutputError
+from neusight_onnx.cli.check import check_command, explain_command
+from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
+from neusight_onnx.cli.options import (
+    DimOption,
+    ListFormat,
+    ModelArgument,
+    OutputOption,
+    Precision,
+    PrecisionOption,
+    RuntimeName,
+    RuntimeOption,
+    ShapeOption,
+    TableFormat,
+    TableFormatOption,
+    TripCountOption,
+    ValueOption,
+)
+from neusight_onnx.cli.output import check_target, emit
+from neusight_onnx.cli.progress import working
+from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.report.quantities import printable
-
-if TYPE_CHECKING:
-    from neusight_onnx.graph.model import Model
-    from neusight_onnx.report.layout import Canvas
 
 PROGRAM = "neusight-onnx"
 _MISUSE_EXIT_CODE = 2
 _INTERRUPTED_EXIT_CODE = 130
 """128 + SIGINT, as a shell reports it."""
-
-_PIPED_WIDTH = 80
-_LEAST_WIDTH = 60
-_MOST_WIDTH = 120
-"""Wider lines are harder to follow from one end to the other."""
 
 # typer raises the exceptions of click: of the package in older releases, of a copy of its own in newer ones.
 _click_exceptions = importlib.import_module(typer.BadParameter.__module__)
@@ -57,59 +63,6 @@ class ReportFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
     MARKDOWN = "markdown"
-
-
-class TableFormat(StrEnum):
-    RICH = "rich"
-    JSON = "json"
-
-
-class ListFormat(StrEnum):
-    RICH = "rich"
-    JSON = "json"
-    MARKDOWN = "markdown"
-
-
-class Precision(StrEnum):
-    AUTO = "auto"
-    FP32 = "fp32"
-    TF32 = "tf32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    INT8 = "int8"
-    FP8 = "fp8"
-
-
-class RuntimeName(StrEnum):
-    EAGER = "eager"
-    COMPILED = "compiled"
-    ONNXRUNTIME = "onnxruntime"
-    TENSORRT = "tensorrt"
-
-
-# Paths stay texts until they are used: what is wrong with one is then said by who reads it, an empty one included.
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The ONNX file; its weights are not needed.")]
-DimOption = Annotated[
-    list[str] | None,
-    typer.Option("--dim", metavar="NAME=SIZE", help="Size of a symbolic dim: batch=8, or batch=8,seq=512."),
-]
-ShapeOption = Annotated[
-    list[str] | None,
-    typer.Option("--shape", metavar="INPUT=SHAPE", help="Shape of an input: ids=8x512, or ids=8x512,step=scalar."),
-]
-ValueOption = Annotated[
-    list[str] | None,
-    typer.Option("--value", metavar="INPUT=VALUE", help="Value of an input that shapes depend on: n=16 or n=[1,3]."),
-]
-TripCountOption = Annotated[
-    list[str] | None,
-    typer.Option("--trip-count", metavar="NODE=N", help="How often the body of a Loop or Scan runs."),
-]
-OutputOption = Annotated[
-    str | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output."),
-]
-TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to print it.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -144,17 +97,15 @@ def analyze_command(
     shape: ShapeOption = None,
     value: ValueOption = None,
     trip_count: TripCountOption = None,
-    precision: Annotated[
-        Precision, typer.Option("--precision", help="Number format; auto is what the model is stored in.")
-    ] = Precision.AUTO,
-    runtime: Annotated[RuntimeName, typer.Option("--runtime", help="What executes the model.")] = RuntimeName.EAGER,
+    precision: PrecisionOption = Precision.AUTO,
+    runtime: RuntimeOption = RuntimeName.EAGER,
     report_format: Annotated[ReportFormat, typer.Option("--format", help="How to report.")] = ReportFormat.RICH,
     output: OutputOption = None,
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Kernels in detail (rich and markdown).")] = 10,
 ) -> None:
     """Predict the latency of MODEL on a GPU."""
-    path, target = _model_path(model), _target(output)
-    check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in _gpu_file(gpu)))
+    path, target = model_path(model), target_path(output)
+    check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))
     with working(f"analysing {path.name} on {gpu}"):
         from neusight_onnx.cli.bindings import parse_bindings
 
@@ -162,7 +113,7 @@ def analyze_command(
         from neusight_onnx.analysis import analyze
 
         report = analyze(
-            _read(path, target),
+            read_guarded(path, target),
             gpu=gpu,
             dims=bindings.dims,
             shapes=bindings.shapes,
@@ -187,7 +138,7 @@ def analyze_command(
         case ReportFormat.RICH:
             from neusight_onnx.report.terminal import to_terminal
 
-            canvas = _canvas(target)
+            canvas = canvas_for(target)
             text = to_terminal(report, width=canvas.width, colour=canvas.colour, plain=canvas.plain, top=top)
     emit(text, target)
 
@@ -204,7 +155,7 @@ def inspect_command(
     output: OutputOption = None,
 ) -> None:
     """Show what MODEL is made of, without a GPU."""
-    path, target = _model_path(model), _target(output)
+    path, target = model_path(model), target_path(output)
     check_target(target, (path, "the model itself"))
     with working(f"reading {path.name}"):
         from neusight_onnx.cli.bindings import parse_bindings
@@ -213,7 +164,7 @@ def inspect_command(
         from neusight_onnx.inspection import inspect_model
 
         inspection = inspect_model(
-            _read(path, target),
+            read_guarded(path, target),
             dims=bindings.dims,
             shapes=bindings.shapes,
             values=bindings.values,
@@ -224,7 +175,11 @@ def inspect_command(
     if table_format is TableFormat.JSON:
         emit(inspection_to_json(inspection, with_values=with_values), target)
     else:
-        emit(inspection_to_terminal(inspection, _canvas(target), with_values=with_values), target)
+        emit(inspection_to_terminal(inspection, canvas_for(target), with_values=with_values), target)
+
+
+app.command("check")(check_command)
+app.command("explain")(explain_command)
 
 
 @app.command("operators")
@@ -242,7 +197,7 @@ def operators_command(
         case ListFormat.MARKDOWN:
             emit(operators_to_markdown(found), None)
         case ListFormat.RICH:
-            emit(operators_to_terminal(found, _canvas(None)), None)
+            emit(operators_to_terminal(found, canvas_for(None)), None)
 
 
 @app.command("gpus")
@@ -257,10 +212,10 @@ def gpus_command(
     if name is None:
         gpus = available_gpus()
         as_json = table_format is TableFormat.JSON
-        emit(gpus_to_json(gpus) if as_json else gpus_to_terminal(gpus, _canvas(None)), None)
+        emit(gpus_to_json(gpus) if as_json else gpus_to_terminal(gpus, canvas_for(None)), None)
     else:
         gpu = load_gpu(name)
-        emit(gpu_to_json(gpu) if table_format is TableFormat.JSON else gpu_to_terminal(gpu, _canvas(None)), None)
+        emit(gpu_to_json(gpu) if table_format is TableFormat.JSON else gpu_to_terminal(gpu, canvas_for(None)), None)
 
 
 @predictors_app.command("list")
@@ -271,7 +226,7 @@ def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) 
 
     found = list_predictors()
     as_json = table_format is TableFormat.JSON
-    emit(predictors_to_json(found) if as_json else predictors_to_terminal(found, _canvas(None)), None)
+    emit(predictors_to_json(found) if as_json else predictors_to_terminal(found, canvas_for(None)), None)
 
 
 @predictors_app.command("evaluate")
@@ -293,7 +248,7 @@ def predictors_evaluate_command(
     else:
         from neusight_onnx.cli.evaluation import evaluation_to_terminal
 
-        emit(evaluation_to_terminal(evaluation, _canvas(None)), None)
+        emit(evaluation_to_terminal(evaluation, canvas_for(None)), None)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -310,52 +265,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return _INTERRUPTED_EXIT_CODE
     return result if isinstance(result, int) else 0
-
-
-def _model_path(text: str) -> Path:
-    if not text:
-        raise ModelError("the model's path is empty; give a .onnx file")
-    return Path(text)
-
-
-def _gpu_file(text: str) -> list[Path]:
-    """The file that ``--gpu`` may mean; none if it can only be a name."""
-    return [Path(text)] if text.lower().endswith(".toml") or "/" in text or os.sep in text else []
-
-
-def _target(text: str | None) -> Path | None:
-    if text == "":
-        raise OutputError("-o is empty; give it a file's name, or leave it out")
-    return None if text is None else Path(text)
-
-
-def _read(path: Path, target: Path | None) -> Path | Model:
-    """What the library is given: the path; or the model, where a file will be written that must not be its weights."""
-    if target is None or target == STANDARD_OUTPUT:
-        return path
-    from neusight_onnx.graph.read import read_model
-    from neusight_onnx.inspection import external_files
-
-    model = read_model(path)
-    # a model that is a link may have its weights beside the file that it links to
-    folders = (path.parent, Path(os.path.realpath(path)).parent)
-    files = (folder / name for name in external_files(model) for folder in folders)
-    check_target(target, *((file, "a file of the model's weights") for file in files))
-    return model
-
-
-def _canvas(output: Path | None) -> Canvas:
-    """How the text will be seen: on a terminal in its width and with colour, else without either."""
-    from neusight_onnx.report.layout import Canvas
-
-    to_terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
-    asked = to_terminal or "COLUMNS" in os.environ
-    columns = shutil.get_terminal_size((_PIPED_WIDTH, 24)).columns if asked else _PIPED_WIDTH
-    return Canvas(
-        width=min(max(columns, _LEAST_WIDTH), _MOST_WIDTH),
-        colour=to_terminal and wants_sequences(),
-        plain=output is None and standard_output_is_plain(),
-    )
 
 
 def _usage_message(error: _ClickError) -> str:

@@ -13,6 +13,9 @@ from neusight_onnx.report.grouping import (
     slowest,
     unsupported_groups,
 )
+from neusight_onnx.report.markdown_text import code as _code
+from neusight_onnx.report.markdown_text import table as _table
+from neusight_onnx.report.markdown_text import text as _text
 from neusight_onnx.report.model import Coverage, Report
 from neusight_onnx.report.quantities import (
     capacity,
@@ -21,7 +24,6 @@ from neusight_onnx.report.quantities import (
     duration,
     parameters,
     percent,
-    printable,
     scaled,
     significant,
     tile_text,
@@ -160,21 +162,3 @@ def _nodes(coverage: Coverage) -> str:
 
 def _list(title: str, items: Sequence[str]) -> list[str]:
     return [f"## {title}", "\n".join(f"- {_text(item)}" for item in items)] if items else []
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _text(text: str) -> str:
-    """``text`` on one line, with what Markdown would take as markup escaped."""
-    escaped = printable(text).replace("\\", "\\\\")
-    for mark in "|`*_[]<>#":
-        escaped = escaped.replace(mark, f"\\{mark}")
-    return escaped
-
-
-def _code(text: str) -> str:
-    """``text`` as code; in a table a bar must be escaped even there, and a backtick would end it."""
-    return "`" + printable(text).replace("|", "\\|").replace("`", "'") + "`"

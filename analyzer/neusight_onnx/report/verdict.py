@@ -80,10 +80,14 @@ class TargetVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result of a check: its targets, what was found, and ``rules``, all that could have been."""
+    """The result of a check: its targets, what was found, and ``rules``, all that could have been.
+
+    ``config``: the file that the targets or their limits came from.
+    """
 
     tool_version: str
     fail_on: Severity
+    config: str | None
     targets: tuple[TargetVerdict, ...]
     findings: tuple[Finding, ...]
     rules: tuple[Rule, ...] = field(repr=False)

@@ -1,0 +1,127 @@
+"""From what a command line says, and a configuration, to the targets that are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from neusight_onnx.checks.config import (
+    CONFIG_NAME,
+    Config,
+    find_config,
+    merged_allowances,
+    parse_allowance,
+    read_config,
+)
+from neusight_onnx.checks.limits import Limits, given_once, parse_limits
+from neusight_onnx.checks.subject import Target
+from neusight_onnx.errors import CheckError, ModelError
+from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.report.verdict import Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to check, and how strictly; ``config`` is the file that took part in it."""
+
+    targets: tuple[Target, ...]
+    fail_on: Severity
+    config: Path | None
+
+
+def make_plan(
+    *,
+    model: Path | None,
+    gpus: Sequence[str],
+    bindings: Bindings,
+    precision: str | None,
+    runtime: str | None,
+    limits: Mapping[str, Sequence[str]],
+    allow: Sequence[str],
+    fail_on: Severity | None,
+    config: str | None,
+    folder: Path = Path(),
+) -> Plan:
+    """The targets of the options, or else those of the configuration, with the options' limits and allowances over it.
+
+    ``limits`` maps the names of :data:`~neusight_onnx.checks.limits.LIMIT_KEYS` to what each option was given.
+    The configuration is ``config``, or the one in ``folder`` if there is one. Its limits and allowances count for a
+    model and GPU of the options, too. Raises CheckError for options that don't go together.
+    """
+    given = {name: text for name, texts in limits.items() for text in given_once(f"--{name}", tuple(texts))}
+    own = parse_limits(given, "--")
+    allowed = merged_allowances([parse_allowance(text) for text in _apart(allow)])
+    path = Path(config) if config is not None else find_config(folder)
+    read = None if path is None else read_config(path)
+    targets: Sequence[Target]
+    if model is not None and gpus:
+        targets = [
+            Target(
+                name=model.name if len(gpus) == 1 else f"{model.name} on {gpu}",
+                model=model,
+                gpu=gpu,
+                precision=precision or "auto",
+                runtime=runtime or "eager",
+                bindings=bindings,
+                limits=own.over(read.limits if read else Limits()),
+                allow=merged_allowances(read.allow if read else (), allowed),
+            )
+            for gpu in dict.fromkeys(gpus)
+        ]
+    else:
+        _refuse_alone(gpus, bindings, precision, runtime)
+        targets = [
+            replace(target, limits=own.over(target.limits), allow=merged_allowances(target.allow, allowed))
+            for target in _configured(read, model)
+        ]
+    for target in targets:
+        if isinstance(target.model, Path) and not target.model.exists():
+            where = f"target '{target.name}': " if len(targets) > 1 or model is None else ""
+            raise ModelError(f"{where}{target.model} does not exist; check the path")
+    return Plan(targets=tuple(targets), fail_on=fail_on or (read and read.fail_on) or Severity.WARNING, config=path)
+
+
+def _apart(allow: Sequence[str]) -> Sequence[str]:
+    """The allowances; CheckError where two of them give a code different reasons."""
+    reasons: dict[str, str] = {}
+    for text in allow:
+        code, reason = parse_allowance(text)
+        if reasons.setdefault(code, reason) != reason:
+            raise CheckError(f"--allow gives {code} two reasons; keep one")
+    return allow
+
+
+def _refuse_alone(gpus: Sequence[str], bindings: Bindings, precision: str | None, runtime: str | None) -> None:
+    """The options that say what a target is need a MODEL and a --gpu: a configuration's targets have their own."""
+    if gpus:
+        raise CheckError("--gpu without a MODEL: give the .onnx file, too")
+    given = {
+        "--dim": bindings.dims,
+        "--shape": bindings.shapes,
+        "--value": bindings.values,
+        "--trip-count": bindings.trip_counts,
+        "--precision": precision,
+        "--runtime": runtime,
+    }
+    for option, value in given.items():
+        if value:
+            raise CheckError(f"{option} needs a MODEL and a --gpu; the targets of a {CONFIG_NAME} have their own")
+
+
+def _configured(config: Config | None, model: Path | None) -> Sequence[Target]:
+    """The configuration's targets; those of one model if it is named."""
+    if config is None:
+        if model is not None:
+            raise CheckError(f"give a --gpu, or a target with this model in a {CONFIG_NAME}")
+        raise CheckError(
+            f"give a MODEL and a --gpu; there is no {CONFIG_NAME} here, nor [tool.neusight] in pyproject.toml"
+        )
+    targets = config.targets
+    if model is not None:
+        targets = tuple(each for each in targets if Path(str(each.model)).resolve() == model.resolve())
+        if not targets:
+            raise CheckError(f"give a --gpu: {config.path} has no target with the model {model}")
+    if not targets:
+        raise CheckError(f"{config.path} has no targets; add one as [[target]], or give a MODEL and a --gpu")
+    return targets

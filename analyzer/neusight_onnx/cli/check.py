@@ -1,0 +1,211 @@
+"""``check`` and ``explain``: may this model ship, and what does a code mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
+from neusight_onnx.cli.options import (
+    DimOption,
+    ListFormat,
+    OutputOption,
+    Precision,
+    RuntimeName,
+    ShapeOption,
+    TripCountOption,
+    ValueOption,
+)
+from neusight_onnx.cli.output import check_target, emit
+from neusight_onnx.cli.progress import working
+
+if TYPE_CHECKING:
+    from neusight_onnx.checks.subject import Target
+    from neusight_onnx.graph.model import Model
+    from neusight_onnx.report.verdict import Verdict
+
+_FOUND_WANTING_EXIT_CODE = 1
+
+
+class CheckFormat(StrEnum):
+    RICH = "rich"
+    JSON = "json"
+    JUNIT = "junit"
+    SARIF = "sarif"
+    MARKDOWN = "markdown"
+    GITHUB = "github"
+
+
+class FailOn(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+def check_command(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="The ONNX file; without it, the targets of neusight.toml."),
+    ] = None,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it; may be repeated."),
+    ] = None,
+    dim: DimOption = None,
+    shape: ShapeOption = None,
+    value: ValueOption = None,
+    trip_count: TripCountOption = None,
+    precision: Annotated[
+        Precision | None,
+        typer.Option(
+            "--precision", help="Number format; auto is what the model is stored in.", show_default=Precision.AUTO.value
+        ),
+    ] = None,
+    runtime: Annotated[
+        RuntimeName | None,
+        typer.Option("--runtime", help="What executes the model.", show_default=RuntimeName.EAGER.value),
+    ] = None,
+    max_latency: Annotated[
+        list[str] | None, typer.Option("--max-latency", metavar="TIME", help="Of one run: 20ms, 800us.")
+    ] = None,
+    min_throughput: Annotated[
+        list[str] | None, typer.Option("--min-throughput", metavar="RATE", help="Samples: 500/s.")
+    ] = None,
+    max_memory: Annotated[
+        list[str] | None,
+        typer.Option("--max-memory", metavar="SIZE|fits", help="Of the GPU: 14GiB; or that it fits with room."),
+    ] = None,
+    max_unsupported: Annotated[
+        list[str] | None, typer.Option("--max-unsupported", metavar="N", help="Nodes without a model of their cost.")
+    ] = None,
+    max_parameters: Annotated[
+        list[str] | None, typer.Option("--max-parameters", metavar="N", help="Weights: 25600000, 100M, 7B.")
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at",
+            metavar="upper|median",
+            help="Where in their ranges latency, throughput and memory are judged.",
+            show_default="upper",
+        ),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="CODE=REASON", help='A finding that is fine: NSX201="weights come later".'),
+    ] = None,
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option("--fail-on", help="The mildest finding that fails the check.", show_default="warning"),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Limits, targets and what is allowed.",
+            show_default="neusight.toml, or pyproject.toml with [tool.neusight]",
+        ),
+    ] = None,
+    check_format: Annotated[CheckFormat, typer.Option("--format", help="How to report.")] = CheckFormat.RICH,
+    output: OutputOption = None,
+) -> None:
+    """Check MODEL against limits, and for what would break or slow it on a GPU; exit code 1 if it is found wanting."""
+    target = target_path(output)
+    path = None if model is None else model_path(model)
+    with working("checking" if path is None else f"checking {path.name}"):
+        from neusight_onnx.checks import check
+        from neusight_onnx.checks.plan import make_plan
+        from neusight_onnx.cli.bindings import parse_bindings
+        from neusight_onnx.report.verdict import Severity
+
+        plan = make_plan(
+            model=path,
+            gpus=tuple(gpu or ()),
+            bindings=parse_bindings(dim or (), shape or (), value or (), trip_count or ()),
+            precision=None if precision is None else precision.value,
+            runtime=None if runtime is None else runtime.value,
+            limits={
+                "max-latency": tuple(max_latency or ()),
+                "min-throughput": tuple(min_throughput or ()),
+                "max-memory": tuple(max_memory or ()),
+                "max-unsupported": tuple(max_unsupported or ()),
+                "max-parameters": tuple(max_parameters or ()),
+                "at": tuple(at or ()),
+            },
+            allow=tuple(allow or ()),
+            fail_on=None if fail_on is None else Severity(fail_on.value),
+            config=config,
+        )
+        if plan.config is not None:
+            check_target(target, (plan.config, "the configuration itself"))
+        models: dict[Path, Path | Model] = {}
+        targets = [_guarded(each, target, models) for each in plan.targets]
+        verdict = check(targets, fail_on=plan.fail_on, config=plan.config)
+    emit(_report(verdict, check_format, target), target)
+    if not verdict.passed:
+        raise typer.Exit(_FOUND_WANTING_EXIT_CODE)
+
+
+def _guarded(checked: Target, output: Path | None, models: dict[Path, Path | Model]) -> Target:
+    """The target, its model read (once, into ``models``) where a file will be written that must not be its weights."""
+    if output is None or not isinstance(checked.model, Path):
+        return checked
+    files = gpu_file(str(checked.gpu)) if isinstance(checked.gpu, str | Path) else []
+    check_target(output, (checked.model, "a model itself"), *((file, "a GPU file itself") for file in files))
+    if checked.model not in models:
+        models[checked.model] = read_guarded(checked.model, output)
+    return replace(checked, model=models[checked.model])
+
+
+def _report(verdict: Verdict, check_format: CheckFormat, output: Path | None) -> str:
+    match check_format:
+        case CheckFormat.JSON:
+            from neusight_onnx.report.check_json import verdict_to_json
+
+            return verdict_to_json(verdict)
+        case CheckFormat.JUNIT:
+            from neusight_onnx.report.junit import verdict_to_junit
+
+            return verdict_to_junit(verdict, made_at=datetime.now(UTC))
+        case CheckFormat.SARIF:
+            from neusight_onnx.report.sarif import verdict_to_sarif
+
+            return verdict_to_sarif(verdict)
+        case CheckFormat.MARKDOWN:
+            from neusight_onnx.report.check_markdown import verdict_to_markdown
+
+            return verdict_to_markdown(verdict)
+        case CheckFormat.GITHUB:
+            from neusight_onnx.report.github import verdict_to_github
+
+            return verdict_to_github(verdict)
+        case CheckFormat.RICH:
+            from neusight_onnx.report.check_terminal import verdict_to_terminal
+
+            return verdict_to_terminal(verdict, canvas_for(output))
+
+
+def explain_command(
+    code: Annotated[
+        str | None, typer.Argument(metavar="CODE", help="A finding's code, such as NSX101; without it, all of them.")
+    ] = None,
+    list_format: Annotated[ListFormat, typer.Option("--format", help="How to print it.")] = ListFormat.RICH,
+) -> None:
+    """Say what a finding of 'check' means and what would do."""
+    from neusight_onnx.checks import explained
+    from neusight_onnx.report.rules import rules_to_json, rules_to_markdown, rules_to_terminal
+
+    found = explained(code)
+    match list_format:
+        case ListFormat.JSON:
+            emit(rules_to_json(found), None)
+        case ListFormat.MARKDOWN:
+            emit(rules_to_markdown(found), None)
+        case ListFormat.RICH:
+            emit(rules_to_terminal(found, canvas_for(None), in_full=code is not None), None)

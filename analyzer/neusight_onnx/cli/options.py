@@ -1,0 +1,65 @@
+"""Options that several commands share: one name, one help text, one meaning."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class TableFormat(StrEnum):
+    RICH = "rich"
+    JSON = "json"
+
+
+class ListFormat(StrEnum):
+    RICH = "rich"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+class Precision(StrEnum):
+    AUTO = "auto"
+    FP32 = "fp32"
+    TF32 = "tf32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+    FP8 = "fp8"
+
+
+class RuntimeName(StrEnum):
+    EAGER = "eager"
+    COMPILED = "compiled"
+    ONNXRUNTIME = "onnxruntime"
+    TENSORRT = "tensorrt"
+
+
+# Paths stay texts until they are used: what is wrong with one is then said by who reads it, an empty one included.
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The ONNX file; its weights are not needed.")]
+DimOption = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=SIZE", help="Size of a symbolic dim: batch=8, or batch=8,seq=512."),
+]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="INPUT=SHAPE", help="Shape of an input: ids=8x512, or ids=8x512,step=scalar."),
+]
+ValueOption = Annotated[
+    list[str] | None,
+    typer.Option("--value", metavar="INPUT=VALUE", help="Value of an input that shapes depend on: n=16 or n=[1,3]."),
+]
+TripCountOption = Annotated[
+    list[str] | None,
+    typer.Option("--trip-count", metavar="NODE=N", help="How often the body of a Loop or Scan runs."),
+]
+OutputOption = Annotated[
+    str | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output."),
+]
+TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to print it.")]
+PrecisionOption = Annotated[
+    Precision, typer.Option("--precision", help="Number format; auto is what the model is stored in.")
+]
+RuntimeOption = Annotated[RuntimeName, typer.Option("--runtime", help="What executes the model.")]

@@ -1,0 +1,65 @@
+"""The result of a check for programs (schema version 1, only grows)."""
+
+from __future__ import annotations
+
+from neusight_onnx.report.json_text import Json, json_text, rounded
+from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
+
+SCHEMA_VERSION = 1
+
+
+def verdict_to_json(verdict: Verdict) -> str:
+    """The result as JSON; docs/report-schema.md describes every key."""
+    return json_text(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "tool": {"name": "neusight-onnx", "version": verdict.tool_version},
+            "passed": verdict.passed,
+            "fail_on": verdict.fail_on.value,
+            "config": verdict.config,
+            "targets": [_target(target) for target in verdict.targets],
+            "findings": [_finding(finding, verdict) for finding in verdict.findings],
+        }
+    )
+
+
+def _target(target: TargetVerdict) -> dict[str, Json]:
+    totals, memory = target.totals, target.memory
+    return {
+        "name": target.name,
+        "passed": target.passed,
+        "model": target.model,
+        "gpu": target.gpu.name,
+        "precision": target.precision,
+        "runtime": target.runtime,
+        "dims": dict(target.dims),
+        "limits": dict(target.limits),
+        "at": target.at,
+        "latency_ms": None if totals is None else rounded(totals.latency_ms),
+        "latency_low_ms": None if totals is None else rounded(totals.latency_low_ms),
+        "latency_high_ms": None if totals is None else rounded(totals.latency_high_ms),
+        "throughput_per_s": None if totals is None else rounded(totals.throughput_per_s),
+        "batch_size": None if totals is None else totals.batch_size,
+        "not_predicted": target.not_predicted,
+        "memory_bytes": None if memory is None else memory.peak_bytes,
+        "memory_high_bytes": None if memory is None else memory.high_bytes,
+        "memory_verdict": None if memory is None else memory.verdict,
+        "parameter_count": target.parameter_count,
+        "unsupported_count": target.unsupported_count,
+        "checks": list(target.codes),
+    }
+
+
+def _finding(finding: Finding, verdict: Verdict) -> dict[str, Json]:
+    return {
+        "code": finding.code,
+        "title": finding.title,
+        "severity": finding.severity.value,
+        "fails": verdict.fails(finding),
+        "model": finding.model,
+        "node": finding.node,
+        "message": finding.message,
+        "fix": finding.fix,
+        "targets": list(finding.targets),
+        "allowed": finding.allowed,
+    }

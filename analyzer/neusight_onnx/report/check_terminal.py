@@ -1,0 +1,88 @@
+"""The result of a check for a reader at a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from neusight_onnx.report.check_words import (
+    headline,
+    latency_text,
+    limits_text,
+    memory_text,
+    place,
+    settings_text,
+    throughput_text,
+)
+from neusight_onnx.report.layout import Canvas, facts, heading, render
+from neusight_onnx.report.quantities import printable
+from neusight_onnx.report.verdict import Finding, Severity, TargetVerdict, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+
+def verdict_to_terminal(verdict: Verdict, canvas: Canvas) -> str:
+    """Each target with its figures, then each finding with what would do, the allowed ones last."""
+    from rich.text import Text
+
+    good = verdict.passed
+    parts: list[RenderableType] = [Text(headline(verdict), style="bold green" if good else "bold red")]
+    if verdict.config is not None:
+        parts.append(Text(f"by {printable(verdict.config)}", style="dim"))
+    for target in verdict.targets:
+        parts += _target(target, canvas)
+    open_findings = [finding for finding in verdict.findings if finding.allowed is None]
+    allowed = [finding for finding in verdict.findings if finding.allowed is not None]
+    several = len(verdict.targets) > 1
+    for title, findings in (("Findings", open_findings), ("Allowed", allowed)):
+        if findings:
+            parts.append(heading(title))
+            for index, finding in enumerate(findings):
+                parts += [Text(), _finding(finding, several=several)] if index else [_finding(finding, several=several)]
+    if open_findings:
+        example = open_findings[0].code
+        parts.append(
+            Text(f"\nneusight-onnx explain {example} says more; --allow {example}=REASON allows it", style="dim")
+        )
+    return render(parts, canvas)
+
+
+def _target(target: TargetVerdict, canvas: Canvas) -> list[RenderableType]:
+    from rich.text import Text
+
+    word, style = ("passed", "green") if target.passed else ("failed", "red")
+    title = Text.assemble("\n", (printable(target.name), "bold"), "  ", (word, style))
+    latency = latency_text(target)
+    if target.not_predicted is not None:
+        latency = f"not predicted: {target.not_predicted}"
+    elif target.totals is not None:
+        share = f"{target.totals.interval * 100:.0f} %"
+        latency = f"{latency}, {share} interval; {throughput_text(target)} at batch size {target.totals.batch_size:,}"
+    rows = [
+        ("GPU", printable(f"{target.gpu.label}{canvas.dot}{settings_text(target, canvas.dot)}")),
+        ("Latency", printable(latency)),
+        ("Memory", memory_text(target)),
+        ("Limits", printable(limits_text(target))),
+    ]
+    return [title, facts([(label, Text(text)) for label, text in rows])]
+
+
+def _finding(finding: Finding, *, several: bool) -> RenderableType:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    text = Text()
+    text.append(f"{finding.severity} ", style=_STYLES[finding.severity])
+    text.append(finding.code, style="bold")
+    text.append(f" {finding.title}\n")
+    text.append(f"{printable(place(finding))}\n", style="dim")
+    text.append(printable(finding.message))
+    if finding.allowed is not None:
+        text.append(f"\nallowed: {printable(finding.allowed)}", style="dim")
+    else:
+        text.append(f"\nfix: {printable(finding.fix)}")
+    if several:
+        text.append(f"\non: {printable(', '.join(finding.targets))}", style="dim")
+    return Padding(text, (0, 0, 0, 2))

@@ -1,0 +1,58 @@
+"""Words for the result of a check, the same in every format."""
+
+from __future__ import annotations
+
+from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
+from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
+
+
+def headline(verdict: Verdict) -> str:
+    """One sentence: "failed: 1 of 2 targets; 2 errors, 1 warning, 1 allowed"."""
+    failed = sum(not target.passed for target in verdict.targets)
+    of = counted(len(verdict.targets), "target")
+    outcome = f"failed: {failed:,} of {of}" if failed else f"passed: {of}"
+    counts = [
+        counted(sum(each.severity == severity for each in verdict.findings if each.allowed is None), severity)
+        for severity in ("error", "warning", "note")
+    ]
+    allowed = sum(each.allowed is not None for each in verdict.findings)
+    counts = [text for text in counts if not text.startswith("0 ")] + ([f"{allowed:,} allowed"] if allowed else [])
+    return f"{outcome}; {', '.join(counts) or 'nothing found'}"
+
+
+def place(finding: Finding) -> str:
+    """Where a finding is: "model.onnx: node", without the node where it is the model as a whole."""
+    return finding.model if finding.node is None else f"{finding.model}: {finding.node}"
+
+
+def latency_text(target: TargetVerdict) -> str:
+    """ "8.36 ms (5.93 ms to 12.2 ms)", or "-" where nothing predicts it."""
+    totals = target.totals
+    if totals is None:
+        return "-"
+    low, high = duration(totals.latency_low_ms * 1e3), duration(totals.latency_high_ms * 1e3)
+    return f"{duration(totals.latency_ms * 1e3)} ({low} to {high})"
+
+
+def throughput_text(target: TargetVerdict) -> str:
+    return "-" if target.totals is None else f"{significant(target.totals.throughput_per_s)}/s"
+
+
+def memory_text(target: TargetVerdict) -> str:
+    """ "661 MiB of 80.0 GiB: fits"."""
+    memory = target.memory
+    if memory is None:
+        return "-"
+    return f"{capacity(memory.peak_bytes)} of {capacity(memory.available_bytes)}: {memory.verdict}"
+
+
+def limits_text(target: TargetVerdict) -> str:
+    """ "max-latency 20ms, max-memory fits (at median)"; "none" without limits."""
+    texts = ", ".join(f"{name} {text}" for name, text in target.limits.items())
+    return f"{texts} (at median)" if texts and target.at == "median" else texts or "none"
+
+
+def settings_text(target: TargetVerdict, separator: str = ", ") -> str:
+    """ "fp32, eager, batch=8"."""
+    parts = [target.precision, target.runtime, dims_text(target.dims, ",")]
+    return separator.join(part for part in parts if part)

@@ -1,0 +1,45 @@
+"""The result of a check as GitHub's workflow commands, which become annotations on a pull request."""
+
+from __future__ import annotations
+
+from neusight_onnx.report.check_words import headline, place
+from neusight_onnx.report.quantities import printable
+from neusight_onnx.report.verdict import Severity, Verdict
+
+_COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+
+
+def verdict_to_github(verdict: Verdict) -> str:
+    """A command for each finding that is not allowed, then plain lines: those that are, and the outcome.
+
+    The commands are those of GitHub's documentation, "Workflow commands for GitHub Actions".
+    """
+    lines = [
+        f"::{_COMMANDS[finding.severity]} file={_property(finding.model)},"
+        f"title={_property(f'{finding.code} {finding.title}')}::"
+        + _data(
+            f"{'' if finding.node is None else f'{finding.node}: '}{finding.message}; fix: {finding.fix} "
+            f"(on {', '.join(finding.targets)})"
+        )
+        for finding in verdict.findings
+        if finding.allowed is None
+    ]
+    lines += [
+        _plain(f"allowed {finding.code} {finding.title} ({place(finding)}): {finding.allowed}")
+        for finding in verdict.findings
+        if finding.allowed is not None
+    ]
+    return "\n".join([*lines, _plain(f"neusight-onnx check {headline(verdict)}")]) + "\n"
+
+
+def _data(text: str) -> str:
+    return printable(text).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _plain(text: str) -> str:
+    """A line that is no command, whatever names are in it: those begin with "::" or hold "##["."""
+    return printable(text).replace("::", ": :").replace("##[", "## [")
