@@ -24,6 +24,11 @@ PACKED_RATIO = 2.2
 tenth more for datasheets that round. What is faster are tensor cores."""
 
 
+PACKED_FP16 = frozenset({5.3, 6.0, 6.2})
+"""Compute capabilities that run FP16 at twice the FP32 rate on vector lanes, accumulating in FP16, so that their specs
+have no rate with FP32 accumulation (NVIDIA CUDA C++ Programming Guide, arithmetic throughput; 6.1 has a 64th)."""
+
+
 def _has_matrix_units(gpu: GpuSpec) -> bool:
     """Whether the GPU has tensor (matrix) cores: they came with formats, or rates, that vector lanes don't have."""
     peaks = gpu.peak_flops_per_s
@@ -111,8 +116,9 @@ def int8(subject: Subject) -> Iterator[Found]:
     fix="use fp32 on this GPU",
 )
 def fp16(subject: Subject) -> Iterator[Found]:
-    if "fp16" not in subject.gpu.peak_flops_per_s:
-        yield from _found(subject, _FP16, f"{subject.gpu.name} has no float16 rate of use", products=False)
+    gpu = subject.gpu
+    if "fp16" not in gpu.peak_flops_per_s and gpu.compute_capability not in PACKED_FP16:
+        yield from _found(subject, _FP16, f"{gpu.name} has no float16 rate of use", products=False)
 
 
 @checks(

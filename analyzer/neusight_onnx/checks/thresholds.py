@@ -27,7 +27,7 @@ _MEMORY_FIX = "take a smaller batch or sequence, a narrower number format or a G
 )
 def latency(subject: Subject) -> Iterator[Found]:
     limits, totals = subject.target.limits, subject.totals
-    if totals is None or limits.max_latency_ms is None:
+    if totals is None or not totals.latency_ms or limits.max_latency_ms is None:
         return
     judged_ms = totals.latency_ms if limits.judged_at == MEDIAN else totals.latency_high_ms
     if judged_ms > limits.max_latency_ms:
@@ -46,10 +46,10 @@ def latency(subject: Subject) -> Iterator[Found]:
 )
 def throughput(subject: Subject) -> Iterator[Found]:
     limits, totals = subject.target.limits, subject.totals
-    if totals is None or limits.min_throughput_per_s is None:
+    if totals is None or not totals.latency_ms or limits.min_throughput_per_s is None:
         return
     judged_ms = totals.latency_ms if limits.judged_at == MEDIAN else totals.latency_high_ms
-    judged_per_s = totals.batch_size / judged_ms * 1e3 if judged_ms else 0.0
+    judged_per_s = totals.batch_size / judged_ms * 1e3
     if judged_per_s < limits.min_throughput_per_s:
         yield Found(
             message=f"throughput is {significant(judged_per_s)}/s at batch size {totals.batch_size:,} "
@@ -171,12 +171,17 @@ def _predicts(subject: Subject) -> bool:
     applies=_predicts,
 )
 def lower_bound(subject: Subject) -> Iterator[Found]:
-    if subject.totals is not None and subject.opaque:
-        accepted = subject.target.limits.max_unsupported is not None
-        yield Found(
-            message=f"latency and throughput were judged without {counted(len(subject.opaque), 'unsupported node')}",
-            severity=Severity.NOTE if accepted else None,
-        )
+    if subject.totals is None or not subject.opaque:
+        return
+    count = counted(len(subject.opaque), "unsupported node")
+    if not subject.totals.latency_ms:
+        yield Found(message=f"nothing could be costed ({count}), so no limit was judged", severity=Severity.ERROR)
+        return
+    accepted = subject.target.limits.max_unsupported is not None
+    yield Found(
+        message=f"latency and throughput were judged without {count}",
+        severity=Severity.NOTE if accepted else None,
+    )
 
 
 def _interval(totals: Totals, at: str) -> str:

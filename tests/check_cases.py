@@ -1,0 +1,339 @@
+"""Models with one fault each, for the tests of ``check``: a target, and the codes that must be found, no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from models import external_tensor, graph, linear, model, node, tensor, value
+from neusight_onnx.checks import Target
+from neusight_onnx.checks.limits import Limits, parse_limits
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.graph.bindings import make_bindings
+from neusight_onnx.graph.read import read_model_bytes
+
+F16, BF16, F8, F4 = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT4E2M1
+
+
+def limits(**texts: str | int) -> Limits:
+    return parse_limits({name.replace("_", "-"): text for name, text in texts.items()}, "--")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """``codes``: what must be found, with the node of the first where it is given; ``notes``: those that are notes."""
+
+    model: Callable[[], ModelProto]
+    codes: frozenset[str]
+    gpu: str | GpuSpec = "a100"
+    precision: str = "auto"
+    dims: Mapping[str, int] = field(default_factory=lambda: {"batch": 2})
+    limits: Limits = field(default_factory=Limits)
+    node: str | None = None
+    notes: frozenset[str] = frozenset()
+    says: str = ""
+
+    def target(self) -> Target:
+        return Target(
+            name="case",
+            model=read_model_bytes(self.model().SerializeToString(), label="case.onnx"),
+            gpu=self.gpu,
+            precision=self.precision,
+            bindings=make_bindings(self.dims),
+            limits=self.limits,
+        )
+
+
+def codes(*numbers: int) -> frozenset[str]:
+    return frozenset(f"NSX{number}" for number in numbers)
+
+
+def one(
+    nodes: Sequence[NodeProto],
+    *,
+    x: Sequence[int | str | None] | None = ("batch", 4),
+    y: Sequence[int | str | None] | None = None,
+    weights: Sequence[TensorProto] = (),
+    dtype: int = TensorProto.FLOAT,
+    opsets: Mapping[str, int] | None = None,
+) -> Callable[[], ModelProto]:
+    """A model from x to y."""
+    main = graph(nodes, [value("x", x, dtype)], [value("y", y, dtype)], weights)
+    return lambda: model(main, opsets=opsets or {"": 17, "acme": 1, "com.microsoft": 1})
+
+
+def stored(name: str, shape: Sequence[int], dtype: int) -> TensorProto:
+    """A weight of zeros in a type that numpy may not have."""
+    bits = {F16: 16, BF16: 16, F8: 8, F4: 4}.get(dtype, 8)
+    return helper.make_tensor(name, dtype, shape, bytes(int(np.prod(shape)) * bits // 8), raw=True)
+
+
+def matmul(dtype: int) -> Callable[[], ModelProto]:
+    return one([node("MatMul", "x w", "y", "fc")], weights=[stored("w", (4, 3), dtype)], dtype=dtype)
+
+
+def dequantized(dtype: int) -> Callable[[], ModelProto]:
+    """Both operands of a product in a narrow type, as quantisers write it."""
+    nodes = [
+        node("DequantizeLinear", "x s", "xf", "dx"),
+        node("DequantizeLinear", "w s", "wf", "dw"),
+        node("MatMul", "xf wf", "y", "fc"),
+    ]
+    weights = [stored("w", (32, 8), dtype), tensor("s", np.array(1.0, np.float32))]
+    main = graph(nodes, [value("x", ["batch", 32], dtype)], [value("y", ["batch", 8])], weights)
+    return lambda: model(main, opsets={"": 23}, ir_version=11)
+
+
+def integers() -> ModelProto:
+    main = graph(
+        [node("MatMulInteger", "x w", "y", "fc")],
+        [value("x", ["batch", 4], TensorProto.UINT8)],
+        [value("y", ["batch", 3], TensorProto.INT32)],
+        [tensor("w", np.zeros((4, 3), np.int8))],
+    )
+    return model(main)
+
+
+def declared(*infos: onnx.ValueInfoProto) -> Callable[[], ModelProto]:
+    def build() -> ModelProto:
+        proto = linear()
+        proto.graph.value_info.extend(infos)
+        return proto
+
+    return build
+
+
+def added(constant: float, op_type: str = "Add", dtype: type[np.generic] = np.float32) -> Callable[[], ModelProto]:
+    """x and a constant."""
+    kind = F16 if dtype is np.float16 else TensorProto.FLOAT
+    with np.errstate(over="ignore"):
+        weight = tensor("c", np.array(constant, np.float64).astype(dtype))
+    return one([node(op_type, "x c", "y", "mask")], weights=[weight], dtype=kind)
+
+
+def number(name: str, *content: float, dtype: type[np.generic] = np.float32) -> TensorProto:
+    return tensor(name, np.array(content, dtype))
+
+
+def integer(name: str, *content: int) -> TensorProto:
+    return tensor(name, np.array(content, np.int64))
+
+
+def memory(size: int) -> GpuSpec:
+    """A T4 with another memory."""
+    return replace(load_gpu("t4"), memory_bytes=size)
+
+
+UNKNOWN = one(
+    [
+        node("Exp", "x", "e", "exp"),
+        node("Mystery", "e", "h", "odd", domain="acme"),
+        node("Relu", "h", "y", "act"),
+    ],
+)
+"""The second node's operator is unknown, and so is the shape that the third gets."""
+
+LOST = one([node("Mystery", "x", "h", "odd", domain="acme"), node("Relu", "h", "y", "act")])
+"""Nothing of it can be costed."""
+
+GENERATION = one(
+    [node("Relu", "x", "y", "act"), node("Snpe", "x", "z", "engine", domain="com.microsoft")],
+)
+
+RESHAPED = one(
+    [node("Reshape", "x target", "y", "flat")],
+    x=("batch", 3, 4),
+    weights=[integer("target", 1, 12)],
+)
+
+CASES = {
+    "sound": Case(model=linear, codes=codes()),
+    "sound, every limit kept": Case(
+        model=linear,
+        codes=codes(),
+        limits=limits(
+            max_latency="1s", min_throughput="1/s", max_memory="fits", max_unsupported=0, max_parameters="15"
+        ),
+    ),
+    # --- limits
+    "latency": Case(model=linear, codes=codes(101), limits=limits(max_latency="1us"), says="the limit 1us"),
+    "throughput": Case(model=linear, codes=codes(102), limits=limits(min_throughput="1000000000/s")),
+    "memory limit": Case(model=linear, codes=codes(103), limits=limits(max_memory="1MB"), says="the limit 1MB"),
+    "memory limit kept": Case(model=linear, codes=codes(), limits=limits(max_memory="2GiB")),
+    "does not fit": Case(model=linear, codes=codes(104), gpu=memory(2**28), says="256 MiB"),
+    "does not fit, fits asked": Case(
+        model=linear, codes=codes(104), gpu=memory(2**28), limits=limits(max_memory="fits")
+    ),
+    # 500 MB are expected of the context alone, up to 700 MB: 600 MB hold the one and not the other
+    "tight": Case(model=linear, codes=codes(105), gpu=memory(600_000_000)),
+    "parameters": Case(model=linear, codes=codes(107), limits=limits(max_parameters=14), says="15 parameters"),
+    "unsupported": Case(
+        model=UNKNOWN, codes=codes(106, 501, 503), limits=limits(max_unsupported=1), notes=codes(503), says="2 nodes"
+    ),
+    "unsupported, accepted": Case(
+        model=UNKNOWN, codes=codes(501, 503), limits=limits(max_unsupported=2), notes=codes(503)
+    ),
+    "lower bound": Case(model=UNKNOWN, codes=codes(108, 501, 503), limits=limits(max_latency="1s")),
+    "lower bound, accepted": Case(
+        model=UNKNOWN,
+        codes=codes(108, 501, 503),
+        limits=limits(min_throughput="1/s", max_unsupported=2),
+        notes=codes(108, 503),
+    ),
+    "nothing to judge": Case(
+        model=LOST,
+        codes=codes(108, 501, 503),
+        limits=limits(max_latency="1s", min_throughput="1/s", max_unsupported=2),
+        notes=codes(503),
+        says="nothing could be costed",
+    ),
+    # --- the file
+    "external data missing": Case(model=lambda: linear(external_tensor("w", [4, 3], "w.bin")), codes=codes(201)),
+    "weights stripped": Case(
+        model=lambda: linear(TensorProto(name="w", dims=[4, 3], data_type=TensorProto.FLOAT)), codes=codes(203)
+    ),
+    "newer IR": Case(model=lambda: model(linear().graph, ir_version=9999), codes=codes(204), says="9999"),
+    "newer opset": Case(model=lambda: model(linear().graph, opsets={"": 9999}), codes=codes(205), says="9999"),
+    # --- shapes
+    "unbound": Case(model=linear, codes=codes(301), dims={}, node="batch", says="1 stands in"),
+    "no name": Case(
+        model=one([node("Relu", "x", "y")], x=(None, 4)), codes=codes(302), dims={}, node="x", says="dimension 0"
+    ),
+    "no shape": Case(
+        model=one([node("Relu", "x", "y")], x=None), codes=codes(302, 503), dims={}, node="x", says="declares no shape"
+    ),
+    "baked into a Reshape": Case(
+        model=RESHAPED, codes=codes(303), dims={"batch": 1}, node="batch", says="1 works and 2 does not"
+    ),
+    "baked into a Reshape, another size wanted": Case(
+        model=RESHAPED, codes=codes(303, 306), dims={"batch": 8}, node="batch", says="1 works and 8 does not"
+    ),
+    "a Reshape that copes": Case(
+        model=one([node("Reshape", "x target", "y", "flat")], x=("batch", 3, 4), weights=[integer("target", -1, 12)]),
+        codes=codes(),
+    ),
+    "baked into a table": Case(
+        model=one(
+            [node("Add", "x positions", "y", "embed")],
+            x=(1, "seq", 4),
+            weights=[tensor("positions", np.zeros((64, 4), np.float32))],
+        ),
+        codes=codes(303),
+        dims={"seq": 64},
+        node="seq",
+        says="64 works and 32 does not",
+    ),
+    "a window that outgrows its input": Case(
+        model=one(
+            [node("Conv", "x w", "y", "conv")],
+            x=(1, 3, "h", "w"),
+            weights=[tensor("w", np.zeros((8, 3, 40, 40), np.float32))],
+        ),
+        codes=codes(),
+        dims={"h": 64, "w": 64},
+    ),
+    "sizes that hang together": Case(
+        model=lambda: model(
+            graph(
+                [node("Add", "a b", "y", "sum")],
+                [value("a", ["m", 64]), value("b", ["n", 64])],
+                [value("y", ["m", 64])],
+            )
+        ),
+        codes=codes(),
+        dims={"m": 64, "n": 64},
+    ),
+    "an output that stays": Case(
+        model=one([node("ReduceMean", "x", "y", "mean", axes=[0])], y=("batch", 4)),
+        codes=codes(303),
+        dims={"batch": 1},
+        node="y",
+        says="is 1 whether 'batch' is 1 or 2",
+    ),
+    "two sizes": Case(
+        model=declared(value("xw", ["n", "batch"])), codes=codes(304), node="batch", says="2 in the inputs, 3 in 'xw'"
+    ),
+    "two sizes of a symbol that no input has": Case(
+        model=declared(value("xw", ["n", 3]), value("pre", ["m", "n"])), codes=codes(304), node="n"
+    ),
+    "stale": Case(model=declared(value("xw", [7, 3])), codes=codes(305), notes=codes(305), says="[7, 3]"),
+    "disagreeing": Case(
+        model=one([node("MatMul", "x w", "y", "fc")], weights=[tensor("w", np.zeros((5, 3), np.float32))]),
+        codes=codes(306),
+        node="fc",
+    ),
+    # --- number formats
+    "bf16, V100": Case(model=matmul(BF16), codes=codes(401), gpu="v100", node="fc", says="bfloat16"),
+    "bf16, T4": Case(model=matmul(BF16), codes=codes(401), gpu="t4"),
+    "bf16, A100": Case(model=matmul(BF16), codes=codes()),
+    "bf16 asked, T4": Case(model=linear, codes=codes(401), gpu="t4", precision="bf16"),
+    "bf16 as fp32, T4": Case(model=matmul(BF16), codes=codes(), gpu="t4", precision="fp32"),
+    "fp8, A100": Case(model=dequantized(F8), codes=codes(402)),
+    "fp8, L4": Case(model=dequantized(F8), codes=codes(), gpu="l4"),
+    "fp8, H100": Case(model=dequantized(F8), codes=codes(), gpu="h100"),
+    "fnuz, H100": Case(model=dequantized(TensorProto.FLOAT8E4M3FNUZ), codes=codes(402), gpu="h100", says="FNUZ"),
+    "fnuz, MI300X": Case(model=dequantized(TensorProto.FLOAT8E4M3FNUZ), codes=codes(), gpu="mi300x"),
+    "int8, P4": Case(model=integers, codes=codes(403), gpu="p4"),
+    "int8, V100": Case(model=integers, codes=codes(403), gpu="v100"),
+    "int8, MI50": Case(model=integers, codes=codes(403), gpu="mi50"),
+    "int8, T4": Case(model=integers, codes=codes(), gpu="t4"),
+    "int8, L40": Case(model=integers, codes=codes(), gpu="l40"),
+    "int8, B300, whose datasheet names no rate": Case(model=integers, codes=codes(), gpu="b300-sxm"),
+    "fp16, P4": Case(model=matmul(F16), codes=codes(404), gpu="p4"),
+    "fp16, P100": Case(model=matmul(F16), codes=codes(), gpu="p100"),
+    "fp4, H100": Case(model=dequantized(F4), codes=codes(405), gpu="h100"),
+    "fp4, B200": Case(model=dequantized(F4), codes=codes(), gpu="b200-sxm"),
+    # --- operators
+    "no such operator": Case(model=UNKNOWN, codes=codes(501, 503), node="odd", says="acme::Mystery"),
+    "no model of its cost": Case(model=GENERATION, codes=codes(502), node="engine", says="another engine"),
+    "newer than the opset": Case(
+        model=one([node("Gelu", "x", "y", "act")]), codes=codes(504), node="act", says="came with opset 20"
+    ),
+    "gone from the opset": Case(
+        model=one(
+            [node("Upsample", "x s", "y", "up")], x=(1, 1, 2, 2), opsets={"": 10}, weights=[number("s", 1, 1, 2, 2)]
+        ),
+        codes=codes(504),
+        dims={},
+        says="ended with opset 9",
+    ),
+    # --- numerics
+    "mask, fp32": Case(model=added(-1e9), codes=codes(601), notes=codes(601), node="mask", says="-1e+09"),
+    "mask, fp16 asked": Case(model=added(-1e9), codes=codes(601), precision="fp16", says="-1e+09"),
+    "mask, stored in fp16": Case(model=added(-1e9, dtype=np.float16), codes=codes(601), says="-inf"),
+    "mask, bf16": Case(model=added(-1e9), codes=codes(601), precision="bf16", notes=codes(601)),
+    "mask within the range": Case(model=added(-65504), codes=codes(), precision="fp16"),
+    "mask that is infinite": Case(model=added(-np.inf), codes=codes(), precision="fp16"),
+    "a bound beyond the range": Case(model=added(1e9, "Min"), codes=codes(), precision="fp16"),
+    "epsilon, fp32": Case(model=added(1e-12), codes=codes(602), notes=codes(602), says="1e-12"),
+    "epsilon, fp16 asked": Case(model=added(1e-12), codes=codes(602), precision="fp16"),
+    "epsilon that holds": Case(model=added(1e-7), codes=codes(), precision="fp16"),
+    "epsilon as a bound": Case(model=added(1e-12, "Max"), codes=codes(602), precision="fp16"),
+    "a tiny factor": Case(model=added(1e-12, "Mul"), codes=codes(), precision="fp16"),
+    "not a number": Case(model=added(np.nan), codes=codes(603), node="mask"),
+    "a constant that another makes": Case(
+        model=one(
+            [node("Mul", "c d", "m", "made"), node("Add", "x m", "y", "mask")],
+            weights=[number("c", -1e5), number("d", 1e4)],
+        ),
+        codes=codes(601),
+        notes=codes(601),
+        node="mask",
+    ),
+}
+
+
+def file_cases(folder: Path) -> dict[str, tuple[Path, str]]:
+    """Models whose fault is in the files beside them, and the code."""
+    short = folder / "short.onnx"
+    onnx.save(linear(external_tensor("w", [4, 3], "short.bin")), short)
+    (folder / "short.bin").write_bytes(bytes(47))
+    whole = folder / "whole.onnx"
+    onnx.save(linear(external_tensor("w", [4, 3], "whole.bin")), whole)
+    (folder / "whole.bin").write_bytes(bytes(48))
+    return {"short": (short, "NSX202"), "whole": (whole, "")}

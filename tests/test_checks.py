@@ -1,0 +1,220 @@
+"""What ``check`` finds: every code by a model that has that fault and no other, and by near misses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from onnx import defs
+
+from check_cases import CASES, Case, file_cases, limits
+from models import linear
+from neusight_onnx.checks import Target, check
+from neusight_onnx.checks.registry import CHECKS, TOPICS, known_code, register
+from neusight_onnx.checks.registry import Scope as CheckScope
+from neusight_onnx.errors import BindingError, CheckError, NotSupportedError, SpecError
+from neusight_onnx.graph.bindings import make_bindings
+from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.graph.versions import FIRST_OPSETS, LAST_OPSETS
+from neusight_onnx.report.verdict import Severity
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_findings(case: Case) -> None:
+    verdict = check([case.target()])
+    found = {finding.code for finding in verdict.findings}
+    assert found == case.codes, [(each.code, each.node, each.message) for each in verdict.findings]
+    notes = {finding.code for finding in verdict.findings if finding.severity is Severity.NOTE}
+    assert notes == case.notes
+    assert verdict.passed is (case.codes == case.notes)
+    first = min(verdict.findings, key=lambda finding: finding.code, default=None)
+    if case.node is not None:
+        assert first is not None
+        assert first.node == case.node
+    if case.says:
+        assert any(case.says in finding.message for finding in verdict.findings)
+    for finding in verdict.findings:
+        assert finding.targets == ("case",)
+        assert finding.fix
+        assert "\n" not in finding.message + finding.fix
+
+
+def test_external_data_of_files(tmp_path: Path) -> None:
+    for path, code in file_cases(tmp_path).values():
+        verdict = check([Target(name="x", model=path, gpu="t4", bindings=make_bindings({"batch": 2}))])
+        assert [finding.code for finding in verdict.findings] == [code] * bool(code)
+
+
+def test_every_code_has_a_case() -> None:
+    covered = {code for case in CASES.values() for code in case.codes}
+    # external data needs files, an allowance needs a plan: tested below
+    assert covered | {"NSX202", "NSX901"} == set(CHECKS)
+
+
+@pytest.mark.parametrize("code", CHECKS)
+def test_a_code_is_well_told(code: str) -> None:
+    rule = CHECKS[code].rule
+    assert code[3] in TOPICS
+    assert rule.title[0].islower() or rule.title.split()[0].isupper() or rule.title.startswith(("IR ", "INT8"))
+    assert "\n" not in rule.fix
+    assert len(rule.explanation) > 60
+    assert rule.explanation.endswith(".")
+
+
+@pytest.mark.parametrize("code", ["NSX101", "NSX1", "NSX701", "ABC101"], ids=["taken", "short", "no topic", "prefix"])
+def test_a_bad_code_is_refused(code: str) -> None:
+    before = dict(CHECKS)
+    with pytest.raises(ValueError, match=code):
+        register(code, "x", severity=Severity.NOTE, scope=CheckScope.MODEL, explanation="x", fix="x", function=None)
+    assert before == CHECKS
+
+
+def test_an_unknown_code_names_the_nearest() -> None:
+    assert known_code(" nsx101 ", "here") == "NSX101"
+    with pytest.raises(CheckError, match=r"here: 'NSX110' is no code of a check: nearest are NSX1\d\d"):
+        known_code("NSX110", "here")
+
+
+# --- judging ----------------------------------------------------------------------------------------------------------
+
+
+def target(**changes: object) -> Target:
+    base = Target(
+        name="one",
+        model=read_model_bytes(linear().SerializeToString(), label="linear.onnx"),
+        gpu="t4",
+        bindings=make_bindings({"batch": 2}),
+    )
+    return replace(base, **changes)
+
+
+@pytest.mark.parametrize("kind", ["latency", "throughput", "memory"])
+def test_limits_are_judged_at_the_upper_end_unless_at_median(kind: str) -> None:
+    totals = check([target()]).targets[0].totals
+    assert totals is not None
+    assert totals.latency_ms < totals.latency_high_ms
+    middle_ms = (totals.latency_ms + totals.latency_high_ms) / 2
+    texts = {
+        "latency": {"max_latency": f"{middle_ms:.9f}ms"},
+        "throughput": {"min_throughput": f"{2e3 / middle_ms:.9f}/s"},
+        "memory": {"max_memory": f"{(totals.memory.peak_bytes + totals.memory.high_bytes) // 2}B"},
+    }[kind]
+    assert not check([target(limits=limits(**texts))]).passed
+    assert check([target(limits=limits(**texts, at="median"))]).passed
+
+
+def test_a_limit_that_is_just_kept_is_kept() -> None:
+    totals = check([target()]).targets[0].totals
+    assert totals is not None
+    assert check([target(limits=limits(max_latency=f"{totals.latency_high_ms!r}ms"))]).passed
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "passes"), [(Severity.ERROR, True), (Severity.WARNING, False), (Severity.NOTE, False)], ids=str
+)
+def test_fail_on(fail_on: Severity, passes: bool) -> None:
+    """NSX301, a warning."""
+    assert check([target(bindings=make_bindings())], fail_on=fail_on).passed is passes
+
+
+def test_notes_fail_if_asked() -> None:
+    case = CASES["mask, fp32"].target()
+    assert check([case]).passed
+    assert not check([case], fail_on=Severity.NOTE).passed
+
+
+def test_findings_of_several_targets_are_one() -> None:
+    free = make_bindings()
+    verdict = check([target(name=gpu, gpu=gpu, bindings=free) for gpu in ("t4", "a100")])
+    assert [(finding.code, finding.targets) for finding in verdict.findings] == [("NSX301", ("t4", "a100"))]
+
+
+def test_only_the_targets_at_fault_fail() -> None:
+    slow = limits(max_latency="1us")
+    verdict = check([target(name="strict", limits=slow), target(name="free"), target(name="free")])
+    assert [(each.name, each.passed) for each in verdict.targets] == [
+        ("strict", False),
+        ("free", True),
+        ("free (2)", True),
+    ]
+    assert not verdict.passed
+
+
+def test_what_is_allowed_fails_nothing() -> None:
+    verdict = check([target(bindings=make_bindings(), allow=(("NSX301", "any batch will do"),))])
+    assert verdict.passed
+    assert [(finding.code, finding.allowed) for finding in verdict.findings] == [("NSX301", "any batch will do")]
+
+
+def test_an_allowance_that_nothing_needs_is_noted() -> None:
+    allow = (("NSX301", "any batch will do"), ("NSX201", "fetched later"))
+    verdict = check([target(name="open", bindings=make_bindings(), allow=allow), target(name="bound", allow=allow)])
+    assert verdict.passed
+    noted = [finding for finding in verdict.findings if finding.code == "NSX901"]
+    assert [finding.message for finding in noted] == ["NSX201 is allowed (fetched later), but nothing needs it"]
+    assert noted[0].targets == ("open", "bound")
+
+
+def test_codes_are_those_that_had_something_to_judge() -> None:
+    free, limited = check([target(name="free"), target(name="limited", limits=limits(max_latency="1s"))]).targets
+    assert set(limited.codes) - set(free.codes) == {"NSX101", "NSX108"}
+
+
+def test_a_precision_without_predictors_is_checked_but_not_timed() -> None:
+    verdict = check([target(precision="fp16")])
+    assert verdict.passed
+    (judged,) = verdict.targets
+    assert judged.totals is None
+    assert judged.not_predicted is not None
+    assert judged.memory is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        pytest.param({"gpu": "a1000"}, SpecError, "unknown GPU", id="GPU"),
+        pytest.param({"bindings": make_bindings({"bach": 2})}, BindingError, "bach", id="dim"),
+        pytest.param({"precision": "int8"}, NotSupportedError, "int8", id="precision that nothing can check"),
+        pytest.param(
+            {"precision": "fp16", "limits": limits(max_latency="1s")},
+            NotSupportedError,
+            "fp16",
+            id="limit on what nothing predicts",
+        ),
+        pytest.param({"runtime": "tensorrt"}, NotSupportedError, "tensorrt", id="runtime"),
+    ],
+)
+def test_misuse_names_the_target(changes: dict[str, object], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        check([target(**changes)])
+    with pytest.raises(error, match=f"^target 'wrong': .*{says}"):
+        check([target(), target(name="wrong", **changes)])
+
+
+def test_nothing_to_check_is_misuse() -> None:
+    with pytest.raises(CheckError, match="nothing to check"):
+        check([])
+
+
+# --- facts that the checks rest on ------------------------------------------------------------------------------------
+
+
+def test_opsets_of_operators_are_those_of_onnx() -> None:
+    """Of the operators that the installed onnx has."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    kept: dict[str, int] = {}
+    for schema in defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            first[schema.name] = min(first.get(schema.name, 999), schema.since_version)
+            if schema.deprecated:
+                last[schema.name] = schema.since_version - 1
+            else:
+                kept[schema.name] = max(kept.get(schema.name, 0), schema.since_version)
+    assert {name: version for name, version in first.items() if version > 1} == {
+        name: version for name, version in FIRST_OPSETS.items() if name in first
+    }
+    # GroupNormalization was corrected, which onnx writes as a deprecation of its first version
+    gone = {name: version for name, version in last.items() if kept.get(name, 0) <= version}
+    assert gone == LAST_OPSETS
