@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neusight_onnx.analysis import analyze
+    from neusight_onnx.checks import check
     from neusight_onnx.errors import NeusightError
     from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
     from neusight_onnx.graph.read import read_model
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "analyze": "neusight_onnx.analysis",
+    "check": "neusight_onnx.checks",
     "NeusightError": "neusight_onnx.errors",
     "GpuSpec": "neusight_onnx.gpu",
     "available_gpus": "neusight_onnx.gpu",
@@ -39,6 +41,7 @@ __all__ = [
     "__version__",
     "analyze",
     "available_gpus",
+    "check",
     "inspect_model",
     "load_gpu",
     "read_model",

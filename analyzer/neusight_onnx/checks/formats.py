@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, Recurrent, kernel_dtype
+from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recurrent, kernel_dtype
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
 
@@ -40,9 +40,16 @@ def _products(kernel: Kernel) -> bool:
     return isinstance(kernel, Gemm | Conv | Attention | Recurrent)
 
 
+def kernel_types(work: Sequence[NodeWork]) -> frozenset[tuple[DataType, bool]]:
+    """The types that kernels compute in, and whether some product of matrices does."""
+    return frozenset((kernel_dtype(kernel), _products(kernel)) for item in work for kernel in item.kernels)
+
+
 def _found(subject: Subject, dtypes: frozenset[DataType], why: str, *, products: bool = True) -> Iterator[Found]:
     """One finding for all nodes that compute in one of ``dtypes`` (products of matrices, or anything)."""
-    if subject.prepared is None:
+    if subject.prepared is None or not any(
+        dtype in dtypes and (product or not products) for dtype, product in subject.kernel_types
+    ):
         return
     nodes = [
         (work.node, kernel_dtype(kernel).label)

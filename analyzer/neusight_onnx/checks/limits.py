@@ -118,8 +118,8 @@ def _quantity(text: str, units: Mapping[str, float], place: str, example: str) -
     if factor is None:
         which = f"{unit[:30]!a} is no unit here" if unit else "a unit is missing"
         raise CheckError(f"{place} {text[:60]!a}: {which}; write {example}")
-    if not 0 < number < math.inf:
-        raise CheckError(f"{place} {text[:60]!a}: nothing can keep to that; give more than zero, e.g. {example}")
+    if not 0 < number * factor < math.inf:
+        raise CheckError(f"{place} {text[:60]!a}: not a finite number above zero, so no limit; write {example}")
     return number * factor
 
 

@@ -11,6 +11,7 @@ from neusight_onnx import __version__
 from neusight_onnx.analysis import PreparedModel, ShapedModel, infer_shapes, predict_totals, prepare
 from neusight_onnx.checks import file, formats, numerics, operators, shapes, thresholds
 from neusight_onnx.checks.config import CONFIG_NAME, named_apart
+from neusight_onnx.checks.formats import kernel_types
 from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, register
 from neusight_onnx.checks.subject import Subject, Target
 from neusight_onnx.dtypes import DataType
@@ -192,6 +193,7 @@ class _Bench:
     parameters: dict[int, int] = field(default_factory=dict)
     shaped: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
     prepared: dict[tuple[int, DataType | None, str], PreparedModel] = field(default_factory=dict)
+    kernel_types: dict[int, frozenset[tuple[DataType, bool]]] = field(default_factory=dict)
 
 
 def _kept(store: dict[K, T], key: K, make: Callable[[], T]) -> T:
@@ -253,6 +255,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         subject,
         shaped=shaped,
         prepared=prepared,
+        kernel_types=_kept(bench.kernel_types, id(prepared), lambda: kernel_types(prepared.work)),
         opaque=tuple(work for work in prepared.work if work.unsupported is not None),
         totals=totals,
         memory=memory_on(prepared.memory, gpu) if totals is None else totals.memory,

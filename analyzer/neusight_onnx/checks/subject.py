@@ -38,7 +38,7 @@ class Subject:
     ``shaped`` is None where the shapes don't agree, ``fault`` says why; all behind it is None then, too. ``dtype`` is
     the type that plain floats are computed in, None where each keeps the one that it is stored in; ``precision`` names
     it. ``totals`` is None where nothing predicts this precision, which ``not_predicted`` says. ``opaque`` is the work
-    that is not supported.
+    that is not supported; ``kernel_types`` has (type, whether for a product of matrices) of all kernels.
     """
 
     target: Target
@@ -53,6 +53,7 @@ class Subject:
     fault: ModelError | None = None
     prepared: PreparedModel | None = None
     opaque: tuple[NodeWork, ...] = ()
+    kernel_types: frozenset[tuple[DataType, bool]] = frozenset()
     totals: Totals | None = None
     memory: MemoryEstimate | None = None
 

@@ -73,7 +73,8 @@ def _result(finding: Finding, index: int) -> dict[str, Json]:
 def _uri(path: str) -> str:
     """A path as a relative URI reference, or a file URI if it is absolute; reserved characters are escaped."""
     pure = PurePath(path)
-    return pure.as_uri() if pure.is_absolute() else quote(pure.as_posix(), safe="/")
+    escaped = quote(pure.as_posix(), safe="/", errors="surrogatepass")  # a name of a file need not be text
+    return f"file://{escaped}" if pure.is_absolute() else escaped
 
 
 def _fingerprint(finding: Finding) -> str:

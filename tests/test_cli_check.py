@@ -1,0 +1,215 @@
+"""``check`` and ``explain`` on the command line, and every command that docs/gate-a-pull-request.md shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import onnx
+import pytest
+
+from models import external_tensor, linear
+from neusight_onnx.checks import explained
+from neusight_onnx.cli import main
+from neusight_onnx.report.rules import rules_to_markdown
+
+ROOT = Path(__file__).parents[1]
+GUIDE = ROOT / "docs" / "gate-a-pull-request.md"
+PAGE = ROOT / "docs" / "checks.md"
+INTRODUCTION = """# Checks
+
+What `neusight-onnx check` looks for. A code never changes its meaning and is never given again; the first digit is the
+topic: 1 limits, 2 the file, 3 shapes, 4 number formats, 5 operators, 6 numerics, 9 the check itself. An error and a
+warning fail a check, a note does not (`--fail-on` sets the line). `neusight-onnx explain CODE` prints what stands
+below; [gate-a-pull-request.md](gate-a-pull-request.md) says how to use it.
+
+"""
+
+
+def test_the_page_of_checks_is_what_the_code_says() -> None:
+    """NEUSIGHT_UPDATE_GOLDEN=1 pytest tests/test_cli_check.py writes it anew."""
+    page = INTRODUCTION + rules_to_markdown(explained())
+    if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
+        PAGE.write_text(page, "utf-8")
+    assert PAGE.read_text("utf-8") == page
+
+
+# --- the guide --------------------------------------------------------------------------------------------------------
+
+
+def guide_commands() -> list[tuple[str, int]]:
+    """(command, exit code) of every line in the guide that is one of ours."""
+    # blocks alternate with prose; those of a language (toml, yaml) are no commands
+    blocks = re.split(r"^```", GUIDE.read_text("utf-8"), flags=re.MULTILINE)[1::2]
+    lines = [line for block in blocks if block.startswith("\n") for line in block.splitlines() if line]
+    found = []
+    for line in lines:
+        assert line.startswith("neusight-onnx "), line
+        command, _, comment = line.partition("  #")
+        expected = re.search(r"exit code (\d)", comment)
+        found.append((command.strip(), int(expected[1]) if expected else 0))
+    return found
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as the guide describes it: the examples, and its neusight.toml."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    found = re.search(r"^```toml\n(.*?)^```", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    (tmp_path / "neusight.toml").write_text(found[1], "utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("command", "code"), guide_commands(), ids=[command[14:90] for command, _ in guide_commands()])
+def test_commands_of_the_guide(command: str, code: int, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = shlex.split(command)[1:]
+    assert main(arguments) == code
+    out, err = capsys.readouterr()
+    assert err == ""
+    if "-o" in arguments:
+        assert out == ""
+        assert (project / arguments[arguments.index("-o") + 1]).stat().st_size > 500
+    else:
+        assert out
+
+
+def test_the_guide_names_every_key_and_limit() -> None:
+    from neusight_onnx.checks.config import TARGET_KEYS, TOP_KEYS
+
+    text = GUIDE.read_text("utf-8")
+    for key in {*TARGET_KEYS, *TOP_KEYS} - {"target"}:
+        assert f"`{key}`" in text or f"\n{key} =" in text, key
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    onnx.save(linear(), tmp_path / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+GOOD = ["check", "m.onnx", "--gpu", "t4", "--dim", "batch=2"]
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        pytest.param([], 0, id="sound"),
+        pytest.param(["--max-latency", "1s", "--max-memory", "fits", "--max-unsupported", "0"], 0, id="limits kept"),
+        pytest.param(["--max-latency", "1us"], 1, id="limit missed"),
+        pytest.param(["--max-latency", "1us", "--allow", "NSX101=a test"], 0, id="allowed"),
+        pytest.param(["--allow", "NSX101=a test"], 0, id="unused allowance"),
+        pytest.param(["--allow", "NSX101=a test", "--fail-on", "note"], 1, id="unused allowance, strict"),
+        pytest.param(["--precision", "fp16"], 0, id="precision that is not predicted"),
+        pytest.param(["--precision", "bf16"], 1, id="no such units"),
+    ],
+)
+def test_exit_code(more: list[str], code: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GOOD, *more]) == code
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.startswith("passed: 1 target" if code == 0 else "failed: 1 of 1 target")
+
+
+@pytest.mark.parametrize("form", ["rich", "json", "junit", "sarif", "markdown", "github"])
+def test_formats(form: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*GOOD, "--gpu", "a100", "--max-latency", "1us", "--format", form]
+    assert main(command) == 1
+    out = capsys.readouterr().out
+    assert "NSX101" in out
+    if form in ("json", "sarif"):
+        json.loads(out)
+    if form == "junit":
+        assert len(ElementTree.fromstring(out.encode())) == 2
+    assert main([*command, "-o", "report.txt"]) == 1
+    assert capsys.readouterr().out == ""
+    written = (folder / "report.txt").read_text("utf-8")
+    if form == "junit":
+        written, out = (re.sub(r"timestamp=\S+", "", text) for text in (written, out))
+    assert written == out
+
+
+# (arguments, what the line must say)
+MISUSE = {
+    "wrong unit": ([*GOOD, "--max-latency", "20mss"], ["--max-latency '20mss'", "'mss' is no unit", "20ms"]),
+    "limit twice": ([*GOOD, "--max-latency", "1ms", "--max-latency", "2ms"], ["--max-latency is given twice"]),
+    "zero": ([*GOOD, "--min-throughput", "0/s"], ["above zero"]),
+    "at": ([*GOOD, "--at", "mean"], ["--at 'mean'", "upper or median"]),
+    "no reason": ([*GOOD, "--allow", "NSX101"], ["NSX101 has no reason"]),
+    "no code": ([*GOOD, "--allow", "NSX11=x"], ["'NSX11' is no code", "nearest are"]),
+    "unknown GPU": (["check", "m.onnx", "--gpu", "a1000"], ["unknown GPU", "a100"]),
+    "unknown dim": (["check", "m.onnx", "--gpu", "t4", "--dim", "bach=2"], ["bach", "batch"]),
+    "no model": (["check", "absent.onnx", "--gpu", "t4"], ["absent.onnx does not exist"]),
+    "model is empty": (["check", "", "--gpu", "t4"], ["path is empty"]),
+    "no model at all": (["check", "text.onnx", "--gpu", "t4"], ["text.onnx", "text file"]),
+    "nothing": (["check"], ["give a MODEL and a --gpu"]),
+    "no GPU": (["check", "m.onnx"], ["give a --gpu"]),
+    "GPU alone": (["check", "--gpu", "t4"], ["--gpu without a MODEL"]),
+    "no configuration": (["check", "--config", "absent.toml"], ["absent.toml does not exist"]),
+    "unknown key": (["check", "--config", "key.toml"], ["unknown key 'max-latancy'", "'max-latency'"]),
+    "model of a target": (["check", "--config", "model.toml"], ["target 'gone on t4'", "gone.onnx does not exist"]),
+    "GPU of a target": (["check", "--config", "gpu.toml"], ["target 'm.onnx on t400'", "unknown GPU 't400'"]),
+    "limit that nothing predicts": ([*GOOD, "--precision", "fp16", "--max-latency", "1s"], ["'fp16'", "fp32"]),
+    "precision that nothing checks": ([*GOOD, "--precision", "int8"], ["'int8'"]),
+    "runtime": ([*GOOD, "--runtime", "tensorrt"], ["tensorrt", "eager"]),
+    "format": ([*GOOD, "--format", "xml"], ["--format", "xml", "junit"]),
+    "output is the model": ([*GOOD, "-o", "m.onnx"], ["-o is a model itself"]),
+    "output is the weights": (
+        ["check", "external.onnx", "--gpu", "t4", "-o", "w.bin"],
+        ["-o is a file of the model's weights"],
+    ),
+    "output is the configuration": (["check", "--config", "model.toml", "-o", "model.toml"], ["gone.onnx"]),
+    "output is the configuration, all well": (
+        ["check", "--config", "good.toml", "-o", "good.toml"],
+        ["-o is the configuration itself"],
+    ),
+    "explain what is no code": (["explain", "NSX100"], ["'NSX100' is no code"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "says"), MISUSE.values(), ids=MISUSE.keys())
+def test_misuse_is_one_line(
+    arguments: list[str], says: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "text.onnx").write_text("no model\n" * 9)
+    onnx.save(linear(external_tensor("w", [4, 3], "w.bin")), folder / "external.onnx")
+    (folder / "key.toml").write_text('max-latancy = "1ms"')
+    (folder / "model.toml").write_text('[[target]]\nname = "gone"\nmodel = "gone.onnx"\ngpu = ["t4", "l4"]')
+    (folder / "gpu.toml").write_text('[[target]]\nmodel = "m.onnx"\ngpu = ["t4", "t400"]\ndims = { batch = 2 }')
+    (folder / "good.toml").write_text('[[target]]\nmodel = "m.onnx"\ngpu = "t4"\ndims = { batch = 2 }')
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    for text in says:
+        assert text in err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_explain_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain"]) == 0
+    listed = capsys.readouterr().out
+    assert [line.split()[0] for line in listed.splitlines() if line.startswith("NSX")] == [
+        rule.code for rule in explained()
+    ]
+    assert main(["explain", "nsx303"]) == 0
+    assert "NSX303 dim declared free but baked in (warning)" in capsys.readouterr().out
+    assert main(["explain", "NSX303", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rules"][0]["code"] == "NSX303"
+
+
+def test_a_configuration_in_the_folder_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pyproject.toml").write_text('[tool.neusight]\nmax-latency = "1us"\n')
+    assert main(GOOD) == 1
+    assert "by pyproject.toml" in capsys.readouterr().out
