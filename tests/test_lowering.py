@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, defs, helper
@@ -432,6 +433,65 @@ NORMS = [
             (Normalization, {"method": "batch", "rows": 6, "cols": 16, "parameter_count": 12, "write_bytes": 384})
         ],
     ),
+    # a row for each channel; 6 operations an element: mean, variance, scale, shift; 3 means and 3 variances are written
+    Case(
+        name="batch in training",
+        nodes="y, rm, rv = BatchNormalization<training_mode=1>(x, s, b, m, v)",
+        inputs={"x": (2, 3, 4, 4)},
+        weights={"s": (3,), "b": (3,), "m": (3,), "v": (3,)},
+        expected=[
+            (
+                Normalization,
+                {
+                    "method": "batch",
+                    "rows": 3,
+                    "cols": 32,
+                    "fused": ("statistics",),
+                    "flops": 6 * 96,
+                    "read_bytes": 4 * (96 + 12),
+                    "write_bytes": 4 * (96 + 6),
+                },
+            )
+        ],
+    ),
+    Case(
+        name="batch of opset 9, whose other outputs say nothing",
+        nodes="y, a, c, d, e = BatchNormalization(x, s, b, m, v)",
+        inputs={"x": (2, 3, 4, 4)},
+        weights={"s": (3,), "b": (3,), "m": (3,), "v": (3,)},
+        opset=9,
+        expected=[(Normalization, {"method": "batch", "rows": 6, "fused": (), "write_bytes": 384})],
+    ),
+    # (1, 2, 4, 6) products of queries and keys are written, too
+    Case(
+        name="attention that gives its products",
+        nodes="y, , , qk = Attention(q, k, k)",
+        inputs={"q": (1, 2, 4, 8), "k": (1, 2, 6, 8)},
+        opset=23,
+        expected=[(Attention, {"read_bytes": 4 * (64 + 2 * 96), "write_bytes": 4 * (64 + 48)})],
+    ),
+    # 10 steps of 2 x 32, and the last hidden and cell state of 2 x 32 each
+    Case(
+        name="lstm with its last states",
+        nodes="y, yh, yc = LSTM<hidden_size=32>(x, w, r)",
+        inputs={"x": (10, 2, 16)},
+        weights={"w": (1, 128, 16), "r": (1, 128, 32)},
+        expected=[(Gemm, {}), (Recurrent, {"write_bytes": 4 * (640 + 2 * 64)})],
+    ),
+    Case(
+        name="dropout in training with its mask",
+        nodes="y, m = Dropout(x, r, t)",
+        inputs={"x": (4, 8)},
+        constants={"r": 0.5, "t": np.array(True)},
+        expected=[(Elementwise, {"read_bytes": 128, "write_bytes": 128 + 32})],
+    ),
+    Case(
+        name="layer normalization with its statistics",
+        nodes="y, mean, inv = LayerNormalization(x, s)",
+        inputs={"x": (4, 8)},
+        weights={"s": (8,)},
+        expected=[(Normalization, {"write_bytes": 4 * (32 + 2 * 4)})],
+    ),
     Case(
         name="instance",
         nodes="y = InstanceNormalization(x, s, b)",
@@ -773,7 +833,12 @@ QUANTISED = [
         inputs={"x": (2, 4, 8)},
         weights={"w": (8, 16)},
         types={"x": UINT8, "w": INT8},
-        expected=[(Gemm, {"m": 8, "dtype": DataType.INT8, "read_bytes": 64 + 128, "write_bytes": 512})],
+        expected=[
+            (
+                Gemm,
+                {"m": 8, "dtype": DataType.UINT8, "b_dtype": DataType.INT8, "read_bytes": 64 + 128, "write_bytes": 512},
+            )
+        ],
     ),
     Case(
         name="quantize",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from onnx import TensorProto
 
@@ -32,6 +33,9 @@ class Case:
     types: dict[str, int] = field(default_factory=dict)
 
 
+# 6 tokens of 16, 2 of 4 experts each: scores of float32; 12 rows by 12 indices of int32; 12 rows added to 6
+MOE_BEFORE = [("Softmax", 0, 96, 96), ("GatherScatter", 0, 4 * (192 + 12), 4 * 192)]
+MOE_BEHIND = ("Elementwise", 0, 4 * 192, 4 * 96)
 # b=2, s=4, hidden 8, 2 heads of 4; (8 x 8) @ (8 x 24) = 1536; every query sees 4 keys: 2 * 2 * 16 pairs * 8 = 512
 PROJECTED = {"w": (8, 24), "wb": (24,)}
 PROJECTION = ("Gemm", 1536, 4 * (64 + 192 + 24), 4 * 192)
@@ -168,14 +172,44 @@ CASES = {
         types={"w": U8},
         kernels=[("Gemm", 3 * 64 * 6, 4 * 192 + 192 + 48, 4 * 18)],
     ),
-    # 6 tokens choose 2 of 4 experts: 12 rows, 3 an expert, 16 -> 32 -> 16
+    # 6 tokens choose 2 of 4 experts: 12 rows, 3 an expert, 16 -> 32 -> 16; scores before, rows by expert, sums behind
     "MoE": Case(
         node='y = com.microsoft.MoE<k=2, activation_type="gelu">(x, p, w1, , w2)',
         inputs={"x": (6, 16), "p": (6, 4)},
         weights={"w1": (4, 32, 16), "w2": (4, 16, 32)},
         kernels=[
+            *MOE_BEFORE,
             ("Gemm", 12 * 16 * 32, 4 * (12 * 16 + 4 * 512), 4 * 12 * 32),
             ("Gemm", 12 * 32 * 16, 4 * (12 * 32 + 4 * 512), 4 * 12 * 16),
+            MOE_BEHIND,
+        ],
+    ),
+    # 5 tokens of 2 experts each are 10 rows on 4 experts: two have 3, two have 2; biases of 32 and 16 an expert
+    "MoE, rows that do not divide": Case(
+        node='y = com.microsoft.MoE<k=2, activation_type="gelu">(x, p, w1, b1, w2, b2)',
+        inputs={"x": (5, 16), "p": (5, 4)},
+        weights={"w1": (4, 32, 16), "b1": (4, 32), "w2": (4, 16, 32), "b2": (4, 16)},
+        kernels=[
+            ("Softmax", 0, 80, 80),
+            ("GatherScatter", 0, 4 * (160 + 10), 4 * 160),
+            ("Gemm", 6 * 16 * 32, 4 * (6 * 16 + 2 * 512 + 64), 4 * 6 * 32),
+            ("Gemm", 4 * 16 * 32, 4 * (4 * 16 + 2 * 512 + 64), 4 * 4 * 32),
+            ("Gemm", 6 * 32 * 16, 4 * (6 * 32 + 2 * 512 + 32), 4 * 6 * 16),
+            ("Gemm", 4 * 32 * 16, 4 * (4 * 32 + 2 * 512 + 32), 4 * 4 * 16),
+            ("Elementwise", 0, 4 * 160, 4 * 80),
+        ],
+    ),
+    # fc1 holds gate and value, 2 x 32; their product is a kernel of its own
+    "MoE with a fused gate": Case(
+        node='y = com.microsoft.MoE<k=2, activation_type="swiglu", swiglu_fusion=1>(x, p, w1, , w2)',
+        inputs={"x": (6, 16), "p": (6, 4)},
+        weights={"w1": (4, 64, 16), "w2": (4, 16, 32)},
+        kernels=[
+            *MOE_BEFORE,
+            ("Gemm", 12 * 16 * 64, 4 * (12 * 16 + 4 * 1024), 4 * 12 * 64),
+            ("Elementwise", 0, 4 * 2 * 12 * 32, 4 * 12 * 32),
+            ("Gemm", 12 * 32 * 16, 4 * (12 * 32 + 4 * 512), 4 * 12 * 16),
+            MOE_BEHIND,
         ],
     ),
     # the same with weights of 4 bits, and a scale for each of their rows
@@ -185,8 +219,23 @@ CASES = {
         weights={"w1": (4, 32, 8), "s1": (4, 32), "w2": (4, 16, 16), "s2": (4, 16)},
         types={"w1": U8, "w2": U8},
         kernels=[
+            *MOE_BEFORE,
             ("Gemm", 12 * 16 * 32, 4 * 12 * 16 + 4 * 256 + 4 * 128, 4 * 12 * 32),
             ("Gemm", 12 * 32 * 16, 4 * 12 * 32 + 4 * 256 + 4 * 64, 4 * 12 * 16),
+            MOE_BEHIND,
+        ],
+    ),
+    # 2 bits: weights of (4, 32, 16 / 4) bytes; zero points of a byte for 4 rows
+    "QMoE of two bits with zero points": Case(
+        node="y = com.microsoft.QMoE<k=2, expert_weight_bits=2>(x, p, w1, s1, , w2, s2, , , , , z1, z2)",
+        inputs={"x": (6, 16), "p": (6, 4)},
+        weights={"w1": (4, 32, 4), "s1": (4, 32), "w2": (4, 16, 8), "s2": (4, 16), "z1": (4, 8), "z2": (4, 4)},
+        types={"w1": U8, "w2": U8, "z1": U8, "z2": U8},
+        kernels=[
+            *MOE_BEFORE,
+            ("Gemm", 12 * 16 * 32, 4 * 12 * 16 + 4 * 128 + 4 * 128 + 32, 4 * 12 * 32),
+            ("Gemm", 12 * 32 * 16, 4 * 12 * 32 + 4 * 128 + 4 * 64 + 16, 4 * 12 * 16),
+            MOE_BEHIND,
         ],
     ),
     # and with weights of float8, which are not packed
@@ -196,9 +245,100 @@ CASES = {
         weights={"w1": (4, 32, 16), "s1": (4, 1, 1), "w2": (4, 16, 32), "s2": (4, 1, 1)},
         types={"w1": TensorProto.FLOAT8E4M3FN, "w2": TensorProto.FLOAT8E4M3FN},
         kernels=[
+            *MOE_BEFORE,
             ("Gemm", 12 * 16 * 32, 4 * 12 * 16 + 4 * 512 + 16, 4 * 12 * 32),
             ("Gemm", 12 * 32 * 16, 4 * 12 * 32 + 4 * 512 + 16, 4 * 12 * 16),
+            MOE_BEHIND,
         ],
+    ),
+    # 6 rows of 64 weights, a block of 32: 4 bits are 32 bytes a row, 2 scales a row, zero points a byte a row
+    "MatMulNBits of 4 bits": Case(
+        node="y = com.microsoft.MatMulNBits<K=64, N=6, bits=4, block_size=32>(x, w, s, z)",
+        inputs={"x": (3, 64)},
+        weights={"w": (6, 2, 16), "s": (6, 2), "z": (6, 1)},
+        types={"w": U8, "z": U8},
+        kernels=[("Gemm", 3 * 64 * 6, 4 * 192 + 192 + 4 * 12 + 6, 4 * 18)],
+    ),
+    "MatMulNBits of 8 bits with a bias": Case(
+        node="y = com.microsoft.MatMulNBits<K=64, N=6, bits=8, block_size=16>(x, w, s, , , b)",
+        inputs={"x": (2, 3, 64)},
+        weights={"w": (6, 4, 16), "s": (6, 4), "b": (6,)},
+        types={"w": U8},
+        kernels=[("Gemm", 6 * 64 * 6, 4 * 384 + 384 + 4 * 24 + 4 * 6, 4 * 36)],
+    ),
+    "MatMulNBits of 2 bits": Case(
+        node="y = com.microsoft.MatMulNBits<K=64, N=6, bits=2, block_size=32>(x, w, s)",
+        inputs={"x": (3, 64)},
+        weights={"w": (6, 2, 8), "s": (6, 2)},
+        types={"w": U8},
+        kernels=[("Gemm", 3 * 64 * 6, 4 * 192 + 96 + 4 * 12, 4 * 18)],
+    ),
+    # 3 bits have no type: all 6 x 2 x 12 bytes that are stored are read
+    "MatMulNBits of 3 bits": Case(
+        node="y = com.microsoft.MatMulNBits<K=64, N=6, bits=3, block_size=32>(x, w, s)",
+        inputs={"x": (3, 64)},
+        weights={"w": (6, 2, 12), "s": (6, 2)},
+        types={"w": U8},
+        kernels=[("Gemm", 3 * 64 * 6, 4 * 192 + 144 + 4 * 12, 4 * 18)],
+    ),
+    # 40 weights take two blocks of 32, the second one padded
+    "MatMulNBits of a width that is no multiple of the block": Case(
+        node="y = com.microsoft.MatMulNBits<K=40, N=6, bits=4, block_size=32>(x, w, s)",
+        inputs={"x": (3, 40)},
+        weights={"w": (6, 2, 16), "s": (6, 2)},
+        types={"w": U8},
+        kernels=[("Gemm", 3 * 40 * 6, 4 * 120 + 192 + 4 * 12, 4 * 18)],
+    ),
+    # two sequences of one new token behind 5 and 7 in blocks of 4: 6 on average and itself, 7 keys of 2 heads of 8
+    "PagedAttention": Case(
+        node="y, , = com.microsoft.PagedAttention<num_heads=4, kv_num_heads=2>(q, k, v, pk, pv, offsets, past, table)",
+        inputs={"q": (2, 32), "k": (2, 16), "v": (2, 16), "pk": (9, 4, 2, 8), "pv": (9, 4, 2, 8), "table": (2, 3)},
+        constants={"offsets": np.array([0, 1, 2], np.int32), "past": np.array([5, 7], np.int32)},
+        types={"table": I32},
+        kernels=[("Attention", 2 * 4 * 7 * 16, 4 * (64 + 2 * 2 * 7 * 16), 4 * (64 + 64))],
+    ),
+    # where the past is an input, every row of the table is taken to be full: 3 blocks of 4
+    "PagedAttention of unknown lengths": Case(
+        node="y, , = com.microsoft.PagedAttention<num_heads=4, kv_num_heads=2>(q, k, v, pk, pv, offsets, past, table)",
+        inputs={
+            "q": (2, 32),
+            "k": (2, 16),
+            "v": (2, 16),
+            "pk": (9, 4, 2, 8),
+            "pv": (9, 4, 2, 8),
+            "table": (2, 3),
+            "offsets": (3,),
+            "past": (2,),
+        },
+        types={"table": I32, "offsets": I32, "past": I32},
+        kernels=[("Attention", 2 * 4 * 12 * 16, 4 * (64 + 2 * 2 * 12 * 16), 4 * (64 + 64))],
+    ),
+    # the products of queries and keys, (1, 4, 3, 8), are written besides
+    "GroupQueryAttention that gives its products": Case(
+        node="y, nk, nv, qk = com.microsoft.GroupQueryAttention<num_heads=4, kv_num_heads=2, qk_output=1>"
+        "(q, k, v, pk, pv, n, t)",
+        inputs={"q": (1, 3, 32), "k": (1, 3, 16), "v": (1, 3, 16), "pk": (1, 2, 5, 8), "pv": (1, 2, 5, 8), "n": (1,)},
+        constants={"t": 8},
+        types={"n": I32, "t": I32},
+        kernels=[("Attention", 4 * 21 * 16, 4 * (96 + 128 + 128), 4 * (96 + 2 * 48 + 4 * 3 * 8))],
+    ),
+    "DecoderAttention without caches": Case(
+        node="y = com.microsoft.DecoderAttention<num_heads=2>(q, k, w, kw, b, , , , t, f, f, f)",
+        inputs={"q": (3, 2, 8), "k": (5, 2, 8)},
+        weights={"w": (8, 8), "kw": (8, 16), "b": (24,)},
+        constants={"t": np.array([True]), "f": np.array([False])},
+        kernels=[
+            ("Gemm", 6 * 8 * 8, 4 * (48 + 64 + 8), 4 * 48),
+            ("Gemm", 10 * 8 * 16, 4 * (80 + 128 + 16), 4 * 160),
+            ("Attention", 2 * 2 * 15 * 8, 4 * (48 + 80 + 80), 4 * 48),
+        ],
+    ),
+    "QLinearConv of channels with scales of their own": Case(
+        node="y = QLinearConv(x, s, z, w, ws, wz, s, z, b)",
+        inputs={"x": (1, 4, 6, 6)},
+        weights={"w": (8, 4, 3, 3), "b": (8,), "s": (), "z": (), "ws": (8,), "wz": (8,)},
+        types={"x": U8, "z": U8, "w": I8, "wz": I8, "b": I32},
+        kernels=[("Conv", 16 * 8 * 36, 144 + 288 + 32 + 8 + 32, 128)],
     ),
     # int32 sums of 4 columns are read as a bias; the result is uint8
     "QGemm": Case(
@@ -223,7 +363,8 @@ CASES = {
         types={"x": U8, "w": I8},
         kernels=[("Gemm", 60, 15 + 20 + 16, 48)],
     ),
-    # 5 steps of 2 samples: (10, 4) @ (4, 12) in int8, then 5 steps of (2, 3) @ (3, 12); 12 gates a sample are handed on
+    # 5 steps of 2 samples: (10, 4) @ (4, 12) in integers, then 5 steps of (2, 3) @ (3, 12); 12 gates a sample are
+    # handed on, and both last states of 6 are written
     "DynamicQuantizeLSTM": Case(
         node="y, h, c = com.microsoft.DynamicQuantizeLSTM<hidden_size=3>(x, w, r, , , , , , ws, wz, rs, rz)",
         inputs={"x": (5, 2, 4)},
@@ -231,7 +372,7 @@ CASES = {
         types={"w": I8, "r": I8, "wz": I8, "rz": I8},
         kernels=[
             ("Gemm", 10 * 4 * 12, 4 * 40 + 48, 4 * 120),
-            ("Recurrent", 5 * 2 * 3 * 12, 36 + 4 * 120, 4 * 30),
+            ("Recurrent", 5 * 2 * 3 * 12, 36 + 4 * 120, 4 * 30 + 4 * 12),
         ],
     ),
     # 5 rows of 16 weights of 4 bits, gathered, then widened with 5 scales of float32
@@ -247,7 +388,7 @@ CASES = {
         node="y, t = com.microsoft.CausalConvWithState(x, w, b, past)",
         inputs={"x": (2, 8, 6), "past": (2, 8, 3)},
         weights={"w": (8, 1, 4), "b": (8,)},
-        kernels=[("Conv", 2 * 8 * 6 * 4, 4 * (96 + 32 + 8 + 48), 4 * 96)],
+        kernels=[("Conv", 2 * 8 * 6 * 4, 4 * (96 + 32 + 8 + 48), 4 * (96 + 48))],
     ),
     # three tables give a row of 8 for each of 8 tokens; two sums and the normalization in one kernel
     "EmbedLayerNormalization": Case(
@@ -255,7 +396,8 @@ CASES = {
         inputs={"ids": (2, 4), "seg": (2, 4)},
         weights={"words": (100, 8), "places": (16, 8), "kinds": (2, 8), "g": (8,), "s": (8,)},
         types={"ids": I32, "seg": I32},
-        kernels=[("GatherScatter", 0, 256 + 32, 256)] * 3 + [("Normalization", 0, 4 * (64 + 16) + 2 * 256, 256)],
+        kernels=[("GatherScatter", 0, 256 + 32, 256)] * 3
+        + [("Normalization", 0, 4 * (64 + 16) + 2 * 256, 256 + 4 * 2)],
     ),
     "QLinearAdd": Case(
         node="y = com.microsoft.QLinearAdd(a, s, z, b, s, z, s, z)",

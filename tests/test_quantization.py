@@ -10,7 +10,7 @@ from onnx import TensorProto
 from graphs import inferred
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns import recognise
-from neusight_onnx.fusion.quantization import fold_quantization
+from neusight_onnx.fusion.quantization import dequantized_at_run_time, fold_quantization
 from neusight_onnx.kernels import Conv, Elementwise, GatherScatter, Gemm, Kernel, Movement, NodeWork, TensorSpec
 from neusight_onnx.lowering import lower
 
@@ -397,6 +397,122 @@ def test_bytes_of_a_weight_only_product() -> None:
     assert kernel.read_bytes == 6 * 64 * 4 + 256 + 128 + 16
     assert kernel.write_bytes == 6 * 8 * 4
     assert kernel.macs == 6 * 8 * 64
+
+
+DYNAMIC = """
+    xq, xs, xz = DynamicQuantizeLinear(x)
+    p = MatMulInteger(xq, w, xz, zi)
+    f = Cast<to=1>(p)
+    ss = Mul(xs, cs)
+    m = Mul(f, ss)
+    y = Add(m, bias)
+"""
+"""As ONNX Runtime's dynamic quantiser writes a product with a bias, one scale a column."""
+
+
+def dynamic_kernels(nodes: str, *, outputs: tuple[str, ...] = ("y",)) -> list[tuple[str, ...]]:
+    """The nodes that have kernels, by the operators that each stands for."""
+    graph = inferred(
+        nodes,
+        {"x": (2, 3, 16)},
+        weights={"w": (16, 8), "bias": (8,), "wide": (16, 8), **SCALES},
+        types={"w": I8, "zi": I8},
+        outputs=list(outputs),
+    )
+    works = lower(fold_quantization(recognise(graph, runtime="eager")), runtime="eager")
+    return [tuple(op_type for _, op_type in work.origins) for work in works if work.kernels]
+
+
+def test_a_dynamically_quantised_product_dequantises_its_sums() -> None:
+    """x is read for its range and to be quantised; the product reads 96 + 128 bytes, 8 scales and 8 biases."""
+    graph = inferred(
+        DYNAMIC,
+        {"x": (2, 3, 16)},
+        weights={"w": (16, 8), "bias": (8,), **SCALES},
+        types={"w": I8, "zi": I8},
+    )
+    works = lower(fold_quantization(recognise(graph, runtime="eager")), runtime="eager")
+    *before, (kernel,) = [work.kernels for work in works if work.kernels]
+    assert [type(each).__name__ for kernels in before for each in kernels] == ["Reduction", "Elementwise"]
+    assert isinstance(kernel, Gemm)
+    assert (kernel.m, kernel.n, kernel.k) == (6, 8, 16)
+    assert (kernel.dtype, kernel.b_dtype, kernel.output_dtype) == (DataType.UINT8, DataType.INT8, DataType.FLOAT32)
+    assert kernel.epilogue == ("bias", "dequantize")
+    assert kernel.read_bytes == 96 + 128 + 4 * 8 + 4 * 8
+    assert kernel.write_bytes == 4 * 48
+
+
+PRODUCT = ("MatMulInteger", "Cast", "Mul", "Mul", "Add")
+DYNAMIC_NODES = {
+    "a bias": (DYNAMIC, ("y",), {frozenset(PRODUCT)}),
+    "a scale that is made elsewhere": (
+        DYNAMIC.replace("ss = Mul(xs, cs)", "ss = Sqrt(cs)").replace("y = Add(m, bias)", "y = Relu(m)"),
+        ("y",),
+        {frozenset({"MatMulInteger", "Cast", "Mul"}), frozenset({"Relu"})},
+    ),
+    "sums that are given out": (
+        DYNAMIC,
+        ("p", "y"),
+        {frozenset({"MatMulInteger"}), frozenset({"Cast"}), frozenset({"Mul"}), frozenset({"Add"})},
+    ),
+    "a product that is given out is not biased in the kernel": (
+        DYNAMIC,
+        ("m", "y"),
+        {frozenset({"MatMulInteger", "Cast", "Mul"}), frozenset({"Add"})},
+    ),
+    "a factor for every element is no scale": (
+        DYNAMIC.replace("m = Mul(f, ss)", "m = Mul(f, e)").replace("ss = Mul(xs, cs)", "e = MatMul(x, wide)"),
+        ("y",),
+        {
+            frozenset({"MatMulInteger"}),
+            frozenset({"Cast"}),
+            frozenset({"MatMul"}),
+            frozenset({"Mul"}),
+            frozenset({"Add"}),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "outputs", "expected"), DYNAMIC_NODES.values(), ids=DYNAMIC_NODES.keys())
+def test_what_folds_into_a_product_of_integers(
+    nodes: str, outputs: tuple[str, ...], expected: set[frozenset[str]]
+) -> None:
+    found = {frozenset(origins) for origins in dynamic_kernels(nodes, outputs=outputs)}
+    assert found - {frozenset({"DynamicQuantizeLinear"})} == expected
+
+
+def test_a_dynamically_quantised_convolution_folds_too() -> None:
+    """144 bytes of x, 288 of filters, 8 biases; scales and zero points are single numbers."""
+    graph = inferred(
+        """
+            xq, xs, xz = DynamicQuantizeLinear(x)
+            p = ConvInteger(xq, w, xz, zi)
+            f = Cast<to=1>(p)
+            ss = Mul(xs, s)
+            m = Mul(f, ss)
+            y = Add(m, bias)
+        """,
+        {"x": (1, 4, 6, 6)},
+        weights={"w": (8, 4, 3, 3), "bias": (1, 8, 1, 1), **SCALES},
+        types={"w": I8, "zi": I8},
+    )
+    works = lower(fold_quantization(recognise(graph, runtime="eager")), runtime="eager")
+    (kernel,) = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Conv)]
+    assert works[-1].kernels == (kernel,)
+    assert (kernel.dtype, kernel.weight_dtype, kernel.output_dtype) == (DataType.UINT8, DataType.INT8, DataType.FLOAT32)
+    assert kernel.epilogue == ("bias", "dequantize")
+    assert (kernel.read_bytes, kernel.write_bytes) == (144 + 288 + 4 * 8, 4 * 128)
+
+
+def test_inspect_counts_what_is_dequantised_in_every_run() -> None:
+    """A constant of 128 elements that the graph also gives out, dequantised: 128 FLOPs beside the product's 2 x 384."""
+    nodes = "wf = DequantizeLinear(w, s, zi)\np = MatMul(x, wf)\ny = Relu(p)"
+    graph = inferred(nodes, {"x": (3, 16)}, weights={"w": (16, 8), **SCALES}, types={"w": I8, "zi": I8}, opset=21)
+    before = lower(graph, runtime="eager")
+    late = lower(dequantized_at_run_time(graph), runtime="eager")
+    assert [sum(kernel.flops for kernel in work.kernels) for work in before] == [0, 768, 24]
+    assert [sum(kernel.flops for kernel in work.kernels) for work in late] == [128, 768, 24]
 
 
 def test_a_kernel_names_all_that_it_swallowed() -> None:

@@ -337,7 +337,7 @@ EXACT = {
              pa = com.microsoft.PackedAttention<num_heads = 4>(t, w, wb, offsets, lengths)
              rp, off, cum, most = com.microsoft.RemovePadding(x, lengths)
              back = com.microsoft.RestorePadding(t, offsets)
-             gn = com.microsoft.GroupNorm<groups = 2, channels_last = 1>(image, c, c)
+             gn = com.microsoft.GroupNorm<groups = 2, channels_last = 1, activation = 0>(image, c, c)
              rel = com.microsoft.RelativePositionBias<max_distance = 9>(table, q, u)
              nc = com.microsoft.NhwcConv<pads = [1, 1, 1, 1]>(image, k)
              bs = com.microsoft.BiasSoftmax<axis = 2, is_inner_broadcast = 0>(x, x)
@@ -850,7 +850,7 @@ FAULTS = {
         ("Concat", "x [2, 8]", "z [3, 9]"),
     ),
     "axis": (
-        "g (float[2] x) => (float[a] y) { y = Softmax<axis = 1>(x)  z = ArgMax<axis = 3>(x) }",
+        "g (float[2] x) => (float[a] y) { y = Softmax<axis = 0>(x)  z = ArgMax<axis = 3>(x) }",
         {},
         ("ArgMax", "axis 3"),
     ),
@@ -879,7 +879,7 @@ FAULTS = {
         {},
         ("Gather", "x"),
     ),
-    "missing input": ("g (float[3] x) => (float[a] y) { y = MatMul(x) }", {}, ("MatMul", "input 1 is missing")),
+    "missing input": ("g (float[3] x) => (float[a] y) { y = MatMul(x) }", {}, ("MatMul", "has 1 input, needs 2")),
 }
 
 

@@ -25,6 +25,7 @@ from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer_bound
 from neusight_onnx.graph.shapes.context import MAX_DATA, NUMPY
 from neusight_onnx.inspection import inspect_model
+from neusight_onnx.lowering import lower
 
 DEPENDS_ON_DATA = {
     "test_image_decoder": "the size of the image stands in its bytes",
@@ -198,3 +199,31 @@ def test_no_node_is_unsupported_where_the_inputs_are_given(cases: Mapping[str, A
         found = inspect_model(read_model_bytes(case.model.SerializeToString()), values=_given(case)).unsupported
         unsupported += [f"{name}: {node.op_type}: {node.reason}" for node in found]
     assert unsupported == []
+
+
+def test_what_a_node_gives_is_written(cases: Mapping[str, Any]) -> None:
+    """Every output that is asked for, also those that most users leave out: masks, indices, states, statistics.
+
+    Only nodes whose kernels stand alone are looked at: views write nothing.
+    """
+    short = []
+    judged = 0
+    for name, case in cases.items():
+        if not case.data_sets or len(case.model.graph.node) != 1:
+            continue
+        graph = _infer(case.model, case.data_sets[0][0], with_data=True)
+        works = lower(graph, runtime="onnxruntime")
+        if any(work.free or work.unsupported for work in works):
+            continue
+        judged += 1
+        values = [graph.values[item.name] for item in case.model.graph.output]
+        asked = sum(
+            value.dtype.bytes_of(value.element_count)
+            for value in values
+            if value.kind == "tensor" and value.shape is not None and value.dtype is not None
+        )
+        written = sum(work.count * kernel.write_bytes for work in works for kernel in work.kernels)
+        if written < asked:
+            short.append(f"{name}: {written} bytes of {asked}")
+    assert judged > 700
+    assert short == []

@@ -11,6 +11,7 @@ import numpy as np
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.fusion.patterns import OWN
+from neusight_onnx.fusion.quantization import dequantized_at_run_time
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings, named_as_in
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value
 from neusight_onnx.graph.read import read_model
@@ -48,16 +49,17 @@ def inspect_model(
     """What ``model`` (a path, or what :func:`read_model` gave) is made of, with its symbolic dims bound.
 
     ``dims``, ``shapes``, ``values`` and ``trip_counts`` are those of :func:`analyze`. FLOPs and multiply-adds are those
-    of the nodes one by one, before a runtime merges any, at expected sizes, and of an If whose condition isn't known
-    those of the branch with more FLOPs; the values' shapes are bounds where they depend on data. Raises a
-    :class:`~neusight_onnx.errors.NeusightError` for an unreadable model and for bindings that contradict it.
+    of the nodes one by one, before a runtime merges any, at expected sizes, constants that are dequantised included,
+    and of an If whose condition isn't known those of the branch with more FLOPs; the values' shapes are bounds where
+    they depend on data. Raises a :class:`~neusight_onnx.errors.NeusightError` for an unreadable model and for bindings
+    that contradict it.
     """
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = named_as_in(loaded, make_bindings(dims, shapes, values, trip_counts))
     with no_collection():
         bound, inferred = bind_and_infer(loaded, bindings)
         expected = at_expected_sizes(loaded, bindings, bound, inferred)
-        work = lower(expected, runtime="eager")
+        work = lower(dequantized_at_run_time(expected), runtime="eager")
     parameter_count, weight_bytes = parameter_summary(loaded)
     operators = Counter(_operators(loaded.graph))
     unsupported: dict[str, UnsupportedNode] = {}

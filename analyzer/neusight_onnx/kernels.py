@@ -100,7 +100,7 @@ class Conv:
 
     For a transposed convolution ``c`` and ``k`` are those of the operator's input and output, and the
     multiply-adds run over the *input* grid. Implicit GEMM: (n * prod(out), k / groups, c / groups * prod(filter))
-    per group.
+    per group. ``extra_write_bytes``: what is written beside the output, as a state that is carried on.
     """
 
     n: int
@@ -119,6 +119,7 @@ class Conv:
     output_dtype: DataType | None = None
     epilogue: tuple[str, ...] = ()
     extra_read_bytes: int = 0
+    extra_write_bytes: int = 0
 
     @property
     def macs(self) -> int:
@@ -140,7 +141,7 @@ class Conv:
 
     @property
     def write_bytes(self) -> int:
-        return (self.output_dtype or self.dtype).bytes_of(self.n * self.k * prod(self.out))
+        return (self.output_dtype or self.dtype).bytes_of(self.n * self.k * prod(self.out)) + self.extra_write_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +218,7 @@ class Normalization:
     """Normalization of ``rows`` groups of ``cols`` elements each.
 
     ``method``: "layer", "rms", "group", "instance", "batch" (batch at inference: statistics are given, so it
-    is a scale and shift per channel, one pass), "lp", "local_response".
+    is a scale and shift per channel, one pass; in training "statistics" is in ``fused``), "lp", "local_response".
     ``parameter_count``: elements of scale, shift and given statistics, read once. ``fused``: e.g. ("add",) for a
     residual added before, whose operand is in ``extra_inputs`` and whose sum may be written as well
     (``extra_outputs``).
@@ -327,6 +328,7 @@ class Attention:
     ``causal`` counts only the pairs that are attended to (s queries being the last s of t keys);
     ``window`` limits each query to so many keys. ``mask`` is an additive or boolean mask that is read.
     ``kv_dtype`` is the cache's type; ``cache_write_elements`` are elements of K and V appended to a cache.
+    ``extra_outputs``: what is written besides, as the products of queries and keys where they are asked for.
     """
 
     b: int
@@ -342,6 +344,7 @@ class Attention:
     dtype: DataType
     kv_dtype: DataType | None = None
     cache_write_elements: int = 0
+    extra_outputs: tuple[TensorSpec, ...] = ()
 
     @property
     def pair_count(self) -> int:
@@ -375,7 +378,8 @@ class Attention:
     @property
     def write_bytes(self) -> int:
         cache = self.kv_dtype or self.dtype
-        return self.dtype.bytes_of(self.b * self.h * self.s * self.v) + cache.bytes_of(self.cache_write_elements)
+        written = self.dtype.bytes_of(self.b * self.h * self.s * self.v) + cache.bytes_of(self.cache_write_elements)
+        return written + _bytes(self.extra_outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -478,7 +482,8 @@ class Sort:
 class Recurrent:
     """The serial part of an RNN, GRU or LSTM: ``steps`` dependent steps of (b, h) @ (h, gates * h) per direction.
 
-    The product of the inputs with their weights is a Gemm of its own.
+    The product of the inputs with their weights is a Gemm of its own. ``extra_outputs``: the states behind the last
+    step, where they are asked for; those of every step are written anyway, for the next one.
     """
 
     cell: str
@@ -489,6 +494,7 @@ class Recurrent:
     gates: int
     dtype: DataType
     weight_dtype: DataType | None = None
+    extra_outputs: tuple[TensorSpec, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -505,7 +511,7 @@ class Recurrent:
 
     @property
     def write_bytes(self) -> int:
-        return self.dtype.bytes_of(self.steps * self.directions * self.b * self.h)
+        return self.dtype.bytes_of(self.steps * self.directions * self.b * self.h) + _bytes(self.extra_outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -614,6 +620,7 @@ ELEMENTWISE_FLOPS: dict[str, int] = {
     "silu": 7,
     "mish": 12,
     "softplus": 8,
+    "statistics": 4,
     "sin": 6,
     "cos": 6,
     **dict.fromkeys(("cast", "concat", "copy", "expand", "fill", "flip", "gather", "pad"), 0),

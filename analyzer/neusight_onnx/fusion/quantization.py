@@ -6,6 +6,8 @@ product whose operands are both quantised multiplies integers (or 8-bit floats) 
 whose weights alone are quantised reads small weights and multiplies in floating point. What only moves, compares or
 averages elements runs on the small type. What finds no partner stays a kernel of its own, a constant's
 DequantizeLinear, too: runtimes keep those out of what they compute once, or the weights were large again.
+
+Dynamically quantised files multiply integers as such and dequantise by a Cast and a Mul: these fold into the product.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from neusight_onnx.fusion.patterns import LONGEST_CHAIN, OWN
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Linear"})
+INTEGER_PRODUCTS = {"MatMulInteger": "QuantizedMatMul", "ConvInteger": "QuantizedConv"}
 MATRIX_PRODUCTS = frozenset({"MatMul", "Gemm", "Linear"})
 """Those that have kernels for small weights beside activations in floating point."""
 
@@ -123,13 +126,13 @@ def fold_quantization(graph: InferredGraph) -> InferredGraph:
 
     Holds in every runtime: a file with such pairs is meant for one that has these kernels. Apply it to recognised
     graphs, whose operators are those that a runtime executes. Nodes list what they swallowed as origins. A graph
-    without DequantizeLinear comes back as it is, its bodies folded.
+    without DequantizeLinear and products of integers comes back as it is, its bodies folded.
     """
     bodies = {key: fold_quantization(body) for key, body in graph.bodies.items()}
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
     nodes = graph.graph.nodes
-    if not any(node.op_type == "DequantizeLinear" for node in nodes):
+    if not any(node.op_type == "DequantizeLinear" or node.op_type in INTEGER_PRODUCTS for node in nodes):
         return graph
     folding = _indexed(graph)
     for node in nodes:
@@ -137,6 +140,8 @@ def fold_quantization(graph: InferredGraph) -> InferredGraph:
             continue
         if node.op_type in PRODUCTS and node.domain in ("", OWN):
             _fold_product(folding, node)
+        elif node.op_type in INTEGER_PRODUCTS and not node.domain:
+            _fold_integer_product(folding, node)
         elif node.op_type in CARRIERS and not node.domain:
             _fold_carrier(folding, node)
     left = _without_unused(
@@ -236,6 +241,64 @@ def _behind_product(folding: _Folding, output: str) -> tuple[list[Node], list[st
     if quantizer is not None:
         return [quantizer], ["requantize"], quantizer.outputs[0]
     return [], ["dequantize"], output
+
+
+def _fold_integer_product(folding: _Folding, node: Node) -> None:
+    """MatMulInteger or ConvInteger, a Cast to floats, a Mul by scales and perhaps the Add of a bias: one kernel.
+
+    The product of both scales, often a Mul of its own, is formed there, too.
+    """
+    cast = folding.only_user(node.outputs[0])
+    if cast is None or cast.op_type != "Cast" or cast.domain:
+        return
+    scaled = folding.only_user(cast.outputs[0])
+    if scaled is None or scaled.op_type != "Mul" or scaled.domain:
+        return
+    columns = _columns(folding, node)
+    scale = _other(scaled, cast.outputs[0])
+    if columns is None or folding.element_count(scale) not in (1, columns):
+        return
+    merged = [node, cast, scaled]
+    scales = [scale]
+    factor = folding.producers.get(scale)
+    is_factor = factor is not None and factor.op_type == "Mul" and not factor.domain
+    if factor is not None and is_factor and folding.only_user(scale) is scaled:
+        if not all(folding.element_count(name) in (1, columns) for name in factor.inputs):
+            return
+        merged.insert(0, factor)
+        scales = list(factor.inputs)
+    bias = ""
+    added = folding.only_user(scaled.outputs[0])
+    if added is not None and added.op_type == "Add" and not added.domain:
+        name = _other(added, scaled.outputs[0])
+        if folding.is_constant(name) and folding.element_count(name) == columns:
+            bias = name
+            merged.append(added)
+    last = merged.pop()
+    folding.gone.update(each.name for each in merged)
+    folding.replaced[last.name] = replace(
+        node,
+        name=last.name,
+        op_type=INTEGER_PRODUCTS[node.op_type],
+        domain=OWN,
+        inputs=(*node.inputs[:2], bias, *(name for name in node.inputs[2:] if name), *scales),
+        outputs=last.outputs,
+        attributes={**node.attributes, "epilogue": ("dequantize",), "weight_only": 0},
+        origins=_origins(merged, last),
+    )
+
+
+def _columns(folding: _Folding, node: Node) -> int | None:
+    """How many results of a product have scales and biases of their own: columns, or channels."""
+    value = folding.values.get(node.outputs[0])
+    if value is None or not value.shape or len(value.shape) < 2:
+        return None
+    return value.shape[1 if node.op_type == "ConvInteger" else -1]
+
+
+def _other(node: Node, name: str) -> str:
+    """The operand beside ``name`` of a node that has two."""
+    return node.inputs[1] if node.inputs[0] == name else node.inputs[0]
 
 
 # --- Everything else --------------------------------------------------------------------------------------------------
@@ -380,6 +443,18 @@ def _source(name: str, dropped: Mapping[str, str]) -> str:
             break
         name = dropped[name]
     return name
+
+
+def dequantized_at_run_time(graph: InferredGraph) -> InferredGraph:
+    """``graph`` unfolded, in which constants that are dequantised are so in every run, as :func:`fold_quantization` has
+    it for those that find no partner."""
+    bodies = {key: dequantized_at_run_time(body) for key, body in graph.bodies.items()}
+    is_same = all(bodies[key] is body for key, body in graph.bodies.items())
+    if is_same and not any(node.op_type == "DequantizeLinear" for node in graph.graph.nodes):
+        return graph
+    values = dict(graph.values)
+    _keep_at_run_time(graph.graph.nodes, values)
+    return replace(graph, values=values, bodies=bodies)
 
 
 def _keep_at_run_time(nodes: Iterable[Node], values: dict[str, Value]) -> None:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from math import prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, Movement, Opaque, TensorSpec
+from neusight_onnx.kernels import (
+    Attention,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    Opaque,
+    Softmax,
+    TensorSpec,
+)
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 from neusight_onnx.lowering.views import Layout
@@ -55,6 +65,7 @@ def attention(context: NodeContext) -> Outcome:
         dtype=context.dtype(0),
         kv_dtype=None if context.dtype(1) is context.dtype(0) else context.dtype(1),
         cache_write_elements=_cache_write(context, 1, 2),
+        extra_outputs=context.other_outputs(3),
     )
     copies = [copy for index in range(3) for copy in _head_copies(context, index)]
     return Kernels(kernels=(*copies, kernel), layouts=_tokens_first(context))
@@ -101,17 +112,16 @@ def flexible(context: NodeContext) -> Outcome:
     return Kernels(kernels=(kernel,))
 
 
-def _projection(context: NodeContext, *, tokens: int, weights: int, bias: int, dtype: DataType | None = None) -> Gemm:
+def _projection(context: NodeContext, *, tokens: int, weights: int, bias: int) -> Gemm:
     """(tokens, hidden) @ (hidden, q + k + v)."""
     k, n = context.shape(weights)[-2:]
-    kind = dtype or context.dtype(0)
+    kind = context.dtype(0)
     return Gemm(
         m=tokens,
         n=n,
         k=k,
         b_is_weight=True,
         dtype=kind,
-        a_dtype=None if context.dtype(0) is kind else context.dtype(0),
         b_dtype=None if context.dtype(weights) is kind else context.dtype(weights),
         output_dtype=None if context.out().dtype is kind else context.out().dtype,
         epilogue=("bias",) if context.has(bias) else (),
@@ -141,7 +151,7 @@ def with_projection(context: NodeContext) -> Outcome:
     mask = context.spec(5) if not quantised and context.node.op_type == "Attention" and context.has(5) else None
     out = context.out()
     kernels: tuple[Kernel, ...] = (
-        _projection(context, tokens=b * s, weights=1, bias=2, dtype=DataType.INT8 if quantised else None),
+        _projection(context, tokens=b * s, weights=1, bias=2),
         Attention(
             b=b,
             h=heads,
@@ -234,13 +244,13 @@ def multi_head(context: NodeContext) -> Outcome:
             mask=context.spec(mask) if context.has(mask) else None,
             dtype=context.dtype(0),
             cache_write_elements=_cache_write(context, 1, 2),
+            extra_outputs=context.other_outputs(3),
         )
     )
     return Kernels(kernels=tuple(kernels))
 
 
 @lowers("GroupQueryAttention", "SparseAttention", domain="com.microsoft", gives="attention", note="causal, cached")
-@lowers("PagedAttention", "SparsePagedAttention", domain="com.microsoft", gives="attention", note="causal, cached")
 def grouped(context: NodeContext) -> Outcome:
     """query (b, s, h * d) or packed (b, s, (h + 2 g) * d); key and value (b, s, g * d); past (b, g, p, d).
 
@@ -250,7 +260,7 @@ def grouped(context: NodeContext) -> Outcome:
     heads = max(context.integer("num_heads", 1), 1)
     groups = max(context.integer("kv_num_heads", heads), 1)
     query = context.shape(0)
-    b, s = (query[0], query[1]) if len(query) == 3 else (1, query[0])
+    b, s = query[0], query[1]
     packed_width = heads + 2 * groups
     d = query[-1] // (heads if context.has(1) else packed_width)
     total = context.ints(6) if context.node.op_type == "GroupQueryAttention" else None
@@ -283,6 +293,53 @@ def grouped(context: NodeContext) -> Outcome:
             dtype=context.dtype(0),
             kv_dtype=_cache_dtype(context),
             cache_write_elements=2 * b * groups * s * d,
+            extra_outputs=context.other_outputs(3),
+        )
+    )
+    return Kernels(kernels=tuple(kernels))
+
+
+@lowers(
+    "PagedAttention",
+    "SparsePagedAttention",
+    domain="com.microsoft",
+    gives="attention",
+    note="causal; a cache in blocks, taken to be full where the past lengths aren't known",
+)
+def paged(context: NodeContext) -> Outcome:
+    """query (tokens, h * d), or packed with keys and values; key_cache (blocks, block, g, d), block_table (b, most).
+
+    The tokens are spread evenly over the b sequences. Behind each stand its past tokens: their mean where their number
+    is known, else as many as its row of the table has room for.
+    """
+    heads = max(context.integer("num_heads", 1), 1)
+    groups = max(context.integer("kv_num_heads", heads), 1)
+    tokens, width = context.shape(0)
+    d = width // (heads if context.has(1) else heads + 2 * groups)
+    b = max(context.spec(5).element_count - 1, 1)
+    s = -(-tokens // b)
+    lengths = context.ints(6)
+    room = context.shape(7)[-1] * context.shape(3)[1]
+    t = s + -(-sum(lengths) // len(lengths)) if lengths else max(room, s)
+    kernels: list[Kernel] = []
+    if context.integer("do_rotary", 0) == 1:
+        rotated = TensorSpec(dtype=context.dtype(0), shape=(tokens, (heads + groups) * d))
+        kernels.append(Elementwise(operations=("mul", "mul", "add"), inputs=(rotated,), output=rotated))
+    window = context.integer("local_window_size", -1)
+    kernels.append(
+        Attention(
+            b=b,
+            h=heads,
+            g=groups,
+            s=s,
+            t=t,
+            d=d,
+            v=d,
+            causal=context.integer("is_causal", 1) == 1,
+            window=window if window > 0 else None,
+            dtype=context.dtype(0),
+            kv_dtype=_cache_dtype(context),
+            cache_write_elements=2 * tokens * groups * d,
         )
     )
     return Kernels(kernels=tuple(kernels))
@@ -303,7 +360,17 @@ def decoder(context: NodeContext) -> Outcome:
     dtype = context.dtype(0)
     query = Gemm(m=s * b, n=hidden, k=hidden, b_is_weight=True, dtype=dtype, epilogue=("bias",))
     cross = Gemm(m=t * b, n=2 * hidden, k=hidden, b_is_weight=True, dtype=dtype, epilogue=("bias",))
-    core = Attention(b=b, h=heads, g=heads, s=s, t=t, d=hidden // heads, v=hidden // heads, dtype=dtype)
+    core = Attention(
+        b=b,
+        h=heads,
+        g=heads,
+        s=s,
+        t=t,
+        d=hidden // heads,
+        v=hidden // heads,
+        dtype=dtype,
+        cache_write_elements=_cache_write(context, 1, 2),
+    )
     return Kernels(kernels=(query, cross, core))
 
 
@@ -329,46 +396,97 @@ def position_bias(context: NodeContext) -> Outcome:
     return Kernels(kernels=(kernel,))
 
 
-@lowers("MoE", "QMoE", domain="com.microsoft", gives="gemm", note="the k chosen experts of each token")
+@lowers(
+    "MoE",
+    "QMoE",
+    domain="com.microsoft",
+    gives="depends",
+    note="gemms over the k chosen experts of each token",
+)
 def mixture(context: NodeContext) -> Outcome:
     """tokens * k rows in all through fc1 (hidden -> inner), its activation, and fc2 (inner -> hidden).
 
-    Every expert's weights are read once, at most one expert a row.
+    Every expert's weights are read once, at most one expert a row; the rows are spread evenly. Around the products, as
+    ONNX Runtime's CUDA kernels: scores of the experts, rows put together by expert, the k results of a token added. A
+    gate (fc1 twice as wide, or fc3 beside it) multiplies in a kernel of its own.
     """
     quantised = context.node.op_type == "QMoE"
-    source = context.spec(0)
+    source, scores = context.spec(0), context.spec(1)
     hidden = source.shape[-1]
     tokens = source.element_count // max(hidden, 1)
     chosen = context.integer("k", 1)
     rows = tokens * chosen
-    fc1, fc2 = (2, 5) if quantised else (2, 4)
-    third = context.has(8 if quantised else 6)
-    first, second = context.spec(fc1), context.spec(fc2)
-    experts = min(first.shape[0], max(rows, 1))
+    fc1, fc2, fc3 = (2, 5, 8) if quantised else (2, 4, 6)
     first_type, second_type = _expert_weights(context, fc1, "fc1"), _expert_weights(context, fc2, "fc2")
-    inner = 8 * first.byte_count // first_type.bits // (first.shape[0] * hidden)
-    inner_in = 8 * second.byte_count // second_type.bits // (second.shape[0] * hidden)
-    each = -(-rows // experts)
+    wide = _expert_width(context, fc1, first_type, hidden)
+    inner = _expert_width(context, fc2, second_type, hidden)
     activation = context.text("activation_type", "relu").lower()
-    layers = [(inner, hidden, (activation,), fc1, first_type), (hidden, inner_in, (), fc2, second_type)]
-    if third:
-        fc3 = 8 if quantised else 6
-        layers.insert(1, (inner, hidden, (), fc3, _expert_weights(context, fc3, "fc3")))
-    kernels = tuple(
+    gated = context.has(fc3) or wide == 2 * inner
+    kernels: list[Kernel] = [
+        Softmax(rows=tokens, cols=scores.shape[-1], dtype=scores.dtype),
+        GatherScatter(
+            operation="gather",
+            moved=rows * hidden,
+            run=hidden,
+            dtype=source.dtype,
+            index_count=rows,
+            index_dtype=DataType.INT32,
+        ),
+    ]
+    epilogue = () if gated else (activation,)
+    kernels += _expert_products(context, fc1, rows, wide, hidden, first_type, epilogue)
+    if context.has(fc3):
+        kernels += _expert_products(context, fc3, rows, inner, hidden, _expert_weights(context, fc3, "fc3"), ())
+    if gated:
+        step = {"swiglu": "silu", "geglu": "gelu"}.get(activation, activation)
+        one = TensorSpec(dtype=source.dtype, shape=(rows, inner))
+        kernels.append(Elementwise(operations=(step, "mul"), inputs=(one, one), output=one))
+    kernels += _expert_products(context, fc2, rows, hidden, inner, second_type, ())
+    results = TensorSpec(dtype=source.dtype, shape=(rows, hidden))
+    steps = ("mul", "add") * (chosen - 1) + ("mul",)
+    kernels.append(Elementwise(operations=steps, inputs=(results,), output=context.out()))
+    return Kernels(kernels=tuple(kernels))
+
+
+def _expert_width(context: NodeContext, place: int, dtype: DataType, hidden: int) -> int:
+    """The dimension of an expert's weights that isn't the hidden one; their last dimension may be packed."""
+    weights = context.spec(place)
+    return 8 * weights.byte_count // dtype.bits // max(weights.shape[0] * hidden, 1)
+
+
+def _expert_products(
+    context: NodeContext, place: int, rows: int, n: int, k: int, weight: DataType, epilogue: tuple[str, ...]
+) -> list[Gemm]:
+    """``rows`` spread over the experts, (m, k) @ (k, n) each: m is the same for all, or one more for some of them.
+
+    Of the scales, zero points and biases the experts that have rows read their share.
+    """
+    quantised = context.node.op_type == "QMoE"
+    dtype = context.dtype(0)
+    stored = context.shape(place)[0]
+    experts = min(stored, max(rows, 1))
+    each, more = divmod(rows, experts)
+    bias = place + 2 if quantised else place + 1
+    beside = [bias]
+    if quantised:
+        beside += [place + 1, {2: 11, 5: 12, 8: 13}[place]]
+    extra = sum(context.spec(index).byte_count for index in beside if context.has(index))
+    steps = ("broadcast_add", *epilogue) if context.has(bias) else epilogue
+    return [
         Gemm(
-            batch=experts,
-            m=each,
+            batch=batch,
+            m=m,
             n=n,
             k=k,
             b_is_weight=True,
-            dtype=source.dtype,
-            b_dtype=None if weight is source.dtype else weight,
-            epilogue=epilogue,
-            extra_read_bytes=context.spec(place + 1).byte_count if quantised and context.has(place + 1) else 0,
+            dtype=dtype,
+            b_dtype=None if weight is dtype else weight,
+            epilogue=steps,
+            extra_read_bytes=extra * batch // stored,
         )
-        for n, k, epilogue, place, weight in layers
-    )
-    return Kernels(kernels=kernels)
+        for batch, m in ((more, each + 1), (experts - more, each))
+        if batch and m
+    ]
 
 
 def _expert_weights(context: NodeContext, place: int, name: str) -> DataType:

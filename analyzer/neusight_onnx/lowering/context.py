@@ -87,6 +87,10 @@ class NodeContext:
         value = self.outputs[index]
         return value is not None and value.shape is not None
 
+    def other_outputs(self, start: int = 1) -> tuple[TensorSpec, ...]:
+        """The outputs from ``start`` on that are asked for."""
+        return tuple(self.out(index) for index in range(start, len(self.outputs)) if self.has_output(index))
+
     def data(self, index: int) -> Array | None:
         """The value of an input, if it is known."""
         value = self.value(index)

@@ -76,7 +76,8 @@ def deformable(context: NodeContext) -> Outcome:
 
 @lowers("ConvInteger", gives="conv")
 def integer(context: NodeContext) -> Outcome:
-    return Kernels(kernels=(conv_kernel(context, dtype=DataType.INT8),))
+    extra = sum(spec.byte_count for index in (2, 3) if context.has(index) and (spec := context.spec(index)).shape)
+    return Kernels(kernels=(conv_kernel(context, extra_read_bytes=extra),))
 
 
 @lowers("FusedConv", "NhwcConv", "NhwcFusedConv", "ConvTransposeWithDynamicPads", domain="com.microsoft", gives="conv")
@@ -99,10 +100,12 @@ def contributed(context: NodeContext) -> Outcome:
     "CausalConvWithState", "VarlenCausalConvWithState", domain="com.microsoft", gives="conv", note="depthwise over time"
 )
 def causal(context: NodeContext) -> Outcome:
-    """x (b, c, s) with filters (c, 1, w): every channel is a group."""
-    source, filters = context.spec(0), context.spec(1)
+    """x (b, c, s) with filters (c, 1, w): every channel is a group. The state is read and written anew."""
+    source, filters, out = context.spec(0), context.spec(1), context.out()
     channels, width = filters.shape[0], prod(filters.shape[1:])
-    steps = source.element_count // max(channels, 1)
+    steps = out.element_count // max(channels, 1)
+    bias, state = (3, 4) if context.node.op_type == "VarlenCausalConvWithState" else (2, 3)
+    activation = context.text("activation", "none").lower()
     kernel = Conv(
         n=1,
         c=channels,
@@ -115,8 +118,9 @@ def causal(context: NodeContext) -> Outcome:
         dilations=(1,),
         dtype=source.dtype,
         weight_dtype=None if filters.dtype is source.dtype else filters.dtype,
-        epilogue=("bias",) if context.has(2) else (),
-        extra_read_bytes=context.spec(3).byte_count if context.has(3) else 0,
+        epilogue=(*(("bias",) if context.has(bias) else ()), *((activation,) if activation != "none" else ())),
+        extra_read_bytes=context.spec(state).byte_count if context.has(state) else 0,
+        extra_write_bytes=sum(spec.byte_count for spec in context.other_outputs()),
     )
     return Kernels(kernels=(kernel,))
 

@@ -90,13 +90,24 @@ SCALAR_POWERS = {
 or a reciprocal (its pow documents the special cases; measured: pow with 2 or 3 costs what mul costs)."""
 
 
-def pointwise(context: NodeContext, operations: tuple[str, ...], indices: tuple[int, ...]) -> Kernels:
+def pointwise(
+    context: NodeContext,
+    operations: tuple[str, ...],
+    indices: tuple[int, ...],
+    *,
+    extra_outputs: tuple[TensorSpec, ...] = (),
+) -> Kernels:
     """One pointwise kernel over the inputs at ``indices``; operands of one element are no traffic."""
     output = context.out()
     operands = [index for index in indices if context.has(index)]
     wide = [index for index in operands if context.inputs[index].element_count != 1]  # type: ignore[union-attr]  # has() says it is there
     read = wide or operands[:1]
-    kernel = Elementwise(operations=operations, inputs=tuple(context.spec(index) for index in read), output=output)
+    kernel = Elementwise(
+        operations=operations,
+        inputs=tuple(context.spec(index) for index in read),
+        output=output,
+        extra_outputs=extra_outputs,
+    )
     return Kernels(kernels=(kernel,), layouts=pointwise_layouts(context, tuple(wide)))
 
 
@@ -240,7 +251,12 @@ STREAMS = {
 def streams(context: NodeContext) -> Outcome:
     """Inputs may be wider than the output (streams that are mixed): all of them are read."""
     inputs = tuple(context.spec(index) for index in range(len(context.inputs)) if context.has(index))
-    kernel = Elementwise(operations=STREAMS[context.node.op_type], inputs=inputs, output=context.out())
+    kernel = Elementwise(
+        operations=STREAMS[context.node.op_type],
+        inputs=inputs,
+        output=context.out(),
+        extra_outputs=context.other_outputs(),
+    )
     return Kernels(kernels=(kernel,))
 
 
@@ -260,7 +276,7 @@ def dropout(context: NodeContext) -> Outcome:
         active = training is not None and bool(training.reshape(-1)[0])
     if not active:
         return alias(context, "dropout does nothing at inference", host=True)
-    return pointwise(context, ("dropout",), (0,))
+    return pointwise(context, ("dropout",), (0,), extra_outputs=context.other_outputs())
 
 
 @lowers("BiasDropout", "BitmaskDropout", "BitmaskBiasDropout", domain="com.microsoft", gives="elementwise")
@@ -268,7 +284,7 @@ def contributed_dropout(context: NodeContext) -> Outcome:
     if context.node.op_type == "BitmaskDropout":
         return alias(context, "dropout does nothing at inference", host=True)
     adds = ("add",) * (2 if context.has(2) else 1)
-    return pointwise(context, adds, (0, 1, 2))
+    return pointwise(context, adds, (0, 1, 2), extra_outputs=context.other_outputs())
 
 
 @lowers("Bernoulli", "RandomNormalLike", "RandomUniformLike", gives="elementwise")
@@ -363,6 +379,7 @@ def contributed_rotary(context: NodeContext) -> Outcome:
             operations=("mul", "mul", "add"),
             inputs=tuple(context.spec(index) for index in range(1, len(context.inputs)) if context.has(index)),
             output=context.out(),
+            extra_outputs=context.other_outputs(),
         )
         return Kernels(kernels=(kernel,))
     return rotary_kernel(context, (2, 3), 1)

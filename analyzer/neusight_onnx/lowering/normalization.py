@@ -19,14 +19,13 @@ def layer(context: NodeContext) -> Outcome:
     """Rows are the dimensions before ``axis``, columns those from it on."""
     shape = context.shape(0)
     axis = context.integer("axis", -1) % max(len(shape), 1)
-    statistics = tuple(context.out(index) for index in range(1, len(context.outputs)) if context.has_output(index))
     kernel = Normalization(
         method="layer" if context.node.op_type == "LayerNormalization" else "rms",
         rows=prod(shape[:axis]),
         cols=prod(shape[axis:]),
         parameter_count=_parameters(context, 1, 2),
         dtype=context.dtype(0),
-        extra_outputs=statistics,
+        extra_outputs=context.other_outputs(),
     )
     return Kernels(kernels=(*context.contiguous(0), kernel))
 
@@ -51,9 +50,7 @@ def skip_layer(context: NodeContext) -> Outcome:
         dtype=context.dtype(0),
         fused=tuple(fused),
         extra_inputs=tuple(extra),
-        extra_outputs=tuple(
-            context.out(index) for index in range(1, len(context.outputs)) if context.has_output(index)
-        ),
+        extra_outputs=context.other_outputs(),
     )
     return Kernels(kernels=(kernel,))
 
@@ -82,14 +79,37 @@ def embed_layer(context: NodeContext) -> Outcome:
         dtype=output.dtype,
         fused=("add",) * (len(rows) - 1),
         extra_inputs=(output,) * (len(rows) - 1),
+        extra_outputs=context.other_outputs(),
     )
     return Kernels(kernels=(*rows, norm))
 
 
+def _normalizes_by_batch(context: NodeContext) -> bool:
+    """Whether the batch's own mean and variance are taken: an attribute says so, of another name and sense before 14.
+
+    From 7 to 13 only the outputs beside Y say it, which exporters list at inference, too, and leave unused.
+    """
+    if context.version >= 14:
+        return context.integer("training_mode", 0) == 1
+    return context.version < 7 and context.integer("is_test", 0) == 0 and context.has_output(1)
+
+
 @lowers("BatchNormalization", gives="normalization", note="at inference one pass: scale and shift per channel")
 def batch(context: NodeContext) -> Outcome:
+    """x (n, c, *spatial). In training the statistics of each channel are taken first: c rows of n * spatial."""
     shape = context.shape(0)
     channels = shape[1] if len(shape) > 1 else 1
+    if _normalizes_by_batch(context):
+        training = Normalization(
+            method="batch",
+            rows=channels,
+            cols=prod(shape) // channels if channels else 0,
+            parameter_count=_parameters(context, 1, 2, 3, 4),
+            dtype=context.dtype(0),
+            fused=("statistics",),
+            extra_outputs=context.other_outputs(),
+        )
+        return Kernels(kernels=(*context.contiguous(0), training))
     rows = (shape[0] if shape else 1) * channels
     kernel = Normalization(
         method="batch",
@@ -97,7 +117,6 @@ def batch(context: NodeContext) -> Outcome:
         cols=prod(shape[2:]),
         parameter_count=_parameters(context, 1, 2, 3, 4),
         dtype=context.dtype(0),
-        fused=("statistics",) if context.integer("training_mode", 0) else (),
     )
     copies = context.contiguous(0, channels_last=True)
     return Kernels(kernels=(*copies, kernel), layouts=context.channels_last_output())
@@ -193,9 +212,7 @@ def contributed_rms(context: NodeContext) -> Outcome:
         dtype=context.dtype(0),
         fused=("mul",),
         extra_inputs=extra,
-        extra_outputs=tuple(
-            context.out(index) for index in range(1, len(context.outputs)) if context.has_output(index)
-        ),
+        extra_outputs=context.other_outputs(),
     )
     return Kernels(kernels=(kernel,))
 

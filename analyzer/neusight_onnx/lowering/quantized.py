@@ -151,13 +151,14 @@ def dynamic(context: NodeContext) -> Outcome:
     return Kernels(kernels=(extent, Elementwise(operations=("quantize",), inputs=(source,), output=out)))
 
 
-@lowers("MatMulInteger", gives="gemm", note="int8 x int8 -> int32")
+@lowers("MatMulInteger", gives="gemm", note="8-bit integers -> int32")
 def matmul_integer(context: NodeContext) -> Outcome:
     kernel = matmul_dims(
         context.shape(0),
         context.shape(1),
-        dtype=DataType.INT8,
+        dtype=context.dtype(0),
         b_is_weight=_is_weight(context, 1),
+        b_dtype=_unless_same(context.dtype(1), context.dtype(0)),
         output_dtype=DataType.INT32,
         extra_read_bytes=_bytes(context, 2, 3),
     )
@@ -239,8 +240,9 @@ def dynamic_matmul(context: NodeContext) -> Outcome:
         matmul_dims(
             source.shape,
             context.shape(1),
-            dtype=DataType.INT8,
+            dtype=DataType.UINT8,
             b_is_weight=_is_weight(context, 1),
+            b_dtype=_unless_same(context.dtype(1), DataType.UINT8),
             output_dtype=out.dtype,
             epilogue=("dequantize", "bias") if context.has(4) else ("dequantize",),
             extra_read_bytes=_bytes(context, 2, 3),
@@ -254,8 +256,9 @@ def matmul_to_float(context: NodeContext) -> Outcome:
     kernel = matmul_dims(
         context.shape(0),
         context.shape(1),
-        dtype=DataType.INT8,
+        dtype=context.dtype(0),
         b_is_weight=_is_weight(context, 1),
+        b_dtype=_unless_same(context.dtype(1), context.dtype(0)),
         output_dtype=context.out().dtype,
         epilogue=("dequantize", "bias") if context.has(6) else ("dequantize",),
         extra_read_bytes=_bytes(context, 2, 3, 4, 5),
@@ -265,9 +268,13 @@ def matmul_to_float(context: NodeContext) -> Outcome:
 
 @lowers("MatMulNBits", domain="com.microsoft", gives="gemm", note="weights of 2, 4 or 8 bits, scales a block")
 def matmul_nbits(context: NodeContext) -> Outcome:
-    """A (..., k) @ B, stored as (n, blocks, bytes): n * k weights of ``bits`` bits."""
+    """A (..., k) @ B, stored as (n, blocks, bytes): n * k weights of ``bits`` bits, the last block padded."""
     k, n = context.integer("K", 1), context.integer("N", 1)
     out = context.out()
+    # 3, 5, 6 and 7 bits have no type: the next smaller one's, and what is stored beyond that
+    bits = context.integer("bits", 4)
+    packed = PACKED[max((known for known in PACKED if known <= bits), default=2)]
+    beyond = max(context.spec(1).byte_count - packed.bytes_of(n * k), 0)
     kernel = Gemm(
         m=out.element_count // max(n, 1),
         n=n,
@@ -275,9 +282,9 @@ def matmul_nbits(context: NodeContext) -> Outcome:
         transpose_b=True,
         b_is_weight=True,
         dtype=context.dtype(0),
-        b_dtype=PACKED.get(context.integer("bits", 4), DataType.UINT8),
+        b_dtype=packed,
         epilogue=("bias",) if context.has(5) else (),
-        extra_read_bytes=_bytes(context, 2, 3, 4),
+        extra_read_bytes=_bytes(context, 2, 3, 4) + beyond,
     )
     return Kernels(kernels=(kernel,))
 
@@ -297,8 +304,8 @@ def _narrow(context: NodeContext, m: int, n: int, place: int, epilogue: tuple[st
     )
 
 
-def _skipped_norm(context: NodeContext, rows: int) -> tuple[Normalization, ...]:
-    """The normalization (and the sum before it) that stands in front of the products, if there is one."""
+def _skipped_norm(context: NodeContext, rows: int, first_sum: int) -> tuple[Normalization, ...]:
+    """The normalization (and the sum before it, perhaps written as output ``first_sum``) in front of the products."""
     if not context.has(2):
         return ()
     cols = context.integer("K", 1)
@@ -310,6 +317,7 @@ def _skipped_norm(context: NodeContext, rows: int) -> tuple[Normalization, ...]:
         dtype=context.dtype(0),
         fused=("add",) if context.has(1) else (),
         extra_inputs=(context.spec(1),) if context.has(1) else (),
+        extra_outputs=context.other_outputs(first_sum),
     )
     return (norm,)
 
@@ -322,7 +330,7 @@ def narrow_qkv(context: NodeContext) -> Outcome:
         _narrow(context, rows, width, place, ("bias",) if context.has(place + 1) else ())
         for width, place in zip(widths, (4, 7, 10), strict=True)
     )
-    return Kernels(kernels=(*_skipped_norm(context, rows), *products))
+    return Kernels(kernels=(*_skipped_norm(context, rows, 3), *products))
 
 
 @lowers("MatMulNBitsMlp", domain="com.microsoft", gives="gemm", note="a normalization, two products, gate times value")
@@ -334,7 +342,7 @@ def narrow_mlp(context: NodeContext) -> Outcome:
     )
     out = context.out()
     joined = Elementwise(operations=(context.text("activation", "silu"), "mul"), inputs=(out, out), output=out)
-    return Kernels(kernels=(*_skipped_norm(context, rows), gate, value, joined))
+    return Kernels(kernels=(*_skipped_norm(context, rows, 1), gate, value, joined))
 
 
 @lowers(
@@ -505,8 +513,11 @@ def gather_blocks(context: NodeContext) -> Outcome:
     )
     values = TensorSpec(dtype=packed, shape=out.shape)
     block = max(context.integer("block_size", 128), 1)
-    scales = TensorSpec(dtype=out.dtype, shape=(-(-out.element_count // block),))
-    widened = Elementwise(operations=("dequantize",), inputs=(values, scales), output=out)
+    parameters = (-(-out.element_count // block),)
+    read = [values, TensorSpec(dtype=out.dtype, shape=parameters)]
+    if context.has(3):
+        read.append(TensorSpec(dtype=packed, shape=parameters))
+    widened = Elementwise(operations=("dequantize",), inputs=tuple(read), output=out)
     return Kernels(kernels=(gathered, widened))
 
 
@@ -533,5 +544,6 @@ def quantised_embedding(context: NodeContext) -> Outcome:
         parameter_count=2 * cols,
         dtype=out.dtype,
         fused=("add",) * (len(rows) - 1),
+        extra_outputs=context.other_outputs(),
     )
     return Kernels(kernels=(*rows, norm))

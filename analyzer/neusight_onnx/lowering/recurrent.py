@@ -30,7 +30,7 @@ def recurrent(context: NodeContext) -> Outcome:
         k=source[2],
         transpose_b=not quantised,
         b_is_weight=True,
-        dtype=DataType.INT8 if quantised else dtype,
+        dtype=DataType.UINT8 if quantised else dtype,
         a_dtype=dtype if quantised else None,
         b_dtype=weight,
         output_dtype=dtype if quantised else None,
@@ -45,6 +45,7 @@ def recurrent(context: NodeContext) -> Outcome:
         gates=gates,
         dtype=dtype,
         weight_dtype=weight,
+        extra_outputs=context.other_outputs(),
     )
     kernels: tuple[Kernel, ...] = (*context.contiguous(0), inputs, serial)
     return Kernels(kernels=kernels)

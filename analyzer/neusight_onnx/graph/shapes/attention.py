@@ -147,6 +147,7 @@ def _group_query(ctx: NodeContext) -> Sequence[Value]:
     """query (b, s, h d) or packed (b, s, (h + 2 g) d) -> (b, s, h d), caches (b, g, t, d)."""
     b, s, width = ctx.shape(0)
     h, g = ctx.integer("num_heads", 1), ctx.integer("kv_num_heads", 1)
+    ctx.require(h % g == 0, f"kv_num_heads {g} does not divide num_heads {h}")
     is_packed = not ctx.has(1)
     d = width // (h + 2 * g) if is_packed else width // h
     dtype = ctx.dtype(0)

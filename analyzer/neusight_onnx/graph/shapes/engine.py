@@ -24,8 +24,11 @@ from neusight_onnx.graph.model import (
 )
 from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape, initializer_value
+from neusight_onnx.graph.shapes.demands import unmet
 from neusight_onnx.graph.shapes.fallback import infer_by_schema
 from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
+from neusight_onnx.graph.signatures import fault as fault_of_form
+from neusight_onnx.graph.signatures import unknown_attributes, wrong_elements
 from neusight_onnx.graph.wire import shown
 
 MAX_DEPTH = 60
@@ -49,6 +52,14 @@ class _Walk:
     assumptions: dict[str, None] = field(default_factory=dict)
     warnings: list[Notice] = field(default_factory=list)
     stale: dict[str, str] = field(default_factory=dict)
+    formed: set[str] = field(default_factory=set)
+    """Nodes whose form has been looked at and is right."""
+    sound: dict[tuple[object, ...], tuple[str, ...]] = field(default_factory=dict)
+    """Facts of nodes whose form is right -> the attributes that they have and their operator has not."""
+    guessed: bool = False
+    """Whether the type of a value is only likely, so that types say nothing against a node any more."""
+    ignored: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """(operator, attribute that it does not have) -> the nodes that have it."""
     scopes: list[_Scope] = field(default_factory=list)
     at_expected: bool = False
     """Go on with expected sizes where they are known, not with bounds."""
@@ -266,7 +277,7 @@ def _infer_bound(
     walk = _Walk(bindings=bindings, symbols=bound.symbols, at_expected=at_expected)
     with np.errstate(all="ignore"):
         result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
-    warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale)]
+    warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale), *_ignored_notices(walk.ignored)]
     if not model.graph.nodes:
         warnings.append(Notice(code="no-nodes", message="the model has no nodes: there is nothing to execute"))
     result = replace(
@@ -366,6 +377,8 @@ def _infer_node(
     if constant and key in RANDOM:
         constant = False
     try:
+        if node.name not in walk.formed:
+            _check_form(node, inputs, walk)
         if rule is None:
             context = NodeContext(node, inputs, inputs, walk, constant=constant)
             results: Sequence[Value] = infer_by_schema(context)
@@ -405,6 +418,34 @@ def _infer_node(
     if len(results) > len(node.outputs):
         return results[: len(node.outputs)]
     return [*results, *_stand_ins(node, graph, walk, inputs, cause=node.name)[len(results) :]]
+
+
+def _check_form(node: Node, inputs: Sequence[Value | None], walk: _Walk) -> None:
+    """ModelError if the operator can't have such inputs, outputs or attributes.
+
+    Models repeat themselves: what was found right is known by its facts. Attributes count as equal if they are the same
+    objects, as those that the reader has seen before are; they live as long as the model.
+    """
+    walk.formed.add(node.name)
+    attributes = node.attributes
+    facts = (
+        node.op_type,
+        node.domain,
+        node.version,
+        len(node.outputs),
+        *attributes,
+        *map(id, attributes.values()),
+        *[None if value is None else (value.shape, id(value.dtype), value.is_bound) for value in inputs],
+    )
+    known = walk.sound.get(facts)
+    if known is None:
+        reason = fault_of_form(node) or unmet(node, inputs) or (None if walk.guessed else wrong_elements(node, inputs))
+        if reason is not None:
+            walk.formed.discard(node.name)
+            raise NodeContext(node, inputs, inputs, walk, constant=False).error(reason)
+        known = walk.sound[facts] = tuple(unknown_attributes(node))
+    for name in known:
+        walk.ignored.setdefault((node.op_type, name), []).append(node.name)
 
 
 def _infer_interval(
@@ -498,6 +539,7 @@ def _stand_ins(node: Node, graph: Graph, walk: _Walk, inputs: Sequence[Value | N
             value = replace(value, shape=tuple(given), unknown_because=None)
         if value.dtype is None:
             value = replace(value, dtype=_likely_dtype(inputs))
+            walk.guessed = True
         result.append(value)
     return result
 
@@ -569,3 +611,19 @@ def _stale_notices(stale: Mapping[str, str]) -> list[Notice]:
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     message = "; ".join(texts[:_SHOWN]) + more + ": the file's value_info is stale, the inferred shapes are used"
     return [Notice(code="stale-value-info", message=message)]
+
+
+def _ignored_notices(ignored: Mapping[tuple[str, str], Sequence[str]]) -> list[Notice]:
+    """One for each attribute that its operator does not have: most often of another version of it, or misspelt."""
+    notices = []
+    for (op_type, attribute), nodes in ignored.items():
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        notices.append(
+            Notice(
+                code="unknown-attribute",
+                message=f"{shown(op_type)} has no attribute '{shown(attribute)}' at the model's opset: ignored "
+                f"('{shown(nodes[0])}'{more}); ONNX Runtime refuses such a model",
+                node=nodes[0],
+            )
+        )
+    return notices

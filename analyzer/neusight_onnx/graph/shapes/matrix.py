@@ -64,6 +64,8 @@ def _gemm(ctx: NodeContext) -> Sequence[Value]:
     other_k, n = (b[1], b[0]) if ctx.integer("transB", 0) else b
     if k != other_k:
         ctx.require(False, f"cannot multiply {ctx.shown(0, 1)}: {k} is not {other_k}")
+    if ctx.node.op_type == "Gemm" and ctx.has(2) and broadcast_shapes((m, n), ctx.shape(2)) != (m, n):
+        ctx.require(False, f"{ctx.shown(2)} does not broadcast to its result {[m, n]}")
     dtype = ctx.dtype(0) if ctx.node.op_type != "GemmFloat8" else ctx.type_attribute("dtype", DataType.FLOAT32)
     return (ctx.tensor(dtype, (m, n)),)
 

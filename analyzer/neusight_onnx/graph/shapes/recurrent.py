@@ -24,6 +24,9 @@ def _recurrent(ctx: NodeContext) -> Sequence[Value]:
     recurrence = ctx.shape(2)
     transposed = ctx.node.op_type == "DynamicQuantizeLSTM"
     h = ctx.integer("hidden_size", 0) or (recurrence[1] if transposed else recurrence[-1])
+    width = recurrence[1] if transposed else recurrence[-1]
+    ctx.require(h == width, f"hidden_size is {h}, its recurrence weight has {width} ({ctx.shown(2)})")
+    ctx.require(d == recurrence[0], f"{d} direction(s) do not fit its recurrence weight ({ctx.shown(2)})")
     dtype = ctx.dtype(0)
     if ctx.integer("layout", 0):
         state = ctx.tensor(dtype, (first, d, h))

@@ -71,7 +71,10 @@ def conv_shape(ctx: NodeContext, x: tuple[int, ...], weight: tuple[int, ...]) ->
     groups = ctx.integer("group", 1)
     if x[1] != weight[1] * groups:
         ctx.require(False, f"{x[1]} channels are not {groups} groups of {weight[1]} ({ctx.shown(0, 1)})")
-    return (x[0], weight[0], *slide(ctx, x[2:], _kernel_of(ctx, weight)))
+    kernel = _kernel_of(ctx, weight)
+    if tuple(kernel) != weight[2:]:
+        ctx.require(False, f"kernel_shape {list(kernel)} is not that of its weight ({ctx.shown(1)})")
+    return (x[0], weight[0], *slide(ctx, x[2:], kernel))
 
 
 @rule("Conv")
