@@ -22,6 +22,7 @@ from neusight_onnx.graph.bindings import (
 )
 from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.graph.shapes import infer
 
 
 def with_inputs(*inputs: onnx.ValueInfoProto, nodes: list[onnx.NodeProto] | None = None) -> Model:
@@ -101,7 +102,7 @@ def test_trip_counts() -> None:
         (parse_dim, "batch=8,", "write NAME=SIZE"),
         (parse_dim, "batch=eight", "'eight' is no whole number"),
         (parse_dim, "batch=1.5", "'1.5' is no whole number"),
-        (parse_dim, "batch=0", "must be positive, not 0"),
+        (parse_dim, "batch=-1", "must be positive, not -1"),
         (parse_dim, "batch=-8", "must be positive, not -8"),
         (parse_dim, "batch=2147483648", "more than a dimension can have"),
         (parse_dim, "batch=" + "9" * 400, "is no whole number"),
@@ -109,7 +110,7 @@ def test_trip_counts() -> None:
         (parse_shape, "x", "write INPUT=1x3x224x224"),
         (parse_shape, "x=", "write INPUT=1x3x224x224"),
         (parse_shape, "x=1x", "'' is no whole number"),
-        (parse_shape, "x=1x0", "must be positive, not 0"),
+        (parse_shape, "x=1x-1", "must be positive, not -1"),
         (parse_shape, "x=2000000x2000000x2000", "more than a tensor can have"),
         (parse_value, "n", "write INPUT=16000"),
         (parse_value, "n=abc", "neither a number nor a list"),
@@ -416,3 +417,69 @@ def test_arrays_given_in_python_are_taken_as_they_are() -> None:
     got = bind_inputs(with_inputs(value("x", ["a", 2], INT)), Bindings(values={"x": given}))
     assert got.values["x"].shape == (1, 2)
     assert given.flags.writeable
+
+
+# --- sizes of 0 -------------------------------------------------------------------------------------------------------
+
+
+def cached() -> Model:
+    """Keys of ``seq`` tokens behind those of a cache; the scores of the new tokens on all of them."""
+    past = value("past_key", ["batch", 2, "past", 8])
+    key, query = value("k", ["batch", 2, "seq", 8]), value("q", ["batch", 2, "seq", 8])
+    nodes = [
+        node("Concat", "past_key k", "present", axis=2),
+        node("Transpose", "present", "turned", perm=[0, 1, 3, 2]),
+        node("MatMul", "q turned", "scores"),
+    ]
+    return read_model_bytes(
+        model(
+            graph(nodes, [past, key, query], [onnx.ValueInfoProto(name=name) for name in ("present", "scores")])
+        ).SerializeToString()
+    )
+
+
+@pytest.mark.parametrize(
+    ("bindings", "present", "scores"),
+    [
+        (Bindings(dims={"past": 0, "seq": 5}), (1, 2, 5, 8), (1, 2, 5, 5)),
+        (Bindings(shapes={"past_key": (3, 2, 0, 8)}, dims={"seq": 5}), (3, 2, 5, 8), (3, 2, 5, 5)),
+        (Bindings(dims={"past": 7, "seq": 5}), (1, 2, 12, 8), (1, 2, 5, 12)),
+    ],
+    ids=["an empty cache", "an empty cache by its shape", "a cache"],
+)
+def test_a_cache_may_be_empty(bindings: Bindings, present: tuple[int, ...], scores: tuple[int, ...]) -> None:
+    """A prefill: nothing was computed before."""
+    result = infer(cached(), bindings)
+    assert (result.values["present"].shape, result.values["scores"].shape) == (present, scores)
+
+
+@pytest.mark.parametrize(
+    ("bindings", "says"),
+    [
+        (Bindings(dims={"batch": 0}), "--dim batch=0: a size must be positive, not 0; only the length of what a cache"),
+        (Bindings(dims={"seq": 0}), "--dim seq=0: a size must be positive, not 0"),
+        (Bindings(shapes={"k": (1, 2, 0, 8)}), "--shape k=1x2x0x8: a size must be positive, not 0"),
+        (Bindings(shapes={"past_key": (0, 2, 0, 8)}), "--shape past_key=0x2x0x8: a size must be positive, not 0"),
+    ],
+    ids=["batch", "sequence", "sequence by shape", "batch by shape"],
+)
+def test_nothing_else_may_be_empty(bindings: Bindings, says: str) -> None:
+    with pytest.raises(BindingError) as caught:
+        infer(cached(), bindings)
+    assert str(caught.value).startswith(says)
+
+
+def test_an_empty_cache_that_leaves_nothing_to_compute_is_refused() -> None:
+    nodes = [node("Relu", "past_key", "y")]
+    cache = value("past_key", [1, 2, "past", 8])
+    lone = read_model_bytes(model(graph(nodes, [cache], [onnx.ValueInfoProto(name="y")])).SerializeToString())
+    with pytest.raises(BindingError, match=r"with 'past_key' empty, the output 'y' \[1, 2, 0, 8\] has no elements"):
+        infer(lone, Bindings(dims={"past": 0}))
+
+
+def test_the_past_is_what_the_total_leaves() -> None:
+    past = value("past_key", ["batch", 2, "past_length", 8])
+    mask = value("attention_mask", ["batch", "total_length"], TensorProto.INT64)
+    ids = value("input_ids", ["batch", "sequence"], TensorProto.INT64)
+    got = bind_inputs(with_inputs(past, mask, ids), Bindings(dims={"total_length": 16, "sequence": 16}))
+    assert got.symbols["past_length"] == 0

@@ -107,7 +107,7 @@ def parse_dim(text: str) -> dict[str, int]:
         if not separator or not name:
             raise BindingError(f"--dim {shown(text)}: {shown(part)!r} is no binding; write NAME=SIZE, e.g. batch=8")
         value = _integer(size, f"--dim {shown(part)}")
-        _check_size(value, f"--dim {shown(part)}")
+        _check_size(value, f"--dim {shown(part)}", least=0)
         if result.setdefault(name, value) != value:
             raise BindingError(f"--dim {shown(text)}: {shown(name)!r} is given twice; keep one of the sizes")
     return result
@@ -126,7 +126,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     if shape == "scalar":
         return name, ()
     sizes = tuple(_integer(size, f"--shape {shown(text)}") for size in re.split(r"[x,]", shape.strip("[]()")))
-    _check_shape(sizes, f"--shape {shown(text)}")
+    _check_shape(sizes, f"--shape {shown(text)}", least=0)
     return name, sizes
 
 
@@ -179,16 +179,17 @@ def _integer(text: str, where: str) -> int:
     return int(text)
 
 
-def _check_size(size: int, where: str) -> None:
-    if size <= 0:
+def _check_size(size: int, where: str, *, least: int = 1) -> None:
+    """``least`` is 0 where it isn't known yet whether the size may be 0: see :func:`_check_empty`."""
+    if size < least:
         raise BindingError(f"{where}: a size must be positive, not {size}")
     if size > MAX_SIZE:
         raise BindingError(f"{where}: {size} is more than a dimension can have ({MAX_SIZE:,})")
 
 
-def _check_shape(shape: Sequence[int], where: str) -> None:
+def _check_shape(shape: Sequence[int], where: str, *, least: int = 1) -> None:
     for size in shape:
-        _check_size(size, where)
+        _check_size(size, where, least=least)
     if prod(shape) > MAX_ELEMENTS:
         raise BindingError(f"{where}: {prod(shape):,} elements are more than a tensor can have here (2^48)")
 
@@ -574,7 +575,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
     values: dict[str, Array] = {}
     for name, shape in bindings.shapes.items():
         cause = f"--shape {shown(name)}={_written(shape)}"
-        _check_shape(shape, cause)
+        _check_shape(shape, cause, least=0 if name in inputs else 1)
         if name in inputs:
             shapes[name] = _match(inputs[name], shape, sizes, cause)
     for name, array in bindings.values.items():
@@ -586,9 +587,18 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
             )
     for symbol, size in bindings.dims.items():
         cause = f"--dim {shown(symbol)}={size}"
-        _check_size(size, cause)
+        _check_size(size, cause, least=0)
         sizes.fix(symbol, size, cause)
     assumptions = _complete(places, sizes, lengths)
+    given = {dim for name in values for dim in inputs[name].shape or ()}
+    for symbol, size in sizes.symbols.items():
+        if size == 0 and symbol not in given:  # an empty list is a value like any other
+            _check_empty(symbol, places.get(symbol, ()), sizes.causes[symbol])
+    for name, shape in shapes.items():
+        for axis, dim in enumerate(inputs[name].shape or (None,) * len(shape)):
+            if shape[axis] == 0 and not isinstance(dim, str) and name not in values:
+                place = _Place(input=inputs[name], axis=axis)
+                _check_empty(None, [place], f"--shape {shown(name)}={_written(shape)}")
     warnings: list[Notice] = []
     bound: dict[str, Value] = {}
     for name, declared in inputs.items():
@@ -620,6 +630,14 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         has_default_length=sizes.has_default_length,
         defaults=frozenset(sizes.defaults),
     )
+
+
+def _check_empty(symbol: str | None, places: Sequence[_Place], cause: str) -> None:
+    """A size of 0 has a meaning only where it makes a cache empty: nothing came before, as in a prefill."""
+    if not places or _role(symbol, places) != "past":
+        raise BindingError(
+            f"{cause}: a size must be positive, not 0; only the length of what a cache holds already can be 0"
+        )
 
 
 def _written(shape: Sequence[int]) -> str:
@@ -813,7 +831,7 @@ def _default(
             return size, f"default: as {shown(other)}"
     if role == "past":
         for other, size in sizes.symbols.items():
-            if roles.get(other) == "total" and other not in sizes.defaults and size > new:
+            if roles.get(other) == "total" and other not in sizes.defaults and size >= new:
                 return size - new, f"default: {shown(other)} - {new_name}"
     return _default_size(role, lengths, has_past=has_past), "default"
 
@@ -829,7 +847,7 @@ def _solve(expressions: Mapping[str, _Expression], sizes: _Sizes) -> None:
         if low is None or high is None or high == low:
             continue
         solution = (wanted - low) // (high - low)
-        if solution > 0 and expression.size({**sizes.symbols, name: solution}) == wanted:
+        if solution >= 0 and expression.size({**sizes.symbols, name: solution}) == wanted:
             sizes.fix(name, solution, sizes.causes[text])
 
 
@@ -849,7 +867,7 @@ def _bound_shape(declared: Declared, sizes: _Sizes, lengths: Lengths) -> tuple[t
         else:
             shape.append(dim)
     name = shown(declared.name)
-    _check_shape(shape, f"input {name}")
+    _check_shape(shape, f"input {name}", least=0)
     if not free:
         return tuple(shape), None
     which = (

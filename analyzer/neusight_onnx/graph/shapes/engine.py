@@ -236,10 +236,26 @@ def bind_and_infer(model: Model, bindings: Bindings) -> tuple[BoundInputs, Infer
         assert first is not None
         raise first
     _, bound, result = best
+    _check_not_empty(model, bindings, bound, result)
     if first is not None:
         reason = f"{_OTHER_DEFAULT}: {first}"
         result = replace(result, assumptions=(*result.assumptions, reason))
     return bound, result
+
+
+def _check_not_empty(model: Model, bindings: Bindings, bound: BoundInputs, result: InferredGraph) -> None:
+    """BindingError where inputs that the user made empty leave an output empty, too: then nothing is executed."""
+    empty = [name for name, value in bound.values.items() if value.shape and 0 in value.shape]
+    empty = [name for name in empty if name not in bindings.values]
+    if not empty:
+        return
+    for declared in model.graph.outputs:
+        value = result.values.get(declared.name)
+        if value is not None and value.shape and 0 in value.shape and not value.is_bound:
+            raise BindingError(
+                f"with '{shown(empty[0])}' empty, the output '{shown(declared.name)}' {list(value.shape)} has no "
+                "elements; give the sizes of a run that computes something"
+            )
 
 
 def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, inferred: InferredGraph) -> InferredGraph:
