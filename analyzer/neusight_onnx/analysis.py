@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import ModelError, SpecError
+from neusight_onnx.errors import BindingError, ModelError, SpecError
 from neusight_onnx.fusion.attention import replace_attention
 from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns import recognise
@@ -27,13 +27,14 @@ from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, 
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.branches import NOT_COUNTED, Cost, choose_branches, decisions_said
 from neusight_onnx.lowering.precision import as_precision, stored_precision
-from neusight_onnx.memory import RunMemory, memory_on, parameter_summary, run_memory
+from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary, run_memory
 from neusight_onnx.precision import SUPPORTED, resolve
 from neusight_onnx.predictor import Prediction, predict
 from neusight_onnx.report.model import (
     TIGHT,
     Coverage,
     KernelRow,
+    LargestBatch,
     MemoryEstimate,
     ModelSummary,
     Report,
@@ -64,13 +65,17 @@ def analyze(
     trip_counts: Mapping[str, int] | None = None,
     precision: str = "auto",
     runtime: str = "eager",
+    memory_timeline: bool = False,
+    with_largest_batch: bool = False,
 ) -> Report:
     """Predicts how fast ``model`` runs on ``gpu``.
 
     ``model``: a path, or what :func:`read_model` gave. ``gpu``: a name, an alias, a TOML file or a spec.
     ``dims`` binds symbols, ``shapes`` whole inputs, ``values`` inputs on whose value shapes depend,
-    ``trip_counts`` loops (by node name). Raises a :class:`~neusight_onnx.errors.NeusightError` for whatever the
-    user can mend: an unreadable model, an unknown GPU, contradicting bindings, a precision or runtime without a model.
+    ``trip_counts`` loops (by node name). ``memory_timeline``: the report's memory has the bytes alive after each node;
+    ``with_largest_batch``: and the largest batch that fits (the model is read anew for 3 to 8 sizes). Raises a
+    :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend: an unreadable model, an unknown GPU,
+    contradicting bindings, a precision or runtime without a model.
     """
     get_runtime(runtime)
     if not isinstance(gpu, str | Path | GpuSpec):
@@ -83,8 +88,14 @@ def analyze(
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = make_bindings(dims, shapes, values, trip_counts)
     resolved = resolve(precision, stored_precision(loaded))
-    prepared = prepare(infer_shapes(loaded, bindings), dtype=SUPPORTED[resolved], runtime=runtime)
-    return predict_report(prepared, spec, precision=resolved, asked_precision=precision)
+    dtype = SUPPORTED[resolved]
+    prepared = prepare(infer_shapes(loaded, bindings), dtype=dtype, runtime=runtime, memory_timeline=memory_timeline)
+    report = predict_report(prepared, spec, precision=resolved, asked_precision=precision)
+    if with_largest_batch:
+        found = find_largest_batch(prepared, bindings, spec, dtype=dtype)
+        memory = replace(report.totals.memory, largest_batch=found)
+        report = replace(report, totals=replace(report.totals, memory=memory))
+    return report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +184,37 @@ def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, precision: str) ->
             bool(_unsupported(placed)),
             memory_on(prepared.memory, spec),
         )
+
+
+def batch_symbol(prepared: PreparedModel) -> str:
+    """The symbolic dim that is named as a batch; BindingError if the model has none."""
+    symbols = prepared.shaped.bound.symbols
+    for name in symbols:
+        if is_batch_symbol(name):
+            return name
+    others = ", ".join(f"'{name}'" for name in symbols)
+    raise BindingError(
+        "the largest batch: no symbolic dim of the inputs is named as a batch "
+        + (f"(there are {others}); name one of them so" if others else "(all sizes are fixed); export it with one")
+    )
+
+
+def find_largest_batch(
+    prepared: PreparedModel, bindings: Bindings, spec: GpuSpec, *, dtype: DataType | None, symbol: str | None = None
+) -> LargestBatch:
+    """The largest batch (or size of ``symbol``) that fits on ``spec``, the other sizes being those of ``prepared``.
+
+    ``bindings`` and ``dtype`` are those that the model was prepared with. Each size tried is inferred and lowered anew.
+    """
+    name = batch_symbol(prepared) if symbol is None else symbol
+    symbols = prepared.shaped.bound.symbols
+
+    def measure(size: int) -> MemoryEstimate:
+        rebound = replace(bindings, dims={**bindings.dims, name: size})
+        shaped = infer_shapes(prepared.shaped.model, rebound)
+        return memory_on(prepare(shaped, dtype=dtype, runtime=prepared.runtime.name).memory, spec)
+
+    return largest_batch(measure, name, symbols[name], memory_on(prepared.memory, spec))
 
 
 def _settings(prepared: PreparedModel, precision: str) -> Settings:

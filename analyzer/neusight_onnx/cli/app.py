@@ -102,6 +102,12 @@ def analyze_command(
     report_format: Annotated[ReportFormat, typer.Option("--format", help="How to report.")] = ReportFormat.RICH,
     output: OutputOption = None,
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Kernels in detail (rich and markdown).")] = 10,
+    largest_batch: Annotated[
+        bool, typer.Option("--largest-batch", help="Find the largest batch that fits the GPU's memory.")
+    ] = False,
+    memory_timeline: Annotated[
+        bool, typer.Option("--memory-timeline", help="Add the bytes alive after each node (json).")
+    ] = False,
 ) -> None:
     """Predict the latency of MODEL on a GPU."""
     path, target = model_path(model), target_path(output)
@@ -121,6 +127,8 @@ def analyze_command(
             trip_counts=bindings.trip_counts,
             precision=precision.value,
             runtime=runtime.value,
+            memory_timeline=memory_timeline,
+            with_largest_batch=largest_batch,
         )
     match report_format:
         case ReportFormat.JSON:

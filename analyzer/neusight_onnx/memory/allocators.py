@@ -41,8 +41,18 @@ class _Blocks:
         del self.by_end[start + size]
         return start, size
 
+    def grow(self, byte_count: int) -> tuple[int, int]:
+        """(start, size) of ``byte_count`` at the end of the only segment, which grows as far as need be."""
+        start = self.by_end.get(self.top, self.top)
+        if start != self.top:
+            self._remove(start, self.top - start)
+        self.top = self.reserved_bytes = start + byte_count
+        return start, byte_count
+
     def give(self, start: int, size: int) -> None:
         """Returns a block; it joins its free neighbours."""
+        if not size:
+            return
         before = self.by_end.get(start)
         if before is not None:
             joined = self.by_start[before]
@@ -109,12 +119,14 @@ def caching_bytes(sizes: Sequence[int], requests: Iterable[int]) -> int:
 
 ARENA_ROUND = 256
 ARENA_FIRST_REGION = 1 << 20
+ARENA_LARGEST_REGION = 1 << 30
 ARENA_DEAD = 128 << 20
 """ONNX Runtime's arena (BFCArena): requests are rounded to 256 B; a region is added when no chunk is large enough, of
-1 MiB at first and twice the last one later, doubled until the request fits (arena_extend_strategy kNextPowerOfTwo, the
-default). A chunk is split if it is at least twice the request or 128 MiB (max_dead_bytes_per_chunk) would lie idle.
-From its documentation of OrtArenaCfg (initial_chunk_size_bytes, max_dead_bytes_per_chunk) and public source, as
-remembered."""
+1 MiB at first and twice the last one later, up to 1 GiB, or doubled until the request fits (kNextPowerOfTwo, the
+default arena_extend_strategy). A chunk is split if it is at least twice the request or 128 MiB would lie idle. The
+figures are what it logs when a session begins (initial_chunk_size_bytes, initial_growth_chunk_size_bytes,
+max_dead_bytes_per_chunk, max_power_of_two_extend_bytes; onnxruntime 1.32); when it splits is as remembered of its
+public source."""
 
 
 def arena_bytes(sizes: Sequence[int], requests: Iterable[int]) -> int:
@@ -135,7 +147,7 @@ def arena_bytes(sizes: Sequence[int], requests: Iterable[int]) -> int:
                 region *= 2
             blocks.extend(region)
             if not grown:
-                region *= 2
+                region = min(2 * region, max(ARENA_LARGEST_REGION, region))
             found = blocks.take(size)
             assert found is not None
         start, whole = found
@@ -146,22 +158,30 @@ def arena_bytes(sizes: Sequence[int], requests: Iterable[int]) -> int:
     return blocks.reserved_bytes
 
 
-PLANNED_ROUND = 512
-"""Alignment of tensors in a block that is planned beforehand: assumed, in the middle of the 256 B of cudaMalloc (CUDA
-programming guide) and the 1 KiB that a scratch area of a library may ask for."""
+PLANNED_ROUND = 256
+"""Alignment of tensors in a block that is laid out beforehand: that of cudaMalloc (CUDA programming guide), and
+observed of ONNX Runtime."""
 
 
 def planned_bytes(sizes: Sequence[int], requests: Iterable[int]) -> int:
-    """The most bytes held at once, each storage rounded: what a planner that wastes nothing else needs."""
-    rounded = [-(-size // PLANNED_ROUND) * PLANNED_ROUND for size in sizes]
-    held = most = 0
+    """Length of one block in which every storage gets its place as it is asked for: the smallest gap that is large
+    enough, else at the end. So ONNX Runtime lays out its second run, as observed (tests/test_memory_ort.py)."""
+    blocks = _Blocks()
+    held: dict[int, tuple[int, int]] = {}
     for request in requests:
         if request < 0:
-            held -= rounded[-request - 1]
-        else:
-            held += rounded[request - 1]
-            most = max(most, held)
-    return most
+            blocks.give(*held.pop(-request))
+            continue
+        size = -(-sizes[request - 1] // PLANNED_ROUND) * PLANNED_ROUND
+        if not size:
+            held[request] = (0, 0)
+            continue
+        found = blocks.take(size) or blocks.grow(size)
+        start, whole = found
+        if whole > size:
+            blocks.give(start + size, whole - size)
+        held[request] = (start, size)
+    return blocks.reserved_bytes
 
 
 ALLOCATORS = {"caching": caching_bytes, "arena": arena_bytes, "planned": planned_bytes}

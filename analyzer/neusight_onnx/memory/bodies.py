@@ -18,8 +18,9 @@ def bodies_of(node: Node) -> Iterator[Graph]:
 
 def reads_of(node: Node) -> tuple[str, ...]:
     """What a node reads, once each, with what its bodies take from around them."""
-    names = dict.fromkeys(name for name in node.inputs if name)
-    for body in bodies_of(node):
+    names = dict.fromkeys(node.inputs)
+    names.pop("", None)
+    for body in bodies_of(node) if node.attributes else ():
         names.update(dict.fromkeys(_captures(body)))
     return tuple(names)
 

@@ -46,6 +46,8 @@ class CachePair:
 def cache_pairs(graph: InferredGraph) -> tuple[CachePair, ...]:
     """The caches of a model: inputs that an attention operator, or a Concat, continues into an output."""
     inputs = {declared.name for declared in graph.graph.inputs}
+    if not any(_holds_numbers(graph, name) for name in inputs):
+        return ()
     outputs = {declared.name for declared in graph.graph.outputs}
     asking = [node for node in graph.graph.nodes if (node.domain, node.op_type) in _PAIRS]
     joins = [node for node in graph.graph.nodes if node.op_type == "Concat" and not node.domain]

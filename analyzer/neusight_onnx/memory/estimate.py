@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import NodeWork
-from neusight_onnx.memory.allocators import ALLOCATORS
+from neusight_onnx.memory.allocators import ALLOCATORS, planned_bytes
 from neusight_onnx.memory.caches import CachePair, cache_pairs
 from neusight_onnx.memory.liveness import Liveness, live_tensors
 from neusight_onnx.memory.policy import (
@@ -120,7 +120,12 @@ def _reserved_bytes(found: Liveness, weights: Sequence[int], library_bytes: int,
         before = [sum(-(-size // 256) * 256 for size in weights)] if weights else []
     count = len(before)
     sizes = before + found.sizes
-    requests = (*range(1, count + 1), *(at + count if at > 0 else at - count for at in found.requests))
+    requests = [*range(1, count + 1), *(at + count if at > 0 else at - count for at in found.requests)]
+    if policy.allocator == "arena":
+        # From the second run on the activations lie in one block; the first run's regions stay.
+        own = [at for at in found.requests if found.kinds[abs(at) - 1] == "activation"]
+        sizes.append(planned_bytes(found.sizes, own))
+        requests.append(len(sizes))
     reserved = ALLOCATORS[policy.allocator](sizes, requests)
     return reserved + (library_bytes if policy.allocator == "arena" else 0)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, file_name
-from neusight_onnx.kernels import Elementwise, NodeWork, Normalization, Softmax
+from neusight_onnx.kernels import Elementwise, NodeWork, Softmax
 from neusight_onnx.memory.bodies import reads_of
 from neusight_onnx.memory.caches import CachePair
 from neusight_onnx.memory.order import demand_order
@@ -22,7 +22,7 @@ from neusight_onnx.report.model import LiveTensor, MemoryPoint
 _NO_VIEWS = frozenset({"Constant", "ConstantOfShape", "Range", "Shape", "Size", "SequenceEmpty", "SequenceLength"})
 """Operators that may be free but whose output is never the memory of their input."""
 
-_IN_PLACE = (Elementwise, Normalization, Softmax)
+_IN_PLACE = (Elementwise, Softmax)
 """Kernels that read each element before they write at its place, so that both may be one (a row is read first)."""
 
 
@@ -41,7 +41,7 @@ class Liveness:
     works: Mapping[str, NodeWork]
     policy: Policy
     shared: Mapping[str, CachePair]
-    pasts: Mapping[str, int]
+    results: frozenset[str]
     timeline: list[MemoryPoint] | None = None
     names: list[str] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
@@ -63,6 +63,9 @@ class Liveness:
     peak_node: str | None = None
     unknown_count: int = 0
     left_of_past: dict[str, int] = field(default_factory=dict)
+    dead: dict[tuple[object, object], list[tuple[int, int]]] = field(default_factory=dict)
+    shapes: dict[int, tuple[object, object]] = field(default_factory=dict)
+    runs: list[tuple[int, str | None]] = field(default_factory=list)
 
     def allocate(self, name: str, size: int, kind: str, maker: str | None, *, extra_references: int = 0) -> int:
         """New memory for the value ``name``; a weight's counts only once a kernel reads it."""
@@ -89,7 +92,40 @@ class Liveness:
         self.references[storage] -= count
         if self.references[storage] == 0 and self.kinds[storage] != "weight":
             self.live_bytes -= self.sizes[storage]
+            shape = self.shapes.get(storage)
+            if shape is not None:
+                self.dead.setdefault(shape, []).append((storage, len(self.requests)))
             self.requests.append(-storage - 1)
+
+    def revive(self, name: str, value: Value | None) -> bool:
+        """Gives ``name`` the memory of the value of its shape and type that died last, as if that had not been given
+        back; False where there is none."""
+        key = _shape_key(value)
+        waiting = None if key is None else self.dead.get(key)
+        if not waiting:
+            return False
+        storage, place = waiting.pop()
+        self.requests[place] = 0
+        self.live_bytes += self.sizes[storage]
+        self.place(name, (storage,))
+        return True
+
+    def settle(self) -> None:
+        """Finds the peak anew where memory was handed over: it was not free meanwhile."""
+        ends = iter([*self.runs, (len(self.requests) + 1, None)])
+        requests: list[int] = []
+        end, node = next(ends)
+        live = self.peak_bytes = 0
+        for place in range(len(self.requests) + 1):
+            while end == place:
+                if live > self.peak_bytes:
+                    self.peak_bytes, self.peak_place, self.peak_node = live, len(requests), _made_by(node)
+                end, node = next(ends)
+            if place < len(self.requests) and (request := self.requests[place]):
+                live += self.sizes[request - 1] if request > 0 else -self.sizes[-request - 1]
+                requests.append(request)
+        self.requests = requests
+        self.high_peak_bytes = max(self.high_peak_bytes, self.peak_bytes)
 
     def note_peak(self, node: str | None, saving: int, low: int, high: int) -> None:
         """Notes the bytes alive while ``node`` runs. Scratch is alive already with its expected size; ``low`` and
@@ -98,6 +134,8 @@ class Liveness:
             self.peak_bytes = self.live_bytes
             self.peak_place = len(self.requests)
             self.peak_node = _made_by(node)
+        if self.policy.hands_over:
+            self.runs.append((len(self.requests), node))
         self.low_peak_bytes = max(self.low_peak_bytes, self.live_bytes - self.saved_bytes - saving + low)
         self.high_peak_bytes = max(self.high_peak_bytes, self.live_bytes + self.doubled_bytes + high)
 
@@ -153,7 +191,7 @@ def live_tensors(
         works=works,
         policy=policy,
         shared={pair.present: pair for pair in caches},
-        pasts=past_bytes,
+        results=frozenset(_names(graph.graph.outputs)),
         left_of_past=dict(past_bytes),
         timeline=[] if timeline else None,
     )
@@ -169,6 +207,8 @@ def live_tensors(
         for storage in walk.places.get(name, ()):
             if walk.kinds[storage] == "activation":
                 walk.kinds[storage] = kind
+    if policy.hands_over:
+        walk.settle()
     walk.unknown_count = sum(value.shape is None and value.elements is None for value in values.values())
     return walk
 
@@ -176,11 +216,12 @@ def live_tensors(
 def _run(graph: InferredGraph, walk: Liveness) -> None:
     """Goes through the nodes in order, taking and giving back memory; the graph's inputs have their storage already."""
     values, works = graph.values, walk.works
-    nodes = [node for node in graph.graph.nodes if not _is_host_work(node, values, works)]
-    reads = [reads_of(node) for node in nodes]
+    ordered: Sequence[Node] = graph.graph.nodes
     if walk.policy.demand_order:
-        order = demand_order(nodes, reads)
-        nodes, reads = [nodes[index] for index in order], [reads[index] for index in order]
+        # What only makes shapes has a place in the order, too.
+        ordered = [ordered[index] for index in demand_order(ordered, [reads_of(node) for node in ordered])]
+    nodes = [node for node in ordered if not _is_host_work(node, values, works)]
+    reads = [reads_of(node) for node in nodes]
     uses, places = walk.uses, walk.places
     for names in (*reads, _names(graph.graph.outputs)):
         for name in names:
@@ -249,6 +290,7 @@ def _execute(
         for body in bodies:
             _run_body(node, body, walk)
     saving = 0
+    in_place = walk.policy.in_place
     for name in node.outputs:
         if not name:
             continue
@@ -263,12 +305,18 @@ def _execute(
             walk.left_of_past[pair.past] -= less
             walk.saved_bytes += less
         target = None if item is None or saving else _place_of_operand(item, names, size, walk)
+        # Where memory is handed over by plan, that of the model's outputs is the caller's.
+        planned = walk.policy.hands_over and name not in walk.results
         if target is not None:
-            if walk.policy.in_place:
+            if (in_place is None or node.op_type in in_place) and (planned or not walk.policy.hands_over):
                 walk.place(name, (target,))
                 continue
             saving = size
-        walk.allocate(name, size, "activation", node.name)
+        if planned and walk.revive(name, values.get(name)):
+            continue
+        storage = walk.allocate(name, size, "activation", node.name)
+        if planned and (key := _shape_key(values.get(name))) is not None:
+            walk.shapes[storage] = key
     if bodies and node.op_type != "If":
         for body in bodies:
             _run_body(node, body, walk)
@@ -362,6 +410,11 @@ def _run_body(node: Node, body: InferredGraph, walk: Liveness) -> None:
     for name in (*inputs, *_names(body.graph.outputs)):
         for storage in walk.places.get(name, ()):
             walk.release(storage)
+
+
+def _shape_key(value: Value | None) -> tuple[object, object] | None:
+    """What two values must have in common to follow each other in the same memory."""
+    return None if value is None or value.shape is None or value.dtype is None else (value.shape, value.dtype.bits)
 
 
 def _names(declared: Sequence[Declared]) -> list[str]:

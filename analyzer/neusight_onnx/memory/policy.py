@@ -41,33 +41,44 @@ processes (a desktop, a monitor) take some. The share is this project's choice."
 class Policy:
     """``allocator``: "caching" (PyTorch's), "arena" (ONNX Runtime's) or "planned" (one block laid out beforehand).
 
-    ``in_place``: a pointwise result takes the memory of an operand that nobody needs any more. ``demand_order``: nodes
-    run in the order of ONNX Runtime's topological sort, else in the file's. ``library_workspace_bytes``: what cuBLAS
-    holds below compute capability 9.0.
+    ``in_place``: operators whose result takes the memory of an operand that nobody needs any more; None: all that work
+    element by element. ``demand_order``: nodes run in the order of ONNX Runtime's topological sort, else in the file's.
+    ``hands_over``: a result may take the memory of a dead one of the same shape and type, which is then not given back
+    meanwhile. ``library_workspace_bytes``: what cuBLAS holds below compute capability 9.0.
     """
 
     allocator: str
-    in_place: bool
+    in_place: frozenset[str] | None
     demand_order: bool
+    hands_over: bool
     library_workspace_bytes: int
     described: str
 
+
+ORT_IN_PLACE = frozenset(
+    {"Celu", "Clip", "Elu", "HardSigmoid", "LeakyRelu", "LogSoftmax", "Relu", "Selu", "Sigmoid", "Softmax"}
+    | {"Softplus", "Softsign", "Tanh", "ThresholdedRelu"}
+)
+"""Operators of ONNX Runtime whose kernels work in place: observed of its CPU provider (1.32; tests/test_memory_ort.py);
+the CUDA provider could not be observed."""
 
 POLICIES: dict[str, Policy] = {
     # Eager operators allocate their result before their operands can go; a module written with inplace=True does not,
     # which the file doesn't tell: that is the low end.
     "eager": Policy(
         allocator="caching",
-        in_place=False,
+        in_place=frozenset(),
         demand_order=False,
+        hands_over=False,
         library_workspace_bytes=WORKSPACE_BYTES,
         described="PyTorch's caching allocator: blocks of 512 B, segments of 2 MiB, 20 MiB or more; nothing in place",
     ),
     # torch._inductor.config.inplace_buffers is on by default.
     "compiled": Policy(
         allocator="caching",
-        in_place=True,
+        in_place=None,
         demand_order=False,
+        hands_over=False,
         library_workspace_bytes=WORKSPACE_BYTES,
         described="PyTorch's caching allocator: blocks of 512 B, segments of 2 MiB, 20 MiB or more; generated kernels "
         "write in place, and what they keep to themselves takes none",
@@ -75,16 +86,18 @@ POLICIES: dict[str, Policy] = {
     # Its kernels declare what they can do in place (MayInplace), and the planner does it; its arena doubles.
     "onnxruntime": Policy(
         allocator="arena",
-        in_place=True,
+        in_place=ORT_IN_PLACE,
         demand_order=True,
+        hands_over=True,
         library_workspace_bytes=CUBLAS_WORKSPACE_BYTES,
         described="ONNX Runtime's arena: chunks of 256 B, regions that double from 1 MiB (kNextPowerOfTwo); pointwise "
         "results in place",
     ),
     "tensorrt": Policy(
         allocator="planned",
-        in_place=True,
+        in_place=None,
         demand_order=False,
+        hands_over=False,
         library_workspace_bytes=CUBLAS_WORKSPACE_BYTES,
         described="one block for activations, planned when the engine is built; pointwise results in place",
     ),

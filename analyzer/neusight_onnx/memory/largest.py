@@ -1,0 +1,91 @@
+"""The largest size of a dim for which a run still fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from neusight_onnx.errors import NeusightError
+from neusight_onnx.memory.policy import FITS_SHARE
+from neusight_onnx.report.model import FITS, LargestBatch, MemoryEstimate
+
+MOST_BATCH = 1 << 20
+"""Sizes beyond it are not tried: no runtime is used so, and memory that hardly grows would be followed forever."""
+
+
+def largest_batch(
+    measure: Callable[[int], MemoryEstimate], symbol: str, start: int, known: MemoryEstimate
+) -> LargestBatch:
+    """The largest size of ``symbol`` whose verdict is "fits", found with few calls of ``measure``.
+
+    ``known`` is the estimate for ``start``. Memory is nearly a straight line in the size, so that two points lead close
+    to the answer; what is returned was computed at the answer and at the answer + 1. Where ``measure`` raises a
+    NeusightError the model does not allow that size, which ends the search there, too.
+    """
+    seen: dict[int, MemoryEstimate | None] = {start: known}
+    refused = ""
+
+    def fits(size: int) -> bool:
+        nonlocal refused
+        if size not in seen:
+            try:
+                seen[size] = measure(size)
+            except NeusightError as error:
+                seen[size] = None
+                refused = str(error)
+        found = seen[size]
+        return found is not None and found.verdict == FITS
+
+    limit = FITS_SHARE * known.available_bytes
+    if fits(start):
+        low, high = start, MOST_BATCH + 1
+    else:
+        low, high = 0, start
+    # What does not grow with the batch, as a first idea of the line through the sizes tried.
+    line = [(0, known.high_bytes - known.activation_bytes), (start, known.high_bytes)]
+    side = stride = 0
+    bisecting = False
+    while high - low > 1:
+        (first, first_bytes), (second, second_bytes) = line
+        slope = (second_bytes - first_bytes) / (second - first)
+        size = int(second + (limit - second_bytes) / slope) if slope > 0 else high
+        # The line is only nearly straight, and allocators take memory in steps: where it moves the same end twice, it
+        # leads on too slowly. Then strides grow from that end until the answer is between, and halves find it.
+        if bisecting:
+            size = (low + high) // 2
+        elif stride and side > 0:
+            size = max(size, low + stride)
+        elif stride:
+            size = min(size, high - stride)
+        size = min(max(size, low + 1), high - 1)
+        moved = 1 if fits(size) else -1
+        bisecting = bisecting or (moved != side and stride > 1)
+        stride = max(2 * stride, 1) if moved == side else 0
+        side = moved
+        if moved > 0:
+            low = size
+        else:
+            high = size
+        found = seen[size]
+        if found is not None:
+            line = [line[1] if line[0][0] == 0 or abs(line[1][0] - size) > 1 else line[0], (size, found.high_bytes)]
+    return _answer(symbol, low, seen.get(low), seen.get(low + 1), refused)
+
+
+def _answer(
+    symbol: str, size: int, here: MemoryEstimate | None, following: MemoryEstimate | None, refused: str
+) -> LargestBatch:
+    if following is not None:
+        limited_by = "the GPU's memory"
+    elif size >= MOST_BATCH:
+        limited_by = f"larger sizes were not tried than {MOST_BATCH:,}"
+    else:
+        limited_by = f"the model does not allow {size + 1:,}: {refused}"
+    return LargestBatch(
+        symbol=symbol,
+        size=size,
+        peak_bytes=0 if here is None else here.peak_bytes,
+        high_bytes=0 if here is None else here.high_bytes,
+        next_peak_bytes=None if following is None else following.peak_bytes,
+        next_high_bytes=None if following is None else following.high_bytes,
+        limited_by=limited_by,
+    )

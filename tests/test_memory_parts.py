@@ -1,0 +1,309 @@
+"""Allocators, scratch, caches, verdicts and the largest batch, each against figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from neusight_onnx import analyze
+from neusight_onnx.cli import main
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import BindingError, ModelError
+from neusight_onnx.graph.model import Declared, Graph, InferredGraph, Node, Value
+from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, Movement, NodeWork, Sort, TensorSpec
+from neusight_onnx.memory import largest_batch, memory_on, run_memory, verdict
+from neusight_onnx.memory.allocators import arena_bytes, caching_bytes, planned_bytes
+from neusight_onnx.memory.caches import cache_pairs
+from neusight_onnx.memory.largest import MOST_BATCH
+from neusight_onnx.memory.order import demand_order
+from neusight_onnx.memory.workspace import scratch_of
+from neusight_onnx.report.model import LargestBatch, MemoryEstimate
+from report_cases import GPU, REPORT
+
+ROOT = Path(__file__).parents[1]
+F32 = DataType.FLOAT32
+MIB = 1 << 20
+
+
+# --- allocators -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allocate", "sizes", "requests", "expected"),
+    [
+        pytest.param(caching_bytes, [], [], 0, id="nothing"),
+        # 1 B takes 512 B of a segment of 2 MiB
+        pytest.param(caching_bytes, [1], [1], 2 * MIB, id="a small one"),
+        # two of 1 MiB fill a small segment, the third needs another
+        pytest.param(caching_bytes, [MIB] * 3, [1, 2, 3], 4 * MIB, id="small segments"),
+        # 1 MiB + 1 B is large: a segment of 20 MiB holds 19 blocks of 1 MiB + 512 B, and no 20th
+        pytest.param(caching_bytes, [MIB + 1] * 19, range(1, 20), 20 * MIB, id="a large segment"),
+        pytest.param(caching_bytes, [MIB + 1] * 20, range(1, 21), 40 * MIB, id="another large segment"),
+        # from 10 MiB on a segment of its own, rounded to 2 MiB
+        pytest.param(caching_bytes, [11 * MIB], [1], 12 * MIB, id="its own segment"),
+        pytest.param(caching_bytes, [10 * MIB - 512, 10 * MIB], [1, 2], 20 * MIB, id="in a large segment's rest"),
+        # given back, it is used again; joined neighbours, too
+        pytest.param(caching_bytes, [12 * MIB] * 2, [1, -1, 2], 12 * MIB, id="again"),
+        pytest.param(
+            caching_bytes, [6 * MIB, 6 * MIB, 12 * MIB, 8 * MIB], [1, 2, -1, -2, 3, 4], 20 * MIB, id="neighbours join"
+        ),
+        # 12 MiB are free, but in two places
+        pytest.param(
+            caching_bytes, [6 * MIB, 6 * MIB, 8 * MIB, 12 * MIB], [1, 2, 3, -1, -3, 4], 32 * MIB, id="fragmented"
+        ),
+        # 12 MiB in a segment of 13 -> 14 MiB: the 1 MiB or less that is left stays with it
+        pytest.param(caching_bytes, [14 * MIB, 13 * MIB, MIB + 1], [1, -1, 2, 3], 34 * MIB, id="no split for 1 MiB"),
+        pytest.param(arena_bytes, [1], [1], MIB, id="first region"),
+        pytest.param(arena_bytes, [MIB, MIB], [1, 2], 3 * MIB, id="regions double"),
+        pytest.param(arena_bytes, [5 * MIB], [1], 8 * MIB, id="doubled until it fits"),
+        # after one that was doubled to fit the next is no larger: 8, then 8 again
+        pytest.param(arena_bytes, [5 * MIB, 5 * MIB], [1, 2], 16 * MIB, id="a chunk less than twice is not split"),
+        pytest.param(arena_bytes, [3 * MIB, MIB], [1, 2], 8 * MIB, id="3 of 4 MiB is not split either"),
+        pytest.param(arena_bytes, [2 * MIB, 4 * MIB, MIB, MIB], [1, 2, -2, 3, 4], 6 * MIB, id="twice is split"),
+        pytest.param(planned_bytes, [1, 300], [1, 2], 256 + 512, id="rounded to 256"),
+        # a 1024 | b 256 after it; a goes; c 768 and d 256 lie in its place
+        pytest.param(planned_bytes, [1024, 256, 768, 256], [1, 2, -1, 3, 4], 1280, id="gaps"),
+        # b alone is left at 1024: c needs 1280, more than the gap: behind b
+        pytest.param(planned_bytes, [1024, 256, 1280], [1, 2, -1, 3], 1280 + 1280, id="a gap too small"),
+        pytest.param(planned_bytes, [1024, 256, 1280], [1, 2, -2, -1, 3], 1280, id="the end grows"),
+        pytest.param(planned_bytes, [0, 256], [1, 2, -1], 256, id="empty"),
+    ],
+)
+def test_allocators(
+    allocate: Callable[[Sequence[int], Sequence[int]], int], sizes: list[int], requests: Sequence[int], expected: int
+) -> None:
+    assert allocate(sizes, requests) == expected
+
+
+# --- scratch ----------------------------------------------------------------------------------------------------------
+
+CONV = Conv(n=2, c=8, k=16, spatial=(16, 16), out=(16, 16), filter=(3, 3), strides=(1, 1), dilations=(1, 1), dtype=F32)
+ATTENTION = Attention(b=2, h=4, g=4, s=8, t=32, d=16, v=16, dtype=F32)
+COPIED = Movement(operation="copy", dtype=F32, shape=(10,), read=40, written=40)
+GEMM = Gemm(m=1, n=25, k=4, dtype=F32)
+SPEC = TensorSpec(dtype=F32, shape=(5,))
+ADD = Elementwise(operations=("add",), inputs=(SPEC,), output=SPEC)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "expected"),
+    [
+        pytest.param((GEMM,), (0, 0, 0), id="none"),
+        # indices: 4 B x (16 x 16 places + 8 x 9 of the filter); Winograd: 36 float32 for each of 2 x 4 x 4 tiles of
+        # 8 + 16 channels, and for 8 x 16 filters
+        pytest.param((CONV,), (0, 4 * (256 + 72), 4 * 36 * (32 * 24 + 128)), id="convolution"),
+        pytest.param((replace(CONV, strides=(2, 2)),), (0, 1312, 1312), id="no Winograd with strides"),
+        pytest.param((replace(CONV, groups=8, k=8),), (0, 4 * (256 + 9), 4 * (256 + 9)), id="no Winograd in groups"),
+        # one float32 a query; scores twice
+        pytest.param((ATTENTION,), (0, 4 * 2 * 4 * 8, 2 * 4 * 2 * 4 * 8 * 32), id="attention"),
+        # a buffer of keys and int64 indices
+        pytest.param(
+            (Sort(operation="sort", rows=3, cols=100, kept=100, dtype=F32, output_bytes=1),), (0, 3600, 3600), id="sort"
+        ),
+        # both copies are there while the product runs
+        pytest.param((COPIED, COPIED, GEMM), (80, 80, 80), id="copies"),
+        # what the product hands to the addition; the copy is still held
+        pytest.param((COPIED, GEMM, ADD), (140, 140, 140), id="a product inside"),
+    ],
+)
+def test_scratch(kernels: tuple[Kernel, ...], expected: tuple[int, int, int]) -> None:
+    assert scratch_of(NodeWork(node="n", op_type="Op", kernels=kernels)) == expected
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def test_demand_order() -> None:
+    """a, b are read by c; d by nobody, the last: it comes first. Of c's inputs the later producer, b, comes first."""
+    nodes = [Node(name=name, op_type="Op", outputs=(name,)) for name in "abcd"]
+    order = demand_order(nodes, [("x",), ("x",), ("a", "b"), ("a",)])
+    assert [nodes[at].name for at in order] == ["a", "d", "b", "c"]
+
+
+# --- caches -----------------------------------------------------------------------------------------------------------
+
+
+def with_cache(*nodes: Node, length: int = 4) -> InferredGraph:
+    """past (2, 3, 4, 5) and new (2, 3, 1, 5) make present (2, 3, length, 5), float32."""
+    shapes = {"past": (2, 3, 4, 5), "new": (2, 3, 1, 5), "present": (2, 3, length, 5), "y": (2, 3, length, 5)}
+    values = {name: Value(dtype=F32, shape=shapes.get(name, (1,))) for node in nodes for name in node.outputs}
+    values |= {name: Value(dtype=F32, shape=shapes[name]) for name in ("past", "new")}
+    return InferredGraph(
+        graph=Graph(
+            name="g",
+            nodes=nodes,
+            inputs=(Declared(name="past"), Declared(name="new")),
+            outputs=(Declared(name="present"),),
+            initializers={},
+            declared={},
+        ),
+        values=values,
+    )
+
+
+JOIN = Node(name="join", op_type="Concat", inputs=("past", "new"), outputs=("present",))
+SHARING = Node(
+    name="attention",
+    op_type="GroupQueryAttention",
+    domain="com.microsoft",
+    inputs=("new", "new", "new", "past"),
+    outputs=("y", "present"),
+)
+
+
+@pytest.mark.parametrize(
+    ("graph", "sharing", "peak_bytes", "low_bytes", "high_bytes"),
+    [
+        # past 480, new 120, present 600; at the low end the past's 480 go when the present is there
+        pytest.param(with_cache(JOIN, length=5), "twice", 1200, 720, 1200, id="Concat"),
+        # past and present are one buffer of 600 (the longer); y 600 beside it; at the high end another 600
+        pytest.param(with_cache(SHARING, length=5), "once", 1320, 1320, 1920, id="GroupQueryAttention"),
+        pytest.param(
+            with_cache(replace(JOIN, inputs=("new", "past")), length=5), "twice", 1200, 1080, 1200, id="swapped"
+        ),
+        pytest.param(with_cache(replace(JOIN, op_type="Add"), length=5), "none", 1200, 1200, 1200, id="no cache"),
+    ],
+)
+def test_caches(graph: InferredGraph, sharing: str, peak_bytes: int, low_bytes: int, high_bytes: int) -> None:
+    work = [NodeWork(node=node.name, op_type=node.op_type, kernels=(COPIED,)) for node in graph.graph.nodes]
+    run = run_memory(graph, work, "eager")
+    assert memory_on(run, GPU).cache_sharing == sharing
+    found = run.found
+    assert (found.peak_bytes, found.low_peak_bytes, found.high_peak_bytes) == (peak_bytes, low_bytes, high_bytes)
+
+
+def test_a_packed_cache_is_found_behind_views() -> None:
+    """past -> Squeeze -> Concat -> Unsqueeze -> present; a mask of int64 that grows is none."""
+    nodes = (
+        Node(name="1", op_type="Squeeze", inputs=("past",), outputs=("p",)),
+        Node(name="2", op_type="Concat", inputs=("p", "new"), outputs=("both",)),
+        Node(name="3", op_type="Unsqueeze", inputs=("both",), outputs=("present",)),
+    )
+    graph = with_cache(*nodes)
+    joined = {**graph.values, "both": Value(dtype=F32, shape=(2, 3, 5, 5))}
+    pairs = cache_pairs(replace(graph, values=joined))
+    assert [(pair.past, pair.present, pair.shared) for pair in pairs] == [("past", "present", False)]
+    mask = {**joined, "past": Value(dtype=DataType.INT64, shape=(2, 3, 4, 5))}
+    assert cache_pairs(replace(graph, values=mask)) == ()
+
+
+# --- verdict and largest batch ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("peak_bytes", "high_bytes", "expected"),
+    [(50, 90, "fits"), (50, 91, "tight"), (100, 120, "tight"), (101, 120, "does not fit")],
+)
+def test_verdict(peak_bytes: int, high_bytes: int, expected: str) -> None:
+    assert verdict(peak_bytes, high_bytes, 100) == expected
+
+
+def estimate(high_bytes: int, available_bytes: int = 100_000) -> MemoryEstimate:
+    return replace(
+        REPORT.totals.memory,
+        peak_bytes=high_bytes,
+        high_bytes=high_bytes,
+        activation_bytes=high_bytes // 2,
+        available_bytes=available_bytes,
+        verdict=verdict(high_bytes, high_bytes, available_bytes),
+    )
+
+
+def search(high_bytes: Callable[[int], int], start: int = 1) -> tuple[LargestBatch, int]:
+    """The answer, and how often it was measured."""
+    calls: list[int] = []
+
+    def measure(size: int) -> MemoryEstimate:
+        calls.append(size)
+        return estimate(high_bytes(size))
+
+    found = largest_batch(measure, "batch", start, estimate(high_bytes(start)))
+    assert len(calls) == len(set(calls))
+    return found, len(calls)
+
+
+@pytest.mark.parametrize(
+    ("high_bytes", "start", "size", "most_calls"),
+    [
+        # 90,000 is the limit: (90,000 - 10,000) / 7 = 11,428.6
+        pytest.param(lambda n: 10_000 + 7 * n, 1, 11_428, 4, id="a line"),
+        pytest.param(lambda n: 10_000 + 7 * n, 40_000, 11_428, 4, id="from above"),
+        pytest.param(lambda n: 7 * n // 2_000 * 2_000, 1, 13_142, 30, id="steps"),
+        pytest.param(lambda n: 50_000 + n * n, 1, 200, 25, id="a parabola"),
+        pytest.param(lambda n: 89_000 + 1_000 * n, 1, 1, 3, id="just one"),
+        pytest.param(lambda n: 90_001 + n, 1, 0, 1, id="none"),
+    ],
+)
+def test_largest_batch(high_bytes: Callable[[int], int], start: int, size: int, most_calls: int) -> None:
+    found, calls = search(high_bytes, start)
+    assert found.size == size
+    assert found.high_bytes == (high_bytes(size) if size else 0)
+    assert found.next_high_bytes == high_bytes(size + 1)
+    assert found.limited_by == "the GPU's memory"
+    assert calls <= most_calls
+
+
+def test_what_never_fills_the_memory_is_not_followed_forever() -> None:
+    found, calls = search(lambda n: 1_000)
+    assert (found.size, found.next_high_bytes) == (MOST_BATCH, None)
+    assert "not tried" in found.limited_by
+    assert calls <= 30
+
+
+def test_a_size_that_the_model_does_not_allow_ends_the_search() -> None:
+    def measure(size: int) -> MemoryEstimate:
+        if size > 37:
+            raise ModelError("Reshape: 37 rows are written down")
+        return estimate(1_000 + size)
+
+    found = largest_batch(measure, "batch", 1, estimate(1_001))
+    assert (found.size, found.high_bytes, found.next_high_bytes) == (37, 1_037, None)
+    assert found.limited_by == "the model does not allow 38: Reshape: 37 rows are written down"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "runtime"), [("t4", "eager"), ("a100", "compiled")], ids=["a small GPU", "another runtime"]
+)
+def test_the_largest_batch_of_a_model_is_exact(gpu: str, runtime: str) -> None:
+    path = ROOT / "examples" / "bert_base.onnx"
+    report = analyze(path, gpu=gpu, runtime=runtime, with_largest_batch=True)
+    found = report.totals.memory.largest_batch
+    assert found is not None
+    at = analyze(path, gpu=gpu, runtime=runtime, dims={"batch": found.size}).totals.memory
+    behind = analyze(path, gpu=gpu, runtime=runtime, dims={"batch": found.size + 1}).totals.memory
+    assert (at.verdict, at.high_bytes) == ("fits", found.high_bytes)
+    assert (behind.verdict, behind.high_bytes) == ("tight", found.next_high_bytes)
+
+
+def test_a_model_without_a_batch_has_no_largest_one(tmp_path: Path) -> None:
+    import onnx
+
+    loaded = onnx.load(str(ROOT / "examples" / "resnet50.onnx"), load_external_data=False)
+    loaded.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
+    path = tmp_path / "fixed.onnx"
+    onnx.save(loaded, str(path))
+    with pytest.raises(BindingError, match="no symbolic dim of the inputs is named as a batch"):
+        analyze(path, gpu="a100", with_largest_batch=True)
+
+
+# --- command line -----------------------------------------------------------------------------------------------------
+
+
+def test_the_timeline_is_there_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["analyze", str(ROOT / "examples" / "resnet50.onnx"), "--gpu", "a100", "--format", "json"]
+    assert main(command) == 0
+    memory = json.loads(capsys.readouterr().out)["totals"]["memory"]
+    assert "timeline" not in memory
+    assert "largest_batch" not in memory
+    assert main([*command, "--memory-timeline"]) == 0
+    memory = json.loads(capsys.readouterr().out)["totals"]["memory"]
+    points = memory["timeline"]
+    assert max(point["peak_bytes"] for point in points) == memory["activation_bytes"] + sum(
+        tensor["byte_count"] for tensor in memory["peak_tensors"] if tensor["kind"] == "workspace"
+    )
+    # the image and the 1,000 classes are left
+    assert points[-1]["live_bytes"] == 4 * (3 * 224 * 224 + 1000)
