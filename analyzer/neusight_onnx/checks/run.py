@@ -20,6 +20,7 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
+from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
 from neusight_onnx.precision import SUPPORTED, resolve
@@ -256,10 +257,19 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         shaped=shaped,
         prepared=prepared,
         kernel_types=_kept(bench.kernel_types, id(prepared), lambda: kernel_types(prepared.work)),
-        opaque=tuple(work for work in prepared.work if work.unsupported is not None),
+        opaque=_opaque(prepared.work),
         totals=totals,
         memory=memory_on(prepared.memory, gpu) if totals is None else totals.memory,
     )
+
+
+def _opaque(work: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
+    """The work that is not supported, each node of the file once: trips of a loop may have works of their own."""
+    found: dict[str, NodeWork] = {}
+    for item in work:
+        if item.unsupported is not None:
+            found.setdefault(item.origins[0][0] if len(item.origins) == 1 else item.node, item)
+    return tuple(found.values())
 
 
 def _shaped(model: Model, bindings: Bindings) -> ShapedModel | ModelError:

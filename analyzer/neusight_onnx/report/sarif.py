@@ -30,7 +30,8 @@ def verdict_to_sarif(verdict: Verdict) -> str:
         "properties": {
             "passed": verdict.passed,
             "targets": [
-                {"name": target.name, "gpu": target.gpu.name, "passed": target.passed} for target in verdict.targets
+                {"name": printable(target.name), "gpu": target.gpu.name, "passed": target.passed}
+                for target in verdict.targets
             ],
         },
     }
