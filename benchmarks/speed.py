@@ -1,4 +1,4 @@
-"""How long `analyze` takes: cold as a process, warm in one, and how cost grows with the graph.
+"""How long `analyze` takes: cold as a process, warm in one, how cost grows with the graph, and what `check` adds.
 
     python benchmarks/speed.py [MODEL.onnx] [--gpu a100] [--runs 5]
 
@@ -72,6 +72,29 @@ def spread(times: list[float]) -> str:
     return f"{statistics.median(times):6.3f} s  ({min(times):.3f} to {max(times):.3f})"
 
 
+FIVE = ("a100", "h100", "l4", "t4", "v100")
+
+
+def check_ratio(model: Path, runs: int) -> float:
+    """CPU seconds of a check with a limit on five GPUs over those of one analysis, in one process, medians."""
+    from neusight_onnx import analyze, check
+    from neusight_onnx.checks import Target
+    from neusight_onnx.checks.limits import parse_limits
+
+    limits = parse_limits({"max-latency": "1s", "max-memory": "fits"}, "")
+    targets = [Target(name=gpu, model=model, gpu=gpu, limits=limits) for gpu in FIVE]
+    one, five = [], []
+    for run in range(runs + 1):
+        start = time.process_time()
+        analyze(model, gpu=FIVE[0])
+        middle = time.process_time()
+        check(targets)
+        if run:
+            one.append(middle - start)
+            five.append(time.process_time() - middle)
+    return statistics.median(five) / statistics.median(one)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, nargs="?")
@@ -99,6 +122,8 @@ def main() -> None:
             if run:
                 warm.append(time.perf_counter() - start)
         print(f"  warm analyze() in one process{statistics.median(warm):6.3f} s  (target: at most 0.5)")
+        ratio = check_ratio(model, arguments.runs)
+        print(f"  check on {len(FIVE)} GPUs over one analyze {ratio:6.2f}    (CPU time; target: at most 2)")
         print("growth, warm, chains of MatMul, Add, Relu")
         for count in (1250, 2500, 5000, 10000, 20000):
             path = chain(Path(folder) / f"chain{count}.onnx", count)

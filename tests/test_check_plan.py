@@ -71,6 +71,7 @@ WRONG = [
     ("max-unsupported", "none", "does not begin with a number"),
     ("max-parameters", "7X", "'X' is no unit here"),
     ("at", "mean", "choose upper or median"),
+    ("max-power", "300W", "no such limit; known are max-latency"),
 ]
 
 
@@ -78,7 +79,7 @@ WRONG = [
 def test_limits_that_cannot_be_meant(key: str, text: str, says: str) -> None:
     with pytest.raises(CheckError) as caught:
         parse_limits({key: text}, "--")
-    assert str(caught.value).startswith(f"--{key} ")
+    assert str(caught.value).startswith(f"--{key}")
     assert says in str(caught.value)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 200

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import json
+import random
+import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import defs
 
 from check_cases import CASES, Case, file_cases, limits
 from models import linear
+from models.mutations import mutated, originals
 from neusight_onnx.checks import Target, check
 from neusight_onnx.checks.registry import CHECKS, TOPICS, known_code, register
 from neusight_onnx.checks.registry import Scope as CheckScope
-from neusight_onnx.errors import BindingError, CheckError, NotSupportedError, SpecError
+from neusight_onnx.errors import BindingError, CheckError, NeusightError, NotSupportedError, SpecError
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.versions import FIRST_OPSETS, LAST_OPSETS
+from neusight_onnx.report.check_terminal import verdict_to_terminal
+from neusight_onnx.report.junit import verdict_to_junit
+from neusight_onnx.report.layout import Canvas
+from neusight_onnx.report.sarif import verdict_to_sarif
 from neusight_onnx.report.verdict import Severity
+from test_check_reports import MADE_AT, SARIF, junit_faults, sarif_faults
+
+ORIGINALS = originals()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -195,6 +208,23 @@ def test_misuse_names_the_target(changes: dict[str, object], error: type[Excepti
 def test_nothing_to_check_is_misuse() -> None:
     with pytest.raises(CheckError, match="nothing to check"):
         check([])
+
+
+@settings(max_examples=60, deadline=None)
+@given(which=st.integers(0, len(ORIGINALS) - 1), seed=st.integers(0, 2**32))
+def test_damaged_models_are_checked_or_refused(which: int, seed: int) -> None:
+    content = mutated(ORIGINALS[which], random.Random(seed))
+    verdict, refusal = None, ""
+    try:
+        model = read_model_bytes(content, label="damaged.onnx")
+        verdict = check([Target(name=gpu, model=model, gpu=gpu, precision="fp16") for gpu in ("p4", "h100")])
+    except NeusightError as error:
+        refusal = str(error)
+    assert "\n" not in refusal
+    if verdict is not None:
+        assert sarif_faults(json.loads(verdict_to_sarif(verdict)), SARIF) == []
+        assert junit_faults(ElementTree.fromstring(verdict_to_junit(verdict, made_at=MADE_AT).encode())) == []
+        assert verdict_to_terminal(verdict, Canvas(width=80))
 
 
 # --- facts that the checks rest on ------------------------------------------------------------------------------------

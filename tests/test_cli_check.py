@@ -79,6 +79,13 @@ def test_commands_of_the_guide(command: str, code: int, project: Path, capsys: p
         assert out
 
 
+def test_the_python_of_the_guide_runs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = re.search(r"^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert found is not None
+    exec(compile(found[1], str(GUIDE), "exec"), {})
+    assert capsys.readouterr().out == "False [('NSX201', ('l4', 'a100')), ('NSX301', ('l4', 'a100'))]\n"
+
+
 def test_the_guide_names_every_key_and_limit() -> None:
     from neusight_onnx.checks.config import TARGET_KEYS, TOP_KEYS
 

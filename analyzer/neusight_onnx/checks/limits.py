@@ -70,7 +70,7 @@ LIMIT_KEYS = ("max-latency", "min-throughput", "max-memory", "max-unsupported", 
 """The limits by their names in a configuration, which are those of the options without their dashes."""
 
 
-def parse_limits(written: Mapping[str, str | int | float], where: str) -> Limits:
+def parse_limits(written: Mapping[str, str | int | float], where: str = "") -> Limits:
     """Limits from texts (or numbers, where no unit is needed) by their names; CheckError for what can't be meant.
 
     ``where`` stands before each complaint: "--" for options, the place in a file for a configuration.
@@ -97,7 +97,7 @@ def parse_limits(written: Mapping[str, str | int | float], where: str) -> Limits
             case "at":
                 raise CheckError(f"{place} {text[:40]!a}: choose {UPPER} or {MEDIAN}")
             case _:
-                raise AssertionError(key)
+                raise CheckError(f"{place}: no such limit; known are {', '.join(LIMIT_KEYS)}")
     texts = {key: str(value).strip() for key, value in written.items() if key != "at"}
     return Limits(**values, texts=texts)  # type: ignore[arg-type]  # each value was made by the case of its name
 
