@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,19 @@ def test_readme_shows_a_real_report(capsys: pytest.CaptureFixture[str], monkeypa
         old, new = (f"<!-- report -->\n```text\n{shown}```" for shown in (block("report"), text))
         README.write_text(README.read_text("utf-8").replace(old, new), "utf-8")
     assert block("report") == text, "the README shows another report; NEUSIGHT_UPDATE_GOLDEN=1 renews it"
+
+
+@pytest.mark.parametrize("command", ["check", "explain"])
+def test_commands_about_checks_run(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = re.search(rf"^neusight-onnx ({command} .*?)(  #.*)?$", README.read_text("utf-8"), re.MULTILINE)
+    assert found is not None
+    monkeypatch.chdir(README.parent)
+    assert main(shlex.split(found[1])) == 0
+    out, err = capsys.readouterr()
+    assert out
+    assert err == ""
 
 
 def commands() -> list[str]:
