@@ -142,7 +142,7 @@ LOST = one([node("Mystery", "x", "h", "odd", domain="acme"), node("Relu", "h", "
 """Nothing of it can be costed."""
 
 GENERATION = one(
-    [node("Relu", "x", "y", "act"), node("Snpe", "x", "z", "engine", domain="com.microsoft")],
+    [node("Relu", "x", "y", "act"), node("Snpe", "x", "z", "engine", domain="com.microsoft", DLC="x")],
 )
 
 RESHAPED = one(
@@ -266,6 +266,9 @@ CASES = {
         model=one([node("MatMul", "x w", "y", "fc")], weights=[tensor("w", np.zeros((5, 3), np.float32))]),
         codes=codes(306),
         node="fc",
+    ),
+    "a node that no runtime takes": Case(
+        model=one([node("Concat", "x", "y", "join")]), codes=codes(306), node="join", says="attribute axis"
     ),
     # --- number formats
     "bf16, V100": Case(model=matmul(BF16), codes=codes(401), gpu="v100", node="fc", says="bfloat16"),

@@ -22,7 +22,8 @@ from neusight_onnx.checks.registry import Scope as CheckScope
 from neusight_onnx.errors import BindingError, CheckError, NeusightError, NotSupportedError, SpecError
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model_bytes
-from neusight_onnx.graph.versions import FIRST_OPSETS, LAST_OPSETS
+from neusight_onnx.graph.signatures import first_version
+from neusight_onnx.graph.versions import LAST_OPSETS
 from neusight_onnx.report.check_terminal import verdict_to_terminal
 from neusight_onnx.report.junit import verdict_to_junit
 from neusight_onnx.report.layout import Canvas
@@ -230,21 +231,23 @@ def test_damaged_models_are_checked_or_refused(which: int, seed: int) -> None:
 # --- facts that the checks rest on ------------------------------------------------------------------------------------
 
 
-def test_opsets_of_operators_are_those_of_onnx() -> None:
-    """Of the operators that the installed onnx has."""
-    first: dict[str, int] = {}
+def test_opsets_in_which_operators_end_are_those_of_onnx() -> None:
     last: dict[str, int] = {}
     kept: dict[str, int] = {}
     for schema in defs.get_all_schemas_with_history():
         if schema.domain == "":
-            first[schema.name] = min(first.get(schema.name, 999), schema.since_version)
             if schema.deprecated:
                 last[schema.name] = schema.since_version - 1
             else:
                 kept[schema.name] = max(kept.get(schema.name, 0), schema.since_version)
-    assert {name: version for name, version in first.items() if version > 1} == {
-        name: version for name, version in FIRST_OPSETS.items() if name in first
-    }
     # GroupNormalization was corrected, which onnx writes as a deprecation of its first version
-    gone = {name: version for name, version in last.items() if kept.get(name, 0) <= version}
-    assert gone == LAST_OPSETS
+    assert {name: version for name, version in last.items() if kept.get(name, 0) <= version} == LAST_OPSETS
+
+
+@pytest.mark.parametrize(
+    ("domain", "op_type", "version"),
+    [("", "Abs", 1), ("", "Gelu", 20), ("ai.onnx.ml", "TreeEnsemble", 5), ("acme", "Mystery", None)],
+    ids=str,
+)
+def test_first_version(domain: str, op_type: str, version: int | None) -> None:
+    assert first_version(domain, op_type) == version

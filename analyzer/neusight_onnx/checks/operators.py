@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.graph.model import Graph, Node
-from neusight_onnx.graph.versions import FIRST_OPSETS, LAST_OPSETS
+from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version
+from neusight_onnx.graph.versions import LAST_OPSETS
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering import operator_table
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE
@@ -117,17 +119,21 @@ def unknown_shapes(subject: Subject) -> Iterator[Found]:
     fix="export with an opset that has the operator",
 )
 def opset_mismatch(subject: Subject) -> Iterator[Found]:
-    wrong: dict[tuple[str, int], list[str]] = {}
+    wrong: dict[tuple[str, str, int], list[str]] = {}
     for node in nodes_of(subject.model.graph):
-        if node.domain or not node.version:
-            continue
-        first, last = FIRST_OPSETS.get(node.op_type, 1), LAST_OPSETS.get(node.op_type)
-        if node.version < first or (last is not None and node.version > last):
-            wrong.setdefault((node.op_type, node.version), []).append(node.name)
-    for (op_type, version), nodes in wrong.items():
-        first, last = FIRST_OPSETS.get(op_type, 1), LAST_OPSETS.get(op_type)
-        has = f"came with opset {first}" if version < first else f"ended with opset {last}"
+        # a domain that isn't imported has no version; ONNX Runtime's has one only
+        if node.version and node.domain != OPEN_DOMAIN:
+            first, last = first_version(node.domain, node.op_type) or 1, _last(node.domain, node.op_type)
+            if not first <= node.version <= last:
+                wrong.setdefault((node.domain, node.op_type, node.version), []).append(node.name)
+    for (domain, op_type, version), nodes in wrong.items():
+        first = first_version(domain, op_type) or 1
+        has = f"came with opset {first}" if version < first else f"ended with opset {_last(domain, op_type)}"
         yield Found(message=f"{op_type} {has}, the model imports {version} ({_many(nodes)})", node=nodes[0])
+
+
+def _last(domain: str, op_type: str) -> float:
+    return math.inf if domain else LAST_OPSETS.get(op_type, math.inf)
 
 
 def _many(nodes: Sequence[str]) -> str:

@@ -283,13 +283,13 @@ def stale_shapes(subject: Subject) -> Iterator[Found]:
 
 @checks(
     "NSX306",
-    "shapes don't agree",
+    "operator refuses its inputs",
     severity=Severity.ERROR,
     scope=Scope.SHAPES,
-    explanation="At the target's sizes an operator refuses its inputs, so the model can't run: the sizes are not ones "
-    "that it takes, or the graph contradicts itself. Nothing behind it was judged.",
+    explanation="At the target's sizes an operator can't take its inputs or attributes, so the model can't run: the "
+    "sizes are not ones that it takes, or the graph contradicts itself. Nothing behind it was judged.",
     fix="give sizes that the model takes (--dim, --shape); `neusight-onnx inspect` shows its inputs",
 )
-def disagreeing_shapes(subject: Subject) -> Iterator[Found]:
+def refused_inputs(subject: Subject) -> Iterator[Found]:
     if subject.fault is not None:
         yield Found(message=str(subject.fault), node=subject.fault.node)

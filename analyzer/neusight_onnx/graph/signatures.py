@@ -166,6 +166,12 @@ def signature_of(domain: str, op_type: str, version: int) -> Signature | None:
     return found if found is None or not version or found.version <= version else None
 
 
+def first_version(domain: str, op_type: str) -> int | None:
+    """The first version of the domain that has the operator; None for one that is not in the table."""
+    lines = _lines().get((domain, op_type))
+    return int(lines[0].split()[0]) if lines else None
+
+
 def _parsed(since: int, inputs: str, outputs: str, attributes: list[str], domain: str) -> Signature:
     pairs = [attribute.split(":") for attribute in attributes]
     inputs, _, elements = inputs.partition("/")

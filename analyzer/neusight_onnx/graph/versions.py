@@ -40,35 +40,5 @@ def newer_ir(version: int) -> int | None:
     return int(IR_VERSION) if version > IR_VERSION else None
 
 
-FIRST_OPSETS: dict[str, int] = {
-    name: version
-    for version, names in {
-        7: "Acos Asin Atan Cos Multinomial Sin Tan",
-        8: "Expand Scan",
-        9: "Acosh Asinh Atanh Compress ConstantOfShape Cosh Erf EyeLike IsNaN MaxUnpool MeanVarianceNormalization "
-        "NonZero OneHot Scatter Shrink Sign Sinh TfIdfVectorizer Where",
-        10: "ConvInteger DequantizeLinear IsInf MatMulInteger Mod NonMaxSuppression QLinearConv QLinearMatMul "
-        "QuantizeLinear Resize ReverseSequence RoiAlign StringNormalizer ThresholdedRelu",
-        11: "BitShift ConcatFromSequence CumSum Det DynamicQuantizeLinear GatherElements GatherND Range Round "
-        "ScatterElements ScatterND SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
-        "SequenceLength SplitToSequence Unique",
-        12: "Celu Einsum GreaterOrEqual LessOrEqual NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss",
-        14: "HardSwish Trilu",
-        15: "Bernoulli CastLike Optional OptionalGetElement OptionalHasElement",
-        16: "GridSample",
-        17: "BlackmanWindow DFT HammingWindow HannWindow LayerNormalization MelWeightMatrix STFT SequenceMap",
-        18: "BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad Col2Im GroupNormalization Mish",
-        19: "DeformConv",
-        20: "AffineGrid Gelu ImageDecoder RegexFullMatch StringConcat StringSplit",
-        23: "Attention RMSNormalization RotaryEmbedding",
-        24: "Swish TensorScatter",
-        26: "BitCast CumProd",
-        27: "CausalConvWithState LinearAttention",
-        28: "SwiGLU",
-    }.items()
-    for name in names.split()
-}
-"""Operator of ai.onnx -> the first opset that has it, where that isn't 1 (onnx.defs; a test compares what it knows)."""
-
 LAST_OPSETS: dict[str, int] = {"Upsample": 9, "Scatter": 10}
 """Operator of ai.onnx -> the last opset in which it isn't deprecated (onnx.defs; a test compares)."""
