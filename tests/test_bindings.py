@@ -182,10 +182,10 @@ def test_the_value_of_an_input() -> None:
 @pytest.mark.parametrize(
     ("bindings", "complaint"),
     [
-        (Bindings(dims={"bach": 8}), r"no symbol of this name; its symbols: batch, seq$"),
-        (Bindings(dims={"sep": 8}), r"no symbol of this name; its symbols: seq, batch$"),
+        (Bindings(dims={"bach": 8}), r"no symbol of this name; its symbols: batch, seq, k$"),
+        (Bindings(dims={"sep": 8}), r"no symbol of this name; its symbols: seq, batch, k$"),
         (Bindings(dims={"batch": 0}), "must be positive"),
-        (Bindings(shapes={"idx": (8, 16)}), r"no input of this name; its inputs: ids, mask, n$"),
+        (Bindings(shapes={"idx": (8, 16)}), r"no input of this name; its inputs: ids, pair, mask, n$"),
         (Bindings(shapes={"ids": (8,)}), r"8 has 1 dimensions, the model declares 2: batchxseq"),
         (Bindings(shapes={"ids": (8, -1)}), "must be positive"),
         (Bindings(shapes={"y": (0,)}), "must be positive"),
@@ -198,6 +198,7 @@ def test_the_value_of_an_input() -> None:
             Bindings(shapes={"ids": (8, 16), "mask": (8, 17, 4)}),
             r"--shape mask=8x17x4 makes 'seq' 17, but --shape ids=8x16 made it 16",
         ),
+        (Bindings(shapes={"pair": (2, 3)}), r"^--shape pair=2x3 makes 'k' both 2 and 3; give one size$"),
         (Bindings(shapes={"ids": (2**31, 1)}), "more than a dimension can have"),
         (Bindings(dims={"batch": 2**30, "seq": 2**30}), "more than a tensor can have"),
         (Bindings(values={"m": np.array(1)}), "no input of this name"),
@@ -219,6 +220,7 @@ def test_what_contradicts_the_model(bindings: Bindings, complaint: str) -> None:
         value("ids", ["batch", "seq"], TensorProto.INT64),
         value("mask", ["batch", "seq", 4]),
         value("n", [], TensorProto.INT32),
+        value("pair", ["k", "k"]),
         nodes=[helper.make_node("Loop", ["n", ""], [], name="loop", body=body), node("Neg", "ids", "y", "neg")],
     )
     with pytest.raises(BindingError, match=complaint) as caught:

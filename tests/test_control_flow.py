@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 from onnx import parser
 
 from neusight_onnx.analysis import analyze
+from neusight_onnx.errors import BindingError
+from neusight_onnx.graph.bindings import parse_dim, parse_trip_count, parse_value
 from neusight_onnx.inspection import inspect_model
 from neusight_onnx.report.inspection import inspection_to_json
 
@@ -494,3 +498,140 @@ def test_every_node_is_accounted_for_once_and_both_commands_agree(case: Case, ru
     assert sum(coverage.free_reasons.values()) == coverage.free_node_count
     if case.macs is not None:
         assert (inspection.macs, report.totals.macs) == (case.macs, case.macs)
+
+
+# --- What assumptions say to type -------------------------------------------------------------------------------------
+
+LOOP_OF_AN_INPUT = """g (float[2, 4] x, int64 n, bool go) => (float[2, 4] y) {{
+    y = Loop({inputs}, x) <body = b (int64 i, bool c, float[2, 4] h) => (bool c2, float[2, 4] h2)
+        {{ c2 = Identity(c)  h2 = Relu(h) }}>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hint"),
+    [
+        ("n, ", "--trip-count Loop_0=N or --value n=N changes it"),
+        ("n, go", "--trip-count Loop_0=N or --value n=N --value go=N changes it"),
+    ],
+    ids=["trips are an input", "trips and the first condition are inputs"],
+)
+def test_a_loop_names_the_inputs_that_decide(inputs: str, hint: str, tmp_path: Path) -> None:
+    said = inspect_model(saved(LOOP_OF_AN_INPUT.format(inputs=inputs), tmp_path)).assumptions
+    assert [line for line in said if line.startswith("Loop")] == [
+        f"Loop 'Loop_0' is taken to run once: how often depends on data; {hint}"
+    ]
+
+
+def test_nested_ifs_name_the_inputs_that_decide(tmp_path: Path) -> None:
+    found = inspect_model(saved(CASES["if nested half known"].text, tmp_path)).assumptions
+    assert [line.rpartition("; ")[2] for line in found if line.startswith("If")] == [
+        "--value d=... decides it",
+        "--value c=... decides it",
+    ]
+
+
+def test_what_a_loop_carries_is_decided_by_no_input(tmp_path: Path) -> None:
+    text = """g (float[2, 4] x, bool f) => (float[2, 4] y) <int64 n = {3}> {
+        y, g2 = Loop(n, , x, f) <body = b (int64 i, bool c, float[2, 4] h, bool e)
+            => (bool c2, float[2, 4] h2, bool e2) {
+            c2 = Identity(c)
+            e2 = Not(e)
+            h2 = If(e) <then_branch = t () => (float[2, 4] p) { p = Relu(h) },
+                        else_branch = u () => (float[2, 4] q) { q = Tanh(h) }>
+        }>
+    }"""
+    (said,) = (line for line in inspect_model(saved(text, tmp_path)).assumptions if line.startswith("If"))
+    assert "--value" not in said
+
+
+ODD_NAMES = ["a\nb", "a,b", "x=y", " lead", "trail ", "it's", "$HOME", "a\\b", 'q"z', "é…", "a\u202eb", "L" * 200]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=repr)
+def test_odd_names_can_be_bound_as_the_assumptions_write_them(name: str, tmp_path: Path) -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> '
+        + LOOP_OF_AN_INPUT.replace("float[2, 4]", "float[N, 4]").format(inputs="n, ")
+    )
+    loop = model.graph.node[0]
+    loop.name = name
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = name
+    model.graph.input[1].name = loop.input[0] = f"{name}!"
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    said = inspect_model(path).assumptions
+    hints = [shlex.split(re.search(r"--(?:dim|trip-count) .*?(?= changes)", line)[0]) for line in said]  # type: ignore[index]
+    assert [len(words) for words in hints] == [2, 5], "an option and its argument each, and 'or' between two"
+    dim, trips, value = hints[0][1], hints[1][1], hints[1][4]
+    one = inspect_model(path, dims=parse_dim(dim.replace("=N", "=7")), values=dict([parse_value(value[:-1] + "3")]))
+    assert one.inputs[0].shape == (7, 4)
+    assert one.flops == 3 * 7 * 4
+    assert one.assumptions == ()
+    other = inspect_model(path, dims={name: 7}, trip_counts=dict([parse_trip_count(trips[:-1] + "5")]))
+    assert other.flops == 5 * 7 * 4
+
+
+# --- What the trips of a loop cost ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trips", "says"),
+    [
+        (500, None),
+        (3000, "too many to cost one by one"),
+        (100_000, "every trip is taken to add what the second adds"),
+    ],
+    ids=["each trip", "stretches of trips", "extrapolated"],
+)
+def test_sizes_that_grow_are_summed(trips: int, says: str | None, tmp_path: Path) -> None:
+    text = f"""g (float[2, 4] x, float[4, 4] w) => (float[a, 4] y) <int64 n = {{{trips}}}> {{
+        y = Loop(n, , x) <body = b (int64 i, bool c, float[r, 4] h) => (bool c2, float[s, 4] h2)
+            {{ p = MatMul(h, w)  h2 = Concat<axis = 0>(p, x)  c2 = Identity(c) }}>
+    }}"""
+    found = inspect_model(saved(text, tmp_path))
+    # rows 2, 4, ... 2 n; each row is 4 x 4 multiply-adds
+    expected = trips * (trips + 1) * 16
+    assert found.macs == expected if says is None else found.macs == pytest.approx(expected, rel=1e-3)
+    assert [says in line for line in found.assumptions] == ([] if says is None else [True])
+
+
+def test_values_of_a_body_that_change_from_trip_to_trip_are_bounds(tmp_path: Path) -> None:
+    found = inspect_model(saved(CASES["growing matmul"].text, tmp_path)).bodies["Loop_0.body"]
+    assert [(found[name].shape, found[name].is_bound) for name in ("h", "h2", "c2")] == [
+        ((10, 4), True),
+        ((12, 4), True),
+        ((), False),
+    ]
+
+
+def test_an_if_that_each_trip_leaves_open_is_said_once(tmp_path: Path) -> None:
+    text = """g (float[2, 4] x, bool d) => (float[a, 4] y) <int64 n = {3}> {
+        y = Loop(n, , x) <body = b (int64 i, bool c, float[r, 4] h) => (bool c2, float[s, 4] h2) {
+            c2 = Identity(c)
+            g = If(d) <then_branch = t () => (float[e, 4] p) { p = Relu(h) },
+                       else_branch = u () => (float[f, 4] q) { q = Identity(h) }>
+            h2 = Concat<axis = 0>(g, x)
+        }>
+    }"""
+    path = saved(text, tmp_path)
+    (said,) = (line for line in inspect_model(path).assumptions if line.startswith("If"))
+    # Relu of 2, 4 and 6 rows
+    assert "'then' (48 FLOP) is counted, 'else' would be 0 FLOP; --value d=... decides it" in said
+    report = analyze(path, gpu="a100")
+    assert sum("slower branch" in line for line in report.assumptions) == 1
+    assert sum("took its faster branch" in line for line in report.assumptions) == 1
+    assert [kernel.flops for kernel in report.kernels if kernel.op_types == ("Relu",)] == [8, 16, 24]
+
+
+def test_a_scan_runs_as_long_as_what_it_scans(tmp_path: Path) -> None:
+    path = saved(CASES["scan no state"].text, tmp_path)
+    assert inspect_model(path, trip_counts={"Scan_0": 5}).flops == 5 * 3
+    with pytest.raises(BindingError, match=r"--trip-count Scan_0=6: .* the length of what it scans is 5"):
+        inspect_model(path, trip_counts={"Scan_0": 6})
+
+
+def test_a_loop_that_never_runs_takes_no_trip_count(tmp_path: Path) -> None:
+    path = saved(CASES["while cond false at once with M"].text, tmp_path)
+    with pytest.raises(BindingError, match="this Loop never runs"):
+        inspect_model(path, trip_counts={"Loop_0": 2})

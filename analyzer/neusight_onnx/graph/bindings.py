@@ -525,6 +525,8 @@ class _Sizes:
     def fix(self, symbol: str, size: int, cause: str) -> None:
         known = self.symbols.setdefault(symbol, size)
         if known != size:
+            if self.causes[symbol] == cause:
+                raise BindingError(f"{cause} makes {shown(symbol)!r} both {known} and {size}; give one size")
             raise BindingError(
                 f"{cause} makes {shown(symbol)!r} {size}, but {self.causes[symbol]} made it {known}; give one size"
             )

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Collection
 
 MOST_WRITTEN = 80
-"""Characters of a name in a hint; a longer one is cut and ends in "…", as in other messages."""
+"""Characters of a name in a hint; of a longer one only both ends are written, with "…" between them."""
 
 _CUT = "…"
 _PLAIN = re.compile(r"[^\s,=\\]+(?: +[^\s,=\\]+)*")
@@ -20,15 +20,21 @@ _PLAIN = re.compile(r"[^\s,=\\]+(?: +[^\s,=\\]+)*")
 
 def written(name: str) -> str:
     """The name as an option takes it: control characters, commas, "=" and backslashes become escapes (\\x2c)."""
-    short = name if len(name) <= MOST_WRITTEN else name[:MOST_WRITTEN]
+    if len(name) > MOST_WRITTEN:
+        end = MOST_WRITTEN // 2
+        return f"{_in_escapes(name[:end])}{_CUT}{_in_escapes(name[-end:])}"
+    return _in_escapes(name)
+
+
+def _in_escapes(short: str) -> str:
     if not short.isprintable() or not _PLAIN.fullmatch(short):
-        short = "".join(
+        return "".join(
             char
             if char.isprintable() and char not in ",=\\" and (not char.isspace() or 0 < place < len(short) - 1)
             else _escaped(char)
             for place, char in enumerate(short)
         )
-    return short if len(name) <= MOST_WRITTEN else short + _CUT
+    return short
 
 
 def _escaped(char: str) -> str:
@@ -45,7 +51,7 @@ def option(flag: str, name: str, value: object) -> str:
 
 def is_written(text: str) -> bool:
     """Whether ``text`` may be the written form of another name."""
-    return "\\" in text or text.endswith(_CUT)
+    return "\\" in text or _CUT in text
 
 
 def named(text: str, known: Collection[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neusight_onnx.graph.names import option
+from neusight_onnx.graph.wire import shown
 from neusight_onnx.kernels import NodeWork
 
 NOT_COUNTED = "the other branch of its If is counted"
@@ -78,14 +79,14 @@ def _sum(first: Cost, second: Cost) -> Cost:
 def decisions_said(
     decisions: Sequence[Decision],
     deciders: Mapping[str, str],
-    shown: Callable[[Cost], str],
+    written: Callable[[Cost], str],
     *,
     counted: str,
     other: str,
 ) -> list[str]:
     """A sentence for each decision that matters: what is counted, what the other branch costs, and what would decide.
 
-    ``shown`` writes a cost; ``counted`` and ``other`` are words: "the slower branch", "would take".
+    ``written`` writes a cost; ``counted`` and ``other`` are words: "the slower branch", "would take".
     """
     said = []
     for decision in decisions:
@@ -95,8 +96,8 @@ def decisions_said(
             continue
         decider = deciders.get(decision.node)
         said.append(
-            f"If '{decision.node}': its condition is not known before the run; {counted} '{decision.counted}' "
-            f"({shown(most)}) is counted, '{lighter}' {other} {shown(least)}"
+            f"If '{shown(decision.node)}': its condition is not known before the run; {counted} '{decision.counted}' "
+            f"({written(most)}) is counted, '{lighter}' {other} {written(least)}"
             + (f"; {option('--value', decider, '...')} decides it" if decider is not None else "")
         )
     return said

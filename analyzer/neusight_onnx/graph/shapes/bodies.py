@@ -23,11 +23,12 @@ from neusight_onnx.graph.model import (
 )
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.sequence import greatest
+from neusight_onnx.graph.wire import shown
 
-KEPT_NODES = 4_000
+KEPT_NODES = 2_000
 """Nodes of all trips of one loop, together, up to which trips of different sizes are costed one by one.
 
-A budget of time and of rows in the report: lowering and predicting a node take some 50 us, so this is 0.2 s.
+A budget of time and of rows in the report: from lowering to the report a node takes some 0.5 ms, so this is 1 s.
 """
 
 
@@ -160,8 +161,8 @@ def keep_trips(ctx: NodeContext, attribute: str, trips: Sequence[InferredGraph])
             else f"{most} of them stand for {ends[1]} or so each"
         )
         ctx.session.assume(
-            f"{ctx.node.op_type} '{ctx.node.name}': sizes change from trip to trip, and {len(trips)} are too many to "
-            f"cost one by one; {which}"
+            f"{ctx.node.op_type} '{shown(ctx.node.name)}': sizes change from trip to trip, and {len(trips)} are too "
+            f"many to cost one by one; {which}"
         )
     keep_groups(ctx, attribute, groups)
 

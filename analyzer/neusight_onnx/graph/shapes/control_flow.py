@@ -13,6 +13,7 @@ from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape
 from neusight_onnx.graph.shapes.loop import IDLE, given
 from neusight_onnx.graph.shapes.registry import rule
 from neusight_onnx.graph.shapes.sequence import sequence_of
+from neusight_onnx.graph.wire import shown
 
 NOT_TAKEN = "its branch is not taken"
 
@@ -41,8 +42,8 @@ def _if(ctx: NodeContext) -> Sequence[Value]:
         refused = max(faults, key=faults.__getitem__)
         session.leave_out(node, refused, "its branch does not accept these sizes", faults[refused])
         session.assume(
-            f"If '{node.name}': its {refused.partition('_')[0]}-branch does not accept these sizes, so the other one "
-            "is taken"
+            f"If '{shown(node.name)}': its {refused.partition('_')[0]}-branch does not accept these sizes, so the "
+            "other one is taken"
         )
         del results[refused]
     if len(results) == 1:
@@ -64,7 +65,7 @@ def _either(ctx: NodeContext, name: str, then: Value, otherwise: Value, decider:
         known = otherwise if then.shape is None else then
         if known.shape is None:
             return replace(known, is_constant=False)
-        ctx.session.assume(f"If '{name}': only one branch's shape is known, it stands for both")
+        ctx.session.assume(f"If '{shown(name)}': only one branch's shape is known, it stands for both")
         return replace(
             known, data=None, data_low=None, is_bound=True, shape_low=(0,) * len(known.shape), is_constant=False
         )
@@ -74,7 +75,7 @@ def _either(ctx: NodeContext, name: str, then: Value, otherwise: Value, decider:
         assert otherwise.shape is not None
         hint = "" if decider is None else f"; {option('--value', decider, '...')} decides it"
         ctx.session.assume(
-            f"If '{name}': its condition depends on data, so its shape is the larger of {list(then.shape)} and "
+            f"If '{shown(name)}': its condition depends on data, so its shape is the larger of {list(then.shape)} and "
             f"{list(otherwise.shape)}{hint}"
         )
     return joined
@@ -200,7 +201,9 @@ def _sequence_map(ctx: NodeContext) -> Sequence[Value]:
     count = 1 if members is None else len(members)
     trips = TripCount(count=count, source="assumed" if members is None else "the length of its sequence")
     if members is None:
-        ctx.session.assume(f"SequenceMap '{ctx.node.name}' is taken to run once: its sequence's length is not known")
+        ctx.session.assume(
+            f"SequenceMap '{shown(ctx.node.name)}' is taken to run once: its sequence's length is not known"
+        )
     ctx.session.keep_trip_count(ctx.node, trips)
     columns: list[list[Value]] = [[] for _ in ctx.node.outputs]
     seen: dict[tuple[object, ...], InferredGraph] = {}
@@ -231,8 +234,10 @@ def _sequence_map(ctx: NodeContext) -> Sequence[Value]:
     else:
         ctx.session.leave_out(ctx.node, "body", IDLE)
     if members is None:
-        return [replace(column[0], kind="sequence", elements=None, data=None, data_low=None) for column in columns]
+        return [replace(sequence_of(column), length_low=0) for column in columns]
     if values[0].length_low is not None and count:
-        ctx.session.assume(f"SequenceMap '{ctx.node.name}' runs at most {count} times, once a member of its sequence")
+        ctx.session.assume(
+            f"SequenceMap '{shown(ctx.node.name)}' runs at most {count} times, once a member of its sequence"
+        )
         return [replace(sequence_of(column), length_low=values[0].length_low) for column in columns]
     return [sequence_of(column) for column in columns]

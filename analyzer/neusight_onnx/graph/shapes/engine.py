@@ -64,7 +64,7 @@ class _Walk:
     at_expected: bool = False
     """Go on with expected sizes where they are known, not with bounds."""
     expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    deciders: dict[str, str | None] = field(default_factory=dict)
+    deciders: dict[tuple[str, str], str | None] = field(default_factory=dict)
     inferences: int = 0
     swallowed: int = 0
     """Faults in bodies that may not run: they stop nothing, yet say that the sizes do not fit the body."""
@@ -96,9 +96,10 @@ class _Walk:
         return self.inferences + inferences <= MAX_INFERENCES
 
     def deciding_input(self, node: Node, name: str) -> str | None:
-        if node.name not in self.deciders:
-            self.deciders[node.name] = _deciding_input(name, self.scopes)
-        return self.deciders[node.name]
+        key = (node.name, name)
+        if key not in self.deciders:
+            self.deciders[key] = _deciding_input(name, self.scopes)
+        return self.deciders[key]
 
     def infer_body(
         self, node: Node, attribute: str, graph: Graph, inputs: Mapping[str, Value], *, certain: bool
@@ -299,7 +300,7 @@ def _infer_bound(
     result = replace(
         result,
         expected=walk.expected,
-        deciders={node: name for node, name in walk.deciders.items() if name is not None},
+        deciders={node: name for (node, _), name in walk.deciders.items() if name is not None},
         assumptions=(*bound.assumptions, *walk.assumptions),
         warnings=tuple(warnings),
     )

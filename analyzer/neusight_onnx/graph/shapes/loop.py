@@ -26,6 +26,7 @@ from neusight_onnx.graph.shapes.bodies import (
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.registry import rule
 from neusight_onnx.graph.shapes.sequence import greatest
+from neusight_onnx.graph.wire import shown
 
 _I64 = DataType.INT64
 _EAGER_NODES = 5_000
@@ -106,7 +107,8 @@ def _loop(ctx: NodeContext) -> Sequence[Value]:
         session.leave_out(node, "body", IDLE)
     if low < run.trips:
         session.assume(
-            f"Loop '{node.name}' runs at most {run.trips} times: when it ends depends on data; {_hint(ctx)} changes it"
+            f"Loop '{shown(node.name)}' runs at most {run.trips} times: when it ends depends on data; "
+            f"{_hint(ctx)} changes it"
         )
         source = f"at most, {source}"
     session.keep_trip_count(node, TripCount(count=run.trips, source=source))
@@ -202,7 +204,7 @@ def _first_trip(body: _Body, initial: list[Value], trips: int) -> _Run:
     """Loops within loops beyond our budget: the first trip stands for all."""
     ctx = body.ctx
     ctx.session.assume(
-        f"{ctx.node.op_type} '{ctx.node.name}' is one of too many loops to follow: its first trip stands for all"
+        f"{ctx.node.op_type} '{shown(ctx.node.name)}' is one of too many loops to follow: its first trip stands for all"
     )
     condition, *outputs = outputs_of(body.infer(_any_counter(trips), _TRUE, initial))
     carried = [without_content(value) for value in outputs[: len(initial)]]
@@ -301,8 +303,8 @@ def _extrapolated(body: _Body, initial: list[Value], trips: int) -> _Run:
         return result
 
     ctx.session.assume(
-        f"{ctx.node.op_type} '{ctx.node.name}': sizes change from trip to trip, too many ({trips}) to follow each; "
-        "every trip is taken to add what the second adds"
+        f"{ctx.node.op_type} '{shown(ctx.node.name)}': sizes change from trip to trip, too many ({trips}) to follow "
+        "each; every trip is taken to add what the second adds"
     )
     stretches = _STRETCHES if ctx.session.affords(_STRETCHES * node_count(body.graph)) else 1
     ends = [trips * index // stretches for index in range(stretches + 1)]
@@ -346,7 +348,7 @@ def _unknown_trips(body: _Body, initial: list[Value], most: int | None, *, start
     changes = any(value.is_bound or value.length_low is not None for value in (*carried, *scans))
     grows = "; what grows with every trip may be larger" if changes else ""
     ctx.session.assume(
-        f"Loop '{ctx.node.name}' is taken to run once: how often depends on data{unlimited}{grows}; "
+        f"Loop '{shown(ctx.node.name)}' is taken to run once: how often depends on data{unlimited}{grows}; "
         f"{_hint(ctx)} changes it"
     )
     ctx.session.keep_trip_count(ctx.node, TripCount(count=1, source="assumed"))
