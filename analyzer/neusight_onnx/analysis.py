@@ -20,7 +20,7 @@ from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.fusion.quantization import fold_quantization
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, is_batch_symbol, make_bindings, named_as_in
-from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice
+from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, kernel_dtype
@@ -560,7 +560,7 @@ def _unsupported(placed: Sequence[_Placed]) -> tuple[UnsupportedNode, ...]:
     for item in placed:
         work = item.work
         if work.unsupported is not None:
-            name = work.origins[0][0] if len(work.origins) == 1 else work.node
+            name = file_name(work.node)
             found.setdefault(name, UnsupportedNode(node=name, op_type=work.op_type, reason=work.unsupported))
     return tuple(found.values())
 

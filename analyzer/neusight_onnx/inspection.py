@@ -13,7 +13,7 @@ from neusight_onnx.collection import no_collection
 from neusight_onnx.fusion.patterns import OWN
 from neusight_onnx.fusion.quantization import dequantized_at_run_time
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings, named_as_in
-from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value
+from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import any_of, at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import NodeWork
@@ -65,7 +65,7 @@ def inspect_model(
     unsupported: dict[str, UnsupportedNode] = {}
     for item in work:
         if item.unsupported is not None:
-            name = item.origins[0][0] if item.origins else item.node
+            name = file_name(item.node)
             unsupported.setdefault(name, UnsupportedNode(node=name, op_type=item.op_type, reason=item.unsupported))
     choice = choose_branches(work, [_work_of(item) for item in work])
     chosen = decisions_said(choice.decisions, inferred.deciders, _written_flops, counted="branch", other="would be")

@@ -8,6 +8,7 @@ from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.model import file_name
 from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recurrent, kernel_dtype
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
@@ -51,16 +52,17 @@ def _found(subject: Subject, dtypes: frozenset[DataType], why: str, *, products:
         dtype in dtypes and (product or not products) for dtype, product in subject.kernel_types
     ):
         return
-    nodes = [
-        (work.node, kernel_dtype(kernel).label)
+    nodes = {
+        file_name(work.node): kernel_dtype(kernel).label
         for work in subject.prepared.work
         for kernel in work.kernels[:1]
         if any(kernel_dtype(each) in dtypes and (_products(each) or not products) for each in work.kernels)
-    ]
+    }
     if nodes:
-        kinds = ", ".join(dict.fromkeys(label for _, label in nodes))
+        kinds = ", ".join(dict.fromkeys(nodes.values()))
         yield Found(
-            message=f"{counted(len(nodes), 'node computes', 'nodes compute')} in {kinds}; {why}", node=nodes[0][0]
+            message=f"{counted(len(nodes), 'node computes', 'nodes compute')} in {kinds}; {why}",
+            node=next(iter(nodes)),
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import Array, InferredGraph, Node
+from neusight_onnx.graph.model import Array, InferredGraph, Node, file_name
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
 
@@ -89,7 +89,7 @@ def beyond_range(subject: Subject) -> Iterator[Found]:
         # what is infinite already was made so by a conversion only where the type is float16 itself
         beyond = np.isinf(size) if dtype is DataType.FLOAT16 else (size > FP16_MAX) & np.isfinite(size)
         if beyond.any():
-            found.append((node.name, float(data[beyond].flat[0])))
+            found.append((file_name(node.name), float(data[beyond].flat[0])))
     if found:
         summary = _summary(found, "constants beyond float16's range")
         yield Found(message=summary.message, node=summary.node, severity=_severity(subject))
@@ -116,7 +116,7 @@ def below_range(subject: Subject) -> Iterator[Found]:
         size = np.abs(data.astype(np.float64))
         below = (size > 0) & (size < FP16_TINY)
         if below.size and below.all():  # a learned vector may well have one tiny element
-            found.append((node.name, float(data[below].flat[0])))
+            found.append((file_name(node.name), float(data[below].flat[0])))
     if found:
         summary = _summary(found, "constants below float16's smallest")
         yield Found(message=summary.message, node=summary.node, severity=_severity(subject))
@@ -134,6 +134,10 @@ def below_range(subject: Subject) -> Iterator[Found]:
 def not_a_number(subject: Subject) -> Iterator[Found]:
     if subject.shaped is None:
         return
-    found = [(node.name, float("nan")) for node, _, data in _constants(subject.shaped.inferred) if np.isnan(data).any()]
+    found = [
+        (file_name(node.name), float("nan"))
+        for node, _, data in _constants(subject.shaped.inferred)
+        if np.isnan(data).any()
+    ]
     if found:
         yield _summary(found, "constants that are not a number")

@@ -18,7 +18,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import Bindings
-from neusight_onnx.graph.model import Model
+from neusight_onnx.graph.model import Model, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
@@ -268,7 +268,7 @@ def _opaque(work: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
     found: dict[str, NodeWork] = {}
     for item in work:
         if item.unsupported is not None:
-            found.setdefault(item.origins[0][0] if len(item.origins) == 1 else item.node, item)
+            found.setdefault(file_name(item.node), item)
     return tuple(found.values())
 
 

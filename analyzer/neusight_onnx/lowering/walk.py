@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value
+from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value, file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
@@ -124,7 +124,7 @@ def _lower_bodies(
             if reason is not None:
                 works.extend(_idle(inner, reason, branch))
             elif (node.name, attribute) not in graph.bodies:
-                works.extend(_unseen(inner, node.name, branch))
+                works.extend(_unseen(inner, file_name(node.name), branch))
             else:
                 mark = (*branch, f"{node.name}/{attribute.partition('_')[0]}") if is_open else branch
                 whole = ((attribute, 1 if trips is None else trips.count),)
