@@ -70,7 +70,14 @@ def line_of(schema: Any) -> str:
     ]
     inputs, outputs = places(schema.inputs, schema.min_input), places(schema.outputs, schema.min_output)
     if isinstance(schema, defs.OpSchema) and schema.inputs:
-        kinds = [elements(each) for each in schema.inputs]
+        variables = [each.type_str for each in schema.inputs if each.is_homogeneous]
+        several = {each.type_str for each in schema.inputs if str(each.option).endswith("Variadic")}
+        several |= {each for each in variables if variables.count(each) > 1}
+        shared = [each for each in dict.fromkeys(variables) if each in several]
+        kinds = [
+            elements(each) + (str(shared.index(each.type_str) + 1) if each.type_str in shared else "")
+            for each in schema.inputs
+        ]
         inputs += "/" + ",".join(kinds) if set(kinds) != {"*"} else ""
     return " ".join([inputs, outputs, *attributes])
 
@@ -268,6 +275,18 @@ REFUSED = {
         node="y = Gather(x, i)", says="i holds float32, it can have integers", inputs={"x": (2, 3), "i": (2,)}
     ),
     "a condition that is a number": Refused(node="y = Where(x, x, x)", says="x holds float32, it can have booleans"),
+    "two types in one sum": Refused(
+        node="y = Add(x, i)",
+        says="its inputs x and i hold float32 and int64, they must have one type",
+        inputs={"x": (2, 3), "i": (2, 3)},
+        types={"i": TensorProto.INT64},
+    ),
+    "two types behind each other": Refused(
+        node="y = Concat<axis = 0>(x, x, h)",
+        says="its inputs x and h hold float32 and float16, they must have one type",
+        inputs={"x": (2, 3), "h": (2, 3)},
+        types={"h": TensorProto.FLOAT16},
+    ),
     "a shape of two dimensions": Refused(
         node="y = Reshape(x, s)",
         says="s [2, 2] has rank 2, not 1",
@@ -307,6 +326,12 @@ ACCEPTED = {
     "optional inputs at the end, left out": ("y = Clip(x, , )", {"x": (2, 3)}, {}, 17),
     "an optional input in between": ("y = Resize(x, , s)", {"x": (1, 1, 2, 2)}, {"s": (4,)}, 17),
     "integers for numbers": ("y = LeakyRelu<alpha = 1>(x)", {"x": (2, 3)}, {}, 17),
+    "a scale of another type, where that may be": (
+        "y = BatchNormalization(x, w, w, m, m)",
+        {"x": (1, 3, 4, 4)},
+        {"w": (3,), "m": (3,)},
+        15,
+    ),
     "more inputs of an operator that gains some": (
         "y = com.microsoft.FastGelu(x, b, c, d)",
         {"x": (2, 3)},

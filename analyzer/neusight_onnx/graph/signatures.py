@@ -5,11 +5,12 @@ of ONNX Runtime. It is derived from the schemas that onnx and ONNX Runtime publi
 so that reading a model doesn't have to import onnx. One line an operator and version, where it differs from the
 version before::
 
-    Conv 1 sso/f,f,f s auto_pad:s dilations:I group:i kernel_shape:I pads:I strides:I
+    Conv 1 sso/f1,f1,f1 s auto_pad:s dilations:I group:i kernel_shape:I pads:I strides:I
 
 Inputs and outputs: ``s`` must be there, ``o`` may be left out, ``v`` any number (a number behind: at least so many in
 all). Behind a slash, what elements each input may have: ``f`` floats, ``i`` integers, ``b`` booleans, ``s`` strings,
-``c`` complex numbers, ``*`` anything; widths are not looked at. Attributes: ``i`` integer, ``f`` float, ``s`` string,
+``c`` complex numbers, ``*`` anything; widths are not looked at, but inputs with the same digit have the same type (the
+last place holds for all that ``v`` takes). Attributes: ``i`` integer, ``f`` float, ``s`` string,
 ``t`` tensor, ``p`` sparse tensor, ``g`` graph, ``y`` type; upper case: a list of them; ``!``: required. A line in
 brackets names the domain of those that follow.
 """
@@ -24,6 +25,7 @@ from pathlib import Path
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Attribute, Declared, Graph, Initializer, Node, Value
 
+_DIGITS = "0123456789"
 _TABLE = Path(__file__).with_name("signatures.txt")
 OPEN_DOMAIN = "com.microsoft"
 """Its operators have one version and gain inputs and attributes with releases: what is too much there is no fault."""
@@ -60,7 +62,7 @@ class Signature:
     most_outputs: int | None
     attributes: Mapping[str, str]
     required: tuple[str, ...]
-    elements: tuple[str, ...]
+    elements: tuple[tuple[str, str], ...]
     is_open: bool
 
 
@@ -107,12 +109,21 @@ def wrong_elements(node: Node, inputs: Sequence[Value | None]) -> str | None:
     signature = signature_of(node.domain, node.op_type, node.version)
     if signature is None or not signature.elements:
         return None
-    for place, (value, allowed) in enumerate(zip(inputs, signature.elements, strict=False)):
-        if value is None or value.dtype is None or allowed == "*" or value.kind != "tensor":
+    first: dict[str, tuple[int, DataType]] = {}
+    for place, value in enumerate(inputs):
+        if value is None or value.dtype is None or value.kind != "tensor":
             continue
-        if ELEMENTS[value.dtype] not in allowed:
+        allowed, shared = signature.elements[min(place, len(signature.elements) - 1)]
+        if allowed != "*" and ELEMENTS[value.dtype] not in allowed:
             wanted = " or ".join(_NAMES[letter] for letter in allowed)
             return f"input {node.inputs[place]} holds {value.dtype.label}, it can have {wanted}"
+        if shared:
+            other, dtype = first.setdefault(shared, (place, value.dtype))
+            if dtype is not value.dtype:
+                return (
+                    f"its inputs {node.inputs[other]} and {node.inputs[place]} hold {dtype.label} and "
+                    f"{value.dtype.label}, they must have one type"
+                )
     return None
 
 
@@ -186,14 +197,16 @@ def _parsed(since: int, inputs: str, outputs: str, attributes: list[str], domain
         most_outputs=most_outputs,
         attributes={name: kind.removesuffix("!") for name, kind in pairs},
         required=tuple(name for name, kind in pairs if kind.endswith("!")),
-        elements=tuple(elements.split(",")) if elements else (),
+        elements=tuple((kind.rstrip(_DIGITS), kind.lstrip("fibsc*")) for kind in elements.split(","))
+        if elements
+        else (),
         is_open=domain == OPEN_DOMAIN,
     )
 
 
 def _arity(text: str) -> tuple[str, int, int | None]:
     """Letters of the places, the least number of them, the most (None: any)."""
-    letters = text.rstrip("0123456789")
+    letters = text.rstrip(_DIGITS)
     number = text.removeprefix(letters)
     letters = letters.removeprefix("-")
     least = int(number) if number else letters.count("s")
