@@ -216,9 +216,6 @@ REFUSED = {
     "a scale that does not broadcast": Refused(
         node="y = LayerNormalization(x, w)", says="w [5] does not broadcast to x [2, 3]", weights={"w": (5,)}
     ),
-    "a slope that does not broadcast": Refused(
-        node="y = PRelu(x, w)", says="w [4] does not broadcast to x [2, 3]", weights={"w": (4,)}
-    ),
     "LSTM: weights of other inputs": Refused(
         node="y = LSTM<hidden_size = 4>(x, w, r)",
         says="w [1, 16, 9] does not fit x [2, 3, 4]: 9 is not 4",
@@ -332,6 +329,13 @@ ACCEPTED = {
         {"w": (3,), "m": (3,)},
         15,
     ),
+    "a scale that broadcasts": (
+        "y = GroupNormalization<num_groups = 2>(x, w, w)",
+        {"x": (1, 4, 3)},
+        {"w": (1, 4)},
+        21,
+    ),
+    "a slope wider than its input": ("y = PRelu(x, w)", {"x": (5,)}, {"w": (2, 5)}, 17),
     "more inputs of an operator that gains some": (
         "y = com.microsoft.FastGelu(x, b, c, d)",
         {"x": (2, 3)},

@@ -42,7 +42,7 @@ def _non_zero(ctx: NodeContext) -> Sequence[Value]:
 def _compress(ctx: NodeContext) -> Sequence[Value]:
     shape = ctx.shape(0)
     axis = ctx.attribute("axis")
-    (condition_size,) = ctx.shape(1)
+    condition_size = prod(ctx.shape(1))
     source = (prod(shape),) if axis is None else shape
     place = 0 if axis is None else ctx.axis(ctx.integer("axis", 0), len(shape))
     condition = ctx.data(1)

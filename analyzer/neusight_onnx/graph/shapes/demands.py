@@ -47,7 +47,7 @@ _DIRECTION = {"direction": frozenset({"forward", "reverse", "bidirectional"})}
 _COERCED = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 _BLOCKS = {"mode": frozenset({"DCR", "CRD"})}
 _POOL = Demand(ranks=((2, None),), words=_PADDING, positive=_WINDOW)
-_LOSS = Demand(ranks=((2, None), (1, None), _VECTOR), sizes=("n c ...", "n ...", "c"))
+_LOSS = Demand(ranks=((2, None), (1, None), _VECTOR), sizes=("n ...", "n ..."))
 
 
 def _cell(gates: int) -> Demand:
@@ -70,13 +70,6 @@ def _conv(kernel: int) -> Demand:
         positive=(*_WINDOW, "group"),
         sizes=tuple(sizes),
         divides=(("group", kernel, 0),),
-    )
-
-
-def _normalization(*, since: int = 1) -> Demand:
-    """X (n, c, ...), and a scale and a shift for each channel."""
-    return Demand(
-        ranks=((2, None), _VECTOR, _VECTOR), positive=("num_groups",), sizes=(". c ...", "c", "c"), since=since
     )
 
 
@@ -116,9 +109,9 @@ DEMANDS: Mapping[tuple[str, str], Demand] = {
         words={"padding_mode": frozenset({"zeros", "border", "reflection"})},
         sizes=("n ...", "n ..."),
     ),
-    ("", "GroupNormalization"): _normalization(since=21),
+    ("", "GroupNormalization"): Demand(ranks=((2, None),), positive=("num_groups",)),
     ("", "Hardmax"): _rows(),
-    ("", "InstanceNormalization"): _normalization(),
+    ("", "InstanceNormalization"): Demand(ranks=((2, None), _VECTOR, _VECTOR), sizes=(". c ...", "c", "c")),
     ("", "LRN"): Demand(ranks=((2, None),), positive=("size",)),
     ("", "LSTM"): _cell(4),
     ("", "LayerNormalization"): _rows(1, 2),
@@ -130,7 +123,6 @@ DEMANDS: Mapping[tuple[str, str], Demand] = {
     ("", "MaxUnpool"): Demand(ranks=((2, None), (2, None), _VECTOR), positive=_WINDOW),
     ("", "NegativeLogLikelihoodLoss"): _LOSS,
     ("", "OneHot"): Demand(ranks=((0, None), (0, 1), _VECTOR)),
-    ("", "PRelu"): Demand(onto=(1,), since=7),
     ("", "Pad"): Demand(words={"mode": frozenset({"constant", "reflect", "edge", "wrap"})}),
     ("", "QLinearConv"): _conv(3),
     ("", "RMSNormalization"): _rows(1),
