@@ -67,7 +67,7 @@ def shapes() -> ModelProto:
                 tensor("from", np.array([0, 1])),
                 tensor("to", np.array([2**31, 5])),
                 tensor("wide", np.array([3, 1, 1])),
-                tensor("filter", np.zeros((6, 2, 3, 3), np.float16)),
+                tensor("filter", np.zeros((6, 2, 3, 3), np.float32)),
                 helper.make_tensor("typed", TensorProto.INT64, [4], [1, 2, 3, 4]),
             ],
         )
