@@ -475,8 +475,16 @@ def test_minus_one_dims_are_open(tmp_path: Path) -> None:
 
 def test_a_symbol_of_two_sizes(tmp_path: Path) -> None:
     proto = model(graph([node("Add", "a b", "y")], [value("a", ("N", 4)), value("b", ("N", 4))], [value("y", None)]))
-    with pytest.raises(BindingError, match="N"):
+    with pytest.raises(BindingError, match=r"b=3x4 makes 'N' 3, but --shape a=2x4 made it 2.* do not broadcast"):
         analyze(saved(proto, tmp_path), gpu="a100", shapes={"a": (2, 4), "b": (3, 4)})
+
+
+def test_a_symbol_of_two_sizes_where_the_graph_does_not_mind(tmp_path: Path) -> None:
+    shown = [value("a", ("N", 4)), value("b", ("N", 4))]
+    proto = model(graph([node("Concat", "a b", "y", axis=0)], shown, [value("y", None)]))
+    report = analyze(saved(proto, tmp_path), gpu="a100", shapes={"a": (2, 4), "b": (3, 4)})
+    assert report.model.outputs[0].shape == (5, 4)
+    assert [notice.code for notice in report.warnings] == ["symbol-contradiction"]
 
 
 def test_a_baked_in_reshape_forces_a_dim_that_is_declared_free(tmp_path: Path) -> None:

@@ -399,6 +399,27 @@ CASES = {
         kernels=[("GatherScatter", 0, 256 + 32, 256)] * 3
         + [("Normalization", 0, 4 * (64 + 16) + 2 * 256, 256 + 4 * 2)],
     ),
+    # 16 of 8 channels by 3 x 3 at 4 x 4 places, a bias, a sum of which the output's size is read, an activation
+    "Conv on blocks of channels": Case(
+        node='y = com.microsoft.nchwc.Conv<pads=[1, 1, 1, 1], activation="Relu">(x, w, b, z)',
+        inputs={"x": (1, 8, 4, 4), "z": (1, 16, 4, 4)},
+        weights={"w": (16, 8, 3, 3), "b": (16,)},
+        kernels=[("Conv", 16 * 16 * 8 * 9, 4 * (128 + 1152 + 16 + 256), 4 * 256)],
+    ),
+    "GlobalMaxPool on blocks of channels": Case(
+        node="y = com.microsoft.nchwc.GlobalMaxPool(x)",
+        inputs={"x": (2, 8, 5, 5)},
+        kernels=[("Pooling", 0, 4 * 400, 4 * 16)],
+    ),
+    # nothing moves on a GPU, whose elements have no blocks
+    "ReorderOutput": Case(
+        node="y = com.microsoft.nchwc.ReorderOutput<channels=12>(x)", inputs={"x": (2, 16, 4, 5)}, kernels=[]
+    ),
+    "ReorderInput, channels last": Case(
+        node="y = com.microsoft.nchwc.ReorderInput<channels_last=1>(x)",
+        inputs={"x": (2, 4, 5, 16)},
+        kernels=[("Movement", 0, 4 * 640, 4 * 640)],
+    ),
     "QLinearAdd": Case(
         node="y = com.microsoft.QLinearAdd(a, s, z, b, s, z, s, z)",
         inputs={"a": (4, 8), "b": (8,)},

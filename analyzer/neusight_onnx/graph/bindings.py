@@ -513,6 +513,10 @@ def _evaluate(tree: ast.expr, symbols: Mapping[str, int]) -> int | None:
 # --- binding ----------------------------------------------------------------------------------------------------------
 
 
+SYMBOL_CONTRADICTION = "symbol-contradiction"
+"""The code of the warning that two inputs were given different sizes of one symbol."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Sizes:
     """Sizes of symbols while they become known, and what fixed each; ``defaults`` are those that the user left free."""
@@ -520,13 +524,23 @@ class _Sizes:
     symbols: dict[str, int] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
     defaults: set[str] = field(default_factory=set)
+    disputed: dict[str, str] = field(default_factory=dict)
     has_default_length: bool = False
 
-    def fix(self, symbol: str, size: int, cause: str) -> None:
+    def fix(self, symbol: str, size: int, cause: str, *, of_input: bool = False) -> None:
+        """``of_input``: so says the given shape of an input, which another input's shape may contradict.
+
+        Runtimes don't hold inputs to the names of their dimensions, and exporters reuse a name where sizes differ (the
+        lengths of an encoder's and a decoder's tokens): the first size stands for the symbol, each input keeps its own.
+        """
         known = self.symbols.setdefault(symbol, size)
-        if known != size:
-            if self.causes[symbol] == cause:
-                raise BindingError(f"{cause} makes {shown(symbol)!r} both {known} and {size}; give one size")
+        if known != size and self.causes[symbol] == cause:
+            raise BindingError(f"{cause} makes {shown(symbol)!r} both {known} and {size}; give one size")
+        if known != size and of_input:
+            self.disputed.setdefault(
+                symbol, f"{cause} makes {shown(symbol)!r} {size}, but {self.causes[symbol]} made it {known}"
+            )
+        elif known != size:
             raise BindingError(
                 f"{cause} makes {shown(symbol)!r} {size}, but {self.causes[symbol]} made it {known}; give one size"
             )
@@ -567,7 +581,8 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
     """A concrete shape for every input of ``model``; ``lengths`` are the defaults of what is a length.
 
     Order of precedence: ``--shape`` and ``--value``, ``--dim``, formulas over bound symbols, defaults; a batch is 1.
-    Raises BindingError for names that the model does not have, ranks or sizes that contradict it or each other.
+    Raises BindingError for names that the model does not have, ranks or sizes that contradict it, and a ``--dim`` that
+    contradicts a ``--shape``. Shapes of two inputs that contradict each other in a symbol are kept, with a warning.
     """
     inputs = {declared.name: declared for declared in model.graph.inputs}
     _check_names(model, bindings, inputs)
@@ -601,7 +616,14 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
             if shape[axis] == 0 and not isinstance(dim, str) and name not in values:
                 place = _Place(input=inputs[name], axis=axis)
                 _check_empty(None, [place], f"--shape {shown(name)}={_written(shape)}")
-    warnings: list[Notice] = []
+    warnings = [
+        Notice(
+            code=SYMBOL_CONTRADICTION,
+            message=f"{text}: each input keeps the shape that it was given, elsewhere {shown(symbol)!r} is "
+            f"{sizes.symbols[symbol]}",
+        )
+        for symbol, text in sizes.disputed.items()
+    ]
     bound: dict[str, Value] = {}
     for name, declared in inputs.items():
         bound_shape = shapes.get(name)
@@ -734,7 +756,7 @@ def _match(declared: Declared, shape: tuple[int, ...], sizes: _Sizes, cause: str
         )
     for axis, (size, dim) in enumerate(zip(shape, declared.shape, strict=True)):
         if isinstance(dim, str):
-            sizes.fix(dim, size, cause)
+            sizes.fix(dim, size, cause, of_input=True)
         elif dim is not None and dim > 0 and dim != size:
             raise BindingError(
                 f"{cause}: dimension {axis} is {size}, the model fixes it at {dim}: {_written_dims(declared.shape)}"

@@ -95,6 +95,19 @@ def contributed(context: NodeContext) -> Outcome:
     return Kernels(kernels=(conv_kernel(context, transposed=transposed, last=last, epilogue=tuple(epilogue)),))
 
 
+@lowers("Conv", domain="com.microsoft.nchwc", gives="conv", note="as without blocks, with the channels that pad them")
+def blocked(context: NodeContext) -> Outcome:
+    """x (n, c, h, w) by (k, c / groups, r, s), a bias, and a tensor to add; c and k fill whole blocks.
+
+    The blocks fit one CPU's vectors. A GPU has no use for them, but the zeros that fill them are part of the model.
+    """
+    epilogue = [name for name, index in (("bias", 2), ("add", 3)) if context.has(index)]
+    activation = context.text("activation", "").lower()
+    if activation:
+        epilogue.append(activation)
+    return Kernels(kernels=(conv_kernel(context, epilogue=tuple(epilogue)),))
+
+
 @lowers("CausalConvWithState", gives="conv", note="depthwise over time, with a state carried along")
 @lowers(
     "CausalConvWithState", "VarlenCausalConvWithState", domain="com.microsoft", gives="conv", note="depthwise over time"

@@ -232,6 +232,7 @@ RESIZE_FLOPS = {"nearest": 0, "linear": 3, "cubic": 7}
 
 
 @lowers("Resize", "Upsample", gives="movement", note="shape is the output's")
+@lowers("Upsample", domain="com.microsoft.nchwc", gives="movement", note="as without blocks of channels")
 def resize(context: NodeContext) -> Outcome:
     source, out = context.spec(0), context.out()
     if source.shape == out.shape:
@@ -248,6 +249,31 @@ def resize(context: NodeContext) -> Outcome:
         flops_per_element=RESIZE_FLOPS.get(mode, 0) * changed,
     )
     return Kernels(kernels=(*context.contiguous(0, channels_last=True), kernel), layouts=context.channels_last_output())
+
+
+@lowers(
+    "ReorderInput",
+    "ReorderOutput",
+    domain="com.microsoft.nchwc",
+    gives="depends",
+    note="a transpose where channels are last, else free: blocks of channels serve one CPU",
+)
+def reorder(context: NodeContext) -> Outcome:
+    """(n, c, h, w) or (n, h, w, c) to blocks of channels and back."""
+    if not context.integer("channels_last", 0):
+        return Free(reason="blocks of channels are for one CPU's vectors, a GPU leaves elements where they are")
+    source, out = context.spec(0), context.out()
+    last = len(source.shape) - 1
+    axes = (0, last, *range(1, last)) if context.node.op_type == "ReorderInput" else (0, *range(2, last + 1), 1)
+    kernel = Movement(
+        operation="transpose",
+        dtype=source.dtype,
+        shape=source.shape,
+        permutation=axes,
+        read=source.byte_count,
+        written=out.byte_count,
+    )
+    return Kernels(kernels=(*context.contiguous(0), kernel))
 
 
 @lowers("GridSample", gives="movement")

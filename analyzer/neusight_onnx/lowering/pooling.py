@@ -12,6 +12,7 @@ from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
 
 @lowers("MaxPool", "AveragePool", "LpPool", gives="pooling")
+@lowers("MaxPool", "AveragePool", domain="com.microsoft.nchwc", gives="pooling", note="as without blocks of channels")
 def windowed(context: NodeContext) -> Outcome:
     window = prod(context.integers("kernel_shape") or ())
     operation = context.node.op_type.removesuffix("Pool").lower()
@@ -27,6 +28,13 @@ def windowed(context: NodeContext) -> Outcome:
 
 
 @lowers("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", gives="pooling")
+@lowers(
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    domain="com.microsoft.nchwc",
+    gives="pooling",
+    note="as without blocks of channels",
+)
 def over_everything(context: NodeContext) -> Outcome:
     kernel = Pooling(
         operation="global_" + context.node.op_type.removeprefix("Global").removesuffix("Pool").lower(),

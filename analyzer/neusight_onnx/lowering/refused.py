@@ -12,10 +12,6 @@ _GENERATION = "how often its decoder runs depends on what it generates"
 _SPECULATION = "bookkeeping of one server's speculative decoding; what it costs is not published"
 _SPARSE = "which keys it selects depends on data, and its cost on how it selects them"
 _ONE_ENGINE = "holds another engine's compiled model, which can't be read"
-_ONE_CPU = (
-    "a layout for the vector width of one CPU, which ONNX Runtime writes into files that it saves fully optimised; "
-    "save with the level 'extended'"
-)
 _LAYOUT = "an inner layout of ONNX Runtime that no exporter writes; save with the level 'extended'"
 _PLUGIN = "a TensorRT plugin; its cost is not published"
 _FUSED_BLOCK = "one model's fused block; its kernel is not published"
@@ -54,19 +50,6 @@ REASONS: dict[str, dict[str, str]] = {
         "VarlenNGramHashMapping": "integer hashing; its kernel is not published",
         "WhisperBeamSearch": _GENERATION,
     },
-    "com.microsoft.nchwc": dict.fromkeys(
-        (
-            "AveragePool",
-            "Conv",
-            "GlobalAveragePool",
-            "GlobalMaxPool",
-            "MaxPool",
-            "ReorderInput",
-            "ReorderOutput",
-            "Upsample",
-        ),
-        _ONE_CPU,
-    ),
     "com.ms.internal.nhwc": dict.fromkeys(
         (
             "AveragePool",

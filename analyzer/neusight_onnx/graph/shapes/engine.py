@@ -10,7 +10,13 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError
-from neusight_onnx.graph.bindings import DEFAULT_LENGTHS, Bindings, BoundInputs, bind_inputs
+from neusight_onnx.graph.bindings import (
+    DEFAULT_LENGTHS,
+    SYMBOL_CONTRADICTION,
+    Bindings,
+    BoundInputs,
+    bind_inputs,
+)
 from neusight_onnx.graph.model import (
     Array,
     Declared,
@@ -292,8 +298,15 @@ def _infer_bound(
 ) -> tuple[int, InferredGraph]:
     """The graph, and how many nodes of bodies that may not run refused their inputs."""
     walk = _Walk(bindings=bindings, symbols=bound.symbols, at_expected=at_expected)
-    with np.errstate(all="ignore"):
-        result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
+    try:
+        with np.errstate(all="ignore"):
+            result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
+    except ModelError as error:
+        disputed = next((notice for notice in bound.warnings if notice.code == SYMBOL_CONTRADICTION), None)
+        if disputed is None:
+            raise
+        # the likely cause: inputs that were meant to agree
+        raise BindingError(f"{disputed.message}; but then {error}") from error
     warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale), *_ignored_notices(walk.ignored)]
     if not model.graph.nodes:
         warnings.append(Notice(code="no-nodes", message="the model has no nodes: there is nothing to execute"))

@@ -107,6 +107,18 @@ def _regex(ctx: NodeContext) -> Sequence[Value]:
     return (ctx.same(dtype=DataType.BOOL),)
 
 
+_MOST_TOKENS = 65_536
+"""Tokens that no text is taken to exceed, a generous assumption: what depends on it is done by the host."""
+
+
+@rule("Tokenizer", domain="com.microsoft")
+def _tokenizer(ctx: NodeContext) -> Sequence[Value]:
+    """(c) -> (c, t), (n, c) -> (n, c, t), t the most tokens that a text of them has."""
+    shape = ctx.shape(0)
+    how = f"taken to be at most {_MOST_TOKENS} tokens, which its texts decide"
+    return (ctx.bound(DataType.STRING, (*shape, _MOST_TOKENS), (*shape, 0), how),)
+
+
 @rule("TfIdfVectorizer")
 def _tf_idf(ctx: NodeContext) -> Sequence[Value]:
     """(c) -> (k), (n, c) -> (n, k), k one more than the greatest index of an n-gram."""

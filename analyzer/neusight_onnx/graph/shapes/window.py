@@ -14,6 +14,13 @@ from neusight_onnx.graph.shapes.registry import rule
 
 _CONTRIB = "com.microsoft"
 
+NCHWC = "com.microsoft.nchwc"
+"""Operators on ONNX Runtime's layout for one CPU's vectors: (n, c, *spatial), c in blocks, padded with zeros to whole
+ones. It writes them into files that it saves at the level "all"."""
+
+_BLOCK = 8
+"""Channels in a block where nothing says more: 8 with AVX2 and NEON, 16 with AVX-512 (onnxruntime's MLAS)."""
+
 
 def slide(
     ctx: NodeContext, spatial: Sequence[int], kernel: Sequence[int], *, ceil_mode: bool = False
@@ -83,6 +90,38 @@ def _conv(ctx: NodeContext) -> Sequence[Value]:
     return (ctx.tensor(ctx.dtype(0), conv_shape(ctx, ctx.shape(0), ctx.shape(1))),)
 
 
+@rule("Conv", domain=NCHWC)
+def _conv_blocked(ctx: NodeContext) -> Sequence[Value]:
+    """The weight's channels are padded, too: they say how many there are, whatever block the file was made for."""
+    x, weight = ctx.shape(0), ctx.shape(1)
+    if len(x) != len(weight) or len(x) < 2:
+        raise ctx.error(f"input and weight differ in rank: {ctx.shown(0, 1)}")
+    return (ctx.tensor(ctx.dtype(0), (x[0], weight[0], *slide(ctx, x[2:], _kernel_of(ctx, weight)))),)
+
+
+@rule("ReorderInput", domain=NCHWC)
+def _reorder_input(ctx: NodeContext) -> Sequence[Value]:
+    """(n, c, *spatial), or channels last -> (n, c in whole blocks, *spatial)."""
+    n, *rest = ctx.shape(0)
+    c, *spatial = (rest[-1], *rest[:-1]) if ctx.integer("channels_last", 0) else rest
+    return (ctx.tensor(ctx.dtype(0), (n, -(-c // _BLOCK) * _BLOCK, *spatial)),)
+
+
+@rule("ReorderOutput", domain=NCHWC)
+def _reorder_output(ctx: NodeContext) -> Sequence[Value]:
+    """(n, c in whole blocks, *spatial) -> (n, c, *spatial), or channels last."""
+    n, blocked, *spatial = ctx.shape(0)
+    c = ctx.integer("channels", blocked)
+    return (ctx.tensor(ctx.dtype(0), (n, *spatial, c) if ctx.integer("channels_last", 0) else (n, c, *spatial)),)
+
+
+@rule("Upsample", domain=NCHWC)
+def _upsample_blocked(ctx: NodeContext) -> Sequence[Value]:
+    shape = ctx.shape(0)
+    scales = ctx.integer_list("scales") or (1,) * len(shape)
+    return (ctx.tensor(ctx.dtype(0), [size * scale for size, scale in zip(shape, scales, strict=True)]),)
+
+
 @rule("ConvInteger")
 def _conv_integer(ctx: NodeContext) -> Sequence[Value]:
     return (ctx.tensor(DataType.INT32, conv_shape(ctx, ctx.shape(0), ctx.shape(1))),)
@@ -146,6 +185,7 @@ def _conv_transpose(ctx: NodeContext) -> Sequence[Value]:
 
 
 @rule("MaxPool")
+@rule("MaxPool", domain=NCHWC)
 def _max_pool(ctx: NodeContext) -> Sequence[Value]:
     shape = ctx.shape(0)
     kernel = ctx.integer_list("kernel_shape") or ()
@@ -155,6 +195,7 @@ def _max_pool(ctx: NodeContext) -> Sequence[Value]:
 
 
 @rule("AveragePool", "LpPool")
+@rule("AveragePool", domain=NCHWC)
 @rule("MaxpoolWithMask", domain=_CONTRIB)
 def _average_pool(ctx: NodeContext) -> Sequence[Value]:
     shape = ctx.shape(0)
@@ -184,6 +225,7 @@ def _qlinear_average_pool(ctx: NodeContext) -> Sequence[Value]:
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
+@rule("GlobalAveragePool", "GlobalMaxPool", domain=NCHWC)
 def _global_pool(ctx: NodeContext) -> Sequence[Value]:
     shape = ctx.shape(0)
     return (ctx.tensor(ctx.dtype(0), (*shape[:2], *(1,) * (len(shape) - 2))),)
