@@ -227,8 +227,18 @@ HOSTILE = "\x1b[31m/evil\nname|with`ticks`\u202e[bold]markup[/bold]\r\x00"
 def hostile_report() -> Report:
     """The fixed report with names of the worst kind wherever the model's file decides them."""
     row = replace(KERNELS[0], nodes=(HOSTILE,), op_types=(HOSTILE,), dims={HOSTILE: HOSTILE})
+    memory = REPORT.totals.memory
+    assert memory.largest_batch is not None
+    memory = replace(
+        memory,
+        peak_node=HOSTILE,
+        peak_tensors=(LiveTensor(name=HOSTILE, kind="activation", byte_count=5, node=HOSTILE),),
+        timeline=(MemoryPoint(node=HOSTILE, live_bytes=5, peak_bytes=5),),
+        largest_batch=replace(memory.largest_batch, symbol=HOSTILE, next_high_bytes=None, limited_by=HOSTILE),
+    )
     return replace(
         REPORT,
+        totals=replace(REPORT.totals, memory=memory),
         model=replace(REPORT.model, path=HOSTILE, inputs=(ValueSummary(name=HOSTILE, dtype=None, shape=None),)),
         settings=replace(REPORT.settings, dims={HOSTILE: 8}),
         kernels=(row, *KERNELS[1:]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from neusight_onnx import analyze
 from neusight_onnx.cli import main
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError
-from neusight_onnx.graph.model import Declared, Graph, InferredGraph, Node, Value
+from neusight_onnx.graph.model import Declared, Graph, InferredGraph, Initializer, Node, Value
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, Movement, NodeWork, Sort, TensorSpec
 from neusight_onnx.memory import largest_batch, memory_on, run_memory, verdict
 from neusight_onnx.memory.allocators import arena_bytes, caching_bytes, planned_bytes
@@ -191,6 +192,34 @@ def test_a_packed_cache_is_found_behind_views() -> None:
     assert cache_pairs(replace(graph, values=mask)) == ()
 
 
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_weight_counts_once_at_its_true_width() -> None:
+    """5 int4 in 3 bytes, read by two nodes; 10 float32 in 40; 7 that nobody reads in none."""
+    weights = {"w": (DataType.INT4, 5), "v": (F32, 10), "unread": (F32, 7)}
+    nodes = (
+        Node(name="1", op_type="Op", inputs=("x", "w", "v"), outputs=("a",)),
+        Node(name="2", op_type="Op", inputs=("a", "w"), outputs=("y",)),
+    )
+    values = {name: Value(dtype=dtype, shape=(count,), is_constant=True) for name, (dtype, count) in weights.items()}
+    graph = InferredGraph(
+        graph=Graph(
+            name="g",
+            nodes=nodes,
+            inputs=(Declared(name="x"),),
+            outputs=(Declared(name="y"),),
+            initializers={
+                name: Initializer(name=name, dtype=dtype, shape=(count,)) for name, (dtype, count) in weights.items()
+            },
+            declared={},
+        ),
+        values=values | {name: Value(dtype=F32, shape=(1,)) for name in "xay"},
+    )
+    work = [NodeWork(node=node.name, op_type="Op", kernels=(COPIED,)) for node in nodes]
+    assert memory_on(run_memory(graph, work, "eager"), GPU).weight_bytes == 43
+
+
 # --- verdict and largest batch ----------------------------------------------------------------------------------------
 
 
@@ -291,6 +320,15 @@ def test_a_model_without_a_batch_has_no_largest_one(tmp_path: Path) -> None:
 
 
 # --- command line -----------------------------------------------------------------------------------------------------
+
+
+COMMANDS = re.findall(r"^neusight-onnx (.*)$", (ROOT / "docs" / "memory.md").read_text("utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_the_page_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(command.replace("-o report.json", f"-o {tmp_path / 'report.json'}").split()) == 0
 
 
 def test_the_timeline_is_there_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -317,6 +317,7 @@ def _assemble(
         *counted.said,
         *_range_of_branches(counted, totals, runtime),
         *_standing_assumptions(settings, asked_precision, runtime),
+        *(f"memory: {text}" for text in memory.assumptions),
         *_other_types(rows),
     ]
     return Report(

@@ -16,6 +16,7 @@ from neusight_onnx.report.grouping import (
 from neusight_onnx.report.markdown_text import code as _code
 from neusight_onnx.report.markdown_text import table as _table
 from neusight_onnx.report.markdown_text import text as _text
+from neusight_onnx.report.memory import largest_batch_text, memory_parts
 from neusight_onnx.report.model import Coverage, Report
 from neusight_onnx.report.quantities import (
     capacity,
@@ -138,6 +139,8 @@ def _summary(report: Report) -> list[tuple[str, str]]:
             f"{capacity(memory.peak_bytes)} ({capacity(memory.low_bytes)} to {capacity(memory.high_bytes)}) of "
             f"{capacity(memory.available_bytes)}: {memory.verdict if memory.fits else '**does not fit**'}",
         ),
+        ("of which", ", ".join(f"{name} {capacity(size)}" for name, size in memory_parts(memory) if size)),
+        ("largest batch", "" if memory.largest_batch is None else _text(largest_batch_text(memory.largest_batch))),
         ("**Nodes**", _nodes(coverage)),
         ("**Predicted**", ", ".join(shares)),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neusight_onnx.report.model import LargestBatch, LiveTensor, MemoryEstimate
-from neusight_onnx.report.quantities import capacity
+from neusight_onnx.report.quantities import capacity, printable
 
 
 def memory_parts(memory: MemoryEstimate) -> Iterator[tuple[str, int]]:
@@ -27,10 +27,11 @@ def tensor_name(tensor: LiveTensor) -> str:
 
 def largest_batch_text(found: LargestBatch) -> str:
     """One sentence: the largest batch that fits, and what the next one would take."""
+    symbol = printable(found.symbol)
     if found.size == 0:
         assert found.next_high_bytes is not None
-        return f"no batch fits: {found.symbol}=1 may need up to {capacity(found.next_high_bytes)}"
-    text = f"largest batch that fits: {found.symbol}={found.size:,} ({capacity(found.peak_bytes)})"
+        return f"no batch fits: {symbol}=1 may need up to {capacity(found.next_high_bytes)}"
+    text = f"largest batch that fits: {symbol}={found.size:,} ({capacity(found.peak_bytes)})"
     if found.next_high_bytes is None:
-        return f"{text}; {found.limited_by}"
+        return f"{text}; {printable(found.limited_by)}"
     return f"{text}; {found.size + 1:,} may need up to {capacity(found.next_high_bytes)}"
