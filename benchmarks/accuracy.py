@@ -22,12 +22,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from neusight_onnx import __version__, analyze
-from neusight_onnx.errors import NeusightError
-from neusight_onnx.gpu import load_gpu
+from neusight_onnx import __version__
+from neusight_onnx.analysis import PreparedModel, infer_shapes, predict_totals, prepare
+from neusight_onnx.data_files import data_folder
+from neusight_onnx.errors import NeusightError, PredictorError
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.predictor import list_predictors
+from neusight_onnx.precision import SUPPORTED
+from neusight_onnx.predictor import Predictors, list_predictors, load_predictors, without_gpu
+from neusight_onnx.report.model import Totals
 from operators import OPERATORS, composed_us, node_times
 from operators import read_cases as read_operator_cases
 
@@ -58,10 +63,25 @@ class Case:
     ours_ms: float
     low_ms: float
     high_ms: float
+    left_out_ms: float | None
+    left_out_low_ms: float | None
+    left_out_high_ms: float | None
     neusight_ms: float | None
     roofline_ms: float | None
     habitat_ms: float | None
     li_ms: float | None
+
+    @property
+    def covered(self) -> bool:
+        """Whether the interval holds what was measured."""
+        return self.low_ms <= self.measured_ms <= self.high_ms
+
+    @property
+    def left_out_covered(self) -> bool | None:
+        """The same for predictors that never saw the GPU; None where there are none."""
+        if self.left_out_low_ms is None or self.left_out_high_ms is None:
+            return None
+        return self.left_out_low_ms <= self.measured_ms <= self.left_out_high_ms
 
     def error(self, column: str) -> float | None:
         """Signed relative error of the prediction in ``column``."""
@@ -113,10 +133,23 @@ def free_sizes(model: Model) -> list[str]:
     return sorted({dim for value in model.graph.inputs for dim in value.shape or () if isinstance(dim, str)})
 
 
+def without(predictors: Predictors, prepared: PreparedModel, gpu: GpuSpec) -> Totals | None:
+    """The totals as if nothing had been measured on the GPU; None for one that is in no training set, or where the
+    manifest has no constants that were fitted without it."""
+    if not any(gpu.name in predictor.gpus for predictor in predictors.values()):
+        return None
+    try:
+        return predict_totals(prepared, gpu, precision="fp32", predictors=without_gpu(predictors, gpu.name))
+    except PredictorError:
+        return None
+
+
 def read_cases(shared: Path) -> tuple[list[Case], list[str]]:
     """Predicts every case of every end-to-end file; returns the cases, and why others were left out."""
     seen_gpus = {name for predictor in list_predictors() for name in predictor.gpus}
     models: dict[str, Model] = {}
+    prepared: dict[tuple[str, str, str, str], PreparedModel] = {}
+    shipped = load_predictors(data_folder("predictors"))
     cases: list[Case] = []
     left_out: dict[str, int] = {}
     files = sorted((shared / "data" / "neusight").glob("end_to_end*.csv"))
@@ -134,20 +167,21 @@ def read_cases(shared: Path) -> tuple[list[Case], list[str]]:
             try:
                 path = shared / "models" / "neusight" / MODEL_FILES[row["model"]]
                 model = models.get(row["model"]) or models.setdefault(row["model"], read_model(path))
-                report = analyze(
-                    model,
-                    gpu=row["gpu"],
+                runtime = "compiled" if option == "fusion" else "eager"
+                key = (row["model"], row["batch"], row["sequence"], runtime)
+                if key not in prepared:
                     # every other free size is a length: the measured encoder and decoder ran the same one
-                    dims={
+                    sizes = {
                         name: int(row["batch"] if name == "batch" else row["sequence"]) for name in free_sizes(model)
-                    },
-                    precision="fp32",
-                    runtime="compiled" if option == "fusion" else "eager",
-                )
+                    }
+                    shaped = infer_shapes(model, make_bindings(sizes, None, None, None))
+                    prepared[key] = prepare(shaped, dtype=SUPPORTED["fp32"], runtime=runtime)
+                gpu = load_gpu(row["gpu"])
+                totals = predict_totals(prepared[key], gpu, precision="fp32")
+                left_out_totals = without(shipped, prepared[key], gpu)
             except NeusightError as error:
                 left_out[str(error)] = left_out.get(str(error), 0) + 1
                 continue
-            totals = report.totals
             cases.append(
                 Case(
                     model=row["model"],
@@ -155,12 +189,15 @@ def read_cases(shared: Path) -> tuple[list[Case], list[str]]:
                     sequence=int(row["sequence"]),
                     batch=int(row["batch"]),
                     gpu=row["gpu"],
-                    vendor=load_gpu(row["gpu"]).vendor,
+                    vendor=gpu.vendor,
                     seen=row["gpu"] in seen_gpus,
                     measured_ms=float(row["measured_ms"]),
                     ours_ms=totals.latency_ms,
                     low_ms=totals.latency_low_ms,
                     high_ms=totals.latency_high_ms,
+                    left_out_ms=left_out_totals.latency_ms if left_out_totals else None,
+                    left_out_low_ms=left_out_totals.latency_low_ms if left_out_totals else None,
+                    left_out_high_ms=left_out_totals.latency_high_ms if left_out_totals else None,
                     **{name: float(row[name]) if row.get(name) else None for name in BASELINES},
                 )
             )
@@ -177,6 +214,19 @@ def summary(cases: Sequence[Case], column: str) -> str:
         f"{statistics.mean(absolute):6.1%} {statistics.median(absolute):6.1%} {max(absolute):6.1%} "
         f"{statistics.mean(errors):+6.1%} ({len(errors)})"
     )
+
+
+def coverage(cases: Sequence[Case]) -> str:
+    """How many measured latencies lie in the interval, and how wide it is; with the GPU left out, too."""
+    width = statistics.median((case.high_ms - case.low_ms) / 2 / case.ours_ms for case in cases)
+    text = f"80 % interval holds {sum(case.covered for case in cases)} of {len(cases)}, +-{width:.0%} (median)"
+    left = [case for case in cases if case.left_out_covered is not None]
+    if left:
+        width = statistics.median(
+            (case.left_out_high_ms - case.left_out_low_ms) / 2 / case.left_out_ms for case in left
+        )
+        text += f"; GPU left out: {sum(case.left_out_covered is True for case in left)} of {len(left)}, +-{width:.0%}"
+    return text
 
 
 def split_table(splits: Sequence[Split]) -> list[str]:
@@ -210,17 +260,21 @@ def table(cases: Sequence[Case], splits: Sequence[Split], left_out: Iterable[str
         "",
         f"{'model':<11}{'seq':>5}{'batch':>6} {'gpu':<16}{'option':<8}{'measured':>10}"
         + "".join(f"{name.removesuffix('_ms'):>17}" for name in columns)
-        + "   in 80 % interval",
+        + f"   {'in 80 % interval':<24}{'GPU left out':>16}   in 80 % interval",
     ]
     for case in cases:
         cells = ""
         for name in columns:
             predicted, error = getattr(case, name), case.error(name)
             cells += f"{'-':>17}" if predicted is None else f"{predicted:>9.1f} {error:>+6.1%} "
-        inside = case.low_ms <= case.measured_ms <= case.high_ms
+        error, inside = case.error("left_out_ms"), case.left_out_covered
+        left = "" if error is None else f"{case.left_out_ms:>9.1f} {error:>+6.1%}"
+        if inside is not None:
+            left += f"   {'yes' if inside else 'no'} [{case.left_out_low_ms:.0f}, {case.left_out_high_ms:.0f}]"
+        interval = f"{'yes' if case.covered else 'no'} [{case.low_ms:.0f}, {case.high_ms:.0f}]"
         lines.append(
             f"{case.model:<11}{case.sequence:>5}{case.batch:>6} {case.gpu:<16}{case.option:<8}"
-            f"{case.measured_ms:>10.1f}{cells}   {'yes' if inside else 'no'} [{case.low_ms:.0f}, {case.high_ms:.0f}]"
+            f"{case.measured_ms:>10.1f}{cells}   {interval:<24}{left}"
         )
     groups: list[tuple[str, Callable[[Case], bool]]] = [
         ("NVIDIA, inference", lambda case: case.vendor == "NVIDIA" and not case.option),
@@ -240,8 +294,9 @@ def table(cases: Sequence[Case], splits: Sequence[Split], left_out: Iterable[str
         if chosen:
             lines.append(f"{label} ({len(chosen)} rows)")
             lines += [f"    {name.removesuffix('_ms'):<10}{summary(chosen, name)}" for name in columns]
-            covered = sum(case.low_ms <= case.measured_ms <= case.high_ms for case in chosen)
-            lines.append(f"    80 % interval holds {covered} of {len(chosen)}")
+            if any(case.left_out_ms is not None for case in chosen):
+                lines.append(f"    {'left out':<10}{summary(chosen, 'left_out_ms')}")
+            lines.append(f"    {coverage(chosen)}")
     if splits:
         lines += ["", *split_table(splits)]
     lines += ["", *(f"left out: {reason}" for reason in left_out)]

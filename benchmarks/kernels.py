@@ -150,6 +150,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
+def shares(coverage: Mapping[str, float]) -> str:
+    """Mean over the GPUs, and each of them, in per cent."""
+    if not coverage:
+        return "-"
+    each = ", ".join(f"{gpu} {100 * share:.0f}" for gpu, share in sorted(coverage.items()))
+    return f"{100 * float(np.mean(list(coverage.values()))):.0f} ({each})"
+
+
 def held_out_tables(entry: Mapping[str, Any]) -> list[str]:
     """The manifest's errors of one predictor: a row per GPU and operation, a column per protocol."""
     held, interval = entry["held_out"], entry["interval"]
@@ -166,7 +174,6 @@ def held_out_tables(entry: Mapping[str, Any]) -> list[str]:
     means = " | ".join(
         f"{name} {value:.1f} %" for name in PROTOCOLS if (value := held.get(f"{name}_percent")) is not None
     )
-    covered = ", ".join(f"{gpu} {100 * share:.0f}" for gpu, share in sorted(interval["left_out_coverage"].items()))
     return [
         f"## {entry['name']}",
         "",
@@ -174,9 +181,13 @@ def held_out_tables(entry: Mapping[str, Any]) -> list[str]:
         "",
         *table(("GPU", "operation", "rows", "GPU left out", "generation left out", "new shapes"), rows),
         "",
-        f"80 % interval, half width in log: seen {interval['seen_half_width_log']:.3f}, unseen "
-        f"{interval['unseen_half_width_log']:.3f}. Rows of a left-out GPU inside the width of the others, in %: "
-        f"{covered}.",
+        f"80 % interval, half width in log: seen {interval['seen_half_width_log']:.3f} "
+        f"({interval.get('seen_level_share', 1):.0%} of its variance is common to a GPU), another session "
+        f"{interval.get('session_half_width_log', 0):.3f} (throttled cards "
+        f"{interval.get('throttled_session_half_width_log', 0):.3f}), unseen {interval['unseen_half_width_log']:.3f} "
+        f"({interval.get('unseen_level_share', 1):.0%} common).",
+        "Rows of a GPU inside the width that the other GPUs give, in %: left out "
+        f"{shares(interval['left_out_coverage'])}; new shapes {shares(interval.get('seen_coverage', {}))}.",
         "",
     ]
 

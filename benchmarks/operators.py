@@ -327,7 +327,7 @@ def composed_us(times: Sequence[NodeTime], *, from_measured: bool) -> float:
         if from_measured and node.measured_us is not None:
             share = node.measured_us / sum(node.predicted_us)
             durations = tuple(share * duration for duration in node.predicted_us)
-        steps.append(Step(kernel_us=durations, count=node.work.count))
+        steps.append(Step(kernel_us=durations, count=node.work.count, host_waits=node.work.host_waits))
     return stream_time_us(steps, get_runtime("eager"))
 
 

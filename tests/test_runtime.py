@@ -26,6 +26,16 @@ RUNTIME = Runtime(name="made-up", description="", kernel_us=10.0, view_us=2.0, h
         pytest.param([Step(kernel_us=(3.0,), count=4)], 43.0, id="a loop of short kernels"),
         pytest.param([Step(kernel_us=(30.0,), count=4)], 130.0, id="a loop of long kernels"),
         pytest.param([Step(kernel_us=(3.0, 20.0))], 40.0, id="two kernels of one operator"),
+        # runs 10..110, launched at 20 it runs 110..115; the last is launched at 125
+        pytest.param(
+            [Step(kernel_us=(100.0,)), Step(kernel_us=(5.0,), host_waits=True), Step(kernel_us=(50.0,))],
+            175.0,
+            id="the host reads a size: the stream runs dry",
+        ),
+        # 10..15, 25..30, 40..45
+        pytest.param([Step(kernel_us=(5.0,), count=3, host_waits=True)], 45.0, id="a loop that reads a size"),
+        # 10..40, 40..43 (launched at 20); again launched at 53 and 63: 53..83, 83..86
+        pytest.param([Step(kernel_us=(30.0, 3.0), count=2, host_waits=True)], 86.0, id="a longer one"),
     ],
 )
 def test_stream_time(steps: list[Step], expected_us: float) -> None:

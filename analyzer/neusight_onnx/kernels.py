@@ -641,6 +641,8 @@ class NodeWork:
     (trip counts of the loops around it). ``branch``: inside an If, "node name/then" or "node name/else"; where Ifs
     are nested, the outer one first.
     ``host_operation``: whether a runtime that interprets the graph still spends host time on it (a view does).
+    ``host_waits``: the host can't go on before the node's kernels have ended, since it needs to know how large their
+    result is.
     ``merged_into``: the node whose kernel does this node's work, and whose ``origins`` name it; this one is free then.
     ``written`` says whether that kernel writes this node's value all the same, for others to read.
     """
@@ -654,5 +656,6 @@ class NodeWork:
     count: int = 1
     branch: tuple[str, ...] = ()
     host_operation: bool = False
+    host_waits: bool = False
     merged_into: str | None = None
     written: bool = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import exp
+from math import exp, hypot
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,8 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import PredictorError
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, kernel_dtype
-from neusight_onnx.similarity import gpu_weight, residual_weight, shape_weight
+from neusight_onnx.power import holds_clock
+from neusight_onnx.similarity import gpu_weight, remoteness, residual_weight, shape_weight
 
 if TYPE_CHECKING:
     from neusight_onnx.laws.base import Column, LawResult
@@ -47,6 +48,7 @@ class Prediction:
     interval holds the truth in ``interval`` of cases. ``utilization`` is ideal time / latency, in (0, 1].
     ``bound``: "compute", "memory", "l2", "latency", "launch". ``method``: "learned" (fitted on measurements of this
     kernel class and dtype) or "analytic" (a stated efficiency). ``predictor``: the name in the manifest, or "analytic".
+    ``level_share``: share of the interval's variance that all kernels on the GPU have in common, 0..1.
     """
 
     latency_us: float
@@ -59,6 +61,7 @@ class Prediction:
     bound: str
     method: str
     predictor: str
+    level_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +94,29 @@ class PredictorInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Widths:
+    """Half widths in log of the intervals of a predictor, and what share of their variance is the GPU's level.
+
+    ``seen``: a new shape on a measured GPU in the session that was measured; ``session`` and ``throttled_session``:
+    another session on it, where the card holds its boost clock and where it can't; ``unseen``: another GPU; ``law``:
+    a shape outside the training data, for which only the law stands.
+    """
+
+    seen: float
+    unseen: float
+    law: float
+    seen_level_share: float = 1.0
+    unseen_level_share: float = 1.0
+    session: float = 0.0
+    throttled_session: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Predictor:
-    """What a manifest entry says, ready for use; ``sha256`` is checked when the trees are loaded."""
+    """What a manifest entry says, ready for use; ``sha256`` is checked when the trees are loaded.
+
+    ``left_out``: by name of a trained GPU, the constants that a fit without it gave.
+    """
 
     name: str
     kernel_class: str
@@ -100,25 +124,29 @@ class Predictor:
     path: Path
     sha256: str
     constants: Mapping[str, float]
+    gpus: tuple[str, ...]
     gpu_vectors: tuple[tuple[float, ...], ...]
     feature_low: NDArray[np.float64]
     feature_high: NDArray[np.float64]
     unseen_weight: float
-    seen_half_width_log: float
-    unseen_half_width_log: float
-    law_half_width_log: float
+    interval: Widths
+    left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-def predict(kernels: Sequence[Kernel], gpu: GpuSpec) -> tuple[Prediction, ...]:
+Predictors: TypeAlias = Mapping[tuple[str, str], Predictor]
+"""Predictors by kernel class and dtype."""
+
+
+def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors | None = None) -> tuple[Prediction, ...]:
     """Predicts each kernel, in order; one call of onnxruntime per kernel class, equal kernels predicted once.
 
-    Kernels of a class and dtype without a predictor get the analytic law. Raises PredictorError where a predictor is
-    missing or is not the one that its manifest describes.
+    ``predictors``: default the shipped ones. Kernels of a class and dtype without one get the analytic law. Raises
+    PredictorError where a predictor is missing or is not the one that its manifest describes.
     """
     groups: dict[tuple[str, str], dict[Kernel, None]] = {}
     for kernel in kernels:
         groups.setdefault((KERNEL_CLASSES[type(kernel)], kernel_dtype(kernel).label), {})[kernel] = None
-    shipped = load_predictors(data_folder("predictors"))
+    shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
     found: dict[Kernel, Prediction] = {}
     for key, unique in groups.items():
         predictor = shipped.get(key)
@@ -126,6 +154,23 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec) -> tuple[Prediction, ...]:
         answers = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
         found.update(zip(members, answers, strict=True))
     return tuple(found[kernel] for kernel in kernels)
+
+
+def without_gpu(predictors: Predictors, gpu: str) -> Predictors:
+    """The predictors as if nothing had been measured on the GPU of that name: the law with the constants of a fit
+    without it, and no residual, whose trees have seen it.
+
+    A class that wasn't trained on the GPU stays as it is. Raises PredictorError where there are no such constants.
+    """
+    found = {}
+    for key, predictor in predictors.items():
+        if gpu not in predictor.gpus:
+            found[key] = predictor
+            continue
+        if gpu not in predictor.left_out:
+            raise PredictorError(f"{predictor.name} holds no constants that were fitted without {gpu}; {REBUILD}")
+        found[key] = replace(predictor, constants=predictor.left_out[gpu], gpu_vectors=(), unseen_weight=0.0)
+    return found
 
 
 def list_predictors(folder: Path | None = None) -> tuple[PredictorInfo, ...]:
@@ -173,7 +218,7 @@ def _manifest_entries(folder: Path) -> list[dict[str, Any]]:
 
 
 @lru_cache(maxsize=4)
-def load_predictors(folder: Path) -> Mapping[tuple[str, str], Predictor]:
+def load_predictors(folder: Path) -> Predictors:
     """Predictors of a folder by (kernel class, dtype), each checked against its law; read once per process."""
     from neusight_onnx.laws.catalog import LAWS
 
@@ -189,13 +234,13 @@ def load_predictors(folder: Path) -> Mapping[tuple[str, str], Predictor]:
                 path=folder / entry["file"],
                 sha256=entry["sha256"],
                 constants=constants,
+                gpus=tuple(gpu["name"] for gpu in entry["training"]["gpus"]),
                 gpu_vectors=tuple(tuple(gpu["vector"]) for gpu in entry["training"]["gpus"]),
                 feature_low=np.array(entry["feature_low"], dtype=np.float64),
                 feature_high=np.array(entry["feature_high"], dtype=np.float64),
                 unseen_weight=float(entry["unseen_residual_weight"]),
-                seen_half_width_log=float(entry["interval"]["seen_half_width_log"]),
-                unseen_half_width_log=float(entry["interval"]["unseen_half_width_log"]),
-                law_half_width_log=float(entry["interval"]["law_half_width_log"]),
+                interval=_widths(entry["interval"]),
+                left_out=entry.get("left_out_constants", {}),
             )
             names = tuple(entry["features"])
         except (KeyError, TypeError, ValueError) as error:
@@ -207,6 +252,19 @@ def load_predictors(folder: Path) -> Mapping[tuple[str, str], Predictor]:
             )
         found[predictor.kernel_class, predictor.dtype] = predictor
     return found
+
+
+def _widths(interval: Mapping[str, Any]) -> Widths:
+    """The widths of a manifest entry; one without the newer keys has one level and no spread between sessions."""
+    return Widths(
+        seen=float(interval["seen_half_width_log"]),
+        unseen=float(interval["unseen_half_width_log"]),
+        law=float(interval["law_half_width_log"]),
+        seen_level_share=float(interval.get("seen_level_share", 1.0)),
+        unseen_level_share=float(interval.get("unseen_level_share", 1.0)),
+        session=float(interval.get("session_half_width_log", 0.0)),
+        throttled_session=float(interval.get("throttled_session_half_width_log", 0.0)),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -230,12 +288,16 @@ def _session(path: Path, sha256: str, name: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A predictor's answer for n kernels on one GPU: the law, the latency with its interval in us, n entries each."""
+    """A predictor's answer for n kernels on one GPU: the law, the latency with its interval in us, n entries each.
+
+    ``level_share``: share of the interval's variance (in log) that is the GPU's level.
+    """
 
     law: LawResult
     latency_us: Column
     low_us: Column
     high_us: Column
+    level_share: Column
 
 
 def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:
@@ -251,13 +313,42 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     inside = shape_weight(features, predictor.feature_low, predictor.feature_high, names)
     weight = residual_weight(near, inside, predictor.unseen_weight)
     latency = np.maximum(law.latency_us * np.exp(weight * residual), law.ideal_us)
-    # a known shape on a known GPU, a known shape on another GPU, a shape of which only the law has an idea
-    known = near * predictor.seen_half_width_log + (1.0 - near) * predictor.unseen_half_width_log
-    width = inside * known + (1.0 - inside) * max(predictor.law_half_width_log, known)
-    if law.doubt_log_sd is not None:
-        width = np.hypot(width, EIGHTY_PERCENT * law.doubt_log_sd * (1.0 - near * inside))
-    low = np.maximum(latency * np.exp(-width), law.ideal_us)
-    return Estimate(law=law, latency_us=latency, low_us=low, high_us=latency * np.exp(width))
+    spread = half_widths(
+        predictor.interval, gpu, near, inside, remoteness(gpu, predictor.gpu_vectors), law.doubt_log_sd
+    )
+    low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
+    high = latency * np.exp(spread.width)
+    return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Half widths in log of n intervals, and the share of their variance that is the GPU's level."""
+
+    width: Column
+    level_share: Column
+
+
+def half_widths(
+    widths: Widths, gpu: GpuSpec, near: float, inside: Column, remote: float, doubt_log_sd: Column | None
+) -> Spread:
+    """A known shape on a known GPU, one on another GPU, one that only the law knows: mixed by how near each is.
+
+    ``near`` and ``inside``: weights of ``similarity``, 0..1; ``remote``: factor on what is not near. Doubt about
+    constants that no measured GPU shows is of the GPU, and so is another session's speed.
+    """
+    session = widths.session if holds_clock(gpu) else widths.throttled_session
+    unseen = max(remote * widths.unseen, hypot(widths.seen, session))
+    known_variance = near * (widths.seen**2 + session**2) + (1.0 - near) * unseen**2
+    own_variance = near * (1.0 - widths.seen_level_share) * widths.seen**2
+    own_variance += (1.0 - near) * (1.0 - widths.unseen_level_share) * unseen**2
+    outside = max((remote * widths.law) ** 2, known_variance)
+    variance = inside * known_variance + (1.0 - inside) * outside
+    own = inside * own_variance + (1.0 - inside) * (1.0 - widths.unseen_level_share) * outside
+    if doubt_log_sd is not None:
+        variance = variance + (EIGHTY_PERCENT * doubt_log_sd * (1.0 - near * inside)) ** 2
+    variance = np.maximum(variance, 1e-12)
+    return Spread(width=np.sqrt(variance), level_share=np.clip(1.0 - own / variance, 0.0, 1.0))
 
 
 def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) -> list[Prediction]:
@@ -265,12 +356,18 @@ def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) ->
 
 
 def _analytic(kernels: tuple[Kernel, ...], gpu: GpuSpec) -> list[Prediction]:
-    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, analytic_estimate
+    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE, analytic_estimate
 
     law = analytic_estimate(kernels, gpu)
     latency = np.maximum(law.latency_us, law.ideal_us)
     low = np.maximum(latency * exp(-HALF_WIDTH_LOG), np.minimum(law.ideal_us, latency))
-    answer = Estimate(law=law, latency_us=latency, low_us=low, high_us=latency * exp(HALF_WIDTH_LOG))
+    answer = Estimate(
+        law=law,
+        latency_us=latency,
+        low_us=low,
+        high_us=latency * exp(HALF_WIDTH_LOG),
+        level_share=np.full_like(latency, LEVEL_SHARE),
+    )
     return _predictions(kernels, gpu, answer, method="analytic", predictor="analytic")
 
 
@@ -291,6 +388,7 @@ def _predictions(
         law.tile_count.tolist(),
         law.wave_count.tolist(),
         largest.tolist(),
+        answer.level_share.tolist(),
         strict=True,
     )
     return [
@@ -305,8 +403,9 @@ def _predictions(
             bound=_bound(names[part], time, kernel, gpu),
             method=method,
             predictor=predictor,
+            level_share=level_share,
         )
-        for i, (kernel, time, bottom, top, ideal, tile_count, wave_count, part) in enumerate(rows)
+        for i, (kernel, time, bottom, top, ideal, tile_count, wave_count, part, level_share) in enumerate(rows)
     ]
 
 

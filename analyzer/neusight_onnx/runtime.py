@@ -62,10 +62,15 @@ def get_runtime(name: str) -> Runtime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One operator on its way through the stream: its kernels' times on the GPU (none for a view), ``count`` times."""
+    """One operator on its way through the stream: its kernels' times on the GPU (none for a view), ``count`` times.
+
+    ``host_waits``: the host goes on only when they have ended (PyTorch needs the size of what ``nonzero`` found before
+    it can allocate it), so that the stream runs dry and what comes next waits for its launch.
+    """
 
     kernel_us: tuple[float, ...] = ()
     count: int = 1
+    host_waits: bool = False
 
 
 def stream_time_us(steps: Iterable[Step], runtime: Runtime, *, host_factor: float = 1.0) -> float:
@@ -79,6 +84,16 @@ def stream_time_us(steps: Iterable[Step], runtime: Runtime, *, host_factor: floa
     for step in steps:
         if not step.kernel_us:
             host += step.count * view_us
+            continue
+        if step.host_waits:
+            for duration in step.kernel_us:
+                host += kernel_us
+                gpu = max(gpu, host) + duration
+            again = 0.0  # from one end to the next: all launched and run on an empty stream
+            for place, duration in enumerate(step.kernel_us):
+                again = max(again, (place + 1) * kernel_us) + duration
+            gpu += (step.count - 1) * again
+            host = gpu
             continue
         for duration in step.kernel_us:
             first_launch = host + kernel_us

@@ -57,6 +57,20 @@ def distance(first: Sequence[float], second: Sequence[float]) -> float:
     return sqrt(float((gaps**2).sum()))
 
 
+def remoteness(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
+    """What an unseen GPU's interval is widened by: 1 as near the training set as any of its GPUs is to the others.
+
+    Beyond, it grows with the root of the distance, as if what is new came in steps that err independently: left-out
+    GPUs show nothing that lies so far out.
+    """
+    if len(trained) < 2:
+        return 1.0
+    vector = gpu_vector(gpu)
+    nearest = min(distance(vector, other) for other in trained)
+    tried = max(min(distance(one, other) for j, other in enumerate(trained) if i != j) for i, one in enumerate(trained))
+    return sqrt(max(1.0, nearest / tried)) if tried > 0 else 1.0
+
+
 def gpu_weight(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
     """1 for a GPU of the training set, falling to 0 with the distance to the nearest one."""
     vector = gpu_vector(gpu)

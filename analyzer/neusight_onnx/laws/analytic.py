@@ -45,6 +45,9 @@ from neusight_onnx.laws.softmax import SOFTMAX
 HALF_WIDTH_LOG = log(2.0)
 """80 % interval of an analytic estimate in log: x/÷ 2. A judgement, no calibration stands behind it."""
 
+LEVEL_SHARE = 0.5
+"""Share of that interval's variance that kernels of one class have in common (their stated efficiency); a judgement."""
+
 LAUNCH_US = 2.0
 """As the laws of measured classes: start and drain of a kernel."""
 

@@ -20,9 +20,14 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.base import Column, Columns, Law
 from neusight_onnx.laws.catalog import apply_law
 from neusight_onnx.learning.datasets import EVENTS, Measurements, require
+from neusight_onnx.power import holds_clock
 
 ROWS_PER_SESSION = 500
 """Rows that a session brings to the fit of some twenty constants; more rows of one session add no information."""
+
+ROWS_IN_ALL = 12_000
+"""Rows of all sessions together that the constants are fitted on: elementwise kernels have more than a hundred
+sessions, and time goes with rows x sessions^2."""
 
 SESSION_WEIGHT = 300.0
 """All rows of a session weigh together like so many, however many they are."""
@@ -38,8 +43,6 @@ LEVEL_LOG_SD = 0.1
 """How far the speed of a session on a card that holds its clock is expected from 1 (log)."""
 THROTTLED_LEVEL_LOG_SD = 1.0
 """The same where the power limit does not allow the boost clock: the card may have been hot as well."""
-FULL_POWER_W_PER_GFLOPS = {16: 0.0150, 12: 0.0150, 7: 0.0085}
-"""W that a GFLOP/s of FP32 peak takes at full load, by process (nm): a card with less can't hold its boost clock."""
 HOST_SHARE: Mapping[str, float] = {
     "gemm": 0.75,
     "conv": 0.75,
@@ -129,10 +132,7 @@ def _reference_sessions(sessions: Sequence[str]) -> set[str]:
 
 
 def _level_log_sd(spec: GpuSpec) -> float:
-    nodes = np.array(sorted(FULL_POWER_W_PER_GFLOPS))
-    need = np.interp(spec.process_nm, nodes, [FULL_POWER_W_PER_GFLOPS[int(node)] for node in nodes])
-    holds = spec.power_w / (spec.peak_flops_per_s["fp32"] / 1e9) >= need
-    return LEVEL_LOG_SD if holds else THROTTLED_LEVEL_LOG_SD
+    return LEVEL_LOG_SD if holds_clock(spec) else THROTTLED_LEVEL_LOG_SD
 
 
 def _soften(errors: Column) -> tuple[Column, Column]:
@@ -311,6 +311,7 @@ def _rows_to_fit(
     hosts = np.full(len(names), 1e-6)
     counts = np.zeros(len(names), dtype=np.int64)
     floors = session_floors_us(measurements)
+    per_session = min(ROWS_PER_SESSION, ROWS_IN_ALL // max(len(names), 1))
     for i, name in enumerate(names):
         rows = np.flatnonzero(measurements.session == name)
         counts[i] = rows.size
@@ -318,8 +319,8 @@ def _rows_to_fit(
             # the smallest times of the operation's sessions are host time and a tiny kernel
             rows = rows[measurements.measured_us[rows] > INFORMATIVE_RATIO * floors[name]]
             hosts[i] = HOST_SHARE[measurements.kernel_class] * floors[name]
-        if rows.size > ROWS_PER_SESSION:
-            rows = np.sort(random.choice(rows, ROWS_PER_SESSION, replace=False))
+        if rows.size > per_session:
+            rows = np.sort(random.choice(rows, per_session, replace=False))
         rows_of.append(rows)
     return rows_of, hosts, counts
 

@@ -246,6 +246,14 @@ def launches_of(law: Law, measurements: Measurements, specs: Mapping[str, GpuSpe
     return nothing
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """What came of training without some GPUs: the law's constants, and the scores on them by residual weight."""
+
+    constants: Mapping[str, float]
+    scored: Mapping[float, Scored]
+
+
 def leave_out(
     law: Law,
     measurements: Measurements,
@@ -255,19 +263,20 @@ def leave_out(
     seed: int,
     settings: ResidualSettings | None,
     unseen_weights: Sequence[float] = (0.0,),
-) -> dict[str, dict[float, Scored]]:
+) -> dict[str, LeftOut]:
     """For each group of GPUs: everything trained without them, then scored on them.
 
-    ``unseen_weights`` are tried in turn. Keys: group, then weight.
+    ``unseen_weights`` are tried in turn.
     """
     counted = scored_rows(measurements)
-    found: dict[str, dict[float, Scored]] = {}
+    found: dict[str, LeftOut] = {}
     for group, left_out in groups.items():
         rest = {name: spec for name, spec in specs.items() if name not in left_out}
         if not set(measurements.gpu.tolist()) & set(rest):
             continue
         trained = train_once(law, measurements, rest, seed=seed, settings=settings)
         launches = launches_of(law, measurements, {name: specs[name] for name in left_out}, trained.fit)
+        scored: dict[float, Scored] = {}
         for weight in unseen_weights:
             parts: list[Scored] = []
             for gpu in left_out:
@@ -282,7 +291,9 @@ def leave_out(
                         )
                     )
             if parts:
-                found.setdefault(group, {})[weight] = _joined(parts)
+                scored[weight] = _joined(parts)
+        if scored:
+            found[group] = LeftOut(constants=trained.fit.constants, scored=scored)
     return found
 
 

@@ -23,10 +23,11 @@ from neusight_onnx.learning.datasets import (
     measured_folder,
     read_measurements,
 )
-from neusight_onnx.learning.fitting import ResidualSettings, residual_rows
+from neusight_onnx.learning.fitting import ResidualSettings, Session, residual_rows
 from neusight_onnx.learning.heldout import (
     FOLDS,
     SCORED_US,
+    LeftOut,
     Scored,
     Trained,
     leave_out,
@@ -34,6 +35,7 @@ from neusight_onnx.learning.heldout import (
     new_shapes,
     train_once,
 )
+from neusight_onnx.power import holds_clock
 from neusight_onnx.predictor import MANIFEST_NAME, MANIFEST_VERSION
 from neusight_onnx.similarity import FAMILIAR_DISTANCE, VECTOR_NAMES, gpu_vector
 
@@ -126,7 +128,7 @@ def train_class(
     unseen_weight = best_weight(tried, measurements)
     log(f"{name}: residual weight on unseen GPUs {unseen_weight:g}")
     trained = train_once(law, measurements, specs, seed=seed, settings=settings)
-    unseen = {gpu: scored[unseen_weight] for gpu, scored in tried.items()}
+    unseen = {gpu: left.scored[unseen_weight] for gpu, left in tried.items()}
     generations: dict[str, list[str]] = {}
     for gpu, spec in specs.items():
         generations.setdefault(spec.architecture, []).append(gpu)
@@ -137,7 +139,7 @@ def train_class(
     seen = new_shapes(law, measurements, specs, seed=seed, settings=settings)
     rows = [row for gpu in sorted(unseen) for row in _errors("leave_one_gpu_out", measurements, unseen[gpu])]
     for key in sorted(by_generation):
-        rows += _errors("leave_one_generation_out", measurements, by_generation[key][unseen_weight])
+        rows += _errors("leave_one_generation_out", measurements, by_generation[key].scored[unseen_weight])
     rows += _errors("new_shapes", measurements, seen)
     residuals = residual_rows(law, measurements, specs, trained.fit, settings, seed=seed)
     model = export.to_onnx(trained.booster, name=name, feature_count=len(law.feature_names))
@@ -160,6 +162,9 @@ def train_class(
         "dtype": measurements.dtype,
         "file": f"{name}.onnx",
         "constants": constants,
+        "left_out_constants": {
+            gpu: {name: _rounded(value) for name, value in left.constants.items()} for gpu, left in tried.items()
+        },
         "features": list(law.feature_names),
         "feature_low": [_rounded(value) for value in trained.feature_low.tolist()],
         "feature_high": [_rounded(value) for value in trained.feature_high.tolist()],
@@ -173,19 +178,24 @@ def train_class(
             "rows": rows,
         },
         "interval": _interval(
-            measurements, unseen, seen, law_alone=[scored[0.0].log_error for scored in tried.values()]
+            measurements,
+            unseen,
+            seen,
+            law_alone=[left.scored[0.0].log_error for left in tried.values()],
+            sessions=trained.fit.sessions,
+            specs=specs,
         ),
         "parity": {"row_count": len(compared), "largest_relative_error": float(f"{worst:.3g}")},
     }
     return entry, model
 
 
-def best_weight(tried: Mapping[str, Mapping[float, Scored]], measurements: Measurements) -> float:
+def best_weight(tried: Mapping[str, LeftOut], measurements: Measurements) -> float:
     """Weight of the residual on an unseen GPU with the least leave-one-GPU-out error; 0 unless it is clearly better."""
     if not tried:
         return 0.0
     errors = {
-        weight: float(np.mean([_gpu_error(measurements, scored[weight]) for scored in tried.values()]))
+        weight: float(np.mean([_gpu_error(measurements, left.scored[weight]) for left in tried.values()]))
         for weight in UNSEEN_WEIGHTS
     }
     best = min(errors, key=lambda weight: errors[weight])
@@ -251,13 +261,47 @@ def _gpu_error(measurements: Measurements, scored: Scored) -> float:
     return float(np.mean([row["mape_percent"] for row in _errors("", measurements, scored)]))
 
 
-def _width(errors: Sequence[NDArray[np.float64]]) -> float:
-    """Half width in log that holds ``COVERAGE`` of absolute errors, every GPU weighing the same."""
+def _width(errors: Sequence[NDArray[np.float64]], coverage: float = COVERAGE) -> float:
+    """Half width in log that holds ``coverage`` of absolute errors, every GPU weighing the same."""
     values = np.concatenate([np.abs(error) for error in errors])
     weights = np.concatenate([np.full(error.size, 1.0 / error.size) for error in errors])
     order = np.argsort(values)
     share = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order][min(int(np.searchsorted(share, COVERAGE)), values.size - 1)])
+    return float(values[order][min(int(np.searchsorted(share, coverage)), values.size - 1)])
+
+
+def _level_share(errors: Sequence[NDArray[np.float64]]) -> float:
+    """Share of the errors' variance that the rows of a GPU have in common, every GPU weighing the same."""
+    levels = np.array([np.median(error) for error in errors])
+    common = float(np.mean(levels**2))
+    own = float(np.mean([np.mean((error - np.median(error)) ** 2) for error in errors]))
+    return common / (common + own) if common + own > 0 else 1.0
+
+
+def _coverage(errors: Mapping[str, NDArray[np.float64]], coverage: float) -> dict[str, float]:
+    """How many of a GPU's rows lie in the width that the other GPUs' errors give."""
+    return {
+        gpu: round(float(np.mean(np.abs(error) <= _width([errors[o] for o in errors if o != gpu], coverage))), 3)
+        for gpu, error in errors.items()
+        if len(errors) > 1
+    }
+
+
+def _session_widths(sessions: Mapping[str, Session], specs: Mapping[str, GpuSpec]) -> tuple[float, float]:
+    """Half widths in log of the speed of another session: of cards that hold their boost clock, of those that can not.
+
+    From the fitted levels of the sessions beside the one that is a GPU's own (its level is 1 by definition).
+    """
+    spread: dict[bool, dict[str, list[float]]] = {True: {}, False: {}}
+    for session in sessions.values():
+        gpu = session.name.split("/", 1)[0]
+        if session.level != 1.0 and session.used:
+            spread[holds_clock(specs[gpu])].setdefault(gpu, []).append(abs(float(np.log(session.level))))
+    steady, throttled = (
+        _width([np.array(levels) for levels in spread[holds].values()]) if spread[holds] else 0.0
+        for holds in (True, False)
+    )
+    return steady, max(steady, throttled)
 
 
 def _interval(
@@ -266,27 +310,34 @@ def _interval(
     seen: Scored,
     *,
     law_alone: Sequence[NDArray[np.float64]],
+    sessions: Mapping[str, Session],
+    specs: Mapping[str, GpuSpec],
 ) -> dict[str, Any]:
     """Widths from held-out errors, and how often a GPU's rows lie in the width that the other GPUs give."""
     errors = {gpu: scored.log_error for gpu, scored in unseen.items()}
     gpu_of = measurements.gpu[seen.rows]
-    seen_errors = [seen.log_error[gpu_of == gpu] for gpu in sorted(set(gpu_of.tolist()))]
-    coverage = {
-        gpu: round(float(np.mean(np.abs(error) <= _width([errors[o] for o in errors if o != gpu]))), 3)
-        for gpu, error in errors.items()
-        if len(errors) > 1
-    }
-    seen_width = _width(seen_errors)
-    unseen_width = max(_width(list(errors.values())), seen_width) if errors else 2.0 * seen_width
+    seen_errors = {gpu: seen.log_error[gpu_of == gpu] for gpu in sorted(set(gpu_of.tolist()))}
+    # one more GPU than were left out is to be covered: with few of them, the quantile lies a little higher
+    share = {count: min(COVERAGE * (1.0 + 0.5 / count), 1.0) for count in range(1, len(specs) + 1)}
+    seen_width = _width(list(seen_errors.values()), share[len(seen_errors)])
+    unseen_width = max(_width(list(errors.values()), share[len(errors)]), seen_width) if errors else 2.0 * seen_width
+    law_width = max(_width(law_alone, share[len(law_alone)]), unseen_width) if law_alone else unseen_width
+    steady, throttled = _session_widths(sessions, specs)
     return {
         "coverage": COVERAGE,
         "seen_half_width_log": _rounded(seen_width),
         "unseen_half_width_log": _rounded(unseen_width),
-        "law_half_width_log": _rounded(max(_width(law_alone), unseen_width) if law_alone else unseen_width),
-        "left_out_coverage": coverage,
-        "method": "the width that holds 80 % of held-out errors, GPUs weighing the same: seen from new shapes, unseen "
-        "from left-out GPUs, law from left-out GPUs without the residual; left_out_coverage: rows of "
-        "a GPU inside the width that the other GPUs' leave-one-GPU-out errors give",
+        "law_half_width_log": _rounded(law_width),
+        "seen_level_share": _rounded(_level_share(list(seen_errors.values()))),
+        "unseen_level_share": _rounded(_level_share(list(errors.values()))) if errors else 1.0,
+        "session_half_width_log": _rounded(steady),
+        "throttled_session_half_width_log": _rounded(throttled),
+        "left_out_coverage": _coverage(errors, share.get(len(errors) - 1, COVERAGE)),
+        "seen_coverage": _coverage(seen_errors, share.get(len(seen_errors) - 1, COVERAGE)),
+        "method": "the width that holds 80 % of held-out errors and half a GPU more, GPUs weighing the same: seen from "
+        "new shapes, unseen from left-out GPUs, law from left-out GPUs without the residual; coverage: rows of a GPU "
+        "inside the width that the other GPUs' errors give; level_share: of the variance, what a GPU's rows "
+        "have in common; session: 80 % of the levels of other sessions on a measured GPU",
     }
 
 

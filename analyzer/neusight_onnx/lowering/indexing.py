@@ -162,4 +162,4 @@ def compress(context: NodeContext) -> Outcome:
         index_count=chosen.element_count,
         index_dtype=chosen.dtype,
     )
-    return Kernels(kernels=(kernel,))
+    return Kernels(kernels=(kernel,), host_waits=True)

@@ -13,10 +13,14 @@ from neusight_onnx.lowering.views import Layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """The node becomes ``kernels``, in order; ``layouts`` are those of its outputs that aren't contiguous."""
+    """The node becomes ``kernels``, in order; ``layouts`` are those of its outputs that aren't contiguous.
+
+    ``host_waits``: how large its result is must be known before what follows can be launched.
+    """
 
     kernels: tuple[Kernel, ...]
     layouts: tuple[Layout | None, ...] = ()
+    host_waits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

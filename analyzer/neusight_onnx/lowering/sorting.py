@@ -40,7 +40,7 @@ def non_zero(context: NodeContext) -> Outcome:
         dtype=source.dtype,
         output_bytes=out.byte_count,
     )
-    return Kernels(kernels=(kernel,))
+    return Kernels(kernels=(kernel,), host_waits=True)
 
 
 @lowers("Unique", gives="sort", note="costed at its bound: every element differs")
@@ -55,7 +55,7 @@ def unique(context: NodeContext) -> Outcome:
         dtype=source.dtype,
         output_bytes=_written(context),
     )
-    return Kernels(kernels=(kernel,))
+    return Kernels(kernels=(kernel,), host_waits=True)
 
 
 @lowers("NonMaxSuppression", gives="sort", note="costed at its bound")
@@ -70,4 +70,4 @@ def suppression(context: NodeContext) -> Outcome:
         dtype=context.dtype(1),
         output_bytes=context.out().byte_count,
     )
-    return Kernels(kernels=(kernel,))
+    return Kernels(kernels=(kernel,), host_waits=True)

@@ -172,7 +172,7 @@ def _work(
     origins = _origins(node)
     outcome = _outcome(node, inputs, outputs, graph, runtime, layouts)
     match outcome:
-        case Kernels(kernels=kernels, layouts=written):
+        case Kernels(kernels=kernels, layouts=written, host_waits=host_waits):
             if written:
                 _remember(node, written, layouts)
             paid = [layout for name in node.inputs if (layout := layouts.get(name)) is not None]
@@ -186,6 +186,7 @@ def _work(
                 count=count,
                 branch=branch,
                 host_operation=True,
+                host_waits=host_waits,
             )
         case Free(reason=reason, host=host, layouts=written):
             if written:
