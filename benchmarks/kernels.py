@@ -174,6 +174,22 @@ def held_out_tables(entry: Mapping[str, Any]) -> list[str]:
     means = " | ".join(
         f"{name} {value:.1f} %" for name in PROTOCOLS if (value := held.get(f"{name}_percent")) is not None
     )
+    own: list[str] = []
+    if "own_time" in held:
+        by_gpu = [
+            [gpu]
+            + [
+                f"{cell['mape_percent']:.1f} ({cell['bias_percent']:+.1f}), {cell['row_count']} rows" if cell else ""
+                for cell in (held["own_time"][name].get(gpu) for name in ("leave_one_gpu_out", "new_shapes"))
+            ]
+            for gpu in sorted(held["own_time"]["new_shapes"])
+        ]
+        own = [
+            f"Kernels' own times: {held['own_time']['rule']}.",
+            "",
+            *table(("GPU", "GPU left out", "new shapes"), by_gpu),
+            "",
+        ]
     return [
         f"## {entry['name']}",
         "",
@@ -181,6 +197,7 @@ def held_out_tables(entry: Mapping[str, Any]) -> list[str]:
         "",
         *table(("GPU", "operation", "rows", "GPU left out", "generation left out", "new shapes"), rows),
         "",
+        *own,
         f"80 % interval, half width in log: seen {interval['seen_half_width_log']:.3f} "
         f"({interval.get('seen_level_share', 1):.0%} of its variance is common to a GPU), another session "
         f"{interval.get('session_half_width_log', 0):.3f} (throttled cards "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.gpu import load_gpu
+from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Conv, Gemm
 from neusight_onnx.laws import conv, gemm
 
@@ -78,14 +78,57 @@ def test_implicit_product(kernel: Conv, groups: int, m: int, n: int, depth: int,
 
 
 def test_ideal_counts_winograd() -> None:
-    """3x3 may do with 16/36 of the multiply-adds, 5x5 may not: the roofline follows."""
+    """3x3 may do with 36/144 of the multiply-adds, 5x5 may not: the roofline follows."""
     a100 = load_gpu("a100-pcie-80gb")
     wide = replace(BASE, n=64)
     other = replace(BASE, n=64, filter=(5, 5))
     found = conv.ideal_us(conv.columns((wide, other)), a100)
     peak = a100.peak_flops_per_s["fp32"]
     macs = 64 * 3136 * 64 * 128
-    assert found.tolist() == pytest.approx([1e6 * 2 * 9 * macs / 2.25 / peak, 1e6 * 2 * 25 * macs / peak])
+    assert found.tolist() == pytest.approx([1e6 * 2 * 9 * macs / 4 / peak, 1e6 * 2 * 25 * macs / peak])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "n", "k", "side", "blocks", "rows"),
+    [
+        # grids that a profiler recorded for these shapes: fused Winograd's x * y * z over ceil(k / 32) blocks of
+        # channels; rows of Winograd in steps as the only multiple of 16 images that fits grids of 32, 64, 128 rows
+        pytest.param("p4", 40, 112, 48, 160 * 6 * 3 // 4, 48 * 144, id="tile148"),
+        pytest.param("p4", 14, 107, 13, 28 * 4 * 1 // 4, 16 * 16, id="tile228"),
+        pytest.param("p4", 24, 56, 21, 24 * 3 * 3 // 2, 32 * 36, id="tile244"),
+        pytest.param("p100-pcie-16gb", 1, 1862, 14, 59 * 2 * 1 // 59, 16 * 16, id="one-image"),
+        pytest.param("t4", 42, 16, 51, 42 * 7 * 4, 48 * 169, id="turing-has-one-shape"),
+        pytest.param("a100-pcie-80gb", 17, 153, 16, 85 * 2 * 1 // 5, 32 * 16, id="ampere"),
+        pytest.param("a100-pcie-80gb", 37, 595, 17, 10 * 3 * 5, 48 * 25, id="37-images-are-48"),
+    ],
+)
+def test_winograd_sizes_are_those_of_recorded_grids(
+    gpu: str, n: int, k: int, side: int, blocks: int, rows: int
+) -> None:
+    kernel = replace(BASE, n=n, k=k, spatial=(side, side), out=(side, side))
+    columns = conv.columns((kernel,))
+    assert conv._fused_blocks(columns, load_gpu(gpu)).tolist() == [blocks]
+    assert columns["staged_rows"].tolist() == [rows]
+
+
+def best_algorithm(kernel: Conv, gpu: GpuSpec) -> str:
+    columns = conv.pin(conv.columns((kernel,)), gpu, PRIORS)
+    return conv.ALGORITHMS[int(np.argmin(conv._algorithms(columns, gpu, PRIORS).all_us[:, 0]))]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "change", "algorithm"),
+    [
+        pytest.param("a100-pcie-80gb", {"n": 64, "c": 512, "k": 512}, "staged", id="many-channels-many-images"),
+        pytest.param("a100-pcie-80gb", {"n": 1, "c": 512, "k": 64}, "fused", id="one-image-would-be-padded-to-16"),
+        pytest.param("a100-pcie-80gb", {"n": 64, "c": 3, "k": 64}, "direct", id="rgb"),
+        pytest.param("a100-pcie-80gb", {"n": 64, "c": 512, "k": 512, "filter": (1, 1)}, "direct", id="1x1"),
+        pytest.param("a100-pcie-80gb", {"n": 64, "groups": 64, "k": 64}, "element", id="depthwise"),
+        pytest.param("mi210", {"n": 64, "c": 512, "k": 512}, "fused", id="miopen-has-no-steps"),
+    ],
+)
+def test_the_cheapest_algorithm(gpu: str, change: dict[str, object], algorithm: str) -> None:
+    assert best_algorithm(replace(BASE, **change), load_gpu(gpu)) == algorithm  # type: ignore[arg-type]
 
 
 def test_a_1x1_convolution_costs_its_product_and_overhead() -> None:

@@ -22,6 +22,7 @@ from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv, Elementwise, Gemm, Normalization, Softmax
 from neusight_onnx.laws.catalog import LAWS, apply_law
+from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets import (
@@ -33,8 +34,15 @@ from neusight_onnx.learning.datasets import (
     require,
 )
 from neusight_onnx.learning.evaluate import evaluate, evaluation_to_json
-from neusight_onnx.learning.fitting import ResidualSettings, fit_law, host_floor_us, residual_rows
-from neusight_onnx.learning.heldout import USUAL_FLOORS_US, Launch, event_us, launch_floors, launch_of
+from neusight_onnx.learning.fitting import HOST_KNOTS, ResidualSettings, fit_law, host_floor_us, residual_rows
+from neusight_onnx.learning.heldout import (
+    USUAL_FLOORS_US,
+    Launch,
+    event_us,
+    launch_floors,
+    launch_of,
+    launches_of,
+)
 from neusight_onnx.learning.train import best_weight, train
 from neusight_onnx.predictor import list_predictors
 
@@ -320,6 +328,63 @@ def test_what_an_event_pair_shows(gpu: str, kernel_class: str, kernel_us: float,
     assert event_us(np.array([kernel_us]), launch) == pytest.approx([expected_us])
     nothing = Launch(floor_us=np.zeros(1), before_us=np.zeros(1))
     assert event_us(np.array([kernel_us]), nothing).tolist() == [kernel_us]
+
+
+def drifting_rows(count: int) -> list[dict[str, Any]]:
+    """Convolutions of random sizes, in random order, with a host time that grows from 60 us to 460 us."""
+    random = np.random.default_rng(5)
+    constants = {constant.name: constant.prior for constant in CONV.constants}
+    rows = []
+    for gpu in GPUS:
+        for i in range(count):
+            b, c, k = (int(value) for value in np.exp(random.uniform(np.log(2), np.log(400), 3)))
+            side = int(random.integers(5, 60))
+            conv = Conv(
+                n=min(b, 64),
+                c=c,
+                k=k,
+                spatial=(side, side),
+                out=(side, side),
+                filter=(3, 3),
+                strides=(1, 1),
+                dilations=(1, 1),
+                dtype=DataType.FLOAT32,
+            )
+            time_us = apply_law(CONV, (conv,), load_gpu(gpu), constants).result.latency_us[0]
+            shown_us = 60.0 + 400.0 * i / (count - 1) + time_us * float(np.exp(random.normal(0.0, 0.02)))
+            sizes = {"in_channels": c, "out_channels": k, "filter_size": 3, "in_size": side, "stride": 1, "padding": 1}
+            rows.append(row("conv", gpu, shown_us / 1e3, b=conv.n, **sizes))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def drifting(tmp_path_factory: pytest.TempPathFactory) -> Measurements:
+    folder = write(tmp_path_factory.mktemp("drift"), drifting_rows(400))
+    (measurements,) = read_measurements(folder, (NEUSIGHT_KERNELS,))
+    return measurements
+
+
+def test_position_is_the_order_of_measuring(drifting: Measurements) -> None:
+    assert drifting.position is not None
+    for gpu in GPUS:
+        assert drifting.position[drifting.gpu == gpu].tolist() == pytest.approx(np.linspace(0.0, 1.0, 400).tolist())
+    half = drifting.select(np.arange(200))
+    assert half.position is not None
+    assert half.position[-1] == pytest.approx(199 / 399)
+
+
+def test_host_time_that_drifts_is_told_from_the_kernels(drifting: Measurements) -> None:
+    """Both ways of finding it: beside the law's constants, and read off the smallest kernels."""
+    specs = {gpu: load_gpu(gpu) for gpu in GPUS}
+    fit = fit_law(CONV, drifting, specs, seed=0)
+    true_us = np.linspace(60.0, 460.0, HOST_KNOTS)
+    for gpu in GPUS:
+        session = fit.sessions[f"{gpu}/conv/test"]
+        assert session.host_knots_us == pytest.approx(true_us.tolist(), abs=20.0)
+        assert session.host_at_us(np.array([0.5]))[0] == pytest.approx(260.0, abs=20.0)
+    launches = launches_of(CONV, drifting, specs, fit)
+    assert drifting.position is not None
+    np.testing.assert_allclose(launches.before_us, 60.0 + 400.0 * drifting.position, atol=25.0)
 
 
 # --- training and evaluation

@@ -93,10 +93,25 @@ def fp32_tiles(gpu: GpuSpec, *, batched: bool) -> tuple[Tile, ...]:
 
 
 def convolution_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
-    """FP32 tiles of the implicit GEMM of convolutions (kernel names `*_scudnn_AxB_*`, one menu for all of NVIDIA)."""
+    """FP32 tiles of the implicit GEMM of convolutions (kernel names `*_scudnn_AxB_*`, one menu for all of NVIDIA).
+
+    The first number of the name runs along output positions, the second along channels, as recorded grids show.
+    """
     if gpu.compute_capability is None:
         return _MATRIX_CORE_TILES
-    return (_T128X128, _T128X64, _T128X32, _T32X128, _T64X64, _T32X32)
+    return (_T128X128, Tile(n=64, m=128, threads=128), Tile(n=32, m=128, threads=64))
+
+
+def winograd_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
+    """FP32 tiles of the products inside Winograd in steps (`*_sgemm_AxB_nn` with a grid of 36; A along positions)."""
+    capability = gpu.compute_capability
+    if capability is None:
+        return _MATRIX_CORE_TILES
+    if capability < 7.5:
+        return (_T64X64, _T128X32, Tile(n=32, m=128, threads=256))
+    if capability < 8.0:
+        return (Tile(n=64, m=128, threads=128), _T64X64, Tile(n=32, m=128, threads=256))
+    return (_T128X128,)
 
 
 @cache

@@ -1,17 +1,23 @@
-"""The law of convolutions: the cheapest of implicit GEMM, Winograd and a kernel per output element.
+"""The law of convolutions: the cheapest of the algorithms that libraries have for one.
 
-Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out). Implicit GEMM is, per group,
-``(n prod(out), c / g prod(filter)) @ (c / g prod(filter), k / g)``: the law of matrix products on those sizes, with
-the convolution's own bytes (its input is read once, not once a filter tap). Winograd F(2x2, 3x3) is 16 products of
-(n out / 4, c) @ (c, k): 2.25 times fewer multiply-adds and transforms around them. A depthwise convolution has no
-reduction over channels that a GEMM could use; its kernel computes each output element on its own.
+Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out). The algorithms:
+
+- implicit GEMM: per group, ``(n prod(out), c / g prod(filter)) @ (c / g prod(filter), k / g)``, the law of matrix
+  products on those sizes with the convolution's own bytes (its input is read once, not once a filter tap);
+- fused Winograd F(2x2, 3x3): 16 products of (n out / 4, c) @ (c, k) in one kernel, 2.25 times fewer multiply-adds. A
+  block makes 32 channels of 32 tiles of 2x2 outputs; libraries have the block shapes of ``fused_shapes`` (images x
+  rows x columns of tiles), and the grids that were recorded follow from them exactly;
+- Winograd F(4x4, 3x3) in steps: filter, input and output are transformed by kernels of their own, 36 products of
+  (n out / 16, c) @ (c, k) between them, 4 times fewer multiply-adds. Images are padded to a multiple of 16, as the
+  recorded grids show. MIOpen's FP32 choices have fused Winograd only;
+- a kernel per output element: a depthwise convolution has no reduction over channels that a GEMM could use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from math import prod
+from dataclasses import dataclass, replace
+from math import ceil, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +26,25 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws import gemm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
-from neusight_onnx.tiling import candidates, convolution_tiles
+from neusight_onnx.tiling import candidates, convolution_tiles, winograd_tiles
 
-WINOGRAD_SAVING = 2.25
-"""Multiply-adds of a direct 3x3 convolution over those of Winograd F(2x2, 3x3): 36 over 16."""
+WINOGRAD_SAVING = 4.0
+"""Multiply-adds of a direct 3x3 convolution over those of Winograd F(4x4, 3x3): 144 over 36."""
+
+FUSED_SHAPES = ((1, 4, 8), (4, 4, 2), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4))
+"""Images x rows x columns of 2x2 output tiles in a block of fused Winograd, from kernel names (``tile148``, …)."""
+FUSED_TILES = 32.0
+FUSED_CHANNELS = 32.0
+"""Tiles and output channels of such a block of 256 threads."""
+KIND_LOG_SD = 0.15
+"""How well implicit GEMM carries over to filters and strides that the FP32 training data lack (all 3x3, stride 1), in
+log, beside the law's own error there: 80 % of 115 such rows of DeepBench (1x1, 5x5, 7x7, strides of 2; V100 and T4, an
+older cuDNN) lie within 0.21-0.32 of the prediction, of the measured kind within 0.21."""
+ELEMENT_LOG_SD = 0.4
+"""The same for a kernel per output element, which no FP32 training row shows: its efficiency is good to a factor of one
+and a half. A judgement."""
+STAGED_IMAGES = 16
+"""Winograd in steps pads the batch to a multiple of so many images."""
 
 CONSTANTS: tuple[Constant, ...] = (
     # a product's constants: convolutions say little about them that products don't say better, so they move less
@@ -45,16 +66,43 @@ CONSTANTS: tuple[Constant, ...] = (
         source="index arithmetic and unaligned loads of implicit GEMM against a plain product; fitted",
     ),
     Constant(
-        name="winograd_overhead",
-        prior=1.4,
+        name="fused_overhead",
+        prior=1.3,
         prior_log_sd=0.15,
-        source="transforms and the smaller products' lower rate, from a study of the shared measurements; fitted",
+        source="fused Winograd: additions of the transforms beside the multiply-adds; fitted",
     ),
     Constant(
-        name="transform_share",
-        prior=0.5,
-        prior_log_sd=0.2,
-        source="share of the transformed tensors (four times input and output) that goes through DRAM; fitted",
+        name="staged_overhead",
+        prior=1.05,
+        prior_log_sd=0.1,
+        source="Winograd in steps: its products against plain ones; fitted",
+    ),
+    Constant(
+        name="transform_efficiency",
+        prior=0.6,
+        prior_log_sd=0.3,
+        source="Winograd in steps: share of the DRAM peak at which transforms read tensors and write them four "
+        "(input, filter) or read nine quarters of them (output); fitted",
+    ),
+    Constant(
+        name="step_us",
+        prior=3.0,
+        prior_log_sd=0.3,
+        source="each further kernel of an algorithm of several: start and drain; fitted",
+    ),
+    Constant(
+        name="amd_lanes_overhead",
+        prior=1.5,
+        prior_log_sd=0.0,
+        source="implicit GEMM on AMD GPUs without FP32 matrix cores, against the same law on NVIDIA: median over the "
+        "2-D forward rows of the MI50 in MIOpen's find database; one GPU, not fitted here",
+    ),
+    Constant(
+        name="amd_volume_overhead",
+        prior=2.2,
+        prior_log_sd=0.0,
+        source="3-D convolutions on AMD: medians over MIOpen's forward rows are 2.3 (MI100) and 2.2 (MI210) times the "
+        "law; not fitted here",
     ),
     Constant(
         name="choice_norm",
@@ -73,8 +121,10 @@ CONSTANTS: tuple[Constant, ...] = (
 
 FEATURES: tuple[str, ...] = (
     "log_memory_over_direct",
-    "log_winograd_over_direct",
+    "log_fused_over_direct",
+    "log_staged_over_direct",
     "log_element_over_direct",
+    "log_transforms_over_staged",
     "log_compute_over_direct",
     "log_l2_over_direct",
     "log_floor_over_time",
@@ -84,6 +134,13 @@ FEATURES: tuple[str, ...] = (
     "wave_fraction",
     "n_fill",
     "m_fill",
+    "log_fused_blocks_per_sm",
+    "fused_wave_fraction",
+    "fused_fill",
+    "log_staged_blocks_per_sm",
+    "staged_wave_fraction",
+    "staged_fill",
+    "batch_fill",
     "log_c",
     "log_k",
     "log_batch",
@@ -91,25 +148,28 @@ FEATURES: tuple[str, ...] = (
     "log_rows",
     "log_depth",
     "c_mod_4",
-    "c_mod_32",
     "k_mod_4",
-    "k_mod_32",
     "out_mod_2",
+    "out_mod_4",
     "log_total_over_l2",
+    "log_staged_over_l2",
     "log_intensity_over_ridge",
     "log_time_ms",
 )
 
+_SHAPE_COLUMNS = tuple(f"fused_{a}{b}{c}" for a, b, c in FUSED_SHAPES)
+
 _COLUMNS = (
     *("batch", "c", "k", "out", "groups", "taps", "b", "m", "n", "k_depth", "read_bytes", "write_bytes", "flops"),
-    *("bytes", "winograd", "winograd_rows", "input_elements", "output_elements", "weight_elements", "macs"),
+    *("bytes", "winograd", *_SHAPE_COLUMNS, "staged_rows", "input_elements", "output_elements", "weight_elements"),
+    *("macs", "side", "rank"),
 )
 
-DIRECT, WINOGRAD, ELEMENT = 0.0, 1.0, 2.0
+ALGORITHMS = ("direct", "fused", "staged", "element")
 
 
 def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
-    """Conv kernels as columns: their implicit GEMM (b, m, n, k_depth), Winograd's rows, bytes and sizes."""
+    """Conv kernels as columns: their implicit GEMM (b, m, n, k_depth), Winograd's blocks and rows, bytes and sizes."""
     rows = []
     for kernel in kernels:
         assert isinstance(kernel, Conv)
@@ -127,7 +187,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
             and groups == 1
             and not kernel.transposed
         )
-        winograd_m = kernel.n * prod((side + 1) // 2 for side in kernel.out)
+        fused, staged_rows = _winograd_sizes(kernel.n, kernel.out) if winograd else ((1,) * len(FUSED_SHAPES), 1)
         rows.append(
             (
                 kernel.n,
@@ -145,84 +205,200 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.flops,
                 kernel.dtype.bits / 8,
                 winograd,
-                winograd_m,
+                *fused,
+                staged_rows,
                 kernel.n * kernel.c * spatial,
                 kernel.n * kernel.k * out,
                 kernel.k * (kernel.c // groups) * taps,
                 kernel.macs,
+                kernel.out[-1],
+                len(kernel.out),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
     return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
 
 
-def _product(cols: Mapping[str, NDArray[np.float64]], *, winograd: bool) -> dict[str, NDArray[np.float64]]:
-    """The matrix product that an algorithm makes of the convolution, as the columns of the gemm law.
+def fused_shapes(gpu: GpuSpec) -> int:
+    """How many of ``FUSED_SHAPES``, from the first on, the GPU's library has: what kernel names show.
+
+    Pascal ran all six, Volta and Turing the first only, Ampere the first two (and its kernels run on later GPUs).
+    AMD's fused kernels are others; they fit odd sizes as well as the best of the six.
+    """
+    capability = gpu.compute_capability
+    if capability is None or capability < 7.0:
+        return len(FUSED_SHAPES)
+    return 1 if capability < 8.0 else 2
+
+
+def _fused_blocks(cols: Columns, gpu: GpuSpec) -> Column:
+    """Spatial blocks of fused Winograd in the best of the shapes that the GPU's library has."""
+    found: Column = np.minimum.reduce([cols[name] for name in _SHAPE_COLUMNS[: fused_shapes(gpu)]])
+    return found
+
+
+def _winograd_sizes(n: int, out: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Spatial blocks of fused Winograd in each shape, and rows of the products of Winograd in steps."""
+    height, width = out
+    images = ceil(n / STAGED_IMAGES) * STAGED_IMAGES
+    return (
+        tuple(ceil(n / a) * ceil(ceil(height / 2) / b) * ceil(ceil(width / 2) / c) for a, b, c in FUSED_SHAPES),
+        images * ceil(height / 4) * ceil(width / 4),
+    )
+
+
+def _direct(cols: Columns) -> dict[str, Column]:
+    """Implicit GEMM as the columns of the gemm law.
 
     The input operand counts a filter tap's worth of bytes an element only once: neighbouring taps hit in cache.
     """
-    size, taps = cols["bytes"], cols["taps"]
+    size = cols["bytes"]
     return {
-        "b": np.full_like(cols["b"], 16.0) if winograd else cols["b"],
-        "m": cols["winograd_rows"] if winograd else cols["m"],
-        "n": cols["k"] if winograd else cols["n"],
-        "k": cols["c"] if winograd else cols["k_depth"],
-        "a_bytes": size if winograd else size / taps,
+        "b": cols["b"],
+        "m": cols["m"],
+        "n": cols["n"],
+        "k": cols["k_depth"],
+        "a_bytes": size / cols["taps"],
         "b_bytes": size,
         "out_bytes": size,
         "read_bytes": cols["read_bytes"],
         "write_bytes": cols["write_bytes"],
         "flops": cols["flops"],
-        "bias": np.zeros_like(cols["b"]),
+        "bias": np.zeros_like(size),
     }
 
 
-def _algorithms(
-    cols: Columns, gpu: GpuSpec, c: Constants, direct_tile: NDArray[np.float64], winograd_tile: NDArray[np.float64]
-) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
-    """Times in us of the algorithms by name, and the parts of the direct one in s."""
+def _fused(cols: Columns, blocks: Column) -> dict[str, Column]:
+    """Fused Winograd as one product of 16 rows a tile: a block of 32 tiles and 32 channels is a tile of 512 x 32.
+
+    A block of 4 x 8 tiles reads 10 x 18 inputs a channel and makes 16 of each 2x2 tile from them; filters come
+    transformed, 16 for 9.
+    """
+    size = cols["bytes"]
+    return {
+        "b": np.ones_like(size),
+        "m": blocks * FUSED_TILES * 16.0,
+        "n": cols["k"],
+        "k": cols["c"],
+        "a_bytes": size * (10.0 * 18.0 / FUSED_TILES) / 16.0,
+        "b_bytes": size * 16.0,
+        "out_bytes": size,
+        "read_bytes": cols["read_bytes"] + size * cols["weight_elements"] * (16.0 - 9.0) / 9.0,
+        "write_bytes": cols["write_bytes"],
+        "flops": cols["flops"],
+        "bias": np.zeros_like(size),
+    }
+
+
+def _staged(cols: Columns) -> dict[str, Column]:
+    """The 36 products of Winograd in steps."""
+    size, rows, c, k = cols["bytes"], cols["staged_rows"], cols["c"], cols["k"]
+    return {
+        "b": np.full_like(size, 36.0),
+        "m": rows,
+        "n": k,
+        "k": c,
+        "a_bytes": size,
+        "b_bytes": size,
+        "out_bytes": size,
+        "read_bytes": 36.0 * size * (rows * c + c * k),
+        "write_bytes": 36.0 * size * rows * k,
+        "flops": 72.0 * rows * c * k,
+        "bias": np.zeros_like(size),
+    }
+
+
+_FUSED_TILE = np.array([[FUSED_CHANNELS], [FUSED_TILES * 16.0], [256.0], [1.0]])
+_FUSED_OCCUPANCY = 2.0  # 16,384 accumulators a block, of the 32,768 that an SM holds beside everything else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Times:
+    """Times of the algorithms in us, shape (len(ALGORITHMS), kernels), inf where one isn't possible, and parts."""
+
+    all_us: Column
+    direct: Mapping[str, Column]
+    fused: Mapping[str, Column]
+    staged: Mapping[str, Column]
+    transforms_us: Column
+    traffic_us: Column
+
+
+def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> _Times:
     unit = gemm.machine(gpu)
     constants = {**c, "plain_overhead": 1.0}
-    direct = gemm.times(_product(cols, winograd=False), unit, constants, direct_tile)
+    direct_tile, staged_tile = _tile(cols, "direct"), _tile(cols, "staged")
+    direct = gemm.times(_direct(cols), unit, constants, direct_tile)
     direct["compute"] = direct["compute"] * c["direct_overhead"]
+    amd = gpu.compute_capability is None
+    if amd:
+        volume = np.where(cols["rank"] > 2, c["amd_volume_overhead"], 1.0)
+        direct["compute"] = direct["compute"] * volume * (1.0 if unit.is_matrix else c["amd_lanes_overhead"])
     direct_us = gemm.join(direct, constants, direct_tile[3])
-    product = gemm.times(_product(cols, winograd=True), unit, constants, winograd_tile)
-    product["compute"] = product["compute"] * c["winograd_overhead"]
-    transformed = 4.0 * cols["bytes"] * (cols["input_elements"] + cols["output_elements"])
-    product["memory"] = product["memory"] + c["transform_share"] * 2.0 * transformed / (
-        c["dram_efficiency"] * unit.bytes_per_s
+
+    # AMD's fused Winograd kernels are written for the vector lanes
+    lanes = replace(
+        unit,
+        flops_per_s=gpu.peak_flops_per_s["fp32"],
+        is_matrix=False,
+        energy_scale=gemm.process_energy(unit.process_nm),
     )
-    winograd_us = gemm.join(product, constants, winograd_tile[3])
+    fused = gemm.times(
+        _fused(cols, _fused_blocks(cols, gpu)), lanes, constants, np.broadcast_to(_FUSED_TILE, direct_tile.shape)
+    )
+    fused["compute"] = fused["compute"] * c["fused_overhead"]
+    fused_us = gemm.join(fused, constants, np.ones_like(cols["k"])) + c["step_us"]
+
+    staged = gemm.times(_staged(cols), unit, constants, staged_tile)
+    staged["compute"] = staged["compute"] * c["staged_overhead"]
+    size, rows = cols["bytes"], cols["staged_rows"]
+    transformed = (
+        cols["input_elements"]
+        + cols["output_elements"]
+        + 36.0 * rows * (cols["c"] + cols["k"])
+        + (36.0 + 9.0) * cols["c"] * cols["k"]
+    )
+    transforms_us = 1e6 * size * transformed / (c["transform_efficiency"] * unit.bytes_per_s) + 3.0 * c["step_us"]
+    staged_us = gemm.join(staged, constants, staged_tile[3]) + transforms_us
+
     traffic = (cols["read_bytes"] + cols["write_bytes"]) / (c["dram_efficiency"] * unit.bytes_per_s)
     arithmetic = 2.0 * cols["macs"] / (gpu.peak_flops_per_s["fp32"] * c["element_efficiency"])
     element_us = c["floor_us"] + 1e6 * (traffic ** c["norm"] + arithmetic ** c["norm"]) ** (1.0 / c["norm"])
-    times_us = {
-        "direct": direct_us,
-        "winograd": np.where(cols["winograd"] > 0, winograd_us, np.inf),
-        "element": element_us,
-    }
-    return times_us, direct
+    possible = cols["winograd"] > 0
+    return _Times(
+        all_us=np.stack(
+            [
+                direct_us,
+                np.where(possible, fused_us, np.inf),
+                np.where(possible & (not amd), staged_us, np.inf),
+                element_us,
+            ]
+        ),
+        direct=direct,
+        fused=fused,
+        staged=staged,
+        transforms_us=transforms_us,
+        traffic_us=1e6 * traffic,
+    )
 
 
-def _tiles(cols: Columns, gpu: GpuSpec, constants: Constants) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if "direct_n" in cols:
-        return tuple(  # type: ignore[return-value]  # two of them
-            np.stack([cols[f"{kind}_{name}"] for name in ("n", "m", "threads", "split")])
-            for kind in ("direct", "winograd")
-        )
-    menu = candidates(convolution_tiles(gpu), split=False)
-    gemm_constants = {**constants, "plain_overhead": 1.0}
-    direct = gemm.choose_from(menu, _product(cols, winograd=False), gpu, gemm_constants)
-    winograd = gemm.choose_from(menu, _product(cols, winograd=True), gpu, gemm_constants)
-    return direct, winograd
+_TILE = ("n", "m", "threads", "split")
+
+
+def _tile(cols: Columns, kind: str) -> NDArray[np.float64]:
+    return np.stack([cols[f"{kind}_{name}"] for name in _TILE])
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
-    """Columns with the chosen tiles of both algorithms in them."""
-    direct, winograd = _tiles(cols, gpu, constants)
+    """Columns with the chosen tiles of implicit GEMM and of Winograd's products in them."""
+    gemm_constants = {**constants, "plain_overhead": 1.0}
     found = dict(cols)
-    for kind, tile in (("direct", direct), ("winograd", winograd)):
-        found |= {f"{kind}_{name}": tile[i] for i, name in enumerate(("n", "m", "threads", "split"))}
+    for kind, tiles, product in (
+        ("direct", convolution_tiles(gpu), _direct(cols)),
+        ("staged", winograd_tiles(gpu), _staged(cols)),
+    ):
+        tile = gemm.choose_from(candidates(tiles, split=False), product, gpu, gemm_constants)
+        found |= {f"{kind}_{name}": tile[i] for i, name in enumerate(_TILE)}
     return found
 
 
@@ -236,65 +412,123 @@ def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
 
 def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     """The law's answer: soft minimum of the algorithms, since a library's heuristic does not always pick the best."""
-    direct_tile, winograd_tile = _tiles(cols, gpu, constants)
-    times_us, direct = _algorithms(cols, gpu, constants, direct_tile, winograd_tile)
-    stacked = np.stack([times_us["direct"], times_us["winograd"], times_us["element"]])
-    power = constants["choice_norm"]
-    least = stacked.min(axis=0)
-    # averaged over the algorithms of a like speed, so that two equal ones take as long as one
-    weights = (least / stacked) ** power
-    latency = (weights * np.where(np.isfinite(stacked), stacked, 0.0)).sum(axis=0) / weights.sum(axis=0)
-    best = np.argmin(stacked, axis=0)
+    if "direct_n" not in cols:
+        cols = pin(cols, gpu, constants)
+    times = _algorithms(cols, gpu, constants)
+    latency, best = _soft_minimum(times.all_us, constants["choice_norm"])
     unit = gemm.machine(gpu)
-    tile = np.where(best == 1, winograd_tile, direct_tile)
-    blocks = np.where(
-        best == 1,
-        16.0 * np.ceil(cols["k"] / tile[0]) * np.ceil(cols["winograd_rows"] / tile[1]),
-        direct["blocks"],
-    )
-    is_element = best == 2
     threads = 256.0
-    tile = np.where(is_element, np.array([[1.0], [threads], [threads], [1.0]]), tile)
-    blocks = np.where(is_element, np.ceil(cols["output_elements"] / threads), blocks)
-    resident = np.where(is_element, np.maximum(gpu.max_threads_per_sm / threads, 1.0), direct["occupancy"])
+    count = latency.size
+    tiles = np.stack(
+        [
+            _tile(cols, "direct"),
+            np.broadcast_to(_FUSED_TILE, (4, count)),
+            _tile(cols, "staged"),
+            np.broadcast_to(np.array([[1.0], [threads], [threads], [1.0]]), (4, count)),
+        ]
+    )
+    blocks = np.stack(
+        [
+            times.direct["blocks"],
+            times.fused["blocks"],
+            times.staged["blocks"],
+            np.ceil(cols["output_elements"] / threads),
+        ]
+    )
+    resident = np.stack(
+        [
+            times.direct["occupancy"],
+            np.full(count, _FUSED_OCCUPANCY),
+            times.staged["occupancy"],
+            np.full(count, max(gpu.max_threads_per_sm / threads, 1.0)),
+        ]
+    )
+    zero = np.zeros(count)
+    compute = 1e6 * np.stack([times.direct["compute"], times.fused["compute"], times.staged["compute"], zero])
+    memory = np.stack(
+        [
+            1e6 * times.direct["memory"],
+            1e6 * times.fused["memory"],
+            1e6 * times.staged["memory"] + times.transforms_us,
+            times.traffic_us,
+        ]
+    )
+    l2 = 1e6 * np.stack([times.direct["l2"], times.fused["l2"], times.staged["l2"], zero])
+    level = np.stack([times.direct["level"], times.fused["level"], times.staged["level"], np.ones(count)])
+    every = np.arange(count)
+    tile = tiles[best, :, every].T
+    blocks = blocks[best, every]
     return LawResult(
         latency_us=latency,
         ideal_us=ideal_us(cols, gpu),
         parts_us={
-            "compute": np.where(is_element, 0.0, latency - constants["floor_us"]),
-            "memory": 1e6 * direct["memory"],
-            "l2": 1e6 * direct["l2"],
-            "launch": np.full(latency.shape, constants["floor_us"]),
+            "compute": compute[best, every],
+            "memory": memory[best, every],
+            "l2": l2[best, every],
+            "launch": np.full(count, constants["floor_us"]),
         },
         tile={"n": tile[0], "m": tile[1], "threads": tile[2], "split_k": tile[3]},
         tile_count=blocks,
-        wave_count=np.maximum(np.ceil(blocks / (unit.sm_count * resident)), 1.0),
-        doubt_log_sd=gemm.doubt(unit, direct["level"], np.where(is_element, 0.0, 1e6 * direct["compute"] / latency)),
+        wave_count=np.maximum(np.ceil(blocks / (unit.sm_count * resident[best, every])), 1.0),
+        doubt_log_sd=np.hypot(
+            gemm.doubt(unit, level[best, every], compute[best, every] / latency),
+            np.where(
+                best == ALGORITHMS.index("element"), ELEMENT_LOG_SD, np.where(cols["winograd"] > 0, 0.0, KIND_LOG_SD)
+            ),
+        ),
     )
+
+
+def _soft_minimum(all_us: Column, power: float) -> tuple[Column, NDArray[np.int64]]:
+    """Mean of the algorithms' times that leans to the least, so that two equal ones take as long as one; and the best.
+
+    Shapes (algorithms, kernels) -> (kernels,).
+    """
+    least = all_us.min(axis=0)
+    weights = (least / all_us) ** power
+    latency = (weights * np.where(np.isfinite(all_us), all_us, 0.0)).sum(axis=0) / weights.sum(axis=0)
+    return latency, np.argmin(all_us, axis=0)
 
 
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
     """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
+    if "direct_n" not in cols:
+        cols = pin(cols, gpu, constants)
     unit = gemm.machine(gpu)
-    direct_tile, winograd_tile = _tiles(cols, gpu, constants)
-    times_us, direct = _algorithms(cols, gpu, constants, direct_tile, winograd_tile)
-    base = times_us["direct"]
-    blocks_per_sm = direct["blocks"] / unit.sm_count
+    times = _algorithms(cols, gpu, constants)
+    direct, fused, staged = times.direct, times.fused, times.staged
+    base, fused_us, staged_us, element_us = times.all_us
+    per_sm = direct["blocks"] / unit.sm_count
+    fused_per_sm = fused["blocks"] / (unit.sm_count * _FUSED_OCCUPANCY)
+    staged_per_sm = staged["blocks"] / (unit.sm_count * staged["occupancy"])
     unique = cols["read_bytes"] + cols["write_bytes"]
-    t1, t2 = direct_tile[0], direct_tile[1]
+    t1, t2 = cols["direct_n"], cols["direct_m"]
+    s1, s2 = cols["staged_n"], cols["staged_m"]
+    rows = cols["staged_rows"]
+    workspace = 36.0 * cols["bytes"] * rows * (cols["c"] + cols["k"])
+    outputs = np.where(cols["winograd"] > 0, cols["batch"] * cols["out"], 1.0)
     values = (
         np.log(1e6 * direct["memory"] / base),
-        np.minimum(np.log(times_us["winograd"] / base), 5.0),
-        np.log(times_us["element"] / base),
+        np.minimum(np.log(fused_us / base), 5.0),
+        np.minimum(np.log(staged_us / base), 5.0),
+        np.log(element_us / base),
+        np.log(times.transforms_us / (times.transforms_us + 1e6 * staged["compute"])),
         np.log(1e6 * direct["compute"] / base),
         np.log(1e6 * direct["l2"] / base),
         np.log(constants["floor_us"] / result.latency_us),
         np.log(t1),
         np.log(t2),
-        np.log(blocks_per_sm),
-        blocks_per_sm / np.ceil(blocks_per_sm),
+        np.log(per_sm),
+        per_sm / np.ceil(per_sm),
         cols["n"] / (np.ceil(cols["n"] / t1) * t1),
         cols["m"] / (np.ceil(cols["m"] / t2) * t2),
+        np.log(fused_per_sm),
+        fused_per_sm / np.ceil(fused_per_sm),
+        outputs / 4.0 / (_fused_blocks(cols, gpu) * FUSED_TILES),
+        np.log(staged_per_sm),
+        staged_per_sm / np.ceil(staged_per_sm),
+        outputs / 16.0 * cols["k"] / (np.ceil(rows / s2) * s2 * np.ceil(cols["k"] / s1) * s1),
+        cols["batch"] / (np.ceil(cols["batch"] / STAGED_IMAGES) * STAGED_IMAGES),
         np.log(cols["c"]),
         np.log(cols["k"]),
         np.log(cols["batch"]),
@@ -302,11 +536,11 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         np.log(cols["m"]),
         np.log(cols["k_depth"]),
         np.mod(cols["c"], 4),
-        np.mod(cols["c"], 32),
         np.mod(cols["k"], 4),
-        np.mod(cols["k"], 32),
-        np.mod(np.round(np.sqrt(cols["out"])), 2),
+        np.mod(cols["side"], 2),
+        np.mod(cols["side"], 4),
         np.log(unique / unit.l2_bytes),
+        np.log(workspace / unit.l2_bytes),
         np.log(cols["flops"] / unique / (unit.flops_per_s / unit.bytes_per_s)),
         np.log(result.latency_us / 1e3),
     )

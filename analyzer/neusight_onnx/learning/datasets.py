@@ -46,6 +46,9 @@ class Measurements:
     ``operation`` is the file's own name of what ran ("bmm", "linear", …), ``split`` the part of the file,
     ``kernel_name`` what the profiler saw (empty: unknown). A *session* is a GPU x operation x split: rows that
     were measured in one go, so that they share the host's launch time and the state of the card.
+
+    ``position``: where in its session a row was measured, from 0 (first) to 1 (last), for sessions whose host time
+    drifts; None: the host time of a session is one number.
     """
 
     file: str
@@ -58,6 +61,7 @@ class Measurements:
     split: NDArray[np.str_]
     measured_us: NDArray[np.float64]
     kernel_name: NDArray[np.str_]
+    position: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.kernels)
@@ -88,6 +92,7 @@ class Measurements:
             split=self.split[indices],
             measured_us=self.measured_us[indices],
             kernel_name=self.kernel_name[indices],
+            position=None if self.position is None else self.position[indices],
         )
 
 
@@ -179,6 +184,25 @@ _CLASS_OF = {
 }
 
 
+DRIFTING = frozenset({"conv"})
+"""Classes of the NeuSight file whose sessions got slower on the host's side as they went on.
+
+Its convolutions stand in random order, the order of measuring: the smallest times of the first 250 rows of a GPU are
+59-108 us, of the last 250 328-801 us, rising all the while on all five GPUs, whatever the kernel. A kernel's own time
+is what is left once that is taken off; with it, near-equal shapes agree within a few per cent. No other operation of
+the file shows such a rise (their rows are sorted by size: the smallest times of equal sizes agree)."""
+
+
+def _positions(sessions: Sequence[tuple[str, str, str]]) -> NDArray[np.float64]:
+    """Where each row stands in its session, 0 to 1, in file order."""
+    seen: dict[tuple[str, str, str], int] = {}
+    place = []
+    for name in sessions:
+        place.append(seen.setdefault(name, 0))
+        seen[name] += 1
+    return np.array([at / max(seen[name] - 1, 1) for at, name in zip(place, sessions, strict=True)], dtype=np.float64)
+
+
 def _neusight(path: Path) -> list[Measurements]:
     sizes = ("b", "m", "n", "k", "rows", "cols")
     conv = ("in_channels", "out_channels", "filter_size", "in_size", "stride", "padding")
@@ -198,6 +222,8 @@ def _neusight(path: Path) -> list[Measurements]:
         order = np.concatenate(indices)
         if not order.size:
             continue
+        gpu, split = _strings(table["gpu"][order]), _strings(table["split"][order])
+        sessions = list(zip(gpu.tolist(), operations[order].tolist(), split.tolist(), strict=True))
         found.append(
             Measurements(
                 file=NEUSIGHT_KERNELS,
@@ -205,11 +231,12 @@ def _neusight(path: Path) -> list[Measurements]:
                 dtype="float32",
                 timing=EVENTS,
                 kernels=tuple(kernels),
-                gpu=_strings(table["gpu"][order]),
+                gpu=gpu,
                 operation=operations[order],
-                split=_strings(table["split"][order]),
+                split=split,
                 measured_us=table["latency_ms"][order].astype(np.float64) * 1e3,
                 kernel_name=_strings(table["kernel_name"][order]),
+                position=_positions(sessions) if kernel_class in DRIFTING else None,
             )
         )
     return found

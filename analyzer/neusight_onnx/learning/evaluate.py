@@ -14,17 +14,18 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.learning.datasets import EVENTS, Measurements, read_parts
+from neusight_onnx.learning.fitting import HOST_KNOTS
 from neusight_onnx.learning.heldout import (
     FLOOR_PERCENTILE,
     LAUNCH_SHARES,
     SCORED_US,
     SMALL_US,
+    SMALLEST_SHARE,
     TINY_US,
     USUAL_FLOORS_US,
     Launch,
     event_us,
-    launch_floors,
-    launch_of,
+    launch_shown,
 )
 from neusight_onnx.predictor import Predictor, estimate, load_predictors
 from neusight_onnx.similarity import gpu_weight
@@ -46,7 +47,10 @@ TREATMENT = (
     f"predicted below {TINY_US:g} us (else {SMALL_US:g} us) took, at least five of them; else that of the operation's "
     "other sessions on the GPU; else a usual one (us: "
     + ", ".join(f"{name} {floor:g}" for name, floor in USUAL_FLOORS_US.items())
-    + "). That floor is all that is taken from measured times; intervals allow for an error of "
+    + "). Sessions of convolutions, whose host slows down as they go on, have a floor at each of "
+    f"{HOST_KNOTS} evenly spaced points, the median of measured - predicted over the {100 * SMALLEST_SHARE:g} % "
+    "smallest kernels around it, and it passes before the kernel starts. "
+    "That floor is all that is taken from measured times; intervals allow for an error of "
     f"{100 * FLOOR_SPREAD:g} % in it. Other files hold the kernel's own time: nothing is added."
 )
 
@@ -161,8 +165,7 @@ def _judge(measurements: Measurements, specs: Mapping[str, GpuSpec], predictor: 
     measured, kind = measurements.measured_us, measurements.kernel_class
     launch = Launch(floor_us=np.zeros(size), before_us=np.zeros(size))
     if measurements.timing == EVENTS:
-        floor = launch_floors(measured, latency, measurements.gpu, measurements.operation, measurements.split, kind)
-        launch = launch_of(floor, measurements.gpu, specs, kind)
+        launch = launch_shown(measurements, latency, specs, kind)
     error = event_us(latency, launch) / measured - 1.0
     roofline = event_us(ideal, launch) / measured - 1.0
     least = event_us(low, launch.times(1.0 - FLOOR_SPREAD))

@@ -45,7 +45,7 @@ THROTTLED_LEVEL_LOG_SD = 1.0
 """The same where the power limit does not allow the boost clock: the card may have been hot as well."""
 HOST_SHARE: Mapping[str, float] = {
     "gemm": 0.75,
-    "conv": 0.75,
+    "conv": 0.9,
     "elementwise": 0.5,
     "softmax": 0.75,
     "normalization": 0.75,
@@ -54,6 +54,11 @@ HOST_SHARE: Mapping[str, float] = {
 after the launch. Elementwise kernels of more than 100 us lie 13-18 us (A100, V100, P4, T4) and 20-29 us (P100) above
 their bandwidth line, half of the smallest times; with a larger share the fit makes DRAM too fast instead.
 """
+HOST_KNOTS = 9
+"""Points, evenly spaced over a session whose host time drifts, at which that time is a number of its own; between
+them it is on the line that joins them."""
+DRIFT_ROWS_PER_SESSION = 2000
+"""Rows of a drifting session that are fitted: each of its points needs some."""
 HOST_LOG_SD = 0.5
 """How well the smallest measured time of a session tells its host time (log)."""
 LOST_SESSION_LOG_LEVEL = 0.6
@@ -67,13 +72,27 @@ is told to leave it to the law: it would extrapolate from kernels ten times as l
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What a session's rows have in common: host time, level (speed against normal), and whether it is used."""
+    """What a session's rows have in common: host time, level (speed against normal), and whether it is used.
+
+    ``host_knots_us``: the host time at evenly spaced points of the session, one number where it doesn't drift.
+    """
 
     name: str
-    host_us: float
+    host_knots_us: tuple[float, ...]
     level: float
     row_count: int
     used: bool
+
+    @property
+    def host_us(self) -> float:
+        """Host time in the middle of the session."""
+        return float(np.mean(self.host_knots_us))
+
+    def host_at_us(self, position: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Host time of rows at these positions, 0 to 1."""
+        knots = np.array(self.host_knots_us)
+        found: NDArray[np.float64] = np.interp(position, np.linspace(0.0, 1.0, knots.size), knots)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +138,7 @@ class _Block:
     columns: Columns
     measured_us: Column
     session: NDArray[np.int64]
+    position: Column
 
 
 def _reference_sessions(sessions: Sequence[str]) -> set[str]:
@@ -149,7 +169,8 @@ class _Problem:
     """One round's least squares. The unknowns x are logs: free constants, then hosts, then free levels.
 
     ``free`` and ``free_level`` are indices into the law's constants and into sessions; hosts are all free where
-    rows are event-timed, else absent.
+    rows are event-timed, else absent. A row's host time lies between those of the knots ``left`` and ``right``
+    (indices into the hosts), ``right_share`` of the way.
     """
 
     law: Law
@@ -164,6 +185,9 @@ class _Problem:
     level_sd: Column
     free_level: NDArray[np.int64]
     session: NDArray[np.int64]
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    right_share: Column
     measured_us: Column
 
     def unpack(self, x: Column) -> tuple[Column, Column, Column]:
@@ -187,7 +211,11 @@ class _Problem:
         return found
 
     def _host_us(self, host: Column) -> Column:
-        return np.exp(host)[self.session] if self.event_timed else np.zeros(self.session.size)
+        if not self.event_timed:
+            return np.zeros(self.session.size)
+        knots = np.exp(host)
+        found: Column = (1.0 - self.right_share) * knots[self.left] + self.right_share * knots[self.right]
+        return found
 
     def residuals(self, x: Column) -> Column:
         constants, host, level = self.unpack(x)
@@ -215,7 +243,15 @@ class _Problem:
         first_level = self.free.size
         scales = [self.prior_sd[self.free]]
         if self.event_timed:
-            matrix[every, self.free.size + self.session] = -weight * host_us / total
+            knots = np.exp(host)
+            np.add.at(
+                matrix,
+                (every, self.free.size + self.left),
+                -weight * (1.0 - self.right_share) * knots[self.left] / total,
+            )
+            np.add.at(
+                matrix, (every, self.free.size + self.right), -weight * self.right_share * knots[self.right] / total
+            )
             first_level += self.host_prior.size
             scales.append(np.full(self.host_prior.size, HOST_LOG_SD))
         scales.append(self.level_sd[self.free_level])
@@ -251,7 +287,9 @@ def fit_law(
     known = np.array([gpu in specs for gpu in measurements.gpu.tolist()], dtype=np.bool_)
     names = sorted(set(measurements.session[known].tolist()))
     event_timed = measurements.timing == EVENTS
-    rows_of, hosts, counts = _rows_to_fit(measurements, names, seed=seed)
+    rows_of, hosts_of, counts = _rows_to_fit(measurements, names, seed=seed)
+    hosts = np.concatenate(hosts_of)
+    first_knot = np.concatenate([[0], np.cumsum([knots.size for knots in hosts_of])]).astype(np.int64)
     blocks = _blocks(law, measurements, specs, names, rows_of)
     references = _reference_sessions(names)
     level_sd = np.array([0.0 if name in references else _level_log_sd(specs[name.split("/", 1)[0]]) for name in names])
@@ -261,10 +299,14 @@ def fit_law(
     prior_sd = np.array([constant.prior_log_sd for constant in law.constants])
     free = np.array([i for i, c in enumerate(law.constants) if c.name not in given and c.prior_log_sd > 0], dtype=int)
     session = np.concatenate([block.session for block in blocks])
+    spans = np.diff(first_knot)[session] - 1
+    place = np.concatenate([block.position for block in blocks]) * spans
+    left = np.minimum(np.floor(place).astype(np.int64), np.maximum(spans - 1, 0))
     per_session = np.bincount(session, minlength=len(names)).astype(np.float64)
     balance = np.sqrt(SESSION_WEIGHT / np.maximum(per_session, 0.1 * SESSION_WEIGHT))
     used = np.ones(len(names), dtype=np.bool_)
     host, level = np.log(hosts), np.zeros(len(names))
+    right = np.minimum(left + 1, spans)
     for _ in range(max(rounds, 1)):
         named = named_constants(law, logs)
         pinned = [replace(b, columns=law.pin(b.columns, b.spec, named)) for b in blocks] if law.pin else blocks
@@ -281,6 +323,9 @@ def fit_law(
             level_sd=level_sd,
             free_level=np.flatnonzero(level_sd > 0),
             session=session,
+            left=first_knot[session] + left,
+            right=first_knot[session] + right,
+            right_share=place - left,
             measured_us=np.concatenate([block.measured_us for block in blocks]),
         )
         found = optimize.least_squares(
@@ -291,7 +336,7 @@ def fit_law(
     sessions = {
         name: Session(
             name=name,
-            host_us=float(np.exp(host[i])) if event_timed else 0.0,
+            host_knots_us=tuple(np.exp(host[first_knot[i] : first_knot[i + 1]]).tolist()) if event_timed else (0.0,),
             level=float(np.exp(level[i])),
             row_count=int(counts[i]),
             used=bool(used[i]),
@@ -304,11 +349,11 @@ def fit_law(
 
 def _rows_to_fit(
     measurements: Measurements, names: Sequence[str], *, seed: int
-) -> tuple[list[NDArray[np.int64]], Column, NDArray[np.int64]]:
-    """Per session: the rows that are fitted, the host time expected in us, and how many rows there are."""
+) -> tuple[list[NDArray[np.int64]], list[Column], NDArray[np.int64]]:
+    """Per session: the rows that are fitted, the host times expected in us (one a knot), how many rows there are."""
     random = np.random.default_rng(seed)
     rows_of: list[NDArray[np.int64]] = []
-    hosts = np.full(len(names), 1e-6)
+    hosts: list[Column] = []
     counts = np.zeros(len(names), dtype=np.int64)
     floors = session_floors_us(measurements)
     per_session = min(ROWS_PER_SESSION, ROWS_IN_ALL // max(len(names), 1))
@@ -318,11 +363,36 @@ def _rows_to_fit(
         if measurements.timing == EVENTS:
             # the smallest times of the operation's sessions are host time and a tiny kernel
             rows = rows[measurements.measured_us[rows] > INFORMATIVE_RATIO * floors[name]]
-            hosts[i] = HOST_SHARE[measurements.kernel_class] * floors[name]
-        if rows.size > per_session:
-            rows = np.sort(random.choice(rows, per_session, replace=False))
+            hosts.append(np.array([HOST_SHARE[measurements.kernel_class] * floors[name]]))
+        else:
+            hosts.append(np.array([1e-6]))
+        limit = per_session
+        if measurements.position is not None and measurements.timing == EVENTS:
+            of_session = np.flatnonzero(measurements.session == name)
+            envelope = lower_envelope_us(measurements.measured_us[of_session], measurements.position[of_session])
+            hosts[-1] = HOST_SHARE[measurements.kernel_class] * envelope
+            limit = DRIFT_ROWS_PER_SESSION
+        if rows.size > limit:
+            rows = np.sort(random.choice(rows, limit, replace=False))
         rows_of.append(rows)
     return rows_of, hosts, counts
+
+
+def near_knot(position: NDArray[np.float64], knot: int) -> NDArray[np.bool_]:
+    """Rows nearer than one step to a knot of a drifting session."""
+    found: NDArray[np.bool_] = np.abs(position * (HOST_KNOTS - 1) - knot) < 1.0
+    return found
+
+
+def lower_envelope_us(measured_us: NDArray[np.float64], position: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Smallest times around each knot of a drifting session, in us; a stretch without rows takes the session's."""
+    overall = host_floor_us(measured_us)
+    return np.array(
+        [
+            host_floor_us(measured_us[rows]) if np.any(rows) else overall
+            for rows in (near_knot(position, knot) for knot in range(HOST_KNOTS))
+        ]
+    )
 
 
 def _blocks(
@@ -346,6 +416,7 @@ def _blocks(
                     columns=law.columns(part.kernels),
                     measured_us=part.measured_us,
                     session=np.array([index_of[name] for name in part.session.tolist()], dtype=np.int64),
+                    position=np.zeros(len(part)) if part.position is None else part.position,
                 )
             )
     return blocks
@@ -397,19 +468,25 @@ def residual_rows(
         names = measurements.session[rows].tolist()
         rows = rows[np.array([fit.sessions[name].used for name in names], dtype=np.bool_)]
         names = measurements.session[rows].tolist()
-        host = np.array([fit.sessions[name].host_us for name in names])
+        position = np.zeros(rows.size) if measurements.position is None else measurements.position[rows]
+        host = np.zeros(rows.size)
+        for name in set(names):
+            of_session = measurements.session[rows] == name
+            host[of_session] = fit.sessions[name].host_at_us(position[of_session])
         shown = np.maximum(host, np.array([floor_of[name] for name in names]))
+        # of a drifting session the kernels that are hidden even where the host is quickest
+        least = np.array([max(min(fit.sessions[name].host_knots_us), floor_of[name]) for name in names])
         clear = measurements.measured_us[rows] > INFORMATIVE_RATIO * shown
         keep = _at_most(per_session, clear, names, random) | _at_most(per_session // 4, ~clear, names, random)
         if not keep.any():
             continue
-        rows, host, shown, clear = rows[keep], host[keep], shown[keep], clear[keep]
+        rows, host, least, clear = rows[keep], host[keep], least[keep], clear[keep]
         session = measurements.session[rows]
         level = np.array([fit.sessions[name].level for name in session.tolist()])
         measured = measurements.measured_us[rows]
         answer = apply_law(law, measurements.select(rows).kernels, specs[gpu], fit.constants)
         law_us = answer.result.latency_us
-        hidden = ~clear & (law_us < HIDDEN_SHARE * shown)
+        hidden = ~clear & (law_us < HIDDEN_SHARE * least)
         kernel_us = np.where(hidden, law_us, np.maximum(measured - host, 1e-3))
         told = clear | hidden
         features.append(answer.features[told])

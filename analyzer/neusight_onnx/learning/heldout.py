@@ -21,10 +21,12 @@ from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import apply_law
 from neusight_onnx.learning.datasets import EVENTS, Measurements
 from neusight_onnx.learning.fitting import (
+    HOST_KNOTS,
     LawFit,
     ResidualSettings,
     fit_law,
     fit_residual,
+    near_knot,
     residual_rows,
 )
 from neusight_onnx.similarity import gpu_vector, gpu_weight, residual_weight, shape_weight
@@ -73,6 +75,12 @@ sessions of real sizes over the floor that small kernels show. Softmax .65-.75 o
 ENOUGH_ROWS = 5
 """Small kernels that a session must have for a floor of its own."""
 
+SMALLEST_SHARE = 0.04
+"""Share of the kernels around a point of a drifting session, the smallest by prediction, that show the host's time."""
+
+OWN_SHARE = 0.5
+"""The kernel's own time is judged where it is at least this share of what was measured."""
+
 FOLDS = 5
 
 
@@ -108,6 +116,19 @@ class Scored:
     def log_error(self) -> NDArray[np.float64]:
         """log(predicted / measured) of the event time."""
         found: NDArray[np.float64] = np.log(event_us(self.kernel_us, self.launch) / self.measured_us)
+        return found
+
+    @property
+    def own(self) -> NDArray[np.bool_]:
+        """Rows whose kernel is at least ``OWN_SHARE`` of what was measured."""
+        found: NDArray[np.bool_] = self.launch.before_us <= (1.0 - OWN_SHARE) * self.measured_us
+        return found
+
+    @property
+    def own_log_error(self) -> NDArray[np.float64]:
+        """log(predicted / measured) of the kernel's own time, on the rows of ``own`` only."""
+        own = self.own
+        found: NDArray[np.float64] = np.log(self.kernel_us[own] / (self.measured_us - self.launch.before_us)[own])
         return found
 
 
@@ -150,6 +171,60 @@ def launch_floors(
                 floor = min(usual if borrowed is None else borrowed, float(measured_us[rows].min()))
             floors[rows] = floor
     return floors
+
+
+def drifting_floors(
+    measured_us: NDArray[np.float64],
+    kernel_us: NDArray[np.float64],
+    position: NDArray[np.float64],
+    session: NDArray[np.str_],
+) -> NDArray[np.float64]:
+    """Launch floor of rows of sessions whose host time drifts, in us.
+
+    At evenly spaced points of a session: the median of measured - kernel over the smallest kernels around (by their
+    predicted time, so that nothing measured selects them). Between the points, and beyond the outermost, on the line
+    that joins neighbours.
+    """
+    found = np.empty(measured_us.size)
+    for name in sorted(set(session.tolist())):
+        of_session = np.flatnonzero(session == name)
+        measured, kernel, place = measured_us[of_session], kernel_us[of_session], position[of_session]
+        points: dict[float, float] = {}
+        for knot in range(HOST_KNOTS):
+            rows = np.flatnonzero(near_knot(place, knot))
+            if rows.size:
+                count = min(max(round(SMALLEST_SHARE * rows.size), ENOUGH_ROWS), rows.size)
+                smallest = rows[np.argsort(kernel[rows], kind="stable")[:count]]
+                points[float(np.mean(place[smallest]))] = float(np.median(measured[smallest] - kernel[smallest]))
+        found[of_session] = np.maximum(_broken_line(place, points), 0.0)
+    return found
+
+
+def _broken_line(place: NDArray[np.float64], points: Mapping[float, float]) -> NDArray[np.float64]:
+    """The line through ``points`` (place -> value) at ``place``, its ends carried on."""
+    x = np.array(sorted(points))
+    y = np.array([points[at] for at in x.tolist()])
+    found: NDArray[np.float64] = np.interp(place, x, y)
+    if x.size > 1:
+        slope = np.diff(y) / np.diff(x)
+        found += slope[0] * np.minimum(place - x[0], 0.0) + slope[-1] * np.maximum(place - x[-1], 0.0)
+    return found
+
+
+def launch_shown(
+    measurements: Measurements, kernel_us: NDArray[np.float64], specs: Mapping[str, GpuSpec], kernel_class: str
+) -> Launch:
+    """The launch of event-timed rows, read off small kernels, given what the kernels are predicted to take.
+
+    All GPUs of the rows are in ``specs``. Where the host's time drifts along a session it passes before the kernel
+    starts (it adds the same to kernels of a tenth and of three times that time), else ``LAUNCH_SHARES`` say how much.
+    """
+    m = measurements
+    if m.position is not None:
+        floors = drifting_floors(m.measured_us, kernel_us, m.position, m.session)
+        return Launch(floor_us=floors, before_us=floors)
+    floors = launch_floors(m.measured_us, kernel_us, m.gpu, m.operation, m.split, kernel_class)
+    return launch_of(floors, m.gpu, specs, kernel_class)
 
 
 def launch_of(
@@ -234,14 +309,14 @@ def launches_of(law: Law, measurements: Measurements, specs: Mapping[str, GpuSpe
     for gpu in sorted(set(measurements.gpu.tolist()) & set(specs)):
         # only rows near the floor can be tiny: the rest need not be estimated
         of_gpu = measurements.gpu == gpu
-        near = np.flatnonzero(of_gpu & (measurements.measured_us < 4 * SCORED_US))
+        limit_us = 4 * SCORED_US if measurements.position is None else np.inf
+        near = np.flatnonzero(of_gpu & (measurements.measured_us < limit_us))
         if near.size:
             answer = apply_law(law, measurements.select(near).kernels, specs[gpu], fit.constants)
             kernel_us[near] = answer.result.latency_us
     known = np.flatnonzero(np.isin(measurements.gpu, sorted(specs)))
     part = measurements.select(known)
-    floors = launch_floors(part.measured_us, kernel_us[known], part.gpu, part.operation, part.split, law.kernel_class)
-    found = launch_of(floors, part.gpu, specs, law.kernel_class)
+    found = launch_shown(part, kernel_us[known], specs, law.kernel_class)
     nothing.floor_us[known], nothing.before_us[known] = found.floor_us, found.before_us
     return nothing
 

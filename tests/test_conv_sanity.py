@@ -1,0 +1,106 @@
+"""Convolutions of every kind on GPUs near and far from the measured ones: bounded, and more work is never less time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.kernels import Conv
+from neusight_onnx.laws.gemm import machine
+from neusight_onnx.predictor import predict
+
+BASE = Conv(
+    n=1,
+    c=64,
+    k=128,
+    spatial=(56, 56),
+    out=(56, 56),
+    filter=(3, 3),
+    strides=(1, 1),
+    dilations=(1, 1),
+    dtype=DataType.FLOAT32,
+)
+KINDS = {
+    "3x3": BASE,
+    "rgb-7x7-stride-2": replace(BASE, c=3, k=64, spatial=(224, 224), out=(112, 112), filter=(7, 7), strides=(2, 2)),
+    "1x1": replace(BASE, c=256, k=1024, filter=(1, 1), spatial=(14, 14), out=(14, 14)),
+    "5x5": replace(BASE, filter=(5, 5)),
+    "strided": replace(BASE, strides=(2, 2), out=(28, 28)),
+    "dilated": replace(BASE, dilations=(4, 4)),
+    "grouped": replace(BASE, c=256, k=256, groups=32),
+    "depthwise": replace(BASE, c=256, k=256, groups=256),
+    "depthwise-5x5-stride-2": replace(
+        BASE, c=240, k=240, groups=240, filter=(5, 5), strides=(2, 2), spatial=(28, 28), out=(14, 14)
+    ),
+    "1-d": replace(BASE, spatial=(3000,), out=(1500,), filter=(3,), strides=(2,), dilations=(1,)),
+    "3-d": replace(
+        BASE,
+        spatial=(16, 56, 56),
+        out=(16, 56, 56),
+        filter=(3, 3, 3),
+        strides=(1, 1, 1),
+        dilations=(1, 1, 1),
+    ),
+    "transposed": replace(BASE, filter=(4, 4), strides=(2, 2), out=(112, 112), transposed=True),
+    "one-output": replace(BASE, c=2048, k=1, filter=(7, 7), spatial=(7, 7), out=(1, 1)),
+    "wide-image": replace(BASE, c=16, k=16, spatial=(2048, 2048), out=(2048, 2048)),
+}
+INVENTED = """
+vendor = "NVIDIA"
+architecture = "Invented"
+compute_capability = 13.0
+process_nm = 1.4
+sm_count = 300
+fp32_lanes_per_sm = 128
+boost_mhz = 3000
+warp_size = 32
+max_threads_per_sm = 2048
+l2_mb = 512
+memory_gb = 400
+memory_type = "HBM9"
+memory_bandwidth_gb_s = 20_000
+tdp_w = 1500
+fp32_tflops = 230.4
+"""
+GPUS = ("p4", "t4", "a100-pcie-80gb", "h100-sxm", "l4", "b200-sxm", "mi100", "mi300x", "rx-7900-xtx", "invented")
+BATCHES = (1, 2, 3, 4, 8, 15, 16, 17, 32, 64, 128, 256)
+SLOWEST = 25.0
+"""A large convolution is at most so many times its roofline: small channels and depthwise kernels come to ten."""
+
+
+@pytest.fixture(scope="module")
+def gpus(tmp_path_factory: pytest.TempPathFactory) -> dict[str, GpuSpec]:
+    file: Path = tmp_path_factory.mktemp("gpu") / "invented.toml"
+    file.write_text(INVENTED, encoding="utf-8")
+    return {name: load_gpu(file if name == "invented" else name) for name in GPUS}
+
+
+def roofline_us(kernel: Conv, gpu: GpuSpec) -> float:
+    """Unique bytes at the DRAM peak, and a direct convolution's FLOPs, of which Winograd saves three quarters."""
+    unit = machine(gpu)
+    plain = kernel.filter == (3, 3) and kernel.strides == kernel.dilations == (1, 1) and kernel.groups == 1
+    flops = kernel.flops / (4.0 if plain else 1.0)
+    return 1e6 * max(flops / unit.flops_per_s, (kernel.read_bytes + kernel.write_bytes) / unit.bytes_per_s)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gpu", GPUS)
+def test_time_is_bounded_and_grows_with_the_batch(gpu: str, kind: str, gpus: dict[str, GpuSpec]) -> None:
+    spec = gpus[gpu]
+    kernels = [replace(KINDS[kind], n=n) for n in BATCHES]
+    found = predict(kernels, spec)
+    for kernel, prediction in zip(kernels, found, strict=True):
+        assert prediction.low_us <= prediction.latency_us <= prediction.high_us
+        assert prediction.latency_us >= roofline_us(kernel, spec) * 0.999
+    assert found[-1].latency_us <= SLOWEST * max(roofline_us(kernels[-1], spec), 10.0)
+    times = [prediction.latency_us for prediction in found]
+    # what was learned on measured shapes may dip by a few per cent where another algorithm takes over
+    for before, after in pairwise(times):
+        assert after >= 0.9 * before, times
+    # 256 images take at most 256 times one, but for the clock: one runs at boost, cards of 70 W sustain about half
+    assert times[-1] <= times[0] * 256 * 2.2 + 50.0
