@@ -228,6 +228,30 @@ CASES = {
         node="seq",
         says="64 works and 32 does not",
     ),
+    "one sample decides for all": Case(
+        model=lambda: model(
+            graph(
+                [
+                    node("Greater", "x zero", "above", "above"),
+                    node(
+                        "If",
+                        "above",
+                        "y",
+                        "choice",
+                        then_branch=graph([node("Exp", "x", "a")], [], [value("a", ["batch", 1])]),
+                        else_branch=graph([node("Abs", "x", "b")], [], [value("b", ["batch", 1])]),
+                    ),
+                ],
+                [value("x", ["batch", 1])],
+                [value("y", ["batch", 1])],
+                [number("zero", 0)],
+            )
+        ),
+        codes=codes(303),
+        dims={"batch": 1},
+        node="batch",
+        says="its condition has the shape [2, 1], not one element",
+    ),
     "a window that outgrows its input": Case(
         model=one(
             [node("Conv", "x w", "y", "conv")],

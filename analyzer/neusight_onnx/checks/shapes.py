@@ -186,6 +186,8 @@ def _probe(model: Model, bindings: Bindings, shaped: ShapedModel, sizes: Mapping
 def _holds_a_size(fault: ModelError, model: Model, inferred: InferredGraph) -> bool:
     """Whether the node that failed joins its input with a constant, which holds the size that would have worked."""
     node = next((node for node in model.graph.nodes if node.name == fault.node), None)
+    if node is not None and node.op_type == "If":
+        return True  # its condition is a single element: one sample decides for all
     if node is None or node.op_type not in _JOINS:
         return False
     if node.op_type == "Reshape":

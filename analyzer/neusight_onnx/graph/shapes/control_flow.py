@@ -24,7 +24,10 @@ NOT_TAKEN = "its branch is not taken"
 def _if(ctx: NodeContext) -> Sequence[Value]:
     """The branch that is taken, if the condition is known or the sizes fit only one; else what either may give."""
     node, session = ctx.node, ctx.session
-    condition = known_integer(ctx.inputs[0] if ctx.inputs else None)
+    choice = ctx.inputs[0] if ctx.inputs else None
+    if choice is not None and choice.shape is not None:
+        ctx.require(choice.element_count == 1, f"its condition has the shape {list(choice.shape)}, not one element")
+    condition = known_integer(choice)
     results: dict[str, list[Value]] = {}
     faults: dict[str, int] = {}
     for attribute in ("then_branch", "else_branch"):
