@@ -184,6 +184,11 @@ def test_a_precision_without_predictors_is_checked_but_not_timed() -> None:
     assert judged.memory is not None
 
 
+def test_a_stored_precision_has_the_name_of_the_option() -> None:
+    (judged,) = check([CASES["bf16, A100"].target()]).targets
+    assert judged.precision == "bf16"
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "says"),
     [

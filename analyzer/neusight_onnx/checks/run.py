@@ -290,5 +290,6 @@ def _precision(target: Target, stored: DataType) -> tuple[DataType | None, str, 
         if needed or target.precision not in ("auto", *_WHAT_IF):
             raise
         dtype = _WHAT_IF.get(target.precision)
-        return dtype, (stored.label if dtype is None else target.precision), str(refusal)
+        names = {plain: name for name, plain in _WHAT_IF.items()}
+        return dtype, (names.get(stored, stored.label) if dtype is None else target.precision), str(refusal)
     return SUPPORTED[resolved], resolved, None
