@@ -30,7 +30,7 @@ def words(help_text: str) -> list[str]:
     return re.sub(r"[][{}<>]", " ", help_text).split()
 
 
-@pytest.mark.parametrize("command", ["analyze", "inspect", "check"])
+@pytest.mark.parametrize("command", ["analyze", "inspect", "check", "compare"])
 def test_readme_shows_the_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,21 +44,24 @@ def test_readme_shows_the_help(
     assert words(block(f"help {command}")) == words(text)
 
 
-def test_readme_shows_a_real_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Predictions are deterministic: the block is what the tool prints, to the last digit.
+@pytest.mark.parametrize("name", ["report", "compare"])
+def test_readme_shows_a_real_report(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predictions are deterministic: the block is what the command before it prints, to the last digit.
 
     After new predictors, or a change that moves a figure: NEUSIGHT_UPDATE_GOLDEN=1 pytest tests/test_cli_readme.py
     """
-    found = re.search(r"^neusight-onnx (analyze .*)$", README.read_text("utf-8"), re.MULTILINE)
-    assert found is not None
+    before = README.read_text("utf-8").partition(f"<!-- {name} -->")[0]
+    command = re.findall(r"^neusight-onnx (.*)$", before, re.MULTILINE)[-1]
     monkeypatch.chdir(README.parent)
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert main(found[1].split()) == 0
+    assert main(shlex.split(command)) == 0
     text = capsys.readouterr().out
     if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
-        old, new = (f"<!-- report -->\n```text\n{shown}```" for shown in (block("report"), text))
+        old, new = (f"<!-- {name} -->\n```text\n{shown}```" for shown in (block(name), text))
         README.write_text(README.read_text("utf-8").replace(old, new), "utf-8")
-    assert block("report") == text, "the README shows another report; NEUSIGHT_UPDATE_GOLDEN=1 renews it"
+    assert block(name) == text, "the README shows another report; NEUSIGHT_UPDATE_GOLDEN=1 renews it"
 
 
 @pytest.mark.parametrize("command", ["check", "explain"])

@@ -172,6 +172,16 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, precision: str, as
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A prediction in short. ``bound_shares``: of the latency, by what bounds it ("host": the GPU waits for it), the
+    largest first. ``unsupported``: the nodes that count as nothing."""
+
+    totals: Totals
+    bound_shares: Mapping[str, float]
+    unsupported: tuple[UnsupportedNode, ...]
+
+
 def predict_totals(
     prepared: PreparedModel, spec: GpuSpec, *, precision: str, predictors: Predictors | None = None
 ) -> Totals:
@@ -179,6 +189,13 @@ def predict_totals(
 
     ``predictors``: default the shipped ones.
     """
+    return predict_outcome(prepared, spec, precision=precision, predictors=predictors).totals
+
+
+def predict_outcome(
+    prepared: PreparedModel, spec: GpuSpec, *, precision: str, predictors: Predictors | None = None
+) -> Outcome:
+    """As :func:`predict_totals`, with what bounds the latency and what is not in it."""
     with no_collection():
         # most nodes of an exported graph are free for host and GPU: without a branch to decide, nothing asks for them
         work = [
@@ -188,15 +205,30 @@ def predict_totals(
         ]
         placed = _placed(work, spec, predictors)
         counted = _counted(prepared.graph, placed).works
-        return _totals(
+        unsupported = _unsupported(placed)
+        totals = _totals(
             prepared.graph,
             counted,
             _facts(counted),
             prepared.runtime,
             _settings(prepared, precision),
-            bool(_unsupported(placed)),
+            bool(unsupported),
             memory_on(prepared.memory, spec),
         )
+        return Outcome(totals=totals, bound_shares=_bound_shares(counted, totals), unsupported=unsupported)
+
+
+def _bound_shares(counted: Sequence[_Placed], totals: Totals) -> Mapping[str, float]:
+    spent_us: dict[str, float] = {}
+    for item in counted:
+        for prediction in item.predictions:
+            time_us = item.work.count * prediction.latency_us
+            spent_us[prediction.bound] = spent_us.get(prediction.bound, 0.0) + time_us
+    if totals.overhead_ms > 0:
+        spent_us["host"] = totals.overhead_ms * 1e3
+    total_us = totals.latency_ms * 1e3
+    largest_first = sorted(spent_us.items(), key=lambda entry: -entry[1])
+    return {bound: part_us / total_us for bound, part_us in largest_first} if total_us else {}
 
 
 def batch_symbol(prepared: PreparedModel) -> str:

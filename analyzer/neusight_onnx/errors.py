@@ -63,3 +63,9 @@ class CheckError(NeusightError):
     """A limit, an allowance or a configuration of ``check`` that can't be meant."""
 
     code = "check"
+
+
+class ComparisonError(NeusightError):
+    """Something asked of ``compare``, ``sweep``, ``diff`` or a what-if that can't be meant."""
+
+    code = "comparison"

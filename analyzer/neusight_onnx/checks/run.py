@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import PreparedModel, ShapedModel, infer_shapes, predict_totals, prepare
+from neusight_onnx.analysis import predict_totals
 from neusight_onnx.checks import file, formats, numerics, operators, shapes, thresholds
 from neusight_onnx.checks.config import CONFIG_NAME, named_apart
 from neusight_onnx.checks.formats import kernel_types
@@ -16,16 +16,14 @@ from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, regi
 from neusight_onnx.checks.subject import Subject, Target
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError
-from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.graph.bindings import Bindings
-from neusight_onnx.graph.model import Model, file_name
-from neusight_onnx.graph.read import read_model
+from neusight_onnx.graph.model import file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
 from neusight_onnx.precision import SUPPORTED, resolve
 from neusight_onnx.report.verdict import Finding, Rule, Severity, TargetVerdict, Verdict
 from neusight_onnx.runtime import get_runtime
+from neusight_onnx.workbench import Workbench, fingerprint, kept
 
 _TOPICS = (thresholds, file, shapes, formats, operators, numerics)
 """Importing them fills the registry."""
@@ -44,9 +42,6 @@ register(
     fix="remove it",
     function=None,
 )
-
-K = TypeVar("K", bound=Hashable)
-T = TypeVar("T")
 
 
 def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, config: Path | None = None) -> Verdict:
@@ -189,25 +184,9 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
 class _Bench:
     """What has been worked out so far, by what it was made from. Private to this module."""
 
-    models: dict[str, Model] = field(default_factory=dict)
-    gpus: dict[str, GpuSpec] = field(default_factory=dict)
+    work: Workbench = field(default_factory=Workbench)
     parameters: dict[int, int] = field(default_factory=dict)
-    shaped: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
-    prepared: dict[tuple[int, DataType | None, str], PreparedModel] = field(default_factory=dict)
     kernel_types: dict[int, frozenset[tuple[DataType, bool]]] = field(default_factory=dict)
-
-
-def _kept(store: dict[K, T], key: K, make: Callable[[], T]) -> T:
-    if key not in store:
-        store[key] = make()
-    return store[key]
-
-
-def fingerprint(bindings: Bindings) -> str:
-    """Equal for bindings that bind alike."""
-    values = {name: (array.shape, array.dtype.str, array.tobytes()) for name, array in bindings.values.items()}
-    parts = (bindings.dims, bindings.shapes, values, bindings.trip_counts)
-    return repr([sorted(part.items()) for part in parts])
 
 
 def _subject(bench: _Bench, target: Target, *, alone: bool) -> Subject:
@@ -222,41 +201,31 @@ def _subject(bench: _Bench, target: Target, *, alone: bool) -> Subject:
 
 def _worked_out(bench: _Bench, target: Target) -> Subject:
     get_runtime(target.runtime)
-    gpu = target.gpu
-    if not isinstance(gpu, GpuSpec):
-        name = gpu
-        gpu = _kept(bench.gpus, f"{type(name).__name__} {name}", lambda: load_gpu(name))
-    model = target.model
-    if not isinstance(model, Model):
-        path = model
-        model = _kept(bench.models, str(path), lambda: read_model(path))
+    gpu = bench.work.gpu(target.gpu)
+    model = bench.work.model(target.model)
     stored = stored_precision(model)
     dtype, precision, not_predicted = _precision(target, stored)
     subject = Subject(
         target=target,
         model=model,
         gpu=gpu,
-        parameter_count=_kept(bench.parameters, id(model), lambda: parameter_summary(model)[0]),
+        parameter_count=kept(bench.parameters, id(model), lambda: parameter_summary(model)[0]),
         dtype=dtype,
         stored=stored,
         precision=precision,
         not_predicted=not_predicted,
     )
-    sizes = (id(model), fingerprint(target.bindings))
-    shaped = _kept(bench.shaped, sizes, lambda: _shaped(model, target.bindings))
-    if isinstance(shaped, ModelError):
-        return replace(subject, fault=shaped)
-    prepared = _kept(
-        bench.prepared,
-        (id(shaped), dtype, target.runtime),
-        lambda: prepare(shaped, dtype=dtype, runtime=target.runtime),
-    )
+    try:
+        shaped = bench.work.shaped(model, target.bindings)
+    except ModelError as fault:  # why it has no shapes at these sizes is for a check to say
+        return replace(subject, fault=fault)
+    prepared = bench.work.prepared(shaped, dtype=dtype, runtime=target.runtime)
     totals = None if not_predicted is not None else predict_totals(prepared, gpu, precision=precision)
     return replace(
         subject,
         shaped=shaped,
         prepared=prepared,
-        kernel_types=_kept(bench.kernel_types, id(prepared), lambda: kernel_types(prepared.work)),
+        kernel_types=kept(bench.kernel_types, id(prepared), lambda: kernel_types(prepared.work)),
         opaque=_opaque(prepared.work),
         totals=totals,
         memory=memory_on(prepared.memory, gpu) if totals is None else totals.memory,
@@ -270,14 +239,6 @@ def _opaque(work: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
         if item.unsupported is not None:
             found.setdefault(file_name(item.node), item)
     return tuple(found.values())
-
-
-def _shaped(model: Model, bindings: Bindings) -> ShapedModel | ModelError:
-    """The model at these sizes; or why it has no shapes there, which is for a check to say. BindingError for a slip."""
-    try:
-        return infer_shapes(model, bindings)
-    except ModelError as fault:
-        return fault
 
 
 def _precision(target: Target, stored: DataType) -> tuple[DataType | None, str, str | None]:

@@ -13,6 +13,8 @@ import typer
 
 from neusight_onnx import __version__
 from neusight_onnx.cli.check import check_command, explain_command
+from neusight_onnx.cli.compare import EXAMPLES as COMPARE_EXAMPLES
+from neusight_onnx.cli.compare import compare_command
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
 from neusight_onnx.cli.options import (
     DimOption,
@@ -188,6 +190,7 @@ def inspect_command(
 
 app.command("check")(check_command)
 app.command("explain")(explain_command)
+app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)
 
 
 @app.command("operators")

@@ -44,6 +44,13 @@ def duration(latency_us: float, *, plain: bool = False, digits: int = 3) -> str:
     return f"{significant(latency_us, digits)} {'us' if plain else 'µs'}"
 
 
+def duration_range(low_us: float, high_us: float, *, plain: bool = False) -> str:
+    """Two times in the unit of the larger: (5930, 12200) -> "5.93-12.2 ms", (800, 1200) -> "0.800-1.20 ms"."""
+    text = duration(high_us, plain=plain)
+    scale = {"s": 1e6, "ms": 1e3}.get(text.rpartition(" ")[2], 1.0)
+    return f"{significant(low_us / scale)}-{text}"
+
+
 def capacity(byte_count: float) -> str:
     """Memory in binary units, as ``nvidia-smi`` counts it: 85899345920 -> "80.0 GiB"."""
     value = float(byte_count)

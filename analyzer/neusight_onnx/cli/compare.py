@@ -1,0 +1,148 @@
+"""``compare``: one model on several GPUs, in several precisions, runtimes and sizes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
+from neusight_onnx.cli.options import ModelArgument, OutputOption, ShapeOption, TripCountOption, ValueOption
+from neusight_onnx.cli.output import check_target, emit
+from neusight_onnx.cli.progress import working
+from neusight_onnx.errors import ComparisonError
+
+if TYPE_CHECKING:
+    from neusight_onnx.comparison import Prices
+    from neusight_onnx.report.comparison import Comparison
+
+
+class TableReportFormat(StrEnum):
+    RICH = "rich"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+class SortOption(StrEnum):
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+    MEMORY = "memory"
+    COST = "cost"
+
+
+DimListOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", metavar="NAME=SIZES", help="Sizes of a symbolic dim: batch=1,8,32 or batch=1..64*2,seq=128..512+128."
+    ),
+]
+
+EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx compare model.onnx --gpu a100 --gpu l4 --gpu t4 --dim batch=8
+  neusight-onnx compare model.onnx --all-gpus --dim batch=1,8,32 --sort throughput
+  neusight-onnx compare model.onnx --gpu a100 --gpu t4 --price a100=2.1/h --price t4=0.35/h --sort cost
+  neusight-onnx compare model.onnx --gpu h100 --runtime eager,compiled --format csv -o runs.csv
+"""
+
+
+def compare_command(
+    model: ModelArgument,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it; may be repeated."),
+    ] = None,
+    all_gpus: Annotated[bool, typer.Option("--all-gpus", help="Every GPU that 'gpus' lists.")] = False,
+    dim: DimListOption = None,
+    shape: ShapeOption = None,
+    value: ValueOption = None,
+    trip_count: TripCountOption = None,
+    precision: Annotated[
+        list[str] | None,
+        typer.Option("--precision", metavar="NAMES", help="Number formats: fp32,fp16.", show_default="auto"),
+    ] = None,
+    runtime: Annotated[
+        list[str] | None,
+        typer.Option("--runtime", metavar="NAMES", help="What executes it: eager,compiled.", show_default="eager"),
+    ] = None,
+    price: Annotated[
+        list[str] | None, typer.Option("--price", metavar="GPU=AMOUNT/h", help="Price of an hour: a100=2.1/h.")
+    ] = None,
+    prices: Annotated[
+        str | None, typer.Option("--prices", metavar="FILE", help="Prices of GPUs, a .toml or .csv file.")
+    ] = None,
+    sort: Annotated[SortOption, typer.Option("--sort", help="What comes first.")] = SortOption.LATENCY,
+    report_format: Annotated[
+        TableReportFormat, typer.Option("--format", help="How to report.")
+    ] = TableReportFormat.RICH,
+    output: OutputOption = None,
+) -> None:
+    """Compare MODEL on several GPUs, at several sizes, in one table."""
+    path, target = model_path(model), target_path(output)
+    files = [(file, "a GPU file itself") for name in gpu or () for file in gpu_file(name)]
+    files += [(Path(prices), "the file of prices itself")] if prices else []
+    check_target(target, (path, "the model itself"), *files)
+    with working(f"comparing {path.name}"):
+        from neusight_onnx.cli.bindings import parse_bindings
+        from neusight_onnx.comparison import compare
+        from neusight_onnx.comparison.grid import parse_dim_lists
+        from neusight_onnx.gpu import available_gpus
+
+        if all_gpus and gpu:
+            raise ComparisonError("--all-gpus and --gpu exclude each other; give one of them")
+        bindings = parse_bindings((), shape or (), value or (), trip_count or ())
+        comparison = compare(
+            read_guarded(path, target),
+            gpus=available_gpus() if all_gpus else tuple(gpu or ()),
+            dims=parse_dim_lists(dim or ()),
+            shapes=bindings.shapes,
+            values=bindings.values,
+            trip_counts=bindings.trip_counts,
+            precisions=_listed(precision, "auto", "--precision"),
+            runtimes=_listed(runtime, "eager", "--runtime"),
+            prices=_prices(prices, price),
+            sort=sort.value,
+        )
+    emit(_report(comparison, report_format, target), target)
+
+
+def _listed(texts: list[str] | None, default: str, option: str) -> tuple[str, ...]:
+    """The names in comma-separated lists, each once."""
+    names = [name.strip() for text in texts or (default,) for name in text.split(",")]
+    if not all(names):
+        raise ComparisonError(f"{option} has an empty name; write names with commas between them")
+    return tuple(dict.fromkeys(names))
+
+
+def _prices(file: str | None, options: list[str] | None) -> Prices:
+    from neusight_onnx.comparison import Prices, parse_prices, read_prices
+
+    if file == "":
+        raise ComparisonError("--prices is empty; give a .toml or .csv file")
+    given = parse_prices(options or ())
+    return given.over(read_prices(Path(file)) if file is not None else Prices())
+
+
+def _report(comparison: Comparison, report_format: TableReportFormat, target: Path | None) -> str:
+    match report_format:
+        case TableReportFormat.JSON:
+            from neusight_onnx.report.comparison_machine import comparison_to_json
+
+            return comparison_to_json(comparison)
+        case TableReportFormat.CSV:
+            from neusight_onnx.report.comparison_machine import comparison_to_csv
+
+            return comparison_to_csv(comparison)
+        case TableReportFormat.MARKDOWN:
+            from neusight_onnx.report.comparison_markdown import comparison_to_markdown
+
+            return comparison_to_markdown(comparison)
+        case TableReportFormat.RICH:
+            from neusight_onnx.report.comparison_terminal import comparison_to_terminal
+
+            return comparison_to_terminal(comparison, canvas_for(target))

@@ -1,0 +1,6 @@
+"""Several runs of one model beside each other: GPUs, sizes, versions, and what would be if something were different."""
+
+from neusight_onnx.comparison.cases import compare
+from neusight_onnx.comparison.prices import Prices, parse_prices, read_prices
+
+__all__ = ["Prices", "compare", "parse_prices", "read_prices"]

@@ -1,0 +1,136 @@
+"""One model on several GPUs, in several precisions, runtimes and sizes, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+
+from neusight_onnx import __version__
+from neusight_onnx.analysis import predict_outcome
+from neusight_onnx.comparison.grid import combinations
+from neusight_onnx.comparison.prices import Prices
+from neusight_onnx.errors import ComparisonError, NeusightError
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.bindings import make_bindings
+from neusight_onnx.graph.model import Array, Model, Notice
+from neusight_onnx.lowering.precision import stored_precision
+from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.report.comparison import Case, Comparison, SortKey
+from neusight_onnx.report.quantities import dims_text
+from neusight_onnx.runtime import get_runtime
+from neusight_onnx.workbench import Workbench
+
+
+def compare(
+    model: str | Path | Model,
+    *,
+    gpus: Sequence[str | Path | GpuSpec],
+    dims: Mapping[str, int | Sequence[int]] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    values: Mapping[str, Array] | None = None,
+    trip_counts: Mapping[str, int] | None = None,
+    precisions: Sequence[str] = ("auto",),
+    runtimes: Sequence[str] = ("eager",),
+    prices: Prices | None = None,
+    sort: str = "latency",
+) -> Comparison:
+    """Predicts every combination of ``gpus``, ``precisions``, ``runtimes`` and sizes of ``dims``, and sorts them.
+
+    A dim has one size or several; there are at most :data:`~neusight_onnx.comparison.grid.MOST_CASES` cases. What they
+    share (the file, shapes, lowering) is worked out once; each has the figures of :func:`~neusight_onnx.analyze`.
+    Raises a NeusightError as that does, with the case named; ComparisonError for sorting by cost without ``prices``.
+    """
+    key = _sort_key(sort)
+    prices = prices or Prices()
+    if key is SortKey.COST and not prices.per_h:
+        raise ComparisonError("sorting by cost needs prices; give --price NAME=AMOUNT/h or --prices FILE")
+    if not gpus:
+        raise ComparisonError("there is nothing to compare; give a --gpu, or several, or --all-gpus")
+    for runtime in runtimes:
+        get_runtime(runtime)
+    bench = Workbench()
+    specs = list({spec.name: spec for spec in map(bench.gpu, gpus)}.values())
+    lists = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in (dims or {}).items()}
+    runtimes = tuple(dict.fromkeys(runtimes))
+    combinations(lists, others=len(specs) * len(runtimes) * len(set(precisions)))  # refused before the file is read
+    read = bench.model(model)
+    stored = stored_precision(read)
+    resolved = tuple(dict.fromkeys(resolve(precision, stored) for precision in precisions))
+    cases: list[Case] = []
+    assumptions: dict[str, None] = {}
+    warnings: dict[Notice, None] = {}
+    several = [name for name, sizes in lists.items() if len(sizes) > 1]
+    for sizes in combinations(lists):
+        bindings = make_bindings(sizes, shapes, values, trip_counts)
+        try:
+            shaped = bench.shaped(read, bindings)
+        except NeusightError as error:
+            if not several:
+                raise
+            raise type(error)(f"with {dims_text({name: sizes[name] for name in several})}: {error}") from None
+        for precision in resolved:
+            for runtime in runtimes:
+                prepared = bench.prepared(shaped, dtype=SUPPORTED[precision], runtime=runtime)
+                assumptions |= dict.fromkeys(prepared.graph.assumptions)
+                warnings |= dict.fromkeys(prepared.graph.warnings)
+                for spec in specs:
+                    outcome = predict_outcome(prepared, spec, precision=precision)
+                    case = Case(
+                        gpu=spec,
+                        precision=precision,
+                        runtime=runtime,
+                        dims=dict(shaped.bound.symbols),
+                        totals=outcome.totals,
+                        bound_shares=outcome.bound_shares,
+                        unsupported_count=len(outcome.unsupported),
+                        price_per_h=prices.per_h.get(spec.name),
+                    )
+                    cases.append(case)
+    cases.sort(key=lambda case: _rank(case, key))
+    return Comparison(
+        tool_version=__version__,
+        model_path=read.path,
+        model_sha256=read.sha256,
+        cases=tuple(cases),
+        sort=key,
+        has_best=_rank(cases[0], key) < (False, inf),
+        varied=(
+            *(["gpu"] if len(specs) > 1 else []),
+            *(["precision"] if len(resolved) > 1 else []),
+            *(["runtime"] if len(runtimes) > 1 else []),
+            *several,
+        ),
+        currency=prices.currency,
+        assumptions=(*assumptions, *_rests_on(prices)),
+        warnings=tuple(dict.fromkeys((*read.warnings, *warnings))),
+    )
+
+
+def _sort_key(sort: str) -> SortKey:
+    try:
+        return SortKey(sort)
+    except ValueError:
+        raise ComparisonError(f"can't sort by {sort[:40]!a}; choose {', '.join(SortKey)}") from None
+
+
+def _rank(case: Case, key: SortKey) -> tuple[bool, float]:
+    """What the cases are sorted by: whether it can't run, then the figure, infinite where it isn't known."""
+    totals = case.totals
+    figure: float | None
+    match key:
+        case SortKey.LATENCY:
+            figure = totals.latency_ms if case.is_costed else None
+        case SortKey.THROUGHPUT:
+            figure = -totals.throughput_per_s if case.is_costed else None
+        case SortKey.MEMORY:
+            figure = totals.memory.peak_bytes
+        case SortKey.COST:
+            figure = case.cost()
+    return not totals.memory.fits, inf if figure is None else figure
+
+
+def _rests_on(prices: Prices) -> Sequence[str]:
+    if not prices.per_h:
+        return ()
+    return ("costs are those of a GPU that is paid by the time and always busy with such runs; a batch of n counts n",)

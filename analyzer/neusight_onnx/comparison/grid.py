@@ -1,0 +1,127 @@
+"""Lists and ranges of sizes as people write them ("batch=1,2,4,...,256"), and the cases that several lists make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
+from math import prod
+
+from neusight_onnx.errors import BindingError, ComparisonError
+from neusight_onnx.graph.bindings import parse_dim
+from neusight_onnx.graph.wire import shown
+
+MOST_CASES = 1024
+"""Cases of one comparison or points of one sweep: each takes up to a second on a large graph."""
+
+GRAMMAR = "write 1,2,8 or 1,2,4,...,256 or 1..8 or 128..1024+128 or 128..4096*2"
+
+_RANGE = re.compile(r"(\d{1,18})\s*\.\.\s*(\d{1,18})\s*(?:([*+])\s*(\d{1,18}))?")
+_DOTS = ("...", "…")
+
+
+def parse_dim_lists(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """What the options ``--dim`` say together: the sizes of each dim, in the order in which they are written.
+
+    ``"batch=1,8,32,seq=128..512*2"`` -> {"batch": (1, 8, 32), "seq": (128, 256, 512)}. A comma parts sizes, or dims
+    where NAME= follows. Raises BindingError for what is no list, and for a dim that is given twice.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        for name, items in _parts(text):
+            if name in found:
+                raise BindingError(f"--dim gives {shown(name)!r} twice; write its sizes as one list")
+            found[name] = _sizes(name, items)
+    return found
+
+
+def _parts(text: str) -> list[tuple[str, list[str]]]:
+    parts: list[tuple[str, list[str]]] = []
+    for part in text.split(","):
+        name, separator, item = part.rpartition("=")
+        if separator and name.strip():
+            parts.append((name.strip(), [item.strip()]))
+        elif separator or not parts:
+            raise BindingError(f"--dim {shown(text)}: {shown(part)!r} is no binding; write NAME=SIZE or NAME=SIZE,SIZE")
+        else:
+            parts[-1][1].append(part.strip())
+    return parts
+
+
+def _sizes(name: str, items: Sequence[str]) -> tuple[int, ...]:
+    """The sizes of a list, each once."""
+    written = ",".join(items)
+    where = f"--dim {shown(f'{name}={written}')}"
+    sizes: list[int] = []
+    for index, item in enumerate(items):
+        if item in _DOTS:
+            if index + 1 != len(items) - 1 or not items[index + 1].isascii() or not items[index + 1].isdigit():
+                raise BindingError(f"{where}: after '...' comes the last size, and nothing else; {GRAMMAR}")
+            sizes += _continued(sizes, int(items[index + 1]), where)
+            break
+        ranged = _RANGE.fullmatch(item)
+        sizes += _range(ranged, where) if ranged else parse_dim(f"{name}={item}").values()
+        if len(sizes) > MOST_CASES:
+            raise _too_many(where)
+    for size in sizes:
+        parse_dim(f"{name}={size}")  # the bounds of a single size hold for each
+    return tuple(dict.fromkeys(sizes))
+
+
+def _too_many(where: str) -> ComparisonError:
+    return ComparisonError(f"{where}: more than {MOST_CASES:,} sizes; take larger steps")
+
+
+def _range(found: re.Match[str], where: str) -> list[int]:
+    """``a..b``, ``a..b+step``, ``a..b*factor``: from a on, as far as b."""
+    first, last, sign, by = int(found[1]), int(found[2]), found[3] or "+", int(found[4] or 1)
+    if last < first:
+        raise BindingError(f"{where}: {found[0]} runs backwards; write the smaller size first")
+    if by < (2 if sign == "*" else 1) or (sign == "*" and first == 0):
+        raise BindingError(f"{where}: {found[0]} never gets further; {GRAMMAR}")
+    if sign == "+":
+        if (last - first) // by >= MOST_CASES:
+            raise _too_many(where)
+        return list(range(first, last + 1, by))
+    sizes = [first]
+    while sizes[-1] * by <= last:
+        sizes.append(sizes[-1] * by)
+    return sizes
+
+
+def _continued(before: Sequence[int], last: int, where: str) -> list[int]:
+    """What ``...`` stands for, ``last`` included: equal steps or equal factors, whichever the sizes before it have."""
+    if len(before) < 2:
+        raise BindingError(f"{where}: '...' needs two sizes before it, or better three; {GRAMMAR}")
+    steps = {second - first for first, second in pairwise(before)}
+    step = before[-1] - before[-2]
+    factor = before[-1] // before[-2] if before[-2] else 0
+    grows = all(first * factor == second for first, second in pairwise(before))
+    if len(steps) == 1 and step > 0 and last > before[-1]:
+        count, rest = divmod(last - before[-1], step)
+        if rest == 0 and count <= MOST_CASES:
+            return [before[-1] + step * (index + 1) for index in range(count)]
+        if rest == 0:
+            raise _too_many(where)
+    if grows and factor > 1 and last > before[-1]:
+        sizes = [before[-1]]
+        while sizes[-1] < last:
+            sizes.append(sizes[-1] * factor)
+        if sizes[-1] == last:
+            return sizes[1:]
+    written = ",".join(map(str, before))
+    raise BindingError(f"{where}: no equal steps or factors lead from {written} to {last}; {GRAMMAR}")
+
+
+def combinations(lists: Mapping[str, Sequence[int]], *, others: int = 1) -> list[dict[str, int]]:
+    """Every choice of one size for each dim, the last dim varying fastest.
+
+    ``others``: the number of cases that each choice makes. ComparisonError where there would be more than
+    :data:`MOST_CASES` together.
+    """
+    count = prod(map(len, lists.values())) * others
+    if count > MOST_CASES:
+        raise ComparisonError(
+            f"{count:,} cases are too many, {MOST_CASES:,} are the most at once; give fewer sizes, or several commands"
+        )
+    return [dict(zip(lists, sizes, strict=True)) for sizes in product(*lists.values())]

@@ -1,0 +1,136 @@
+"""What an hour of each GPU costs, by options or in a file."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from neusight_onnx.errors import ComparisonError, SpecError
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.graph.wire import shown
+
+_MAX_FILE_BYTES = 1 << 20
+_HOURS = {"h": 1.0, "hr": 1.0, "hour": 1.0, "min": 1 / 60, "s": 1 / 3600, "day": 24.0}
+_PRICE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*(?:/\s*([a-z]+))?", re.IGNORECASE)
+_EXAMPLE = "write a100=2.1/h"
+CSV_COLUMNS = ("gpu", "price_per_h")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Price of an hour by a GPU's canonical name; ``currency`` is what the file calls it, "" if it doesn't."""
+
+    per_h: Mapping[str, float] = field(default_factory=dict)
+    currency: str = ""
+
+    def over(self, base: Prices) -> Prices:
+        """These, and those of ``base`` for other GPUs."""
+        return Prices(per_h={**base.per_h, **self.per_h}, currency=self.currency or base.currency)
+
+
+def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu) -> Prices:
+    """``["a100=2.1/h", "t4=0.35/h"]`` as prices. Units: /h, /min, /s, /day; ComparisonError for what is no price."""
+    entries = []
+    for text in texts:
+        name, separator, price = text.rpartition("=")
+        if not separator or not name.strip():
+            raise ComparisonError(f"--price {shown(text)} names no GPU; {_EXAMPLE}")
+        entries.append((name.strip(), price.strip(), f"--price {shown(text)}"))
+    return Prices(per_h=_by_gpu(entries, load))
+
+
+def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices:
+    """The prices in a TOML file (``[per-hour]`` with ``a100 = 2.1``, and ``currency = "USD"``) or in a CSV file with
+    the columns ``gpu,price_per_h``. Raises ComparisonError for what can't be read or be meant."""
+    text = _read(path)
+    if path.suffix.lower() == ".csv":
+        return Prices(per_h=_by_gpu(_csv_entries(text, path), load))
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ComparisonError(f"{path} is not TOML ({reason}); correct it, or name a CSV file .csv") from None
+    unknown = next((key for key in table if key not in ("currency", "per-hour")), None)
+    if unknown is not None:
+        raise ComparisonError(f"{path}: unknown key {unknown[:60]!a}: known are currency and the table per-hour")
+    currency, listed = table.get("currency", ""), table.get("per-hour")
+    if not isinstance(currency, str) or not currency.isprintable() or len(currency) > 12:
+        raise ComparisonError(f"{path}: 'currency' is {currency!a:.60}; give a short text such as \"USD\"")
+    if not isinstance(listed, dict) or not listed:
+        raise ComparisonError(f"{path} has no prices; write a100 = 2.1 under [per-hour]")
+    entries = []
+    for name, price in listed.items():
+        if isinstance(price, bool) or not isinstance(price, int | float | str):
+            raise ComparisonError(f"{path}: the price of {name[:60]!a} is no number; write a100 = 2.1")
+        where = f"{path}: {name[:60]!a} = {price!a:.60}"
+        entries.append((name, price if isinstance(price, str) else f"{price}/h", where))
+    return Prices(per_h=_by_gpu(entries, load), currency=currency)
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+        if len(content) > _MAX_FILE_BYTES:
+            raise ComparisonError(f"{path} is larger than 1 MB, so no list of prices; give another file")
+        return content.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ComparisonError(f"{path} does not exist; give a TOML or CSV file of prices") from None
+    except UnicodeDecodeError:
+        raise ComparisonError(f"{path} is not a text in UTF-8; give a TOML or CSV file of prices") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ComparisonError(f"{path} can't be read ({reason}); give a TOML or CSV file of prices") from None
+
+
+def _csv_entries(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
+    try:
+        rows = [row for row in csv.reader(text.splitlines(), strict=True) if row and not row[0].startswith("#")]
+    except csv.Error as error:
+        raise ComparisonError(f"{path} is not CSV ({error}); write lines such as a100,2.1") from None
+    heads = tuple(cell.strip().lower() for cell in rows[0]) if rows else ()
+    if heads != CSV_COLUMNS:
+        raise ComparisonError(f"{path}: the first line is not {','.join(CSV_COLUMNS)}; begin with it")
+    if len(rows) == 1:
+        raise ComparisonError(f"{path} has no prices; write lines such as a100,2.1")
+    for row in rows[1:]:
+        where = f"{path}: {shown(','.join(row))}"
+        if len(row) != len(CSV_COLUMNS):
+            raise ComparisonError(f"{where} has {len(row)} cells; write lines such as a100,2.1")
+        price = row[1].strip()
+        yield row[0].strip(), price if "/" in price else f"{price}/h", where
+
+
+def _by_gpu(
+    entries: Sequence[tuple[str, str, str]] | Iterator[tuple[str, str, str]], load: Callable[[str], GpuSpec]
+) -> dict[str, float]:
+    """(name, price, where it is written) as prices by canonical name, each GPU once."""
+    found: dict[str, float] = {}
+    for name, text, where in entries:
+        price = _price(text, where)
+        try:
+            gpu = load(name).name
+        except SpecError as error:
+            raise ComparisonError(f"{where}: {error}") from None
+        if found.setdefault(gpu, price) != price:
+            raise ComparisonError(f"{where}: {gpu} has another price already; keep one of them")
+    return found
+
+
+def _price(text: str, where: str) -> float:
+    parts = _PRICE.fullmatch(text) if len(text) <= 60 else None
+    if parts is None:
+        raise ComparisonError(f"{where} is no price; {_EXAMPLE}")
+    hours = _HOURS.get((parts[2] or "").lower())
+    if hours is None:
+        which = f"{parts[2][:20]!a} is no unit of time here" if parts[2] else "a unit of time is missing"
+        raise ComparisonError(f"{where}: {which}; {_EXAMPLE}")
+    price = float(parts[1]) / hours
+    if not 0 <= price < math.inf:
+        raise ComparisonError(f"{where}: a price can't be below zero or without end; {_EXAMPLE}")
+    return price

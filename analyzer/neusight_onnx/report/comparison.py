@@ -1,0 +1,79 @@
+"""What ``compare`` found, as a value: every format of its report is made from it (schema version 1, only grows)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.model import Notice
+from neusight_onnx.report.model import Totals
+
+SAMPLES = 1_000_000
+"""Costs are those of so many inferences; a batch of n is n inferences."""
+
+
+class SortKey(StrEnum):
+    """What the best case has the least of (of throughput: the most)."""
+
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+    MEMORY = "memory"
+    COST = "cost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One way to run the model, and what it would take.
+
+    ``bound_shares``: of the latency, by what bounds it, the largest first. ``price_per_h``: of the GPU, None where no
+    price was given.
+    """
+
+    gpu: GpuSpec
+    precision: str
+    runtime: str
+    dims: Mapping[str, int]
+    totals: Totals
+    bound_shares: Mapping[str, float]
+    unsupported_count: int
+    price_per_h: float | None = None
+
+    @property
+    def is_costed(self) -> bool:
+        """Whether any time could be worked out; if not, everything that takes time is unsupported."""
+        return self.totals.latency_ms > 0 or not self.totals.partial
+
+    @property
+    def bound(self) -> str:
+        """What bounds the largest part of the latency; "" where nothing takes time."""
+        return next(iter(self.bound_shares), "")
+
+    def cost(self, latency_ms: float | None = None) -> float | None:
+        """Price of a million inferences on a GPU that does nothing else; at another latency if one is given."""
+        latency_ms = self.totals.latency_ms if latency_ms is None else latency_ms
+        if self.price_per_h is None or not latency_ms:
+            return None
+        return self.price_per_h * latency_ms / 3.6e6 / self.totals.batch_size * SAMPLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The cases, best first by ``sort``; those that don't fit the memory come last.
+
+    ``has_best``: the first case is the best; False where none fits, or nothing is known to sort by. ``varied`` names
+    what the cases differ in: "gpu", "precision", "runtime" and names of dims. ``currency``: of the prices, "" if
+    unknown.
+    """
+
+    tool_version: str
+    model_path: str
+    model_sha256: str
+    cases: tuple[Case, ...]
+    sort: SortKey
+    has_best: bool
+    varied: tuple[str, ...]
+    currency: str
+    assumptions: tuple[str, ...]
+    warnings: tuple[Notice, ...]

@@ -1,0 +1,90 @@
+"""A comparison for programs: JSON (docs/report-schema.md describes every key) and CSV, one row a case."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from io import StringIO
+
+from neusight_onnx.report.comparison import Case, Comparison
+from neusight_onnx.report.json_text import Json, json_text, rounded
+from neusight_onnx.report.machine import notice_json
+from neusight_onnx.report.model import Totals
+from neusight_onnx.report.quantities import dims_text, printable
+
+SCHEMA_VERSION = 1
+
+
+def comparison_to_json(comparison: Comparison) -> str:
+    """The cases in their order, one a line."""
+    return json_text(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "tool": {"name": "neusight-onnx", "version": comparison.tool_version},
+            "model": {"path": comparison.model_path, "sha256": comparison.model_sha256},
+            "sort": comparison.sort.value,
+            "has_best": comparison.has_best,
+            "varied": list(comparison.varied),
+            "currency": comparison.currency,
+            "cases": [case_json(case) for case in comparison.cases],
+            "assumptions": list(comparison.assumptions),
+            "warnings": [notice_json(notice) for notice in comparison.warnings],
+        }
+    )
+
+
+def comparison_to_csv(comparison: Comparison) -> str:
+    """One row a case, under the keys of the JSON; dims read "batch=8 seq=128", bounds "compute=0.87 memory=0.06"."""
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    records = [case_json(case) for case in comparison.cases]
+    writer.writerow(records[0])
+    for record in records:
+        writer.writerow([flat(value) for value in record.values()])
+    return buffer.getvalue()
+
+
+def flat(value: Json) -> Json:
+    """A value of the JSON as one cell of a CSV."""
+    if isinstance(value, dict):
+        return dims_text({name: item if isinstance(item, int | str) else str(item) for name, item in value.items()})
+    return printable(value) if isinstance(value, str) else value
+
+
+def case_json(case: Case) -> dict[str, Json]:
+    """Every key of a case."""
+    totals = case.totals
+    costs = [case.cost(at) for at in (None, totals.latency_low_ms, totals.latency_high_ms)]
+    cost, low, high = (None if each is None else rounded(each) for each in costs)
+    return {
+        "gpu": case.gpu.name,
+        "precision": case.precision,
+        "runtime": case.runtime,
+        "dims": dict(case.dims),
+        **figures_json(totals, case.bound_shares, case.unsupported_count),
+        "price_per_h": case.price_per_h,
+        "cost_per_million": cost,
+        "cost_low_per_million": low,
+        "cost_high_per_million": high,
+    }
+
+
+def figures_json(totals: Totals, bound_shares: Mapping[str, float], unsupported_count: int) -> dict[str, Json]:
+    """The figures of one run, the same keys wherever several runs stand beside each other."""
+    memory = totals.memory
+    return {
+        "latency_ms": rounded(totals.latency_ms),
+        "latency_low_ms": rounded(totals.latency_low_ms),
+        "latency_high_ms": rounded(totals.latency_high_ms),
+        "interval": rounded(totals.interval),
+        "throughput_per_s": rounded(totals.throughput_per_s),
+        "batch_size": totals.batch_size,
+        "partial": totals.partial,
+        "unsupported_count": unsupported_count,
+        "memory_bytes": memory.peak_bytes,
+        "memory_high_bytes": memory.high_bytes,
+        "memory_available_bytes": memory.available_bytes,
+        "memory_verdict": memory.verdict,
+        "bound": next(iter(bound_shares), ""),
+        "bound_shares": {bound: rounded(share) for bound, share in bound_shares.items()},
+    }

@@ -1,0 +1,78 @@
+"""A comparison for a reader at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from neusight_onnx.report.comparison import Comparison
+from neusight_onnx.report.comparison_words import SPARED, cells, heads, notes, same_for_all
+from neusight_onnx.report.grouping import folded
+from neusight_onnx.report.layout import Canvas, bullets, columns, heading, render
+from neusight_onnx.report.quantities import counted, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+_LEAST_NAME = 9
+"""Columns of a GPU's name that may break; figures may not: cut short, they say something else."""
+
+
+def comparison_to_terminal(comparison: Comparison, canvas: Canvas) -> str:
+    """The table, best first, then what it rests on."""
+    from rich.text import Text
+
+    model = printable(comparison.model_path.replace("\\", "/").rsplit("/", 1)[-1])
+    about = [counted(len(comparison.cases), "case"), *same_for_all(comparison)]
+    parts: list[RenderableType] = [
+        Text.assemble((model, "bold"), "  ", (canvas.dot.join(map(printable, about)), "dim"), "\n")
+    ]
+    rows = []
+    for index, case in enumerate(comparison.cases):
+        is_best = index == 0 and comparison.has_best
+        style = "bold green" if is_best else "" if case.totals.memory.fits else "dim"
+        rows.append((style, ["*" if is_best else "", *cells(case, comparison)]))
+    table, left_out = figure_table((("", "left"), *heads(comparison)), rows, canvas)
+    explained = [f"* {note}" if note.startswith("best") else note for note in notes(comparison)]
+    parts += [table, Text()]
+    parts += [Text(printable(note), style="dim") for note in (*explained, *left_out)]
+    warnings = [notice.message for notice in comparison.warnings]
+    for title, items, style in (
+        ("Warnings", warnings, "yellow"),
+        ("Assumptions", folded(comparison.assumptions), ""),
+    ):
+        if items:
+            parts += [heading(title), bullets([printable(item) for item in items], canvas, style)]
+    return render(parts, canvas)
+
+
+def figure_table(
+    heads: Sequence[tuple[str, str]], rows: Sequence[tuple[str, Sequence[str]]], canvas: Canvas
+) -> tuple[Table, list[str]]:
+    """A table of (style, cells), and a note on the columns that are left out because the lines would not fit."""
+    from rich.text import Text
+
+    kept = list(range(len(heads)))
+
+    def width() -> int:
+        widths = {at: max(len(heads[at][0]), *(len(cells[at]) for _, cells in rows)) for at in kept}
+        return sum(2 + (min(size, _LEAST_NAME) if heads[at][0] == "GPU" else size) for at, size in widths.items()) - 2
+
+    dropped = []
+    for title in SPARED:
+        at = next((at for at in kept if heads[at][0] == title), None)
+        if at is not None and width() > canvas.width:
+            kept.remove(at)
+            dropped.append(title)
+    shown = [
+        [
+            Text(printable(cells[at]).replace("µs", "us") if canvas.plain else printable(cells[at]), style=style)
+            for at in kept
+        ]
+        for style, cells in rows
+    ]
+    sides = [(printable(title), "fold" if title == "GPU" else side) for title, side in (heads[at] for at in kept)]
+    note = [f"left out to fit {canvas.width} columns: {', '.join(dropped)}"] if dropped else []
+    return columns(sides, shown, canvas), note

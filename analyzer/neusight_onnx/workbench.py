@@ -1,0 +1,72 @@
+"""What several analyses share is worked out once: the file, its shapes at some sizes, its lowering for a runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from neusight_onnx.analysis import PreparedModel, ShapedModel, infer_shapes, prepare
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import ModelError
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.model import Model
+from neusight_onnx.graph.read import read_model
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+def kept(store: dict[K, T], key: K, make: Callable[[], T]) -> T:
+    """What ``store`` has under ``key``, made now if it has nothing there."""
+    if key not in store:
+        store[key] = make()
+    return store[key]
+
+
+def fingerprint(bindings: Bindings) -> str:
+    """Equal for bindings that bind alike."""
+    values = {name: (array.shape, array.dtype.str, array.tobytes()) for name, array in bindings.values.items()}
+    parts = (bindings.dims, bindings.shapes, values, bindings.trip_counts)
+    return repr([sorted(part.items()) for part in parts])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workbench:
+    """What has been worked out so far, by what it was made from. Everything stays until the bench goes."""
+
+    models: dict[str, Model] = field(default_factory=dict)
+    gpus: dict[str, GpuSpec] = field(default_factory=dict)
+    shaped_models: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
+    prepared_models: dict[tuple[int, DataType | None, str], PreparedModel] = field(default_factory=dict)
+
+    def model(self, model: str | Path | Model) -> Model:
+        """The model in a file, read once."""
+        return model if isinstance(model, Model) else kept(self.models, str(model), lambda: read_model(model))
+
+    def gpu(self, gpu: str | Path | GpuSpec) -> GpuSpec:
+        """The GPU of a name or in a file, looked up once."""
+        if isinstance(gpu, GpuSpec):
+            return gpu
+        return kept(self.gpus, f"{type(gpu).__name__} {gpu}", lambda: load_gpu(gpu))
+
+    def shaped(self, model: Model, bindings: Bindings) -> ShapedModel:
+        """The model at these sizes; ModelError where it has no shapes there, BindingError for a slip."""
+        found = kept(self.shaped_models, (id(model), fingerprint(bindings)), lambda: _shapes_or_fault(model, bindings))
+        if isinstance(found, ModelError):
+            raise found
+        return found
+
+    def prepared(self, shaped: ShapedModel, *, dtype: DataType | None, runtime: str) -> PreparedModel:
+        """The shaped model as ``runtime`` executes it."""
+        key = (id(shaped), dtype, runtime)
+        return kept(self.prepared_models, key, lambda: prepare(shaped, dtype=dtype, runtime=runtime))
+
+
+def _shapes_or_fault(model: Model, bindings: Bindings) -> ShapedModel | ModelError:
+    try:
+        return infer_shapes(model, bindings)
+    except ModelError as fault:
+        return fault

@@ -1,0 +1,390 @@
+"""``compare``: ranges of sizes, prices, the cases and their order, its reports and its command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+from io import StringIO
+from pathlib import Path
+
+import onnx
+import pytest
+
+from models import external_tensor, linear
+from neusight_onnx import analyze
+from neusight_onnx.cli import main
+from neusight_onnx.comparison import Prices, compare, parse_prices, read_prices
+from neusight_onnx.comparison.grid import MOST_CASES, combinations, parse_dim_lists
+from neusight_onnx.errors import BindingError, ComparisonError, NeusightError, NotSupportedError
+from neusight_onnx.report.comparison_machine import comparison_to_json
+from neusight_onnx.report.comparison_markdown import comparison_to_markdown
+from neusight_onnx.report.comparison_terminal import comparison_to_terminal
+from neusight_onnx.report.layout import Canvas
+from test_report_machine import SCHEMA, documented_keys, keys_of
+
+ROOT = Path(__file__).parents[1]
+RESNET = ROOT / "examples" / "resnet50.onnx"
+
+
+# --- lists of sizes ---------------------------------------------------------------------------------------------------
+
+LISTS = {
+    "one size": (["batch=8"], {"batch": (8,)}),
+    "several": (["batch=1,8,32"], {"batch": (1, 8, 32)}),
+    "each once": (["batch=8,8,1"], {"batch": (8, 1)}),
+    "two dims": (["batch=1,8,seq=128"], {"batch": (1, 8), "seq": (128,)}),
+    "two options": (["batch=1", "seq=2,3"], {"batch": (1,), "seq": (2, 3)}),
+    "blanks": (["batch = 1, 2"], {"batch": (1, 2)}),
+    "factor": (["s=128..4096*2"], {"s": (128, 256, 512, 1024, 2048, 4096)}),
+    "factor that misses the end": (["s=3..50*3"], {"s": (3, 9, 27)}),
+    "steps": (["s=128..512+128"], {"s": (128, 256, 384, 512)}),
+    "steps that miss the end": (["s=1..6+2"], {"s": (1, 3, 5)}),
+    "by one": (["s=1..4"], {"s": (1, 2, 3, 4)}),
+    "one of a range": (["s=7..7*2"], {"s": (7,)}),
+    "from zero": (["past=0..2"], {"past": (0, 1, 2)}),
+    "dots, factors": (["b=1,2,4,...,32"], {"b": (1, 2, 4, 8, 16, 32)}),
+    "dots, steps": (["b=8,16,24,...,40"], {"b": (8, 16, 24, 32, 40)}),
+    "two before the dots are steps": (["b=1,2,...,5"], {"b": (1, 2, 3, 4, 5)}),
+    "two that only factors lead on from": (["b=2,6,...,18"], {"b": (2, 6, 10, 14, 18)}),
+    "factors where steps miss": (["b=4,12,...,36"], {"b": (4, 12, 20, 28, 36)}),
+    "factors only": (["b=3,9,...,81"], {"b": (3, 9, 15, 21, 27, 33, 39, 45, 51, 57, 63, 69, 75, 81)}),
+    "one character": (["b=1,2,4,…,16,s=3"], {"b": (1, 2, 4, 8, 16), "s": (3,)}),
+    "range and size": (["b=1,8..32*2"], {"b": (1, 8, 16, 32)}),
+}
+
+
+@pytest.mark.parametrize(("texts", "expected"), LISTS.values(), ids=LISTS.keys())
+def test_lists_of_sizes(texts: list[str], expected: dict[str, tuple[int, ...]]) -> None:
+    assert parse_dim_lists(texts) == expected
+
+
+BAD_LISTS = {
+    "no name": (["8,16"], "is no binding"),
+    "no size": (["batch="], "''"),
+    "negative": (["batch=-1"], "batch=-1"),
+    "word": (["batch=many"], "'many'"),
+    "twice": (["batch=1", "batch=2"], "twice"),
+    "backwards": (["b=8..1"], "backwards"),
+    "no step": (["b=1..8+0"], "never gets further"),
+    "factor one": (["b=1..8*1"], "never gets further"),
+    "factor of zero": (["b=0..8*2"], "never gets further"),
+    "dots first": (["b=...,8"], "needs two sizes"),
+    "dots last": (["b=1,2,..."], "last size"),
+    "more after the dots": (["b=1,2,...,8,9"], "last size"),
+    "no way there": (["b=1,2,4,...,20"], "no equal steps or factors lead from 1,2,4 to 20"),
+    "dots backwards": (["b=4,2,...,1"], "no equal steps"),
+    "too many": (["b=1..5000"], "more than 1,024 sizes"),
+    "too many by dots": (["b=1,2,...,99999999"], "more than 1,024 sizes"),
+    "half a range": (["b=1.."], "'1..'"),
+}
+
+
+@pytest.mark.parametrize(("texts", "says"), BAD_LISTS.values(), ids=BAD_LISTS.keys())
+def test_lists_that_can_not_be_meant(texts: list[str], says: str) -> None:
+    with pytest.raises(NeusightError, match=re.escape(says)) as raised:
+        parse_dim_lists(texts)
+    assert isinstance(raised.value, BindingError | ComparisonError)
+
+
+def test_combinations_vary_the_last_dim_fastest() -> None:
+    found = combinations({"b": (1, 2), "s": (3, 4)})
+    assert found == [{"b": 1, "s": 3}, {"b": 1, "s": 4}, {"b": 2, "s": 3}, {"b": 2, "s": 4}]
+    assert combinations({}) == [{}]
+    assert len(combinations({"b": range(1, 33), "s": range(1, 33)})) == MOST_CASES
+    with pytest.raises(ComparisonError, match="1,056 cases"):
+        combinations({"b": range(1, 34), "s": range(1, 33)})
+    with pytest.raises(ComparisonError, match="2,048 cases"):
+        combinations({"b": range(1024)}, others=2)
+
+
+# --- prices -----------------------------------------------------------------------------------------------------------
+
+PRICES = {
+    "an hour": ("a100=2.1/h", {"a100-sxm-80gb": 2.1}),
+    "a minute": ("t4=0.01/min", {"t4": 0.6}),
+    "a second": ("t4=0.001/s", {"t4": 3.6}),
+    "a day": ("t4=24/day", {"t4": 1.0}),
+    "nothing": ("t4=0/h", {"t4": 0.0}),
+    "another name of it": ("Tesla T4=.5 / hr", {"t4": 0.5}),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), PRICES.values(), ids=PRICES.keys())
+def test_prices(text: str, expected: dict[str, float]) -> None:
+    assert parse_prices([text]).per_h == pytest.approx(expected)
+
+
+BAD_PRICES = {
+    "negative": (["a100=-2/h"], "below zero"),
+    "no unit": (["a100=2"], "unit of time is missing"),
+    "wrong unit": (["a100=2/hours"], "'hours' is no unit"),
+    "a word": (["a100=cheap"], "is no price"),
+    "no GPU": (["2.1/h"], "names no GPU"),
+    "unknown GPU": (["a1000=1/h"], "unknown GPU"),
+    "two prices": (["a100=2/h", "A100-SXM4-80GB=3/h"], "has another price already"),
+    "endless": (["a100=1e99/h", "t4=" + "9" * 400 + "/h"], "is no price"),
+}
+
+
+@pytest.mark.parametrize(("texts", "says"), BAD_PRICES.values(), ids=BAD_PRICES.keys())
+def test_prices_that_can_not_be_meant(texts: list[str], says: str) -> None:
+    with pytest.raises(ComparisonError, match=re.escape(says)):
+        parse_prices(texts)
+
+
+FILES = {
+    "toml": (
+        "p.toml",
+        'currency = "USD"\n[per-hour]\na100 = 2\nt4 = "0.5/h"',
+        {"a100-sxm-80gb": 2.0, "t4": 0.5},
+        "USD",
+    ),
+    "csv": ("p.csv", "gpu,price_per_h\na100,2\n# old\n\nTesla T4, 0.5\n", {"a100-sxm-80gb": 2.0, "t4": 0.5}, ""),
+    "csv of a spreadsheet": ("p.CSV", '\ufeffGPU,price_per_h\r\n"t4",0.001/s\r\n', {"t4": 3.6}, ""),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "expected", "currency"), FILES.values(), ids=FILES.keys())
+def test_files_of_prices(name: str, text: str, expected: dict[str, float], currency: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    read = read_prices(tmp_path / name)
+    assert read.per_h == pytest.approx(expected)
+    assert read.currency == currency
+
+
+BAD_FILES = {
+    "negative": ("p.toml", b"[per-hour]\na100 = -1", "below zero"),
+    "negative in csv": ("p.csv", b"gpu,price_per_h\na100,-1", "below zero"),
+    "not a number": ("p.toml", b"[per-hour]\na100 = nan", "is no price"),
+    "truth": ("p.toml", b"[per-hour]\na100 = true", "is no number"),
+    "a list": ("p.toml", b"[per-hour]\na100 = [1]", "is no number"),
+    "unknown key": ("p.toml", b"a100 = 1", "unknown key 'a100'"),
+    "currency": ("p.toml", b"currency = 3\n[per-hour]\nt4 = 1", "'currency'"),
+    "empty": ("p.toml", b"", "has no prices"),
+    "empty table": ("p.toml", b"[per-hour]", "has no prices"),
+    "no toml": ("p.toml", b"gpu,price_per_h", "is not TOML"),
+    "no text": ("p.toml", b"\xff\xfe\x00", "UTF-8"),
+    "csv without a head": ("p.csv", b"a100,2", "first line"),
+    "csv without lines": ("p.csv", b"gpu,price_per_h\n", "has no prices"),
+    "csv of three": ("p.csv", b"gpu,price_per_h\na100,2,3", "has 3 cells"),
+    "csv with a quote": ("p.csv", b'gpu,price_per_h\n"a100,2', "is not CSV"),
+    "unknown GPU": ("p.csv", b"gpu,price_per_h\nx100,2", "unknown GPU"),
+    "large": ("p.csv", b"#" * (2 << 20), "1 MB"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "says"), BAD_FILES.values(), ids=BAD_FILES.keys())
+def test_files_of_prices_that_can_not_be_meant(name: str, content: bytes, says: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ComparisonError, match=re.escape(says)):
+        read_prices(tmp_path / name)
+
+
+def test_prices_of_options_go_over_those_of_a_file() -> None:
+    base = Prices(per_h={"t4": 1.0, "l4": 2.0}, currency="USD")
+    assert Prices(per_h={"t4": 3.0}).over(base) == Prices(per_h={"t4": 3.0, "l4": 2.0}, currency="USD")
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_case_has_the_figures_of_an_analysis() -> None:
+    found = compare(RESNET, gpus=["a100", "t4"], dims={"batch": (1, 4)}, runtimes=("eager", "compiled"))
+    assert len(found.cases) == 8
+    assert found.varied == ("gpu", "runtime", "batch")
+    for case in found.cases:
+        report = analyze(RESNET, gpu=case.gpu, dims=dict(case.dims), runtime=case.runtime)
+        assert case.totals == report.totals
+        assert case.unsupported_count == len(report.unsupported)
+        assert sum(case.bound_shares.values()) == pytest.approx(1)
+        spent_us = sum(row.latency_us for row in report.kernels if row.bound == case.bound)
+        assert case.bound_shares[case.bound] == pytest.approx(spent_us / 1e3 / report.totals.latency_ms)
+
+
+@pytest.mark.parametrize(
+    ("sort", "figure", "descending"),
+    [
+        ("latency", lambda case: case.totals.latency_ms, False),
+        ("throughput", lambda case: case.totals.throughput_per_s, True),
+        ("memory", lambda case: case.totals.memory.peak_bytes, False),
+        ("cost", lambda case: case.cost(), False),
+    ],
+    ids=["latency", "throughput", "memory", "cost"],
+)
+def test_order(sort: str, figure, descending: bool) -> None:  # type: ignore[no-untyped-def]  # lambdas of the table
+    prices = parse_prices(["a100=2/h", "t4=0.4/h"])
+    found = compare(RESNET, gpus=["a100", "t4"], dims={"batch": (1, 8, 64)}, prices=prices, sort=sort)
+    figures = [figure(case) for case in found.cases]
+    assert figures == sorted(figures, reverse=descending)
+    assert found.has_best
+
+
+def test_what_does_not_fit_is_last_and_never_best() -> None:
+    found = compare(RESNET, gpus=["t4"], dims={"batch": (4000, 1)}, sort="throughput")
+    assert [case.totals.memory.fits for case in found.cases] == [True, False]
+    assert found.cases[1].totals.throughput_per_s > found.cases[0].totals.throughput_per_s
+    none = compare(RESNET, gpus=["t4"], dims={"batch": 4000})
+    assert not none.has_best
+    shown = comparison_to_terminal(none, Canvas(width=80))
+    assert "none fits" in shown
+    assert "too large" in shown
+    assert "\n*" not in shown
+
+
+def test_cost_of_a_million() -> None:
+    """A GPU of 3.6 an hour costs 0.001 a second: a million runs of 8 samples at L ms cost 1000 * L / 8 / 1000."""
+    found = compare(RESNET, gpus=["a100", "t4"], dims={"batch": 8}, prices=parse_prices(["t4=3.6/h"]), sort="cost")
+    first, second = found.cases
+    assert first.cost() == pytest.approx(first.totals.latency_ms / 8)
+    assert first.cost(16.0) == pytest.approx(2.0)
+    assert second.cost() is None  # no price: last, whatever its latency
+    assert second.totals.latency_ms < first.totals.latency_ms
+
+
+def test_one_gpu_by_two_names_is_one_case() -> None:
+    assert len(compare(RESNET, gpus=["t4", "Tesla T4"], precisions=("auto", "fp32")).cases) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "says"),
+    [
+        pytest.param({"gpus": []}, ComparisonError, "nothing to compare", id="no GPU"),
+        pytest.param({"sort": "cost"}, ComparisonError, "needs prices", id="cost without prices"),
+        pytest.param({"sort": "speed"}, ComparisonError, "can't sort by 'speed'", id="sort"),
+        pytest.param({"precisions": ("fp32", "fp8")}, NotSupportedError, "'fp8'", id="precision"),
+        pytest.param({"runtimes": ("tensorrt",)}, NotSupportedError, "'tensorrt'", id="runtime"),
+        pytest.param({"dims": {"batch": (1, -2)}}, NeusightError, "batch=-2", id="size"),
+        pytest.param({"dims": {"bath": (1, 2)}}, BindingError, "bath", id="dim"),
+        pytest.param({"dims": {"batch": range(1, 1030)}}, ComparisonError, "1,029 cases", id="too many"),
+    ],
+)
+def test_refusals(arguments: dict[str, object], kind: type[NeusightError], says: str) -> None:
+    with pytest.raises(kind, match=re.escape(says)):
+        compare(RESNET, **{"gpus": ["t4"], **arguments})  # type: ignore[arg-type]  # a table of wrong arguments
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+def test_json_is_documented_key_by_key() -> None:
+    found = compare(RESNET, gpus=["a100", "t4"], dims={"batch": (1, 8)}, prices=parse_prices(["a100=2/h"]))
+    text = SCHEMA.read_text("utf-8").partition("`neusight-onnx compare MODEL --format json` prints")[2]
+    documented = documented_keys(text.partition("\n`neusight-onnx")[0])
+    maps = {path for path, kind in documented.items() if kind.startswith("map")}
+    missing = {"warnings[].node"}  # optional
+    assert keys_of(json.loads(comparison_to_json(found)), "", maps) | missing == set(documented)
+
+
+def test_formats_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", str(RESNET), "--gpu", "a100", "--gpu", "t4", "--dim", "batch=1,8", "--price", "t4=1/h"]
+    texts = {}
+    for form in ("rich", "json", "csv", "markdown"):
+        assert main([*command, "--format", form]) == 0
+        texts[form] = capsys.readouterr().out
+    cases = json.loads(texts["json"])["cases"]
+    rows = list(csv.DictReader(StringIO(texts["csv"])))
+    assert list(rows[0]) == list(cases[0])
+    assert [float(row["latency_ms"]) for row in rows] == [case["latency_ms"] for case in cases]
+    lines = [line for line in texts["rich"].splitlines() if re.match(r"[* ]  (a100|t4)", line)]
+    tables = [line for line in texts["markdown"].splitlines() if re.match(r"\| \**(a100|t4)", line)]
+    assert [line[3:].split()[0] for line in lines] == [case["gpu"] for case in cases]
+    assert [line.strip("| *").split("*")[0].split(" ")[0] for line in tables] == [case["gpu"] for case in cases]
+    assert lines[0].startswith("*")
+    assert tables[0].count("**") == 2 * 8
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    found = compare(
+        RESNET,
+        gpus=["rtx-pro-6000-server", "t4"],
+        dims={"batch": (1, 8000)},
+        runtimes=("eager", "compiled"),
+        prices=parse_prices(["t4=1/h"]),
+    )
+    for canvas in (Canvas(width=width), Canvas(width=width, plain=True)):
+        text = comparison_to_terminal(found, canvas)
+        assert max(map(len, text.splitlines())) <= width
+        assert text.isascii() or not canvas.plain
+        # no figure is cut short
+        assert canvas.ellipsis not in text
+    assert comparison_to_markdown(found).count("\n| ") == 2 + len(found.cases)
+
+
+def test_a_lower_bound_is_marked(tmp_path: Path) -> None:
+    model = linear()
+    model.graph.node[2].op_type, model.graph.node[2].domain = "Mystery", "own"
+    model.opset_import.append(onnx.helper.make_opsetid("own", 1))
+    onnx.save(model, tmp_path / "m.onnx")
+    found = compare(tmp_path / "m.onnx", gpus=["t4", "a100"], dims={"batch": 2})
+    text = comparison_to_terminal(found, Canvas(width=80))
+    assert " >" in text
+    assert "1 node not supported" in text
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    onnx.save(linear(), tmp_path / "m.onnx")
+    onnx.save(linear(external_tensor("w", [4, 3], "w.bin")), tmp_path / "external.onnx")
+    (tmp_path / "p.toml").write_text("[per-hour]\nt4 = 1")
+    (tmp_path / "bad.csv").write_text("gpu,price_per_h\nt4,-1")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+GOOD = ["compare", "m.onnx", "--gpu", "t4"]
+MISUSE = {
+    "no GPU": (["compare", "m.onnx"], ["nothing to compare"]),
+    "both": ([*GOOD, "--all-gpus"], ["exclude each other"]),
+    "unknown GPU": (["compare", "m.onnx", "--gpu", "a1000"], ["unknown GPU"]),
+    "range": ([*GOOD, "--dim", "batch=8..1"], ["--dim", "backwards"]),
+    "unknown dim": ([*GOOD, "--dim", "bach=1,2"], ["with bach=1", "batch"]),
+    "precision": ([*GOOD, "--precision", "fp32,fp16"], ["'fp16'", "fp32"]),
+    "no such precision": ([*GOOD, "--precision", "fp33"], ["'fp33'", "fp32"]),
+    "empty name": ([*GOOD, "--runtime", "eager,"], ["--runtime has an empty name"]),
+    "negative price": ([*GOOD, "--price", "t4=-1/h"], ["below zero"]),
+    "negative price in a file": ([*GOOD, "--prices", "bad.csv"], ["bad.csv", "below zero"]),
+    "no file of prices": ([*GOOD, "--prices", "absent.toml"], ["absent.toml does not exist"]),
+    "cost": ([*GOOD, "--sort", "cost"], ["needs prices"]),
+    "too many": ([*GOOD, "--dim", "batch=1..1024", "--runtime", "eager,compiled"], ["2,048 cases"]),
+    "output is the prices": ([*GOOD, "--prices", "p.toml", "-o", "p.toml"], ["-o is the file of prices itself"]),
+    "output is the weights": (["compare", "external.onnx", "--gpu", "t4", "-o", "w.bin"], ["model's weights"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "says"), MISUSE.values(), ids=MISUSE.keys())
+def test_misuse_is_one_line(
+    arguments: list[str], says: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    for text in says:
+        assert text in err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_all_gpus(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from neusight_onnx.gpu import gpu_names
+
+    assert main(["compare", "m.onnx", "--all-gpus", "--format", "json", "-o", "all.json"]) == 0
+    assert capsys.readouterr().out == ""
+    cases = json.loads((folder / "all.json").read_text())["cases"]
+    assert {case["gpu"] for case in cases} == set(gpu_names())
+
+
+def test_examples_of_the_help_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--help"]) == 0
+    commands = re.findall(r"^ *neusight-onnx (compare .*)$", capsys.readouterr().out, re.MULTILINE)
+    assert len(commands) == 4
+    (folder / "m.onnx").rename(folder / "model.onnx")
+    for command in commands:
+        assert main(shlex.split(command)) == 0, command
