@@ -51,7 +51,8 @@ def files_of(folder: Path, *suffixes: str) -> set[str]:
 
 
 def test_wheel_holds_the_package_and_its_data(wheel: frozenset[str]) -> None:
-    package = {f"neusight_onnx/{name}" for name in files_of(ROOT / "analyzer/neusight_onnx", ".py", ".typed")}
+    kinds = (".py", ".typed", ".txt", ".css", ".js")
+    package = {f"neusight_onnx/{name}" for name in files_of(ROOT / "analyzer/neusight_onnx", *kinds)}
     data = {
         f"neusight_onnx/{folder}/{name}"
         for folder in DATA_FOLDERS

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from neusight_onnx.errors import NotSupportedError
-from neusight_onnx.runtime import KNOWN_RUNTIMES, RUNTIMES, Runtime, Step, get_runtime, stream_time_us
+from neusight_onnx.runtime import (
+    KNOWN_RUNTIMES,
+    RUNTIMES,
+    Runtime,
+    Step,
+    get_runtime,
+    stream_launches,
+    stream_time_us,
+)
 
 RUNTIME = Runtime(name="made-up", description="", kernel_us=10.0, view_us=2.0, host_spread=1.5)
 
@@ -58,3 +70,45 @@ def test_a_loop_is_its_body_repeated() -> None:
 def test_a_runtime_without_a_model_is_refused(name: str) -> None:
     with pytest.raises(NotSupportedError, match=f"'{name}'.*supported now: .*eager"):
         get_runtime(name)
+
+
+# --- the spans of a run -----------------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        kernel_us=st.lists(st.floats(0.1, 300.0), max_size=3).map(tuple),
+        count=st.sampled_from([1, 1, 1, 2, 7, 40]),
+        host_waits=st.sampled_from([False, False, True]),
+    ),
+    max_size=30,
+)
+
+
+@given(steps=STEPS, view_us=st.sampled_from([0.0, 2.0]), most_runs=st.sampled_from([1, 3, 32, 100]))
+def test_the_spans_end_when_the_stream_does(steps: list[Step], view_us: float, most_runs: int) -> None:
+    runtime = replace(RUNTIME, view_us=view_us)
+    launches = list(stream_launches(steps, runtime, most_runs=most_runs))
+    ends = [max(each.host_start_us + each.host_us, each.gpu_start_us + each.gpu_us) for each in launches]
+    assert max(ends, default=0.0) == pytest.approx(stream_time_us(steps, runtime))
+    host = gpu = 0.0
+    for each in launches:
+        assert each.host_start_us >= host - 1e-6  # it may have waited
+        host = each.host_start_us + each.host_us
+        if each.kernel is not None:
+            assert each.gpu_start_us >= gpu - 1e-6
+            assert each.gpu_start_us >= each.host_start_us + runtime.kernel_us - 1e-6
+            gpu = each.gpu_start_us + each.gpu_us
+    runs = sum(each.run_count for each in launches if each.kernel is not None)
+    assert runs == sum(step.count * len(step.kernel_us) for step in steps)
+
+
+def test_the_spans_of_a_run_by_hand() -> None:
+    # the view costs the host 2 us, each kernel 10; the first kernel runs 12..62, the second is launched at 22
+    steps = [Step(), Step(kernel_us=(50.0,)), Step(kernel_us=(3.0,), count=40)]
+    spans = [
+        (each.step, each.run_count, each.host_start_us, each.host_us, each.gpu_start_us, each.gpu_us)
+        for each in stream_launches(steps, RUNTIME)
+    ]
+    # 40 runs are one span: launched from 12 to 412, the last ends at 415
+    assert spans == [(0, 1, 0.0, 2.0, 0.0, 0.0), (1, 1, 2.0, 10.0, 12.0, 50.0), (2, 40, 12.0, 400.0, 62.0, 353.0)]

@@ -39,12 +39,13 @@ from neusight_onnx.report.model import (
     ModelSummary,
     Report,
     Settings,
+    TimelineSpan,
     Totals,
     UnsupportedNode,
     ValueSummary,
 )
 from neusight_onnx.report.quantities import capacity
-from neusight_onnx.runtime import Runtime, Step, get_runtime, stream_time_us
+from neusight_onnx.runtime import Runtime, Step, get_runtime, stream_launches, stream_time_us
 from neusight_onnx.uncertainty import Share, cancelling, combined_us
 
 INTERVAL = 0.8
@@ -69,6 +70,7 @@ def analyze(
     runtime: str = "eager",
     memory_timeline: bool = False,
     with_largest_batch: bool = False,
+    timeline: bool = False,
 ) -> Report:
     """Predicts how fast ``model`` runs on ``gpu``.
 
@@ -77,7 +79,7 @@ def analyze(
     ``trip_counts`` loops (by node name). ``memory_timeline``: the report's memory has the bytes alive after each node;
     ``with_largest_batch``: and the largest batch that fits (the model is read anew for 3 to 8 sizes). Raises a
     :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend: an unreadable model, an unknown GPU,
-    contradicting bindings, a precision or runtime without a model.
+    contradicting bindings, a precision or runtime without a model. ``timeline``: the report has the spans of the run.
     """
     get_runtime(runtime)
     if not isinstance(gpu, str | Path | GpuSpec):
@@ -92,7 +94,7 @@ def analyze(
     resolved = resolve(precision, stored_precision(loaded))
     dtype = SUPPORTED[resolved]
     prepared = prepare(infer_shapes(loaded, bindings), dtype=dtype, runtime=runtime, memory_timeline=memory_timeline)
-    report = predict_report(prepared, spec, precision=resolved, asked_precision=precision)
+    report = predict_report(prepared, spec, precision=resolved, asked_precision=precision, timeline=timeline)
     if with_largest_batch:
         found = find_largest_batch(prepared, bindings, spec, dtype=dtype)
         memory = replace(report.totals.memory, largest_batch=found)
@@ -154,22 +156,29 @@ def prepare(
     return PreparedModel(shaped=shaped, graph=recognised, work=tuple(work), runtime=runtime_model, memory=memory)
 
 
-def predict_report(prepared: PreparedModel, spec: GpuSpec, *, precision: str, asked_precision: str) -> Report:
+def predict_report(
+    prepared: PreparedModel, spec: GpuSpec, *, precision: str, asked_precision: str, timeline: bool = False
+) -> Report:
     """The last step: the kernels' times on ``spec``, and the report of all.
 
     ``precision`` is the one that the model was prepared with, ``asked_precision`` what the user wrote ("auto").
+    ``timeline``: with the spans of the run.
     """
     with no_collection():
-        return _assemble(
+        placed = _placed(prepared.work, spec)
+        report = _assemble(
             prepared.shaped.model,
             prepared.graph,
-            _placed(prepared.work, spec),
+            placed,
             spec,
             prepared.runtime,
             _settings(prepared, precision),
             asked_precision,
             memory_on(prepared.memory, spec),
         )
+        if not timeline:
+            return report
+        return replace(report, timeline=tuple(_timeline(_counted(prepared.graph, placed).works, prepared.runtime)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -534,9 +543,30 @@ def kernel_dims(kernel: Kernel) -> dict[str, int | str | tuple[int, ...]]:
     return dims
 
 
+def _timeline(counted: Sequence[_Placed], runtime: Runtime) -> Iterator[TimelineSpan]:
+    """The spans of the run; a kernel's id is that of its row."""
+    executed = [(position, item.work) for position, item in enumerate(counted) if _is_executed(item)]
+    for launch in stream_launches(_steps(counted, lambda prediction: prediction.latency_us), runtime):
+        position, work = executed[launch.step]
+        yield TimelineSpan(
+            node=work.origins[0][0] if work.origins else work.node,
+            op_type=work.origins[0][1] if work.origins else work.op_type,
+            kernel_id=None if launch.kernel is None else f"{position}.{launch.kernel}",
+            run_count=launch.run_count,
+            host_start_us=launch.host_start_us,
+            host_us=launch.host_us,
+            gpu_start_us=launch.gpu_start_us,
+            gpu_us=launch.gpu_us,
+        )
+
+
+def _is_executed(item: _Placed) -> bool:
+    return bool(item.predictions) or item.work.host_operation
+
+
 def _steps(counted: Sequence[_Placed], pick: Callable[[Prediction], float]) -> Iterator[Step]:
     for item in counted:
-        if item.predictions or item.work.host_operation:
+        if _is_executed(item):
             yield Step(
                 kernel_us=tuple(pick(prediction) for prediction in item.predictions),
                 count=item.work.count,

@@ -6,7 +6,7 @@ before has ended *and* the host has launched it, so that small kernels wait for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from neusight_onnx.errors import NotSupportedError
@@ -101,3 +101,107 @@ def stream_time_us(steps: Iterable[Step], runtime: Runtime, *, host_factor: floa
             # repeated, either the GPU is the slower side (first launch, all durations) or the host (last launch, one)
             gpu = max(max(gpu, first_launch) + step.count * duration, host + duration)
     return max(gpu, host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A span of the run: the host hands over an operator, and the GPU executes one of its kernels.
+
+    ``step`` and ``kernel`` are places in the steps and in the kernels of one (None: a view, which the GPU never sees).
+    It stands for ``run_count`` runs in a row. Times in us since the first operator's dispatch; of a view both GPU times
+    are 0.
+    """
+
+    step: int
+    kernel: int | None
+    run_count: int
+    host_start_us: float
+    host_us: float
+    gpu_start_us: float
+    gpu_us: float
+
+
+def stream_launches(steps: Iterable[Step], runtime: Runtime, *, most_runs: int = 32) -> Iterator[Launch]:
+    """The spans behind :func:`stream_time_us`, in order: the last of them ends when that says.
+
+    A step that is repeated more than ``most_runs`` times is one span a kernel, from the first start to the last end; where
+    the host waits for it, its kernels have shares of that as their times are.
+    """
+    host = 0.0
+    gpu = 0.0
+    for place, step in enumerate(steps):
+        spans, each = (step.count, 1) if step.count <= most_runs else (1, step.count)
+        if not step.kernel_us:
+            for _ in range(spans if runtime.view_us else 0):
+                cost = each * runtime.view_us
+                yield Launch(
+                    step=place,
+                    kernel=None,
+                    run_count=each,
+                    host_start_us=host,
+                    host_us=cost,
+                    gpu_start_us=0.0,
+                    gpu_us=0.0,
+                )
+                host += cost
+            continue
+        if step.host_waits:
+            for _ in range(spans):
+                launches = list(_waited_for(place, step.kernel_us, each, host, gpu, runtime.kernel_us))
+                yield from launches
+                host = gpu = launches[-1].gpu_start_us + launches[-1].gpu_us
+            continue
+        for index, duration in enumerate(step.kernel_us):
+            for _ in range(spans):
+                host_start = host
+                start = max(gpu, host + runtime.kernel_us)
+                host += each * runtime.kernel_us
+                gpu = max(start + each * duration, host + duration)
+                yield Launch(
+                    step=place,
+                    kernel=index,
+                    run_count=each,
+                    host_start_us=host_start,
+                    host_us=host - host_start,
+                    gpu_start_us=start,
+                    gpu_us=gpu - start,
+                )
+
+
+def _waited_for(
+    place: int, kernel_us: tuple[float, ...], count: int, host: float, gpu: float, launch_us: float
+) -> Iterator[Launch]:
+    """The spans of ``count`` runs of a step that the host waits for, begun at ``host`` with the GPU busy until ``gpu``."""
+    start = max(gpu, host + launch_us)
+    again = 0.0  # from one run's end to the next one's
+    for index, duration in enumerate(kernel_us):
+        launched = host + index * launch_us
+        begun = max(gpu, launched + launch_us)
+        gpu = begun + duration
+        again = max(again, (index + 1) * launch_us) + duration
+        if count == 1:
+            yield Launch(
+                step=place,
+                kernel=index,
+                run_count=1,
+                host_start_us=launched,
+                host_us=launch_us,
+                gpu_start_us=begun,
+                gpu_us=duration,
+            )
+    if count == 1:
+        return
+    lasting, whole = gpu + (count - 1) * again - start, sum(kernel_us)
+    for index, duration in enumerate(kernel_us):
+        share = lasting * (duration / whole if whole else 1 / len(kernel_us))
+        # the host goes in step with the GPU, a launch ahead
+        yield Launch(
+            step=place,
+            kernel=index,
+            run_count=count,
+            host_start_us=start - launch_us,
+            host_us=share,
+            gpu_start_us=start,
+            gpu_us=share,
+        )
+        start += share

@@ -65,6 +65,8 @@ class ReportFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
     MARKDOWN = "markdown"
+    HTML = "html"
+    TRACE = "trace"
 
 
 def _show_version(wanted: bool) -> None:
@@ -129,8 +131,9 @@ def analyze_command(
             trip_counts=bindings.trip_counts,
             precision=precision.value,
             runtime=runtime.value,
-            memory_timeline=memory_timeline,
+            memory_timeline=memory_timeline or report_format is ReportFormat.HTML,
             with_largest_batch=largest_batch,
+            timeline=report_format is ReportFormat.TRACE,
         )
     match report_format:
         case ReportFormat.JSON:
@@ -145,6 +148,14 @@ def analyze_command(
             from neusight_onnx.report.markdown import to_markdown
 
             text = to_markdown(report, top=top)
+        case ReportFormat.HTML:
+            from neusight_onnx.report.html import to_html
+
+            text = to_html(report)
+        case ReportFormat.TRACE:
+            from neusight_onnx.report.trace import to_trace
+
+            text = to_trace(report)
         case ReportFormat.RICH:
             from neusight_onnx.report.terminal import to_terminal
 

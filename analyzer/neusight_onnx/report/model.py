@@ -202,6 +202,24 @@ class KernelRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineSpan:
+    """A span of the predicted run, in us since its start: the host hands over an operator, the GPU executes a kernel.
+
+    ``kernel_id`` is that of a :class:`KernelRow`; None: an operator without a kernel, whose GPU times are 0.
+    ``run_count``: runs in a row that the span stands for.
+    """
+
+    node: str
+    op_type: str
+    kernel_id: str | None
+    run_count: int
+    host_start_us: float
+    host_us: float
+    gpu_start_us: float
+    gpu_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnsupportedNode:
     node: str
     op_type: str
@@ -210,7 +228,10 @@ class UnsupportedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What ``analyze`` found; section "The machine-readable report" of the docs describes the JSON made from it."""
+    """What ``analyze`` found; section "The machine-readable report" of the docs describes the JSON made from it.
+
+    ``timeline``: where it was asked for, the run as host and GPU go through it.
+    """
 
     tool_version: str
     model: ModelSummary
@@ -222,6 +243,7 @@ class Report:
     unsupported: tuple[UnsupportedNode, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[Notice, ...]
+    timeline: tuple[TimelineSpan, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
