@@ -124,8 +124,8 @@ class Launch:
 def stream_launches(steps: Iterable[Step], runtime: Runtime, *, most_runs: int = 32) -> Iterator[Launch]:
     """The spans behind :func:`stream_time_us`, in order: the last of them ends when that says.
 
-    A step that is repeated more than ``most_runs`` times is one span a kernel, from the first start to the last end; where
-    the host waits for it, its kernels have shares of that as their times are.
+    A step that is repeated more than ``most_runs`` times is one span a kernel, from the first start to the last end;
+    where the host waits for it, its kernels have shares of that as their times are.
     """
     host = 0.0
     gpu = 0.0
@@ -171,7 +171,7 @@ def stream_launches(steps: Iterable[Step], runtime: Runtime, *, most_runs: int =
 def _waited_for(
     place: int, kernel_us: tuple[float, ...], count: int, host: float, gpu: float, launch_us: float
 ) -> Iterator[Launch]:
-    """The spans of ``count`` runs of a step that the host waits for, begun at ``host`` with the GPU busy until ``gpu``."""
+    """The spans of ``count`` runs of a step that the host waits for, from ``host`` on, the GPU busy until ``gpu``."""
     start = max(gpu, host + launch_us)
     again = 0.0  # from one run's end to the next one's
     for index, duration in enumerate(kernel_us):
