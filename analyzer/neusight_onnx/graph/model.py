@@ -190,6 +190,7 @@ class InferredGraph:
     ``bodies`` maps (node name, attribute name) to the inferred body of a control-flow node;
     ``trip_counts`` maps the name of a Loop or Scan node to its trip count.
     ``expected``: sizes that values have on average where they depend on data in a way that is understood.
+    ``likely``: those of them that nothing in the graph tells, only what such sizes are like.
     ``repeats``: where the trips of a loop differ in size, the attribute names under which ``bodies`` holds the bodies
     of its node (the first is the attribute's own) and how many trips each stands for; nodes and values of the others
     have names of their own, and the file's nodes as origins. ``idle``: why the body of a node and attribute never runs;
@@ -202,6 +203,7 @@ class InferredGraph:
     bodies: Mapping[tuple[str, str], InferredGraph] = field(default_factory=dict)
     trip_counts: Mapping[str, TripCount] = field(default_factory=dict)
     expected: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    likely: frozenset[str] = frozenset()
     repeats: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     idle: Mapping[tuple[str, str], str] = field(default_factory=dict)
     deciders: Mapping[str, str] = field(default_factory=dict)

@@ -74,8 +74,14 @@ class Session(Protocol):
     def producer(self, name: str) -> Node | None:
         """The node of this graph (not of outer ones) that makes a value."""
 
+    def maker(self, name: str) -> Node | None:
+        """The node that makes a value, of this graph or of an outer one; None for what enters a graph."""
+
     def value(self, name: str) -> Value | None:
         """What is known of a value that has been inferred already."""
+
+    def found(self, name: str) -> dict[str, Any]:
+        """Where to keep what is found out about the content of a value, as long as its graph is walked."""
 
     def expects(self, name: str, shape: tuple[int, ...]) -> bool:
         """Note the size that a value has on average where it depends on data; True if this walk is to go on with it."""
@@ -324,6 +330,8 @@ class NodeContext:
             else:
                 raise self.error(f"a dimension of its output would be negative: {list(dims)}")
         if count > MAX_ELEMENTS:
+            if self.bounded:  # a bound so high says nothing
+                raise UnknownShape(None)
             raise self.error(f"its output {list(dims)} would have more than 2^60 elements")
         return Value(dtype=dtype, shape=dims, data=data, is_constant=self.constant)
 

@@ -32,7 +32,9 @@ from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape, initializer_value
 from neusight_onnx.graph.shapes.demands import unmet
 from neusight_onnx.graph.shapes.fallback import infer_by_schema
+from neusight_onnx.graph.shapes.ranges import Ends
 from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
+from neusight_onnx.graph.shapes.unknown_sizes import possible_sizes
 from neusight_onnx.graph.signatures import fault as fault_of_form
 from neusight_onnx.graph.signatures import unknown_attributes, wrong_elements
 from neusight_onnx.graph.wire import shown
@@ -70,6 +72,8 @@ class _Walk:
     at_expected: bool = False
     """Go on with expected sizes where they are known, not with bounds."""
     expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    likely: set[str] = field(default_factory=set)
+    """Those of the expected sizes that nothing in the graph tells."""
     deciders: dict[tuple[str, str], str | None] = field(default_factory=dict)
     inferences: int = 0
     swallowed: int = 0
@@ -89,8 +93,23 @@ class _Walk:
     def producer(self, name: str) -> Node | None:
         return self.scopes[-1].producer(name)
 
+    def maker(self, name: str) -> Node | None:
+        for scope in reversed(self.scopes):
+            node = scope.producer(name)
+            if node is not None:
+                return node
+            if scope.enters(name):
+                return None
+        return None
+
     def value(self, name: str) -> Value | None:
         return self.scopes[-1].values.get(name)
+
+    def found(self, name: str) -> dict[str, Ends]:
+        for scope in reversed(self.scopes):
+            if name in scope.own:
+                return scope.ends
+        return {}
 
     def expects(self, name: str, shape: tuple[int, ...]) -> bool:
         if name in self.bindings.shapes:
@@ -141,12 +160,17 @@ class _Scope:
 
     graph: Graph
     values: MutableMapping[str, Value]
+    own: Mapping[str, Value]
     certain: bool
     bodies: dict[tuple[str, str], InferredGraph] = field(default_factory=dict)
     trip_counts: dict[str, TripCount] = field(default_factory=dict)
     repeats: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     idle: dict[tuple[str, str], str] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
+    ends: dict[str, Ends] = field(default_factory=dict)
+
+    def enters(self, name: str) -> bool:
+        return name in self.graph.initializers or any(declared.name == name for declared in self.graph.inputs)
 
     def producer(self, name: str) -> Node | None:
         if not self.producers:
@@ -268,8 +292,9 @@ def _check_not_empty(model: Model, bindings: Bindings, bound: BoundInputs, resul
 def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, inferred: InferredGraph) -> InferredGraph:
     """``inferred`` for counting costs: sizes that depend on data are those expected, where that is known, not bounds.
 
-    So the experts of a mixture share its tokens, which their bounds would count for each of them. One more walk; a
-    graph without such sizes comes back as it is. What is expected stands in the assumptions, in place of the bounds.
+    So the experts of a mixture share its tokens, which their bounds would count for each of them, and what nothing in
+    the graph limits is as long as the longest dimension of an input. One more walk; a graph without such sizes comes
+    back as it is. What is expected stands in the assumptions, in place of the bounds.
     """
     if not inferred.expected:
         return inferred
@@ -278,10 +303,13 @@ def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, infe
     except ModelError:
         return inferred  # sizes that are related in a way that isn't understood: the bounds hold
     kept = [text for text in inferred.assumptions if text.startswith(_OTHER_DEFAULT)]
-    name, shape = next(iter(result.expected.items()))
+    shared = {name: shape for name, shape in result.expected.items() if name not in result.likely}
+    if not shared:
+        return replace(result, assumptions=(*result.assumptions, *kept))
+    name, shape = next(iter(shared.items()))
     most = inferred.values[name].shape if name in inferred.values else None
     reason = (
-        f"the cost takes tokens to be spread evenly over experts, at {len(result.expected)} places: '{name}' has "
+        f"the cost takes tokens to be spread evenly over experts, at {len(shared)} places: '{name}' has "
         f"{shape[-1]} columns" + (f", not the {most[-1]} that it can have" if most else "") + "; "
         f"{option('--shape', name, 'x'.join(map(str, shape)))} with another size changes it"
     )
@@ -313,6 +341,7 @@ def _infer_bound(
     result = replace(
         result,
         expected=walk.expected,
+        likely=frozenset(walk.likely),
         deciders={node: name for (node, _), name in walk.deciders.items() if name is not None},
         assumptions=(*bound.assumptions, *walk.assumptions),
         warnings=tuple(warnings),
@@ -357,7 +386,7 @@ def _infer_graph(
         values = ChainMap(own, *outer.maps)
     else:
         values = ChainMap(own, outer)
-    scope = _Scope(graph=graph, values=values, certain=certain)
+    scope = _Scope(graph=graph, values=values, own=own, certain=certain)
     walk.scopes.append(scope)
     if len(walk.scopes) > MAX_DEPTH:
         raise ModelError(f"bodies of control-flow nodes are nested more than {MAX_DEPTH} deep, in '{graph.name}'")
@@ -417,6 +446,10 @@ def _infer_node(
         else:
             results = rule(NodeContext(node, inputs, inputs, walk, constant=constant))
     except UnknownShape as unknown:
+        if unknown.cause is None and rule is not None:
+            limited = _infer_possible_sizes(node, rule, inputs, walk)
+            if limited is not None:
+                return limited
         stand_ins = _stand_ins(node, graph, walk, inputs, cause=unknown.cause or node.name)
         return stand_ins if unknown.cause or rule is None else _declared_bounds(node, stand_ins, walk)
     except ModelError:
@@ -483,9 +516,7 @@ def _infer_interval(
 ) -> Sequence[Value]:
     """Run the rule at both ends of its inputs' intervals and join what it says."""
     lows = [None if value is None else low_end(value) for value in inputs]
-    highs = [
-        None if value is None else replace(value, is_bound=False, shape_low=None, data_low=None) for value in inputs
-    ]
+    highs = [None if value is None else _high_end(value) for value in inputs]
     results = rule(NodeContext(node, highs, lows, walk, constant=constant, bounded=True))
     least: Sequence[Value | None]
     try:
@@ -494,6 +525,52 @@ def _infer_interval(
         # sizes at the low end may be impossible together (0 rows against 5); then nothing is known of the least
         least = [None] * len(results)
     return [join_ends(high, low) for high, low in zip(results, least, strict=True)]
+
+
+def _infer_possible_sizes(
+    node: Node, rule: Rule, inputs: Sequence[Value | None], walk: _Walk
+) -> Sequence[Value] | None:
+    """The outputs where a size that the node reads is not known, but between which ends it lies; None if it isn't."""
+    (name,) = node.outputs[:1]
+    if not name or len(node.outputs) > 1:
+        return None
+    longest = max(
+        (size for value in _inputs_of_model(walk) for size in value.shape or () if value.kind == "tensor"), default=1
+    )
+    sizes = possible_sizes(node, inputs, walk, longest)
+    if sizes is None:
+        return None
+    try:
+        results = _infer_interval(node, rule, sizes.inputs, walk, constant=False)
+        likely = None if sizes.likely is None else _infer_interval(node, rule, sizes.likely, walk, constant=False)[0]
+    except (UnknownShape, ModelError, *FAULTS):
+        return None  # the ends don't go together: nothing is said
+    value = results[0]
+    if value.shape is None or name in walk.bindings.shapes:
+        return results
+    if likely is not None and likely.shape is not None and walk.expects(name, likely.shape):
+        walk.assume(
+            f"{node.op_type} '{shown(name)}': its size depends on data and nothing in the graph limits it; the cost is "
+            f"that of {list(likely.shape)}, as long as the longest dimension of an input; "
+            f"{option('--shape', name, 'x'.join(map(str, likely.shape)))} with another size changes it"
+        )
+        walk.likely.add(name)
+        return (likely,)
+    if value.is_bound:
+        what = "nothing in the graph limits it; " if likely is not None else ""
+        how = f"taken to be at most {list(value.shape)}" if likely is not None else f"at most {list(value.shape)}"
+        walk.assume(
+            f"{node.op_type} '{shown(name)}': its size depends on data, {what}{how}; "
+            f"{option('--shape', name, 'x'.join(map(str, value.shape)))} with another size changes it"
+        )
+        if likely is not None:
+            walk.likely.add(name)
+    return results
+
+
+def _inputs_of_model(walk: _Walk) -> list[Value]:
+    outermost = walk.scopes[0]
+    return [outermost.values[declared.name] for declared in outermost.graph.inputs if declared.name in outermost.values]
 
 
 def low_end(value: Value) -> Value:
@@ -506,6 +583,13 @@ def low_end(value: Value) -> Value:
     elements = None if value.elements is None else tuple(low_end(element) for element in value.elements)
     data = value.data if value.data_low is None else value.data_low
     return replace(value, shape=shape, data=data, data_low=None, is_bound=False, shape_low=None, elements=elements)
+
+
+def _high_end(value: Value) -> Value:
+    """The value with every size that depends on data at its greatest."""
+    if not value.is_bound and value.data_low is None:
+        return value
+    return replace(value, is_bound=False, shape_low=None, data_low=None)
 
 
 def join_ends(high: Value, low: Value | None) -> Value:
