@@ -198,14 +198,22 @@ def held_out_tables(entry: Mapping[str, Any]) -> list[str]:
         *table(("GPU", "operation", "rows", "GPU left out", "generation left out", "new shapes"), rows),
         "",
         *own,
-        f"80 % interval, half width in log: seen {interval['seen_half_width_log']:.3f} "
+        *interval_lines("80 % interval", interval),
+        *(interval_lines("On AMD", interval["amd"]) if "amd" in interval else ()),
+        "",
+    ]
+
+
+def interval_lines(name: str, interval: Mapping[str, Any]) -> list[str]:
+    """Widths and coverage of one group of GPUs."""
+    return [
+        f"{name}, half width in log: seen {interval['seen_half_width_log']:.3f} "
         f"({interval.get('seen_level_share', 1):.0%} of its variance is common to a GPU), another session "
         f"{interval.get('session_half_width_log', 0):.3f} (throttled cards "
         f"{interval.get('throttled_session_half_width_log', 0):.3f}), unseen {interval['unseen_half_width_log']:.3f} "
         f"({interval.get('unseen_level_share', 1):.0%} common).",
         "Rows of a GPU inside the width that the other GPUs give, in %: left out "
         f"{shares(interval['left_out_coverage'])}; new shapes {shares(interval.get('seen_coverage', {}))}.",
-        "",
     ]
 
 

@@ -31,7 +31,7 @@ FP32 = DataType.FLOAT32
 FP16 = DataType.FLOAT16
 INT64 = DataType.INT64
 
-# 100 SMs x 64 lanes x 2 x 1.5625 GHz = 20 TFLOP/s; 1 TB/s of HBM, of which .90 is reached; 4 MiB of L2 at 10 TB/s;
+# 100 SMs x 64 lanes x 2 x 1.5625 GHz = 20 TFLOP/s; 1 TB/s of GDDR6X, of which .90 is reached; 4 MiB of L2 at 10 TB/s;
 # integer lanes: 100 x 64 x 1.5625 GHz = 10 T/s
 ROUND = GpuSpec(
     name="round",
@@ -45,7 +45,7 @@ ROUND = GpuSpec(
     clock_hz=1.5625e9,
     warp_size=32,
     memory_bytes=40 * 10**9,
-    memory_type="HBM2e",
+    memory_type="GDDR6X",
     memory_bytes_per_s=1e12,
     l2_bytes=4 * 2**20,
     l1_bytes_per_sm=192 * 1024,

@@ -11,7 +11,14 @@ import pytest
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
 from neusight_onnx.kernels import Elementwise, Kernel, Normalization, Softmax, TensorSpec
-from neusight_onnx.laws.bandwidth import MEMORY_FAMILIES, l2_miss_fraction, memory_family, p_norm
+from neusight_onnx.laws.bandwidth import (
+    MEMORY_FAMILIES,
+    achieved_fraction,
+    dram_doubt_log_sd,
+    l2_miss_fraction,
+    memory_family,
+    p_norm,
+)
 from neusight_onnx.laws.base import Law, LawResult
 from neusight_onnx.laws.elementwise import (
     ELEMENTWISE,
@@ -26,7 +33,7 @@ from neusight_onnx.laws.softmax import SOFTMAX, block_threads, operand_reload
 FP32 = DataType.FLOAT32
 FP16 = DataType.FLOAT16
 
-# 100 SMs x 64 lanes x 2 x 1.5625 GHz = 20 TFLOP/s; 1 TB/s of HBM, of which .90 is reached; 4 MiB of L2 at 10 TB/s
+# 100 SMs x 64 lanes x 2 x 1.5625 GHz = 20 TFLOP/s; 1 TB/s of GDDR6X, of which .90 is reached; 4 MiB of L2 at 10 TB/s
 ROUND = GpuSpec(
     name="round",
     label="Round numbers",
@@ -39,7 +46,7 @@ ROUND = GpuSpec(
     clock_hz=1.5625e9,
     warp_size=32,
     memory_bytes=40 * 10**9,
-    memory_type="HBM2e",
+    memory_type="GDDR6X",
     memory_bytes_per_s=1e12,
     l2_bytes=4 * 2**20,
     l1_bytes_per_sm=192 * 1024,
@@ -75,6 +82,7 @@ def run(kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
 
 
 SQUARE = tensor(4096, 4096)  # 64 MiB
+LARGE = tensor(65536, 4096)
 HEADS = tensor(4, 8, 1024, 1024)  # 134.2 MB
 MASK = tensor(4, 1, 1024, 1024)  # 16.8 MB
 
@@ -106,10 +114,14 @@ MASK = tensor(4, 1, 1024, 1024)  # 16.8 MB
         # (2 + .0153) x 268.4 MB / .9 TB/s = 601.1; 40.96 waves x 12,100 cycles = 317.2; 5-norm 605.9
         pytest.param(Softmax(rows=16384, cols=4096, dtype=FP32), ROUND, 608.0, id="softmax in a block"),
         # 1,600 rows in flight are 6.55 MB: x = 1.5625, m = 1/(1 + .3904^3.3) = .957; (536.9 + .957 x 268.4) MB:
-        # 882.0; 40.96 waves x 8,140 cycles = 213.4; 4.1-norm 882.7
-        pytest.param(layer(65536, 1024), ROUND, 884.7, id="layer norm, second read misses L2"),
-        # 96 MiB of L2 hold the rows in flight: 536.9 MB: 596.5; 4.1-norm with 213.4 and 100.7 of arithmetic: 598.7
-        pytest.param(layer(65536, 1024), LARGE_L2, 600.7, id="layer norm, second read hits L2"),
+        # 882.0; 3,000 + 2 x 500 + 655.36 rows an SM x (500 + 2 x 40) = 384,109 cycles: 245.8; 4.1-norm 883.1
+        pytest.param(layer(65536, 1024), ROUND, 885.1, id="layer norm, second read misses L2"),
+        # 96 MiB of L2 hold the rows in flight: 536.9 MB: 596.5; 4.1-norm with 245.8 and 100.7 of arithmetic: 600.4
+        pytest.param(layer(65536, 1024), LARGE_L2, 602.4, id="layer norm, second read hits L2"),
+        # one row: 3,000 + 2 x 500 + .01 x 580 cycles = 2.56, and 2 of launch
+        pytest.param(layer(1, 1024), ROUND, 4.56, id="layer norm of one row"),
+        # a block by itself: .4 of 8,900 + 1 x 1,600 (2,048 columns, 256 threads, two vectors: 3,200) cycles = 3.10
+        pytest.param(Softmax(rows=1, cols=2048, dtype=FP32), ROUND, 5.10, id="softmax of one long row"),
         # a scale and shift a channel: as relu
         pytest.param(
             Normalization(method="batch", rows=4096, cols=4096, parameter_count=256, dtype=FP32),
@@ -117,7 +129,7 @@ MASK = tensor(4, 1, 1024, 1024)  # 16.8 MB
             151.1,
             id="batch norm at inference",
         ),
-        # statistics, then apply: 3 accesses x 67.1 MB = 223.7; 3 launches; 2.56 waves x 11,860 cycles = 19.4
+        # statistics, then apply: 3 accesses x 67.1 MB = 223.7; 3 launches; 40,587 cycles = 26.0
         pytest.param(layer(4096, 4096, "group"), ROUND, 229.7, id="group norm"),
     ],
 )
@@ -182,6 +194,37 @@ def test_memory_family_and_integer_lanes(gpu: str, family: str, lanes: int) -> N
     assert memory_family(spec).name == family
     assert memory_family(replace(spec, name="another", label="name")).name == family
     assert integer_lanes_per_sm(spec) == lanes
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        # 900 GB/s over 80 SMs of 1.38 GHz: 8.15 of 20 bytes a clock, (1 + .408^2.3)^(-1/2.3) = .948; x .972
+        pytest.param("v100-pcie-32gb", 0.921, id="HBM2, measured .923"),
+        # 1,555 GB/s over 108 SMs of 1.41 GHz: 10.2 of 20, .919; x .972
+        pytest.param("a100-pcie-40gb", 0.893, id="HBM2 of the A100, measured .893"),
+        # 2,039 GB/s: 13.4 of 20, .864; x .972
+        pytest.param("a100-sxm-80gb", 0.840, id="HBM2e: not in training, .84 in fp16 adds"),
+        # 3,350 GB/s over 132 SMs of 1.98 GHz: 12.8 of Hopper's 25, .919; x .972
+        pytest.param("h100-sxm", 0.893, id="HBM3: not in training, .87-.91 in quantise kernels"),
+        pytest.param("p100-pcie-16gb", 0.751, id="before Volta: no better than GDDR"),
+        pytest.param("l4", 0.800, id="GDDR6 with ECC"),
+    ],
+)
+def test_the_share_of_dram_bandwidth_that_reaches_the_sms(gpu: str, expected: float) -> None:
+    assert achieved_fraction(load_gpu(gpu), {}) == pytest.approx(expected, abs=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"), [("v100-pcie-32gb", 0.0), ("h100-sxm", 0.0), ("l4", 0.08), ("b200-sxm", 0.08)]
+)
+def test_a_memory_that_no_training_data_shows_is_doubted(gpu: str, expected: float) -> None:
+    spec = load_gpu(gpu)
+    assert dram_doubt_log_sd(spec) == expected
+    for kernel in (elementwise("relu", LARGE, LARGE), Softmax(rows=262144, cols=1024, dtype=FP32), layer(262144, 1024)):
+        doubt = run([kernel], spec).doubt_log_sd
+        assert doubt is not None
+        assert 0.5 * expected <= doubt[0] <= expected
 
 
 def test_families_stay_below_the_data_sheet() -> None:

@@ -130,6 +130,7 @@ class Predictor:
     feature_high: NDArray[np.float64]
     unseen_weight: float
     interval: Widths
+    amd_interval: Widths
     left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -240,6 +241,7 @@ def load_predictors(folder: Path) -> Predictors:
                 feature_high=np.array(entry["feature_high"], dtype=np.float64),
                 unseen_weight=float(entry["unseen_residual_weight"]),
                 interval=_widths(entry["interval"]),
+                amd_interval=_widths(entry["interval"].get("amd", entry["interval"])),
                 left_out=entry.get("left_out_constants", {}),
             )
             names = tuple(entry["features"])
@@ -302,6 +304,7 @@ class Estimate:
 
 def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:
     """Applies a predictor to kernels of its class; latency is at least the ideal time, and so is the interval."""
+    from neusight_onnx.laws.bandwidth import is_amd
     from neusight_onnx.laws.catalog import LAWS, apply_law
 
     answer = apply_law(LAWS[predictor.kernel_class], kernels, gpu, predictor.constants)
@@ -313,9 +316,9 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     inside = shape_weight(features, predictor.feature_low, predictor.feature_high, names)
     weight = residual_weight(near, inside, predictor.unseen_weight)
     latency = np.maximum(law.latency_us * np.exp(weight * residual), law.ideal_us)
-    spread = half_widths(
-        predictor.interval, gpu, near, inside, remoteness(gpu, predictor.gpu_vectors), law.doubt_log_sd
-    )
+    widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
+    remote = remoteness(gpu, predictor.gpu_vectors)
+    spread = half_widths(widths, gpu, near, inside, remote, law.doubt_log_sd)
     low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
     high = latency * np.exp(spread.width)
     return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)

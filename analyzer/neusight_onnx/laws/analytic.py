@@ -36,7 +36,7 @@ from neusight_onnx.kernels import (
     Softmax,
     Sort,
 )
-from neusight_onnx.laws.bandwidth import is_amd, l2_bytes_per_s, l2_miss_fraction, memory_family, p_norm
+from neusight_onnx.laws.bandwidth import dram_bytes_per_s, is_amd, l2_bytes_per_s, l2_miss_fraction, p_norm
 from neusight_onnx.laws.base import Law, LawResult
 from neusight_onnx.laws.elementwise import ELEMENTWISE, float64_flops_per_s, fused_cost, integer_lanes_per_sm
 from neusight_onnx.laws.normalization import NORMALIZATION
@@ -182,7 +182,7 @@ def analytic_estimate(kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
         tiles[rows], waves[rows] = result.tile_count, result.wave_count
         for name, column in result.parts_us.items():
             parts[name][rows] = column
-    dram = gpu.memory_bytes_per_s * memory_family(gpu).fraction
+    dram = dram_bytes_per_s(gpu, {})
     for i, kernel in enumerate(kernels):
         if isinstance(kernel, (Elementwise, Softmax, Normalization)):
             continue

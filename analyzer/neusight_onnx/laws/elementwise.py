@@ -24,6 +24,7 @@ from neusight_onnx.laws.bandwidth import (
     DRAM_CONSTANTS,
     capability,
     dram_bytes_per_s,
+    dram_doubt_log_sd,
     is_amd,
     l2_bytes_per_s,
     l2_miss_fraction,
@@ -318,6 +319,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"elements": np.full_like(n, per_tile)},
         tile_count=tiles,
         wave_count=np.ceil(tiles / resident),
+        doubt_log_sd=dram_doubt_log_sd(gpu) * np.minimum(memory / latency, 1.0),
     )
 
 

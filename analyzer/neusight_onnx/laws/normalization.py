@@ -5,8 +5,9 @@ The law (us)::
     T = launches + (Td^p + Tl^p + Tc^p)^(1/p)
     layer, rms, lp      Td = (read (1 + m) + written) / DRAM rate: the second read misses with
                         m = 1 / (1 + (x0/x)^s), x = rows resident on the GPU x their bytes / L2
-                        Tl = waves x (fixed + iteration x ceil(cols / 512)) / clock, 128 threads a row (AMD twice
-                        as many)
+                        Tl = (start + step x loads + rows an SM x (row + iteration x loads)) / clock, loads =
+                        ceil(cols / 512), 128 threads a row (AMD twice as many): the latency of one row, and what an
+                        SM needs for each row that it works through
     group, instance     statistics (read), then scale and shift (read and write): the second read misses as if the
                         whole tensor stood between them; two more launches
     batch               scale and shift a channel: one pass, as an elementwise kernel; where it makes its statistics
@@ -27,6 +28,7 @@ from neusight_onnx.laws.bandwidth import (
     DRAM_CONSTANTS,
     capability,
     dram_bytes_per_s,
+    dram_doubt_log_sd,
     is_amd,
     l2_bytes_per_s,
     l2_miss_fraction,
@@ -52,8 +54,30 @@ CONSTANTS: tuple[Constant, ...] = (
     Constant(name="reread_half", prior=0.61, prior_log_sd=0.3, source=_LAW_SOURCE),
     Constant(name="reread_sharpness", prior=3.3, prior_log_sd=0.3, source=_LAW_SOURCE),
     Constant(name="sharpness", prior=4.1, prior_log_sd=0.2, source=_LAW_SOURCE + ": of the soft maximum of the times"),
-    Constant(name="row_cycles", prior=6900.0, prior_log_sd=0.3, source=_LAW_SOURCE + ": load, block reduction, store"),
-    Constant(name="iteration_cycles", prior=620.0, prior_log_sd=0.3, source=_LAW_SOURCE + ": 512 columns more"),
+    Constant(
+        name="start_cycles",
+        prior=3000.0,
+        prior_log_sd=0.3,
+        source="latency of one row by itself: two loads from DRAM (400-600 cycles each), two block reductions, a store",
+    ),
+    Constant(
+        name="row_cycles",
+        prior=500.0,
+        prior_log_sd=0.3,
+        source="cycles of an SM a row: 16 rows of 260-420 columns an SM take 5.6 us (V100), 7.4 us (A100)",
+    ),
+    Constant(
+        name="amd_row_cycles",
+        prior=2.0,
+        prior_log_sd=0.3,
+        source="the same on AMD, ratio: .66-.70 us a row and compute unit on MI100 and MI210",
+    ),
+    Constant(
+        name="iteration_cycles",
+        prior=40.0,
+        prior_log_sd=0.3,
+        source=_LAW_SOURCE + ": cycles of an SM for a block's load of 512 columns",
+    ),
     Constant(
         name="pascal_iteration",
         prior=9.0,
@@ -102,6 +126,9 @@ FEATURE_NAMES: tuple[str, ...] = (
     "log_ridge",
     "log_clock_bytes_per_sm",
 )
+
+STEP_CYCLES = 500.0
+"""Latency of one more load of a block that waits for DRAM (400-600 cycles: micro-benchmarks of Jia et al.)."""
 
 LINE_BYTES = 128
 """Cache line of L1 and L2 on NVIDIA and CDNA GPUs."""
@@ -165,12 +192,13 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     memory = (unique + columns["body_bytes"] * passes * missed) * l2_miss * apart / dram * 1e6
     l2 = (unique + columns["body_bytes"] * passes) / l2_bytes_per_s(gpu) * 1e6
 
-    waves = np.maximum(rows / resident_rows(gpu), 1.0)
-    iteration_columns = VECTOR * row_threads(gpu)
-    iteration = constants["iteration_cycles"]
-    if not is_amd(gpu) and capability(gpu) < 7.0:
+    loads = np.ceil(cols / (VECTOR * row_threads(gpu)))
+    row, iteration = constants["row_cycles"], constants["iteration_cycles"]
+    if is_amd(gpu):
+        row *= constants["amd_row_cycles"]
+    elif capability(gpu) < 7.0:
         iteration *= constants["pascal_iteration"]
-    cycles = waves * (constants["row_cycles"] + iteration * np.ceil(cols / iteration_columns))
+    cycles = constants["start_cycles"] + STEP_CYCLES * loads + rows / gpu.sm_count * (row + iteration * loads)
     latency = np.where(per_row | two_kernels, cycles, 0.0) / gpu.clock_hz * 1e6
 
     cost = np.where(per_row | two_kernels, constants["compute_cost"], 10.0) + columns["fused_cost"]
@@ -179,6 +207,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
 
     ideal = roofline_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
     total = launches + p_norm((memory, l2, compute, latency), constants["sharpness"])
+    iteration_columns = VECTOR * row_threads(gpu)
     blocks = np.where(per_row | two_kernels, rows, np.ceil(rows * cols / iteration_columns))
     blocks = np.maximum(blocks, 1.0)
     return LawResult(
@@ -188,6 +217,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"rows": np.ones_like(rows), "cols": np.where(per_row | two_kernels, cols, iteration_columns)},
         tile_count=blocks,
         wave_count=np.ceil(blocks / resident_rows(gpu)),
+        doubt_log_sd=dram_doubt_log_sd(gpu) * np.minimum(memory / total, 1.0),
     )
 
 

@@ -24,6 +24,7 @@ from neusight_onnx.laws.bandwidth import (
     DRAM_CONSTANTS,
     capability,
     dram_bytes_per_s,
+    dram_doubt_log_sd,
     is_amd,
     l2_bytes_per_s,
     l2_miss_fraction,
@@ -37,6 +38,10 @@ WARP_COLUMNS = 1024.0
 """Longest row that PyTorch's persistent softmax takes (``softmax_warp_forward``); the data switch there."""
 
 LAUNCH_US = 2.0
+
+LONE_BLOCK = 0.4
+"""A block that has the SM to itself takes this share of the cycles that it takes among others: as in LayerNorm, whose
+lone row takes 3,000 of a wave's 8,000 cycles."""
 
 LINE_BYTES = 128
 """Cache line of L1 and L2 on NVIDIA and CDNA GPUs."""
@@ -258,6 +263,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"rows": rows_per_block, "cols": cols},
         tile_count=blocks,
         wave_count=np.ceil(blocks / resident),
+        doubt_log_sd=dram_doubt_log_sd(gpu) * np.minimum(memory / total, 1.0),
     )
 
 
@@ -275,7 +281,7 @@ def _block_us(
         cycles = cycles * constants["amd_cycles"]
     elif capability(gpu) < 7.0:
         cycles = cycles * constants["pascal_cycles"]
-    return np.maximum(waves, 1.0) * (constants["block_cycles"] + cycles) / gpu.clock_hz * 1e6
+    return np.maximum(waves, LONE_BLOCK) * (constants["block_cycles"] + cycles) / gpu.clock_hz * 1e6
 
 
 def _serial_us(cols: Column, spatial: NDArray[np.bool_], gpu: GpuSpec, constants: Constants) -> Column:

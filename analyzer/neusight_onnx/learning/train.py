@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.errors import DataError, OutputError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import LAWS
 from neusight_onnx.learning import export
@@ -185,7 +186,7 @@ def train_class(
             measurements,
             unseen,
             seen,
-            law_alone=[_judged(measurements, left.scored[0.0]) for left in tried.values()],
+            law_alone={gpu: _judged(measurements, left.scored[0.0]) for gpu, left in tried.items()},
             sessions=trained.fit.sessions,
             specs=specs,
         ),
@@ -331,13 +332,13 @@ def _coverage(errors: Mapping[str, NDArray[np.float64]], coverage: float) -> dic
     }
 
 
-def _session_widths(sessions: Mapping[str, Session], specs: Mapping[str, GpuSpec]) -> tuple[float, float]:
+def _session_widths(sessions: Sequence[Session], specs: Mapping[str, GpuSpec]) -> tuple[float, float]:
     """Half widths in log of the speed of another session: of cards that hold their boost clock, of those that can not.
 
     From the fitted levels of the sessions beside the one that is a GPU's own (its level is 1 by definition).
     """
     spread: dict[bool, dict[str, list[float]]] = {True: {}, False: {}}
-    for session in sessions.values():
+    for session in sessions:
         gpu = session.name.split("/", 1)[0]
         if session.level != 1.0 and session.used:
             spread[holds_clock(specs[gpu])].setdefault(gpu, []).append(abs(float(np.log(session.level))))
@@ -353,38 +354,71 @@ def _interval(
     unseen: Mapping[str, Scored],
     seen: Scored,
     *,
-    law_alone: Sequence[NDArray[np.float64]],
+    law_alone: Mapping[str, NDArray[np.float64]],
     sessions: Mapping[str, Session],
     specs: Mapping[str, GpuSpec],
 ) -> dict[str, Any]:
-    """Widths from held-out errors, and how often a GPU's rows lie in the width that the other GPUs give."""
-    errors = {gpu: _judged(measurements, scored) for gpu, scored in unseen.items()}
+    """Widths from held-out errors, and how often a GPU's rows lie in the width that the other GPUs give.
+
+    AMD's GPUs run other kernels by other libraries: where there are two, they have widths of their own ("amd").
+    """
+    amd = {gpu for gpu, spec in specs.items() if is_amd(spec)}
+    apart = len(amd) >= 2 and len(specs) - len(amd) >= 2
+    others = set(specs) - amd if apart else set(specs)
     gpu_of = measurements.gpu[seen.rows]
     if measurements.position is not None:
         gpu_of = gpu_of[seen.own]
     judged = _judged(measurements, seen)
-    seen_errors = {gpu: judged[gpu_of == gpu] for gpu in sorted(set(gpu_of.tolist()))}
-    # one more GPU than were left out is to be covered: with few of them, the quantile lies a little higher
-    share = {count: min(COVERAGE * (1.0 + 0.5 / count), 1.0) for count in range(1, len(specs) + 1)}
-    seen_width = _width(list(seen_errors.values()), share[len(seen_errors)])
-    unseen_width = max(_width(list(errors.values()), share[len(errors)]), seen_width) if errors else 2.0 * seen_width
-    law_width = max(_width(law_alone, share[len(law_alone)]), unseen_width) if law_alone else unseen_width
-    steady, throttled = _session_widths(sessions, specs)
+
+    def of(gpus: set[str]) -> dict[str, Any]:
+        return _widths(
+            {gpu: _judged(measurements, unseen[gpu]) for gpu in sorted(gpus & set(unseen))},
+            {gpu: judged[gpu_of == gpu] for gpu in sorted(gpus & set(gpu_of.tolist()))},
+            {gpu: law_alone[gpu] for gpu in sorted(gpus & set(law_alone))},
+            [session for session in sessions.values() if session.name.split("/", 1)[0] in gpus],
+            specs,
+        )
+
     return {
         "coverage": COVERAGE,
-        "seen_half_width_log": _rounded(seen_width),
-        "unseen_half_width_log": _rounded(unseen_width),
-        "law_half_width_log": _rounded(law_width),
-        "seen_level_share": _rounded(_level_share(list(seen_errors.values()))),
-        "unseen_level_share": _rounded(_level_share(list(errors.values()))) if errors else 1.0,
-        "session_half_width_log": _rounded(steady),
-        "throttled_session_half_width_log": _rounded(throttled),
-        "left_out_coverage": _coverage(errors, share.get(len(errors) - 1, COVERAGE)),
-        "seen_coverage": _coverage(seen_errors, share.get(len(seen_errors) - 1, COVERAGE)),
+        **of(others),
+        **({"amd": of(amd)} if apart else {}),
         "method": "the width that holds 80 % of held-out errors and half a GPU more, GPUs weighing the same: seen from "
         "new shapes, unseen from left-out GPUs, law from left-out GPUs without the residual; coverage: rows of a GPU "
         "inside the width that the other GPUs' errors give; level_share: of the variance, what a GPU's rows "
         "have in common; session: 80 % of the levels of other sessions on a measured GPU",
+    }
+
+
+def _widths(
+    unseen: Mapping[str, NDArray[np.float64]],
+    seen: Mapping[str, NDArray[np.float64]],
+    law_alone: Mapping[str, NDArray[np.float64]],
+    sessions: Sequence[Session],
+    specs: Mapping[str, GpuSpec],
+) -> dict[str, Any]:
+    """The widths of some GPUs from their held-out errors in log."""
+
+    def share(count: int) -> float:
+        # one more GPU than were left out is to be covered: with few of them, the quantile lies a little higher
+        return min(COVERAGE * (1.0 + 0.5 / max(count, 1)), 1.0)
+
+    seen_width = _width(list(seen.values()), share(len(seen)))
+    unseen_width = max(_width(list(unseen.values()), share(len(unseen))), seen_width) if unseen else 2.0 * seen_width
+    law_width = (
+        max(_width(list(law_alone.values()), share(len(law_alone))), unseen_width) if law_alone else unseen_width
+    )
+    steady, throttled = _session_widths(sessions, specs)
+    return {
+        "seen_half_width_log": _rounded(seen_width),
+        "unseen_half_width_log": _rounded(unseen_width),
+        "law_half_width_log": _rounded(law_width),
+        "seen_level_share": _rounded(_level_share(list(seen.values()))),
+        "unseen_level_share": _rounded(_level_share(list(unseen.values()))) if unseen else 1.0,
+        "session_half_width_log": _rounded(steady),
+        "throttled_session_half_width_log": _rounded(throttled),
+        "left_out_coverage": _coverage(unseen, share(len(unseen) - 1)),
+        "seen_coverage": _coverage(seen, share(len(seen) - 1)),
     }
 
 
