@@ -156,9 +156,13 @@ def achieved_fraction(gpu: GpuSpec, constants: Constants) -> float:
 
 
 def dram_doubt_log_sd(gpu: GpuSpec) -> float:
-    """Standard deviation (log) of the DRAM rate on a GPU whose memory family no training data shows, else 0."""
+    """Standard deviation (log) of the DRAM rate on a GPU that was not measured, beyond what left-out GPUs show.
+
+    Zero where the training data shows the memory family. The crossbar's share was told from two GPUs that are in it,
+    and Hopper's isn't among them: leaving one out proves little there.
+    """
     family = memory_family(gpu)
-    return 0.0 if family.fitted else family.log_sd
+    return 0.0 if family.fitted and not family.fabric else family.log_sd
 
 
 def dram_bytes_per_s(gpu: GpuSpec, constants: Constants) -> float:
