@@ -30,7 +30,7 @@ def words(help_text: str) -> list[str]:
     return re.sub(r"[][{}<>]", " ", help_text).split()
 
 
-@pytest.mark.parametrize("command", ["analyze", "inspect", "check", "compare"])
+@pytest.mark.parametrize("command", ["analyze", "inspect", "check", "compare", "sweep"])
 def test_readme_shows_the_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,7 +44,7 @@ def test_readme_shows_the_help(
     assert words(block(f"help {command}")) == words(text)
 
 
-@pytest.mark.parametrize("name", ["report", "compare"])
+@pytest.mark.parametrize("name", ["report", "compare", "sweep"])
 def test_readme_shows_a_real_report(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

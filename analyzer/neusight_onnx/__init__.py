@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from neusight_onnx.analysis import analyze
     from neusight_onnx.checks import check
-    from neusight_onnx.comparison import compare
+    from neusight_onnx.comparison import compare, sweep
     from neusight_onnx.errors import NeusightError
     from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
     from neusight_onnx.graph.read import read_model
@@ -30,6 +30,7 @@ _HOMES = {
     "available_gpus": "neusight_onnx.gpu",
     "load_gpu": "neusight_onnx.gpu",
     "read_model": "neusight_onnx.graph.read",
+    "sweep": "neusight_onnx.comparison",
     "Inspection": "neusight_onnx.inspection",
     "inspect_model": "neusight_onnx.inspection",
     "Report": "neusight_onnx.report.model",
@@ -48,6 +49,7 @@ __all__ = [
     "inspect_model",
     "load_gpu",
     "read_model",
+    "sweep",
 ]
 
 

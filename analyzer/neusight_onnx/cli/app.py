@@ -33,6 +33,8 @@ from neusight_onnx.cli.options import (
 )
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
+from neusight_onnx.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
+from neusight_onnx.cli.sweep import sweep_command
 from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.report.quantities import printable
 
@@ -202,6 +204,7 @@ def inspect_command(
 app.command("check")(check_command)
 app.command("explain")(explain_command)
 app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)
+app.command("sweep", epilog=SWEEP_EXAMPLES)(sweep_command)
 
 
 @app.command("operators")

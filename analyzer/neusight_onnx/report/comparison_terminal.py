@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from neusight_onnx.report.comparison import Comparison
 from neusight_onnx.report.comparison_words import SPARED, cells, heads, notes, same_for_all
 from neusight_onnx.report.grouping import folded
-from neusight_onnx.report.layout import Canvas, bullets, columns, heading, render
+from neusight_onnx.report.layout import Canvas, bar, bullets, columns, heading, render
 from neusight_onnx.report.quantities import counted, printable
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_LEAST_CHART = 12
+_MOST_CHART = 48
 _LEAST_NAME = 9
 """Columns of a GPU's name that may break; figures may not: cut short, they say something else."""
 
@@ -49,9 +51,16 @@ def comparison_to_terminal(comparison: Comparison, canvas: Canvas) -> str:
 
 
 def figure_table(
-    heads: Sequence[tuple[str, str]], rows: Sequence[tuple[str, Sequence[str]]], canvas: Canvas
+    heads: Sequence[tuple[str, str]],
+    rows: Sequence[tuple[str, Sequence[str]]],
+    canvas: Canvas,
+    *,
+    chart: tuple[str, Sequence[float]] | None = None,
 ) -> tuple[Table, list[str]]:
-    """A table of (style, cells), and a note on the columns that are left out because the lines would not fit."""
+    """A table of (style, cells), and a note on the columns that are left out because the lines would not fit.
+
+    ``chart``: the title of a last column, and the share of 1 that the bar of each row shows there.
+    """
     from rich.text import Text
 
     kept = list(range(len(heads)))
@@ -61,9 +70,10 @@ def figure_table(
         return sum(2 + (min(size, _LEAST_NAME) if heads[at][0] == "GPU" else size) for at, size in widths.items()) - 2
 
     dropped = []
+    room = canvas.width if chart is None else canvas.width - _LEAST_CHART - 2
     for title in SPARED:
         at = next((at for at in kept if heads[at][0] == title), None)
-        if at is not None and width() > canvas.width:
+        if at is not None and width() > room:
             kept.remove(at)
             dropped.append(title)
     shown = [
@@ -74,5 +84,10 @@ def figure_table(
         for style, cells in rows
     ]
     sides = [(printable(title), "fold" if title == "GPU" else side) for title, side in (heads[at] for at in kept)]
+    if chart is not None:
+        sides.append((chart[0], "left"))
+        columns_left = min(max(canvas.width - width() - 2, _LEAST_CHART), _MOST_CHART)
+        for line, share, (style, _) in zip(shown, chart[1], rows, strict=True):
+            line.append(Text(bar(share, columns_left, canvas), style=style))
     note = [f"left out to fit {canvas.width} columns: {', '.join(dropped)}"] if dropped else []
     return columns(sides, shown, canvas), note

@@ -1,0 +1,112 @@
+"""``sweep``: one model on one GPU at many sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from neusight_onnx.cli.compare import DimListOption, TableReportFormat
+from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
+from neusight_onnx.cli.options import (
+    ModelArgument,
+    OutputOption,
+    Precision,
+    PrecisionOption,
+    RuntimeName,
+    RuntimeOption,
+    ShapeOption,
+    TripCountOption,
+    ValueOption,
+)
+from neusight_onnx.cli.output import check_target, emit
+from neusight_onnx.cli.progress import working
+
+if TYPE_CHECKING:
+    from neusight_onnx.report.sweep import Sweep
+
+EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx sweep model.onnx --gpu a100 --dim batch=1,2,4,...,256
+  neusight-onnx sweep model.onnx --gpu a100 --dim batch=1..64*2,seq=128..512+128 --max-latency 50ms
+  neusight-onnx sweep model.onnx --gpu t4 --dim batch=1..32 --format csv -o points.csv
+"""
+
+
+def sweep_command(
+    model: ModelArgument,
+    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it.")],
+    dim: DimListOption = None,
+    shape: ShapeOption = None,
+    value: ValueOption = None,
+    trip_count: TripCountOption = None,
+    precision: PrecisionOption = Precision.AUTO,
+    runtime: RuntimeOption = RuntimeName.EAGER,
+    max_latency: Annotated[
+        list[str] | None,
+        typer.Option("--max-latency", metavar="TIME", help="Find the largest size within it: 20ms, 800us."),
+    ] = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at",
+            metavar="upper|median",
+            help="Where in its interval the latency is judged.",
+            show_default="upper",
+        ),
+    ] = None,
+    report_format: Annotated[
+        TableReportFormat, typer.Option("--format", help="How to report.")
+    ] = TableReportFormat.RICH,
+    output: OutputOption = None,
+) -> None:
+    """Predict MODEL on a GPU at many sizes: what fits, what is fast enough, where a larger batch gains no more."""
+    path, target = model_path(model), target_path(output)
+    check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))
+    with working(f"sweeping {path.name} on {gpu}"):
+        from neusight_onnx.checks.limits import given_once, parse_limits
+        from neusight_onnx.cli.bindings import parse_bindings
+        from neusight_onnx.comparison import sweep
+        from neusight_onnx.comparison.grid import parse_dim_lists
+
+        given = {"max-latency": tuple(max_latency or ()), "at": tuple(at or ())}
+        limits = parse_limits(
+            {name: text for name, texts in given.items() for text in given_once(f"--{name}", texts)}, "--"
+        )
+        bindings = parse_bindings((), shape or (), value or (), trip_count or ())
+        found = sweep(
+            read_guarded(path, target),
+            gpu=gpu,
+            dims=parse_dim_lists(dim or ()),
+            shapes=bindings.shapes,
+            values=bindings.values,
+            trip_counts=bindings.trip_counts,
+            precision=precision.value,
+            runtime=runtime.value,
+            max_latency_ms=limits.max_latency_ms,
+            at=limits.judged_at,
+        )
+    emit(_report(found, report_format, target), target)
+
+
+def _report(found: Sweep, report_format: TableReportFormat, target: Path | None) -> str:
+    match report_format:
+        case TableReportFormat.JSON:
+            from neusight_onnx.report.sweep_machine import sweep_to_json
+
+            return sweep_to_json(found)
+        case TableReportFormat.CSV:
+            from neusight_onnx.report.sweep_machine import sweep_to_csv
+
+            return sweep_to_csv(found)
+        case TableReportFormat.MARKDOWN:
+            from neusight_onnx.report.sweep_markdown import sweep_to_markdown
+
+            return sweep_to_markdown(found)
+        case TableReportFormat.RICH:
+            from neusight_onnx.report.sweep_terminal import sweep_to_terminal
+
+            return sweep_to_terminal(found, canvas_for(target))

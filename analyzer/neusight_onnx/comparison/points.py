@@ -1,0 +1,138 @@
+"""One model on one GPU at many sizes: where throughput flattens, what fits, what is fast enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from neusight_onnx import __version__
+from neusight_onnx.analysis import infer_shapes, predict_outcome, prepare
+from neusight_onnx.checks.limits import MEDIAN, UPPER
+from neusight_onnx.comparison.grid import combinations
+from neusight_onnx.errors import ComparisonError, ModelError
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.bindings import is_batch_symbol, make_bindings
+from neusight_onnx.graph.model import Array, Model, Notice
+from neusight_onnx.lowering.precision import stored_precision
+from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.report.model import FITS
+from neusight_onnx.report.quantities import dims_text
+from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
+from neusight_onnx.runtime import get_runtime
+from neusight_onnx.workbench import Workbench
+
+
+def sweep(
+    model: str | Path | Model,
+    *,
+    gpu: str | Path | GpuSpec,
+    dims: Mapping[str, int | Sequence[int]],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    values: Mapping[str, Array] | None = None,
+    trip_counts: Mapping[str, int] | None = None,
+    precision: str = "auto",
+    runtime: str = "eager",
+    max_latency_ms: float | None = None,
+    at: str = UPPER,
+) -> Sweep:
+    """Predicts every combination of the sizes of ``dims``: the figures of :func:`~neusight_onnx.analyze` at each.
+
+    At most :data:`~neusight_onnx.comparison.grid.MOST_CASES` points. Sizes that the model refuses (more positions than
+    its table has) are points with a reason. Raises a NeusightError as ``analyze`` does, that of the first point where
+    the model refuses all; ComparisonError where no dim has several sizes.
+    """
+    runtime_model = get_runtime(runtime)
+    lists = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in dims.items()}
+    varied = tuple(name for name, sizes in lists.items() if len(sizes) > 1)
+    if not varied:
+        raise ComparisonError("there is nothing to sweep; give a --dim several sizes, such as batch=1..64*2")
+    if at not in (UPPER, MEDIAN):
+        raise ComparisonError(f"at {at[:40]!a}: choose {UPPER} or {MEDIAN}")
+    grid = combinations(lists)
+    bench = Workbench()
+    spec, read = bench.gpu(gpu), bench.model(model)
+    resolved = resolve(precision, stored_precision(read))
+    points: list[Point] = []
+    assumptions: dict[str, None] = {}
+    warnings: dict[Notice, None] = dict.fromkeys(read.warnings)
+    fixed: dict[str, int] | None = None
+    first_fault: ModelError | None = None
+    for sizes in grid:
+        bindings = make_bindings(sizes, shapes, values, trip_counts)
+        chosen = {name: sizes[name] for name in varied}
+        try:
+            shaped = infer_shapes(read, bindings)
+        except ModelError as fault:
+            first_fault = first_fault or fault
+            refused = str(fault)
+            points.append(Point(dims=chosen, totals=None, bound_shares={}, unsupported_count=0, refused=refused))
+            continue
+        prepared = prepare(shaped, dtype=SUPPORTED[resolved], runtime=runtime)
+        outcome = predict_outcome(prepared, spec, precision=resolved)
+        assumptions |= dict.fromkeys(prepared.graph.assumptions)
+        warnings |= dict.fromkeys(prepared.graph.warnings)
+        if fixed is None:
+            fixed = {name: size for name, size in shaped.bound.symbols.items() if name not in varied}
+        points.append(
+            Point(
+                dims=chosen,
+                totals=outcome.totals,
+                bound_shares=outcome.bound_shares,
+                unsupported_count=len(outcome.unsupported),
+            )
+        )
+    if fixed is None:
+        assert first_fault is not None
+        first = dims_text({name: sizes[0] for name, sizes in lists.items() if name in varied})
+        raise ModelError(f"the model refuses all of these sizes; with {first}: {first_fault}")
+    axis = next((name for name in varied if is_batch_symbol(name)), varied[-1])
+    return Sweep(
+        tool_version=__version__,
+        model_path=read.path,
+        model_sha256=read.sha256,
+        gpu=spec,
+        precision=resolved,
+        runtime=runtime_model.name,
+        dims=fixed,
+        axis=axis,
+        axis_is_batch=is_batch_symbol(axis),
+        varied=varied,
+        max_latency_ms=max_latency_ms,
+        at=at,
+        points=tuple(points),
+        series=tuple(_series(points, axis, max_latency_ms, at)),
+        assumptions=tuple(assumptions),
+        warnings=tuple(warnings),
+    )
+
+
+def _series(points: Sequence[Point], axis: str, max_latency_ms: float | None, at: str) -> list[Series]:
+    groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for index, point in enumerate(points):
+        others = tuple((name, size) for name, size in point.dims.items() if name != axis)
+        groups.setdefault(others, []).append(index)
+    found = []
+    for others, members in groups.items():
+        members.sort(key=lambda index: points[index].dims[axis])
+        fitting = []
+        in_time = []
+        for index in members:
+            totals = points[index].totals
+            if totals is None or not points[index].is_costed or totals.memory.verdict != FITS:
+                continue
+            fitting.append((points[index].dims[axis], totals.throughput_per_s))
+            judged_ms = totals.latency_high_ms if at == UPPER else totals.latency_ms
+            if max_latency_ms is not None and judged_ms <= max_latency_ms:
+                in_time.append(points[index].dims[axis])
+        best = max((throughput for _, throughput in fitting), default=0.0)
+        knee = next((size for size, throughput in fitting if throughput >= KNEE_SHARE * best), None)
+        found.append(
+            Series(
+                dims=dict(others),
+                points=tuple(members),
+                knee=knee if is_batch_symbol(axis) else None,
+                largest_that_fits=max((size for size, _ in fitting), default=None),
+                largest_in_time=max(in_time, default=None),
+            )
+        )
+    return found

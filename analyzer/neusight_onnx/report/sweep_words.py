@@ -1,0 +1,102 @@
+"""Words for a sweep, the same in every format that is read by people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from neusight_onnx.report.comparison_words import figure_heads, figures
+from neusight_onnx.report.model import FITS
+from neusight_onnx.report.quantities import counted, dims_text, duration
+from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
+
+
+def all_fit(sweep: Sweep) -> bool:
+    """Whether every point fits, so that no column needs to say so."""
+    return all(point.totals is None or point.totals.memory.verdict == FITS for point in sweep.points)
+
+
+def heads(sweep: Sweep) -> tuple[tuple[str, str], ...]:
+    """(title, "left" or "right") of each column of a series."""
+    return ((sweep.axis, "right"), *figure_heads(all_fit(sweep)))
+
+
+def cells(point: Point, sweep: Sweep) -> list[str]:
+    """One line of a series, as :func:`heads` names its columns."""
+    size = f"{point.dims[sweep.axis]:,}"
+    if point.totals is None:
+        return [size, "refused", *[""] * (len(heads(sweep)) - 2)]
+    return [size, *figures(point.totals, point.bound_shares, all_fit=all_fit(sweep))]
+
+
+def charted(point: Point, sweep: Sweep) -> float:
+    """What the chart shows: throughput along a batch, else latency."""
+    if point.totals is None:
+        return 0.0
+    return point.totals.throughput_per_s if sweep.axis_is_batch else point.totals.latency_ms
+
+
+def limit_text(sweep: Sweep) -> str:
+    """ "at most 20.0 ms at the upper end of the interval"."""
+    assert sweep.max_latency_ms is not None
+    where = "at the upper end of the interval" if sweep.at == "upper" else "at the median"
+    return f"at most {duration(sweep.max_latency_ms * 1e3)} {where}"
+
+
+def found_heads(sweep: Sweep) -> list[str]:
+    """Columns of what was found, one line a series."""
+    others = [name for name in sweep.varied if name != sweep.axis]
+    knee = ["knee"] if sweep.axis_is_batch else []
+    limit = [f"within {duration(sweep.max_latency_ms * 1e3)}"] if sweep.max_latency_ms is not None else []
+    return [*others, *knee, "fits up to", *limit]
+
+
+def found_cells(series: Series, sweep: Sweep) -> list[str]:
+    """One line of what was found, as :func:`found_heads` names its columns."""
+    found = [series.knee] if sweep.axis_is_batch else []
+    found += [series.largest_that_fits]
+    found += [series.largest_in_time] if sweep.max_latency_ms is not None else []
+    named = [f"{size:,}" for size in series.dims.values()]
+    return [*named, *("none" if size is None else f"{size:,}" for size in found)]
+
+
+def notes(sweep: Sweep) -> list[str]:
+    """What the tables need to be understood."""
+    totals = next(point.totals for point in sweep.points if point.totals is not None)
+    found = [
+        f"interval: {totals.interval * 100:.0f} % of cases; per s: samples; "
+        + ("all fit the memory with room; " if all_fit(sweep) else "")
+        + "bound: what most of the time is spent on"
+    ]
+    if sweep.axis_is_batch:
+        found.append(
+            f"knee: the smallest {sweep.axis} with {KNEE_SHARE * 100:.0f} % of the highest throughput of those that fit"
+        )
+    if sweep.max_latency_ms is not None:
+        found.append(f"within: of those that fit, the largest with a latency of {limit_text(sweep)}")
+    found.append("only the sizes swept count; what lies between them was not tried")
+    if any(point.totals is not None and point.totals.partial for point in sweep.points):
+        nodes = max(point.unsupported_count for point in sweep.points)
+        found.append(f"> at least, < at most: {counted(nodes, 'node')} not supported and counted as nothing")
+    return found
+
+
+def refusals(sweep: Sweep) -> list[str]:
+    """Why points were refused, each fault once, with the first sizes that have it."""
+    reasons: dict[str, list[Point]] = {}
+    for point in sweep.points:
+        if point.refused is not None:
+            # what is wrong names the sizes; it is the same fault at others
+            reasons.setdefault(re.sub(r"\d+", "0", point.refused), []).append(point)
+    return [f"{_where(points)}: {points[0].refused}" for points in reasons.values()]
+
+
+def _where(points: Sequence[Point]) -> str:
+    more = f" and {len(points) - 1} more" if len(points) > 1 else ""
+    return f"refused with {dims_text(points[0].dims)}{more}"
+
+
+def settings(sweep: Sweep) -> list[str]:
+    """What all points share, one text each."""
+    fixed = dims_text(sweep.dims, ",")
+    return [sweep.precision, sweep.runtime, *([fixed] if fixed else []), counted(len(sweep.points), "point")]

@@ -1,0 +1,292 @@
+"""``sweep``: every point is an analysis; the knee and the largest sizes; its reports and its command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from models import external_tensor, graph, linear, model, node, tensor, value
+from neusight_onnx import analyze, compare, sweep
+from neusight_onnx.cli import main
+from neusight_onnx.comparison.points import _series
+from neusight_onnx.errors import BindingError, ComparisonError, ModelError, NeusightError, NotSupportedError
+from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.report.layout import Canvas
+from neusight_onnx.report.sweep import Point
+from neusight_onnx.report.sweep_machine import sweep_to_json
+from neusight_onnx.report.sweep_terminal import sweep_to_terminal
+from test_report_machine import SCHEMA, documented_keys, keys_of
+
+ROOT = Path(__file__).parents[1]
+BERT = ROOT / "examples" / "bert_base.onnx"
+SHARED = Path(os.environ.get("NEUSIGHT_SHARED", ROOT.parent / "shared"))
+GPT3 = SHARED / "models" / "neusight" / "gpt3_xl.onnx"
+
+
+def positions() -> onnx.ModelProto:
+    """ids (batch, seq) -> a table of 128 positions added to x (batch, seq, 8): longer sequences are refused."""
+    return model(
+        graph(
+            [
+                node("Shape", "x", "shape", "shape"),
+                node("Slice", "shape one two", "seq", "seq"),
+                node("Slice", "table zero seq", "rows", "rows"),
+                node("Add", "x rows", "y", "add"),
+            ],
+            [value("x", ["batch", "seq", 8])],
+            [value("y", None)],
+            [
+                tensor("table", np.zeros((128, 8), np.float32)),
+                *(tensor(name, np.array([at], np.int64)) for at, name in enumerate(("zero", "one", "two"))),
+            ],
+        )
+    )
+
+
+# --- points -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runtime", ["eager", "compiled"])
+def test_every_point_has_the_figures_of_an_analysis(runtime: str) -> None:
+    found = sweep(BERT, gpu="t4", dims={"batch": (1, 3, 8), "sequence": (64, 128)}, runtime=runtime)
+    assert [dict(point.dims) for point in found.points] == [
+        {"batch": batch, "sequence": length} for batch in (1, 3, 8) for length in (64, 128)
+    ]
+    for point in found.points:
+        report = analyze(BERT, gpu="t4", dims=dict(point.dims), runtime=runtime)
+        assert point.totals == report.totals
+        assert point.unsupported_count == len(report.unsupported)
+
+
+@pytest.mark.skipif(not GPT3.exists(), reason="the model is not in this repository; NEUSIGHT_SHARED names its folder")
+def test_a_sweep_of_a_large_model_equals_separate_analyses() -> None:
+    sizes = {"batch": (1, 2, 8), "seq": (128, 1000)}
+    found = sweep(GPT3, gpu="a100", dims=sizes)
+    for point in found.points:
+        assert point.totals == analyze(GPT3, gpu="a100", dims=dict(point.dims)).totals
+
+
+def test_what_the_model_refuses_is_a_point_with_the_reason() -> None:
+    read = read_model_bytes(positions().SerializeToString())
+    found = sweep(read, gpu="t4", dims={"seq": (64, 128, 200), "batch": (1, 2)})
+    assert [point.totals is None for point in found.points] == [False] * 4 + [True] * 2
+    assert "add" in (found.points[4].refused or "")
+    text = sweep_to_terminal(found, Canvas(width=80))
+    assert "refused with seq=200 batch=1 and 1 more: " in text
+    document = json.loads(sweep_to_json(found))
+    assert document["points"][5]["latency_ms"] is None
+    assert set(document["points"][5]) == set(document["points"][0])
+    with pytest.raises(ModelError, match="refuses all of these sizes; with seq=200: "):
+        sweep(read, gpu="t4", dims={"seq": (200, 300)})
+
+
+# --- knee and largest -------------------------------------------------------------------------------------------------
+
+
+def made(rows: list[tuple[int, float, float, str]]) -> list[Point]:
+    """Points of (batch, latency ms, its upper end, verdict)."""
+    base = analyze(BERT, gpu="t4", dims={"batch": 1, "sequence": 16}).totals
+    return [
+        Point(
+            dims={"batch": batch},
+            totals=replace(
+                base,
+                latency_ms=latency_ms,
+                latency_high_ms=high_ms,
+                throughput_per_s=1e3 * batch / latency_ms,
+                memory=replace(base.memory, verdict=verdict),
+            ),
+            bound_shares={},
+            unsupported_count=0,
+        )
+        for batch, latency_ms, high_ms, verdict in rows
+    ]
+
+
+# throughput 100, 190, 200, 205: 90 % of 205 is 184.5, so that the knee is at 2
+CURVE = [(1, 10.0, 12.0, "fits"), (2, 10.5, 13.0, "fits"), (4, 20.0, 26.0, "fits"), (8, 39.0, 50.0, "fits")]
+TIGHT = [*CURVE[:3], (8, 39.0, 50.0, "tight")]
+LARGE = [(batch, low, high, "does not fit") for batch, low, high, _ in CURVE]
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit_ms", "at", "expected"),
+    [
+        pytest.param(CURVE, None, "upper", (2, 8, None), id="no limit"),
+        pytest.param(CURVE, 26.0, "upper", (2, 8, 4), id="upper end"),
+        pytest.param(CURVE, 25.9, "upper", (2, 8, 2), id="just above"),
+        pytest.param(CURVE, 39.0, "median", (2, 8, 8), id="median"),
+        pytest.param(CURVE, 1.0, "median", (2, 8, None), id="never"),
+        pytest.param(TIGHT, 99.0, "upper", (2, 4, 4), id="tight is not fitting"),
+        pytest.param(LARGE, 99.0, "upper", (None, None, None), id="nothing fits"),
+        pytest.param(list(reversed(CURVE)), None, "upper", (2, 8, None), id="any order"),
+    ],
+)
+def test_knee_and_largest(
+    rows: list[tuple[int, float, float, str]],
+    limit_ms: float | None,
+    at: str,
+    expected: tuple[int | None, int | None, int | None],
+) -> None:
+    (series,) = _series(made(rows), "batch", limit_ms, at)
+    assert (series.knee, series.largest_that_fits, series.largest_in_time) == expected
+
+
+def test_series_run_along_the_batch() -> None:
+    found = sweep(BERT, gpu="t4", dims={"batch": (1, 2), "sequence": (16, 32)})
+    assert found.axis == "batch"
+    assert [dict(series.dims) for series in found.series] == [{"sequence": 16}, {"sequence": 32}]
+    assert [series.points for series in found.series] == [(0, 2), (1, 3)]
+    other = sweep(BERT, gpu="t4", dims={"batch": 2, "sequence": (16, 32)})
+    assert (other.axis, other.axis_is_batch, other.dims) == ("sequence", False, {"batch": 2})
+    assert other.series[0].knee is None
+    assert "knee" not in sweep_to_terminal(other, Canvas(width=80))
+
+
+def test_largest_that_fits_is_where_analyze_says_fits() -> None:
+    found = sweep(ROOT / "examples" / "resnet50.onnx", gpu="t4", dims={"batch": (1, 512, 2048, 4096)})
+    fitting = [point.dims["batch"] for point in found.points if point.totals and point.totals.memory.verdict == "fits"]
+    assert 0 < len(fitting) < 4
+    assert found.series[0].largest_that_fits == max(fitting)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "says"),
+    [
+        pytest.param({"dims": {}}, ComparisonError, "nothing to sweep", id="no dim"),
+        pytest.param({"dims": {"batch": 8}}, ComparisonError, "nothing to sweep", id="one size"),
+        pytest.param({"dims": {"bath": (1, 2)}}, BindingError, "bath", id="unknown dim"),
+        pytest.param({"dims": {"batch": range(1, 1030)}}, ComparisonError, "1,029 cases", id="too many"),
+        pytest.param({"precision": "fp8"}, NotSupportedError, "'fp8'", id="precision"),
+        pytest.param({"runtime": "tensorrt"}, NotSupportedError, "'tensorrt'", id="runtime"),
+        pytest.param({"at": "mean"}, ComparisonError, "'mean'", id="at"),
+    ],
+)
+def test_refusals(arguments: dict[str, object], kind: type[NeusightError], says: str) -> None:
+    with pytest.raises(kind, match=re.escape(says)):
+        sweep(BERT, **{"gpu": "t4", "dims": {"batch": (1, 2)}, **arguments})  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_sweep_and_compare_agree() -> None:
+    swept = sweep(BERT, gpu="t4", dims={"batch": (1, 2), "sequence": 16})
+    compared = compare(BERT, gpus=["t4"], dims={"batch": (1, 2), "sequence": 16}, sort="memory")
+    assert {point.dims["batch"]: point.totals for point in swept.points} == {
+        case.dims["batch"]: case.totals for case in compared.cases
+    }
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+def test_json_is_documented_key_by_key() -> None:
+    found = sweep(BERT, gpu="t4", dims={"batch": (1, 2), "sequence": (16, 32)}, max_latency_ms=5.0)
+    text = SCHEMA.read_text("utf-8").partition("`neusight-onnx sweep MODEL --format json` prints")[2]
+    documented = documented_keys(text.partition("\n`neusight-onnx")[0])
+    maps = {path for path, kind in documented.items() if kind.startswith("map")}
+    missing = {"warnings[].node"}  # optional
+    found = replace(found, assumptions=("an assumption",))
+    assert keys_of(json.loads(sweep_to_json(found)), "", maps) | missing == set(documented)
+
+
+def test_formats_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["sweep", str(BERT), "--gpu", "t4", "--dim", "batch=1,4,sequence=16,32", "--max-latency", "9ms"]
+    texts = {}
+    for form in ("rich", "json", "csv", "markdown"):
+        assert main([*command, "--format", form]) == 0
+        texts[form] = capsys.readouterr().out
+    document = json.loads(texts["json"])
+    rows = list(csv.DictReader(StringIO(texts["csv"])))
+    assert [float(row["latency_ms"]) for row in rows] == [point["latency_ms"] for point in document["points"]]
+    assert [(int(row["batch"]), int(row["sequence"])) for row in rows] == [(1, 16), (1, 32), (4, 16), (4, 32)]
+    for form in ("rich", "markdown"):
+        assert texts[form].count("sequence=") == 2
+        for series in document["series"]:
+            keys = ("knee", "largest_that_fits", "largest_in_time")
+            sizes = [series["dims"]["sequence"], *(series[key] for key in keys)]
+            row = r"[ |]+".join("none" if size is None else str(size) for size in sizes)
+            assert re.search(rf"^[ |]*{row}[ |]*$", texts[form], re.MULTILINE), (form, row)
+    assert document["max_latency_ms"] == 9.0
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    found = sweep(BERT, gpu="t4", dims={"batch": (1, 8, 4000), "sequence": (16, 512)}, max_latency_ms=5.0)
+    for canvas in (Canvas(width=width), Canvas(width=width, plain=True)):
+        text = sweep_to_terminal(found, canvas)
+        assert max(map(len, text.splitlines())) <= width
+        assert text.isascii() or not canvas.plain
+        assert canvas.ellipsis not in text
+        assert "\x1b" not in text
+
+
+def test_the_chart_is_to_scale() -> None:
+    """Bars are as long as the throughputs, the longest being the highest of all series."""
+    found = sweep(BERT, gpu="t4", dims={"batch": (1, 4), "sequence": (16, 256)})
+    text = sweep_to_terminal(found, Canvas(width=120, plain=True))
+    bars = [len(bar) for bar in re.findall(r" (#+)$", text, re.MULTILINE)]
+    order = [index for series in found.series for index in series.points]
+    figures = [totals.throughput_per_s for index in order if (totals := found.points[index].totals)]
+    assert len(bars) == 4
+    for bar, figure in zip(bars, figures, strict=True):
+        assert bar == pytest.approx(max(bars) * figure / max(figures), abs=1)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    onnx.save(positions(), tmp_path / "model.onnx")
+    onnx.save(linear(external_tensor("w", [4, 3], "w.bin")), tmp_path / "external.onnx")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+GOOD = ["sweep", "model.onnx", "--gpu", "t4", "--dim", "batch=1,2"]
+MISUSE = {
+    "no dim": (["sweep", "model.onnx", "--gpu", "t4"], ["nothing to sweep"]),
+    "one size": (["sweep", "model.onnx", "--gpu", "t4", "--dim", "batch=2"], ["nothing to sweep"]),
+    "no GPU": (["sweep", "model.onnx", "--dim", "batch=1,2"], ["--gpu"]),
+    "range": ([*GOOD, "--dim", "seq=8..1"], ["backwards"]),
+    "wrong unit": ([*GOOD, "--max-latency", "20mss"], ["'mss' is no unit", "20ms"]),
+    "limit twice": ([*GOOD, "--max-latency", "1ms", "--max-latency", "2ms"], ["given twice"]),
+    "at": ([*GOOD, "--at", "mean"], ["upper or median"]),
+    "precision": ([*GOOD, "--precision", "fp16"], ["'fp16'", "fp32"]),
+    "all refused": ([*GOOD, "--dim", "seq=200..300+50"], ["refuses all", "seq=200"]),
+    "too many": ([*GOOD, "--dim", "seq=1..1000"], ["2,000 cases"]),
+    "output is the weights": (
+        ["sweep", "external.onnx", "--gpu", "t4", "--dim", "batch=1,2", "-o", "w.bin"],
+        ["model's weights"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "says"), MISUSE.values(), ids=MISUSE.keys())
+def test_misuse_is_one_line(
+    arguments: list[str], says: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    for text in says:
+        assert text in err
+
+
+def test_examples_of_the_help_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--help"]) == 0
+    commands = re.findall(r"^ *neusight-onnx (sweep .*)$", capsys.readouterr().out, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        assert main(shlex.split(command)) == 0, command
