@@ -485,6 +485,13 @@ NORMS = [
         constants={"r": 0.5, "t": np.array(True)},
         expected=[(Elementwise, {"read_bytes": 128, "write_bytes": 128 + 32})],
     ),
+    # the values are the input's own; the mask holds 1 byte for each
+    Case(
+        name="dropout at inference with a mask that is read",
+        nodes="y, m = Dropout(x)",
+        inputs={"x": (4, 8)},
+        expected=[(Movement, {"read_bytes": 0, "write_bytes": 32})],
+    ),
     Case(
         name="layer normalization with its statistics",
         nodes="y, mean, inv = LayerNormalization(x, s)",
@@ -1054,3 +1061,20 @@ def test_works_follow_the_graph() -> None:
     works = lower(graph, runtime="eager")
     assert [work.op_type for work in works] == ["Relu", "Tanh", "Neg"]
     assert all(first.node != second.node for first, second in pairwise(works))
+
+
+@pytest.mark.parametrize(
+    ("reader", "outputs", "kernels"),
+    [("n = Not(m)", ["n", "y"], 1), ("n = Neg(y)", ["n"], 0), ("n = Neg(y)", ["n", "m"], 1)],
+    ids=["another node reads it", "nothing reads it", "it is an output"],
+)
+def test_a_dropout_mask_is_written_where_something_reads_it(reader: str, outputs: list[str], kernels: int) -> None:
+    graph = inferred(
+        f"""
+        y, m = Dropout(x)
+        {reader}
+    """,
+        {"x": (4, 8)},
+        outputs=outputs,
+    )
+    assert len(lower(graph, runtime="eager")[0].kernels) == kernels

@@ -262,6 +262,41 @@ REFUSED = {
         inputs={"q": (2, 3, 8), "n": (2,), "t": ()},
         types={"n": TensorProto.INT32, "t": TensorProto.INT32},
     ),
+    "attention: heads of queries and keys differ, joined": Refused(
+        node="y = Attention<q_num_heads = 2, kv_num_heads = 2>(q, k, k)",
+        says="queries have heads of 8, its keys of 4",
+        inputs={"q": (1, 4, 16), "k": (1, 4, 8)},
+        opset=23,
+    ),
+    "attention: heads of queries and keys differ": Refused(
+        node="y = Attention(q, k, k)",
+        says="queries have heads of 16, its keys of 8",
+        inputs={"q": (1, 2, 4, 16), "k": (1, 2, 4, 8)},
+        opset=23,
+    ),
+    "attention: groups of heads that do not divide": Refused(
+        node="y = Attention(q, k, k)",
+        says="2 heads of keys and values do not divide 3",
+        inputs={"q": (1, 3, 4, 8), "k": (1, 2, 4, 8)},
+        opset=23,
+    ),
+    "projected attention: heads of queries and keys differ": Refused(
+        node="y = com.microsoft.Attention<num_heads = 2, qkv_hidden_sizes = [16, 8, 8]>(x, w, b)",
+        says="queries have heads of 8, its keys of 4",
+        inputs={"x": (1, 4, 16)},
+        weights={"w": (16, 32), "b": (32,)},
+    ),
+    "multi-head attention: heads of queries and keys differ": Refused(
+        node="y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, k)",
+        says="queries have heads of 8, its keys of 4",
+        inputs={"q": (1, 4, 16), "k": (1, 4, 8)},
+    ),
+    "grouped-query attention: heads of queries and keys differ": Refused(
+        node="y = com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = 1>(q, k, k, , , n, t)",
+        says="queries have heads of 16, its keys of 8",
+        inputs={"q": (1, 4, 32), "k": (1, 4, 8), "n": (1,), "t": ()},
+        types={"n": TensorProto.INT32, "t": TensorProto.INT32},
+    ),
     "floats for an integer product": Refused(
         node="y = MatMulInteger(x, w)", says="x holds float32, it can have integers", weights={"w": (3, 4)}
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Elementwise, GatherScatter, Kernel, Movement, Reduction, Softmax, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
 from neusight_onnx.lowering.views import (
     Layout,
@@ -267,7 +268,7 @@ def all_finite(context: NodeContext) -> Outcome:
     return Kernels(kernels=kernels)
 
 
-@lowers("Dropout", gives="depends", note="free at inference")
+@lowers("Dropout", gives="depends", note="free at inference; a mask that is read is filled")
 def dropout(context: NodeContext) -> Outcome:
     training = context.data(2)
     if context.version < 7:
@@ -275,7 +276,8 @@ def dropout(context: NodeContext) -> Outcome:
     else:
         active = training is not None and bool(training.reshape(-1)[0])
     if not active:
-        return alias(context, "dropout does nothing at inference", host=True)
+        same = alias(context, "dropout does nothing at inference", host=True)
+        return Kernels(kernels=(fill(context.out(1)),), layouts=same.layouts) if context.has_output(1) else same
     return pointwise(context, ("dropout",), (0,), extra_outputs=context.other_outputs())
 
 

@@ -62,8 +62,13 @@ def _lower(
 ) -> None:
     layouts = dict(outer)
     find = graph.values.get
+    read: frozenset[str] | None = None
     for node in graph.graph.nodes:
         outputs = tuple([find(name) if name else None for name in node.outputs])
+        if node.op_type == "Dropout" and len(outputs) == 2:
+            # exporters name the mask at inference, too, where most often nothing reads it
+            read = _read_in(graph.graph) if read is None else read
+            outputs = outputs if node.outputs[1] in read else outputs[:1]
         reason = _before_the_run(outputs, runtime)
         if reason is not None:
             works.append(
@@ -82,6 +87,23 @@ def _lower(
         if (node.op_type in BODIES and not node.domain) or works[-1].unsupported is not None:
             _lower_bodies(node, graph, runtime, layouts, count, branch, works, strides)
     strides.update((name, layout.strides) for name, layout in layouts.items() if name not in outer)
+
+
+def _read_in(graph: Graph) -> frozenset[str]:
+    """The values that a graph, or a body in it, reads or gives."""
+    read = {name for node in _all_nodes(graph) for name in node.inputs}
+    for owner in (graph, *_all_bodies(graph)):
+        read.update(declared.name for declared in owner.outputs)
+    return frozenset(read)
+
+
+def _all_bodies(graph: Graph) -> Iterator[Graph]:
+    for node in graph.nodes:
+        for value in node.attributes.values():
+            for inner in value if isinstance(value, tuple) else (value,):
+                if isinstance(inner, Graph):
+                    yield inner
+                    yield from _all_bodies(inner)
 
 
 def _before_the_run(outputs: tuple[Value | None, ...], runtime: str) -> str | None:
@@ -133,12 +155,9 @@ def _lower_bodies(
 
 
 def _all_nodes(graph: Graph) -> Iterator[Node]:
-    for node in graph.nodes:
-        yield node
-        for value in node.attributes.values():
-            for inner in value if isinstance(value, tuple) else (value,):
-                if isinstance(inner, Graph):
-                    yield from _all_nodes(inner)
+    yield from graph.nodes
+    for body in _all_bodies(graph):
+        yield from body.nodes
 
 
 def _idle(graph: Graph, reason: str, branch: tuple[str, ...]) -> Iterator[NodeWork]:

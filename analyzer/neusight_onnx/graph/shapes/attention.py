@@ -16,13 +16,18 @@ from neusight_onnx.graph.shapes.registry import rule
 _CONTRIB = "com.microsoft"
 
 
+def _require_same_heads(ctx: NodeContext, query: int, key: int) -> None:
+    """Scores are products of a query's head and a key's, so both have one size."""
+    ctx.require(query == key, f"its queries have heads of {query}, its keys of {key}: the sizes must be equal")
+
+
 @rule("Attention")
 def _attention(ctx: NodeContext) -> Sequence[Value]:
     """Q (b, h, s, d), K (b, g, t, d), V (b, g, t, v) -> (b, h, s, v); in three dimensions heads are joined."""
     q, k, v = ctx.shape(0), ctx.shape(1), ctx.shape(2)
     dtype = ctx.dtype(0)
     if len(q) == 4:
-        b, h, s, _ = q
+        b, h, s, width = q
         _, g, new, d = k
         head = v[3]
         output = ctx.tensor(dtype, (b, h, s, head))
@@ -33,7 +38,12 @@ def _attention(ctx: NodeContext) -> Sequence[Value]:
         if h < 1 or g < 1:
             raise ctx.error("its inputs have three dimensions, so it needs q_num_heads and kv_num_heads")
         new, d, head = k[1], k[2] // g, v[2] // g
+        width = q[2] // h
+        for size, heads, what in ((q[2], h, "query"), (k[2], g, "key"), (v[2], g, "value")):
+            ctx.require(size % heads == 0, f"its {what} of {size} does not divide into {heads} heads")
         output = ctx.tensor(dtype, (b, s, h * head))
+    ctx.require(h % g == 0, f"{g} heads of keys and values do not divide {h} of queries")
+    _require_same_heads(ctx, width, d)
     past = ctx.shape(4)[2] if ctx.has(4) else 0
     t = past + new
     return (
@@ -80,6 +90,8 @@ def _projected_attention(ctx: NodeContext) -> Sequence[Value]:
     sizes = ctx.integer_list("qkv_hidden_sizes")
     width = ctx.shape(1)[-1]
     v = sizes[2] if sizes else width // 3
+    if sizes:
+        _require_same_heads(ctx, sizes[0] // heads, sizes[1] // heads)
     d = (sizes[1] if sizes else width // 3) // heads
     is_quantised = ctx.node.op_type == "QAttention"
     dtype = ctx.dtype(3) if is_quantised else ctx.dtype(0)
@@ -121,6 +133,7 @@ def _multi_head(ctx: NodeContext) -> Sequence[Value]:
             else:
                 new = key[1]
                 v = ctx.shape(2)[2] // heads if ctx.has(2) else d
+                _require_same_heads(ctx, d, key[2] // heads)
         elif ctx.node.op_type == "DecoderMaskedMultiHeadAttention" or not ctx.has(2):
             d = v = query[2] // 3 // heads
     is_masked = ctx.node.op_type == "DecoderMaskedMultiHeadAttention"
@@ -153,6 +166,8 @@ def _group_query(ctx: NodeContext) -> Sequence[Value]:
     dtype = ctx.dtype(0)
     output = ctx.tensor(dtype, (b, s, h * d))
     new = s if is_packed else ctx.shape(1)[1]
+    if not is_packed and ctx.rank(1) == 3:
+        _require_same_heads(ctx, d, ctx.shape(1)[2] // g)
     past = ctx.shape(3)[2] if ctx.has(3) else 0
     total = ctx.data(6)
     if total is not None and total.size:
