@@ -14,6 +14,7 @@ from neusight_onnx.analysis import infer_shapes, predict_report, predict_totals,
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
 from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.report.model import Report
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1]>\n'
@@ -226,3 +227,25 @@ def test_steps_shared_between_gpus_give_what_analyze_gives() -> None:
             whole = analyze(path, gpu=gpu, dims={"batch": 2}, runtime=runtime)
             assert predict_report(prepared, load_gpu(gpu), precision="fp32", asked_precision="auto") == whole
             assert predict_totals(prepared, load_gpu(gpu), precision="fp32") == whole.totals
+
+
+def test_the_share_of_what_depends_on_data_is_reported() -> None:
+    """Of two products alike but for where their rows come from, one has rows whose number depends on data."""
+    text = """<ir_version: 9, opset_import: ["" : 18]>
+        g (float[256] chosen, float[256, 512] x, float[512, 512] w) => (float[a, b] y, float[c, d] z)
+        <int64[1] flat = {-1}> {
+          places = NonZero(chosen)
+          rows = Reshape(places, flat)
+          mine = Gather<axis = 0>(x, rows)
+          y = MatMul(mine, w)
+          z = MatMul(x, w)
+    }"""
+    model = read_model_bytes(parser.parse_model(text).SerializeToString())
+    report = analyze(model, gpu="a100")
+    free_of_data = report.kernels[-1]
+    assert free_of_data.kernel_class == "gemm"
+    by_data = sum(row.latency_us for row in report.kernels if row is not free_of_data)
+    share = by_data / sum(row.latency_us for row in report.kernels)
+    assert 0.5 < share < 1
+    assert report.coverage.data_dependent_share == pytest.approx(share)
+    assert any("of the kernels' time goes to tensors whose shape depends on data" in a for a in report.assumptions)

@@ -44,7 +44,7 @@ from neusight_onnx.report.model import (
     UnsupportedNode,
     ValueSummary,
 )
-from neusight_onnx.report.quantities import capacity
+from neusight_onnx.report.quantities import capacity, percent
 from neusight_onnx.runtime import Runtime, Step, get_runtime, stream_launches, stream_time_us
 from neusight_onnx.uncertainty import Share, cancelling, combined_us
 
@@ -175,6 +175,7 @@ def predict_report(
             _settings(prepared, precision),
             asked_precision,
             memory_on(prepared.memory, spec),
+            sized_by_data(prepared.shaped.inferred),
         )
         if not timeline:
             return report
@@ -352,17 +353,19 @@ def _assemble(
     settings: Settings,
     asked_precision: str,
     memory: MemoryEstimate,
+    by_data: frozenset[str],
 ) -> Report:
     counted = _counted(inferred, placed)
     facts = _facts(counted.works)
     rows = tuple(_rows(counted.works, facts))
     unsupported = _unsupported(placed)
     totals = _totals(inferred, counted.works, facts, runtime, settings, bool(unsupported), memory)
-    coverage = _coverage(placed, counted.left_out, rows)
+    coverage = _coverage(placed, counted.left_out, rows, by_data)
     parameter_count, weight_bytes = parameter_summary(model)
     assumptions = [
         *inferred.assumptions,
         *counted.said,
+        *_share_by_data(coverage),
         *_range_of_branches(counted, totals, runtime),
         *_standing_assumptions(settings, asked_precision, runtime),
         *(f"memory: {text}" for text in memory.assumptions),
@@ -390,6 +393,30 @@ def _assemble(
         assumptions=tuple(dict.fromkeys(assumptions)),
         warnings=(*model.warnings, *inferred.warnings, *_own_warnings(totals, unsupported, spec)),
     )
+
+
+def sized_by_data(inferred: InferredGraph) -> frozenset[str]:
+    """The file's nodes, those of bodies included, that have an input or output whose shape depends on data."""
+    found: set[str] = set()
+    pending = [inferred]
+    while pending:
+        graph = pending.pop()
+        pending += graph.bodies.values()
+        values = graph.values
+        bounded = {name for name in values if values[name].is_bound}
+        if bounded:
+            for node in graph.graph.nodes:
+                if not bounded.isdisjoint(node.outputs) or not bounded.isdisjoint(node.inputs):
+                    found.update([origin.name for origin in node.origins] or [file_name(node.name)])
+    return frozenset(found)
+
+
+def _share_by_data(coverage: Coverage) -> Iterator[str]:
+    if coverage.data_dependent_share > 0:
+        yield (
+            f"{percent(coverage.data_dependent_share)} of the kernels' time goes to tensors whose shape depends on "
+            "data: counted at the greatest that it can be, or as is stated here"
+        )
 
 
 def _range_of_branches(counted: _Counted, totals: Totals, runtime: Runtime) -> Iterator[str]:
@@ -654,7 +681,9 @@ _STATES = ("free", "kernel", "unsupported")
 has the last of these states that any of them has."""
 
 
-def _coverage(placed: Sequence[_Placed], left_out: frozenset[int], rows: Sequence[KernelRow]) -> Coverage:
+def _coverage(
+    placed: Sequence[_Placed], left_out: frozenset[int], rows: Sequence[KernelRow], by_data: frozenset[str]
+) -> Coverage:
     states: dict[str, int] = {}
     reasons: dict[str, str] = {}
     for place, item in enumerate(placed):
@@ -676,11 +705,13 @@ def _coverage(placed: Sequence[_Placed], left_out: frozenset[int], rows: Sequenc
     share = dict.fromkeys(("learned", "analytic", "unsupported"), 0.0)
     for row in rows:
         share[row.method] += row.latency_us / kernel_us if kernel_us else 0.0
+    by_data_us = sum(row.latency_us for row in rows if not by_data.isdisjoint(row.nodes)) if by_data else 0.0
     return Coverage(
         node_count=len(states),
         kernel_node_count=counts["kernel"],
         free_node_count=counts["free"],
         unsupported_node_count=counts["unsupported"],
         latency_share=share,
+        data_dependent_share=by_data_us / kernel_us if kernel_us else 0.0,
         free_reasons=dict(Counter(reasons[name] for name, state in states.items() if state == 0)),
     )

@@ -211,6 +211,7 @@ def _coverage(coverage: Coverage) -> dict[str, Json]:
         "free_node_count": coverage.free_node_count,
         "unsupported_node_count": coverage.unsupported_node_count,
         "latency_share": {name: rounded(value) for name, value in coverage.latency_share.items()},
+        "data_dependent_share": rounded(coverage.data_dependent_share),
         "free_reasons": dict(coverage.free_reasons),
     }
 

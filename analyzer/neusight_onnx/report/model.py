@@ -164,7 +164,11 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Each node is counted once: it became kernels, is free or is unsupported. Shares of latency sum to 1."""
+    """Each node is counted once: it became kernels, is free or is unsupported. Shares of latency sum to 1.
+
+    ``data_dependent_share``: of the kernels' time, what goes to kernels that read or write tensors whose shape
+    depends on data, which is counted at its bound or at a size that the assumptions state.
+    """
 
     node_count: int
     kernel_node_count: int
@@ -172,6 +176,7 @@ class Coverage:
     unsupported_node_count: int
     latency_share: Mapping[str, float]
     free_reasons: Mapping[str, int] = field(default_factory=dict)
+    data_dependent_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
