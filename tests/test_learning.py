@@ -91,6 +91,24 @@ def gemm_rows(count: int, *, seed: int, floor_us: float = 25.0) -> list[dict[str
     return rows
 
 
+def linear_rows(gpu: str, split: str, names: list[str]) -> list[dict[str, Any]]:
+    return [
+        row("linear", gpu, split=split, b=1, m=64, n=64, k=64 * (i + 1)) | {"kernel_name": name}
+        for i, name in enumerate(names)
+    ]
+
+
+def test_sessions_of_compiled_kernels_added_the_bias_apart(tmp_path: Path) -> None:
+    """The session counts, not the row: two of three compiled kernels are plain cuBLAS, one of three is not."""
+    assembled, compiled = "maxwell_sgemm_32x128_tn", "sgemm_128x128x8_NT_vec"
+    rows = linear_rows("p4", "test", [compiled, assembled, compiled])
+    rows += linear_rows("p4", "train", [assembled, compiled, assembled])
+    rows += linear_rows("mi100", "test", ["Cijk_Alik_Bljk_SB_MT128x64x32", "", "Cijk_Alik_Bljk_SB_MT64x64x32"])
+    found = read_measurements(write(tmp_path, rows), (NEUSIGHT_KERNELS,))[0]
+    assert found.operation.tolist() == ["linear_unfused"] * 3 + ["linear"] * 6
+    assert [kernel.epilogue for kernel in found.kernels if isinstance(kernel, Gemm)] == [()] * 3 + [("bias",)] * 6
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("data"), gemm_rows(150, seed=1))

@@ -7,6 +7,7 @@ knows the files' columns, and only ``learning`` imports pyarrow.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -136,9 +137,10 @@ def _neusight_kernels(operation: str, rows: Table) -> tuple[Kernel, ...]:
         if operation == "bmm":
             return tuple(Gemm(batch=b, m=m, n=n, k=k, dtype=_FP32) for b, m, n, k in sizes)
         # the weight is stored (n, k), as torch.nn.Linear does, and a bias of n is added
+        epilogues = (("bias",) if fused else () for fused in rows["fused"].tolist())
         return tuple(
-            Gemm(m=b * m, n=n, k=k, b_is_weight=True, transpose_b=True, dtype=_FP32, epilogue=("bias",))
-            for b, m, n, k in sizes
+            Gemm(m=b * m, n=n, k=k, b_is_weight=True, transpose_b=True, dtype=_FP32, epilogue=epilogue)
+            for (b, m, n, k), epilogue in zip(sizes, epilogues, strict=True)
         )
     if operation == "conv":
         names = ("b", "in_channels", "out_channels", "filter_size", "in_size", "stride", "padding")
@@ -203,6 +205,31 @@ def _positions(sessions: Sequence[tuple[str, str, str]]) -> NDArray[np.float64]:
     return np.array([at / max(seen[name] - 1, 1) for at, name in zip(place, sessions, strict=True)], dtype=np.float64)
 
 
+UNFUSED = "linear_unfused"
+"""Operation of a linear layer whose library added the bias apart from the product: see ``_unfused_bias``."""
+
+_COMPILED_KERNEL = re.compile(r"sgemm_\d+x\d+x\d+_")
+
+
+def _unfused_bias(table: Table, operations: NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Rows of linear layers whose product ran without its bias: whole sessions, told by their kernels' names.
+
+    PyTorch hands a product with a bias to cuBLASLt, which has the architecture's assembled kernels only
+    (``maxwell_sgemm_32x128_tn``, ``volta_…``, ``ampere_…``). Compiled ones (``sgemm_128x128x8_NT_vec``) are those of
+    plain cuBLAS: bmm shows them where the batch is one, which is a plain product. A session of linear layers that is
+    made of them (the P4's ``test``) came from a PyTorch that put the bias into the output first: what models run
+    as a product without bias, not what they run as a linear layer.
+    """
+    found = np.zeros(operations.size, dtype=np.bool_)
+    linear = operations == "linear"
+    gpu, split, name = (_strings(table[column]) for column in ("gpu", "split", "kernel_name"))
+    for key in sorted(set(zip(gpu[linear].tolist(), split[linear].tolist(), strict=True))):
+        rows = np.flatnonzero(linear & (gpu == key[0]) & (split == key[1]))
+        compiled = sum(_COMPILED_KERNEL.match(kernel) is not None for kernel in name[rows].tolist())
+        found[rows] = 2 * compiled > rows.size
+    return found
+
+
 def _neusight(path: Path) -> list[Measurements]:
     sizes = ("b", "m", "n", "k", "rows", "cols")
     conv = ("in_channels", "out_channels", "filter_size", "in_size", "stride", "padding")
@@ -211,6 +238,8 @@ def _neusight(path: Path) -> list[Measurements]:
     unknown = sorted(set(operations.tolist()) - set(_CLASS_OF))
     if unknown:
         raise DataError(f"{path}: unknown op {', '.join(unknown)}; known are {', '.join(sorted(_CLASS_OF))}")
+    unfused = _unfused_bias(table, operations)
+    table = {**table, "fused": ~unfused}
     found = []
     for kernel_class in sorted(set(_CLASS_OF.values())):
         kernels: list[Kernel] = []
@@ -232,7 +261,7 @@ def _neusight(path: Path) -> list[Measurements]:
                 timing=EVENTS,
                 kernels=tuple(kernels),
                 gpu=gpu,
-                operation=operations[order],
+                operation=np.where(unfused[order], UNFUSED, operations[order]),
                 split=split,
                 measured_us=table["latency_ms"][order].astype(np.float64) * 1e3,
                 kernel_name=_strings(table["kernel_name"][order]),

@@ -45,6 +45,7 @@ FLOOR_PERCENTILE = 10.0
 USUAL_FLOORS_US: Mapping[str, float] = {
     "bmm": 34.0,
     "linear": 55.0,
+    "linear_unfused": 55.0,
     "conv": 66.0,
     "softmax": 34.0,
     "ln": 47.0,
