@@ -101,6 +101,7 @@ def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None
         is_matrix=False,
         single_issue=False,
         is_ampere_library=False,
+        is_pascal_library=False,
         process_nm=16.0,
         energy_scale=1.0,
         power_w=100.0,
@@ -144,22 +145,68 @@ def test_single_issue(gpu: str, single_issue: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "batched", "tiles"),
+    ("gpu", "batched", "fused_bias", "tiles"),
     [
-        ("p4", True, [(128, 64)]),
-        ("p4", False, [(128, 128)]),
-        ("p100-pcie-16gb", False, [(32, 128), (64, 64), (128, 32)]),
-        ("v100-pcie-32gb", True, [(64, 64), (32, 128), (128, 32)]),
-        ("h100-sxm", True, [(128, 128)]),
-        ("l4", False, [(128, 64), (128, 32), (32, 128), (64, 32), (32, 32)]),
+        ("p4", True, False, [(128, 64)]),
+        ("p4", False, False, [(128, 128), (128, 64), (32, 32)]),
+        ("p4", False, True, [(32, 128), (64, 64), (128, 32)]),
+        ("p100-pcie-16gb", False, True, [(32, 128), (64, 64), (128, 32)]),
+        ("v100-pcie-32gb", True, False, [(64, 64), (32, 128), (128, 32)]),
+        ("h100-sxm", True, False, [(128, 128)]),
+        ("l4", False, True, [(128, 64), (128, 32), (32, 128), (64, 32), (32, 32)]),
+        ("l4", False, False, [(128, 64), (128, 32), (32, 128), (64, 32), (32, 32)]),
     ],
 )
-def test_menu(gpu: str, batched: bool, tiles: list[tuple[int, int]]) -> None:
-    assert [(tile.n, tile.m) for tile in fp32_tiles(load_gpu(gpu), batched=batched)] == tiles
+def test_menu(gpu: str, batched: bool, fused_bias: bool, tiles: list[tuple[int, int]]) -> None:
+    menu = fp32_tiles(load_gpu(gpu), batched=batched, fused_bias=fused_bias)
+    assert [(tile.n, tile.m) for tile in menu] == tiles
+
+
+def test_a_bias_decides_which_library_runs_on_pascal() -> None:
+    p4 = load_gpu("p4")
+    plain = Gemm(m=4096, n=4096, k=1024, dtype=FP32, b_is_weight=True, transpose_b=True)
+    tile = gemm.choose(gemm.columns((plain, linear(4096, 4096, 1024))), p4, PRIORS)
+    assert tile[:2, 0].tolist() == [128, 128]
+    assert tile[:2, 1].tolist() in ([32, 128], [64, 64], [128, 32])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stored", "rate"),
+    [
+        # stored (n, k): 32 bytes of a row at a time, a share of 0.17 of the DRAM peak; stored (k, n): 0.7 as streams
+        pytest.param("p4", True, 0.17, id="along-k"),
+        pytest.param("p4", False, 0.7, id="along-n"),
+    ],
+)
+def test_strips_read_the_weights_again(gpu: str, stored: bool, rate: float) -> None:
+    """P4: 20 SMs x 8 blocks of 64 x 64 are 160 tiles, one strip of 10,240 columns; ten strips, each reads all weights.
+
+    They are 40 MiB, twenty times the L2: r = 2 x 20 for the knee of 2, of which r^2 / (1 + r^2) is read again.
+    """
+    spec = load_gpu(gpu)
+    kernel = Gemm(m=640, n=10240, k=1024, dtype=FP32, b_is_weight=True, transpose_b=stored, epilogue=("bias",))
+    pinned = {
+        **gemm.columns((kernel,)),
+        **{name: np.array([64.0]) for name in ("tile_n", "tile_m", "tile_threads")},
+        "split_k": np.array([1.0]),
+    }
+    weights = 4 * 10240 * 1024
+    once = 4 * (640 * 1024 + 640 * 10240 + 10240) + weights + 0.5 * 4 * 640 * 10240
+    again = 9 * weights * 1600 / 1601
+    found = gemm.estimate(pinned, spec, PRIORS).parts_us["memory"][0]
+    assert found == pytest.approx(1e6 * (once / 0.7 + again / rate) / spec.memory_bytes_per_s)
+
+
+@pytest.mark.parametrize(
+    ("size", "power"),
+    [(1, 0), (12, 2), (196, 2), (1000, 3), (1024, 10), (50257, 0), (65536, 12)],
+)
+def test_alignment(size: int, power: int) -> None:
+    assert gemm.alignment(np.array([float(size)])).tolist() == [power]
 
 
 def test_candidates_are_all_tiles_in_all_splits() -> None:
-    tiles = fp32_tiles(load_gpu("l4"), batched=False)
+    tiles = fp32_tiles(load_gpu("l4"), batched=False, fused_bias=True)
     assert candidates(tiles, split=True).shape == (4, 5 * 9)
     assert candidates(tiles, split=False)[3].tolist() == [1.0] * 5
     assert len(convolution_tiles(load_gpu("mi100"))) == 10

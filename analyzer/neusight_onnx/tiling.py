@@ -66,11 +66,12 @@ _MATRIX_CORE_TILES = tuple(
 _SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 
 
-def fp32_tiles(gpu: GpuSpec, *, batched: bool) -> tuple[Tile, ...]:
+def fp32_tiles(gpu: GpuSpec, *, batched: bool, fused_bias: bool) -> tuple[Tile, ...]:
     """FP32 tiles that the vendor's library chooses from: the batched product's menu is smaller than the plain one's.
 
     Keyed by compute capability. Ampere's menu stands for every later architecture: cuBLAS runs its Ampere FP32
-    kernels on Ada and Hopper too.
+    kernels on Ada and Hopper too. ``fused_bias``: a plain product that adds a bias is another library's (cuBLASLt
+    instead of cuBLAS), which on Pascal has smaller tiles.
     """
     capability = gpu.compute_capability
     if capability is None:
@@ -83,10 +84,8 @@ def fp32_tiles(gpu: GpuSpec, *, batched: bool) -> tuple[Tile, ...]:
         if capability < 8.0:
             return (_T128X64, _T64X64, _T128X32)
         return (_T128X128,)
-    if capability < 6.1:
-        return (_T32X128, _T64X64, _T128X32)
     if capability < 7.0:
-        return (_T128X128,)
+        return (_T32X128, _T64X64, _T128X32) if fused_bias else (_T128X128, _T128X64, _T32X32)
     if capability < 8.0:
         return (_T128X128, _T128X64, _T128X32, _T32X128, _T64X32, _T32X32)
     return (_T128X64, _T128X32, _T32X128, _T64X32, _T32X32)

@@ -51,7 +51,14 @@ CONSTANTS: tuple[Constant, ...] = (
     *(
         replace(constant, prior_log_sd=constant.prior_log_sd / 3.0)
         for constant in gemm.CONSTANTS
-        if constant.name not in ("plain_overhead", "throttle_ms")
+        if constant.name not in ("plain_overhead", "throttle_ms", "spill_knee", "reload_efficiency", "fetch_gain")
+    ),
+    Constant(
+        name="reload_knee",
+        prior=4.0,
+        prior_log_sd=0.4 / 3.0,
+        source="operands of one batch entry over L2 bytes at which waves reload them, inverse; prior: study of the "
+        "shared FP32 measurements; fitted here",
     ),
     Constant(
         name="throttle_ms",

@@ -120,11 +120,26 @@ CONSTANTS: tuple[Constant, ...] = (
         source="streams reach 0.75-0.9 of the DRAM peak, tiles less; fitted",
     ),
     Constant(
-        name="reload_knee",
-        prior=4.0,
+        name="spill_knee",
+        prior=2.0,
         prior_log_sd=0.4,
-        source="operands of one batch entry over L2 bytes at which waves reload them, inverse; prior: study of the "
-        "shared FP32 measurements; fitted here",
+        source="an operand that passes between two uses, over L2 bytes, at which half of it is read again, inverse; "
+        "prior: half of L2 is free for it; fitted",
+    ),
+    Constant(
+        name="reload_efficiency",
+        prior=0.17,
+        prior_log_sd=0.2,
+        source="share of the DRAM peak that an operand stored along k gets when strips of tiles read it again, 32 "
+        "bytes of a row at a time (Pascal): P4 and P100 linear layers with 64x64 and 32x128 tiles move 0.13-0.18 of "
+        "it; fitted",
+    ),
+    Constant(
+        name="fetch_gain",
+        prior=2.0,
+        prior_log_sd=0.4,
+        source="from Volta on L2 fetches 64 bytes from DRAM where 32 are asked for (CUDA's L2 fetch granularity), "
+        "which serves the next step along k, too: blocks that drifted apart lose less; fitted",
     ),
     Constant(
         name="l2_bytes_per_clock",
@@ -144,7 +159,7 @@ CONSTANTS: tuple[Constant, ...] = (
         prior=60.0,
         prior_log_sd=0.3,
         source="blocks of a wave drift apart by one such part of the reduction: P4 (2 MB of L2) loses its reuse from "
-        "k = 6,000 on, V100 (6 MB) from 30,000; fitted",
+        "k = 2,000 on, V100 (6 MB) from 30,000; fitted",
     ),
     Constant(
         name="drift_efficiency",
@@ -195,9 +210,13 @@ FEATURES: tuple[str, ...] = (
     "log_m",
     "log_n",
     "log_k",
-    "k_mod_4",
-    "k_mod_32",
-    "n_mod_32",
+    "m_alignment",
+    "n_alignment",
+    "k_alignment",
+    "n_fill_of_128",
+    "m_fill_of_128",
+    "n_fill_of_64",
+    "m_fill_of_64",
     "batched",
     "bias",
     "log_time_ms",
@@ -221,7 +240,7 @@ _CHUNK = 4096
 
 
 def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
-    """Gemm kernels as columns: b, m, n, k, and bytes of one entry's operands, of all unique ones and of the output.
+    """Gemm kernels as columns: b, m, n, k, bytes of one entry's operands, of all unique ones and of the output, layout.
 
     A batch that shares its right operand is one product of b m rows, which is what libraries are handed.
     """
@@ -248,13 +267,18 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.write_bytes,
                 kernel.flops,
                 "bias" in kernel.epilogue,
+                not kernel.transpose_a,
+                kernel.transpose_b,
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
     return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
 
 
-_COLUMNS = ("b", "m", "n", "k", "a_bytes", "b_bytes", "out_bytes", "read_bytes", "write_bytes", "flops", "bias")
+_COLUMNS = (
+    *("b", "m", "n", "k", "a_bytes", "b_bytes", "out_bytes", "read_bytes", "write_bytes", "flops", "bias"),
+    *("left_along_k", "right_along_k"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +291,7 @@ class Machine:
     bytes_per_s: float
     l2_bytes: float
     is_matrix: bool
+    is_pascal_library: bool
     single_issue: bool
     is_ampere_library: bool
     process_nm: float
@@ -285,6 +310,7 @@ def machine(gpu: GpuSpec) -> Machine:
         bytes_per_s=gpu.memory_bytes_per_s,
         l2_bytes=float(gpu.l2_bytes),
         is_matrix=is_matrix,
+        is_pascal_library=capability is not None and capability < 7.0,
         # Pascal's 128 lanes are fed by dual issue; 64-lane SMs issue an FMA every second clock
         single_issue=capability is not None and capability >= 7.0 and gpu.fp32_lanes_per_sm >= 128,
         is_ampere_library=capability is not None and capability >= 8.0,
@@ -355,21 +381,7 @@ def times(
     pipe_s = full_s / level**long
 
     entry = cols["a_bytes"] * m * k + cols["b_bytes"] * k * n
-    unique = cols["read_bytes"] + cols["write_bytes"]
-    waves = np.maximum(np.ceil(blocks / (unit.sm_count * occupancy)), 1.0)
-    wave_blocks = np.minimum(unit.sm_count * occupancy, blocks)
-    # a wave covers a nearly square patch of the output of one entry (or all of several entries)
-    wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
-    wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
-    wave_n = np.clip(wave_blocks / wave_m, 1.0, grid_n)
-    entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
-    reload = waves * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
-    spill = c["reload_knee"] * entry / unit.l2_bytes
-    extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
-    output = cols["write_bytes"]
-    traffic = unique + extra + 0.5 * cols["bias"] * output + np.where(z > 1.0, 2.0 * z * output, 0.0)
-    memory_s = traffic / (c["dram_efficiency"] * unit.bytes_per_s)
-
+    memory_s, drift_s = _dram_s(cols, unit, c, tile, blocks=blocks, resident=unit.sm_count * occupancy)
     panels = blocks * kz * (t1 * cols["b_bytes"] + t2 * cols["a_bytes"])
     l2_s = panels / (c["l2_bytes_per_clock"] * np.minimum(blocks, unit.sm_count) * unit.clock_hz)
     # bytes that register tiles read from shared memory: 4 (1/r + 1/c) an FMA, halved by broadcasts
@@ -378,11 +390,6 @@ def times(
     shared_s = shared_s / c["shared_efficiency"] / level**long
     if unit.is_matrix:
         shared_s = shared_s * 0.25  # a matrix instruction reads each operand once for four lanes
-    # blocks of a wave drift apart along k by a share of it; once the steps between them no longer fit L2 at once,
-    # each block reads its panels from DRAM by itself
-    step_bytes = entries * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
-    deep = (kz * step_bytes / (c["drift_span"] * unit.l2_bytes)) ** 2
-    drift_s = panels / (c["drift_efficiency"] * unit.bytes_per_s) * deep / (1.0 + deep)
     return {
         "compute": pipe_s,
         "memory": memory_s,
@@ -399,6 +406,70 @@ def times(
     }
 
 
+def _dram_s(
+    cols: Mapping[str, NDArray[np.float64]],
+    unit: Machine,
+    c: Constants,
+    tile: NDArray[np.float64],
+    *,
+    blocks: NDArray[np.float64],
+    resident: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times in s of DRAM: of what waves of ``resident`` blocks must read, and of what blocks that drift apart read."""
+    t1, t2, _, z = tile
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    grid_n, grid_m = np.ceil(n / t1), np.ceil(m / t2)
+    kz = np.ceil(k / z)
+    wave_blocks = np.minimum(resident, blocks)
+    # a wave covers a nearly square patch of the output (or several entries)
+    wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
+    if "left_along_k" in cols and unit.is_pascal_library:
+        # Pascal's assembled kernels run in the grid's order, n first: a wave of theirs is a strip. Its compiled ones,
+        # which only a plain product without bias runs, walk squares, too (grids of 4 x 10 x 4 for 20 x 8 tiles)
+        strips = (b > 1.0) | (cols["bias"] > 0.0)
+        wave_n = np.where(strips, np.minimum(wave_blocks, grid_n), wave_n)
+    wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
+    wave_n = np.clip(wave_blocks / wave_m, 1.0, grid_n)
+    entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
+    unique, output = cols["read_bytes"] + cols["write_bytes"], cols["write_bytes"]
+    once = unique + 0.5 * cols["bias"] * output + np.where(z > 1.0, 2.0 * z * output, 0.0)
+    # blocks of a wave drift apart along k by a share of it; once the steps between them no longer fit L2 at once,
+    # each block reads its panels from DRAM by itself
+    step_bytes = entries * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
+    deep = kz * step_bytes / (c["drift_span"] * unit.l2_bytes)
+    whole = c["dram_efficiency"]
+    if "left_along_k" not in cols:
+        # a convolution's product, whose left operand is gathered, has no layout to tell apart
+        entry = cols["a_bytes"] * m * k + cols["b_bytes"] * k * n
+        waves = np.maximum(np.ceil(blocks / resident), 1.0)
+        spill = c["reload_knee"] * entry / unit.l2_bytes
+        again = np.maximum(waves * kz * step_bytes - unique, 0.0) * spill / (1.0 + spill)
+        panels = blocks * kz * (t1 * cols["b_bytes"] + t2 * cols["a_bytes"])
+        drift = panels / c["drift_efficiency"] * deep**2 / (1.0 + deep**2)
+        return (once + again) / (whole * unit.bytes_per_s), drift / unit.bytes_per_s
+    # each row of waves reads the right operand anew unless L2 still holds it, each wave of it its rows of the left
+    right, left = cols["b_bytes"] * k * n, cols["a_bytes"] * k * np.minimum(wave_m * t2, m)
+    spill_right, spill_left = (_spill(c["spill_knee"] * size * entries / unit.l2_bytes) for size in (right, left))
+    extra_right = b * right * np.maximum(grid_m / wave_m - 1.0, 0.0) * spill_right
+    extra_left = b * cols["a_bytes"] * k * m * np.maximum(grid_n / wave_n - 1.0, 0.0) * spill_left
+    # an operand stored along k is read 32 bytes of a row at a time, one stored along n or m in long runs
+    again, apart = np.minimum(c["reload_efficiency"], whole), np.minimum(c["drift_efficiency"], whole)
+    if not unit.is_pascal_library:
+        again, apart = whole, np.minimum(c["drift_efficiency"] * c["fetch_gain"], whole)
+    right_k, left_k = cols["right_along_k"] > 0.0, cols["left_along_k"] > 0.0
+    memory = once / whole + extra_right / np.where(right_k, again, whole) + extra_left / np.where(left_k, again, whole)
+    alone = t1 * cols["b_bytes"] / np.where(right_k, apart, whole) + t2 * cols["a_bytes"] / np.where(
+        left_k, apart, whole
+    )
+    return memory / unit.bytes_per_s, blocks * kz * alone * deep / (1.0 + deep) / unit.bytes_per_s
+
+
+def _spill(ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of re-read bytes that L2 no longer holds, from what passes between two uses over L2's size."""
+    share: NDArray[np.float64] = ratio**2 / (1.0 + ratio**2)
+    return share
+
+
 _PARTS = ("compute", "memory", "l2", "shared", "drift")
 
 
@@ -412,12 +483,12 @@ def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArra
 
 def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
     """The menu's tile with the smallest time: (n, m, threads, split) of each kernel, shape (4, kernels)."""
-    batched = cols["b"] > 1
+    batched, biased = cols["b"] > 1, cols["bias"] > 0
     chosen = np.empty((4, batched.size))
-    for is_batched in (False, True):
-        rows = np.flatnonzero(batched == is_batched)
+    for is_batched, has_bias in ((False, False), (False, True), (True, False), (True, True)):
+        rows = np.flatnonzero((batched == is_batched) & (biased == has_bias))
         split = not is_batched and gpu.compute_capability is not None
-        menu = candidates(fp32_tiles(gpu, batched=is_batched), split=split)
+        menu = candidates(fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias), split=split)
         chosen[:, rows] = choose_from(menu, {name: column[rows] for name, column in cols.items()}, gpu, constants)
     return chosen
 
@@ -495,6 +566,19 @@ def doubt(unit: Machine, level: Column, compute_share: Column) -> Column:
     return found
 
 
+def alignment(sizes: Column) -> Column:
+    """Log2 of the largest power of two that divides a size, at most 12: vector loads want 4, strides of 4 KiB clash."""
+    whole = sizes.astype(np.int64)
+    found: Column = np.minimum(np.log2((whole & -whole).astype(np.float64)), 12.0)
+    return found
+
+
+def _fill(sizes: Column, tile: Column | float) -> Column:
+    """Share of the tiles' elements that are in the output."""
+    found: Column = sizes / (np.ceil(sizes / tile) * tile)
+    return found
+
+
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
     """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
     unit = machine(gpu)
@@ -517,8 +601,8 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         np.log(blocks_per_sm),
         blocks_per_sm / np.ceil(blocks_per_sm),
         np.log(blocks_per_sm / parts["occupancy"]),
-        n / (np.ceil(n / t1) * t1),
-        m / (np.ceil(m / t2) * t2),
+        _fill(n, t1),
+        _fill(m, t2),
         np.log(parts["kz"]),
         np.log(parts["entry"] / unit.l2_bytes),
         np.log(unique / unit.l2_bytes),
@@ -527,9 +611,13 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         np.log(m),
         np.log(n),
         np.log(k),
-        np.mod(k, 4),
-        np.mod(k, 32),
-        np.mod(n, 32),
+        alignment(m),
+        alignment(n),
+        alignment(k),
+        _fill(n, 128.0),
+        _fill(m, 128.0),
+        _fill(n, 64.0),
+        _fill(m, 64.0),
         (b > 1).astype(np.float64),
         cols["bias"],
         np.log(result.latency_us / 1e3),
