@@ -24,7 +24,7 @@ from neusight_onnx.learning.datasets import (
     measured_folder,
     read_measurements,
 )
-from neusight_onnx.learning.fitting import ResidualSettings, Session, residual_rows
+from neusight_onnx.learning.fitting import RESIDUALS, ResidualSettings, Session, residual_rows
 from neusight_onnx.learning.heldout import (
     FOLDS,
     OWN_SHARE,
@@ -128,7 +128,7 @@ def train_class(
     log: Callable[[str], None] = print,
 ) -> tuple[dict[str, Any], bytes]:
     """One predictor: its manifest entry and its ONNX file."""
-    settings = ResidualSettings()
+    settings = RESIDUALS.get(law.kernel_class, ResidualSettings())
     name = f"{law.kernel_class}_{DTYPE_SUFFIX[measurements.dtype]}"
     singles = {gpu: (gpu,) for gpu in specs}
     tried = leave_out(law, measurements, specs, singles, seed=seed, settings=settings, unseen_weights=UNSEEN_WEIGHTS)
