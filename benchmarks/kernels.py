@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws import gemm
 from neusight_onnx.laws.base import Columns, Constants, Law
 from neusight_onnx.laws.gemm import GEMM
@@ -34,9 +35,11 @@ from neusight_onnx.learning.datasets import (
     file_sha256,
     measured_folder,
     read_measurements,
+    require,
 )
 from neusight_onnx.learning.fitting import ResidualSettings
 from neusight_onnx.learning.heldout import (
+    SCORED_US,
     Scored,
     Trained,
     launches_of,
@@ -48,6 +51,7 @@ from neusight_onnx.learning.heldout import (
 from neusight_onnx.learning.train import known_gpus, train
 from neusight_onnx.similarity import gpu_vector
 from neusight_onnx.tiling import Tile, candidates
+from residuals import SCORED_PER_CELL, TRAINED_PER_CELL, residual_ingredients
 
 PROTOCOLS = ("leave_one_gpu_out", "leave_one_generation_out", "new_shapes")
 NEVER = 1e12
@@ -81,15 +85,17 @@ def variants() -> list[Variant]:
     """The law, and the law without each ingredient."""
     square = (Tile(n=128, m=128, threads=256),)
     generic = (*square, Tile(n=128, m=64, threads=128), Tile(n=64, m=64, threads=64), Tile(n=32, m=32, threads=128))
-    trees = ResidualSettings()
+    trees = fitting.RESIDUALS["gemm"]
     return [
         Variant(name="the law"),
         Variant(name="levels of sessions not told apart", session_levels=False),
         Variant(name="no power limit", fixed={"energy_pj": 1e-6}),
         Variant(name="no shared-memory roof", fixed={"shared_efficiency": NEVER}),
         Variant(name="no L2 roof", fixed={"l2_bytes_per_clock": NEVER}),
-        Variant(name="no reload from DRAM (unique bytes only)", fixed={"reload_knee": 1e-9}),
-        Variant(name="no large-K divergence", fixed={"drift_efficiency": NEVER}),
+        Variant(name="no reload from DRAM (unique bytes only)", fixed={"spill_knee": 1e-9}),
+        Variant(name="reloads at the rate of streams", fixed={"reload_efficiency": 1.0}),
+        Variant(name="no large-K divergence", fixed={"drift_span": NEVER}),
+        Variant(name="no wider fetch from Volta on", fixed={"fetch_gain": 1.0}),
         Variant(name="no occupancy (latency hiding)", fixed={"latency_warps": 1e-9}),
         Variant(name="one 128x128 tile for all, no split-K", law=with_tiles(square, split=False)),
         Variant(name="one menu for all, no split-K", law=with_tiles(generic, split=False)),
@@ -260,6 +266,88 @@ def ablations(folder: Path) -> list[str]:
     ]
 
 
+def repeatability_lines(folder: Path) -> list[str]:
+    """How far rows of one session scatter that differ in hardly anything: no predictor of shapes does better."""
+    found = [part for part in read_measurements(folder, TRAINING_FILES) if part.kernel_class == "gemm"]
+    if not found:
+        return []
+    part = found[0]
+    shown = part.measured_us >= SCORED_US
+    rows = []
+    for name in sorted(set(part.session.tolist())):
+        own = np.flatnonzero(shown & (part.session == name))
+        gpu, operation, split = name.split("/")
+        gaps = batch_gaps(part, own) if operation == "bmm" and split == "test" else near_gaps(part, own)
+        if gaps.size >= MANY_GAPS:
+            rows.append((gpu, operation, split, str(gaps.size), f"{100 * float(np.mean(gaps)):.1f}"))
+    return [
+        "## How repeatable rows of matrix products are",
+        "",
+        "No shape is in a session twice. bmm of 'test': each row against the line through its neighbours in batch "
+        "(same m, n, k), the scatter of three rows taken for that of one. Others: pairs whose sizes differ by at most "
+        "5 % in all (Euclidean, log), by time per multiply-add. Mean absolute deviation of one row in %: the least "
+        "error that a predictor by shape can have.",
+        "",
+        *table(("GPU", "operation", "split", "comparisons", "scatter"), rows),
+        "",
+    ]
+
+
+MANY_GAPS = 20
+"""Comparisons that make a mean."""
+
+
+def _sizes(part: Measurements, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    kernels = [part.kernels[i] for i in rows.tolist()]
+    return np.array(
+        [(k.batch, k.m, k.n, k.k) for k in kernels if isinstance(k, Gemm)],
+        dtype=np.float64,
+    ).reshape(-1, 4)
+
+
+def batch_gaps(part: Measurements, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Deviation of each row's log time from its neighbours in batch, over sqrt(1.5)."""
+    sizes, time = _sizes(part, rows), np.log(part.measured_us[rows])
+    gaps: list[float] = []
+    for shape in sorted({tuple(row) for row in sizes[:, 1:].tolist()}):
+        own = np.flatnonzero((sizes[:, 1:] == np.array(shape)).all(axis=1))
+        own = own[np.argsort(sizes[own, 0])]
+        batch, shown = np.log(sizes[own, 0]), time[own]
+        for i in range(1, own.size - 1):
+            line = np.interp(batch[i], batch[[i - 1, i + 1]], shown[[i - 1, i + 1]])
+            gaps.append(abs(float(shown[i] - line)) / 1.5**0.5)
+    return np.array(gaps)
+
+
+def near_gaps(part: Measurements, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Difference in log time per multiply-add of pairs of nearly equal size, over sqrt(2)."""
+    spatial = require("scipy.spatial")
+    sizes = np.log(_sizes(part, rows))
+    pairs = spatial.cKDTree(sizes).query_pairs(0.05, output_type="ndarray")
+    rate = np.log(part.measured_us[rows]) - sizes.sum(axis=1)
+    found: NDArray[np.float64] = np.abs(rate[pairs[:, 0]] - rate[pairs[:, 1]]) / 2**0.5
+    return found
+
+
+def residual_lines(folder: Path) -> list[str]:
+    """What each ingredient of the residual model of matrix products brings."""
+    measured = read_measurements(folder, TRAINING_FILES)
+    found = [part for part in measured if part.kernel_class == "gemm"]
+    if not found:
+        return []
+    rows = residual_ingredients(measured, known_gpus(found[0]))
+    return [
+        "## What each ingredient of the gemm residual brings",
+        "",
+        f"From a sample ({TRAINED_PER_CELL} rows a session to train on, {SCORED_PER_CELL} a session scored): errors "
+        "lie above those of the whole data, and compare variants with each other. Error in %, mean over GPU x "
+        "operation; the GPU left out is an NVIDIA one, and the residual is applied to it in full.",
+        "",
+        *table(("variant", "GPU left out", "new shapes"), rows),
+        "",
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the report and writes it to benchmarks/results/kernels.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -283,6 +371,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lines += held_out_tables(entry)
         if not options.no_ablations:
             lines += ablations(folder)
+            lines += repeatability_lines(folder)
+            lines += residual_lines(folder)
     except NeusightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
