@@ -481,6 +481,34 @@ BOUNDED = {
         },
         ("at most 6 columns: a running count caps",),
     ),
+    "a line of a softmax adds up to 1: few of its elements are above a share": BoundCase(
+        """g (float[5, 40] x) => (int64[a, b] nz)
+           <float quarter = {0.25}, int64[1] one = {1}, int64[1] end = {99}, int64[1] flat = {-1}, float none = {0}> {
+             p = Softmax<axis = 1>(x)
+             q = Slice(p, one, end, one)
+             r = Reshape(q, flat)
+             high = Greater(r, quarter)
+             nz = NonZero(high)
+             least = LessOrEqual(quarter, p)
+             other = NonZero(least)
+             columns = Softmax<axis = 0>(x)
+             above = GreaterOrEqual(columns, quarter)
+             third = NonZero(above)
+             below = Less(p, quarter)
+             loose = NonZero(below)
+             any = Greater(p, none)
+             all = NonZero(any)
+        }""",
+        {
+            # 4 of each of 5 lines, or of each of 40 columns
+            "nz": ((1, 20), (1, 0)),
+            "other": ((2, 20), (2, 0)),
+            "third": ((2, 160), (2, 0)),
+            "loose": ((2, 200), (2, 0)),
+            "all": ((2, 200), (2, 0)),
+        },
+        ("NonZero 'nz': at most 20 columns: each line of a softmax adds up to 1, so at most 4 pass 0.25",),
+    ),
     "an exact operand decides what a bound broadcasts to": BoundCase(
         "g (float[10] x, float[4] z) => (float[a] y) { nz = NonZero(x)  c = Cast<to = 1>(nz)  y = Add(c, z) }",
         {"y": ((1, 4), (1, 4))},

@@ -3,11 +3,15 @@
 A router with a capacity (Switch Transformers and its kin) writes ``mask = chosen * (cumsum(chosen, axis) <= c)``,
 ``chosen`` being one-hot: along ``axis`` the running count rises by at least one at each chosen element, so at most
 ``c`` of them pass. What is gathered through such a mask is at most ``c`` rows a line, not all of them.
+
+A detector keeps what is ``softmax(x, axis) > t``: a line of a softmax adds up to 1, so fewer than ``1 / t`` of its
+elements pass.
 """
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import ceil, floor, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +26,21 @@ _SAME_COUNT = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpos
 """Operators that keep how many elements are non-zero (a cast of small integers and booleans does)."""
 
 
-def most_nonzero(name: str, session: Session) -> int | None:
+_SOME_OF = _SAME_COUNT | {"Slice", "Split"}
+"""Operators whose result holds elements of their input, each at most once."""
+
+_ROUNDING = 1e-4
+"""What the elements of a softmax may add up to beyond 1, computed in single precision; generous."""
+
+
+class Cap(NamedTuple):
+    """At most ``most`` elements are non-zero, because ``why``."""
+
+    most: int
+    why: str
+
+
+def most_nonzero(name: str, session: Session) -> Cap | None:
     """At most so many elements of the value are non-zero; None where nothing caps them (but their number)."""
     for _ in range(MAX_STEPS):
         node = _producer(name, session)
@@ -34,11 +52,48 @@ def most_nonzero(name: str, session: Session) -> int | None:
         value = session.value(name)
         if value is None or value.shape is None:
             return None
+        if node.op_type in ("Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
+            return _above_a_share(node, session)
         caps = _caps(name, session, MAX_STEPS)
         total = prod(value.shape)
         counts = [total // value.shape[axis] * cap for axis, cap in caps.items() if value.shape[axis] > cap]
-        return min(counts, default=None)
+        return Cap(min(counts), "a running count caps the elements of its input that are not zero") if counts else None
     return None
+
+
+def _above_a_share(node: Node, session: Session) -> Cap | None:
+    """softmax > t, or t < softmax: in each line fewer than 1 / t elements."""
+    value, limit = node.inputs if node.op_type.startswith("Greater") else node.inputs[::-1]
+    threshold = _scalar(limit, session)
+    if threshold is None or not threshold > 0:
+        return None
+    for _ in range(MAX_STEPS):
+        source = _producer(value, session)
+        if source is None or (source.op_type not in _SOME_OF and source.op_type not in ("Softmax", "Gather")):
+            return None
+        if source.op_type == "Softmax":
+            break
+        if source.op_type == "Gather":
+            index = session.value(source.inputs[1])
+            if index is None or index.shape is None or index.is_bound or prod(index.shape) != 1:
+                return None
+        value = source.inputs[0]
+    else:
+        return None
+    result = session.value(source.inputs[0])
+    if result is None or not result.shape:
+        return None
+    rank = len(result.shape)
+    # up to opset 12 everything from the axis on is one line
+    axis = source.attributes.get("axis", -1 if source.version >= 13 else 1)
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        return None
+    line = result.shape[axis] if source.version >= 13 else prod(result.shape[axis % rank :])
+    count = prod(result.shape) // max(line, 1) * floor((1 + _ROUNDING) / threshold)
+    return Cap(
+        count,
+        f"each line of a softmax adds up to 1, so at most {floor((1 + _ROUNDING) / threshold)} pass {threshold:g}",
+    )
 
 
 def _caps(name: str, session: Session, steps: int) -> dict[int, int]:

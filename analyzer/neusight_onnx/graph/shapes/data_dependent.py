@@ -29,9 +29,9 @@ def _non_zero(ctx: NodeContext) -> Sequence[Value]:
     count = prod(shape)
     how = f"at most {count} columns, its input has {count} elements"
     capped = most_nonzero(ctx.node.inputs[0], ctx.session)
-    if capped is not None and capped < count:
-        count = capped
-        how = f"at most {count} columns: a running count caps the elements of its input that are not zero"
+    if capped is not None and capped.most < count:
+        count = capped.most
+        how = f"at most {count} columns: {capped.why}"
     share = even_share(ctx.node.inputs[0], ctx.session)
     if share is not None and share < count and ctx.session.expects(ctx.node.outputs[0], (rank, share)):
         return (ctx.tensor(_I64, (rank, share)),)
