@@ -26,7 +26,7 @@ ROOMS = (
     ("report",),
     ("memory",),
     ("analysis", "inspection"),
-    ("workbench",),
+    ("workbench", "annotation"),
     ("checks",),
     ("comparison",),
     ("learning",),

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
 from neusight_onnx import __version__
+from neusight_onnx.cli.annotate import EXAMPLES as ANNOTATE_EXAMPLES
+from neusight_onnx.cli.annotate import annotate_command, model_explorer_text
 from neusight_onnx.cli.check import check_command, explain_command
 from neusight_onnx.cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from neusight_onnx.cli.compare import compare_command
@@ -37,6 +39,9 @@ from neusight_onnx.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
 from neusight_onnx.cli.sweep import sweep_command
 from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.report.quantities import printable
+
+if TYPE_CHECKING:
+    from neusight_onnx.report.model import Report
 
 PROGRAM = "neusight-onnx"
 _MISUSE_EXIT_CODE = 2
@@ -69,6 +74,7 @@ class ReportFormat(StrEnum):
     MARKDOWN = "markdown"
     HTML = "html"
     TRACE = "trace"
+    MODEL_EXPLORER = "model-explorer"
 
 
 def _show_version(wanted: bool) -> None:
@@ -122,48 +128,56 @@ def analyze_command(
         from neusight_onnx.cli.bindings import parse_bindings
 
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
-        from neusight_onnx.analysis import analyze
+        guarded = read_guarded(path, target)
+        if report_format is ReportFormat.MODEL_EXPLORER:
+            text = model_explorer_text(path, gpu, bindings, precision.value, runtime.value)
+        else:
+            from neusight_onnx.analysis import analyze
 
-        report = analyze(
-            read_guarded(path, target),
-            gpu=gpu,
-            dims=bindings.dims,
-            shapes=bindings.shapes,
-            values=bindings.values,
-            trip_counts=bindings.trip_counts,
-            precision=precision.value,
-            runtime=runtime.value,
-            memory_timeline=memory_timeline or report_format is ReportFormat.HTML,
-            with_largest_batch=largest_batch,
-            timeline=report_format is ReportFormat.TRACE,
-        )
+            report = analyze(
+                guarded,
+                gpu=gpu,
+                dims=bindings.dims,
+                shapes=bindings.shapes,
+                values=bindings.values,
+                trip_counts=bindings.trip_counts,
+                precision=precision.value,
+                runtime=runtime.value,
+                memory_timeline=memory_timeline or report_format is ReportFormat.HTML,
+                with_largest_batch=largest_batch,
+                timeline=report_format is ReportFormat.TRACE,
+            )
+            text = _report_text(report, report_format, target, top)
+    emit(text, target)
+
+
+def _report_text(report: Report, report_format: ReportFormat, target: Path | None, top: int) -> str:
     match report_format:
         case ReportFormat.JSON:
             from neusight_onnx.report.machine import to_json
 
-            text = to_json(report)
+            return to_json(report)
         case ReportFormat.CSV:
             from neusight_onnx.report.machine import to_csv
 
-            text = to_csv(report)
+            return to_csv(report)
         case ReportFormat.MARKDOWN:
             from neusight_onnx.report.markdown import to_markdown
 
-            text = to_markdown(report, top=top)
+            return to_markdown(report, top=top)
         case ReportFormat.HTML:
             from neusight_onnx.report.html import to_html
 
-            text = to_html(report)
+            return to_html(report)
         case ReportFormat.TRACE:
             from neusight_onnx.report.trace import to_trace
 
-            text = to_trace(report)
-        case ReportFormat.RICH:
+            return to_trace(report)
+        case _:
             from neusight_onnx.report.terminal import to_terminal
 
             canvas = canvas_for(target)
-            text = to_terminal(report, width=canvas.width, colour=canvas.colour, plain=canvas.plain, top=top)
-    emit(text, target)
+            return to_terminal(report, width=canvas.width, colour=canvas.colour, plain=canvas.plain, top=top)
 
 
 @app.command("inspect")
@@ -201,6 +215,7 @@ def inspect_command(
         emit(inspection_to_terminal(inspection, canvas_for(target), with_values=with_values), target)
 
 
+app.command("annotate", epilog=ANNOTATE_EXAMPLES)(annotate_command)
 app.command("check")(check_command)
 app.command("explain")(explain_command)
 app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)

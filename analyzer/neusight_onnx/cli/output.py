@@ -6,9 +6,11 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
+from typing import BinaryIO
 
 import typer
 
@@ -63,7 +65,21 @@ def emit(text: str, target: Path | None) -> None:
         if _is_special(target):
             target.write_text(text, encoding="utf-8", errors="backslashreplace")
         else:
-            _replace(Path(os.path.realpath(target)), text)
+            data = text.encode("utf-8", "backslashreplace")
+            _replace(Path(os.path.realpath(target)), lambda file: _write_all(file, data))
+    except OSError as error:
+        raise OutputError(f"can't write {target}: {_reason(error)}; give another place to -o") from error
+
+
+def emit_file(write: Callable[[BinaryIO], None], target: Path) -> None:
+    """Has ``write`` fill a file beside ``target``, and moves it over that: whole or not at all; OutputError."""
+    check_target(target)
+    try:
+        if _is_special(target):
+            with target.open("wb") as file:
+                write(file)
+        else:
+            _replace(Path(os.path.realpath(target)), write)
     except OSError as error:
         raise OutputError(f"can't write {target}: {_reason(error)}; give another place to -o") from error
 
@@ -90,12 +106,16 @@ def _is_special(target: Path) -> bool:
     return target.exists() and not target.is_file()
 
 
-def _replace(target: Path, text: str) -> None:
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+
+
+def _replace(target: Path, write: Callable[[BinaryIO], None]) -> None:
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:
-        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.write(text)
+        with open(descriptor, "wb") as file:
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(_mode_for(target))

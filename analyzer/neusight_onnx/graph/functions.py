@@ -61,8 +61,22 @@ class _Scope:
 
 
 @dataclass(slots=True, kw_only=True)
+class Places:
+    """What the model calls the nodes and values of the file; filled while the graph is built.
+
+    ``nodes``: names by the ``id`` of the raw node, several where a function is called several times. ``owners``: of a
+    node inside a function or body, the node that calls or holds it. ``values``: of a body, by the ``id`` of the raw
+    graph, the names in the file and in the model, one mapping for each time that it was built.
+    """
+
+    nodes: dict[int, list[str]] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    values: dict[int, list[Mapping[str, str]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
 class _Builder:
-    """What grows while one model is built."""
+    """What grows while one model is built. ``owner``: the node whose function or body is being built."""
 
     functions: Mapping[_Key, RawFunction]
     value_names: set[str]
@@ -75,16 +89,21 @@ class _Builder:
     unsorted: list[str] = field(default_factory=list)
     duplicate_initializers: list[str] = field(default_factory=list)
     unimported: dict[str, str] = field(default_factory=dict)
+    places: Places | None = None
+    owner: str = ""
 
 
-def build_graph(model: RawModel, opsets: Mapping[str, int]) -> tuple[Graph, tuple[Notice, ...]]:
+def build_graph(
+    model: RawModel, opsets: Mapping[str, int], *, places: Places | None = None
+) -> tuple[Graph, tuple[Notice, ...]]:
     """The main graph of ``model`` with every function inlined, and what was odd about it.
 
-    Raises ModelError for cycles, recursion, a value assigned twice or never, and too many nodes.
+    ``places``: filled with what became of each node. Raises ModelError for cycles, recursion, a value assigned twice or
+    never, and too many nodes.
     """
     if model.functions:
         _refuse_bombs(model)
-    builder = _Builder(functions=model.functions, value_names=set())
+    builder = _Builder(functions=model.functions, value_names=set(), places=places)
     graph = _main_graph(builder, model.graph, opsets)
     return graph, tuple(_notices(builder))
 
@@ -397,17 +416,25 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
             if name in used or name in named or name in reserved:
                 name = _numbered(builder, name, used, named, reserved)
         used.add(name)
+        if builder.places is not None:
+            builder.places.nodes.setdefault(id(raw), []).append(name)
+            if builder.owner:
+                builder.places.owners[name] = builder.owner
         if not identity:
             inputs = tuple([_resolve(scope, value, name) for value in inputs])
         if not plain:
+            owner, builder.owner = builder.owner, name
             attributes = _attributes(builder, attributes, scope, name)
+            builder.owner = owner
         if functions:
             key = (domain, op_type, overload)
             function = functions.get(key)
             if function is not None:
                 if not identity:
                     outputs = tuple([scope.names[value] if value else "" for value in outputs])
+                owner, builder.owner = builder.owner, name
                 _inline(builder, function, scope, name, inputs, outputs, attributes, nodes)
+                builder.owner = owner
                 continue
         if not identity:
             outputs = tuple([scope.names[value] if value else "" for value in outputs])
@@ -486,6 +513,8 @@ def _body(builder: _Builder, raw: RawGraph, outer: _Scope, place: str, owner: st
     for name in arranged.captures:
         if outer.find(name) is None:
             _refuse_unknown(_Arranged(nodes=arranged.nodes, captures=(name,), moved=False), raw, where)
+    if builder.places is not None:
+        builder.places.values.setdefault(id(raw), []).append(scope.names)
     graph = _graph(builder, raw, arranged, scope, label=owner)
     builder.depth -= 1
     return graph
@@ -550,6 +579,8 @@ def _inline(
             raise ModelError(f"returns {shown(formal)!r}, which nothing produces{where}")
         copy_name = _numbered(builder, trail + "Identity", builder.node_names)
         builder.node_names.add(copy_name)
+        if builder.places is not None:
+            builder.places.owners[copy_name] = name
         nodes.append(
             Node(
                 name=copy_name,

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from neusight_onnx.collection import no_collection
 from neusight_onnx.errors import ModelError
-from neusight_onnx.graph.functions import build_graph
+from neusight_onnx.graph.functions import Places, build_graph
 from neusight_onnx.graph.model import Model, Notice
 from neusight_onnx.graph.versions import newer_ir, newer_opset
-from neusight_onnx.graph.wire import Buffer, Decoder, ExternalData, shown
+from neusight_onnx.graph.wire import Buffer, Decoder, ExternalData, RawModel, shown
 
 MAPPED_BYTES = 8 << 20
 """Larger files are mapped, so that only the pages of the graph are ever read; smaller ones are faster read whole."""
@@ -46,6 +46,16 @@ def read_model_bytes(data: bytes, *, folder: Path | None = None, label: str = "<
             return _model(data, None if folder is None else folder / "model.onnx", label)
     except ModelError as error:
         raise ModelError(f"{shown(label, 300)} {error}") from None
+
+
+@contextmanager
+def opened_model(path: Path) -> Iterator[Buffer]:
+    """The bytes of the model file ``path``, mapped if they are many; raises ModelError, naming the file."""
+    try:
+        with _opened(path) as buffer:
+            yield buffer
+    except ModelError as error:
+        raise ModelError(f"{shown(str(path), 300)} {error}") from None
 
 
 @contextmanager
@@ -115,10 +125,7 @@ def _model(buffer: Buffer, path: Path | None, label: str) -> Model:
         if _is_text(buffer[:1024]):
             raise ModelError("is a text file, no ONNX model; give a .onnx file (binary protobuf)") from None
         raise error
-    opsets = dict(raw.opsets)
-    if "" not in opsets and raw.ir_version < 3:
-        # Before IR version 3 models could not import operator sets; the standard reads that as version 1.
-        opsets[""] = 1
+    opsets = _opsets(raw)
     notices = _version_notices(raw.ir_version, opsets)
     graph, odd = build_graph(raw, opsets)
     return Model(
@@ -131,6 +138,23 @@ def _model(buffer: Buffer, path: Path | None, label: str) -> Model:
         graph=graph,
         warnings=(*notices, *odd, *_stripped_notices(decoder.stripped), *files.notices()),
     )
+
+
+def _opsets(raw: RawModel) -> dict[str, int]:
+    opsets = dict(raw.opsets)
+    if "" not in opsets and raw.ir_version < 3:
+        # Before IR version 3 models could not import operator sets; the standard reads that as version 1.
+        opsets[""] = 1
+    return opsets
+
+
+def read_places(buffer: Buffer, path: Path) -> tuple[RawModel, Places]:
+    """The file as it stands, and what :func:`read_model` calls its nodes and values; ``buffer`` is that of ``path``."""
+    with no_collection():
+        raw = Decoder(buffer, _Files(model=path)).model()
+        places = Places()
+        build_graph(raw, _opsets(raw), places=places)
+        return raw, places
 
 
 def _digest(buffer: Buffer, path: Path | None) -> str:
