@@ -16,9 +16,12 @@ import pytest
 
 import neusight_onnx
 from chromium import Page, browser
-from neusight_onnx.report.html import SweepPoint, sweep_to_html, to_html
+from neusight_onnx.comparison import sweep
+from neusight_onnx.graph.model import Notice
+from neusight_onnx.report.html import sweep_to_html, to_html
 from neusight_onnx.report.html.data import MOST_ROWS, MOST_STEPS, NAME_BUDGET
 from neusight_onnx.report.model import MemoryPoint, Report
+from neusight_onnx.report.sweep import Sweep
 from report_cases import HOSTILE, KERNELS, REPORT, empty_report, hostile_report
 
 FOLDER = Path(neusight_onnx.__file__).parent / "report" / "html"
@@ -361,47 +364,42 @@ def test_hard_reports_open_without_errors(report: Report, tmp_path: Path) -> Non
         assert page.complaints == []
 
 
-SWEEP = [
-    SweepPoint(
-        dims={"batch": batch, "seq": seq},
-        latency_ms=2.0 + batch * seq / 1000,
-        latency_low_ms=1.0 + batch * seq / 1000,
-        latency_high_ms=3.0 + batch * seq / 1000,
-        throughput_per_s=batch / (2.0 + batch * seq / 1000) * 1e3,
-        memory_bytes=10**9 + 10**6 * batch * seq,
-        verdict="fits" if batch * seq < 4096 else "does not fit",
+def swept(**changes: Any) -> Sweep:
+    """bert_base over two dims: sizes that fit, and a limit of latency that the largest miss."""
+    found = sweep(
+        Path(__file__).parents[1] / "examples" / "bert_base.onnx",
+        gpu="t4",
+        dims={"batch": (1, 8, 64), "sequence": (64, 512)},
+        max_latency_ms=200.0,
     )
-    for batch in (1, 2, 4, 8, 16)
-    for seq in (128, 512)
-]
+    return replace(found, **changes)
 
 
 def test_a_sweep_s_page_holds_every_point() -> None:
-    text = sweep_to_html(SWEEP, title=WORST, subtitle=WORST, tool_version="0", notes=(WORST,))
+    found = swept(model_path=f"{WORST}.onnx", assumptions=(WORST,), warnings=(Notice(code="odd", message=WORST),))
+    text = sweep_to_html(found)
     page = Outline(text)
-    assert len(page.of("td")) == len(SWEEP) * 7
+    assert len(page.of("table")) == 3, "what was found, and the points of two lengths"
+    assert sum(cell in ("1", "8", "64") for _, cell in page.of("td")) >= len(found.points) == 6
     data = data_of(text)
     assert data["axis"] == "batch"
-    assert {point["series"] for point in data["points"]} == {"seq=128", "seq=512"}
+    assert {point["series"] for point in data["points"]} == {"sequence=64", "sequence=512"}
+    assert [point["ms"] for point in data["points"]] == pytest.approx(
+        [point.totals.latency_ms for point in found.points if point.totals], rel=1e-5
+    )
     assert not page.of("img")
 
 
 @needs_browser
 def test_a_sweep_is_drawn(tmp_path: Path) -> None:
-    text = sweep_to_html(
-        SWEEP,
-        title="m on A100",
-        subtitle="fp32",
-        tool_version="0",
-        latency_limit_ms=8.0,
-        memory_available_bytes=8 * 10**9,
-    )
-    (tmp_path / "sweep.html").write_text(text, "utf-8")
+    found = swept()
+    (tmp_path / "sweep.html").write_text(sweep_to_html(found), "utf-8")
+    unfit = sum(point.totals is not None and not point.totals.memory.fits for point in found.points)
     with Page(tmp_path / "sweep.html", tmp_path / "profile") as page:
         page.frame()
-        assert page.value("document.querySelectorAll('#sweep-chart circle').length") == len(SWEEP)
+        assert page.value("document.querySelectorAll('#sweep-chart circle').length") == len(found.points)
         assert page.value("document.querySelectorAll('#sweep-chart .limit').length") == 1
-        assert page.value("document.querySelectorAll('#sweep-chart circle.open').length") == 2
+        assert page.value("document.querySelectorAll('#sweep-chart circle.open').length") == unfit
         page.value("document.querySelectorAll('#sweep .tabs button')[1].click()")
         page.frame()
         assert page.value("document.querySelectorAll('#sweep-chart .band').length") == 0

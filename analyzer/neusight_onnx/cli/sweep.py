@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neusight_onnx.cli.compare import DimListOption, TableReportFormat
+from neusight_onnx.cli.compare import DimListOption
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
 from neusight_onnx.cli.options import (
     ModelArgument,
@@ -26,6 +27,15 @@ from neusight_onnx.cli.progress import working
 if TYPE_CHECKING:
     from neusight_onnx.report.sweep import Sweep
 
+
+class SweepFormat(StrEnum):
+    RICH = "rich"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
 EXAMPLES = """\
 Examples:
 
@@ -33,6 +43,7 @@ Examples:
   neusight-onnx sweep model.onnx --gpu a100 --dim batch=1,2,4,...,256
   neusight-onnx sweep model.onnx --gpu a100 --dim batch=1..64*2,seq=128..512+128 --max-latency 50ms
   neusight-onnx sweep model.onnx --gpu t4 --dim batch=1..32 --format csv -o points.csv
+  neusight-onnx sweep model.onnx --gpu t4 --dim batch=1..64*2 --format html -o sweep.html
 """
 
 
@@ -58,9 +69,7 @@ def sweep_command(
             show_default="upper",
         ),
     ] = None,
-    report_format: Annotated[
-        TableReportFormat, typer.Option("--format", help="How to report.")
-    ] = TableReportFormat.RICH,
+    report_format: Annotated[SweepFormat, typer.Option("--format", help="How to report.")] = SweepFormat.RICH,
     output: OutputOption = None,
 ) -> None:
     """Predict MODEL on a GPU at many sizes: what fits, what is fast enough, where a larger batch gains no more."""
@@ -92,21 +101,25 @@ def sweep_command(
     emit(_report(found, report_format, target), target)
 
 
-def _report(found: Sweep, report_format: TableReportFormat, target: Path | None) -> str:
+def _report(found: Sweep, report_format: SweepFormat, target: Path | None) -> str:
     match report_format:
-        case TableReportFormat.JSON:
+        case SweepFormat.JSON:
             from neusight_onnx.report.sweep_machine import sweep_to_json
 
             return sweep_to_json(found)
-        case TableReportFormat.CSV:
+        case SweepFormat.CSV:
             from neusight_onnx.report.sweep_machine import sweep_to_csv
 
             return sweep_to_csv(found)
-        case TableReportFormat.MARKDOWN:
+        case SweepFormat.MARKDOWN:
             from neusight_onnx.report.sweep_markdown import sweep_to_markdown
 
             return sweep_to_markdown(found)
-        case TableReportFormat.RICH:
+        case SweepFormat.HTML:
+            from neusight_onnx.report.html import sweep_to_html
+
+            return sweep_to_html(found)
+        case SweepFormat.RICH:
             from neusight_onnx.report.sweep_terminal import sweep_to_terminal
 
             return sweep_to_terminal(found, canvas_for(target))

@@ -16,6 +16,10 @@ function startSweep(data) {
   }
   for (const points of series.values()) points.sort((a, b) => a.x - b.x);
   let metric = SWEEP_METRICS[0];
+  if (!data.points.length) {
+    place.textContent = "No point could be costed.";
+    return;
+  }
   let placed = [];
   const sizes = [...new Set(data.points.map((point) => point.x))].sort((a, b) => a - b);
   const logarithmic = sizes.length > 2 && sizes[0] > 0 && sizes[sizes.length - 1] / sizes[0] >= 8;
