@@ -113,6 +113,35 @@ def winograd_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
     return (_T128X128,)
 
 
+# Tiles as (n, m) of products on matrix units, from the names of cuBLAS's kernels (`*_s16816gemm_*_AxB_*` of Ampere,
+# `nvjet_*_AxB_*` of Hopper and Blackwell) and of CUTLASS's; the weights' side is the first number. The edges that new
+# instructions allow in steps of 8 are thinned to steps that change the number of waves
+_MMA = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32), (64, 16))
+_WGMMA = tuple((n, m) for n in (64, 128, 192, 256) for m in (16, 32, 64, 96, 128, 192, 256) if n * m <= 256 * 192)
+_TCGEN05 = tuple((n, m) for n in (64, 128, 256) for m in (16, 32, 64, 96, 128, 192, 256))
+_MATRIX_UNIT_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+def matrix_unit_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
+    """Tiles of products on matrix units, by instruction: mma (before Hopper, and GeForce after), WGMMA, tcgen05.
+
+    AMD's matrix cores have the menu of mma.
+    """
+    capability = gpu.compute_capability
+    sizes = _MMA
+    if capability is not None and 9.0 <= capability < 10.0:
+        sizes = _WGMMA
+    elif capability is not None and 10.0 <= capability < 12.0:
+        sizes = _TCGEN05
+    return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
+
+
+@cache
+def matrix_unit_candidates(tiles: tuple[Tile, ...]) -> NDArray[np.float64]:
+    """All (n, m, threads, split_k) of a menu of matrix-unit tiles, shape (4, candidates)."""
+    return np.array([(t.n, t.m, t.threads, z) for t in tiles for z in _MATRIX_UNIT_SPLITS], dtype=np.float64).T
+
+
 @cache
 def candidates(tiles: tuple[Tile, ...], *, split: bool) -> NDArray[np.float64]:
     """All (n, m, threads, split_k) of a menu, shape (4, candidates): with ``split`` every tile in all its splits."""

@@ -1,0 +1,463 @@
+"""The law of matrix products on matrix units (tensor cores, matrix cores): 16-bit floats, 8-bit, 4-bit.
+
+``(b, m, k) @ (b, k, n) -> (b, m, n)``. As in the law of FP32 products, tiles of the output are spread over SMs and the
+times of the pipe, of DRAM and of L2 compete (p-norm); the tile and the split of the reduction are those of the menu
+with the smallest time. What differs: the pipe is the number format's own dense peak, its clock is what the power limit
+leaves it, operands that are stored in another type than they are multiplied in are converted (activations by a kernel
+before, weights inside), and rows of weights that the last repetition left in L2 aren't read from DRAM.
+
+Everything is vectorised over kernels; inside, arrays have shape (candidates, kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Gemm, Kernel
+from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.gemm import process_energy
+from neusight_onnx.tiling import matrix_unit_candidates, matrix_unit_tiles
+
+_STUDY = "prior: study of the shared tensor-core measurements; fitted here"
+
+CONSTANTS: tuple[Constant, ...] = (
+    Constant(
+        name="floor_us",
+        prior=2.8,
+        prior_log_sd=0.3,
+        source="the smallest products, replayed in a CUDA graph, take 1.6-2.5 us, those of 4096 x 4096 and a few rows "
+        "3-4 us more than their bytes; fitted",
+    ),
+    Constant(name="pipe_overhead", prior=1.05, prior_log_sd=0.05, source=_STUDY),
+    Constant(name="tile_overhead", prior=0.14, prior_log_sd=0.4, source=_STUDY),
+    Constant(name="tile_exponent", prior=1.5, prior_log_sd=0.2, source=_STUDY),
+    Constant(
+        name="latency_warps",
+        prior=0.3,
+        prior_log_sd=0.5,
+        source="share of a full SM's time that is added where one 128x64 tile alone is on it; " + _STUDY,
+    ),
+    Constant(
+        name="epilogue_k",
+        prior=120.0,
+        prior_log_sd=0.3,
+        source="prologue and epilogue of a tile, as steps of k: 110-130 over the generations; " + _STUDY,
+    ),
+    Constant(
+        name="energy_pj",
+        prior=1.9,
+        prior_log_sd=0.2,
+        source="board energy of a 16-bit FLOP by mma instructions in 16/12 nm at the lowest voltage, so that an A100 "
+        "sustains about 290 of 312 TFLOP/s at 400 W; fitted",
+    ),
+    Constant(
+        name="throttle_ms",
+        prior=0.3,
+        prior_log_sd=0.5,
+        source="shorter kernels run at the boost clock; " + _STUDY,
+    ),
+    Constant(name="dram_efficiency", prior=0.82, prior_log_sd=0.07, source=_STUDY),
+    Constant(
+        name="idle_loss",
+        prior=0.3,
+        prior_log_sd=0.5,
+        source="power of the share of SMs that are busy, over all rounds of tiles, with which the DRAM rate falls; fitted",
+    ),
+    Constant(name="reload_knee", prior=1.0, prior_log_sd=0.5, source="as the FP32 law's; fitted"),
+    Constant(
+        name="l2_bytes_per_clock",
+        prior=64.0,
+        prior_log_sd=0.2,
+        source="bytes an SM gets from L2 in a clock: 64 by design; hardly identified, so its prior is tight",
+    ),
+    Constant(
+        name="resident_gain",
+        prior=4.0,
+        prior_log_sd=0.3,
+        source="rate of weights that L2 still holds, over the DRAM rate (L40S); fitted",
+    ),
+    Constant(name="norm", prior=4.0, prior_log_sd=0.3, source="power of the norm that joins competing times; fitted"),
+    Constant(
+        name="split_us", prior=1.5, prior_log_sd=0.4, source="a second kernel adds the parts of a split; fitted"
+    ),
+    Constant(
+        name="convert_us",
+        prior=2.0,
+        prior_log_sd=0.5,
+        source="launch of the kernel that converts the activations; " + _STUDY,
+    ),
+    Constant(
+        name="convert_passes",
+        prior=1.5,
+        prior_log_sd=0.3,
+        source="times that the activations' bytes (read as stored, written as multiplied) are moved; " + _STUDY,
+    ),
+    Constant(
+        name="unpack_overhead",
+        prior=0.3,
+        prior_log_sd=0.5,
+        source="of weights that are stored narrower than multiplied: added share of the pipe's time; fitted",
+    ),
+)
+
+FEATURES: tuple[str, ...] = (
+    "log_memory_over_pipe",
+    "log_l2_over_pipe",
+    "log_floor_over_time",
+    "log_tile_n",
+    "log_tile_m",
+    "log_split_k",
+    "log_blocks_per_sm",
+    "wave_fraction",
+    "n_fill",
+    "m_fill",
+    "log_k_per_split",
+    "log_weights_over_l2",
+    "log_total_over_l2",
+    "log_intensity_over_ridge",
+    "log_batch",
+    "log_m",
+    "log_n",
+    "log_k",
+    "m_mod_2",
+    "m_mod_64",
+    "n_mod_128",
+    "k_mod_64",
+    "big_wave_fraction",
+    "log_big_blocks_per_sm",
+    "ridge",
+    "log_time_ms",
+)
+
+PIPES: tuple[str, ...] = ("fp16", "bf16", "fp8", "int8", "fp4")
+"""Pipes of matrix units, in the order of the code that columns hold."""
+
+_PIPE_OF: dict[DataType, str] = {
+    DataType.FLOAT16: "fp16",
+    DataType.BFLOAT16: "bf16",
+    DataType.FLOAT8E4M3FN: "fp8",
+    DataType.FLOAT8E4M3FNUZ: "fp8",
+    DataType.FLOAT8E5M2: "fp8",
+    DataType.FLOAT8E5M2FNUZ: "fp8",
+    DataType.INT8: "int8",
+    DataType.UINT8: "int8",
+    DataType.FLOAT4E2M1: "fp4",
+}
+
+WEIGHT_COPIES = 5.0
+"""The measured replays go round so many copies of the weights (study of the data): what they leave in L2 is reused."""
+
+STATIC_POWER = 0.2
+"""Share of the power limit that memory, leakage and fans take, as in the FP32 law."""
+
+VOLTAGE_CLOCK_GHZ = 1.4
+"""Clock of the lowest voltage in 16/12 nm, as in the FP32 law."""
+
+FLOOR_EXPONENT = 0.5
+"""Part of the floor goes with the clock (instructions), part doesn't (memory latency)."""
+
+_CHUNK = 4096
+_RESIDENT_ELEMENTS = 32768.0
+
+# how much less energy a FLOP takes than by mma instructions, which fetch operands from registers: WGMMA reads shared
+# memory once for a warp group, tcgen05 keeps accumulators in a memory of its own. From the largest rates of the public
+# table of maximum achievable matmul FLOPS (stas00/ml-engineering): A100 271, H100 794, B200 1745 TFLOP/s
+_WGMMA_ENERGY = 0.80
+_TCGEN05_ENERGY = 0.55
+# and of a narrower format, per FLOP: half the bits move
+_FORMAT_ENERGY = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.55, "int8": 0.5, "fp4": 0.3}
+
+
+def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
+    """Gemm kernels as columns: sizes, bytes an element as multiplied and as stored, and the pipe's number.
+
+    A batch that shares its right operand is one product of b m rows, which is what libraries are handed.
+    """
+    rows: list[tuple[float, ...]] = []
+    for kernel in kernels:
+        assert isinstance(kernel, Gemm)
+        batch, m = kernel.batch, kernel.m
+        if batch > 1 and kernel.b_batch == 1 and kernel.a_batch in (None, batch) and not kernel.transpose_a:
+            batch, m = 1, batch * m
+        multiplied = kernel.dtype.bits / 8
+        a_stored = (kernel.a_dtype or kernel.dtype).bits / 8
+        b_stored = (kernel.b_dtype or kernel.dtype).bits / 8
+        rows.append(
+            (
+                batch,
+                m,
+                kernel.n,
+                kernel.k,
+                min(multiplied, a_stored),
+                b_stored,
+                (kernel.output_dtype or kernel.dtype).bits / 8,
+                multiplied,
+                a_stored if a_stored > multiplied else 0.0,
+                float(b_stored < multiplied),
+                kernel.read_bytes,
+                kernel.write_bytes,
+                kernel.flops,
+                float(PIPES.index(_PIPE_OF[kernel.dtype])),
+                float(kernel.b_is_weight),
+            )
+        )
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
+    return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
+
+
+_COLUMNS = (
+    "b",
+    "m",
+    "n",
+    "k",
+    "a_bytes",
+    "b_bytes",
+    "out_bytes",
+    "multiplied_bytes",
+    "converted_bytes",
+    "unpacks",
+    "read_bytes",
+    "write_bytes",
+    "flops",
+    "pipe",
+    "weight",
+)
+
+
+def serves(gpu: GpuSpec, dtype: DataType) -> bool:
+    """Whether the GPU has a matrix unit for the number format."""
+    return _PIPE_OF.get(dtype, "") in gpu.peak_flops_per_s
+
+
+def _peaks(gpu: GpuSpec, pipe: Column) -> Column:
+    """Dense FLOP/s of each kernel's pipe; a format that the GPU lacks runs on the 16-bit one, else on vector lanes."""
+    peaks = gpu.peak_flops_per_s
+    wider = peaks.get("fp16", peaks.get("bf16", peaks["fp32"]))
+    found: Column = np.array([peaks.get(name, wider) for name in PIPES])[pipe.astype(np.int64)]
+    return found
+
+
+def _energies(gpu: GpuSpec, pipe: Column) -> Column:
+    """Energy of a FLOP against a 16-bit one by mma instructions in 16 nm."""
+    capability = gpu.compute_capability
+    unit = 1.0
+    if capability is None or 9.0 <= capability < 10.0:
+        unit = _WGMMA_ENERGY
+    elif 10.0 <= capability < 12.0:
+        unit = _TCGEN05_ENERGY
+    found: Column = np.array([_FORMAT_ENERGY[name] for name in PIPES])[pipe.astype(np.int64)]
+    return found * unit * process_energy(gpu.process_nm)
+
+
+def clock_level(
+    gpu: GpuSpec, constants: Constants, flops_per_s: NDArray[np.float64], energy: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Sustained over boost clock, in (0, 1]: linear in the power left down to the lowest voltage, its cube root above.
+
+    The rule of the FP32 law, with the energy of the matrix unit.
+    """
+    scale = process_energy(gpu.process_nm)
+    knee = VOLTAGE_CLOCK_GHZ * 1e9 * min(scale, 1.0) ** -0.25
+    linear = gpu.power_w * (1.0 - STATIC_POWER) / (constants["energy_pj"] * 1e-12 * energy * flops_per_s)
+    over = gpu.clock_hz / knee
+    share = np.where(linear * over <= 1.0, linear, np.cbrt(linear / over**2)) if over > 1.0 else linear
+    limited: NDArray[np.float64] = (1.0 + share**-12.0) ** (-1.0 / 12.0)
+    return limited
+
+
+def times(
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    c: Constants,
+    tile: NDArray[np.float64],
+) -> dict[str, NDArray[np.float64]]:
+    """Competing times in s and what they are made of; ``tile`` is (n, m, threads, split) of any common shape."""
+    t1, t2, _, z = tile
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    sms = float(gpu.sm_count)
+    peak = _peaks(gpu, cols["pipe"])
+    grid_n, grid_m = np.ceil(n / t1), np.ceil(m / t2)
+    blocks = b * grid_n * grid_m * z
+    kz = np.ceil(k / z)
+    occupancy = np.clip(_RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
+    per_sm = np.ceil(blocks / sms)
+    in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
+    smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
+    steady = c["pipe_overhead"] * (1.0 + c["tile_overhead"] * smallness ** c["tile_exponent"])
+    steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
+    # the steps of k around the loop are bytes: formats half as wide take twice as many elements a step
+    steps = kz + c["epilogue_k"] * 2.0 / cols["multiplied_bytes"]
+    full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * (steady + c["latency_warps"] / in_flight)
+    level = clock_level(gpu, c, peak / steady, _energies(gpu, cols["pipe"]))
+    long = full_s * 1e3 / (full_s * 1e3 + c["throttle_ms"])
+    pipe_s = full_s / level**long
+
+    a_all, b_all = cols["a_bytes"] * b * m * k, cols["b_bytes"] * b * k * n
+    output = cols["write_bytes"]
+    entry = (a_all + b_all) / b
+    waves = np.maximum(np.ceil(blocks / (sms * occupancy)), 1.0)
+    wave_blocks = np.minimum(sms * occupancy, blocks)
+    wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
+    wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
+    wave_n = np.clip(wave_blocks / wave_m, 1.0, grid_n)
+    entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
+    reload = waves * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
+    unique = a_all + b_all + output
+    spill = c["reload_knee"] * entry / gpu.l2_bytes
+    extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
+    # what the replays left in L2: all of it where every copy fits, nothing where they don't by far
+    fill = (WEIGHT_COPIES * (b_all + output) + a_all) / gpu.l2_bytes
+    resident = 1.0 / (1.0 + fill**6)
+    rate = c["dram_efficiency"] * gpu.memory_bytes_per_s * c["resident_gain"] ** resident
+    # SMs that wait for others' last tiles don't load
+    rate = rate * (blocks / (sms * per_sm)) ** c["idle_loss"]
+    memory_s = (unique + extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / rate
+
+    # an SM that has one tile more than others loads for longer, too
+    panels = kz * (t1 * cols["b_bytes"] + t2 * cols["a_bytes"])
+    l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
+    converted = cols["converted_bytes"]
+    convert_s = np.where(
+        converted > 0,
+        c["convert_us"] * 1e-6
+        + c["convert_passes"] * b * m * k * (converted + cols["a_bytes"]) / gpu.memory_bytes_per_s,
+        0.0,
+    )
+    return {
+        "compute": pipe_s,
+        "memory": memory_s,
+        "l2": l2_s,
+        "convert": convert_s + np.zeros_like(blocks),
+        "blocks": blocks,
+        "per_sm": per_sm,
+        "occupancy": occupancy,
+        "kz": kz,
+        "level": level,
+        "slowness": np.full(blocks.shape, (1.7e9 / gpu.clock_hz) ** FLOOR_EXPONENT),
+    }
+
+
+_PARTS = ("compute", "memory", "l2")
+
+
+def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Latency in us: floor, p-norm of the competing times, the sum of a split, the conversion before."""
+    power = c["norm"]
+    largest = np.maximum.reduce([parts[name] for name in _PARTS])
+    total = sum((parts[name] / largest) ** power for name in _PARTS)
+    joined: NDArray[np.float64] = c["floor_us"] * parts["slowness"] + 1e6 * (largest * total ** (1.0 / power) + parts["convert"])
+    return joined + np.where(split_k > 1.0, c["split_us"], 0.0)
+
+
+def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+    """The columns with the tile fixed: that of the menu with the smallest time."""
+    menu = matrix_unit_candidates(matrix_unit_tiles(gpu))
+    size = cols["m"].size
+    chosen = np.empty((4, size))
+    for start in range(0, size, _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        part = {name: column[None, rows] for name, column in cols.items()}
+        grid = [np.broadcast_to(values[:, None], (menu.shape[1], part["m"].shape[1])) for values in menu]
+        found = np.stack(grid)
+        parts = times(part, gpu, constants, found)
+        latency = join(parts, constants, found[3])
+        # a part of a split has something to do, and splits are for grids that leave SMs idle
+        useless = (found[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
+        best = np.argmin(np.where(useless, np.inf, latency), axis=0)
+        chosen[:, rows] = menu[:, best]
+    names = ("tile_n", "tile_m", "tile_threads", "split_k")
+    return {**cols, **dict(zip(names, chosen, strict=True))}
+
+
+def _pinned(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
+    if "tile_n" not in cols:
+        cols = pin(cols, gpu, constants)
+    return np.stack([cols["tile_n"], cols["tile_m"], cols["tile_threads"], cols["split_k"]])
+
+
+def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
+    """Roofline: FLOPs at the dense peak of the pipe, unique bytes at the peak of DRAM, whichever takes longer.
+
+    Bytes that the L2 can hold needn't come from DRAM, so only what exceeds it counts.
+    """
+    compute = cols["flops"] / _peaks(gpu, cols["pipe"])
+    memory = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0) / gpu.memory_bytes_per_s
+    return 1e6 * np.maximum(compute, memory)
+
+
+def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
+    """The law's answer; ``cols`` may carry a pinned tile."""
+    tile = _pinned(cols, gpu, constants)
+    parts = times(cols, gpu, constants, tile)
+    latency = join(parts, constants, tile[3])
+    return LawResult(
+        latency_us=latency,
+        ideal_us=ideal_us(cols, gpu),
+        parts_us={
+            "compute": 1e6 * parts["compute"],
+            "memory": 1e6 * (parts["memory"] + parts["convert"]),
+            "l2": 1e6 * parts["l2"],
+            "launch": np.full(latency.shape, constants["floor_us"]),
+        },
+        tile={"n": tile[0], "m": tile[1], "threads": tile[2], "split_k": tile[3]},
+        tile_count=parts["blocks"],
+        wave_count=np.maximum(np.ceil(parts["blocks"] / (gpu.sm_count * parts["occupancy"])), 1.0),
+    )
+
+
+def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
+    """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
+    tile = np.stack([result.tile["n"], result.tile["m"], result.tile["threads"], result.tile["split_k"]])
+    parts = times(cols, gpu, constants, tile)
+    t1, t2, _, z = tile
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    pipe = parts["compute"]
+    blocks_per_sm = parts["blocks"] / gpu.sm_count
+    unique = cols["read_bytes"] + cols["write_bytes"]
+    ridge = _peaks(gpu, cols["pipe"]) / gpu.memory_bytes_per_s
+    big = b * np.ceil(n / 128.0) * np.ceil(m / 256.0) / gpu.sm_count
+    values = (
+        np.log(parts["memory"] / pipe),
+        np.log(parts["l2"] / pipe),
+        np.log(constants["floor_us"] / result.latency_us),
+        np.log(t1),
+        np.log(t2),
+        np.log(z),
+        np.log(blocks_per_sm),
+        blocks_per_sm / np.ceil(blocks_per_sm),
+        n / (np.ceil(n / t1) * t1),
+        m / (np.ceil(m / t2) * t2),
+        np.log(parts["kz"]),
+        np.log(b * n * k * cols["b_bytes"] / gpu.l2_bytes),
+        np.log(unique / gpu.l2_bytes),
+        np.log(cols["flops"] / unique / ridge),
+        np.log(b),
+        np.log(m),
+        np.log(n),
+        np.log(k),
+        np.mod(m, 2),
+        np.mod(m, 64),
+        np.mod(n, 128),
+        np.mod(k, 64),
+        big / np.ceil(big),
+        np.log(big),
+        np.log(ridge),
+        np.log(result.latency_us / 1e3),
+    )
+    return np.stack(values, axis=1).astype(np.float32)
+
+
+TENSOR_GEMM = Law(
+    kernel_class="gemm",
+    constants=CONSTANTS,
+    feature_names=FEATURES,
+    columns=columns,
+    estimate=estimate,
+    features=features,
+    pin=pin,
+)
