@@ -30,9 +30,11 @@ from neusight_onnx.laws.base import Columns, Constants, Law
 from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.learning import fitting
 from neusight_onnx.learning.datasets import (
+    MATRIX_UNIT_FILES,
     TRAINING_FILES,
     Measurements,
     file_sha256,
+    has_files,
     measured_folder,
     read_measurements,
     require,
@@ -48,7 +50,7 @@ from neusight_onnx.learning.heldout import (
     scored_rows,
     train_once,
 )
-from neusight_onnx.learning.train import known_gpus, train
+from neusight_onnx.learning.train import known_gpus, train, train_matrix_units
 from neusight_onnx.similarity import gpu_vector
 from neusight_onnx.tiling import Tile, candidates
 from residuals import SCORED_PER_CELL, TRAINED_PER_CELL, residual_ingredients
@@ -225,15 +227,19 @@ def interval_lines(name: str, interval: Mapping[str, Any]) -> list[str]:
 
 def manifest_for(folder: Path) -> tuple[dict[str, Any], str]:
     """The shipped manifest if it was made from this data, else one trained now; and which of the two."""
-    digests = {name: file_sha256(folder / name) for name in TRAINING_FILES if (folder / name).is_file()}
+    files = (*TRAINING_FILES, *MATRIX_UNIT_FILES)
+    digests = {name: file_sha256(folder / name) for name in files if (folder / name).is_file()}
     shipped = data_folder("predictors") / "manifest.json"
     if shipped.is_file():
         manifest = json.loads(shipped.read_bytes())
         entries = manifest["predictors"]
-        if all({file["path"]: file["sha256"] for file in e["training"]["files"]} == digests for e in entries):
+        if {file["path"]: file["sha256"] for entry in entries for file in entry["training"]["files"]} == digests:
             return manifest, "errors as measured when the shipped predictors were trained on this very data"
     with tempfile.TemporaryDirectory() as temporary:
-        return train(folder, Path(temporary)), "trained anew: the shipped predictors were made from other data"
+        manifest = train(folder, Path(temporary)) if has_files(folder, TRAINING_FILES) else {}
+        if has_files(folder, MATRIX_UNIT_FILES):
+            manifest = train_matrix_units(folder, Path(temporary))
+        return manifest, "trained anew: the shipped predictors were made from other data"
 
 
 def ablations(folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from neusight_onnx.kernels import Conv, Elementwise, Gemm, Normalization, Softma
 from neusight_onnx.laws.catalog import LAWS, apply_law
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets import (
     NEUSIGHT_KERNELS,
@@ -43,7 +45,7 @@ from neusight_onnx.learning.heldout import (
     launch_of,
     launches_of,
 )
-from neusight_onnx.learning.train import best_weight, train
+from neusight_onnx.learning.train import best_weight, train, train_matrix_units
 from neusight_onnx.predictor import list_predictors
 
 NAMES = ("b", "m", "n", "k", "rows", "cols")
@@ -107,6 +109,34 @@ def test_sessions_of_compiled_kernels_added_the_bias_apart(tmp_path: Path) -> No
     found = read_measurements(write(tmp_path, rows), (NEUSIGHT_KERNELS,))[0]
     assert found.operation.tolist() == ["linear_unfused"] * 3 + ["linear"] * 6
     assert [kernel.epilogue for kernel in found.kernels if isinstance(kernel, Gemm)] == [()] * 3 + [("bias",)] * 6
+
+
+def matrix_unit_row(
+    gpu: str, dtype: str, m: int, n: int, k: int, *, latency_ms: float = 0.01, framework: str = "vllm"
+) -> dict[str, Any]:
+    sizes = {"m": m, "n": n, "k": k}
+    return {"gpu": gpu, "framework": framework, "dtype": dtype, **sizes, "latency_ms": latency_ms}
+
+
+def matrix_unit_rows(count: int, *, seed: int) -> list[dict[str, Any]]:
+    """bf16 and FP8 products of random sizes with times that the law gives for other constants than its priors."""
+    random = np.random.default_rng(seed)
+    law = TENSOR_GEMM
+    constants = {constant.name: constant.prior for constant in law.constants} | {"pipe_overhead": 1.2}
+    bf16, fp8 = DataType.BFLOAT16, DataType.FLOAT8E4M3FN
+    rows = []
+    for gpu in ("l40s", "h100-sxm"):
+        for label, framework, dtype in (("bfloat16", "vllm", bf16), ("fp8", "sglang", fp8), ("fp8", "vllm", fp8)):
+            for m, n, k in np.exp(random.uniform(np.log(16), np.log(6000), (count, 3))).astype(int).tolist():
+                stored = bf16 if dtype is fp8 else None
+                kernel = Gemm(m=m, n=n, k=k, dtype=dtype, a_dtype=stored, output_dtype=stored, b_is_weight=True)
+                time_us = apply_law(law, (kernel,), load_gpu(gpu), constants).result.latency_us[0]
+                # a framework that must not be trained on takes ten times as long
+                slow = 10.0 if (label, framework) == ("fp8", "vllm") else 1.0
+                noise = float(np.exp(random.normal(0.0, 0.02)))
+                latency_ms = slow * noise * time_us / 1e3
+                rows.append(matrix_unit_row(gpu, label, m, n, k, latency_ms=latency_ms, framework=framework))
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -437,6 +467,90 @@ def test_training_is_reproducible(trained: Path, folder: Path, tmp_path: Path) -
         assert (tmp_path / name).read_bytes() == (trained / name).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("entry", "dtype", "kernel"),
+    [
+        pytest.param(
+            matrix_unit_row("l40s", "bfloat16", 3, 5, 7),
+            "bfloat16",
+            Gemm(m=3, n=5, k=7, dtype=DataType.BFLOAT16, b_is_weight=True, transpose_b=True),
+            id="bf16",
+        ),
+        pytest.param(
+            matrix_unit_row("l40s", "fp8", 3, 5, 7, framework="trtllm"),
+            "float8e4m3fn",
+            Gemm(
+                m=3,
+                n=5,
+                k=7,
+                dtype=DataType.FLOAT8E4M3FN,
+                a_dtype=DataType.BFLOAT16,
+                output_dtype=DataType.BFLOAT16,
+                b_is_weight=True,
+                transpose_b=True,
+            ),
+            id="fp8-with-conversion",
+        ),
+        pytest.param(
+            matrix_unit_row("l40s", "int4_wo", 3, 5, 7),
+            "bfloat16+int4",
+            Gemm(
+                m=3,
+                n=5,
+                k=7,
+                dtype=DataType.BFLOAT16,
+                b_dtype=DataType.INT4,
+                b_is_weight=True,
+                transpose_b=True,
+            ),
+            id="weights-of-4-bits",
+        ),
+    ],
+)
+def test_matrix_unit_rows_become_kernels(entry: dict[str, Any], dtype: str, kernel: Gemm, tmp_path: Path) -> None:
+    (part,) = read_parts(write(tmp_path, [entry], TENSOR_CORE_GEMM))
+    assert (part.dtype, part.variant) == (dtype, entry["framework"])
+    assert part.load is not None
+    found = part.load()
+    assert found.kernels == (kernel,)
+    assert found.measured_us.tolist() == [10.0]
+    assert found.scored_us == 5.0
+
+
+def test_frameworks_are_not_pooled(tmp_path: Path) -> None:
+    rows = [matrix_unit_row("l40s", "fp8", 8, 8, 8, framework=name) for name in ("vllm", "sglang", "vllm")]
+    rows.append(matrix_unit_row("l40s", "fp8_block", 8, 8, 8))
+    found = [
+        (part.dtype, part.variant, part.gpu.size, part.load is not None)
+        for part in read_parts(write(tmp_path, rows, TENSOR_CORE_GEMM))
+    ]
+    assert found == [
+        ("float8e4m3fn", "sglang", 1, True),
+        ("float8e4m3fn", "vllm", 2, True),
+        ("fp8_block", "vllm", 1, False),
+    ]
+
+
+def test_training_products_on_matrix_units(trained: Path, tmp_path: Path) -> None:
+    """The FP32 predictor of the folder stays; of FP8 the framework that is ten times slower isn't used."""
+    output = tmp_path / "out"
+    copytree(trained, output)
+    data = write(tmp_path / "data", matrix_unit_rows(150, seed=2), TENSOR_CORE_GEMM)
+    train_matrix_units(data, output, log=lambda text: None)
+    entries = {entry["name"]: entry for entry in json.loads((output / "manifest.json").read_text())["predictors"]}
+    assert sorted(entries) == ["gemm_bf16", "gemm_fp32", "gemm_fp8"]
+    for name in ("gemm_bf16", "gemm_fp8"):
+        assert entries[name]["held_out"]["new_shapes_percent"] < 5
+        assert set(entries[name]["left_out_constants"]) == {"l40s", "h100-sxm"}
+        assert entries[name]["training"]["row_count"] == 300
+    found = evaluate(data, predictors=output)
+    errors = {(g.dtype, g.variant): g.mape_percent for g in found.groups if g.gpu == "all" and g.size == "all"}
+    assert errors["bfloat16", "vllm"] < 5
+    assert errors["float8e4m3fn", "sglang"] < 5
+    assert 80 < errors["float8e4m3fn", "vllm"] < 95
+    assert {group.size for group in found.groups} >= {"5 us and above"}
+
+
 def test_training_skips_gpus_without_a_spec(folder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     with pytest.raises(DataError, match="nothing to train on"):
@@ -446,10 +560,7 @@ def test_training_skips_gpus_without_a_spec(folder: Path, tmp_path: Path) -> Non
 
 def test_evaluation_counts_what_it_cannot_judge(trained: Path, tmp_path: Path) -> None:
     write(tmp_path, [*gemm_rows(20, seed=9), row("bmm", "warp-9", b=2, m=3, n=5, k=7), row("ln", rows=8, cols=8)])
-    tensor_core = {"gpu": "h100-sxm", "dtype": "bfloat16", "m": 8, "n": 8, "k": 8, "latency_ms": 0.01}
-    path = tmp_path / TENSOR_CORE_GEMM
-    path.parent.mkdir()
-    pq.write_table(pa.table({name: [value] * 7 for name, value in tensor_core.items()}), path)
+    write(tmp_path, [matrix_unit_row("h100-sxm", "bfloat16", 8, 8, 8)] * 7, TENSOR_CORE_GEMM)
     found = evaluate(tmp_path, predictors=trained)
     reasons = {(skip.kernel_class, skip.dtype, skip.gpu): (skip.row_count, skip.reason) for skip in found.skipped}
     assert reasons["gemm", "bfloat16", "h100-sxm"] == (7, "no predictor for bfloat16 gemm")

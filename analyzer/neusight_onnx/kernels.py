@@ -604,6 +604,39 @@ def kernel_dtype(kernel: Kernel) -> DataType:
             assert_never(kernel)
 
 
+_SAME_PIPE: dict[DataType, DataType] = {
+    DataType.FLOAT16: DataType.BFLOAT16,
+    DataType.UINT8: DataType.INT8,
+    DataType.FLOAT8E4M3FNUZ: DataType.FLOAT8E4M3FN,
+    DataType.FLOAT8E5M2: DataType.FLOAT8E4M3FN,
+    DataType.FLOAT8E5M2FNUZ: DataType.FLOAT8E4M3FN,
+}
+"""Types whose products have kernels of the same shape and rate as those of another type, which was measured."""
+
+
+def measured_format(dtype: DataType) -> str:
+    """The format whose measured products stand for those of ``dtype``."""
+    return _SAME_PIPE.get(dtype, dtype).label
+
+
+def product_label(kernel: Gemm) -> str:
+    """The number formats of a product, as predictors are named by: "float32", "bfloat16", "bfloat16+int8", ….
+
+    After the plus: what the weights are stored as, where that is narrower than what is multiplied. float16 and
+    bfloat16 run the same kernels on matrix units at the same rate, and so do the 8-bit integers, and the 8-bit floats.
+    """
+    label = measured_format(kernel.dtype)
+    stored = kernel.b_dtype or kernel.dtype
+    if stored.bits >= kernel.dtype.bits:
+        return label
+    return f"{label}+int{stored.bits}" if stored.is_integer else f"{label}+{stored.label}"
+
+
+def predictor_label(kernel: Kernel) -> str:
+    """The number format that a kernel's predictor is looked up by."""
+    return product_label(kernel) if isinstance(kernel, Gemm) else kernel_dtype(kernel).label
+
+
 ELEMENTWISE_FLOPS: dict[str, int] = {
     "exp": 4,
     "log": 4,

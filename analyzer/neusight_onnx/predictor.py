@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.data_files import data_folder
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import PredictorError
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, kernel_dtype
+from neusight_onnx.kernels import KERNEL_CLASSES, Gemm, Kernel, kernel_dtype, predictor_label
 from neusight_onnx.power import holds_clock
 from neusight_onnx.similarity import gpu_weight, remoteness, residual_weight, shape_weight
 
@@ -66,7 +67,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """Errors on what was left out: rows of at least 50 us, percentages; ``bias`` is the median signed error."""
+    """Errors on what was left out, in per cent; ``bias`` is the median signed error.
+
+    Rows of at least 50 us, 5 us where the kernel's own time was measured.
+    """
 
     protocol: str
     gpu: str
@@ -146,15 +150,25 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
     """
     groups: dict[tuple[str, str], dict[Kernel, None]] = {}
     for kernel in kernels:
-        groups.setdefault((KERNEL_CLASSES[type(kernel)], kernel_dtype(kernel).label), {})[kernel] = None
+        groups.setdefault((KERNEL_CLASSES[type(kernel)], predictor_label(kernel)), {})[kernel] = None
     shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
     found: dict[Kernel, Prediction] = {}
     for key, unique in groups.items():
         predictor = shipped.get(key)
         members = tuple(unique)
-        answers = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
+        lacks_pipe = predictor is not None and not _has_pipe(members[0], gpu)
+        answers = _analytic(members, gpu) if predictor is None or lacks_pipe else _learned(members, gpu, predictor)
         found.update(zip(members, answers, strict=True))
     return tuple(found[kernel] for kernel in kernels)
+
+
+def _has_pipe(kernel: Kernel, gpu: GpuSpec) -> bool:
+    """Whether the GPU multiplies in the kernel's number format; without, it runs other kernels than were measured."""
+    if not isinstance(kernel, Gemm) or kernel.dtype is DataType.FLOAT32:
+        return True
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    return serves(gpu, kernel.dtype)
 
 
 def without_gpu(predictors: Predictors, gpu: str) -> Predictors:
@@ -221,12 +235,12 @@ def _manifest_entries(folder: Path) -> list[dict[str, Any]]:
 @lru_cache(maxsize=4)
 def load_predictors(folder: Path) -> Predictors:
     """Predictors of a folder by (kernel class, dtype), each checked against its law; read once per process."""
-    from neusight_onnx.laws.catalog import LAWS
+    from neusight_onnx.laws.catalog import law_of
 
     found: dict[tuple[str, str], Predictor] = {}
     for entry in _manifest_entries(folder):
         try:
-            law = LAWS.get(entry["kernel_class"])
+            law = law_of(entry["kernel_class"], entry["dtype"])
             constants = {name: float(constant["value"]) for name, constant in entry["constants"].items()}
             predictor = Predictor(
                 name=entry["name"],
@@ -305,15 +319,16 @@ class Estimate:
 def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:
     """Applies a predictor to kernels of its class; latency is at least the ideal time, and so is the interval."""
     from neusight_onnx.laws.bandwidth import is_amd
-    from neusight_onnx.laws.catalog import LAWS, apply_law
+    from neusight_onnx.laws.catalog import apply_law, law_of
 
-    answer = apply_law(LAWS[predictor.kernel_class], kernels, gpu, predictor.constants)
+    used = law_of(predictor.kernel_class, predictor.dtype)
+    assert used is not None, "a predictor without a law isn't loaded"
+    answer = apply_law(used, kernels, gpu, predictor.constants)
     law, features = answer.result, answer.features
     session = _session(predictor.path, predictor.sha256, predictor.name)
     residual = session.run(None, {"features": features})[0][:, 0].astype(np.float64)
     near = gpu_weight(gpu, predictor.gpu_vectors)
-    names = LAWS[predictor.kernel_class].feature_names
-    inside = shape_weight(features, predictor.feature_low, predictor.feature_high, names)
+    inside = shape_weight(features, predictor.feature_low, predictor.feature_high, used.feature_names)
     weight = residual_weight(near, inside, predictor.unseen_weight)
     latency = np.maximum(law.latency_us * np.exp(weight * residual), law.ideal_us)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval

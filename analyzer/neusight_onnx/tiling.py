@@ -116,7 +116,19 @@ def winograd_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
 # Tiles as (n, m) of products on matrix units, from the names of cuBLAS's kernels (`*_s16816gemm_*_AxB_*` of Ampere,
 # `nvjet_*_AxB_*` of Hopper and Blackwell) and of CUTLASS's; the weights' side is the first number. The edges that new
 # instructions allow in steps of 8 are thinned to steps that change the number of waves
-_MMA = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32), (64, 16))
+_MMA: tuple[tuple[int, int], ...] = (
+    (256, 128),
+    (128, 256),
+    (128, 128),
+    (256, 64),
+    (64, 256),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+    (128, 32),
+    (64, 32),
+    (64, 16),
+)
 _WGMMA = tuple((n, m) for n in (64, 128, 192, 256) for m in (16, 32, 64, 96, 128, 192, 256) if n * m <= 256 * 192)
 _TCGEN05 = tuple((n, m) for n in (64, 128, 256) for m in (16, 32, 64, 96, 128, 192, 256))
 _MATRIX_UNIT_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)

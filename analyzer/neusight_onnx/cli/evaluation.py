@@ -36,8 +36,8 @@ def evaluation_to_terminal(evaluation: Evaluation, canvas: Canvas) -> str:
         ("roofline", "right"),
         ("inside", "right"),
     )
-    tables = groupby(evaluation.groups, key=lambda group: (group.file, group.kernel_class, group.dtype))
-    for (file, kernel_class, dtype), groups in tables:
+    tables = groupby(evaluation.groups, key=lambda group: (group.file, group.kernel_class, group.dtype, group.variant))
+    for (file, kernel_class, dtype, variant), groups in tables:
         rows = [
             (
                 f"  {printable(group.gpu)}{'*' if group.trained_on is False else ''}",
@@ -51,7 +51,8 @@ def evaluation_to_terminal(evaluation: Evaluation, canvas: Canvas) -> str:
             )
             for group in groups
         ]
-        parts += [heading(f"{printable(kernel_class)} {dtype}, {printable(file)}"), columns(heads, rows, canvas)]
+        name = f"{printable(kernel_class)} {dtype}, {printable(file)}{f' ({printable(variant)})' if variant else ''}"
+        parts += [heading(name), columns(heads, rows, canvas)]
     if evaluation.skipped:
         parts += [heading("Not judged"), bullets(_skipped(evaluation.skipped), canvas, "yellow")]
     parts += [heading("How rows were treated"), Text(evaluation.treatment, style="dim")]

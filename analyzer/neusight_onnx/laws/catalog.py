@@ -16,8 +16,18 @@ from neusight_onnx.laws.elementwise import ELEMENTWISE
 from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
+from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM
 
 LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENTWISE, SOFTMAX, NORMALIZATION)}
+
+"""The laws of FP32 kernels."""
+
+
+def law_of(kernel_class: str, label: str) -> Law | None:
+    """The law of a class in a number format (``kernels.predictor_label``), None where there is none."""
+    if kernel_class == "gemm" and label != "float32":
+        return TENSOR_GEMM
+    return LAWS.get(kernel_class)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ CONSTANTS: tuple[Constant, ...] = (
         name="idle_loss",
         prior=0.3,
         prior_log_sd=0.5,
-        source="power of the share of SMs that are busy, over all rounds of tiles, with which the DRAM rate falls; fitted",
+        source="power of the share of SMs that are busy, over all rounds of tiles, by which DRAM slows; fitted",
     ),
     Constant(name="reload_knee", prior=1.0, prior_log_sd=0.5, source="as the FP32 law's; fitted"),
     Constant(
@@ -82,9 +82,7 @@ CONSTANTS: tuple[Constant, ...] = (
         source="rate of weights that L2 still holds, over the DRAM rate (L40S); fitted",
     ),
     Constant(name="norm", prior=4.0, prior_log_sd=0.3, source="power of the norm that joins competing times; fitted"),
-    Constant(
-        name="split_us", prior=1.5, prior_log_sd=0.4, source="a second kernel adds the parts of a split; fitted"
-    ),
+    Constant(name="split_us", prior=1.5, prior_log_sd=0.4, source="a second kernel adds the parts of a split; fitted"),
     Constant(
         name="convert_us",
         prior=2.0,
@@ -130,7 +128,9 @@ FEATURES: tuple[str, ...] = (
     "k_mod_64",
     "big_wave_fraction",
     "log_big_blocks_per_sm",
-    "ridge",
+    "log_copies_over_l2",
+    "small_wave_fraction",
+    "log_ridge",
     "log_time_ms",
 )
 
@@ -152,16 +152,28 @@ _PIPE_OF: dict[DataType, str] = {
 WEIGHT_COPIES = 5.0
 """The measured replays go round so many copies of the weights (study of the data): what they leave in L2 is reused."""
 
+RESIDENT_FILL, RESIDENT_SHARPNESS = 0.92, 24.0
+"""Share of L2 up to which they fit, and how sharply that ends: L40S reads 16 MB of weights (five copies: 0.85 of L2) at
+two to three times its DRAM rate, 20 MB at none."""
+
 STATIC_POWER = 0.2
 """Share of the power limit that memory, leakage and fans take, as in the FP32 law."""
 
 VOLTAGE_CLOCK_GHZ = 1.4
 """Clock of the lowest voltage in 16/12 nm, as in the FP32 law."""
 
+FULL_RATE = 500.0
+"""16-bit multiply-adds a clock and SM that the slowest measured pipe does (L40S; 512 by design). GeForce does half."""
+
+AMD_OVERHEAD = 1.4
+"""Time of AMD's matrix cores over that at their peak: the largest bf16 products reach .51-.60 of it on MI300X, MI325X
+(stas00/ml-engineering, maximum achievable matmul FLOPS), less than a tile's overheads explain. Not fitted."""
+
 FLOOR_EXPONENT = 0.5
 """Part of the floor goes with the clock (instructions), part doesn't (memory latency)."""
 
-_CHUNK = 4096
+_CHUNK = 128
+"""Kernels at once: some 200 candidates of them fill the cache of a core and no more."""
 _RESIDENT_ELEMENTS = 32768.0
 
 # how much less energy a FLOP takes than by mma instructions, which fetch operands from registers: WGMMA reads shared
@@ -170,7 +182,7 @@ _RESIDENT_ELEMENTS = 32768.0
 _WGMMA_ENERGY = 0.80
 _TCGEN05_ENERGY = 0.55
 # and of a narrower format, per FLOP: half the bits move
-_FORMAT_ENERGY = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.55, "int8": 0.5, "fp4": 0.3}
+_FORMAT_ENERGY = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.65, "int8": 0.5, "fp4": 0.3}
 
 
 def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
@@ -288,11 +300,14 @@ def times(
     per_sm = np.ceil(blocks / sms)
     in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
-    steady = c["pipe_overhead"] * (1.0 + c["tile_overhead"] * smallness ** c["tile_exponent"])
+    # loads and issue slots of a small tile are hidden the better the slower the pipe is
+    exposed = min(1.0, gpu.peak_flops_per_s.get("fp16", np.inf) / (2.0 * sms * gpu.clock_hz) / FULL_RATE)
+    base = c["pipe_overhead"] if gpu.compute_capability is not None else AMD_OVERHEAD
+    steady = base * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
     steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
     # the steps of k around the loop are bytes: formats half as wide take twice as many elements a step
     steps = kz + c["epilogue_k"] * 2.0 / cols["multiplied_bytes"]
-    full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * (steady + c["latency_warps"] / in_flight)
+    full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * (steady + exposed * c["latency_warps"] / in_flight)
     level = clock_level(gpu, c, peak / steady, _energies(gpu, cols["pipe"]))
     long = full_s * 1e3 / (full_s * 1e3 + c["throttle_ms"])
     pipe_s = full_s / level**long
@@ -312,7 +327,7 @@ def times(
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
     # what the replays left in L2: all of it where every copy fits, nothing where they don't by far
     fill = (WEIGHT_COPIES * (b_all + output) + a_all) / gpu.l2_bytes
-    resident = 1.0 / (1.0 + fill**6)
+    resident = 1.0 / (1.0 + (fill / RESIDENT_FILL) ** RESIDENT_SHARPNESS)
     rate = c["dram_efficiency"] * gpu.memory_bytes_per_s * c["resident_gain"] ** resident
     # SMs that wait for others' last tiles don't load
     rate = rate * (blocks / (sms * per_sm)) ** c["idle_loss"]
@@ -350,7 +365,9 @@ def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArra
     power = c["norm"]
     largest = np.maximum.reduce([parts[name] for name in _PARTS])
     total = sum((parts[name] / largest) ** power for name in _PARTS)
-    joined: NDArray[np.float64] = c["floor_us"] * parts["slowness"] + 1e6 * (largest * total ** (1.0 / power) + parts["convert"])
+    joined: NDArray[np.float64] = c["floor_us"] * parts["slowness"] + 1e6 * (
+        largest * total ** (1.0 / power) + parts["convert"]
+    )
     return joined + np.where(split_k > 1.0, c["split_us"], 0.0)
 
 
@@ -362,12 +379,11 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     for start in range(0, size, _CHUNK):
         rows = slice(start, start + _CHUNK)
         part = {name: column[None, rows] for name, column in cols.items()}
-        grid = [np.broadcast_to(values[:, None], (menu.shape[1], part["m"].shape[1])) for values in menu]
-        found = np.stack(grid)
-        parts = times(part, gpu, constants, found)
-        latency = join(parts, constants, found[3])
+        tile = menu[:, :, None]
+        parts = times(part, gpu, constants, tile)
+        latency = join(parts, constants, tile[3])
         # a part of a split has something to do, and splits are for grids that leave SMs idle
-        useless = (found[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
+        useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
         best = np.argmin(np.where(useless, np.inf, latency), axis=0)
         chosen[:, rows] = menu[:, best]
     names = ("tile_n", "tile_m", "tile_threads", "split_k")
@@ -421,6 +437,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     unique = cols["read_bytes"] + cols["write_bytes"]
     ridge = _peaks(gpu, cols["pipe"]) / gpu.memory_bytes_per_s
     big = b * np.ceil(n / 128.0) * np.ceil(m / 256.0) / gpu.sm_count
+    small = b * np.ceil(n / 128.0) * np.ceil(m / 64.0) / gpu.sm_count
     values = (
         np.log(parts["memory"] / pipe),
         np.log(parts["l2"] / pipe),
@@ -446,6 +463,8 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         np.mod(k, 64),
         big / np.ceil(big),
         np.log(big),
+        np.log((WEIGHT_COPIES * (b * n * k * cols["b_bytes"] + cols["write_bytes"]) + b * m * k) / gpu.l2_bytes),
+        small / np.ceil(small),
         np.log(ridge),
         np.log(result.latency_us / 1e3),
     )

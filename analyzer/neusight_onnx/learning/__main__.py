@@ -8,7 +8,8 @@ from pathlib import Path
 
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.laws.catalog import LAWS
-from neusight_onnx.learning.train import train
+from neusight_onnx.learning.datasets import MATRIX_UNIT_FILES, has_files
+from neusight_onnx.learning.train import MATRIX_UNIT_FORMATS, train, train_matrix_units
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,11 +21,22 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--output", type=Path, default=Path("predictors"), help="where the predictors go")
     command.add_argument("--seed", type=int, default=0, help="same data and seed, same predictors")
     command.add_argument(
-        "--class", dest="classes", action="append", choices=sorted(LAWS), help="train only this kernel class"
+        "--class", dest="classes", action="append", choices=sorted(LAWS), help="train only this kernel class, in FP32"
+    )
+    command.add_argument(
+        "--format",
+        dest="formats",
+        action="append",
+        choices=sorted(MATRIX_UNIT_FORMATS),
+        help="train only products on matrix units, in this number format",
     )
     options = parser.parse_args(arguments)
     try:
-        train(options.data, options.output, seed=options.seed, classes=tuple(options.classes or LAWS))
+        if options.classes or not options.formats:
+            train(options.data, options.output, seed=options.seed, classes=tuple(options.classes or LAWS))
+        if options.formats or (not options.classes and has_files(options.data, MATRIX_UNIT_FILES)):
+            formats = tuple(options.formats or MATRIX_UNIT_FORMATS)
+            train_matrix_units(options.data, options.output, seed=options.seed, formats=formats)
     except NeusightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

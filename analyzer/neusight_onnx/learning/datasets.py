@@ -79,6 +79,11 @@ class Measurements:
         number_of: dict[Kernel, int] = {}
         return np.array([number_of.setdefault(kernel, len(number_of)) for kernel in self.kernels], dtype=np.int64)
 
+    @property
+    def scored_us(self) -> float:
+        """Rows below are not judged: they show the launch and not the kernel."""
+        return 50.0 if self.timing == EVENTS else 5.0
+
     def select(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Measurements:
         """The given rows only (a mask or indices)."""
         indices = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
@@ -276,6 +281,7 @@ class Part:
     """Rows of one file that are of one kernel class and dtype; ``load`` makes the kernels, which takes a while.
 
     ``load`` is None where rows have no kernel in this program yet; ``gpu`` names the GPU of each row.
+    ``variant``: which of several implementations in the file ran (a framework), where times must not be pooled.
     """
 
     file: str
@@ -283,6 +289,7 @@ class Part:
     dtype: str
     gpu: NDArray[np.str_]
     load: Callable[[], Measurements] | None
+    variant: str = ""
 
 
 def _loaded(measurements: Measurements) -> Part:
@@ -352,9 +359,95 @@ DEEPBENCH = "conv/deepbench.parquet"
 ATTENTION = tuple(f"attention/{name}.parquet" for name in ("context", "generation", "encoder"))
 
 
+_BF16, _FP8 = DataType.BFLOAT16, DataType.FLOAT8E4M3FN
+
+_MATRIX_UNIT_FORMATS: Mapping[str, tuple[str, DataType, DataType, DataType]] = {
+    "bfloat16": ("bfloat16", _BF16, _BF16, _BF16),
+    # activations arrive in 16 bits: the rows include the kernel that converts them
+    "fp8": ("float8e4m3fn", _FP8, _BF16, _FP8),
+    "fp8_static": ("float8e4m3fn", _FP8, _BF16, _FP8),
+    "sq": ("int8", DataType.INT8, DataType.INT8, DataType.INT8),
+    "int8_wo": ("bfloat16+int8", _BF16, _BF16, DataType.INT8),
+    "int4_wo": ("bfloat16+int4", _BF16, _BF16, DataType.INT4),
+    "nvfp4": ("float4e2m1", DataType.FLOAT4E2M1, _BF16, DataType.FLOAT4E2M1),
+}
+"""The file's formats: the predictor's label, what is multiplied, what activations and weights are stored as.
+
+``fp8_static`` takes the activations' scale as given; it is judged by ``fp8``'s predictor, not trained on. ``fp8_block``
+has a scale a block of 128: other kernels, without a predictor (its frameworks differ by up to 20 times)."""
+
+TRAINED_VARIANTS: Mapping[str, str] = {
+    "bfloat16": "vllm",
+    "float8e4m3fn": "sglang",
+    "int8": "trtllm",
+    "bfloat16+int8": "trtllm",
+    "bfloat16+int4": "trtllm",
+    "float4e2m1": "trtllm",
+}
+"""The framework whose rows a predictor is trained on. vLLM's 16-bit products are PyTorch's linear. SGLang's FP8
+converts activations in 2-3 us, TensorRT-LLM's in 9, on every GPU; vLLM's levels differ from GPU to GPU. The other
+formats are TensorRT-LLM's alone on most GPUs."""
+
+
 def _read_tensor_core_gemm(path: Path) -> list[Part]:
-    table = _table(path, ("gpu", "dtype", "m", "n", "k", "latency_ms"))
-    return _parts_by_dtype(TENSOR_CORE_GEMM, table, _strings(table["dtype"]), "gemm", _weights)
+    """A part per format and framework: their times must not be pooled."""
+    table = _table(path, ("gpu", "framework", "dtype", "m", "n", "k", "latency_ms"))
+    label, framework = _strings(table["dtype"]), _strings(table["framework"])
+    parts = []
+    for name, variant in sorted(set(zip(label.tolist(), framework.tolist(), strict=True))):
+        rows = np.flatnonzero((label == name) & (framework == variant) & (table["latency_ms"] > 0))
+        variant = f"{variant}, static scale" if name == "fp8_static" else variant
+        part = {column: values[rows] for column, values in table.items()}
+        known = _MATRIX_UNIT_FORMATS.get(name)
+        gpu = np.char.lower(_strings(part["gpu"]))
+
+        def load(
+            part: Table = part,
+            known: tuple[str, DataType, DataType, DataType] | None = known,
+            gpu: NDArray[np.str_] = gpu,
+            variant: str = variant,
+        ) -> Measurements:
+            assert known is not None, "a part of an unknown format isn't loaded"
+            dtype, multiplied, a_dtype, b_dtype = known
+            sizes = zip(*(_ints(part[column]) for column in ("m", "n", "k")), strict=True)
+            kernels = tuple(
+                Gemm(
+                    m=m,
+                    n=n,
+                    k=k,
+                    dtype=multiplied,
+                    a_dtype=None if a_dtype is multiplied else a_dtype,
+                    b_dtype=None if b_dtype is multiplied else b_dtype,
+                    output_dtype=None if multiplied is _BF16 else _BF16,
+                    b_is_weight=True,
+                    transpose_b=True,
+                )
+                for m, n, k in sizes
+            )
+            return Measurements(
+                file=TENSOR_CORE_GEMM,
+                kernel_class="gemm",
+                dtype=dtype,
+                timing=DEVICE,
+                kernels=kernels,
+                gpu=gpu,
+                operation=np.full(len(kernels), variant),
+                split=np.full(len(kernels), "all"),
+                measured_us=part["latency_ms"].astype(np.float64) * 1e3,
+                kernel_name=np.full(len(kernels), ""),
+            )
+
+        parts.append(
+            Part(
+                file=TENSOR_CORE_GEMM,
+                kernel_class="gemm",
+                dtype=name if known is None else known[0],
+                gpu=gpu,
+                load=None if known is None else load,
+                variant=variant,
+            )
+        )
+    return parts
 
 
 def _read_amd_gemm(path: Path) -> list[Part]:
@@ -481,7 +574,10 @@ READERS: dict[str, Callable[[Path], list[Part]]] = {
 """What can be read, by the file's path in the data folder."""
 
 TRAINING_FILES = (NEUSIGHT_KERNELS,)
-"""What predictors are fitted on."""
+"""What FP32 predictors are fitted on."""
+
+MATRIX_UNIT_FILES = (TENSOR_CORE_GEMM,)
+"""What predictors of products on matrix units are fitted on."""
 
 
 def measured_folder(path: Path) -> Path:
@@ -489,6 +585,12 @@ def measured_folder(path: Path) -> Path:
     inner = path / "data"
     holds = any((path / name).is_file() for name in READERS)
     return inner if not holds and any((inner / name).is_file() for name in READERS) else path
+
+
+def has_files(data_folder: Path, files: Sequence[str]) -> bool:
+    """Whether the folder of measured data has one of ``files``."""
+    folder = measured_folder(data_folder)
+    return any((folder / name).is_file() for name in files)
 
 
 def read_parts(data_folder: Path, files: Sequence[str] | None = None) -> list[Part]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.data_files import data_folder
+from neusight_onnx.dtypes import BY_LABEL
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.learning.datasets import EVENTS, Measurements, read_parts
+from neusight_onnx.kernels import measured_format
+from neusight_onnx.learning.datasets import EVENTS, Measurements, Part, read_parts
 from neusight_onnx.learning.fitting import HOST_KNOTS
 from neusight_onnx.learning.heldout import (
     FLOOR_PERCENTILE,
     LAUNCH_SHARES,
-    SCORED_US,
     SMALL_US,
     SMALLEST_SHARE,
     TINY_US,
@@ -60,7 +61,7 @@ class ErrorSummary:
     """Errors of one group of rows, in per cent; ``gpu`` and ``size`` may be "all". ``bias``: median signed error.
 
     ``trained_on``: whether the predictor saw rows of this GPU (None for all GPUs together). ``coverage``: share of
-    rows inside the predicted interval.
+    rows inside the predicted interval. ``variant``: which of the file's implementations ran, where it has several.
     """
 
     file: str
@@ -76,6 +77,7 @@ class ErrorSummary:
     roofline_median_ape_percent: float
     coverage: float
     trained_on: bool | None
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,7 @@ def evaluate(folder: Path | str, *, predictors: Path | None = None) -> Evaluatio
     specs: dict[str, GpuSpec | str] = {}
     for part in read_parts(Path(folder)):
         names, counts = np.unique(part.gpu, return_counts=True)
-        predictor = shipped.get((part.kernel_class, part.dtype))
+        predictor = shipped.get((part.kernel_class, _looked_up(part)))
         missing = None if predictor else f"no predictor for {part.dtype} {part.kernel_class}"
         reasons = {name: missing or _why_unknown(name, specs) for name in names.tolist()}
         for name, count in zip(names.tolist(), counts.tolist(), strict=True):
@@ -135,10 +137,17 @@ def evaluate(folder: Path | str, *, predictors: Path | None = None) -> Evaluatio
         measurements = part.load()
         known = np.array([reasons[name] is None for name in measurements.gpu.tolist()], dtype=np.bool_)
         found = {name: spec for name, spec in specs.items() if isinstance(spec, GpuSpec)}
-        groups += _judge(measurements.select(known), found, predictor)
+        judged = _judge(measurements.select(known), found, predictor)
+        groups += [replace(group, variant=part.variant) for group in judged]
     return Evaluation(
         data_folder=str(folder), interval=0.8, treatment=TREATMENT, groups=tuple(groups), skipped=tuple(skipped)
     )
+
+
+def _looked_up(part: Part) -> str:
+    """The label of the part's predictor: products of float16 have that of bfloat16, and so on."""
+    dtype = BY_LABEL.get(part.dtype)
+    return part.dtype if part.kernel_class != "gemm" or dtype is None else measured_format(dtype)
 
 
 def _why_unknown(name: str, specs: dict[str, GpuSpec | str]) -> str | None:
@@ -171,8 +180,9 @@ def _judge(measurements: Measurements, specs: Mapping[str, GpuSpec], predictor: 
     least = event_us(low, launch.times(1.0 - FLOOR_SPREAD))
     most = event_us(high, launch.times(1.0 + FLOOR_SPREAD))
     inside = (least <= measured) & (measured <= most)
-    sizes = {ALL: measured > 0, f"below {SCORED_US:g} us": measured < SCORED_US}
-    sizes[f"{SCORED_US:g} us and above"] = measured >= SCORED_US
+    limit_us = measurements.scored_us
+    sizes = {ALL: measured > 0, f"below {limit_us:g} us": measured < limit_us}
+    sizes[f"{limit_us:g} us and above"] = measured >= limit_us
     groups = []
     for gpu in (ALL, *sorted(set(measurements.gpu.tolist()))):
         of_gpu = measured > 0 if gpu == ALL else measurements.gpu == gpu

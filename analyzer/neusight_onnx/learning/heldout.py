@@ -238,13 +238,13 @@ def launch_of(
 
 
 def scored_rows(measurements: Measurements) -> NDArray[np.int64]:
-    """Rows that count: at least ``SCORED_US``, of the ``test`` split where the operation has both."""
+    """Rows that count: long enough to show the kernel, of the ``test`` split where the operation has both."""
     sessions = set(measurements.session.tolist())
     counts = {
         name: not (name.endswith("/train") and name.removesuffix("train") + "test" in sessions) for name in sessions
     }
     chosen = np.array([counts[name] for name in measurements.session.tolist()], dtype=np.bool_)
-    return np.flatnonzero(chosen & (measurements.measured_us >= SCORED_US))
+    return np.flatnonzero(chosen & (measurements.measured_us >= measurements.scored_us))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,14 +380,18 @@ def new_shapes(
     *,
     seed: int,
     settings: ResidualSettings | None,
+    fold_count: int = FOLDS,
 ) -> Scored:
-    """Folds by exact shape: a shape is scored by a model that saw the GPU but not the shape, on any GPU."""
+    """Folds by exact shape: a shape is scored by a model that saw the GPU but not the shape, on any GPU.
+
+    ``fold_count``: how many of the folds are trained and scored; one holds a fifth of the shapes.
+    """
     group = measurements.shape_group
     # a shape's fold is a permutation by seed, so that neighbours in the file don't share a fold
     fold_of = np.random.default_rng(seed).permutation(int(group.max()) + 1) % FOLDS
     counted = scored_rows(measurements)
     parts: list[Scored] = []
-    for fold in range(FOLDS):
+    for fold in range(fold_count):
         excluded = fold_of[group] == fold
         trained = train_once(law, measurements, specs, seed=seed, settings=settings, excluded_groups=excluded)
         launches = launches_of(law, measurements, specs, trained.fit)

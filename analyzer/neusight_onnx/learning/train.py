@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,18 @@ from neusight_onnx.errors import DataError, OutputError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
-from neusight_onnx.laws.catalog import LAWS
+from neusight_onnx.laws.catalog import LAWS, law_of
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets import (
+    EVENTS,
+    MATRIX_UNIT_FILES,
+    TRAINED_VARIANTS,
     TRAINING_FILES,
     Measurements,
     file_sha256,
     measured_folder,
     read_measurements,
+    read_parts,
 )
 from neusight_onnx.learning.fitting import RESIDUALS, ResidualSettings, Session, residual_rows
 from neusight_onnx.learning.heldout import (
@@ -53,15 +57,33 @@ UNSEEN_WEIGHTS = (0.0, 0.5, 1.0)
 WEIGHT_GAIN_PERCENT = 1.0
 """The residual is used on unseen GPUs only if it lowers that error by so many points: less is chance, with few GPUs."""
 
-DTYPE_SUFFIX = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+DTYPE_SUFFIX = {
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float8e4m3fn": "fp8",
+    "int8": "int8",
+    "bfloat16+int8": "w8a16",
+    "bfloat16+int4": "w4a16",
+    "float4e2m1": "fp4",
+}
+"""How a predictor's file names the number format (``kernels.predictor_label``)."""
+
+MATRIX_UNIT_FORMATS = tuple(label for label in DTYPE_SUFFIX if label != "float32")
+
+MATRIX_UNIT_SETTINGS = ResidualSettings(tree_count=400, leaf_count=72, learning_rate=0.08, rows_per_leaf=15, l2=1.0)
+"""Products on matrix units have twenty thousand rows a GPU, and their own times without a host's in them."""
+MANY_ROWS = 40_000
+"""From so many rows on they bear ``MATRIX_UNIT_SETTINGS``; formats with fewer have the usual trees."""
 
 PROTOCOL = (
-    f"Rows of at least {SCORED_US:g} us; where an operation was measured in two splits, 'test' (sizes of real models) "
-    "is scored. leave_one_gpu_out: constants, sessions and trees fitted without any row of that GPU; "
-    "leave_one_generation_out: without any GPU of that architecture; new_shapes: "
-    f"{FOLDS} folds by exact kernel, trained on the GPU but never on the shape. The session's launch floor, read off "
+    f"Rows of at least {SCORED_US:g} us, 5 us where the kernel's own time was measured; where an operation was "
+    "measured in two splits, 'test' (sizes of real models) is scored. leave_one_gpu_out: constants, sessions and trees "
+    "fitted without any row of that GPU; leave_one_generation_out: without any GPU of that architecture; new_shapes: "
+    f"{FOLDS} folds by exact kernel (one of them for products on matrix units with {MANY_ROWS:,} rows), trained on the "
+    "GPU but never on the shape. The session's launch floor, read off "
     "its kernels below 50 us, is added to the predicted kernel time (of convolutions, whose host slows down as a "
-    "session goes on, a floor that follows it, read off the smallest kernels by prediction). "
+    "session goes on, a floor that follows it, read off the smallest kernels by prediction; nothing where the kernel's "
+    "own time was measured). "
     "Error of a predictor: mean over GPU x operation."
 )
 
@@ -103,7 +125,44 @@ def train(
         models[entry["file"]] = model
     if not entries:
         raise DataError(f"{data_folder} has no rows of {', '.join(classes)} on a known GPU: nothing to train on")
-    return _write(output, entries, models, kept=[name for name in LAWS if name not in classes])
+    return _write(
+        output, entries, models, kept=lambda entry: entry["dtype"] != "float32" or entry["kernel_class"] not in classes
+    )
+
+
+def train_matrix_units(
+    data_folder: Path,
+    output: Path,
+    *,
+    seed: int = 0,
+    formats: Sequence[str] = MATRIX_UNIT_FORMATS,
+    log: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Trains the predictors of products on matrix units, one a number format, and keeps all others of the manifest.
+
+    Of a format that several frameworks ran, the rows of one are used (``TRAINED_VARIANTS``). Raises as ``train`` does.
+    """
+    parts = read_parts(data_folder, MATRIX_UNIT_FILES)
+    data_folder = measured_folder(data_folder)
+    files = [{"path": name, "sha256": file_sha256(data_folder / name)} for name in MATRIX_UNIT_FILES]
+    entries: dict[str, dict[str, Any]] = {}
+    models: dict[str, bytes] = {}
+    for part in parts:
+        if part.load is None or part.dtype not in formats or part.variant != TRAINED_VARIANTS[part.dtype]:
+            continue
+        measurements = part.load()
+        specs = known_gpus(measurements, log)
+        law = law_of(measurements.kernel_class, measurements.dtype)
+        if not specs or law is None:
+            log(f"{measurements.dtype}: no row is of a known GPU, skipped")
+            continue
+        settings = MATRIX_UNIT_SETTINGS if len(measurements) >= MANY_ROWS else ResidualSettings()
+        entry, model = train_class(law, measurements, specs, seed=seed, files=files, log=log, settings=settings)
+        entries[entry["name"]] = entry
+        models[entry["file"]] = model
+    if not entries:
+        raise DataError(f"{data_folder} has no rows of {', '.join(formats)} on a known GPU: nothing to train on")
+    return _write(output, entries, models, kept=lambda entry: entry["dtype"] not in formats)
 
 
 def known_gpus(measurements: Measurements, log: Callable[[str], None] = print) -> dict[str, GpuSpec]:
@@ -126,12 +185,24 @@ def train_class(
     seed: int,
     files: Sequence[Mapping[str, str]],
     log: Callable[[str], None] = print,
+    settings: ResidualSettings | None = None,
 ) -> tuple[dict[str, Any], bytes]:
     """One predictor: its manifest entry and its ONNX file."""
-    settings = RESIDUALS.get(law.kernel_class, ResidualSettings())
+    settings = RESIDUALS.get(law.kernel_class, ResidualSettings()) if settings is None else settings
     name = f"{law.kernel_class}_{DTYPE_SUFFIX[measurements.dtype]}"
     singles = {gpu: (gpu,) for gpu in specs}
-    tried = leave_out(law, measurements, specs, singles, seed=seed, settings=settings, unseen_weights=UNSEEN_WEIGHTS)
+    many = len(measurements) >= MANY_ROWS and measurements.timing != EVENTS
+    # whether trees help on an unseen GPU at all shows with a quarter of them
+    few = replace(settings, tree_count=settings.tree_count // 4, row_limit=settings.row_limit // 4)
+    tried = leave_out(
+        law,
+        measurements,
+        specs,
+        singles,
+        seed=seed,
+        settings=few if many else settings,
+        unseen_weights=UNSEEN_WEIGHTS,
+    )
     unseen_weight = best_weight(tried, measurements)
     log(f"{name}: residual weight on unseen GPUs {unseen_weight:g}")
     trained = train_once(law, measurements, specs, seed=seed, settings=settings)
@@ -143,7 +214,8 @@ def train_class(
     by_generation = leave_out(
         law, measurements, specs, alone, seed=seed, settings=settings, unseen_weights=(unseen_weight,)
     )
-    seen = new_shapes(law, measurements, specs, seed=seed, settings=settings)
+    # a fifth of many rows is enough to tell the error
+    seen = new_shapes(law, measurements, specs, seed=seed, settings=settings, fold_count=1 if many else FOLDS)
     rows = [row for gpu in sorted(unseen) for row in _errors("leave_one_gpu_out", measurements, unseen[gpu])]
     for key in sorted(by_generation):
         rows += _errors("leave_one_generation_out", measurements, by_generation[key].scored[unseen_weight])
@@ -170,7 +242,12 @@ def train_class(
         "file": f"{name}.onnx",
         "constants": constants,
         "left_out_constants": {
-            gpu: {name: _rounded(value) for name, value in left.constants.items()} for gpu, left in tried.items()
+            # without the only GPU that was measured, nothing but the priors is left
+            gpu: {
+                constant.name: _rounded(tried[gpu].constants[constant.name] if gpu in tried else constant.prior)
+                for constant in law.constants
+            }
+            for gpu in specs
         },
         "features": list(law.feature_names),
         "feature_low": [_rounded(value) for value in trained.feature_low.tolist()],
@@ -430,13 +507,17 @@ def _rounded(value: float) -> float:
 
 
 def _write(
-    output: Path, entries: dict[str, dict[str, Any]], models: Mapping[str, bytes], *, kept: Sequence[str]
+    output: Path,
+    entries: dict[str, dict[str, Any]],
+    models: Mapping[str, bytes],
+    *,
+    kept: Callable[[Mapping[str, Any]], bool],
 ) -> dict[str, Any]:
     path = output / MANIFEST_NAME
-    if kept and path.is_file():
+    if path.is_file():
         old = json.loads(path.read_bytes())
         for entry in old.get("predictors", []):
-            if entry["kernel_class"] in kept:
+            if kept(entry):
                 entries.setdefault(entry["name"], entry)
     import hashlib
 

@@ -1,0 +1,212 @@
+"""The law of products on matrix units: sizes, tiles, power, conversions and bounds, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Gemm, measured_format, predictor_label
+from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.catalog import apply_law, law_of
+from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.tiling import matrix_unit_tiles
+
+FP16, BF16, FP8, INT8 = DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT8E4M3FN, DataType.INT8
+INT4, FP4 = DataType.INT4, DataType.FLOAT4E2M1
+PRIORS = {constant.name: constant.prior for constant in tensor_gemm.CONSTANTS}
+
+# without overheads and without a power limit: the pipe at its peak, so that times are plain arithmetic
+PLAIN = {
+    **PRIORS,
+    "pipe_overhead": 1.0,
+    "tile_overhead": 0.0,
+    "latency_warps": 0.0,
+    "epilogue_k": 0.0,
+    "energy_pj": 1e-6,
+}
+
+
+def linear(m: int, n: int, k: int, dtype: DataType = BF16, **stored: DataType) -> Gemm:
+    return replace(Gemm(m=m, n=n, k=k, dtype=dtype, b_is_weight=True, transpose_b=True), **stored)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "label"),
+    [
+        pytest.param(linear(8, 8, 8, DataType.FLOAT32), "float32", id="fp32"),
+        pytest.param(linear(8, 8, 8, FP16), "bfloat16", id="fp16-as-bf16"),
+        pytest.param(linear(8, 8, 8, DataType.UINT8, b_dtype=INT8), "int8", id="uint8-by-int8"),
+        pytest.param(linear(8, 8, 8, DataType.FLOAT8E5M2), "float8e4m3fn", id="e5m2"),
+        pytest.param(linear(8, 8, 8, FP8, a_dtype=BF16), "float8e4m3fn", id="fp8-with-conversion"),
+        pytest.param(linear(8, 8, 8, FP16, b_dtype=INT8), "bfloat16+int8", id="w8a16"),
+        pytest.param(linear(8, 8, 8, FP16, b_dtype=DataType.UINT4), "bfloat16+int4", id="w4a16"),
+        pytest.param(linear(8, 8, 8, FP4), "float4e2m1", id="fp4"),
+        pytest.param(linear(8, 8, 8, DataType.INT16), "int16", id="int16-has-none"),
+    ],
+)
+def test_the_predictor_of_a_product(kernel: Gemm, label: str) -> None:
+    assert predictor_label(kernel) == label
+
+
+def test_formats_share_a_pipe() -> None:
+    assert measured_format(FP16) == "bfloat16"
+    assert measured_format(DataType.FLOAT64) == "float64"
+    assert law_of("gemm", "float32") is GEMM
+    assert law_of("gemm", "bfloat16") is tensor_gemm.TENSOR_GEMM
+    assert law_of("attention", "bfloat16") is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "has"),
+    [
+        pytest.param("v100-pcie-32gb", FP16, True, id="volta-fp16"),
+        pytest.param("v100-pcie-32gb", BF16, False, id="volta-bf16"),
+        pytest.param("a100-sxm-80gb", FP8, False, id="ampere-fp8"),
+        pytest.param("a100-sxm-80gb", INT8, True, id="ampere-int8"),
+        pytest.param("h100-sxm", FP4, False, id="hopper-fp4"),
+        pytest.param("b200-sxm", FP4, True, id="blackwell-fp4"),
+        pytest.param("p100-pcie-16gb", FP16, False, id="pascal"),
+        pytest.param("a100-sxm-80gb", DataType.INT16, False, id="no-pipe"),
+    ],
+)
+def test_who_has_the_pipe(gpu: str, dtype: DataType, has: bool) -> None:
+    assert tensor_gemm.serves(load_gpu(gpu), dtype) is has
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        pytest.param(linear(2, 3, 5), {"a_bytes": 2, "b_bytes": 2, "converted_bytes": 0, "unpacks": 0}, id="bf16"),
+        pytest.param(
+            linear(2, 3, 5, FP8, a_dtype=BF16, output_dtype=BF16),
+            {"a_bytes": 1, "b_bytes": 1, "converted_bytes": 2, "unpacks": 0, "out_bytes": 2},
+            id="fp8-converts-activations",
+        ),
+        pytest.param(
+            linear(2, 3, 5, BF16, b_dtype=INT4),
+            {"a_bytes": 2, "b_bytes": 0.5, "converted_bytes": 0, "unpacks": 1, "multiplied_bytes": 2},
+            id="w4-unpacks-weights",
+        ),
+        pytest.param(Gemm(batch=4, m=2, n=3, k=5, b_batch=1, dtype=BF16), {"b": 1, "m": 8}, id="shared-right-operand"),
+        pytest.param(Gemm(batch=4, m=2, n=3, k=5, dtype=BF16), {"b": 4, "m": 2}, id="batched"),
+    ],
+)
+def test_columns(kernel: Gemm, expected: dict[str, float]) -> None:
+    columns = tensor_gemm.columns((kernel,))
+    assert {name: columns[name][0] for name in expected} == expected
+
+
+def pinned(kernel: Gemm, n: int, m: int, split: int = 1) -> dict[str, np.ndarray]:
+    tile = {"tile_n": n, "tile_m": m, "tile_threads": 256, "split_k": split}
+    return {**tensor_gemm.columns((kernel,)), **{name: np.array([float(value)]) for name, value in tile.items()}}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "pipe"),
+    [
+        pytest.param("a100-sxm-80gb", BF16, 312e12, id="a100-bf16"),
+        pytest.param("a100-sxm-80gb", INT8, 624e12, id="a100-int8"),
+        pytest.param("a100-sxm-80gb", FP16, 312e12, id="a100-fp16"),
+    ],
+)
+def test_pipe_time_of_whole_tiles(gpu: str, dtype: DataType, pipe: float) -> None:
+    """108 SMs, 216 tiles: two each, so that the time is FLOPs over the dense peak."""
+    spec = load_gpu(gpu)
+    result = tensor_gemm.estimate(pinned(linear(128 * 12, 256 * 18, 8192, dtype), 256, 128), spec, PLAIN)
+    assert result.tile_count.tolist() == [216]
+    assert result.parts_us["compute"][0] == pytest.approx(1e6 * 2 * 1536 * 4608 * 8192 / pipe, rel=1e-6)
+
+
+def test_one_tile_more_costs_a_round() -> None:
+    """109 tiles on 108 SMs take as long as 216."""
+    spec = load_gpu("a100-sxm-80gb")
+    one, two, full = (
+        tensor_gemm.estimate(pinned(linear(128 * rows, 256, 4096), 256, 128), spec, PLAIN).parts_us["compute"][0]
+        for rows in (108, 109, 216)
+    )
+    assert two == pytest.approx(2 * one, rel=1e-9)
+    assert full == pytest.approx(two, rel=1e-9)
+
+
+def test_power_limits_the_clock() -> None:
+    """An L4 (72 W for 121 TFLOP/s) is far from its peak, an A100 (400 W for 312) is not."""
+    kernel = linear(8192, 8192, 8192)
+    shares = {}
+    for name in ("l4", "a100-sxm-80gb"):
+        spec = load_gpu(name)
+        result = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, PRIORS)
+        shares[name] = result.ideal_us[0] / result.latency_us[0]
+    assert 0.4 < shares["l4"] < 0.75
+    assert 0.75 < shares["a100-sxm-80gb"] < 0.95
+
+
+def test_conversion_adds_a_kernel() -> None:
+    """1024 x 4096 activations: 1.5 x (2 + 1) bytes each at 3.35 TB/s, and a launch of 2 us."""
+    spec = load_gpu("h100-sxm")
+    plain, converting = (
+        tensor_gemm.estimate(pinned(kernel, 128, 128), spec, PRIORS).latency_us[0]
+        for kernel in (
+            linear(1024, 4096, 4096, FP8, output_dtype=BF16),
+            linear(1024, 4096, 4096, FP8, a_dtype=BF16, output_dtype=BF16),
+        )
+    )
+    assert converting - plain == pytest.approx(2.0 + 1e6 * 1.5 * 1024 * 4096 * 3 / 3.35e12, rel=1e-6)
+
+
+def test_narrow_weights_are_read_faster() -> None:
+    """A few rows are bound by the weights: 4 bits take a quarter of the bytes of 16."""
+    spec = load_gpu("a100-sxm-80gb")
+    wide, narrow = (
+        tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, PRIORS)
+        for kernel in (linear(1, 16384, 16384), linear(1, 16384, 16384, b_dtype=INT4))
+    )
+    assert narrow.parts_us["memory"][0] < 0.3 * wide.parts_us["memory"][0]
+    assert narrow.latency_us[0] < 0.6 * wide.latency_us[0]
+
+
+def test_what_fits_l2_is_not_read_from_dram() -> None:
+    """142 tiles, one an SM. Five copies of 9 MB fit an L40S's 96 MB, of 74 MB they don't: 8 times the bytes take 8 x 4
+    times as long."""
+    spec = load_gpu("l40s")
+    small, large = (
+        tensor_gemm.estimate(pinned(linear(1, 142 * 64, k), 64, 16), spec, PRIORS).parts_us["memory"][0]
+        for k in (512, 4096)
+    )
+    assert large / small == pytest.approx(8 * PRIORS["resident_gain"], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "edge"),
+    [("a100-sxm-80gb", 256), ("h100-sxm", 256), ("b200-sxm", 256), ("rtx-5090", 256), ("mi300x", 256)],
+)
+def test_menus(gpu: str, edge: int) -> None:
+    tiles = matrix_unit_tiles(load_gpu(gpu))
+    assert max(tile.n for tile in tiles) == edge
+    assert len({(tile.n, tile.m) for tile in tiles}) == len(tiles)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    m=st.integers(1, 50_000),
+    n=st.integers(1, 70_000),
+    k=st.integers(1, 70_000),
+    batch=st.integers(1, 64),
+    gpu=st.sampled_from(
+        ["v100-pcie-32gb", "t4", "a100-sxm-80gb", "l40s", "rtx-4090", "h100-sxm", "b200-sxm", "mi300x"]
+    ),
+    dtype=st.sampled_from([FP16, BF16, FP8, INT8]),
+)
+def test_every_product_has_a_finite_time(m: int, n: int, k: int, batch: int, gpu: str, dtype: DataType) -> None:
+    kernel = Gemm(batch=batch, m=m, n=n, k=k, dtype=dtype)
+    answer = apply_law(tensor_gemm.TENSOR_GEMM, (kernel,), load_gpu(gpu), PRIORS)
+    assert np.isfinite(answer.features).all()
+    assert answer.features.shape == (1, len(tensor_gemm.FEATURES))
+    assert answer.result.latency_us[0] > 0
+    # its own parts compete: no one of them takes longer than all
+    assert answer.result.latency_us[0] >= 0.98 * answer.result.parts_us["compute"][0]
