@@ -1,4 +1,5 @@
-"""How long `analyze` takes: cold as a process, warm in one, how cost grows with the graph, and what `check` adds.
+"""How long `analyze` takes: cold as a process, warm in one, how cost grows with the graph, what `check`
+adds, and what the 64 points of a sweep take beside one.
 
     python benchmarks/speed.py [MODEL.onnx] [--gpu a100] [--runs 5]
 
@@ -95,6 +96,29 @@ def check_ratio(model: Path, runs: int) -> float:
     return statistics.median(five) / statistics.median(one)
 
 
+def sweep_ratio(model: Path, gpu: str) -> tuple[float, float] | None:
+    """CPU seconds of processes that predict one point and 64 (8 x 8 sizes of the first two dims); None without two."""
+    from neusight_onnx.graph.read import read_model
+
+    names = list(
+        dict.fromkeys(
+            dim for item in read_model(model).graph.inputs for dim in item.shape or () if isinstance(dim, str)
+        )
+    )
+    if len(names) < 2:
+        return None
+    tool = [str(Path(sys.executable).parent / "neusight-onnx"), "sweep", str(model), "--gpu", gpu, "--format", "csv"]
+    one = [tool[0], "analyze", *tool[2:]]
+    grid = [*tool, "--dim", f"{names[0]}=1..8", "--dim", f"{names[1]}=64..512+64"]
+    found = []
+    for command in (one, grid):
+        before = os.times()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        after = os.times()
+        found.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    return found[0], found[1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, nargs="?")
@@ -124,6 +148,10 @@ def main() -> None:
         print(f"  warm analyze() in one process{statistics.median(warm):6.3f} s  (target: at most 0.5)")
         ratio = check_ratio(model, arguments.runs)
         print(f"  check on {len(FIVE)} GPUs over one analyze {ratio:6.2f}    (CPU time; target: at most 2)")
+        swept = sweep_ratio(model, arguments.gpu)
+        if swept is not None:
+            print(f"  one point, 64 points         {swept[0]:6.2f} s, {swept[1]:6.2f} s  (CPU time of the process)")
+            print(f"  ratio                        {swept[1] / swept[0]:6.2f}    (target: at most 10)")
         print("growth, warm, chains of MatMul, Add, Relu")
         for count in (1250, 2500, 5000, 10000, 20000):
             path = chain(Path(folder) / f"chain{count}.onnx", count)

@@ -17,10 +17,13 @@ import pytest
 
 from models import external_tensor, graph, linear, model, node, tensor, value
 from neusight_onnx import analyze, compare, sweep
+from neusight_onnx.analysis import infer_shapes
 from neusight_onnx.cli import main
 from neusight_onnx.comparison.points import _series
 from neusight_onnx.errors import BindingError, ComparisonError, ModelError, NeusightError, NotSupportedError
-from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.graph.bindings import make_bindings
+from neusight_onnx.graph.read import read_model, read_model_bytes
+from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.report.layout import Canvas
 from neusight_onnx.report.sweep import Point
 from neusight_onnx.report.sweep_machine import sweep_to_json
@@ -74,6 +77,30 @@ def test_a_sweep_of_a_large_model_equals_separate_analyses() -> None:
     found = sweep(GPT3, gpu="a100", dims=sizes)
     for point in found.points:
         assert point.totals == analyze(GPT3, gpu="a100", dims=dict(point.dims)).totals
+
+
+@pytest.mark.parametrize("path", [BERT, ROOT / "examples" / "resnet50.onnx"], ids=lambda path: path.stem)
+def test_what_rules_said_before_is_what_they_would_say(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes of all values, with a memo that has seen other sizes, equal those of a walk that keeps nothing."""
+    read = read_model(path)
+    memo = Memo(graph=read.graph)
+    for batch in (1, 3, 1):
+        found = infer_shapes(read, make_bindings({"batch": batch}), memo).inferred
+        assert memo.answers
+        with monkeypatch.context() as patched:
+            patched.setattr(Memo, "keep", lambda self, key, inputs, results: results)
+            alone = infer_shapes(read, make_bindings({"batch": batch})).inferred
+        assert found.values.keys() == alone.values.keys()
+        for name, value in alone.values.items():
+            other = found.values[name]
+            assert replace(other, data=None) == replace(value, data=None)
+            assert (other.data is None) == (value.data is None)
+            assert value.data is None or (other.data.dtype, other.data.tolist()) == (
+                value.data.dtype,
+                value.data.tolist(),
+            )  # type: ignore[union-attr]  # the line above says that both have data
+        assert found.assumptions == alone.assumptions
+        assert found.warnings == alone.warnings
 
 
 def test_what_the_model_refuses_is_a_point_with_the_reason() -> None:

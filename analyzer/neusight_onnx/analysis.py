@@ -22,7 +22,7 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, is_batch_symbol, make_bindings, named_as_in
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice, file_name
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.graph.shapes import at_expected_sizes, bind_and_infer
+from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, kernel_dtype
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.branches import NOT_COUNTED, Cost, choose_branches, decisions_said
@@ -126,11 +126,15 @@ class PreparedModel:
     memory: RunMemory
 
 
-def infer_shapes(model: Model, bindings: Bindings) -> ShapedModel:
-    """The first step of :func:`analyze`, to be shared between analyses of one model at the same sizes."""
+def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
+    """The first step of :func:`analyze`, to be shared between analyses of one model at the same sizes.
+
+    ``memo``: one of ``model.graph``, to be shared between analyses at other sizes: nodes whose inputs are what they
+    were at one of them are not inferred again.
+    """
     bindings = named_as_in(model, bindings)
     with no_collection():
-        bound, inferred = bind_and_infer(model, bindings)
+        bound, inferred = bind_and_infer(model, bindings, memo)
         expected = at_expected_sizes(model, bindings, bound, inferred)
     return ShapedModel(model=model, bound=bound, inferred=inferred, expected=expected)
 

@@ -13,6 +13,7 @@ from neusight_onnx.errors import ComparisonError, ModelError
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.bindings import is_batch_symbol, make_bindings
 from neusight_onnx.graph.model import Array, Model, Notice
+from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import SUPPORTED, resolve
 from neusight_onnx.report.model import FITS
@@ -52,6 +53,7 @@ def sweep(
     bench = Workbench()
     spec, read = bench.gpu(gpu), bench.model(model)
     resolved = resolve(precision, stored_precision(read))
+    memo = Memo(graph=read.graph)
     points: list[Point] = []
     assumptions: dict[str, None] = {}
     warnings: dict[Notice, None] = dict.fromkeys(read.warnings)
@@ -61,7 +63,7 @@ def sweep(
         bindings = make_bindings(sizes, shapes, values, trip_counts)
         chosen = {name: sizes[name] for name in varied}
         try:
-            shaped = infer_shapes(read, bindings)
+            shaped = infer_shapes(read, bindings, memo)
         except ModelError as fault:
             first_fault = first_fault or fault
             refused = str(fault)

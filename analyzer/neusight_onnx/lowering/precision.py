@@ -21,6 +21,10 @@ def as_precision(graph: InferredGraph, dtype: DataType) -> InferredGraph:
     """
     if dtype not in PLAIN:
         raise ValueError(f"{dtype.label} is not a plain floating-point type")
+    # equal values are mostly one object, so that a look at each object once is enough to see that nothing changes
+    distinct = {id(value): value for value in graph.values.values()}
+    if not any(_changes(value.dtype, dtype) or value.elements is not None for value in distinct.values()):
+        return graph
     memo: dict[int, Value] = {}
     values = {name: _value(value, dtype, memo) for name, value in graph.values.items()}
     if not memo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value, file_name
 from neusight_onnx.kernels import NodeWork
@@ -22,6 +22,13 @@ BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 UNKNOWN_BECAUSE = "shape unknown because of "
 """How the reason of a node begins that can't be lowered because of another one; that node's name follows."""
 EMPTY = "its result has no elements"
+
+
+_Answers: TypeAlias = "dict[tuple[object, ...], Kernels | Free | Unsupported]"
+"""What rules have said in this pass, by the form of the node and the identities of its values (the graph holds them)."""
+
+_FROM_VALUES = frozenset({"", "com.microsoft"})
+"""Domains whose rules look at nothing but their node, its values and how they lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +54,7 @@ def lower_laid_out(graph: InferredGraph, *, runtime: str) -> Lowered:
     """As :func:`lower`, with where each value lies: names of values are unique in a model."""
     works: list[NodeWork] = []
     strides: dict[str, tuple[int, ...]] = {}
-    _lower(graph, runtime, {}, 1, (), works, strides)
+    _lower(graph, runtime, {}, 1, (), works, strides, {})
     return Lowered(works=tuple(works), strides=strides)
 
 
@@ -59,6 +66,7 @@ def _lower(
     branch: tuple[str, ...],
     works: list[NodeWork],
     strides: dict[str, tuple[int, ...]],
+    answers: _Answers,
 ) -> None:
     layouts = dict(outer)
     find = graph.values.get
@@ -83,9 +91,9 @@ def _lower(
             )
         else:
             inputs = tuple([find(name) if name else None for name in node.inputs])
-            works.append(_work(node, inputs, outputs, graph, runtime, layouts, count, branch))
+            works.append(_work(node, inputs, outputs, graph, runtime, layouts, count, branch, answers))
         if (node.op_type in BODIES and not node.domain) or works[-1].unsupported is not None:
-            _lower_bodies(node, graph, runtime, layouts, count, branch, works, strides)
+            _lower_bodies(node, graph, runtime, layouts, count, branch, works, strides, answers)
     strides.update((name, layout.strides) for name, layout in layouts.items() if name not in outer)
 
 
@@ -134,6 +142,7 @@ def _lower_bodies(
     branch: tuple[str, ...],
     works: list[NodeWork],
     strides: dict[str, tuple[int, ...]],
+    answers: _Answers,
 ) -> None:
     """The nodes of a node's bodies: their work, or why they never run, or that nothing is known of them."""
     is_open = node.op_type == "If" and all((node.name, name) in graph.bodies for name in ("then_branch", "else_branch"))
@@ -151,7 +160,9 @@ def _lower_bodies(
                 mark = (*branch, f"{node.name}/{attribute.partition('_')[0]}") if is_open else branch
                 whole = ((attribute, 1 if trips is None else trips.count),)
                 for key, times in graph.repeats.get(node.name, whole):
-                    _lower(graph.bodies[(node.name, key)], runtime, layouts, count * times, mark, works, strides)
+                    _lower(
+                        graph.bodies[(node.name, key)], runtime, layouts, count * times, mark, works, strides, answers
+                    )
 
 
 def _all_nodes(graph: Graph) -> Iterator[Node]:
@@ -187,9 +198,10 @@ def _work(
     layouts: dict[str, Layout],
     count: int,
     branch: tuple[str, ...],
+    answers: _Answers,
 ) -> NodeWork:
     origins = _origins(node)
-    outcome = _outcome(node, inputs, outputs, graph, runtime, layouts)
+    outcome = _known_outcome(node, inputs, outputs, graph, runtime, layouts, answers)
     match outcome:
         case Kernels(kernels=kernels, layouts=written, host_waits=host_waits):
             if written:
@@ -225,6 +237,41 @@ def _work(
             )
         case _:
             assert_never(outcome)
+
+
+def _known_outcome(
+    node: Node,
+    inputs: tuple[Value | None, ...],
+    outputs: tuple[Value | None, ...],
+    graph: InferredGraph,
+    runtime: str,
+    layouts: Mapping[str, Layout],
+    answers: _Answers,
+) -> Kernels | Free | Unsupported:
+    """As :func:`_outcome`; what a rule said of such a node with the same values stands, for models repeat themselves.
+
+    Only where the rule can't have seen more than these: no operand or result lies in an order of its own, whose origins
+    are names, and it is no gradient, which follows the graph.
+    """
+    if node.domain not in _FROM_VALUES or any(name in layouts for name in node.inputs):
+        return _outcome(node, inputs, outputs, graph, runtime, layouts)
+    attributes = node.attributes
+    key = (
+        node.op_type,
+        node.domain,
+        node.version,
+        *attributes,
+        *map(id, attributes.values()),
+        *map(id, inputs),
+        None,
+        *map(id, outputs),
+    )
+    known = answers.get(key)
+    if known is None:
+        known = _outcome(node, inputs, outputs, graph, runtime, layouts)
+        if not isinstance(known, Unsupported) and not any(known.layouts):
+            answers[key] = known
+    return known
 
 
 def _outcome(

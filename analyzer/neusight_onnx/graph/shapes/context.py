@@ -60,7 +60,12 @@ class UnknownShape(Exception):  # noqa: N818  # not a fault, a rule's way to say
 
 
 class Session(Protocol):
-    """What rules may ask of the walk that they are part of."""
+    """What rules may ask of the walk that they are part of.
+
+    ``consulted`` becomes True when one does: its answer then depends on more than its node and inputs.
+    """
+
+    consulted: bool
 
     def assume(self, text: str) -> None:
         """Add a sentence to the assumptions of the result."""
@@ -145,7 +150,7 @@ def initializer_value(initializer: Initializer) -> Value:
 class NodeContext:
     """One node with what is known of its inputs; short-lived, made for one call of its rule."""
 
-    __slots__ = ("bounded", "constant", "inputs", "low_run", "node", "opposites", "session")
+    __slots__ = ("bounded", "constant", "inputs", "low_run", "node", "opposites", "silent_session")
 
     def __init__(
         self,
@@ -161,10 +166,16 @@ class NodeContext:
         self.node = node
         self.inputs = inputs
         self.opposites = opposites
-        self.session = session
+        self.silent_session = session
         self.constant = constant
         self.bounded = bounded
         self.low_run = low_run
+
+    @property
+    def session(self) -> Session:
+        """The walk; asking for it is noted."""
+        self.silent_session.consulted = True
+        return self.silent_session
 
     # Inputs
 

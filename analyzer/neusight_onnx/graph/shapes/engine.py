@@ -32,6 +32,7 @@ from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape, initializer_value
 from neusight_onnx.graph.shapes.demands import unmet
 from neusight_onnx.graph.shapes.fallback import infer_by_schema
+from neusight_onnx.graph.shapes.memo import Memo
 from neusight_onnx.graph.shapes.ranges import Ends
 from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
 from neusight_onnx.graph.shapes.unknown_sizes import possible_sizes
@@ -57,6 +58,9 @@ class _Walk:
 
     bindings: Bindings
     symbols: Mapping[str, int]
+    memo: Memo
+    consulted: bool = False
+    """Whether a rule has asked for more than its inputs since this was last set to False."""
     assumptions: dict[str, None] = field(default_factory=dict)
     warnings: list[Notice] = field(default_factory=list)
     stale: dict[str, str] = field(default_factory=dict)
@@ -240,20 +244,22 @@ def infer(model: Model, bindings: Bindings | None = None) -> InferredGraph:
     return bind_and_infer(model, bindings or Bindings())[1]
 
 
-def bind_and_infer(model: Model, bindings: Bindings) -> tuple[BoundInputs, InferredGraph]:
+def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -> tuple[BoundInputs, InferredGraph]:
     """Bind the inputs and infer, as :func:`infer` does, and give both.
 
     Where the model leaves a length free and contradicts its default (a table of 77 positions against 128 tokens),
     the other defaults are tried in turn, also where only a body that may not run contradicts it: the default that
     the fewest nodes refuse is taken. What the user bound is never changed. The fault of the first default is raised
-    if none fits, and stands in the assumptions if another does.
+    if none fits, and stands in the assumptions if another does. ``memo``: of this model's graph, to be shared between
+    inferences at several sizes.
     """
+    memo = memo or Memo(graph=model.graph)
     first: ModelError | None = None
     best: tuple[int, BoundInputs, InferredGraph] | None = None
     for lengths in DEFAULT_LENGTHS:
         bound = bind_inputs(model, bindings, lengths)
         try:
-            swallowed, result = _infer_bound(model, bindings, bound)
+            swallowed, result = _infer_bound(model, bindings, bound, memo=memo)
         except ModelError as error:
             first = first or error
         else:
@@ -322,10 +328,12 @@ def infer_bound(model: Model, bindings: Bindings, bound: BoundInputs) -> Inferre
 
 
 def _infer_bound(
-    model: Model, bindings: Bindings, bound: BoundInputs, *, at_expected: bool = False
+    model: Model, bindings: Bindings, bound: BoundInputs, *, at_expected: bool = False, memo: Memo | None = None
 ) -> tuple[int, InferredGraph]:
     """The graph, and how many nodes of bodies that may not run refused their inputs."""
-    walk = _Walk(bindings=bindings, symbols=bound.symbols, at_expected=at_expected)
+    memo = memo or Memo(graph=model.graph)
+    assert memo.graph is model.graph, "a memo is that of one model"
+    walk = _Walk(bindings=bindings, symbols=bound.symbols, memo=memo, at_expected=at_expected)
     try:
         with np.errstate(all="ignore"):
             result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
@@ -376,9 +384,15 @@ def _infer_graph(
     outer: MutableMapping[str, Value] | None,
     certain: bool,
 ) -> InferredGraph:
-    own: dict[str, Value] = dict(inputs)
-    for name, initializer in graph.initializers.items():
-        own[name] = initializer_value(initializer)
+    # nodes of bodies may be copies, made for this walk and gone after it
+    memo = walk.memo if outer is None and graph is walk.memo.graph else None
+    own: dict[str, Value] = {}
+    if memo is None:
+        own.update(inputs)
+        own.update((name, initializer_value(item)) for name, item in graph.initializers.items())
+    else:
+        own.update((name, memo.one(value)) for name, value in inputs.items())
+        own.update((name, memo.initializer(item)) for name, item in graph.initializers.items())
     values: MutableMapping[str, Value]
     if outer is None:
         values = own
@@ -392,7 +406,12 @@ def _infer_graph(
         raise ModelError(f"bodies of control-flow nodes are nested more than {MAX_DEPTH} deep, in '{graph.name}'")
     try:
         for node in graph.nodes:
-            outputs = _infer_node(node, graph, values, walk, certain=certain)
+            if memo is None:
+                outputs = _infer_node(node, graph, values, walk, certain=certain)
+            else:
+                key = memo.key(node, own)
+                known = memo.answers.get(key)
+                outputs = _infer_node(node, graph, own, walk, certain=certain, key=key) if known is None else known
             for name, value in zip(node.outputs, outputs, strict=True):
                 if not name:
                     continue
@@ -414,8 +433,15 @@ def _infer_graph(
 
 
 def _infer_node(
-    node: Node, graph: Graph, values: Mapping[str, Value], walk: _Walk, *, certain: bool
+    node: Node,
+    graph: Graph,
+    values: Mapping[str, Value],
+    walk: _Walk,
+    *,
+    certain: bool,
+    key: tuple[int, ...] | None = None,
 ) -> Sequence[Value]:
+    """What is known of a node's outputs; kept in the walk's memo under ``key`` if that is given and it may be."""
     inputs: list[Value | None] = []
     constant = True
     bounded = False
@@ -431,17 +457,19 @@ def _infer_node(
             constant = False
         if value.is_bound or value.data_low is not None:
             bounded = True
-    key = (node.domain, node.op_type)
-    rule = RULES.get(key)
-    if constant and key in RANDOM:
+    operator = (node.domain, node.op_type)
+    rule = RULES.get(operator)
+    if constant and operator in RANDOM:
         constant = False
+    if key is not None:  # nodes of a body are inferred while the rule of its node runs
+        walk.consulted = False
     try:
         if node.name not in walk.formed:
             _check_form(node, inputs, walk)
         if rule is None:
             context = NodeContext(node, inputs, inputs, walk, constant=constant)
             results: Sequence[Value] = infer_by_schema(context)
-        elif bounded and key not in INTERVALS:
+        elif bounded and operator not in INTERVALS:
             results = _infer_interval(node, rule, inputs, walk, constant=constant)
         else:
             results = rule(NodeContext(node, inputs, inputs, walk, constant=constant))
@@ -477,10 +505,13 @@ def _infer_node(
                 stand_in if value.shape is None and value.kind == "tensor" and stand_in.shape is not None else value
                 for value, stand_in in zip(results, stand_ins, strict=True)
             ]
-        return results
-    if len(results) > len(node.outputs):
-        return results[: len(node.outputs)]
-    return [*results, *_stand_ins(node, graph, walk, inputs, cause=node.name)[len(results) :]]
+    elif len(results) > len(node.outputs):
+        results = results[: len(node.outputs)]
+    else:
+        return [*results, *_stand_ins(node, graph, walk, inputs, cause=node.name)[len(results) :]]
+    if key is None or walk.consulted or walk.guessed or bounded or any(unknown_attributes(node)):
+        return results  # it depends on more than the key says, or something is to be noted of each node
+    return walk.memo.keep(key, inputs, results)
 
 
 def _check_form(node: Node, inputs: Sequence[Value | None], walk: _Walk) -> None:
