@@ -30,7 +30,7 @@ def words(help_text: str) -> list[str]:
     return re.sub(r"[][{}<>]", " ", help_text).split()
 
 
-@pytest.mark.parametrize("command", ["analyze", "inspect", "check", "compare", "sweep"])
+@pytest.mark.parametrize("command", ["analyze", "inspect", "check", "compare", "sweep", "diff"])
 def test_readme_shows_the_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from neusight_onnx.cli import main
 
 ROOT = Path(__file__).parents[1]
-GUIDES = ("choose-a-gpu.md",)
+GUIDES = ("choose-a-gpu.md", "find-what-is-slow.md")
 """docs/gate-a-pull-request.md has a test of its own, beside those of ``check``."""
 
 FILES = {("choose-a-gpu.md", "toml"): "prices.toml", ("choose-a-gpu.md", "csv"): "prices.csv"}
@@ -77,7 +77,8 @@ def test_commands(
 
 
 PRINTED = {
-    "choose-a-gpu.md": ["l4 {'batch': 1, 'sequence': 128} fits", "a100-sxm-80gb {'batch': 1, 'sequence': 128} fits"]
+    "choose-a-gpu.md": [f"{gpu} {{'batch': 1, 'sequence': 128}} fits" for gpu in ("l4", "a100-sxm-80gb")],
+    "find-what-is-slow.md": ["False ('the runtime differs: eager, now compiled',)"],
 }
 """What the Python of a guide may print."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from neusight_onnx.analysis import analyze
     from neusight_onnx.checks import check
-    from neusight_onnx.comparison import compare, sweep
+    from neusight_onnx.comparison import compare, diff, sweep
     from neusight_onnx.errors import NeusightError
     from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
     from neusight_onnx.graph.read import read_model
@@ -25,6 +25,7 @@ _HOMES = {
     "analyze": "neusight_onnx.analysis",
     "check": "neusight_onnx.checks",
     "compare": "neusight_onnx.comparison",
+    "diff": "neusight_onnx.comparison",
     "NeusightError": "neusight_onnx.errors",
     "GpuSpec": "neusight_onnx.gpu",
     "available_gpus": "neusight_onnx.gpu",
@@ -46,6 +47,7 @@ __all__ = [
     "available_gpus",
     "check",
     "compare",
+    "diff",
     "inspect_model",
     "load_gpu",
     "read_model",

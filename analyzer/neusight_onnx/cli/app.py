@@ -17,6 +17,8 @@ from neusight_onnx.cli.annotate import annotate_command, model_explorer_text
 from neusight_onnx.cli.check import check_command, explain_command
 from neusight_onnx.cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from neusight_onnx.cli.compare import compare_command
+from neusight_onnx.cli.diff import EXAMPLES as DIFF_EXAMPLES
+from neusight_onnx.cli.diff import diff_command
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
 from neusight_onnx.cli.options import (
     DimOption,
@@ -219,6 +221,7 @@ app.command("annotate", epilog=ANNOTATE_EXAMPLES)(annotate_command)
 app.command("check")(check_command)
 app.command("explain")(explain_command)
 app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)
+app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
 app.command("sweep", epilog=SWEEP_EXAMPLES)(sweep_command)
 
 

@@ -25,7 +25,7 @@ EMPTY = "its result has no elements"
 
 
 _Answers: TypeAlias = "dict[tuple[object, ...], Kernels | Free | Unsupported]"
-"""What rules have said in this pass, by the form of the node and the identities of its values (the graph holds them)."""
+"""What rules have said in this pass, by the form of the node and the identities of its values (which live on)."""
 
 _FROM_VALUES = frozenset({"", "com.microsoft"})
 """Domains whose rules look at nothing but their node, its values and how they lie."""

@@ -1,0 +1,147 @@
+"""What two reports are compared by, from a report or from its JSON in a file."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neusight_onnx.errors import ComparisonError
+from neusight_onnx.report.difference import Side
+from neusight_onnx.report.machine import to_json
+from neusight_onnx.report.model import SCHEMA_VERSION, Report
+
+_MAX_FILE_BYTES = 1 << 28
+MOST_NODES = 3
+"""Nodes of equal kernels that are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Equal kernels of a report, together."""
+
+    nodes: tuple[str, ...]
+    count: int
+    latency_us: float
+
+
+Form = tuple[str, str, str]
+"""Class, dtype, dims in JSON: kernels that have these in common are equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A report as its JSON says it, figures rounded as there.
+
+    ``inputs``: (name, dtype, shape) of the model's inputs. ``unsupported``: number of nodes by (operator, reason).
+    """
+
+    side: Side
+    inputs: tuple[tuple[str, str | None, tuple[int, ...] | None], ...]
+    kernels: Mapping[Form, Kernels]
+    unsupported: Mapping[tuple[str, str], int]
+
+
+def read_report(path: Path) -> Saved:
+    """A report that ``analyze --format json`` wrote; ComparisonError for anything else, and for a newer schema."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise ComparisonError(f"{path} does not exist; give a model, or a report of analyze --format json") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ComparisonError(f"{path} can't be read ({reason}); give another file") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise ComparisonError(f"{path} is larger than 256 MiB, so no report; give one of analyze --format json")
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ComparisonError(f"{path} is not JSON ({reason}); give a report of analyze --format json") from None
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise ComparisonError(
+            f"{path} has schema version {version}, this version of neusight-onnx reads up to {SCHEMA_VERSION}; "
+            "update it, or make the report anew"
+        )
+    if version != SCHEMA_VERSION or "kernels" not in document or "totals" not in document:
+        raise ComparisonError(f"{path} is JSON, but no report of analyze --format json; give one")
+    return _saved(document, str(path))
+
+
+def as_saved(report: Report) -> Saved:
+    """A report of now, by what its JSON says, so that it compares equal with a saved one of the same figures."""
+    return _saved(json.loads(to_json(report)), report.model.path)
+
+
+def _saved(document: Mapping[str, Any], source: str) -> Saved:
+    try:
+        return _read(document, source)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"does not read as one ({str(error)[:80]})"
+        raise ComparisonError(f"{source} is no whole report: it {what}; make it anew") from None
+
+
+def _read(document: Mapping[str, Any], source: str) -> Saved:
+    model, totals, settings = document["model"], document["totals"], document["settings"]
+    groups: dict[Form, list[Mapping[str, Any]]] = {}
+    classes: dict[str, float] = {}
+    for row in document["kernels"]:
+        form = (_text(row["kernel_class"]), _text(row["dtype"]), json.dumps(row["dims"], sort_keys=True))
+        groups.setdefault(form, []).append(row)
+        classes[form[0]] = classes.get(form[0], 0.0) + _number(row["latency_us"]) / 1e3
+    return Saved(
+        side=Side(
+            source=source,
+            model_path=_text(model["path"]),
+            gpu=_text(document["gpu"]["name"]),
+            precision=_text(settings["precision"]),
+            runtime=_text(settings["runtime"]),
+            dims={_text(name): int(size) for name, size in settings["dims"].items()},
+            latency_ms=_number(totals["latency_ms"]),
+            latency_low_ms=_number(totals["latency_low_ms"]),
+            latency_high_ms=_number(totals["latency_high_ms"]),
+            throughput_per_s=_number(totals["throughput_per_s"]),
+            memory_bytes=int(totals["memory"]["peak_bytes"]) if totals.get("memory") else None,
+            overhead_ms=_number(totals["overhead_ms"]),
+            kernel_count=sum(int(row["count"]) for row in document["kernels"]),
+            unsupported_count=len(document["unsupported"]),
+            partial=bool(totals["partial"]),
+            classes=classes,
+        ),
+        inputs=tuple(
+            (
+                _text(item["name"]),
+                None if item["dtype"] is None else _text(item["dtype"]),
+                None if item["shape"] is None else tuple(int(size) for size in item["shape"]),
+            )
+            for item in model["inputs"]
+        ),
+        kernels={form: _together(rows) for form, rows in groups.items()},
+        unsupported=Counter((_text(item["op_type"]), _text(item["reason"])) for item in document["unsupported"]),
+    )
+
+
+def _together(rows: Sequence[Mapping[str, Any]]) -> Kernels:
+    names = [_text(row["nodes"][0]) for row in rows if row["nodes"]]
+    return Kernels(
+        nodes=tuple(names[:MOST_NODES]),
+        count=sum(int(row["count"]) for row in rows),
+        latency_us=sum(_number(row["latency_us"]) for row in rows),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ValueError(f"{value!r:.40} is no time")
+    return float(value)

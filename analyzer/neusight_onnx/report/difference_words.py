@@ -1,0 +1,118 @@
+"""Words for a difference, the same in every format that is read by people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from neusight_onnx.report.difference import Difference, KernelChange, Side
+from neusight_onnx.report.grouping import common_name
+from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
+
+
+def change(old: float, new: float) -> str:
+    """ "+5.0 %", "-12.3 %", "same"; "new" from nothing."""
+    if old == new:
+        return "same"
+    return f"{100 * (new / old - 1):+.1f} %" if old else "new"
+
+
+def headline(difference: Difference) -> str:
+    """One sentence: what became of the latency, and of the limit."""
+    old, new, growth = difference.old.latency_ms, difference.new.latency_ms, difference.growth
+    how = "as fast as before" if old == new else "slower" if new > old else "faster"
+    size = f"{abs(growth) * 100:.1f} % " if growth and how != "as fast as before" else ""
+    text = f"{size}{how}: {duration(old * 1e3)}, now {duration(new * 1e3)}"
+    if difference.limit is None:
+        return text
+    kept = "over" if difference.failed else "within"
+    return f"{text}; {kept} the {difference.limit * 100:g} % allowed"
+
+
+def totals(difference: Difference) -> list[tuple[str, str, str, str]]:
+    """(what, old, new, change) of the totals, then of each kernel class and the host."""
+    old, new = difference.old, difference.new
+    rows = [
+        ("latency", _ms(old.latency_ms), _ms(new.latency_ms), change(old.latency_ms, new.latency_ms)),
+        ("interval", _interval(old), _interval(new), ""),
+        (
+            "samples/s",
+            significant(old.throughput_per_s),
+            significant(new.throughput_per_s),
+            change(old.throughput_per_s, new.throughput_per_s),
+        ),
+    ]
+    if old.memory_bytes is not None and new.memory_bytes is not None:
+        before, after = old.memory_bytes, new.memory_bytes
+        rows.append(("memory", capacity(before), capacity(after), change(before, after)))
+    rows.append(
+        ("kernels", f"{old.kernel_count:,}", f"{new.kernel_count:,}", change(old.kernel_count, new.kernel_count))
+    )
+    return rows
+
+
+def classes(difference: Difference) -> list[tuple[str, str, str, str, str]]:
+    """(class, old, new, difference, change) of the kernels' time by class, the largest change first."""
+    old, new = ({**side.classes, "waiting for host": side.overhead_ms} for side in (difference.old, difference.new))
+    names = sorted({*old, *new}, key=lambda name: (-abs(new.get(name, 0.0) - old.get(name, 0.0)), name))
+    return [
+        (
+            name,
+            _ms(old.get(name, 0.0)),
+            _ms(new.get(name, 0.0)),
+            signed(1e3 * (new.get(name, 0.0) - old.get(name, 0.0))),
+            change(old.get(name, 0.0), new.get(name, 0.0)),
+        )
+        for name in names
+        if old.get(name) or new.get(name)
+    ]
+
+
+def kernel_cells(item: KernelChange) -> tuple[str, str, str, str]:
+    """(status, what, runs, difference) of a kernel that appeared, vanished or changed."""
+    runs = str(item.new_count) if item.old_count == item.new_count else f"{item.old_count} > {item.new_count}"
+    what = f"{item.kernel_class} {common_name(item.nodes) if item.nodes else ''}".rstrip()
+    return item.status, what, runs, signed(item.delta_us)
+
+
+def kernel_dims(item: KernelChange) -> str:
+    """The dims that tell a kernel apart."""
+    return dims_text({name: _dim(value) for name, value in item.dims.items()})
+
+
+def unsupported(difference: Difference) -> list[str]:
+    """One sentence for each operator that is not supported and was not there before, or is there no more."""
+    found = [
+        f"not supported and new: {op_type} ({counted(count, 'node')}): {reason}"
+        for op_type, reason, count in difference.new_unsupported
+    ]
+    return found + [
+        f"no longer there: {op_type}, which is not supported ({counted(count, 'node')})"
+        for op_type, _, count in difference.gone_unsupported
+    ]
+
+
+def settings(side: Side) -> list[str]:
+    """What a side was analysed with."""
+    dims: Mapping[str, int] = side.dims
+    return [side.gpu, side.precision, side.runtime, *([dims_text(dims, ",")] if dims else [])]
+
+
+def signed(delta_us: float) -> str:
+    """A difference of times: "+812 µs", "-1.25 ms", "same"."""
+    if not delta_us:
+        return "same"
+    return ("+" if delta_us > 0 else "-") + duration(abs(delta_us))
+
+
+def _ms(value_ms: float) -> str:
+    return duration(value_ms * 1e3) if value_ms else "-"
+
+
+def _interval(side: Side) -> str:
+    return f"{duration(side.latency_low_ms * 1e3)} to {duration(side.latency_high_ms * 1e3)}"
+
+
+def _dim(value: object) -> int | str | tuple[int, ...]:
+    if isinstance(value, list):
+        return tuple(int(item) for item in value if isinstance(item, int))
+    return value if isinstance(value, int | str) else str(value)

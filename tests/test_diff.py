@@ -1,0 +1,242 @@
+"""``diff``: what differs between two models or two saved reports, what doesn't compare, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from models import external_tensor, graph, linear, model, node, tensor, value
+from neusight_onnx import analyze, diff
+from neusight_onnx.cli import main
+from neusight_onnx.comparison.changes import parse_limit
+from neusight_onnx.errors import ComparisonError
+from neusight_onnx.report.difference_machine import difference_to_json
+from neusight_onnx.report.difference_terminal import difference_to_terminal
+from neusight_onnx.report.layout import Canvas
+from neusight_onnx.report.machine import to_json
+from test_report_machine import SCHEMA, documented_keys, keys_of
+
+
+def deeper() -> onnx.ModelProto:
+    """:func:`models.linear` with a Sigmoid and an unknown operator behind it."""
+    return model(
+        graph(
+            [
+                node("MatMul", "x w", "xw", "fc/MatMul"),
+                node("Add", "xw b", "pre", "fc/Add"),
+                node("Sigmoid", "pre", "s", "act"),
+                node("Mystery", "s", "y", "odd", "own"),
+            ],
+            [value("x", ["batch", 4])],
+            [value("y", ["batch", 3])],
+            [tensor("w", np.zeros((4, 3), np.float32)), tensor("b", np.zeros(3, np.float32))],
+        ),
+        opsets={"": 17, "own": 1},
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """old.onnx and new.onnx, and reports of them on a T4 with a batch of 2."""
+    onnx.save(linear(), tmp_path / "old.onnx")
+    onnx.save(deeper(), tmp_path / "new.onnx")
+    monkeypatch.chdir(tmp_path)
+    for name in ("old", "new"):
+        report = analyze(f"{name}.onnx", gpu="t4", dims={"batch": 2})
+        (tmp_path / f"{name}.json").write_text(to_json(report))
+    return tmp_path
+
+
+DIMS = {"batch": 2}
+
+
+def test_what_differs(folder: Path) -> None:
+    """The old model has ReLU, the new one Sigmoid; product and addition stay."""
+    found = diff("old.onnx", "new.onnx", gpu="t4", dims=DIMS)
+    old, new = (analyze(name, gpu="t4", dims=DIMS) for name in ("old.onnx", "new.onnx"))
+    assert found.old.latency_ms == pytest.approx(old.totals.latency_ms, rel=1e-5)
+    assert found.growth == pytest.approx(new.totals.latency_ms / old.totals.latency_ms - 1, rel=1e-3, abs=1e-5)
+    by_nodes = {(item.status, item.nodes): item for item in found.kernels}
+    assert set(by_nodes) == {("gone", ("act",)), ("new", ("act",))}
+    gone, came = by_nodes["gone", ("act",)], by_nodes["new", ("act",)]
+    assert (gone.old_count, gone.new_count, came.old_count, came.new_count) == (1, 0, 0, 1)
+    assert gone.delta_us == -gone.old_us < 0 < came.delta_us
+    ((op_type, _, count),) = found.new_unsupported
+    assert (op_type, count) == ("Mystery", 1)
+    assert found.gone_unsupported == ()
+    for side, report in ((found.old, old), (found.new, new)):
+        assert sum(side.classes.values()) + side.overhead_ms == pytest.approx(report.totals.latency_ms, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("old.json", "new.json"), ("old.json", "new.onnx"), ("old.onnx", "new.json")],
+    ids=["reports", "report and model", "model and report"],
+)
+def test_reports_and_models_compare_alike(old: str, new: str, folder: Path) -> None:
+    here = json.loads(difference_to_json(diff(old, new, gpu="t4", dims=DIMS)))
+    models = json.loads(difference_to_json(diff("old.onnx", "new.onnx", gpu="t4", dims=DIMS)))
+    for found in (here, models):
+        for side in ("old", "new"):
+            del found[side]["source"]
+        found["notes"] = [note.partition(" has ")[2] for note in found["notes"]]
+    assert here == models
+
+
+@pytest.mark.parametrize("name", ["old", "new"])
+def test_nothing_differs_from_itself(name: str, folder: Path) -> None:
+    found = diff(f"{name}.onnx", f"{name}.json", gpu="t4", dims=DIMS, limit=0.0)
+    assert found.kernels == found.new_unsupported == found.gone_unsupported == ()
+    assert found.growth == 0
+    assert not found.failed
+    assert "as fast as before" in difference_to_terminal(found, Canvas(width=80))
+
+
+def test_a_count_is_a_change(folder: Path) -> None:
+    """Two equal ReLU where there was one: twice the runs, twice the time."""
+    doubled = linear()
+    doubled.graph.node.append(onnx.helper.make_node("Relu", ["y"], ["z"], name="again"))
+    doubled.graph.output[0].name = "z"
+    onnx.save(doubled, folder / "doubled.onnx")
+    (item,) = diff("old.onnx", "doubled.onnx", gpu="t4", dims=DIMS).kernels
+    assert (item.status, item.old_count, item.new_count) == ("changed", 1, 2)
+    assert item.new_us == pytest.approx(2 * item.old_us)
+
+
+def edited(folder: Path, change: Mapping[str, object]) -> Path:
+    """old.json with keys set by path ("totals.latency_ms")."""
+    document = json.loads((folder / "old.json").read_text())
+    for path, item in change.items():
+        place = document
+        *parents, last = path.split(".")
+        for parent in parents:
+            place = place[int(parent)] if parent.isdigit() else place[parent]
+        if item is None:
+            del place[last]
+        else:
+            place[last] = item
+    (folder / "edited.json").write_text(json.dumps(document))
+    return folder / "edited.json"
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "limit", "failed"),
+    [(1.04, 0.05, False), (1.06, 0.05, True), (1.0, 0.0, False), (1.001, 0.0, True), (0.5, 0.05, False)],
+    ids=["within", "over", "equal", "any growth", "faster"],
+)
+def test_limit(latency_ms: float, limit: float, failed: bool, folder: Path) -> None:
+    old = edited(folder, {"totals.latency_ms": 1.0}).rename(folder / "base.json")
+    assert diff(old, edited(folder, {"totals.latency_ms": latency_ms}), limit=limit).failed is failed
+
+
+def test_other_settings_are_noted(folder: Path) -> None:
+    found = diff("old.json", edited(folder, {"gpu.name": "a100-sxm-80gb", "settings.runtime": "compiled"}))
+    assert found.notes == ("the GPU differs: t4, now a100-sxm-80gb", "the runtime differs: eager, now compiled")
+
+
+def test_inputs_with_other_names_are_noted(folder: Path) -> None:
+    found = diff("old.json", edited(folder, {"model.inputs.0.name": "pixels"}))
+    assert found.notes == ("inputs have other names: 'x' is 'pixels' now",)
+
+
+REFUSED = {
+    "newer schema": ({"schema_version": 2}, "has schema version 2, this version of neusight-onnx reads up to 1"),
+    "no report": ({"kernels": None}, "no report of analyze"),
+    "schema of text": ({"schema_version": "1"}, "no report of analyze"),
+    "without a key": ({"totals.latency_ms": None}, "lacks 'latency_ms'"),
+    "negative time": ({"totals.latency_ms": -1.0}, "no time"),
+    "text for a time": ({"totals.latency_ms": "fast"}, "no time"),
+    "kernels are a number": ({"kernels": 3}, "no whole report"),
+    "another shape": ({"model.inputs.0.shape": [2, 5]}, "'x' is float32 2x4 in old.json, 'x' is float32 2x5"),
+    "another type": ({"model.inputs.0.dtype": "int64"}, "is int64 2x4"),
+    "another number": ({"model.inputs": []}, "1 in old.json, 0 in"),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), REFUSED.values(), ids=REFUSED.keys())
+def test_reports_that_do_not_compare(change: dict[str, object], says: str, folder: Path) -> None:
+    with pytest.raises(ComparisonError, match=re.escape(says)):
+        diff("old.json", edited(folder, change))
+
+
+@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0 %", 0.0), ("12.5%", 0.125), (".5%", 0.005)])
+def test_limits_as_written(text: str, share: float) -> None:
+    assert parse_limit(text) == pytest.approx(share)
+
+
+def test_json_is_documented_key_by_key(folder: Path) -> None:
+    found = diff("old.onnx", "new.onnx", gpu="t4", dims=DIMS, limit=0.05)
+    text = SCHEMA.read_text("utf-8").partition("`neusight-onnx diff OLD NEW --format json` prints")[2]
+    documented = documented_keys(text.partition("\n`neusight-onnx")[0])
+    maps = {path for path, kind in documented.items() if kind.startswith("map")}
+    keys = keys_of(json.loads(difference_to_json(found)), "", maps)
+    keys = {
+        path.replace("gone_unsupported", "gone_unsupported[]") if path == "gone_unsupported" else path for path in keys
+    }
+    assert keys - {"gone_unsupported[]"} == {path for path in documented if not path.startswith("gone_unsupported")}
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int, folder: Path) -> None:
+    found = diff("old.onnx", "new.onnx", gpu="t4", dims=DIMS, limit=0.05)
+    for canvas in (Canvas(width=width), Canvas(width=width, plain=True)):
+        text = difference_to_terminal(found, canvas)
+        assert max(map(len, text.splitlines())) <= width
+        assert text.isascii() or not canvas.plain
+        assert "Mystery" in text
+
+
+GOOD = ["diff", "old.onnx", "new.onnx", "--gpu", "t4", "--dim", "batch=2"]
+
+
+@pytest.mark.parametrize("form", ["rich", "json", "markdown"])
+@pytest.mark.parametrize(("more", "code"), [([], 0), (["--fail-over", "1000%"], 0), (["--fail-over", "0%"], 1)])
+def test_exit_code(more: list[str], code: int, form: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grown = linear()
+    grown.graph.node.append(onnx.helper.make_node("Relu", ["y"], ["z"], name="again"))
+    grown.graph.output[0].name = "z"
+    onnx.save(grown, folder / "new.onnx")
+    assert main([*GOOD, *more, "--format", form]) == code
+    out, err = capsys.readouterr()
+    assert "again" in out or "act" in out
+    assert err == ""
+
+
+MISUSE = {
+    "no GPU": (["diff", "old.onnx", "new.onnx"], ["needs a GPU", "--gpu"]),
+    "GPU for reports": (["diff", "old.json", "new.json", "--gpu", "t4"], ["compared as they are"]),
+    "no such file": (["diff", "old.json", "absent.json"], ["absent.json does not exist"]),
+    "not JSON": (["diff", "old.json", "bad.json"], ["bad.json is not JSON"]),
+    "a list": (["diff", "old.json", "list.json"], ["no report of analyze"]),
+    "share": ([*GOOD, "--fail-over", "5"], ["--fail-over '5' is no share", "5%"]),
+    "negative share": ([*GOOD, "--fail-over", "-5%"], ["is no share"]),
+    "other inputs": (["diff", "old.onnx", "other.onnx", "--gpu", "t4"], ["different inputs", "other.onnx"]),
+    "output is the old one": ([*GOOD, "-o", "old.onnx"], ["-o is one of the files to compare"]),
+    "output is the new report": (["diff", "old.json", "new.json", "-o", "new.json"], ["-o is one of the files"]),
+    "output is the weights": (["diff", "old.onnx", "external.onnx", "--gpu", "t4", "-o", "w.bin"], ["weights"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "says"), MISUSE.values(), ids=MISUSE.keys())
+def test_misuse_is_one_line(
+    arguments: list[str], says: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "bad.json").write_text("{")
+    (folder / "list.json").write_text("[1]")
+    onnx.save(linear(external_tensor("w", [4, 3], "w.bin")), folder / "external.onnx")
+    other = linear()
+    other.graph.input.append(value("more", [2]))
+    onnx.save(other, folder / "other.onnx")
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    for text in says:
+        assert text in err
