@@ -14,7 +14,7 @@ import typer
 from neusight_onnx import __version__
 from neusight_onnx.cli.annotate import EXAMPLES as ANNOTATE_EXAMPLES
 from neusight_onnx.cli.annotate import annotate_command, model_explorer_text
-from neusight_onnx.cli.check import check_command, explain_command
+from neusight_onnx.cli.check import CHECK_EXAMPLES, EXPLAIN_EXAMPLES, check_command, explain_command
 from neusight_onnx.cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from neusight_onnx.cli.compare import compare_command
 from neusight_onnx.cli.diff import EXAMPLES as DIFF_EXAMPLES
@@ -39,6 +39,7 @@ from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
 from neusight_onnx.cli.sweep import sweep_command
+from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, verbosity
 from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.report.quantities import printable
 
@@ -50,6 +51,52 @@ _MISUSE_EXIT_CODE = 2
 _INTERRUPTED_EXIT_CODE = 130
 """128 + SIGINT, as a shell reports it."""
 
+ANALYZE_EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx analyze model.onnx --gpu a100 --dim batch=8
+  neusight-onnx analyze model.onnx --gpu h100 --dim batch=8 --format json -o report.json
+  neusight-onnx analyze model.onnx --gpu l4 --format html -o report.html
+  neusight-onnx analyze model.onnx --gpu t4 --runtime compiled --format trace -o trace.json
+"""
+INSPECT_EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx inspect model.onnx
+  neusight-onnx inspect model.onnx --dim batch=8 --values --format json -o values.json
+"""
+OPERATORS_EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx operators
+  neusight-onnx operators --format json
+"""
+GPUS_EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx gpus
+  neusight-onnx gpus h100
+  neusight-onnx gpus --format json
+"""
+PREDICTORS_LIST_EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx predictors list
+  neusight-onnx predictors list --format json
+"""
+PREDICTORS_EVALUATE_EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx predictors evaluate measured/
+  neusight-onnx predictors evaluate measured/ --format json
+"""
+
 # typer raises the exceptions of click: of the package in older releases, of a copy of its own in newer ones.
 _click_exceptions = importlib.import_module(typer.BadParameter.__module__)
 
@@ -60,7 +107,8 @@ class _ClickError(Protocol):
 
 app = typer.Typer(
     name=PROGRAM,
-    add_completion=False,
+    # adds --install-completion and --show-completion; the shell that runs is found out only when they are used
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -103,7 +151,7 @@ def predictors(context: typer.Context) -> None:
         emit(context.get_help() + "\n", None)
 
 
-@app.command("analyze")
+@app.command("analyze", epilog=ANALYZE_EXAMPLES)
 def analyze_command(
     model: ModelArgument,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it.")],
@@ -182,7 +230,7 @@ def _report_text(report: Report, report_format: ReportFormat, target: Path | Non
             return to_terminal(report, width=canvas.width, colour=canvas.colour, plain=canvas.plain, top=top)
 
 
-@app.command("inspect")
+@app.command("inspect", epilog=INSPECT_EXAMPLES)
 def inspect_command(
     model: ModelArgument,
     dim: DimOption = None,
@@ -218,14 +266,14 @@ def inspect_command(
 
 
 app.command("annotate", epilog=ANNOTATE_EXAMPLES)(annotate_command)
-app.command("check")(check_command)
-app.command("explain")(explain_command)
+app.command("check", epilog=CHECK_EXAMPLES)(check_command)
+app.command("explain", epilog=EXPLAIN_EXAMPLES)(explain_command)
 app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)
 app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
 app.command("sweep", epilog=SWEEP_EXAMPLES)(sweep_command)
 
 
-@app.command("operators")
+@app.command("operators", epilog=OPERATORS_EXAMPLES)
 def operators_command(
     list_format: Annotated[ListFormat, typer.Option("--format", help="How to print it.")] = ListFormat.RICH,
 ) -> None:
@@ -243,7 +291,7 @@ def operators_command(
             emit(operators_to_terminal(found, canvas_for(None)), None)
 
 
-@app.command("gpus")
+@app.command("gpus", epilog=GPUS_EXAMPLES)
 def gpus_command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full (or a FILE.toml).")] = None,
     table_format: TableFormatOption = TableFormat.RICH,
@@ -261,7 +309,7 @@ def gpus_command(
         emit(gpu_to_json(gpu) if table_format is TableFormat.JSON else gpu_to_terminal(gpu, canvas_for(None)), None)
 
 
-@predictors_app.command("list")
+@predictors_app.command("list", epilog=PREDICTORS_LIST_EXAMPLES)
 def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) -> None:
     """List the shipped predictors with their held-out errors."""
     from neusight_onnx.predictor import list_predictors
@@ -272,7 +320,7 @@ def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) 
     emit(predictors_to_json(found) if as_json else predictors_to_terminal(found, canvas_for(None)), None)
 
 
-@predictors_app.command("evaluate")
+@predictors_app.command("evaluate", epilog=PREDICTORS_EVALUATE_EXAMPLES)
 def predictors_evaluate_command(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A folder of measured kernels.")],
     table_format: TableFormatOption = TableFormat.RICH,
@@ -297,17 +345,27 @@ def predictors_evaluate_command(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Parses, runs and returns the exit code; what a user can mend becomes one line on standard error."""
     command = typer.main.get_command(app)
-    try:
-        result = command.main(
-            args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False
-        )
-    except NeusightError as error:
-        return _complain(str(error), error.exit_code)
-    except _click_exceptions.ClickException as error:
-        return _complain(_usage_message(error), _MISUSE_EXIT_CODE)
-    except (typer.Abort, KeyboardInterrupt):
-        return _INTERRUPTED_EXIT_CODE
-    return result if isinstance(result, int) else 0
+    add_verbosity(command)
+    with own_verbosity():
+        try:
+            result = command.main(
+                args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False
+            )
+        except NeusightError as error:
+            return _complain(_error_message(error), error.exit_code)
+        except _click_exceptions.ClickException as error:
+            return _complain(_usage_message(error), _MISUSE_EXIT_CODE)
+        except (typer.Abort, KeyboardInterrupt):
+            return _INTERRUPTED_EXIT_CODE
+        return result if isinstance(result, int) else 0
+
+
+def _error_message(error: NeusightError) -> str:
+    """What is wrong; with ``-v`` also the error's stable code and what was behind it."""
+    if verbosity() is not Verbosity.VERBOSE:
+        return str(error)
+    behind = f"; behind it: {type(error.__cause__).__name__}: {error.__cause__}" if error.__cause__ is not None else ""
+    return f"{error} [{error.code}{behind}]"
 
 
 def _usage_message(error: _ClickError) -> str:

@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 
 _FOUND_WANTING_EXIT_CODE = 1
 
+CHECK_EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx check model.onnx --gpu l4 --gpu a100 --dim batch=8 --max-latency 40ms --max-memory fits
+  neusight-onnx check model.onnx --gpu t4 --format junit -o check.xml
+  neusight-onnx check --config neusight.toml
+"""
+EXPLAIN_EXAMPLES = """\
+Examples:
+
+\b
+  neusight-onnx explain NSX101
+  neusight-onnx explain --format markdown
+"""
+
 
 class CheckFormat(StrEnum):
     RICH = "rich"

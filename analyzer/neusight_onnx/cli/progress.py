@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
+from neusight_onnx.cli.verbosity import Verbosity, timed, verbosity
 from neusight_onnx.report.quantities import printable
 
 _PATIENCE_S = 0.5
@@ -22,21 +23,26 @@ def wants_sequences() -> bool:
 
 @contextmanager
 def working(message: str) -> Iterator[None]:
-    """Shows ``message`` with a spinner while the block runs, if it runs longer than half a second.
+    """Shows ``message`` with a spinner while the block runs, if it runs longer than half a second (not with ``-q``).
+
+    With ``-v`` a line says afterwards how long it took.
 
     A spinner is drawn with sequences that move the cursor: whoever wants none of those (NO_COLOR, TERM=dumb) gets none.
     """
-    if sys.stderr is None or not sys.stderr.isatty() or not wants_sequences():
-        yield
+    quiet = verbosity() is Verbosity.QUIET
+    if quiet or sys.stderr is None or not sys.stderr.isatty() or not wants_sequences():
+        with timed(message):
+            yield
         return
     done = Event()
     thread = Thread(target=_spin, args=(printable(message), done), daemon=True)
     thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    with timed(message):
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
 
 def _spin(message: str, done: Event) -> None:
