@@ -492,6 +492,17 @@ NORMS = [
         inputs={"x": (4, 8)},
         expected=[(Movement, {"read_bytes": 0, "write_bytes": 32})],
     ),
+    # without views the values are written, too
+    Case(
+        name="dropout at inference with a mask that is read, without views",
+        nodes="y, m = Dropout(x)",
+        inputs={"x": (4, 8)},
+        runtime="onnxruntime",
+        expected=[
+            (Movement, {"read_bytes": 128, "write_bytes": 128}),
+            (Movement, {"read_bytes": 0, "write_bytes": 32}),
+        ],
+    ),
     Case(
         name="layer normalization with its statistics",
         nodes="y, mean, inv = LayerNormalization(x, s)",

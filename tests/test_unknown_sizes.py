@@ -144,7 +144,26 @@ CASES = {
              mask = Less(r, each)
         }""",
         {"r": ((MOST,), (0,)), "mask": ((2, MOST), (2, 0))},
-        ("Range 'r': its size depends on data, nothing in the graph limits it; taken to be at most [65536]; --shape",),
+        ("Range 'r': its size depends on data, nothing in the graph keeps it small; taken to be at most [65536]",),
+    ),
+    "a limit that is none": Case(
+        """g (float z) => (float[a] r)
+           <float zero = {0}, float far = {1e30}, float less = {1000000}, float one = {1}> {
+             x = Clip(z, zero, far)
+             r = Range(zero, x, one)
+             y = Clip(z, zero, less)
+             s = Range(zero, y, one)
+        }""",
+        {"r": ((MOST,), (0,)), "s": ((1_000_000,), (0,))},
+    ),
+    "an index that is not there": Case(
+        """g (int64[4] x) => (int64[a] r) <int64 zero = {0}, int64 one = {1}, int64 far = {9}> {
+             i = Clip(x, zero, far)
+             j = Gather(i, far)
+             r = Range(zero, j, one)
+             k = Concat<axis = 0>(x, x)
+        }""",
+        {"r": ((9,), (0,))},
     ),
     "a value that the user gives leaves nothing open": Case(
         """g (int32[2] lengths) => (bool[a, b] mask) <int32 zero = {0}, int32 one = {1}, int64[1] last = {1}> {

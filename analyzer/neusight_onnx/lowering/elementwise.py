@@ -277,7 +277,16 @@ def dropout(context: NodeContext) -> Outcome:
         active = training is not None and bool(training.reshape(-1)[0])
     if not active:
         same = alias(context, "dropout does nothing at inference", host=True)
-        return Kernels(kernels=(fill(context.out(1)),), layouts=same.layouts) if context.has_output(1) else same
+        if not context.has_output(1):
+            return same
+        mask = fill(context.out(1))
+        if context.lazy:
+            return Kernels(kernels=(mask,), layouts=same.layouts)
+        # ONNX Runtime drops a Dropout, but not one whose mask is read: it copies the values
+        copied = context.spec(0)
+        size = copied.byte_count
+        copy = Movement(operation="copy", dtype=copied.dtype, shape=copied.shape, read=size, written=size)
+        return Kernels(kernels=(copy, mask))
     return pointwise(context, ("dropout",), (0,), extra_outputs=context.other_outputs())
 
 

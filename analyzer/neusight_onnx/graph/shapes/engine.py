@@ -568,10 +568,10 @@ def _infer_possible_sizes(
     longest = max(
         (size for value in _inputs_of_model(walk) for size in value.shape or () if value.kind == "tensor"), default=1
     )
-    sizes = possible_sizes(node, inputs, walk, longest)
-    if sizes is None:
-        return None
     try:
+        sizes = possible_sizes(node, inputs, walk, longest)
+        if sizes is None:
+            return None
         results = _infer_interval(node, rule, sizes.inputs, walk, constant=False)
         likely = None if sizes.likely is None else _infer_interval(node, rule, sizes.likely, walk, constant=False)[0]
     except (UnknownShape, ModelError, *FAULTS):
@@ -581,14 +581,14 @@ def _infer_possible_sizes(
         return results
     if likely is not None and likely.shape is not None and walk.expects(name, likely.shape):
         walk.assume(
-            f"{node.op_type} '{shown(name)}': its size depends on data and nothing in the graph limits it; the cost is "
-            f"that of {list(likely.shape)}, as long as the longest dimension of an input; "
+            f"{node.op_type} '{shown(name)}': its size depends on data and nothing in the graph keeps it small; the "
+            f"cost is that of {list(likely.shape)}, as long as the longest dimension of an input; "
             f"{option('--shape', name, 'x'.join(map(str, likely.shape)))} with another size changes it"
         )
         walk.likely.add(name)
         return (likely,)
     if value.is_bound:
-        what = "nothing in the graph limits it; " if likely is not None else ""
+        what = "nothing in the graph keeps it small; " if likely is not None else ""
         how = f"taken to be at most {list(value.shape)}" if likely is not None else f"at most {list(value.shape)}"
         walk.assume(
             f"{node.op_type} '{shown(name)}': its size depends on data, {what}{how}; "

@@ -2,9 +2,9 @@
 
 The least and the most that the graph leaves possible (see ``ranges``), each element a size of its own. Where nothing in
 the graph limits a size from above (a duration that a network predicts, the greatest of the lengths in an input), it is
-taken to be at most :data:`MOST`, an assumption that is stated with the option that replaces it; costs are then counted
-not for that but for a size that is likely, the longest dimension of an input: what an exporter computes so counts
-frames, positions or segments of the input.
+taken to be at most :data:`MOST`, an assumption that is stated with the option that replaces it. Costs are not counted
+for that, nor for a limit beyond it, but for a size that is likely, the longest dimension of an input: what an exporter
+computes so counts frames, positions or segments of the input.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from neusight_onnx.graph.shapes.ranges import ends_of
 MOST = 65_536
 """A size that depends on data is not taken to exceed this where nothing in the graph limits it: ten minutes of speech
 in frames of 10 ms, the positions of a long context. An assumption, generous on purpose: it is to be a bound."""
+
+_LARGEST = 2.0**31
+"""A limit beyond the largest size of a dimension is none."""
 
 _SIZE, _START, _LIMIT, _STEP, _WIDTH, _FACTOR = "size", "start", "limit", "step", "width", "factor"
 
@@ -80,13 +83,13 @@ def possible_sizes(node: Node, inputs: Sequence[Value | None], session: Session,
             low = np.maximum(low, 1 if node.op_type == "Expand" else 0)
             if node.op_type == "Reshape":
                 high = _within_elements(inputs[0], low, high)
-        open_ends = np.isinf(high) | np.isinf(low) if kind is not _SIZE else np.isinf(high)
-        if open_ends.any() and kind is not _SIZE and kind is not _LIMIT:
+        if kind not in (_SIZE, _LIMIT) and (high > _LARGEST).any() | (low < -_LARGEST).any():
             return None
+        open_ends = high > MOST
         is_limited = is_limited and not open_ends.any()
         is_found = True
-        low, high = np.maximum(low, least), np.where(np.isinf(high), np.maximum(MOST, low), high)
-        high = np.maximum(high, low)
+        low = np.clip(low, least, _LARGEST)
+        high = np.maximum(np.where(high > _LARGEST, MOST, high), low)
         middle = np.where(open_ends, np.clip(longest, low, high), high)
         result[place] = _with_content(value, low, high)
         likely[place] = _with_content(value, middle, middle)
