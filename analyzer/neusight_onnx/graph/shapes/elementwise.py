@@ -53,9 +53,32 @@ def _unary(ctx: NodeContext) -> Sequence[Value]:
     if data is None:
         return (ctx.same(),)
     function = _UNARY[ctx.node.op_type]
-    if function is None or (ctx.bounded and ctx.node.op_type not in _RISING):
+    if ctx.bounded and ctx.node.op_type not in _RISING:
+        data = _unary_end(ctx, data)
+        return (ctx.same(),) if data is None else (ctx.tensor(ctx.dtype(0), data.shape, data),)
+    if function is None:
         return (ctx.same(),)
     return (ctx.tensor(ctx.dtype(0), data.shape, np.asarray(function(data), data.dtype)),)
+
+
+def _unary_end(ctx: NodeContext, data: Data) -> Data | None:
+    """This run's end of a function that falls somewhere; None where it isn't told."""
+    other = ctx.opposite(0)
+    if other is None or other.shape != data.shape:
+        return None
+    low, high = np.minimum(data, other), np.maximum(data, other)
+    match ctx.node.op_type:
+        case "Abs":
+            furthest = np.maximum(np.abs(low), np.abs(high))
+            nearest = np.where((low < 0) & (high > 0), 0, np.minimum(np.abs(low), np.abs(high)))
+            return np.asarray(nearest if ctx.low_run else furthest, data.dtype)
+        case "BitwiseNot":
+            return np.asarray(np.invert(high if ctx.low_run else low))
+        case "Reciprocal":
+            one_sign = (low > 0) | (high < 0)
+            return np.asarray(1 / (high if ctx.low_run else low), data.dtype) if one_sign.all() else None
+        case _:
+            return None
 
 
 @rule("Neg")
@@ -122,26 +145,66 @@ def _evaluate_binary(op_type: str, a: Any, b: Any) -> Data | None:
 
 
 def _interval_binary(ctx: NodeContext) -> Data | None:
-    """This run's end of a sum, difference, product or quotient of intervals; None where it isn't told."""
+    """This run's end of a sum, difference, product, quotient or power of intervals; None where it isn't told."""
     op_type = ctx.node.op_type
     a, b, other_a, other_b = ctx.data(0), ctx.data(1), ctx.opposite(0), ctx.opposite(1)
-    if a is None or b is None or other_a is None or other_b is None:
+    if a is None or b is None or other_a is None or other_b is None or a.shape != other_a.shape:
         return None
-    if op_type == "Add":
-        return _evaluate_binary("Add", a, b)
-    if op_type == "Sub":
-        return _evaluate_binary("Sub", a, other_b)
-    least = min((int(item.min()) for item in (a, b, other_a, other_b) if item.size), default=0)
-    if op_type == "Mul":
-        if least >= 0:
-            return _evaluate_binary("Mul", a, b)
-        products = [np.asarray(x * y) for x in (a, other_a) for y in (b, other_b)]
-        return reduce(np.minimum if ctx.low_run else np.maximum, products)
-    if op_type == "Div" and least >= 0:
-        # a divisor that is valid is at least 1 where it counts something
-        divisor = np.maximum(other_b, 1) if other_b.dtype.kind in "iu" else other_b
-        return _evaluate_binary("Div", a, divisor)
-    return None
+    if b.shape != other_b.shape:
+        return None
+    low_b, high_b = np.minimum(b, other_b), np.maximum(b, other_b)
+    seconds = [low_b, high_b]
+    match op_type:
+        case "Div" if b.dtype.kind in "iu":
+            # a divisor that is valid isn't 0: those next to it count, where they are possible
+            seconds = [np.where(end == 0, np.where(high_b > 0, 1, -1), end) for end in seconds]
+            seconds += [np.clip(np.ones_like(b), *seconds)]
+            if (low_b < 0).any():
+                seconds += [np.where((low_b < 0) & (high_b > 0), -1, seconds[0])]
+        case "Div" if not ((low_b > 0) | (high_b < 0)).all():
+            return None
+        case "Pow" if not ((np.minimum(a, other_a) >= 1) & (low_b >= 0)).all():
+            return _power_end(ctx, np.minimum(a, other_a), np.maximum(a, other_a), low_b, high_b)
+    corners = [_evaluate_binary(op_type, x, y) for x in (a, other_a) for y in seconds]
+    floats = [_evaluate_float(op_type, x, y) for x in (a, other_a) for y in seconds]
+    if any(corner is None or not _holds(a.dtype, size) for corner, size in zip(corners, floats, strict=True)):
+        return None
+    return np.asarray(reduce(np.minimum if ctx.low_run else np.maximum, corners))  # type: ignore[arg-type]  # none is None
+
+
+def _power_end(ctx: NodeContext, low: Data, high: Data, least: Data, most: Data) -> Data | None:
+    """Powers with one exponent: they rise with a base that is not negative, and with the base's size where even."""
+    if not np.array_equal(least, most) or (least < 0).any():
+        return None
+    if not (low >= 0).all():
+        if not (least % 2 == 0).all():
+            return None
+        furthest = np.maximum(np.abs(low), np.abs(high))
+        nearest = np.where((low < 0) & (high > 0), 0, np.minimum(np.abs(low), np.abs(high)))
+        low, high = np.asarray(nearest, low.dtype), np.asarray(furthest, high.dtype)
+    base = low if ctx.low_run else high
+    return _evaluate_binary("Pow", base, least) if _holds(base.dtype, _evaluate_float("Pow", base, least)) else None
+
+
+def _evaluate_float(op_type: str, a: Data, b: Data) -> Data:
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    result = _evaluate_binary(op_type, x, y)
+    assert result is not None
+    return result
+
+
+_FITS_INT64 = 2.0**62
+"""Below this a sum or product that is computed in double precision tells that the integer one did not overflow."""
+
+
+def _holds(dtype: np.dtype[Any], result: Data) -> bool:
+    """Whether numbers fit the type: an end of an interval that wraps around is none."""
+    if not np.isfinite(result).all():
+        return False
+    if dtype.kind not in "iu":
+        return True
+    limits = np.iinfo(dtype)
+    return bool((np.abs(result) < _FITS_INT64).all() and (result >= limits.min).all() and (result <= limits.max).all())
 
 
 @rule("Add", "Sub", "Mul", "Div", "Pow")
@@ -162,17 +225,45 @@ def _arithmetic(ctx: NodeContext) -> Sequence[Value]:
 def _mod(ctx: NodeContext) -> Sequence[Value]:
     a, b = ctx.data(0), ctx.data(1)
     shape = ctx.broadcast(0, 1)
-    if a is None or b is None or not np.all(b) or ctx.bounded:
+    if ctx.bounded:
+        result = _mod_end(ctx)
+        return (ctx.tensor(ctx.dtype(0), shape, result if result is None or result.shape == shape else None),)
+    if a is None or b is None or not np.all(b):
         return (ctx.tensor(ctx.dtype(0), shape),)
     result = np.fmod(a, b) if ctx.integer("fmod", 0) else np.mod(a, b)
     return (ctx.tensor(ctx.dtype(0), shape, np.asarray(result, a.dtype)),)
+
+
+def _mod_end(ctx: NodeContext) -> Data | None:
+    """This run's end of the remainder by positive integers; it falls back to 0 at each multiple."""
+    a, b, other_a, other_b = ctx.data(0), ctx.data(1), ctx.opposite(0), ctx.opposite(1)
+    if a is None or b is None or other_a is None or other_b is None or a.dtype.kind not in "iu":
+        return None
+    if a.shape != other_a.shape or b.shape != other_b.shape:
+        return None
+    low, high = np.minimum(a, other_a), np.maximum(a, other_a)
+    least, most = np.minimum(b, other_b), np.maximum(b, other_b)
+    if (most < 1).any() or (ctx.integer("fmod", 0) and (low < 0).any()):
+        return None
+    if (least < 0).any():
+        return None
+    divisor = np.maximum(most, 1)
+    if np.array_equal(least, most) and np.array_equal(low // divisor, high // divisor):
+        return np.asarray((low if ctx.low_run else high) % divisor, a.dtype)
+    if ctx.low_run:
+        # what is less than every divisor stays as it is
+        return np.asarray(np.where((low >= 0) & (high < least), low, 0), a.dtype)
+    return np.asarray(np.where(low >= 0, np.minimum(high, divisor - 1), divisor - 1), a.dtype)
 
 
 @rule("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
 def _bits(ctx: NodeContext) -> Sequence[Value]:
     shape = ctx.broadcast(0, 1)
     a, b = ctx.data(0), ctx.data(1)
-    if a is None or b is None or ctx.bounded:
+    if ctx.bounded:
+        result = _mask_end(ctx)
+        return (ctx.tensor(ctx.dtype(0), shape, result if result is None or result.shape == shape else None),)
+    if a is None or b is None:
         return (ctx.tensor(ctx.dtype(0), shape),)
     function: _Ufunc
     if ctx.node.op_type == "BitShift":
@@ -182,6 +273,22 @@ def _bits(ctx: NodeContext) -> Sequence[Value]:
             ctx.node.op_type
         ]
     return (ctx.tensor(ctx.dtype(0), shape, np.asarray(function(a, b), a.dtype)),)
+
+
+def _mask_end(ctx: NodeContext) -> Data | None:
+    """This run's end of a BitwiseAnd: from 0 to the lesser of what isn't negative."""
+    a, b, other_a, other_b = ctx.data(0), ctx.data(1), ctx.opposite(0), ctx.opposite(1)
+    if a is None or b is None or other_a is None or other_b is None or ctx.node.op_type != "BitwiseAnd":
+        return None
+    if a.shape != other_a.shape or b.shape != other_b.shape:
+        return None
+    first, second = (np.minimum(a, other_a) >= 0), (np.minimum(b, other_b) >= 0)
+    if not (first | second).all():
+        return None
+    if ctx.low_run:
+        return np.zeros(np.broadcast_shapes(a.shape, b.shape), a.dtype)
+    most_a, most_b = np.maximum(a, other_a), np.maximum(b, other_b)
+    return np.asarray(np.where(first & second, np.minimum(most_a, most_b), np.where(first, most_a, most_b)), a.dtype)
 
 
 @rule("PRelu")
@@ -297,9 +404,28 @@ def _cast(ctx: NodeContext) -> Sequence[Value]:
         dtype = ctx.type_attribute("to", None)
     data = ctx.data(0)
     target = None if dtype is None else NUMPY.get(dtype)
-    if data is None or target is None:
+    if data is not None and target is not None and ctx.bounded:
+        converted = _cast_end(ctx, data, target)
+    else:
+        converted = None if data is None or target is None else data.astype(target)
+    if converted is None:
         return (Value(dtype=dtype, shape=ctx.shape(0), is_constant=ctx.constant),)
-    return (ctx.tensor(dtype, data.shape, data.astype(target)),)
+    return (ctx.tensor(dtype, converted.shape, converted),)
+
+
+def _cast_end(ctx: NodeContext, data: Data, target: np.dtype[np.generic]) -> Data | None:
+    """This run's end of what is converted; None where a number does not fit and wraps around."""
+    other = ctx.opposite(0)
+    if other is None or other.shape != data.shape:
+        return None
+    if target.kind == "b":  # every number but 0 is true
+        surely = (np.minimum(data, other) > 0) | (np.maximum(data, other) < 0)
+        return np.asarray(surely if ctx.low_run else surely | (data != 0) | (other != 0))
+    if target.kind in "iu" and not (
+        _holds(target, np.trunc(data.astype(np.float64))) and _holds(target, np.trunc(other.astype(np.float64)))
+    ):
+        return None
+    return np.asarray(data.astype(target))
 
 
 @rule("BitCast")

@@ -289,6 +289,8 @@ def _split(ctx: NodeContext) -> Sequence[Value]:
         if number < count:
             raise ctx.error(f"it has {count} outputs but num_outputs is {number}")
         sizes = [max(min(part, size - index * part), 0) for index in range(count)]
+        if ctx.bounded:
+            sizes = _split_ends(ctx, axis, number, count)
         ctx.require(
             "num_outputs" in ctx.node.attributes or size % number == 0,
             f"cannot divide axis {axis} of {list(shape)} into {number} equal parts",
@@ -298,6 +300,8 @@ def _split(ctx: NodeContext) -> Sequence[Value]:
     if len(sizes) < count:
         raise ctx.error(f"it has {count} outputs but only {len(sizes)} parts")
     data = ctx.data(0)
+    if ctx.bounded and data is not None and (not ctx.has(1) or not np.array_equal(ctx.known(1), ctx.opposite(1))):  # type: ignore[arg-type]  # None is unequal
+        data = None  # which elements a part holds is open
     results = []
     start = 0
     for part in sizes:
@@ -307,6 +311,25 @@ def _split(ctx: NodeContext) -> Sequence[Value]:
         results.append(ctx.tensor(ctx.dtype(0), (*shape[:axis], part, *shape[axis + 1 :]), piece))
         start += part
     return results
+
+
+def _split_ends(ctx: NodeContext, axis: int, number: int, count: int) -> list[int]:
+    """This run's end of each of ``number`` parts, all but the last of which are equal.
+
+    Between multiples of ``number`` a part stays or grows with the size, just behind one it may fall: the last of three
+    parts has 2 of 6, and 1 of 7.
+    """
+    source = ctx.opposites[0]
+    size = ctx.shape(0)[axis]
+    other = size if source is None or source.shape is None else source.shape[axis]
+    low, high = _ordered(size, other)
+    turn = low // number * number + 1 if ctx.low_run else high // number * number
+    sizes = {size, turn} if low <= turn <= high else {size}
+    pick = min if ctx.low_run else max
+    return [
+        pick(max(min(-(-size // number), size - index * -(-size // number)), 0) for size in sizes)
+        for index in range(count)
+    ]
 
 
 @rule("Slice")
@@ -324,39 +347,127 @@ def _slice(ctx: NodeContext) -> Sequence[Value]:
         axes = ctx.integers(3) if ctx.has(3) else list(range(len(ctx.integers(1))))
         steps = ctx.integers(4) if ctx.has(4) else [1] * len(axes)
         starts, ends = ctx.integers(1), ctx.integers(2)
-        if ctx.bounded:
-            other_starts, other_ends = ctx.opposite(1), ctx.opposite(2)
-            if other_starts is None or other_ends is None:
-                return (_slice_bound(ctx, shape),)
-            # a later start makes the slice shorter; for a negative step, a later end does
-            starts = [int(other_starts[i]) if step > 0 else starts[i] for i, step in enumerate(steps)]
-            ends = [int(other_ends[i]) if step < 0 else ends[i] for i, step in enumerate(steps)]
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise ctx.error(f"its starts {starts}, ends {ends}, axes {axes} and steps {steps} differ in length")
+    if 0 in steps and not ctx.bounded:
+        raise ctx.error("a step is 0")
+    places = [ctx.axis(axis, rank) for axis in axes]
+    if ctx.bounded:
+        return (_slice_interval(ctx, shape, starts, ends, places, steps),)
     result = list(shape)
     pieces: list[slice] = [slice(None)] * rank
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        place = ctx.axis(axis, rank)
-        if step == 0:
-            raise ctx.error("a step is 0")
-        size = shape[place]
-        start = start + size if start < 0 else start
-        end = end + size if end < 0 else end
-        if step > 0:
-            start, end = min(max(start, 0), size), min(max(end, 0), size)
-            pieces[place] = slice(start, end, step)
-        else:
-            start, end = min(max(start, 0), size - 1), min(max(end, -1), size - 1)
-            pieces[place] = slice(start, None if end == -1 else end, step)
-        result[place] = max(-((start - end) // step), 0) if size else 0
+    for start, end, place, step in zip(starts, ends, places, steps, strict=True):
+        result[place] = _slice_length(shape[place], start, end, step)
+        pieces[place] = _python_slice(shape[place], start, end, step)
     data = ctx.data(0)
-    if data is not None and not ctx.bounded:
+    if data is not None:
         data = data[tuple(pieces)]
         return (ctx.tensor(ctx.dtype(0), data.shape, data),)
-    if data is not None and ctx.bounded and all(piece.step is None or piece.step > 0 for piece in pieces):
-        data = data[tuple(pieces)]
-        return (ctx.tensor(ctx.dtype(0), result, data if data.shape == tuple(result) else None),)
     return (ctx.tensor(ctx.dtype(0), result),)
+
+
+def _slice_places(size: int, start: int, end: int, step: int) -> tuple[int, int]:
+    """Start and end counted from the front and moved into the axis, as ONNX says."""
+    start = start + size if start < 0 else start
+    end = end + size if end < 0 else end
+    if step > 0:
+        return min(max(start, 0), size), min(max(end, 0), size)
+    return min(max(start, 0), size - 1), min(max(end, -1), size - 1)
+
+
+def _slice_length(size: int, start: int, end: int, step: int) -> int:
+    start, end = _slice_places(size, start, end, step)
+    return max(-((start - end) // step), 0) if size else 0
+
+
+def _python_slice(size: int, start: int, end: int, step: int) -> slice:
+    start, end = _slice_places(size, start, end, step)
+    return slice(start, None if step < 0 and end == -1 else end, step)
+
+
+def _slice_interval(
+    ctx: NodeContext,
+    shape: tuple[int, ...],
+    starts: list[int],
+    ends: list[int],
+    places: list[int],
+    steps: list[int],
+) -> Value:
+    """This run's end of each sliced axis, whatever start, end and size are within their intervals."""
+    source = ctx.opposites[0]
+    other_shape = shape if source is None or source.shape is None else source.shape
+    others = [ctx.opposite(index) if ctx.has(index) else None for index in (1, 2, 3, 4)]
+    if len(other_shape) != len(shape) or any(
+        ctx.has(index) and (other is None or other.size != len(starts))
+        for index, other in zip((1, 2, 3, 4), others, strict=True)
+    ):
+        return _slice_bound(ctx, shape)
+    told = [None if other is None else [int(item) for item in other.ravel().tolist()] for other in others]
+    other_starts, other_ends, other_axes, other_steps = told
+    if other_axes is not None and other_axes != ctx.integers(3):
+        return _slice_bound(ctx, shape)
+    pick = min if ctx.low_run else max
+    result = list(shape)
+    pieces: list[slice] = [slice(None)] * len(shape)
+    is_exact = shape == other_shape
+    for index, place in enumerate(places):
+        sizes = _ordered(shape[place], other_shape[place])
+        start = _ordered(starts[index], starts[index] if other_starts is None else other_starts[index])
+        end = _ordered(ends[index], ends[index] if other_ends is None else other_ends[index])
+        step = _ordered(steps[index], steps[index] if other_steps is None else other_steps[index])
+        # the nearer to 0 a step is, the more it takes
+        nearest = [
+            one for one in ((max(step[0], 1), step[1]), (min(step[1], -1), step[0])) if step[0] <= one[0] <= step[1]
+        ]
+        chosen = [furthest if ctx.low_run else near for near, furthest in nearest]
+        if not chosen:
+            raise ctx.error("a step is 0")
+        result[place] = pick(_slice_end(sizes, start, end, one, low_run=ctx.low_run) for one in chosen)
+        if start[0] == start[1] and end[0] == end[1] and step[0] == step[1] and is_exact:
+            pieces[place] = _python_slice(sizes[1], start[0], end[0], step[0])
+        else:
+            is_exact = False
+    data = ctx.data(0)
+    if data is not None and is_exact:
+        return ctx.tensor(ctx.dtype(0), result, data[tuple(pieces)])
+    return ctx.tensor(ctx.dtype(0), result)
+
+
+def _ordered(first: int, second: int) -> tuple[int, int]:
+    return (first, second) if first <= second else (second, first)
+
+
+def _slice_end(
+    sizes: tuple[int, int], starts: tuple[int, int], ends: tuple[int, int], step: int, *, low_run: bool
+) -> int:
+    """The most (in the low run the least) that a slice keeps, ``sizes``, ``starts`` and ``ends`` each being anything
+    from the first to the second.
+
+    Among starts of one sign, and among ends of one sign, the length rises or falls all along, so the ends of both
+    signs decide. With those it is made of straight lines over the size, which bend where a place reaches the front
+    or the back of the axis.
+    """
+    longest = not low_run
+    first = _decisive(starts, lowest=(step > 0) is longest)
+    last = _decisive(ends, lowest=(step < 0) is longest)
+    pick = max if longest else min
+    found = []
+    for start in first:
+        for end in last:
+            bends = (abs(place) + shift for place in (start, end) for shift in (-1, 0, 1))
+            found += [
+                _slice_length(size, start, end, step)
+                for size in {*sizes, *(bend for bend in bends if sizes[0] < bend < sizes[1])}
+            ]
+    return pick(found)
+
+
+def _decisive(places: tuple[int, int], *, lowest: bool) -> list[int]:
+    """The lowest (or highest) of the places that count from the front, and of those that count from the back."""
+    low, high = places
+    if not low < 0 <= high:
+        return [low if lowest else high]
+    return [low, 0] if lowest else [-1, high]
 
 
 def _slice_bound(ctx: NodeContext, shape: tuple[int, ...]) -> Value:
@@ -386,12 +497,32 @@ def _gather(ctx: NodeContext) -> Sequence[Value]:
         where = ctx.data(1)
         if where is not None:
             if ctx.bounded and not np.array_equal(where, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
-                return (ctx.tensor(ctx.dtype(0), result),)
+                return (_gather_between(ctx, data, where, result),)
             if prod(result) <= MAX_DATA:
                 return (ctx.tensor(ctx.dtype(0), result, np.asarray(data.take(where, axis))),)
         elif data.size and data.ndim == 1 and ctx.value(0).dtype is not None:
             return (_gather_anywhere(ctx, data, result),)
     return (ctx.tensor(ctx.dtype(0), result),)
+
+
+def _gather_between(ctx: NodeContext, data: Data, where: Data, result: tuple[int, ...]) -> Value:
+    """This run's end of what a vector holds between two ends of an index, which may count from the back, too."""
+    other = ctx.opposite(1)
+    if other is None or other.shape != where.shape or data.ndim != 1 or not data.size or where.size > MAX_DATA:
+        return ctx.tensor(ctx.dtype(0), result)
+    pick = np.min if ctx.low_run else np.max
+    picked = []
+    for first, last in zip(
+        np.minimum(where, other).ravel().tolist(), np.maximum(where, other).ravel().tolist(), strict=True
+    ):
+        parts = [data[max(first, 0) : last + 1]] if last >= 0 else []
+        if first < 0:
+            parts.append(data[max(first + data.size, 0) : min(last, -1) + data.size + 1])
+        taken = np.concatenate(parts)
+        if not taken.size:
+            return ctx.tensor(ctx.dtype(0), result)
+        picked.append(pick(taken))
+    return ctx.tensor(ctx.dtype(0), result, np.asarray(picked, data.dtype).reshape(result))
 
 
 def _gather_anywhere(ctx: NodeContext, data: Data, result: tuple[int, ...]) -> Value:
@@ -409,7 +540,9 @@ def _gather_anywhere(ctx: NodeContext, data: Data, result: tuple[int, ...]) -> V
 def _gather_elements(ctx: NodeContext) -> Sequence[Value]:
     shape = ctx.shape(1)
     data, indices = ctx.data(0), ctx.data(1)
-    if data is None or indices is None or ctx.bounded or prod(shape) > MAX_DATA:
+    if data is None or indices is None or prod(shape) > MAX_DATA:
+        return (ctx.tensor(ctx.dtype(0), shape),)
+    if ctx.bounded and not np.array_equal(indices, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
         return (ctx.tensor(ctx.dtype(0), shape),)
     axis = ctx.axis(ctx.integer("axis", 0), data.ndim)
     wrapped = np.where(indices < 0, indices + data.shape[axis], indices)
@@ -435,7 +568,9 @@ def _gather_nd(ctx: NodeContext) -> Sequence[Value]:
 @rule("ScatterElements", "Scatter")
 def _scatter_elements(ctx: NodeContext) -> Sequence[Value]:
     data, indices, updates = ctx.data(0), ctx.data(1), ctx.data(2)
-    if data is None or indices is None or updates is None or ctx.bounded or ctx.text("reduction", "none") != "none":
+    if data is None or indices is None or updates is None or ctx.text("reduction", "none") != "none":
+        return (ctx.same(),)
+    if ctx.bounded and not np.array_equal(indices, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
         return (ctx.same(),)
     result = data.copy()
     axis = ctx.axis(ctx.integer("axis", 0), data.ndim)
@@ -446,7 +581,9 @@ def _scatter_elements(ctx: NodeContext) -> Sequence[Value]:
 @rule("ScatterND")
 def _scatter_nd(ctx: NodeContext) -> Sequence[Value]:
     data, indices, updates = ctx.data(0), ctx.data(1), ctx.data(2)
-    if data is None or indices is None or updates is None or ctx.bounded or ctx.text("reduction", "none") != "none":
+    if data is None or indices is None or updates is None or ctx.text("reduction", "none") != "none":
+        return (ctx.same(),)
+    if ctx.bounded and not np.array_equal(indices, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
         return (ctx.same(),)
     result = data.copy()
     result[tuple(np.moveaxis(indices, -1, 0))] = updates
@@ -466,22 +603,34 @@ def _expand(ctx: NodeContext) -> Sequence[Value]:
             return (ctx.value(0),)
         raise UnknownShape(ctx.value(1).unknown_because)
     target = tuple(ctx.integers(1))
-    result = broadcast_shapes(shape, target)
+    result = _expand_interval(ctx, shape, target) if ctx.bounded else broadcast_shapes(shape, target)
     if result is None:
-        ctx.require(False, f"cannot expand {ctx.node.inputs[0]} {list(shape)} to {list(target)}")
-        result = _expand_interval(ctx, shape, target)
+        raise ctx.error(f"cannot expand {ctx.node.inputs[0]} {list(shape)} to {list(target)}")
     data = ctx.data(0)
-    data = np.broadcast_to(data, result) if data is not None and prod(result) <= MAX_DATA else None
+    if data is not None and (prod(result) > MAX_DATA or broadcast_shapes(data.shape, result) != result):
+        data = None
+    data = None if data is None else np.broadcast_to(data, result)
     return (ctx.tensor(ctx.dtype(0), result, data),)
 
 
 def _expand_interval(ctx: NodeContext, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
-    """Ends of intervals that don't fit each other: per dimension the greater (in the low run the lesser) one."""
+    """An exact dimension other than 1 decides; without one, the greatest (in the low run the least) size."""
     rank = max(len(shape), len(target))
+    opposite = ctx.opposite(1)
+    others = target if opposite is None else tuple(int(item) for item in opposite.ravel().tolist())
+    is_exact = (True,) * (rank - len(shape)) + ctx.exact_dims(0)
     first = (1,) * (rank - len(shape)) + shape
     second = (1,) * (rank - len(target)) + target
-    pick = min if ctx.low_run else max
-    return tuple(b if a == 1 else a if b == 1 else pick(a, b) for a, b in zip(first, second, strict=True))
+    third = (1,) * (rank - len(others)) + others
+    result = []
+    for size, is_fixed, wanted, other in zip(first, is_exact, second, third, strict=True):
+        if is_fixed:
+            result.append(wanted if size == 1 else size)
+        elif wanted == other:
+            result.append(size if wanted == 1 else wanted)
+        else:
+            result.append(min(size, wanted) if ctx.low_run else max(size, wanted))
+    return tuple(result)
 
 
 @rule("Tile")
@@ -567,20 +716,47 @@ def _range(ctx: NodeContext) -> Sequence[Value]:
     if step_data is None:
         raise UnknownShape(ctx.value(2).unknown_because)
     limit_data = ctx.known(1)
+    dtype = ctx.dtype(0)
+    if ctx.bounded:
+        return (ctx.tensor(dtype, (_range_end(ctx, step_data),)),)
     start, limit, step = (item.ravel()[0].item() for item in (start_data, limit_data, step_data))
     if step == 0:
         raise ctx.error("its step is 0")
-    if step < 0 and ctx.bounded:
-        opposite = ctx.opposite(1)
-        start = ctx.known(0).ravel()[0].item()
-        limit = limit if opposite is None else opposite.ravel()[0].item()
-    count = -((start - limit) // step) if isinstance(step, int) else ceil((limit - start) / step)
-    count = max(count, 0)
-    dtype = ctx.dtype(0)
+    count = _range_count(start, limit, step)
     data = None
-    if count <= MAX_DATA and not ctx.bounded:
+    if count <= MAX_DATA:
         data = (start + np.arange(count) * step).astype(start_data.dtype)
     return (ctx.tensor(dtype, (count,), data),)
+
+
+def _range_count(start: float, limit: float, step: float) -> int:
+    count = -((start - limit) // step) if isinstance(step, int) else ceil((limit - start) / step)
+    return max(int(count), 0)
+
+
+def _range_end(ctx: NodeContext, step_data: Data) -> int:
+    """The most (in the low run the least) numbers that a range has, its start, limit and step being intervals."""
+    opposites = [ctx.opposite(index) if ctx.has(index) else step_data for index in (0, 1, 2)]
+    ends = [ctx.known(0), ctx.known(1), step_data]
+    (start_low, start_high), (limit_low, limit_high), (step_low, step_high) = (
+        sorted((end.ravel()[0].item(), (end if other is None else other).ravel()[0].item()))
+        for end, other in zip(ends, opposites, strict=True)
+    )
+    if step_low > 0:
+        if ctx.low_run:
+            return _range_count(start_high, limit_low, step_high)
+        return _range_count(start_low, limit_high, step_low)
+    if step_high < 0:
+        if ctx.low_run:
+            return _range_count(start_low, limit_high, step_low)
+        return _range_count(start_high, limit_low, step_high)
+    if ctx.low_run:
+        return 0
+    if not isinstance(step_low, int):
+        raise UnknownShape(None)  # a step as near to 0 as can be
+    rising = _range_count(start_low, limit_high, 1) if step_high > 0 else 0
+    falling = _range_count(start_high, limit_low, -1) if step_low < 0 else 0
+    return max(rising, falling)
 
 
 @rule("EyeLike")

@@ -175,7 +175,10 @@ def _of_node(name: str, node: Node, value: Value, session: Session, known: Mappi
         function = _RISING[op_type]
         return Ends(function(inputs[0].low), function(inputs[0].high))
     if op_type in _ARITHMETIC:
-        return _arithmetic(op_type, inputs[0], inputs[1])
+        ends = _arithmetic(op_type, inputs[0], inputs[1])
+        if op_type == "Div" and value.dtype is not None and value.dtype.is_integer:
+            return Ends(np.trunc(ends.low), np.trunc(ends.high))  # towards 0: -1 by 2 is 0
+        return ends
     if op_type in _JOINED:
         return _joined(node, value, inputs, shapes)
     if op_type in _MOVES:

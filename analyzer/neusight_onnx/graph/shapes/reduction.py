@@ -56,10 +56,17 @@ def _reduce(ctx: NodeContext) -> Sequence[Value]:
     dtype = ctx.dtype(0)
     data = ctx.data(0)
     function = _REDUCTIONS.get(ctx.node.op_type)
-    if data is None or function is None or data.size == 0:
+    if data is None or function is None or data.size == 0 or _is_product_that_falls(ctx, "ReduceProd"):
         return (ctx.tensor(dtype, result),)
     reduced = function(data, axis=tuple(places)) if places else data
     return (ctx.tensor(dtype, result, np.asarray(reduced).astype(data.dtype).reshape(result)),)
+
+
+def _is_product_that_falls(ctx: NodeContext, op_type: str) -> bool:
+    """Whether it is a product of intervals, some factors of which may be negative: then its ends are elsewhere."""
+    if not ctx.bounded or ctx.node.op_type != op_type:
+        return False
+    return any(data is None or bool((data < 0).any()) for data in (ctx.data(0), ctx.opposite(0)))
 
 
 @rule("ArgMax", "ArgMin")
@@ -79,6 +86,8 @@ def _arg(ctx: NodeContext) -> Sequence[Value]:
 def _cumulate(ctx: NodeContext) -> Sequence[Value]:
     data, axis = ctx.data(0), ctx.data(1)
     if data is None or axis is None or ctx.integer("exclusive", 0) or ctx.integer("reverse", 0):
+        return (ctx.same(),)
+    if _is_product_that_falls(ctx, "CumProd"):
         return (ctx.same(),)
     function = np.cumsum if ctx.node.op_type == "CumSum" else np.cumprod
     result = function(data, axis=ctx.axis(int(axis.ravel()[0]), data.ndim)).astype(data.dtype)
