@@ -20,6 +20,7 @@ from neusight_onnx.comparison import sweep
 from neusight_onnx.graph.model import Notice
 from neusight_onnx.report.html import sweep_to_html, to_html
 from neusight_onnx.report.html.data import MOST_ROWS, MOST_STEPS, NAME_BUDGET
+from neusight_onnx.report.html.page import BOUNDS
 from neusight_onnx.report.model import MemoryPoint, Report
 from neusight_onnx.report.sweep import Sweep
 from report_cases import HOSTILE, KERNELS, REPORT, empty_report, hostile_report
@@ -174,6 +175,11 @@ def test_the_summary_stands_in_the_page_without_scripts() -> None:
         "seq = 512, a default (--dim seq=N changes it)",
     ):
         assert said in text, said
+
+
+def test_every_bound_has_a_colour() -> None:
+    style = (FOLDER / "page.css").read_text("utf-8")
+    assert [bound for bound in BOUNDS if f".b-{bound}" not in style] == []
 
 
 def test_equal_kernels_are_one_point_and_all_rows_are_there() -> None:

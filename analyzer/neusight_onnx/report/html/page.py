@@ -40,6 +40,9 @@ from neusight_onnx.report.quantities import (
 
 _FOLDER = Path(__file__).parent
 _SCRIPTS = ("base.js", "roofline.js", "classes.js", "memory.js", "kernels.js", "sweep.js", "main.js")
+BOUNDS = ("compute", "memory", "l2", "latency", "launch", "host")
+"""What can bound a kernel, and the host; each has a colour in the style."""
+
 _MOST_LISTED = 200
 """Entries of a list (warnings, unsupported operators) on the page."""
 _MOST_TEXT = 2_000
@@ -238,7 +241,7 @@ def _bound(slices: Sequence[Slice]) -> tuple[str, str]:
     if not slices:
         return "nothing", ""
     largest = max(slices, key=lambda part: part.share)
-    styles = [f"b-{part.label}" if part.label.isalnum() else "k8" for part in slices]
+    styles = [f"b-{part.label}" if part.label in BOUNDS else "k8" for part in slices]
     legend = "".join(
         f'<span><i class="dot {style}"></i>{escape(part.label)} {percent(part.share)}</span>'
         for style, part in zip(styles, slices, strict=True)
