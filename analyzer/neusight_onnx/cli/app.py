@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -40,7 +41,7 @@ from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
 from neusight_onnx.cli.sweep import sweep_command
 from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, verbosity
-from neusight_onnx.errors import DataError, NeusightError
+from neusight_onnx.errors import ComparisonError, DataError, NeusightError
 from neusight_onnx.report.quantities import printable
 
 if TYPE_CHECKING:
@@ -127,6 +128,9 @@ class ReportFormat(StrEnum):
     MODEL_EXPLORER = "model-explorer"
 
 
+_WITH_VARIANTS = (ReportFormat.RICH, ReportFormat.JSON, ReportFormat.MARKDOWN)
+
+
 def _show_version(wanted: bool) -> None:
     if wanted:
         emit(f"{PROGRAM} {__version__}\n", None)
@@ -170,6 +174,14 @@ def analyze_command(
     memory_timeline: Annotated[
         bool, typer.Option("--memory-timeline", help="Add the bytes alive after each node (json).")
     ] = False,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option("--what-if", metavar="KEY=VALUE", help="Show a change beside it: gpu.mem_bw_gbs=4800."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Make the change in the report itself."),
+    ] = None,
 ) -> None:
     """Predict the latency of MODEL on a GPU."""
     path, target = model_path(model), target_path(output)
@@ -178,25 +190,38 @@ def analyze_command(
         from neusight_onnx.cli.bindings import parse_bindings
 
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
+        if (what_if or setting) and report_format not in _WITH_VARIANTS:
+            raise ComparisonError("--what-if and --set go with --format rich, json and markdown")
         guarded = read_guarded(path, target)
         if report_format is ReportFormat.MODEL_EXPLORER:
             text = model_explorer_text(path, gpu, bindings, precision.value, runtime.value)
         else:
             from neusight_onnx.analysis import analyze
+            from neusight_onnx.comparison.what_if import Question, changed, variants
+            from neusight_onnx.gpu import load_gpu
+            from neusight_onnx.graph.read import read_model
 
+            base = Question(gpu=load_gpu(gpu), precision=precision.value, runtime=runtime.value, bindings=bindings)
+            for text in setting or ():
+                base = changed(base, text, "--set")
+            for text in what_if or ():
+                changed(base, text, "--what-if")  # refused before any work
+            loaded = guarded if not what_if or not isinstance(guarded, Path) else read_model(guarded)
             report = analyze(
-                guarded,
-                gpu=gpu,
-                dims=bindings.dims,
-                shapes=bindings.shapes,
-                values=bindings.values,
-                trip_counts=bindings.trip_counts,
-                precision=precision.value,
-                runtime=runtime.value,
+                loaded,
+                gpu=base.gpu,
+                dims=base.bindings.dims,
+                shapes=base.bindings.shapes,
+                values=base.bindings.values,
+                trip_counts=base.bindings.trip_counts,
+                precision=base.precision,
+                runtime=base.runtime,
                 memory_timeline=memory_timeline or report_format is ReportFormat.HTML,
                 with_largest_batch=largest_batch,
                 timeline=report_format is ReportFormat.TRACE,
             )
+            if what_if and not isinstance(loaded, Path):
+                report = replace(report, what_if=variants(loaded, base, what_if))
             text = _report_text(report, report_format, target, top)
     emit(text, target)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
 from io import StringIO
 
 from neusight_onnx.report.comparison import Case, Comparison
 from neusight_onnx.report.json_text import Json, json_text, rounded
-from neusight_onnx.report.machine import notice_json
-from neusight_onnx.report.model import Totals
+from neusight_onnx.report.machine import figures_json, notice_json
 from neusight_onnx.report.quantities import dims_text, printable
 
 SCHEMA_VERSION = 1
@@ -66,25 +64,4 @@ def case_json(case: Case) -> dict[str, Json]:
         "cost_per_million": cost,
         "cost_low_per_million": low,
         "cost_high_per_million": high,
-    }
-
-
-def figures_json(totals: Totals, bound_shares: Mapping[str, float], unsupported_count: int) -> dict[str, Json]:
-    """The figures of one run, the same keys wherever several runs stand beside each other."""
-    memory = totals.memory
-    return {
-        "latency_ms": rounded(totals.latency_ms),
-        "latency_low_ms": rounded(totals.latency_low_ms),
-        "latency_high_ms": rounded(totals.latency_high_ms),
-        "interval": rounded(totals.interval),
-        "throughput_per_s": rounded(totals.throughput_per_s),
-        "batch_size": totals.batch_size,
-        "partial": totals.partial,
-        "unsupported_count": unsupported_count,
-        "memory_bytes": memory.peak_bytes,
-        "memory_high_bytes": memory.high_bytes,
-        "memory_available_bytes": memory.available_bytes,
-        "memory_verdict": memory.verdict,
-        "bound": next(iter(bound_shares), ""),
-        "bound_shares": {bound: rounded(share) for bound, share in bound_shares.items()},
     }

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 _LEAST_CHART = 12
 _MOST_CHART = 48
+_FOLDED = ("GPU", "what if")
 _LEAST_NAME = 9
-"""Columns of a GPU's name that may break; figures may not: cut short, they say something else."""
+"""Columns of a name at least, which may break; figures may not: cut short, they say something else."""
 
 
 def comparison_to_terminal(comparison: Comparison, canvas: Canvas) -> str:
@@ -67,7 +68,7 @@ def figure_table(
 
     def width() -> int:
         widths = {at: max(len(heads[at][0]), *(len(cells[at]) for _, cells in rows)) for at in kept}
-        return sum(2 + (min(size, _LEAST_NAME) if heads[at][0] == "GPU" else size) for at, size in widths.items()) - 2
+        return sum(2 + (min(size, _LEAST_NAME) if heads[at][0] in _FOLDED else size) for at, size in widths.items()) - 2
 
     dropped = []
     room = canvas.width if chart is None else canvas.width - _LEAST_CHART - 2
@@ -83,7 +84,7 @@ def figure_table(
         ]
         for style, cells in rows
     ]
-    sides = [(printable(title), "fold" if title == "GPU" else side) for title, side in (heads[at] for at in kept)]
+    sides = [(printable(title), "fold" if title in _FOLDED else side) for title, side in (heads[at] for at in kept)]
     if chart is not None:
         sides.append((chart[0], "left"))
         columns_left = min(max(canvas.width - width() - 2, _LEAST_CHART), _MOST_CHART)

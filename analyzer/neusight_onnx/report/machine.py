@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from io import StringIO
 
 from neusight_onnx.graph.model import Notice
@@ -17,6 +18,7 @@ from neusight_onnx.report.model import (
     Settings,
     Totals,
     ValueSummary,
+    Variant,
 )
 from neusight_onnx.report.quantities import dims_text, printable
 
@@ -62,6 +64,8 @@ def to_json(report: Report) -> str:
         "assumptions": list(report.assumptions),
         "warnings": [notice_json(notice) for notice in report.warnings],
     }
+    if report.what_if:
+        document["what_if"] = [_variant(variant, report.totals) for variant in report.what_if]
     return json_text(document)
 
 
@@ -113,6 +117,36 @@ def notice_json(notice: Notice) -> dict[str, Json]:
 def value_json(value: ValueSummary) -> dict[str, Json]:
     """An input or output: name, dtype and shape, null where unknown."""
     return {"name": value.name, "dtype": value.dtype, "shape": None if value.shape is None else list(value.shape)}
+
+
+def _variant(variant: Variant, base: Totals) -> dict[str, Json]:
+    ratio = variant.totals.latency_ms / base.latency_ms if base.latency_ms else None
+    return {
+        "changes": variant.changes,
+        "latency_ratio": None if ratio is None else rounded(ratio),
+        **figures_json(variant.totals, variant.bound_shares, variant.unsupported_count),
+    }
+
+
+def figures_json(totals: Totals, bound_shares: Mapping[str, float], unsupported_count: int) -> dict[str, Json]:
+    """The figures of one run, the same keys wherever several runs stand beside each other."""
+    memory = totals.memory
+    return {
+        "latency_ms": rounded(totals.latency_ms),
+        "latency_low_ms": rounded(totals.latency_low_ms),
+        "latency_high_ms": rounded(totals.latency_high_ms),
+        "interval": rounded(totals.interval),
+        "throughput_per_s": rounded(totals.throughput_per_s),
+        "batch_size": totals.batch_size,
+        "partial": totals.partial,
+        "unsupported_count": unsupported_count,
+        "memory_bytes": memory.peak_bytes,
+        "memory_high_bytes": memory.high_bytes,
+        "memory_available_bytes": memory.available_bytes,
+        "memory_verdict": memory.verdict,
+        "bound": next(iter(bound_shares), ""),
+        "bound_shares": {bound: rounded(share) for bound, share in bound_shares.items()},
+    }
 
 
 def _model(model: ModelSummary) -> dict[str, Json]:

@@ -29,6 +29,7 @@ from neusight_onnx.report.quantities import (
     significant,
     tile_text,
 )
+from neusight_onnx.report.what_if import variant_heads, variant_rows
 
 
 def to_markdown(report: Report, *, top: int = 10) -> str:
@@ -43,6 +44,14 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
         f"neusight-onnx {report.tool_version}",
         _table(("", ""), _summary(report) if cause is None else _empty_summary(report, cause)),
     ]
+    if report.what_if:
+        sections += [
+            "## What if",
+            _table(
+                [_text(title) for title, _ in variant_heads(report)],
+                [[_text(cell) for cell in row] for row in variant_rows(report)],
+            ),
+        ]
     if cause is None:
         sections += [
             "## Time by kernel class",

@@ -232,10 +232,20 @@ class UnsupportedNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """The same model under a change: ``changes`` as they were written. ``bound_shares``: as in an outcome."""
+
+    changes: str
+    totals: Totals
+    bound_shares: Mapping[str, float]
+    unsupported_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What ``analyze`` found; section "The machine-readable report" of the docs describes the JSON made from it.
 
-    ``timeline``: where it was asked for, the run as host and GPU go through it.
+    ``timeline``: where it was asked for, the run as host and GPU go through it. ``what_if``: the model under changes.
     """
 
     tool_version: str
@@ -249,6 +259,7 @@ class Report:
     assumptions: tuple[str, ...]
     warnings: tuple[Notice, ...]
     timeline: tuple[TimelineSpan, ...] | None = None
+    what_if: tuple[Variant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
-from neusight_onnx.report.comparison_machine import figures_json, flat
+from neusight_onnx.report.comparison_machine import flat
 from neusight_onnx.report.json_text import Json, json_text, rounded
-from neusight_onnx.report.machine import notice_json
+from neusight_onnx.report.machine import figures_json, notice_json
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Sweep
 
 SCHEMA_VERSION = 1

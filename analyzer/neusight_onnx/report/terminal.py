@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from neusight_onnx.report.comparison_terminal import figure_table
 from neusight_onnx.report.grouping import (
     KernelGroup,
     Slice,
@@ -46,6 +47,7 @@ from neusight_onnx.report.quantities import (
     size_text,
     tile_text,
 )
+from neusight_onnx.report.what_if import variant_heads, variant_rows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -84,6 +86,7 @@ def to_terminal(report: Report, *, width: int, colour: bool, top: int = 10, plai
     parts: list[RenderableType] = [
         _header(report, canvas),
         _summary(report, canvas),
+        *_what_if(report, canvas),
         *_classes(report, canvas),
         *_kernels(report, top, canvas),
         *_unsupported(report, canvas),
@@ -92,6 +95,16 @@ def to_terminal(report: Report, *, width: int, colour: bool, top: int = 10, plai
         *_free_nodes(report.coverage, canvas),
     ]
     return render(parts, canvas)
+
+
+def _what_if(report: Report, canvas: Canvas) -> list[RenderableType]:
+    from rich.text import Text
+
+    if not report.what_if:
+        return []
+    rows = [("", row) for row in variant_rows(report)]
+    table, left_out = figure_table(variant_heads(report), rows, canvas)
+    return [heading("What if"), table, *(Text(note, style="dim") for note in left_out)]
 
 
 def _header(report: Report, canvas: Canvas) -> Text:

@@ -1,0 +1,97 @@
+"""The same model under a change: another precision, runtime or size, or a GPU with other figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from neusight_onnx.analysis import predict_outcome
+from neusight_onnx.errors import ComparisonError
+from neusight_onnx.gpu import GpuSpec, changed_gpu
+from neusight_onnx.graph.bindings import Bindings, parse_dim
+from neusight_onnx.graph.model import Model
+from neusight_onnx.graph.wire import shown
+from neusight_onnx.lowering.precision import stored_precision
+from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.report.model import Variant
+from neusight_onnx.runtime import get_runtime
+from neusight_onnx.workbench import Workbench
+
+KEYS = ("precision", "runtime", "dim.NAME", "gpu.KEY")
+_EXAMPLE = "write runtime=compiled, dim.batch=16 or gpu.memory_bandwidth_gb_s=4800"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of a model: on which GPU, in which precision and runtime, at which sizes."""
+
+    gpu: GpuSpec
+    precision: str
+    runtime: str
+    bindings: Bindings
+
+
+def changed(question: Question, text: str, option: str) -> Question:
+    """The question under the changes of ``text``, such as "gpu.memory_bandwidth_gb_s=4800,runtime=compiled".
+
+    Raises ComparisonError for what is no change, and the errors of a GPU, a size, a precision or a runtime.
+    """
+    figures: dict[str, float] = {}
+    where = f"{option} {shown(text)}"
+    seen: set[str] = set()
+    for part in text.split(","):
+        key, separator, value = (piece.strip() for piece in part.partition("="))
+        if not separator or not key or not value:
+            raise ComparisonError(f"{where}: '{shown(part)}' is no change; {_EXAMPLE}")
+        if key in seen:
+            raise ComparisonError(f"{where}: '{shown(key)}' is changed twice; keep one")
+        seen.add(key)
+        if key == "precision":
+            question = replace(question, precision=value)
+        elif key == "runtime":
+            get_runtime(value)
+            question = replace(question, runtime=value)
+        elif key.startswith("dim."):
+            sizes: Mapping[str, int] = parse_dim(f"{key.removeprefix('dim.')}={value}")
+            dims = {**question.bindings.dims, **sizes}
+            question = replace(question, bindings=replace(question.bindings, dims=dims))
+        elif key.startswith("gpu."):
+            figures[key.removeprefix("gpu.")] = _figure(value, where)
+        else:
+            raise ComparisonError(f"{where}: nothing is called '{shown(key)}'; known are {', '.join(KEYS)}; {_EXAMPLE}")
+    if figures:
+        question = replace(question, gpu=changed_gpu(question.gpu, figures, where))
+    return question
+
+
+def _figure(value: str, where: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ComparisonError(f"{where}: '{shown(value)}' is no number; {_EXAMPLE}")
+    return number
+
+
+def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Variant, ...]:
+    """The model under each of ``changes`` (each of them alone, on top of ``base``), in order."""
+    bench = Workbench()
+    stored = stored_precision(model)
+    found = []
+    for text in changes:
+        question = changed(base, text, "--what-if")
+        precision = resolve(question.precision, stored)
+        shaped = bench.shaped(model, question.bindings)
+        prepared = bench.prepared(shaped, dtype=SUPPORTED[precision], runtime=question.runtime)
+        outcome = predict_outcome(prepared, question.gpu, precision=precision)
+        found.append(
+            Variant(
+                changes=text,
+                totals=outcome.totals,
+                bound_shares=outcome.bound_shares,
+                unsupported_count=len(outcome.unsupported),
+            )
+        )
+    return tuple(found)

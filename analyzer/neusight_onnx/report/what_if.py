@@ -1,0 +1,33 @@
+"""Words for a model under changes, beside its base."""
+
+from __future__ import annotations
+
+from neusight_onnx.report.comparison_words import figure_heads, figures
+from neusight_onnx.report.difference_words import change
+from neusight_onnx.report.grouping import by_bound
+from neusight_onnx.report.model import FITS, Report
+
+BASE = "as it is"
+
+
+def variant_heads(report: Report) -> tuple[tuple[str, str], ...]:
+    """(title, "left" or "right") of each column."""
+    return (("what if", "left"), ("change", "right"), *figure_heads(_all_fit(report)))
+
+
+def variant_rows(report: Report) -> list[list[str]]:
+    """The base, then each variant with the change of its latency."""
+    base = report.totals
+    shares = {part.label: part.share for part in by_bound(report)}
+    shares = dict(sorted(shares.items(), key=lambda entry: -entry[1]))
+    all_fit = _all_fit(report)
+    rows = [[BASE, "", *figures(base, shares, all_fit=all_fit)]]
+    for variant in report.what_if:
+        changed = change(base.latency_ms, variant.totals.latency_ms)
+        rows.append([variant.changes, changed, *figures(variant.totals, variant.bound_shares, all_fit=all_fit)])
+    return rows
+
+
+def _all_fit(report: Report) -> bool:
+    every = (report.totals, *(variant.totals for variant in report.what_if))
+    return all(totals.memory.verdict == FITS for totals in every)

@@ -1,0 +1,153 @@
+"""``analyze --what-if`` and ``--set``: the same model under a change, and what is no change."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from neusight_onnx import analyze, load_gpu
+from neusight_onnx.cli import main
+from neusight_onnx.errors import SpecError
+from neusight_onnx.gpu import changed_gpu
+from test_report_machine import SCHEMA, documented_keys, keys_of
+
+ROOT = Path(__file__).parents[1]
+RESNET = str(ROOT / "examples" / "resnet50.onnx")
+H100 = load_gpu("h100")
+GOOD = ["analyze", RESNET, "--gpu", "h100", "--dim", "batch=8"]
+
+
+def test_one_key_changes_one_figure() -> None:
+    found = changed_gpu(H100, {"mem_bw_gbs": 4800}, "here")
+    assert found.memory_bytes_per_s == 4.8e12
+    assert found == replace(
+        H100,
+        name="h100-sxm with memory_bandwidth_gb_s=4800",
+        label=f"{H100.label} with memory_bandwidth_gb_s=4800",
+        aliases=(),
+        device_names=(),
+        memory_bytes_per_s=4.8e12,
+    )
+
+
+def test_units_and_clock_scale_the_peaks() -> None:
+    """Twice the SMs at half the clock: the same peaks; a peak that is given stays as given."""
+    twice = {"sm_count": 2 * H100.sm_count}
+    assert changed_gpu(H100, twice, "here").peak_flops_per_s == {
+        pipe: 2 * rate for pipe, rate in H100.peak_flops_per_s.items()
+    }
+    half = {**twice, "boost_mhz": H100.clock_hz / 2e6}
+    assert changed_gpu(H100, half, "here").peak_flops_per_s == pytest.approx(H100.peak_flops_per_s)
+    given = changed_gpu(H100, {**twice, "tf32_tflops": 100.0}, "here").peak_flops_per_s
+    assert given["tf32"] == 1e14
+    assert given["fp32"] == 2 * H100.peak_flops_per_s["fp32"]
+
+
+def test_integers_stay_integers() -> None:
+    found = changed_gpu(H100, {"memory_gb": 141.0, "l2_mb": 60.5, "sm_count": 100.0}, "here")
+    assert (found.memory_bytes, found.l2_bytes, found.sm_count) == (141 * 2**30, 63_438_848, 100)
+    assert all(isinstance(size, int) for size in (found.memory_bytes, found.l2_bytes, found.sm_count))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        pytest.param({"memory_bandwidth_gbs": 1.0}, "'memory_bandwidth_gb_s' is the nearest", id="unknown"),
+        pytest.param({"mem_bw_gbs": 0.0}, "memory bandwidth in GB/s as a number from 5", id="zero"),
+        pytest.param({"boost_mhz": 1.98}, "boost clock in MHz", id="wrong unit"),
+        pytest.param({"sm_count": 1.5}, "a whole number", id="half an SM"),
+        pytest.param({"fp32_tflops": 1000.0}, "sm_count x fp32_lanes_per_sm", id="a peak that nothing gives"),
+        pytest.param({"vendor": 1.0}, "has no key 'vendor'", id="not a figure"),
+    ],
+)
+def test_figures_that_can_not_be(changes: dict[str, float], says: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(says)):
+        changed_gpu(H100, changes, "here")
+
+
+def test_each_change_stands_beside_the_base(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["gpu.mem_bw_gbs=4800", "runtime=compiled", "dim.batch=16,runtime=compiled"]
+    options = [part for text in changes for part in ("--what-if", text)]
+    assert main([*GOOD, *options, "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    base = analyze(RESNET, gpu="h100", dims={"batch": 8})
+    fast = changed_gpu(H100, {"mem_bw_gbs": 4800}, "")
+    expected = [
+        analyze(RESNET, gpu=fast, dims={"batch": 8}),
+        analyze(RESNET, gpu="h100", dims={"batch": 8}, runtime="compiled"),
+        analyze(RESNET, gpu="h100", dims={"batch": 16}, runtime="compiled"),
+    ]
+    assert document["totals"]["latency_ms"] == pytest.approx(base.totals.latency_ms, rel=1e-5)
+    assert [found["changes"] for found in document["what_if"]] == changes
+    for found, report in zip(document["what_if"], expected, strict=True):
+        assert found["latency_ms"] == pytest.approx(report.totals.latency_ms, rel=1e-5)
+        assert found["latency_ratio"] == pytest.approx(report.totals.latency_ms / base.totals.latency_ms, rel=1e-5)
+        assert found["memory_bytes"] == report.totals.memory.peak_bytes
+    assert document["what_if"][0]["latency_ratio"] < 1
+
+
+def test_a_set_change_is_the_base(capsys: pytest.CaptureFixture[str]) -> None:
+    change = ["--set", "gpu.mem_bw_gbs=4800,runtime=compiled"]
+    assert main([*GOOD, *change, "--what-if", "gpu.mem_bw_gbs=2000", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["gpu"]["memory_bytes_per_s"] == 4.8e12
+    assert document["gpu"]["name"] == "h100-sxm with memory_bandwidth_gb_s=4800"
+    assert document["settings"]["runtime"] == "compiled"
+    (variant,) = document["what_if"]
+    slow = changed_gpu(H100, {"mem_bw_gbs": 2000}, "")
+    report = analyze(RESNET, gpu=slow, dims={"batch": 8}, runtime="compiled")
+    assert variant["latency_ms"] == pytest.approx(report.totals.latency_ms, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", ["rich", "markdown"])
+def test_shown_beside_the_base(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GOOD, "--what-if", "gpu.mem_bw_gbs=4800", "--format", form]) == 0
+    text = capsys.readouterr().out
+    lines = [line.strip("| ") for line in text.splitlines()]
+    (base,) = (line for line in lines if line.startswith("as it is"))
+    (variant,) = (line for line in lines if line.replace("\\", "").startswith("gpu.mem_bw_gbs=4800"))
+    assert re.search(r"-\d+\.\d %", variant)
+    assert "%" not in base
+    assert main([*GOOD, "--format", form]) == 0
+    assert "as it is" not in capsys.readouterr().out
+
+
+def test_json_is_documented_key_by_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GOOD, "--what-if", "runtime=compiled", "--format", "json"]) == 0
+    document = {"what_if": json.loads(capsys.readouterr().out)["what_if"]}
+    text = SCHEMA.read_text("utf-8").partition("`neusight-onnx analyze MODEL --what-if")[2]
+    documented = documented_keys(text.partition("\n`neusight-onnx")[0])
+    maps = {path for path, kind in documented.items() if kind.startswith("map")}
+    assert keys_of(document, "", maps) == set(documented)
+
+
+MISUSE = {
+    "precision without a model": (["--what-if", "precision=fp16"], ["'fp16' has no predictors yet", "fp32"]),
+    "no such precision": (["--set", "precision=fp33"], ["unknown precision 'fp33'"]),
+    "runtime without a model": (["--what-if", "runtime=tensorrt"], ["'tensorrt'"]),
+    "unknown key": (["--what-if", "speed=2"], ["'speed'", "gpu.KEY"]),
+    "unknown figure": (["--what-if", "gpu.mem_bw_gb=2"], ["no key 'mem_bw_gb'", "'mem_bw_gbs' is the nearest"]),
+    "no value": (["--what-if", "runtime"], ["is no change"]),
+    "no number": (["--what-if", "gpu.mem_bw_gbs=much"], ["'much' is no number"]),
+    "endless": (["--what-if", "gpu.mem_bw_gbs=inf"], ["is no number"]),
+    "impossible": (["--what-if", "gpu.mem_bw_gbs=-1"], ["a number from 5"]),
+    "twice": (["--what-if", "runtime=eager,runtime=compiled"], ["changed twice"]),
+    "unknown dim": (["--what-if", "dim.bach=2"], ["bach", "batch"]),
+    "size": (["--set", "dim.batch=-2"], ["batch=-2"]),
+    "format": (["--what-if", "runtime=compiled", "--format", "csv"], ["rich, json and markdown"]),
+}
+
+
+@pytest.mark.parametrize(("more", "says"), MISUSE.values(), ids=MISUSE.keys())
+def test_misuse_is_one_line(more: list[str], says: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GOOD, *more]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    for text in says:
+        assert text in err
