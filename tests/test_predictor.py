@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,8 @@ LEARNED: list[Kernel] = [
     Softmax(rows=4096, cols=512, dtype=FP32),
     Normalization(method="layer", rows=4096, cols=1024, parameter_count=2048, dtype=FP32),
 ]
+HALF = Gemm(m=512, n=768, k=3072, dtype=FP16)
 ANALYTIC: list[Kernel] = [
-    Gemm(m=512, n=768, k=3072, dtype=FP16),
     Pooling(operation="max", input=tensor(8, 64, 112, 112), output=tensor(8, 64, 56, 56), window=9),
     Reduction(operation="mean", outputs=512, reduced=1024, dtype=FP32, output=tensor(512)),
     Movement(operation="transpose", dtype=FP32, shape=(64, 512), permutation=(1, 0), read=131072, written=131072),
@@ -69,8 +70,10 @@ ANALYTIC: list[Kernel] = [
 
 @pytest.mark.parametrize("gpu", ["p4", "t4", "a100-pcie-40gb", "h100-sxm", "l4", "mi210", "rtx-4090"])
 def test_every_prediction_keeps_to_physics(gpu: str) -> None:
-    found = predict(LEARNED + ANALYTIC, load_gpu(gpu))
-    assert [prediction.method for prediction in found] == ["learned"] * len(LEARNED) + ["analytic"] * len(ANALYTIC)
+    found = predict([*LEARNED, *ANALYTIC, HALF], load_gpu(gpu))
+    methods = ["learned"] * len(LEARNED) + ["analytic"] * len(ANALYTIC)
+    # a P4 has no matrix unit, and multiplies in FP16 as no measured GPU does
+    assert [prediction.method for prediction in found] == [*methods, "analytic" if gpu == "p4" else "learned"]
     for prediction in found:
         assert 0.0 < prediction.low_us <= prediction.latency_us <= prediction.high_us < np.inf
         assert 0.0 < prediction.utilization <= 1.0
@@ -87,9 +90,29 @@ def test_no_prediction_beats_the_roofline() -> None:
         assert predict(LEARNED[:1], gpu)[0].latency_us >= 1e6 * 2 * 512 * 768 * 3072 / peak
 
 
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "predictor"),
+    [
+        pytest.param(HALF, "v100-pcie-32gb", "gemm_bf16", id="fp16-on-volta"),
+        pytest.param(replace(HALF, dtype=DataType.BFLOAT16), "v100-pcie-32gb", "analytic", id="bf16-on-volta"),
+        pytest.param(replace(HALF, dtype=DataType.BFLOAT16), "h200-sxm", "gemm_bf16", id="bf16-on-h200"),
+        pytest.param(replace(HALF, dtype=DataType.INT8), "t4", "gemm_int8", id="int8-on-turing"),
+        pytest.param(replace(HALF, dtype=DataType.FLOAT8E4M3FN), "a100-sxm-80gb", "analytic", id="fp8-on-ampere"),
+        pytest.param(replace(HALF, dtype=DataType.FLOAT8E4M3FN), "rtx-4090", "gemm_fp8", id="fp8-on-ada"),
+        pytest.param(replace(HALF, b_dtype=DataType.UINT4), "l4", "gemm_w4a16", id="weights-of-4-bits"),
+        pytest.param(replace(HALF, dtype=FP32, b_dtype=DataType.UINT4), "l4", "gemm_fp32", id="beside-fp32"),
+        pytest.param(replace(HALF, dtype=DataType.FLOAT4E2M1), "rtx-5090", "gemm_fp4", id="fp4-on-blackwell"),
+        pytest.param(replace(HALF, dtype=DataType.INT16), "h100-sxm", "analytic", id="int16"),
+    ],
+)
+def test_which_predictor_a_product_has(kernel: Gemm, gpu: str, predictor: str) -> None:
+    (found,) = predict([kernel], load_gpu(gpu))
+    assert found.predictor == predictor
+
+
 def test_order_and_equal_kernels() -> None:
     gpu = load_gpu("v100-pcie-32gb")
-    kernels = [LEARNED[3], ANALYTIC[0], LEARNED[0], LEARNED[3], LEARNED[0]]
+    kernels = [LEARNED[3], HALF, LEARNED[0], LEARNED[3], LEARNED[0]]
     found = predict(kernels, gpu)
     assert found == tuple(predict([kernel], gpu)[0] for kernel in kernels)
     assert found[0] == found[3]
@@ -108,7 +131,7 @@ def test_order_and_equal_kernels() -> None:
             Elementwise(operations=("add",), inputs=(tensor(4, dtype=INT64),) * 2, output=tensor(4, dtype=INT64)),
             "int64",
         ),
-        pytest.param(ANALYTIC[0], "float16"),
+        pytest.param(HALF, "float16"),
     ],
     ids=["cast-to-float", "compare", "integers", "half"],
 )
@@ -173,9 +196,11 @@ def test_the_list_needs_no_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
         assert info.gpus
         assert info.row_count > 1000
         assert info.new_shapes_percent is not None
-        assert info.leave_one_gpu_out_percent is not None
-        assert 0 < info.new_shapes_percent < info.leave_one_gpu_out_percent < 50
-        assert {row.protocol for row in info.held_out} >= {"leave_one_gpu_out", "new_shapes"}
+        assert 0 < info.new_shapes_percent < 50
+        if len(info.gpus) > 1:
+            assert info.leave_one_gpu_out_percent is not None
+            assert info.new_shapes_percent < info.leave_one_gpu_out_percent < 50
+            assert {row.protocol for row in info.held_out} >= {"leave_one_gpu_out", "new_shapes"}
 
 
 def test_all_predictors_are_small() -> None:

@@ -445,11 +445,14 @@ def _standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> I
 
 
 def _other_types(rows: Sequence[KernelRow]) -> Iterator[str]:
-    """Names the types without predictors that kernels compute in, whatever the precision of the rest."""
+    """Names the other types that kernels compute in, whatever the precision of the rest, and what predicts them."""
     shipped = {dtype.label for dtype in SUPPORTED.values()}
-    others = Counter(row.dtype for row in rows if row.dtype not in shipped and row.flops)
-    if others:
-        named = ", ".join(f"{dtype} ({count})" for dtype, count in others.items())
+    others = [row for row in rows if row.dtype not in shipped and row.flops]
+    if learned := Counter(row.dtype for row in others if row.method == "learned"):
+        named = ", ".join(f"{dtype} ({count})" for dtype, count in learned.items())
+        yield f"products that compute in other types keep them: {named}; predictors of matrix units stand for them"
+    if analytic := Counter(row.dtype for row in others if row.method != "learned"):
+        named = ", ".join(f"{dtype} ({count})" for dtype, count in analytic.items())
         yield (
             f"kernels that compute in other types keep them: {named}; these have no predictors yet, an analytic "
             "estimate of stated efficiency stands for them"

@@ -627,7 +627,7 @@ def product_label(kernel: Gemm) -> str:
     """
     label = measured_format(kernel.dtype)
     stored = kernel.b_dtype or kernel.dtype
-    if stored.bits >= kernel.dtype.bits:
+    if stored.bits >= kernel.dtype.bits or kernel.dtype.bits > 16:  # vector lanes: the law of FP32 reads any width
         return label
     return f"{label}+int{stored.bits}" if stored.is_integer else f"{label}+{stored.label}"
 
