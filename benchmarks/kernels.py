@@ -373,8 +373,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "Cells: mean absolute error in % (median signed error).",
             "",
         ]
+        shown = manifest["predictors"][0]["held_out"]["protocol"]
         for entry in manifest["predictors"]:
-            lines += held_out_tables(entry)
+            heading, *rest = held_out_tables(entry)
+            protocol = entry["held_out"]["protocol"]
+            lines += [heading, *(["", protocol] if protocol != shown else []), *rest]
+            shown = protocol
         if not options.no_ablations:
             lines += ablations(folder)
             lines += repeatability_lines(folder)

@@ -38,8 +38,8 @@ def predictors_to_terminal(predictors: Sequence[PredictorInfo], canvas: Canvas) 
             printable(predictor.dtype),
             f"{predictor.row_count:,}",
             str(len(predictor.gpus)),
-            f"{predictor.leave_one_gpu_out_percent:.1f} %",
-            f"{predictor.new_shapes_percent:.1f} %",
+            _percent(predictor.leave_one_gpu_out_percent),
+            _percent(predictor.new_shapes_percent),
             scaled(predictor.byte_count, "B"),
         )
         for predictor in predictors
@@ -58,3 +58,8 @@ def predictors_to_terminal(predictors: Sequence[PredictorInfo], canvas: Canvas) 
         columns((("", "left"), ("", "fold")), trained, canvas, headed=False),
     ]
     return render(parts, canvas)
+
+
+def _percent(error: float | None) -> str:
+    """An error, or a dash where nothing was left out: one GPU alone was measured."""
+    return "-" if error is None else f"{error:.1f} %"
