@@ -20,10 +20,10 @@ from neusight_onnx.report.model import Report
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1]>\n'
 
 
-def analyzed(folder: Path, text: str, **settings: str) -> Report:
+def analyzed(folder: Path, text: str, *, gpu: str = "a100", **settings: str) -> Report:
     path = folder / "m.onnx"
     onnx.save(parser.parse_model(HEADER + text), path)
-    return analyze(path, gpu="a100", **settings)
+    return analyze(path, gpu=gpu, **settings)
 
 
 def test_of_two_branches_the_slower_is_counted_and_both_are_said(tmp_path: Path) -> None:
@@ -142,8 +142,14 @@ def test_batch_size(tmp_path: Path, inputs: str, batch_size: int) -> None:
 
 
 def test_types_without_predictors_are_named(tmp_path: Path) -> None:
-    report = analyzed(tmp_path, "g (int8[8, 8] x) => (int32[8, 8] y) { y = MatMulInteger(x, x) }")
+    report = analyzed(tmp_path, "g (int8[8, 8] x) => (int32[8, 8] y) { y = MatMulInteger(x, x) }", gpu="p4")
     assert any("int8 (1)" in text and "analytic" in text for text in report.assumptions)
+
+
+def test_types_of_matrix_units_are_named(tmp_path: Path) -> None:
+    report = analyzed(tmp_path, "g (int8[8, 8] x) => (int32[8, 8] y) { y = MatMulInteger(x, x) }")
+    assert [row.predictor for row in report.kernels] == ["gemm_int8"]
+    assert any("int8 (1)" in text and "matrix units" in text for text in report.assumptions)
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ COVERAGE = 0.8
 """Share of cases that an interval is meant to hold."""
 
 LONE_GPU_HALF_WIDTH_LOG = 0.5
-"""Half width (log) on another GPU where one alone was measured, so that nothing shows it. A judgement: products on matrix
-units in formats that were measured on two GPUs err by .53-.63 on the one that is left out."""
+"""Half width (log) on another GPU where one alone was measured, so that nothing shows it. A judgement: products on
+matrix units in formats that were measured on two GPUs err by .53-.63 on the one that is left out."""
 
 MOST_COVERAGE = 0.9
 """Quantile of held-out errors that a width is, at most: the tail beyond is made of the odd rows of single sessions."""
