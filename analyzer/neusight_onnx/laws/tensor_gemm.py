@@ -242,8 +242,13 @@ _COLUMNS = (
 
 
 def serves(gpu: GpuSpec, dtype: DataType) -> bool:
-    """Whether the GPU has a matrix unit for the number format."""
-    return _PIPE_OF.get(dtype, "") in gpu.peak_flops_per_s
+    """Whether the GPU has a matrix unit for the number format: NVIDIA's since Volta, AMD's CDNA.
+
+    Pascal's 8-bit dot products and GCN's packed halves are instructions of vector lanes, with peaks of their own.
+    """
+    capability = gpu.compute_capability
+    has_unit = "fp32_matrix" in gpu.peak_flops_per_s if capability is None else capability >= 7.0
+    return has_unit and _PIPE_OF.get(dtype, "") in gpu.peak_flops_per_s
 
 
 def _peaks(gpu: GpuSpec, pipe: Column) -> Column:
