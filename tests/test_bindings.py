@@ -107,8 +107,8 @@ def test_trip_counts() -> None:
         (parse_dim, "batch=2147483648", "more than a dimension can have"),
         (parse_dim, "batch=" + "9" * 400, "is no whole number"),
         (parse_dim, "n=1,n=2", "'n' is given twice"),
-        (parse_shape, "x", "write INPUT=1x3x224x224"),
-        (parse_shape, "x=", "write INPUT=1x3x224x224"),
+        (parse_shape, "x", "write NAME=1x3x224x224"),
+        (parse_shape, "x=", "write NAME=1x3x224x224"),
         (parse_shape, "x=1x", "'' is no whole number"),
         (parse_shape, "x=1x-1", "must be positive, not -1"),
         (parse_shape, "x=2000000x2000000x2000", "more than a tensor can have"),
@@ -206,7 +206,10 @@ def test_the_value_of_an_input() -> None:
         (Bindings(dims={"bach": 8}), r"no symbol of this name; its symbols: batch, seq, k$"),
         (Bindings(dims={"sep": 8}), r"no symbol of this name; its symbols: seq, batch, k$"),
         (Bindings(dims={"batch": 0}), "must be positive"),
-        (Bindings(shapes={"idx": (8, 16)}), r"no input of this name; its inputs: ids, pair, mask, n$"),
+        (
+            Bindings(shapes={"idx": (8, 16)}),
+            r"no input or value of this name; its inputs: ids, pair, mask, n; its values: ",
+        ),
         (Bindings(shapes={"ids": (8,)}), r"8 has 1 dimensions, the model declares 2: batchxseq"),
         (Bindings(shapes={"ids": (8, -1)}), "must be positive"),
         (Bindings(shapes={"y": (0,)}), "must be positive"),
@@ -319,7 +322,8 @@ def test_each_default_says_how_to_change_it() -> None:
     )
     assert got.assumptions == (
         "seq = 128 (default, the model leaves it free; --dim seq=N changes it)",
-        "x = 1x3x224x8 (dimensions 0, 2 are defaults, the model leaves them free; --shape x=?x3x?x8 changes it)",
+        "x = 1x3x224x8 (dimensions 0, 2 are defaults, the model leaves them free; "
+        "--shape x=1x3x224x8 with other sizes changes it)",
     )
 
 

@@ -144,7 +144,10 @@ CASES = {
              mask = Less(r, each)
         }""",
         {"r": ((MOST,), (0,)), "mask": ((2, MOST), (2, 0))},
-        ("Range 'r': its size depends on data, nothing in the graph keeps it small; taken to be at most [65536]",),
+        (
+            "Range 'r': its size is read from the input 'lengths', nothing in the graph keeps it small; "
+            "taken to be at most [65536]; --value lengths=... gives it",
+        ),
     ),
     "a limit that is none": Case(
         """g (float z) => (float[a] r)

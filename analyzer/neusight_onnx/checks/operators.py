@@ -13,7 +13,7 @@ from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version
 from neusight_onnx.graph.versions import LAST_OPSETS
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering import operator_table
-from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE
+from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
 
@@ -76,7 +76,7 @@ def unmodelled_operator(subject: Subject) -> Iterator[Found]:
         node = operators.get(work.node)
         reason = work.unsupported or ""
         unknown = node is not None and (node.domain, node.op_type) not in known  # NSX501 says that
-        if not unknown and not reason.startswith(UNKNOWN_BECAUSE):
+        if not unknown and not reason.startswith((UNKNOWN_BECAUSE, UNKNOWN_HERE)):
             groups.setdefault((work.op_type, reason), []).append(work)
     for (op_type, reason), works in groups.items():
         yield Found(
@@ -97,9 +97,9 @@ def unmodelled_operator(subject: Subject) -> Iterator[Found]:
 )
 def unknown_shapes(subject: Subject) -> Iterator[Found]:
     causes = Counter(
-        work.unsupported.removeprefix(UNKNOWN_BECAUSE)
+        work.node if work.unsupported.startswith(UNKNOWN_HERE) else work.unsupported.removeprefix(UNKNOWN_BECAUSE)
         for work in subject.opaque
-        if work.unsupported is not None and work.unsupported.startswith(UNKNOWN_BECAUSE)
+        if work.unsupported is not None and work.unsupported.startswith((UNKNOWN_BECAUSE, UNKNOWN_HERE))
     )
     for cause, count in causes.items():
         yield Found(

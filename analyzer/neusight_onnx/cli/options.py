@@ -44,7 +44,11 @@ DimOption = Annotated[
 ]
 ShapeOption = Annotated[
     list[str] | None,
-    typer.Option("--shape", metavar="INPUT=SHAPE", help="Shape of an input: ids=8x512, or ids=8x512,step=scalar."),
+    typer.Option(
+        "--shape",
+        metavar="NAME=SHAPE",
+        help="Shape of an input (or of a value that is not known): ids=8x512, or ids=8x512,step=scalar.",
+    ),
 ]
 ValueOption = Annotated[
     list[str] | None,

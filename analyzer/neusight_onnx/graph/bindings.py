@@ -16,6 +16,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError
 from neusight_onnx.graph.model import Array, Declared, Dim, Graph, Model, Node, Notice, Value
 from neusight_onnx.graph.names import is_written, named, option
+from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.graph.wire import NUMPY_TYPES, shown
 
 T = TypeVar("T")
@@ -105,7 +106,10 @@ def parse_dim(text: str) -> dict[str, int]:
         name, separator, size = part.rpartition("=")
         name = name.strip()
         if not separator or not name:
-            raise BindingError(f"--dim {shown(text)}: {shown(part)!r} is no binding; write NAME=SIZE, e.g. batch=8")
+            comma = ", and \\x2c for a comma within a name" if "," in text else ""
+            raise BindingError(
+                f"--dim {shown(text)}: {shown(part)!r} is no binding; write NAME=SIZE, e.g. batch=8{comma}"
+            )
         value = _integer(size, f"--dim {shown(part)}")
         _check_size(value, f"--dim {shown(part)}", least=0)
         if result.setdefault(name, value) != value:
@@ -121,7 +125,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, shape = name.strip(), shape.strip().lower()
     if not separator or not name or not shape:
         raise BindingError(
-            f"--shape {shown(text)} is no shape; write INPUT=1x3x224x224, or INPUT=scalar for one without dimensions"
+            f"--shape {shown(text)} is no shape; write NAME=1x3x224x224, or NAME=scalar for one without dimensions"
         )
     if shape == "scalar":
         return name, ()
@@ -302,6 +306,8 @@ class Lengths:
 
     sequence: int
     audio: int
+    keeps_zero: bool = False
+    """A dimension that an input declares as 0 is taken as such; some exporters write 0 for one that is free."""
 
 
 DEFAULT_LENGTHS = (
@@ -412,6 +418,12 @@ def _default_size(role: str, lengths: Lengths, *, has_past: bool) -> int:
             return lengths.audio
         case _:
             return 1
+
+
+def default_size(symbol: str, declared: Declared, axis: int) -> int:
+    """The size of a free symbol that stands at this place of a value, and in no input."""
+    role = _role(symbol, [_Place(input=declared, axis=axis)])
+    return _default_size(role, DEFAULT_LENGTHS[0], has_past=False)
 
 
 # --- expressions ------------------------------------------------------------------------------------------------------
@@ -613,7 +625,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
             _check_empty(symbol, places.get(symbol, ()), sizes.causes[symbol])
     for name, shape in shapes.items():
         for axis, dim in enumerate(inputs[name].shape or (None,) * len(shape)):
-            if shape[axis] == 0 and not isinstance(dim, str) and name not in values:
+            if shape[axis] == 0 and dim != 0 and not isinstance(dim, str) and name not in values:
                 place = _Place(input=inputs[name], axis=axis)
                 _check_empty(None, [place], f"--shape {shown(name)}={_written(shape)}")
     warnings = [
@@ -687,12 +699,15 @@ def _check_names(model: Model, bindings: Bindings, inputs: Mapping[str, Declared
         for name in bindings.dims:
             if name not in known:
                 raise BindingError(
-                    f"--dim {shown(name)}: the model has no symbol of this name; {_listed('symbols', name, places)}"
+                    f"--dim {shown(name)}: the model has no symbol of this name; "
+                    + _listed("symbols", name, {**places, **dict.fromkeys(_symbols_of_unknown(model.graph))})
                 )
     for name in bindings.shapes:
         if name not in inputs and not _has_value(model.graph, name):
+            outputs = dict.fromkeys(output for node in _all_nodes(model.graph) for output in node.outputs if output)
             raise BindingError(
-                f"--shape {shown(name)}: the model has no input of this name; {_listed('inputs', name, inputs)}"
+                f"--shape {shown(name)}: the model has no input or value of this name; "
+                f"{_listed('inputs', name, inputs)}; {_listed('values', name, outputs)}"
             )
     for name in bindings.values:
         if name not in inputs:
@@ -707,6 +722,15 @@ def _check_names(model: Model, bindings: Bindings, inputs: Mapping[str, Declared
                     f"--trip-count {shown(name)}: the model has no Loop or Scan node of this name; "
                     f"{_listed('loops', name, loops)}"
                 )
+
+
+def _symbols_of_unknown(graph: Graph) -> Iterator[str]:
+    """Symbols that the file declares for what unknown operators give."""
+    for node in graph.nodes:
+        if first_version(node.domain, node.op_type) is None:
+            for name in node.outputs:
+                declared = graph.declared.get(name)
+                yield from (dim for dim in (declared.shape or () if declared else ()) if isinstance(dim, str))
 
 
 def _has_value(graph: Graph, name: str) -> bool:
@@ -883,7 +907,7 @@ def _bound_shape(declared: Declared, sizes: _Sizes, lengths: Lengths) -> tuple[t
     for axis, dim in enumerate(dims):
         if isinstance(dim, str):
             shape.append(sizes.symbols[dim])
-        elif dim is None or dim == 0:
+        elif dim is None or (dim == 0 and not lengths.keeps_zero):
             free.append(axis)
             role = _role(None, [_Place(input=declared, axis=axis)])
             shape.append(_default_size(role, lengths, has_past=False))
@@ -899,6 +923,10 @@ def _bound_shape(declared: Declared, sizes: _Sizes, lengths: Lengths) -> tuple[t
         if len(free) == 1
         else f"dimensions {', '.join(map(str, free))} are defaults, the model leaves them free"
     )
-    return tuple(
-        shape
-    ), f"{name} = {_written(shape)} ({which}; {option('--shape', declared.name, _written_dims(dims))} changes it)"
+    if any(dims[axis] == 0 for axis in free):
+        which += f"; it declares {list(dims)}, where 0 is read as free"
+    return (
+        tuple(shape),
+        f"{name} = {_written(shape)} ({which}; {option('--shape', declared.name, _written(shape))} with other sizes "
+        "changes it)",
+    )

@@ -86,6 +86,8 @@ class _Builder:
     depth: int = 0
     arranged: dict[int, _Arranged] = field(default_factory=dict)
     duplicate_node_names: list[str] = field(default_factory=list)
+    renamed: list[str] = field(default_factory=list)
+    """What those nodes are called here."""
     unsorted: list[str] = field(default_factory=list)
     duplicate_initializers: list[str] = field(default_factory=list)
     unimported: dict[str, str] = field(default_factory=dict)
@@ -115,8 +117,9 @@ def _notices(builder: _Builder) -> list[Notice]:
         notices.append(
             Notice(
                 code="duplicate-node-name",
-                message=f"{len(repeated)} nodes bear a name that another has, {shown(repeated[0])!r} first; "
-                "a number was added to tell them apart",
+                message=f"{len(repeated)} {'node bears' if len(repeated) == 1 else 'nodes bear'} a name that another "
+                f"has, {shown(repeated[0])!r} first; a number was added to tell them apart: it is called "
+                f"{shown(builder.renamed[0])!r}",
             )
         )
     if builder.unsorted:
@@ -132,7 +135,8 @@ def _notices(builder: _Builder) -> list[Notice]:
         notices.append(
             Notice(
                 code="duplicate-initializer",
-                message=f"{len(repeated)} initializers bear the name of another, {shown(repeated[0])!r} first; "
+                message=f"{len(repeated)} {'initializer bears' if len(repeated) == 1 else 'initializers bear'} the "
+                f"name of another, {shown(repeated[0])!r} first; "
                 "the last of each name counts",
             )
         )
@@ -407,10 +411,12 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
         if label:
             if label in within:
                 builder.duplicate_node_names.append(label)
-            within.add(label)
             name = trail + label
             if name in used or name in reserved:
                 name = _numbered(builder, name, used, named, reserved)
+            if label in within:
+                builder.renamed.append(name)
+            within.add(label)
         else:
             name = f"{scope.place}{op_type}_{index}"
             if name in used or name in named or name in reserved:

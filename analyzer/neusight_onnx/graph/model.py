@@ -195,7 +195,7 @@ class InferredGraph:
     of its node (the first is the attribute's own) and how many trips each stands for; nodes and values of the others
     have names of their own, and the file's nodes as origins. ``idle``: why the body of a node and attribute never runs;
     it has no entry in ``bodies``. ``deciders``: of the whole graph, the input that alone decides which branch of an If
-    is taken, by the name of the If.
+    is taken, or which size a node's result has, by the name of the node.
     """
 
     graph: Graph

@@ -184,6 +184,14 @@ def _version_notices(ir_version: int, opsets: Mapping[str, int]) -> list[Notice]
             )
         )
     for domain, version in opsets.items():
+        if version < 1:
+            notices.append(
+                Notice(
+                    code="opset-invalid",
+                    message=f"the model imports an opset of {domain or 'ai.onnx'} that is below 1, where opsets begin; "
+                    "its operators are read as of their oldest version",
+                )
+            )
         known = newer_opset(domain, version)
         if known is not None:
             notices.append(
@@ -202,7 +210,8 @@ def _stripped_notices(stripped: list[tuple[str, int]]) -> list[Notice]:
     return [
         Notice(
             code="weights-stripped",
-            message=f"the bytes of {len(stripped)} tensors ({sum(size for _, size in stripped):,} bytes) are not "
+            message=f"the bytes of {len(stripped)} tensor{'' if len(stripped) == 1 else 's'} "
+            f"({sum(size for _, size in stripped):,} bytes) are not "
             f"in the file, {shown(stripped[0][0])!r} first; analysed from their types and shapes",
         )
     ]
@@ -220,6 +229,8 @@ class _Files:
     sizes: dict[str, int | None] = field(default_factory=dict)
     missing: dict[str, list[int]] = field(default_factory=dict)
     short: dict[str, int] = field(default_factory=dict)
+    odd: dict[str, str] = field(default_factory=dict)
+    """What a location is that is there, yet no file."""
 
     def look(self, data: ExternalData, *, wanted: bool) -> tuple[bool, bytes | None]:
         """See :class:`neusight_onnx.graph.wire.ExternalFiles`."""
@@ -265,7 +276,10 @@ class _Files:
             facts = os.stat(target)
         except OSError:
             return None
-        return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+        if not stat.S_ISREG(facts.st_mode):
+            self.odd[location] = "a folder, no file" if stat.S_ISDIR(facts.st_mode) else "no regular file"
+            return None
+        return facts.st_size
 
     def notices(self) -> list[Notice]:
         notices = []
@@ -274,11 +288,13 @@ class _Files:
             first = shown(names[0])
             which = repr(first) if len(names) == 1 else f"{len(names)} files, {first!r} first,"
             verb = "is" if len(names) == 1 else "are"
+            what = self.odd.get(names[0], "not there")
             sizes = [size for file in self.missing.values() for size in file]
             notices.append(
                 Notice(
                     code="external-data-missing",
-                    message=f"external data {which} {verb} not there ({len(sizes)} tensors, {sum(sizes):,} bytes); "
+                    message=f"external data {which} {verb} {what} "
+                    f"({len(sizes)} tensor{'' if len(sizes) == 1 else 's'}, {sum(sizes):,} bytes); "
                     "analysed from their types and shapes",
                 )
             )

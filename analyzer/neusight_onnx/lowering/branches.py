@@ -26,6 +26,8 @@ class Decision:
     node: str
     counted: str
     costs: Mapping[str, Cost]
+    partial: frozenset[str] = frozenset()
+    """Branches some of whose nodes are not supported: they cost more than stands here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,11 @@ def choose_branches(works: Sequence[NodeWork], costs: Sequence[Cost], *, least: 
     kept = {place: work.branch for place, work in enumerate(works) if work.branch}
     file_names = {work.node: work.origins[0][0] for work in works if work.origins}
     merged: dict[tuple[str, str], dict[str, Cost]] = {}
+    open_branches = set()
+    for work in works:
+        for mark in work.branch if work.unsupported is not None else ():
+            node, _, name = mark.rpartition("/")
+            open_branches.add((file_names.get(node, node), name))
     left_out: set[int] = set()
     while depth := max(map(len, kept.values()), default=0):
         deepest = [place for place, branch in kept.items() if len(branch) == depth]
@@ -68,7 +75,15 @@ def choose_branches(works: Sequence[NodeWork], costs: Sequence[Cost], *, least: 
                 left_out.add(place)
             elif around:
                 kept[place] = tuple(around)
-    decisions = [Decision(node=node, counted=branch, costs=branches) for (node, branch), branches in merged.items()]
+    decisions = [
+        Decision(
+            node=node,
+            counted=branch,
+            costs=branches,
+            partial=frozenset(name for name in branches if (node, name) in open_branches),
+        )
+        for (node, branch), branches in merged.items()
+    ]
     return Choice(left_out=frozenset(left_out), decisions=tuple(decisions))
 
 
@@ -97,7 +112,12 @@ def decisions_said(
         decider = deciders.get(decision.node)
         said.append(
             f"If '{shown(decision.node)}': its condition is not known before the run; {counted} '{decision.counted}' "
-            f"({written(most)}) is counted, '{lighter}' {other} {written(least)}"
+            f"({written(most)}) is counted, '{lighter}' {other} "
+            + (
+                f"at least {written(least)}, for not all of it is supported"
+                if lighter in decision.partial
+                else written(least)
+            )
             + (f"; {option('--value', decider, '...')} decides it" if decider is not None else "")
         )
     return said

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value, file_name
+from neusight_onnx.graph.names import option
+from neusight_onnx.graph.wire import shown
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
@@ -18,6 +20,8 @@ MOST_SHAPE_NUMBERS = 128
 """A tensor of PyTorch has at most 64 dimensions, and nothing that describes a shape more than two numbers for each
 (pads). What is larger and follows from shapes alone (positions, a mask of ones) is a tensor: eager mode computes it on
 the GPU in every run."""
+UNKNOWN_HERE = "its shape is not known"
+"""How the reason of a node begins whose own shape can't be told, though all is known of its inputs."""
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 UNKNOWN_BECAUSE = "shape unknown because of "
 """How the reason of a node begins that can't be lowered because of another one; that node's name follows."""
@@ -274,6 +278,16 @@ def _known_outcome(
     return known
 
 
+def _unknown_here(node: Node, graph: InferredGraph) -> str:
+    """Why the node itself has no shape, and which option gives one."""
+    decider = graph.deciders.get(node.name)
+    if decider is not None:
+        hint = option("--value", decider, "...")
+        return f"{UNKNOWN_HERE}: it is read from the input '{shown(decider)}'; {hint} gives it"
+    name = next((name for name in node.outputs if name), node.name)
+    return f"{UNKNOWN_HERE}: it depends on data; {option('--shape', name, 'AxB')} gives it"
+
+
 def _outcome(
     node: Node,
     inputs: tuple[Value | None, ...],
@@ -291,7 +305,7 @@ def _outcome(
     for value, name in zip((*inputs, *outputs[:1]), (*node.inputs, *node.outputs[:1]), strict=True):
         if name and (value is None or value.shape is None):
             cause = node.name if value is None else value.unknown_because or node.name
-            return Unsupported(reason=f"{UNKNOWN_BECAUSE}{cause}")
+            return Unsupported(reason=_unknown_here(node, graph) if cause == node.name else f"{UNKNOWN_BECAUSE}{cause}")
     outcome = rule.function(context)
     if isinstance(outcome, Kernels) and (not outcome.kernels or _is_empty(outputs)):
         return Free(reason=EMPTY, host=True)

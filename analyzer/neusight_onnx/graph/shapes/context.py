@@ -91,6 +91,9 @@ class Session(Protocol):
     def expects(self, name: str, shape: tuple[int, ...]) -> bool:
         """Note the size that a value has on average where it depends on data; True if this walk is to go on with it."""
 
+    def guesses(self, name: str, shape: tuple[int, ...]) -> bool:
+        """As ``expects``, where nothing but likeness tells the size."""
+
     def affords(self, inferences: int) -> bool:
         """Whether so many more inferences of nodes are within the budget that keeps loops within loops finite."""
 

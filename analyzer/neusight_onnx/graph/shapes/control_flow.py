@@ -68,10 +68,15 @@ def _either(ctx: NodeContext, name: str, then: Value, otherwise: Value, decider:
         known = otherwise if then.shape is None else then
         if known.shape is None:
             return replace(known, is_constant=False)
-        ctx.session.assume(f"If '{shown(name)}': only one branch's shape is known, it stands for both")
-        return replace(
-            known, data=None, data_low=None, is_bound=True, shape_low=(0,) * len(known.shape), is_constant=False
+        size = "x".join(map(str, known.shape)) or "scalar"
+        ctx.session.assume(
+            f"If '{shown(name)}': only one branch's shape is known, {list(known.shape)}; the cost behind it is that of "
+            f"this one, {option('--shape', name, size)} with another size changes it"
         )
+        unknown = replace(known, shape=None, data=None, data_low=None, unknown_because=ctx.node.name)
+        if ctx.session.guesses(name, known.shape):
+            unknown = replace(known, data=None, data_low=None)
+        return replace(unknown, is_constant=False, is_bound=False, shape_low=None)
     joined = any_of([then, otherwise])
     if then.kind == otherwise.kind == "tensor" and then.shape != otherwise.shape:
         assert then.shape is not None

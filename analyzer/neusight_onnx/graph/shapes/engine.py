@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,12 +17,14 @@ from neusight_onnx.graph.bindings import (
     Bindings,
     BoundInputs,
     bind_inputs,
+    default_size,
 )
 from neusight_onnx.graph.model import (
     Array,
     Declared,
     Graph,
     InferredGraph,
+    Initializer,
     Model,
     Node,
     Notice,
@@ -35,9 +38,9 @@ from neusight_onnx.graph.shapes.fallback import infer_by_schema
 from neusight_onnx.graph.shapes.memo import Memo
 from neusight_onnx.graph.shapes.ranges import Ends
 from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
-from neusight_onnx.graph.shapes.unknown_sizes import possible_sizes
+from neusight_onnx.graph.shapes.unknown_sizes import PLACES, possible_sizes
+from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version, unknown_attributes, wrong_elements
 from neusight_onnx.graph.signatures import fault as fault_of_form
-from neusight_onnx.graph.signatures import unknown_attributes, wrong_elements
 from neusight_onnx.graph.wire import shown
 
 MAX_DEPTH = 60
@@ -46,6 +49,7 @@ MAX_DEPTH = 60
 MAX_INFERENCES = 100_000
 """Nodes inferred in bodies, all trips together, beyond which loops are no longer followed trip by trip: 1 to 2 s."""
 
+_DECLARED_ZERO = "a dimension that an input declares as 0 is taken as 0, for the model does not accept another size"
 _OTHER_DEFAULT = "the first default of a length does not fit the model, so another is taken"
 
 FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -57,7 +61,7 @@ class _Walk:
     """The state of one inference: what the user bound, and what has been noted so far. Private to this module."""
 
     bindings: Bindings
-    symbols: Mapping[str, int]
+    symbols: dict[str, int]
     memo: Memo
     consulted: bool = False
     """Whether a rule has asked for more than its inputs since this was last set to False."""
@@ -120,6 +124,10 @@ class _Walk:
             return False
         self.expected[name] = shape
         return self.at_expected
+
+    def guesses(self, name: str, shape: tuple[int, ...]) -> bool:
+        self.likely.add(name)
+        return self.expects(name, shape)
 
     def affords(self, inferences: int) -> bool:
         return self.inferences + inferences <= MAX_INFERENCES
@@ -269,13 +277,19 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
                 break
         if not bound.has_default_length:
             break
+    takes_zero = best is None and any(0 in (declared.shape or ()) for declared in model.graph.inputs)
+    if takes_zero:
+        bound = bind_inputs(model, bindings, replace(DEFAULT_LENGTHS[0], keeps_zero=True))
+        with suppress(ModelError):
+            swallowed, result = _infer_bound(model, bindings, bound, memo=memo)
+            best = (swallowed, bound, result)
     if best is None:
         assert first is not None
         raise first
     _, bound, result = best
     _check_not_empty(model, bindings, bound, result)
     if first is not None:
-        reason = f"{_OTHER_DEFAULT}: {first}"
+        reason = f"{_DECLARED_ZERO if takes_zero else _OTHER_DEFAULT}: {first}"
         result = replace(result, assumptions=(*result.assumptions, reason))
     return bound, result
 
@@ -283,7 +297,8 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
 def _check_not_empty(model: Model, bindings: Bindings, bound: BoundInputs, result: InferredGraph) -> None:
     """BindingError where inputs that the user made empty leave an output empty, too: then nothing is executed."""
     empty = [name for name, value in bound.values.items() if value.shape and 0 in value.shape]
-    empty = [name for name in empty if name not in bindings.values]
+    as_declared = {declared.name for declared in model.graph.inputs if 0 in (declared.shape or ())}
+    empty = [name for name in empty if name not in bindings.values and name not in as_declared]
     if not empty:
         return
     for declared in model.graph.outputs:
@@ -308,7 +323,7 @@ def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, infe
         _, result = _infer_bound(model, bindings, bound, at_expected=True)
     except ModelError:
         return inferred  # sizes that are related in a way that isn't understood: the bounds hold
-    kept = [text for text in inferred.assumptions if text.startswith(_OTHER_DEFAULT)]
+    kept = [text for text in inferred.assumptions if text.startswith((_OTHER_DEFAULT, _DECLARED_ZERO))]
     shared = {name: shape for name, shape in result.expected.items() if name not in result.likely}
     if not shared:
         return replace(result, assumptions=(*result.assumptions, *kept))
@@ -333,7 +348,7 @@ def _infer_bound(
     """The graph, and how many nodes of bodies that may not run refused their inputs."""
     memo = memo or Memo(graph=model.graph)
     assert memo.graph is model.graph, "a memo is that of one model"
-    walk = _Walk(bindings=bindings, symbols=bound.symbols, memo=memo, at_expected=at_expected)
+    walk = _Walk(bindings=bindings, symbols=dict(bound.symbols), memo=memo, at_expected=at_expected)
     try:
         with np.errstate(all="ignore"):
             result = _infer_graph(model.graph, bound.values, walk, outer=None, certain=True)
@@ -344,6 +359,7 @@ def _infer_bound(
         # the likely cause: inputs that were meant to agree
         raise BindingError(f"{disputed.message}; but then {error}") from error
     warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale), *_ignored_notices(walk.ignored)]
+    warnings += _too_new_notices(model.graph)
     if not model.graph.nodes:
         warnings.append(Notice(code="no-nodes", message="the model has no nodes: there is nothing to execute"))
     result = replace(
@@ -417,6 +433,9 @@ def _infer_graph(
                     continue
                 if value.is_bound and name in walk.bindings.shapes:
                     own[name] = _as_told(name, value, walk.bindings.shapes[name])
+                elif outer is None and name in walk.bindings.shapes:
+                    own[name] = value
+                    _check_told(name, value, walk.bindings.shapes[name])
                 else:
                     own[name] = value
     finally:
@@ -478,7 +497,12 @@ def _infer_node(
             limited = _infer_possible_sizes(node, rule, inputs, walk)
             if limited is not None:
                 return limited
+            _size_giver(node, inputs, walk)  # noted, for the reason why nothing is known of it
+        if unknown.cause is None and len(walk.scopes) == 1 and first_version(node.domain, node.op_type) is None:
+            _default_declared(node, graph, walk)
         stand_ins = _stand_ins(node, graph, walk, inputs, cause=unknown.cause or node.name)
+        if unknown.cause is None and first_version(node.domain, node.op_type) is None:
+            _say_what_gives(node, stand_ins, walk)
         return stand_ins if unknown.cause or rule is None else _declared_bounds(node, stand_ins, walk)
     except ModelError:
         if certain:
@@ -579,24 +603,40 @@ def _infer_possible_sizes(
     value = results[0]
     if value.shape is None or name in walk.bindings.shapes:
         return results
+    decider = _size_giver(node, inputs, walk)
+    why = "its size depends on data" if decider is None else f"its size is read from the input '{shown(decider)}'"
     if likely is not None and likely.shape is not None and walk.expects(name, likely.shape):
         walk.assume(
-            f"{node.op_type} '{shown(name)}': its size depends on data and nothing in the graph keeps it small; the "
+            f"{node.op_type} '{shown(name)}': {why} and nothing in the graph keeps it small; the "
             f"cost is that of {list(likely.shape)}, as long as the longest dimension of an input; "
-            f"{option('--shape', name, 'x'.join(map(str, likely.shape)))} with another size changes it"
+            + _what_changes(name, likely.shape, decider)
         )
         walk.likely.add(name)
         return (likely,)
     if value.is_bound:
         what = "nothing in the graph keeps it small; " if likely is not None else ""
         how = f"taken to be at most {list(value.shape)}" if likely is not None else f"at most {list(value.shape)}"
-        walk.assume(
-            f"{node.op_type} '{shown(name)}': its size depends on data, {what}{how}; "
-            f"{option('--shape', name, 'x'.join(map(str, value.shape)))} with another size changes it"
-        )
+        walk.assume(f"{node.op_type} '{shown(name)}': {why}, {what}{how}; {_what_changes(name, value.shape, decider)}")
         if likely is not None:
             walk.likely.add(name)
     return results
+
+
+def _size_giver(node: Node, inputs: Sequence[Value | None], walk: _Walk) -> str | None:
+    """The input of the model from which the node reads a size that isn't known; None if there is no such input."""
+    for place in PLACES.get((node.domain, node.op_type), ()):
+        value = inputs[place] if place < len(inputs) else None
+        if value is not None and value.data is None:
+            decider = walk.deciding_input(node, node.inputs[place])
+            if decider is not None:
+                return decider
+    return None
+
+
+def _what_changes(name: str, shape: tuple[int, ...], decider: str | None) -> str:
+    if decider is not None:
+        return f"{option('--value', decider, '...')} gives it"
+    return f"{option('--shape', name, 'x'.join(map(str, shape)))} with another size changes it"
 
 
 def _inputs_of_model(walk: _Walk) -> list[Value]:
@@ -682,11 +722,38 @@ def _stand_ins(node: Node, graph: Graph, walk: _Walk, inputs: Sequence[Value | N
         )
         if given is not None:
             value = replace(value, shape=tuple(given), unknown_because=None)
+        if value.dtype is None and (node.domain, node.op_type) in _TYPED:
+            value = replace(value, dtype=_stated_dtype(node, inputs))
         if value.dtype is None:
             value = replace(value, dtype=_likely_dtype(inputs))
             walk.guessed = True
         result.append(value)
     return result
+
+
+def _default_declared(node: Node, graph: Graph, walk: _Walk) -> None:
+    """Sizes for the symbols that stand in the declared outputs of an unknown operator and nowhere in the inputs."""
+    for name in node.outputs:
+        declared = graph.declared.get(name) or next((item for item in graph.outputs if item.name == name), None)
+        if declared is None or name in walk.bindings.shapes:
+            continue
+        for axis, dim in enumerate(declared.shape or ()):
+            if isinstance(dim, str) and dim not in walk.symbols:
+                size = walk.symbols[dim] = default_size(dim, declared, axis)
+                walk.assume(
+                    f"{shown(dim)} = {size} (default, only what {node.op_type} '{shown(node.name)}' gives has it; "
+                    f"{option('--dim', dim, 'N')} changes it)"
+                )
+
+
+def _say_what_gives(node: Node, stand_ins: Sequence[Value], walk: _Walk) -> None:
+    """How the shapes can be given that an unknown operator leaves open."""
+    open_names = [name for name, value in zip(node.outputs, stand_ins, strict=True) if name and value.shape is None]
+    if open_names:
+        walk.assume(
+            f"{node.op_type} '{shown(node.name)}': what shape an unknown operator gives is not known; "
+            f"{option('--shape', open_names[0], 'AxB')} gives it, so that what follows is counted"
+        )
 
 
 def _as_told(name: str, value: Value, shape: tuple[int, ...]) -> Value:
@@ -703,6 +770,15 @@ def _as_told(name: str, value: Value, shape: tuple[int, ...]) -> Value:
     return replace(value, shape=shape, is_bound=False, shape_low=None)
 
 
+def _check_told(name: str, value: Value, shape: tuple[int, ...]) -> None:
+    """BindingError where the user gives a value another shape than it has."""
+    if value.kind == "tensor" and value.shape is not None and value.shape != tuple(shape):
+        raise BindingError(
+            f"--shape {shown(name)}={'x'.join(map(str, shape)) or 'scalar'}: its shape follows from the inputs, it is "
+            f"{list(value.shape)}; bind the inputs or symbols that it is made of"
+        )
+
+
 def _declared_bounds(node: Node, stand_ins: Sequence[Value], walk: _Walk) -> Sequence[Value]:
     """The operator's shape depends on data that isn't known; what the file declares is its word, and no more."""
     result = []
@@ -714,6 +790,17 @@ def _declared_bounds(node: Node, stand_ins: Sequence[Value], walk: _Walk) -> Seq
             value = replace(value, is_bound=True, shape_low=(0,) * len(value.shape))
         result.append(value)
     return result
+
+
+_TYPED = frozenset({("", "ConstantOfShape"), ("", "Range"), ("com.microsoft", "Range")})
+"""Operators whose type does not follow from that of the sizes that they read as others' does."""
+
+
+def _stated_dtype(node: Node, inputs: Sequence[Value | None]) -> DataType | None:
+    if node.op_type == "Range":
+        return next((value.dtype for value in inputs if value is not None), None)
+    content = node.attributes.get("value")
+    return content.dtype if isinstance(content, Initializer) else DataType.FLOAT32
 
 
 def _likely_dtype(inputs: Sequence[Value | None]) -> DataType | None:
@@ -756,6 +843,32 @@ def _stale_notices(stale: Mapping[str, str]) -> list[Notice]:
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     message = "; ".join(texts[:_SHOWN]) + more + ": the file's value_info is stale, the inferred shapes are used"
     return [Notice(code="stale-value-info", message=message)]
+
+
+def _too_new_notices(graph: Graph) -> list[Notice]:
+    """One for each operator that the opset which the model imports does not have yet."""
+    users: dict[tuple[str, str, int], str] = {}
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        for node in current.nodes:
+            if node.version and node.domain != OPEN_DOMAIN:
+                users.setdefault((node.domain, node.op_type, node.version), node.name)
+            for item in node.attributes.values():
+                pending += [body for body in (item if isinstance(item, tuple) else (item,)) if isinstance(body, Graph)]
+    notices = []
+    for (domain, op_type, version), name in users.items():
+        first = first_version(domain, op_type)
+        if first is not None and version < first:
+            notices.append(
+                Notice(
+                    code="operator-newer-than-opset",
+                    message=f"{op_type} came with opset {first}, the model imports {version} ('{shown(name)}' is the "
+                    "first): runtimes refuse it",
+                    node=name,
+                )
+            )
+    return notices
 
 
 def _ignored_notices(ignored: Mapping[tuple[str, str], Sequence[str]]) -> list[Notice]:

@@ -184,6 +184,13 @@ def _squeeze(ctx: NodeContext) -> Sequence[Value]:
         # dimensions that are 1 at both ends; one that merely may be 1 at run time is kept
         exact = ctx.exact_dims(0)
         result = tuple(size for size, is_exact in zip(shape, exact, strict=True) if size != 1 or not is_exact)
+        source = ctx.opposites[0]
+        ends = zip(shape, shape if source is None or source.shape is None else source.shape, strict=True)
+        if any(least <= 1 <= most and least != most for least, most in map(sorted, ends)):
+            ctx.session.assume(
+                f"Squeeze '{ctx.node.outputs[0]}': its rank depends on data: a dimension that may be 1, and so be "
+                "dropped, is kept"
+            )
     else:
         dropped = {ctx.axis(axis, len(shape)) for axis in axes}
         for axis in dropped:

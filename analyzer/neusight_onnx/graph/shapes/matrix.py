@@ -102,6 +102,9 @@ def _einsum(ctx: NodeContext) -> Sequence[Value]:
         once = sorted(letter for letter in set(letters) if letters.count(letter) == 1)
         right = ("..." if "..." in left else "") + "".join(once)
     before, dots, behind = right.partition("...")
+    lost = [letter for letter in before + behind if letter not in sizes]
+    if lost:
+        raise ctx.error(f"the output of its equation {equation} has {lost[0]!r}, which no operand has")
     result = [*(sizes[letter] for letter in before), *(ellipsis if dots else ()), *(sizes[x] for x in behind)]
     return (ctx.tensor(ctx.dtype(0), result),)
 

@@ -28,7 +28,7 @@ _LARGEST = 2.0**31
 
 _SIZE, _START, _LIMIT, _STEP, _WIDTH, _FACTOR = "size", "start", "limit", "step", "width", "factor"
 
-_PLACES: Mapping[tuple[str, str], Mapping[int, str]] = {
+PLACES: Mapping[tuple[str, str], Mapping[int, str]] = {
     ("", "AffineGrid"): {1: _SIZE},
     ("", "BlackmanWindow"): {0: _SIZE},
     ("", "CenterCropPad"): {1: _SIZE},
@@ -68,7 +68,7 @@ def possible_sizes(node: Node, inputs: Sequence[Value | None], session: Session,
     likely = list(inputs)
     is_limited = True
     is_found = False
-    for place, kind in _PLACES.get((node.domain, node.op_type), {}).items():
+    for place, kind in PLACES.get((node.domain, node.op_type), {}).items():
         value = inputs[place] if place < len(inputs) else None
         if value is None or value.data is not None:
             continue
