@@ -544,6 +544,8 @@ def test_training_products_on_matrix_units(trained: Path, tmp_path: Path) -> Non
         assert set(entries[name]["left_out_constants"]) == {"l40s", "h100-sxm"}
         assert entries[name]["training"]["row_count"] == 300
     found = evaluate(data, predictors=output)
+    bounds = entries["gemm_bf16"]
+    assert all(float(np.float32(bound)) == bound for bound in (*bounds["feature_low"], *bounds["feature_high"]))
     errors = {(g.dtype, g.variant): g.mape_percent for g in found.groups if g.gpu == "all" and g.size == "all"}
     assert errors["bfloat16", "vllm"] < 5
     assert errors["float8e4m3fn", "sglang"] < 5

@@ -78,9 +78,6 @@ def gpu_weight(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
     return exp(-((nearest / FAMILIAR_DISTANCE) ** 2))
 
 
-ROUNDING = 1e-5
-"""Relative error that bounds of features may have: they are kept with six digits, and features with 24 bits."""
-
 CHOSEN = frozenset({"log_tile_n", "log_tile_m", "log_split_k"})
 """Features that a library chooses from a menu: a size that no measured GPU's menu holds is nothing far from it."""
 
@@ -95,10 +92,7 @@ def shape_weight(
     """
     counted = np.array([name not in CHOSEN for name in names], dtype=np.float64)
     span = np.maximum(high - low, 1e-6)
-    # bounds are written down with six digits: what they lose is nothing outside, even where all rows had one value
-    slack = ROUNDING * np.maximum(np.abs(low), np.abs(high))
-    outside = np.maximum(low - features, features - high)
-    excess = np.where(outside > slack, outside, 0.0) / span
+    excess = np.maximum(np.maximum(low - features, features - high), 0.0) / span
     total: NDArray[np.float64] = np.exp(-(((excess @ counted) / 0.25) ** 2))
     return total
 

@@ -254,8 +254,9 @@ def train_class(
             for gpu in specs
         },
         "features": list(law.feature_names),
-        "feature_low": [_rounded(value) for value in trained.feature_low.tolist()],
-        "feature_high": [_rounded(value) for value in trained.feature_high.tolist()],
+        # to the last digit: of a feature that all rows share (one GPU's ridge) a rounded bound leaves every row outside
+        "feature_low": trained.feature_low.tolist(),
+        "feature_high": trained.feature_high.tolist(),
         "unseen_residual_weight": unseen_weight,
         "familiar_distance": FAMILIAR_DISTANCE,
         "gpu_vector_names": list(VECTOR_NAMES),
