@@ -151,6 +151,23 @@ RESHAPED = one(
     weights=[integer("target", 1, 12)],
 )
 
+
+def repeated() -> ModelProto:
+    """A loop that runs as often as an input says, which nobody knows."""
+    body = graph(
+        [node("Identity", "go", "goes"), node("Relu", "h", "h2")],
+        [value("i", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("h", ["batch", 4])],
+        [value("goes", [], TensorProto.BOOL), value("h2", ["batch", 4])],
+    )
+    return model(
+        graph(
+            [node("Loop", "n begin x", "y", "repeat", body=body)],
+            [value("x", ["batch", 4]), value("n", [], TensorProto.INT64), value("begin", [], TensorProto.BOOL)],
+            [value("y", ["batch", 4])],
+        )
+    )
+
+
 CASES = {
     "sound": Case(model=linear, codes=codes()),
     "sound, every limit kept": Case(
@@ -294,6 +311,14 @@ CASES = {
     "a node that no runtime takes": Case(
         model=one([node("Concat", "x", "y", "join")]), codes=codes(306), node="join", says="attribute axis"
     ),
+    "trips assumed": Case(
+        model=repeated,
+        codes=codes(307),
+        limits=limits(max_latency="1s"),
+        node="repeat",
+        says="Loop 'repeat' taken to run once",
+    ),
+    "trips assumed, no limit that rests on them": Case(model=repeated, codes=codes(), limits=limits(max_parameters=0)),
     # --- number formats
     "bf16, V100": Case(model=matmul(BF16), codes=codes(401), gpu="v100", node="fc", says="bfloat16"),
     "bf16, T4": Case(model=matmul(BF16), codes=codes(401), gpu="t4"),

@@ -371,6 +371,23 @@ def test_terminal_says_all() -> None:
         assert part in text
 
 
+@pytest.mark.parametrize(
+    "write",
+    [lambda found: verdict_to_terminal(found, Canvas(width=200)), verdict_to_markdown, verdict_to_json],
+    ids=["rich", "markdown", "json"],
+)
+def test_what_was_assumed_is_said(write: Callable[[Verdict], str]) -> None:
+    case = "trips assumed, no limit that rests on them"
+    found = check(
+        [target("loop", case), target("given", case, bindings=make_bindings({"batch": 2}, None, None, {"repeat": 3}))]
+    )
+    assert found.passed
+    assert ["taken to run once" in " ".join(each.assumptions) for each in found.targets] == [True, False]
+    text = write(found)
+    assert "Loop 'repeat' is taken to run once" in text
+    assert "--trip-count repeat=N" in text
+
+
 def test_a_clean_result_is_short() -> None:
     clean = check([target("only", "sound")])
     text = verdict_to_terminal(clean, Canvas(width=100))

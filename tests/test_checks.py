@@ -172,7 +172,7 @@ def test_an_allowance_that_nothing_needs_is_noted() -> None:
 
 def test_codes_are_those_that_had_something_to_judge() -> None:
     free, limited = check([target(name="free"), target(name="limited", limits=limits(max_latency="1s"))]).targets
-    assert set(limited.codes) - set(free.codes) == {"NSX101", "NSX108"}
+    assert set(limited.codes) - set(free.codes) == {"NSX101", "NSX108", "NSX307"}
 
 
 def test_a_precision_without_predictors_is_checked_but_not_timed() -> None:

@@ -189,11 +189,13 @@ def predict_report(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """A prediction in short. ``bound_shares``: of the latency, by what bounds it ("host": the GPU waits for it), the
-    largest first. ``unsupported``: the nodes that count as nothing."""
+    largest first. ``unsupported``: the nodes that count as nothing. ``assumptions``: what stands in for what the model
+    doesn't say (sizes, trips, branches); those that hold for every prediction are in a report only."""
 
     totals: Totals
     bound_shares: Mapping[str, float]
     unsupported: tuple[UnsupportedNode, ...]
+    assumptions: tuple[str, ...] = ()
 
 
 def predict_totals(
@@ -218,7 +220,8 @@ def predict_outcome(
             if item.kernels or item.host_operation or item.branch or item.unsupported is not None
         ]
         placed = _placed(work, spec, predictors)
-        counted = _counted(prepared.graph, placed).works
+        decided = _counted(prepared.graph, placed)
+        counted = decided.works
         unsupported = _unsupported(placed)
         totals = _totals(
             prepared.graph,
@@ -229,7 +232,13 @@ def predict_outcome(
             bool(unsupported),
             memory_on(prepared.memory, spec),
         )
-        return Outcome(totals=totals, bound_shares=_bound_shares(counted, totals), unsupported=unsupported)
+        said = (*prepared.graph.assumptions, *decided.said, *_range_of_branches(decided, totals, prepared.runtime))
+        return Outcome(
+            totals=totals,
+            bound_shares=_bound_shares(counted, totals),
+            unsupported=unsupported,
+            assumptions=tuple(dict.fromkeys(said)),
+        )
 
 
 def _bound_shares(counted: Sequence[_Placed], totals: Totals) -> Mapping[str, float]:

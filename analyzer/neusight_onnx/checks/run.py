@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import assert_never
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import predict_totals
+from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.checks import file, formats, numerics, operators, shapes, thresholds
 from neusight_onnx.checks.config import CONFIG_NAME, named_apart
 from neusight_onnx.checks.formats import kernel_types
@@ -174,6 +174,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         not_predicted=subject.not_predicted,
         memory=subject.memory,
         passed=not any(verdict.fails(finding) for finding in own),
+        assumptions=subject.assumptions,
     )
 
 
@@ -220,15 +221,16 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
     except ModelError as fault:  # why it has no shapes at these sizes is for a check to say
         return replace(subject, fault=fault)
     prepared = bench.work.prepared(shaped, dtype=dtype, runtime=target.runtime)
-    totals = None if not_predicted is not None else predict_totals(prepared, gpu, precision=precision)
+    outcome = None if not_predicted is not None else predict_outcome(prepared, gpu, precision=precision)
     return replace(
         subject,
         shaped=shaped,
         prepared=prepared,
         kernel_types=kept(bench.kernel_types, id(prepared), lambda: kernel_types(prepared.work)),
         opaque=_opaque(prepared.work),
-        totals=totals,
-        memory=memory_on(prepared.memory, gpu) if totals is None else totals.memory,
+        totals=None if outcome is None else outcome.totals,
+        memory=memory_on(prepared.memory, gpu) if outcome is None else outcome.totals.memory,
+        assumptions=prepared.graph.assumptions if outcome is None else outcome.assumptions,
     )
 
 

@@ -10,7 +10,7 @@ from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.bindings import Bindings
-from neusight_onnx.graph.model import Declared, InferredGraph, Model, Node, Value
+from neusight_onnx.graph.model import Declared, InferredGraph, Model, Node, Value, file_name
 from neusight_onnx.graph.shapes import bind_and_infer
 from neusight_onnx.report.quantities import counted, printable, shape_text
 from neusight_onnx.report.verdict import Severity
@@ -295,3 +295,56 @@ def stale_shapes(subject: Subject) -> Iterator[Found]:
 def refused_inputs(subject: Subject) -> Iterator[Found]:
     if subject.fault is not None:
         yield Found(message=str(subject.fault), node=subject.fault.node)
+
+
+# --- trips that nothing tells -----------------------------------------------------------------------------------------
+
+
+def _limits_cost(subject: Subject) -> bool:
+    limits = subject.target.limits
+    return (
+        limits.max_latency_ms is not None
+        or limits.min_throughput_per_s is not None
+        or limits.max_memory_bytes is not None
+        or limits.memory_fits
+    )
+
+
+@checks(
+    "NSX307",
+    "limit judged on an assumed trip count",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="How often a loop runs depends on data, so that one trip was counted: latency is that of a single "
+    "trip, and what grows with every trip is counted once. A limit that is kept by it says little of the whole run. "
+    "The trips that limits of latency, throughput and memory are to be judged at have to be given.",
+    fix="say how often it runs: --trip-count NODE=N, or trip-counts = { NODE = N } in the target",
+    applies=_limits_cost,
+)
+def assumed_trips(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None:
+        return
+    for name, op_type in _assumed(subject.shaped.expected).items():
+        takes_option = op_type in ("Loop", "Scan")
+        yield Found(
+            message=f"limits were judged with {op_type} '{name}' taken to run once",
+            node=name,
+            fix=f"--trip-count {name}=N, or trip-counts = {{ {_key(name)} = N }} in the target"
+            if takes_option
+            else "give the model's inputs so that the length of its sequence is known, or allow it",
+        )
+
+
+def _assumed(inferred: InferredGraph) -> dict[str, str]:
+    """The file's nodes with a body whose trips are assumed, those within bodies included, and their operators."""
+    found: dict[str, str] = {}
+    pending = [inferred]
+    while pending:
+        graph = pending.pop()
+        pending += graph.bodies.values()
+        if any(trips.source == "assumed" for trips in graph.trip_counts.values()):
+            for node in graph.graph.nodes:
+                trips = graph.trip_counts.get(node.name)
+                if trips is not None and trips.source == "assumed":
+                    found.setdefault(file_name(node.name), node.op_type)
+    return found

@@ -39,6 +39,7 @@ class Subject:
     the type that plain floats are computed in, None where each keeps the one that it is stored in; ``precision`` names
     it. ``totals`` is None where nothing predicts this precision, which ``not_predicted`` says. ``opaque`` is the work
     that is not supported; ``kernel_types`` has (type, whether for a product of matrices) of all kernels.
+    ``assumptions``: what stands in for what neither the model nor the target says.
     """
 
     target: Target
@@ -56,6 +57,7 @@ class Subject:
     kernel_types: frozenset[tuple[DataType, bool]] = frozenset()
     totals: Totals | None = None
     memory: MemoryEstimate | None = None
+    assumptions: tuple[str, ...] = ()
 
     @property
     def computes_in_fp16(self) -> bool:

@@ -47,6 +47,7 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
         "parameter_count": target.parameter_count,
         "unsupported_count": target.unsupported_count,
         "checks": list(target.codes),
+        "assumptions": list(target.assumptions),
     }
 
 

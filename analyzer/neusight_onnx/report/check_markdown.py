@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neusight_onnx.report.check_words import (
+    assumptions_text,
     headline,
     latency_text,
     limits_text,
@@ -46,6 +47,8 @@ def verdict_to_markdown(verdict: Verdict) -> str:
                 for finding in allowed
             )
         )
+    if assumed := assumptions_text(verdict):
+        sections.append("Assumptions:\n\n" + "\n".join(f"- {text(item)}" for item in assumed))
     sections += [
         f"_{text(target.name)}: latency not predicted, {text(target.not_predicted)}_"
         for target in verdict.targets

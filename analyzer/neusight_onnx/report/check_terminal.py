@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neusight_onnx.report.check_words import (
+    assumptions_text,
     headline,
     latency_text,
     limits_text,
@@ -41,6 +42,8 @@ def verdict_to_terminal(verdict: Verdict, canvas: Canvas) -> str:
             parts.append(heading(title))
             for index, finding in enumerate(findings):
                 parts += [Text(), _finding(finding, several=several)] if index else [_finding(finding, several=several)]
+    if assumed := assumptions_text(verdict):
+        parts += [heading("Assumptions"), *(Text(f"- {printable(item)}") for item in assumed)]
     if open_findings:
         example = open_findings[0].code
         parts.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
 
@@ -56,3 +57,13 @@ def settings_text(target: TargetVerdict, separator: str = ", ") -> str:
     """ "fp32, eager, batch=8"."""
     parts = [target.precision, target.runtime, dims_text(target.dims, ",")]
     return separator.join(part for part in parts if part)
+
+
+def assumptions_text(verdict: Verdict) -> list[str]:
+    """What stands in for what neither a model nor a target says, each once, with the targets if not all rest on it."""
+    held: dict[str, list[str]] = {}
+    for target in verdict.targets:
+        for text in target.assumptions:
+            held.setdefault(text, []).append(target.name)
+    every = len(verdict.targets)
+    return folded(text if len(names) == every else f"{text} (on {', '.join(names)})" for text, names in held.items())

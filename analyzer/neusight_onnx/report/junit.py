@@ -77,6 +77,8 @@ def _properties(target: TargetVerdict, verdict: Verdict) -> Iterator[tuple[str, 
     yield "latency", target.not_predicted or latency_text(target)
     yield "throughput", throughput_text(target)
     yield "memory", memory_text(target)
+    for number, text in enumerate(target.assumptions, 1):
+        yield f"assumption {number}", text
 
 
 def _text(findings: Sequence[Finding]) -> str:

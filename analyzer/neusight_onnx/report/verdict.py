@@ -59,6 +59,7 @@ class TargetVerdict:
 
     ``limits`` are those asked for, as texts; ``codes`` the checks that had something to judge. ``totals`` is None where
     the latency could not be predicted, ``not_predicted`` says why; ``memory`` is None where the shapes don't agree.
+    ``assumptions``: what stands in for what neither the model nor the target says.
     """
 
     name: str
@@ -76,6 +77,7 @@ class TargetVerdict:
     not_predicted: str | None
     memory: MemoryEstimate | None
     passed: bool
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
