@@ -182,3 +182,44 @@ def test_misuse_is_one_line(arguments: list[str], said: str, folder: Path, capsy
     assert said in err
     assert err.count("\n") == 1
     assert (folder / "model.onnx").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        pytest.param("analyze model.onnx --gpu h100 --gpu a100", "compare", id="analyze on two GPUs"),
+        pytest.param("sweep model.onnx --gpu h100 --gpu a100", "compare", id="sweep on two GPUs"),
+        pytest.param("annotate model.onnx --gpu h100 --gpu a100 -o out.onnx", "compare", id="annotate for two GPUs"),
+        pytest.param("diff model.onnx model.onnx --gpu h100 --gpu a100", "compare", id="diff on two GPUs"),
+        *(
+            pytest.param(f"analyze model.onnx --gpu t4 --largest-batch --format {form}", "markdown and html", id=form)
+            for form in ("csv", "trace", "model-explorer")
+        ),
+        *(
+            pytest.param(f"analyze model.onnx --gpu t4 --memory-timeline --format {form}", "json and html", id=form)
+            for form in ("rich", "markdown", "csv", "trace", "model-explorer")
+        ),
+    ],
+)
+def test_what_would_be_left_out_in_silence_is_refused(
+    arguments: str, says: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert err.count("\n") == 1
+    assert not (folder / "out.onnx").exists()
+
+
+def test_the_page_shows_the_largest_batch(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "model.onnx", "--gpu", "t4", "--largest-batch", "--format", "html"]) == 0
+    assert "largest batch that fits: batch=" in capsys.readouterr().out
+
+
+def test_a_bad_dim_of_the_only_target_names_file_and_target(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "neusight.toml").write_text('[[target]]\nmodel = "model.onnx"\ngpu = "t4"\ndims = { btch = 2 }\n')
+    assert main(["check"]) == 2
+    err = capsys.readouterr().err
+    assert "neusight.toml: target 'model.onnx on t4': " in err
+    assert "btch" in err

@@ -388,3 +388,10 @@ def test_examples_of_the_help_run(folder: Path, capsys: pytest.CaptureFixture[st
     (folder / "m.onnx").rename(folder / "model.onnx")
     for command in commands:
         assert main(shlex.split(command)) == 0, command
+
+
+def test_a_price_of_a_gpu_that_is_not_compared_is_said() -> None:
+    given = parse_prices(["t4=1/h", "l4=2/h"]).over(Prices(per_h={"p4": 1.0}))
+    found = compare(RESNET, gpus=["t4"], prices=given)
+    said = [notice.message for notice in found.warnings if notice.code == "unused_price"]
+    assert said == ["a price is given for l4, which isn't compared; add --gpu l4 for it"]

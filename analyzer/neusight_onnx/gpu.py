@@ -142,6 +142,9 @@ VENDORS: Mapping[str, tuple[int, ...]] = {"NVIDIA": (32,), "AMD": (32, 64)}
 _MAX_FILE_BYTES = 1 << 20  # a GPU file takes 2 KB
 _MAX_TEXT_LENGTH = 2000
 _FP32_PEAK_TOLERANCE = 2.2  # datasheets count dual-issued or packed FP32 twice; more than that is a slip
+_LEAST_FP32_SHARE = 0.7
+"""A file whose peak is less of what its units and clock give has a figure of another GPU in it; one at the
+base clock is within. Those that are shipped have 0.97 to 1.08."""
 
 
 def load_gpu(name_or_path: str | Path) -> GpuSpec:
@@ -388,7 +391,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
     texts = {key: _texts(key, table[key], where) if key in table else () for key in LIST_KEYS}
     vendor = _vendor(text["vendor"], where)
     _check_vendor_keys(vendor, number, where)
-    _check_fp32_peak(number, where)
+    _check_fp32_peak(number, where, least=_LEAST_FP32_SHARE)
 
     def scaled(key: str, factor: float) -> float | None:
         return number[key] * factor if key in number else None
@@ -498,12 +501,12 @@ def _check_vendor_keys(vendor: str, number: Mapping[str, float], where: str) -> 
         )
 
 
-def _check_fp32_peak(number: Mapping[str, float], where: str) -> None:
+def _check_fp32_peak(number: Mapping[str, float], where: str, *, least: float = 1 / _FP32_PEAK_TOLERANCE) -> None:
     """A multiply-add a clock on each lane is what makes the FP32 peak; a figure far from it is for something else."""
     lanes = number["sm_count"] * number["fp32_lanes_per_sm"]
     computed_tflops = lanes * 2 * number["boost_mhz"] * 1e6 / 1e12
     ratio = number["fp32_tflops"] / computed_tflops
-    if not 1 / _FP32_PEAK_TOLERANCE <= ratio <= _FP32_PEAK_TOLERANCE:
+    if not least <= ratio <= _FP32_PEAK_TOLERANCE:
         raise SpecError(
             f"{where}: key 'fp32_tflops' is {number['fp32_tflops']:g}, but sm_count x fp32_lanes_per_sm x 2 x boost_mhz"
             f" gives {computed_tflops:.4g}: correct whichever is wrong (fp32_tflops counts the vector lanes only)"

@@ -77,11 +77,7 @@ def read_config(path: Path) -> Config:
         raise CheckError(f"{where}: 'target' is no list of tables; write each as [[target]]")
     if len(targets) > _MAX_TARGETS:
         raise CheckError(f"{where}: more than {_MAX_TARGETS:,} targets; split it into several files")
-    made = [
-        target
-        for number, item in enumerate(targets, 1)
-        for target in _targets(item, path.parent, f"{where}: target {number}", limits, allow)
-    ]
+    made = [target for number, item in enumerate(targets, 1) for target in _targets(item, path, number, limits, allow)]
     return Config(path=path, limits=limits, allow=allow, fail_on=_fail_on(table, where), targets=named_apart(made))
 
 
@@ -193,14 +189,15 @@ def _fail_on(table: _Table, where: str) -> Severity | None:
     if text is None:
         return None
     if text not in tuple(Severity):
-        raise CheckError(f"{where}: 'fail-on' is {text!a:.60}; choose {', '.join(Severity)}")
+        raise CheckError(f"{where}: 'fail-on' is {_as_written(text)}; choose {', '.join(Severity)}")
     return Severity(text)
 
 
 def _targets(
-    table: _Table, folder: Path, where: str, limits: Limits, allow: tuple[tuple[str, str], ...]
+    table: _Table, file: Path, number: int, limits: Limits, allow: tuple[tuple[str, str], ...]
 ) -> list[Target]:
-    """A table's targets: one for each of its GPUs."""
+    """The targets of the table with this number in ``file``: one for each of its GPUs."""
+    folder, where = file.parent, f"{file}: target {number}"
     _check_keys(table, TARGET_KEYS, where)
     name = _text(table, "name", where, default="")
     if name:
@@ -209,13 +206,19 @@ def _targets(
     gpus = _gpus(table.get("gpu"), where)
     own = parse_limits(_limit_table(table, where), f"{where}: ")
     try:
-        bindings = make_bindings(*(_bindings(table, key, where) for key in ("dims", "shapes", "values", "trip-counts")))
+        bindings = make_bindings(
+            _sizes(table, "dims", where),
+            _shapes(table, where),
+            _bindings(table, "values", where),
+            _sizes(table, "trip-counts", where),
+        )
     except BindingError as error:
         raise CheckError(f"{where}: {error}") from None
     path = folder / model
     return [
         Target(
             name=_target_name(name or path.name, gpu, several=len(gpus) > 1 or not name),
+            written_in=file,
             model=path,
             gpu=folder / gpu if gpu.lower().endswith(".toml") else gpu,
             precision=_choice(table, "precision", PRECISIONS, "auto", where),
@@ -229,10 +232,12 @@ def _targets(
 
 
 def _gpus(value: object, where: str) -> list[str]:
+    if value is None:
+        raise CheckError(f"{where}: 'gpu' is missing; give a GPU's name, or a list of names")
     listed = value if isinstance(value, list) else [value]
     names = [gpu for gpu in listed if isinstance(gpu, str) and gpu]
     if not names or len(names) != len(listed):
-        raise CheckError(f"{where}: 'gpu' is {value!a:.60}; give a GPU's name, or a list of names")
+        raise CheckError(f"{where}: 'gpu' is {_as_written(value)}; give a GPU's name, or a list of names")
     return names
 
 
@@ -247,18 +252,46 @@ def _bindings(table: _Table, key: str, where: str) -> Mapping[str, Any]:
     return value
 
 
+def _sizes(table: _Table, key: str, where: str) -> Mapping[str, Any]:
+    sizes = _bindings(table, key, where)
+    for name, size in sizes.items():
+        if not _is_whole(size):
+            raise CheckError(f"{where}: {key}: {name[:60]!a} is {_as_written(size)}; give a whole number such as 8")
+    return sizes
+
+
+def _shapes(table: _Table, where: str) -> Mapping[str, Any]:
+    shapes = _bindings(table, "shapes", where)
+    for name, shape in shapes.items():
+        if not isinstance(shape, list) or not all(map(_is_whole, shape)):
+            raise CheckError(
+                f"{where}: shapes: {name[:60]!a} is {_as_written(shape)}; give a list of whole numbers such as "
+                "[1, 3, 224, 224]"
+            )
+    return shapes
+
+
+def _is_whole(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool)
+
+
+def _as_written(value: object) -> str:
+    """A value of the file in TOML's words, or nearly: "true", not Python's "True"."""
+    return str(value).lower() if isinstance(value, bool) else f"{value!a:.60}"
+
+
 def _text(table: _Table, key: str, where: str, *, default: str | None = None) -> str:
     value = table.get(key, default)
     if value is None:
         raise CheckError(f"{where}: '{key}' is missing")
     if not isinstance(value, str) or not value.isprintable() or (default is None and not value):
-        raise CheckError(f"{where}: '{key}' is {value!a:.60}; give one line of text")
+        raise CheckError(f"{where}: '{key}' is {_as_written(value)}; give one line of text")
     return value
 
 
 def _choice(table: _Table, key: str, known: Sequence[str], default: str, where: str) -> str:
     value = table.get(key, default)
     if value not in known:
-        raise CheckError(f"{where}: '{key}' is {value!a:.60}; choose {', '.join(known)}")
+        raise CheckError(f"{where}: '{key}' is {_as_written(value)}; choose {', '.join(known)}")
     assert isinstance(value, str)
     return value

@@ -191,13 +191,14 @@ class _Bench:
 
 
 def _subject(bench: _Bench, target: Target, *, alone: bool) -> Subject:
-    """The target with all that can be worked out; errors name it if there are others."""
+    """The target with all that can be worked out; errors name it if there are others or a file has it."""
     try:
         return _worked_out(bench, target)
     except NeusightError as error:
-        if alone:
+        if alone and target.written_in is None:
             raise
-        raise type(error)(f"target '{target.name}': {error}") from None
+        file = "" if target.written_in is None else f"{target.written_in}: "
+        raise type(error)(f"{file}target '{target.name}': {error}") from None
 
 
 def _worked_out(bench: _Bench, target: Target) -> Subject:

@@ -29,6 +29,8 @@ class Target:
     limits: Limits = field(default_factory=Limits)
     allow: tuple[tuple[str, str], ...] = ()
     """(code, reason) of the findings that are allowed for this target."""
+    written_in: Path | None = field(default=None, compare=False)
+    """The configuration that the target stands in; None: no file has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

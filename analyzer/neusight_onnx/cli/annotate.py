@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neusight_onnx.cli.files import gpu_file, model_path, target_path
+from neusight_onnx.cli.files import gpu_file, model_path, one_gpu, target_path
 from neusight_onnx.cli.options import (
     DimOption,
     ModelArgument,
+    OneGpuOption,
     Precision,
     PrecisionOption,
     RuntimeName,
@@ -40,7 +41,7 @@ Examples:
 
 def annotate_command(
     model: ModelArgument,
-    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it.")],
+    gpus: OneGpuOption,
     output: Annotated[
         str,
         typer.Option("-o", "--output", metavar="OUT.onnx", help="The file to write, beside the model's weights."),
@@ -54,6 +55,7 @@ def annotate_command(
     force: Annotated[bool, typer.Option("--force", help="OUT.onnx may be MODEL itself.")] = False,
 ) -> None:
     """Write MODEL anew with the latency of each node and the shape of each value in it, for Netron."""
+    gpu = one_gpu(gpus)
     path, target = model_path(model), target_path(output)
     assert target is not None
     if target == STANDARD_OUTPUT:

@@ -20,11 +20,12 @@ from neusight_onnx.cli.compare import EXAMPLES as COMPARE_EXAMPLES
 from neusight_onnx.cli.compare import compare_command
 from neusight_onnx.cli.diff import EXAMPLES as DIFF_EXAMPLES
 from neusight_onnx.cli.diff import diff_command
-from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
+from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
 from neusight_onnx.cli.options import (
     DimOption,
     ListFormat,
     ModelArgument,
+    OneGpuOption,
     OutputOption,
     Precision,
     PrecisionOption,
@@ -41,7 +42,7 @@ from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
 from neusight_onnx.cli.sweep import sweep_command
 from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, verbosity
-from neusight_onnx.errors import ComparisonError, DataError, NeusightError
+from neusight_onnx.errors import ComparisonError, DataError, NeusightError, NotSupportedError
 from neusight_onnx.report.quantities import printable
 
 if TYPE_CHECKING:
@@ -129,6 +130,8 @@ class ReportFormat(StrEnum):
 
 
 _WITH_VARIANTS = (ReportFormat.RICH, ReportFormat.JSON, ReportFormat.MARKDOWN)
+_WITH_LARGEST_BATCH = (*_WITH_VARIANTS, ReportFormat.HTML)
+_WITH_MEMORY_TIMELINE = (ReportFormat.JSON, ReportFormat.HTML)
 
 
 def _show_version(wanted: bool) -> None:
@@ -158,7 +161,7 @@ def predictors(context: typer.Context) -> None:
 @app.command("analyze", epilog=ANALYZE_EXAMPLES)
 def analyze_command(
     model: ModelArgument,
-    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it.")],
+    gpus: OneGpuOption,
     dim: DimOption = None,
     shape: ShapeOption = None,
     value: ValueOption = None,
@@ -172,7 +175,7 @@ def analyze_command(
         bool, typer.Option("--largest-batch", help="Find the largest batch that fits the GPU's memory.")
     ] = False,
     memory_timeline: Annotated[
-        bool, typer.Option("--memory-timeline", help="Add the bytes alive after each node (json).")
+        bool, typer.Option("--memory-timeline", help="Add the bytes alive after each node (json, html).")
     ] = False,
     what_if: Annotated[
         list[str] | None,
@@ -184,6 +187,7 @@ def analyze_command(
     ] = None,
 ) -> None:
     """Predict the latency of MODEL on a GPU."""
+    gpu = one_gpu(gpus)
     path, target = model_path(model), target_path(output)
     check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))
     with working(f"analysing {path.name} on {gpu}"):
@@ -192,6 +196,10 @@ def analyze_command(
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
         if (what_if or setting) and report_format not in _WITH_VARIANTS:
             raise ComparisonError("--what-if and --set go with --format rich, json and markdown")
+        if largest_batch and report_format not in _WITH_LARGEST_BATCH:
+            raise NotSupportedError("--largest-batch goes with --format rich, json, markdown and html")
+        if memory_timeline and report_format not in _WITH_MEMORY_TIMELINE:
+            raise NotSupportedError("--memory-timeline goes with --format json and html")
         guarded = read_guarded(path, target)
         if report_format is ReportFormat.MODEL_EXPLORER:
             text = model_explorer_text(path, gpu, bindings, precision.value, runtime.value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
+from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
 from neusight_onnx.cli.options import (
     DimOption,
     OutputOption,
@@ -49,8 +49,8 @@ class DiffFormat(StrEnum):
 def diff_command(
     old: Annotated[str, typer.Argument(metavar="OLD", help="A model, or a report of analyze --format json (*.json).")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The one to compare with it, likewise.")],
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME|FILE.toml", help="The GPU that models are analysed on.")
+    gpus: Annotated[
+        list[str] | None, typer.Option("--gpu", metavar="NAME|FILE.toml", help="The GPU that models are analysed on.")
     ] = None,
     dim: DimOption = None,
     shape: ShapeOption = None,
@@ -66,6 +66,7 @@ def diff_command(
     output: OutputOption = None,
 ) -> None:
     """Compare two models, or two saved reports: total and by class, kernels that came, went or changed."""
+    gpu = one_gpu(gpus) if gpus else None
     target = target_path(output)
     paths = (model_path(old), model_path(new))
     files = [(path, "one of the files to compare") for path in paths]

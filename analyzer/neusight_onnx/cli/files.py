@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx.cli.output import STANDARD_OUTPUT, check_target, standard_output_is_plain
 from neusight_onnx.cli.progress import wants_sequences
-from neusight_onnx.errors import ModelError, OutputError
+from neusight_onnx.errors import ModelError, OutputError, SpecError
 
 if TYPE_CHECKING:
     from neusight_onnx.graph.model import Model
@@ -26,6 +27,13 @@ def model_path(text: str) -> Path:
     if not text:
         raise ModelError("the model's path is empty; give a .onnx file")
     return Path(text)
+
+
+def one_gpu(names: Sequence[str]) -> str:
+    """The GPU of a command that takes one; SpecError if there are several."""
+    if len(names) > 1:
+        raise SpecError(f"--gpu is given {len(names)} times ({', '.join(names)}); give one, or use compare for several")
+    return names[0]
 
 
 def gpu_file(text: str) -> list[Path]:

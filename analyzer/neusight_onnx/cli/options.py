@@ -58,6 +58,10 @@ TripCountOption = Annotated[
     list[str] | None,
     typer.Option("--trip-count", metavar="NODE=N", help="How often the body of a Loop or Scan runs."),
 ]
+# A list, so that a second one can be refused: a plain text would be the last one given, without a word.
+OneGpuOption = Annotated[
+    list[str], typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it.")
+]
 OutputOption = Annotated[
     str | None,
     typer.Option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output."),

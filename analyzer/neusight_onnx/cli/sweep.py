@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neusight_onnx.cli.compare import DimListOption
-from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
+from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
 from neusight_onnx.cli.options import (
     ModelArgument,
+    OneGpuOption,
     OutputOption,
     Precision,
     PrecisionOption,
@@ -49,7 +50,7 @@ Examples:
 
 def sweep_command(
     model: ModelArgument,
-    gpu: Annotated[str, typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it.")],
+    gpus: OneGpuOption,
     dim: DimListOption = None,
     shape: ShapeOption = None,
     value: ValueOption = None,
@@ -73,6 +74,7 @@ def sweep_command(
     output: OutputOption = None,
 ) -> None:
     """Predict MODEL on a GPU at many sizes: what fits, what is fast enough, where a larger batch gains no more."""
+    gpu = one_gpu(gpus)
     path, target = model_path(model), target_path(output)
     check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))
     with working(f"sweeping {path.name} on {gpu}"):

@@ -103,7 +103,7 @@ def compare(
         ),
         currency=prices.currency,
         assumptions=(*assumptions, *_rests_on(prices)),
-        warnings=tuple(dict.fromkeys((*read.warnings, *warnings))),
+        warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *_unused(prices, specs)))),
     )
 
 
@@ -128,6 +128,17 @@ def _rank(case: Case, key: SortKey) -> tuple[bool, float]:
         case SortKey.COST:
             figure = case.cost()
     return not totals.memory.fits, inf if figure is None else figure
+
+
+def _unused(prices: Prices, specs: Sequence[GpuSpec]) -> Sequence[Notice]:
+    compared = {spec.name for spec in specs}
+    return [
+        Notice(
+            code="unused_price", message=f"a price is given for {name}, which isn't compared; add --gpu {name} for it"
+        )
+        for name in prices.expected
+        if name not in compared
+    ]
 
 
 def _rests_on(prices: Prices) -> Sequence[str]:

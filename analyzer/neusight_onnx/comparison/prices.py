@@ -23,14 +23,22 @@ CSV_COLUMNS = ("gpu", "price_per_h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Price of an hour by a GPU's canonical name; ``currency`` is what the file calls it, "" if it doesn't."""
+    """Price of an hour by a GPU's canonical name; ``currency`` is what the file calls it, "" if it doesn't.
+
+    ``expected``: the GPUs that were priced one by one, each of which should be compared; a file may have more.
+    """
 
     per_h: Mapping[str, float] = field(default_factory=dict)
     currency: str = ""
+    expected: tuple[str, ...] = ()
 
     def over(self, base: Prices) -> Prices:
         """These, and those of ``base`` for other GPUs."""
-        return Prices(per_h={**base.per_h, **self.per_h}, currency=self.currency or base.currency)
+        return Prices(
+            per_h={**base.per_h, **self.per_h},
+            currency=self.currency or base.currency,
+            expected=tuple(dict.fromkeys((*base.expected, *self.expected))),
+        )
 
 
 def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu) -> Prices:
@@ -41,7 +49,8 @@ def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu
         if not separator or not name.strip():
             raise ComparisonError(f"--price {shown(text)} names no GPU; {_EXAMPLE}")
         entries.append((name.strip(), price.strip(), f"--price {shown(text)}"))
-    return Prices(per_h=_by_gpu(entries, load))
+    per_h = _by_gpu(entries, load)
+    return Prices(per_h=per_h, expected=tuple(per_h))
 
 
 def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices:

@@ -15,7 +15,10 @@ MOST_BATCH = 1 << 20
 def largest_batch(
     measure: Callable[[int], MemoryEstimate], symbol: str, start: int, known: MemoryEstimate
 ) -> LargestBatch:
-    """The largest size of ``symbol`` whose verdict is "fits", found with few calls of ``measure``.
+    """A size of ``symbol`` whose verdict is "fits" while that of the next isn't, found with few calls of ``measure``.
+
+    It is the largest but for a few sizes above, which may fit again: allocators take memory in blocks, so that a larger
+    size can need a few MB less.
 
     ``known`` is the estimate for ``start``. Memory is nearly a straight line in the size, so that two points lead close
     to the answer; what is returned was computed at the answer and at the answer + 1. Where ``measure`` raises a

@@ -78,7 +78,9 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestBatch:
-    """The largest batch for which the verdict is still "fits"; ``size`` 0: not even a batch of 1.
+    """The batch for which the verdict is still "fits" and beyond which it isn't; ``size`` 0: not even a batch of 1.
+
+    Sizes a little above may fit again: allocators take memory in blocks.
 
     ``symbol`` is the dim that was varied. ``peak_bytes`` and ``high_bytes`` are those of the real computation at
     ``size`` (0 for size 0), ``next_peak_bytes`` and ``next_high_bytes`` at ``size`` + 1, which does not fit

@@ -24,6 +24,7 @@ from neusight_onnx.report.grouping import (
 )
 from neusight_onnx.report.html.data import report_data
 from neusight_onnx.report.json_text import Json
+from neusight_onnx.report.memory import largest_batch_text
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, MemoryEstimate, Report
 from neusight_onnx.report.quantities import (
     capacity,
@@ -325,10 +326,12 @@ def _memory(memory: MemoryEstimate) -> str:
         else ""
     )
     chart = '<div class="chart" id="memory-chart"></div>' if memory.timeline else ""
+    found = memory.largest_batch
+    largest = "" if found is None else f"<p>{_text(largest_batch_text(found))}</p>"
     return (
         '<section class="card" id="memory"><div class="head"><h2>Memory over time</h2><p class="hint">tensors alive '
         f'after each node, in the order of execution</p></div>{bar}<p class="legend">{legend}</p>'
-        f"{chart}{table}</section>"
+        f"{largest}{chart}{table}</section>"
     )
 
 
