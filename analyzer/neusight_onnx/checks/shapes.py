@@ -11,6 +11,7 @@ from neusight_onnx.checks.subject import Subject
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Declared, InferredGraph, Model, Node, Value, file_name
+from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes import bind_and_infer
 from neusight_onnx.report.quantities import counted, printable, shape_text
 from neusight_onnx.report.verdict import Severity
@@ -329,7 +330,7 @@ def assumed_trips(subject: Subject) -> Iterator[Found]:
         yield Found(
             message=f"limits were judged with {op_type} '{name}' taken to run once",
             node=name,
-            fix=f"--trip-count {name}=N, or trip-counts = {{ {_key(name)} = N }} in the target"
+            fix=f"{option('--trip-count', name, 'N')}, or trip-counts = {{ {_key(name)} = N }} in the target"
             if takes_option
             else "give the model's inputs so that the length of its sequence is known, or allow it",
         )
