@@ -15,8 +15,9 @@ import pytest
 from models import external_tensor, linear
 from neusight_onnx import analyze
 from neusight_onnx.cli import main
-from neusight_onnx.comparison import Prices, compare, parse_prices, read_prices
+from neusight_onnx.comparison.cases import compare
 from neusight_onnx.comparison.grid import MOST_CASES, combinations, parse_dim_lists
+from neusight_onnx.comparison.prices import Prices, parse_prices, read_prices
 from neusight_onnx.errors import BindingError, ComparisonError, NeusightError, NotSupportedError
 from neusight_onnx.report.comparison_machine import comparison_to_json
 from neusight_onnx.report.comparison_markdown import comparison_to_markdown

@@ -16,7 +16,7 @@ import pytest
 
 import neusight_onnx
 from chromium import Page, browser
-from neusight_onnx.comparison import sweep
+from neusight_onnx.comparison.points import sweep
 from neusight_onnx.graph.model import Notice
 from neusight_onnx.report.html import sweep_to_html, to_html
 from neusight_onnx.report.html.data import MOST_ROWS, MOST_STEPS, NAME_BUDGET

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from neusight_onnx.analysis import analyze
     from neusight_onnx.checks import check
-    from neusight_onnx.comparison import compare, diff, sweep
+    from neusight_onnx.comparison.cases import compare
+    from neusight_onnx.comparison.changes import diff
+    from neusight_onnx.comparison.points import sweep
     from neusight_onnx.errors import NeusightError
     from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
     from neusight_onnx.graph.read import read_model
@@ -24,14 +26,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "analyze": "neusight_onnx.analysis",
     "check": "neusight_onnx.checks",
-    "compare": "neusight_onnx.comparison",
-    "diff": "neusight_onnx.comparison",
+    "compare": "neusight_onnx.comparison.cases",
+    "diff": "neusight_onnx.comparison.changes",
     "NeusightError": "neusight_onnx.errors",
     "GpuSpec": "neusight_onnx.gpu",
     "available_gpus": "neusight_onnx.gpu",
     "load_gpu": "neusight_onnx.gpu",
     "read_model": "neusight_onnx.graph.read",
-    "sweep": "neusight_onnx.comparison",
+    "sweep": "neusight_onnx.comparison.points",
     "Inspection": "neusight_onnx.inspection",
     "inspect_model": "neusight_onnx.inspection",
     "Report": "neusight_onnx.report.model",

@@ -15,7 +15,7 @@ from neusight_onnx.cli.progress import working
 from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
-    from neusight_onnx.comparison import Prices
+    from neusight_onnx.comparison.prices import Prices
     from neusight_onnx.report.comparison import Comparison
 
 
@@ -89,7 +89,7 @@ def compare_command(
     check_target(target, (path, "the model itself"), *files)
     with working(f"comparing {path.name}"):
         from neusight_onnx.cli.bindings import parse_bindings
-        from neusight_onnx.comparison import compare
+        from neusight_onnx.comparison.cases import compare
         from neusight_onnx.comparison.grid import parse_dim_lists
         from neusight_onnx.gpu import available_gpus
 
@@ -120,7 +120,7 @@ def _listed(texts: list[str] | None, default: str, option: str) -> tuple[str, ..
 
 
 def _prices(file: str | None, options: list[str] | None) -> Prices:
-    from neusight_onnx.comparison import Prices, parse_prices, read_prices
+    from neusight_onnx.comparison.prices import Prices, parse_prices, read_prices
 
     if file == "":
         raise ComparisonError("--prices is empty; give a .toml or .csv file")

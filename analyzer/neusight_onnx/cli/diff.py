@@ -73,8 +73,7 @@ def diff_command(
     check_target(target, *files, *((file, "the GPU file itself") for file in gpu_file(gpu or "")))
     with working(f"comparing {paths[0].name} with {paths[1].name}"):
         from neusight_onnx.cli.bindings import parse_bindings
-        from neusight_onnx.comparison import diff
-        from neusight_onnx.comparison.changes import is_report, parse_limit
+        from neusight_onnx.comparison.changes import diff, is_report, parse_limit
 
         limit = None if fail_over is None else parse_limit(fail_over)
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())

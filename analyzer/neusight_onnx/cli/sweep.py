@@ -80,8 +80,8 @@ def sweep_command(
     with working(f"sweeping {path.name} on {gpu}"):
         from neusight_onnx.checks.limits import given_once, parse_limits
         from neusight_onnx.cli.bindings import parse_bindings
-        from neusight_onnx.comparison import sweep
         from neusight_onnx.comparison.grid import parse_dim_lists
+        from neusight_onnx.comparison.points import sweep
 
         given = {"max-latency": tuple(max_latency or ()), "at": tuple(at or ())}
         limits = parse_limits(
