@@ -697,7 +697,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
 
 
 def bad_weight(**facts: object) -> Callable[[], bytes]:
-    return lambda: linear(TensorProto(name="w", **facts)).SerializeToString()  # type: ignore[arg-type]
+    return lambda: linear(TensorProto(name="w", **facts)).SerializeToString()  # type: ignore[arg-type]  # a table
 
 
 CONTRADICTIONS: list[tuple[str, Callable[[], bytes], str]] = [
