@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from neusight_onnx.dtypes import DataType
@@ -101,6 +103,45 @@ CASES: list[tuple[str, Kernel, int, int, int, int]] = [
         2 * 5 * 4 * 6 // 2 * 3,
         4 * (20 + 6 * 2 * 3),
         4 * 66,
+    ),
+    (
+        "conv: gradient of the input reads the output's",
+        Conv(
+            n=2,
+            c=3,
+            k=8,
+            spatial=(6, 6),
+            out=(4, 4),
+            filter=(3, 3),
+            strides=(1, 1),
+            dilations=(1, 1),
+            direction="data",
+            dtype=F32,
+        ),
+        2 * 16 * 8 * 3 * 9,
+        2 * 2 * 16 * 8 * 3 * 9,
+        4 * (2 * 8 * 16 + 8 * 3 * 9),
+        4 * 2 * 3 * 36,
+    ),
+    (
+        "conv: gradient of the weight in the weight's type",
+        Conv(
+            n=2,
+            c=3,
+            k=8,
+            spatial=(6, 6),
+            out=(4, 4),
+            filter=(3, 3),
+            strides=(1, 1),
+            dilations=(1, 1),
+            direction="weight",
+            dtype=F16,
+            weight_dtype=F32,
+        ),
+        2 * 16 * 8 * 3 * 9,
+        2 * 2 * 16 * 8 * 3 * 9,
+        2 * (2 * 3 * 36 + 2 * 8 * 16),
+        4 * 8 * 3 * 9,
     ),
     (
         "elementwise: broadcast operand read once",
@@ -256,3 +297,37 @@ def counted_pairs(s: int, t: int, causal: bool, window: int | None) -> int:
 def test_attended_pairs_equal_a_count(s: int, t: int, causal: bool, window: int | None) -> None:
     kernel = Attention(b=1, h=1, g=1, s=s, t=t, d=4, v=4, causal=causal, window=window, dtype=F32)
     assert kernel.pair_count == counted_pairs(s, t, causal, window)
+
+
+STRIDED = Conv(
+    n=2,
+    c=6,
+    k=8,
+    groups=2,
+    spatial=(8, 8),
+    out=(4, 4),
+    filter=(3, 3),
+    strides=(2, 2),
+    dilations=(1, 1),
+    dtype=F32,
+)
+UP = replace(STRIDED, c=8, k=6, spatial=(4, 4), out=(8, 8), transposed=True)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "product"),
+    [
+        pytest.param(STRIDED, (2, 2 * 16, 4, 3 * 9), id="forward"),
+        # 4 x 9 taps, of which a quarter meets an output: 9
+        pytest.param(replace(STRIDED, direction="data"), (2, 2 * 64, 3, 9), id="data"),
+        pytest.param(replace(STRIDED, direction="weight"), (2, 4, 3 * 9, 2 * 16), id="weight"),
+        pytest.param(UP, (2, 2 * 64, 3, 9), id="transposed-is-the-data-of-the-other-way"),
+        pytest.param(replace(UP, direction="data"), (2, 2 * 16, 4, 3 * 9), id="transposed-data"),
+        pytest.param(replace(UP, direction="weight"), (2, 4, 3 * 9, 2 * 16), id="transposed-weight"),
+        pytest.param(replace(STRIDED, spatial=(0, 8), out=(0, 4), direction="data"), (2, 0, 3, 0), id="nothing"),
+    ],
+)
+def test_implicit_product_of_each_direction(kernel: Conv, product: tuple[int, int, int, int]) -> None:
+    assert kernel.implicit_gemm == product
+    b, m, n, k = kernel.implicit_gemm
+    assert b * m * n * k == kernel.macs

@@ -42,6 +42,11 @@ BASE = Conv(
             replace(BASE, transposed=True, out=(58, 58)), 1, 2 * 3136, 128 * 9, 64, 0, id="transposed-input-grid"
         ),
         pytest.param(
+            replace(BASE, direction="data", strides=(2, 2), out=(28, 28)), 1, 2 * 3136, 64, 288, 0, id="strided-data"
+        ),
+        pytest.param(replace(BASE, direction="data"), 1, 2 * 3136, 64, 1152, 1, id="data-has-winograd"),
+        pytest.param(replace(BASE, direction="weight"), 1, 128, 576, 2 * 3136, 0, id="weight"),
+        pytest.param(
             Conv(n=1, c=8, k=16, spatial=(100,), out=(98,), filter=(3,), strides=(1,), dilations=(1,), dtype=FP32),
             1,
             98,
@@ -170,3 +175,28 @@ def test_pinning_does_not_change_the_answer() -> None:
     free = conv.estimate(columns, spec, PRIORS)
     pinned = conv.estimate(conv.pin(columns, spec, PRIORS), spec, PRIORS)
     assert pinned.latency_us.tolist() == free.latency_us.tolist()
+
+
+def test_the_gradient_of_the_input_is_a_convolution_the_other_way() -> None:
+    """Unit strides: c and k, input and output change places, and nothing else."""
+    forward = replace(BASE, n=8, c=96, k=128, filter=(5, 5), spatial=(60, 60), out=(56, 56))
+    back = replace(forward, c=128, k=96, spatial=(56, 56), out=(60, 60), direction="forward")
+    a100 = load_gpu("a100-pcie-80gb")
+    found = conv.columns((replace(forward, direction="data"), back))
+    assert all(column[0] == column[1] for name, column in found.items() if name not in ("k_depth", "flops", "macs"))
+    # the rim of the input meets fewer taps: 128 x 25 x 56^2 / 60^2
+    assert found["k_depth"].tolist() == [2788, 128 * 25]
+    times = conv.estimate(found, a100, PRIORS).latency_us
+    assert times[0] == pytest.approx(times[1] * 2788 / 3200, rel=0.05)
+
+
+def test_the_gradient_of_the_weight_shares_positions_out() -> None:
+    """128 x 576 results are 5 x 1 tiles of 128 x 128: too few for 108 SMs, unless each is cut along 8 x 3136 positions.
+
+    One wave of tiles that each do an SM's share at best: 2 x 25,088 x 128 x 576 FLOPs are 190 us at the peak.
+    """
+    a100 = load_gpu("a100-pcie-80gb")
+    kernel = replace(BASE, n=8, direction="weight")
+    result = conv.estimate(conv.columns((kernel,)), a100, PRIORS)
+    assert result.tile["split_k"][0] >= 8
+    assert 1.0 < result.latency_us[0] / (1e6 * kernel.flops / a100.peak_flops_per_s["fp32"]) < 3.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 from neusight_onnx.dtypes import DataType
 
@@ -94,13 +94,21 @@ class Gemm:
         return (self.output_dtype or self.dtype).bytes_of(self.batch * self.m * self.n)
 
 
+Direction: TypeAlias = Literal["forward", "data", "weight"]
+"""What a convolution works out: its output, or in training the gradient of its input or of its weight."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conv:
     """Convolution of any rank: input (n, c, *spatial), weight (k, c / groups, *filter), output (n, k, *out).
 
     For a transposed convolution ``c`` and ``k`` are those of the operator's input and output, and the
-    multiply-adds run over the *input* grid. Implicit GEMM: (n * prod(out), k / groups, c / groups * prod(filter))
-    per group. ``extra_write_bytes``: what is written beside the output, as a state that is carried on.
+    multiply-adds run over the *input* grid. ``extra_write_bytes``: what is written beside the output, as a state that
+    is carried on.
+
+    ``direction``: "data" reads the output's gradient and the weight and writes the input's gradient, "weight" reads
+    input and output's gradient and writes the weight's. Sizes, strides and dtypes stay those of the forward operator
+    (``input_dtype`` is that of the input *and* of its gradient, and so on), the multiply-adds are as many.
     """
 
     n: int
@@ -113,6 +121,7 @@ class Conv:
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     transposed: bool = False
+    direction: Direction = "forward"
     dtype: DataType
     input_dtype: DataType | None = None
     weight_dtype: DataType | None = None
@@ -131,17 +140,49 @@ class Conv:
         return 2 * self.macs + len(self.epilogue) * self.n * self.k * prod(self.out)
 
     @property
+    def implicit_gemm(self) -> tuple[int, int, int, int]:
+        """(b, m, n, k) of the products ``(b, m, k) @ (b, k, n)`` that the convolution is, a group being an entry.
+
+        Forward: (g, n prod(out), k / g, c / g prod(filter)). The gradient of the input, over its grid: (g, n
+        prod(spatial), c / g, k / g prod(filter)), of whose taps only the share prod(out) / prod(spatial) meets an
+        output where strides skip some. The gradient of the weight reduces over positions: (g, k / g, c / g
+        prod(filter), n prod(out)). A transposed convolution is the gradient of the input of one that goes the other
+        way round.
+        """
+        taps, groups = prod(self.filter), self.groups
+        c, k, spatial, out = self.c // groups, self.k // groups, prod(self.spatial), prod(self.out)
+        direction = self.direction
+        if self.transposed:
+            c, k, spatial, out = k, c, out, spatial
+            direction = {"forward": "data", "data": "forward", "weight": "weight"}[direction]
+        if direction == "weight":
+            return groups, k, c * taps, self.n * out
+        if direction == "forward":
+            return groups, self.n * out, k, c * taps
+        return groups, self.n * spatial, c, max(round(k * taps * out / spatial), 1) if spatial else 0
+
+    def _operand_bytes(self) -> tuple[int, int, int]:
+        """Bytes of input, weight and output."""
+        return (
+            (self.input_dtype or self.dtype).bytes_of(self.n * self.c * prod(self.spatial)),
+            (self.weight_dtype or self.dtype).bytes_of(self.k * (self.c // self.groups) * prod(self.filter)),
+            (self.output_dtype or self.dtype).bytes_of(self.n * self.k * prod(self.out)),
+        )
+
+    @property
     def read_bytes(self) -> int:
+        source, weight, result = self._operand_bytes()
+        total = {"forward": source + weight, "data": result + weight, "weight": source + result}[self.direction]
         out = self.output_dtype or self.dtype
-        total = (self.input_dtype or self.dtype).bytes_of(self.n * self.c * prod(self.spatial))
-        total += (self.weight_dtype or self.dtype).bytes_of(self.k * (self.c // self.groups) * prod(self.filter))
         total += out.bytes_of(self.k) * self.epilogue.count("bias")
         total += out.bytes_of(self.n * self.k * prod(self.out)) * self.epilogue.count("add")
         return total + self.extra_read_bytes
 
     @property
     def write_bytes(self) -> int:
-        return (self.output_dtype or self.dtype).bytes_of(self.n * self.k * prod(self.out)) + self.extra_write_bytes
+        source, weight, result = self._operand_bytes()
+        written = {"forward": result, "data": source, "weight": weight}[self.direction]
+        return written + self.extra_write_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

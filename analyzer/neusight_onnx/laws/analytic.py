@@ -316,7 +316,10 @@ def _conv(kernel: Conv, gpu: GpuSpec) -> Work:
         rate = 0.25 * vector_flops_per_s(gpu, kernel.dtype)
         return Work(bytes=bytes_, compute_us=2.0 * kernel.macs / rate * 1e6, memory_efficiency=0.8)
     rate = peak * share * CONV_EFFICIENCY / VECTOR_EFFICIENCY
-    us, tiles, waves = _tiled_us(kernel.groups, kernel.n * grid, per_group, depth, rate, gpu)
+    product = (kernel.groups, kernel.n * grid, per_group, depth)
+    if kernel.direction != "forward":
+        product = kernel.implicit_gemm
+    us, tiles, waves = _tiled_us(*product, rate, gpu)
     return Work(bytes=bytes_, compute_us=us, memory_efficiency=0.9, tile_count=tiles, wave_count=waves)
 
 

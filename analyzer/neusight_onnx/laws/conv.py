@@ -1,6 +1,9 @@
 """The law of convolutions: the cheapest of the algorithms that libraries have for one.
 
-Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out). The algorithms:
+Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out). Gradients are convolutions of their own
+(``kernels.Conv.implicit_gemm``): that of the input is one with c and k, input and output changed places, that of the
+weight reduces over positions, which blocks share out. No FP32 rows of gradients are trained on: forward constants stand
+for them. The algorithms:
 
 - implicit GEMM: per group, ``(n prod(out), c / g prod(filter)) @ (c / g prod(filter), k / g)``, the law of matrix
   products on those sizes with the convolution's own bytes (its input is read once, not once a filter tap);
@@ -169,7 +172,7 @@ _SHAPE_COLUMNS = tuple(f"fused_{a}{b}{c}" for a, b, c in FUSED_SHAPES)
 _COLUMNS = (
     *("batch", "c", "k", "out", "groups", "taps", "b", "m", "n", "k_depth", "read_bytes", "write_bytes", "flops"),
     *("bytes", "winograd", *_SHAPE_COLUMNS, "staged_rows", "input_elements", "output_elements", "weight_elements"),
-    *("macs", "side", "rank"),
+    *("macs", "side", "rank", "weight_gradient"),
 )
 
 ALGORITHMS = ("direct", "fused", "staged", "element")
@@ -181,25 +184,32 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
     for kernel in kernels:
         assert isinstance(kernel, Conv)
         groups, taps = kernel.groups, prod(kernel.filter)
-        out, spatial = prod(kernel.out), prod(kernel.spatial)
-        if kernel.transposed:
-            m, n, depth = kernel.n * spatial, kernel.k // groups * taps, kernel.c // groups
+        # the gradient of the input reads what the forward pass wrote, and writes what it read
+        back = kernel.direction == "data"
+        c, k = (kernel.k, kernel.c) if back else (kernel.c, kernel.k)
+        source_grid, grid = (kernel.out, kernel.spatial) if back else (kernel.spatial, kernel.out)
+        out, spatial = prod(grid), prod(source_grid)
+        if kernel.direction != "forward":
+            _, m, n, depth = kernel.implicit_gemm
+        elif kernel.transposed:
+            m, n, depth = kernel.n * spatial, k // groups * taps, c // groups
         else:
             # fewer than four channels are padded to four: loads are of 16 bytes
-            m, n, depth = kernel.n * out, kernel.k // groups, max(kernel.c // groups, min(4, kernel.c)) * taps
+            m, n, depth = kernel.n * out, k // groups, max(c // groups, min(4, c)) * taps
         winograd = (
             kernel.filter == (3, 3)
             and kernel.strides == (1, 1)
             and kernel.dilations == (1, 1)
             and groups == 1
             and not kernel.transposed
+            and kernel.direction != "weight"
         )
-        fused, staged_rows = _winograd_sizes(kernel.n, kernel.out) if winograd else ((1,) * len(FUSED_SHAPES), 1)
+        fused, staged_rows = _winograd_sizes(kernel.n, grid) if winograd else ((1,) * len(FUSED_SHAPES), 1)
         rows.append(
             (
                 kernel.n,
-                kernel.c,
-                kernel.k,
+                c,
+                k,
                 out,
                 groups,
                 taps,
@@ -214,12 +224,13 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 winograd,
                 *fused,
                 staged_rows,
-                kernel.n * kernel.c * spatial,
-                kernel.n * kernel.k * out,
-                kernel.k * (kernel.c // groups) * taps,
+                kernel.n * c * spatial,
+                kernel.n * k * out,
+                k * (c // groups) * taps,
                 kernel.macs,
-                kernel.out[-1],
-                len(kernel.out),
+                grid[-1],
+                len(grid),
+                kernel.direction == "weight",
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -257,16 +268,17 @@ def _winograd_sizes(n: int, out: tuple[int, ...]) -> tuple[tuple[int, ...], int]
 def _direct(cols: Columns) -> dict[str, Column]:
     """Implicit GEMM as the columns of the gemm law.
 
-    The input operand counts a filter tap's worth of bytes an element only once: neighbouring taps hit in cache.
+    The input operand counts a filter tap's worth of bytes an element only once: neighbouring taps hit in cache. It is
+    the left one, but the right one of the weight's gradient.
     """
-    size = cols["bytes"]
+    size, right = cols["bytes"], cols["weight_gradient"] > 0
     return {
         "b": cols["b"],
         "m": cols["m"],
         "n": cols["n"],
         "k": cols["k_depth"],
-        "a_bytes": size / cols["taps"],
-        "b_bytes": size,
+        "a_bytes": size / np.where(right, 1.0, cols["taps"]),
+        "b_bytes": size / np.where(right, cols["taps"], 1.0),
         "out_bytes": size,
         "read_bytes": cols["read_bytes"],
         "write_bytes": cols["write_bytes"],
@@ -405,6 +417,9 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         ("staged", winograd_tiles(gpu), _staged(cols)),
     ):
         tile = gemm.choose_from(candidates(tiles, split=False), product, gpu, gemm_constants)
+        if kind == "direct" and np.any(cols["weight_gradient"]):
+            shared_out = gemm.choose_from(candidates(tiles, split=True), product, gpu, gemm_constants)
+            tile = np.where(cols["weight_gradient"] > 0, shared_out, tile)
         found |= {f"{kind}_{name}": tile[i] for i, name in enumerate(_TILE)}
     return found
 
