@@ -98,6 +98,9 @@ Direction: TypeAlias = Literal["forward", "data", "weight"]
 """What a convolution works out: its output, or in training the gradient of its input or of its weight."""
 
 
+_MIRRORED: dict[Direction, Direction] = {"forward": "data", "data": "forward", "weight": "weight"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conv:
     """Convolution of any rank: input (n, c, *spatial), weight (k, c / groups, *filter), output (n, k, *out).
@@ -154,7 +157,7 @@ class Conv:
         direction = self.direction
         if self.transposed:
             c, k, spatial, out = k, c, out, spatial
-            direction = {"forward": "data", "data": "forward", "weight": "weight"}[direction]
+            direction = _MIRRORED[direction]
         if direction == "weight":
             return groups, k, c * taps, self.n * out
         if direction == "forward":
