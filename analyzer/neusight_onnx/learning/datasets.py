@@ -13,14 +13,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import BY_LABEL, DataType
 from neusight_onnx.errors import DataError, NeusightError
-from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, Normalization, Softmax, TensorSpec
+from neusight_onnx.kernels import (
+    Attention,
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Normalization,
+    Reduction,
+    Softmax,
+    TensorSpec,
+)
 
 EXTRA_HINT = "pip install 'neusight-onnx[learning]'"
 
@@ -111,12 +122,13 @@ def _table(path: Path, columns: Sequence[str]) -> Table:
     parquet = require("pyarrow.parquet")
     arrow = require("pyarrow")
     try:
-        table = parquet.read_table(path, columns=list(columns))
+        present = parquet.read_schema(path).names
+        missing = [name for name in columns if name not in present]
+        table = None if missing else parquet.read_table(path, columns=list(columns))
     except (OSError, arrow.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"can't read {path}: {reason}; expected a parquet file with {', '.join(columns)}") from error
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
+    if table is None:
         raise DataError(f"{path} has no column {', '.join(missing)}")
     return {name: table.column(name).to_numpy(zero_copy_only=False) for name in columns}
 
@@ -276,11 +288,17 @@ def _neusight(path: Path) -> list[Measurements]:
     return found
 
 
+class Loader(Protocol):
+    """Makes the measurements of a part, or of the given rows of it (indices into its ``gpu``)."""
+
+    def __call__(self, rows: NDArray[np.int64] | None = None) -> Measurements: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """Rows of one file that are of one kernel class and dtype; ``load`` makes the kernels, which takes a while.
 
-    ``load`` is None where rows have no kernel in this program yet; ``gpu`` names the GPU of each row.
+    ``load`` is None where rows have no kernel in this program, with the ``reason``; ``gpu`` names the GPU of each row.
     ``variant``: which of several implementations in the file ran (a framework), where times must not be pooled.
     """
 
@@ -288,18 +306,82 @@ class Part:
     kernel_class: str
     dtype: str
     gpu: NDArray[np.str_]
-    load: Callable[[], Measurements] | None
+    load: Loader | None
     variant: str = ""
+    reason: str = ""
 
 
 def _loaded(measurements: Measurements) -> Part:
+    def load(rows: NDArray[np.int64] | None = None) -> Measurements:
+        return measurements if rows is None else measurements.select(rows)
+
     return Part(
         file=measurements.file,
         kernel_class=measurements.kernel_class,
         dtype=measurements.dtype,
         gpu=measurements.gpu,
-        load=lambda: measurements,
+        load=load,
     )
+
+
+def _take(table: Table, rows: NDArray[np.int64]) -> Table:
+    return {name: column[rows] for name, column in table.items()}
+
+
+def _device_part(
+    file: str,
+    kernel_class: str,
+    dtype: str,
+    table: Table,
+    make: Callable[[Table], Sequence[Kernel]] | None,
+    *,
+    operation: str = "",
+    kernel_name: str | None = None,
+    variant: str = "",
+    reason: str = "",
+) -> Part:
+    """A part of rows that hold the kernel's own time; ``operation`` defaults to the class.
+
+    ``kernel_name``: the column of the table that says what ran.
+    """
+    gpu = np.char.lower(np.char.replace(_strings(table["gpu"]), "NV ", "")).astype(np.str_)
+
+    def load(rows: NDArray[np.int64] | None = None) -> Measurements:
+        assert make is not None, "a part without kernels isn't loaded"
+        part = table if rows is None else _take(table, rows)
+        kernels = tuple(make(part))
+        count = len(kernels)
+        return Measurements(
+            file=file,
+            kernel_class=kernel_class,
+            dtype=dtype,
+            timing=DEVICE,
+            kernels=kernels,
+            gpu=gpu if rows is None else gpu[rows],
+            operation=np.full(count, operation or kernel_class),
+            split=np.full(count, "all"),
+            measured_us=part["latency_ms"].astype(np.float64) * 1e3,
+            kernel_name=np.full(count, "") if kernel_name is None else _strings(part[kernel_name]),
+        )
+
+    return Part(
+        file=file,
+        kernel_class=kernel_class,
+        dtype=dtype,
+        gpu=gpu,
+        load=None if make is None else load,
+        variant=variant,
+        reason=reason,
+    )
+
+
+def _groups(*columns: NDArray[Any]) -> list[tuple[tuple[str, ...], NDArray[np.int64]]]:
+    """Rows that agree in all columns, by what they hold there, in order."""
+    keys = list(zip(*(_strings(column).tolist() for column in columns), strict=True))
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for i, key in enumerate(keys):
+        rows.setdefault(key, []).append(i)
+    return [(key, np.array(rows[key], dtype=np.int64)) for key in sorted(rows)]
 
 
 def _read_neusight(path: Path) -> list[Part]:
@@ -312,36 +394,33 @@ def _parts_by_dtype(
     labels: NDArray[np.str_],
     kernel_class: str,
     make: Callable[[Table, DataType], list[Kernel]],
+    *,
+    operation: str = "",
+    variant: str = "",
 ) -> list[Part]:
     """Device-timed rows, one part per label; a label that is no dtype of ours has no kernels."""
     parts = []
-    for label in sorted(set(labels.tolist())):
-        rows = np.flatnonzero((labels == label) & (table["latency_ms"] > 0))
-        part = {name: column[rows] for name, column in table.items()}
+    for (label,), members in _groups(labels):
+        rows = members[table["latency_ms"][members] > 0]
         dtype = BY_LABEL.get(label)
-        gpu = np.char.lower(np.char.replace(_strings(part["gpu"]), "NV ", ""))
 
-        def load(
-            part: Table = part, dtype: DataType | None = dtype, gpu: NDArray[np.str_] = gpu, label: str = label
-        ) -> Measurements:
+        def of_dtype(part: Table, dtype: DataType | None = dtype) -> list[Kernel]:
             assert dtype is not None, "a part without a dtype isn't loaded"
-            kernels = tuple(make(part, dtype))
-            return Measurements(
-                file=file,
-                kernel_class=kernel_class,
-                dtype=label,
-                timing=DEVICE,
-                kernels=kernels,
-                gpu=gpu,
-                operation=np.full(len(kernels), kernel_class),
-                split=np.full(len(kernels), "all"),
-                measured_us=part["latency_ms"].astype(np.float64) * 1e3,
-                kernel_name=np.full(len(kernels), ""),
-            )
+            return make(part, dtype)
 
-        parts.append(
-            Part(file=file, kernel_class=kernel_class, dtype=label, gpu=gpu, load=load if dtype is not None else None)
-        )
+        if rows.size:
+            parts.append(
+                _device_part(
+                    file,
+                    kernel_class,
+                    label,
+                    _take(table, rows),
+                    of_dtype if dtype is not None else None,
+                    operation=operation,
+                    variant=variant,
+                    reason="" if dtype is not None else f"no number format of this name: {label}",
+                )
+            )
     return parts
 
 
@@ -356,6 +435,8 @@ AMD_GEMM = "tensor_core_gemm/aiter_gemm_amd.parquet"
 VIDUR_LAYERS = "layers/vidur_layers_fp16.parquet"
 MIOPEN_CONV = "conv/miopen_conv.parquet"
 DEEPBENCH = "conv/deepbench.parquet"
+LLM_LAYERS = "layers/llmservingsim_layers.parquet"
+QUANTIZE = "quantize/quantize.parquet"
 ATTENTION = tuple(f"attention/{name}.parquet" for name in ("context", "generation", "encoder"))
 
 
@@ -375,6 +456,8 @@ _MATRIX_UNIT_FORMATS: Mapping[str, tuple[str, DataType, DataType, DataType]] = {
 
 ``fp8_static`` takes the activations' scale as given; it is judged by ``fp8``'s predictor, not trained on. ``fp8_block``
 has a scale a block of 128: other kernels, without a predictor (its frameworks differ by up to 20 times)."""
+
+_NO_PREDICTOR = {"fp8_block": "kernels with a scale a block of 128, whose frameworks differ by up to 20 times"}
 
 TRAINED_VARIANTS: Mapping[str, str] = {
     "bfloat16": "vllm",
@@ -397,20 +480,14 @@ def _read_tensor_core_gemm(path: Path) -> list[Part]:
     for name, variant in sorted(set(zip(label.tolist(), framework.tolist(), strict=True))):
         rows = np.flatnonzero((label == name) & (framework == variant) & (table["latency_ms"] > 0))
         variant = f"{variant}, static scale" if name == "fp8_static" else variant
-        part = {column: values[rows] for column, values in table.items()}
+        part = _take(table, rows)
         known = _MATRIX_UNIT_FORMATS.get(name)
-        gpu = np.char.lower(_strings(part["gpu"]))
 
-        def load(
-            part: Table = part,
-            known: tuple[str, DataType, DataType, DataType] | None = known,
-            gpu: NDArray[np.str_] = gpu,
-            variant: str = variant,
-        ) -> Measurements:
+        def make(part: Table, known: tuple[str, DataType, DataType, DataType] | None = known) -> list[Kernel]:
             assert known is not None, "a part of an unknown format isn't loaded"
-            dtype, multiplied, a_dtype, b_dtype = known
+            _, multiplied, a_dtype, b_dtype = known
             sizes = zip(*(_ints(part[column]) for column in ("m", "n", "k")), strict=True)
-            kernels = tuple(
+            return [
                 Gemm(
                     m=m,
                     n=n,
@@ -423,48 +500,474 @@ def _read_tensor_core_gemm(path: Path) -> list[Part]:
                     transpose_b=True,
                 )
                 for m, n, k in sizes
-            )
-            return Measurements(
-                file=TENSOR_CORE_GEMM,
-                kernel_class="gemm",
-                dtype=dtype,
-                timing=DEVICE,
-                kernels=kernels,
-                gpu=gpu,
-                operation=np.full(len(kernels), variant),
-                split=np.full(len(kernels), "all"),
-                measured_us=part["latency_ms"].astype(np.float64) * 1e3,
-                kernel_name=np.full(len(kernels), ""),
-            )
+            ]
 
         parts.append(
-            Part(
-                file=TENSOR_CORE_GEMM,
-                kernel_class="gemm",
-                dtype=name if known is None else known[0],
-                gpu=gpu,
-                load=None if known is None else load,
+            _device_part(
+                TENSOR_CORE_GEMM,
+                "gemm",
+                name if known is None else known[0],
+                part,
+                None if known is None else make,
+                operation=variant,
                 variant=variant,
+                reason="" if known is not None else _NO_PREDICTOR.get(name, f"{name} is no format of ours"),
             )
         )
     return parts
 
 
+_AMD_LABELS = {"float8_e4m3fnuz": "float8e4m3fnuz", "float8_e4m3": "float8e4m3fn"}
+
+
 def _read_amd_gemm(path: Path) -> list[Part]:
-    table = _table(path, ("gpu", "dtype", "b", "m", "n", "k", "latency_ms"))
+    """Best of tuning; kernels with a scale a block, and those that want their weights shuffled, are apart."""
+    table = _table(path, ("gpu", "dtype", "scheme", "b", "m", "n", "k", "latency_ms"))
+    scheme = _strings(table["scheme"])
+    variant = np.where(
+        np.char.find(scheme, "blockscale") >= 0,
+        "tuned, a scale a block",
+        np.where(np.char.find(scheme, "preshuffle") >= 0, "tuned, shuffled weights", "tuned"),
+    )
 
     def make(rows: Table, dtype: DataType) -> list[Kernel]:
         sizes = zip(*(_ints(rows[name]) for name in ("b", "m", "n", "k")), strict=True)
-        return [Gemm(batch=b, m=m, n=n, k=k, dtype=dtype, b_is_weight=True, transpose_b=True) for b, m, n, k in sizes]
+        output = None if dtype is _BF16 else _BF16
+        return [
+            Gemm(batch=b, m=m, n=n, k=k, dtype=dtype, output_dtype=output, b_is_weight=True, transpose_b=True)
+            for b, m, n, k in sizes
+        ]
 
-    return _parts_by_dtype(AMD_GEMM, table, _strings(table["dtype"]), "gemm", make)
+    labels = np.array([_AMD_LABELS.get(name, name) for name in _strings(table["dtype"]).tolist()])
+    return [
+        part
+        for (name,), rows in _groups(variant)
+        for part in _parts_by_dtype(AMD_GEMM, _take(table, rows), labels[rows], "gemm", make, variant=name)
+    ]
 
 
 def _read_vidur(path: Path) -> list[Part]:
-    table = _table(path, ("gpu", "dtype", "gemm_m", "gemm_n", "gemm_k", "latency_ms"))
-    rows = np.flatnonzero(table["gemm_m"] > 0)
-    table = {name.removeprefix("gemm_"): column[rows] for name, column in table.items()}
-    return _parts_by_dtype(VIDUR_LAYERS, table, _strings(table["dtype"]), "gemm", _weights)
+    """Layers of language models as Vidur profiled them, each alone, its median to 1 us.
+
+    Models with a gated MLP are those of Llama's kind (RMSNorm, SiLU); phi-2 has LayerNorm and GELU, and turns only a
+    part of each head (``_ROTARY_DIMS``).
+    """
+    names = ("model", "op", "num_tokens", "tp", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "gated")
+    table = _table(path, ("gpu", "dtype", *names, "gemm_m", "gemm_n", "gemm_k", "latency_ms"))
+    table = {name.removeprefix("gemm_"): column for name, column in table.items()}
+    products = np.nan_to_num(table["m"].astype(np.float64)) > 0
+    parts = _parts_by_dtype(
+        VIDUR_LAYERS,
+        _take(table, np.flatnonzero(products)),
+        _strings(table["dtype"])[products],
+        "gemm",
+        _weights,
+        operation="linear",
+    )
+    for (op,), members in _groups(table["op"]):
+        rows = members[~products[members]]
+        if not rows.size:
+            continue
+        part = _take(table, rows)
+        labels = _strings(part["dtype"])
+        if op not in _VIDUR_OPS:
+            parts.append(_device_part(VIDUR_LAYERS, op, "float16", part, None, reason=f"no kernel for the layer {op}"))
+            continue
+        kernel_class, make = _VIDUR_OPS[op]
+
+        def kernels(part: Table, dtype: DataType, make: Callable[[_Layer, DataType], Kernel] = make) -> list[Kernel]:
+            return [make(layer, dtype) for layer in _vidur_layers(part)]
+
+        parts += _parts_by_dtype(VIDUR_LAYERS, part, labels, kernel_class, kernels, operation=op, variant=op)
+    return parts
+
+
+_ROTARY_DIMS = {"microsoft/phi-2": 32}
+"""Elements of a head that are turned, where it isn't all of them: 0.4 of 80 (``partial_rotary_factor``, its config)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layer:
+    """A layer of a language model on one of ``tp`` GPUs: what it holds there, for ``tokens`` tokens."""
+
+    tokens: int
+    width: int
+    expanded: int
+    heads: int
+    turned: int
+    gated: bool
+
+
+def _vidur_layers(table: Table) -> list[_Layer]:
+    sizes = zip(
+        *(_ints(table[name]) for name in ("num_tokens", "tp", "n_head", "n_kv_head", "n_embd", "n_expanded_embd")),
+        strict=True,
+    )
+    gated, model = table["gated"].tolist(), _strings(table["model"]).tolist()
+    return [
+        _Layer(
+            tokens=tokens,
+            width=width,
+            expanded=expanded // tp,
+            heads=(heads + kv_heads) // tp,
+            turned=_ROTARY_DIMS.get(model[i], width // heads),
+            gated=bool(gated[i]),
+        )
+        for i, (tokens, tp, heads, kv_heads, width, expanded) in enumerate(sizes)
+    ]
+
+
+def _norm_layer(layer: _Layer, dtype: DataType) -> Kernel:
+    method, parameters = ("rms", layer.width) if layer.gated else ("layer", 2 * layer.width)
+    return Normalization(method=method, rows=layer.tokens, cols=layer.width, parameter_count=parameters, dtype=dtype)
+
+
+def _added_norm_layer(layer: _Layer, dtype: DataType) -> Kernel:
+    """RMSNorm of a sum with the residual, which is written as well."""
+    rows = TensorSpec(dtype=dtype, shape=(layer.tokens, layer.width))
+    return Normalization(
+        method="rms",
+        rows=layer.tokens,
+        cols=layer.width,
+        parameter_count=layer.width,
+        dtype=dtype,
+        fused=("add",),
+        extra_inputs=(rows,),
+        extra_outputs=(rows,),
+    )
+
+
+def _activation_layer(layer: _Layer, dtype: DataType) -> Kernel:
+    rows = TensorSpec(dtype=dtype, shape=(layer.tokens, layer.expanded))
+    if layer.gated:
+        return Elementwise(operations=("silu", "mul"), inputs=(rows, rows), output=rows)
+    return Elementwise(operations=("gelu_tanh",), inputs=(rows,), output=rows)
+
+
+def _rotary_layer(layer: _Layer, dtype: DataType) -> Kernel:
+    """Queries and keys in place; cosines and sines are read by token, each for half a head."""
+    heads = TensorSpec(dtype=dtype, shape=(layer.tokens, layer.heads, layer.turned))
+    table = TensorSpec(dtype=dtype, shape=(layer.tokens, 1, layer.turned))
+    return Elementwise(operations=("mul", "mul", "add"), inputs=(heads, table), output=heads)
+
+
+def _residual_layer(layer: _Layer, dtype: DataType) -> Kernel:
+    rows = TensorSpec(dtype=dtype, shape=(layer.tokens, layer.width))
+    return Elementwise(operations=("add",), inputs=(rows, rows), output=rows)
+
+
+def _embedding_layer(layer: _Layer, dtype: DataType) -> Kernel:
+    return GatherScatter(
+        operation="embedding",
+        moved=layer.tokens * layer.width,
+        run=layer.width,
+        dtype=dtype,
+        index_count=layer.tokens,
+        index_dtype=DataType.INT64,
+    )
+
+
+_VIDUR_OPS: Mapping[str, tuple[str, Callable[[_Layer, DataType], Kernel]]] = {
+    "emb": ("gather_scatter", _embedding_layer),
+    "input_layernorm": ("normalization", _norm_layer),
+    "post_attention_layernorm": ("normalization", _norm_layer),
+    "attn_rope": ("elementwise", _rotary_layer),
+    "mlp_act": ("elementwise", _activation_layer),
+    "add": ("elementwise", _residual_layer),
+}
+"""Layers without a product: class and kernel of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LanguageModel:
+    """Sizes of a language model, from the ``config.json`` that its makers publish; ``expanded`` is an expert's."""
+
+    width: int
+    expanded: int
+    heads: int
+    kv_heads: int
+    head: int
+    vocabulary: int
+
+
+_LANGUAGE_MODELS: Mapping[str, _LanguageModel] = {
+    "meta-llama/Llama-3.1-8B": _LanguageModel(
+        width=4096, expanded=14_336, heads=32, kv_heads=8, head=128, vocabulary=128_256
+    ),
+    "meta-llama/Llama-3.1-70B": _LanguageModel(
+        width=8192, expanded=28_672, heads=64, kv_heads=8, head=128, vocabulary=128_256
+    ),
+    "mistralai/Mixtral-8x7B-v0.1": _LanguageModel(
+        width=4096, expanded=14_336, heads=32, kv_heads=8, head=128, vocabulary=32_000
+    ),
+    "microsoft/Phi-mini-MoE-instruct": _LanguageModel(
+        width=4096, expanded=960, heads=32, kv_heads=8, head=128, vocabulary=32_064
+    ),
+}
+
+_V0_LAYERS = "v0 layers"
+_V1 = "v1 vLLM"
+
+
+def _projection(layer: str, model: _LanguageModel, tp: int) -> tuple[int, int] | None:
+    """(n, k) of a layer that is a product with a weight, on one of ``tp`` GPUs; None: it is none."""
+    queries, keys = model.heads * model.head, model.kv_heads * model.head
+    sizes = {
+        "qkv_proj": ((queries + 2 * keys) // tp, model.width),
+        "q_proj": (queries // tp, model.width),
+        "k_proj": (keys // tp, model.width),
+        "v_proj": (keys // tp, model.width),
+        "o_proj": (model.width, queries // tp),
+        "gate_up_proj": (2 * model.expanded // tp, model.width),
+        "gate_proj": (model.expanded // tp, model.width),
+        "up_proj": (model.expanded // tp, model.width),
+        "down_proj": (model.width, model.expanded // tp),
+        "expert.w1": (model.expanded // tp, model.width),
+        "expert.w2": (model.width, model.expanded // tp),
+        "expert.w3": (model.expanded // tp, model.width),
+        "lm_head": (model.vocabulary // tp, model.width),
+    }
+    return sizes.get(layer)
+
+
+def _read_llm_layers(path: Path) -> list[Part]:
+    """Layers of language models as LLMServingSim profiled them: v1 under vLLM, v0 in PyTorch.
+
+    Of v0 only the products are credible (its norms and RoPE take a multiple of what the bytes need). A mixed step of
+    attention, prefill beside decode, is one figure for several kernels; so is the sampler.
+    """
+    names = ("model", "tp", "layer", "tokens", "sequences", "prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+    table = _table(path, ("gpu", *names, "profiler", "latency_ms"))
+    parts = []
+    for (profiler, model_name, layer, tp), members in _groups(
+        *(table[name] for name in ("profiler", "model", "layer", "tp"))
+    ):
+        rows = members[table["latency_ms"][members] > 0]
+        if not rows.size:
+            continue
+        model = _LANGUAGE_MODELS.get(model_name)
+        kernel_class, make, reason = _llm_layer(profiler, layer, model, int(tp))
+        if layer == "attention" and make is not None:
+            prefill, decode = (np.nan_to_num(table[name][rows]) > 0 for name in ("prefill_chunk", "n_decode"))
+            mixed = prefill & decode
+            if mixed.any():
+                parts.append(
+                    _device_part(
+                        LLM_LAYERS,
+                        "attention",
+                        "bfloat16",
+                        _take(table, rows[mixed]),
+                        None,
+                        variant=profiler,
+                        reason="prefill and decode in one figure",
+                    )
+                )
+            rows = rows[~mixed]
+        if rows.size:
+            parts.append(
+                _device_part(
+                    LLM_LAYERS,
+                    kernel_class,
+                    "bfloat16",
+                    _take(table, rows),
+                    make,
+                    operation=layer,
+                    variant=f"{profiler}, {'linear' if kernel_class == 'gemm' else layer}",
+                    reason=reason,
+                )
+            )
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[Part]) -> list[Part]:
+    """Parts that agree in all but their rows as one."""
+    groups: dict[tuple[str, ...], list[Part]] = {}
+    for part in parts:
+        key = (part.file, part.kernel_class, part.dtype, part.variant, part.reason, str(part.load is None))
+        groups.setdefault(key, []).append(part)
+    return [members[0] if len(members) == 1 else _join(members) for members in groups.values()]
+
+
+def _join(members: Sequence[Part]) -> Part:
+    first = members[0]
+    ends = np.cumsum([member.gpu.size for member in members])
+
+    def load(rows: NDArray[np.int64] | None = None) -> Measurements:
+        wanted = np.arange(ends[-1]) if rows is None else rows
+        place = np.searchsorted(ends, wanted, side="right")
+        loaded = []
+        for i, member in enumerate(members):
+            assert member.load is not None, "parts without kernels are not joined with others"
+            own = wanted[place == i] - (ends[i] - member.gpu.size)
+            if own.size:
+                loaded.append(member.load(own))
+        order = np.argsort(np.concatenate([np.flatnonzero(place == i) for i in range(len(members))]), kind="stable")
+        kernels = [kernel for part in loaded for kernel in part.kernels]
+
+        def column(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(part, name) for part in loaded])[order]
+
+        return Measurements(
+            file=first.file,
+            kernel_class=first.kernel_class,
+            dtype=first.dtype,
+            timing=loaded[0].timing,
+            kernels=tuple(kernels[i] for i in order.tolist()),
+            gpu=column("gpu"),
+            operation=column("operation"),
+            split=column("split"),
+            measured_us=column("measured_us"),
+            kernel_name=column("kernel_name"),
+        )
+
+    return Part(
+        file=first.file,
+        kernel_class=first.kernel_class,
+        dtype=first.dtype,
+        gpu=np.concatenate([member.gpu for member in members]),
+        load=None if first.load is None else load,
+        variant=first.variant,
+        reason=first.reason,
+    )
+
+
+_LlmMaker = Callable[[Table], Sequence[Kernel]]
+
+
+def _llm_layer(profiler: str, layer: str, model: _LanguageModel | None, tp: int) -> tuple[str, _LlmMaker | None, str]:
+    """(class, what makes the kernels, why there are none) of a layer."""
+    if model is None:
+        return layer, None, "sizes of the model are not known"
+    found = _projection(layer, model, tp)
+    if found is not None:
+        n, k = found
+
+        def product(rows: Table) -> list[Kernel]:
+            # the vocabulary is needed for the last token of each sequence only
+            tokens = np.where(np.isnan(rows["tokens"].astype(np.float64)), rows["sequences"], rows["tokens"])
+            return [Gemm(m=m, n=n, k=k, dtype=_BF16, b_is_weight=True, transpose_b=True) for m in _ints(tokens)]
+
+        return "gemm", product, ""
+    if profiler != _V1:
+        return layer, None, "of this profiler only the products are credible"
+    if layer == "attention":
+        heads, kv_heads, head = model.heads // tp, max(model.kv_heads // tp, 1), model.head
+
+        def attention(rows: Table) -> list[Kernel]:
+            sizes = (_ints(rows[name]) for name in ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode"))
+            return [
+                Attention(
+                    b=1 if chunk else decoding,
+                    h=heads,
+                    g=kv_heads,
+                    s=chunk or 1,
+                    t=before + chunk if chunk else keys,
+                    d=head,
+                    v=head,
+                    causal=True,
+                    dtype=_BF16,
+                )
+                for chunk, before, decoding, keys in zip(*sizes, strict=True)
+            ]
+
+        return "attention", attention, ""
+    if layer not in _V1_OPS:
+        return layer, None, "several kernels in one figure"
+    kernel_class, make = _V1_OPS[layer]
+
+    def one(rows: Table) -> list[Kernel]:
+        return [
+            make(
+                _Layer(
+                    tokens=tokens,
+                    width=model.width,
+                    expanded=model.expanded // tp,
+                    heads=(model.heads + model.kv_heads) // tp,
+                    turned=model.head,
+                    gated=True,
+                ),
+                _BF16,
+            )
+            for tokens in _ints(rows["tokens"])
+        ]
+
+    return kernel_class, one, ""
+
+
+_V1_OPS: Mapping[str, tuple[str, Callable[[_Layer, DataType], Kernel]]] = {
+    "embedding": ("gather_scatter", _embedding_layer),
+    "layernorm": ("normalization", _added_norm_layer),
+    "final_layernorm": ("normalization", _added_norm_layer),
+    "rotary_emb": ("elementwise", _rotary_layer),
+    "act_fn": ("elementwise", _activation_layer),
+}
+"""Layers of vLLM without a product: class and kernel of each."""
+
+
+def _read_quantize(path: Path) -> list[Part]:
+    """Quantising 16-bit activations to FP8: ``scale_matrix`` with a scale at hand, ``computescale`` the greatest value.
+
+    One row a framework and size, the fastest of its versions. Replayed on the same buffers: what fits the L2 stays
+    there. vLLM's ``computescale`` is the difference of two timings, below what reading takes; SGLang has 20 rows.
+    """
+    table = _table(path, ("gpu", "framework", "version", "kernel", "m", "k", "latency_ms"))
+    fastest: dict[tuple[str, ...], int] = {}
+    keys = zip(*(_strings(table[name]).tolist() for name in ("gpu", "framework", "kernel", "m", "k")), strict=True)
+    latency = table["latency_ms"]
+    for i, key in enumerate(keys):
+        if latency[i] > 0 and (key not in fastest or latency[i] < latency[fastest[key]]):
+            fastest[key] = i
+    table = _take(table, np.array(sorted(fastest.values()), dtype=np.int64))
+    parts = []
+    for (kernel, framework), rows in _groups(table["kernel"], table["framework"]):
+        make, kernel_class = _QUANTIZE_KERNELS.get(kernel, (None, kernel))
+        reason = "" if make is not None else f"no kernel for {kernel}"
+        if kernel == "computescale" and framework != "TRTLLM":
+            make, reason = None, "a difference of two timings, below what reading takes"
+        parts.append(
+            _device_part(
+                QUANTIZE,
+                kernel_class,
+                "bfloat16",
+                _take(table, rows),
+                make,
+                operation=kernel,
+                variant=f"{framework.lower()}, {kernel}",
+                reason=reason,
+            )
+        )
+    return parts
+
+
+def _scale_kernels(table: Table) -> list[Kernel]:
+    return [
+        Elementwise(
+            operations=("quantize",),
+            inputs=(TensorSpec(dtype=_BF16, shape=(m, k)),),
+            output=TensorSpec(dtype=_FP8, shape=(m, k)),
+        )
+        for m, k in zip(_ints(table["m"]), _ints(table["k"]), strict=True)
+    ]
+
+
+def _greatest_kernels(table: Table) -> list[Kernel]:
+    return [
+        Reduction(
+            operation="max",
+            outputs=1,
+            reduced=m * k,
+            dtype=_BF16,
+            output=TensorSpec(dtype=_FP32, shape=(1,)),
+            fused=("abs",),
+        )
+        for m, k in zip(_ints(table["m"]), _ints(table["k"]), strict=True)
+    ]
+
+
+_QUANTIZE_KERNELS: Mapping[str, tuple[Callable[[Table], list[Kernel]], str]] = {
+    "scale_matrix": (_scale_kernels, "elementwise"),
+    "computescale": (_greatest_kernels, "reduction"),
+}
 
 
 def _sides(values: NDArray[Any]) -> list[tuple[int, ...]]:
@@ -505,16 +1008,31 @@ def _read_miopen(path: Path) -> list[Part]:
     return _parts_by_dtype(MIOPEN_CONV, table, dtype, "conv", make)
 
 
+_DEEPBENCH_FORMATS = {
+    "Float": "float32",
+    "16 bit inputs, 16 bit multiplication, 32 bit addition": "float16",
+}
+"""Precision of a sheet -> label. "16 bit inputs, 32 bit multiplication" (P100) is a mode of the library that no runtime
+of today asks for."""
+_DEEPBENCH_INT8 = "GEMM, Conv: Int8"
+
+
+def _deepbench_format(precision: str) -> str:
+    return "int8" if precision.startswith(_DEEPBENCH_INT8) else _DEEPBENCH_FORMATS.get(precision, "")
+
+
 def _read_deepbench(path: Path) -> list[Part]:
-    """FP32 and FP16 products and forward convolutions; recurrent layers are many kernels and no row of ours."""
+    """Products and convolutions in FP32, FP16 on tensor cores and INT8; recurrent layers are many kernels, no row of
+    ours. Times hold whatever the library's benchmark ran, with CUDA 8 to 10."""
     conv_names = ("w", "h", "c", "batch", "s_fw", "r_fh", "pad_w", "pad_h", "stride_w", "stride_h")
     table = _table(path, ("gpu", "precision", "op", "m", "n", "k", "direction", "latency_ms", *conv_names))
-    precision, op = _strings(table["precision"]), _strings(table["op"])
-    plain = np.isin(precision, ("Float",))
-    products = np.flatnonzero(plain & (op == "gemm") & (table["m"] > 0))
+    labels = np.array([_deepbench_format(name) for name in _strings(table["precision"]).tolist()], dtype=np.str_)
+    op, direction = _strings(table["op"]), _strings(table["direction"])
+    products = np.flatnonzero((labels != "") & (op == "gemm") & (table["m"] > 0))
     # some sheets leave the filter's or the stride's columns empty
     whole = np.minimum.reduce([np.nan_to_num(table[name]) for name in ("s_fw", "r_fh", "stride_w", "stride_h")]) > 0
-    forward = np.flatnonzero(plain & whole & (op == "conv") & (_strings(table["direction"]) == "fwd"))
+    convolutions = (labels != "") & (op == "conv") & (table["latency_ms"] > 0)
+    forward = np.flatnonzero(convolutions & whole & (direction == "fwd"))
 
     def product(part: Table, dtype: DataType) -> list[Kernel]:
         sizes = zip(*(_ints(part[name]) for name in ("m", "n", "k")), strict=True)
@@ -545,19 +1063,87 @@ def _read_deepbench(path: Path) -> list[Part]:
 
     parts = []
     for rows, kernel_class, make in ((products, "gemm", product), (forward, "conv", convolution)):
-        part = {name: column[rows] for name, column in table.items()}
-        parts += _parts_by_dtype(DEEPBENCH, part, np.full(rows.size, "float32"), kernel_class, make)
+        parts += _parts_by_dtype(DEEPBENCH, _take(table, rows), labels[rows], kernel_class, make)
+    left = {
+        ("conv", "backward directions"): convolutions & (direction != "fwd"),
+        ("conv", "sheets that leave out the filter or the stride"): convolutions & ~whole & (direction == "fwd"),
+        ("recurrent", "several kernels in one figure"): np.char.startswith(op, "rnn"),
+        ("gemm or conv", "a mode that no runtime asks for"): (labels == "") & np.isin(op, ("gemm", "conv")),
+    }
+    for (kernel_class, reason), mask in left.items():
+        if mask.any():
+            part = _take(table, np.flatnonzero(mask))
+            parts.append(_device_part(DEEPBENCH, kernel_class, "any", part, None, reason=reason))
     return parts
 
 
+_ATTENTION_FORMATS = {"bfloat16": _BF16, "fp8": _FP8}
+
+
 def _attention_reader(file: str) -> Callable[[Path], list[Part]]:
+    """``context``: prefill, causal; ``generation``: one query a sequence; ``encoder``: all pairs, as many key heads.
+
+    One part per number format, that of the cache, framework and kernel: they differ by a factor.
+    """
+    operation = Path(file).stem
+    cached = operation != "encoder"
+    of_cache = ("step", "num_key_value_heads") if cached else ()
+    names = ("batch_size", "isl", "num_heads", "head_dim", "window_size", *of_cache)
+
+    def make(table: Table, dtype: DataType, cache: DataType) -> list[Kernel]:
+        size = {name: _ints(table[name]) for name in names}
+        kernels: list[Kernel] = []
+        for i in range(len(size["isl"])):
+            queries = size["isl"][i]
+            kernels.append(
+                Attention(
+                    b=size["batch_size"][i],
+                    h=size["num_heads"][i],
+                    g=size["num_key_value_heads" if cached else "num_heads"][i],
+                    s=queries,
+                    t=queries + (size["step"][i] if cached else 0),
+                    d=size["head_dim"][i],
+                    v=size["head_dim"][i],
+                    causal=cached,
+                    window=size["window_size"][i] or None,
+                    dtype=dtype,
+                    kv_dtype=None if cache is dtype else cache,
+                )
+            )
+        return kernels
+
     def read(path: Path) -> list[Part]:
-        table = _table(path, ("gpu", "attn_dtype"))
-        gpu, label = _strings(table["gpu"]), _strings(table["attn_dtype"])
-        return [
-            Part(file=file, kernel_class="attention", dtype=name, gpu=gpu[label == name], load=None)
-            for name in sorted(set(label.tolist()))
-        ]
+        cache = ("kv_cache_dtype",) if cached else ()
+        table = _table(path, ("gpu", "framework", "kernel_source", "attn_dtype", *cache, *names, "latency_ms"))
+        formats = [table["attn_dtype"], table["kv_cache_dtype" if cached else "attn_dtype"]]
+        parts = []
+        for (label, kept, framework, source), members in _groups(*formats, table["framework"], table["kernel_source"]):
+            rows = members[table["latency_ms"][members] > 0]
+            dtype, cache_dtype = _ATTENTION_FORMATS.get(label), _ATTENTION_FORMATS.get(kept)
+            known = dtype is not None and cache_dtype is not None
+
+            def of_format(
+                part: Table, dtype: DataType | None = dtype, cache_dtype: DataType | None = cache_dtype
+            ) -> list[Kernel]:
+                assert dtype is not None, "a part of an unknown format isn't loaded"
+                assert cache_dtype is not None, "a part of an unknown format isn't loaded"
+                return make(part, dtype, cache_dtype)
+
+            if rows.size:
+                parts.append(
+                    _device_part(
+                        file,
+                        "attention",
+                        dtype.label if dtype is not None else label,
+                        _take(table, rows),
+                        of_format if known else None,
+                        operation=operation,
+                        kernel_name="kernel_source",
+                        variant=f"{framework}, {source}" + (f", {kept} cache" if kept != label else ""),
+                        reason="" if known else f"no number format of this name: {label}, {kept}",
+                    )
+                )
+        return parts
 
     return read
 
@@ -567,6 +1153,8 @@ READERS: dict[str, Callable[[Path], list[Part]]] = {
     TENSOR_CORE_GEMM: _read_tensor_core_gemm,
     AMD_GEMM: _read_amd_gemm,
     VIDUR_LAYERS: _read_vidur,
+    LLM_LAYERS: _read_llm_layers,
+    QUANTIZE: _read_quantize,
     MIOPEN_CONV: _read_miopen,
     DEEPBENCH: _read_deepbench,
     **{file: _attention_reader(file) for file in ATTENTION},

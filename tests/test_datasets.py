@@ -1,0 +1,380 @@
+"""Readers of measured layers, attention, quantisers and convolutions: rows made here -> kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the learning extra")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import DataError
+from neusight_onnx.kernels import (
+    Attention,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Normalization,
+    Reduction,
+    TensorSpec,
+)
+from neusight_onnx.learning.datasets import (
+    AMD_GEMM,
+    ATTENTION,
+    DEEPBENCH,
+    LLM_LAYERS,
+    QUANTIZE,
+    VIDUR_LAYERS,
+    Part,
+    read_parts,
+)
+
+BF16, FP16, FP8 = DataType.BFLOAT16, DataType.FLOAT16, DataType.FLOAT8E4M3FN
+CONTEXT, GENERATION, ENCODER = ATTENTION
+
+
+def parts_of(folder: Path, file: str, rows: list[dict[str, Any]]) -> list[Part]:
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({name: [row[name] for row in rows] for name in rows[0]}), path)
+    return read_parts(folder)
+
+
+def kernels_of(parts: list[Part]) -> list[Kernel]:
+    return [kernel for part in parts if part.load is not None for kernel in part.load().kernels]
+
+
+def attention_row(**values: Any) -> dict[str, Any]:
+    row = {
+        "gpu": "h100-sxm",
+        "framework": "vllm",
+        "kernel_source": "fa3",
+        "attn_dtype": "bfloat16",
+        "kv_cache_dtype": "bfloat16",
+        "batch_size": 2,
+        "isl": 64,
+        "step": 0,
+        "num_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "window_size": 0.0,
+        "latency_ms": 0.01,
+    }
+    return {**row, **values}
+
+
+@pytest.mark.parametrize(
+    ("file", "row", "variant", "kernel"),
+    [
+        pytest.param(
+            CONTEXT,
+            attention_row(window_size=32.0),
+            "vllm, fa3",
+            Attention(b=2, h=8, g=2, s=64, t=64, d=128, v=128, causal=True, window=32, dtype=BF16),
+            id="prefill with a window",
+        ),
+        pytest.param(
+            GENERATION,
+            attention_row(isl=1, step=1023, kv_cache_dtype="fp8"),
+            "vllm, fa3, fp8 cache",
+            Attention(b=2, h=8, g=2, s=1, t=1024, d=128, v=128, causal=True, dtype=BF16, kv_dtype=FP8),
+            id="decode from an FP8 cache: the new token counts as a key",
+        ),
+        pytest.param(
+            CONTEXT,
+            attention_row(attn_dtype="fp8", kv_cache_dtype="fp8"),
+            "vllm, fa3",
+            Attention(b=2, h=8, g=2, s=64, t=64, d=128, v=128, causal=True, dtype=FP8),
+            id="FP8 throughout",
+        ),
+        pytest.param(
+            ENCODER,
+            {k: v for k, v in attention_row().items() if k not in ("step", "kv_cache_dtype", "num_key_value_heads")},
+            "vllm, fa3",
+            Attention(b=2, h=8, g=8, s=64, t=64, d=128, v=128, dtype=BF16),
+            id="encoder: a key head for each query head, all pairs",
+        ),
+    ],
+)
+def test_attention(file: str, row: dict[str, Any], variant: str, kernel: Attention, tmp_path: Path) -> None:
+    (part,) = parts_of(tmp_path, file, [row])
+    assert part.load is not None
+    found = part.load()
+    assert (part.kernel_class, part.dtype, part.variant) == ("attention", kernel.dtype.label, variant)
+    assert found.kernels == (kernel,)
+    assert found.operation.tolist() == [Path(file).stem]
+    assert found.kernel_name.tolist() == ["fa3"]
+
+
+def test_kernels_of_attention_are_not_pooled_and_unknown_formats_are_named(tmp_path: Path) -> None:
+    rows = [attention_row(kernel_source=name, latency_ms=ms) for name, ms in (("fa2", 1.0), ("fa3", 2.0), ("fa2", 3.0))]
+    rows += [attention_row(attn_dtype="int3"), attention_row(latency_ms=0.0)]
+    parts = parts_of(tmp_path, CONTEXT, rows)
+    assert [(part.variant, part.gpu.size, part.load is None) for part in parts] == [
+        ("vllm, fa2", 2, False),
+        ("vllm, fa3", 1, False),
+        ("vllm, fa3, bfloat16 cache", 1, True),
+    ]
+    assert parts[2].reason == "no number format of this name: int3, bfloat16"
+    assert parts[0].load is not None
+    assert parts[0].load(np.array([1])).measured_us.tolist() == [3000.0]
+
+
+def vidur_row(op: str, **values: Any) -> dict[str, Any]:
+    row = {
+        "gpu": "a100-sxm-80gb",
+        "dtype": "float16",
+        "model": "meta-llama/Llama-2-70b-hf",
+        "op": op,
+        "num_tokens": 16,
+        "tp": 2,
+        "n_head": 64,
+        "n_kv_head": 8,
+        "n_embd": 8192,
+        "n_expanded_embd": 28672,
+        "gated": True,
+        "gemm_m": None,
+        "gemm_n": None,
+        "gemm_k": None,
+        "latency_ms": 0.01,
+    }
+    return {**row, **values}
+
+
+def spec(*shape: int, dtype: DataType = FP16) -> TensorSpec:
+    return TensorSpec(dtype=dtype, shape=shape)
+
+
+PHI = {"model": "microsoft/phi-2", "tp": 1, "n_head": 32, "n_kv_head": 32, "n_embd": 2560, "gated": False}
+
+
+@pytest.mark.parametrize(
+    ("row", "kernel"),
+    [
+        pytest.param(
+            vidur_row("mlp_up_proj", gemm_m=16.0, gemm_n=28672.0, gemm_k=8192.0),
+            Gemm(m=16, n=28672, k=8192, dtype=FP16, b_is_weight=True, transpose_b=True),
+            id="projection",
+        ),
+        pytest.param(
+            vidur_row("input_layernorm"),
+            Normalization(method="rms", rows=16, cols=8192, parameter_count=8192, dtype=FP16),
+            id="RMSNorm is not cut among GPUs",
+        ),
+        pytest.param(
+            vidur_row("input_layernorm", **PHI),
+            Normalization(method="layer", rows=16, cols=2560, parameter_count=5120, dtype=FP16),
+            id="LayerNorm",
+        ),
+        pytest.param(
+            vidur_row("mlp_act"),
+            Elementwise(operations=("silu", "mul"), inputs=(spec(16, 14336), spec(16, 14336)), output=spec(16, 14336)),
+            id="gated activation of half the width",
+        ),
+        pytest.param(
+            vidur_row("mlp_act", **PHI, n_expanded_embd=10240),
+            Elementwise(operations=("gelu_tanh",), inputs=(spec(16, 10240),), output=spec(16, 10240)),
+            id="GELU",
+        ),
+        pytest.param(
+            vidur_row("attn_rope"),
+            Elementwise(
+                operations=("mul", "mul", "add"), inputs=(spec(16, 36, 128), spec(16, 1, 128)), output=spec(16, 36, 128)
+            ),
+            id="RoPE of 32 query and 4 key heads",
+        ),
+        pytest.param(
+            vidur_row("attn_rope", **PHI),
+            Elementwise(
+                operations=("mul", "mul", "add"), inputs=(spec(16, 64, 32), spec(16, 1, 32)), output=spec(16, 64, 32)
+            ),
+            id="RoPE of 32 of 80 elements",
+        ),
+        pytest.param(
+            vidur_row("add"),
+            Elementwise(operations=("add",), inputs=(spec(16, 8192), spec(16, 8192)), output=spec(16, 8192)),
+            id="residual",
+        ),
+        pytest.param(
+            vidur_row("emb"),
+            GatherScatter(
+                operation="embedding",
+                moved=16 * 8192,
+                run=8192,
+                dtype=FP16,
+                index_count=16,
+                index_dtype=DataType.INT64,
+            ),
+            id="embedding",
+        ),
+    ],
+)
+def test_vidur_layers(row: dict[str, Any], kernel: Kernel, tmp_path: Path) -> None:
+    assert kernels_of(parts_of(tmp_path, VIDUR_LAYERS, [row])) == [kernel]
+
+
+def llm_row(layer: str, profiler: str = "v1 vLLM", **values: float | str | None) -> dict[str, Any]:
+    counts = ("tokens", "sequences", "prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+    row: dict[str, Any] = dict.fromkeys(counts, float("nan"))
+    row |= {"gpu": "rtx-4090", "model": "meta-llama/Llama-3.1-8B", "tp": 2, "layer": layer, "profiler": profiler}
+    return {**row, "latency_ms": 0.02, **values}
+
+
+@pytest.mark.parametrize(
+    ("row", "kernel"),
+    [
+        pytest.param(
+            llm_row("qkv_proj", tokens=16.0),
+            Gemm(m=16, n=3072, k=4096, dtype=BF16, b_is_weight=True, transpose_b=True),
+            id="(32 + 2 x 8) heads of 128 on two GPUs",
+        ),
+        pytest.param(
+            llm_row("down_proj", "v0 layers", tokens=16.0),
+            Gemm(m=16, n=4096, k=7168, dtype=BF16, b_is_weight=True, transpose_b=True),
+            id="product of v0",
+        ),
+        pytest.param(
+            llm_row("lm_head", sequences=3.0),
+            Gemm(m=3, n=64128, k=4096, dtype=BF16, b_is_weight=True, transpose_b=True),
+            id="a token of each sequence",
+        ),
+        pytest.param(
+            llm_row("layernorm", tokens=16.0),
+            Normalization(
+                method="rms",
+                rows=16,
+                cols=4096,
+                parameter_count=4096,
+                dtype=BF16,
+                fused=("add",),
+                extra_inputs=(spec(16, 4096, dtype=BF16),),
+                extra_outputs=(spec(16, 4096, dtype=BF16),),
+            ),
+            id="RMSNorm with the residual",
+        ),
+        pytest.param(
+            llm_row("attention", prefill_chunk=64.0, kv_prefill=128.0, n_decode=0.0, kv_decode=0.0),
+            Attention(b=1, h=16, g=4, s=64, t=192, d=128, v=128, causal=True, dtype=BF16),
+            id="prefill behind a cache",
+        ),
+        pytest.param(
+            llm_row("attention", prefill_chunk=0.0, kv_prefill=0.0, n_decode=5.0, kv_decode=128.0),
+            Attention(b=5, h=16, g=4, s=1, t=128, d=128, v=128, causal=True, dtype=BF16),
+            id="decode",
+        ),
+    ],
+)
+def test_llm_layers(row: dict[str, Any], kernel: Kernel, tmp_path: Path) -> None:
+    assert kernels_of(parts_of(tmp_path, LLM_LAYERS, [row])) == [kernel]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (llm_row("input_layernorm", "v0 layers", tokens=16.0), "of this profiler only the products are credible"),
+        (llm_row("sampler", sequences=16.0), "several kernels in one figure"),
+        (llm_row("qkv_proj", tokens=16.0, model="some/other"), "sizes of the model are not known"),
+        (
+            llm_row("attention", prefill_chunk=8.0, kv_prefill=8.0, n_decode=8.0, kv_decode=8.0),
+            "prefill and decode in one figure",
+        ),
+    ],
+    ids=["v0 norm", "sampler", "unknown model", "mixed step"],
+)
+def test_llm_layers_without_a_kernel(row: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    (part,) = parts_of(tmp_path, LLM_LAYERS, [row])
+    assert part.load is None
+    assert part.reason == reason
+
+
+def test_parts_that_are_joined_keep_the_order_of_the_rows_asked_for(tmp_path: Path) -> None:
+    rows = [llm_row("o_proj", tokens=float(m), tp=tp, latency_ms=m / 1e3) for m, tp in ((1, 1), (2, 2), (3, 1), (4, 2))]
+    (part,) = parts_of(tmp_path, LLM_LAYERS, rows)
+    assert part.load is not None
+    whole = part.load()
+    assert [(k.m, k.k) for k in whole.kernels if isinstance(k, Gemm)] == [(1, 4096), (3, 4096), (2, 2048), (4, 2048)]
+    some = part.load(np.array([3, 0]))
+    assert [k.m for k in some.kernels if isinstance(k, Gemm)] == [4, 1]
+    assert some.measured_us.tolist() == [4.0, 1.0]
+
+
+def quantize_row(kernel: str, framework: str = "TRTLLM", version: str = "1", ms: float = 0.01) -> dict[str, Any]:
+    shared = {"gpu": "h100-sxm", "m": 64, "k": 128}
+    return {**shared, "kernel": kernel, "framework": framework, "version": version, "latency_ms": ms}
+
+
+def test_quantisers(tmp_path: Path) -> None:
+    """The fastest version counts; what is a difference of two timings isn't judged."""
+    rows = [quantize_row("scale_matrix", version=name, ms=ms) for name, ms in (("1", 0.03), ("2", 0.02))]
+    rows += [quantize_row("computescale"), quantize_row("computescale", "VLLM")]
+    parts = {part.variant: part for part in parts_of(tmp_path, QUANTIZE, rows)}
+    assert list(parts) == ["trtllm, computescale", "vllm, computescale", "trtllm, scale_matrix"]
+    scale, greatest, missing = (
+        parts[name] for name in ("trtllm, scale_matrix", "trtllm, computescale", "vllm, computescale")
+    )
+    assert scale.load is not None
+    assert greatest.load is not None
+    assert missing.load is None
+    found = scale.load()
+    assert found.measured_us.tolist() == [20.0]
+    assert found.kernels == (
+        Elementwise(operations=("quantize",), inputs=(spec(64, 128, dtype=BF16),), output=spec(64, 128, dtype=FP8)),
+    )
+    (reduction,) = greatest.load().kernels
+    assert isinstance(reduction, Reduction)
+    assert (reduction.reduced, reduction.read_bytes, reduction.write_bytes) == (8192, 16384, 4)
+
+
+def test_tuned_products_are_apart_by_scheme(tmp_path: Path) -> None:
+    shared = {"gpu": "mi300x", "b": 1, "m": 16, "n": 32, "k": 64, "latency_ms": 0.01}
+    rows = [
+        {**shared, "dtype": "bfloat16", "scheme": "bf16_tuned_batched_gemm", "b": 16},
+        {**shared, "dtype": "float8_e4m3fnuz", "scheme": "a8w8_blockscale_tuned_gemm_ds_v3"},
+        {**shared, "dtype": "float8_e4m3fnuz", "scheme": "a8w8_bpreshuffle_tuned_gemm"},
+    ]
+    found = {(part.variant, part.dtype): part.gpu.size for part in parts_of(tmp_path, AMD_GEMM, rows)}
+    assert found == {
+        ("tuned", "bfloat16"): 1,
+        ("tuned, a scale a block", "float8e4m3fnuz"): 1,
+        ("tuned, shuffled weights", "float8e4m3fnuz"): 1,
+    }
+
+
+def test_deepbench_formats(tmp_path: Path) -> None:
+    """FP16 counts where tensor cores multiply; backward directions and recurrent layers are named, not judged."""
+    names = ("w", "h", "c", "batch", "s_fw", "r_fh", "pad_w", "pad_h", "stride_w", "stride_h", "m", "n", "k")
+    empty: dict[str, Any] = dict.fromkeys(names, float("nan"))
+    tensor = "16 bit inputs, 16 bit multiplication, 32 bit addition"
+    int8 = "GEMM, Conv: Int8 multiplication, 32 bit accumulation | Sparse Ops, RNN: single precision"
+    shared = {**empty, "gpu": "NV V100", "latency_ms": 0.1, "direction": "fwd", "precision": tensor}
+    square = {"w": 14.0, "h": 14.0, "c": 8.0, "batch": 2.0, "s_fw": 3.0, "r_fh": 3.0, "k": 16.0}
+    square |= {"pad_w": 1.0, "pad_h": 1.0, "stride_w": 1.0, "stride_h": 1.0}
+    rows = [
+        {**shared, "op": "gemm", "m": 64.0, "n": 8.0, "k": 32.0},
+        {**shared, "op": "gemm", "m": 64.0, "n": 8.0, "k": 32.0, "precision": int8},
+        {**shared, "op": "gemm", "m": 64.0, "n": 8.0, "k": 32.0, "precision": "16 bit inputs, 32 bit multiplication"},
+        {**shared, **square, "op": "conv"},
+        {**shared, **square, "op": "conv", "direction": "bwd_data"},
+        {**shared, "op": "rnn_lstm"},
+    ]
+    parts = parts_of(tmp_path, DEEPBENCH, rows)
+    judged = {(part.kernel_class, part.dtype) for part in parts if part.load is not None}
+    assert judged == {("gemm", "float16"), ("gemm", "int8"), ("conv", "float16")}
+    assert {part.reason for part in parts if part.load is None} == {
+        "backward directions",
+        "several kernels in one figure",
+        "a mode that no runtime asks for",
+    }
+
+
+@pytest.mark.parametrize("file", [CONTEXT, ENCODER, VIDUR_LAYERS, LLM_LAYERS, QUANTIZE, AMD_GEMM, DEEPBENCH])
+def test_a_file_without_its_columns_is_refused_by_name(file: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"{Path(file).name} has no column"):
+        parts_of(tmp_path, file, [{"gpu": "t4", "latency_ms": 1.0}])
