@@ -89,6 +89,9 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"BZh", "is compressed with bzip2; unpack it first"),
     (0, b"\xfd7zXZ", "is compressed with xz; unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "is compressed with zstd; unpack it first"),
+    (0, b"\x7fELF", "is a program or library, no ONNX model"),
+    (0, b"\x89PNG", "is a picture, no ONNX model"),
+    (0, b"%PDF", "is a PDF document, no ONNX model"),
     (0, b"PK\x03\x04", "is a zip archive (a PyTorch checkpoint, perhaps), no ONNX model; unpack or export it"),
     (0, b"version https://git-lfs", "is a Git LFS pointer, not the model itself; run `git lfs pull`"),
     (0, b"\x89HDF", "is an HDF5 file (Keras, perhaps), no ONNX model; convert it with tf2onnx"),
@@ -124,6 +127,8 @@ def _model(buffer: Buffer, path: Path | None, label: str) -> Model:
     except ModelError as error:
         if _is_text(buffer[:1024]):
             raise ModelError("is a text file, no ONNX model; give a .onnx file (binary protobuf)") from None
+        if not _begins_like_a_model(buffer[0]):
+            raise ModelError("is no ONNX model, it begins like none; give a .onnx file (binary protobuf)") from None
         raise error
     opsets = _opsets(raw)
     notices = _version_notices(raw.ir_version, opsets)
@@ -167,9 +172,16 @@ def _digest(buffer: Buffer, path: Path | None) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _begins_like_a_model(first: int) -> bool:
+    """Whether the first byte can be a field of a ModelProto: all have a number above 0 and hold an integer (0) or what
+    has a length (2)."""
+    return first >= 8 and first & 7 in (0, 2)
+
+
 def _is_text(head: bytes) -> bool:
-    printable = sum(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head)
-    return printable == len(head)
+    """Whether it is UTF-8 without control characters; its last character may be cut."""
+    text = head.decode("utf-8", "replace").removesuffix("\ufffd")
+    return all(character.isprintable() or character in "\t\n\r" for character in text.replace("\ufffd", "\0"))
 
 
 def _version_notices(ir_version: int, opsets: Mapping[str, int]) -> list[Notice]:
