@@ -101,9 +101,13 @@ def test_heavy_dependencies_have_owners(path: Path) -> None:
     [
         ("import neusight_onnx", {"numpy", "onnx", "onnxruntime", "rich", "typer"}),
         ("import neusight_onnx.cli", {"onnx", "onnxruntime", "lightgbm", "scipy", "pyarrow"}),
+        (
+            "from neusight_onnx.cli import main; main(['analyze', '--help'])",
+            {"neusight_onnx.cli.check", "neusight_onnx.cli.compare", "neusight_onnx.cli.sweep", "numpy", "rich"},
+        ),
         ("import neusight_onnx.analysis", {"onnxruntime", "rich", "typer", "lightgbm", "scipy", "pyarrow"}),
     ],
-    ids=["package", "cli", "analyze"],
+    ids=["package", "cli", "one command", "analyze"],
 )
 def test_cold_imports_stay_light(statement: str, absent: set[str]) -> None:
     program = f"import sys; {statement}; print(*sorted(sys.modules))"

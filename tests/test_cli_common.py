@@ -15,7 +15,7 @@ import typer
 
 from models import graph, model, node, value
 from neusight_onnx.cli import main
-from neusight_onnx.cli.app import app
+from neusight_onnx.cli.app import command_line
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "read-the-report.md"
@@ -23,7 +23,7 @@ GUIDE = ROOT / "docs" / "read-the-report.md"
 
 def commands() -> list[str]:
     found = []
-    for name, command in typer.main.get_group(app).commands.items():
+    for name, command in typer.main.get_group(command_line()).commands.items():
         inner = getattr(command, "commands", None)
         found += [f"{name} {each}" for each in inner] if inner else [name]
     return found

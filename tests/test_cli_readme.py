@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from neusight_onnx.cli import main
-from neusight_onnx.cli.app import Precision, RuntimeName, app
+from neusight_onnx.cli.app import Precision, RuntimeName, command_line
 from neusight_onnx.precision import PRECISIONS, SUPPORTED
 from neusight_onnx.runtime import KNOWN_RUNTIMES, RUNTIMES
 
@@ -79,7 +79,7 @@ def test_commands_about_checks_run(
 
 def commands() -> list[str]:
     """Every command, groups spelled out: "analyze", "predictors list", …"""
-    group = typer.main.get_group(app)
+    group = typer.main.get_group(command_line())
     found = []
     for name, command in group.commands.items():
         inner = getattr(command, "commands", None)

@@ -14,8 +14,6 @@ from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError, SpecError
-from neusight_onnx.fusion.attention import replace_attention
-from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.fusion.quantization import fold_quantization
 from neusight_onnx.gpu import GpuSpec, load_gpu
@@ -151,10 +149,14 @@ def prepare(
         graph = shaped.expected if dtype is None else as_precision(shaped.expected, dtype)
         recognised = fold_quantization(recognise(graph, runtime=runtime))
         if runtime == "compiled":
+            from neusight_onnx.fusion.attention import replace_attention
+
             recognised = replace_attention(recognised)
         lowered = lower_laid_out(recognised, runtime=runtime)
         work: Sequence[NodeWork] = lowered.works
         if runtime == "compiled":
+            from neusight_onnx.fusion.loops import merge_loops
+
             work = merge_loops(recognised, work, lowered.strides)
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline)
     return PreparedModel(shaped=shaped, graph=recognised, work=tuple(work), runtime=runtime_model, memory=memory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,13 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from neusight_onnx import __version__
-from neusight_onnx.cli.annotate import EXAMPLES as ANNOTATE_EXAMPLES
-from neusight_onnx.cli.annotate import annotate_command, model_explorer_text
-from neusight_onnx.cli.check import CHECK_EXAMPLES, EXPLAIN_EXAMPLES, check_command, explain_command
-from neusight_onnx.cli.compare import EXAMPLES as COMPARE_EXAMPLES
-from neusight_onnx.cli.compare import compare_command
-from neusight_onnx.cli.diff import EXAMPLES as DIFF_EXAMPLES
-from neusight_onnx.cli.diff import diff_command
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
 from neusight_onnx.cli.options import (
     DimOption,
@@ -39,9 +32,9 @@ from neusight_onnx.cli.options import (
 )
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
-from neusight_onnx.cli.sweep import EXAMPLES as SWEEP_EXAMPLES
-from neusight_onnx.cli.sweep import sweep_command
+from neusight_onnx.cli.repeats import refuse_repeats
 from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, verbosity
+from neusight_onnx.collection import no_collection
 from neusight_onnx.errors import ComparisonError, DataError, NeusightError, NotSupportedError
 from neusight_onnx.report.quantities import printable
 
@@ -107,18 +100,6 @@ class _ClickError(Protocol):
     def format_message(self) -> str: ...
 
 
-app = typer.Typer(
-    name=PROGRAM,
-    # adds --install-completion and --show-completion; the shell that runs is found out only when they are used
-    add_completion=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-predictors_app = typer.Typer(rich_markup_mode=None, help="What predicts the kernels' times, and how well it does.")
-app.add_typer(predictors_app, name="predictors")
-
-
 class ReportFormat(StrEnum):
     RICH = "rich"
     JSON = "json"
@@ -140,7 +121,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def neusight_onnx(
     context: typer.Context,
     version: Annotated[
@@ -152,13 +132,11 @@ def neusight_onnx(
         emit(context.get_help() + "\n", None)
 
 
-@predictors_app.callback(invoke_without_command=True)
 def predictors(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         emit(context.get_help() + "\n", None)
 
 
-@app.command("analyze", epilog=ANALYZE_EXAMPLES)
 def analyze_command(
     model: ModelArgument,
     gpus: OneGpuOption,
@@ -190,7 +168,7 @@ def analyze_command(
     gpu = one_gpu(gpus)
     path, target = model_path(model), target_path(output)
     check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))
-    with working(f"analysing {path.name} on {gpu}"):
+    with working(f"analysing {path.name} on {gpu}"), no_collection():
         from neusight_onnx.cli.bindings import parse_bindings
 
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
@@ -202,6 +180,8 @@ def analyze_command(
             raise NotSupportedError("--memory-timeline goes with --format json and html")
         guarded = read_guarded(path, target)
         if report_format is ReportFormat.MODEL_EXPLORER:
+            from neusight_onnx.cli.annotate import model_explorer_text
+
             text = model_explorer_text(path, gpu, bindings, precision.value, runtime.value)
         else:
             from neusight_onnx.analysis import analyze
@@ -263,7 +243,6 @@ def _report_text(report: Report, report_format: ReportFormat, target: Path | Non
             return to_terminal(report, width=canvas.width, colour=canvas.colour, plain=canvas.plain, top=top)
 
 
-@app.command("inspect", epilog=INSPECT_EXAMPLES)
 def inspect_command(
     model: ModelArgument,
     dim: DimOption = None,
@@ -298,15 +277,6 @@ def inspect_command(
         emit(inspection_to_terminal(inspection, canvas_for(target), with_values=with_values), target)
 
 
-app.command("annotate", epilog=ANNOTATE_EXAMPLES)(annotate_command)
-app.command("check", epilog=CHECK_EXAMPLES)(check_command)
-app.command("explain", epilog=EXPLAIN_EXAMPLES)(explain_command)
-app.command("compare", epilog=COMPARE_EXAMPLES)(compare_command)
-app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
-app.command("sweep", epilog=SWEEP_EXAMPLES)(sweep_command)
-
-
-@app.command("operators", epilog=OPERATORS_EXAMPLES)
 def operators_command(
     list_format: Annotated[ListFormat, typer.Option("--format", help="How to print it.")] = ListFormat.RICH,
 ) -> None:
@@ -324,7 +294,6 @@ def operators_command(
             emit(operators_to_terminal(found, canvas_for(None)), None)
 
 
-@app.command("gpus", epilog=GPUS_EXAMPLES)
 def gpus_command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full (or a FILE.toml).")] = None,
     table_format: TableFormatOption = TableFormat.RICH,
@@ -342,7 +311,6 @@ def gpus_command(
         emit(gpu_to_json(gpu) if table_format is TableFormat.JSON else gpu_to_terminal(gpu, canvas_for(None)), None)
 
 
-@predictors_app.command("list", epilog=PREDICTORS_LIST_EXAMPLES)
 def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) -> None:
     """List the shipped predictors with their held-out errors."""
     from neusight_onnx.predictor import list_predictors
@@ -353,7 +321,6 @@ def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) 
     emit(predictors_to_json(found) if as_json else predictors_to_terminal(found, canvas_for(None)), None)
 
 
-@predictors_app.command("evaluate", epilog=PREDICTORS_EVALUATE_EXAMPLES)
 def predictors_evaluate_command(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A folder of measured kernels.")],
     table_format: TableFormatOption = TableFormat.RICH,
@@ -375,15 +342,57 @@ def predictors_evaluate_command(
         emit(evaluation_to_terminal(evaluation, canvas_for(None)), None)
 
 
+_CLI = "neusight_onnx.cli"
+# In the order of the help: a command's module, its function there, and the examples of its help.
+_COMMANDS: Mapping[str, tuple[str, str, str]] = {
+    "analyze": (f"{_CLI}.app", "analyze_command", "ANALYZE_EXAMPLES"),
+    "inspect": (f"{_CLI}.app", "inspect_command", "INSPECT_EXAMPLES"),
+    "annotate": (f"{_CLI}.annotate", "annotate_command", "EXAMPLES"),
+    "check": (f"{_CLI}.check", "check_command", "CHECK_EXAMPLES"),
+    "explain": (f"{_CLI}.check", "explain_command", "EXPLAIN_EXAMPLES"),
+    "compare": (f"{_CLI}.compare", "compare_command", "EXAMPLES"),
+    "diff": (f"{_CLI}.diff", "diff_command", "EXAMPLES"),
+    "sweep": (f"{_CLI}.sweep", "sweep_command", "EXAMPLES"),
+    "operators": (f"{_CLI}.app", "operators_command", "OPERATORS_EXAMPLES"),
+    "gpus": (f"{_CLI}.app", "gpus_command", "GPUS_EXAMPLES"),
+}
+_PREDICTORS = "predictors"
+
+
+def command_line(only: str | None = None) -> typer.Typer:
+    """The command line, or the part that runs the command ``only``: a cold start needn't load and build the others."""
+    app = typer.Typer(
+        name=PROGRAM,
+        # adds --install-completion and --show-completion; the shell that runs is found out only when they are used
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(neusight_onnx)
+    for name, (module, function, examples) in _COMMANDS.items():
+        if only in (None, name):
+            home = importlib.import_module(module)
+            app.command(name, epilog=getattr(home, examples))(getattr(home, function))
+    if only in (None, _PREDICTORS):
+        group = typer.Typer(rich_markup_mode=None, help="What predicts the kernels' times, and how well it does.")
+        group.callback(invoke_without_command=True)(predictors)
+        group.command("list", epilog=PREDICTORS_LIST_EXAMPLES)(predictors_list_command)
+        group.command("evaluate", epilog=PREDICTORS_EVALUATE_EXAMPLES)(predictors_evaluate_command)
+        app.add_typer(group, name=_PREDICTORS)
+    return app
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Parses, runs and returns the exit code; what a user can mend becomes one line on standard error."""
-    command = typer.main.get_command(app)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    asked = given[0] if given and given[0] in (*_COMMANDS, _PREDICTORS, "--version") else None
+    command = typer.main.get_command(command_line(asked))
     add_verbosity(command)
+    refuse_repeats(command)
     with own_verbosity():
         try:
-            result = command.main(
-                args=None if arguments is None else list(arguments), prog_name=PROGRAM, standalone_mode=False
-            )
+            result = command.main(args=given, prog_name=PROGRAM, standalone_mode=False)
         except NeusightError as error:
             return _complain(_error_message(error), error.exit_code)
         except _click_exceptions.ClickException as error:
