@@ -152,8 +152,8 @@ RESHAPED = one(
 )
 
 
-def repeated() -> ModelProto:
-    """A loop that runs as often as an input says, which nobody knows."""
+def repeated(most: int | None = None) -> ModelProto:
+    """A loop that runs as often as an input says, which nobody knows; ``most`` times at most if that is given."""
     body = graph(
         [node("Identity", "go", "goes"), node("Relu", "h", "h2")],
         [value("i", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("h", ["batch", 4])],
@@ -162,8 +162,13 @@ def repeated() -> ModelProto:
     return model(
         graph(
             [node("Loop", "n begin x", "y", "repeat", body=body)],
-            [value("x", ["batch", 4]), value("n", [], TensorProto.INT64), value("begin", [], TensorProto.BOOL)],
+            [
+                value("x", ["batch", 4]),
+                *([value("n", [], TensorProto.INT64)] if most is None else []),
+                value("begin", [], TensorProto.BOOL),
+            ],
             [value("y", ["batch", 4])],
+            [] if most is None else [onnx.numpy_helper.from_array(np.array(most), "n")],
         )
     )
 
@@ -317,6 +322,15 @@ CASES = {
         limits=limits(max_latency="1s"),
         node="repeat",
         says="Loop 'repeat' taken to run once",
+    ),
+    "trips bounded, limit missed at the most": Case(
+        model=lambda: repeated(1000),
+        codes=codes(101, 307),
+        limits=limits(max_latency="1ms"),
+        says="at its most, 1,000 trips",
+    ),
+    "trips bounded, limit kept at the most": Case(
+        model=lambda: repeated(1000), codes=codes(), limits=limits(max_latency="1s", max_memory="fits")
     ),
     "trips assumed, no limit that rests on them": Case(model=repeated, codes=codes(), limits=limits(max_parameters=0)),
     # --- number formats

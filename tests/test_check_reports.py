@@ -257,6 +257,7 @@ def test_sarif_is_valid(make: Callable[[], Verdict]) -> None:
     document = json.loads(verdict_to_sarif(make()))
     assert sarif_faults(document, SARIF) == []
     (run,) = document["runs"]
+    assert any(target["assumptions"] for target in run["properties"]["targets"])
     rules = run["tool"]["driver"]["rules"]
     assert len({rule["id"] for rule in rules}) == len(rules)
     for result in run["results"]:
@@ -310,7 +311,9 @@ def test_github_annotates() -> None:
     assert "80 %25 interval" in lines[0]
     assert lines[1].startswith("::notice file=case.onnx,title=NSX305 declared shapes are stale::")
     assert lines[2].startswith("allowed NSX301 symbolic dim not bound (case.onnx: batch): any batch")
-    assert lines[3] == "neusight-onnx check failed: 1 of 3 targets; 1 error, 1 note, 1 allowed"
+    assert lines[3].startswith("assumed batch = 1 (default")
+    assert lines[3].endswith("(on open)")
+    assert lines[4] == "neusight-onnx check failed: 1 of 3 targets; 1 error, 1 note, 1 allowed"
 
 
 def test_github_takes_no_orders_from_names() -> None:

@@ -15,10 +15,13 @@ import pytest
 from models import external_tensor, linear
 from neusight_onnx import analyze
 from neusight_onnx.cli import main
+from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.cases import compare
 from neusight_onnx.comparison.grid import MOST_CASES, combinations, parse_dim_lists
+from neusight_onnx.comparison.points import sweep
 from neusight_onnx.comparison.prices import Prices, parse_prices, read_prices
 from neusight_onnx.errors import BindingError, ComparisonError, NeusightError, NotSupportedError
+from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.report.comparison_machine import comparison_to_json
 from neusight_onnx.report.comparison_markdown import comparison_to_markdown
 from neusight_onnx.report.comparison_terminal import comparison_to_terminal
@@ -396,3 +399,41 @@ def test_a_price_of_a_gpu_that_is_not_compared_is_said() -> None:
     found = compare(RESNET, gpus=["t4"], prices=given)
     said = [notice.message for notice in found.warnings if notice.code == "unused_price"]
     assert said == ["a price is given for l4, which isn't compared; add --gpu l4 for it"]
+
+
+UNDECIDED = """<ir_version: 9, opset_import: ["" : 17]> g (float[batch, 64, 64] x, bool c) => (float[a, b, d] y) {
+    y = If(c) <then_branch = t () => (float[a, b, d] p) { p = Relu(x) },
+               else_branch = e () => (float[a, b, d] q) { h = MatMul(x, x)  q = MatMul(h, x) }>
+}"""
+
+
+def test_what_stands_in_for_a_condition_is_said_once() -> None:
+    """Compared and swept as analysed: the branch that is counted is said, not once more for each of its figures."""
+    model = read_model_bytes(onnx.parser.parse_model(UNDECIDED).SerializeToString())
+    alone = [text for text in analyze(model, gpu="t4").assumptions if text.startswith(("batch", "If", "if"))]
+    assert len(alone) == 3
+    assert compare(model, gpus=["t4"]).assumptions == tuple(alone)
+    of_one = " (of one case; in others the figures differ)"
+    for found in (
+        compare(model, gpus=["t4", "a100"], dims={"batch": [1, 4096]}).assumptions,
+        sweep(model, gpu="t4", dims={"batch": [1, 64, 4096]}).assumptions,
+    ):
+        # the batch is given, the slower branch is the same at every size
+        assert [text.removesuffix(of_one)[:20] for text in found] == [text[:20] for text in alone[1:]]
+        assert all(text.endswith(of_one) for text in found)
+
+
+@pytest.mark.parametrize(
+    ("cases", "expected"),
+    [
+        pytest.param([["n = 3"], ["n = 3"]], ["n = 3"], id="alike"),
+        pytest.param([["'if_1' 2.5 us"], ["'if_2' 2.5 us"]], ["'if_1' 2.5 us", "'if_2' 2.5 us"], id="other-names"),
+        pytest.param(
+            [["'a' 1.2e-05 us", "x"], ["'a' 7 us"]],
+            ["'a' 1.2e-05 us (of one case; in others the figures differ)", "x"],
+            id="other-figures",
+        ),
+    ],
+)
+def test_assumptions_of_many_cases(cases: list[list[str]], expected: list[str]) -> None:
+    assert assumed_by_all(cases) == tuple(expected)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from neusight_onnx.analysis import ShapedModel
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
+from neusight_onnx.checks.thresholds import missed
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.bindings import Bindings
-from neusight_onnx.graph.model import Declared, InferredGraph, Model, Node, Value, file_name
+from neusight_onnx.graph.model import Declared, InferredGraph, Model, Node, TripCount, Value, file_name
 from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes import bind_and_infer
 from neusight_onnx.report.quantities import counted, printable, shape_text
@@ -318,17 +319,26 @@ def _limits_cost(subject: Subject) -> bool:
     scope=Scope.TARGET,
     explanation="How often a loop runs depends on data, so that one trip was counted: latency is that of a single "
     "trip, and what grows with every trip is counted once. A limit that is kept by it says little of the whole run. "
-    "The trips that limits of latency, throughput and memory are to be judged at have to be given.",
+    "Where the most trips are known, those are counted: a limit that is kept is kept by any run, one that is missed "
+    "may be kept by the usual run. The trips that limits of latency, throughput and memory are to be judged at have "
+    "to be given.",
     fix="say how often it runs: --trip-count NODE=N, or trip-counts = { NODE = N } in the target",
     applies=_limits_cost,
 )
 def assumed_trips(subject: Subject) -> Iterator[Found]:
     if subject.shaped is None:
         return
-    for name, op_type in _assumed(subject.shaped.expected).items():
+    for name, (op_type, trips) in _doubtful(subject.shaped.expected).items():
         takes_option = op_type in ("Loop", "Scan")
+        if trips.source == "assumed":
+            message = f"limits were judged with {op_type} '{name}' taken to run once"
+        elif missed(subject):
+            most = counted(trips.count, "trip")
+            message = f"a limit is missed with {op_type} '{name}' at its most, {most}; when it ends depends on data"
+        else:
+            continue  # kept at the most, kept at fewer
         yield Found(
-            message=f"limits were judged with {op_type} '{name}' taken to run once",
+            message=message,
             node=name,
             fix=f"{option('--trip-count', name, 'N')}, or trip-counts = {{ {_key(name)} = N }} in the target"
             if takes_option
@@ -336,16 +346,19 @@ def assumed_trips(subject: Subject) -> Iterator[Found]:
         )
 
 
-def _assumed(inferred: InferredGraph) -> dict[str, str]:
-    """The file's nodes with a body whose trips are assumed, those within bodies included, and their operators."""
-    found: dict[str, str] = {}
+def _doubtful(inferred: InferredGraph) -> dict[str, tuple[str, TripCount]]:
+    """The file's nodes with a body whose trips are assumed or a bound, those within bodies included."""
+    found: dict[str, tuple[str, TripCount]] = {}
     pending = [inferred]
     while pending:
         graph = pending.pop()
         pending += graph.bodies.values()
-        if any(trips.source == "assumed" for trips in graph.trip_counts.values()):
-            for node in graph.graph.nodes:
-                trips = graph.trip_counts.get(node.name)
-                if trips is not None and trips.source == "assumed":
-                    found.setdefault(file_name(node.name), node.op_type)
+        doubtful = {name: trips for name, trips in graph.trip_counts.items() if trips.source.startswith(_DOUBTFUL)}
+        for node in graph.graph.nodes if doubtful else ():
+            if node.name in doubtful:
+                found.setdefault(file_name(node.name), (node.op_type, doubtful[node.name]))
     return found
+
+
+_DOUBTFUL = ("assumed", "at most")
+"""What the source of a trip count begins with where the true one depends on data."""

@@ -80,6 +80,17 @@ def memory_limit(subject: Subject) -> Iterator[Found]:
         )
 
 
+def missed(subject: Subject) -> bool:
+    """Whether a limit of latency, throughput or memory is missed."""
+    limited = (
+        latency,
+        throughput,
+        memory_limit,
+        *([memory_fits, memory_tight] if subject.target.limits.memory_fits else []),
+    )
+    return any(True for check in limited for _ in check(subject))
+
+
 @checks(
     "NSX104",
     "does not fit the GPU's memory",

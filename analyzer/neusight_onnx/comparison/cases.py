@@ -8,6 +8,7 @@ from pathlib import Path
 
 from neusight_onnx import __version__
 from neusight_onnx.analysis import predict_outcome
+from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.grid import combinations
 from neusight_onnx.comparison.prices import Prices
 from neusight_onnx.errors import ComparisonError, NeusightError
@@ -58,7 +59,7 @@ def compare(
     stored = stored_precision(read)
     resolved = tuple(dict.fromkeys(resolve(precision, stored) for precision in precisions))
     cases: list[Case] = []
-    assumptions: dict[str, None] = {}
+    assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = {}
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
     for sizes in combinations(lists):
@@ -72,10 +73,10 @@ def compare(
         for precision in resolved:
             for runtime in runtimes:
                 prepared = bench.prepared(shaped, dtype=SUPPORTED[precision], runtime=runtime)
-                assumptions |= dict.fromkeys(prepared.graph.assumptions)
                 warnings |= dict.fromkeys(prepared.graph.warnings)
                 for spec in specs:
                     outcome = predict_outcome(prepared, spec, precision=precision)
+                    assumptions.append(outcome.assumptions)
                     case = Case(
                         gpu=spec,
                         precision=precision,
@@ -102,7 +103,7 @@ def compare(
             *several,
         ),
         currency=prices.currency,
-        assumptions=(*assumptions, *_rests_on(prices)),
+        assumptions=(*assumed_by_all(assumptions), *_rests_on(prices)),
         warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *_unused(prices, specs)))),
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from neusight_onnx import __version__
 from neusight_onnx.analysis import infer_shapes, predict_outcome, prepare
 from neusight_onnx.checks.limits import MEDIAN, UPPER
+from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.grid import combinations
 from neusight_onnx.errors import ComparisonError, ModelError
 from neusight_onnx.gpu import GpuSpec
@@ -55,7 +56,7 @@ def sweep(
     resolved = resolve(precision, stored_precision(read))
     memo = Memo(graph=read.graph)
     points: list[Point] = []
-    assumptions: dict[str, None] = {}
+    assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = dict.fromkeys(read.warnings)
     fixed: dict[str, int] | None = None
     first_fault: ModelError | None = None
@@ -71,7 +72,7 @@ def sweep(
             continue
         prepared = prepare(shaped, dtype=SUPPORTED[resolved], runtime=runtime)
         outcome = predict_outcome(prepared, spec, precision=resolved)
-        assumptions |= dict.fromkeys(prepared.graph.assumptions)
+        assumptions.append(outcome.assumptions)
         warnings |= dict.fromkeys(prepared.graph.warnings)
         if fixed is None:
             fixed = {name: size for name, size in shaped.bound.symbols.items() if name not in varied}
@@ -103,7 +104,7 @@ def sweep(
         at=at,
         points=tuple(points),
         series=tuple(_series(points, axis, max_latency_ms, at)),
-        assumptions=tuple(assumptions),
+        assumptions=assumed_by_all(assumptions),
         warnings=tuple(warnings),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neusight_onnx.report.check_words import headline, place
+from neusight_onnx.report.check_words import assumptions_text, headline, place
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Severity, Verdict
 
@@ -10,7 +10,7 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE
 
 
 def verdict_to_github(verdict: Verdict) -> str:
-    """A command for each finding that is not allowed, then plain lines: those that are, and the outcome.
+    """A command for each finding that is not allowed, then plain lines: what is allowed, what is assumed, the outcome.
 
     The commands are those of GitHub's documentation, "Workflow commands for GitHub Actions".
     """
@@ -29,6 +29,7 @@ def verdict_to_github(verdict: Verdict) -> str:
         for finding in verdict.findings
         if finding.allowed is not None
     ]
+    lines += [_plain(f"assumed {text}") for text in assumptions_text(verdict)]
     return "\n".join([*lines, _plain(f"neusight-onnx check {headline(verdict)}")]) + "\n"
 
 

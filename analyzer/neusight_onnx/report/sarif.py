@@ -30,7 +30,12 @@ def verdict_to_sarif(verdict: Verdict) -> str:
         "properties": {
             "passed": verdict.passed,
             "targets": [
-                {"name": printable(target.name), "gpu": target.gpu.name, "passed": target.passed}
+                {
+                    "name": printable(target.name),
+                    "gpu": target.gpu.name,
+                    "passed": target.passed,
+                    "assumptions": [printable(text) for text in target.assumptions],
+                }
                 for target in verdict.targets
             ],
         },
