@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -105,11 +106,19 @@ EVALUATION = Evaluation(
     data_folder="measured",
     interval=0.8,
     treatment="The session's launch floor is added.",
-    groups=(summary("all", None), summary("t4", True, "50 us and above"), summary("rtx-pro-6000-server", False)),
+    sampled_rows=1000,
+    groups=(
+        summary("all", None),
+        summary("all", None, "50 us and above"),
+        summary("t4", True, "50 us and above"),
+        replace(summary("rtx-pro-6000-server", False, "50 us and above"), method="analytic"),
+        replace(summary("all", None), kernel_class="softmax"),
+    ),
     skipped=(
         skipped("float16", "t4", "no predictor for float16"),
         skipped("bfloat16", "t4", "no predictor for bfloat16"),
         skipped("bfloat16", "p4", "no predictor for bfloat16"),
+        SkippedRows(file="y.parquet", kernel_class="", dtype="", gpu="", row_count=0, reason="y has no column k"),
     ),
 )
 
@@ -118,10 +127,13 @@ def test_evaluation_for_a_reader() -> None:
     text = evaluation_to_terminal(EVALUATION, Canvas(width=80))
     assert max(map(len, text.splitlines())) <= 80
     for pattern in (
-        r"^gemm float32, neusight/kernels_fp32.parquet$",
-        r"^  all +all +1,234 +9.9 % +5.0 % +-0.5 % +45.6 % +81 %$",
-        r"^  t4 +50 us \+ ",
-        r"^  rtx-pro-6000-server\* ",
+        r"^gemm float32, neusight/kernels_fp32.parquet, 50 us and above$",
+        r"^a sample of at most 1,000 rows a GPU",
+        r"^  all +1,234 +9.9 % +5.0 % +-0.5 % +45.6 % +81 %$",
+        r"^  t4 +1,234 ",
+        r"^  rtx-pro-6000-server\* +1,234 .* law$",
+        r"1,234 rows of softmax float32, neusight/kernels_fp32.parquet: too short",
+        r"y.parquet: y has no column k$",
         r"1 row of float16 conv on t4 in x.parquet: no predictor for float16$",
         r"2 rows of bfloat16 conv on 2 GPUs in x.parquet: no predictor for bfloat16$",
         r"^The session's launch floor is added.$",
@@ -130,9 +142,9 @@ def test_evaluation_for_a_reader() -> None:
 
 
 def test_evaluation_as_json_and_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("neusight_onnx.learning.evaluate.evaluate", lambda data: EVALUATION)
+    monkeypatch.setattr("neusight_onnx.learning.evaluate.evaluate", lambda data, all_rows: EVALUATION)
     assert main(["predictors", "evaluate", "measured", "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [group["gpu"] for group in found["groups"]] == ["all", "t4", "rtx-pro-6000-server"]
+    assert [group["gpu"] for group in found["groups"]] == ["all", "all", "t4", "rtx-pro-6000-server", "all"]
     assert main(["predictors", "evaluate", "measured"]) == 0
     assert "Not judged" in capsys.readouterr().out

@@ -562,17 +562,52 @@ def test_training_skips_gpus_without_a_spec(folder: Path, tmp_path: Path) -> Non
 
 def test_evaluation_counts_what_it_cannot_judge(trained: Path, tmp_path: Path) -> None:
     write(tmp_path, [*gemm_rows(20, seed=9), row("bmm", "warp-9", b=2, m=3, n=5, k=7), row("ln", rows=8, cols=8)])
-    write(tmp_path, [matrix_unit_row("h100-sxm", "bfloat16", 8, 8, 8)] * 7, TENSOR_CORE_GEMM)
+    write(tmp_path, [matrix_unit_row("h100-sxm", "fp8_block", 8, 8, 8)] * 7, TENSOR_CORE_GEMM)
     found = evaluate(tmp_path, predictors=trained)
     reasons = {(skip.kernel_class, skip.dtype, skip.gpu): (skip.row_count, skip.reason) for skip in found.skipped}
-    assert reasons["gemm", "bfloat16", "h100-sxm"] == (7, "no predictor for bfloat16 gemm")
-    assert reasons["normalization", "float32", "t4"] == (1, "no predictor for float32 normalization")
+    assert reasons["gemm", "fp8_block", "h100-sxm"][0] == 7
     assert reasons["gemm", "float32", "warp-9"][0] == 1
     assert "no spec" in reasons["gemm", "float32", "warp-9"][1]
-    judged = sum(group.row_count for group in found.groups if group.gpu == "all" and group.size == "all")
-    assert judged == 120
+    judged = {
+        (group.kernel_class, group.method): group.row_count
+        for group in found.groups
+        if group.gpu == "all" and group.size == "all"
+    }
+    assert judged == {("gemm", "learned"): 120, ("normalization", "analytic"): 1}
     encoded = json.loads(json.dumps(evaluation_to_json(found)))
     assert encoded["groups"][0]["row_count"] == 120
+
+
+def test_evaluation_by_the_analytic_law_where_no_predictor_is(trained: Path, tmp_path: Path) -> None:
+    """8 GB/s short of a 100 us kernel: T = 2 us + bytes / (share x 320 GB/s), far above the launch and inside x/÷ 2."""
+    write(tmp_path, [row("add", latency_ms=3.2, rows=65536, cols=1024)])
+    (found,) = [group for group in evaluate(tmp_path, predictors=trained).groups if group.gpu == "t4"][:1]
+    assert (found.method, found.trained_on, found.coverage) == ("analytic", False, 1.0)
+    # 3 x 256 MiB at 320 GB/s are 2,517 us; T4s reach about three quarters of that
+    assert found.roofline_mape_percent == pytest.approx(21.4, abs=1.0)
+    assert found.mape_percent < 10.0
+
+
+def test_a_file_that_cannot_be_read_is_said_and_the_others_are_judged(trained: Path, tmp_path: Path) -> None:
+    write(tmp_path, gemm_rows(5, seed=9))
+    write(tmp_path, [{"gpu": "t4", "latency_ms": 1.0}], TENSOR_CORE_GEMM)
+    found = evaluate(tmp_path, predictors=trained)
+    (skip,) = found.skipped
+    assert (skip.file, skip.row_count) == (TENSOR_CORE_GEMM, 0)
+    assert "has no column framework, dtype, m, n, k" in skip.reason
+    assert found.groups
+    (tmp_path / NEUSIGHT_KERNELS).unlink()
+    with pytest.raises(DataError, match="has no column"):
+        evaluate(tmp_path, predictors=trained)
+
+
+def test_a_sample_is_the_same_every_time_and_even_among_gpus(tmp_path: Path) -> None:
+    rows = [matrix_unit_row(gpu, "bfloat16", 8 + i, 8, 8) for gpu in ("l40s", "h100-sxm") for i in range(50)]
+    (part,) = read_parts(write(tmp_path, rows[:70], TENSOR_CORE_GEMM))
+    chosen = part.sample(30)
+    assert chosen.tolist() == part.sample(30).tolist() == sorted(set(chosen.tolist()))
+    assert sorted(part.gpu[chosen].tolist()) == ["h100-sxm"] * 20 + ["l40s"] * 30
+    assert part.sample(100).size == 70
 
 
 def test_one_gpu_alone_has_no_leave_one_out_error(tmp_path: Path) -> None:

@@ -153,13 +153,21 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
         groups.setdefault((KERNEL_CLASSES[type(kernel)], predictor_label(kernel)), {})[kernel] = None
     shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
     found: dict[Kernel, Prediction] = {}
-    for key, unique in groups.items():
-        predictor = shipped.get(key)
+    for unique in groups.values():
         members = tuple(unique)
-        lacks_pipe = predictor is not None and not _has_pipe(members[0], gpu)
-        answers = _analytic(members, gpu) if predictor is None or lacks_pipe else _learned(members, gpu, predictor)
+        predictor = predictor_for(members[0], gpu, shipped)
+        answers = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
         found.update(zip(members, answers, strict=True))
     return tuple(found[kernel] for kernel in kernels)
+
+
+def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predictor | None:
+    """The predictor of a kernel on a GPU, None where only the analytic law stands.
+
+    It is the same for all kernels of one class and label (``predictor_label``).
+    """
+    predictor = predictors.get((KERNEL_CLASSES[type(kernel)], predictor_label(kernel)))
+    return predictor if predictor is not None and _has_pipe(kernel, gpu) else None
 
 
 def _has_pipe(kernel: Kernel, gpu: GpuSpec) -> bool:
@@ -373,20 +381,24 @@ def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) ->
     return _predictions(kernels, gpu, estimate(kernels, gpu, predictor), method="learned", predictor=predictor.name)
 
 
-def _analytic(kernels: tuple[Kernel, ...], gpu: GpuSpec) -> list[Prediction]:
+def analytic_answer(kernels: Sequence[Kernel], gpu: GpuSpec) -> Estimate:
+    """What the analytic law says of kernels that have no predictor; its interval is a judgement."""
     from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE, analytic_estimate
 
     law = analytic_estimate(kernels, gpu)
     latency = np.maximum(law.latency_us, law.ideal_us)
     low = np.maximum(latency * exp(-HALF_WIDTH_LOG), np.minimum(law.ideal_us, latency))
-    answer = Estimate(
+    return Estimate(
         law=law,
         latency_us=latency,
         low_us=low,
         high_us=latency * exp(HALF_WIDTH_LOG),
         level_share=np.full_like(latency, LEVEL_SHARE),
     )
-    return _predictions(kernels, gpu, answer, method="analytic", predictor="analytic")
+
+
+def _analytic(kernels: tuple[Kernel, ...], gpu: GpuSpec) -> list[Prediction]:
+    return _predictions(kernels, gpu, analytic_answer(kernels, gpu), method="analytic", predictor="analytic")
 
 
 def _predictions(

@@ -89,7 +89,7 @@ Examples:
 
 \b
   neusight-onnx predictors evaluate measured/
-  neusight-onnx predictors evaluate measured/ --format json
+  neusight-onnx predictors evaluate measured/ --all-rows --format json
 """
 
 # typer raises the exceptions of click: of the package in older releases, of a copy of its own in newer ones.
@@ -324,6 +324,9 @@ def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) 
 def predictors_evaluate_command(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A folder of measured kernels.")],
     table_format: TableFormatOption = TableFormat.RICH,
+    all_rows: Annotated[
+        bool, typer.Option("--all-rows", help="Judge every row in place of a sample; takes minutes.")
+    ] = False,
 ) -> None:
     """Judge the shipped predictors on measured kernels, without training."""
     if not data:
@@ -331,7 +334,7 @@ def predictors_evaluate_command(
     with working(f"judging the predictors on {data}"):
         from neusight_onnx.learning.evaluate import evaluate, evaluation_to_json
 
-        evaluation = evaluate(Path(data))
+        evaluation = evaluate(Path(data), all_rows=all_rows)
     if table_format is TableFormat.JSON:
         from neusight_onnx.report.json_text import json_text
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -300,6 +301,7 @@ class Part:
 
     ``load`` is None where rows have no kernel in this program, with the ``reason``; ``gpu`` names the GPU of each row.
     ``variant``: which of several implementations in the file ran (a framework), where times must not be pooled.
+    ``strata``: what a sample takes its rows from evenly, one name a row; None: the GPUs.
     """
 
     file: str
@@ -309,6 +311,18 @@ class Part:
     load: Loader | None
     variant: str = ""
     reason: str = ""
+    strata: NDArray[np.str_] | None = None
+
+    def sample(self, count: int) -> NDArray[np.int64]:
+        """Rows, at most ``count`` of each stratum, in order; the same ones every time."""
+        chosen = []
+        for (name,), rows in _groups(self.gpu if self.strata is None else self.strata):
+            if rows.size > count:
+                key = "/".join((self.file, self.kernel_class, self.dtype, self.variant, name))
+                random = np.random.default_rng(crc32(key.encode()))
+                rows = random.choice(rows, count, replace=False)
+            chosen.append(rows)
+        return np.sort(np.concatenate(chosen))
 
 
 def _loaded(measurements: Measurements) -> Part:
@@ -321,6 +335,7 @@ def _loaded(measurements: Measurements) -> Part:
         dtype=measurements.dtype,
         gpu=measurements.gpu,
         load=load,
+        strata=measurements.session,
     )
 
 
@@ -1181,11 +1196,8 @@ def has_files(data_folder: Path, files: Sequence[str]) -> bool:
     return any((folder / name).is_file() for name in files)
 
 
-def read_parts(data_folder: Path, files: Sequence[str] | None = None) -> list[Part]:
-    """Reads those of ``files`` (default: all that have a reader) that the folder has, without making kernels.
-
-    Raises DataError if the folder has none of them, or one can't be read.
-    """
+def files_in(data_folder: Path, files: Sequence[str] | None = None) -> list[str]:
+    """Those of ``files`` (default: all that have a reader) that the folder has. Raises DataError if it has none."""
     if not data_folder.exists():
         raise DataError(f"{data_folder} does not exist; pass the folder that holds the measured data")
     if not data_folder.is_dir():
@@ -1195,7 +1207,16 @@ def read_parts(data_folder: Path, files: Sequence[str] | None = None) -> list[Pa
     present = [name for name in wanted if (folder / name).is_file()]
     if not present:
         raise DataError(f"{data_folder} has none of {', '.join(wanted)}; pass the folder that holds the measured data")
-    return [part for name in present for part in READERS[name](folder / name)]
+    return present
+
+
+def read_parts(data_folder: Path, files: Sequence[str] | None = None) -> list[Part]:
+    """Reads those of ``files`` (default: all that have a reader) that the folder has, without making kernels.
+
+    Raises DataError if the folder has none of them, or one can't be read.
+    """
+    folder = measured_folder(data_folder)
+    return [part for name in files_in(data_folder, files) for part in READERS[name](folder / name)]
 
 
 def read_measurements(data_folder: Path, files: Sequence[str]) -> list[Measurements]:
