@@ -30,7 +30,7 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.precision import SUPPORTED
+from neusight_onnx.precision import FORMATS
 from neusight_onnx.predictor import Predictors, list_predictors, load_predictors, without_gpu
 from neusight_onnx.report.model import Totals
 from operators import OPERATORS, composed_us, node_times
@@ -139,7 +139,7 @@ def without(predictors: Predictors, prepared: PreparedModel, gpu: GpuSpec) -> To
     if not any(gpu.name in predictor.gpus for predictor in predictors.values()):
         return None
     try:
-        return predict_totals(prepared, gpu, precision="fp32", predictors=without_gpu(predictors, gpu.name))
+        return predict_totals(prepared, gpu, predictors=without_gpu(predictors, gpu.name))
     except PredictorError:
         return None
 
@@ -175,9 +175,9 @@ def read_cases(shared: Path) -> tuple[list[Case], list[str]]:
                         name: int(row["batch"] if name == "batch" else row["sequence"]) for name in free_sizes(model)
                     }
                     shaped = infer_shapes(model, make_bindings(sizes, None, None, None))
-                    prepared[key] = prepare(shaped, dtype=SUPPORTED["fp32"], runtime=runtime)
+                    prepared[key] = prepare(shaped, precision=FORMATS["fp32"], runtime=runtime)
                 gpu = load_gpu(row["gpu"])
-                totals = predict_totals(prepared[key], gpu, precision="fp32")
+                totals = predict_totals(prepared[key], gpu)
                 left_out_totals = without(shipped, prepared[key], gpu)
             except NeusightError as error:
                 left_out[str(error)] = left_out.get(str(error), 0) + 1

@@ -338,6 +338,12 @@ CASES = {
     "bf16, T4": Case(model=matmul(BF16), codes=codes(401), gpu="t4"),
     "bf16, A100": Case(model=matmul(BF16), codes=codes()),
     "bf16 asked, T4": Case(model=linear, codes=codes(401), gpu="t4", precision="bf16"),
+    "TF32 asked, T4": Case(model=linear, codes=codes(406), gpu="t4", precision="tf32", says="no TF32 units"),
+    "TF32 asked, A100": Case(model=linear, codes=codes(), precision="tf32"),
+    "INT8 asked, V100": Case(model=linear, codes=codes(403, 406), gpu="v100", precision="int8", says="no INT8"),
+    "a limit where nothing is predicted": Case(
+        model=linear, codes=codes(108, 406), gpu="t4", precision="tf32", limits=limits(max_latency="1s")
+    ),
     "bf16 as fp32, T4": Case(model=matmul(BF16), codes=codes(), gpu="t4", precision="fp32"),
     "fp8, A100": Case(model=dequantized(F8), codes=codes(402)),
     "fp8, L4": Case(model=dequantized(F8), codes=codes(), gpu="l4"),

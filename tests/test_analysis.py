@@ -15,6 +15,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.precision import resolve
 from neusight_onnx.report.model import Report
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1]>\n'
@@ -149,7 +150,7 @@ def test_types_without_predictors_are_named(tmp_path: Path) -> None:
 def test_types_of_matrix_units_are_named(tmp_path: Path) -> None:
     report = analyzed(tmp_path, "g (int8[8, 8] x) => (int32[8, 8] y) { y = MatMulInteger(x, x) }")
     assert [row.predictor for row in report.kernels] == ["gemm_int8"]
-    assert any("int8 (1)" in text and "matrix units" in text for text in report.assumptions)
+    assert "kernels in other types than float32, by predictors of these: int8 (1)" in report.assumptions
 
 
 @pytest.mark.parametrize(
@@ -179,21 +180,22 @@ def test_a_protobuf_is_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"precision": "fp16"}, "precision 'fp16' has no predictors yet; supported now: fp32"),
+        ({"precision": "fp8"}, "precision fp8 on a100-sxm-80gb: the GPU has no FP8 units; use int8 or fp16 on it"),
         ({"precision": "fp12"}, "unknown precision 'fp12'"),
         ({"runtime": "tensorrt"}, "runtime 'tensorrt' has no model yet; supported now: compiled, eager"),
     ],
-    ids=["precision without predictors", "no precision", "runtime without a model"],
+    ids=["precision without units", "no precision", "runtime without a model"],
 )
 def test_what_has_no_model_is_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:
     with pytest.raises(NotSupportedError, match=message):
         analyzed(tmp_path, "g (float[2, 2] x) => (float[2, 2] y) { y = Relu(x) }", **settings)
 
 
-def test_a_half_precision_model_says_what_would_do(tmp_path: Path) -> None:
+def test_a_half_precision_model_runs_as_it_is_stored(tmp_path: Path) -> None:
     text = "g (float16[2, 2] x) => (float16[2, 2] y) { y = Relu(x) }"
-    with pytest.raises(NotSupportedError, match=r"stored in fp16.*--precision fp32"):
-        analyzed(tmp_path, text)
+    report = analyzed(tmp_path, text)
+    assert (report.settings.precision, report.kernels[0].dtype) == ("fp16", "float16")
+    assert "precision fp16 (as stored in the model; --precision changes it)" in report.assumptions
     assert analyzed(tmp_path, text, precision="fp32").kernels[0].dtype == "float32"
 
 
@@ -228,11 +230,11 @@ def test_steps_shared_between_gpus_give_what_analyze_gives() -> None:
     path = Path(__file__).parents[1] / "examples" / "resnet50.onnx"
     shaped = infer_shapes(read_model(path), Bindings(dims={"batch": 2}))
     for runtime in ("eager", "compiled"):
-        prepared = prepare(shaped, dtype=DataType.FLOAT32, runtime=runtime)
+        prepared = prepare(shaped, precision=resolve("auto", DataType.FLOAT32), runtime=runtime)
         for gpu in ("t4", "a100"):
             whole = analyze(path, gpu=gpu, dims={"batch": 2}, runtime=runtime)
-            assert predict_report(prepared, load_gpu(gpu), precision="fp32", asked_precision="auto") == whole
-            assert predict_totals(prepared, load_gpu(gpu), precision="fp32") == whole.totals
+            assert predict_report(prepared, load_gpu(gpu), asked_precision="auto") == whole
+            assert predict_totals(prepared, load_gpu(gpu)) == whole.totals
 
 
 def test_the_share_of_what_depends_on_data_is_reported() -> None:

@@ -175,9 +175,9 @@ def test_codes_are_those_that_had_something_to_judge() -> None:
     assert set(limited.codes) - set(free.codes) == {"NSX101", "NSX108", "NSX307"}
 
 
-def test_a_precision_without_predictors_is_checked_but_not_timed() -> None:
-    verdict = check([target(precision="fp16")])
-    assert verdict.passed
+def test_a_precision_that_the_gpu_lacks_is_checked_but_not_timed() -> None:
+    verdict = check([target(precision="bf16", gpu="t4")])
+    assert not verdict.passed
     (judged,) = verdict.targets
     assert judged.totals is None
     assert judged.not_predicted is not None
@@ -194,13 +194,7 @@ def test_a_stored_precision_has_the_name_of_the_option() -> None:
     [
         pytest.param({"gpu": "a1000"}, SpecError, "unknown GPU", id="GPU"),
         pytest.param({"bindings": make_bindings({"bach": 2})}, BindingError, "bach", id="dim"),
-        pytest.param({"precision": "int8"}, NotSupportedError, "int8", id="precision that nothing can check"),
-        pytest.param(
-            {"precision": "fp16", "limits": limits(max_latency="1s")},
-            NotSupportedError,
-            "fp16",
-            id="limit on what nothing predicts",
-        ),
+        pytest.param({"precision": "int9"}, NotSupportedError, "int9", id="precision that there is not"),
         pytest.param({"runtime": "tensorrt"}, NotSupportedError, "tensorrt", id="runtime"),
     ],
 )

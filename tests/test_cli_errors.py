@@ -136,7 +136,7 @@ CASES = {
     "value of an unknown input": (analyze("--value", "n=3"), ["n", "inputs: x"]),
     "value no number": (analyze("--value", "x=abc"), ["abc"]),
     "trip count of no loop": (analyze("--trip-count", "/fc/MatMul=3"), ["Loop"]),
-    "precision without a model": (analyze("--precision", "int8"), ["int8", "fp32"]),
+    "precision without units": (analyze("--precision", "fp4"), ["fp4 on", "no FP4 units"]),
     "runtime without a model": (analyze("--runtime", "tensorrt"), ["tensorrt", "eager"]),
     "output is a folder": (analyze("-o", "{folder}"), ["is a folder", "-o"]),
     "output folder absent": (analyze("-o", "{folder}/absent/report.json"), ["absent", "does not exist"]),

@@ -12,7 +12,7 @@ import typer
 
 from neusight_onnx.cli import main
 from neusight_onnx.cli.app import Precision, RuntimeName, command_line
-from neusight_onnx.precision import PRECISIONS, SUPPORTED
+from neusight_onnx.precision import FORMATS, PRECISIONS
 from neusight_onnx.runtime import KNOWN_RUNTIMES, RUNTIMES
 
 README = Path(__file__).parents[1] / "README.md"
@@ -100,12 +100,12 @@ def supported(row: str) -> tuple[set[str], set[str]]:
     """What the README's table says of ``row``: the words in backticks now, and not yet."""
     line = next(line for line in README.read_text("utf-8").splitlines() if line.startswith(f"| {row} |"))
     now, later = line.strip("|").split("|")[1:]
-    return set(re.findall(r"`(\w+)`", now)), set(re.findall(r"`(\w+)`", later))
+    return set(re.findall(r"`([\w-]+)`", now)), set(re.findall(r"`([\w-]+)`", later))
 
 
 @pytest.mark.parametrize(
     ("row", "now", "known"),
-    [("precision", set(SUPPORTED), set(PRECISIONS) - {"auto"}), ("runtime", set(RUNTIMES), set(KNOWN_RUNTIMES))],
+    [("precision", set(FORMATS), set(PRECISIONS) - {"auto"}), ("runtime", set(RUNTIMES), set(KNOWN_RUNTIMES))],
     ids=["precision", "runtime"],
 )
 def test_readme_says_what_is_supported(row: str, now: set[str], known: set[str]) -> None:

@@ -191,7 +191,7 @@ def test_largest_that_fits_is_where_analyze_says_fits() -> None:
         pytest.param({"dims": {"batch": 8}}, ComparisonError, "nothing to sweep", id="one size"),
         pytest.param({"dims": {"bath": (1, 2)}}, BindingError, "bath", id="unknown dim"),
         pytest.param({"dims": {"batch": range(1, 1030)}}, ComparisonError, "1,029 cases", id="too many"),
-        pytest.param({"precision": "fp8"}, NotSupportedError, "'fp8'", id="precision"),
+        pytest.param({"precision": "fp8"}, NotSupportedError, "no FP8 units", id="precision"),
         pytest.param({"runtime": "tensorrt"}, NotSupportedError, "'tensorrt'", id="runtime"),
         pytest.param({"at": "mean"}, ComparisonError, "'mean'", id="at"),
     ],
@@ -285,7 +285,7 @@ MISUSE = {
     "wrong unit": ([*GOOD, "--max-latency", "20mss"], ["'mss' is no unit", "20ms"]),
     "limit twice": ([*GOOD, "--max-latency", "1ms", "--max-latency", "2ms"], ["given twice"]),
     "at": ([*GOOD, "--at", "mean"], ["upper or median"]),
-    "precision": ([*GOOD, "--precision", "fp16"], ["'fp16'", "fp32"]),
+    "precision": ([*GOOD, "--precision", "bf16"], ["bf16 on t4", "no bfloat16 units"]),
     "all refused": ([*GOOD, "--dim", "seq=200..300+50"], ["refuses all", "seq=200"]),
     "too many": ([*GOOD, "--dim", "seq=1..1000"], ["2,000 cases"]),
     "output is the weights": (

@@ -126,7 +126,7 @@ def test_json_is_documented_key_by_key(capsys: pytest.CaptureFixture[str]) -> No
 
 
 MISUSE = {
-    "precision without a model": (["--what-if", "precision=fp16"], ["'fp16' has no predictors yet", "fp32"]),
+    "precision without units": (["--what-if", "precision=fp4"], ["fp4 on h100-sxm", "no FP4 units"]),
     "no such precision": (["--set", "precision=fp33"], ["unknown precision 'fp33'"]),
     "runtime without a model": (["--what-if", "runtime=tensorrt"], ["'tensorrt'"]),
     "unknown key": (["--what-if", "speed=2"], ["'speed'", "gpu.KEY"]),

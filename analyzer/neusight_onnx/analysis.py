@@ -25,8 +25,9 @@ from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, 
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.branches import NOT_COUNTED, Cost, choose_branches, decisions_said
 from neusight_onnx.lowering.precision import as_precision, stored_precision
+from neusight_onnx.lowering.recast import autocast, converted, with_products, with_weights
 from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary, run_memory
-from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.precision import AUTO, Precision, require, resolve
 from neusight_onnx.predictor import Prediction, Predictors, predict
 from neusight_onnx.report.model import (
     TIGHT,
@@ -90,11 +91,13 @@ def analyze(
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = make_bindings(dims, shapes, values, trip_counts)
     resolved = resolve(precision, stored_precision(loaded))
-    dtype = SUPPORTED[resolved]
-    prepared = prepare(infer_shapes(loaded, bindings), dtype=dtype, runtime=runtime, memory_timeline=memory_timeline)
-    report = predict_report(prepared, spec, precision=resolved, asked_precision=precision, timeline=timeline)
+    require(resolved, spec)
+    prepared = prepare(
+        infer_shapes(loaded, bindings), precision=resolved, runtime=runtime, memory_timeline=memory_timeline
+    )
+    report = predict_report(prepared, spec, asked_precision=precision, timeline=timeline)
     if with_largest_batch:
-        found = find_largest_batch(prepared, bindings, spec, dtype=dtype)
+        found = find_largest_batch(prepared, bindings, spec)
         memory = replace(report.totals.memory, largest_batch=found)
         report = replace(report, totals=replace(report.totals, memory=memory))
     return report
@@ -118,6 +121,7 @@ class PreparedModel:
     """A shaped model as a runtime executes it: patterns recognised, every node lowered; the same for every GPU."""
 
     shaped: ShapedModel
+    precision: Precision
     graph: InferredGraph
     work: tuple[NodeWork, ...]
     runtime: Runtime
@@ -137,38 +141,58 @@ def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> 
     return ShapedModel(model=model, bound=bound, inferred=inferred, expected=expected)
 
 
-def prepare(
-    shaped: ShapedModel, *, dtype: DataType | None, runtime: str, memory_timeline: bool = False
-) -> PreparedModel:
-    """The second step: what ``runtime`` executes, with plain floats as ``dtype`` (None: as they are stored).
+def prepare(shaped: ShapedModel, *, precision: Precision, runtime: str, memory_timeline: bool = False) -> PreparedModel:
+    """The second step: what ``runtime`` executes in ``precision``.
 
     ``memory_timeline``: keep the bytes alive after each node.
     """
     runtime_model = get_runtime(runtime)
+    in_pytorch = runtime in ("eager", "compiled")
     with no_collection():
-        graph = shaped.expected if dtype is None else as_precision(shaped.expected, dtype)
+        # converters change the file before anything is recognised in it; autocast sees the operators that run
+        graph = _before_recognition(shaped.expected, precision, runtime, in_pytorch)
         recognised = fold_quantization(recognise(graph, runtime=runtime))
         if runtime == "compiled":
             from neusight_onnx.fusion.attention import replace_attention
 
             recognised = replace_attention(recognised)
+        if precision.mixed and in_pytorch and precision.plain is not None:
+            recognised = autocast(recognised, precision.plain, runtime=runtime)
         lowered = lower_laid_out(recognised, runtime=runtime)
         work: Sequence[NodeWork] = lowered.works
         if runtime == "compiled":
             from neusight_onnx.fusion.loops import merge_loops
 
             work = merge_loops(recognised, work, lowered.strides)
+        if precision.products is not None or precision.weights is not None:
+            work = with_products(work, precision.products, precision.weights)
+            if precision.weights is not None:
+                recognised = with_weights(recognised, precision.weights)
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline)
-    return PreparedModel(shaped=shaped, graph=recognised, work=tuple(work), runtime=runtime_model, memory=memory)
+    return PreparedModel(
+        shaped=shaped,
+        precision=precision,
+        graph=recognised,
+        work=tuple(work),
+        runtime=runtime_model,
+        memory=memory,
+    )
 
 
-def predict_report(
-    prepared: PreparedModel, spec: GpuSpec, *, precision: str, asked_precision: str, timeline: bool = False
-) -> Report:
+def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str, in_pytorch: bool) -> InferredGraph:
+    if precision.plain is None:
+        return graph
+    if precision.mixed and in_pytorch:
+        return as_precision(graph, DataType.FLOAT32)
+    if precision.mixed or (precision.weights is not None and not in_pytorch):
+        return converted(graph, precision.plain, runtime=runtime)
+    return as_precision(graph, precision.plain)
+
+
+def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: str, timeline: bool = False) -> Report:
     """The last step: the kernels' times on ``spec``, and the report of all.
 
-    ``precision`` is the one that the model was prepared with, ``asked_precision`` what the user wrote ("auto").
-    ``timeline``: with the spans of the run.
+    ``asked_precision``: what the user wrote ("auto"). ``timeline``: with the spans of the run.
     """
     with no_collection():
         placed = _placed(prepared.work, spec)
@@ -178,7 +202,8 @@ def predict_report(
             placed,
             spec,
             prepared.runtime,
-            _settings(prepared, precision),
+            _settings(prepared),
+            prepared.precision,
             asked_precision,
             memory_on(prepared.memory, spec),
             sized_by_data(prepared.shaped.inferred),
@@ -200,19 +225,15 @@ class Outcome:
     assumptions: tuple[str, ...] = ()
 
 
-def predict_totals(
-    prepared: PreparedModel, spec: GpuSpec, *, precision: str, predictors: Predictors | None = None
-) -> Totals:
+def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predictors | None = None) -> Totals:
     """The totals of :func:`predict_report` alone, without a row for each kernel, in a third of the time or less.
 
     ``predictors``: default the shipped ones.
     """
-    return predict_outcome(prepared, spec, precision=precision, predictors=predictors).totals
+    return predict_outcome(prepared, spec, predictors=predictors).totals
 
 
-def predict_outcome(
-    prepared: PreparedModel, spec: GpuSpec, *, precision: str, predictors: Predictors | None = None
-) -> Outcome:
+def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predictors | None = None) -> Outcome:
     """As :func:`predict_totals`, with what bounds the latency and what is not in it."""
     with no_collection():
         # most nodes of an exported graph are free for host and GPU: without a branch to decide, nothing asks for them
@@ -230,7 +251,7 @@ def predict_outcome(
             counted,
             _facts(counted),
             prepared.runtime,
-            _settings(prepared, precision),
+            _settings(prepared),
             bool(unsupported),
             memory_on(prepared.memory, spec),
         )
@@ -270,11 +291,11 @@ def batch_symbol(prepared: PreparedModel) -> str:
 
 
 def find_largest_batch(
-    prepared: PreparedModel, bindings: Bindings, spec: GpuSpec, *, dtype: DataType | None, symbol: str | None = None
+    prepared: PreparedModel, bindings: Bindings, spec: GpuSpec, *, symbol: str | None = None
 ) -> LargestBatch:
     """The largest batch (or size of ``symbol``) that fits on ``spec``, the other sizes being those of ``prepared``.
 
-    ``bindings`` and ``dtype`` are those that the model was prepared with. Each size tried is inferred and lowered anew.
+    ``bindings`` are those that the model was prepared with. Each size tried is inferred and lowered anew.
     """
     name = batch_symbol(prepared) if symbol is None else symbol
     symbols = prepared.shaped.bound.symbols
@@ -282,14 +303,14 @@ def find_largest_batch(
     def measure(size: int) -> MemoryEstimate:
         rebound = replace(bindings, dims={**bindings.dims, name: size})
         shaped = infer_shapes(prepared.shaped.model, rebound)
-        return memory_on(prepare(shaped, dtype=dtype, runtime=prepared.runtime.name).memory, spec)
+        return memory_on(prepare(shaped, precision=prepared.precision, runtime=prepared.runtime.name).memory, spec)
 
     return largest_batch(measure, name, symbols[name], memory_on(prepared.memory, spec))
 
 
-def _settings(prepared: PreparedModel, precision: str) -> Settings:
+def _settings(prepared: PreparedModel) -> Settings:
     dims = dict(prepared.shaped.bound.symbols)
-    return Settings(mode="inference", precision=precision, runtime=prepared.runtime.name, dims=dims)
+    return Settings(mode="inference", precision=prepared.precision.name, runtime=prepared.runtime.name, dims=dims)
 
 
 def _placed(work: Sequence[NodeWork], spec: GpuSpec, predictors: Predictors | None = None) -> list[_Placed]:
@@ -366,6 +387,7 @@ def _assemble(
     spec: GpuSpec,
     runtime: Runtime,
     settings: Settings,
+    precision: Precision,
     asked_precision: str,
     memory: MemoryEstimate,
     by_data: frozenset[str],
@@ -384,6 +406,7 @@ def _assemble(
         *_range_of_branches(counted, totals, runtime),
         *_standing_assumptions(settings, asked_precision, runtime),
         *(f"memory: {text}" for text in memory.assumptions),
+        *_of_precision(precision),
         *_other_types(rows),
     ]
     return Report(
@@ -446,7 +469,7 @@ def _range_of_branches(counted: _Counted, totals: Totals, runtime: Runtime) -> I
 
 
 def _standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> Iterator[str]:
-    stored = "as stored in the model" if asked == "auto" else "as asked; the file may store another"
+    stored = "as stored in the model" if asked == AUTO else "as asked; the file may store another"
     yield f"precision {settings.precision} ({stored}; --precision changes it)"
     yield (
         f"runtime {runtime.name}: {runtime.description}; {runtime.kernel_us:g} us of host time a kernel, "
@@ -455,18 +478,37 @@ def _standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> I
     yield "inputs are on the GPU already; copies from and to the host are not counted"
 
 
+def _of_precision(precision: Precision) -> Iterator[str]:
+    """What a precision changes; autocast and converters say themselves what they did."""
+    plain, name = precision.plain, precision.name
+    if precision.products is DataType.TFLOAT32:
+        yield (
+            "products, convolutions, attention and recurrent layers of float32 multiply TF32; no kernel in it was "
+            "measured: its products rest on the law of 16-bit ones with the TF32 peak"
+        )
+    elif precision.weights is not None and plain is not None:
+        how = (
+            f"weights are stored as {precision.weights.label} beside activations in {plain.label}"
+            if precision.products is None
+            else f"weights are stored as {precision.weights.label}, activations are converted to "
+            f"{precision.products.label} before each product"
+        )
+        yield f"{name}: linear layers, whose weights are constants: {how}; everything else runs in {plain.label}"
+    elif plain is not None and plain.bits == 16 and not precision.mixed:
+        yield f"{name}: the whole model in {plain.label}, weights stored so; nothing stays in float32"
+
+
 def _other_types(rows: Sequence[KernelRow]) -> Iterator[str]:
-    """Names the other types that kernels compute in, whatever the precision of the rest, and what predicts them."""
-    shipped = {dtype.label for dtype in SUPPORTED.values()}
-    others = [row for row in rows if row.dtype not in shipped and row.flops]
+    """Names the types other than float32 that kernels compute in, and what predicts them."""
+    others = [row for row in rows if row.dtype != DataType.FLOAT32.label and row.flops]
     if learned := Counter(row.dtype for row in others if row.method == "learned"):
         named = ", ".join(f"{dtype} ({count})" for dtype, count in learned.items())
-        yield f"products that compute in other types keep them: {named}; predictors of matrix units stand for them"
+        yield f"kernels in other types than float32, by predictors of these: {named}"
     if analytic := Counter(row.dtype for row in others if row.method != "learned"):
         named = ", ".join(f"{dtype} ({count})" for dtype, count in analytic.items())
         yield (
-            f"kernels that compute in other types keep them: {named}; these have no predictors yet, an analytic "
-            "estimate of stated efficiency stands for them"
+            f"kernels in other types than float32 that have no predictors yet, by an analytic estimate of stated "
+            f"efficiency: {named}"
         )
 
 

@@ -19,7 +19,7 @@ from neusight_onnx.graph.source import Source, SourceGraph, SourceNode, read_sou
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.branches import NOT_COUNTED
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.precision import require, resolve
 from neusight_onnx.report.model import KernelRow, Report
 from neusight_onnx.report.quantities import printable, shorten
 from neusight_onnx.runtime import get_runtime
@@ -95,9 +95,10 @@ def annotation_of(
     spec = gpu if isinstance(gpu, GpuSpec) else load_gpu(gpu)
     model = read_model(path)
     resolved = resolve(precision, stored_precision(model))
+    require(resolved, spec)
     shaped = infer_shapes(model, make_bindings(dims, shapes, values, trip_counts))
-    prepared = prepare(shaped, dtype=SUPPORTED[resolved], runtime=runtime)
-    report = predict_report(prepared, spec, precision=resolved, asked_precision=precision)
+    prepared = prepare(shaped, precision=resolved, runtime=runtime)
+    report = predict_report(prepared, spec, asked_precision=precision)
     source = read_source(path)
     return Annotation(
         path=Path(path),

@@ -38,6 +38,9 @@ class DataType(Enum):
     FLOAT8E8M0 = ("float8e8m0", 8, 24)
     UINT2 = ("uint2", 2, 25)
     INT2 = ("int2", 2, 26)
+    TFLOAT32 = ("tf32", 32, -1)
+    """float32 in memory that is multiplied with 10 bits of its fraction (TF32): what kernels may compute in, and no
+    type of ONNX: no tensor of a file has it."""
 
     def __init__(self, label: str, bits: int, onnx_code: int) -> None:
         self.label = label
@@ -50,7 +53,7 @@ class DataType(Enum):
     @property
     def is_float(self) -> bool:
         """True for every floating-point type, narrow ones included."""
-        return self.label.startswith(("float", "bfloat"))
+        return self.label.startswith(("float", "bfloat", "tf"))
 
     @property
     def is_integer(self) -> bool:
@@ -62,5 +65,5 @@ class DataType(Enum):
         return (element_count * self.bits + 7) // 8
 
 
-BY_ONNX_CODE: dict[int, DataType] = {dtype.onnx_code: dtype for dtype in DataType}
+BY_ONNX_CODE: dict[int, DataType] = {dtype.onnx_code: dtype for dtype in DataType if dtype.onnx_code > 0}
 BY_LABEL: dict[str, DataType] = {dtype.label: dtype for dtype in DataType}

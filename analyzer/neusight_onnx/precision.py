@@ -1,35 +1,94 @@
-"""Number formats a user can ask for, and which of them have a model."""
+"""Number formats a user can ask for, what each means for a model, and which GPUs can't run it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.gpu import GpuSpec
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "fp8", "auto")
-SUPPORTED: dict[str, DataType] = {"fp32": DataType.FLOAT32}
-"""Precisions with predictors, and the type that floating-point tensors then have."""
+AUTO = "auto"
 
-_NAMES: dict[DataType, str] = {
-    DataType.FLOAT32: "fp32",
-    DataType.FLOAT64: "fp64",
-    DataType.FLOAT16: "fp16",
-    DataType.BFLOAT16: "bf16",
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """What a model is computed in.
+
+    ``plain``: the type of what the file holds as float16, bfloat16 or float32; None leaves each as it is stored.
+    ``mixed``: not all of it changes, but what the runtime's own conversion changes (autocast, a block list, a builder's
+    flag). ``products``: what products multiply instead; ``weights``: what linear layers store their weights as.
+    """
+
+    name: str
+    plain: DataType | None = None
+    mixed: bool = False
+    products: DataType | None = None
+    weights: DataType | None = None
+
+
+_FP32, _FP16, _BF16 = DataType.FLOAT32, DataType.FLOAT16, DataType.BFLOAT16
+
+FORMATS: Mapping[str, Precision] = {
+    found.name: found
+    for found in (
+        Precision(name="fp32", plain=_FP32),
+        Precision(name="tf32", plain=_FP32, products=DataType.TFLOAT32),
+        Precision(name="fp16", plain=_FP16, mixed=True),
+        Precision(name="bf16", plain=_BF16, mixed=True),
+        Precision(name="fp16-model", plain=_FP16),
+        Precision(name="bf16-model", plain=_BF16),
+        # what isn't a linear layer runs in 16 bits: in float16, which every GPU with units for 8-bit integers has;
+        # 8- and 4-bit floats came after bfloat16, and their frameworks hand them bfloat16
+        Precision(name="int8", plain=_FP16, products=DataType.INT8, weights=DataType.INT8),
+        Precision(name="int4w", plain=_FP16, weights=DataType.INT4),
+        Precision(name="fp8", plain=_BF16, products=DataType.FLOAT8E4M3FN, weights=DataType.FLOAT8E4M3FN),
+        Precision(name="fp4", plain=_BF16, products=DataType.FLOAT4E2M1, weights=DataType.FLOAT4E2M1),
+    )
 }
 
+PRECISIONS = (AUTO, *FORMATS)
 
-def resolve(precision: str, stored: DataType) -> str:
-    """The precision that ``precision`` means for a model stored as ``stored``; NotSupportedError if it has no model."""
-    supported = ", ".join(sorted(SUPPORTED))
-    if precision not in PRECISIONS:
-        raise NotSupportedError(f"unknown precision '{precision}'; choose from {', '.join(PRECISIONS)}")
-    if precision == "auto":
-        name = _NAMES.get(stored, stored.label)
-        if name not in SUPPORTED:
-            raise NotSupportedError(
-                f"the model is stored in {name}, which has no predictors yet; supported now: {supported} "
-                f"(--precision fp32 analyses it as if it were stored in float32)"
-            )
-        return name
-    if precision not in SUPPORTED:
-        raise NotSupportedError(f"precision '{precision}' has no predictors yet; supported now: {supported}")
-    return precision
+_NAMES: Mapping[DataType, str] = {_FP32: "fp32", _FP16: "fp16", _BF16: "bf16"}
+
+
+def resolve(precision: str, stored: DataType) -> Precision:
+    """What ``precision`` means for a model whose plain floats are stored as ``stored``; NotSupportedError if nothing.
+
+    A file that stores 16 bits was converted as a whole: so is it to another 16-bit type.
+    """
+    if precision == AUTO:
+        return Precision(name=_NAMES.get(stored, stored.label))
+    found = FORMATS.get(precision)
+    if found is None:
+        raise NotSupportedError(f"unknown precision '{precision[:40]}'; choose from {', '.join(PRECISIONS)}")
+    if found.mixed and stored.bits <= 16:
+        return Precision(name=found.name, plain=found.plain)
+    return found
+
+
+_NEEDED: Mapping[str, tuple[tuple[str, ...], str, str]] = {
+    "tf32": (("tf32",), "TF32 units", "use fp16 or fp32 on it, or take an NVIDIA GPU since Ampere"),
+    "bf16": (("bf16",), "bfloat16 units", "use fp16 or fp32 on it, or take an NVIDIA GPU since Ampere"),
+    "int8": (("int8", "fp8"), "INT8 units", "use fp16 or fp32 on it, or take an NVIDIA GPU since Turing"),
+    "fp8": (("fp8",), "FP8 units", "use int8 or fp16 on it, or take an NVIDIA GPU since Ada or Hopper"),
+    "fp4": (("fp4",), "FP4 units", "use fp8 or int8 on it, or take an NVIDIA GPU since Blackwell"),
+}
+"""Per format: peaks of which a GPU must state one, what they are of, what would do. What has FP8 units has INT8's, too,
+whether a source states their rate or not. float16 runs everywhere: on vector lanes where there is nothing else."""
+
+
+def refusal(precision: Precision, gpu: GpuSpec) -> str | None:
+    """Why a GPU can't run a precision, and what would do; None if it can."""
+    needed = _NEEDED.get(precision.name.removesuffix("-model"))
+    if needed is None or not gpu.peak_flops_per_s.keys().isdisjoint(needed[0]):
+        return None
+    return f"precision {precision.name} on {gpu.name}: the GPU has no {needed[1]}; {needed[2]}"
+
+
+def require(precision: Precision, gpu: GpuSpec) -> None:
+    """Raises NotSupportedError where the GPU can't run the precision."""
+    reason = refusal(precision, gpu)
+    if reason is not None:
+        raise NotSupportedError(reason)

@@ -166,8 +166,19 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
 
     It is the same for all kernels of one class and label (``predictor_label``).
     """
-    predictor = predictors.get((KERNEL_CLASSES[type(kernel)], predictor_label(kernel)))
+    key = KERNEL_CLASSES[type(kernel)], predictor_label(kernel)
+    predictor = predictors.get(key) or _stand_in(key, predictors)
     return predictor if predictor is not None and _has_pipe(kernel, gpu) else None
+
+
+def _stand_in(key: tuple[str, str], shipped: Predictors) -> Predictor | None:
+    """The law of 16-bit products for TF32's, of which no kernel was measured: without the trees, which have seen other
+    sizes of elements, and with the interval of a GPU that was not measured."""
+    kernel_class, label = key
+    found = shipped.get((kernel_class, DataType.BFLOAT16.label))
+    if found is None or label != DataType.TFLOAT32.label:
+        return None
+    return replace(found, gpu_vectors=(), unseen_weight=0.0)
 
 
 def _has_pipe(kernel: Kernel, gpu: GpuSpec) -> bool:

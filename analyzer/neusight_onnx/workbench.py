@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from neusight_onnx.analysis import PreparedModel, ShapedModel, infer_shapes, prepare
-from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
+from neusight_onnx.precision import Precision
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Workbench:
     models: dict[str, Model] = field(default_factory=dict)
     gpus: dict[str, GpuSpec] = field(default_factory=dict)
     shaped_models: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
-    prepared_models: dict[tuple[int, DataType | None, str], PreparedModel] = field(default_factory=dict)
+    prepared_models: dict[tuple[int, Precision, str], PreparedModel] = field(default_factory=dict)
 
     def model(self, model: str | Path | Model) -> Model:
         """The model in a file, read once."""
@@ -59,10 +59,10 @@ class Workbench:
             raise found
         return found
 
-    def prepared(self, shaped: ShapedModel, *, dtype: DataType | None, runtime: str) -> PreparedModel:
+    def prepared(self, shaped: ShapedModel, *, precision: Precision, runtime: str) -> PreparedModel:
         """The shaped model as ``runtime`` executes it."""
-        key = (id(shaped), dtype, runtime)
-        return kept(self.prepared_models, key, lambda: prepare(shaped, dtype=dtype, runtime=runtime))
+        key = (id(shaped), precision, runtime)
+        return kept(self.prepared_models, key, lambda: prepare(shaped, precision=precision, runtime=runtime))
 
 
 def _shapes_or_fault(model: Model, bindings: Bindings) -> ShapedModel | ModelError:

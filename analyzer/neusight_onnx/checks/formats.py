@@ -141,3 +141,19 @@ def fp16(subject: Subject) -> Iterator[Found]:
 def fp4(subject: Subject) -> Iterator[Found]:
     if "fp4" not in subject.gpu.peak_flops_per_s:
         yield from _found(subject, _FP4, f"{subject.gpu.name} has no FP4 units")
+
+
+@checks(
+    "NSX406",
+    "number format that the GPU can't run",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The precision that the target asks for needs units that the GPU doesn't have, so that no runtime "
+    "would run the model in it there (TF32 came with Ampere, tensor cores for INT8 with Turing): nothing is predicted. "
+    "bfloat16, FP8 and FP4 have codes of their own, which name the nodes.",
+    fix="ask for fp16 or fp32 on this GPU, or take a newer one",
+)
+def precision(subject: Subject) -> Iterator[Found]:
+    named = (_BF16 | _FP8 | _FP4).intersection(dtype for dtype, _ in subject.kernel_types)
+    if subject.not_predicted is not None and not named:
+        yield Found(message=subject.not_predicted)

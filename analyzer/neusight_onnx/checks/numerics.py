@@ -58,7 +58,7 @@ def _severity(subject: Subject) -> Severity:
 
 def _stays_wide(subject: Subject, dtype: DataType) -> bool:
     """Whether a constant keeps a wider type in a model that computes in float16: that part was left wide on purpose."""
-    return subject.dtype is None and subject.stored is DataType.FLOAT16 and dtype is not DataType.FLOAT16
+    return subject.precision.plain is None and subject.stored is DataType.FLOAT16 and dtype is not DataType.FLOAT16
 
 
 def _summary(found: list[tuple[str, float]], what: str) -> Found:

@@ -15,21 +15,18 @@ from neusight_onnx.checks.formats import kernel_types
 from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, register
 from neusight_onnx.checks.subject import Subject, Target
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError
+from neusight_onnx.errors import CheckError, ModelError, NeusightError
 from neusight_onnx.graph.model import file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
-from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.precision import refusal, resolve
 from neusight_onnx.report.verdict import Finding, Rule, Severity, TargetVerdict, Verdict
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench, fingerprint, kept
 
 _TOPICS = (thresholds, file, shapes, formats, operators, numerics)
 """Importing them fills the registry."""
-
-_WHAT_IF = {"fp32": DataType.FLOAT32, "fp16": DataType.FLOAT16, "bf16": DataType.BFLOAT16}
-"""Precisions whose types a graph can be checked at, whether their speed can be predicted or not."""
 
 UNUSED = "NSX901"
 register(
@@ -49,7 +46,7 @@ def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, co
 
     What several targets share (a model, its sizes, its lowering) is worked out once. Raises a
     :class:`~neusight_onnx.errors.NeusightError` for what is no finding but a mistake of who asks: a model that can't be
-    read, an unknown GPU or dim, a limit of latency for a precision that nothing predicts.
+    read, an unknown GPU, dim or precision.
     """
     if not targets:
         raise CheckError(f"there is nothing to check; give a model and a GPU, or targets in {CONFIG_NAME}")
@@ -120,7 +117,7 @@ def _identity(subject: Subject, scope: Scope) -> tuple[object, ...]:
         case Scope.SHAPES:
             return (model, fingerprint(subject.target.bindings))
         case Scope.WORK:
-            return (model, fingerprint(subject.target.bindings), subject.dtype, subject.target.runtime)
+            return (model, fingerprint(subject.target.bindings), subject.precision, subject.target.runtime)
         case Scope.TARGET:
             return (subject.target.name,)
         case _:
@@ -158,7 +155,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         name=target.name,
         model=subject.model.path,
         gpu=subject.gpu,
-        precision=subject.precision,
+        precision=subject.precision.name,
         runtime=target.runtime,
         dims={} if subject.shaped is None else dict(subject.shaped.bound.symbols),
         limits=dict(target.limits.texts or {}),
@@ -206,13 +203,13 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
     gpu = bench.work.gpu(target.gpu)
     model = bench.work.model(target.model)
     stored = stored_precision(model)
-    dtype, precision, not_predicted = _precision(target, stored)
+    precision = resolve(target.precision, stored)
+    not_predicted = refusal(precision, gpu)
     subject = Subject(
         target=target,
         model=model,
         gpu=gpu,
         parameter_count=kept(bench.parameters, id(model), lambda: parameter_summary(model)[0]),
-        dtype=dtype,
         stored=stored,
         precision=precision,
         not_predicted=not_predicted,
@@ -221,8 +218,8 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         shaped = bench.work.shaped(model, target.bindings)
     except ModelError as fault:  # why it has no shapes at these sizes is for a check to say
         return replace(subject, fault=fault)
-    prepared = bench.work.prepared(shaped, dtype=dtype, runtime=target.runtime)
-    outcome = None if not_predicted is not None else predict_outcome(prepared, gpu, precision=precision)
+    prepared = bench.work.prepared(shaped, precision=precision, runtime=target.runtime)
+    outcome = None if not_predicted is not None else predict_outcome(prepared, gpu)
     return replace(
         subject,
         shaped=shaped,
@@ -242,18 +239,3 @@ def _opaque(work: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
         if item.unsupported is not None:
             found.setdefault(file_name(item.node), item)
     return tuple(found.values())
-
-
-def _precision(target: Target, stored: DataType) -> tuple[DataType | None, str, str | None]:
-    """(type of plain floats or None for the stored ones, its name, why its speed can't be predicted or None)."""
-    try:
-        resolved = resolve(target.precision, stored)
-    except NotSupportedError as refusal:
-        limits = target.limits
-        needed = limits.max_latency_ms is not None or limits.min_throughput_per_s is not None
-        if needed or target.precision not in ("auto", *_WHAT_IF):
-            raise
-        dtype = _WHAT_IF.get(target.precision)
-        names = {plain: name for name, plain in _WHAT_IF.items()}
-        return dtype, (names.get(stored, stored.label) if dtype is None else target.precision), str(refusal)
-    return SUPPORTED[resolved], resolved, None

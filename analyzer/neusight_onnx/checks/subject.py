@@ -13,6 +13,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.kernels import NodeWork
+from neusight_onnx.precision import Precision
 from neusight_onnx.report.model import MemoryEstimate, Totals
 
 
@@ -37,9 +38,9 @@ class Target:
 class Subject:
     """A target, read, shaped, lowered and predicted, as far as that goes.
 
-    ``shaped`` is None where the shapes don't agree, ``fault`` says why; all behind it is None then, too. ``dtype`` is
-    the type that plain floats are computed in, None where each keeps the one that it is stored in; ``precision`` names
-    it. ``totals`` is None where nothing predicts this precision, which ``not_predicted`` says. ``opaque`` is the work
+    ``shaped`` is None where the shapes don't agree, ``fault`` says why; all behind it is None then, too. ``stored``
+    is the type of most plain floats in the file. ``totals`` is None where the GPU can't run the precision, which
+    ``not_predicted`` says. ``opaque`` is the work
     that is not supported; ``kernel_types`` has (type, whether for a product of matrices) of all kernels.
     ``assumptions``: what stands in for what neither the model nor the target says.
     """
@@ -48,9 +49,8 @@ class Subject:
     model: Model
     gpu: GpuSpec
     parameter_count: int
-    dtype: DataType | None
     stored: DataType
-    precision: str
+    precision: Precision
     not_predicted: str | None
     shaped: ShapedModel | None = None
     fault: ModelError | None = None
@@ -64,4 +64,4 @@ class Subject:
     @property
     def computes_in_fp16(self) -> bool:
         """Whether the target's plain floats are of 16 bits and narrow range, by wish or as they are stored."""
-        return (self.stored if self.dtype is None else self.dtype) is DataType.FLOAT16
+        return (self.precision.plain or self.stored) is DataType.FLOAT16

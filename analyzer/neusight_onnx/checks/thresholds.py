@@ -182,6 +182,8 @@ def _predicts(subject: Subject) -> bool:
     applies=_predicts,
 )
 def lower_bound(subject: Subject) -> Iterator[Found]:
+    if subject.not_predicted is not None:
+        yield Found(message=f"{subject.not_predicted}; no limit was judged", severity=Severity.ERROR)
     if subject.totals is None or not subject.opaque:
         return
     count = counted(len(subject.opaque), "unsupported node")

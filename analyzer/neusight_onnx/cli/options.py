@@ -25,8 +25,12 @@ class Precision(StrEnum):
     TF32 = "tf32"
     FP16 = "fp16"
     BF16 = "bf16"
+    FP16_MODEL = "fp16-model"
+    BF16_MODEL = "bf16-model"
     INT8 = "int8"
+    INT4W = "int4w"
     FP8 = "fp8"
+    FP4 = "fp4"
 
 
 class RuntimeName(StrEnum):

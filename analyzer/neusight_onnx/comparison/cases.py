@@ -11,12 +11,12 @@ from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.grid import combinations
 from neusight_onnx.comparison.prices import Prices
-from neusight_onnx.errors import ComparisonError, NeusightError
+from neusight_onnx.errors import ComparisonError, NeusightError, NotSupportedError
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.precision import Precision, refusal, resolve
 from neusight_onnx.report.comparison import Case, Comparison, SortKey
 from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.runtime import get_runtime
@@ -57,7 +57,9 @@ def compare(
     combinations(lists, others=len(specs) * len(runtimes) * len(set(precisions)))  # refused before the file is read
     read = bench.model(model)
     stored = stored_precision(read)
-    resolved = tuple(dict.fromkeys(resolve(precision, stored) for precision in precisions))
+    # what is stored and what is asked for may be one
+    resolved = tuple({found.name: found for found in (resolve(name, stored) for name in precisions)}.values())
+    able = _able(resolved, specs)
     cases: list[Case] = []
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = {}
@@ -70,16 +72,16 @@ def compare(
             if not several:
                 raise
             raise type(error)(f"with {dims_text({name: sizes[name] for name in several})}: {error}") from None
-        for precision in resolved:
+        for precision in able:
             for runtime in runtimes:
-                prepared = bench.prepared(shaped, dtype=SUPPORTED[precision], runtime=runtime)
+                prepared = bench.prepared(shaped, precision=precision, runtime=runtime)
                 warnings |= dict.fromkeys(prepared.graph.warnings)
-                for spec in specs:
-                    outcome = predict_outcome(prepared, spec, precision=precision)
+                for spec in able[precision]:
+                    outcome = predict_outcome(prepared, spec)
                     assumptions.append(outcome.assumptions)
                     case = Case(
                         gpu=spec,
-                        precision=precision,
+                        precision=precision.name,
                         runtime=runtime,
                         dims=dict(shaped.bound.symbols),
                         totals=outcome.totals,
@@ -104,8 +106,25 @@ def compare(
         ),
         currency=prices.currency,
         assumptions=(*assumed_by_all(assumptions), *_rests_on(prices)),
-        warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *_unused(prices, specs)))),
+        warnings=tuple(
+            dict.fromkeys((*read.warnings, *warnings, *_left_out(resolved, specs), *_unused(prices, specs)))
+        ),
     )
+
+
+def _able(precisions: Sequence[Precision], specs: Sequence[GpuSpec]) -> dict[Precision, list[GpuSpec]]:
+    """The GPUs that can run each precision; NotSupportedError where none can run any."""
+    able = {precision: [spec for spec in specs if refusal(precision, spec) is None] for precision in precisions}
+    found = {precision: those for precision, those in able.items() if those}
+    if not found:
+        raise NotSupportedError(refusal(precisions[0], specs[0]) or "")
+    return found
+
+
+def _left_out(precisions: Sequence[Precision], specs: Sequence[GpuSpec]) -> Sequence[Notice]:
+    """What was asked for and isn't compared, because the GPU can't run it."""
+    reasons = (refusal(precision, spec) for precision in precisions for spec in specs)
+    return [Notice(code="precision", message=f"left out: {reason}") for reason in reasons if reason is not None]
 
 
 def _sort_key(sort: str) -> SortKey:

@@ -16,7 +16,7 @@ from neusight_onnx.graph.bindings import is_batch_symbol, make_bindings
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.precision import require, resolve
 from neusight_onnx.report.model import FITS
 from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
@@ -54,6 +54,7 @@ def sweep(
     bench = Workbench()
     spec, read = bench.gpu(gpu), bench.model(model)
     resolved = resolve(precision, stored_precision(read))
+    require(resolved, spec)
     memo = Memo(graph=read.graph)
     points: list[Point] = []
     assumptions: list[tuple[str, ...]] = []
@@ -70,8 +71,8 @@ def sweep(
             refused = str(fault)
             points.append(Point(dims=chosen, totals=None, bound_shares={}, unsupported_count=0, refused=refused))
             continue
-        prepared = prepare(shaped, dtype=SUPPORTED[resolved], runtime=runtime)
-        outcome = predict_outcome(prepared, spec, precision=resolved)
+        prepared = prepare(shaped, precision=resolved, runtime=runtime)
+        outcome = predict_outcome(prepared, spec)
         assumptions.append(outcome.assumptions)
         warnings |= dict.fromkeys(prepared.graph.warnings)
         if fixed is None:
@@ -94,7 +95,7 @@ def sweep(
         model_path=read.path,
         model_sha256=read.sha256,
         gpu=spec,
-        precision=resolved,
+        precision=resolved.name,
         runtime=runtime_model.name,
         dims=fixed,
         axis=axis,

@@ -13,7 +13,7 @@ from neusight_onnx.graph.bindings import Bindings, parse_dim
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.wire import shown
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.precision import SUPPORTED, resolve
+from neusight_onnx.precision import require, resolve
 from neusight_onnx.report.model import Variant
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench
@@ -83,9 +83,10 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
     for text in changes:
         question = changed(base, text, "--what-if")
         precision = resolve(question.precision, stored)
+        require(precision, question.gpu)
         shaped = bench.shaped(model, question.bindings)
-        prepared = bench.prepared(shaped, dtype=SUPPORTED[precision], runtime=question.runtime)
-        outcome = predict_outcome(prepared, question.gpu, precision=precision)
+        prepared = bench.prepared(shaped, precision=precision, runtime=question.runtime)
+        outcome = predict_outcome(prepared, question.gpu)
         found.append(
             Variant(
                 changes=text,

@@ -618,6 +618,10 @@ class _Compiler:
         chosen = chosen or next((read for read in full if read.spec.dtype is kernel.dtype), None)
         if chosen is not None:
             reads.remove(chosen)
+            if chosen.spec.dtype.is_float and chosen.spec.dtype is not kernel.dtype:
+                # a cast before it is part of the kernel: rows are read as they are stored
+                given_dtype = kernel.dtype if isinstance(kernel, Reduction) else kernel.output_dtype or kernel.dtype
+                kernel = _stored_as(kernel, chosen.spec.dtype, given_dtype)
         given = () if isinstance(kernel, Reduction) else kernel.extra_inputs
         extra = (*given, *(spec for spec in self._operands(reads) if spec.element_count != 1))
         results = tuple(sorted(results, key=lambda spec: -spec.element_count))
@@ -770,6 +774,13 @@ def _space(kernel: RowKernel) -> tuple[int, int, int]:
             return kernel.rows, kernel.cols, kernel.inner
         case Normalization():
             return kernel.rows, kernel.cols, 1
+
+
+def _stored_as(kernel: RowKernel, dtype: DataType, written: DataType) -> RowKernel:
+    """The kernel with rows that are stored as ``dtype`` and results as ``written``."""
+    if isinstance(kernel, Reduction):
+        return replace(kernel, dtype=dtype)
+    return replace(kernel, dtype=dtype, output_dtype=None if written is dtype else written)
 
 
 def _row_name(kernel: RowKernel) -> str:

@@ -55,6 +55,7 @@ SHARPNESS = 4.0
 """Of the soft maximum: between the additive end (1) and the hard one; GEMM and LayerNorm fits give 4 to 7."""
 
 PIPE_FALLBACK: dict[DataType, tuple[str, ...]] = {
+    DataType.TFLOAT32: ("tf32", "fp32"),
     DataType.FLOAT16: ("fp16", "fp32"),
     DataType.BFLOAT16: ("bf16", "fp32"),
     DataType.INT8: ("int8", "fp16", "fp32"),

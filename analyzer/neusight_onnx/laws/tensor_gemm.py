@@ -134,7 +134,7 @@ FEATURES: tuple[str, ...] = (
     "log_time_ms",
 )
 
-PIPES: tuple[str, ...] = ("fp16", "bf16", "fp8", "int8", "fp4")
+PIPES: tuple[str, ...] = ("fp16", "bf16", "fp8", "int8", "fp4", "tf32")
 """Pipes of matrix units, in the order of the code that columns hold."""
 
 _PIPE_OF: dict[DataType, str] = {
@@ -147,6 +147,7 @@ _PIPE_OF: dict[DataType, str] = {
     DataType.INT8: "int8",
     DataType.UINT8: "int8",
     DataType.FLOAT4E2M1: "fp4",
+    DataType.TFLOAT32: "tf32",
 }
 
 WEIGHT_COPIES = 5.0
@@ -181,8 +182,8 @@ _RESIDENT_ELEMENTS = 32768.0
 # table of maximum achievable matmul FLOPS (stas00/ml-engineering): A100 271, H100 794, B200 1745 TFLOP/s
 _WGMMA_ENERGY = 0.80
 _TCGEN05_ENERGY = 0.55
-# and of a narrower format, per FLOP: half the bits move
-_FORMAT_ENERGY = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.65, "int8": 0.5, "fp4": 0.3}
+# and of a narrower format, per FLOP: half the bits move; TF32, of which no kernel was measured, as FP8 the other way
+_FORMAT_ENERGY = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.65, "int8": 0.5, "fp4": 0.3, "tf32": 1.0 / 0.65}
 
 
 def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:

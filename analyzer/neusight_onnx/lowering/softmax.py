@@ -61,6 +61,7 @@ def masked(context: NodeContext) -> Outcome:
         rows=prod(out[:-1]),
         cols=out[-1] if out else 1,
         dtype=context.dtype(0),
+        output_dtype=None if context.out().dtype is context.dtype(0) else context.out().dtype,
         fused=tuple(name for name in fused.split(",") if name),
         extra_inputs=tuple(extra),
     )

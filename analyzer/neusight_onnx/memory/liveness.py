@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, file_name
 from neusight_onnx.kernels import Elementwise, NodeWork, Softmax
+from neusight_onnx.lowering.recast import KEPT_FOR_THE_RUN
 from neusight_onnx.memory.bodies import reads_of
 from neusight_onnx.memory.caches import CachePair
 from neusight_onnx.memory.order import demand_order
@@ -314,7 +315,8 @@ def _execute(
             saving = size
         if planned and walk.revive(name, values.get(name)):
             continue
-        storage = walk.allocate(name, size, "activation", node.name)
+        kept = int(KEPT_FOR_THE_RUN in node.attributes)
+        storage = walk.allocate(name, size, "activation", node.name, extra_references=kept)
         if planned and (key := _shape_key(values.get(name))) is not None:
             walk.shapes[storage] = key
     if bodies and node.op_type != "If":

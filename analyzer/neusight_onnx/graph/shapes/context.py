@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from neusight_onnx.dtypes import DataType
+from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
 from neusight_onnx.errors import ModelError
 from neusight_onnx.graph.model import Array, Attribute, Graph, InferredGraph, Initializer, Node, TripCount, Value
 from neusight_onnx.graph.wire import shown
@@ -321,9 +321,9 @@ class NodeContext:
         value = self.node.attributes.get(name)
         if value is None:
             return default
-        for dtype in DataType:
-            if dtype.onnx_code == value:
-                return dtype
+        dtype = BY_ONNX_CODE.get(value) if isinstance(value, int) else None
+        if dtype is not None:
+            return dtype
         raise self.error(f"attribute {name} names no element type: {value!r}")
 
     def axis(self, axis: int, rank: int) -> int:

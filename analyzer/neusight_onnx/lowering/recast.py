@@ -1,0 +1,546 @@
+"""What a runtime changes where it is asked for 16 bits: which operators run in them, and the casts that this takes.
+
+Three ways, by runtime (docs/precision.md has the lists):
+
+- PyTorch (eager, compiled): autocast. Products take their operands in 16 bits, a list of operators takes float32, the
+  others follow their operands. Weights stay in float32 and are cast in every run, once each.
+- ONNX Runtime: its converter makes the whole file 16-bit, but for a list of operators.
+- TensorRT: its builder's flag; weights are converted when the engine is built, inputs and outputs stay as they are.
+
+A cast is a Cast node of its own, with the origin of the node that needs it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Origin, Value
+from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, NodeWork, Recurrent, TensorSpec
+from neusight_onnx.lowering.precision import PLAIN, as_precision
+
+KEPT_FOR_THE_RUN = "kept for the run"
+"""Attribute of a Cast whose result lives until the run ends: autocast's cache holds it."""
+
+_FP32 = DataType.FLOAT32
+
+# --- PyTorch's autocast -----------------------------------------------------------------------------------------------
+
+# Lists of CUDA's autocast: ATen/autocast_mode.h of PyTorch 2.5.1 (AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32,
+# AT_FORALL_FP32_SET_OPT_DTYPE, AT_FORALL_PROMOTE), by the ONNX operators that its functions are exported as.
+
+_PRODUCTS = frozenset(
+    {
+        *(("", name) for name in ("Attention", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul")),
+        # cuDNN's recurrent kernels have an autocast rule of their own (cudnn_rnn), which casts all operands
+        *(("", name) for name in ("GRU", "LSTM", "PRelu", "RNN")),
+        *(("neusight", name) for name in ("Linear", "ScaledDotProductAttention")),
+        *(
+            ("com.microsoft", name)
+            for name in (
+                "Attention",
+                "DecoderMaskedMultiHeadAttention",
+                "DecoderMaskedSelfAttention",
+                "FusedConv",
+                "FusedGemm",
+                "FusedMatMul",
+                "FusedMatMulActivation",
+                "GemmFastGelu",
+                "GroupQueryAttention",
+                "LongformerAttention",
+                "MultiHeadAttention",
+                "NhwcConv",
+                "NhwcFusedConv",
+                "PackedAttention",
+                "PackedMultiHeadAttention",
+                "PagedAttention",
+                "SparseAttention",
+                "TransposeMatMul",
+            )
+        ),
+    }
+)
+_WEIGHTS_ALONE = frozenset(
+    {
+        *(("com.microsoft", name) for name in ("MatMulBnb4", "MatMulFpQ4", "MatMulNBits")),
+        *(("neusight", name) for name in ("QuantizedGemm", "QuantizedLinear", "QuantizedMatMul")),
+    }
+)
+"""Products with quantised weights: activations alone are cast."""
+
+_IN_FP32 = frozenset(
+    {
+        *(("", name) for name in ("Acos", "Asin", "Cosh", "CumProd", "CumSum", "Exp", "Log", "Pow", "Reciprocal")),
+        *(("", name) for name in ("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "Resize", "Sinh", "Softplus")),
+        *(("", name) for name in ("GroupNormalization", "LayerNormalization", "LpNormalization", "Tan", "Upsample")),
+        # of PyTorch 2.1-2.5 only the formula's steps are listed (pow, rsqrt), which leave it in float32
+        *(("", name) for name in ("RMSNormalization", "SimplifiedLayerNormalization")),
+        *(("", name) for name in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")),
+        # torchvision's own rules of autocast
+        *(("", name) for name in ("DeformConv", "NonMaxSuppression", "RoiAlign")),
+        ("neusight", "Rsqrt"),
+        *(
+            ("com.microsoft", name)
+            for name in (
+                "CDist",
+                "EmbedLayerNormalization",
+                "GroupNorm",
+                "SimplifiedLayerNormalization",
+                "SkipGroupNorm",
+                "SkipLayerNormalization",
+                "SkipSimplifiedLayerNormalization",
+            )
+        ),
+        # no rule of autocast: what they hand to their bodies and back is taken to have one type
+        *(("", name) for name in ("If", "Loop", "Scan", "SequenceMap")),
+    }
+)
+_TO_FP32 = frozenset(
+    {
+        *(("", name) for name in ("LogSoftmax", "ReduceL1", "ReduceL2", "ReduceProd", "ReduceSum", "Softmax")),
+        ("neusight", "MaskedSoftmax"),
+    }
+)
+"""Given float32 as the result's type instead of a cast: one kernel reads 16 bits and writes 32."""
+
+_SOFTMAXES = frozenset({("", "LogSoftmax"), ("", "Softmax")})
+"""One kernel for float16 only (its half_to_float); bfloat16 is cast before."""
+
+_WIDEST = frozenset({("", "GridSample"), ("com.microsoft", "GridSample")})
+"""Operands are cast to the widest type among them; others promote inside their kernel."""
+
+_AS_FIRST = frozenset(
+    {
+        *(("", name) for name in ("BatchNormalization", "Clip", "Dropout", "InstanceNormalization", "Pad")),
+        ("", "DequantizeLinear"),
+    }
+)
+"""Their type is that of the first operand, whatever parameters have."""
+
+# --- ONNX Runtime's conversion ----------------------------------------------------------------------------------------
+
+# DEFAULT_OP_BLOCK_LIST of onnxruntime.transformers.float16 (1.32), those of ai.onnx that take floats at run time
+_BLOCKED = frozenset(
+    ("", name)
+    for name in (
+        "CumSum",
+        "Max",
+        "Min",
+        "NonMaxSuppression",
+        "RandomUniformLike",
+        "Range",
+        "RoiAlign",
+        "TopK",
+        "Upsample",
+    )
+)
+_BODIES = frozenset({("", name) for name in ("If", "Loop", "Scan", "SequenceMap")})
+
+
+@dataclass(slots=True)
+class _Recast:
+    """One graph on its way: its values as they become, the nodes with their casts, what was counted.
+
+    ``cast``: names of casts that later nodes read again. ``low`` is the 16-bit type.
+    """
+
+    low: DataType
+    shares_casts: bool
+    caches_weights: bool
+    values: dict[str, Value]
+    nodes: list[Node] = field(default_factory=list)
+    cast: dict[tuple[str, DataType], str] = field(default_factory=dict)
+    memo: dict[tuple[int, DataType, bool], Value] = field(default_factory=dict)
+    wide: Counter[str] = field(default_factory=Counter)
+    activation_casts: int = 0
+    weight_casts: int = 0
+
+    def is_plain(self, name: str) -> bool:
+        value = self.values.get(name)
+        return value is not None and value.dtype in PLAIN and value.kind == "tensor"
+
+    def retype(self, name: str, dtype: DataType) -> None:
+        """Gives the value ``name`` another plain type."""
+        value = self.values.get(name)
+        if value is not None and value.dtype in PLAIN and value.dtype is not dtype:
+            self.values[name] = self.typed(value, dtype, runs=False)
+
+    def typed(self, value: Value, dtype: DataType, *, runs: bool) -> Value:
+        """``value`` in another type, one object for equal ones; ``runs``: made in every run, not when loading."""
+        key = (id(value), dtype, runs)
+        found = self.memo.get(key)
+        if found is None:
+            is_constant = value.is_constant and not runs
+            found = self.memo[key] = replace(
+                value, dtype=dtype, is_constant=is_constant, data=None if runs else value.data
+            )
+        return found
+
+    def as_type(self, node: Node, name: str, dtype: DataType) -> str:
+        """The name of ``name`` in ``dtype`` for ``node``, cast before it if need be."""
+        value = self.values.get(name)
+        if value is None or value.dtype not in PLAIN or value.dtype is dtype or value.kind != "tensor":
+            return name
+        known = self.cast.get((name, dtype))
+        if known is not None:
+            return known
+        is_weight = value.is_constant
+        made = f"{name}/{dtype.label}" if self.shares_casts or is_weight else f"{node.name}/{name}/{dtype.label}"
+        attributes = _CASTS[dtype, is_weight and self.caches_weights]
+        self.nodes.append(
+            Node(
+                name=f"{node.name}/cast {name}",
+                op_type="Cast",
+                version=13,
+                inputs=(name,),
+                outputs=(made,),
+                attributes=attributes,
+                origins=node.origins or (Origin(name=node.name, op_type=node.op_type),),
+            )
+        )
+        self.values[made] = self.typed(value, dtype, runs=True)
+        if self.shares_casts or is_weight:
+            self.cast[name, dtype] = made
+        self.weight_casts += is_weight
+        self.activation_casts += not is_weight
+        return made
+
+    def with_inputs(self, node: Node, dtype: DataType, *, first_only: bool = False) -> Node:
+        """The node behind casts of its operands to ``dtype``, of all or of the first one."""
+        places = node.inputs[:1] if first_only else node.inputs
+        inputs = (*(self.as_type(node, name, dtype) for name in places), *node.inputs[len(places) :])
+        return node if inputs == node.inputs else replace(node, inputs=inputs)
+
+    def finish(self, node: Node, dtype: DataType | None) -> None:
+        """Appends a node whose plain results are of ``dtype`` (None: as they were)."""
+        self.nodes.append(node)
+        if dtype is not None:
+            for name in node.outputs:
+                self.retype(name, dtype)
+
+
+_CASTS: Mapping[tuple[DataType, bool], Mapping[str, Attribute]] = {
+    (dtype, kept): {"to": dtype.onnx_code, **({KEPT_FOR_THE_RUN: 1} if kept else {})}
+    for dtype in PLAIN
+    for kept in (False, True)
+}
+
+
+def autocast(graph: InferredGraph, low: DataType, *, runtime: str) -> InferredGraph:
+    """``graph``, recognised and in float32, as PyTorch runs it under ``torch.autocast("cuda", low)``.
+
+    Eager mode casts an activation for every operator that needs it in another type; what a compiler traces has each
+    cast once. A weight is cast once a run: autocast keeps it until its context ends, which is that of one run.
+    """
+    work = _Recast(low=low, shares_casts=runtime != "eager", caches_weights=runtime == "eager", values={})
+    made = _autocast(graph, work, {}, {})
+    said = [
+        f"{low.label} by PyTorch's autocast: products run in it",
+        f"weights stay in float32 and are cast in every run, once each ({_casts(work.weight_casts)})",
+        f"{_casts(work.activation_casts)} of activations",
+    ]
+    if work.wide:
+        said.append(f"in float32 by autocast's lists: {_listed(work.wide)}")
+    return replace(made, assumptions=(*made.assumptions, "; ".join(said)))
+
+
+def _casts(count: int) -> str:
+    return f"{count:,} cast" if count == 1 else f"{count:,} casts"
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
+
+
+def _autocast(
+    graph: InferredGraph, work: _Recast, outer: Mapping[str, Value], cast: Mapping[tuple[str, DataType], str]
+) -> InferredGraph:
+    values = dict(graph.values)
+    if outer:
+        values.update((name, value) for name, value in outer.items() if name in values)
+        values.update((made, outer[made]) for made in cast.values())
+    whole = work.values, work.nodes, work.cast
+    work.values, work.nodes, work.cast = values, [], dict(cast)
+    bodies = dict(graph.bodies)
+    by_node: dict[str, list[tuple[str, str]]] = {}
+    for key in bodies:
+        by_node.setdefault(key[0], []).append(key)
+    for node in graph.graph.nodes:
+        if _is_before_the_run(node, values):
+            work.nodes.append(node)
+            continue
+        _autocast_node(node, work)
+        for key in by_node.get(node.name, ()):
+            # what autocast keeps for the run serves bodies, too; the rest is cast where it is needed
+            served = {
+                pair: made for pair, made in work.cast.items() if work.caches_weights and values[pair[0]].is_constant
+            }
+            bodies[key] = _autocast(bodies[key], work, values, served)
+    outputs = graph.graph.outputs
+    if outer:  # a body hands on what the node around it was inferred with
+        outputs = tuple(_handed_on(declared, work) for declared in outputs)
+    else:
+        outputs = tuple(_as_value(declared, values) for declared in outputs)
+    nodes = tuple(work.nodes)
+    work.values, work.nodes, work.cast = whole
+    return replace(graph, graph=replace(graph.graph, nodes=nodes, outputs=outputs), values=values, bodies=bodies)
+
+
+def _is_before_the_run(node: Node, values: Mapping[str, Value]) -> bool:
+    """Whether nothing of a node is left to do in a run: its results are constants or known numbers."""
+    for name in node.outputs:
+        value = values.get(name)
+        if value is None or not (value.is_constant or value.data is not None):
+            return False
+    return True
+
+
+def _handed_on(declared: Declared, work: _Recast) -> Declared:
+    value = work.values.get(declared.name)
+    if value is None or value.dtype is not work.low or not work.nodes:
+        return declared
+    last = next((node for node in reversed(work.nodes) if declared.name in node.outputs), None)
+    return declared if last is None else replace(declared, name=work.as_type(last, declared.name, _FP32))
+
+
+def _as_value(declared: Declared, values: Mapping[str, Value]) -> Declared:
+    value = values.get(declared.name)
+    if value is None or value.dtype not in PLAIN or declared.dtype is value.dtype:
+        return declared
+    return replace(declared, dtype=value.dtype)
+
+
+def _autocast_node(node: Node, work: _Recast) -> None:
+    key = (node.domain, node.op_type)
+    if key in _PRODUCTS:
+        work.finish(work.with_inputs(node, work.low), work.low)
+    elif key in _WEIGHTS_ALONE:
+        work.finish(
+            work.with_inputs(node, work.low, first_only=True), work.low if work.is_plain(node.inputs[0]) else None
+        )
+    elif key in _IN_FP32 or (key in _SOFTMAXES and work.low is DataType.BFLOAT16) or _divides_a_number(node, work):
+        changed = work.with_inputs(node, _FP32)
+        if key not in _BODIES:
+            work.wide[node.op_type] += 1
+        work.finish(changed, _FP32)
+    elif key in _TO_FP32:
+        work.wide[node.op_type] += 1
+        work.finish(node, _FP32)
+    elif key in _WIDEST:
+        widest = _widest(node.inputs, work)
+        work.finish(node if widest is None else work.with_inputs(node, widest), widest)
+    else:
+        # a cast between plain types is one that export wrote for a float32 model: .to(x.dtype), which follows, too
+        follows = node.inputs[:1] if key in _AS_FIRST or node.op_type in ("Cast", "CastLike") else node.inputs
+        work.finish(node, _widest(follows, work))
+
+
+def _divides_a_number(node: Node, work: _Recast) -> bool:
+    """``number / tensor`` is a reciprocal in PyTorch (``__rtruediv__``)."""
+    if node.op_type != "Div" or node.domain or len(node.inputs) != 2:
+        return False
+    first = work.values.get(node.inputs[0])
+    return first is not None and first.is_constant and first.shape is not None and first.element_count == 1
+
+
+def _widest(names: tuple[str, ...], work: _Recast) -> DataType | None:
+    """The type that plain operands promote to: numbers don't count beside tensors. None: there is no plain operand."""
+    numbers = tensors = 0
+    for name in names:
+        value = work.values.get(name)
+        if value is None or value.dtype not in PLAIN or value.kind != "tensor":
+            continue
+        wide = 2 if value.dtype is _FP32 else 1
+        if not value.shape or (value.is_constant and value.element_count == 1):
+            numbers = max(numbers, wide)
+        else:
+            tensors = max(tensors, wide)
+    found = tensors or numbers
+    return None if not found else (_FP32 if found == 2 else work.low)
+
+
+# --- conversions of the whole file ------------------------------------------------------------------------------------
+
+
+def converted(graph: InferredGraph, low: DataType, *, runtime: str) -> InferredGraph:
+    """``graph`` as ONNX Runtime's converter or TensorRT's builder makes it 16-bit: weights are converted beforehand.
+
+    Inputs and outputs keep their types, with a cast behind or before each; so do, in ONNX Runtime, the operators of
+    its block list.
+    """
+    blocked = _BLOCKED if runtime == "onnxruntime" else frozenset()
+    original = graph
+    graph = as_precision(graph, low)
+    work = _Recast(low=low, shares_casts=True, caches_weights=False, values=dict(graph.values))
+    renamed = _cast_inputs(original, work)
+    outputs = {declared.name for declared in original.graph.outputs if _is_wide(original.values.get(declared.name))}
+    for node in graph.graph.nodes:
+        if _is_before_the_run(node, work.values):
+            work.nodes.append(node)
+            continue
+        if not renamed.keys().isdisjoint(node.inputs):
+            node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
+        if (node.domain, node.op_type) in blocked:
+            _run_wide(node, work)
+        else:
+            work.nodes.append(node)
+    declared_outputs = []
+    for declared in graph.graph.outputs:
+        if declared.name in outputs and work.is_plain(declared.name) and work.nodes:
+            declared_outputs.append(_cast_output(declared, work))
+        else:
+            declared_outputs.append(declared)
+    who = "ONNX Runtime's float16 conversion" if runtime == "onnxruntime" else "TensorRT's builder flag"
+    said = [
+        f"{low.label} by {who}: weights are converted beforehand, inputs and outputs keep their types",
+        f"{_casts(work.activation_casts)} a run",
+    ]
+    if work.wide:
+        said.append(f"in float32 by its block list: {_listed(work.wide)}")
+    if runtime == "tensorrt":
+        said.append("every layer is taken to choose it")
+    return replace(
+        graph,
+        graph=replace(
+            graph.graph, nodes=tuple(work.nodes), outputs=tuple(declared_outputs), inputs=original.graph.inputs
+        ),
+        values=work.values,
+        assumptions=(*graph.assumptions, "; ".join(said)),
+    )
+
+
+def _is_wide(value: Value | None) -> bool:
+    return value is not None and value.dtype is _FP32 and value.kind == "tensor"
+
+
+def _cast_inputs(graph: InferredGraph, work: _Recast) -> dict[str, str]:
+    """Casts behind the inputs that something reads; the names that then stand for them."""
+    read = {name for node in graph.graph.nodes for name in node.inputs}
+    renamed = {}
+    for declared in graph.graph.inputs:
+        value = graph.values.get(declared.name)
+        if value is None or not _is_wide(value):
+            continue
+        work.values[declared.name] = value
+        if declared.name in read:
+            first = next(node for node in graph.graph.nodes if declared.name in node.inputs)
+            renamed[declared.name] = work.as_type(first, declared.name, work.low)
+    return renamed
+
+
+def _cast_output(declared: Declared, work: _Recast) -> Declared:
+    last = next((node for node in reversed(work.nodes) if declared.name in node.outputs), work.nodes[-1])
+    return replace(declared, name=work.as_type(last, declared.name, _FP32), dtype=_FP32)
+
+
+def _run_wide(node: Node, work: _Recast) -> None:
+    """A node of the block list between casts: to float32 before it, back behind it."""
+    work.wide[node.op_type] += 1
+    inputs = tuple(
+        name if (value := work.values.get(name)) is None or value.is_constant else work.as_type(node, name, _FP32)
+        for name in node.inputs
+    )
+    narrow = [name for name in node.outputs if work.is_plain(name)]
+    wide = {name: f"{name}/float32" for name in narrow}
+    work.nodes.append(replace(node, inputs=inputs, outputs=tuple(wide.get(name, name) for name in node.outputs)))
+    for name, made in wide.items():
+        value = work.values[name]
+        work.values[made] = work.typed(value, _FP32, runs=False)
+        work.nodes.append(
+            Node(
+                name=f"{node.name}/cast {made}",
+                op_type="Cast",
+                version=13,
+                inputs=(made,),
+                outputs=(name,),
+                attributes=_CASTS[work.low, False],
+                origins=node.origins or (Origin(name=node.name, op_type=node.op_type),),
+            )
+        )
+        work.cast[name, _FP32] = made
+        work.activation_casts += 1
+
+
+# --- products and weights ---------------------------------------------------------------------------------------------
+
+_LINEAR = frozenset({("", "Gemm"), ("", "MatMul"), ("neusight", "Linear")})
+
+
+_QUANTIZED = (DataType.INT8,)
+"""Formats whose measured products got activations that were converted already: a kernel before them does it. In the
+predictors of 8- and 4-bit floats that kernel is in the product's own time."""
+
+
+def with_products(
+    works: Sequence[NodeWork], products: DataType | None, weights: DataType | None
+) -> tuple[NodeWork, ...]:
+    """``works`` with other formats of products.
+
+    ``weights`` None: every product of float32 multiplies ``products`` (TF32). Else the products of linear layers alone,
+    whose weights are constants of the model: they store them as ``weights`` and multiply ``products`` (None: the
+    16-bit activations as they are); what they read and write otherwise stays in 16 bits.
+    """
+    known: dict[Kernel, tuple[Kernel, ...]] = {}
+
+    def changed(kernel: Kernel) -> tuple[Kernel, ...]:
+        found = known.get(kernel)
+        if found is None:
+            found = (_in_tf32(kernel),) if weights is None else _linear(kernel, products, weights)
+            known[kernel] = found
+        return found
+
+    return tuple(
+        replace(work, kernels=tuple(new for kernel in work.kernels for new in changed(kernel)))
+        if work.kernels
+        else work
+        for work in works
+    )
+
+
+def _in_tf32(kernel: Kernel) -> Kernel:
+    multiplies = isinstance(kernel, Gemm | Conv | Attention | Recurrent) and kernel.dtype is _FP32
+    return replace(kernel, dtype=DataType.TFLOAT32) if multiplies else kernel  # type: ignore[arg-type]  # one of four
+
+
+def _linear(kernel: Kernel, products: DataType | None, weights: DataType) -> tuple[Kernel, ...]:
+    if not isinstance(kernel, Gemm) or not kernel.b_is_weight or kernel.batch != 1:
+        return (kernel,)
+    stored = kernel.dtype
+    if stored.bits != 16 or kernel.a_dtype is not None or kernel.b_dtype is not None:
+        return (kernel,)
+    output = kernel.output_dtype or stored
+    if products is None:
+        return (replace(kernel, b_dtype=weights),)
+    if products not in _QUANTIZED:
+        return (replace(kernel, dtype=products, a_dtype=stored, output_dtype=output),)
+    shape = (kernel.m, kernel.k)
+    before = Elementwise(
+        operations=("quantize",),
+        inputs=(TensorSpec(dtype=stored, shape=shape),),
+        output=TensorSpec(dtype=products, shape=shape),
+    )
+    return (before, replace(kernel, dtype=products, output_dtype=output))
+
+
+def with_weights(graph: InferredGraph, weights: DataType) -> InferredGraph:
+    """``graph`` with the weights of its linear layers stored as ``weights``, those that nothing else reads."""
+    bodies = {key: with_weights(body, weights) for key, body in graph.bodies.items()}
+    narrow: set[str] = set()
+    others: set[str] = {declared.name for declared in graph.graph.outputs}
+    for node in graph.graph.nodes:
+        is_linear = (node.domain, node.op_type) in _LINEAR and len(node.inputs) > 1
+        for place, name in enumerate(node.inputs):
+            value = graph.values.get(name)
+            if is_linear and place == 1 and value is not None and value.is_constant and len(value.shape or ()) == 2:
+                narrow.add(name)
+            else:
+                others.add(name)
+    found = {name for name in narrow - others if graph.values[name].dtype in PLAIN}
+    if not found:
+        return replace(graph, bodies=bodies)
+    values = {**graph.values, **{name: replace(graph.values[name], dtype=weights) for name in found}}
+    initializers: dict[str, Initializer] = dict(graph.graph.initializers)
+    initializers.update((name, replace(initializers[name], dtype=weights)) for name in found if name in initializers)
+    return replace(graph, graph=replace(graph.graph, initializers=initializers), values=values, bodies=bodies)

@@ -1,0 +1,361 @@
+"""Precisions as runtimes make them: which operators stay in float32, which casts run, what a GPU refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphs import inferred
+from neusight_onnx import analyze, compare, load_gpu
+from neusight_onnx.checks.limits import Limits
+from neusight_onnx.checks.run import check
+from neusight_onnx.checks.subject import Target
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.kernels import Conv, Elementwise, Gemm, Movement, NodeWork, Softmax
+from neusight_onnx.lowering import lower
+from neusight_onnx.lowering.recast import autocast, converted, with_products, with_weights
+from neusight_onnx.precision import FORMATS, PRECISIONS, refusal, resolve
+
+FP16, BF16, FP32 = DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32
+
+
+def kinds(graph: InferredGraph) -> list[str]:
+    """Operators in order, with the type of what each gives; casts with what they read."""
+    short = {FP32: "32", FP16: "16", BF16: "b16", DataType.INT64: "i"}
+    found = []
+    for node in graph.graph.nodes:
+        dtype = graph.values[node.outputs[0]].dtype
+        of = f"({node.inputs[0]})" if node.op_type == "Cast" else ""
+        found.append(f"{node.op_type}{of}:{short.get(dtype, '?') if dtype else '?'}")
+    return found
+
+
+GRAPHS = {
+    "a product and its activation": (
+        "m = MatMul(x, w)\ny = Relu(m)",
+        {"x": (4, 8)},
+        {"w": (8, 2)},
+        ["Cast(x):16", "Cast(w):16", "MatMul:16", "Relu:16"],
+    ),
+    "a normalization takes float32": (
+        "m = MatMul(x, w)\nn = LayerNormalization(m, s, b)\ny = MatMul(n, v)",
+        {"x": (4, 8)},
+        {"w": (8, 8), "v": (8, 2), "s": (8,), "b": (8,)},
+        [
+            "Cast(x):16",
+            "Cast(w):16",
+            "MatMul:16",
+            "Cast(m):32",
+            "LayerNormalization:32",
+            "Cast(n):16",
+            "Cast(v):16",
+            "MatMul:16",
+        ],
+    ),
+    "an activation is cast for each that needs it, a weight once": (
+        "p = MatMul(x, w)\nq = MatMul(x, w)\ny = Add(p, q)",
+        {"x": (4, 8)},
+        {"w": (8, 2)},
+        ["Cast(x):16", "Cast(w):16", "MatMul:16", "Cast(x):16", "MatMul:16", "Add:16"],
+    ),
+    "a sum with a parameter is float32, without a cast": (
+        "m = MatMul(x, w)\ny = Add(m, e)",
+        {"x": (4, 8)},
+        {"w": (8, 2), "e": (4, 2)},
+        ["Cast(x):16", "Cast(w):16", "MatMul:16", "Add:32"],
+    ),
+    "a number promotes nothing": (
+        "m = MatMul(x, w)\nc = Constant<value_float = 2.0>()\ny = Mul(m, c)",
+        {"x": (4, 8)},
+        {"w": (8, 2)},
+        ["Cast(x):16", "Cast(w):16", "MatMul:16", "Constant:32", "Mul:16"],
+    ),
+    "softmax reads 16 bits and writes 32": (
+        "m = MatMul(x, w)\ny = Softmax(m)",
+        {"x": (4, 8)},
+        {"w": (8, 2)},
+        ["Cast(x):16", "Cast(w):16", "MatMul:16", "Softmax:32"],
+    ),
+    "a power takes float32, a mean follows": (
+        "m = MatMul(x, w)\na = ReduceMean(m)\nc = Constant<value_float = 2.0>()\ny = Pow(a, c)",
+        {"x": (4, 8)},
+        {"w": (8, 2)},
+        ["Cast(x):16", "Cast(w):16", "MatMul:16", "ReduceMean:16", "Constant:32", "Cast(a):32", "Pow:32"],
+    ),
+    "a number over a tensor is a reciprocal": (
+        "m = MatMul(x, w)\nc = Constant<value_float = 2.0>()\ny = Div(c, m)",
+        {"x": (4, 8)},
+        {"w": (8, 2)},
+        ["Cast(x):16", "Cast(w):16", "MatMul:16", "Constant:32", "Cast(m):32", "Div:32"],
+    ),
+    "batch normalization follows its input, not its parameters": (
+        "m = Conv(x, w)\ny = BatchNormalization(m, s, b, e, v)",
+        {"x": (1, 3, 8, 8)},
+        {"w": (4, 3, 3, 3), "s": (4,), "b": (4,), "e": (4,), "v": (4,)},
+        ["Cast(x):16", "Cast(w):16", "Conv:16", "BatchNormalization:16"],
+    ),
+    "before the first product all is float32": (
+        "a = Relu(x)\ny = MatMul(a, w)",
+        {"x": (4, 8)},
+        {"w": (8, 2)},
+        ["Relu:32", "Cast(a):16", "Cast(w):16", "MatMul:16"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_autocast_in_eager_mode(name: str) -> None:
+    nodes, inputs, weights, expected = GRAPHS[name]
+    assert kinds(autocast(inferred(nodes, inputs, weights=weights), FP16, runtime="eager")) == expected
+
+
+def test_resizing_takes_float32() -> None:
+    graph = inferred(
+        'm = Conv(x, w)\ny = Resize<mode = "nearest">(m, , k)',
+        {"x": (1, 3, 8, 8)},
+        weights={"w": (4, 3, 3, 3)},
+        constants={"k": [1.0, 1.0, 2.0, 2.0]},
+    )
+    made = autocast(graph, FP16, runtime="eager")
+    assert kinds(made) == ["Cast(x):16", "Cast(w):16", "Conv:16", "Cast(m):32", "Resize:32"]
+
+
+def test_a_compiler_casts_an_activation_once() -> None:
+    nodes, inputs, weights, _ = GRAPHS["an activation is cast for each that needs it, a weight once"]
+    made = autocast(inferred(nodes, inputs, weights=weights), FP16, runtime="compiled")
+    assert kinds(made) == ["Cast(x):16", "Cast(w):16", "MatMul:16", "MatMul:16", "Add:16"]
+
+
+def test_softmax_of_bfloat16_has_a_cast_before_it() -> None:
+    nodes, inputs, weights, _ = GRAPHS["softmax reads 16 bits and writes 32"]
+    made = autocast(inferred(nodes, inputs, weights=weights), BF16, runtime="eager")
+    assert kinds(made) == ["Cast(x):b16", "Cast(w):b16", "MatMul:b16", "Cast(m):32", "Softmax:32"]
+
+
+def test_what_the_casts_move_and_what_is_said() -> None:
+    made = autocast(
+        inferred("m = MatMul(x, w)\ny = Softmax(m)", {"x": (4, 8)}, weights={"w": (8, 2)}), FP16, runtime="eager"
+    )
+    works = lower(made, runtime="eager")
+    first, second, product, softmax = [work.kernels[0] for work in works]
+    assert isinstance(first, Movement)
+    assert (first.operation, first.read_bytes, first.write_bytes) == ("cast", 4 * 32, 2 * 32)
+    assert isinstance(second, Movement)
+    assert (second.read_bytes, second.write_bytes) == (4 * 16, 2 * 16)
+    assert isinstance(product, Gemm)
+    assert (product.dtype, product.read_bytes, product.write_bytes) == (FP16, 2 * (32 + 16), 2 * 8)
+    assert isinstance(softmax, Softmax)
+    assert (softmax.read_bytes, softmax.write_bytes) == (2 * 8, 4 * 8)
+    # the file's nodes stand for the casts that they need
+    names = [work.origins[0][1] for work in works]
+    assert names == ["MatMul", "MatMul", "MatMul", "Softmax"]
+    assert "once each (1 cast)" in made.assumptions[-1]
+    assert "1 cast of activations" in made.assumptions[-1]
+    assert "1 Softmax" in made.assumptions[-1]
+
+
+CONVERTED = {
+    "inputs and outputs keep their types": (
+        "m = MatMul(x, w)\ny = Softmax(m)",
+        {"x": (4, 8)},
+        {"w": (8, 2)},
+        ["Cast(x):16", "MatMul:16", "Softmax:16", "Cast(y):32"],
+        ["Cast(x):16", "MatMul:16", "Softmax:16", "Cast(y):32"],
+    ),
+    "the block list is ONNX Runtime's": (
+        "m = MatMul(x, w)\nk = Max(m, z)\ny = Relu(k)",
+        {"x": (4, 8)},
+        {"w": (8, 2), "z": (2,)},
+        ["Cast(x):16", "MatMul:16", "Cast(m):32", "Max:32", "Cast(k/float32):16", "Relu:16", "Cast(y):32"],
+        ["Cast(x):16", "MatMul:16", "Max:16", "Relu:16", "Cast(y):32"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_conversion_of_the_file(name: str) -> None:
+    nodes, inputs, weights, in_onnxruntime, in_tensorrt = CONVERTED[name]
+    graph = inferred(nodes, inputs, weights=weights)
+    made = converted(graph, FP16, runtime="onnxruntime")
+    assert kinds(made) == in_onnxruntime
+    assert made.graph.initializers["w"].dtype is FP16
+    assert made.values["x"].dtype is FP32
+    assert made.values[made.graph.outputs[0].name].dtype is FP32
+    assert kinds(converted(graph, FP16, runtime="tensorrt")) == in_tensorrt
+
+
+def test_bodies_are_recast_and_hand_on_float32() -> None:
+    body = (
+        "y = If(c) <then_branch = t () => (float[4, 2] a) { a = MatMul(x, w) },"
+        " else_branch = e () => (float[4, 2] b) { b = Relu(z) }>"
+    )
+    graph = inferred(
+        body,
+        {"x": (4, 8), "z": (4, 2), "c": ()},
+        weights={"w": (8, 2)},
+        types={"c": 9},
+    )
+    made = autocast(graph, FP16, runtime="eager")
+    (taken,) = [inner for key, inner in made.bodies.items() if key[1] == "then_branch"]
+    assert kinds(taken) == ["Cast(x):16", "Cast(w):16", "MatMul:16", "Cast(a):32"]
+    assert taken.values[taken.graph.outputs[0].name].dtype is FP32
+    assert made.values["y"].dtype is FP32
+
+
+def product(**changes: object) -> NodeWork:
+    kernel = Gemm(m=4, n=16, k=32, dtype=FP16, b_is_weight=True)
+    return NodeWork(node="p", op_type="MatMul", kernels=(kernel,))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("int8", ["quantize 256 -> 128", "int8 128+512 -> 128"]),
+        ("fp8", ["float8e4m3fn 256+512 -> 128"]),
+        ("fp4", ["float4e2m1 256+256 -> 128"]),
+        ("int4w", ["float16 256+256 -> 128"]),
+    ],
+)
+def test_linear_layers(name: str, expected: list[str]) -> None:
+    precision = FORMATS[name]
+    (work,) = with_products((product(),), precision.products, precision.weights)
+    said = []
+    for kernel in work.kernels:
+        if isinstance(kernel, Gemm):
+            stored = kernel.b_dtype or kernel.dtype
+            weight_bytes = stored.bytes_of(32 * 16)
+            said.append(
+                f"{kernel.dtype.label} {kernel.read_bytes - weight_bytes}+{weight_bytes} -> {kernel.write_bytes}"
+            )
+        else:
+            assert isinstance(kernel, Elementwise)
+            said.append(f"{kernel.operations[0]} {kernel.read_bytes} -> {kernel.write_bytes}")
+    assert said == expected
+
+
+def test_other_products_stay() -> None:
+    work = NodeWork(node="p", op_type="MatMul", kernels=(Gemm(batch=2, m=4, n=4, k=4, dtype=FP16),))
+    assert with_products((work,), DataType.INT8, DataType.INT8) == (work,)
+
+
+def test_tf32_multiplies_and_leaves_memory_alone() -> None:
+    conv = Conv(n=1, c=3, k=4, spatial=(8, 8), out=(6, 6), filter=(3, 3), strides=(1, 1), dilations=(1, 1), dtype=FP32)
+    (work,) = with_products((NodeWork(node="c", op_type="Conv", kernels=(conv,)),), DataType.TFLOAT32, None)
+    assert isinstance(work.kernels[0], Conv)
+    assert work.kernels[0].dtype is DataType.TFLOAT32
+    assert (work.kernels[0].read_bytes, work.kernels[0].write_bytes) == (conv.read_bytes, conv.write_bytes)
+
+
+def test_weights_of_linear_layers_are_stored_narrow() -> None:
+    graph = inferred(
+        "m = MatMul(x, w)\nk = MatMul(m, v)\ny = Add(k, v)", {"x": (4, 8)}, weights={"w": (8, 4), "v": (4, 4)}
+    )
+    made = with_weights(graph, DataType.INT4)
+    assert made.graph.initializers["w"].byte_count == 16
+    # another operator reads it as it is
+    assert made.graph.initializers["v"].byte_count == 64
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored", "plain", "mixed"),
+    [
+        ("auto", FP16, None, False),
+        ("fp16", FP32, FP16, True),
+        ("fp16", FP16, FP16, False),
+        ("bf16", FP16, BF16, False),
+        ("fp16-model", FP32, FP16, False),
+        ("fp32", FP16, FP32, False),
+    ],
+)
+def test_what_a_precision_means(asked: str, stored: DataType, plain: DataType | None, mixed: bool) -> None:
+    found = resolve(asked, stored)
+    assert (found.plain, found.mixed) == (plain, mixed)
+
+
+def test_an_unknown_precision_names_the_known_ones() -> None:
+    with pytest.raises(NotSupportedError, match="unknown precision 'fp17'; choose from auto, fp32"):
+        resolve("fp17", FP32)
+
+
+REFUSED = {
+    "v100-sxm2-32gb": {"tf32", "bf16", "bf16-model", "int8", "fp8", "fp4"},
+    "t4": {"tf32", "bf16", "bf16-model", "fp8", "fp4"},
+    "p100-pcie-16gb": {"tf32", "bf16", "bf16-model", "int8", "fp8", "fp4"},
+    "a100-sxm-80gb": {"fp8", "fp4"},
+    "h100-sxm": {"fp4"},
+    "l40s": {"fp4"},
+    "b200-sxm": set(),
+    "b300-sxm": set(),
+    "rtx-5090": set(),
+    "mi300x": {"fp4"},
+}
+
+
+@pytest.mark.parametrize("gpu", REFUSED)
+def test_a_gpu_without_units_refuses(gpu: str) -> None:
+    spec = load_gpu(gpu)
+    assert {name for name in FORMATS if refusal(FORMATS[name], spec) is not None} == REFUSED[gpu]
+
+
+@pytest.mark.parametrize("precision", [name for name in PRECISIONS if name not in ("fp4",)])
+def test_every_precision_gives_a_report(precision: str) -> None:
+    for runtime in ("eager", "compiled"):
+        report = analyze("examples/bert_base.onnx", gpu="h100", dims={"batch": 2}, precision=precision, runtime=runtime)
+        assert report.totals.latency_ms > 0
+        assert report.settings.precision == ("fp32" if precision == "auto" else precision)
+        assert report.coverage.node_count == 424
+
+
+def test_memory_follows_the_types() -> None:
+    def weights(precision: str) -> int:
+        return analyze(
+            "examples/bert_base.onnx", gpu="h100", dims={"batch": 1}, precision=precision
+        ).totals.memory.weight_bytes
+
+    whole = weights("fp32")
+    assert weights("fp16") == whole
+    assert weights("fp16-model") == pytest.approx(whole / 2, rel=0.001)
+    # 85.0 M of the 109.5 M parameters are weights of linear layers (12 layers of 12 x 768 x 768, and the pooler)
+    linear = 12 * 12 * 768 * 768 + 768 * 768
+    assert weights("int8") == pytest.approx(whole / 2 - linear, rel=0.001)
+    assert weights("int4w") == pytest.approx(whole / 2 - 1.5 * linear, rel=0.001)
+
+
+def test_autocast_keeps_its_copies_of_weights_for_the_run() -> None:
+    def activations(runtime: str) -> int:
+        found = analyze("examples/bert_base.onnx", gpu="h100", dims={"batch": 1}, precision="fp16", runtime=runtime)
+        return found.totals.memory.activation_bytes
+
+    assert activations("eager") > 2 * 85_000_000
+    assert activations("compiled") < 50_000_000
+
+
+def test_analyze_refuses_what_the_gpu_cannot_run() -> None:
+    with pytest.raises(NotSupportedError, match=r"precision bf16 on v100-.*: the GPU has no bfloat16 units; use fp16"):
+        analyze("examples/resnet50.onnx", gpu="v100", precision="bf16")
+
+
+def test_compare_leaves_out_what_a_gpu_cannot_run() -> None:
+    found = compare(
+        "examples/resnet50.onnx", gpus=["a100", "h100"], dims={"batch": 1}, precisions=["fp16-model", "fp8"]
+    )
+    assert sorted((case.gpu.name, case.precision) for case in found.cases) == [
+        ("a100-sxm-80gb", "fp16-model"),
+        ("h100-sxm", "fp16-model"),
+        ("h100-sxm", "fp8"),
+    ]
+    assert [notice.message for notice in found.warnings if notice.code == "precision"] == [
+        "left out: precision fp8 on a100-sxm-80gb: the GPU has no FP8 units; use int8 or fp16 on it, or take an NVIDIA "
+        "GPU since Ada or Hopper"
+    ]
+    with pytest.raises(NotSupportedError, match="fp8 on a100"):
+        compare("examples/resnet50.onnx", gpus=["a100"], dims={"batch": 1}, precisions=["fp8"])
+
+
+def test_check_finds_what_a_gpu_cannot_run() -> None:
+    limits = Limits(max_latency_ms=100.0, texts={"max-latency": "100ms"})
+    target = Target(name="t", model="examples/resnet50.onnx", gpu="v100", precision="tf32", limits=limits)
+    verdict = check([target])
+    assert {"NSX108", "NSX406"} <= {finding.code for finding in verdict.findings if finding.severity.value == "error"}
+    assert verdict.targets[0].not_predicted is not None
