@@ -180,6 +180,16 @@ BAD = {
     "no GPU": ('[[target]]\nmodel = "m.onnx"', ["target 1", "'gpu' is missing"]),
     "a GPU that is none": ('[[target]]\nname = "a"\nmodel = "m.onnx"\ngpu = [3]', ["target 1 ('a')", "'gpu' is [3]"]),
     "no list of GPUs": ('[[target]]\nmodel = "m.onnx"\ngpu = []', ["'gpu' is []"]),
+    "a name of blanks": (TARGET + 'name = " "', ["target 1: 'name' is ' '", "leave it out"]),
+    "an empty name": (TARGET + 'name = ""', ["target 1: 'name' is ''", "leave it out"]),
+    "a name twice": (
+        f'{TARGET}name = "a"\n{TARGET}name = "a"\nprecision = "fp16"',
+        ["target 2 is named 'a' as target 1 is", "name them apart"],
+    ),
+    "a target twice": (
+        f'{TARGET}name = "a"\n{TARGET}dims = {{ b = 2 }}\n{TARGET}',
+        ["target 3 checks what target 1 does", "remove one"],
+    ),
     "precision": (TARGET + 'precision = "fp12"', ["'precision' is 'fp12'", "fp32"]),
     "runtime": (TARGET + 'runtime = "jax"', ["'runtime' is 'jax'", "eager"]),
     "a wrong unit": (TARGET + 'max-latency = "20mss"', ["target 1: max-latency", "'mss'"]),

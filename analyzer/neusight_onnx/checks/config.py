@@ -77,6 +77,7 @@ def read_config(path: Path) -> Config:
         raise CheckError(f"{where}: 'target' is no list of tables; write each as [[target]]")
     if len(targets) > _MAX_TARGETS:
         raise CheckError(f"{where}: more than {_MAX_TARGETS:,} targets; split it into several files")
+    _check_apart(targets, where)
     made = [target for number, item in enumerate(targets, 1) for target in _targets(item, path, number, limits, allow)]
     return Config(path=path, limits=limits, allow=allow, fail_on=_fail_on(table, where), targets=named_apart(made))
 
@@ -200,6 +201,8 @@ def _targets(
     folder, where = file.parent, f"{file}: target {number}"
     _check_keys(table, TARGET_KEYS, where)
     name = _text(table, "name", where, default="")
+    if "name" in table and not name.strip():
+        raise CheckError(f"{where}: 'name' is {name!a}; give one line of text, or leave it out")
     if name:
         where = f"{where} ('{name}')"
     model = _text(table, "model", where)
@@ -231,6 +234,20 @@ def _targets(
     ]
 
 
+def _check_apart(tables: Sequence[_Table], where: str) -> None:
+    """Refuses targets that are one another's copy, or have a name that another has, too."""
+    names: dict[str, int] = {}
+    for number, table in enumerate(tables, 1):
+        name = table.get("name")
+        if isinstance(name, str) and (first := names.setdefault(name, number)) != number:
+            raise CheckError(f"{where}: target {number} is named {name[:60]!a} as target {first} is; name them apart")
+    contents = [{key: value for key, value in table.items() if key != "name"} for table in tables]
+    for number, content in enumerate(contents):
+        if content in contents[:number]:
+            copied = contents.index(content) + 1
+            raise CheckError(f"{where}: target {number + 1} checks what target {copied} does; remove one of them")
+
+
 def _gpus(value: object, where: str) -> list[str]:
     if value is None:
         raise CheckError(f"{where}: 'gpu' is missing; give a GPU's name, or a list of names")
@@ -238,7 +255,7 @@ def _gpus(value: object, where: str) -> list[str]:
     names = [gpu for gpu in listed if isinstance(gpu, str) and gpu]
     if not names or len(names) != len(listed):
         raise CheckError(f"{where}: 'gpu' is {_as_written(value)}; give a GPU's name, or a list of names")
-    return names
+    return list(dict.fromkeys(names))
 
 
 def _target_name(name: str, gpu: str, *, several: bool) -> str:

@@ -99,6 +99,9 @@ def _number_array(name: str, value: object) -> Array:
 # --- what users write -------------------------------------------------------------------------------------------------
 
 
+_SEVERAL = "; sweep and compare take several"
+
+
 def parse_dim(text: str) -> dict[str, int]:
     """``"batch=8,seq=128"`` -> {"batch": 8, "seq": 128}."""
     result: dict[str, int] = {}
@@ -106,10 +109,14 @@ def parse_dim(text: str) -> dict[str, int]:
         name, separator, size = part.rpartition("=")
         name = name.strip()
         if not separator or not name:
+            several = result and re.fullmatch(r"\s*(\d+|\.\.\.|\d+\.\..*)\s*", part)
             comma = ", and \\x2c for a comma within a name" if "," in text else ""
+            comma = _SEVERAL if several else comma
             raise BindingError(
                 f"--dim {shown(text)}: {shown(part)!r} is no binding; write NAME=SIZE, e.g. batch=8{comma}"
             )
+        if re.fullmatch(r"\s*\d+\.\..*", size):
+            raise BindingError(f"--dim {shown(part)}: {shown(size)!r} is a range, give one size{_SEVERAL}")
         value = _integer(size, f"--dim {shown(part)}")
         _check_size(value, f"--dim {shown(part)}", least=0)
         if result.setdefault(name, value) != value:
