@@ -223,3 +223,18 @@ def test_a_bad_dim_of_the_only_target_names_file_and_target(folder: Path, capsys
     err = capsys.readouterr().err
     assert "neusight.toml: target 'model.onnx on t4': " in err
     assert "btch" in err
+
+
+def test_the_guide_says_how_bounds_are_decided() -> None:
+    from neusight_onnx.predictor import BUSY_SHARE
+
+    table = GUIDE.read_text("utf-8").partition("## What bounds a kernel")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == [
+        "compute",
+        "memory",
+        "l2",
+        "latency",
+        "launch",
+        "host",
+    ]
+    assert set(re.findall(r"(\d+) %", table)) == {f"{BUSY_SHARE * 100:.0f}"}

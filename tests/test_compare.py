@@ -437,3 +437,18 @@ def test_what_stands_in_for_a_condition_is_said_once() -> None:
 )
 def test_assumptions_of_many_cases(cases: list[list[str]], expected: list[str]) -> None:
     assert assumed_by_all(cases) == tuple(expected)
+
+
+def test_what_a_narrow_terminal_shows() -> None:
+    """Names break after a sign, the interval stays before what can be worked out, and nothing absent is explained."""
+    found = compare(RESNET, gpus=["a100", "v100-pcie-32gb"], dims={"batch": [1, 8]}, runtimes=["eager", "compiled"])
+    text = comparison_to_terminal(found, Canvas(width=64, colour=False, plain=False))
+    assert "a100-sxm-   " in text
+    assert "\n   80gb" in text
+    assert re.search(r"\d-\d[\d.]* ms", text)
+    assert "left out to fit 64 columns: bound, per s" in text
+    assert "per s: samples" not in text
+    assert "bound: what" not in text
+    by_throughput = compare(RESNET, gpus=["a100", "v100-pcie-32gb"], dims={"batch": [1, 8]}, sort="throughput")
+    text = comparison_to_terminal(by_throughput, Canvas(width=60, colour=False, plain=False))
+    assert "per s" in text

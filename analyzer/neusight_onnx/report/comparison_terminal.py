@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neusight_onnx.report.comparison import Comparison
-from neusight_onnx.report.comparison_words import SPARED, cells, heads, notes, same_for_all
+from neusight_onnx.report.comparison_words import SPARED, cells, heads, left_out_note, notes, same_for_all, spared
 from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.layout import Canvas, bar, bullets, columns, heading, render
 from neusight_onnx.report.quantities import counted, printable
@@ -37,10 +38,10 @@ def comparison_to_terminal(comparison: Comparison, canvas: Canvas) -> str:
         is_best = index == 0 and comparison.has_best
         style = "bold green" if is_best else "" if case.totals.memory.fits else "dim"
         rows.append((style, ["*" if is_best else "", *cells(case, comparison)]))
-    table, left_out = figure_table((("", "left"), *heads(comparison)), rows, canvas)
-    explained = [f"* {note}" if note.startswith("best") else note for note in notes(comparison)]
+    table, left_out = figure_table((("", "left"), *heads(comparison)), rows, canvas, spared=spared(comparison))
+    explained = [f"* {note}" if note.startswith("best") else note for note in notes(comparison, left_out)]
     parts += [table, Text()]
-    parts += [Text(printable(note), style="dim") for note in (*explained, *left_out)]
+    parts += [Text(printable(note), style="dim") for note in (*explained, *left_out_note(left_out, canvas.width))]
     warnings = [notice.message for notice in comparison.warnings]
     for title, items, style in (
         ("Warnings", warnings, "yellow"),
@@ -56,9 +57,10 @@ def figure_table(
     rows: Sequence[tuple[str, Sequence[str]]],
     canvas: Canvas,
     *,
+    spared: Sequence[str] = SPARED,
     chart: tuple[str, Sequence[float]] | None = None,
 ) -> tuple[Table, list[str]]:
-    """A table of (style, cells), and a note on the columns that are left out because the lines would not fit.
+    """A table of (style, cells), and the columns of ``spared`` that are left out because the lines would not fit.
 
     ``chart``: the title of a last column, and the share of 1 that the bar of each row shows there.
     """
@@ -66,29 +68,40 @@ def figure_table(
 
     kept = list(range(len(heads)))
 
+    widths = [max(len(title), *(len(cells[at]) for _, cells in rows)) for at, (title, _) in enumerate(heads)]
+    folded_at = {at for at, (title, _) in enumerate(heads) if title in _FOLDED}
+
     def width() -> int:
-        widths = {at: max(len(heads[at][0]), *(len(cells[at]) for _, cells in rows)) for at in kept}
-        return sum(2 + (min(size, _LEAST_NAME) if heads[at][0] in _FOLDED else size) for at, size in widths.items()) - 2
+        return sum(2 + (min(widths[at], _LEAST_NAME) if at in folded_at else widths[at]) for at in kept) - 2
 
     dropped = []
     room = canvas.width if chart is None else canvas.width - _LEAST_CHART - 2
-    for title in SPARED:
+    for title in spared:
         at = next((at for at in kept if heads[at][0] == title), None)
         if at is not None and width() > room:
             kept.remove(at)
             dropped.append(title)
-    shown = [
-        [
-            Text(printable(cells[at]).replace("µs", "us") if canvas.plain else printable(cells[at]), style=style)
-            for at in kept
-        ]
-        for style, cells in rows
-    ]
-    sides = [(printable(title), "fold" if title in _FOLDED else side) for title, side in (heads[at] for at in kept)]
+    name_room = _LEAST_NAME + max(room - width(), 0)
+
+    def cell(at: int, text: str) -> str:
+        text = printable(text).replace("µs", "us") if canvas.plain else printable(text)
+        return _broken(text, name_room) if at in folded_at else text
+
+    shown = [[Text(cell(at, cells[at]), style=style) for at in kept] for style, cells in rows]
+    sides = [(printable(heads[at][0]), "fold" if at in folded_at else heads[at][1]) for at in kept]
     if chart is not None:
         sides.append((chart[0], "left"))
         columns_left = min(max(canvas.width - width() - 2, _LEAST_CHART), _MOST_CHART)
         for line, share, (style, _) in zip(shown, chart[1], rows, strict=True):
             line.append(Text(bar(share, columns_left, canvas), style=style))
-    note = [f"left out to fit {canvas.width} columns: {', '.join(dropped)}"] if dropped else []
-    return columns(sides, shown, canvas), note
+    return columns(sides, shown, canvas), dropped
+
+
+def _broken(name: str, width: int) -> str:
+    """``name`` in lines of at most ``width``, broken after a sign where there is one: "a100-sxm-" and "80gb"."""
+    if len(name) <= width:
+        return name
+    lines = [""]
+    for part in re.split(r"(?<=[-_/=,. ])", name):
+        lines = [*lines, part] if lines[-1] and len(lines[-1]) + len(part) > width else [*lines[:-1], lines[-1] + part]
+    return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from neusight_onnx.report.comparison import Case, Comparison, SortKey
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, TIGHT, Totals
@@ -25,8 +25,9 @@ BEST = {
 
 UNKNOWN = "unknown"
 INTERVAL, PER_S, MEMORY, BOUND = "interval", "per s", "memory", "bound"
-SPARED = (BOUND, INTERVAL, PER_S, MEMORY)
-"""Columns that a narrow terminal does without, these first."""
+SPARED = (BOUND, PER_S, INTERVAL, MEMORY)
+"""Columns that a narrow terminal does without, these first; throughput is the batch over the latency."""
+_SORTED_BY = {SortKey.THROUGHPUT: PER_S, SortKey.MEMORY: MEMORY}
 
 _SHORT_VERDICTS = {FITS: "fits", TIGHT: "tight", DOES_NOT_FIT: "too large"}
 
@@ -100,8 +101,27 @@ def same_for_all(comparison: Comparison) -> list[str]:
     return [*found, *([dims_text(fixed, ",")] if fixed else [])]
 
 
-def notes(comparison: Comparison) -> list[str]:
-    """What the table needs to be understood, the best case first."""
+def spared(comparison: Comparison) -> tuple[str, ...]:
+    """:data:`SPARED` without the column that the cases are sorted by."""
+    return tuple(title for title in SPARED if title != _SORTED_BY.get(comparison.sort))
+
+
+def left_out_note(left_out: Collection[str], width: int) -> list[str]:
+    """What is said of columns that a terminal of ``width`` has no room for."""
+    return [f"left out to fit {width} columns: {', '.join(left_out)}"] if left_out else []
+
+
+def legend(interval: float, *, all_fit: bool, left_out: Collection[str] = ()) -> list[str]:
+    """What the columns of :func:`figures` are, but for those that are left out; one line, or none."""
+    parts = [] if INTERVAL in left_out else [f"interval: {interval * 100:.0f} % of cases"]
+    parts += [] if PER_S in left_out else ["per s: samples"]
+    parts += ["all fit the memory with room"] if all_fit else []
+    parts += [] if BOUND in left_out else ["bound: what most of the time is spent on"]
+    return ["; ".join(parts)] if parts else []
+
+
+def notes(comparison: Comparison, left_out: Collection[str] = ()) -> list[str]:
+    """What the table needs to be understood, the best case first; columns that are left out need nothing."""
     cases = comparison.cases
     found = []
     if comparison.has_best:
@@ -109,11 +129,7 @@ def notes(comparison: Comparison) -> list[str]:
         found.append(f"best: {BEST[comparison.sort]}{rest}")
     elif not any(case.totals.memory.fits for case in cases):
         found.append("none fits: the latencies are those of a GPU with more memory")
-    found.append(
-        f"interval: {cases[0].totals.interval * 100:.0f} % of cases; per s: samples; "
-        + ("all fit the memory with room; " if comparison_fits(comparison) else "")
-        + "bound: what most of the time is spent on"
-    )
+    found += legend(cases[0].totals.interval, all_fit=comparison_fits(comparison), left_out=left_out)
     if is_priced(comparison):
         found.append(f"cost: {f'in {comparison.currency} ' if comparison.currency else ''}of a million inferences")
     if any(case.totals.partial for case in cases):

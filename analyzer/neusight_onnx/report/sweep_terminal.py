@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neusight_onnx.report.comparison_terminal import figure_table
+from neusight_onnx.report.comparison_words import left_out_note
 from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.layout import Canvas, bullets, columns, heading, render
 from neusight_onnx.report.quantities import dims_text, printable
@@ -46,7 +47,9 @@ def sweep_to_terminal(sweep: Sweep, canvas: Canvas) -> str:
     found = [[printable(cell) for cell in found_cells(series, sweep)] for series in sweep.series]
     titles = [(printable(title), "right") for title in found_heads(sweep)]
     parts += [heading(f"Found, sizes of {printable(sweep.axis)}"), columns(titles, found, canvas), Text()]
-    parts += [Text(printable(note), style="dim") for note in (*notes(sweep), *left_out)]
+    parts += [
+        Text(printable(note), style="dim") for note in (*notes(sweep, left_out), *left_out_note(left_out, canvas.width))
+    ]
     warnings = [*refusals(sweep), *(notice.message for notice in sweep.warnings)]
     for title, items, style in (("Warnings", warnings, "yellow"), ("Assumptions", folded(sweep.assumptions), "")):
         if items:

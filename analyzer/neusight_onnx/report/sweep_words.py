@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from neusight_onnx.report.comparison_words import figure_heads, figures
+from neusight_onnx.report.comparison_words import figure_heads, figures, legend
 from neusight_onnx.report.model import FITS
 from neusight_onnx.report.quantities import counted, dims_text, duration
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
@@ -60,14 +60,10 @@ def found_cells(series: Series, sweep: Sweep) -> list[str]:
     return [*named, *("none" if size is None else f"{size:,}" for size in found)]
 
 
-def notes(sweep: Sweep) -> list[str]:
-    """What the tables need to be understood."""
+def notes(sweep: Sweep, left_out: Collection[str] = ()) -> list[str]:
+    """What the tables need to be understood; columns that are left out need nothing."""
     totals = next(point.totals for point in sweep.points if point.totals is not None)
-    found = [
-        f"interval: {totals.interval * 100:.0f} % of cases; per s: samples; "
-        + ("all fit the memory with room; " if all_fit(sweep) else "")
-        + "bound: what most of the time is spent on"
-    ]
+    found = legend(totals.interval, all_fit=all_fit(sweep), left_out=left_out)
     if sweep.axis_is_batch:
         found.append(
             f"knee: the smallest {sweep.axis} with {KNEE_SHARE * 100:.0f} % of the highest throughput of those that fit"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neusight_onnx.report.comparison_terminal import figure_table
+from neusight_onnx.report.comparison_words import left_out_note
 from neusight_onnx.report.grouping import (
     KernelGroup,
     Slice,
@@ -104,7 +105,7 @@ def _what_if(report: Report, canvas: Canvas) -> list[RenderableType]:
         return []
     rows = [("", row) for row in variant_rows(report)]
     table, left_out = figure_table(variant_heads(report), rows, canvas)
-    return [heading("What if"), table, *(Text(note, style="dim") for note in left_out)]
+    return [heading("What if"), table, *(Text(note, style="dim") for note in left_out_note(left_out, canvas.width))]
 
 
 def _header(report: Report, canvas: Canvas) -> Text:
