@@ -44,20 +44,28 @@ def test_readme_shows_the_help(
     assert words(block(f"help {command}")) == words(text)
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "sweep"])
+@pytest.mark.parametrize("name", ["report", "compare", "sweep", "diff", "what-if"])
 def test_readme_shows_a_real_report(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Predictions are deterministic: the block is what the command before it prints, to the last digit.
 
-    After new predictors, or a change that moves a figure: NEUSIGHT_UPDATE_GOLDEN=1 pytest tests/test_cli_readme.py
+    Of --what-if it is the table alone, the rest being the report. After new predictors, or a change that moves a
+    figure: NEUSIGHT_UPDATE_GOLDEN=1 pytest tests/test_cli_readme.py
     """
     before = README.read_text("utf-8").partition(f"<!-- {name} -->")[0]
-    command = re.findall(r"^neusight-onnx (.*)$", before, re.MULTILINE)[-1]
-    monkeypatch.chdir(README.parent)
+    commands = re.findall(
+        r"^neusight-onnx (.*)$", before.rpartition("\n```\n\n")[0].rpartition("```\n")[2], re.MULTILINE
+    )
+    assert commands
+    (tmp_path / "examples").symlink_to(README.parent / "examples")
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert main(shlex.split(command)) == 0
+    for command in commands:
+        assert main(shlex.split(command)) == 0
     text = capsys.readouterr().out
+    if name == "what-if":
+        text = text.partition("\nWhat if\n")[2].partition("\n\n")[0] + "\n"
     if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
         old, new = (f"<!-- {name} -->\n```text\n{shown}```" for shown in (block(name), text))
         README.write_text(README.read_text("utf-8").replace(old, new), "utf-8")

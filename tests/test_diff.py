@@ -16,8 +16,10 @@ from neusight_onnx import analyze, diff
 from neusight_onnx.cli import main
 from neusight_onnx.comparison.changes import parse_limit
 from neusight_onnx.errors import ComparisonError
+from neusight_onnx.report.difference import KernelChange
 from neusight_onnx.report.difference_machine import difference_to_json
 from neusight_onnx.report.difference_terminal import difference_to_terminal
+from neusight_onnx.report.difference_words import kernel_dims
 from neusight_onnx.report.layout import Canvas
 from neusight_onnx.report.machine import to_json
 from test_report_machine import SCHEMA, documented_keys, keys_of
@@ -57,16 +59,15 @@ DIMS = {"batch": 2}
 
 
 def test_what_differs(folder: Path) -> None:
-    """The old model has ReLU, the new one Sigmoid; product and addition stay."""
+    """The old model has ReLU, the new one Sigmoid at the node of that name; product and addition stay."""
     found = diff("old.onnx", "new.onnx", gpu="t4", dims=DIMS)
     old, new = (analyze(name, gpu="t4", dims=DIMS) for name in ("old.onnx", "new.onnx"))
     assert found.old.latency_ms == pytest.approx(old.totals.latency_ms, rel=1e-5)
     assert found.growth == pytest.approx(new.totals.latency_ms / old.totals.latency_ms - 1, rel=1e-3, abs=1e-5)
-    by_nodes = {(item.status, item.nodes): item for item in found.kernels}
-    assert set(by_nodes) == {("gone", ("act",)), ("new", ("act",))}
-    gone, came = by_nodes["gone", ("act",)], by_nodes["new", ("act",)]
-    assert (gone.old_count, gone.new_count, came.old_count, came.new_count) == (1, 0, 0, 1)
-    assert gone.delta_us == -gone.old_us < 0 < came.delta_us
+    (item,) = found.kernels
+    assert (item.status, item.nodes, item.old_count, item.new_count) == ("changed", ("act",), 1, 1)
+    assert item.old_dims == {**item.dims, "operations": "relu"} != item.dims
+    assert item.delta_us == item.new_us - item.old_us
     ((op_type, _, count),) = found.new_unsupported
     assert (op_type, count) == ("Mystery", 1)
     assert found.gone_unsupported == ()
@@ -107,6 +108,45 @@ def test_a_count_is_a_change(folder: Path) -> None:
     (item,) = diff("old.onnx", "doubled.onnx", gpu="t4", dims=DIMS).kernels
     assert (item.status, item.old_count, item.new_count) == ("changed", 1, 2)
     assert item.new_us == pytest.approx(2 * item.old_us)
+
+
+def test_a_kernel_that_moves_is_gone_and_new(folder: Path) -> None:
+    """ReLU at another node than the Sigmoid that comes: one goes, one comes."""
+    moved = deeper()
+    moved.graph.node[2].name = "elsewhere"
+    onnx.save(moved, folder / "moved.onnx")
+    found = diff("old.onnx", "moved.onnx", gpu="t4", dims=DIMS)
+    by_nodes = {(item.status, item.nodes): item for item in found.kernels}
+    assert set(by_nodes) == {("gone", ("act",)), ("new", ("elsewhere",))}
+    gone, came = by_nodes["gone", ("act",)], by_nodes["new", ("elsewhere",)]
+    assert (gone.old_count, gone.new_count, came.old_count, came.new_count) == (1, 0, 0, 1)
+    assert gone.delta_us == -gone.old_us < 0 < came.delta_us
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param({"n": 4}, {"n": 4}, "n=4, was fp32", id="type"),
+        pytest.param({"n": 2, "k": 1}, {"n": 4, "k": 1}, "n=4 k=1, was n=2 fp32", id="dim"),
+        pytest.param({"n": 4}, {"n": 4, "epilogue": "bias"}, "n=4 epilogue=bias, was without epilogue fp32", id="more"),
+        pytest.param({"n": 4, "epilogue": "bias"}, {"n": 4}, "n=4, was epilogue=bias fp32", id="less"),
+    ],
+)
+def test_what_a_form_was(old: dict[str, object], new: dict[str, object], expected: str) -> None:
+    item = KernelChange(
+        status="changed",
+        kernel_class="gemm",
+        dtype="fp16",
+        dims=new,
+        nodes=("a",),
+        old_count=1,
+        new_count=1,
+        old_us=2.0,
+        new_us=1.0,
+        old_dtype="fp32",
+        old_dims=old,
+    )
+    assert kernel_dims(item) == expected
 
 
 def edited(folder: Path, change: Mapping[str, object]) -> Path:

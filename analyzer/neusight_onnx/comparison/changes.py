@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +85,7 @@ def _difference(old: Saved, new: Saved, limit: float | None) -> Difference:
         change = _change(form, old.kernels.get(form), new.kernels.get(form))
         if change is not None:
             changes.append(change)
+    changes = _paired(changes)
     changes.sort(key=lambda change: -abs(change.delta_us))
     return Difference(
         tool_version=__version__,
@@ -120,6 +121,33 @@ def _change(form: tuple[str, str, str], old: Kernels | None, new: Kernels | None
         old_us=old.latency_us if old else 0.0,
         new_us=new.latency_us if new else 0.0,
     )
+
+
+def _paired(changes: Sequence[KernelChange]) -> list[KernelChange]:
+    """The changes, a kernel that is gone and one that is new in its stead being one that changed its form."""
+    gone = {_origin(item, item.old_count): item for item in changes if item.status == "gone" and item.nodes}
+    found, replaced = [], set()
+    for item in changes:
+        before = gone.get(_origin(item, item.new_count)) if item.status == "new" else None
+        if before is None:
+            found.append(item)
+            continue
+        replaced.add(id(before))
+        found.append(
+            replace(
+                item,
+                status="changed",
+                old_count=before.old_count,
+                old_us=before.old_us,
+                old_dtype=before.dtype,
+                old_dims=before.dims,
+            )
+        )
+    return [item for item in found if id(item) not in replaced]
+
+
+def _origin(item: KernelChange, count: int) -> tuple[str, tuple[str, ...], int]:
+    return item.kernel_class, item.nodes, count
 
 
 def _more(one: Mapping[tuple[str, str], int], other: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:

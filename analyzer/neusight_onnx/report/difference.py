@@ -32,8 +32,9 @@ class Side:
 class KernelChange:
     """Equal kernels (class, dtype, dims) that one report has more of, or that take another time.
 
-    ``status``: "new" (only in the new report), "gone" (only in the old one) or "changed" (their number, or their time).
-    ``nodes``: some that they come from. Times and counts are those of all of them together.
+    ``status``: "new" (only in the new report), "gone" (only in the old one) or "changed" (their number, their time, or
+    their form: as many of the same class, from the same nodes, in another dtype or other dims; ``old_dtype`` and
+    ``old_dims`` then, else None). ``nodes``: some that they come from. Times and counts are those of all together.
     """
 
     status: str
@@ -45,6 +46,8 @@ class KernelChange:
     new_count: int
     old_us: float
     new_us: float
+    old_dtype: str | None = None
+    old_dims: Mapping[str, object] | None = None
 
     @property
     def delta_us(self) -> float:

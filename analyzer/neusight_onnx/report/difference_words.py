@@ -75,8 +75,19 @@ def kernel_cells(item: KernelChange) -> tuple[str, str, str, str]:
 
 
 def kernel_dims(item: KernelChange) -> str:
-    """The dims that tell a kernel apart."""
-    return dims_text({name: _dim(value) for name, value in item.dims.items()})
+    """The dims that tell a kernel apart, and what of them was otherwise: "k=768 n=64, was n=32 fp32"."""
+    text = _dims(item.dims)
+    if item.old_dims is None:
+        return text
+    before = {name: value for name, value in item.old_dims.items() if item.dims.get(name) != value}
+    added = [name for name in item.dims if name not in item.old_dims]
+    parts = [_dims(before), *(f"without {name}" for name in added)]
+    parts += [item.old_dtype] if item.old_dtype not in (None, item.dtype) else []
+    return f"{text}, was {' '.join(part for part in parts if part)}"
+
+
+def _dims(dims: Mapping[str, object]) -> str:
+    return dims_text({name: _dim(value) for name, value in dims.items()})
 
 
 def unsupported(difference: Difference) -> list[str]:
