@@ -329,8 +329,8 @@ def _memory(memory: MemoryEstimate) -> str:
     found = memory.largest_batch
     largest = "" if found is None else f"<p>{_text(largest_batch_text(found))}</p>"
     return (
-        '<section class="card" id="memory"><div class="head"><h2>Memory over time</h2><p class="hint">tensors alive '
-        f'after each node, in the order of execution</p></div>{bar}<p class="legend">{legend}</p>'
+        '<section class="card" id="memory"><div class="head"><h2>Memory over time</h2><p class="hint">tensors alive: '
+        f'the area after each node, the line at most while it runs</p></div>{bar}<p class="legend">{legend}</p>'
         f"{largest}{chart}{table}</section>"
     )
 
