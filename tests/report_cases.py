@@ -9,12 +9,15 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Notice
 from neusight_onnx.report.model import (
     Coverage,
+    FusionSummary,
+    HostSummary,
     KernelRow,
     LargestBatch,
     LiveTensor,
     MemoryEstimate,
     MemoryPoint,
     ModelSummary,
+    NearMiss,
     Report,
     Settings,
     Totals,
@@ -213,6 +216,14 @@ REPORT = Report(
     ),
     kernels=KERNELS,
     unsupported=(UnsupportedNode(node="/Mystery", op_type="my.domain::Mystery", reason="no rule for this operator"),),
+    fusion=FusionSummary(
+        fused_kernel_count=2,
+        fused_node_count=7,
+        saved_kernel_count=5,
+        saved_bytes=3_000_000,
+        near_misses=(NearMiss(rule="linear", node="/head", reason="nothing is added to the product alone"),),
+    ),
+    host=HostSummary(host_ms=0.03),
     assumptions=("seq = 512, a default (--dim seq=N changes it)",),
     warnings=(
         Notice(code="partial", message="1 node is not supported: the totals are a lower bound"),

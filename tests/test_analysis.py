@@ -182,9 +182,9 @@ def test_a_protobuf_is_refused() -> None:
     [
         ({"precision": "fp8"}, "precision fp8 on a100-sxm-80gb: the GPU has no FP8 units; use int8 or fp16 on it"),
         ({"precision": "fp12"}, "unknown precision 'fp12'"),
-        ({"runtime": "tensorrt"}, "runtime 'tensorrt' has no model yet; supported now: compiled, eager"),
+        ({"runtime": "openvino"}, "unknown runtime 'openvino'; supported now: compiled, eager, onnxruntime, tensorrt"),
     ],
-    ids=["precision without units", "no precision", "runtime without a model"],
+    ids=["precision without units", "no precision", "no runtime"],
 )
 def test_what_has_no_model_is_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:
     with pytest.raises(NotSupportedError, match=message):

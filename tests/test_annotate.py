@@ -306,7 +306,7 @@ def test_the_model_is_replaced_only_if_told_so(folder: Path, capsys: pytest.Capt
         pytest.param(["-o", ""], "-o is empty", id="empty"),
         pytest.param([], "missing option", id="no output"),
         pytest.param(["-o", "out.onnx", "--dim", "btch=2"], "btch", id="unknown dim"),
-        pytest.param(["-o", "out.onnx", "--runtime", "tensorrt"], "no model yet", id="runtime"),
+        pytest.param(["-o", "out.onnx", "--runtime", "openvino"], "openvino", id="runtime"),
     ],
 )
 def test_misuse_is_one_line(arguments: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,8 @@ ROOT = Path(neusight_onnx.__file__).parent
 ROOMS = (
     ("errors", "dtypes", "data_files", "collection"),
     ("gpu", "graph"),
-    ("kernels",),
-    ("fusion", "lowering", "precision", "runtime"),
+    ("kernels", "runtime"),
+    ("fusion", "lowering", "precision"),
     ("tiling", "power"),
     ("laws", "similarity"),
     ("predictor",),

@@ -195,7 +195,7 @@ def test_a_stored_precision_has_the_name_of_the_option() -> None:
         pytest.param({"gpu": "a1000"}, SpecError, "unknown GPU", id="GPU"),
         pytest.param({"bindings": make_bindings({"bach": 2})}, BindingError, "bach", id="dim"),
         pytest.param({"precision": "int9"}, NotSupportedError, "int9", id="precision that there is not"),
-        pytest.param({"runtime": "tensorrt"}, NotSupportedError, "tensorrt", id="runtime"),
+        pytest.param({"runtime": "openvino"}, NotSupportedError, "openvino", id="runtime"),
     ],
 )
 def test_misuse_names_the_target(changes: dict[str, object], error: type[Exception], says: str) -> None:

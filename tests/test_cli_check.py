@@ -166,7 +166,7 @@ MISUSE = {
     "model of a target": (["check", "--config", "model.toml"], ["target 'gone on t4'", "gone.onnx does not exist"]),
     "GPU of a target": (["check", "--config", "gpu.toml"], ["target 'm.onnx on t400'", "unknown GPU 't400'"]),
     "no precision": ([*GOOD, "--precision", "int9"], ["'int9'"]),
-    "runtime": ([*GOOD, "--runtime", "tensorrt"], ["tensorrt", "eager"]),
+    "runtime": ([*GOOD, "--runtime", "openvino"], ["openvino", "tensorrt", "eager"]),
     "format": ([*GOOD, "--format", "xml"], ["--format", "xml", "junit"]),
     "output is the model": ([*GOOD, "-o", "m.onnx"], ["-o is a model itself"]),
     "output is the weights": (

@@ -137,7 +137,7 @@ CASES = {
     "value no number": (analyze("--value", "x=abc"), ["abc"]),
     "trip count of no loop": (analyze("--trip-count", "/fc/MatMul=3"), ["Loop"]),
     "precision without units": (analyze("--precision", "fp4"), ["fp4 on", "no FP4 units"]),
-    "runtime without a model": (analyze("--runtime", "tensorrt"), ["tensorrt", "eager"]),
+    "unknown runtime": (analyze("--runtime", "openvino"), ["openvino", "tensorrt", "eager"]),
     "output is a folder": (analyze("-o", "{folder}"), ["is a folder", "-o"]),
     "output folder absent": (analyze("-o", "{folder}/absent/report.json"), ["absent", "does not exist"]),
     "output under a file": (analyze("-o", "{folder}/good.onnx/report.json"), ["good.onnx is not a folder"]),

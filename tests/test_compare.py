@@ -258,7 +258,7 @@ def test_one_gpu_by_two_names_is_one_case() -> None:
         pytest.param({"sort": "cost"}, ComparisonError, "needs prices", id="cost without prices"),
         pytest.param({"sort": "speed"}, ComparisonError, "can't sort by 'speed'", id="sort"),
         pytest.param({"precisions": ("fp32", "fp9")}, NotSupportedError, "'fp9'", id="precision"),
-        pytest.param({"runtimes": ("tensorrt",)}, NotSupportedError, "'tensorrt'", id="runtime"),
+        pytest.param({"runtimes": ("openvino",)}, NotSupportedError, "'openvino'", id="runtime"),
         pytest.param({"dims": {"batch": (1, -2)}}, NeusightError, "batch=-2", id="size"),
         pytest.param({"dims": {"bath": (1, 2)}}, BindingError, "bath", id="dim"),
         pytest.param({"dims": {"batch": range(1, 1030)}}, ComparisonError, "1,029 cases", id="too many"),

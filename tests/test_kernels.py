@@ -14,6 +14,7 @@ from neusight_onnx.kernels import (
     Elementwise,
     GatherScatter,
     Gemm,
+    HostWork,
     Kernel,
     Movement,
     Normalization,
@@ -24,6 +25,7 @@ from neusight_onnx.kernels import (
     Softmax,
     Sort,
     TensorSpec,
+    Transfer,
 )
 
 F32, F16, I8, I32, I64, U4 = (
@@ -266,6 +268,8 @@ CASES: list[tuple[str, Kernel, int, int, int, int]] = [
         4 * 10 * 2 * 32,
     ),
     ("opaque", Opaque(operation="fft", operation_count=99, dtype=F32, read=8, written=16), 0, 99, 8, 16),
+    ("transfer", Transfer(direction="to_host", dtype=F32, byte_count=64), 0, 0, 64, 64),
+    ("host", HostWork(operation="unique", operation_count=9, dtype=F32, read=8, written=16), 0, 9, 8, 16),
 ]
 
 

@@ -14,6 +14,7 @@ from neusight_onnx.kernels import (
     Elementwise,
     GatherScatter,
     Gemm,
+    HostWork,
     Kernel,
     Movement,
     Normalization,
@@ -24,6 +25,7 @@ from neusight_onnx.kernels import (
     Softmax,
     Sort,
     TensorSpec,
+    Transfer,
 )
 from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, analytic_estimate, pipe_flops_per_s
 
@@ -122,6 +124,14 @@ def gather(run: int) -> GatherScatter:
         pytest.param(
             Opaque(operation="fft", operation_count=2 * 10**9, dtype=FP32, read=8, written=8), 1002.0, id="opaque"
         ),
+        # PCIe 4.0 x16 where nothing is said: .6 x 31.52 GB/s; 18.912 MB take 1 ms; 8 us and 2 of launch
+        pytest.param(Transfer(direction="to_host", dtype=FP32, byte_count=18_912_000), 1010.0, id="copy to the host"),
+        # 20 MFLOP at 20 GFLOP/s and 10 MB at 10 GB/s, 2 of launch
+        pytest.param(
+            HostWork(operation="det", operation_count=20_000_000, dtype=FP32, read=6_000_000, written=4_000_000),
+            2002.0,
+            id="work of the host",
+        ),
     ],
 )
 def test_by_hand(kernel: Kernel, expected_us: float) -> None:
@@ -210,6 +220,8 @@ def _of_each_class(n: int, dtype: DataType) -> list[Kernel]:
         ),
         Reduction(operation="sum", outputs=1, reduced=n * n, dtype=dtype, output=TensorSpec(dtype=dtype, shape=())),
         Pooling(operation="max", input=spec, output=spec, window=9),
+        Transfer(direction="to_device", dtype=dtype, byte_count=size),
+        HostWork(operation="unique", operation_count=n, dtype=dtype, read=size, written=size),
         Pooling(operation="global_average", input=spec, output=TensorSpec(dtype=dtype, shape=(n, 1)), window=n),
         Attention(b=1, h=n, g=max(n // 4, 1), s=n, t=n, d=64, v=64, causal=True, dtype=dtype),
         Attention(b=n, h=8, g=8, s=1, t=n, d=64, v=64, dtype=dtype, cache_write_elements=n),

@@ -246,7 +246,7 @@ CONV = [
         nodes="y = Conv(x, w, b)",
         inputs={"x": (1, 3, 4, 4)},
         weights={"w": (4, 3, 3, 3), "b": (4,)},
-        runtime="onnxruntime",
+        runtime="tensorrt",
         expected=[(Conv, {"epilogue": ("bias",), "read_bytes": 4 * (48 + 108 + 4), "write_bytes": 64})],
     ),
     Case(

@@ -15,6 +15,7 @@ from neusight_onnx.runtime import (
     Runtime,
     Step,
     get_runtime,
+    host_time_us,
     stream_launches,
     stream_time_us,
 )
@@ -52,6 +53,19 @@ RUNTIME = Runtime(name="made-up", description="", kernel_us=10.0, view_us=2.0, h
 )
 def test_stream_time(steps: list[Step], expected_us: float) -> None:
     assert stream_time_us(steps, RUNTIME) == pytest.approx(expected_us)
+
+
+def test_a_captured_run() -> None:
+    """One launch, 8 us; then 5, twice 3 and 20 us without a gap, and a view is nothing."""
+    captured = replace(RUNTIME, captured=True, graph_us=8.0)
+    steps = [Step(kernel_us=(5.0,)), Step(), Step(kernel_us=(3.0,), count=2), Step(kernel_us=(20.0,))]
+    assert stream_time_us(steps, captured) == pytest.approx(39.0)
+    assert stream_time_us(steps, captured, host_factor=2.0) == pytest.approx(47.0)
+    assert host_time_us(steps, captured) == pytest.approx(8.0)
+    assert host_time_us(steps, RUNTIME) == pytest.approx(4 * 10.0 + 2.0)
+    spans = list(stream_launches(steps, captured))
+    assert [(span.gpu_start_us, span.gpu_us) for span in spans] == [(8.0, 5.0), (13.0, 6.0), (19.0, 20.0)]
+    assert [span.host_us for span in spans] == [8.0, 0.0, 0.0]
 
 
 def test_a_slower_host() -> None:

@@ -192,7 +192,7 @@ def test_largest_that_fits_is_where_analyze_says_fits() -> None:
         pytest.param({"dims": {"bath": (1, 2)}}, BindingError, "bath", id="unknown dim"),
         pytest.param({"dims": {"batch": range(1, 1030)}}, ComparisonError, "1,029 cases", id="too many"),
         pytest.param({"precision": "fp8"}, NotSupportedError, "no FP8 units", id="precision"),
-        pytest.param({"runtime": "tensorrt"}, NotSupportedError, "'tensorrt'", id="runtime"),
+        pytest.param({"runtime": "openvino"}, NotSupportedError, "'openvino'", id="runtime"),
         pytest.param({"at": "mean"}, ComparisonError, "'mean'", id="at"),
     ],
 )

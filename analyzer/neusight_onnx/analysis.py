@@ -14,8 +14,8 @@ from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError, SpecError
-from neusight_onnx.fusion.patterns import recognise
-from neusight_onnx.fusion.quantization import fold_quantization
+from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
+from neusight_onnx.fusion.savings import savings
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, is_batch_symbol, make_bindings, named_as_in
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice, file_name
@@ -24,6 +24,8 @@ from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, kernel_dtype
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.branches import NOT_COUNTED, Cost, choose_branches, decisions_said
+from neusight_onnx.lowering.context import LAZY_VIEWS
+from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision, stored_precision
 from neusight_onnx.lowering.recast import autocast, converted, with_products, with_weights
 from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary, run_memory
@@ -32,10 +34,13 @@ from neusight_onnx.predictor import Prediction, Predictors, predict
 from neusight_onnx.report.model import (
     TIGHT,
     Coverage,
+    FusionSummary,
+    HostSummary,
     KernelRow,
     LargestBatch,
     MemoryEstimate,
     ModelSummary,
+    NearMiss,
     Report,
     Settings,
     TimelineSpan,
@@ -44,7 +49,7 @@ from neusight_onnx.report.model import (
     ValueSummary,
 )
 from neusight_onnx.report.quantities import capacity, percent
-from neusight_onnx.runtime import Runtime, Step, get_runtime, stream_launches, stream_time_us
+from neusight_onnx.runtime import Runtime, Step, get_runtime, host_time_us, stream_launches, stream_time_us
 from neusight_onnx.uncertainty import Share, cancelling, combined_us
 
 INTERVAL = 0.8
@@ -52,8 +57,8 @@ INTERVAL = 0.8
 
 INTERVAL_METHOD = (
     "each kernel's interval is that of GPUs left out of the fit, narrower on a measured GPU; what kernels err with "
-    "their GPU adds up, what each errs by itself partly cancels; the host is taken to be up to 1.4 times faster or "
-    "slower"
+    "their GPU adds up, what each errs by itself partly cancels; the host is taken to be up to {host_spread:g} times "
+    "faster or slower"
 )
 
 
@@ -67,18 +72,24 @@ def analyze(
     trip_counts: Mapping[str, int] | None = None,
     precision: str = "auto",
     runtime: str = "eager",
+    cuda_graph: bool = False,
+    include_io: bool = False,
     memory_timeline: bool = False,
     with_largest_batch: bool = False,
     timeline: bool = False,
+    explain_fusion: bool = False,
 ) -> Report:
     """Predicts how fast ``model`` runs on ``gpu``.
 
     ``model``: a path, or what :func:`read_model` gave. ``gpu``: a name, an alias, a TOML file or a spec.
     ``dims`` binds symbols, ``shapes`` whole inputs, ``values`` inputs on whose value shapes depend,
-    ``trip_counts`` loops (by node name). ``memory_timeline``: the report's memory has the bytes alive after each node;
-    ``with_largest_batch``: and the largest batch that fits (the model is read anew for 3 to 8 sizes). Raises a
+    ``trip_counts`` loops (by node name). ``cuda_graph``: the run is replayed as a CUDA graph; ``include_io``: inputs
+    come from the host and outputs go back. ``memory_timeline``: the report's memory has the bytes alive after each
+    node; ``with_largest_batch``: and the largest batch that fits (the model is read anew for 3 to 8 sizes). Raises a
     :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend: an unreadable model, an unknown GPU,
-    contradicting bindings, a precision or runtime without a model. ``timeline``: the report has the spans of the run.
+    contradicting bindings, a precision or runtime without a model.
+    ``timeline``: the report has the spans of the run; ``explain_fusion``: and why rules of the runtime didn't merge
+    what they could have.
     """
     get_runtime(runtime)
     if not isinstance(gpu, str | Path | GpuSpec):
@@ -93,7 +104,13 @@ def analyze(
     resolved = resolve(precision, stored_precision(loaded))
     require(resolved, spec)
     prepared = prepare(
-        infer_shapes(loaded, bindings), precision=resolved, runtime=runtime, memory_timeline=memory_timeline
+        infer_shapes(loaded, bindings),
+        precision=resolved,
+        runtime=runtime,
+        cuda_graph=cuda_graph,
+        include_io=include_io,
+        memory_timeline=memory_timeline,
+        explain_fusion=explain_fusion,
     )
     report = predict_report(prepared, spec, asked_precision=precision, timeline=timeline)
     if with_largest_batch:
@@ -118,7 +135,11 @@ class ShapedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedModel:
-    """A shaped model as a runtime executes it: patterns recognised, every node lowered; the same for every GPU."""
+    """A shaped model as a runtime executes it: patterns recognised, every node lowered; the same for every GPU.
+
+    ``include_io``: the work has the copies of inputs and outputs. ``said``: why there is no CUDA graph, if one was
+    asked for that can't be.
+    """
 
     shaped: ShapedModel
     precision: Precision
@@ -126,6 +147,9 @@ class PreparedModel:
     work: tuple[NodeWork, ...]
     runtime: Runtime
     memory: RunMemory
+    fusion: FusionSummary
+    include_io: bool = False
+    said: tuple[str, ...] = ()
 
 
 def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
@@ -141,42 +165,84 @@ def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> 
     return ShapedModel(model=model, bound=bound, inferred=inferred, expected=expected)
 
 
-def prepare(shaped: ShapedModel, *, precision: Precision, runtime: str, memory_timeline: bool = False) -> PreparedModel:
+def prepare(
+    shaped: ShapedModel,
+    *,
+    precision: Precision,
+    runtime: str,
+    cuda_graph: bool = False,
+    include_io: bool = False,
+    memory_timeline: bool = False,
+    explain_fusion: bool = False,
+) -> PreparedModel:
     """The second step: what ``runtime`` executes in ``precision``.
 
-    ``memory_timeline``: keep the bytes alive after each node.
+    ``cuda_graph``: replayed as a graph, where that is possible; ``include_io``: with the copies of inputs and outputs
+    from and to the host. ``memory_timeline``: keep the bytes alive after each node; ``explain_fusion``: and why rules
+    of the runtime that could have merged nodes didn't.
     """
-    runtime_model = get_runtime(runtime)
+    runtime_model = get_runtime(runtime, cuda_graph=cuda_graph)
     in_pytorch = runtime in ("eager", "compiled")
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
         graph = _before_recognition(shaped.expected, precision, runtime, in_pytorch)
-        recognised = fold_quantization(recognise(graph, runtime=runtime))
-        if runtime == "compiled":
-            from neusight_onnx.fusion.attention import replace_attention
-
-            recognised = replace_attention(recognised)
+        recognised = fused_graph(graph, runtime_model)
         if precision.mixed and in_pytorch and precision.plain is not None:
             recognised = autocast(recognised, precision.plain, runtime=runtime)
-        lowered = lower_laid_out(recognised, runtime=runtime)
-        work: Sequence[NodeWork] = lowered.works
-        if runtime == "compiled":
-            from neusight_onnx.fusion.loops import merge_loops
-
-            work = merge_loops(recognised, work, lowered.strides)
+        work = works_of(recognised, runtime_model)
         if precision.products is not None or precision.weights is not None:
-            work = with_products(work, precision.products, precision.weights)
+            work = tuple(with_products(work, precision.products, precision.weights))
             if precision.weights is not None:
                 recognised = with_weights(recognised, precision.weights)
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline)
+        fusion = _fusion(graph, work, runtime_model, explained=explain_fusion)
+        said: tuple[str, ...] = ()
+        if cuda_graph and (uncaptured := next((item.node for item in work if item.kernels and item.host_waits), None)):
+            runtime_model = get_runtime(runtime)
+            said = (f"no CUDA graph: the host waits for {file_name(uncaptured)} in the middle of the run",)
+        if include_io:
+            before, behind = boundary_copies(recognised)
+            work = (*([before] if before else []), *work, *([behind] if behind else []))
     return PreparedModel(
         shaped=shaped,
         precision=precision,
         graph=recognised,
-        work=tuple(work),
+        work=work,
         runtime=runtime_model,
         memory=memory,
+        include_io=include_io,
+        said=said,
+        fusion=fusion,
     )
+
+
+def _fusion(unfused: InferredGraph, work: Sequence[NodeWork], runtime: Runtime, *, explained: bool) -> FusionSummary:
+    saved = savings(unfused, work, lazy=runtime.name in LAZY_VIEWS)
+    near = None
+    if explained:
+        near = tuple(
+            NearMiss(rule=verdict.rule, node=file_name(verdict.node), reason=verdict.reason)
+            for verdict in fusion_verdicts(unfused, runtime)
+            if verdict.reason is not None
+        )
+    return FusionSummary(
+        fused_kernel_count=saved.fused_count,
+        fused_node_count=saved.node_count,
+        saved_kernel_count=saved.kernel_count,
+        saved_bytes=saved.byte_count,
+        near_misses=near,
+    )
+
+
+def works_of(fused: InferredGraph, runtime: Runtime) -> tuple[NodeWork, ...]:
+    """The work of every node of a graph that was fused for ``runtime``."""
+    lowered = lower_laid_out(fused, runtime=runtime.name)
+    works = place(fused, lowered.works, runtime)
+    if runtime.pointwise != "chains":
+        return works
+    from neusight_onnx.fusion.loops import merge_loops
+
+    return merge_loops(fused, works, lowered.strides, peels_biases=not runtime.products)
 
 
 def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str, in_pytorch: bool) -> InferredGraph:
@@ -207,10 +273,42 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
             asked_precision,
             memory_on(prepared.memory, spec),
             sized_by_data(prepared.shaped.inferred),
+            prepared.said,
         )
+        counted = _counted(prepared.graph, placed).works
+        report = replace(report, fusion=prepared.fusion, host=_host(counted, prepared, spec, report.totals))
         if not timeline:
             return report
-        return replace(report, timeline=tuple(_timeline(_counted(prepared.graph, placed).works, prepared.runtime)))
+        return replace(report, timeline=tuple(_timeline(counted, prepared.runtime)))
+
+
+MOST_BATCH = 1 << 16
+
+
+def _host(counted: Sequence[_Placed], prepared: PreparedModel, spec: GpuSpec, totals: Totals) -> HostSummary:
+    """Whether the host or the GPU takes longer, and from which batch on the GPU does.
+
+    By scaling, not by analysing other batches: a kernel whose tiles fill the GPU takes as many times longer as the
+    batch is larger, one that fills a part of it only from where it would be full.
+    """
+    runtime = prepared.runtime
+    host_us = host_time_us(_steps(counted, lambda prediction: prediction.latency_us), runtime)
+    kernel_us = totals.kernel_ms * 1e3
+    is_bound = host_us > kernel_us
+    has_batch = any(is_batch_symbol(name) for name in prepared.shaped.bound.symbols)
+    if not is_bound or not has_batch:
+        return HostSummary(host_ms=host_us / 1e3, is_bound=is_bound)
+    kernels = [
+        (item.work.count * prediction.latency_us, min(1.0, prediction.tile_count / spec.sm_count))
+        for item in counted
+        for prediction in item.predictions
+    ]
+    factor = 2
+    while factor * totals.batch_size <= MOST_BATCH:
+        if sum(time_us * max(1.0, factor * filled) for time_us, filled in kernels) >= host_us:
+            return HostSummary(host_ms=host_us / 1e3, is_bound=True, free_from_batch=factor * totals.batch_size)
+        factor *= 2
+    return HostSummary(host_ms=host_us / 1e3, is_bound=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +408,14 @@ def find_largest_batch(
 
 def _settings(prepared: PreparedModel) -> Settings:
     dims = dict(prepared.shaped.bound.symbols)
-    return Settings(mode="inference", precision=prepared.precision.name, runtime=prepared.runtime.name, dims=dims)
+    return Settings(
+        mode="inference",
+        precision=prepared.precision.name,
+        runtime=prepared.runtime.name,
+        dims=dims,
+        cuda_graph=prepared.runtime.captured,
+        include_io=prepared.include_io,
+    )
 
 
 def _placed(work: Sequence[NodeWork], spec: GpuSpec, predictors: Predictors | None = None) -> list[_Placed]:
@@ -363,7 +468,7 @@ def _counted(inferred: InferredGraph, placed: Sequence[_Placed]) -> _Counted:
     slower, faster = choose_branches(works, costs), choose_branches(works, costs, least=True)
 
     def without(left_out: frozenset[int]) -> tuple[_Placed, ...]:
-        return tuple(item for place, item in enumerate(placed) if place not in left_out)
+        return tuple(item for at, item in enumerate(placed) if at not in left_out)
 
     def shown(cost: Cost) -> str:
         return f"{cost[0] if cost else 0.0:.3g} us"
@@ -391,6 +496,7 @@ def _assemble(
     asked_precision: str,
     memory: MemoryEstimate,
     by_data: frozenset[str],
+    said: Sequence[str],
 ) -> Report:
     counted = _counted(inferred, placed)
     facts = _facts(counted.works)
@@ -404,6 +510,7 @@ def _assemble(
         *counted.said,
         *_share_by_data(coverage),
         *_range_of_branches(counted, totals, runtime),
+        *said,
         *_standing_assumptions(settings, asked_precision, runtime),
         *(f"memory: {text}" for text in memory.assumptions),
         *_of_precision(precision),
@@ -471,11 +578,32 @@ def _range_of_branches(counted: _Counted, totals: Totals, runtime: Runtime) -> I
 def _standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> Iterator[str]:
     stored = "as stored in the model" if asked == AUTO else "as asked; the file may store another"
     yield f"precision {settings.precision} ({stored}; --precision changes it)"
-    yield (
-        f"runtime {runtime.name}: {runtime.description}; {runtime.kernel_us:g} us of host time a kernel, "
-        f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
-    )
-    yield "inputs are on the GPU already; copies from and to the host are not counted"
+    if runtime.captured:
+        yield (
+            f"runtime {runtime.name}: {runtime.description}, replayed as a CUDA graph: {runtime.graph_us:g} us of host "
+            "time in all (--no-cuda-graph changes it); capturing it is not counted"
+        )
+    else:
+        yield (
+            f"runtime {runtime.name}: {runtime.description}; {runtime.kernel_us:g} us of host time a kernel, "
+            f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
+        )
+    if settings.include_io:
+        yield "inputs are copied from the host and outputs back, over PCIe, before and after everything else"
+    else:
+        yield "inputs are on the GPU already; copies from and to the host are not counted"
+    yield from _said_of_engines(runtime, settings.precision)
+
+
+def _said_of_engines(runtime: Runtime, precision: str) -> Iterator[str]:
+    if runtime.fallback == "none":
+        return
+    yield "loading, optimising and building the model are not counted, nor is the first run"
+    if runtime.tf32 and precision == "fp32":
+        yield (
+            f"{runtime.name} takes TF32 for products of FP32 where the GPU has it, unless it is told not to: as "
+            "asked, this is IEEE FP32"
+        )
 
 
 def _of_precision(precision: Precision) -> Iterator[str]:
@@ -706,7 +834,7 @@ def _totals(
         phases={"forward_ms": latency_us / 1e3, "backward_ms": 0.0, "optimizer_ms": 0.0},
         memory=memory,
         partial=partial,
-        interval_method=INTERVAL_METHOD,
+        interval_method=INTERVAL_METHOD.format(host_spread=runtime.host_spread),
     )
 
 
@@ -746,13 +874,15 @@ def _coverage(
 ) -> Coverage:
     states: dict[str, int] = {}
     reasons: dict[str, str] = {}
-    for place, item in enumerate(placed):
+    for at, item in enumerate(placed):
         work = item.work
+        if work.is_boundary:
+            continue
         reason = work.free or ""
         state = 0
         if work.unsupported is not None:
             state = 2
-        elif place in left_out:
+        elif at in left_out:
             reason = work.free or NOT_COUNTED
         elif work.kernels:
             state = 1

@@ -585,6 +585,58 @@ class Opaque:
         return self.written
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """A copy between host and GPU over PCIe: ``direction`` is "to_host" or "to_device"."""
+
+    direction: str
+    dtype: DataType
+    byte_count: int
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return 0
+
+    @property
+    def read_bytes(self) -> int:
+        return self.byte_count
+
+    @property
+    def write_bytes(self) -> int:
+        return self.byte_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWork:
+    """An operator that the CPU computes, the GPU waiting."""
+
+    operation: str
+    operation_count: int
+    dtype: DataType
+    read: int
+    written: int
+
+    @property
+    def macs(self) -> int:
+        return 0
+
+    @property
+    def flops(self) -> int:
+        return self.operation_count
+
+    @property
+    def read_bytes(self) -> int:
+        return self.read
+
+    @property
+    def write_bytes(self) -> int:
+        return self.written
+
+
 Kernel: TypeAlias = (
     Gemm
     | Conv
@@ -599,6 +651,8 @@ Kernel: TypeAlias = (
     | Sort
     | Recurrent
     | Opaque
+    | Transfer
+    | HostWork
 )
 
 KERNEL_CLASSES: dict[type, str] = {
@@ -615,6 +669,8 @@ KERNEL_CLASSES: dict[type, str] = {
     Sort: "sort",
     Recurrent: "recurrent",
     Opaque: "opaque",
+    Transfer: "transfer",
+    HostWork: "host",
 }
 """The report's name of each kernel class."""
 
@@ -642,6 +698,8 @@ def kernel_dtype(kernel: Kernel) -> DataType:
             | Sort()
             | Recurrent()
             | Opaque()
+            | Transfer()
+            | HostWork()
         ):
             return kernel.dtype
         case _:
@@ -722,6 +780,7 @@ class NodeWork:
     result is.
     ``merged_into``: the node whose kernel does this node's work, and whose ``origins`` name it; this one is free then.
     ``written`` says whether that kernel writes this node's value all the same, for others to read.
+    ``is_boundary``: no node of the file, but the copies of the model's inputs or outputs.
     """
 
     node: str
@@ -736,3 +795,4 @@ class NodeWork:
     host_waits: bool = False
     merged_into: str | None = None
     written: bool = False
+    is_boundary: bool = False

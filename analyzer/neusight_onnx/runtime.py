@@ -6,17 +6,27 @@ before has ended *and* the host has launched it, so that small kernels wait for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from neusight_onnx.errors import NotSupportedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Host costs of a runtime, in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one.
+    """What executes the model: what it costs on the host, and what it makes of a graph.
 
-    ``host_spread``: the factor each way that the interval allows for a faster or slower host.
+    Host costs in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one, ``graph_us`` from the
+    launch of a captured CUDA graph to its first kernel. ``host_spread``: the factor each way that the interval allows
+    for a faster or slower host. ``captured``: the run is replayed as a CUDA graph, which needs one launch in all.
+
+    ``pointwise``: which kernels over elements are merged: "patterns" (those of named formulas only) or "chains".
+    ``products``: what a convolution or a matrix product applies before it writes, by "conv" and "gemm" (names of
+    operators; "Add" is of a tensor of the result's shape, "bias" of a vector). ``attention``: what becomes of attention
+    that a model writes as products and a softmax. ``conv_layout``: the order that convolutions get their input in.
+    ``tf32``: whether FP32 products take TF32 units where there are some unless one says otherwise.
+    ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
+    CPU, with copies both ways), "refused" (such a model isn't built).
     """
 
     name: str
@@ -24,8 +34,19 @@ class Runtime:
     kernel_us: float
     view_us: float
     host_spread: float
+    graph_us: float = 8.0
+    captured: bool = False
+    pointwise: str = "patterns"
+    products: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    attention: str = "as written"
+    conv_layout: str = "nchw"
+    tf32: bool = False
+    fallback: str = "none"
 
 
+# ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
+# Ampere and later; 2 us and 0.2 us a kernel in CUDA 11.8: NVIDIA's blog "Constant Time Launch for Straight-Line CUDA
+# Graphs", 2024); to that comes what any launch takes to reach the GPU, about 5 us: 8 in all, assumed.
 RUNTIMES: dict[str, Runtime] = {
     # Host time of an operator with a kernel: 5-10 us, the middle is taken, and the ends are the spread. A plain CUDA
     # launch is 4-6 us of it. Both ranges come from the survey of public figures that the project was given; it names
@@ -44,20 +65,52 @@ RUNTIMES: dict[str, Runtime] = {
         kernel_us=5.5,
         view_us=0.0,
         host_spread=1.4,
+        pointwise="chains",
+    ),
+    # Its executor walks a prepared list in C++: a plain launch (4-6 us, the same survey), and 1 us to look up inputs
+    # and to take memory from the arena (assumed; a Reshape costs that and no launch). The spread is wider, being so.
+    # What it merges was read off the files that its optimiser (1.32, level "all") writes, and off the operators that
+    # its CUDA provider has (1.23): docs/runtimes.md. CUDA provider's defaults: use_tf32=1, prefer_nhwc=0,
+    # cudnn_conv fuses no bias (fuse_conv_bias=0).
+    "onnxruntime": Runtime(
+        name="onnxruntime",
+        description="ONNX Runtime, CUDA execution provider, one stream",
+        kernel_us=6.0,
+        view_us=1.0,
+        host_spread=1.5,
+        tf32=True,
+        fallback="host",
+    ),
+    # An engine is a list of launches and no more: 3.8 us a kernel of 2.9 us launched from C++ without waiting (V100;
+    # NVIDIA's blog "Getting Started with CUDA Graphs", 2019: 3.4 us in a graph), so 4. Fusions: "Types of Fusions" of
+    # NVIDIA's TensorRT developer guide; what Myelin, its compiler of transformers, merges is public in outline only:
+    # chains of pointwise operators and reductions over the same rows, and epilogues of matrix products.
+    "tensorrt": Runtime(
+        name="tensorrt",
+        description="TensorRT engine, one stream",
+        kernel_us=4.0,
+        view_us=0.0,
+        host_spread=1.5,
+        pointwise="chains",
+        products={
+            "conv": frozenset({"bias", "scale", "Add", "Relu", "Clip", "LeakyRelu", "Gelu"}),
+            "gemm": frozenset({"bias", "scale", "Add", "Relu", "Clip", "Gelu", "Tanh", "Sigmoid", "Swish"}),
+        },
+        attention="one kernel",
+        conv_layout="nhwc in 16 and 8 bits, nchw in FP32",
+        tf32=True,
+        fallback="refused",
     ),
 }
 
-KNOWN_RUNTIMES = ("eager", "compiled", "onnxruntime", "tensorrt")
+KNOWN_RUNTIMES = tuple(RUNTIMES)
 
 
-def get_runtime(name: str) -> Runtime:
-    """The runtime's model; raises NotSupportedError for one that is not modelled yet, or not known at all."""
-    if name in RUNTIMES:
-        return RUNTIMES[name]
-    supported = ", ".join(sorted(RUNTIMES))
-    if name in KNOWN_RUNTIMES:
-        raise NotSupportedError(f"runtime '{name}' has no model yet; supported now: {supported}")
-    raise NotSupportedError(f"unknown runtime '{name}'; supported now: {supported}")
+def get_runtime(name: str, *, cuda_graph: bool = False) -> Runtime:
+    """The runtime of that name (``cuda_graph``: replayed as a graph); raises NotSupportedError for an unknown one."""
+    if name not in RUNTIMES:
+        raise NotSupportedError(f"unknown runtime '{name}'; supported now: {', '.join(sorted(RUNTIMES))}")
+    return replace(RUNTIMES[name], captured=True) if cuda_graph else RUNTIMES[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +129,11 @@ class Step:
 def stream_time_us(steps: Iterable[Step], runtime: Runtime, *, host_factor: float = 1.0) -> float:
     """Microseconds from the first operator's dispatch until the last kernel has ended, never below the kernels' sum.
 
-    ``host_factor``: the host takes so many times the runtime's costs.
+    ``host_factor``: the host takes so many times the runtime's costs. A captured run is launched once.
     """
+    if runtime.captured:
+        busy_us = sum(step.count * sum(step.kernel_us) for step in steps)
+        return busy_us + host_factor * runtime.graph_us if busy_us else 0.0
     kernel_us, view_us = host_factor * runtime.kernel_us, host_factor * runtime.view_us
     host = 0.0
     gpu = 0.0
@@ -103,6 +159,15 @@ def stream_time_us(steps: Iterable[Step], runtime: Runtime, *, host_factor: floa
     return max(gpu, host)
 
 
+def host_time_us(steps: Iterable[Step], runtime: Runtime) -> float:
+    """Microseconds that the host takes to hand over all steps, waiting for nothing."""
+    if runtime.captured:
+        return runtime.graph_us
+    return sum(
+        step.count * (len(step.kernel_us) * runtime.kernel_us if step.kernel_us else runtime.view_us) for step in steps
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """A span of the run: the host hands over an operator, and the GPU executes one of its kernels.
@@ -125,10 +190,15 @@ def stream_launches(steps: Iterable[Step], runtime: Runtime, *, most_runs: int =
     """The spans behind :func:`stream_time_us`, in order: the last of them ends when that says.
 
     A step that is repeated more than ``most_runs`` times is one span a kernel, from the first start to the last end;
-    where the host waits for it, its kernels have shares of that as their times are.
+    where the host waits for it, its kernels have shares of that as their times are. Of a captured run the host's only
+    span is that of its first kernel.
     """
     host = 0.0
     gpu = 0.0
+    if runtime.captured:
+        gpu = runtime.graph_us
+        yield from _replayed(steps, gpu)
+        return
     for place, step in enumerate(steps):
         spans, each = (step.count, 1) if step.count <= most_runs else (1, step.count)
         if not step.kernel_us:
@@ -166,6 +236,25 @@ def stream_launches(steps: Iterable[Step], runtime: Runtime, *, most_runs: int =
                     gpu_start_us=start,
                     gpu_us=gpu - start,
                 )
+
+
+def _replayed(steps: Iterable[Step], gpu: float) -> Iterator[Launch]:
+    """The spans of a captured run, whose first kernel starts at ``gpu``."""
+    host_us = gpu
+    for place, step in enumerate(steps):
+        for index, duration in enumerate(step.kernel_us):
+            lasting = step.count * duration
+            yield Launch(
+                step=place,
+                kernel=index,
+                run_count=step.count,
+                host_start_us=0.0,
+                host_us=host_us,
+                gpu_start_us=gpu,
+                gpu_us=lasting,
+            )
+            gpu += lasting
+            host_us = 0.0
 
 
 def _waited_for(

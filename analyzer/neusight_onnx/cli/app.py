@@ -15,7 +15,9 @@ import typer
 from neusight_onnx import __version__
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
 from neusight_onnx.cli.options import (
+    CudaGraphOption,
     DimOption,
+    IncludeIoOption,
     ListFormat,
     ModelArgument,
     OneGpuOption,
@@ -146,6 +148,8 @@ def analyze_command(
     trip_count: TripCountOption = None,
     precision: PrecisionOption = Precision.AUTO,
     runtime: RuntimeOption = RuntimeName.EAGER,
+    cuda_graph: CudaGraphOption = False,
+    include_io: IncludeIoOption = False,
     report_format: Annotated[ReportFormat, typer.Option("--format", help="How to report.")] = ReportFormat.RICH,
     output: OutputOption = None,
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Kernels in detail (rich and markdown).")] = 10,
@@ -204,6 +208,9 @@ def analyze_command(
                 trip_counts=base.bindings.trip_counts,
                 precision=base.precision,
                 runtime=base.runtime,
+                cuda_graph=cuda_graph,
+                include_io=include_io,
+                explain_fusion=report_format is ReportFormat.JSON,
                 memory_timeline=memory_timeline or report_format is ReportFormat.HTML,
                 with_largest_batch=largest_batch,
                 timeline=report_format is ReportFormat.TRACE,

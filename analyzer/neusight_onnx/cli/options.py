@@ -74,4 +74,10 @@ TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to
 PrecisionOption = Annotated[
     Precision, typer.Option("--precision", help="Number format; auto is what the model is stored in.")
 ]
+CudaGraphOption = Annotated[
+    bool, typer.Option("--cuda-graph/--no-cuda-graph", help="Replay the run as a CUDA graph: no host time a kernel.")
+]
+IncludeIoOption = Annotated[
+    bool, typer.Option("--include-io", help="Count the copies of inputs and outputs from and to the host.")
+]
 RuntimeOption = Annotated[RuntimeName, typer.Option("--runtime", help="What executes the model.")]

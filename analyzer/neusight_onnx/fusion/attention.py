@@ -10,6 +10,10 @@
 
 The unmasked ones are replaced here. Pattern 5 is not: its own mask has the shape of the scores, and whether a broadcast
 one is taken could not be established.
+
+TensorRT has fused kernels for attention in 16 and 8 bits, with any scale and an added or selecting mask, for heads
+of at most 256 (developer guide, "Multi-Head Attention Fusion"). They read queries, keys and values where they lie as
+(b, s, h, d), so that the Transposes around them are gone.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.patterns import Verdict
 from neusight_onnx.graph.model import InferredGraph, Node, Origin
 
 SCALES = ("div", "mul")
@@ -66,6 +72,91 @@ def replace_attention(graph: InferredGraph) -> InferredGraph:
         return graph
     kept = tuple(found.get(node.name, node) for node in nodes if node.name not in gone)
     return replace(graph, graph=replace(graph.graph, nodes=kept))
+
+
+LARGEST_HEAD = 256
+FUSED_TYPES = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN})
+ENGINE_RULE = "attention in one kernel"
+
+
+def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, ...]]:
+    """``graph`` (recognised for "tensorrt") with attention as one operator, in bodies, too, and why some isn't."""
+    bodies = {key: fuse_attention(body)[0] for key, body in graph.bodies.items()}
+    if any(bodies[key] is not body for key, body in graph.bodies.items()):
+        graph = replace(graph, bodies=bodies)
+    nodes = graph.graph.nodes
+    anchors = [
+        node for node in nodes if (node.domain, node.op_type) in (("", "Softmax"), ("neusight", "MaskedSoftmax"))
+    ]
+    if not anchors:
+        return graph, ()
+    makers = {name: node for node in nodes for name in node.outputs}
+    readers: dict[str, Node] = {name: node for node in nodes for name in node.inputs}
+    uses = Counter(_read(graph))
+    found: dict[str, Node] = {}
+    gone: set[str] = set()
+    verdicts: list[Verdict] = []
+    for softmax in anchors:
+        scores, product = makers.get(softmax.inputs[0]), readers.get(softmax.outputs[0])
+        reason = _engine_refusal(graph, scores, softmax, product, uses)
+        if reason is not None or scores is None or product is None:
+            verdicts.append(Verdict(rule=ENGINE_RULE, node=softmax.name, reason=reason))
+            continue
+        masks = [name for name in softmax.inputs[1:] if graph.values[name].shape not in ((), (1,))]
+        names = [*scores.inputs[:2], product.inputs[1]]
+        around: list[Node] = []
+        for name in names:
+            maker = makers.get(name)
+            if maker is not None and uses[name] == 1 and _permutation(maker) in (HEADS_FIRST, KEYS_TRANSPOSED):
+                around.append(maker)
+        behind = readers.get(product.outputs[0])
+        if behind is not None and uses[product.outputs[0]] == 1 and _permutation(behind) == HEADS_FIRST:
+            around.append(behind)
+        for node in around:
+            found[node.name] = replace(node, op_type="InPlace", domain="neusight", attributes={})
+        origins = [origin for node in (scores, softmax, product) for origin in _origins(node)]
+        found[product.name] = replace(
+            product,
+            op_type="ScaledDotProductAttention",
+            domain="neusight",
+            inputs=(*names, *masks[-1:]),
+            attributes={"transposed_key": int(scores.attributes.get("transB", 0) != 1)},
+            origins=tuple(dict.fromkeys(origins)),
+        )
+        gone.update((scores.name, softmax.name))
+        verdicts.append(
+            Verdict(rule=ENGINE_RULE, node=softmax.name, merged=tuple(item.name for item in (scores, softmax, product)))
+        )
+    if not found:
+        return graph, tuple(verdicts)
+    kept = tuple(found.get(node.name, node) for node in nodes if node.name not in gone)
+    return replace(graph, graph=replace(graph.graph, nodes=kept)), tuple(verdicts)
+
+
+def _engine_refusal(
+    graph: InferredGraph, scores: Node | None, softmax: Node, product: Node | None, uses: Counter[str]
+) -> str | None:
+    """Why a softmax and the products around it aren't one kernel of TensorRT; None if they are."""
+    if scores is None or scores.op_type not in ("MatMul", "FusedMatMul") or scores.attributes.get("transA", 0):
+        return "the softmax isn't over a product"
+    if product is None or product.op_type != "MatMul" or product.domain or product.inputs[0] != softmax.outputs[0]:
+        return "its result is not multiplied with values"
+    if any(uses[name] != 1 for name in (softmax.inputs[0], softmax.outputs[0])):
+        return "the scores or weights are used elsewhere, too"
+    names = (*scores.inputs[:2], product.inputs[1])
+    values = [graph.values.get(name) for name in names]
+    shapes = [value.shape for value in values if value is not None and value.shape is not None]
+    if len(shapes) < 3 or any(len(shape) not in (3, 4) for shape in shapes):
+        return "queries, keys and values don't have three or four dimensions"
+    query = values[0]
+    if query is None or query.dtype not in FUSED_TYPES:
+        return "it has fused kernels in 16 and 8 bits only"
+    if max(shapes[0][-1], shapes[2][-1]) > LARGEST_HEAD:
+        return f"a head of more than {LARGEST_HEAD}"
+    axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
+    if softmax.op_type == "Softmax" and axis not in (-1, len(shapes[0]) - 1):
+        return "the softmax isn't over the last dimension"
+    return None
 
 
 def _is_attention(graph: InferredGraph, scores: Node, softmax: Node, product: Node, makers: dict[str, Node]) -> bool:

@@ -148,12 +148,17 @@ class _Plan:
 
 
 def merge_loops(
-    graph: InferredGraph, works: Sequence[NodeWork], strides: Mapping[str, tuple[int, ...]]
+    graph: InferredGraph,
+    works: Sequence[NodeWork],
+    strides: Mapping[str, tuple[int, ...]],
+    *,
+    peels_biases: bool = True,
 ) -> tuple[NodeWork, ...]:
     """``works`` of ``graph`` with what a compiler merges in one node's work, each body on its own.
 
     ``strides`` are those of values that aren't contiguous, in elements. The work of a merged kernel stands at the last
     of its nodes and lists all of them as origins; the others are free with the reason. Linear in the graph's size.
+    ``peels_biases``: the compiler adds biases of products itself where it may, as Inductor does; engines leave them.
     """
     places = {work.node: place for place, work in enumerate(works)}
     result = list(works)
@@ -162,7 +167,7 @@ def merge_loops(
         current = pending.pop()
         pending.extend(current.bodies.values())
         own = {node.name: works[places[node.name]] for node in current.graph.nodes if node.name in places}
-        for work in _Compiler(current, own, strides).merged():
+        for work in _Compiler(current, own, strides, peels_biases).merged():
             result[places[work.node]] = work
     return tuple(result)
 
@@ -180,6 +185,7 @@ class _Compiler:
     graph: InferredGraph
     works: Mapping[str, NodeWork]
     strides: Mapping[str, tuple[int, ...]]
+    peels_biases: bool = True
     roots: dict[str, tuple[str, str]] = field(default_factory=dict)
     plans: dict[str, _Plan] = field(default_factory=dict)
     uses: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -444,6 +450,8 @@ class _Compiler:
         uses the result (``should_prefer_unfused_addmm``).
         """
         if not isinstance(kernel, Gemm | Conv) or kernel.epilogue != ("bias",) or len(node.inputs) < 3:
+            return None
+        if not self.peels_biases:
             return None
         output, bias = self._spec(node.outputs[0]), self._spec(node.inputs[2])
         if output is None or bias is None or len(node.outputs) != 1:

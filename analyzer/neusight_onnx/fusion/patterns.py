@@ -18,6 +18,8 @@ from neusight_onnx.graph.model import Attribute, InferredGraph, Node, Origin, Va
 
 EVERYWHERE = frozenset({"eager", "compiled", "onnxruntime", "tensorrt"})
 COMPILERS = frozenset({"compiled", "onnxruntime", "tensorrt"})
+BUT_ORT = frozenset({"eager", "compiled", "tensorrt"})
+"""Formulas that ONNX Runtime's optimiser leaves as they are written."""
 OWN = "neusight"
 """Domain of operators that stand only in recognised graphs, where ai.onnx has none that fits."""
 LONGEST_CHAIN = 16
@@ -59,13 +61,17 @@ class Verdict:
 
 @dataclass(slots=True)
 class Search:
-    """The graph, indexed: who makes and who uses a value, which values must stay, which nodes are merged already."""
+    """The graph, indexed: who makes and who uses a value, which values must stay, which nodes are merged already.
+
+    ``fixed``: the file fixes all sizes of its inputs.
+    """
 
     values: Mapping[str, Value]
     producers: dict[str, Node]
     consumers: dict[str, list[Node]]
     kept: frozenset[str]
     runtime: str
+    fixed: bool = True
     taken: set[str] = field(default_factory=set)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -707,6 +713,8 @@ def _linear(search: Search, anchor: Node) -> Match | str:
         return "what is added is no vector over the columns"
     if search.shape(plus.outputs[0]) != search.shape(anchor.outputs[0]):
         return "the addition changes the shape"
+    if search.runtime == "onnxruntime" and not search.fixed and len(search.shape(anchor.inputs[0]) or ()) > 2:
+        return "of more than two dimensions, and the file leaves sizes open: MatMulAddFusion asks for fixed ones"
     return trail.finish("Linear", (*anchor.inputs, bias), plus.outputs[0], domain=OWN)
 
 
@@ -859,23 +867,23 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         name="group normalization",
         anchors=("InstanceNormalization",),
-        runtimes=frozenset({"eager", "compiled", "tensorrt"}),
+        runtimes=BUT_ORT,
         find=_group_norm,
     ),
     Pattern(name="GELU", anchors=("Erf",), runtimes=EVERYWHERE, find=_gelu_erf),
     Pattern(name="GELU by tanh", anchors=("Tanh",), runtimes=EVERYWHERE, find=_gelu_tanh),
-    Pattern(name="Mish", anchors=("Tanh",), runtimes=EVERYWHERE, find=_mish),
-    Pattern(name="GLU", anchors=("Sigmoid",), runtimes=EVERYWHERE, find=_glu),
+    Pattern(name="Mish", anchors=("Tanh",), runtimes=BUT_ORT, find=_mish),
+    Pattern(name="GLU", anchors=("Sigmoid",), runtimes=BUT_ORT, find=_glu),
     Pattern(name="SiLU", anchors=("Sigmoid",), runtimes=EVERYWHERE, find=_swish),
-    Pattern(name="HardSwish", anchors=("HardSigmoid",), runtimes=EVERYWHERE, find=_hard_swish),
-    Pattern(name="HardSwish by clip", anchors=("Clip",), runtimes=EVERYWHERE, find=_clipped),
-    Pattern(name="Softplus", anchors=("Log",), runtimes=EVERYWHERE, find=_softplus),
-    Pattern(name="LogSoftmax", anchors=("Softmax",), runtimes=EVERYWHERE, find=_log_softmax),
+    Pattern(name="HardSwish", anchors=("HardSigmoid",), runtimes=BUT_ORT, find=_hard_swish),
+    Pattern(name="HardSwish by clip", anchors=("Clip",), runtimes=BUT_ORT, find=_clipped),
+    Pattern(name="Softplus", anchors=("Log",), runtimes=BUT_ORT, find=_softplus),
+    Pattern(name="LogSoftmax", anchors=("Softmax",), runtimes=BUT_ORT, find=_log_softmax),
     # onnxruntime fuses attention in another tool, which writes its own operators into the file.
     Pattern(
         name="scaled dot-product attention",
         anchors=("Softmax",),
-        runtimes=frozenset({"eager", "compiled", "tensorrt"}),
+        runtimes=BUT_ORT,
         find=_attention,
     ),
     # In eager mode scale, mask and softmax are kernels of their own.
@@ -885,7 +893,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(
         name="softmax by parts", anchors=("Exp",), runtimes=frozenset({"compiled", "tensorrt"}), find=_written_softmax
     ),
-    Pattern(name="rsqrt", anchors=("Sqrt",), runtimes=EVERYWHERE, find=_rsqrt),
+    Pattern(name="rsqrt", anchors=("Sqrt",), runtimes=BUT_ORT, find=_rsqrt),
     # PyTorch in eager mode runs the two apart; engines fold one into the other when they load the model.
     Pattern(
         name="batch normalization into convolution",
@@ -900,14 +908,14 @@ PATTERNS: tuple[Pattern, ...] = (
 # --- Applying them ----------------------------------------------------------------------------------------------------
 
 
-def recognise(graph: InferredGraph, *, runtime: str) -> InferredGraph:
+def recognise(graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] = PATTERNS) -> InferredGraph:
     """``graph`` with each recognised subgraph replaced by one node, in bodies of control flow, too.
 
     The new node stands where the last node of the subgraph stood, has its name, and lists all of them as origins.
     Facts of values stay; those of inner values are dropped. A graph without matches comes back as it is.
     """
-    matches, _ = _search(graph, runtime, explained=False)
-    bodies = {key: recognise(body, runtime=runtime) for key, body in graph.bodies.items()}
+    matches, _ = _search(graph, runtime, rules, explained=False)
+    bodies = {key: recognise(body, runtime=runtime, rules=rules) for key, body in graph.bodies.items()}
     if not matches and all(bodies[key] is body for key, body in graph.bodies.items()):
         return graph
     if not matches:
@@ -929,9 +937,9 @@ def recognise(graph: InferredGraph, *, runtime: str) -> InferredGraph:
     return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)), values=values, bodies=bodies)
 
 
-def explain(graph: InferredGraph, *, runtime: str) -> tuple[Verdict, ...]:
+def explain(graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] = PATTERNS) -> tuple[Verdict, ...]:
     """What each rule said at each of its anchors in this graph (not in bodies), in the graph's order."""
-    return tuple(_search(graph, runtime, explained=True)[1])
+    return tuple(_search(graph, runtime, rules, explained=True)[1])
 
 
 def _replacement(match: Match, last: Node) -> Node:
@@ -950,8 +958,10 @@ def _replacement(match: Match, last: Node) -> Node:
     )
 
 
-def _search(graph: InferredGraph, runtime: str, *, explained: bool) -> tuple[list[Match], list[Verdict]]:
-    rules = [pattern for pattern in PATTERNS if runtime in pattern.runtimes]
+def _search(
+    graph: InferredGraph, runtime: str, patterns: tuple[Pattern, ...], *, explained: bool
+) -> tuple[list[Match], list[Verdict]]:
+    rules = [pattern for pattern in patterns if runtime in pattern.runtimes]
     wanted = {anchor for rule in rules for anchor in rule.anchors}
     anchors: dict[str, list[tuple[int, Node]]] = defaultdict(list)
     for place, node in enumerate(graph.graph.nodes):
@@ -992,7 +1002,15 @@ def _indexed(graph: InferredGraph, runtime: str) -> Search:
     kept = {declared.name for declared in graph.graph.outputs}
     for body in graph.bodies.values():
         kept.update(_used(body))
-    return Search(values=graph.values, producers=producers, consumers=consumers, kept=frozenset(kept), runtime=runtime)
+    fixed = all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ())
+    return Search(
+        values=graph.values,
+        producers=producers,
+        consumers=consumers,
+        kept=frozenset(kept),
+        runtime=runtime,
+        fixed=fixed,
+    )
 
 
 def _used(graph: InferredGraph) -> Iterable[str]:

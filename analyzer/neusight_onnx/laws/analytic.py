@@ -26,6 +26,7 @@ from neusight_onnx.kernels import (
     Elementwise,
     GatherScatter,
     Gemm,
+    HostWork,
     Kernel,
     Movement,
     Normalization,
@@ -35,6 +36,7 @@ from neusight_onnx.kernels import (
     Reduction,
     Softmax,
     Sort,
+    Transfer,
 )
 from neusight_onnx.laws.bandwidth import dram_bytes_per_s, is_amd, l2_bytes_per_s, l2_miss_fraction, p_norm
 from neusight_onnx.laws.base import Law, LawResult
@@ -119,6 +121,18 @@ RECURRENT_DRAM_EFFICIENCY = 0.85
 """Recurrent weights read again each step: 4,096 units in FP32 take 400 us on a V100, 332 at the copy rate."""
 RECURRENT_COMPUTE_EFFICIENCY = 0.45
 """The same at batch 128: 2,048 units take 372 us a step, 537 MFLOP with the input product: about .2-.45 of peak."""
+PCIE_LANE_BYTES_PER_S = 0.985e9
+"""A lane of PCIe 3.0 in one direction: 8 GT/s, 128 of 130 bits; each generation doubles it."""
+PCIE_DEFAULT = (4.0, 16)
+"""Generation and lanes where the GPU's file names none: what cards since 2020 have."""
+PCIE_EFFICIENCY = 0.6
+"""Copies reach about .8 of it from pinned memory (12-13 GB/s over PCIe 3.0 x16), half of that from pageable: which of
+them a program uses, its file doesn't tell."""
+TRANSFER_US = 8.0
+"""A copy of nothing: its launch and the wait for its end (assumed)."""
+HOST_FLOPS_PER_S = 20e9
+HOST_BYTES_PER_S = 10e9
+"""What one operator reaches on a CPU: a few cores with vector instructions, caches missed (assumed)."""
 OPAQUE_EFFICIENCY = 0.10
 """Unknown arithmetic on vector lanes: irregular kernels (FFT butterflies, tree walks) reach 5-20 % of peak."""
 
@@ -251,6 +265,14 @@ def kernel_work(kernel: Kernel, gpu: GpuSpec) -> Work:
         case Opaque():
             rate = OPAQUE_EFFICIENCY * vector_flops_per_s(gpu, kernel.dtype)
             return Work(bytes=kernel.read + kernel.written, compute_us=kernel.operation_count / rate * 1e6)
+        case Transfer():
+            generation = gpu.pcie_generation or PCIE_DEFAULT[0]
+            lanes = gpu.pcie_lane_count or PCIE_DEFAULT[1]
+            rate = PCIE_EFFICIENCY * PCIE_LANE_BYTES_PER_S * 2.0 ** (generation - 3.0) * lanes
+            return Work(bytes=0.0, serial_us=kernel.byte_count / rate * 1e6, fixed_us=TRANSFER_US)
+        case HostWork():
+            seconds = kernel.operation_count / HOST_FLOPS_PER_S + (kernel.read + kernel.written) / HOST_BYTES_PER_S
+            return Work(bytes=0.0, serial_us=seconds * 1e6)
         case Elementwise() | Softmax() | Normalization():
             rate = vector_flops_per_s(gpu, DataType.FLOAT32)
             return Work(bytes=kernel.read_bytes + kernel.write_bytes, compute_us=kernel.flops / rate * 1e6)

@@ -82,8 +82,10 @@ def _tokens_first(context: NodeContext) -> tuple[Layout | None, ...]:
 
 @lowers("ScaledDotProductAttention", domain="neusight", gives="attention", note="recognised: as exporters write it")
 def recognised(context: NodeContext) -> Outcome:
-    """q (..., s, d), k transposed (..., d, t), v (..., t, v), and a mask."""
+    """q (..., s, d), k transposed (..., d, t) (where "transposed_key" is 0: (..., t, d)), v (..., t, v), and a mask."""
     query, key, value = context.shape(0), context.shape(1), context.shape(2)
+    if not context.integer("transposed_key", 1):
+        key = (*key[:-2], key[-1], key[-2])
     heads = query[-3] if len(query) > 2 else 1
     kernel = Attention(
         b=prod(query[:-3]),

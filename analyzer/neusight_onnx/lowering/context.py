@@ -24,6 +24,11 @@ LAZY_VIEWS = frozenset({"eager", "compiled"})
 """Runtimes whose tensors have strides, so that Transpose, Slice, Expand and Reshape move nothing by themselves."""
 
 
+SEPARATE_BIAS = frozenset({"eager", "onnxruntime"})
+"""Runtimes that add a convolution's bias in a kernel of its own: PyTorch by ``output.add_(bias)``, ONNX Runtime's CUDA
+provider by cudnnAddTensor, unless its option fuse_conv_bias is set (it isn't by default)."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeContext:
     """One node with the facts of its values. Inputs and outputs that are absent are None.

@@ -6,7 +6,7 @@ from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Elementwise, Kernel, TensorSpec
-from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.context import SEPARATE_BIAS, NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
 
@@ -49,18 +49,18 @@ def conv_kernel(
 
 
 def _channel_bias(context: NodeContext) -> Elementwise:
-    """PyTorch adds the bias in a kernel of its own: cuDNN's plain convolution has none (``output.add_(bias)``)."""
+    """A bias in a kernel of its own: cuDNN's plain convolution has none."""
     out = context.out()
     bias = TensorSpec(dtype=out.dtype, shape=(out.shape[1],) + (1,) * (len(out.shape) - 2))
     return Elementwise(operations=("add",), inputs=(out, bias), output=out)
 
 
-@lowers("Conv", "ConvTranspose", gives="conv", note="in eager the bias is a kernel of its own")
+@lowers("Conv", "ConvTranspose", gives="conv", note="in eager and onnxruntime the bias is a kernel of its own")
 def conv(context: NodeContext) -> Outcome:
     transposed = context.node.op_type == "ConvTranspose"
     biased = context.has(2)
     kernels: list[Kernel] = list(context.contiguous(0, channels_last=True))
-    if context.runtime == "eager" and biased:
+    if context.runtime in SEPARATE_BIAS and biased:
         kernels += [conv_kernel(context, transposed=transposed), _channel_bias(context)]
     else:
         kernels.append(conv_kernel(context, transposed=transposed, epilogue=("bias",) if biased else ()))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import cast
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Elementwise, Gemm, Kernel, Movement, Reduction, TensorSpec
+from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, Movement, Reduction, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
-from neusight_onnx.lowering.registry import Free, Kernels, Outcome, Unsupported, lowers
+from neusight_onnx.lowering.registry import RULES, Free, Kernels, Outcome, Unsupported, lowers
 from neusight_onnx.lowering.views import (
     Layout,
     contiguous_strides,
@@ -174,12 +175,83 @@ def matmul(context: NodeContext) -> Outcome:
 
 @lowers("Linear", domain="neusight", gives="gemm", note="recognised: MatMul and the addition of a constant bias")
 def linear(context: NodeContext) -> Outcome:
-    return Kernels(kernels=product(context, linear=context.lazy, epilogue=("bias",)))
+    return Kernels(kernels=_bias_before(context, product(context, linear=context.lazy, epilogue=("bias",))))
 
 
-@lowers("Gemm", gives="gemm")
+def _bias_before(context: NodeContext, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """ONNX Runtime's Gemm writes the bias to all rows of the result first and adds the product to it.
+
+    (``onnxruntime/core/providers/cuda/math/gemm.cc``: beta is 1 where there is a bias; a product of ones spreads it.)
+    """
+    last = kernels[-1]
+    if context.runtime != "onnxruntime" or not isinstance(last, Gemm) or last.epilogue[:1] not in (("bias",), ("add",)):
+        return kernels
+    out = last.output_dtype or last.dtype
+    size = out.bytes_of(last.batch * last.m * last.n)
+    vector = last.epilogue[0] == "bias"
+    spread = Movement(
+        operation="expand" if vector else "copy",
+        dtype=out,
+        shape=(last.batch * last.m, last.n),
+        read=out.bytes_of(last.n) if vector else size,
+        written=size,
+    )
+    return (*kernels[:-1], spread, replace(last, epilogue=("add", *last.epilogue[1:])))
+
+
+@lowers("SharedLinear", domain="neusight", gives="gemm", note="recognised: linear layers of one input, as one product")
+def shared_linear(context: NodeContext) -> Outcome:
+    """x (..., k) by several (k, n), each perhaps with a bias: one product with all their columns."""
+    source = context.shape(0)
+    step = 2 if context.integer("biased", 0) else 1
+    weights = [context.shape(index) for index in range(1, len(context.inputs), step)]
+    kernel = Gemm(
+        m=prod(source[:-1]),
+        n=sum(shape[1] for shape in weights),
+        k=source[-1],
+        b_is_weight=True,
+        dtype=context.dtype(0),
+        b_dtype=None if context.dtype(1) is context.dtype(0) else context.dtype(1),
+        output_dtype=None if context.out().dtype is context.dtype(0) else context.out().dtype,
+        epilogue=("bias",) if step == 2 else (),
+    )
+    return Kernels(kernels=(kernel,))
+
+
+@lowers(
+    "WithEpilogue", domain="neusight", gives="depends", note="recognised: a product and what it applies to its sums"
+)
+def with_epilogue(context: NodeContext) -> Outcome:
+    """The kernel of the product, whose inputs come first, with the epilogue; the other inputs are its operands."""
+    count = context.integer("product_inputs", 2)
+    inner = replace(
+        context,
+        node=replace(
+            context.node,
+            op_type=context.text("product", ""),
+            domain=context.text("product_domain", ""),
+            inputs=context.node.inputs[:count],
+        ),
+        inputs=context.inputs[:count],
+    )
+    outcome = RULES[(inner.node.domain, inner.node.op_type)].function(inner)
+    assert isinstance(outcome, Kernels)
+    last = outcome.kernels[-1]
+    assert isinstance(last, Gemm | Conv)
+    steps = cast("tuple[str, ...]", context.node.attributes["epilogue"])
+    extra = last.extra_read_bytes
+    operands = iter(range(count, len(context.inputs)))
+    for step in steps:
+        if step in ("add", "bias", "mul"):
+            operand = context.spec(next(operands))
+            extra += operand.byte_count if step == "mul" else 0  # the others are counted by their names
+    kernel = replace(last, epilogue=(*last.epilogue, *steps), extra_read_bytes=extra)
+    return Kernels(kernels=(*outcome.kernels[:-1], kernel), layouts=outcome.layouts, host_waits=outcome.host_waits)
+
+
+@lowers("Gemm", gives="gemm", note="in onnxruntime the bias is written to all rows before")
 def gemm(context: NodeContext) -> Outcome:
-    return Kernels(kernels=gemm_kernels(context, ()))
+    return Kernels(kernels=_bias_before(context, gemm_kernels(context, ())))
 
 
 @lowers("FusedGemm", domain="com.microsoft", gives="gemm")

@@ -76,6 +76,11 @@ def identity(context: NodeContext) -> Outcome:
     return alias(context, "passes its input on")
 
 
+@lowers("InPlace", domain="neusight", gives="free", note="recognised: read where it lies by fused attention")
+def in_place(context: NodeContext) -> Outcome:
+    return Free(reason="read where it lies by the fused attention")
+
+
 @lowers("Shape", "Size", gives="free", note="shape arithmetic on the host", needs_shapes=False)
 def shape(context: NodeContext) -> Outcome:
     return Free(reason="shape arithmetic on the host")

@@ -11,6 +11,7 @@ from neusight_onnx.report.json_text import Json, json_text, record_json, rounded
 from neusight_onnx.report.model import (
     SCHEMA_VERSION,
     Coverage,
+    FusionSummary,
     KernelRow,
     MemoryEstimate,
     ModelSummary,
@@ -57,6 +58,12 @@ def to_json(report: Report) -> str:
         "settings": _settings(report.settings),
         "totals": _totals(report.totals),
         "coverage": _coverage(report.coverage),
+        "fusion": _fusion(report.fusion),
+        "host": {
+            "host_ms": rounded(report.host.host_ms),
+            "is_bound": report.host.is_bound,
+            "free_from_batch": report.host.free_from_batch,
+        },
         "kernels": [_kernel(row) for row in report.kernels],
         "unsupported": [
             {"node": node.node, "op_type": node.op_type, "reason": node.reason} for node in report.unsupported
@@ -163,6 +170,20 @@ def _model(model: ModelSummary) -> dict[str, Json]:
     }
 
 
+def _fusion(fusion: FusionSummary) -> dict[str, Json]:
+    found: dict[str, Json] = {
+        "fused_kernel_count": fusion.fused_kernel_count,
+        "fused_node_count": fusion.fused_node_count,
+        "saved_kernel_count": fusion.saved_kernel_count,
+        "saved_bytes": fusion.saved_bytes,
+    }
+    if fusion.near_misses is not None:
+        found["near_misses"] = [
+            {"rule": item.rule, "node": item.node, "reason": item.reason} for item in fusion.near_misses
+        ]
+    return found
+
+
 def _settings(settings: Settings) -> dict[str, Json]:
     return {
         "mode": settings.mode,
@@ -170,6 +191,8 @@ def _settings(settings: Settings) -> dict[str, Json]:
         "runtime": settings.runtime,
         "dims": dict(settings.dims),
         "parallelism": dict(settings.parallelism),
+        "cuda_graph": settings.cuda_graph,
+        "include_io": settings.include_io,
     }
 
 

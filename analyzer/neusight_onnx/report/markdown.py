@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from neusight_onnx.report.execution import fusion_text, host_text, runtime_text
 from neusight_onnx.report.grouping import (
     by_bound,
     by_kernel_class,
@@ -39,7 +40,7 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
     cause = nothing_costed(report)
     sections = [
         f"# {_text(report.model.path)} on {_text(report.gpu.label)}",
-        f"{settings.mode}, {settings.precision}, {settings.runtime}{dims}; "
+        f"{settings.mode}, {settings.precision}, {runtime_text(settings)}{dims}; "
         f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters; "
         f"neusight-onnx {report.tool_version}",
         _table(("", ""), _summary(report) if cause is None else _empty_summary(report, cause)),
@@ -137,6 +138,8 @@ def _summary(report: Report) -> list[tuple[str, str]]:
             "**Throughput**",
             f"{most}{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size:,}",
         ),
+        ("host", host_text(report.host) if report.host.is_bound else ""),
+        ("**Fusion**", fusion_text(report.fusion) if report.fusion.saved_kernel_count > 0 else ""),
         ("**Bound by**", ", ".join(f"{_text(part.label)} {percent(part.share)}" for part in by_bound(report))),
         (
             "**Work**",

@@ -41,11 +41,15 @@ class ModelSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """How the model is run. ``cuda_graph``: replayed as a graph; ``include_io``: inputs and outputs are copied, too."""
+
     mode: str
     precision: str
     runtime: str
     dims: Mapping[str, int]
     parallelism: Mapping[str, int] = field(default_factory=dict)
+    cuda_graph: bool = False
+    include_io: bool = False
 
 
 FITS = "fits"
@@ -227,6 +231,40 @@ class TimelineSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NearMiss:
+    """A rule of the runtime that could have merged something at ``node`` and didn't, and why."""
+
+    rule: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionSummary:
+    """What fusion saved: ``fused_kernel_count`` kernels do what ``fused_node_count`` nodes of the file would do in one
+    each; ``saved_kernel_count`` kernels and ``saved_bytes`` of traffic fewer. ``near_misses``: None if nobody asked."""
+
+    fused_kernel_count: int = 0
+    fused_node_count: int = 0
+    saved_kernel_count: int = 0
+    saved_bytes: int = 0
+    near_misses: tuple[NearMiss, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSummary:
+    """``host_ms``: what the host takes to hand over the run. ``is_bound``: longer than the kernels take.
+
+    ``free_from_batch``: where it is, the batch from which on it would no longer be, by scaling each kernel's time; None
+    where the model has no batch to vary, or where none up to 65,536 would do.
+    """
+
+    host_ms: float = 0.0
+    is_bound: bool = False
+    free_from_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnsupportedNode:
     node: str
     op_type: str
@@ -262,6 +300,8 @@ class Report:
     warnings: tuple[Notice, ...]
     timeline: tuple[TimelineSpan, ...] | None = None
     what_if: tuple[Variant, ...] = ()
+    fusion: FusionSummary = FusionSummary()
+    host: HostSummary = HostSummary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

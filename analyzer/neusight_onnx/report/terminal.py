@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.report.comparison_terminal import figure_table
 from neusight_onnx.report.comparison_words import left_out_note
+from neusight_onnx.report.execution import fusion_text, host_text, runtime_text
 from neusight_onnx.report.grouping import (
     KernelGroup,
     Slice,
@@ -119,7 +120,7 @@ def _header(report: Report, canvas: Canvas) -> Text:
         [
             settings.mode,
             settings.precision,
-            settings.runtime,
+            runtime_text(settings),
             *(f"{printable(name)}={size}" for name, size in settings.dims.items()),
             counted(report.model.node_count, "node"),
             f"{parameters(report.model.parameter_count)} parameters",
@@ -144,6 +145,8 @@ def _summary(report: Report, canvas: Canvas) -> Table:
     rows: list[tuple[str, RenderableType]] = [("Latency", _latency(report)), ("Throughput", _throughput(report))]
     if report.kernels:
         rows.append(("Bound by", _bounds(report, canvas)))
+    if report.fusion.saved_kernel_count > 0:
+        rows.append(("Fusion", fusion_text(report.fusion)))
     rows += [
         ("Work", _work(report)),
         ("Memory", _memory(report.totals.memory, canvas)),
@@ -185,6 +188,8 @@ def _latency(report: Report) -> Text:
             "for the host",
             style="dim",
         )
+    if report.host.is_bound:
+        text.append(f"\n{host_text(report.host)}", style="yellow")
     return text
 
 

@@ -1,0 +1,157 @@
+"""What ONNX Runtime and TensorRT merge beyond the named formulas of :mod:`neusight_onnx.fusion.patterns`.
+
+Rules of the same form, applied to a graph in which those are recognised. ONNX Runtime's were read off the files that
+its own optimiser writes (1.32, level "all", without the passes for CPUs; ``benchmarks/fusion_ort.py`` compares), those
+of TensorRT are in its developer guide ("Types of Fusions").
+"""
+
+from __future__ import annotations
+
+from neusight_onnx.fusion.patterns import Match, Pattern, Search, Trail
+from neusight_onnx.graph.model import Node
+
+ORT = frozenset({"onnxruntime"})
+ENGINES = frozenset({"onnxruntime", "tensorrt"})
+NOT_FIXED = "the file leaves sizes open: it merges these only where all sizes of the inputs are fixed"
+"""ONNX Runtime compares shapes, and a symbol behind a Reshape is equal to nothing."""
+
+
+def _scalar(search: Search, node: Node, name: str) -> str | None:
+    """The other operand of ``name * scalar`` or ``name / scalar``, if it is a known number."""
+    if node.op_type == "Div" and node.inputs[0] != name:
+        return None
+    other = node.inputs[1] if node.inputs[0] == name else node.inputs[0]
+    return other if search.is_constant(other) and search.shape(other) in ((), (1,)) else None
+
+
+def _into_product(search: Search, anchor: Node) -> Match | str:
+    """Numbers that scale a product or its operands, and Transposes of the last two dimensions of an operand, become
+    attributes of the product (ONNX Runtime: MatMulScaleFusion, MatmulTransposeFusion)."""
+    trail = Trail(search)
+    trail.add(anchor)
+    inputs = list(anchor.inputs)
+    attributes = dict(anchor.attributes)
+    for place, flag in ((0, "transA"), (1, "transB")):
+        for _ in range(2):  # a scale behind or before a Transpose
+            attempt = Trail(search, nodes=dict(trail.nodes))
+            node = attempt.up(inputs[place], "Transpose", "Mul", "Div")
+            if node is None or len(search.consumers.get(node.outputs[0], ())) != 1 or node.outputs[0] in search.kept:
+                break
+            if node.op_type == "Transpose":
+                rank = len(search.shape(node.outputs[0]) or ())
+                if rank < 2 or node.attributes.get("perm") != (*range(rank - 2), rank - 1, rank - 2):
+                    break
+                source = node.inputs[0]
+                attributes[flag] = 1
+            else:
+                found = next((item for item in node.inputs if _scalar(search, node, item) is not None), None)
+                if found is None or search.is_constant(found):
+                    break
+                source = found
+            trail = attempt
+            inputs[place] = source
+    output = anchor.outputs[0]
+    attempt = Trail(search, nodes=dict(trail.nodes))
+    behind = attempt.down(output, "Mul", "Div")
+    if behind is not None and _scalar(search, behind, output) is not None:
+        trail = attempt
+        output = behind.outputs[0]
+    if len(trail.nodes) == 1:
+        return "no number scales it, and no operand's last two dimensions are swapped right before"
+    return trail.finish("FusedMatMul", tuple(inputs), output, domain="com.microsoft", attributes=attributes)
+
+
+def _bias_gelu(search: Search, anchor: Node) -> Match | str:
+    """GELU of x + a constant vector (BiasGeluFusion, FastGeluFusion)."""
+    trail = Trail(search)
+    trail.add(anchor)
+    plus = trail.up(anchor.inputs[0], "Add")
+    if plus is None:
+        return "nothing is added before"
+    shape = search.shape(plus.outputs[0])
+    vectors = [name for name in plus.inputs if search.is_constant(name) and search.shape(name) == (shape or ())[-1:]]
+    if len(vectors) != 1:
+        return "what is added before is no constant vector over the last dimension"
+    x = next(name for name in plus.inputs if name != vectors[0])
+    tanh = anchor.attributes.get("approximate") == "tanh"
+    op_type = "FastGelu" if tanh else "BiasGelu"
+    return trail.finish(op_type, (x, vectors[0]), anchor.outputs[0], domain="com.microsoft")
+
+
+def _skip_layer_norm(search: Search, anchor: Node) -> Match | str:
+    """LayerNorm of a sum that nothing else reads (SkipLayerNormFusion)."""
+    if not search.fixed:
+        return NOT_FIXED
+    if len(anchor.inputs) < 2 or len(anchor.outputs) > 1:
+        return "it has no scale, or more results than one"
+    trail = Trail(search)
+    trail.add(anchor)
+    plus = trail.up(anchor.inputs[0], "Add")
+    if plus is None:
+        return "its input is no sum"
+    shapes = [search.shape(name) for name in plus.inputs]
+    if shapes[0] is None or shapes[0] != shapes[1] or len(shapes[0]) not in (2, 3):
+        return "the two addends differ in shape, or have other than two or three dimensions"
+    axis = anchor.attributes.get("axis", -1)
+    if axis not in (-1, len(shapes[0]) - 1):
+        return "it isn't over the last dimension alone"
+    if any(search.is_constant(name) for name in plus.inputs):
+        return "one addend is a constant"
+    inputs = (*plus.inputs, *anchor.inputs[1:])
+    return trail.finish("SkipLayerNormalization", inputs, anchor.outputs[0], domain="com.microsoft")
+
+
+def _bias_softmax(search: Search, anchor: Node) -> Match | str:
+    """Softmax of x + a mask (BiasSoftmaxFusion, which only the CUDA provider has)."""
+    if not search.fixed:
+        return NOT_FIXED
+    shape = search.shape(anchor.inputs[0])
+    axis = anchor.attributes.get("axis", -1 if anchor.version >= 13 else 1)
+    if not shape or not isinstance(axis, int) or axis % len(shape) != len(shape) - 1:
+        return "it isn't over the last dimension"
+    trail = Trail(search)
+    trail.add(anchor)
+    plus = trail.up(anchor.inputs[0], "Add")
+    if plus is None:
+        return "nothing is added before"
+    whole = [name for name in plus.inputs if search.shape(name) == shape]
+    masks = [name for name in plus.inputs if (search.shape(name) or ())[-1:] == shape[-1:]]
+    if not whole or len(masks) != 2:
+        return "what is added doesn't broadcast over whole rows"
+    mask = next((name for name in masks if name != whole[0]), masks[-1])
+    return trail.finish("BiasSoftmax", (whole[0], mask), anchor.outputs[0], domain="com.microsoft")
+
+
+def _constant_into_conv(search: Search, anchor: Node) -> Match | str:
+    """A factor or addend per channel behind a convolution joins its weights (ConvMulFusion, ConvAddFusion)."""
+    trail = Trail(search)
+    trail.add(anchor)
+    for name, other in (tuple(anchor.inputs), tuple(reversed(anchor.inputs))):
+        attempt = Trail(search, nodes=dict(trail.nodes))
+        conv = attempt.up(name, "Conv")
+        if conv is None:
+            continue
+        output, constant = search.shape(conv.outputs[0]), search.shape(other)
+        if not search.is_constant(other) or not search.is_constant(conv.inputs[1]):
+            return "what is multiplied or added is no constant"
+        if output is None or constant is None:
+            return "a shape is not known"
+        wanted = (output[1], *(1 for _ in output[2:]))
+        if constant not in (wanted, (1, *wanted)) or search.shape(anchor.outputs[0]) != output:
+            return "it isn't one number a channel"
+        if anchor.op_type == "Add" and len(conv.inputs) > 2 and not search.is_constant(conv.inputs[2]):
+            return "the convolution's bias is no constant"
+        bias = conv.inputs[2:3] or ((other,) if anchor.op_type == "Add" else ())
+        return attempt.finish(
+            "Conv", (*conv.inputs[:2], *bias), anchor.outputs[0], version=conv.version, attributes=conv.attributes
+        )
+    return "it doesn't follow a convolution"
+
+
+ENGINE_RULES: tuple[Pattern, ...] = (
+    Pattern(name="scale or transpose into product", anchors=("MatMul",), runtimes=ENGINES, find=_into_product),
+    Pattern(name="bias and GELU", anchors=("Gelu",), runtimes=ORT, find=_bias_gelu),
+    Pattern(name="sum and layer normalization", anchors=("LayerNormalization",), runtimes=ORT, find=_skip_layer_norm),
+    Pattern(name="mask and softmax", anchors=("Softmax",), runtimes=ORT, find=_bias_softmax),
+    Pattern(name="constant into convolution", anchors=("Mul", "Add"), runtimes=ENGINES, find=_constant_into_conv),
+)

@@ -1,0 +1,233 @@
+"""What a convolution or a matrix product applies to its sums before it writes them: an engine's epilogues.
+
+A product takes the operators behind it as long as nothing else reads the value between, the runtime has a kernel with
+that epilogue, and the operand of an addition is a vector over the columns (channels) or one tensor of the result's
+shape. Products that share their left operand become one (queries, keys and values of attention). Both in linear time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from neusight_onnx.fusion.patterns import LONGEST_CHAIN, OWN, Verdict
+from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
+from neusight_onnx.runtime import Runtime
+
+CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
+PRODUCTS = frozenset(
+    {("", "Gemm"), ("", "MatMul"), ("com.microsoft", "FusedMatMul"), (OWN, "Linear"), (OWN, "SharedLinear")}
+)
+KERNEL_NAMES = {"Clip": "clamp", "Swish": "silu", "LeakyRelu": "leaky_relu", "HardSwish": "hardswish"}
+"""What the operators are called in kernels, where that isn't their name in lower case."""
+SHARED = "products of one operand"
+EPILOGUE = "epilogue of a product"
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A graph, indexed, with what was merged so far."""
+
+    values: Mapping[str, Value]
+    consumers: Mapping[str, list[Node]]
+    kept: frozenset[str]
+    taken: set[str] = field(default_factory=set)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        value = self.values.get(name)
+        return None if value is None else value.shape
+
+    def is_constant(self, name: str) -> bool:
+        value = self.values.get(name)
+        return value is not None and value.is_constant
+
+
+def fuse_epilogues(graph: InferredGraph, runtime: Runtime) -> tuple[InferredGraph, tuple[Verdict, ...]]:
+    """``graph`` with the products of ``runtime``, and why a product didn't take the operator behind it; bodies, too.
+
+    The new node stands where the last of its nodes stood, has its name, and lists all of them as origins.
+    """
+    if not runtime.products:
+        return graph, ()
+    bodies = {key: fuse_epilogues(body, runtime)[0] for key, body in graph.bodies.items()}
+    graph = _share_operands(graph)
+    nodes = graph.graph.nodes
+    walk = _indexed(graph)
+    merged: dict[str, Node] = {}
+    verdicts: list[Verdict] = []
+    for node in nodes:
+        key = (node.domain, node.op_type)
+        kind = "conv" if key in CONVOLUTIONS else "gemm" if key in PRODUCTS else None
+        if kind is None or len(node.outputs) != 1 or node.name in walk.taken:
+            continue
+        followers, epilogue, operands, output, reason = _behind(walk, node, runtime.products[kind], kind)
+        if reason is not None:
+            verdicts.append(Verdict(rule=EPILOGUE, node=node.name, reason=reason))
+        if not followers:
+            continue
+        walk.taken.update(item.name for item in (node, *followers))
+        verdicts.append(Verdict(rule=EPILOGUE, node=node.name, merged=tuple(item.name for item in (node, *followers))))
+        last = followers[-1]
+        merged[last.name] = Node(
+            name=last.name,
+            op_type="WithEpilogue",
+            domain=OWN,
+            version=node.version,
+            inputs=(*node.inputs, *operands),
+            outputs=(output,),
+            attributes={
+                **node.attributes,
+                "product": node.op_type,
+                "product_domain": node.domain,
+                "product_inputs": len(node.inputs),
+                "epilogue": tuple(epilogue),
+            },
+            origins=_origins((node, *followers)),
+        )
+    if not merged:
+        return replace(graph, bodies=bodies), tuple(verdicts)
+    left = [merged.get(node.name, node) for node in nodes if node.name not in walk.taken or node.name in merged]
+    written = {name for node in left for name in node.outputs}
+    gone = {name for node in nodes if node.name in walk.taken for name in node.outputs} - written
+    values = {name: value for name, value in graph.values.items() if name not in gone}
+    result = replace(graph, graph=replace(graph.graph, nodes=tuple(left)), values=values, bodies=bodies)
+    return result, tuple(verdicts)
+
+
+def _behind(
+    walk: _Walk, node: Node, allowed: frozenset[str], kind: str
+) -> tuple[list[Node], list[str], list[str], str, str | None]:
+    """(operators that the product takes, its epilogue, their operands, what it writes, why it stopped)."""
+    output = node.outputs[0]
+    shape = walk.shape(output)
+    followers: list[Node] = []
+    epilogue: list[str] = []
+    operands: list[str] = []
+    channel = 1 if kind == "conv" else len(shape or ()) - 1
+    for _ in range(LONGEST_CHAIN):
+        users = walk.consumers.get(output, ())
+        if output in walk.kept or len(users) != 1:
+            return (
+                followers,
+                epilogue,
+                operands,
+                output,
+                f"the value of {(followers or [node])[-1].name} is used elsewhere",
+            )
+        user = users[0]
+        if user.domain or shape is None or user.name in walk.taken or len(user.outputs) != 1:
+            return followers, epilogue, operands, output, None
+        if user.op_type in ("Add", "Sub", "Mul", "Div"):
+            if len(user.inputs) != 2 or user.inputs[0] == user.inputs[1] or walk.shape(user.outputs[0]) != shape:
+                return followers, epilogue, operands, output, f"{user.name} changes the shape, or has one operand twice"
+            other = user.inputs[1] if user.inputs[0] == output else user.inputs[0]
+            step, reason = _binary(walk, user, other, shape, channel, allowed, epilogue)
+            if step is None:
+                return followers, epilogue, operands, output, reason
+            epilogue.append(step)
+            operands.append(other)
+        elif user.op_type in allowed and user.inputs[0] == output:
+            epilogue.append(KERNEL_NAMES.get(user.op_type, user.op_type.lower()))
+        elif user.op_type in ACTIVATIONS:
+            return followers, epilogue, operands, output, f"it has no kernel that applies {user.op_type}"
+        else:
+            return followers, epilogue, operands, output, None
+        followers.append(user)
+        output = user.outputs[0]
+    return followers, epilogue, operands, output, None
+
+
+ACTIVATIONS = frozenset(
+    {"Elu", "Gelu", "HardSigmoid", "HardSwish", "Mish", "PRelu", "Sigmoid", "Softplus", "Swish", "Tanh"}
+)
+"""Operators of which a reader may expect that a product applies them."""
+
+
+def _binary(
+    walk: _Walk,
+    user: Node,
+    other: str,
+    shape: tuple[int, ...],
+    channel: int,
+    allowed: frozenset[str],
+    epilogue: list[str],
+) -> tuple[str | None, str | None]:
+    """(step of the epilogue, why there is none)."""
+    added = user.op_type in ("Add", "Sub")
+    operand = walk.shape(other)
+    if operand is None:
+        return None, f"the shape of {other} is not known"
+    if walk.is_constant(other):
+        padded = (1,) * (len(shape) - len(operand)) + operand
+        per_channel = all(size == 1 or (axis == channel and size == shape[axis]) for axis, size in enumerate(padded))
+        if not per_channel:
+            return None, f"{user.name} takes a constant that isn't one number a column"
+        if ("bias" if added else "scale") not in allowed:
+            return None, f"it has no kernel that applies {user.op_type} by column"
+        return ("bias" if added else "mul"), None
+    if user.op_type != "Add" or operand != shape:
+        return None, f"it has no kernel that applies {user.op_type} with another tensor of shape {operand}"
+    if "Add" not in allowed or "add" in epilogue:
+        return None, "it adds one tensor at most"
+    return "add", None
+
+
+def _share_operands(graph: InferredGraph) -> InferredGraph:
+    """Linear layers of one input become one product, whose parts are read where they lie."""
+    groups: dict[tuple[str, str, int], list[Node]] = defaultdict(list)
+    values = graph.values
+    for node in graph.graph.nodes:
+        if (node.domain, node.op_type) not in ((OWN, "Linear"), ("", "MatMul")) or len(node.outputs) != 1:
+            continue
+        weight, source = values.get(node.inputs[1]), values.get(node.inputs[0])
+        if weight is None or source is None or not weight.is_constant or weight.shape is None or source.is_constant:
+            continue
+        if len(weight.shape) == 2:
+            groups[(node.inputs[0], node.op_type, weight.shape[0])].append(node)
+    shared = {key: nodes for key, nodes in groups.items() if len(nodes) > 1}
+    if not shared:
+        return graph
+    first: dict[str, Node] = {}
+    gone: set[str] = set()
+    for (source_name, op_type, _), members in shared.items():
+        gone.update(node.name for node in members)
+        first[members[0].name] = Node(
+            name=members[0].name,
+            op_type="SharedLinear",
+            domain=OWN,
+            version=members[0].version,
+            inputs=(source_name, *(name for node in members for name in node.inputs[1:])),
+            outputs=tuple(node.outputs[0] for node in members),
+            attributes={"biased": int(op_type == "Linear")},
+            origins=_origins(members),
+        )
+    nodes = tuple(
+        first.get(node.name, node) for node in graph.graph.nodes if node.name not in gone or node.name in first
+    )
+    return replace(graph, graph=replace(graph.graph, nodes=nodes))
+
+
+def _origins(nodes: Iterable[Node]) -> tuple[Origin, ...]:
+    found = [origin for node in nodes for origin in node.origins or (Origin(name=node.name, op_type=node.op_type),)]
+    return tuple(dict.fromkeys(found))
+
+
+def _indexed(graph: InferredGraph) -> _Walk:
+    consumers: dict[str, list[Node]] = defaultdict(list)
+    for node in graph.graph.nodes:
+        for name in dict.fromkeys(node.inputs):
+            consumers[name].append(node)
+    kept = {declared.name for declared in graph.graph.outputs}
+    for body in graph.bodies.values():
+        kept.update(_used(body))
+    return _Walk(values=graph.values, consumers=consumers, kept=frozenset(kept))
+
+
+def _used(graph: InferredGraph) -> Iterable[str]:
+    for node in graph.graph.nodes:
+        yield from node.inputs
+    for declared in graph.graph.outputs:
+        yield declared.name
+    for body in graph.bodies.values():
+        yield from _used(body)

@@ -1,0 +1,43 @@
+"""The rules of a runtime, in order: a graph as its file has it, and as the runtime executes it."""
+
+from __future__ import annotations
+
+from neusight_onnx.fusion.patterns import Verdict, explain, recognise
+from neusight_onnx.fusion.quantization import fold_quantization
+from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.runtime import Runtime
+
+
+def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+    """``graph`` with each subgraph that ``runtime`` executes as one kernel replaced by one node."""
+    fused = fold_quantization(recognise(graph, runtime=runtime.name))
+    if runtime.name == "eager":
+        return fused
+    from neusight_onnx.fusion.attention import fuse_attention, replace_attention
+
+    if runtime.name == "compiled":
+        return replace_attention(fused)
+    from neusight_onnx.fusion.engine_rules import ENGINE_RULES
+    from neusight_onnx.fusion.epilogues import fuse_epilogues
+
+    fused = recognise(fused, runtime=runtime.name, rules=ENGINE_RULES)
+    if runtime.attention == "one kernel":
+        fused, _ = fuse_attention(fused)
+    return fuse_epilogues(fused, runtime)[0]
+
+
+def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ...]:
+    """What each rule of ``runtime`` said wherever it could have applied, in the main graph: merged, or why not."""
+    from neusight_onnx.fusion.attention import fuse_attention
+    from neusight_onnx.fusion.engine_rules import ENGINE_RULES
+    from neusight_onnx.fusion.epilogues import fuse_epilogues
+
+    found = list(explain(graph, runtime=runtime.name))
+    fused = fold_quantization(recognise(graph, runtime=runtime.name))
+    found += explain(fused, runtime=runtime.name, rules=ENGINE_RULES)
+    fused = recognise(fused, runtime=runtime.name, rules=ENGINE_RULES)
+    if runtime.attention == "one kernel":
+        fused, said = fuse_attention(fused)
+        found += said
+    found += fuse_epilogues(fused, runtime)[1]
+    return tuple(found)

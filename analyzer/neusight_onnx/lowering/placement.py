@@ -1,0 +1,440 @@
+"""Where an operator runs that the runtime has no GPU kernel for, and what moves between host and GPU.
+
+ONNX Runtime gives a node to its CPU provider when the CUDA one has no kernel, and puts copies between; TensorRT builds
+no engine of a model that its parser can't read. Shape arithmetic that is known before the run is neither: it is free.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import InferredGraph, Node, Value
+from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Transfer, kernel_dtype
+from neusight_onnx.runtime import Runtime
+
+
+def _named(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ORT_CUDA: Mapping[str, frozenset[str]] = {
+    "": frozenset(
+        [
+            "Abs",
+            "Add",
+            "Affine",
+            "And",
+            "ArgMax",
+            "ArgMin",
+            "AveragePool",
+            "BatchNormalization",
+            "Cast",
+            "Ceil",
+            "Clip",
+            "Compress",
+            "Concat",
+            "ConcatFromSequence",
+            "ConstantOfShape",
+            "Conv",
+            "ConvTranspose",
+            "Cos",
+            "Crop",
+            "CumSum",
+            "DepthToSpace",
+            "DequantizeLinear",
+            "Div",
+            "Dropout",
+            "Einsum",
+            "Elu",
+            "Equal",
+            "Erf",
+            "Exp",
+            "Expand",
+            "EyeLike",
+            "Flatten",
+            "Floor",
+            "GRU",
+            "Gather",
+            "GatherElements",
+            "GatherND",
+            "Gelu",
+            "Gemm",
+            "GlobalAveragePool",
+            "GlobalMaxPool",
+            "Greater",
+            "GreaterOrEqual",
+            "GridSample",
+            "HardSigmoid",
+            "Identity",
+            "If",
+            "ImageScaler",
+            "InstanceNormalization",
+            "IsInf",
+            "IsNaN",
+            "LRN",
+            "LSTM",
+            "LayerNormalization",
+            "LeakyRelu",
+            "Less",
+            "LessOrEqual",
+            "Log",
+            "LogSoftmax",
+            "Loop",
+            "MatMul",
+            "MatMulInteger",
+            "Max",
+            "MaxPool",
+            "MemcpyFromHost",
+            "MemcpyToHost",
+            "Min",
+            "Mod",
+            "Mul",
+            "Neg",
+            "NonMaxSuppression",
+            "NonZero",
+            "Not",
+            "OneHot",
+            "Or",
+            "PRelu",
+            "Pad",
+            "ParametricSoftplus",
+            "Pow",
+            "QuantizeLinear",
+            "RMSNormalization",
+            "RNN",
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
+            "Range",
+            "Reciprocal",
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceLogSum",
+            "ReduceLogSumExp",
+            "ReduceMax",
+            "ReduceMean",
+            "ReduceMin",
+            "ReduceProd",
+            "ReduceSum",
+            "ReduceSumSquare",
+            "Relu",
+            "Reshape",
+            "Resize",
+            "ReverseSequence",
+            "RoiAlign",
+            "RotaryEmbedding",
+            "Round",
+            "ScaledTanh",
+            "Scan",
+            "Scatter",
+            "ScatterElements",
+            "ScatterND",
+            "Selu",
+            "SequenceAt",
+            "SequenceConstruct",
+            "SequenceEmpty",
+            "SequenceErase",
+            "SequenceInsert",
+            "SequenceLength",
+            "Shape",
+            "Shrink",
+            "Sigmoid",
+            "Sign",
+            "SimplifiedLayerNormalization",
+            "Sin",
+            "Size",
+            "Slice",
+            "Softmax",
+            "Softplus",
+            "Softsign",
+            "SpaceToDepth",
+            "Split",
+            "Sqrt",
+            "Squeeze",
+            "Sub",
+            "Sum",
+            "Tanh",
+            "ThresholdedRelu",
+            "Tile",
+            "TopK",
+            "Transpose",
+            "Trilu",
+            "Unsqueeze",
+            "Upsample",
+            "Where",
+            "Xor",
+        ]
+    ),
+    "com.microsoft": frozenset(
+        [
+            "Attention",
+            "BeamSearch",
+            "BiasAdd",
+            "BiasDropout",
+            "BiasGelu",
+            "BiasSoftmax",
+            "BiasSplitGelu",
+            "BitmaskBiasDropout",
+            "BitmaskDropout",
+            "ComplexMul",
+            "ComplexMulConj",
+            "ConvTransposeWithDynamicPads",
+            "DecoderAttention",
+            "DecoderMaskedMultiHeadAttention",
+            "DecoderMaskedSelfAttention",
+            "DequantizeLinear",
+            "DequantizeWithOrder",
+            "DynamicTimeWarping",
+            "EmbedLayerNormalization",
+            "FastGelu",
+            "FusedConv",
+            "FusedMatMul",
+            "GatedRelativePositionBias",
+            "GatherBlockQuantized",
+            "Gelu",
+            "GemmFloat8",
+            "GemmaRotaryEmbedding",
+            "GreedySearch",
+            "GridSample",
+            "GroupNorm",
+            "GroupQueryAttention",
+            "Inverse",
+            "Irfft",
+            "LongformerAttention",
+            "MatMulBnb4",
+            "MatMulNBits",
+            "MoE",
+            "MultiHeadAttention",
+            "NGramRepeatBlock",
+            "NhwcConv",
+            "PackedAttention",
+            "PackedMultiHeadAttention",
+            "PagedAttention",
+            "QAttention",
+            "QMoE",
+            "QOrderedAttention",
+            "QOrderedGelu",
+            "QOrderedLayerNormalization",
+            "QOrderedLongformerAttention",
+            "QOrderedMatMul",
+            "QuantizeLinear",
+            "QuantizeWithOrder",
+            "QuickGelu",
+            "RelativePositionBias",
+            "RemovePadding",
+            "RestorePadding",
+            "Rfft",
+            "RotaryEmbedding",
+            "Sampling",
+            "SkipGroupNorm",
+            "SkipLayerNormalization",
+            "SkipSimplifiedLayerNormalization",
+            "SparseAttention",
+            "TransposeMatMul",
+            "UnfoldTensor",
+            "WhisperBeamSearch",
+        ]
+    ),
+}
+"""Operators that ONNX Runtime's CUDA provider has kernels for: from the type names of its kernels in
+libonnxruntime_providers_cuda.so of onnxruntime-gpu 1.23.2 (templates over several operators, as pooling, by hand)."""
+
+ORT_FUNCTIONS = frozenset(
+    [
+        "AffineGrid",
+        "Bernoulli",
+        "CastLike",
+        "Celu",
+        "CenterCropPad",
+        "ClipLike",
+        "DynamicQuantizeLinear",
+        "GroupNormalization",
+        "HardSwish",
+        "LpNormalization",
+        "MeanVarianceNormalization",
+        "Mish",
+        "NegativeLogLikelihoodLoss",
+        "Range",
+        "SoftmaxCrossEntropyLoss",
+        "Swish",
+    ]
+)
+"""Operators that ai.onnx defines by others, which have kernels: a runtime without one of its own runs those."""
+
+TENSORRT_REFUSED: frozenset[str] = frozenset(
+    [
+        "Adagrad",
+        "Adam",
+        "Bernoulli",
+        "BitShift",
+        "CenterCropPad",
+        "Col2Im",
+        "Compress",
+        "ConcatFromSequence",
+        "ConvInteger",
+        "Det",
+        "DynamicQuantizeLinear",
+        "GlobalLpPool",
+        "ImageDecoder",
+        "LpNormalization",
+        "LpPool",
+        "MatMulInteger",
+        "MaxRoiPool",
+        "MaxUnpool",
+        "MelWeightMatrix",
+        "Momentum",
+        "Multinomial",
+        "NegativeLogLikelihoodLoss",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "QLinearConv",
+        "QLinearMatMul",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RegexFullMatch",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SequenceMap",
+        "SoftmaxCrossEntropyLoss",
+        "SplitToSequence",
+        "StringConcat",
+        "StringNormalizer",
+        "StringSplit",
+        "TfIdfVectorizer",
+        "Unique",
+    ]
+)
+"""Operators of ai.onnx that TensorRT's parser doesn't read (onnx-tensorrt's docs/operators.md, as of TensorRT 10)."""
+
+NO_KERNEL = "ONNX Runtime's CUDA provider has no kernel for it: it runs on the CPU"
+REFUSED = "TensorRT's parser has no {op_type}: no engine is built of this model as it is"
+OWN = "neusight"
+
+
+def runs_on_host(node: Node) -> bool:
+    """Whether ONNX Runtime gives a node to the CPU for want of a kernel."""
+    if node.domain == OWN:
+        return False
+    kernels = ORT_CUDA.get(node.domain)
+    if kernels is None:
+        return True
+    return node.op_type not in kernels and not (node.domain == "" and node.op_type in ORT_FUNCTIONS)
+
+
+def is_refused(node: Node) -> bool:
+    """Whether TensorRT can't build a node of the file; what a rule of ours made stands for operators that it can."""
+    if node.domain == OWN or len(node.origins) > 1:
+        return False
+    return node.op_type in TENSORRT_REFUSED if node.domain == "" else True
+
+
+def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
+    """``works`` as ``runtime`` can run them: those without a GPU kernel on the host, or unsupported with the reason."""
+    if runtime.fallback == "none":
+        return tuple(works)
+    odd = is_refused if runtime.fallback == "refused" else runs_on_host
+    places = {work.node: place for place, work in enumerate(works)}
+    result = list(works)
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        pending.extend(current.bodies.values())
+        chosen = [
+            node
+            for node in current.graph.nodes
+            if (at := places.get(node.name)) is not None and works[at].kernels and odd(node)
+        ]
+        if not chosen:
+            continue
+        if runtime.fallback == "refused":
+            for node in chosen:
+                reason = REFUSED.format(op_type=f"{node.domain}::{node.op_type}" if node.domain else node.op_type)
+                at = places[node.name]
+                result[at] = replace(works[at], kernels=(), unsupported=reason, host_operation=False, host_waits=False)
+            continue
+        _to_host(current, chosen, places, works, result)
+    return tuple(result)
+
+
+def _to_host(
+    graph: InferredGraph,
+    chosen: Sequence[Node],
+    places: Mapping[str, int],
+    works: Sequence[NodeWork],
+    result: list[NodeWork],
+) -> None:
+    """Each value is copied once in a direction, as the copies between the providers do."""
+    names = {node.name for node in chosen}
+    readers: dict[str, list[str]] = defaultdict(list)
+    for node in graph.graph.nodes:
+        for name in node.inputs:
+            readers[name].append(node.name)
+    outputs = {declared.name for declared in graph.graph.outputs}
+    on_host: set[str] = set()
+    for node in chosen:
+        arriving: list[Kernel] = []
+        for name in dict.fromkeys(node.inputs):
+            value = graph.values.get(name)
+            if name in on_host or value is None or not _moves(value):
+                continue
+            on_host.add(name)
+            arriving.append(transfer("to_host", value))
+        leaving = []
+        for name in node.outputs:
+            value = graph.values.get(name)
+            on_host.add(name)
+            is_read = name in outputs or any(reader not in names for reader in readers.get(name, ()))
+            if name and value is not None and _moves(value) and is_read:
+                leaving.append(transfer("to_device", value))
+        work = works[places[node.name]]
+        host = HostWork(
+            operation=node.op_type.lower(),
+            operation_count=sum(kernel.flops for kernel in work.kernels),
+            dtype=kernel_dtype(work.kernels[0]),
+            read=sum(kernel.read_bytes for kernel in work.kernels),
+            written=sum(kernel.write_bytes for kernel in work.kernels),
+        )
+        result[places[node.name]] = replace(work, kernels=(*arriving, host, *leaving), host_waits=True)
+
+
+def _moves(value: Value) -> bool:
+    """Whether a value is device memory: no constant, nothing that is known before the run."""
+    return value.shape is not None and value.dtype is not None and not value.is_constant and value.data is None
+
+
+def transfer(direction: str, value: Value) -> Transfer:
+    dtype = value.dtype or DataType.FLOAT32
+    return Transfer(direction=direction, dtype=dtype, byte_count=dtype.bytes_of(value.element_count))
+
+
+def boundary_copies(graph: InferredGraph) -> tuple[NodeWork | None, NodeWork | None]:
+    """The copies of the model's inputs to the GPU, and of its outputs back, as work beside the nodes."""
+    sides = (
+        ("to_device", "(inputs)", graph.graph.inputs),
+        ("to_host", "(outputs)", graph.graph.outputs),
+    )
+    found: list[NodeWork | None] = []
+    for direction, name, declared in sides:
+        kernels = tuple(_copies(direction, graph, [item.name for item in declared]))
+        found.append(
+            NodeWork(node=name, op_type="Copy", kernels=kernels, host_operation=True, host_waits=True, is_boundary=True)
+            if kernels
+            else None
+        )
+    return found[0], found[1]
+
+
+def _copies(direction: str, graph: InferredGraph, names: Iterable[str]) -> Iterable[Transfer]:
+    for name in names:
+        value = graph.values.get(name)
+        if value is not None and value.shape is not None and value.dtype is not None and value.element_count:
+            yield transfer(direction, value)

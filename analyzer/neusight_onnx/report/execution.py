@@ -1,0 +1,28 @@
+"""What a report says in words of how a runtime executes the model: fusion and the host."""
+
+from __future__ import annotations
+
+from neusight_onnx.report.model import FusionSummary, HostSummary, Settings
+from neusight_onnx.report.quantities import counted, duration, scaled
+
+
+def fusion_text(fusion: FusionSummary) -> str:
+    """What fusion saved, in a line."""
+    traffic = ""
+    if fusion.saved_bytes > 0:
+        traffic = f" and {scaled(fusion.saved_bytes, 'B')} of traffic"
+    return (
+        f"{counted(fusion.fused_node_count, 'node')} in {counted(fusion.fused_kernel_count, 'kernel')}: "
+        f"{counted(fusion.saved_kernel_count, 'kernel')}{traffic} less than one each"
+    )
+
+
+def host_text(host: HostSummary) -> str:
+    """That the host takes longer than the GPU, and from which batch on it doesn't."""
+    until = f", by scaling no longer from a batch of about {host.free_from_batch:,} on" if host.free_from_batch else ""
+    return f"host-bound: the host takes {duration(host.host_ms * 1e3)}{until}"
+
+
+def runtime_text(settings: Settings) -> str:
+    """What executes the model."""
+    return settings.runtime + (" in a CUDA graph" if settings.cuda_graph else "")

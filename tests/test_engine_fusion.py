@@ -1,0 +1,313 @@
+"""What ONNX Runtime and TensorRT make of small graphs: kernels before and after, by hand, and why not more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphs import inferred
+from neusight_onnx.analysis import analyze, works_of
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
+from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Elementwise, Gemm, Normalization, Softmax, Transfer
+from neusight_onnx.runtime import RUNTIMES
+
+IMAGE = {"x": (2, 3, 8, 8)}
+CONV_RELU = """
+c = Conv(x, w, b)
+n = BatchNormalization(c, k, k, k, k)
+r = Relu(n)
+d = Conv(r, w2)
+s = Add(d, r)
+y = Relu(s)
+"""
+CONV_WEIGHTS = {"w": (4, 3, 1, 1), "b": (4,), "k": (4,), "w2": (4, 4, 1, 1)}
+TOKENS = {"x": (2, 6, 16)}
+FEED_FORWARD = """
+m = MatMul(x, w)
+a = Add(m, b)
+g = Gelu(a)
+p = MatMul(g, v)
+q = Add(p, c)
+s = Add(q, x)
+y = LayerNormalization(s, scale, shift)
+"""
+WEIGHTS = {"w": (16, 32), "b": (32,), "v": (32, 16), "c": (16,), "scale": (16,), "shift": (16,)}
+HEADS = {"q": (2, 4, 6, 8), "k": (2, 4, 6, 8), "v": (2, 4, 6, 8), "mask": (2, 1, 1, 6)}
+ATTENTION = """
+t = Transpose<perm=[0,1,3,2]>(k)
+p = MatMul(q, t)
+s = Div(p, root)
+a = Add(s, mask)
+p2 = Softmax<axis=-1>(a)
+y = MatMul(p2, v)
+"""
+HALF = dict.fromkeys((*HEADS, "root"), 10)
+
+
+ALL_WEIGHTS = {True: CONV_WEIGHTS, False: WEIGHTS}
+
+
+def built(
+    nodes: str, inputs: dict[str, tuple[int, ...]], *, half: bool = False, outputs: list[str] | None = None
+) -> InferredGraph:
+    used = set(nodes.replace("(", " ").replace(")", " ").replace(",", " ").split())
+    number = np.float16 if half else np.float32
+    return inferred(
+        nodes,
+        {name: shape for name, shape in inputs.items() if name in used},
+        weights={name: shape for name, shape in ALL_WEIGHTS[inputs is IMAGE].items() if name in used - set(inputs)},
+        outputs=outputs,
+        constants={"root": number(2.8)} if "root" in used else {},
+        types=HALF if half else None,
+        opset=20,
+    )
+
+
+def shown(graph: InferredGraph, runtime: str) -> list[str]:
+    """The kernels, in order: class, and what is fused into it."""
+    found = []
+    for work in works_of(fused_graph(graph, RUNTIMES[runtime]), RUNTIMES[runtime]):
+        for kernel in work.kernels:
+            match kernel:
+                case Gemm() | Conv():
+                    extra = kernel.epilogue
+                case Elementwise():
+                    extra = kernel.operations
+                case Softmax() | Normalization():
+                    extra = kernel.fused
+                case _:
+                    extra = (getattr(kernel, "operation", ""),)
+            found.append(" ".join((KERNEL_CLASSES[type(kernel)], *filter(None, extra))))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "half", "runtime", "expected"),
+    [
+        pytest.param(
+            CONV_RELU,
+            IMAGE,
+            False,
+            "eager",
+            [
+                "conv",
+                "elementwise add",
+                "normalization",
+                "elementwise relu",
+                "conv",
+                "elementwise add",
+                "elementwise relu",
+            ],
+            id="convolutions, eager",
+        ),
+        # the normalization is in the weights; cuDNN's convolution has neither bias nor activation
+        pytest.param(
+            CONV_RELU,
+            IMAGE,
+            False,
+            "onnxruntime",
+            ["conv", "elementwise add", "elementwise relu", "conv", "elementwise add", "elementwise relu"],
+            id="convolutions, onnxruntime",
+        ),
+        pytest.param(
+            CONV_RELU, IMAGE, False, "tensorrt", ["conv bias relu", "conv add relu"], id="convolutions, tensorrt"
+        ),
+        # all sizes are fixed, so that both biases go into Gemm, which spreads them first
+        pytest.param(
+            FEED_FORWARD,
+            TOKENS,
+            False,
+            "onnxruntime",
+            ["movement expand", "gemm add", "elementwise gelu", "movement expand", "gemm add", "normalization add"],
+            id="feed-forward, onnxruntime",
+        ),
+        pytest.param(
+            FEED_FORWARD,
+            TOKENS,
+            False,
+            "tensorrt",
+            ["gemm bias gelu", "gemm bias add", "normalization"],
+            id="feed-forward, tensorrt",
+        ),
+        pytest.param(
+            ATTENTION,
+            HEADS,
+            False,
+            "onnxruntime",
+            ["gemm", "softmax add", "gemm"],
+            id="attention, onnxruntime: scale and transposition in the product, the mask in the softmax",
+        ),
+        pytest.param(
+            ATTENTION, HEADS, False, "tensorrt", ["gemm", "softmax div add", "gemm"], id="attention, tensorrt in FP32"
+        ),
+        pytest.param(ATTENTION, HEADS, True, "tensorrt", ["attention"], id="attention, tensorrt in FP16"),
+    ],
+)
+def test_kernels(nodes: str, inputs: dict[str, tuple[int, ...]], half: bool, runtime: str, expected: list[str]) -> None:
+    graph = built(nodes, inputs, half=half)
+    assert shown(graph, runtime) == expected
+    origins = {origin.name for node in fused_graph(graph, RUNTIMES[runtime]).graph.nodes for origin in node.origins}
+    named = origins | {node.name for node in fused_graph(graph, RUNTIMES[runtime]).graph.nodes}
+    assert {node.name for node in graph.graph.nodes} <= named
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "outputs", "runtime", "rule", "words"),
+    [
+        pytest.param(
+            "c = Conv(x, w)\nr = Relu(c)\ny = Add(r, c)",
+            IMAGE,
+            None,
+            "tensorrt",
+            "epilogue of a product",
+            "is used elsewhere",
+            id="a convolution's result with two readers",
+        ),
+        pytest.param(
+            "c = Conv(x, w)\ny = Relu(c)",
+            IMAGE,
+            ["y", "c"],
+            "tensorrt",
+            "epilogue of a product",
+            "is used elsewhere",
+            id="a convolution's result that is asked for",
+        ),
+        pytest.param(
+            "c = Conv(x, w)\ny = Sigmoid(c)",
+            IMAGE,
+            None,
+            "tensorrt",
+            "epilogue of a product",
+            "no kernel that applies Sigmoid",
+            id="an activation that convolutions don't have",
+        ),
+        pytest.param(
+            "c = Conv(x, w)\nd = Conv(x, w)\ne = Conv(x, w)\ns = Add(c, d)\ny = Add(s, e)",
+            IMAGE,
+            None,
+            "tensorrt",
+            "epilogue of a product",
+            "one tensor at most",
+            id="two residual sums",
+        ),
+        pytest.param(
+            ATTENTION, HEADS, None, "tensorrt", "attention in one kernel", "16 and 8 bits only", id="attention in FP32"
+        ),
+        pytest.param(
+            "s = Add(x, x)\nr = Relu(s)\nt = Add(s, r)\ny = LayerNormalization(t, scale, shift)",
+            TOKENS,
+            ["y", "t"],
+            "onnxruntime",
+            "sum and layer normalization",
+            "used elsewhere",
+            id="a sum that is read twice",
+        ),
+        pytest.param(
+            "m = MatMul(x, w)\ny = Gelu(m)",
+            TOKENS,
+            None,
+            "onnxruntime",
+            "bias and GELU",
+            "nothing is added",
+            id="GELU without a bias",
+        ),
+    ],
+)
+def test_refusals_say_why(
+    nodes: str,
+    inputs: dict[str, tuple[int, ...]],
+    outputs: list[str] | None,
+    runtime: str,
+    rule: str,
+    words: str,
+) -> None:
+    said = fusion_verdicts(built(nodes, inputs, outputs=outputs), RUNTIMES[runtime])
+    reasons = [verdict.reason or "" for verdict in said if verdict.rule == rule]
+    assert any(words in reason for reason in reasons), said
+
+
+def test_open_sizes_keep_a_bias_apart() -> None:
+    """MatMulAddFusion asks for fixed sizes: with an open batch, whatever it is bound to, the bias stays a kernel."""
+    graph = inferred("m = MatMul(x, w)\ny = Add(m, b)", TOKENS, weights={"w": (16, 32), "b": (32,)})
+    (declared,) = graph.graph.inputs
+    opened = replace(graph, graph=replace(graph.graph, inputs=(replace(declared, shape=("batch", 6, 16)),)))
+    assert shown(graph, "onnxruntime") == ["movement expand", "gemm add"]
+    assert shown(opened, "onnxruntime") == ["gemm", "elementwise add"]
+    assert shown(opened, "tensorrt") == ["gemm bias"]
+    (reason,) = [item.reason for item in fusion_verdicts(opened, RUNTIMES["onnxruntime"]) if item.rule == "linear"]
+    assert reason == "of more than two dimensions, and the file leaves sizes open: MatMulAddFusion asks for fixed ones"
+
+
+def test_linear_layers_of_one_input_are_one_product() -> None:
+    """(2 x 6, 16) by three (16, 8): n = 24, and its bias of 24."""
+    nodes = "\n".join(f"m{i} = MatMul(x, w{i})\na{i} = Add(m{i}, b{i})" for i in range(3))
+    graph = inferred(
+        f"{nodes}\ny = Sum(a0, a1, a2)",
+        TOKENS,
+        weights={f"w{i}": (16, 8) for i in range(3)} | {f"b{i}": (8,) for i in range(3)},
+    )
+    runtime = RUNTIMES["tensorrt"]
+    product, *rest = [kernel for work in works_of(fused_graph(graph, runtime), runtime) for kernel in work.kernels]
+    assert product == Gemm(m=12, n=24, k=16, b_is_weight=True, dtype=DataType.FLOAT32, epilogue=("bias",))
+    assert len(rest) == 1
+
+
+UNIQUE = "a = Relu(x)\nd = Det(a)\ne = Relu(d)\ny = Det(a)"
+
+
+def test_an_operator_without_a_kernel_runs_on_the_host() -> None:
+    """(3, 4, 4) floats are copied to the host once, for both of the operators that read them; the results come back."""
+    graph = inferred(UNIQUE, {"x": (3, 4, 4)}, outputs=["e", "y"])
+    works = works_of(fused_graph(graph, RUNTIMES["onnxruntime"]), RUNTIMES["onnxruntime"])
+    found = {work.node: [type(kernel).__name__ for kernel in work.kernels] for work in works}
+    names = [node.name for node in graph.graph.nodes]
+    assert [found[name] for name in names] == [
+        ["Elementwise"],
+        ["Transfer", "HostWork", "Transfer"],
+        ["Elementwise"],
+        ["HostWork", "Transfer"],
+    ]
+    first = next(work for work in works if work.node == names[1])
+    assert [kernel.byte_count for kernel in first.kernels if isinstance(kernel, Transfer)] == [4 * 48, 4 * 3]
+    assert first.host_waits
+
+
+def test_tensorrt_refuses_what_its_parser_lacks() -> None:
+    graph = inferred(UNIQUE, {"x": (3, 4, 4)}, outputs=["e", "y"])
+    works = works_of(fused_graph(graph, RUNTIMES["tensorrt"]), RUNTIMES["tensorrt"])
+    reasons = [work.unsupported for work in works if work.unsupported]
+    assert len(reasons) == 2
+    assert all("TensorRT's parser has no Det" in reason for reason in reasons)
+
+
+def test_copies_at_the_boundary_are_counted_where_they_are_asked_for() -> None:
+    """Without: two kernels. With: 4 x 16 floats in before, as many out behind; the nodes stay four."""
+    path = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
+    bare = analyze(path, gpu="t4", dims={"batch": 2}, runtime="onnxruntime")
+    copied = analyze(path, gpu="t4", dims={"batch": 2}, runtime="onnxruntime", include_io=True)
+    moved = [row for row in copied.kernels if row.kernel_class == "transfer"]
+    assert [(row.nodes, row.read_bytes) for row in moved] == [
+        (("(inputs)",), 2 * 3 * 224 * 224 * 4),
+        (("(outputs)",), 2 * 1000 * 4),
+    ]
+    assert copied.coverage == replace(bare.coverage, latency_share=copied.coverage.latency_share)
+    assert copied.totals.latency_ms > bare.totals.latency_ms
+    assert copied.settings.include_io
+    assert not bare.settings.include_io
+
+
+def test_a_captured_run_launches_once() -> None:
+    path = Path(__file__).parent.parent / "examples" / "bert_base.onnx"
+    sizes = {"batch": 1, "sequence": 16}
+    plain = analyze(path, gpu="h100", dims=sizes, runtime="onnxruntime")
+    captured = analyze(path, gpu="h100", dims=sizes, runtime="onnxruntime", cuda_graph=True)
+    assert plain.host.is_bound
+    assert plain.host.free_from_batch is not None
+    assert not captured.host.is_bound
+    assert captured.totals.overhead_ms == pytest.approx(RUNTIMES["onnxruntime"].graph_us / 1e3)
+    assert captured.totals.kernel_ms == pytest.approx(plain.totals.kernel_ms)
