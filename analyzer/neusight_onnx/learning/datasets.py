@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import BY_LABEL, DataType
 from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.kernels import (
+    KERNEL_CLASSES,
     Attention,
     Conv,
     Elementwise,
@@ -32,7 +33,9 @@ from neusight_onnx.kernels import (
     Reduction,
     Softmax,
     TensorSpec,
+    kernel_dtype,
 )
+from neusight_onnx.learning.measured import MeasuredRow, is_measured, measured_rows
 
 EXTRA_HINT = "pip install 'neusight-onnx[learning]'"
 
@@ -1183,11 +1186,79 @@ MATRIX_UNIT_FILES = (TENSOR_CORE_GEMM,)
 """What predictors of products on matrix units are fitted on."""
 
 
+OWN_FOLDER = "measurements"
+"""Folder of a data folder with CSV files of own measurements (``measurements/`` of the repository writes them)."""
+
+
+def own_files(folder: Path) -> list[str]:
+    """The CSV files of own measurements that lie in a folder or in its ``measurements``, relative to it."""
+    if not folder.is_dir():
+        return []
+    inner = [f"{OWN_FOLDER}/{path.name}" for path in sorted((folder / OWN_FOLDER).glob("*.csv"))]
+    return [path.name for path in sorted(folder.glob("*.csv")) if is_measured(path)] + inner
+
+
+def _read_own(file: str, path: Path) -> list[Part]:
+    """A part per class, number format, layout and state of the cache."""
+    rows: dict[tuple[str, str, str], list[MeasuredRow]] = {}
+    for row in measured_rows(path):
+        kernel = _multiplied_as(row.kernel, row.precision)
+        variant = ", ".join(filter(None, (row.layout, row.cache)))
+        label = row.precision if kernel is None else kernel_dtype(kernel).label
+        rows.setdefault((KERNEL_CLASSES[type(row.kernel)], label, variant), []).append(row)
+    return [_own_part(file, *key, members) for key, members in sorted(rows.items())]
+
+
+def _own_part(file: str, kernel_class: str, label: str, variant: str, members: Sequence[MeasuredRow]) -> Part:
+    gpu = np.array([row.gpu for row in members], dtype=np.str_)
+    kernels = [_multiplied_as(row.kernel, row.precision) for row in members]
+
+    def load(rows: NDArray[np.int64] | None = None) -> Measurements:
+        chosen = np.arange(len(members)) if rows is None else rows
+        known = [kernel for i in chosen.tolist() if (kernel := kernels[i]) is not None]
+        assert len(known) == chosen.size, "a part of an unknown format isn't loaded"
+        own = [members[i] for i in chosen.tolist()]
+        return Measurements(
+            file=file,
+            kernel_class=kernel_class,
+            dtype=label,
+            timing=DEVICE,
+            kernels=tuple(known),
+            gpu=gpu[chosen],
+            operation=np.full(len(own), kernel_class),
+            split=np.full(len(own), "all"),
+            measured_us=np.array([row.latency_us for row in own], dtype=np.float64),
+            kernel_name=np.array([row.kernel_name for row in own], dtype=np.str_),
+        )
+
+    known = kernels[0] is not None
+    return Part(
+        file=file,
+        kernel_class=kernel_class,
+        dtype=label,
+        gpu=gpu,
+        load=load if known else None,
+        variant=variant,
+        reason="" if known else f"no kernels in {label} yet",
+    )
+
+
+def _multiplied_as(kernel: Kernel, precision: str) -> Kernel | None:
+    """The kernel with the type that is multiplied: TF32's tensors are those of FP32. None: there is no such type."""
+    if precision != "tf32" or not isinstance(kernel, (Gemm, Conv, Attention)):
+        return kernel
+    multiplied = BY_LABEL.get("tf32")
+    return None if multiplied is None else replace(kernel, dtype=multiplied)
+
+
 def measured_folder(path: Path) -> Path:
     """The folder of measured data: ``path``, or its ``data`` where that holds the files and ``path`` does not."""
     inner = path / "data"
-    holds = any((path / name).is_file() for name in READERS)
-    return inner if not holds and any((inner / name).is_file() for name in READERS) else path
+
+    def holds(folder: Path) -> bool:
+        return any((folder / name).is_file() for name in READERS) or bool(own_files(folder))
+
+    return inner if not holds(path) and holds(inner) else path
 
 
 def has_files(data_folder: Path, files: Sequence[str]) -> bool:
@@ -1202,11 +1273,14 @@ def files_in(data_folder: Path, files: Sequence[str] | None = None) -> list[str]
         raise DataError(f"{data_folder} does not exist; pass the folder that holds the measured data")
     if not data_folder.is_dir():
         raise DataError(f"{data_folder} is a file; pass the folder that holds the measured data")
-    wanted = tuple(READERS) if files is None else tuple(files)
     folder = measured_folder(data_folder)
+    wanted = (*READERS, *own_files(folder)) if files is None else tuple(files)
     present = [name for name in wanted if (folder / name).is_file()]
     if not present:
-        raise DataError(f"{data_folder} has none of {', '.join(wanted)}; pass the folder that holds the measured data")
+        own = " or CSV files of measurements/" if files is None else ""
+        raise DataError(
+            f"{data_folder} has none of {', '.join(wanted)}{own}; pass the folder that holds the measured data"
+        )
     return present
 
 
@@ -1216,7 +1290,11 @@ def read_parts(data_folder: Path, files: Sequence[str] | None = None) -> list[Pa
     Raises DataError if the folder has none of them, or one can't be read.
     """
     folder = measured_folder(data_folder)
-    return [part for name in files_in(data_folder, files) for part in READERS[name](folder / name)]
+    return [
+        part
+        for name in files_in(data_folder, files)
+        for part in (READERS[name](folder / name) if name in READERS else _read_own(name, folder / name))
+    ]
 
 
 def read_measurements(data_folder: Path, files: Sequence[str]) -> list[Measurements]:

@@ -1,0 +1,213 @@
+"""CSV files of our own measurements: a row a kernel that was timed, or skipped with the reason.
+
+``measurements/`` writes them, ``datasets`` reads them, both with what stands here. A row holds the kernel as JSON, so
+that it comes back as the value that it was; the columns beside it are for people.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from neusight_onnx.dtypes import BY_LABEL, DataType
+from neusight_onnx.errors import DataError
+from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, TensorSpec
+
+COLUMNS: tuple[str, ...] = (
+    "gpu",
+    "device_name",
+    "compute_capability",
+    "kernel_class",
+    "precision",
+    "layout",
+    "cache",
+    "latency_us",
+    "low_us",
+    "high_us",
+    "status",
+    "reason",
+    "launches",
+    "repeats",
+    "buffer_sets",
+    "set_bytes",
+    "kernel_name",
+    "cudnn_benchmark",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "power_w",
+    "temperature_c",
+    "torch",
+    "cuda",
+    "cudnn",
+    "driver",
+    "measured_at",
+    "kernel",
+)
+"""In the order of the file. ``measurements/README.md`` says what each holds."""
+
+NEEDED = ("gpu", "precision", "layout", "cache", "latency_us", "status", "kernel")
+"""Columns without which a file is no file of measurements."""
+
+MEASURED, SKIPPED = "measured", "skipped"
+"""What ``status`` may be."""
+
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+"""What ``precision`` may be. In "tf32" the kernel's tensors are those of FP32."""
+
+COLD, WARM = "cold", "warm"
+"""What ``cache`` may be: whether so many copies of the operands took turns that none was in the L2 any more."""
+
+_CLASSES = {kernel_class.__name__: kernel_class for kernel_class in KERNEL_CLASSES}
+_LONGEST_FIELD = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRow:
+    """A row that holds a time. ``layout``: "nhwc", or empty where there is one way only or the usual one was taken."""
+
+    gpu: str
+    kernel: Kernel
+    precision: str
+    layout: str
+    cache: str
+    latency_us: float
+    kernel_name: str
+
+
+def kernel_to_text(kernel: Kernel) -> str:
+    """A kernel as one line of JSON: its class and what is not at its default."""
+    found: dict[str, Any] = {"class": type(kernel).__name__}
+    for item in fields(kernel):
+        value = getattr(kernel, item.name)
+        if item.default is MISSING or value != item.default:
+            found[item.name] = _plain(value)
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, DataType):
+        return value.label
+    if isinstance(value, TensorSpec):
+        return {"dtype": value.dtype.label, "shape": list(value.shape)}
+    return [_plain(member) for member in value] if isinstance(value, tuple) else value
+
+
+def kernel_from_text(text: str) -> Kernel:
+    """The kernel of ``kernel_to_text``. Raises ValueError, with what is wrong, if it is none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise ValueError("the kernel is no JSON") from None
+    kernel_class = _CLASSES.get(found.pop("class", "")) if isinstance(found, dict) else None
+    if kernel_class is None:
+        raise ValueError(f"the kernel is of no class that is known ({', '.join(_CLASSES)})")
+    known = {item.name: item for item in fields(kernel_class)}
+    unknown = sorted(set(found) - set(known))
+    if unknown:
+        raise ValueError(f"a {kernel_class.__name__} has no {', '.join(unknown)}")
+    values = {name: _typed(value, str(known[name].type), name) for name, value in found.items()}
+    missing = [name for name, item in known.items() if item.default is MISSING and name not in values]
+    if missing:
+        raise ValueError(f"the {kernel_class.__name__} lacks {', '.join(missing)}")
+    kernel: Kernel = kernel_class(**values)
+    return kernel
+
+
+def _typed(value: Any, annotation: str, name: str) -> Any:
+    """A JSON value as the field's type, which its annotation names."""
+    if isinstance(value, dict):
+        return TensorSpec(dtype=_dtype(value.get("dtype"), name), shape=_typed(value.get("shape"), "tuple[int]", name))
+    if isinstance(value, list):
+        return tuple(_typed(member, annotation, name) for member in value)
+    if isinstance(value, str):
+        return _dtype(value, name) if "DataType" in annotation else value
+    if value is None or isinstance(value, bool):
+        return value
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is {value!r} and no size")
+    return value
+
+
+def _dtype(label: Any, name: str) -> DataType:
+    if label not in BY_LABEL:
+        raise ValueError(f"{name} is {label!r} and no number format")
+    return BY_LABEL[label]
+
+
+def is_measured(path: Path) -> bool:
+    """Whether a file is one of measurements, by its first line."""
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            header = next(csv.reader([stream.readline(_LONGEST_FIELD)]), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False
+    return {"kernel", "latency_us"} <= set(header)
+
+
+def read_rows(path: Path) -> Iterator[dict[str, str]]:
+    """The rows of a file as text, by column. Raises DataError if it can't be read or lacks a column that is needed."""
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            missing = [name for name in NEEDED if name not in (reader.fieldnames or ())]
+            if missing:
+                raise DataError(f"{path} has no column {', '.join(missing)}; it is no file of measurements")
+            for row in reader:
+                # a row that was cut off (the run was ended) has no value in its last columns
+                if all(isinstance(row.get(name), str) for name in NEEDED):
+                    yield {name: value or "" for name, value in row.items() if isinstance(name, str)}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"can't read {path}: {error}; expected a CSV file of measurements") from error
+
+
+def measured_rows(path: Path) -> list[MeasuredRow]:
+    """The rows that hold a time. Raises DataError with the row's number where one can't be understood."""
+    found = []
+    for number, row in enumerate(read_rows(path), start=2):
+        if row["status"] != MEASURED:
+            continue
+        where = f"{path}, row {number}"
+        try:
+            kernel, latency_us = kernel_from_text(row["kernel"]), float(row["latency_us"])
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{where}: {error}; remove the row or measure it again") from error
+        if row["precision"] not in PRECISIONS:
+            raise DataError(f"{where}: precision {row['precision']!r} is none of {', '.join(PRECISIONS)}")
+        if not isfinite(latency_us) or latency_us <= 0:
+            raise DataError(f"{where}: latency_us is {row['latency_us']}; remove the row or measure it again")
+        found.append(
+            MeasuredRow(
+                gpu=row["gpu"],
+                kernel=kernel,
+                precision=row["precision"],
+                layout=row["layout"],
+                cache=row["cache"],
+                latency_us=latency_us,
+                kernel_name=row.get("kernel_name", ""),
+            )
+        )
+    return found
+
+
+def line(values: Mapping[str, object]) -> list[str]:
+    """A row in the order of the columns; a column that isn't given is empty."""
+    return ["" if values.get(name) is None else str(values[name]) for name in COLUMNS]
+
+
+def append(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Adds rows to a file, which gets its header if it is new. Raises DataError if it can't be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists() or path.stat().st_size == 0
+        with path.open("a", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            if new:
+                writer.writerow(COLUMNS)
+            writer.writerows(line(row) for row in rows)
+    except OSError as error:
+        raise DataError(f"can't write {path}: {error.strerror}; give another file") from error

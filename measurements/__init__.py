@@ -1,0 +1,1 @@
+"""Times kernels on an NVIDIA GPU: ``python -m measurements --help``."""

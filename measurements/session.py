@@ -1,0 +1,163 @@
+"""A run: cases in their order until the time is up, each written as soon as it is timed. No torch here."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from measurements.cases import Case
+from measurements.plan import ordered
+from neusight_onnx.kernels import KERNEL_CLASSES
+from neusight_onnx.learning.measured import COLUMNS, MEASURED, SKIPPED, append, kernel_to_text, read_rows
+
+
+class SkipCaseError(Exception):
+    """A case that can't be timed on this GPU; the message is the reason."""
+
+
+class DeviceLostError(Exception):
+    """The GPU takes no more work in this process; the message says what was done last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Time of one launch in us: the median of the repeats, and the 10th and 90th percentile."""
+
+    latency_us: float
+    low_us: float
+    high_us: float
+    launches: int
+    repeats: int
+    buffer_sets: int
+    set_bytes: int
+    cache: str
+    kernel_name: str = ""
+
+
+class Timer(Protocol):
+    """What times cases: a GPU, or in tests none."""
+
+    @property
+    def gpu(self) -> str:
+        """The GPU's name as predictions know it."""
+        ...
+
+    def facts(self) -> Mapping[str, object]:
+        """Columns that say with what was measured, clocks as they are now."""
+        ...
+
+    def time(self, case: Case) -> Timing:
+        """Times a case. Raises SkipCaseError, or DeviceLostError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended."""
+
+    measured: int
+    skipped: int
+    left: int
+    seconds: float
+    lost: str = ""
+
+    def line(self, path: Path) -> str:
+        """For the person who waits."""
+        end = f"; ended early: {self.lost}" if self.lost else ""
+        return (
+            f"{self.measured:,} kernels measured, {self.skipped:,} skipped, {self.left:,} left for another run, "
+            f"in {self.seconds:.0f} s: {path}{end}"
+        )
+
+
+def done_in(path: Path, gpu: str) -> set[tuple[str, str, str]]:
+    """Keys of the cases that a file holds for a GPU, timed or skipped."""
+    if not path.exists() or path.stat().st_size == 0:
+        return set()
+    return {(row["kernel"], row["precision"], row["layout"]) for row in read_rows(path) if row["gpu"] == gpu}
+
+
+def mend(path: Path) -> None:
+    """Removes a last line that was cut off in the middle, as where a run was ended."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        path.write_bytes(content[: content.rfind(b"\n") + 1])
+
+
+def run(
+    timer: Timer,
+    cases: Sequence[Case],
+    path: Path,
+    *,
+    seconds: float,
+    say: Callable[[str], None] = lambda text: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Outcome:
+    """Times cases until ``seconds`` have passed or none is left, and adds them to the file at ``path``.
+
+    Cases that the file holds for this GPU are not timed again. A case that has begun is ended, so that a run takes at
+    most one case longer. Raises DataError if the file can't be read or written.
+    """
+    start = clock()
+    mend(path)
+    waiting = ordered(cases, done_in(path, timer.gpu))
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    lost, begun, said_at = "", 0, start
+    for case in waiting:
+        if clock() - start >= seconds:
+            break
+        begun += 1
+        row: dict[str, object] = dict(_described(case, timer.gpu))
+        try:
+            timing = timer.time(case)
+        except SkipCaseError as error:
+            row |= {"status": SKIPPED, "reason": str(error)}
+            reasons[str(error)] += 1
+        except DeviceLostError as error:
+            row |= {"status": SKIPPED, "reason": str(error)}
+            lost = str(error)
+        else:
+            row |= {"status": MEASURED}
+            row |= {
+                name: round(getattr(timing, name), 4) if name.endswith("_us") else getattr(timing, name)
+                for name in Timing.__dataclass_fields__
+            }
+        facts = dict(timer.facts()) if not lost else {}
+        append(path, [{**facts, **row}])
+        counts[str(row["status"])] += 1
+        if lost:
+            break
+        if clock() - said_at >= SAY_EVERY_S:
+            said_at = clock()
+            say(f"{begun:,} of {len(waiting):,}, {seconds - (said_at - start):.0f} s left")
+    for reason, count in reasons.most_common(5):
+        say(f"skipped {count:,}: {reason}")
+    return Outcome(
+        measured=counts[MEASURED],
+        skipped=counts[SKIPPED],
+        left=len(waiting) - begun,
+        seconds=clock() - start,
+        lost=lost,
+    )
+
+
+SAY_EVERY_S = 15.0
+
+
+def _described(case: Case, gpu: str) -> dict[str, object]:
+    found = {
+        "gpu": gpu,
+        "kernel_class": KERNEL_CLASSES[type(case.kernel)],
+        "precision": case.precision,
+        "layout": case.layout,
+        "kernel": kernel_to_text(case.kernel),
+    }
+    assert set(found) <= set(COLUMNS)
+    return dict(found)
