@@ -408,13 +408,15 @@ def kernels_of_models(paths: Sequence[Path], batches: Sequence[int]) -> tuple[li
     from neusight_onnx.analysis import batch_symbol, infer_shapes, prepare
     from neusight_onnx.graph.bindings import make_bindings
     from neusight_onnx.graph.read import read_model
+    from neusight_onnx.precision import FORMATS
 
+    stored = FORMATS["fp32"]
     found: dict[Kernel, None] = {}
     faults: list[str] = []
     for path in paths:
         try:
             model = read_model(path)
-            first = prepare(infer_shapes(model, make_bindings({})), dtype=None, runtime="eager")
+            first = prepare(infer_shapes(model, make_bindings({})), precision=stored, runtime="eager")
             works = [first.work]
             try:
                 symbol = batch_symbol(first)
@@ -422,7 +424,7 @@ def kernels_of_models(paths: Sequence[Path], batches: Sequence[int]) -> tuple[li
                 symbol = ""
             for batch in batches if symbol else ():
                 bound = infer_shapes(model, make_bindings({symbol: batch}))
-                works.append(prepare(bound, dtype=None, runtime="eager").work)
+                works.append(prepare(bound, precision=stored, runtime="eager").work)
         except NeusightError as error:
             faults.append(f"{path}: {error}")
             continue
