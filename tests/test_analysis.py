@@ -150,7 +150,7 @@ def test_types_without_predictors_are_named(tmp_path: Path) -> None:
 def test_types_of_matrix_units_are_named(tmp_path: Path) -> None:
     report = analyzed(tmp_path, "g (int8[8, 8] x) => (int32[8, 8] y) { y = MatMulInteger(x, x) }")
     assert [row.predictor for row in report.kernels] == ["gemm_int8"]
-    assert "kernels in other types than float32, by predictors of these: int8 (1)" in report.assumptions
+    assert any(text.endswith("int8 by gemm_int8 (1)") for text in report.assumptions)
 
 
 @pytest.mark.parametrize(

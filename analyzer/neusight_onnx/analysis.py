@@ -629,15 +629,16 @@ def _of_precision(precision: Precision) -> Iterator[str]:
 def _other_types(rows: Sequence[KernelRow]) -> Iterator[str]:
     """Names the types other than float32 that kernels compute in, and what predicts them."""
     others = [row for row in rows if row.dtype != DataType.FLOAT32.label and row.flops]
-    if learned := Counter(row.dtype for row in others if row.method == "learned"):
-        named = ", ".join(f"{dtype} ({count})" for dtype, count in learned.items())
-        yield f"kernels in other types than float32, by predictors of these: {named}"
+    found = Counter((row.dtype, row.predictor) for row in others if row.method == "learned")
+    by_type: dict[str, list[str]] = {}
+    for (dtype, predictor), count in found.most_common():
+        by_type.setdefault(dtype, []).append(f"{predictor} ({count})")
+    if by_type:
+        said = "; ".join(f"{dtype} by {', '.join(names)}" for dtype, names in by_type.items())
+        yield f"what predicts kernels in other types than float32 (docs/precision.md): {said}"
     if analytic := Counter(row.dtype for row in others if row.method != "learned"):
         named = ", ".join(f"{dtype} ({count})" for dtype, count in analytic.items())
-        yield (
-            f"kernels in other types than float32 that have no predictors yet, by an analytic estimate of stated "
-            f"efficiency: {named}"
-        )
+        yield f"kernels without a predictor, by an analytic estimate of stated efficiency: {named}"
 
 
 def _own_warnings(totals: Totals, unsupported: Sequence[UnsupportedNode], spec: GpuSpec) -> Iterator[Notice]:

@@ -196,6 +196,7 @@ class Elementwise:
     A scalar operand is no input: it costs no traffic. ``extra_outputs``: what a fused kernel writes beside ``output``.
     ``generated``: a compiler wrote the kernel for these shapes (constant strides, every load on its own), in place of
     a library's kernel for any shape. Its inputs need not broadcast to the output: a concatenation reads parts of it.
+    ``access``: how a thread reads: "" as PyTorch's kernel does, "element" one element at a time, "vector" 16 bytes.
     """
 
     operations: tuple[str, ...]
@@ -203,6 +204,7 @@ class Elementwise:
     output: TensorSpec
     extra_outputs: tuple[TensorSpec, ...] = ()
     generated: bool = False
+    access: str = ""
 
     @property
     def macs(self) -> int:
@@ -265,7 +267,7 @@ class Normalization:
     is a scale and shift per channel, one pass; in training "statistics" is in ``fused``), "lp", "local_response".
     ``parameter_count``: elements of scale, shift and given statistics, read once. ``fused``: e.g. ("add",) for a
     residual added before, whose operand is in ``extra_inputs`` and whose sum may be written as well
-    (``extra_outputs``).
+    (``extra_outputs``). ``access`` is as in :class:`Elementwise`.
     """
 
     method: str
@@ -277,6 +279,7 @@ class Normalization:
     fused: tuple[str, ...] = ()
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
+    access: str = ""
 
     @property
     def macs(self) -> int:
@@ -432,7 +435,7 @@ class GatherScatter:
 
     ``moved`` elements of ``dtype`` go through ``index_count`` indices of ``index_dtype``, in contiguous runs of
     ``run`` elements. Only what is touched is read; a scatter out of place also copies its ``base`` (all of it
-    read and written).
+    read and written). ``access`` is as in :class:`Elementwise`.
     """
 
     operation: str
@@ -442,6 +445,7 @@ class GatherScatter:
     index_count: int
     index_dtype: DataType
     base: TensorSpec | None = None
+    access: str = ""
 
     @property
     def macs(self) -> int:

@@ -171,14 +171,25 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
     return predictor if predictor is not None and _has_pipe(kernel, gpu) else None
 
 
+_VECTOR_CLASSES = frozenset({"elementwise", "normalization", "softmax"})
+
+
 def _stand_in(key: tuple[str, str], shipped: Predictors) -> Predictor | None:
-    """The law of 16-bit products for TF32's, of which no kernel was measured: without the trees, which have seen other
-    sizes of elements, and with the interval of a GPU that was not measured."""
+    """A predictor of another number format, for one that no kernel was fitted in: the law with its constants.
+
+    TF32's products take the law of 16-bit ones, vector kernels in 16 and 8 bits that of FP32's. Without the trees,
+    which have seen other sizes of elements, and with the interval of a GPU that was not measured.
+    """
+    from neusight_onnx.laws.catalog import NARROW_LABELS
+
     kernel_class, label = key
-    found = shipped.get((kernel_class, DataType.BFLOAT16.label))
-    if found is None or label != DataType.TFLOAT32.label:
+    if label == DataType.TFLOAT32.label:
+        found = shipped.get((kernel_class, DataType.BFLOAT16.label))
+    elif label in NARROW_LABELS and kernel_class in _VECTOR_CLASSES:
+        found = shipped.get((kernel_class, DataType.FLOAT32.label))
+    else:
         return None
-    return replace(found, gpu_vectors=(), unseen_weight=0.0)
+    return None if found is None else replace(found, dtype=label, gpu_vectors=(), unseen_weight=0.0)
 
 
 def _has_pipe(kernel: Kernel, gpu: GpuSpec) -> bool:

@@ -14,6 +14,7 @@ from neusight_onnx.laws.base import Constants, Law, LawResult
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.elementwise import ELEMENTWISE
 from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
 from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM
@@ -22,11 +23,18 @@ LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENT
 
 """The laws of FP32 kernels."""
 
+NARROW_LABELS = frozenset(
+    {"float16", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "int8", "uint8"}
+)
+"""Formats of 16 and 8 bits."""
+
 
 def law_of(kernel_class: str, label: str) -> Law | None:
     """The law of a class in a number format (``kernels.predictor_label``), None where there is none."""
     if kernel_class == "gemm" and label != "float32":
         return TENSOR_GEMM
+    if label in NARROW_LABELS:
+        return NARROW_LAWS.get(kernel_class) or LAWS.get(kernel_class)
     return LAWS.get(kernel_class)
 
 

@@ -637,7 +637,14 @@ def _vidur_layers(table: Table) -> list[_Layer]:
 
 def _norm_layer(layer: _Layer, dtype: DataType) -> Kernel:
     method, parameters = ("rms", layer.width) if layer.gated else ("layer", 2 * layer.width)
-    return Normalization(method=method, rows=layer.tokens, cols=layer.width, parameter_count=parameters, dtype=dtype)
+    return Normalization(
+        method=method,
+        rows=layer.tokens,
+        cols=layer.width,
+        parameter_count=parameters,
+        dtype=dtype,
+        access="element" if layer.gated else "",
+    )
 
 
 def _added_norm_layer(layer: _Layer, dtype: DataType) -> Kernel:
@@ -662,11 +669,18 @@ def _activation_layer(layer: _Layer, dtype: DataType) -> Kernel:
     return Elementwise(operations=("gelu_tanh",), inputs=(rows,), output=rows)
 
 
+def _early_activation_layer(layer: _Layer, dtype: DataType) -> Kernel:
+    """As vLLM had it until 2024: a thread loads one element at a time."""
+    kernel = _activation_layer(layer, dtype)
+    assert isinstance(kernel, Elementwise)
+    return replace(kernel, access="element")
+
+
 def _rotary_layer(layer: _Layer, dtype: DataType) -> Kernel:
     """Queries and keys in place; cosines and sines are read by token, each for half a head."""
     heads = TensorSpec(dtype=dtype, shape=(layer.tokens, layer.heads, layer.turned))
     table = TensorSpec(dtype=dtype, shape=(layer.tokens, 1, layer.turned))
-    return Elementwise(operations=("mul", "mul", "add"), inputs=(heads, table), output=heads)
+    return Elementwise(operations=("mul", "mul", "add"), inputs=(heads, table), output=heads, access="element")
 
 
 def _residual_layer(layer: _Layer, dtype: DataType) -> Kernel:
@@ -682,7 +696,15 @@ def _embedding_layer(layer: _Layer, dtype: DataType) -> Kernel:
         dtype=dtype,
         index_count=layer.tokens,
         index_dtype=DataType.INT64,
+        access="element",
     )
+
+
+def _late_embedding_layer(layer: _Layer, dtype: DataType) -> Kernel:
+    """As PyTorch has it since 2.7: rows are copied 16 bytes at a time."""
+    kernel = _embedding_layer(layer, dtype)
+    assert isinstance(kernel, GatherScatter)
+    return replace(kernel, access="vector")
 
 
 _VIDUR_OPS: Mapping[str, tuple[str, Callable[[_Layer, DataType], Kernel]]] = {
@@ -690,7 +712,7 @@ _VIDUR_OPS: Mapping[str, tuple[str, Callable[[_Layer, DataType], Kernel]]] = {
     "input_layernorm": ("normalization", _norm_layer),
     "post_attention_layernorm": ("normalization", _norm_layer),
     "attn_rope": ("elementwise", _rotary_layer),
-    "mlp_act": ("elementwise", _activation_layer),
+    "mlp_act": ("elementwise", _early_activation_layer),
     "add": ("elementwise", _residual_layer),
 }
 """Layers without a product: class and kernel of each."""
@@ -913,7 +935,7 @@ def _llm_layer(profiler: str, layer: str, model: _LanguageModel | None, tp: int)
 
 
 _V1_OPS: Mapping[str, tuple[str, Callable[[_Layer, DataType], Kernel]]] = {
-    "embedding": ("gather_scatter", _embedding_layer),
+    "embedding": ("gather_scatter", _late_embedding_layer),
     "layernorm": ("normalization", _added_norm_layer),
     "final_layernorm": ("normalization", _added_norm_layer),
     "rotary_emb": ("elementwise", _rotary_layer),
