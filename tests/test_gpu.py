@@ -464,6 +464,49 @@ def test_missing_key_is_named(key: str, tmp_path: Path) -> None:
         load_gpu(file)
 
 
+H100 = (Path(__file__).parent.parent / "specs" / "h100-sxm.toml").read_text(encoding="utf-8")
+MI300X = (Path(__file__).parent.parent / "specs" / "mi300x.toml").read_text(encoding="utf-8")
+RTX_4090 = (Path(__file__).parent.parent / "specs" / "rtx-4090.toml").read_text(encoding="utf-8")
+
+
+def with_value(content: str, key: str, value: float) -> str:
+    changed, count = re.subn(rf"(?m)^{key} = .*$", f"{key} = {value}", content)
+    assert count == 1, f"{key} is not in the file"
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "value", "most"),
+    [
+        # 132 SMs x 4096 x 1.98 GHz
+        pytest.param(H100, "fp16_tflops", 1979, "1071", id="fp16 of an H100"),
+        pytest.param(H100, "bf16_tflops", 1979, "1071", id="bf16"),
+        pytest.param(H100, "tf32_tflops", 989, "535.3", id="tf32"),
+        pytest.param(H100, "fp8_tflops", 3958, "2141", id="fp8"),
+        pytest.param(H100, "int8_tops", 3958, "2141", id="int8"),
+        # 304 compute units x 2048 x 2.1 GHz
+        pytest.param(MI300X, "fp16_tflops", 2614.9, "1307", id="fp16 of an MI300X"),
+        # 128 SMs x 2048 x 2.52 GHz; its FP16 and FP8 are half of that, so that their sparse figures pass
+        pytest.param(RTX_4090, "int8_tops", 1321, "660.6", id="int8 of a GeForce"),
+    ],
+)
+def test_sparse_peaks_are_refused(content: str, key: str, value: float, most: str, tmp_path: Path) -> None:
+    file = tmp_path / "gpu.toml"
+    file.write_text(with_value(content, key, value), encoding="utf-8")
+    with pytest.raises(
+        SpecError, match=rf"'{key}' is {value:g}, but .* do {most} at most: give the dense peak"
+    ) as caught:
+        load_gpu(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_peaks_of_generations_that_are_not_known_are_taken(tmp_path: Path) -> None:
+    """A GPU on paper may do more a clock, if it doesn't claim to be of today's generation."""
+    file = tmp_path / "gpu.toml"
+    file.write_text(with_value(with_value(H100, "compute_capability", 13.0), "fp16_tflops", 1979), encoding="utf-8")
+    assert load_gpu(file).peak_flops_per_s["fp16"] == 1979e12
+
+
 BAD_VALUES = ["0", "-1", "nan", "inf", "-inf", '"80"', "true", "[]", "{}", "1e300", "2024-01-01", "9" * 400]
 
 

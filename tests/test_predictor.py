@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neusight_onnx import analyze
 from neusight_onnx import predictor as module
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import PredictorError
+from neusight_onnx.errors import NotSupportedError, PredictorError
 from neusight_onnx.gpu import available_gpus, load_gpu
 from neusight_onnx.kernels import (
     Attention,
@@ -266,3 +267,65 @@ def test_a_file_that_is_not_the_manifests(fault: str, tmp_path: Path) -> None:
 def test_a_class_without_predictor_is_analytic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "load_predictors", lambda folder: {})
     assert {found.method for found in predict(LEARNED, load_gpu("t4"))} == {"analytic"}
+
+
+DATASHEET = """
+vendor = "NVIDIA"
+architecture = "Hopper"
+compute_capability = 9.0
+process_nm = 5
+sm_count = 132
+fp32_lanes_per_sm = 128
+boost_mhz = 1500
+warp_size = 32
+max_threads_per_sm = 2048
+l2_mb = 50
+memory_gb = 96
+memory_type = "HBM3"
+memory_bandwidth_gb_s = 2400
+tdp_w = 450
+fp32_tflops = 50.7
+fp16_tflops = 750
+"""
+"""What a datasheet of a GPU that nobody has says, and nothing else."""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "measured"),
+    [
+        pytest.param(Gemm(m=2048, n=3072, k=768, dtype=FP32, b_is_weight=True), "a100-pcie-40gb", id="gemm"),
+        pytest.param(Gemm(m=2048, n=3072, k=768, dtype=FP16, b_is_weight=True), "h100-sxm", id="gemm in fp16"),
+        pytest.param(convolution(), "a100-pcie-80gb", id="conv"),
+        pytest.param(
+            Elementwise(operations=("add",), inputs=(tensor(4096, 1024),) * 2, output=tensor(4096, 1024)),
+            "a100-pcie-40gb",
+            id="add",
+        ),
+        pytest.param(Softmax(rows=4096, cols=512, dtype=FP32), "a100-pcie-40gb", id="softmax"),
+    ],
+)
+def test_a_datasheet_is_enough_and_makes_the_interval_wider(kernel: Kernel, measured: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(DATASHEET)
+    (own,) = predict([kernel], load_gpu(path))
+    (known,) = predict([kernel], load_gpu(measured))
+    assert own.method == known.method == "learned"
+    assert own.predictor == known.predictor
+    assert own.high_us / own.low_us > known.high_us / known.low_us
+
+
+def test_a_gpu_without_bf16_keeps_the_predictor_for_fp16(tmp_path: Path) -> None:
+    """Both formats have one predictor; kernels of both at once must not decide for each other."""
+    path = tmp_path / "mine.toml"
+    path.write_text(DATASHEET)
+    kernels = [Gemm(m=2048, n=3072, k=768, dtype=dtype, b_is_weight=True) for dtype in (DataType.BFLOAT16, FP16)]
+    assert [found.method for found in predict(kernels, load_gpu(path))] == ["analytic", "learned"]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32", "fp8", "int8"])
+def test_a_precision_without_a_peak_is_refused(precision: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(DATASHEET)
+    model = Path(__file__).parent.parent / "examples" / "bert_base.onnx"
+    with pytest.raises(NotSupportedError, match=f"precision {precision} on mine: the GPU has no"):
+        analyze(model, gpu=path, precision=precision)

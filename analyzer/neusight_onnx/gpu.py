@@ -147,6 +147,33 @@ _LEAST_FP32_SHARE = 0.7
 base clock is within. Those that are shipped have 0.97 to 1.08."""
 
 
+_DENSE_BY_CAPABILITY: Mapping[float, Mapping[str, int]] = {
+    6.1: {"int8": 1024},
+    7.0: {"fp16": 1024},
+    7.5: {"fp16": 1024, "int8": 2048},
+    8.0: {"tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
+    8.6: {"tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
+    8.7: {"tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
+    8.9: {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048},
+    9.0: {"tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192},
+    10.0: {"tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16_384, "int8": 16_384, "fp4": 32_768},
+    10.3: {"tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16_384, "int8": 16_384, "fp4": 49_152},
+    12.0: {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048, "fp4": 4096},
+}
+_DENSE_BY_ARCHITECTURE: Mapping[str, Mapping[str, int]] = {
+    "cdna": {"fp32_matrix": 256, "fp16": 1024, "bf16": 512, "int8": 1024},
+    "cdna2": {"fp32_matrix": 256, "fp16": 1024, "bf16": 1024, "int8": 1024},
+    "cdna3": {"fp32_matrix": 256, "tf32": 1024, "fp16": 2048, "bf16": 2048, "fp8": 4096, "int8": 4096},
+    "cdna4": {"fp32_matrix": 256, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192, "fp4": 16_384},
+    "rdna3": {"fp16": 512, "bf16": 512, "int8": 512},
+}
+"""Most dense operations a clock of one SM or compute unit, by generation: the vendors' white papers
+(``tests/test_gpu.py`` holds the shipped GPUs against them). GeForce cards have half of some."""
+_MOST_OF_DENSE = 1.4
+"""A peak above this share of units x rate x boost clock is no dense one. Vendors compute with clocks of .87 (H100 NVL)
+to 1.11 (A10G) of the boost; a figure for sparse matrices is twice the dense one."""
+
+
 def load_gpu(name_or_path: str | Path) -> GpuSpec:
     """The GPU of this name, or the one that a TOML file describes.
 
@@ -392,6 +419,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
     vendor = _vendor(text["vendor"], where)
     _check_vendor_keys(vendor, number, where)
     _check_fp32_peak(number, where, least=_LEAST_FP32_SHARE)
+    _check_dense_peaks(number, text["architecture"], where)
 
     def scaled(key: str, factor: float) -> float | None:
         return number[key] * factor if key in number else None
@@ -511,3 +539,24 @@ def _check_fp32_peak(number: Mapping[str, float], where: str, *, least: float = 
             f"{where}: key 'fp32_tflops' is {number['fp32_tflops']:g}, but sm_count x fp32_lanes_per_sm x 2 x boost_mhz"
             f" gives {computed_tflops:.4g}: correct whichever is wrong (fp32_tflops counts the vector lanes only)"
         )
+
+
+def _check_dense_peaks(number: Mapping[str, float], architecture: str, where: str) -> None:
+    """Peaks of matrix units against what a known generation's can do dense; vendors print the sparse figure as well."""
+    capability = number.get("compute_capability")
+    if capability is None:
+        rates = _DENSE_BY_ARCHITECTURE.get(architecture.casefold(), {})
+        generation = f"of {architecture}"
+    else:
+        rates = _DENSE_BY_CAPABILITY.get(capability, {})
+        generation = f"of compute capability {capability:g}"
+    for key, pipe in PEAK_KEYS.items():
+        if key not in number or pipe not in rates:
+            continue
+        dense = number["sm_count"] * rates[pipe] * number["boost_mhz"] * 1e6 / 1e12
+        if number[key] > _MOST_OF_DENSE * dense:
+            raise SpecError(
+                f"{where}: key '{key}' is {number[key]:g}, but {number['sm_count']:g} units {generation} at boost_mhz "
+                f"do {dense:.4g} at most: give the dense peak (figures for sparse matrices are twice as high), or "
+                "correct units, clock or generation"
+            )

@@ -148,9 +148,11 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
     ``predictors``: default the shipped ones. Kernels of a class and dtype without one get the analytic law. Raises
     PredictorError where a predictor is missing or is not the one that its manifest describes.
     """
-    groups: dict[tuple[str, str], dict[Kernel, None]] = {}
+    groups: dict[tuple[str, str, DataType], dict[Kernel, None]] = {}
     for kernel in kernels:
-        groups.setdefault((KERNEL_CLASSES[type(kernel)], predictor_label(kernel)), {})[kernel] = None
+        # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
+        key = KERNEL_CLASSES[type(kernel)], predictor_label(kernel), kernel_dtype(kernel)
+        groups.setdefault(key, {})[kernel] = None
     shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
     found: dict[Kernel, Prediction] = {}
     for unique in groups.values():
@@ -164,7 +166,7 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
 def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predictor | None:
     """The predictor of a kernel on a GPU, None where only the analytic law stands.
 
-    It is the same for all kernels of one class and label (``predictor_label``).
+    It is the same for all kernels of one class, label (``predictor_label``) and dtype.
     """
     key = KERNEL_CLASSES[type(kernel)], predictor_label(kernel)
     predictor = predictors.get(key) or _stand_in(key, predictors)
