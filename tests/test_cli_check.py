@@ -153,6 +153,7 @@ MISUSE = {
     "at": ([*GOOD, "--at", "mean"], ["--at 'mean'", "upper or median"]),
     "no reason": ([*GOOD, "--allow", "NSX101"], ["NSX101 has no reason"]),
     "no code": ([*GOOD, "--allow", "NSX11=x"], ["'NSX11' is no code", "nearest are"]),
+    "a code begun": ([*GOOD, "--allow", "nsx2=x"], ["nearest are NSX201, NSX202, NSX203"]),
     "unknown GPU": (["check", "m.onnx", "--gpu", "a1000"], ["unknown GPU", "a100"]),
     "unknown dim": (["check", "m.onnx", "--gpu", "t4", "--dim", "bach=2"], ["bach", "batch"]),
     "no model": (["check", "absent.onnx", "--gpu", "t4"], ["absent.onnx does not exist"]),

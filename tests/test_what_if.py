@@ -131,6 +131,7 @@ MISUSE = {
     "unknown runtime": (["--what-if", "runtime=openvino"], ["'openvino'"]),
     "unknown key": (["--what-if", "speed=2"], ["'speed'", "gpu.KEY"]),
     "unknown figure": (["--what-if", "gpu.mem_bw_gb=2"], ["no key 'mem_bw_gb'", "'mem_bw_gbs' is the nearest"]),
+    "a key begun": (["--what-if", "gpu.mem_bw=2"], ["no key 'mem_bw'", "'mem_bw_gbs' is the nearest"]),
     "no value": (["--what-if", "runtime"], ["is no change"]),
     "no number": (["--what-if", "gpu.mem_bw_gbs=much"], ["'much' is no number"]),
     "endless": (["--what-if", "gpu.mem_bw_gbs=inf"], ["is no number"]),

@@ -245,7 +245,9 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         if key not in known:
             from difflib import get_close_matches  # only on this way out
 
-            near = get_close_matches(written[:60], (*known, *_SHORT_KEYS), n=1, cutoff=0.5)
+            names = (*known, *_SHORT_KEYS)
+            near = [name for name in names if written and name.startswith(written)]
+            near += get_close_matches(written[:60], names, n=1, cutoff=0.5)
             hint = f"'{near[0]}' is the nearest that is known" if near else f"known are {', '.join(known)}"
             raise SpecError(f"{where}: a GPU has no key {_shown(written)}: {hint}")
         number = _number(known[key], int(value) if known[key].whole and value == int(value) else value, where)

@@ -14,7 +14,7 @@ from neusight_onnx.report.check_words import (
     settings_text,
     throughput_text,
 )
-from neusight_onnx.report.layout import Canvas, facts, heading, render
+from neusight_onnx.report.layout import Canvas, bullets, facts, heading, render
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Finding, Severity, TargetVerdict, Verdict
 
@@ -43,7 +43,7 @@ def verdict_to_terminal(verdict: Verdict, canvas: Canvas) -> str:
             for index, finding in enumerate(findings):
                 parts += [Text(), _finding(finding, several=several)] if index else [_finding(finding, several=several)]
     if assumed := assumptions_text(verdict):
-        parts += [heading("Assumptions"), *(Text(f"- {printable(item)}") for item in assumed)]
+        parts += [heading("Assumptions"), bullets([printable(item) for item in assumed], canvas)]
     if open_findings:
         example = open_findings[0].code
         parts.append(
