@@ -113,6 +113,9 @@ def test_completion_knows_commands_and_options() -> None:
     assert run(COMP_WORDS="neusight-onnx an", COMP_CWORD="1", **variable).split() == ["analyze", "annotate"]
     options = run(COMP_WORDS="neusight-onnx analyze --me", COMP_CWORD="2", **variable).split()
     assert options == ["--memory-timeline"]
+    for command in ("analyze", "compare", "check", "diff"):
+        gpus = run(COMP_WORDS=f"neusight-onnx {command} --gpu h2", COMP_CWORD="3", **variable).split()
+        assert gpus == ["h20", "h200-nvl", "h200-sxm"]
     assert "_NEUSIGHT_ONNX_COMPLETE" in run("--show-completion", "bash")
 
 

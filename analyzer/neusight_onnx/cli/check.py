@@ -13,6 +13,7 @@ import typer
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
 from neusight_onnx.cli.options import (
     DimOption,
+    GpusOption,
     ListFormat,
     OutputOption,
     Precision,
@@ -68,10 +69,7 @@ def check_command(
         str | None,
         typer.Argument(metavar="MODEL", help="The ONNX file; without it, the targets of neusight.toml."),
     ] = None,
-    gpu: Annotated[
-        list[str] | None,
-        typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it; may be repeated."),
-    ] = None,
+    gpu: GpusOption = None,
     dim: DimOption = None,
     shape: ShapeOption = None,
     value: ValueOption = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
-from neusight_onnx.cli.options import ModelArgument, OutputOption, ShapeOption, TripCountOption, ValueOption
+from neusight_onnx.cli.options import GpusOption, ModelArgument, OutputOption, ShapeOption, TripCountOption, ValueOption
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.errors import ComparisonError
@@ -53,10 +53,7 @@ Examples:
 
 def compare_command(
     model: ModelArgument,
-    gpu: Annotated[
-        list[str] | None,
-        typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it; may be repeated."),
-    ] = None,
+    gpu: GpusOption = None,
     all_gpus: Annotated[bool, typer.Option("--all-gpus", help="Every GPU that 'gpus' lists.")] = False,
     dim: DimListOption = None,
     shape: ShapeOption = None,

@@ -19,6 +19,7 @@ from neusight_onnx.cli.options import (
     ShapeOption,
     TripCountOption,
     ValueOption,
+    gpus_begun,
 )
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
@@ -50,7 +51,13 @@ def diff_command(
     old: Annotated[str, typer.Argument(metavar="OLD", help="A model, or a report of analyze --format json (*.json).")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="The one to compare with it, likewise.")],
     gpus: Annotated[
-        list[str] | None, typer.Option("--gpu", metavar="NAME|FILE.toml", help="The GPU that models are analysed on.")
+        list[str] | None,
+        typer.Option(
+            "--gpu",
+            metavar="NAME|FILE.toml",
+            help="The GPU that models are analysed on.",
+            autocompletion=gpus_begun,
+        ),
     ] = None,
     dim: DimOption = None,
     shape: ShapeOption = None,

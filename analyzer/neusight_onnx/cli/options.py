@@ -40,6 +40,13 @@ class RuntimeName(StrEnum):
     TENSORRT = "tensorrt"
 
 
+def gpus_begun(incomplete: str) -> list[str]:
+    """For a shell that completes ``--gpu``: the names of shipped GPUs that begin so; none, and it takes files."""
+    from neusight_onnx.data_files import data_folder
+
+    return sorted(path.stem for path in data_folder("specs").glob("*.toml") if path.stem.startswith(incomplete.lower()))
+
+
 # Paths stay texts until they are used: what is wrong with one is then said by who reads it, an empty one included.
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The ONNX file; its weights are not needed.")]
 DimOption = Annotated[
@@ -64,7 +71,19 @@ TripCountOption = Annotated[
 ]
 # A list, so that a second one can be refused: a plain text would be the last one given, without a word.
 OneGpuOption = Annotated[
-    list[str], typer.Option("--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it.")
+    list[str],
+    typer.Option(
+        "--gpu", metavar="NAME|FILE.toml", help="A GPU's name, or a file about it.", autocompletion=gpus_begun
+    ),
+]
+GpusOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu",
+        metavar="NAME|FILE.toml",
+        help="A GPU's name, or a file about it; may be repeated.",
+        autocompletion=gpus_begun,
+    ),
 ]
 OutputOption = Annotated[
     str | None,
