@@ -19,11 +19,12 @@ import platform
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from neusight_onnx import __version__
 from neusight_onnx.analysis import PreparedModel, infer_shapes, predict_totals, prepare
+from neusight_onnx.backward import Training, make_training
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import NeusightError, PredictorError
 from neusight_onnx.gpu import GpuSpec, load_gpu
@@ -36,6 +37,9 @@ from neusight_onnx.report.model import Totals
 from operators import OPERATORS, composed_us, node_times
 from operators import read_cases as read_operator_cases
 
+TRAINING = "train"
+"""The option under which cases of training stand."""
+
 # The file that holds the graph of a measured model, for inference (the models' README says which).
 MODEL_FILES = {
     "bert_large": "bert_large.onnx",
@@ -45,6 +49,13 @@ MODEL_FILES = {
     "opt_13": "opt_1.3b.onnx",
     "switchxl4": "switchxl4.onnx",
 }
+TRAINING_FILES = {"bert_large": "bert_large_pretraining.onnx"}
+"""Where training was measured with another head."""
+
+DROPOUT = {"opt_13": "residual=0.1"}
+"""Rates of the models' published configurations where they aren't 0.1 everywhere: OPT drops at the end of residual
+branches alone (attention_dropout 0.0)."""
+
 BASELINES = ("neusight_ms", "roofline_ms", "habitat_ms", "li_ms")
 
 
@@ -144,6 +155,13 @@ def without(predictors: Predictors, prepared: PreparedModel, gpu: GpuSpec) -> To
         return None
 
 
+def training_of(row: dict[str, str]) -> Training:
+    """How the measured program trained: forward and backward, without loss or optimizer; gradients were never cleared,
+    so that each run added to them."""
+    plan = make_training(optimizer="none", loss="none", dropout=DROPOUT.get(row["model"], "0.1"))
+    return replace(plan, gradients_held=True)
+
+
 def read_cases(shared: Path) -> tuple[list[Case], list[str]]:
     """Predicts every case of every end-to-end file; returns the cases, and why others were left out."""
     seen_gpus = {name for predictor in list_predictors() for name in predictor.gpus}
@@ -160,22 +178,25 @@ def read_cases(shared: Path) -> tuple[list[Case], list[str]]:
             rows = list(csv.DictReader(handle))
         for row in rows:
             option = row["option"]
-            if row["mode"] != "inf" or option not in ("", "fusion"):
+            if (row["mode"], option) not in (("inf", ""), ("inf", "fusion"), ("train", "")):
                 reason = f"mode {row['mode']}, option {option or '-'}: not modelled yet"
                 left_out[reason] = left_out.get(reason, 0) + 1
                 continue
             try:
-                path = shared / "models" / "neusight" / MODEL_FILES[row["model"]]
-                model = models.get(row["model"]) or models.setdefault(row["model"], read_model(path))
+                training = training_of(row) if row["mode"] == "train" else None
+                option = option if training is None else TRAINING
+                file_of = MODEL_FILES if training is None else {**MODEL_FILES, **TRAINING_FILES}
+                path = shared / "models" / "neusight" / file_of[row["model"]]
+                model = models.get(path.name) or models.setdefault(path.name, read_model(path))
                 runtime = "compiled" if option == "fusion" else "eager"
-                key = (row["model"], row["batch"], row["sequence"], runtime)
+                key = (path.name, row["batch"], row["sequence"], option)
                 if key not in prepared:
                     # every other free size is a length: the measured encoder and decoder ran the same one
                     sizes = {
                         name: int(row["batch"] if name == "batch" else row["sequence"]) for name in free_sizes(model)
                     }
                     shaped = infer_shapes(model, make_bindings(sizes, None, None, None))
-                    prepared[key] = prepare(shaped, precision=FORMATS["fp32"], runtime=runtime)
+                    prepared[key] = prepare(shaped, precision=FORMATS["fp32"], runtime=runtime, training=training)
                 gpu = load_gpu(row["gpu"])
                 totals = predict_totals(prepared[key], gpu)
                 left_out_totals = without(shipped, prepared[key], gpu)
@@ -282,6 +303,8 @@ def table(cases: Sequence[Case], splits: Sequence[Split], left_out: Iterable[str
         ("  on GPUs without", lambda case: case.vendor == "NVIDIA" and not case.option and not case.seen),
         ("AMD, inference", lambda case: case.vendor == "AMD" and not case.option),
         ("fusion", lambda case: case.option == "fusion"),
+        ("NVIDIA, training", lambda case: case.vendor == "NVIDIA" and case.option == TRAINING),
+        ("AMD, training", lambda case: case.vendor == "AMD" and case.option == TRAINING),
     ]
     for key in ("gpu", "model"):
         groups += [

@@ -19,8 +19,10 @@ from neusight_onnx.report.model import (
     ModelSummary,
     NearMiss,
     Report,
+    SavedTensor,
     Settings,
     Totals,
+    TrainingSummary,
     UnsupportedNode,
     ValueSummary,
 )
@@ -146,6 +148,21 @@ GATHER = KernelRow(
 KERNELS = (gemm_row(0, 2200.0), gemm_row(1, 2200.0), SOFTMAX, GATHER)
 KERNEL_US = 2200.0 + 2200.0 + 290.0 + 30.25
 OVERHEAD_US = 79.75
+
+TRAINING = TrainingSummary(
+    optimizer="adamw",
+    loss="cross-entropy",
+    recompute="none",
+    grad_accumulation=2,
+    dropout={"attention": 0.1, "residual": 0.1, "embedding": 0.0},
+    freeze=("embeddings*",),
+    trained_parameter_count=8_000_000,
+    gradient_bytes=32_000_000,
+    optimizer_state_bytes=64_000_000,
+    master_weight_bytes=0,
+    saved_bytes=5_000,
+    saved=(SavedTensor(node="norm", name="", byte_count=1_000), SavedTensor(node="fc", name="h", byte_count=4_000)),
+)
 
 REPORT = Report(
     tool_version="0.1.0",

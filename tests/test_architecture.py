@@ -19,6 +19,7 @@ ROOMS = (
     ("gpu", "graph"),
     ("kernels", "runtime"),
     ("fusion", "lowering", "precision"),
+    ("backward",),
     ("tiling", "power"),
     ("laws", "similarity"),
     ("predictor",),

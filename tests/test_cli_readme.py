@@ -44,7 +44,7 @@ def test_readme_shows_the_help(
     assert words(block(f"help {command}")) == words(text)
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "precision", "sweep", "diff", "what-if"])
+@pytest.mark.parametrize("name", ["report", "compare", "precision", "sweep", "diff", "what-if", "training"])
 def test_readme_shows_a_real_report(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

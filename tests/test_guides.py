@@ -11,7 +11,7 @@ import pytest
 from neusight_onnx.cli import main
 
 ROOT = Path(__file__).parents[1]
-GUIDES = ("choose-a-gpu.md", "find-what-is-slow.md", "precision.md")
+GUIDES = ("choose-a-gpu.md", "find-what-is-slow.md", "precision.md", "training.md")
 """docs/gate-a-pull-request.md has a test of its own, beside those of ``check``."""
 
 FILES = {("choose-a-gpu.md", "toml"): "prices.toml", ("choose-a-gpu.md", "csv"): "prices.csv"}

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import BindingError, ModelError, SpecError
+from neusight_onnx.errors import BindingError, ModelError, NotSupportedError, SpecError
 from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
 from neusight_onnx.fusion.savings import savings
 from neusight_onnx.gpu import GpuSpec, load_gpu
@@ -45,12 +46,16 @@ from neusight_onnx.report.model import (
     Settings,
     TimelineSpan,
     Totals,
+    TrainingSummary,
     UnsupportedNode,
     ValueSummary,
 )
 from neusight_onnx.report.quantities import capacity, percent
 from neusight_onnx.runtime import Runtime, Step, get_runtime, host_time_us, stream_launches, stream_time_us
 from neusight_onnx.uncertainty import Share, cancelling, combined_us
+
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Trained, Training
 
 INTERVAL = 0.8
 """Share of cases meant to lie within the interval of a latency."""
@@ -78,6 +83,7 @@ def analyze(
     with_largest_batch: bool = False,
     timeline: bool = False,
     explain_fusion: bool = False,
+    training: Training | None = None,
 ) -> Report:
     """Predicts how fast ``model`` runs on ``gpu``.
 
@@ -89,7 +95,8 @@ def analyze(
     :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend: an unreadable model, an unknown GPU,
     contradicting bindings, a precision or runtime without a model.
     ``timeline``: the report has the spans of the run; ``explain_fusion``: and why rules of the runtime didn't merge
-    what they could have.
+    what they could have. ``training``: a step of training in place of a run of inference, made with
+    :func:`~neusight_onnx.backward.make_training`.
     """
     get_runtime(runtime)
     if not isinstance(gpu, str | Path | GpuSpec):
@@ -111,6 +118,7 @@ def analyze(
         include_io=include_io,
         memory_timeline=memory_timeline,
         explain_fusion=explain_fusion,
+        training=training,
     )
     report = predict_report(prepared, spec, asked_precision=precision, timeline=timeline)
     if with_largest_batch:
@@ -150,6 +158,7 @@ class PreparedModel:
     fusion: FusionSummary
     include_io: bool = False
     said: tuple[str, ...] = ()
+    trained: Trained | None = None
 
 
 def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
@@ -174,14 +183,18 @@ def prepare(
     include_io: bool = False,
     memory_timeline: bool = False,
     explain_fusion: bool = False,
+    training: Training | None = None,
 ) -> PreparedModel:
     """The second step: what ``runtime`` executes in ``precision``.
 
     ``cuda_graph``: replayed as a graph, where that is possible; ``include_io``: with the copies of inputs and outputs
     from and to the host. ``memory_timeline``: keep the bytes alive after each node; ``explain_fusion``: and why rules
-    of the runtime that could have merged nodes didn't.
+    of the runtime that could have merged nodes didn't. ``training``: a step of training, not
+    inference; raises TrainingError where the model has nothing to train.
     """
     runtime_model = get_runtime(runtime, cuda_graph=cuda_graph)
+    if training is not None and include_io:
+        raise NotSupportedError("copies of inputs and outputs are counted at inference only; leave out --include-io")
     in_pytorch = runtime in ("eager", "compiled")
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
@@ -189,12 +202,16 @@ def prepare(
         recognised = fused_graph(graph, runtime_model)
         if precision.mixed and in_pytorch and precision.plain is not None:
             recognised = autocast(recognised, precision.plain, runtime=runtime)
-        work = works_of(recognised, runtime_model)
+        trained = None
+        if training is None:
+            work = works_of(recognised, runtime_model)
+        else:
+            recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
         if precision.products is not None or precision.weights is not None:
             work = tuple(with_products(work, precision.products, precision.weights))
             if precision.weights is not None:
                 recognised = with_weights(recognised, precision.weights)
-        memory = run_memory(recognised, work, runtime, timeline=memory_timeline)
+        memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
         fusion = _fusion(graph, work, runtime_model, explained=explain_fusion)
         said: tuple[str, ...] = ()
         if cuda_graph and (uncaptured := next((item.node for item in work if item.kernels and item.host_waits), None)):
@@ -207,12 +224,13 @@ def prepare(
         shaped=shaped,
         precision=precision,
         graph=recognised,
-        work=work,
+        work=work if trained is None else trained.works,
         runtime=runtime_model,
         memory=memory,
         include_io=include_io,
         said=said,
         fusion=fusion,
+        trained=trained,
     )
 
 
@@ -245,6 +263,27 @@ def works_of(fused: InferredGraph, runtime: Runtime) -> tuple[NodeWork, ...]:
     return merge_loops(fused, works, lowered.strides, peels_biases=not runtime.products)
 
 
+def _step_of_training(
+    fused: InferredGraph, plan: Training, precision: Precision, runtime: Runtime
+) -> tuple[InferredGraph, tuple[NodeWork, ...], Trained]:
+    """A step of training of a graph that was fused for ``runtime``: its form, its run forward, and all of it."""
+    if runtime.name != "eager" or runtime.captured:
+        asked = f"runtime '{runtime.name}'" if runtime.name != "eager" else "a CUDA graph"
+        raise NotSupportedError(f"training has no model in {asked} yet; supported now: --runtime eager")
+    if precision.weights is not None:
+        raise NotSupportedError(f"training in {precision.name} has no model; supported now: fp32, tf32, fp16, bf16")
+    from neusight_onnx.backward import as_trained, train
+
+    form = as_trained(fused, plan)
+    lowered = lower_laid_out(form.graph, runtime=runtime.name)
+    works = place(form.graph, lowered.works, runtime)
+    trained = train(form.graph, works, lowered.strides, plan, runtime.name)
+    if precision.products is not None:
+        trained = replace(trained, works=tuple(with_products(trained.works, precision.products, None)))
+    assumptions = (*form.graph.assumptions, *form.said, *trained.said)
+    return replace(form.graph, assumptions=assumptions), works, trained
+
+
 def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str, in_pytorch: bool) -> InferredGraph:
     if precision.plain is None:
         return graph
@@ -274,9 +313,12 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
             memory_on(prepared.memory, spec),
             sized_by_data(prepared.shaped.inferred),
             prepared.said,
+            prepared.trained,
         )
         counted = _counted(prepared.graph, placed).works
         report = replace(report, fusion=prepared.fusion, host=_host(counted, prepared, spec, report.totals))
+        if prepared.trained is not None:
+            report = replace(report, training=_training(prepared.trained, prepared.memory))
         if not timeline:
             return report
         return replace(report, timeline=tuple(_timeline(counted, prepared.runtime)))
@@ -352,6 +394,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             _settings(prepared),
             bool(unsupported),
             memory_on(prepared.memory, spec),
+            prepared.trained,
         )
         said = (*prepared.graph.assumptions, *decided.said, *_range_of_branches(decided, totals, prepared.runtime))
         return Outcome(
@@ -401,7 +444,9 @@ def find_largest_batch(
     def measure(size: int) -> MemoryEstimate:
         rebound = replace(bindings, dims={**bindings.dims, name: size})
         shaped = infer_shapes(prepared.shaped.model, rebound)
-        return memory_on(prepare(shaped, precision=prepared.precision, runtime=prepared.runtime.name).memory, spec)
+        plan = None if prepared.trained is None else prepared.trained.plan
+        found = prepare(shaped, precision=prepared.precision, runtime=prepared.runtime.name, training=plan)
+        return memory_on(found.memory, spec)
 
     return largest_batch(measure, name, symbols[name], memory_on(prepared.memory, spec))
 
@@ -409,12 +454,32 @@ def find_largest_batch(
 def _settings(prepared: PreparedModel) -> Settings:
     dims = dict(prepared.shaped.bound.symbols)
     return Settings(
-        mode="inference",
+        mode="inference" if prepared.trained is None else "training",
         precision=prepared.precision.name,
         runtime=prepared.runtime.name,
         dims=dims,
         cuda_graph=prepared.runtime.captured,
         include_io=prepared.include_io,
+    )
+
+
+def _training(trained: Trained, memory: RunMemory) -> TrainingSummary:
+    plan = trained.plan
+    return TrainingSummary(
+        optimizer=plan.optimizer,
+        loss=plan.loss,
+        recompute=plan.recompute,
+        grad_accumulation=plan.grad_accumulation,
+        dropout=None
+        if plan.dropout is None
+        else {kind: getattr(plan.dropout, kind) for kind in ("attention", "residual", "embedding")},
+        freeze=plan.freeze,
+        trained_parameter_count=trained.parameter_count,
+        gradient_bytes=sum(parameter.spec.byte_count for parameter in trained.parameters),
+        optimizer_state_bytes=trained.optimizer.state_bytes,
+        master_weight_bytes=trained.optimizer.master_bytes,
+        saved_bytes=sum(tensor.byte_count for tensor in memory.saved),
+        saved=memory.saved,
     )
 
 
@@ -497,12 +562,13 @@ def _assemble(
     memory: MemoryEstimate,
     by_data: frozenset[str],
     said: Sequence[str],
+    trained: Trained | None,
 ) -> Report:
     counted = _counted(inferred, placed)
     facts = _facts(counted.works)
     rows = tuple(_rows(counted.works, facts))
     unsupported = _unsupported(placed)
-    totals = _totals(inferred, counted.works, facts, runtime, settings, bool(unsupported), memory)
+    totals = _totals(inferred, counted.works, facts, runtime, settings, bool(unsupported), memory, trained)
     coverage = _coverage(placed, counted.left_out, rows, by_data)
     parameter_count, weight_bytes = parameter_summary(model)
     assumptions = [
@@ -712,7 +778,7 @@ def _rows(counted: Sequence[_Placed], facts: Mapping[Kernel, _Facts]) -> Iterato
             known = facts[kernel]
             yield KernelRow(
                 id=f"{position}.{index}",
-                phase="forward",
+                phase=work.phase,
                 kernel_class=known.kernel_class,
                 op_types=op_types,
                 nodes=names,
@@ -798,6 +864,7 @@ def _totals(
     settings: Settings,
     partial: bool,
     memory: MemoryEstimate,
+    trained: Trained | None,
 ) -> Totals:
     def stream(pick: Callable[[Prediction], float], host_factor: float = 1.0) -> float:
         return stream_time_us(_steps(counted, pick), runtime, host_factor=host_factor)
@@ -818,6 +885,7 @@ def _totals(
         ),
     )
     batch_size = _batch_size(inferred, settings)
+    samples = batch_size * (1 if trained is None else trained.plan.grad_accumulation)
     executed = [(item.work.count, facts[kernel]) for item in counted for kernel in item.work.kernels]
     return Totals(
         latency_ms=latency_us / 1e3,
@@ -826,17 +894,32 @@ def _totals(
         interval=INTERVAL,
         kernel_ms=kernel_us / 1e3,
         overhead_ms=(latency_us - kernel_us) / 1e3,
-        throughput_per_s=batch_size / latency_us * 1e6 if latency_us else 0.0,
+        throughput_per_s=samples / latency_us * 1e6 if latency_us else 0.0,
         batch_size=batch_size,
         flops=sum(count * known.flops for count, known in executed),
         macs=sum(count * known.macs for count, known in executed),
         read_bytes=sum(count * known.read_bytes for count, known in executed),
         write_bytes=sum(count * known.write_bytes for count, known in executed),
-        phases={"forward_ms": latency_us / 1e3, "backward_ms": 0.0, "optimizer_ms": 0.0},
+        phases=_phases(counted, runtime, latency_us),
         memory=memory,
         partial=partial,
         interval_method=INTERVAL_METHOD.format(host_spread=runtime.host_spread),
     )
+
+
+def _phases(counted: Sequence[_Placed], runtime: Runtime, latency_us: float) -> Mapping[str, float]:
+    """Milliseconds of each phase: what the latency grows by when it follows those before it."""
+    found = {"forward_ms": latency_us / 1e3, "backward_ms": 0.0, "optimizer_ms": 0.0}
+    if all(item.work.phase == "forward" for item in counted):
+        return found
+    before_us = 0.0
+    so_far: list[_Placed] = []
+    for phase in ("forward", "backward", "optimizer"):
+        so_far += [item for item in counted if item.work.phase == phase]
+        until_us = stream_time_us(_steps(so_far, lambda prediction: prediction.latency_us), runtime)
+        found[f"{phase}_ms"] = (until_us - before_us) / 1e3
+        before_us = until_us
+    return found
 
 
 def _batch_size(inferred: InferredGraph, settings: Settings) -> int:
@@ -877,8 +960,8 @@ def _coverage(
     reasons: dict[str, str] = {}
     for at, item in enumerate(placed):
         work = item.work
-        if work.is_boundary:
-            continue
+        if work.is_boundary or (work.phase != "forward" and work.unsupported is None) or work.op_type == "loss":
+            continue  # the file's nodes are those of the run forward
         reason = work.free or ""
         state = 0
         if work.unsupported is not None:

@@ -69,3 +69,9 @@ class ComparisonError(NeusightError):
     """Something asked of ``compare``, ``sweep``, ``diff`` or a what-if that can't be meant."""
 
     code = "comparison"
+
+
+class TrainingError(NeusightError):
+    """A way of training that can't be meant, or a model with nothing to train."""
+
+    code = "training"

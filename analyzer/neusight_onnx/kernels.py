@@ -230,6 +230,8 @@ class Softmax:
     ``inner`` > 1: the axis is not the last one, neighbours along it are ``inner`` elements apart.
     ``fused``: pointwise operations before and after it, whose operands are in ``extra_inputs`` and whose results may
     be written as well (``extra_outputs``).
+    ``backward``: the gradient of the input from that of the result, with the result in ``extra_inputs``: a sum over the
+    row, then one operation an element.
     """
 
     rows: int
@@ -238,6 +240,7 @@ class Softmax:
     dtype: DataType
     output_dtype: DataType | None = None
     log: bool = False
+    backward: bool = False
     fused: tuple[str, ...] = ()
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
@@ -267,13 +270,15 @@ class Normalization:
     is a scale and shift per channel, one pass; in training "statistics" is in ``fused``), "lp", "local_response".
     ``parameter_count``: elements of scale, shift and given statistics, read once. ``fused``: e.g. ("add",) for a
     residual added before, whose operand is in ``extra_inputs`` and whose sum may be written as well
-    (``extra_outputs``). ``access`` is as in :class:`Elementwise`.
+    (``extra_outputs``). ``access`` is as in :class:`Elementwise`. ``backward``: the gradient of the input, from the
+    input and the result's gradient (in ``extra_inputs``, with the statistics that were saved).
     """
 
     method: str
     rows: int
     cols: int
     parameter_count: int = 0
+    backward: bool = False
     dtype: DataType
     output_dtype: DataType | None = None
     fused: tuple[str, ...] = ()
@@ -342,13 +347,16 @@ class Reduction:
 class Pooling:
     """A window over space: max, average, lp, global; each output element looks at ``window`` elements.
 
-    ``extra_outputs``: where each maximum was, if that is written.
+    ``extra_outputs``: where each maximum was, if that is written. Backwards ("max_backward", ...) the input is the
+    gradient of the result, ``extra_inputs`` are the places of the maxima, and each element of the output, the gradient
+    of the input, looks at the ``window`` results that it went into.
     """
 
     operation: str
     input: TensorSpec
     output: TensorSpec
     window: int
+    extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
 
     @property
@@ -361,7 +369,7 @@ class Pooling:
 
     @property
     def read_bytes(self) -> int:
-        return self.input.byte_count
+        return self.input.byte_count + _bytes(self.extra_inputs)
 
     @property
     def write_bytes(self) -> int:
@@ -376,6 +384,8 @@ class Attention:
     ``window`` limits each query to so many keys. ``mask`` is an additive or boolean mask that is read.
     ``kv_dtype`` is the cache's type; ``cache_write_elements`` are elements of K and V appended to a cache.
     ``extra_outputs``: what is written besides, as the products of queries and keys where they are asked for.
+    ``backward``: the gradients of queries, keys and values from that of the result: the scores are made anew and four
+    more products follow (FlashAttention, Dao et al. 2022): 2.5 times the work forwards where d and v are equal.
     """
 
     b: int
@@ -392,6 +402,7 @@ class Attention:
     kv_dtype: DataType | None = None
     cache_write_elements: int = 0
     extra_outputs: tuple[TensorSpec, ...] = ()
+    backward: bool = False
 
     @property
     def pair_count(self) -> int:
@@ -409,7 +420,8 @@ class Attention:
 
     @property
     def macs(self) -> int:
-        return self.b * self.h * self.pair_count * (self.d + self.v)
+        depth = 3 * self.d + 2 * self.v if self.backward else self.d + self.v
+        return self.b * self.h * self.pair_count * depth
 
     @property
     def flops(self) -> int:
@@ -420,11 +432,17 @@ class Attention:
         cache = self.kv_dtype or self.dtype
         total = self.dtype.bytes_of(self.b * self.h * self.s * self.d)
         total += cache.bytes_of(self.b * self.g * self.t * (self.d + self.v))
+        if self.backward:  # the result, its gradient, and a number a query
+            rows = self.b * self.h * self.s
+            total += 2 * self.dtype.bytes_of(rows * self.v) + DataType.FLOAT32.bytes_of(rows)
         return total + (self.mask.byte_count if self.mask else 0)
 
     @property
     def write_bytes(self) -> int:
         cache = self.kv_dtype or self.dtype
+        if self.backward:
+            keys_and_values = cache.bytes_of(self.b * self.g * self.t * (self.d + self.v))
+            return self.dtype.bytes_of(self.b * self.h * self.s * self.d) + keys_and_values
         written = self.dtype.bytes_of(self.b * self.h * self.s * self.v) + cache.bytes_of(self.cache_write_elements)
         return written + _bytes(self.extra_outputs)
 
@@ -762,6 +780,15 @@ ELEMENTWISE_FLOPS: dict[str, int] = {
     "statistics": 4,
     "sin": 6,
     "cos": 6,
+    "gelu_backward": 16,
+    "gelu_tanh_backward": 20,
+    "silu_backward": 10,
+    "mish_backward": 18,
+    "tanh_backward": 3,
+    "sigmoid_backward": 3,
+    "addcmul": 3,
+    "addcdiv": 3,
+    "lerp": 3,
     **dict.fromkeys(("cast", "concat", "copy", "expand", "fill", "flip", "gather", "pad"), 0),
     **dict.fromkeys(("slice", "split", "tile", "transpose"), 0),
 }
@@ -785,6 +812,7 @@ class NodeWork:
     ``merged_into``: the node whose kernel does this node's work, and whose ``origins`` name it; this one is free then.
     ``written`` says whether that kernel writes this node's value all the same, for others to read.
     ``is_boundary``: no node of the file, but the copies of the model's inputs or outputs.
+    ``phase``: "forward", or in training also "backward" or "optimizer".
     """
 
     node: str
@@ -800,3 +828,4 @@ class NodeWork:
     merged_into: str | None = None
     written: bool = False
     is_boundary: bool = False
+    phase: str = "forward"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neusight_onnx.analysis import PreparedModel, ShapedModel, infer_shapes, prepare
 from neusight_onnx.errors import ModelError
@@ -14,6 +14,9 @@ from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.precision import Precision
+
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Training
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -40,7 +43,7 @@ class Workbench:
     models: dict[str, Model] = field(default_factory=dict)
     gpus: dict[str, GpuSpec] = field(default_factory=dict)
     shaped_models: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
-    prepared_models: dict[tuple[int, Precision, str], PreparedModel] = field(default_factory=dict)
+    prepared_models: dict[tuple[int, Precision, str, Training | None], PreparedModel] = field(default_factory=dict)
 
     def model(self, model: str | Path | Model) -> Model:
         """The model in a file, read once."""
@@ -59,10 +62,16 @@ class Workbench:
             raise found
         return found
 
-    def prepared(self, shaped: ShapedModel, *, precision: Precision, runtime: str) -> PreparedModel:
-        """The shaped model as ``runtime`` executes it."""
-        key = (id(shaped), precision, runtime)
-        return kept(self.prepared_models, key, lambda: prepare(shaped, precision=precision, runtime=runtime))
+    def prepared(
+        self, shaped: ShapedModel, *, precision: Precision, runtime: str, training: Training | None = None
+    ) -> PreparedModel:
+        """The shaped model as ``runtime`` executes it, or trains it."""
+        key = (id(shaped), precision, runtime, training)
+        return kept(
+            self.prepared_models,
+            key,
+            lambda: prepare(shaped, precision=precision, runtime=runtime, training=training),
+        )
 
 
 def _shapes_or_fault(model: Model, bindings: Bindings) -> ShapedModel | ModelError:

@@ -35,6 +35,17 @@ from neusight_onnx.cli.options import (
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.repeats import refuse_repeats
+from neusight_onnx.cli.training import (
+    AccumulationOption,
+    DropoutOption,
+    FreezeOption,
+    LossOption,
+    Mode,
+    ModeOption,
+    OptimizerOption,
+    RecomputeOption,
+    training_plan,
+)
 from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, verbosity
 from neusight_onnx.collection import no_collection
 from neusight_onnx.errors import ComparisonError, DataError, NeusightError, NotSupportedError
@@ -150,6 +161,13 @@ def analyze_command(
     runtime: RuntimeOption = RuntimeName.EAGER,
     cuda_graph: CudaGraphOption = False,
     include_io: IncludeIoOption = False,
+    mode: ModeOption = Mode.INFERENCE,
+    optimizer: OptimizerOption = None,
+    loss: LossOption = None,
+    recompute: RecomputeOption = None,
+    grad_accumulation: AccumulationOption = None,
+    freeze: FreezeOption = None,
+    dropout: DropoutOption = None,
     report_format: Annotated[ReportFormat, typer.Option("--format", help="How to report.")] = ReportFormat.RICH,
     output: OutputOption = None,
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Kernels in detail (rich and markdown).")] = 10,
@@ -176,6 +194,17 @@ def analyze_command(
         from neusight_onnx.cli.bindings import parse_bindings
 
         bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
+        training = training_plan(
+            mode,
+            optimizer=optimizer,
+            loss=loss,
+            recompute=recompute,
+            grad_accumulation=grad_accumulation,
+            freeze=freeze,
+            dropout=dropout,
+        )
+        if training is not None and report_format is ReportFormat.MODEL_EXPLORER:
+            raise NotSupportedError("--mode training goes with every --format but model-explorer")
         if (what_if or setting) and report_format not in _WITH_VARIANTS:
             raise ComparisonError("--what-if and --set go with --format rich, json and markdown")
         if largest_batch and report_format not in _WITH_LARGEST_BATCH:
@@ -193,7 +222,13 @@ def analyze_command(
             from neusight_onnx.gpu import load_gpu
             from neusight_onnx.graph.read import read_model
 
-            base = Question(gpu=load_gpu(gpu), precision=precision.value, runtime=runtime.value, bindings=bindings)
+            base = Question(
+                gpu=load_gpu(gpu),
+                precision=precision.value,
+                runtime=runtime.value,
+                bindings=bindings,
+                training=training,
+            )
             for text in setting or ():
                 base = changed(base, text, "--set")
             for text in what_if or ():
@@ -214,6 +249,7 @@ def analyze_command(
                 memory_timeline=memory_timeline or report_format is ReportFormat.HTML,
                 with_largest_batch=largest_batch,
                 timeline=report_format is ReportFormat.TRACE,
+                training=base.training,
             )
             if what_if and not isinstance(loaded, Path):
                 report = replace(report, what_if=variants(loaded, base, what_if))

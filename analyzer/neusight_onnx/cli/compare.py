@@ -12,6 +12,17 @@ from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guard
 from neusight_onnx.cli.options import GpusOption, ModelArgument, OutputOption, ShapeOption, TripCountOption, ValueOption
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
+from neusight_onnx.cli.training import (
+    AccumulationOption,
+    DropoutOption,
+    FreezeOption,
+    LossOption,
+    Mode,
+    ModeOption,
+    OptimizerOption,
+    RecomputeOption,
+    training_plan,
+)
 from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
@@ -67,6 +78,13 @@ def compare_command(
         list[str] | None,
         typer.Option("--runtime", metavar="NAMES", help="What executes it: eager,compiled.", show_default="eager"),
     ] = None,
+    mode: ModeOption = Mode.INFERENCE,
+    optimizer: OptimizerOption = None,
+    loss: LossOption = None,
+    recompute: RecomputeOption = None,
+    grad_accumulation: AccumulationOption = None,
+    freeze: FreezeOption = None,
+    dropout: DropoutOption = None,
     price: Annotated[
         list[str] | None, typer.Option("--price", metavar="GPU=AMOUNT/h", help="Price of an hour: a100=2.1/h.")
     ] = None,
@@ -104,6 +122,15 @@ def compare_command(
             runtimes=_listed(runtime, "eager", "--runtime"),
             prices=_prices(prices, price),
             sort=sort.value,
+            training=training_plan(
+                mode,
+                optimizer=optimizer,
+                loss=loss,
+                recompute=recompute,
+                grad_accumulation=grad_accumulation,
+                freeze=freeze,
+                dropout=dropout,
+            ),
         )
     emit(_report(comparison, report_format, target), target)
 

@@ -24,6 +24,17 @@ from neusight_onnx.cli.options import (
 )
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
+from neusight_onnx.cli.training import (
+    AccumulationOption,
+    DropoutOption,
+    FreezeOption,
+    LossOption,
+    Mode,
+    ModeOption,
+    OptimizerOption,
+    RecomputeOption,
+    training_plan,
+)
 
 if TYPE_CHECKING:
     from neusight_onnx.report.sweep import Sweep
@@ -57,6 +68,13 @@ def sweep_command(
     trip_count: TripCountOption = None,
     precision: PrecisionOption = Precision.AUTO,
     runtime: RuntimeOption = RuntimeName.EAGER,
+    mode: ModeOption = Mode.INFERENCE,
+    optimizer: OptimizerOption = None,
+    loss: LossOption = None,
+    recompute: RecomputeOption = None,
+    grad_accumulation: AccumulationOption = None,
+    freeze: FreezeOption = None,
+    dropout: DropoutOption = None,
     max_latency: Annotated[
         list[str] | None,
         typer.Option("--max-latency", metavar="TIME", help="Find the largest size within it: 20ms, 800us."),
@@ -99,6 +117,15 @@ def sweep_command(
             runtime=runtime.value,
             max_latency_ms=limits.max_latency_ms,
             at=limits.judged_at,
+            training=training_plan(
+                mode,
+                optimizer=optimizer,
+                loss=loss,
+                recompute=recompute,
+                grad_accumulation=grad_accumulation,
+                freeze=freeze,
+                dropout=dropout,
+            ),
         )
     emit(_report(found, report_format, target), target)
 

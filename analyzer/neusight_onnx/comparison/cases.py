@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
 from neusight_onnx.analysis import predict_outcome
@@ -22,6 +23,9 @@ from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench
 
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Training
+
 
 def compare(
     model: str | Path | Model,
@@ -35,11 +39,13 @@ def compare(
     runtimes: Sequence[str] = ("eager",),
     prices: Prices | None = None,
     sort: str = "latency",
+    training: Training | None = None,
 ) -> Comparison:
     """Predicts every combination of ``gpus``, ``precisions``, ``runtimes`` and sizes of ``dims``, and sorts them.
 
     A dim has one size or several; there are at most :data:`~neusight_onnx.comparison.grid.MOST_CASES` cases. What they
     share (the file, shapes, lowering) is worked out once; each has the figures of :func:`~neusight_onnx.analyze`.
+    ``training``: steps of training in place of runs of inference.
     Raises a NeusightError as that does, with the case named; ComparisonError for sorting by cost without ``prices``.
     """
     key = _sort_key(sort)
@@ -74,7 +80,7 @@ def compare(
             raise type(error)(f"with {dims_text({name: sizes[name] for name in several})}: {error}") from None
         for precision in able:
             for runtime in runtimes:
-                prepared = bench.prepared(shaped, precision=precision, runtime=runtime)
+                prepared = bench.prepared(shaped, precision=precision, runtime=runtime, training=training)
                 warnings |= dict.fromkeys(prepared.graph.warnings)
                 for spec in able[precision]:
                     outcome = predict_outcome(prepared, spec)

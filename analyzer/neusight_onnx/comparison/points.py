@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
 from neusight_onnx.analysis import infer_shapes, predict_outcome, prepare
@@ -23,6 +24,9 @@ from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench
 
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Training
+
 
 def sweep(
     model: str | Path | Model,
@@ -36,8 +40,11 @@ def sweep(
     runtime: str = "eager",
     max_latency_ms: float | None = None,
     at: str = UPPER,
+    training: Training | None = None,
 ) -> Sweep:
     """Predicts every combination of the sizes of ``dims``: the figures of :func:`~neusight_onnx.analyze` at each.
+
+    ``training``: steps of training in place of runs of inference.
 
     At most :data:`~neusight_onnx.comparison.grid.MOST_CASES` points. Sizes that the model refuses (more positions than
     its table has) are points with a reason. Raises a NeusightError as ``analyze`` does, that of the first point where
@@ -71,7 +78,7 @@ def sweep(
             refused = str(fault)
             points.append(Point(dims=chosen, totals=None, bound_shares={}, unsupported_count=0, refused=refused))
             continue
-        prepared = prepare(shaped, precision=resolved, runtime=runtime)
+        prepared = prepare(shaped, precision=resolved, runtime=runtime, training=training)
         outcome = predict_outcome(prepared, spec)
         assumptions.append(outcome.assumptions)
         warnings |= dict.fromkeys(prepared.graph.warnings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.errors import ComparisonError
@@ -18,6 +19,9 @@ from neusight_onnx.report.model import Variant
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench
 
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Training
+
 KEYS = ("precision", "runtime", "dim.NAME", "gpu.KEY")
 _EXAMPLE = "write runtime=compiled, dim.batch=16 or gpu.memory_bandwidth_gb_s=4800"
 
@@ -30,6 +34,7 @@ class Question:
     precision: str
     runtime: str
     bindings: Bindings
+    training: Training | None = None
 
 
 def changed(question: Question, text: str, option: str) -> Question:
@@ -85,7 +90,7 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
         precision = resolve(question.precision, stored)
         require(precision, question.gpu)
         shaped = bench.shaped(model, question.bindings)
-        prepared = bench.prepared(shaped, precision=precision, runtime=question.runtime)
+        prepared = bench.prepared(shaped, precision=precision, runtime=question.runtime, training=question.training)
         outcome = predict_outcome(prepared, question.gpu)
         found.append(
             Variant(

@@ -68,11 +68,17 @@ OPERATION_COST: dict[str, float] = {
     "asinh": 70.0,
     "acosh": 70.0,
     "atanh": 70.0,
+    "gelu_backward": 75.0,
+    "gelu_tanh_backward": 75.0,
+    "silu_backward": 50.0,
+    "mish_backward": 110.0,
+    "softplus_backward": 30.0,
 }
 """FP32 issue slots x 2 (FLOP equivalents) an element. From instruction counts of CUDA's single-precision math (a range
 reduction and a polynomial of 8-12 multiply-adds; a special-function instruction runs at a quarter of the lanes' rate).
 Upper bounds hold them: tanh and gelu stream at DRAM speed on every measured GPU, the A100 (12.5 FLOP a byte) included,
-which allows up to 80. Others cost ``SIMPLE_COST``."""
+which allows up to 80. Backward forms: the same functions and the multiply-adds of their derivatives. Others cost
+``SIMPLE_COST``."""
 
 SIMPLE_COST = 10.0
 """Load, convert, operate, store and their share of address arithmetic, 5 issue slots; never binding in the data."""

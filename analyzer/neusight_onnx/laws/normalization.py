@@ -157,7 +157,8 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
             kernel.dtype.bits / 8,
             kernel.read_bytes,
             kernel.write_bytes,
-            kernel.dtype.bytes_of(kernel.rows * kernel.cols),
+            # backwards, both the input and the result's gradient are gone through twice
+            kernel.dtype.bytes_of(kernel.rows * kernel.cols) * (2 if kernel.backward else 1),
             kernel.flops,
             fused_cost([name for name in kernel.fused if name != "statistics"]),
             kernel.method in ROW_METHODS,

@@ -290,6 +290,11 @@ def dropout(context: NodeContext) -> Outcome:
     return pointwise(context, ("dropout",), (0,), extra_outputs=context.other_outputs())
 
 
+@lowers("Dropout", domain="neusight", gives="elementwise", note="in training: writes a mask of a byte an element, too")
+def training_dropout(context: NodeContext) -> Outcome:
+    return pointwise(context, ("dropout",), (0,), extra_outputs=context.other_outputs())
+
+
 @lowers("BiasDropout", "BitmaskDropout", "BitmaskBiasDropout", domain="com.microsoft", gives="elementwise")
 def contributed_dropout(context: NodeContext) -> Outcome:
     if context.node.op_type == "BitmaskDropout":

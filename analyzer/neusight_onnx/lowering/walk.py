@@ -77,7 +77,7 @@ def _lower(
     read: frozenset[str] | None = None
     for node in graph.graph.nodes:
         outputs = tuple([find(name) if name else None for name in node.outputs])
-        if node.op_type == "Dropout" and len(outputs) == 2:
+        if node.op_type == "Dropout" and not node.domain and len(outputs) == 2:
             # exporters name the mask at inference, too, where most often nothing reads it
             read = _read_in(graph.graph) if read is None else read
             outputs = outputs if node.outputs[1] in read else outputs[:1]

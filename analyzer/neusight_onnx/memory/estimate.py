@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph
@@ -22,7 +23,10 @@ from neusight_onnx.memory.policy import (
     library_workspace_bytes,
 )
 from neusight_onnx.memory.workspace import uses_blas
-from neusight_onnx.report.model import DOES_NOT_FIT, FITS, TIGHT, LiveTensor, MemoryEstimate
+from neusight_onnx.report.model import DOES_NOT_FIT, FITS, TIGHT, LiveTensor, MemoryEstimate, SavedTensor
+
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Trained
 
 _MOST_TENSORS = 10
 """Tensors alive at the peak that are named."""
@@ -34,6 +38,7 @@ class RunMemory:
 
     ``weights``: bytes of each weight. ``uses_blas``: some kernel goes through the BLAS library.
     ``reserved_bytes``: what the allocator takes, by the bytes of the library's workspace (filled as GPUs ask).
+    ``saved``: in training, what the run forward leaves for the run backwards.
     """
 
     found: Liveness
@@ -43,20 +48,35 @@ class RunMemory:
     uses_blas: bool
     alive: tuple[LiveTensor, ...]
     reserved_bytes: dict[int, int]
+    saved: tuple[SavedTensor, ...] = ()
 
 
-def run_memory(graph: InferredGraph, work: Sequence[NodeWork], runtime: str, *, timeline: bool = False) -> RunMemory:
+def run_memory(
+    graph: InferredGraph,
+    work: Sequence[NodeWork],
+    runtime: str,
+    *,
+    timeline: bool = False,
+    trained: Trained | None = None,
+) -> RunMemory:
     """Walks ``graph``, whose nodes became ``work`` (found by node name; bodies included), as ``runtime`` executes it.
 
     Weights: constants that some kernel reads, at their true bit width, once each; constants folded at load time count
     like weights. Tensors: what is alive at once, see :func:`live_tensors`. ``runtime`` decides the allocator, the
     order, and what goes in place (:data:`~neusight_onnx.memory.policy.POLICIES`). Values of unknown shape count
     nothing.
-    ``timeline``: also the bytes alive after each node.
+    ``timeline``: also the bytes alive after each node. ``trained``: a step of training; ``work`` is its run forward.
     """
     policy = POLICIES[runtime]
     caches = cache_pairs(graph)
-    found = live_tensors(graph, {item.node: item for item in work}, policy, caches, timeline=timeline)
+    saved: tuple[SavedTensor, ...] = ()
+    if trained is None:
+        found = live_tensors(graph, {item.node: item for item in work}, policy, caches, timeline=timeline)
+    else:
+        from neusight_onnx.memory.training import training_tensors
+
+        step = training_tensors(graph, work, trained, policy, caches, timeline=timeline)
+        found, saved = step.found, step.saved
     return RunMemory(
         found=found,
         policy=policy,
@@ -65,6 +85,7 @@ def run_memory(graph: InferredGraph, work: Sequence[NodeWork], runtime: str, *, 
         uses_blas=any(map(uses_blas, work)),
         alive=tuple(found.alive_at_peak()),
         reserved_bytes={},
+        saved=saved,
     )
 
 
@@ -87,7 +108,12 @@ def memory_on(run: RunMemory, gpu: GpuSpec) -> MemoryEstimate:
         peak_bytes=peak_bytes,
         high_bytes=high_bytes,
         weight_bytes=weight_bytes,
-        activation_bytes=found.peak_bytes - alive_bytes["workspace"],
+        activation_bytes=found.peak_bytes
+        - alive_bytes["workspace"]
+        - alive_bytes["gradient"]
+        - alive_bytes["optimizer"],
+        gradient_bytes=alive_bytes["gradient"],
+        optimizer_bytes=alive_bytes["optimizer"],
         input_bytes=alive_bytes["input"],
         output_bytes=alive_bytes["output"],
         cache_bytes=alive_bytes["cache"],

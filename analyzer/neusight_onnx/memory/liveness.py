@@ -37,6 +37,8 @@ class Liveness:
     ``peak_node`` ran. ``low_peak_bytes``: the same where results go in place, caches are shared and scratch is at its
     low end; ``high_peak_bytes``: where caches are not shared and scratch is at its high end.
     ``unknown_count``: values of unknown shape, which count nothing.
+    In training, ``left_behind`` are the bytes that a node leaves for the run backwards beside its results, and
+    ``behind`` the storages that they have got.
     """
 
     works: Mapping[str, NodeWork]
@@ -67,6 +69,8 @@ class Liveness:
     dead: dict[tuple[object, object], list[tuple[int, int]]] = field(default_factory=dict)
     shapes: dict[int, tuple[object, object]] = field(default_factory=dict)
     runs: list[tuple[int, str | None]] = field(default_factory=list)
+    left_behind: Mapping[str, int] = field(default_factory=dict)
+    behind: dict[str, int] = field(default_factory=dict)
 
     def allocate(self, name: str, size: int, kind: str, maker: str | None, *, extra_references: int = 0) -> int:
         """New memory for the value ``name``; a weight's counts only once a kernel reads it."""
@@ -181,6 +185,24 @@ def live_tensors(
     A value lives from its node to its last reader; inputs and outputs of the model live throughout. A body of control
     flow runs once at its node's place, on top of what lives outside: one iteration's memory is the next one's.
     """
+    walk = started(graph, works, policy, caches, timeline=timeline)
+    run_nodes(graph, walk)
+    end(graph, walk)
+    return walk
+
+
+def started(
+    graph: InferredGraph,
+    works: Mapping[str, NodeWork],
+    policy: Policy,
+    caches: Sequence[CachePair] = (),
+    *,
+    timeline: bool = False,
+    kept: Mapping[str, int] | None = None,
+    left_behind: Mapping[str, int] | None = None,
+) -> Liveness:
+    """A walk before the first node: the model's inputs are there. ``kept``: values that are held once more for each
+    time that they are counted."""
     values = graph.values
     past_bytes: dict[str, int] = {}
     for pair in caches:
@@ -195,6 +217,8 @@ def live_tensors(
         results=frozenset(_names(graph.graph.outputs)),
         left_of_past=dict(past_bytes),
         timeline=[] if timeline else None,
+        uses=dict(kept or {}),
+        left_behind=left_behind or {},
     )
     for name in _names(graph.graph.inputs):
         kind = "cache" if name in past_bytes else "input"
@@ -202,7 +226,12 @@ def live_tensors(
         # The caller holds the inputs until the end: one reference that nobody gives back.
         walk.allocate(name, size, kind, None, extra_references=1)
     walk.note_peak(None, 0, 0, 0)
-    _run(graph, walk)
+    return walk
+
+
+def end(graph: InferredGraph, walk: Liveness) -> None:
+    """What is settled when all has run: which storages are results, and the peak."""
+    values, policy = graph.values, walk.policy
     for name in _names(graph.graph.outputs):
         kind = "cache" if name in walk.shared else "output"
         for storage in walk.places.get(name, ()):
@@ -211,10 +240,9 @@ def live_tensors(
     if policy.hands_over:
         walk.settle()
     walk.unknown_count = sum(value.shape is None and value.elements is None for value in values.values())
-    return walk
 
 
-def _run(graph: InferredGraph, walk: Liveness) -> None:
+def run_nodes(graph: InferredGraph, walk: Liveness) -> None:
     """Goes through the nodes in order, taking and giving back memory; the graph's inputs have their storage already."""
     values, works = graph.values, walk.works
     ordered: Sequence[Node] = graph.graph.nodes
@@ -322,6 +350,9 @@ def _execute(
     if bodies and node.op_type != "If":
         for body in bodies:
             _run_body(node, body, walk)
+    if node.name in walk.left_behind:
+        size = walk.left_behind[node.name]
+        walk.behind[node.name] = walk.allocate(node.name, size, "saved", node.name, extra_references=1)
     scratch = NONE if item is None else scratch_of(item)
     if scratch.expected:
         needed = walk.allocate("", scratch.expected, "workspace", node.name, extra_references=1)
@@ -408,7 +439,7 @@ def _run_body(node: Node, body: InferredGraph, walk: Liveness) -> None:
         for storage in given:
             walk.references[storage] += 1
     walk.note_peak(node.name, 0, 0, 0)
-    _run(body, walk)
+    run_nodes(body, walk)
     for name in (*inputs, *_names(body.graph.outputs)):
         for storage in walk.places.get(name, ()):
             walk.release(storage)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, Movement, NodeWork, Recurrent, Sort
+from neusight_onnx.kernels import Attention, Conv, GatherScatter, Gemm, Kernel, Movement, NodeWork, Recurrent, Sort
 
 
 class Scratch(NamedTuple):
@@ -49,6 +50,29 @@ def scratch_of(work: NodeWork) -> Scratch:
     between = copies + most
     within = [_within(kernel) for kernel in kernels]
     return Scratch(*(between + max(level) for level in zip(*within, strict=True)))
+
+
+def scratch_backwards(kernels: Sequence[Kernel], made: Sequence[int]) -> Scratch:
+    """What the gradient of a node holds beside what it makes, gradients of so many bytes each, while it runs.
+
+    Kernels write those gradients, or in place into one that was filled with zeros; of the other results, copies of
+    strided operands stay and of the rest the largest counts.
+    """
+    left = list(made)
+    copies = most = 0
+    for kernel in reversed(kernels):
+        size = kernel.write_bytes
+        in_place = isinstance(kernel, GatherScatter | Sort) or (isinstance(kernel, Movement) and kernel.read == 0)
+        if in_place:
+            continue
+        if size in left:
+            left.remove(size)
+        elif isinstance(kernel, Movement) and kernel.operation == "copy":
+            copies += size
+        else:
+            most = max(most, size)
+    within = [_within(kernel) for kernel in kernels] or [NONE]
+    return Scratch(*(copies + most + max(level) for level in zip(*within, strict=True)))
 
 
 def _within(kernel: Kernel) -> Scratch:

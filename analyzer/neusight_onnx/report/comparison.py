@@ -55,7 +55,8 @@ class Case:
         latency_ms = self.totals.latency_ms if latency_ms is None else latency_ms
         if self.price_per_h is None or not latency_ms:
             return None
-        return self.price_per_h * latency_ms / 3.6e6 / self.totals.batch_size * SAMPLES
+        samples = self.totals.throughput_per_s * self.totals.latency_ms / 1e3  # of one run, or one step of training
+        return self.price_per_h * latency_ms / 3.6e6 / samples * SAMPLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

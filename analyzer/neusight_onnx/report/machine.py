@@ -18,6 +18,7 @@ from neusight_onnx.report.model import (
     Report,
     Settings,
     Totals,
+    TrainingSummary,
     ValueSummary,
     Variant,
 )
@@ -71,6 +72,8 @@ def to_json(report: Report) -> str:
         "assumptions": list(report.assumptions),
         "warnings": [notice_json(notice) for notice in report.warnings],
     }
+    if report.training is not None:
+        document["training"] = _training(report.training)
     if report.what_if:
         document["what_if"] = [_variant(variant, report.totals) for variant in report.what_if]
     return json_text(document)
@@ -196,6 +199,25 @@ def _settings(settings: Settings) -> dict[str, Json]:
     }
 
 
+def _training(training: TrainingSummary) -> dict[str, Json]:
+    return {
+        "optimizer": training.optimizer,
+        "loss": training.loss,
+        "recompute": training.recompute,
+        "grad_accumulation": training.grad_accumulation,
+        "dropout": None if training.dropout is None else dict(training.dropout),
+        "freeze": list(training.freeze),
+        "trained_parameter_count": training.trained_parameter_count,
+        "gradient_bytes": training.gradient_bytes,
+        "optimizer_state_bytes": training.optimizer_state_bytes,
+        "master_weight_bytes": training.master_weight_bytes,
+        "saved_bytes": training.saved_bytes,
+        "saved": [
+            {"node": tensor.node, "name": tensor.name, "byte_count": tensor.byte_count} for tensor in training.saved
+        ],
+    }
+
+
 def _totals(totals: Totals) -> dict[str, Json]:
     return {
         "latency_ms": rounded(totals.latency_ms),
@@ -232,6 +254,8 @@ def memory_json(memory: MemoryEstimate) -> dict[str, Json]:
         "workspace_bytes": memory.workspace_bytes,
         "allocator_bytes": memory.allocator_bytes,
         "context_bytes": memory.context_bytes,
+        "gradient_bytes": memory.gradient_bytes,
+        "optimizer_bytes": memory.optimizer_bytes,
         "available_bytes": memory.available_bytes,
         "verdict": memory.verdict,
         "fits": memory.fits,

@@ -18,7 +18,7 @@ from neusight_onnx.report.markdown_text import code as _code
 from neusight_onnx.report.markdown_text import table as _table
 from neusight_onnx.report.markdown_text import text as _text
 from neusight_onnx.report.memory import largest_batch_text, memory_parts
-from neusight_onnx.report.model import Coverage, Report
+from neusight_onnx.report.model import Coverage, KernelRow, Report
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -30,6 +30,7 @@ from neusight_onnx.report.quantities import (
     significant,
     tile_text,
 )
+from neusight_onnx.report.training import kept_text, phases_text, trained_text
 from neusight_onnx.report.what_if import variant_heads, variant_rows
 
 
@@ -81,7 +82,7 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
                 [
                     (
                         _code(group.place),
-                        _text(group.row.kernel_class),
+                        _text(_class(group.row)),
                         _text(dims_text(group.row.dims)),
                         tile_text(group.row.tile),
                         f"{group.row.wave_count:,}" if group.row.wave_count else "",
@@ -120,6 +121,10 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
     return "\n\n".join(sections) + "\n"
 
 
+def _class(row: KernelRow) -> str:
+    return row.kernel_class if row.phase == "forward" else f"{row.kernel_class}, {row.phase}"
+
+
 def _summary(report: Report) -> list[tuple[str, str]]:
     totals, coverage, memory = report.totals, report.coverage, report.totals.memory
     least, most = ("at least ", "at most ") if totals.partial else ("", "")
@@ -138,6 +143,7 @@ def _summary(report: Report) -> list[tuple[str, str]]:
             "**Throughput**",
             f"{most}{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size:,}",
         ),
+        ("of which", "" if report.training is None else _text(phases_text(report))),
         ("host", host_text(report.host) if report.host.is_bound else ""),
         ("**Fusion**", fusion_text(report.fusion) if report.fusion.saved_kernel_count > 0 else ""),
         ("**Bound by**", ", ".join(f"{_text(part.label)} {percent(part.share)}" for part in by_bound(report))),
@@ -152,6 +158,8 @@ def _summary(report: Report) -> list[tuple[str, str]]:
             f"{capacity(memory.available_bytes)}: {memory.verdict if memory.fits else '**does not fit**'}",
         ),
         ("of which", ", ".join(f"{name} {capacity(size)}" for name, size in memory_parts(memory) if size)),
+        ("**Trained**", "" if report.training is None else _text(trained_text(report.training))),
+        ("kept", "" if report.training is None else _text(kept_text(report.training))),
         ("largest batch", "" if memory.largest_batch is None else _text(largest_batch_text(memory.largest_batch))),
         ("**Nodes**", _nodes(coverage)),
         ("**Predicted**", ", ".join(shares)),

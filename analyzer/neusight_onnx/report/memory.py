@@ -15,6 +15,8 @@ def memory_parts(memory: MemoryEstimate) -> Iterator[tuple[str, int]]:
     cache = "KV cache" if memory.cache_sharing == "once" else "KV cache (past and present)"
     yield cache, memory.cache_bytes
     yield "activations", memory.activation_bytes - memory.input_bytes - memory.cache_bytes
+    yield "gradients", memory.gradient_bytes
+    yield "optimizer", memory.optimizer_bytes
     yield "workspace", memory.workspace_bytes
     yield "allocator", memory.allocator_bytes
     yield "context", memory.context_bytes

@@ -62,13 +62,48 @@ class LiveTensor:
     """A piece of device memory that is alive at the peak: ``byte_count`` exact, before any allocator rounds it.
 
     ``kind``: "input", "output", "cache" (past or present keys and values), "activation" or "workspace" (what a kernel
-    needs while it runs). ``node`` made it (None for inputs); ``name`` is the value that it was made for.
+    needs while it runs); in training also "saved" (what a node leaves for its gradient beside its results), "gradient"
+    (of a parameter) and "optimizer" (its states, master weights). ``node`` made it (None for inputs); ``name`` is the
+    value that it was made for.
     """
 
     name: str
     kind: str
     byte_count: int
     node: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedTensor:
+    """Memory that the run forward leaves for the gradient of ``node``: the value ``name``, or, where that is empty,
+    what the node's kernels keep beside its results (statistics, places of maxima, copies)."""
+
+    node: str
+    name: str
+    byte_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSummary:
+    """How the model is trained, and what training holds beside what inference does.
+
+    ``trained_parameter_count``: weights that a gradient reaches. ``gradient_bytes``, ``optimizer_state_bytes`` and
+    ``master_weight_bytes``: all of them together; ``saved_bytes``: what is kept of the run forward, weights and inputs
+    left out, the sum of ``saved``. ``dropout``: the rates that were asked for by place, None: as the file says.
+    """
+
+    optimizer: str
+    loss: str
+    recompute: str
+    grad_accumulation: int
+    dropout: Mapping[str, float] | None
+    freeze: tuple[str, ...]
+    trained_parameter_count: int
+    gradient_bytes: int
+    optimizer_state_bytes: int
+    master_weight_bytes: int
+    saved_bytes: int
+    saved: tuple[SavedTensor, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +140,10 @@ class MemoryEstimate:
     """Device memory in bytes, at three levels: ``low_bytes`` <= ``peak_bytes`` (expected) <= ``high_bytes``.
 
     ``peak_bytes`` is the sum of ``weight_bytes``, ``activation_bytes`` (all tensors alive at the peak, the inputs,
-    outputs and caches among them), ``workspace_bytes``, ``allocator_bytes`` (what the allocator takes beyond that) and
-    ``context_bytes``. ``input_bytes``, ``output_bytes`` and ``cache_bytes`` are parts of ``activation_bytes``;
+    outputs and caches among them), ``workspace_bytes``, ``allocator_bytes`` (what the allocator takes beyond that),
+    ``context_bytes`` and, in training, ``gradient_bytes`` (of parameters, as far as they exist at the peak) and
+    ``optimizer_bytes`` (states and master weights). ``input_bytes``, ``output_bytes`` and ``cache_bytes`` are parts of
+    ``activation_bytes``;
     ``cache_sharing`` says whether past and present keys and values are one buffer: "none" (there is no cache), "once"
     or "twice".
     ``verdict`` compares the range with ``available_bytes``: "fits", "tight" or "does not fit" (docs/memory.md).
@@ -133,6 +170,8 @@ class MemoryEstimate:
     assumptions: tuple[str, ...] = ()
     timeline: tuple[MemoryPoint, ...] | None = None
     largest_batch: LargestBatch | None = None
+    gradient_bytes: int = 0
+    optimizer_bytes: int = 0
 
     @property
     def fits(self) -> bool:
@@ -286,6 +325,7 @@ class Report:
     """What ``analyze`` found; section "The machine-readable report" of the docs describes the JSON made from it.
 
     ``timeline``: where it was asked for, the run as host and GPU go through it. ``what_if``: the model under changes.
+    ``training``: how it is trained; None at inference.
     """
 
     tool_version: str
@@ -302,6 +342,7 @@ class Report:
     what_if: tuple[Variant, ...] = ()
     fusion: FusionSummary = FusionSummary()
     host: HostSummary = HostSummary()
+    training: TrainingSummary | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

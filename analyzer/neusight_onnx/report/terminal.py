@@ -34,7 +34,7 @@ from neusight_onnx.report.layout import (
     stacked_bar,
 )
 from neusight_onnx.report.memory import largest_batch_text, memory_parts, tensor_name
-from neusight_onnx.report.model import FITS, TIGHT, Coverage, KernelRow, MemoryEstimate, Report
+from neusight_onnx.report.model import FITS, TIGHT, Coverage, KernelRow, MemoryEstimate, Report, TrainingSummary
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -49,6 +49,7 @@ from neusight_onnx.report.quantities import (
     size_text,
     tile_text,
 )
+from neusight_onnx.report.training import kept_text, phase_shares, trained_text
 from neusight_onnx.report.what_if import variant_heads, variant_rows
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ _PEAK_TENSORS = 2
 _MOST_WARNINGS = 8
 _MOST_UNSUPPORTED = 8
 
+_PHASE_STYLES = {"forward": "green", "backward": "cyan", "optimizer": "yellow"}
 _BOUND_STYLES = {"compute": "green", "memory": "cyan", "l2": "blue", "latency": "magenta", "launch": "yellow"}
 _OPERATION_DIMS = ("operation", "operations", "method", "cell")
 """Dims that say what a kernel does, and read better without their name."""
@@ -75,7 +77,7 @@ _OPERATION_DIMS = ("operation", "operations", "method", "cell")
 _SILENT_DIMS = ("read", "written", "b_is_weight")
 """Of no use for telling kernels apart; the JSON has them."""
 
-_FLAG_DIMS = ("transpose_a", "transpose_b", "transposed", "causal", "log")
+_FLAG_DIMS = ("transpose_a", "transpose_b", "transposed", "causal", "log", "backward")
 _UNIT_DIMS = ("strides", "dilations")
 """Dims that say nothing where they are all 1."""
 
@@ -143,12 +145,15 @@ def _summary(report: Report, canvas: Canvas) -> Table:
     if cause is not None:
         return facts([("Latency", _unknown(cause)), ("Nodes", _nodes(report.coverage, canvas))])
     rows: list[tuple[str, RenderableType]] = [("Latency", _latency(report)), ("Throughput", _throughput(report))]
+    if report.training is not None and report.kernels:
+        rows.append(("Phases", _phases(report, canvas)))
     if report.kernels:
         rows.append(("Bound by", _bounds(report, canvas)))
     if report.fusion.saved_kernel_count > 0:
         rows.append(("Fusion", fusion_text(report.fusion)))
     rows += [
         ("Work", _work(report)),
+        *([] if report.training is None else [("Trained", _trained(report.training, canvas))]),
         ("Memory", _memory(report.totals.memory, canvas)),
         ("Nodes", _nodes(report.coverage, canvas)),
     ]
@@ -201,6 +206,18 @@ def _throughput(report: Report) -> Text:
     return Text.assemble(
         (f"{most}{significant(totals.throughput_per_s)} samples/s", "bold"), f" at batch size {totals.batch_size:,}"
     )
+
+
+def _phases(report: Report, canvas: Canvas) -> Text:
+    shares = list(phase_shares(report))
+    parts = tuple(Part(label=name, share=share, style=_PHASE_STYLES[name]) for name, _, share in shares)
+    return _bar_with_legend(parts, [f"{name} {duration(us)}" for name, us, _ in shares], canvas)
+
+
+def _trained(training: TrainingSummary, canvas: Canvas) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(trained_text(training), ("\nkept: " + kept_text(training), "dim"))
 
 
 def _work(report: Report) -> Text:
@@ -415,7 +432,8 @@ def _kernel_details(group: KernelGroup, usual_dtype: str, indent: int, canvas: C
     row = group.row
     operations = [str(value) for name, value in row.dims.items() if name in _OPERATION_DIMS]
     dtype = () if row.dtype == usual_dtype else (row.dtype,)
-    items = [" ".join((row.kernel_class, *operations, *dtype)), _sizes(row)]
+    phase = () if row.phase == "forward" else (row.phase,)
+    items = [*phase, " ".join((row.kernel_class, *operations, *dtype)), _sizes(row)]
     if row.tile:
         items.append(f"tile {tile_text(row.tile)} ({counted(row.tile_count, 'tile')})")
     if group.run_count > 1:

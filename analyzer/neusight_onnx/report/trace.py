@@ -107,7 +107,7 @@ def _events(place: int, span: TimelineSpan, rows: dict[str, KernelRow]) -> Itera
         yield {"ph": "f", "bp": "e", "tid": _GPU_ROW, "ts": begin, **arrow}
     yield {
         "ph": "X",
-        "name": f"{row.kernel_class} {node}",
+        "name": f"{row.kernel_class} {node}" if row.phase == "forward" else f"{row.kernel_class} {row.phase} {node}",
         "cat": row.kernel_class,
         "pid": _PROCESS,
         "tid": _GPU_ROW,

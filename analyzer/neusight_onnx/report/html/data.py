@@ -132,6 +132,7 @@ def _kept_rows(kernels: Sequence[KernelRow]) -> Sequence[KernelRow]:
 def _key(row: KernelRow) -> tuple[object, ...]:
     """Equal for kernels that differ in nothing but where they stand and how often they run."""
     return (
+        row.phase,
         row.kernel_class,
         row.op_types,
         row.dtype,

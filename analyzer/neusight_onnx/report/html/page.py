@@ -38,6 +38,7 @@ from neusight_onnx.report.quantities import (
     shorten,
     significant,
 )
+from neusight_onnx.report.training import kept_text, phase_shares
 
 _FOLDER = Path(__file__).parent
 _SCRIPTS = ("base.js", "roofline.js", "classes.js", "memory.js", "kernels.js", "sweep.js", "main.js")
@@ -202,9 +203,17 @@ def _tiles(report: Report) -> str:
                 + "</p>",
             ),
             _tile("Nodes", *_nodes(report)),
+            "" if report.training is None else _trained(report),
             "</section>",
         ]
     )
+
+
+def _trained(report: Report) -> str:
+    assert report.training is not None, "asked in training only"
+    phases = "".join(f"<p>{phase} {duration(us)}, {percent(share)}</p>" for phase, us, share in phase_shares(report))
+    kept = f"<p>kept: {_text(kept_text(report.training))}</p>"
+    return _tile("Step of training", _text(report.training.optimizer), phases + kept)
 
 
 def _tile(label: str, value: str, more: str, extra: str = "") -> str:
@@ -303,6 +312,8 @@ _PARTS = (
     ("workspace", "workspace_bytes"),
     ("allocator", "allocator_bytes"),
     ("context", "context_bytes"),
+    ("gradients", "gradient_bytes"),
+    ("optimizer", "optimizer_bytes"),
 )
 
 

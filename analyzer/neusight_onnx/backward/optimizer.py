@@ -1,0 +1,143 @@
+"""The optimizer's step: PyTorch's foreach kernels, each of which goes through many parameters.
+
+In a loop of its own for every operation (``torch.optim``, foreach=True, the default on a GPU): the operations of
+``_multi_tensor_adamw`` and its like. A launch takes a limited number of tensors and of chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from neusight_onnx.backward.walk import Parameter
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork, TensorSpec
+
+CHUNK_ELEMENTS = 65_536
+CHUNKS_A_LAUNCH = 320
+TENSORS_A_LAUNCH = {1: 110, 2: 64, 3: 48, 4: 36}
+"""multi_tensor_apply: elements of a chunk, chunks of a launch, tensors of a launch by the lists that an operation goes
+through (constants of PyTorch's MultiTensorApply.cuh, as remembered)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One foreach operation: tensors of a parameter's size that it reads and writes, and lists that it is given."""
+
+    operation: str
+    reads: int
+    lists: int
+
+
+_ADAM = (
+    _Pass("lerp", 2, 2),
+    _Pass("mul", 1, 1),
+    _Pass("addcmul", 2, 3),
+    _Pass("sqrt", 1, 2),
+    _Pass("div", 1, 1),
+    _Pass("add", 1, 1),
+    _Pass("addcdiv", 3, 3),
+)
+
+PASSES: dict[str, tuple[_Pass, ...]] = {
+    "none": (),
+    "sgd": (_Pass("add", 2, 2),),
+    "momentum": (_Pass("mul", 1, 1), _Pass("add", 2, 2), _Pass("add", 2, 2)),
+    "adam": _ADAM,
+    "adamw": (_Pass("mul", 1, 1), *_ADAM),
+}
+"""adam: m = lerp(m, g), v = v b + g g (1 - b), p += m / (sqrt(v) + e); adamw shrinks p before. momentum: b = b m + g,
+p -= b. Learning rates and corrections are numbers of the host."""
+
+STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+"""Tensors of a parameter's size that the optimizer keeps between steps."""
+
+TEMPORARIES = {"none": 0, "sgd": 0, "momentum": 0, "adam": 1, "adamw": 1}
+"""Tensors of all parameters' size that exist during the step: the roots of v."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerMemory:
+    """Bytes: ``state_bytes`` and ``master_bytes`` last from step to step, ``temporary_bytes`` during one."""
+
+    state_bytes: int
+    master_bytes: int
+    temporary_bytes: int
+
+
+def is_mixed(dtype: DataType) -> bool:
+    """Whether parameters of a type are trained through float32 copies of them, their master weights."""
+    return dtype.bits < DataType.FLOAT32.bits
+
+
+def optimizer_memory(optimizer: str, parameters: Sequence[Parameter]) -> OptimizerMemory:
+    """States and master weights in float32 where the parameters are narrower, else in the parameters' own type."""
+    state = master = temporary = 0
+    if optimizer == "none":
+        return OptimizerMemory(state_bytes=0, master_bytes=0, temporary_bytes=0)
+    for parameter in parameters:
+        mixed = is_mixed(parameter.spec.dtype)
+        dtype = DataType.FLOAT32 if mixed else parameter.spec.dtype
+        size = dtype.bytes_of(parameter.spec.element_count)
+        state += STATES[optimizer] * size
+        temporary += (TEMPORARIES[optimizer] + mixed) * size  # gradients are cast to float32, too
+        master += size if mixed else 0
+    return OptimizerMemory(state_bytes=state, master_bytes=master, temporary_bytes=temporary)
+
+
+def optimizer_works(optimizer: str, parameters: Sequence[Parameter]) -> Iterator[NodeWork]:
+    """The step over all parameters, those of each number format apart, as foreach does."""
+    if optimizer == "none":
+        return
+    groups: dict[DataType, list[int]] = {}
+    for parameter in parameters:
+        groups.setdefault(parameter.spec.dtype, []).append(parameter.spec.element_count)
+    for stored, sizes in groups.items():
+        launches = _Launches(sizes)
+        dtype = DataType.FLOAT32 if is_mixed(stored) else stored
+        if is_mixed(stored):
+            count, elements = launches.of(2)
+            yield _work("cast", _copy(stored, dtype, elements), count)
+        for step in PASSES[optimizer]:
+            count, elements = launches.of(step.lists)
+            spec = TensorSpec(dtype=dtype, shape=(elements,))
+            kernel = Elementwise(operations=(step.operation,), inputs=(spec,) * step.reads, output=spec)
+            yield _work(step.operation, kernel, count)
+        if is_mixed(stored):
+            count, elements = launches.of(2)
+            yield _work("cast", _copy(dtype, stored, elements), count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launches:
+    """How a foreach operation over tensors of these sizes is cut into launches."""
+
+    sizes: Sequence[int]
+
+    def of(self, lists: int) -> tuple[int, int]:
+        """(launches, elements of each on average) of an operation that goes through so many lists."""
+        chunks = sum(-(-size // CHUNK_ELEMENTS) for size in self.sizes)
+        launches = max(-(-len(self.sizes) // TENSORS_A_LAUNCH[lists]), -(-chunks // CHUNKS_A_LAUNCH), 1)
+        return launches, -(-sum(self.sizes) // launches)
+
+
+def _copy(source: DataType, target: DataType, elements: int) -> Movement:
+    return Movement(
+        operation="cast",
+        dtype=source,
+        shape=(elements,),
+        read=source.bytes_of(elements),
+        written=target.bytes_of(elements),
+    )
+
+
+def _work(operation: str, kernel: Kernel, count: int) -> NodeWork:
+    return NodeWork(
+        node=f"optimizer/{operation}",
+        op_type="Optimizer",
+        origins=(),
+        kernels=(kernel,),
+        count=count,
+        host_operation=True,
+        phase="optimizer",
+    )

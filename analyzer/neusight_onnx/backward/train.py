@@ -1,0 +1,138 @@
+"""From the works of a graph to those of a step of training: forward, loss, backward, optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from neusight_onnx.backward.loss import Loss, loss_of
+from neusight_onnx.backward.optimizer import OptimizerMemory, optimizer_memory, optimizer_works
+from neusight_onnx.backward.plan import Training
+from neusight_onnx.backward.walk import Backward, Made, Parameter, Step, backward
+from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.kernels import Elementwise, NodeWork, TensorSpec
+
+LOSS = "loss"
+ACCUMULATE = "accumulate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A step of training. ``works``: all that runs, in order; ``steps``: the run backwards, the loss's first.
+
+    ``held``: gradients are there before the run forward, and are added to.
+    """
+
+    plan: Training
+    works: tuple[NodeWork, ...]
+    steps: tuple[Step, ...]
+    parameters: tuple[Parameter, ...]
+    losses: tuple[str, ...]
+    optimizer: OptimizerMemory
+    held: bool
+    said: tuple[str, ...]
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(parameter.spec.element_count for parameter in self.parameters)
+
+
+def train(
+    graph: InferredGraph,
+    works: Sequence[NodeWork],
+    strides: Mapping[str, tuple[int, ...]],
+    plan: Training,
+    runtime: str,
+) -> Trained:
+    """``graph`` in its form for training, lowered to ``works``; raises TrainingError where nothing is trained."""
+    found = backward(graph, works, strides, plan, runtime)
+    specs = {name: _spec(graph, name) for name in found.losses}
+    losses = {name: loss_of(plan.loss, spec) for name, spec in specs.items()}
+    start = _start(found, losses, specs)
+    repeats = plan.grad_accumulation
+    steps = (start, *found.steps)
+    behind = [_loss_work(name, losses[name], specs[name]) for name in found.losses if losses[name].forward]
+    run = [*works, *behind, *(step.work for step in steps if step.work.op_type != LOSS or step.work.kernels)]
+    if repeats > 1:
+        run = [replace(work, count=work.count * repeats) for work in run]
+    additions = repeats if plan.gradients_held else repeats - 1
+    if additions:
+        run += [_addition(parameter, additions) for parameter in found.parameters]
+    run += optimizer_works(plan.optimizer, found.parameters)
+    return Trained(
+        plan=plan,
+        works=tuple(run),
+        steps=steps,
+        parameters=found.parameters,
+        losses=found.losses,
+        optimizer=optimizer_memory(plan.optimizer, found.parameters),
+        held=additions > 0,
+        said=(*found.said, *_said(plan, found)),
+    )
+
+
+def _spec(graph: InferredGraph, name: str) -> TensorSpec:
+    value = graph.values[name]
+    assert value.shape is not None, "what has no shape has no gradient"
+    assert value.dtype is not None, "what has no type has no gradient"
+    return TensorSpec(dtype=value.dtype, shape=value.shape)
+
+
+def _loss_work(name: str, loss: Loss, spec: TensorSpec) -> NodeWork:
+    return NodeWork(node=LOSS, op_type=LOSS, origins=(), kernels=loss.forward, host_operation=True)
+
+
+def _start(found: Backward, losses: Mapping[str, Loss], specs: Mapping[str, TensorSpec]) -> Step:
+    """Where gradients start: the losses' own, one step for all results."""
+    kernels = tuple(kernel for name in found.losses for kernel in losses[name].backward)
+    return Step(
+        work=NodeWork(
+            node=LOSS,
+            op_type=LOSS,
+            origins=(),
+            kernels=kernels,
+            free=None if kernels else "the gradient of the results is there already",
+            host_operation=bool(kernels),
+            phase="backward",
+        ),
+        reads=(),
+        makes=tuple(Made(name=name, byte_count=specs[name].byte_count) for name in found.losses),
+        saved=(),
+        kept_bytes=sum(loss.kept_bytes for loss in losses.values()),
+    )
+
+
+def _addition(parameter: Parameter, count: int) -> NodeWork:
+    """A parameter's gradient is added to the one that is there."""
+    spec = parameter.spec
+    kernel = Elementwise(operations=("add",), inputs=(spec, spec), output=spec)
+    return NodeWork(
+        node=parameter.name,
+        op_type="AccumulateGrad",
+        origins=(),
+        kernels=(kernel,),
+        count=count,
+        host_operation=True,
+        phase="backward",
+    )
+
+
+def _said(plan: Training, found: Backward) -> Iterator[str]:
+    yield (
+        "training: what PyTorch's autograd executes, gradients cleared by set_to_none; the host's time in the "
+        "optimizer's Python code and for autograd's own thread is that of any other operator"
+    )
+    if plan.optimizer == "none":
+        yield "training: no optimizer (--optimizer none)"
+    else:
+        yield f"training: {plan.optimizer} as foreach kernels over all parameters (PyTorch's default)"
+    if any(parameter.spec.dtype.bits < 32 for parameter in found.parameters):
+        yield (
+            "training: parameters and gradients are kept in the narrower format, master weights and states of the "
+            "optimizer in float32"
+        )
+    if plan.grad_accumulation > 1:
+        yield (
+            f"training: {plan.grad_accumulation:,} runs forward and backward, then one step of the optimizer; all "
+            "samples count"
+        )

@@ -1,0 +1,382 @@
+"""The run backwards: nodes in reverse, each with the kernels of its gradient, from the loss to the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import assert_never
+
+from neusight_onnx.backward import by_kernel, pointwise, products, rows, structure
+from neusight_onnx.backward.plan import Training
+from neusight_onnx.backward.registry import (
+    INPUTS,
+    RULES,
+    SILENT,
+    BackwardContext,
+    Derivative,
+    Flow,
+    Unknown,
+    has_gradient,
+    is_differentiable,
+)
+from neusight_onnx.errors import TrainingError
+from neusight_onnx.graph.model import InferredGraph, Node, Value, file_name
+from neusight_onnx.graph.wire import shown
+from neusight_onnx.kernels import Elementwise, Kernel, NodeWork, TensorSpec
+from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.views import Layout
+
+FAMILIES = (pointwise, products, rows, structure)
+"""The modules that hold rules: importing them fills the table."""
+
+BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+_ONE_NUMBER = frozenset(
+    {"PRelu", "LayerNormalization", "BatchNormalization", "InstanceNormalization", "RMSNormalization"}
+)
+"""Operators that learn parameters of one element; elsewhere a single number is a constant of the program."""
+
+_PREPARATION = frozenset({"Add", "Sub", "Mul", "Div"})
+_WAVES = frozenset({"Sin", "Cos"})
+_VECTOR, _MATRIX = 1, 2
+"""How many dimensions above 1 the parameters behind a value have at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A weight that is trained."""
+
+    name: str
+    spec: TensorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A gradient that a step leaves for a value. ``shares``: the value whose gradient's memory it is, if any.
+    ``added``: there was one already, to which this one is added."""
+
+    name: str
+    byte_count: int
+    shares: str | None = None
+    added: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The gradient of one node. ``reads``: values whose gradients end here. ``saved``: values kept for it from the run
+    forward; ``kept_bytes``: what else is."""
+
+    work: NodeWork
+    reads: tuple[str, ...]
+    makes: tuple[Made, ...]
+    saved: tuple[str, ...]
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backward:
+    """``steps`` in the order of the run backwards; the parameters that a gradient reaches, in the file's order.
+    ``losses``: the results that the loss is taken of. ``said``: what was assumed."""
+
+    steps: tuple[Step, ...]
+    parameters: tuple[Parameter, ...]
+    losses: tuple[str, ...]
+    said: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    graph: InferredGraph
+    works: Mapping[str, NodeWork]
+    layouts: Mapping[str, Layout]
+    runtime: str
+    plan: Training
+    needing: Mapping[str, int]
+    strides: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+
+
+def backward(
+    graph: InferredGraph,
+    works: Sequence[NodeWork],
+    strides: Mapping[str, tuple[int, ...]],
+    plan: Training,
+    runtime: str,
+) -> Backward:
+    """The steps for ``graph`` (in its form for training), whose nodes became ``works``.
+
+    Raises TrainingError where no gradient reaches a parameter.
+    """
+    frozen = _frozen(graph, plan.freeze)
+    blocked: list[Node] = []
+    needing = _needing(graph, frozen, blocked)
+    losses = _loss_values(graph, needing)
+    if not losses:
+        raise TrainingError(_nothing(graph, frozen, blocked))
+    walk = _Walk(
+        graph=graph,
+        works={work.node: work for work in works},
+        layouts={name: Layout(strides=value) for name, value in strides.items()},
+        runtime=runtime,
+        plan=plan,
+        needing=needing,
+        strides=dict.fromkeys(losses),
+    )
+    for node in reversed(graph.graph.nodes):
+        _backward_of(node, walk)
+    reached = [
+        Parameter(name=name, spec=TensorSpec(dtype=tensor.dtype, shape=tensor.shape))
+        for name, tensor in _initializers(graph).items()
+        if name in walk.strides
+    ]
+    if not reached:
+        raise TrainingError(_nothing(graph, frozen, blocked))
+    said = [
+        *_said_of_losses(graph, losses, plan),
+        *_said_of_parameters(graph, reached, frozen),
+        *_said_of_blocked(blocked),
+    ]
+    return Backward(steps=tuple(walk.steps), parameters=tuple(reached), losses=losses, said=tuple(said))
+
+
+def _initializers(graph: InferredGraph) -> dict[str, TensorSpec]:
+    """Floating-point constants that the file holds, by name, in the number format that they are used in."""
+    found = {}
+    for name, tensor in graph.graph.initializers.items():
+        value = graph.values.get(name)
+        dtype = tensor.dtype if value is None or value.dtype is None else value.dtype
+        if is_differentiable(dtype):
+            found[name] = TensorSpec(dtype=dtype, shape=tensor.shape)
+    return found
+
+
+def _frozen(graph: InferredGraph, patterns: Sequence[str]) -> frozenset[str]:
+    names = list(_initializers(graph))
+    frozen: set[str] = set()
+    for pattern in patterns:
+        matched = [name for name in names if fnmatchcase(name, pattern)]
+        if not matched:
+            some = ", ".join(f"'{shown(name)}'" for name in names[:3])
+            raise TrainingError(f"--freeze {shown(pattern)!r} matches no parameter; there are {some or 'none'}")
+        frozen.update(matched)
+    return frozenset(frozen)
+
+
+def _needing(graph: InferredGraph, frozen: frozenset[str], blocked: list[Node]) -> dict[str, int]:
+    """The values that depend on a parameter, and how many dimensions the parameters behind them have at most.
+
+    ``blocked`` gets the nodes behind which a gradient would be wanted and isn't.
+    """
+    found: dict[str, int] = {}
+    single: set[str] = set()
+    for name, spec in _initializers(graph).items():
+        if name in frozen:
+            continue
+        dimensions = sum(size > 1 for size in spec.shape)
+        if dimensions:
+            found[name] = min(dimensions, _MATRIX)
+        else:
+            single.add(name)
+    initial = frozenset(found)
+    for node in graph.graph.nodes:
+        if single and node.op_type in _ONE_NUMBER:
+            found.update((name, _VECTOR) for name in node.inputs[1:3] if name in single)
+        inputs = [(index, name) for index, name in enumerate(node.inputs) if name in found]
+        if not inputs:
+            continue
+        if not has_gradient(node.domain, node.op_type):
+            if node.op_type not in SILENT and any(name not in initial for _, name in inputs):
+                blocked.append(node)
+            continue
+        passing = INPUTS.get((node.domain, node.op_type))
+        weights = [found[name] for index, name in inputs if passing is None or index in passing]
+        if not weights:
+            continue
+        most = max(weights)
+        if node.op_type in _WAVES and most == _VECTOR:
+            continue
+        vectors_only = all(name in initial and found[name] == _VECTOR for _, name in inputs)
+        if node.op_type in _PREPARATION and not node.domain and vectors_only and len(inputs) < len(node.inputs):
+            other = next(graph.values.get(name) for name in node.inputs if name not in found)
+            if other is not None and not other.is_constant:
+                continue
+        for name in node.outputs[:1] if node.op_type != "Split" else node.outputs:
+            value = graph.values.get(name)
+            if value is not None and is_differentiable(value.dtype) and value.shape is not None:
+                found[name] = most
+    return found
+
+
+def _loss_values(graph: InferredGraph, needing: Mapping[str, int]) -> tuple[str, ...]:
+    """The results that no node reads on (states and caches are read by the nodes behind them), else all."""
+    read = {name for node in graph.graph.nodes for name in node.inputs}
+    names = [declared.name for declared in graph.graph.outputs if declared.name in needing]
+    last = tuple(dict.fromkeys(name for name in names if name not in read))
+    return last or tuple(dict.fromkeys(names[:1]))
+
+
+def _nothing(graph: InferredGraph, frozen: frozenset[str], blocked: Sequence[Node]) -> str:
+    if blocked:
+        node = blocked[-1]
+        return (
+            f"there is nothing to train: no gradient reaches a parameter, for none passes {node.op_type} "
+            f"'{shown(file_name(node.name))}'"
+        )
+    if frozen:
+        return "there is nothing to train: --freeze leaves no parameter that the results depend on"
+    return (
+        "there is nothing to train: the results depend on no floating-point weight of more than one element (weights "
+        "that are stored as integers are not trained)"
+    )
+
+
+def _said_of_losses(graph: InferredGraph, losses: Sequence[str], plan: Training) -> Iterator[str]:
+    named = ", ".join(f"'{shown(name)}'" for name in losses)
+    if plan.loss == "none":
+        yield f"training: no loss; the gradient of {named} is there already (--loss none)"
+    else:
+        yield f"training: the loss ({plan.loss}) is taken of {named}"
+    others = [
+        declared.name
+        for declared in graph.graph.outputs
+        if declared.name not in losses and declared.name in graph.values
+    ]
+    if others:
+        yield f"training: no gradient starts at {', '.join(f'{shown(name)!r}' for name in others[:3])}" + (
+            f" and {len(others) - 3} more results" if len(others) > 3 else ""
+        )
+
+
+def _said_of_parameters(graph: InferredGraph, reached: Sequence[Parameter], frozen: frozenset[str]) -> Iterator[str]:
+    count = sum(parameter.spec.element_count for parameter in reached)
+    held = sum(spec.element_count for spec in _initializers(graph).values())
+    still = sum(spec.element_count for name, spec in _initializers(graph).items() if name in frozen)
+    text = f"training: {count:,} of {held:,} floating-point weights are trained"
+    yield text + (f", {still:,} are frozen" if frozen else "") + " (--freeze leaves some as they are)"
+
+
+def _said_of_blocked(blocked: Sequence[Node]) -> Iterator[str]:
+    if blocked:
+        named = ", ".join(f"{node.op_type} '{shown(file_name(node.name))}'" for node in blocked[:3])
+        more = f" and {len(blocked) - 3:,} more" if len(blocked) > 3 else ""
+        yield f"training: no gradient passes {named}{more}"
+
+
+def _backward_of(node: Node, walk: _Walk) -> None:
+    """The step of one node, if its result has a gradient and something before it needs one."""
+    arrived = frozenset(index for index, name in enumerate(node.outputs) if name in walk.strides)
+    if not arrived:
+        return
+    passing = INPUTS.get((node.domain, node.op_type))
+    needs = frozenset(
+        index
+        for index, name in enumerate(node.inputs)
+        if name in walk.needing and (passing is None or index in passing)
+    )
+    if not needs or not has_gradient(node.domain, node.op_type):
+        return
+    work = walk.works[node.name]
+    if work.count == 0:
+        return
+    reads = tuple(node.outputs[index] for index in sorted(arrived))
+    found = _derivative(node, work, needs, arrived, walk)
+    origins = work.origins
+    match found:
+        case Unknown(reason=reason):
+            unsupported = None if work.unsupported is not None else f"in training: {reason}"
+            walk.steps.append(
+                Step(
+                    work=NodeWork(
+                        node=node.name,
+                        op_type=node.op_type,
+                        origins=origins,
+                        unsupported=unsupported,
+                        free=None if unsupported else "nothing is known of the node itself",
+                        count=work.count,
+                        branch=work.branch,
+                        phase="backward",
+                    ),
+                    reads=reads,
+                    makes=tuple(_make(node, {index: Flow() for index in needs}, walk)[0]),
+                    saved=(),
+                    kept_bytes=0,
+                )
+            )
+        case Derivative(kernels=kernels, flows=flows, saved=saved, kept_bytes=kept_bytes):
+            made, sums = _make(node, flows, walk)
+            launched = (*kernels, *sums)
+            walk.steps.append(
+                Step(
+                    work=NodeWork(
+                        node=node.name,
+                        op_type=node.op_type,
+                        origins=origins,
+                        kernels=launched,
+                        free=None if launched else "its gradient is the result's, or a view of it",
+                        count=work.count,
+                        branch=work.branch,
+                        host_operation=not _is_before_the_run(node, walk.graph),
+                        phase="backward",
+                    ),
+                    reads=reads,
+                    makes=tuple(made),
+                    saved=tuple(name for name in saved if name),
+                    kept_bytes=kept_bytes,
+                )
+            )
+        case _:
+            assert_never(found)
+
+
+def _is_before_the_run(node: Node, graph: InferredGraph) -> bool:
+    """Whether a node only makes a constant: exporters fold what a module does to its weights."""
+    return all((value := graph.values.get(name)) is None or value.is_constant for name in node.outputs if name)
+
+
+def _derivative(
+    node: Node, work: NodeWork, needs: frozenset[int], arrived: frozenset[int], walk: _Walk
+) -> Derivative | Unknown:
+    values = walk.graph.values
+    if work.unsupported is not None:
+        return Unknown(reason=work.unsupported)
+    if node.op_type in BODIES and not node.domain:
+        return Unknown(reason=f"gradients through the body of {node.op_type} are not modelled yet")
+    inputs = tuple(values.get(name) if name else None for name in node.inputs)
+    outputs = tuple(values.get(name) if name else None for name in node.outputs)
+    if any(_is_unknown(value, name) for value, name in zip(inputs, node.inputs, strict=True)):
+        return Unknown(reason="the shape of an input is not known")
+    context = BackwardContext(
+        forward=NodeContext(node, inputs, outputs, walk.runtime, walk.layouts, walk.graph),
+        kernels=work.kernels,
+        needs=needs,
+        arrived=arrived,
+        strides={index: walk.strides[node.outputs[index]] for index in arrived},
+    )
+    rule = RULES.get((node.domain, node.op_type))
+    return by_kernel.by_kernels(context) if rule is None else rule(context)
+
+
+def _is_unknown(value: Value | None, name: str) -> bool:
+    return bool(name) and (value is None or value.shape is None)
+
+
+def _make(node: Node, flows: Mapping[int, Flow], walk: _Walk) -> tuple[list[Made], list[Kernel]]:
+    """The gradients that a step leaves, and the additions to those that were there already."""
+    made: list[Made] = []
+    sums: list[Kernel] = []
+    for index, flow in sorted(flows.items()):
+        name = node.inputs[index]
+        value = walk.graph.values[name]
+        assert value.shape is not None, "a value without a shape has no gradient"
+        assert value.dtype is not None, "a value with a gradient has a type"
+        spec = TensorSpec(dtype=value.dtype, shape=value.shape)
+        added = name in walk.strides
+        if added:
+            sums.append(Elementwise(operations=("add",), inputs=(spec, spec), output=spec))
+            walk.strides[name] = None
+        else:
+            walk.strides[name] = flow.strides
+        shares = None if flow.shares is None or added else node.outputs[flow.shares]
+        made.append(Made(name=name, byte_count=spec.byte_count, shares=shares, added=added))
+    return made, sums

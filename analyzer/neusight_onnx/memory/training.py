@@ -1,0 +1,159 @@
+"""Which tensors are alive when in a step of training: the run forward, what it leaves behind, the run backwards.
+
+Autograd keeps of each node what its gradient needs, and no more: those values stay until their gradient has been made.
+Gradients of activations come and go; those of parameters stay until the optimizer has run, as its states always do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from neusight_onnx.backward import Trained
+from neusight_onnx.backward.walk import Made, Step
+from neusight_onnx.graph.model import InferredGraph, file_name
+from neusight_onnx.kernels import NodeWork
+from neusight_onnx.memory.caches import CachePair
+from neusight_onnx.memory.liveness import Liveness, end, run_nodes, started
+from neusight_onnx.memory.policy import Policy
+from neusight_onnx.memory.workspace import scratch_backwards
+from neusight_onnx.report.model import MemoryPoint, SavedTensor
+
+OPTIMIZER = "optimizer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingMemory:
+    """``saved``: what the run forward leaves for the run backwards beside weights and inputs, each piece of memory
+    once, at the node that needs it first, in the order of the run forward."""
+
+    found: Liveness
+    saved: tuple[SavedTensor, ...]
+
+
+def training_tensors(
+    graph: InferredGraph,
+    works: Sequence[NodeWork],
+    trained: Trained,
+    policy: Policy,
+    caches: Sequence[CachePair] = (),
+    *,
+    timeline: bool = False,
+) -> TrainingMemory:
+    """Walks ``graph``, whose nodes became ``works``, forward, then the steps of ``trained``, once each: linear in both.
+
+    The loss's own memory is that of the first step.
+    """
+    kept = Counter(name for step in trained.steps for name in step.saved)
+    behind = {step.work.node: step.kept_bytes for step in trained.steps if step.kept_bytes}
+    forward = {work.node: work for work in works}
+    walk = started(graph, forward, policy, caches, timeline=timeline, kept=kept, left_behind=behind)
+    memory = trained.optimizer
+    if memory.state_bytes:
+        walk.allocate("states of the optimizer", memory.state_bytes, "optimizer", OPTIMIZER, extra_references=1)
+    if memory.master_bytes:
+        walk.allocate("master weights", memory.master_bytes, "optimizer", OPTIMIZER, extra_references=1)
+    gradients = _Gradients(walk=walk, parameters=frozenset(parameter.name for parameter in trained.parameters))
+    if trained.held:
+        for parameter in trained.parameters:
+            gradients.hold(parameter.name, parameter.spec.byte_count)
+    run_nodes(graph, walk)
+    first = trained.steps[0]
+    if first.kept_bytes:
+        walk.behind[first.work.node] = walk.allocate(
+            first.work.node, first.kept_bytes, "saved", first.work.node, extra_references=1
+        )
+        walk.note_peak(first.work.node, 0, 0, 0)
+    saved = _saved(trained.steps, walk)
+    for step in trained.steps:
+        _backwards(step, walk, gradients)
+    if memory.temporary_bytes:
+        scratch = walk.allocate("", memory.temporary_bytes, "workspace", OPTIMIZER, extra_references=1)
+        walk.note_peak(OPTIMIZER, 0, 0, 0)
+        walk.release(scratch)
+    end(graph, walk)
+    return TrainingMemory(found=walk, saved=saved)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Gradients:
+    """Storages of the gradients that exist, by value. A parameter's stays; ``held``: it was there before the run."""
+
+    walk: Liveness
+    parameters: frozenset[str]
+    places: dict[str, int] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+
+    def hold(self, name: str, byte_count: int) -> None:
+        """A parameter's gradient that is there from the step before."""
+        self.places[name] = self._new(name, byte_count, "gradient")
+        self.held.add(name)
+
+    def make(self, made: Made, node: str) -> int | None:
+        """A gradient that a step makes; the storage of one that is only added to another, and gone then."""
+        if made.added or made.name in self.held:
+            return None if made.shares is not None else self._new(made.name, made.byte_count, "activation", node)
+        before = None if made.shares is None else self.places.get(made.shares)
+        if before is not None and made.name not in self.parameters:
+            self.walk.references[before] += 1
+            self.places[made.name] = before
+        else:
+            kind = "gradient" if made.name in self.parameters else "activation"
+            self.places[made.name] = self._new(made.name, made.byte_count, kind, node)
+        return None
+
+    def drop(self, name: str) -> None:
+        """The gradient of a value whose own node has used it."""
+        if name not in self.parameters and name in self.places:
+            self.walk.release(self.places.pop(name))
+
+    def _new(self, name: str, byte_count: int, kind: str, node: str | None = None) -> int:
+        return self.walk.allocate(f"gradient of {_shown(name)}", byte_count, kind, node, extra_references=1)
+
+
+def _shown(name: str) -> str:
+    return name.partition("\0")[0]
+
+
+def _backwards(step: Step, walk: Liveness, gradients: _Gradients) -> None:
+    """One step: its gradients and its scratch take memory, then what it needed goes."""
+    node = step.work.node
+    passing = [storage for made in step.makes if (storage := gradients.make(made, node)) is not None]
+    scratch = scratch_backwards(step.work.kernels, [made.byte_count for made in step.makes if made.shares is None])
+    if scratch.expected:
+        passing.append(walk.allocate("", scratch.expected, "workspace", node, extra_references=1))
+    walk.note_peak(node, 0, scratch.low - scratch.expected, scratch.high - scratch.expected)
+    peak = walk.live_bytes
+    for storage in passing:
+        walk.release(storage)
+    for name in step.reads:
+        gradients.drop(name)
+    for name in step.saved:
+        for storage in walk.places.get(name, ()):
+            walk.release(storage)
+    if node in walk.behind:
+        walk.release(walk.behind.pop(node))
+    if walk.timeline is not None:
+        point = MemoryPoint(node=f"{file_name(node)} (backward)", live_bytes=walk.live_bytes, peak_bytes=peak)
+        walk.timeline.append(point)
+
+
+def _saved(steps: Sequence[Step], walk: Liveness) -> tuple[SavedTensor, ...]:
+    found: list[SavedTensor] = []
+    seen: set[int] = set()
+    for step in reversed(steps):
+        node = file_name(step.work.node)
+        storages = [
+            (storage, _shown(name))
+            for name in step.saved
+            for storage in walk.places.get(name, ())
+            if walk.kinds[storage] not in ("weight", "input", "cache")
+        ]
+        if step.work.node in walk.behind:
+            storages.append((walk.behind[step.work.node], ""))
+        for storage, name in storages:
+            if storage not in seen and walk.sizes[storage]:
+                seen.add(storage)
+                found.append(SavedTensor(node=_shown(node), name=name, byte_count=walk.sizes[storage]))
+    return tuple(found)

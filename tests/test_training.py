@@ -1,0 +1,506 @@
+"""A step of training: kernels, gradients and bytes worked out by hand (float32, 4 bytes an element)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import pytest
+from onnx import TensorProto
+
+from graphs import inferred
+from neusight_onnx.backward import Trained, Training, as_trained, make_training, train
+from neusight_onnx.backward.form import dropout_places
+from neusight_onnx.backward.registry import RULES, differentiates
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import NeusightError, TrainingError
+from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.kernels import (
+    Attention,
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    NodeWork,
+    Normalization,
+    Pooling,
+    Reduction,
+    Softmax,
+)
+from neusight_onnx.lowering import lower_laid_out
+from neusight_onnx.lowering.precision import as_precision
+from neusight_onnx.memory import run_memory
+
+BARE = Training(optimizer="none", loss="none")
+
+
+def trained(graph: InferredGraph, plan: Training = BARE) -> tuple[InferredGraph, Sequence[NodeWork], Trained]:
+    form = as_trained(recognise(graph, runtime="eager"), plan).graph
+    lowered = lower_laid_out(form, runtime="eager")
+    return form, lowered.works, train(form, lowered.works, lowered.strides, plan, "eager")
+
+
+def shown(kernel: Kernel) -> str:
+    """A kernel in a word and its sizes."""
+    match kernel:
+        case Gemm():
+            flags = "".join(name for name, is_set in (("A", kernel.transpose_a), ("B", kernel.transpose_b)) if is_set)
+            return f"gemm {kernel.batch}x{kernel.m}x{kernel.n}x{kernel.k}{flags and ' ' + flags}"
+        case Conv():
+            return f"conv {kernel.direction}"
+        case Elementwise():
+            reads = [spec.element_count for spec in kernel.inputs]
+            return f"{'+'.join(kernel.operations)} {reads} -> {kernel.output.element_count}"
+        case Reduction():
+            return f"{kernel.operation} {kernel.outputs} of {kernel.reduced}"
+        case Softmax():
+            return f"softmax{' backward' if kernel.backward else ''} {kernel.rows}x{kernel.cols}"
+        case Normalization():
+            return f"{kernel.method}{' backward' if kernel.backward else ''} {kernel.rows}x{kernel.cols}"
+        case Pooling():
+            return f"{kernel.operation} {kernel.output.element_count} window {kernel.window}"
+        case GatherScatter():
+            return f"{kernel.operation} {kernel.moved}"
+        case Movement():
+            return f"{kernel.operation} {prod(kernel.shape)}"
+        case Attention():
+            return f"attention{' backward' if kernel.backward else ''} {kernel.macs}"
+        case _:
+            return type(kernel).__name__.lower()
+
+
+def backwards(result: Trained) -> dict[str, list[str]]:
+    """Kernels of the steps that have some, by operator; nodes of an operator in the order of the run backwards."""
+    found: dict[str, list[str]] = {}
+    for step in result.steps:
+        if step.work.kernels:
+            found.setdefault(step.work.op_type, []).extend(shown(kernel) for kernel in step.work.kernels)
+    return found
+
+
+# The first product's result is h (4, 16), which needs a gradient; x doesn't.
+FIRST = "h = MatMul (x, w)\n"
+X, W = {"x": (4, 8)}, {"w": (8, 16)}
+BY_W = "gemm 1x16x8x4 A"
+"""The weight is kept as (n, k) by PyTorch's Linear: its gradient is g^T (16, 4) @ x (4, 8)."""
+
+KERNELS: dict[str, tuple[str, Mapping[str, tuple[int, ...]], Mapping[str, list[str]]]] = {
+    # A second linear layer: both gradients, g (4, 2) @ w2^T and g^T @ h; for the first one the weight's alone.
+    "linear": (
+        FIRST + "m = MatMul (h, w2)\ny = Add (m, b)",
+        {"w2": (16, 2), "b": (2,)},
+        {"Linear": ["gemm 1x4x16x2", "gemm 1x2x16x4 A", "sum 2 of 4"], "MatMul": [BY_W]},
+    ),
+    "gemm": (
+        FIRST + "y = Gemm <transB=1> (h, w2, b)",
+        {"w2": (2, 16), "b": (2,)},
+        {"Gemm": ["gemm 1x4x16x2", "gemm 1x2x16x4 A", "sum 2 of 4"], "MatMul": [BY_W]},
+    ),
+    "relu keeps its result": (FIRST + "y = Relu (h)", {}, {"Relu": ["threshold_backward [64, 64] -> 64"]}),
+    "sqrt: g / (2 y)": (FIRST + "y = Sqrt (h)", {}, {"Sqrt": ["mul [64] -> 64", "div [64, 64] -> 64"]}),
+    "a sum passes its gradient on": (FIRST + "y = Add (h, h2)\n", {"h2": (4, 16)}, {"MatMul": [BY_W]}),
+    "a bias of a channel is summed": (FIRST + "y = Add (h, b)\nz = Relu (y)", {"b": (1,)}, {"MatMul": [BY_W]}),
+    "broadcast operands are summed": (
+        FIRST + "y = Mul (h, b)",
+        {"b": (4, 1)},
+        {"Mul": ["mul [64, 4] -> 64", "mul [64, 64] -> 64", "sum 4 of 16"]},
+    ),
+    "x * x: both products and their sum": (
+        FIRST + "y = Mul (h, h)",
+        {},
+        {"Mul": ["mul [64, 64] -> 64", "mul [64, 64] -> 64", "add [64, 64] -> 64"]},
+    ),
+    "a divisor: -g ((a / b) / b)": (
+        FIRST + "y = Div (h2, h)",
+        {"h2": (4, 16)},
+        {
+            "Div": [
+                "div [64, 64] -> 64",
+                "neg [64] -> 64",
+                "div [64, 64] -> 64",
+                "div [64, 64] -> 64",
+                "mul [64, 64] -> 64",
+            ]
+        },
+    ),
+    "two readers: gradients are added": (
+        FIRST + "a = Relu (h)\nb = Tanh (h)\ny = Mul (a, b)",
+        {},
+        {
+            "Mul": ["mul [64, 64] -> 64", "mul [64, 64] -> 64"],
+            "Tanh": ["tanh_backward [64, 64] -> 64"],
+            "Relu": ["threshold_backward [64, 64] -> 64", "add [64, 64] -> 64"],
+        },
+    ),
+    "softmax: g y, then rows": (
+        FIRST + "y = Softmax (h)",
+        {},
+        {"Softmax": ["mul [64, 64] -> 64", "softmax backward 4x16"]},
+    ),
+    "log-softmax in one": (FIRST + "y = LogSoftmax (h)", {}, {"LogSoftmax": ["softmax backward 4x16"]}),
+    "layer normalization: two kernels": (
+        FIRST + "y = LayerNormalization (h, s, b)",
+        {"s": (16,), "b": (16,)},
+        {"LayerNormalization": ["layer backward 4x16", "norm_parameters 16 of 4"]},
+    ),
+    "a mean: the gradient repeated and divided": (
+        FIRST + "y = ReduceMean <axes=[1]> (h)",
+        {},
+        {"ReduceMean": ["div [4] -> 64"]},
+    ),
+    "a slice: zeros and a copy": (
+        FIRST + "y = Slice (h, start, stop)",
+        {},
+        {"Slice": ["fill 64", "copy 32"]},
+    ),
+    "a split: the parts joined": (
+        FIRST + "a, b = Split (h)\ny = Mul (a, b)",
+        {},
+        {"Split": ["concat 64"], "Mul": ["mul [32, 32] -> 32", "mul [32, 32] -> 32"]},
+    ),
+    "of a split with one part in use the rest is zero": (
+        FIRST + "a, b = Split (h)\ny = Relu (a)",
+        {},
+        {"Split": ["fill 32", "concat 64"]},
+    ),
+    "joining is undone by views": (
+        FIRST + "y = Concat <axis=1> (h, h2)",
+        {"h2": (4, 4)},
+        {"MatMul": [BY_W]},
+    ),
+    "a transpose is a view": (FIRST + "y = Transpose (h)", {}, {"MatMul": ["gemm 1x16x8x4"]}),
+    "a place is filled": (FIRST + "y = Where (c, h, zero)", {}, {"Where": ["where [64, 64] -> 64"]}),
+    "cast back": (FIRST + "y = Cast <to=10> (h)", {}, {"Cast": ["cast 64"]}),
+}
+
+
+@pytest.mark.parametrize(("nodes", "weights", "expected"), KERNELS.values(), ids=KERNELS)
+def test_kernels(nodes: str, weights: Mapping[str, tuple[int, ...]], expected: Mapping[str, list[str]]) -> None:
+    graph = inferred(
+        nodes,
+        {**X, "c": (4, 16)},
+        weights={**W, **weights},
+        constants={"start": [0, 0], "stop": [4, 8], "zero": [0.0]},
+        types={"c": TensorProto.BOOL},
+    )
+    found = backwards(trained(graph)[2])
+    assert {name: found.get(name) for name in expected} == expected
+
+
+IMAGES: dict[str, tuple[str, Mapping[str, tuple[int, ...]], Mapping[str, list[str]]]] = {
+    "convolution: the input's and the weight's direction, the bias's sum": (
+        "a = Conv <pads=[1,1,1,1]> (x, w)\ny = Conv <pads=[1,1,1,1]> (a, v, b)",
+        {"w": (4, 3, 3, 3), "v": (5, 4, 3, 3), "b": (5,)},
+        {"Conv": ["conv data", "conv weight", "sum 5 of 128", "conv weight"]},
+    ),
+    "batch normalization takes statistics and gives three gradients at once": (
+        "a = Conv <pads=[1,1,1,1]> (x, w)\ny = BatchNormalization (a, s, b, m, v)",
+        {"w": (4, 3, 3, 3), "s": (4,), "b": (4,), "m": (4,), "v": (4,)},
+        {"BatchNormalization": ["batch backward 4x128"]},
+    ),
+    # 8 x 8 to 4 x 4 by windows of 3, two apart: an element lies in up to 2 x 2 of them
+    "max pooling: zeros, then each element looks at its windows": (
+        "a = Conv <pads=[1,1,1,1]> (x, w)\ny = MaxPool <kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]> (a)",
+        {"w": (4, 3, 3, 3)},
+        {"MaxPool": ["fill 512", "max_backward 512 window 4"]},
+    ),
+    "global pooling: the mean's gradient repeated": (
+        "a = Conv <pads=[1,1,1,1]> (x, w)\ny = GlobalAveragePool (a)",
+        {"w": (4, 3, 3, 3)},
+        {"GlobalAveragePool": ["div [8] -> 512"]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "weights", "expected"), IMAGES.values(), ids=IMAGES)
+def test_kernels_of_images(
+    nodes: str, weights: Mapping[str, tuple[int, ...]], expected: Mapping[str, list[str]]
+) -> None:
+    found = backwards(trained(inferred(nodes, {"x": (2, 3, 8, 8)}, weights=weights))[2])
+    assert {name: found.get(name) for name in expected} == expected
+
+
+ATTENTION = """
+t = Gather (table, ids)
+q = MatMul (t, wq)
+k = MatMul (t, wk)
+v = MatMul (t, wv)
+q4 = Reshape (q, heads)
+k4 = Reshape (k, heads)
+v4 = Reshape (v, heads)
+qh = Transpose <perm=[0,2,1,3]> (q4)
+kh = Transpose <perm=[0,2,3,1]> (k4)
+vh = Transpose <perm=[0,2,1,3]> (v4)
+s = MatMul (qh, kh)
+d = Div (s, scale)
+p = Softmax (d)
+a = MatMul (p, vh)
+at = Transpose <perm=[0,2,1,3]> (a)
+a3 = Reshape (at, joined)
+o = MatMul (a3, wo)
+y = Add (o, t)
+"""
+
+
+def attention_block() -> InferredGraph:
+    """Two sequences of 6 tokens, 2 heads of 4, a table of 10 rows."""
+    return inferred(
+        ATTENTION,
+        {"ids": (2, 6)},
+        weights={"table": (10, 8), "wq": (8, 8), "wk": (8, 8), "wv": (8, 8), "wo": (8, 8)},
+        constants={"heads": [0, 0, 2, 4], "joined": [0, 0, 8], "scale": [2.0]},
+        types={"ids": TensorProto.INT64},
+    )
+
+
+def test_attention_of_products() -> None:
+    """g of a (2 2 6 4) is strided, so that the product copies it; q's, k's and v's are copied where heads join."""
+    steps = {
+        step.work.node: [shown(kernel) for kernel in step.work.kernels] for step in trained(attention_block())[2].steps
+    }
+    by_output = dict(zip([node.outputs[0] for node in attention_block().graph.nodes], _names(), strict=True))
+    linear = ["gemm 1x12x8x8", "gemm 1x8x8x12 A"]
+    assert steps[by_output["a"]] == ["copy 96", "gemm 4x6x6x4 B", "gemm 4x6x4x6 A"]
+    assert steps[by_output["p"]] == ["mul [144, 144] -> 144", "softmax backward 24x6"]
+    assert steps[by_output["d"]] == ["div [144] -> 144"]
+    assert steps[by_output["s"]] == ["gemm 4x6x4x6 B", "gemm 4x4x6x6 A"]
+    assert [steps[by_output[name]] for name in ("q4", "v4")] == [["copy 96"], ["copy 96"]]
+    # the gradient of k^T has a head's columns in rows: heads join as a view, but tokens don't
+    assert steps[by_output["k4"]] == []
+    assert steps[by_output["k"]] == ["copy 96", *linear, "add [96, 96] -> 96"]
+    assert steps[by_output["o"]] == linear
+    assert steps[by_output["v"]] == [*linear, "add [96, 96] -> 96"]
+    assert steps[by_output["t"]] == ["fill 80", "scatter_add 96"]
+
+
+def _names() -> list[str]:
+    return [node.name for node in attention_block().graph.nodes]
+
+
+def test_fused_attention_goes_backwards_in_one_kernel() -> None:
+    """Scores anew, four more products: 2.5 times the multiply-adds, 2 * 2 * 6 * 6 * (4 + 4) of them forwards."""
+    graph = inferred(
+        "q = MatMul (x, w)\ny = Attention (q, q, q)",
+        {"x": (2, 2, 6, 8)},
+        weights={"w": (8, 4)},
+        opset=23,
+    )
+    found = backwards(trained(graph)[2])["Attention"]
+    assert found[:2] == ["sum 24 of 4", f"attention backward {5 * 2 * 2 * 6 * 6 * 8 // 2}"]
+
+
+# --- Who needs a gradient ---------------------------------------------------------------------------------------------
+
+
+def parameters(result: Trained) -> set[str]:
+    return {parameter.name for parameter in result.parameters}
+
+
+def test_frozen_weights_have_none() -> None:
+    graph = inferred(FIRST + "a = Relu (h)\ny = MatMul (a, w2)", X, weights={**W, "w2": (16, 2)})
+    assert parameters(trained(graph)[2]) == {"w", "w2"}
+    frozen = trained(graph, make_training(optimizer="none", loss="none", freeze=["w"]))[2]
+    assert parameters(frozen) == {"w2"}
+    assert backwards(frozen) == {"MatMul": ["gemm 1x2x16x4 A"]}, "nothing before w2 needs a gradient"
+
+
+WITHOUT_GRADIENT: dict[str, tuple[str, Mapping[str, tuple[int, ...]], set[str]]] = {
+    "statistics of a batch normalization": (
+        FIRST + "y = BatchNormalization (h, s, b, m, v)",
+        {"s": (16,), "b": (16,), "m": (16,), "v": (16,)},
+        {"w", "s", "b"},
+    ),
+    "a number that scales": (FIRST + "y = Mul (h, c)", {"c": (1,)}, {"w"}),
+    "what prepares the input": (
+        "a = Sub (x, mean)\nb = Div (a, std)\n" + "y = MatMul (b, w)",
+        {"mean": (8,), "std": (8,)},
+        {"w"},
+    ),
+    "frequencies of rotary positions": (
+        "f = Mul (x, freq)\ns = Sin (f)\nh = MatMul (s, w)\ny = Mul (h, s2)\n",
+        {"freq": (8,), "s2": (4, 16)},
+        {"w", "s2"},
+    ),
+    "what only makes a mask": (
+        FIRST + "c = Greater (h, t)\ny = Where (c, h, zero)",
+        {"t": (4, 16), "zero": (1,)},
+        {"w"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "weights", "expected"), WITHOUT_GRADIENT.values(), ids=WITHOUT_GRADIENT)
+def test_what_is_trained(nodes: str, weights: Mapping[str, tuple[int, ...]], expected: set[str]) -> None:
+    assert parameters(trained(inferred(nodes, X, weights={**W, **weights}))[2]) == expected
+
+
+def test_a_block_without_gradient_is_named() -> None:
+    graph = inferred(
+        FIRST + "a = ArgMax <axis=1, keepdims=0> (h)\nb = Gather (table, a)\ny = MatMul (b, w2)",
+        X,
+        weights={**W, "table": (16, 3), "w2": (3, 2)},
+    )
+    result = trained(graph)[2]
+    assert parameters(result) == {"table", "w2"}
+    assert any("no gradient passes ArgMax" in text for text in result.said)
+
+
+NOTHING: dict[str, tuple[str, Mapping[str, tuple[int, ...]], Training, str]] = {
+    "no weights": ("y = Relu (x)", {}, BARE, "the results depend on no floating-point weight"),
+    "all frozen": (FIRST + "y = Relu (h)", W, make_training(freeze=["w*"]), "--freeze leaves no parameter"),
+    "behind a choice": (FIRST + "y = ArgMax (h)", W, BARE, "no gradient reaches a parameter, for none passes ArgMax"),
+    "a pattern of nothing": (
+        FIRST + "y = Relu (h)",
+        W,
+        make_training(freeze=["encoder*"]),
+        "'encoder*' matches no parameter",
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "weights", "plan", "message"), NOTHING.values(), ids=NOTHING)
+def test_nothing_to_train(nodes: str, weights: Mapping[str, tuple[int, ...]], plan: Training, message: str) -> None:
+    with pytest.raises(TrainingError, match="\\*".join(message.split("*"))):
+        trained(inferred(nodes, X, weights=weights), plan)
+
+
+REFUSED: dict[str, tuple[dict[str, object], str]] = {
+    "optimizer": ({"optimizer": "lion"}, "optimizer 'lion' is not known; choose one of adamw"),
+    "loss": ({"loss": "hinge"}, "loss 'hinge' is not known"),
+    "accumulation": ({"grad_accumulation": 0}, "give a number from 1"),
+    "rate": ({"dropout": "1"}, "is no rate"),
+    "word": ({"dropout": "some"}, "is no rate"),
+    "place": ({"dropout": "head=0.1"}, "'head' is no place; there are attention, residual, embedding"),
+    "place twice": ({"dropout": "residual=0.1,residual=0.2"}, "'residual' is given twice"),
+    "freeze": ({"freeze": [""]}, "the pattern of frozen parameters is empty"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED)
+def test_plans_that_cant_be_meant(options: dict[str, object], message: str) -> None:
+    with pytest.raises(NeusightError, match=message):
+        make_training(**options)  # type: ignore[arg-type]  # a table of options
+
+
+def test_a_second_rule_for_an_operator_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"gradient of ai\.onnx::Softmax has a rule already"):
+        differentiates("Softmax")(RULES["", "Softmax"])
+
+
+# --- Loss, optimizer, accumulation, dropout ---------------------------------------------------------------------------
+
+
+def test_cross_entropy_and_adamw() -> None:
+    """(4, 16): log-softmax and a mean forwards; zeros, targets and log-softmax's gradient backwards."""
+    result = trained(inferred(FIRST + "y = Relu (h)", X, weights=W), make_training(optimizer="adamw"))[2]
+    loss = [work for work in result.works if work.op_type == "loss"]
+    assert [shown(kernel) for kernel in loss[0].kernels] == ["softmax 4x16", "mean 1 of 4"]
+    assert [shown(kernel) for kernel in loss[1].kernels] == ["fill 64", "scatter 4", "softmax backward 4x16"]
+    steps = [shown(kernel) for work in result.works if work.phase == "optimizer" for kernel in work.kernels]
+    whole, two = "[128] -> 128", "[128, 128] -> 128"
+    expected = [f"mul {whole}", f"lerp {two}", f"mul {whole}", f"addcmul {two}", f"sqrt {whole}", f"div {whole}"]
+    assert steps == [*expected, f"add {whole}", "addcdiv [128, 128, 128] -> 128"]
+
+
+def test_accumulated_gradients() -> None:
+    """Three runs: the kernels three times, two additions to each gradient, one step."""
+    graph = inferred(FIRST + "y = Relu (h)", X, weights=W)
+    result = trained(graph, make_training(optimizer="sgd", grad_accumulation=3))[2]
+    counts = {(work.op_type, work.phase): work.count for work in result.works if work.kernels}
+    assert counts["MatMul", "forward"] == counts["MatMul", "backward"] == counts["loss", "backward"] == 3
+    assert counts["AccumulateGrad", "backward"] == 2
+    assert counts["Optimizer", "optimizer"] == 1
+
+
+def test_dropout_stands_where_models_have_it() -> None:
+    graph = attention_block()
+    names = {node.outputs[0]: node.outputs[0] for node in graph.graph.nodes}
+    assert dropout_places(graph) == {names["t"]: "embedding", names["p"]: "attention", names["o"]: "residual"}
+    plan = make_training(optimizer="none", loss="none", dropout="attention=0.1")
+    _, works, result = trained(graph, plan)
+    masks = [work for work in works if work.op_type == "Dropout"]
+    assert [shown(kernel) for work in masks for kernel in work.kernels] == ["dropout [144] -> 144"]
+    assert masks[0].kernels[0].write_bytes == 144 * 4 + 144, "a mask of a byte an element"
+    assert backwards(result)["Dropout"] == ["mul [144, 144] -> 144"]
+    off = trained(graph, make_training(optimizer="none", loss="none", dropout="off"))[1]
+    assert not any(work.op_type == "Dropout" for work in off)
+
+
+def test_the_files_own_dropout_runs() -> None:
+    graph = inferred(FIRST + "d = Dropout (h, rate)\ny = Relu (d)", X, weights=W, constants={"rate": [0.5]})
+    assert backwards(trained(graph)[2])["Dropout"] == ["mul [64, 64] -> 64"]
+    idle = inferred(FIRST + "d = Dropout (h, rate)\ny = Relu (d)", X, weights=W, constants={"rate": [0.0]})
+    assert "Dropout" not in backwards(trained(idle)[2])
+
+
+# --- Memory -----------------------------------------------------------------------------------------------------------
+
+LAYER = FIRST + "y = Relu (h)"
+TWO_LAYERS = "h = Gemm <transB=1> (x, w, b)\na = Relu (h)\ny = Gemm <transB=1> (a, w2, b2)"
+NET = (
+    "c = Conv <pads=[1,1,1,1]> (x, w)\nn = BatchNormalization (c, s, b, m, v)\nr = Relu (n)\ny = GlobalAveragePool (r)"
+)
+MODELS: dict[str, tuple[str, tuple[int, ...], Mapping[str, tuple[int, ...]], int, int]] = {
+    # nodes, input, weights, trained parameters, bytes kept of the run forward (inputs left out)
+    "a layer": (LAYER, (4, 8), W, 128, 64 * 4),  # relu's result
+    "two layers": (
+        TWO_LAYERS,
+        (4, 8),
+        {"w": (16, 8), "b": (16,), "w2": (2, 16), "b2": (2,)},
+        128 + 16 + 32 + 2,
+        64 * 4,  # relu's result is the second layer's operand, too
+    ),
+    "a convolution": (
+        NET,
+        (2, 3, 8, 8),
+        {"w": (4, 3, 3, 3), "s": (4,), "b": (4,), "m": (4,), "v": (4,)},
+        108 + 4 + 4,
+        2 * 512 * 4 + 2 * 4 * 4,  # the convolution's result, relu's, mean and deviation of four channels
+    ),
+}
+
+STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+
+
+@pytest.mark.parametrize("optimizer", STATES)
+@pytest.mark.parametrize(("nodes", "shape", "weights", "count", "kept"), MODELS.values(), ids=MODELS)
+def test_bytes_by_hand(
+    optimizer: str, nodes: str, shape: tuple[int, ...], weights: Mapping[str, tuple[int, ...]], count: int, kept: int
+) -> None:
+    plan = make_training(optimizer=optimizer, loss="none")
+    form, works, result = trained(inferred(nodes, {"x": shape}, weights=weights), plan)
+    assert result.parameter_count == count
+    assert result.optimizer.state_bytes == STATES[optimizer] * 4 * count
+    assert result.optimizer.master_bytes == 0
+    memory = run_memory(form, works, "eager", trained=result)
+    assert sum(tensor.byte_count for tensor in memory.saved) == kept
+    storages = zip(memory.found.kinds, memory.found.sizes, strict=True)
+    sizes = [(kind, size) for kind, size in storages if kind in ("gradient", "optimizer")]
+    assert sum(size for kind, size in sizes if kind == "gradient") == 4 * count
+    assert sum(size for kind, size in sizes if kind == "optimizer") == STATES[optimizer] * 4 * count
+
+
+def test_mixed_precision_has_master_weights() -> None:
+    """float16 weights and gradients; in float32 a copy of the weights and both states: 2 + 2 + 4 + 8 bytes each."""
+    graph = as_precision(inferred(LAYER, X, weights=W), DataType.FLOAT16)
+    result = trained(graph, make_training(optimizer="adam", loss="none"))[2]
+    assert [parameter.spec.byte_count for parameter in result.parameters] == [2 * 128]
+    assert result.optimizer.master_bytes == 4 * 128
+    assert result.optimizer.state_bytes == 8 * 128
+
+
+def test_the_peak_of_two_layers() -> None:
+    """By hand. Alive at the worst moment, the second layer's gradients being made: x (4 x 8), relu's result (4 x 16)
+    that is kept, y (4 x 2) that the caller holds, its gradient, and those that are made: a's (4 x 16), w2's, b2's."""
+    graph = inferred(TWO_LAYERS, X, weights={"w": (16, 8), "b": (16,), "w2": (2, 16), "b2": (2,)})
+    form, works, result = trained(graph)
+    peak = run_memory(form, works, "eager", trained=result).found
+    second = 4 * (32 + 64 + 8 + 8 + 64 + 32 + 2)
+    # relu's: h's gradient beside a's; y's has gone
+    relu = 4 * (32 + 64 + 8 + 64 + 64 + 32 + 2)
+    # the first layer's: h's gradient, w's and b's beside; a and its gradient have gone
+    first = 4 * (32 + 8 + 64 + 32 + 2 + 128 + 16)
+    assert peak.peak_bytes == max(second, relu, first)
