@@ -10,6 +10,7 @@ from neusight_onnx.analysis import infer_shapes, prepare
 from neusight_onnx.backward import make_training
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model
+from neusight_onnx.precision import FORMATS
 
 FOLDER = Path(__file__).parent / "trained"
 
@@ -31,7 +32,7 @@ def predicted(name: str) -> tuple[int, int]:
     bindings = make_bindings({"batch": BATCH[name]}, None, None, None)
     shaped = infer_shapes(read_model(FOLDER / f"{name}.onnx"), bindings)
     plan = make_training(optimizer="adamw", loss="none")
-    prepared = prepare(shaped, dtype=None, runtime="eager", training=plan)
+    prepared = prepare(shaped, precision=FORMATS["fp32"], runtime="eager", training=plan)
     assert prepared.trained is not None
     saved = sum(tensor.byte_count for tensor in prepared.memory.saved)
     return saved, sum(parameter.spec.byte_count for parameter in prepared.trained.parameters)
