@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import BY_LABEL, DataType
-from neusight_onnx.errors import DataError, NeusightError
+from neusight_onnx.errors import DataError, NeusightError, SpecError
+from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import (
     KERNEL_CLASSES,
     Attention,
@@ -947,8 +948,11 @@ _V1_OPS: Mapping[str, tuple[str, Callable[[_Layer, DataType], Kernel]]] = {
 def _read_quantize(path: Path) -> list[Part]:
     """Quantising 16-bit activations to FP8: ``scale_matrix`` with a scale at hand, ``computescale`` the greatest value.
 
-    One row a framework and size, the fastest of its versions. Replayed on the same buffers: what fits the L2 stays
-    there. vLLM's ``computescale`` is the difference of two timings, below what reading takes; SGLang has 20 rows.
+    One row a framework and size, the fastest of its versions. vLLM's ``computescale`` is the difference of two timings,
+    below what reading takes; SGLang has 20 rows of it, and its ``scale_matrix`` takes ten times what its bytes do.
+
+    The same buffers are replayed: what fits the L2 stays there, which no model has, where other kernels run between.
+    Rows of less than ``REPLAY_REACH`` L2s are a part of their own.
     """
     table = _table(path, ("gpu", "framework", "version", "kernel", "m", "k", "latency_ms"))
     fastest: dict[tuple[str, ...], int] = {}
@@ -958,8 +962,9 @@ def _read_quantize(path: Path) -> list[Part]:
         if latency[i] > 0 and (key not in fastest or latency[i] < latency[fastest[key]]):
             fastest[key] = i
     table = _take(table, np.array(sorted(fastest.values()), dtype=np.int64))
+    reached = _in_reach(table)
     parts = []
-    for (kernel, framework), rows in _groups(table["kernel"], table["framework"]):
+    for (kernel, framework, near), rows in _groups(table["kernel"], table["framework"], reached):
         make, kernel_class = _QUANTIZE_KERNELS.get(kernel, (None, kernel))
         reason = "" if make is not None else f"no kernel for {kernel}"
         if kernel == "computescale" and framework != "TRTLLM":
@@ -972,11 +977,31 @@ def _read_quantize(path: Path) -> list[Part]:
                 _take(table, rows),
                 make,
                 operation=kernel,
-                variant=f"{framework.lower()}, {kernel}",
+                variant=", ".join(filter(None, (framework.lower(), kernel, near))),
                 reason=reason,
             )
         )
     return parts
+
+
+REPLAY_REACH = 4.0
+"""Sizes of the L2 from which on a replay reads and writes DRAM all but wholly: at twice its size, what the L2 holds
+back is still 10 to 20 %."""
+
+
+def _in_reach(table: Table) -> NDArray[np.str_]:
+    """A word for rows of quantisers whose operands a replay finds in the L2 as a whole or in part, else empty."""
+    most: dict[str, float] = {}
+    for name in sorted(set(_strings(table["gpu"]).tolist())):
+        try:
+            most[name] = REPLAY_REACH * load_gpu(name).l2_bytes
+        except SpecError:
+            most[name] = 0.0
+    # an element is read in two bytes and, where it is scaled, written in one
+    element = np.where(_strings(table["kernel"]) == "computescale", 2.0, 3.0)
+    size = element * table["m"].astype(np.float64) * table["k"].astype(np.float64)
+    limit = np.array([most[name] for name in _strings(table["gpu"]).tolist()])
+    return np.where(size < limit, "replayed in the L2", "")
 
 
 def _scale_kernels(table: Table) -> list[Kernel]:
