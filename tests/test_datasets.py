@@ -179,7 +179,9 @@ PHI = {"model": "microsoft/phi-2", "tp": 1, "n_head": 32, "n_kv_head": 32, "n_em
         ),
         pytest.param(
             vidur_row("mlp_act"),
-            Elementwise(operations=("silu", "mul"), inputs=(spec(16, 14336), spec(16, 14336)), output=spec(16, 14336)),
+            Elementwise(
+                operations=("silu", "mul"), inputs=(spec(16, 14336),) * 2, output=spec(16, 14336), access="element"
+            ),
             id="gated activation of half the width",
         ),
         pytest.param(
