@@ -92,6 +92,7 @@ def variants() -> list[Variant]:
         Variant(name="the law"),
         Variant(name="levels of sessions not told apart", session_levels=False),
         Variant(name="no power limit", fixed={"energy_pj": 1e-6}),
+        Variant(name="7 nm at the foundry's energy", fixed={"energy_7nm": 0.5}),
         Variant(name="no shared-memory roof", fixed={"shared_efficiency": NEVER}),
         Variant(name="no L2 roof", fixed={"l2_bytes_per_clock": NEVER}),
         Variant(name="no reload from DRAM (unique bytes only)", fixed={"spill_knee": 1e-9}),

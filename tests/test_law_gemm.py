@@ -25,7 +25,7 @@ PLAIN = {
     "latency_warps": 0.0,
     "epilogue_k": 0.0,
     "issue_overhead": 0.0,
-    "plain_overhead": 1.0,
+    "energy_pj": 1.0,
 }
 
 
@@ -100,7 +100,7 @@ def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None
         l2_bytes=1e6,
         is_matrix=False,
         single_issue=False,
-        is_ampere_library=False,
+        is_measured_7nm=False,
         is_pascal_library=False,
         process_nm=16.0,
         energy_scale=1.0,
@@ -109,6 +109,22 @@ def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None
     constants = {"static_power": 0.2, "energy_pj": 10.0, "voltage_clock_ghz": 1.4}
     found = gemm.clock_level(unit, constants, np.array([1.0]), np.array([1.0]))
     assert found[0] == pytest.approx(level, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "level"),
+    [
+        # 0.8 of the limit over 12.8 pJ x 0.83 x 19.49 TFLOP/s at full load: 0.966, 1.159 and 1.545 of the boost clock;
+        # (1 + share^-20)^(-1/20) of it
+        pytest.param("a100-pcie-40gb", 0.9465, id="250-W"),
+        pytest.param("a100-pcie-80gb", 0.9975, id="300-W"),
+        pytest.param("a100-sxm-80gb", 1.0, id="400-W"),
+    ],
+)
+def test_the_clock_of_a_measured_process_follows_the_power_limit(gpu: str, level: float) -> None:
+    constants = {"static_power": 0.2, "energy_pj": 12.8, "energy_7nm": 0.83, "voltage_clock_ghz": 1.4}
+    found = gemm.clock_level(gemm.machine(load_gpu(gpu)), constants, np.array([1.0]), np.array([1.0]))
+    assert found[0] == pytest.approx(level, abs=0.002)
 
 
 @pytest.mark.parametrize(

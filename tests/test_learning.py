@@ -45,7 +45,7 @@ from neusight_onnx.learning.heldout import (
     launch_of,
     launches_of,
 )
-from neusight_onnx.learning.train import best_weight, train, train_matrix_units
+from neusight_onnx.learning.train import best_weight, train, train_matrix_units, with_session_widths
 from neusight_onnx.predictor import list_predictors
 
 NAMES = ("b", "m", "n", "k", "rows", "cols")
@@ -628,3 +628,19 @@ def test_evaluation_of_an_unseen_gpu(trained: Path, tmp_path: Path) -> None:
 def test_the_residual_is_left_out_without_evidence(folder: Path) -> None:
     (measurements,) = read_measurements(folder, (NEUSIGHT_KERNELS,))
     assert best_weight({}, measurements) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        pytest.param((0.0, 0.0), (0.05, 0.17), id="one session a GPU: the others'"),
+        pytest.param((0.02, 0.0), (0.02, 0.0), id="sessions of their own"),
+    ],
+)
+def test_the_spread_between_sessions_is_borrowed_where_none_shows(
+    own: tuple[float, float], expected: tuple[float, float]
+) -> None:
+    names = ("session_half_width_log", "throttled_session_half_width_log")
+    widths = {"seen_half_width_log": 0.1, **dict(zip(names, own, strict=True))}
+    found = with_session_widths(widths, {"seen_half_width_log": 0.3, **dict(zip(names, (0.05, 0.17), strict=True))})
+    assert found == {"seen_half_width_log": 0.1, **dict(zip(names, expected, strict=True))}

@@ -30,6 +30,7 @@ class GpuSpec:
     ``shared_memory_bytes_per_sm`` and others may be None where no source states them.
     ``l1_bytes_per_sm`` is the capacity of the L1 cache, on NVIDIA since Volta shared with shared memory.
     ``last_level_cache_bytes``: a memory-side cache behind the L2 (AMD's Infinity Cache).
+    ``memory_bus_bits``: width of the bus to memory; with HBM it tells how fast one of its channels is.
     ``device_names`` are what ``nvidia-smi`` and PyTorch print. ``name`` is the canonical name, ``label`` for people.
     """
 
@@ -55,6 +56,7 @@ class GpuSpec:
     peak_flops_per_s: Mapping[str, float]
     l2_bytes_per_s: float | None = None
     last_level_cache_bytes: int | None = None
+    memory_bus_bits: int | None = None
     scaleup_bytes_per_s: float | None = None
     pcie_generation: float | None = None
     pcie_lane_count: int | None = None
@@ -99,6 +101,7 @@ NUMBER_KEYS: tuple[NumberKey, ...] = (
     NumberKey(name="last_level_cache_mb", meaning="memory-side cache in MB", low=1, high=65_536),
     NumberKey(name="memory_gb", meaning="device memory in GB", low=0.25, high=16_384, required=True),
     NumberKey(name="memory_bandwidth_gb_s", meaning="memory bandwidth in GB/s", low=5, high=200_000, required=True),
+    NumberKey(name="memory_bus_bits", meaning="width of the memory bus in bits", low=16, high=131_072, whole=True),
     NumberKey(name="tdp_w", meaning="power limit in W", low=2, high=10_000, required=True),
     NumberKey(name="pcie_generation", meaning="PCIe generation", low=1, high=12),
     NumberKey(name="pcie_lanes", meaning="PCIe lanes", low=1, high=64, whole=True),
@@ -220,6 +223,7 @@ _FIELDS: Mapping[str, tuple[str, float]] = {
     "last_level_cache_mb": ("last_level_cache_bytes", 2**20),
     "memory_gb": ("memory_bytes", 2**30),
     "memory_bandwidth_gb_s": ("memory_bytes_per_s", 1e9),
+    "memory_bus_bits": ("memory_bus_bits", 1),
     "tdp_w": ("power_w", 1),
 }
 """Keys of a GPU file that may be changed in a GPU: field of the spec, and its base units in one of the file's."""
@@ -258,7 +262,7 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         before = getattr(gpu, field)
         if key in _MAKE_PEAKS:
             scale *= number * unit / before
-        fields[field] = round(number * unit) if isinstance(before, int) else number * unit
+        fields[field] = round(number * unit) if known[key].whole or isinstance(before, int) else number * unit
     peaks = {pipe: rate * scale for pipe, rate in peaks.items()}
     peaks |= {PEAK_KEYS[key]: number * 1e12 for key, number in given.items() if key in PEAK_KEYS}
     changed = replace(gpu, **fields, peak_flops_per_s=peaks)  # type: ignore[arg-type]  # fields and values are those of _FIELDS
@@ -452,6 +456,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
         peak_flops_per_s={pipe: number[key] * 1e12 for key, pipe in PEAK_KEYS.items() if key in number},
         l2_bytes_per_s=scaled("l2_bandwidth_gb_s", 1e9),
         last_level_cache_bytes=whole("last_level_cache_mb", 2**20),
+        memory_bus_bits=whole("memory_bus_bits", 1),
         scaleup_bytes_per_s=scaled("scaleup_gb_s", 1e9),
         pcie_generation=number.get("pcie_generation"),
         pcie_lane_count=whole("pcie_lanes", 1),

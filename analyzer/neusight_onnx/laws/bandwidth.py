@@ -20,8 +20,8 @@ class MemoryFamily:
 
     ``fraction`` is achieved / peak for kernels that read and write (copies, elementwise); ``log_sd`` how far it is
     to be trusted (standard deviation in log), before fitting. ``fitted``: FP32 kernels of such GPUs are in the training
-    data; a family without them stays at its prior, and ``log_sd`` widens the interval of its GPUs. ``fabric``:
-    the fraction is DRAM's alone, see :func:`fabric_share`.
+    data; a family without them stays at its prior, and ``log_sd`` widens the interval of its GPUs. ``by_channel``:
+    ``fraction`` is that of a channel of ``CHANNEL_GB_S``, from which :func:`channel_share` tells every other.
     """
 
     name: str
@@ -29,7 +29,7 @@ class MemoryFamily:
     log_sd: float
     source: str
     fitted: bool = False
-    fabric: bool = False
+    by_channel: bool = False
 
 
 PASCAL_TURING = MemoryFamily(
@@ -41,32 +41,26 @@ PASCAL_TURING = MemoryFamily(
 )
 HBM = MemoryFamily(
     name="hbm",
-    fraction=0.972,
+    fraction=0.893,
     log_sd=0.03,
-    source="DRAM alone, before the way to the SMs: V100 .923 and A100-40GB .893 in all (FP32 elementwise). Judged on "
-    "the A100-80GB: .840 by the law, .840 in fp16 adds of 250 MB and more",
+    source="FP32 elementwise kernels, event-timed: A100-40GB .893, whose channels deliver 19.4 GB/s each; V100 (14.0) "
+    ".923",
     fitted=True,
-    fabric=True,
-)
-HBM_BLACKWELL = MemoryFamily(
-    name="hbm_blackwell",
-    fraction=0.84,
-    log_sd=0.08,
-    source="B200: .79-.86 in its best large quantise kernels, .78-.86 streaming bf16 weights at m <= 4",
+    by_channel=True,
 )
 GDDR6_ECC = MemoryFamily(
     name="gddr6",
-    fraction=0.80,
+    fraction=0.82,
     log_sd=0.08,
-    source="L40S .76-.80 (quantise kernels), .84 (weight streaming); ECC is stored in line and on by default on "
-    "data-centre cards. Cards without ECC reach more (RTX A6000 .92 "
-    "streaming weights), but no field of the spec tells them apart",
+    source="not measured: halfway (in log) between the T4's .746, whose GDDR6 has ECC in line and on by default as on "
+    "all data-centre cards, and the .90 of GDDR6X without",
 )
 GDDR6X = MemoryFamily(
     name="gddr6x",
     fraction=0.90,
     log_sd=0.06,
-    source="RTX 4090 .89-.94 and RTX 3090 .85-.92 streaming bf16 weights; GDDR7 assumed alike",
+    source="not measured: public STREAM results of RTX 3090 and 4090, as remembered, are .90-.93, and a kernel with a "
+    "tail reaches a little less. GDDR7 assumed alike",
 )
 LPDDR = MemoryFamily(
     name="lpddr",
@@ -88,7 +82,7 @@ CDNA3 = MemoryFamily(
     source="assumed for MI300 and later: published copies reach 4.0-4.3 of 5.3 TB/s",
 )
 
-MEMORY_FAMILIES: tuple[MemoryFamily, ...] = (PASCAL_TURING, HBM, HBM_BLACKWELL, GDDR6_ECC, GDDR6X, LPDDR, CDNA, CDNA3)
+MEMORY_FAMILIES: tuple[MemoryFamily, ...] = (PASCAL_TURING, HBM, GDDR6_ECC, GDDR6X, LPDDR, CDNA, CDNA3)
 
 
 def is_amd(gpu: GpuSpec) -> bool:
@@ -113,7 +107,7 @@ def memory_family(gpu: GpuSpec) -> MemoryFamily:
     if version < 7.0 or version == 7.5:
         return PASCAL_TURING
     if memory.startswith("HBM"):
-        return HBM_BLACKWELL if version >= 10.0 else HBM
+        return HBM
     if memory.startswith(("GDDR6X", "GDDR7")):
         return GDDR6X
     if memory.startswith("LPDDR"):
@@ -128,41 +122,52 @@ DRAM_CONSTANTS: tuple[Constant, ...] = tuple(
 """The fractions as constants of a law: families with measurements are fitted, the others stay at their prior."""
 
 
-FABRIC_BYTES_PER_CLOCK_PER_SM = 20.0
-FABRIC_BYTES_PER_CLOCK_PER_SM_HOPPER = 25.0
-"""What an SM gets through the crossbar: L2 read bandwidth in micro-benchmarks (see ``L2_BYTES_PER_CLOCK_PER_SM``).
-Hopper's is set so that the H100 comes to the middle (.89) of the .87-.91 that its quantise kernels reach."""
-FABRIC_SHARPNESS = 2.3
-"""How softly DRAM and crossbar limit together: what takes V100 PCIe (8.1 bytes a clock and SM) and A100-40GB (10.2) to
-their .923 and .893 from one DRAM fraction."""
+CHANNEL_GB_S = 19.4375
+"""Rate of one of the A100-40GB's channels: 1,555 GB/s over 5,120 bits in (pseudo) channels of 64. The anchor of
+``HBM``."""
+HBM2_CHANNEL_BITS = 64
+HBM3_CHANNEL_BITS = 32
+"""Width of a pseudo channel, which opens rows and turns around by itself: a stack's 1,024 bits are 16 of them in HBM2
+and HBM2E (JEDEC JESD235), 32 in HBM3 and HBM3E (JESD238)."""
+HBM_PIN_GBIT_S = {"HBM2": 2.0, "HBM2E": 3.2, "HBM3": 5.2, "HBM3E": 6.4}
+"""What a pin delivers where the width of the memory's bus isn't stated: the speed at which most of a kind is sold."""
 
 
-def fabric_share(gpu: GpuSpec) -> float:
-    """Share of DRAM's rate that gets through the crossbar: (1 + (DRAM peak / crossbar)^p)^(-1/p).
+def channel_gb_s(gpu: GpuSpec) -> float:
+    """GB/s of one pseudo channel of HBM, from the width of the bus, else what that kind of memory usually has."""
+    kind = gpu.memory_type.upper()
+    bits = HBM3_CHANNEL_BITS if kind.startswith(("HBM3", "HBM4")) else HBM2_CHANNEL_BITS
+    if gpu.memory_bus_bits:
+        return gpu.memory_bytes_per_s / 1e9 * bits / gpu.memory_bus_bits
+    return bits / 8 * HBM_PIN_GBIT_S.get(kind, HBM_PIN_GBIT_S["HBM3E" if bits == HBM3_CHANNEL_BITS else "HBM2"])
 
-    The more bytes a clock DRAM has for each SM, the more of its time it waits for requests in flight.
+
+def channel_share(gpu: GpuSpec, anchor: float) -> float:
+    """Share of the peak that channels of HBM deliver, if those of ``CHANNEL_GB_S`` deliver ``anchor``.
+
+    What a channel loses (opening rows, turning from reads to writes, refreshing) takes so many ns a byte moved whatever
+    its speed, since cells did not become faster: a byte takes 1 / rate + loss, and the share is 1 / (1 + rate x loss).
+    One loss takes V100 and A100-40GB to their .923 and .893 within .002; the A100 left out, it is predicted at .897.
     """
-    hopper = capability(gpu) >= 9.0
-    rate = FABRIC_BYTES_PER_CLOCK_PER_SM_HOPPER if hopper else FABRIC_BYTES_PER_CLOCK_PER_SM
-    ratio = gpu.memory_bytes_per_s / (rate * gpu.sm_count * gpu.clock_hz)
-    return float((1.0 + ratio**FABRIC_SHARPNESS) ** (-1.0 / FABRIC_SHARPNESS))
+    loss = (1.0 / anchor - 1.0) / CHANNEL_GB_S
+    return 1.0 / (1.0 + channel_gb_s(gpu) * loss)
 
 
 def achieved_fraction(gpu: GpuSpec, constants: Constants) -> float:
     """Share of the data sheet's DRAM bandwidth that a streaming kernel gets: ``constants``', else the table's."""
     family = memory_family(gpu)
     fraction = min(1.0, constants.get(f"dram_{family.name}", family.fraction))
-    return fraction * fabric_share(gpu) if family.fabric else fraction
+    return channel_share(gpu, fraction) if family.by_channel else fraction
 
 
 def dram_doubt_log_sd(gpu: GpuSpec) -> float:
     """Standard deviation (log) of the DRAM rate on a GPU that was not measured, beyond what left-out GPUs show.
 
-    Zero where the training data shows the memory family. The crossbar's share was told from two GPUs that are in it,
-    and Hopper's isn't among them: leaving one out proves little there.
+    Zero where the training data shows the memory family. A channel's loss was told from two GPUs with HBM2, and no
+    HBM2E or HBM3 is among them: leaving one out proves little there.
     """
     family = memory_family(gpu)
-    return 0.0 if family.fitted and not family.fabric else family.log_sd
+    return 0.0 if family.fitted and not family.by_channel else family.log_sd
 
 
 def dram_bytes_per_s(gpu: GpuSpec, constants: Constants) -> float:

@@ -54,7 +54,7 @@ CONSTANTS: tuple[Constant, ...] = (
     *(
         replace(constant, prior_log_sd=constant.prior_log_sd / 3.0)
         for constant in gemm.CONSTANTS
-        if constant.name not in ("plain_overhead", "throttle_ms", "spill_knee", "reload_efficiency", "fetch_gain")
+        if constant.name not in ("throttle_ms", "spill_knee", "reload_efficiency", "fetch_gain")
     ),
     Constant(
         name="reload_knee",
@@ -345,7 +345,7 @@ class _Times:
 
 def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> _Times:
     unit = gemm.machine(gpu)
-    constants = {**c, "plain_overhead": 1.0}
+    constants = c
     direct_tile, staged_tile = _tile(cols, "direct"), _tile(cols, "staged")
     direct = gemm.times(_direct(cols), unit, constants, direct_tile)
     direct["compute"] = direct["compute"] * c["direct_overhead"]
@@ -410,15 +410,14 @@ def _tile(cols: Columns, kind: str) -> NDArray[np.float64]:
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """Columns with the chosen tiles of implicit GEMM and of Winograd's products in them."""
-    gemm_constants = {**constants, "plain_overhead": 1.0}
     found = dict(cols)
     for kind, tiles, product in (
         ("direct", convolution_tiles(gpu), _direct(cols)),
         ("staged", winograd_tiles(gpu), _staged(cols)),
     ):
-        tile = gemm.choose_from(candidates(tiles, split=False), product, gpu, gemm_constants)
+        tile = gemm.choose_from(candidates(tiles, split=False), product, gpu, constants)
         if kind == "direct" and np.any(cols["weight_gradient"]):
-            shared_out = gemm.choose_from(candidates(tiles, split=True), product, gpu, gemm_constants)
+            shared_out = gemm.choose_from(candidates(tiles, split=True), product, gpu, constants)
             tile = np.where(cols["weight_gradient"] > 0, shared_out, tile)
         found |= {f"{kind}_{name}": tile[i] for i, name in enumerate(_TILE)}
     return found

@@ -100,8 +100,9 @@ CONSTANTS: tuple[Constant, ...] = (
         name="launch_us",
         prior=2.0,
         prior_log_sd=0.0,
-        source="start and drain of a kernel: the smallest adds in fp16 layer profiles take 1-2 us on A100 and H100, "
-        "the smallest quantise kernels 2.0-2.7 us on H100, L40S and B200. Event timing can't tell it from host time",
+        source="start and drain of a kernel, not fitted: event timing can't tell it from host time. Two trips to DRAM "
+        "of 0.3-0.4 us each (400-600 cycles: micro-benchmarks of Jia et al. 2018; one for arguments and code, one for "
+        "data) and about 1 us between start and end of an empty kernel, as profilers show it",
     ),
     Constant(
         name="two_stream_nvidia",

@@ -29,8 +29,8 @@ CONSTANTS: tuple[Constant, ...] = (
         name="floor_us",
         prior=2.5,
         prior_log_sd=0.0,
-        source="a tiny GEMM replayed in a CUDA graph takes 2.6-4.2 us on A100 and H100; not fitted: event-timed data "
-        "can't tell it from host time",
+        source="an elementwise kernel's start and drain (2 us), and the prologue and epilogue of a tile, 0.5 us: a "
+        "trip to DRAM and two barriers; not fitted: event-timed data can't tell it from host time",
     ),
     Constant(
         name="pipe_overhead",
@@ -74,17 +74,19 @@ CONSTANTS: tuple[Constant, ...] = (
         "peak, public figures are 0.75-0.80",
     ),
     Constant(
-        name="plain_overhead",
-        prior=1.0,
-        prior_log_sd=0.05,
-        source="the plain (not batched) kernels of cuBLAS for compute capability 8 and later, against its other "
-        "kernels; only A100 shows it; fitted",
-    ),
-    Constant(
         name="energy_pj",
         prior=13.0,
         prior_log_sd=0.12,
         source="board energy of one FP32 FLOP in 16/12 nm near the lowest voltage: P4 60 W for 4.6-5 TFLOP/s; fitted",
+    ),
+    Constant(
+        name="energy_7nm",
+        prior=0.73,
+        prior_log_sd=0.2,
+        source="the same on NVIDIA's 7 nm die against 16/12 nm, with its 40 MB of L2 and five stacks of HBM; prior: "
+        "halfway (in log) between the foundry's 0.5 and data sheets (FP32 a W: V100 SXM2 52 GFLOP/s, A100 SXM4 49); "
+        "fitted: products that keep the lanes of an A100 with 250 W busy are 5-11 % slower in 30 ms than in 1 ms, "
+        "others are not, and none on a P100",
     ),
     Constant(
         name="static_power",
@@ -293,9 +295,9 @@ class Machine:
     is_matrix: bool
     is_pascal_library: bool
     single_issue: bool
-    is_ampere_library: bool
     process_nm: float
     energy_scale: float
+    is_measured_7nm: bool
     power_w: float
 
 
@@ -313,9 +315,9 @@ def machine(gpu: GpuSpec) -> Machine:
         is_pascal_library=capability is not None and capability < 7.0,
         # Pascal's 128 lanes are fed by dual issue; 64-lane SMs issue an FMA every second clock
         single_issue=capability is not None and capability >= 7.0 and gpu.fp32_lanes_per_sm >= 128,
-        is_ampere_library=capability is not None and capability >= 8.0,
         process_nm=gpu.process_nm,
         energy_scale=process_energy(gpu.process_nm) * (_MATRIX_ENERGY if is_matrix else 1.0),
+        is_measured_7nm=capability is not None and gpu.process_nm == 7.0,
         power_w=gpu.power_w,
     )
 
@@ -335,7 +337,7 @@ def clock_level(
     cube root. A smooth minimum with 1: the limit bites gradually as load varies.
     """
     budget_w = unit.power_w * (1.0 - constants["static_power"])
-    pj = constants["energy_pj"] * unit.energy_scale
+    pj = constants["energy_pj"] * (constants["energy_7nm"] if unit.is_measured_7nm else unit.energy_scale)
     # the voltage clock rises with newer processes: Ada at 1.8 GHz is where Pascal is at 1.4
     knee = constants["voltage_clock_ghz"] * 1e9 * process_voltage_scale(unit.energy_scale)
     linear = budget_w / (pj * 1e-12 * unit.flops_per_s * pipe_share * tile_energy)
@@ -369,9 +371,7 @@ def times(
     warps = np.clip(blocks / unit.sm_count, 1.0, occupancy) * t1 * t2 / 2048.0
     smallness = 16.0 * (1.0 / t1 + 1.0 / t2)
     base = c["matrix_overhead"] if unit.is_matrix else c["pipe_overhead"]
-    issue = np.where(b > 1.0, 1.0, c["plain_overhead"] if unit.is_ampere_library else 1.0)
-    if unit.single_issue:
-        issue = issue * (1.0 + c["issue_overhead"])
+    issue = 1.0 + c["issue_overhead"] if unit.single_issue else 1.0
     steady = base * issue * (1.0 + c["tile_overhead"] * smallness ** c["tile_exponent"])
     full_s = per_sm * 2.0 * t1 * t2 * (kz + c["epilogue_k"]) * unit.sm_count / unit.flops_per_s
     full_s = full_s * (steady + c["latency_warps"] / warps)
@@ -560,7 +560,8 @@ def doubt(unit: Machine, level: Column, compute_share: Column) -> Column:
     A clock under the power limit follows the energy; one that is held does not: its slope is 1 - level^20, from the
     smooth minimum of ``clock_level``.
     """
-    energy = ENERGY_LOG_SD_PER_HALVING * abs(np.log2(process_energy(unit.process_nm))) * (1.0 - level**20)
+    halvings = 0.0 if unit.is_measured_7nm else abs(np.log2(process_energy(unit.process_nm)))
+    energy = ENERGY_LOG_SD_PER_HALVING * halvings * (1.0 - level**20)
     issue = ISSUE_LOG_SD if unit.single_issue else 0.0
     found: Column = np.hypot(energy, issue) * np.minimum(compute_share, 1.0)
     return found

@@ -434,6 +434,18 @@ def _session_widths(sessions: Sequence[Session], specs: Mapping[str, GpuSpec]) -
     return steady, max(steady, throttled)
 
 
+_SESSION_WIDTHS = ("session_half_width_log", "throttled_session_half_width_log")
+
+
+def with_session_widths(widths: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Widths of some GPUs; the spread between sessions is that of ``others`` where these show none.
+
+    With one session a GPU nothing tells how far another would be off, which is no proof that it would be equal.
+    """
+    shown = any(widths[name] for name in _SESSION_WIDTHS)
+    return {**widths, **({} if shown else {name: others[name] for name in _SESSION_WIDTHS})}
+
+
 def _interval(
     measurements: Measurements,
     unseen: Mapping[str, Scored],
@@ -464,14 +476,17 @@ def _interval(
             specs,
         )
 
+    usual = of(others)
+    own = with_session_widths(of(amd), usual) if apart else {}
     return {
         "coverage": COVERAGE,
-        **of(others),
-        **({"amd": of(amd)} if apart else {}),
+        **usual,
+        **({"amd": own} if own else {}),
         "method": "the width that holds 80 % of held-out errors and half a GPU more, GPUs weighing the same: seen from "
         "new shapes, unseen from left-out GPUs, law from left-out GPUs without the residual; coverage: rows of a GPU "
         "inside the width that the other GPUs' errors give; level_share: of the variance, what a GPU's rows "
-        "have in common; session: 80 % of the levels of other sessions on a measured GPU",
+        "have in common; session: 80 % of the levels of other sessions on a measured GPU (AMD has one each: the "
+        "others' there)",
     }
 
 

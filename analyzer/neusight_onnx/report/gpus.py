@@ -86,6 +86,7 @@ def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
         "" if gpu.scaleup_bytes_per_s is None else f"{scaled(gpu.scaleup_bytes_per_s, 'B/s')} a direction to peers"
     )
     last_level = "" if gpu.last_level_cache_bytes is None else f", {capacity(gpu.last_level_cache_bytes)} behind it"
+    bus = "" if gpu.memory_bus_bits is None else f" over {gpu.memory_bus_bits:,} bits"
     l2_rate = "" if gpu.l2_bytes_per_s is None else f", {scaled(gpu.l2_bytes_per_s, 'B/s')}"
     rows: list[tuple[str, RenderableType]] = [
         ("Names", Text(", ".join(printable(name) for name in (gpu.name, *gpu.aliases, *gpu.device_names)))),
@@ -101,7 +102,8 @@ def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
         (
             "Memory",
             Text(
-                f"{capacity(gpu.memory_bytes)} {printable(gpu.memory_type)}, {scaled(gpu.memory_bytes_per_s, 'B/s', 4)}"
+                f"{capacity(gpu.memory_bytes)} {printable(gpu.memory_type)}, "
+                f"{scaled(gpu.memory_bytes_per_s, 'B/s', 4)}{bus}"
             ),
         ),
         ("L2 cache", Text(f"{capacity(gpu.l2_bytes)}{l2_rate}{last_level}")),
