@@ -35,6 +35,7 @@ from neusight_onnx.report.layout import (
 )
 from neusight_onnx.report.memory import largest_batch_text, memory_parts, tensor_name
 from neusight_onnx.report.model import FITS, TIGHT, Coverage, KernelRow, MemoryEstimate, Report, TrainingSummary
+from neusight_onnx.report.peak import share_of_peak
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -231,23 +232,13 @@ def _work(report: Report) -> Text:
     if totals.latency_ms > 0:
         flops_per_s = totals.flops / totals.latency_ms * 1e3
         bytes_per_s = (totals.read_bytes + totals.write_bytes) / totals.latency_ms * 1e3
-        peak_flops_per_s = _fp32_peak(report)
-        of_peak = f" ({percent(flops_per_s / peak_flops_per_s)} of FP32 peak)" if peak_flops_per_s else ""
+        of_peak = share_of_peak(report, flops_per_s)
         text.append(
             f"\n{scaled(flops_per_s, 'FLOP/s')}{of_peak}, {scaled(bytes_per_s, 'B/s')}"
             f" ({percent(bytes_per_s / report.gpu.memory_bytes_per_s)} of peak)",
             style="dim",
         )
     return text
-
-
-def _fp32_peak(report: Report) -> float | None:
-    """The peak that the model's FLOP/s are measured by; None where more than 1 % of them are in another type."""
-    others = sum(row.flops for row in report.kernels if row.dtype != "float32")
-    if others > 0.01 * report.totals.flops:
-        return None
-    peaks = report.gpu.peak_flops_per_s
-    return max(peaks["fp32"], peaks.get("fp32_matrix", 0.0))  # AMD's matrix cores, where there are any
 
 
 def _memory(memory: MemoryEstimate, canvas: Canvas) -> Text:

@@ -40,6 +40,7 @@ _ROOFS = (
     ("bf16", "BF16, tensor cores"),
     ("int8", "INT8, tensor cores"),
     ("fp8", "FP8, tensor cores"),
+    ("fp4", "FP4, tensor cores"),
 )
 _ROOFS_OF_DTYPE = {
     "float16": ("fp16",),
@@ -48,6 +49,8 @@ _ROOFS_OF_DTYPE = {
     "uint8": ("int8",),
     "float8e4m3fn": ("fp8",),
     "float8e5m2": ("fp8",),
+    "float4e2m1": ("fp4",),
+    "tf32": ("tf32",),
 }
 
 

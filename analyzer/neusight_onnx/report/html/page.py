@@ -26,6 +26,7 @@ from neusight_onnx.report.html.data import report_data
 from neusight_onnx.report.json_text import Json
 from neusight_onnx.report.memory import largest_batch_text
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, MemoryEstimate, Report
+from neusight_onnx.report.peak import share_of_peak
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -161,15 +162,11 @@ def _unknown(cause: str) -> str:
 
 
 def _tiles(report: Report) -> str:
-    totals, memory, gpu = report.totals, report.totals.memory, report.gpu
+    totals, memory = report.totals, report.totals.memory
     least, most = ("at least ", "at most ") if totals.partial else ("", "")
     seconds = totals.latency_ms / 1e3
-    peak = gpu.peak_flops_per_s["fp32"]
-    rate = (
-        f"{scaled(totals.flops / seconds, 'FLOP/s')} ({percent(totals.flops / seconds / peak)} of FP32 peak)"
-        if seconds
-        else ""
-    )
+    flops_per_s = totals.flops / seconds if seconds else 0.0
+    rate = f"{scaled(flops_per_s, 'FLOP/s')}{share_of_peak(report, flops_per_s)}" if seconds else ""
     moved = totals.read_bytes + totals.write_bytes
     return "".join(
         [

@@ -1,0 +1,39 @@
+"""The peak rate that a model's work is measured by."""
+
+from __future__ import annotations
+
+from neusight_onnx.report.model import Report
+from neusight_onnx.report.quantities import percent
+
+_PIPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "tf32": "tf32",
+    "int8": "int8",
+    "float8e4m3fn": "fp8",
+    "float4e2m1": "fp4",
+}
+
+
+def _peak(report: Report) -> tuple[float, str] | None:
+    """The peak that the model's FLOP/s are measured by, and its name; None where they are in several types.
+
+    FP32's where 99 % of them are in it, that of another type where 95 % are: autocast leaves some in FP32.
+    """
+    flops: dict[str, float] = {}
+    for row in report.kernels:
+        flops[row.dtype] = flops.get(row.dtype, 0.0) + row.flops
+    peaks = report.gpu.peak_flops_per_s
+    if report.totals.flops - flops.get("float32", 0.0) <= 0.01 * report.totals.flops:
+        return max(peaks["fp32"], peaks.get("fp32_matrix", 0.0)), "FP32"  # AMD's matrix cores, where there are any
+    dtype = max(flops, key=lambda name: flops[name])
+    pipe = _PIPES.get(dtype, "")
+    if flops[dtype] < 0.95 * report.totals.flops or pipe not in peaks:
+        return None
+    return peaks[pipe], pipe.upper()
+
+
+def share_of_peak(report: Report, flops_per_s: float) -> str:
+    """Such as " (46.1 % of FP32 peak)", "" where there is no one peak."""
+    peak = _peak(report)
+    return f" ({percent(flops_per_s / peak[0])} of {peak[1]} peak)" if peak else ""
