@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,10 @@ from neusight_onnx.learning.datasets import (
     DEEPBENCH,
     LLM_LAYERS,
     QUANTIZE,
+    TRAINED_ATTENTION,
     VIDUR_LAYERS,
     Part,
+    read_attention,
     read_parts,
 )
 from neusight_onnx.predictor import estimate, load_predictors, predictor_for
@@ -74,6 +77,11 @@ def attention_row(**values: Any) -> dict[str, Any]:
     return {**row, **values}
 
 
+def measured(kernel: Attention, written: int) -> Attention:
+    """The kernel as a repeated one, which finds its keys in L2; ``written``: elements that go to the cache."""
+    return replace(kernel, cache_write_elements=written, past_in_l2=True)
+
+
 @pytest.mark.parametrize(
     ("file", "row", "variant", "kernel"),
     [
@@ -81,28 +89,28 @@ def attention_row(**values: Any) -> dict[str, Any]:
             CONTEXT,
             attention_row(window_size=32.0),
             "vllm, fa3",
-            Attention(b=2, h=8, g=2, s=64, t=64, d=128, v=128, causal=True, window=32, dtype=BF16),
-            id="prefill with a window",
+            measured(Attention(b=2, h=8, g=2, s=64, t=64, d=128, v=128, causal=True, window=32, dtype=BF16), 65_536),
+            id="prefill with a window, the cache written: 2 x 2 x 2 x 64 x 128 elements",
         ),
         pytest.param(
             GENERATION,
             attention_row(isl=1, step=1023, kv_cache_dtype="fp8"),
             "vllm, fa3, fp8 cache",
-            Attention(b=2, h=8, g=2, s=1, t=1024, d=128, v=128, causal=True, dtype=BF16, kv_dtype=FP8),
+            measured(Attention(b=2, h=8, g=2, s=1, t=1024, d=128, v=128, causal=True, dtype=BF16, kv_dtype=FP8), 1024),
             id="decode from an FP8 cache: the new token counts as a key",
         ),
         pytest.param(
             CONTEXT,
-            attention_row(attn_dtype="fp8", kv_cache_dtype="fp8"),
-            "vllm, fa3",
-            Attention(b=2, h=8, g=2, s=64, t=64, d=128, v=128, causal=True, dtype=FP8),
-            id="FP8 throughout",
+            attention_row(attn_dtype="fp8", kv_cache_dtype="fp8", framework="sglang"),
+            "sglang, fa3",
+            measured(Attention(b=2, h=8, g=2, s=64, t=64, d=128, v=128, causal=True, dtype=FP8), 0),
+            id="FP8 throughout, by a framework that leaves the cache out",
         ),
         pytest.param(
             ENCODER,
             {k: v for k, v in attention_row().items() if k not in ("step", "kv_cache_dtype", "num_key_value_heads")},
             "vllm, fa3",
-            Attention(b=2, h=8, g=8, s=64, t=64, d=128, v=128, dtype=BF16),
+            measured(Attention(b=2, h=8, g=8, s=64, t=64, d=128, v=128, dtype=BF16), 0),
             id="encoder: a key head for each query head, all pairs",
         ),
     ],
@@ -129,6 +137,78 @@ def test_kernels_of_attention_are_not_pooled_and_unknown_formats_are_named(tmp_p
     assert parts[2].reason == "no number format of this name: int3, bfloat16"
     assert parts[0].load is not None
     assert parts[0].load(np.array([1])).measured_us.tolist() == [3000.0]
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "variant"),
+    [
+        pytest.param(CONTEXT, {"kernel_source": "vllm_flash_attn"}, "vllm, vllm_flash_attn", id="prefill"),
+        pytest.param(
+            GENERATION,
+            {"kernel_source": "vllm_flash_attn", "gpu": "a100-sxm-80gb", "isl": 1, "num_key_value_heads": 8},
+            "vllm, vllm_flash_attn, keys unsplit",
+            id="FlashAttention 2 doesn't split keys of single heads",
+        ),
+        pytest.param(
+            GENERATION,
+            {"kernel_source": "vllm_flash_attn", "isl": 1, "num_key_value_heads": 8},
+            "vllm, vllm_flash_attn",
+            id="3 does",
+        ),
+        pytest.param(
+            GENERATION,
+            {"kernel_source": "vllm_flash_attn", "gpu": "no such gpu", "isl": 1, "num_key_value_heads": 8},
+            "vllm, vllm_flash_attn",
+            id="of an unknown GPU nothing is known",
+        ),
+        pytest.param(
+            CONTEXT,
+            {"kernel_source": "vllm_flash_attn_fa4", "head_dim": 512},
+            "vllm, vllm_flash_attn_fa4, wide heads",
+            id="wide heads",
+        ),
+    ],
+)
+def test_rows_of_attention_that_stand_apart(file: str, values: dict[str, Any], variant: str, tmp_path: Path) -> None:
+    (part,) = parts_of(tmp_path, file, [attention_row(**values)])
+    assert part.variant == variant
+
+
+def test_what_a_predictor_of_attention_is_trained_on(tmp_path: Path) -> None:
+    """All three files of one framework, without fallbacks and rows with a fault; the cache's format makes another."""
+    context = [
+        attention_row(latency_ms=0.01),
+        attention_row(latency_ms=0.02, kernel_source="vllm_triton_attn"),
+        attention_row(latency_ms=0.03, kernel_source="vllm_flash_attn_fa4"),
+        attention_row(latency_ms=0.04, framework="sglang"),
+        attention_row(latency_ms=0.05, kv_cache_dtype="fp8"),
+        attention_row(latency_ms=0.06, attn_dtype="fp8", kv_cache_dtype="fp8", framework="trtllm"),
+    ]
+    parts_of(tmp_path, CONTEXT, context)
+    parts_of(tmp_path, GENERATION, [attention_row(latency_ms=0.07, isl=1, step=9)])
+    encoder = [attention_row(latency_ms=0.08), attention_row(latency_ms=0.09, kernel_source="vllm_vit_flash_attn")]
+    parts_of(tmp_path, ENCODER, encoder)
+    found = {label: read_attention(tmp_path, label) for label in TRAINED_ATTENTION}
+    times = {label: None if rows is None else rows.measured_us.tolist() for label, rows in found.items()}
+    assert times == {"bfloat16": [10.0, 70.0, 80.0], "bfloat16+float8e4m3fn": [50.0], "float8e4m3fn": [60.0]}
+    rows = found["bfloat16"]
+    assert rows is not None
+    assert rows.operation.tolist() == ["context", "generation", "encoder"]
+    assert rows.session.tolist() == [f"h100-sxm/{name}/all" for name in ("context", "generation", "encoder")]
+
+
+def test_a_folder_without_a_format_of_attention_has_no_rows_of_it(tmp_path: Path) -> None:
+    parts_of(tmp_path, CONTEXT, [attention_row()])
+    assert read_attention(tmp_path, "float8e4m3fn") is None
+
+
+def test_shapes_of_attention_are_one_with_and_without_the_cache_written(tmp_path: Path) -> None:
+    names = ("vllm_flash_attn", "fa3")
+    parts_of(tmp_path, CONTEXT, [attention_row(kernel_source=name) for name in names])
+    rows = read_attention(tmp_path, "bfloat16")
+    assert rows is not None
+    assert [kernel.write_bytes for kernel in rows.kernels] == [2 * 2 * 64 * 8 * 128 + 2 * 65_536, 2 * 2 * 64 * 8 * 128]
+    assert rows.shape_group.tolist() == [0, 0]
 
 
 def vidur_row(op: str, **values: Any) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_formats_share_a_pipe() -> None:
     assert measured_format(DataType.FLOAT64) == "float64"
     assert law_of("gemm", "float32") is GEMM
     assert law_of("gemm", "bfloat16") is tensor_gemm.TENSOR_GEMM
-    assert law_of("attention", "bfloat16") is None
+    assert law_of("pooling", "bfloat16") is None
 
 
 @pytest.mark.parametrize(

@@ -386,6 +386,8 @@ class Attention:
     ``extra_outputs``: what is written besides, as the products of queries and keys where they are asked for.
     ``backward``: the gradients of queries, keys and values from that of the result: the scores are made anew and four
     more products follow (FlashAttention, Dao et al. 2022): 2.5 times the work forwards where d and v are equal.
+    ``past_in_l2``: keys of the past come from L2 where they fit, as when one kernel is repeated to be measured; in a
+    model the other layers have been there since.
     """
 
     b: int
@@ -403,6 +405,7 @@ class Attention:
     cache_write_elements: int = 0
     extra_outputs: tuple[TensorSpec, ...] = ()
     backward: bool = False
+    past_in_l2: bool = False
 
     @property
     def pair_count(self) -> int:
@@ -419,6 +422,11 @@ class Attention:
         return up_to(self.t) - up_to(max(self.t - self.s, 0))
 
     @property
+    def seen_keys(self) -> int:
+        """Keys that any query looks at: with a window those behind the first query's are left out."""
+        return self.t if self.window is None else min(self.t, self.window + self.s - 1)
+
+    @property
     def macs(self) -> int:
         depth = 3 * self.d + 2 * self.v if self.backward else self.d + self.v
         return self.b * self.h * self.pair_count * depth
@@ -431,7 +439,7 @@ class Attention:
     def read_bytes(self) -> int:
         cache = self.kv_dtype or self.dtype
         total = self.dtype.bytes_of(self.b * self.h * self.s * self.d)
-        total += cache.bytes_of(self.b * self.g * self.t * (self.d + self.v))
+        total += cache.bytes_of(self.b * self.g * self.seen_keys * (self.d + self.v))
         if self.backward:  # the result, its gradient, and a number a query
             rows = self.b * self.h * self.s
             total += 2 * self.dtype.bytes_of(rows * self.v) + DataType.FLOAT32.bytes_of(rows)
@@ -756,9 +764,30 @@ def product_label(kernel: Gemm) -> str:
     return f"{label}+int{stored.bits}" if stored.is_integer else f"{label}+{stored.label}"
 
 
+def attention_label(kernel: Attention) -> str:
+    """The number formats of fused attention, as predictors are named by: "bfloat16", "bfloat16+float8e4m3fn", ….
+
+    After the plus: what keys and values are stored as, where that is narrower; one format of 8 bits stands for all.
+    Backwards it is another kernel, which was not measured.
+    """
+    label = measured_format(kernel.dtype)
+    stored = kernel.kv_dtype or kernel.dtype
+    if kernel.backward:
+        return f"{label} backward"
+    if stored.bits >= kernel.dtype.bits or kernel.dtype.bits > 16:
+        return label
+    return f"{label}+{DataType.FLOAT8E4M3FN.label if stored.bits == 8 else stored.label}"
+
+
 def predictor_label(kernel: Kernel) -> str:
     """The number format that a kernel's predictor is looked up by."""
-    return product_label(kernel) if isinstance(kernel, Gemm) else kernel_dtype(kernel).label
+    match kernel:
+        case Gemm():
+            return product_label(kernel)
+        case Attention():
+            return attention_label(kernel)
+        case _:
+            return kernel_dtype(kernel).label
 
 
 ELEMENTWISE_FLOPS: dict[str, int] = {

@@ -18,7 +18,7 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import PredictorError
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernels import KERNEL_CLASSES, Gemm, Kernel, kernel_dtype, predictor_label
+from neusight_onnx.kernels import KERNEL_CLASSES, Attention, Gemm, Kernel, kernel_dtype, predictor_label
 from neusight_onnx.power import holds_clock
 from neusight_onnx.similarity import gpu_weight, remoteness, residual_weight, shape_weight
 
@@ -196,7 +196,7 @@ def _stand_in(key: tuple[str, str], shipped: Predictors) -> Predictor | None:
 
 def _has_pipe(kernel: Kernel, gpu: GpuSpec) -> bool:
     """Whether the GPU multiplies in the kernel's number format; without, it runs other kernels than were measured."""
-    if not isinstance(kernel, Gemm) or kernel.dtype is DataType.FLOAT32:
+    if not isinstance(kernel, (Attention, Gemm)) or kernel.dtype is DataType.FLOAT32:
         return True
     from neusight_onnx.laws.tensor_gemm import serves
 

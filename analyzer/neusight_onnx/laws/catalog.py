@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Kernel
+from neusight_onnx.laws.attention import ATTENTION
 from neusight_onnx.laws.base import Constants, Law, LawResult
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.elementwise import ELEMENTWISE
@@ -28,11 +29,16 @@ NARROW_LABELS = frozenset(
 )
 """Formats of 16 and 8 bits."""
 
+ATTENTION_FORMATS = ("bfloat16", "bfloat16+float8e4m3fn", "float8e4m3fn")
+"""Number formats of fused attention that have a law; others keep the analytic estimate."""
+
 
 def law_of(kernel_class: str, label: str) -> Law | None:
     """The law of a class in a number format (``kernels.predictor_label``), None where there is none."""
     if kernel_class == "gemm" and label != "float32":
         return TENSOR_GEMM
+    if kernel_class == "attention":
+        return ATTENTION if label in ATTENTION_FORMATS else None
     if label in NARROW_LABELS:
         return NARROW_LAWS.get(kernel_class) or LAWS.get(kernel_class)
     return LAWS.get(kernel_class)

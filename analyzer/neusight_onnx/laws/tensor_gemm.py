@@ -260,7 +260,7 @@ def _peaks(gpu: GpuSpec, pipe: Column) -> Column:
     return found
 
 
-def _energies(gpu: GpuSpec, pipe: Column) -> Column:
+def unit_energy(gpu: GpuSpec, pipe: Column) -> Column:
     """Energy of a FLOP against a 16-bit one by mma instructions in 16 nm."""
     capability = gpu.compute_capability
     unit = 1.0
@@ -314,7 +314,7 @@ def times(
     # the steps of k around the loop are bytes: formats half as wide take twice as many elements a step
     steps = kz + c["epilogue_k"] * 2.0 / cols["multiplied_bytes"]
     full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * (steady + exposed * c["latency_warps"] / in_flight)
-    level = clock_level(gpu, c, peak / steady, _energies(gpu, cols["pipe"]))
+    level = clock_level(gpu, c, peak / steady, unit_energy(gpu, cols["pipe"]))
     long = full_s * 1e3 / (full_s * 1e3 + c["throttle_ms"])
     pipe_s = full_s / level**long
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.laws.catalog import LAWS
-from neusight_onnx.learning.datasets import MATRIX_UNIT_FILES, has_files
-from neusight_onnx.learning.train import MATRIX_UNIT_FORMATS, train, train_matrix_units
+from neusight_onnx.learning.datasets import ATTENTION, MATRIX_UNIT_FILES, has_files
+from neusight_onnx.learning.train import MATRIX_UNIT_FORMATS, train, train_attention, train_matrix_units
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,7 +21,11 @@ def main(arguments: list[str] | None = None) -> int:
     command.add_argument("--output", type=Path, default=Path("predictors"), help="where the predictors go")
     command.add_argument("--seed", type=int, default=0, help="same data and seed, same predictors")
     command.add_argument(
-        "--class", dest="classes", action="append", choices=sorted(LAWS), help="train only this kernel class, in FP32"
+        "--class",
+        dest="classes",
+        action="append",
+        choices=sorted((*LAWS, "attention")),
+        help="train only this kernel class: in FP32, attention in 16 and 8 bits",
     )
     command.add_argument(
         "--format",
@@ -32,11 +36,15 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        if options.classes or not options.formats:
-            train(options.data, options.output, seed=options.seed, classes=tuple(options.classes or LAWS))
-        if options.formats or (not options.classes and has_files(options.data, MATRIX_UNIT_FILES)):
+        everything = not options.classes and not options.formats
+        classes = tuple(LAWS) if everything else tuple(name for name in options.classes or () if name in LAWS)
+        if classes:
+            train(options.data, options.output, seed=options.seed, classes=classes)
+        if options.formats or (everything and has_files(options.data, MATRIX_UNIT_FILES)):
             formats = tuple(options.formats or MATRIX_UNIT_FORMATS)
             train_matrix_units(options.data, options.output, seed=options.seed, formats=formats)
+        if "attention" in (options.classes or ()) or (everything and has_files(options.data, ATTENTION)):
+            train_attention(options.data, options.output, seed=options.seed)
     except NeusightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -91,9 +91,13 @@ class Measurements:
 
     @cached_property
     def shape_group(self) -> NDArray[np.int64]:
-        """Equal numbers for equal kernels, in order of first appearance: what must not be split between folds."""
+        """Equal numbers for equal kernels, in order of first appearance: what must not be split between folds.
+
+        Attention with and without the kernel that writes the cache beside it is one shape.
+        """
         number_of: dict[Kernel, int] = {}
-        return np.array([number_of.setdefault(kernel, len(number_of)) for kernel in self.kernels], dtype=np.int64)
+        kernels = [_alone(kernel) for kernel in self.kernels]
+        return np.array([number_of.setdefault(kernel, len(number_of)) for kernel in kernels], dtype=np.int64)
 
     @property
     def scored_us(self) -> float:
@@ -116,6 +120,10 @@ class Measurements:
             kernel_name=self.kernel_name[indices],
             position=None if self.position is None else self.position[indices],
         )
+
+
+def _alone(kernel: Kernel) -> Kernel:
+    return replace(kernel, cache_write_elements=0) if isinstance(kernel, Attention) else kernel
 
 
 NEUSIGHT_KERNELS = "neusight/kernels_fp32.parquet"
@@ -1144,35 +1152,79 @@ def _read_deepbench(path: Path) -> list[Part]:
 
 _ATTENTION_FORMATS = {"bfloat16": _BF16, "fp8": _FP8}
 
+_WITHOUT_CACHE_WRITE: Mapping[str, tuple[str, ...] | None] = {
+    "sglang": None,
+    "trtllm": (),
+    "vllm": ("vllm_flash_attn", "vllm_flashinfer", "vllm_triton_attn"),
+}
+"""Implementations by framework whose times hold the attention alone (None: all of them).
+
+vLLM's other kernels are those of a later release, whose times hold the kernel that appends keys and values to the cache
+as well: between the two lie 2.5 us and 1.1 (H100) to 3 (B200) times the time of its bytes at the DRAM's peak.
+TensorRT-LLM splits queries, keys and values and writes the cache in a kernel before.
+"""
+
+_ATTENTION_FAULTS: Mapping[str, str] = {
+    "vllm_vit_flash_attn": "slowed",
+    "vllm_flash_attn_fa4": "wide heads",
+}
+"""Kernels of a framework whose rows are judged, but trained on nowhere.
+
+``vllm_vit_flash_attn``: an encoder of 16 heads of 64 with 8 x 4,096 tokens takes an H100 3.7 ms, the next release's
+kernel 1.2 ms, while smaller ones agree: something else ran on these cards. ``vllm_flash_attn_fa4`` stands in on H100
+for heads of more than 256, which no other kernel there has."""
+
+
+def _unsplit(gpu: NDArray[np.str_], source: NDArray[np.str_], table: Table) -> NDArray[np.bool_]:
+    """Decoding with FlashAttention 2 where every query head has keys of its own: its entry for sequences of several
+    lengths cuts rows of keys into parts only together with packing. PyTorch and ONNX Runtime call another entry."""
+    flash = np.isin(source, ("vllm_flash_attn", "vllm_flash_attn_fa2"))
+    alone = (table["num_heads"] == table["num_key_value_heads"]) & (table["isl"] == 1)
+    older = {name: _older_than_hopper(name) for name in set(gpu[flash & alone].tolist())}
+    found: NDArray[np.bool_] = flash & alone & np.array([older.get(name, False) for name in gpu.tolist()])
+    return found
+
+
+def _older_than_hopper(gpu: str) -> bool:
+    try:
+        capability = load_gpu(gpu.lower()).compute_capability
+    except SpecError:
+        return False
+    return capability is not None and capability < 9.0
+
 
 def _attention_reader(file: str) -> Callable[[Path], list[Part]]:
     """``context``: prefill, causal; ``generation``: one query a sequence; ``encoder``: all pairs, as many key heads.
 
-    One part per number format, that of the cache, framework and kernel: they differ by a factor.
+    One part per number format, that of the cache, framework and kernel: they differ by a factor. Rows repeat a kernel
+    in a CUDA graph, so that what fits L2 is there.
     """
     operation = Path(file).stem
     cached = operation != "encoder"
     of_cache = ("step", "num_key_value_heads") if cached else ()
     names = ("batch_size", "isl", "num_heads", "head_dim", "window_size", *of_cache)
 
-    def make(table: Table, dtype: DataType, cache: DataType) -> list[Kernel]:
+    def make(table: Table, dtype: DataType, cache: DataType, writes: bool) -> list[Kernel]:
         size = {name: _ints(table[name]) for name in names}
         kernels: list[Kernel] = []
         for i in range(len(size["isl"])):
-            queries = size["isl"][i]
+            queries, batch, width = size["isl"][i], size["batch_size"][i], size["head_dim"][i]
+            groups = size["num_key_value_heads" if cached else "num_heads"][i]
             kernels.append(
                 Attention(
-                    b=size["batch_size"][i],
+                    b=batch,
                     h=size["num_heads"][i],
-                    g=size["num_key_value_heads" if cached else "num_heads"][i],
+                    g=groups,
                     s=queries,
                     t=queries + (size["step"][i] if cached else 0),
-                    d=size["head_dim"][i],
-                    v=size["head_dim"][i],
+                    d=width,
+                    v=width,
                     causal=cached,
                     window=size["window_size"][i] or None,
                     dtype=dtype,
                     kv_dtype=None if cache is dtype else cache,
+                    cache_write_elements=2 * batch * groups * queries * width if writes else 0,
+                    past_in_l2=True,
                 )
             )
         return kernels
@@ -1180,20 +1232,31 @@ def _attention_reader(file: str) -> Callable[[Path], list[Part]]:
     def read(path: Path) -> list[Part]:
         cache = ("kv_cache_dtype",) if cached else ()
         table = _table(path, ("gpu", "framework", "kernel_source", "attn_dtype", *cache, *names, "latency_ms"))
+        source = _strings(table["kernel_source"])
+        unsplit = _unsplit(_strings(table["gpu"]), source, table) if cached else np.zeros(source.size, dtype=np.bool_)
+        note = np.array([_ATTENTION_FAULTS.get(name, "") for name in source.tolist()], dtype=np.str_)
+        note = np.where(unsplit, "keys unsplit", note)
         formats = [table["attn_dtype"], table["kv_cache_dtype" if cached else "attn_dtype"]]
         parts = []
-        for (label, kept, framework, source), members in _groups(*formats, table["framework"], table["kernel_source"]):
+        for key, members in _groups(*formats, table["framework"], source, note):
+            label, kept, framework, name, fault = key
             rows = members[table["latency_ms"][members] > 0]
             dtype, cache_dtype = _ATTENTION_FORMATS.get(label), _ATTENTION_FORMATS.get(kept)
             known = dtype is not None and cache_dtype is not None
+            alone = _WITHOUT_CACHE_WRITE.get(framework)
+            writes = cached and framework in _WITHOUT_CACHE_WRITE and alone is not None and name not in alone
 
             def of_format(
-                part: Table, dtype: DataType | None = dtype, cache_dtype: DataType | None = cache_dtype
+                part: Table,
+                dtype: DataType | None = dtype,
+                cache_dtype: DataType | None = cache_dtype,
+                writes: bool = writes,
             ) -> list[Kernel]:
                 assert dtype is not None, "a part of an unknown format isn't loaded"
                 assert cache_dtype is not None, "a part of an unknown format isn't loaded"
-                return make(part, dtype, cache_dtype)
+                return make(part, dtype, cache_dtype, writes)
 
+            details = (f"{framework}, {name}", f"{kept} cache" if kept != label else "", fault)
             if rows.size:
                 parts.append(
                     _device_part(
@@ -1204,13 +1267,59 @@ def _attention_reader(file: str) -> Callable[[Path], list[Part]]:
                         of_format if known else None,
                         operation=operation,
                         kernel_name="kernel_source",
-                        variant=f"{framework}, {source}" + (f", {kept} cache" if kept != label else ""),
+                        variant=", ".join(detail for detail in details if detail),
                         reason="" if known else f"no number format of this name: {label}, {kept}",
                     )
                 )
         return parts
 
     return read
+
+
+TRAINED_ATTENTION: Mapping[str, str] = {
+    "bfloat16": "vllm",
+    "bfloat16+float8e4m3fn": "vllm",
+    "float8e4m3fn": "trtllm",
+}
+"""The framework whose rows a predictor of attention is trained on, by the predictor's label.
+
+vLLM runs what other programs run, too: FlashAttention 2 on A100 and L40S, 3 on H100, TensorRT-LLM's kernels on B200
+(FlashAttention 4 in encoders), FlashInfer where the cache is in FP8 on L40S. TensorRT-LLM's own rows hold kernels
+before it; they are the only ones in FP8 throughout that three GPUs have."""
+
+
+def read_attention(data_folder: Path, label: str) -> Measurements | None:
+    """What a predictor of attention is trained on, all its files together; None if there are no such rows.
+
+    Kernels that a framework falls back to (Triton's), and rows with a fault, are left out. Raises DataError as
+    ``read_parts`` does.
+    """
+    framework = TRAINED_ATTENTION[label]
+    found = []
+    for part in read_parts(data_folder, ATTENTION):
+        words = part.variant.split(", ")
+        plain = words[0] == framework and "triton" not in words[1] and set(words[2:]) <= {"fp8 cache"}
+        if (
+            part.load is not None
+            and plain
+            and part.dtype == label.split("+")[0]
+            and ("fp8 cache" in words) == ("+" in label)
+        ):
+            found.append(part.load())
+    return replace(_one_after_another(found), dtype=label) if found else None
+
+
+def _one_after_another(parts: Sequence[Measurements]) -> Measurements:
+    """Rows of parts of one class and timing."""
+    return replace(
+        parts[0],
+        kernels=tuple(kernel for part in parts for kernel in part.kernels),
+        gpu=np.concatenate([part.gpu for part in parts]),
+        operation=np.concatenate([part.operation for part in parts]),
+        split=np.concatenate([part.split for part in parts]),
+        measured_us=np.concatenate([part.measured_us for part in parts]),
+        kernel_name=np.concatenate([part.kernel_name for part in parts]),
+    )
 
 
 READERS: dict[str, Callable[[Path], list[Part]]] = {

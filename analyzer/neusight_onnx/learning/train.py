@@ -18,13 +18,16 @@ from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import LAWS, law_of
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets import (
+    ATTENTION,
     EVENTS,
     MATRIX_UNIT_FILES,
+    TRAINED_ATTENTION,
     TRAINED_VARIANTS,
     TRAINING_FILES,
     Measurements,
     file_sha256,
     measured_folder,
+    read_attention,
     read_measurements,
     read_parts,
 )
@@ -69,10 +72,18 @@ DTYPE_SUFFIX = {
     "bfloat16+int8": "w8a16",
     "bfloat16+int4": "w4a16",
     "float4e2m1": "fp4",
+    "bfloat16+float8e4m3fn": "bf16_kv8",
 }
 """How a predictor's file names the number format (``kernels.predictor_label``)."""
 
-MATRIX_UNIT_FORMATS = tuple(label for label in DTYPE_SUFFIX if label != "float32")
+MATRIX_UNIT_FORMATS = tuple(TRAINED_VARIANTS)
+"""Number formats of products on matrix units."""
+
+ATTENTION_SETTINGS = ResidualSettings(
+    tree_count=240, leaf_count=40, learning_rate=0.1, rows_per_leaf=15, l2=1.0, row_limit=60_000
+)
+"""Fused attention has ten thousand rows a GPU and operation, and which of a library's kernels ran follows their
+sizes."""
 
 MATRIX_UNIT_SETTINGS = ResidualSettings(tree_count=400, leaf_count=72, learning_rate=0.08, rows_per_leaf=15, l2=1.0)
 """Products on matrix units have twenty thousand rows a GPU, and their own times without a host's in them."""
@@ -166,7 +177,42 @@ def train_matrix_units(
         models[entry["file"]] = model
     if not entries:
         raise DataError(f"{data_folder} has no rows of {', '.join(formats)} on a known GPU: nothing to train on")
-    return _write(output, entries, models, kept=lambda entry: entry["dtype"] not in formats)
+    return _write(
+        output,
+        entries,
+        models,
+        kept=lambda entry: entry["kernel_class"] != "gemm" or entry["dtype"] not in formats,
+    )
+
+
+def train_attention(
+    data_folder: Path, output: Path, *, seed: int = 0, log: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """Trains the predictors of fused attention, one a number format, and keeps all others of the manifest.
+
+    The rows are those of one framework (``TRAINED_ATTENTION``). Raises as ``train`` does.
+    """
+    entries: dict[str, dict[str, Any]] = {}
+    models: dict[str, bytes] = {}
+    folder = measured_folder(data_folder)
+    for label in TRAINED_ATTENTION:
+        measurements = read_attention(data_folder, label)
+        law = law_of("attention", label)
+        specs = known_gpus(measurements, log) if measurements is not None else {}
+        if measurements is None or law is None or not specs:
+            log(f"attention in {label}: no row is of a known GPU, skipped")
+            continue
+        files = [
+            {"path": name, "sha256": file_sha256(folder / name)} for name in ATTENTION if (folder / name).is_file()
+        ]
+        entry, model = train_class(
+            law, measurements, specs, seed=seed, files=files, log=log, settings=ATTENTION_SETTINGS
+        )
+        entries[entry["name"]] = entry
+        models[entry["file"]] = model
+    if not entries:
+        raise DataError(f"{data_folder} has no rows of fused attention on a known GPU: nothing to train on")
+    return _write(output, entries, models, kept=lambda entry: entry["kernel_class"] != "attention")
 
 
 def known_gpus(measurements: Measurements, log: Callable[[str], None] = print) -> dict[str, GpuSpec]:

@@ -1,0 +1,584 @@
+"""The law of fused attention on matrix units: prefill, decoding and encoders, in 16 and 8 bits.
+
+``(b, h, s, d) x (b, g, t, d) -> (b, h, s, v)``, g key-value heads shared by h / g query heads each. A block of threads
+holds a tile of queries and walks over tiles of keys (a *step* each): two products on the matrix pipe, an exponential a
+pair in between. Queries of the heads that share keys may stand in one tile (*packed*). What competes (p-norm):
+
+- *compute*: all steps over all SMs, the softmax partly hidden behind the products; blocks have a prologue and an
+  epilogue; a causal mask or a window leaves out the tiles that nobody looks at.
+- *latency*: the block with the most steps, one after the other.
+- *memory*: queries, keys, values and output through DRAM, as far as L2 doesn't hold them.
+- *l2*: keys and values are fetched again by every tile of queries.
+
+Beside them stand the floor of a launch, the loads before a block's first step and its stores after the last, the second
+kernel that adds parts where rows of keys are split among blocks, and the kernel that appends keys and values to a
+cache.
+
+Which kernels run follows from the instructions: FlashAttention 2 on mma (Ampere, Ada, GeForce), FlashAttention 3 on
+WGMMA (Hopper), TensorRT-LLM's and FlashAttention 4 on tcgen05 (data-centre Blackwell). Where keys are stored in fewer
+bits than queries, mma runs FlashInfer's. Everything is vectorised over kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Attention, Kernel
+from neusight_onnx.laws.bandwidth import achieved_fraction, is_amd
+from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.tensor_gemm import AMD_OVERHEAD, PIPES, clock_level, unit_energy
+
+_FITTED = "study of the shared attention measurements (A100, H100, L40S, B200); fitted"
+
+CONSTANTS: tuple[Constant, ...] = (
+    Constant(
+        name="floor_cycles",
+        prior=9000.0,
+        prior_log_sd=0.2,
+        source="launch and drain: the smallest kernels, replayed in a CUDA graph, take 5-11 us, 12,000 to 16,000 "
+        "cycles, less a block with one step; fitted",
+    ),
+    Constant(
+        name="pipe_overhead",
+        prior=1.2,
+        prior_log_sd=0.1,
+        source="time of a step's products over that at the dense peak: FlashAttention 2 reaches up to .73 of A100's "
+        "(Dao 2023), 3 up to .75 of H100's (Shah et al. 2024), with the softmax in it; fitted",
+    ),
+    Constant(
+        name="pipe_overhead_tcgen05",
+        prior=1.1,
+        prior_log_sd=0.1,
+        source="the same where products are issued by one thread and run beside everything else; fitted",
+    ),
+    Constant(
+        name="exp_overhead",
+        prior=1.0,
+        prior_log_sd=0.2,
+        source="time of the softmax over that of its exponentials and vector instructions at their peaks: polynomials "
+        "on vector lanes take some of the exponentials; fitted",
+    ),
+    Constant(
+        name="vector_instructions",
+        prior=6.0,
+        prior_log_sd=0.3,
+        source="a pair: scale, maximum, difference, sum, conversion, and a share of the output's rescaling; fitted",
+    ),
+    Constant(
+        name="exposed_mma",
+        prior=0.6,
+        prior_log_sd=0.2,
+        source="share of the shorter of products and softmax that isn't hidden behind the other: only another block's "
+        "on the same SM hides it; fitted",
+    ),
+    Constant(
+        name="exposed_wgmma",
+        prior=0.45,
+        prior_log_sd=0.2,
+        source="two warp groups take turns: .5 of the peak with heads of 64, .65-.75 with 128 (Shah et al. 2024)",
+    ),
+    Constant(
+        name="exposed_tcgen05",
+        prior=0.2,
+        prior_log_sd=0.3,
+        source="products and softmax are different warps': about .7 of the peak with heads of 128 (FlashAttention 4); "
+        "fitted",
+    ),
+    Constant(name="step_cycles", prior=200.0, prior_log_sd=0.5, source="barriers and loop of a step; " + _FITTED),
+    Constant(
+        name="step_latency_cycles",
+        prior=500.0,
+        prior_log_sd=0.5,
+        source="what a step waits for where its block is alone on an SM; " + _FITTED,
+    ),
+    Constant(
+        name="block_cycles",
+        prior=1500.0,
+        prior_log_sd=0.4,
+        source="first load, last store, scheduling of a block: blocks of one step take 2,300-6,000 cycles; fitted",
+    ),
+    Constant(name="row_cycles", prior=30.0, prior_log_sd=0.4, source="the same for each row of its tile; fitted"),
+    Constant(
+        name="io_exposed",
+        prior=0.5,
+        prior_log_sd=0.4,
+        source="share of the time of queries, output and each block's first keys that no step hides; fitted",
+    ),
+    Constant(
+        name="tail",
+        prior=0.5,
+        prior_log_sd=0.5,
+        source="share of an incomplete last round of blocks that is lost; fitted",
+    ),
+    Constant(
+        name="convert_instructions",
+        prior=3.0,
+        prior_log_sd=0.4,
+        source="an element of keys and values stored in fewer bits: unpacked, or transposed for WGMMA; fitted",
+    ),
+    Constant(
+        name="energy_pj",
+        prior=1.9,
+        prior_log_sd=0.1,
+        source="board energy of a 16-bit FLOP by mma in 16/12 nm, as in the law of products",
+    ),
+    Constant(
+        name="dram_efficiency",
+        prior=0.97,
+        prior_log_sd=0.05,
+        source="against an elementwise kernel: keys are read in whole rows; fitted",
+    ),
+    Constant(
+        name="l2_fill",
+        prior=0.95,
+        prior_log_sd=0.1,
+        source="share of L2 up to which repetitions find their data in it: L40S's knee; fitted",
+    ),
+    Constant(
+        name="l2_partitioned",
+        prior=0.6,
+        prior_log_sd=0.2,
+        source="the same where L2 is two partitions that each serve half of the SMs, so that data stand in both (A100 "
+        "white paper); fitted",
+    ),
+    Constant(
+        name="l2_bytes_per_clock",
+        prior=40.0,
+        prior_log_sd=0.3,
+        source="bytes of keys and values that an SM gets in a clock, of 64 by design; " + _FITTED,
+    ),
+    Constant(name="norm", prior=3.0, prior_log_sd=0.3, source="power of the norm that joins competing times; fitted"),
+    Constant(
+        name="split_us",
+        prior=2.0,
+        prior_log_sd=0.3,
+        source="at 1.7 GHz: the kernel that adds the parts of split keys; fitted",
+    ),
+    Constant(
+        name="split_us_mma",
+        prior=4.0,
+        prior_log_sd=0.5,
+        source="the same of FlashAttention 2, whose part kernel differs from the plain one: 12.5 -> 18 us from one "
+        "part to two on A100; fitted",
+    ),
+    Constant(name="split_cycles", prior=100.0, prior_log_sd=0.5, source="the same for each part; fitted"),
+    Constant(
+        name="split_cycles_mma",
+        prior=300.0,
+        prior_log_sd=0.5,
+        source="of FlashAttention 2, which adds parts one by one; fitted",
+    ),
+    Constant(
+        name="regroup_us",
+        prior=3.0,
+        prior_log_sd=0.5,
+        source="at 1.7 GHz: FlashAttention 2 packs by two copies, of queries and output, where neither the batch nor "
+        "the number of key heads is one; fitted",
+    ),
+    Constant(
+        name="cache_us",
+        prior=2.0,
+        prior_log_sd=0.3,
+        source="at 1.7 GHz: launch of the kernel that writes the cache; 2.5 us between releases with and without",
+    ),
+    Constant(
+        name="cache_passes",
+        prior=1.2,
+        prior_log_sd=0.2,
+        source="bytes it moves in DRAM over those read and written; fitted",
+    ),
+    Constant(
+        name="cache_bytes_per_clock",
+        prior=12.0,
+        prior_log_sd=0.3,
+        source="bytes that its SMs move in a clock each: 9.3 on B200, 12 on H100; fitted",
+    ),
+)
+
+_COLUMNS = (
+    "b",
+    "h",
+    "g",
+    "s",
+    "t",
+    "d",
+    "v",
+    "causal",
+    "window",
+    "windowed",
+    "query_bytes",
+    "kv_bytes",
+    "seen_bytes",
+    "past_bytes",
+    "io_bytes",
+    "cache_bytes",
+    "mask_reads",
+    "read_bytes",
+    "write_bytes",
+    "flops",
+    "pipe",
+)
+
+FEATURES: tuple[str, ...] = (
+    "log_memory_over_compute",
+    "log_l2_over_compute",
+    "log_latency_over_compute",
+    "log_floor_over_time",
+    "log_softmax_over_products",
+    "log_blocks_per_sm",
+    "wave_fraction",
+    "log_heads_per_group",
+    "log_rows",
+    "log_split_k",
+    "log_steps",
+    "log_b",
+    "log_g",
+    "log_h",
+    "log_s",
+    "log_t",
+    "head_dim",
+    "head_dim_fill",
+    "causal",
+    "log_window_over_t",
+    "log_keys_over_l2",
+    "log_total_over_l2",
+    "log_cache_share",
+    "narrow_keys",
+)
+
+_PIPE_OF: dict[DataType, str] = {
+    DataType.FLOAT16: "fp16",
+    DataType.BFLOAT16: "bf16",
+    DataType.FLOAT8E4M3FN: "fp8",
+    DataType.FLOAT8E4M3FNUZ: "fp8",
+    DataType.FLOAT8E5M2: "fp8",
+    DataType.FLOAT8E5M2FNUZ: "fp8",
+}
+
+EXPONENTIALS_PER_CLOCK = 16.0
+"""Of an SM's special-function units: 16 results a clock (CUDA C++ Programming Guide, throughput of arithmetic
+instructions, 8.0 to 10.x), which FlashAttention 3 (Shah et al. 2024) names as the limit next to the products. CDNA's
+transcendentals run at a quarter of the rate of its 64 lanes (AMD CDNA 3 ISA), which is the same."""
+
+L2_SHARPNESS = 8.0
+"""How sharply DRAM takes over where what repetitions touch exceeds L2."""
+
+RESIDENT_BLOCKS = 2.0
+"""Blocks on an SM that hide each other's prologues with mma; the others' kernels fill an SM with one."""
+
+MOST_SPLITS = 128
+SPLIT_EFFICIENCY = 0.85
+"""FlashAttention 2 takes the least number of parts that comes within 85 % of the best filling of two blocks an SM, 128
+at most, and one part from .8 of such a round on (num_splits_heuristic of its sources)."""
+SPLIT_BELOW = 0.8
+
+
+def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
+    """Attention kernels as columns: sizes, bytes an element of queries and keys, bytes by what they are.
+
+    ``seen_bytes`` are the keys and values that are read, ``past_bytes`` those of them that a cache held before and that
+    L2 has lost since; ``io_bytes`` queries, output and what else is read or written once; ``mask_reads`` what all heads
+    read of a mask.
+    """
+    rows: list[tuple[float, ...]] = []
+    for kernel in kernels:
+        assert isinstance(kernel, Attention)
+        query, stored = kernel.dtype.bits / 8, (kernel.kv_dtype or kernel.dtype).bits / 8
+        # an empty tensor still launches a kernel: that of one element
+        b, h, g, s, t, d, v = (
+            max(size, 1) for size in (kernel.b, kernel.h, kernel.g, kernel.s, kernel.t, kernel.d, kernel.v)
+        )
+        keys = max(kernel.seen_keys, 1)
+        seen = stored * b * g * keys * (d + v)
+        mask = kernel.mask.byte_count if kernel.mask else 0
+        # one that has a value a pair is read again by every head; one that has a value a key is nothing beside the keys
+        reads = (
+            b * h * s * keys * kernel.mask.dtype.bits / 8 if kernel.mask and kernel.mask.element_count >= s * t else 0.0
+        )
+        extra = sum(spec.byte_count for spec in kernel.extra_outputs)
+        past = 0.0 if kernel.past_in_l2 else max(1.0 - s / keys, 0.0)
+        rows.append(
+            (
+                b,
+                h,
+                g,
+                s,
+                t,
+                d,
+                v,
+                float(kernel.causal),
+                min(kernel.window or t, t),
+                float(kernel.window is not None),
+                query,
+                stored,
+                seen,
+                past * seen,
+                query * b * h * s * (d + v) + mask + extra,
+                kernel.cache_write_elements * (query + stored),
+                reads,
+                kernel.read_bytes,
+                kernel.write_bytes,
+                2.0 * kernel.macs,
+                float(PIPES.index(_PIPE_OF[kernel.dtype])),
+            )
+        )
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
+    return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
+
+
+def instruction(gpu: GpuSpec) -> str:
+    """The instruction that a library's attention is written in on the GPU: "mma", "wgmma" or "tcgen05"."""
+    capability = gpu.compute_capability
+    if capability is not None and 9.0 <= capability < 10.0:
+        return "wgmma"
+    if capability is not None and 10.0 <= capability < 12.0:
+        return "tcgen05"
+    return "mma"
+
+
+def _partitioned(gpu: GpuSpec) -> bool:
+    """Whether L2 is two partitions: NVIDIA's dies with HBM since Ampere."""
+    return gpu.memory_type.upper().startswith("HBM") and (gpu.compute_capability or 0.0) >= 8.0
+
+
+def _narrow(cols: Columns) -> NDArray[np.bool_]:
+    """Whether keys are stored in fewer bits than queries."""
+    found: NDArray[np.bool_] = cols["kv_bytes"] < cols["query_bytes"]
+    return found
+
+
+def _pipes(cols: Columns, gpu: GpuSpec) -> Column:
+    """Each kernel's pipe: with keys in 8 bits Hopper and Blackwell convert the queries, others the keys."""
+    if instruction(gpu) == "mma":
+        return cols["pipe"]
+    return np.where(_narrow(cols), float(PIPES.index("fp8")), cols["pipe"])
+
+
+def _peaks(cols: Columns, gpu: GpuSpec) -> Column:
+    """Dense FLOP/s of each kernel's pipe; a format that the GPU lacks runs on the 16-bit one, else on vector lanes."""
+    peaks = gpu.peak_flops_per_s
+    wider = peaks.get("fp16", peaks.get("bf16", peaks["fp32"]))
+    found: Column = np.array([peaks.get(name, wider) for name in PIPES])[_pipes(cols, gpu).astype(np.int64)]
+    return found
+
+
+def _flash2_splits(blocks: Column, steps: Column, slots: float) -> Column:
+    """Parts that FlashAttention 2 cuts rows of ``steps`` tiles of keys into, for ``blocks`` on ``slots`` places."""
+    parts = np.arange(1.0, MOST_SPLITS + 1.0)[:, None]
+    rounds = blocks * parts / slots
+    fewer = np.ceil(steps / np.maximum(parts - 1.0, 1.0))
+    allowed = (parts == 1.0) | ((parts <= steps) & (np.ceil(steps / parts) != fewer))
+    filling = np.where(allowed, rounds / np.ceil(rounds), 0.0)
+    first = np.argmax(filling >= SPLIT_EFFICIENCY * filling.max(axis=0), axis=0) + 1.0
+    return np.where(blocks >= SPLIT_BELOW * slots, 1.0, first)
+
+
+def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+    """The columns with what a library chooses: tile, packing, parts, and the steps and blocks that follow."""
+    return {**cols, **_choose(cols, gpu)}
+
+
+def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
+    unit, sms = instruction(gpu), float(gpu.sm_count)
+    b, h, g, s, t, d = (cols[name] for name in ("b", "h", "g", "s", "t", "d"))
+    causal, shared = cols["causal"] > 0, h / g
+    if unit == "wgmma":
+        packed = np.ones(s.shape, dtype=np.bool_)
+    elif unit == "tcgen05":
+        packed = s == 1
+    else:
+        packed = _narrow(cols) | ((s == 1) & (cols["windowed"] == 0))
+    rows = np.where(packed, s * shared, s)
+    heads = np.where(packed, g, h)
+    # tiles by the libraries' sources: kBlockM and kBlockN of FlashAttention 2 (with paged keys) and 3, two tiles of 128
+    # of FlashAttention 4
+    tile_k = np.where(d > 128, 64.0, 128.0)
+    if unit == "mma":
+        tile_q = np.where(causal | (rows <= 64), 64.0, 128.0)
+        tile_k = np.where((d <= 64) & causal, 256.0, tile_k)
+    elif unit == "wgmma":
+        tile_q = np.where((d <= 96) & (rows > 128), 192.0, 128.0)
+    else:
+        few = np.where(rows <= 16, 16.0, np.where(rows <= 32, 32.0, 64.0))
+        tile_q = np.where(packed & (rows <= 64), few, np.where((rows <= 128) | causal, 128.0, 256.0))
+    tiles = np.ceil(rows / tile_q)
+    # keys that a tile of queries goes through: with a mask the j-th of n sees those up to its last query's
+    tokens = np.where(packed, tile_q / shared, tile_q)
+    before = np.maximum(t - s, 0.0)
+    reach = np.minimum(np.where(cols["window"] < t, cols["window"] + np.minimum(tokens, s) - 1.0, t), t)
+    growing = np.where(tiles == 1.0, (before + s <= reach) * 1.0, np.clip((reach - before) / tokens, 0.0, tiles))
+    rising = np.where(tiles == 1.0, growing * s, tokens * growing * (growing + 1.0) / 2.0)
+    masked = np.minimum(growing * before + rising + (tiles - growing) * reach, tiles * reach)
+    keys = np.where(causal, masked, tiles * reach)
+    longest = np.maximum(np.ceil(reach / tile_k), 1.0)
+    per_head = np.where(tiles == 1.0, longest, keys / tile_k + np.where(causal, 0.5 * tiles, 0.0))
+    blocks = b * heads * tiles
+    if unit == "mma":
+        parts = np.where(packed & (s * shared <= tile_q), _flash2_splits(blocks, longest, RESIDENT_BLOCKS * sms), 1.0)
+    else:
+        fits = np.clip(np.floor(sms / blocks), 1.0, np.minimum(longest, MOST_SPLITS))
+        splits = ((packed & (rows <= 128)) | ~causal) & (blocks < SPLIT_BELOW * sms)
+        parts = np.where(splits, fits, 1.0)
+    return {
+        "rows": rows,
+        "packed": packed * 1.0,
+        "tile_q": tile_q,
+        "tile_k": tile_k,
+        "split_k": parts,
+        "steps": b * heads * np.maximum(per_head, tiles),
+        "longest": np.ceil(longest / parts),
+        "blocks": blocks * parts,
+    }
+
+
+def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
+    """Competing times in s and what they are made of; ``cols`` are pinned."""
+    unit, sms, clock = instruction(gpu), float(gpu.sm_count), gpu.clock_hz
+    peak, narrow = _peaks(cols, gpu), _narrow(cols)
+    tile_q, tile_k, blocks, longest = (cols[name] for name in ("tile_q", "tile_k", "blocks", "longest"))
+    overhead = c["pipe_overhead_tcgen05" if unit == "tcgen05" else "pipe_overhead"]
+    if is_amd(gpu):
+        overhead = max(overhead, AMD_OVERHEAD)
+    # heads are padded to whole fragments of the pipe
+    width = 32.0 * (np.ceil(cols["d"] / 32.0) + np.ceil(cols["v"] / 32.0))
+    products = overhead * 2.0 * tile_q * tile_k * width * sms * clock / peak
+    softmax = tile_q * tile_k * (1.0 / EXPONENTIALS_PER_CLOCK + c["vector_instructions"] / gpu.fp32_lanes_per_sm)
+    softmax = c["exp_overhead"] * softmax
+    if unit != "tcgen05":
+        softmax = softmax + narrow * c["convert_instructions"] * tile_k * width / gpu.fp32_lanes_per_sm
+    overlapped = np.maximum(products, softmax) + c[f"exposed_{unit}"] * np.minimum(products, softmax)
+    step = overlapped + c["step_cycles"]
+    # alone on its SM, a block of mma hides nothing behind another
+    alone = (products + softmax if unit == "mma" else overlapped) + c["step_latency_cycles"]
+    block = c["block_cycles"] + c["row_cycles"] * tile_q
+    # of what the pipe at its peak would take from the power limit; the softmax takes about half as much
+    busy = peak * (products + 0.5 * softmax) / step / overhead
+    level = clock_level(gpu, c, busy, unit_energy(gpu, _pipes(cols, gpu)))
+    per_sm = np.maximum(blocks / sms, 1.0)
+    lost = 1.0 + c["tail"] * (np.ceil(per_sm) / per_sm - 1.0)
+    steps = cols["steps"] / blocks
+    per_block = block / (RESIDENT_BLOCKS if unit == "mma" else 1.0)
+    compute = per_sm * (steps * step + per_block) * lost / (clock * level)
+    latency = (longest * alone + block) / clock
+
+    keys, io, past = cols["seen_bytes"], cols["io_bytes"], cols["past_bytes"]
+    held = c["l2_fill"] * (c["l2_partitioned"] if _partitioned(gpu) else 1.0) * gpu.l2_bytes
+    miss = 1.0 / (1.0 + ((keys + io + cols["cache_bytes"]) / held) ** -L2_SHARPNESS)
+    rate = gpu.memory_bytes_per_s * c["dram_efficiency"] * achieved_fraction(gpu, {})
+    l2_rate = c["l2_bytes_per_clock"] * clock
+    memory = ((keys + io - past) * miss + past) / rate
+    panels = per_sm * steps * tile_k * cols["kv_bytes"] * (cols["d"] + cols["v"])
+    l2 = (panels + cols["mask_reads"] / sms) / l2_rate
+    first = (io + keys / longest) * (miss / rate + (1.0 - miss) / (l2_rate * np.minimum(sms, blocks)))
+    slowness = 1.7e9 / clock
+    written = cols["cache_bytes"]
+    stored = np.maximum(c["cache_passes"] * miss / rate, 1.0 / (c["cache_bytes_per_clock"] * sms * clock)) * written
+    cache = np.where(written > 0, 1e-6 * c["cache_us"] * slowness + stored, 0.0)
+    mma = "_mma" if unit == "mma" else ""
+    parts = cols["split_k"]
+    added = 1e-6 * c["split_us" + mma] * slowness + parts * c["split_cycles" + mma] / clock
+    copied = (cols["packed"] > 0) & (cols["b"] > 1) & (cols["g"] > 1) & ~narrow & (unit == "mma")
+    return {
+        "compute": compute,
+        "latency": latency,
+        "memory": memory,
+        "l2": l2,
+        "products": products,
+        "softmax": softmax,
+        "floor": np.full(blocks.shape, c["floor_cycles"] / clock),
+        "beside": c["io_exposed"] * np.minimum(first, compute)
+        + cache
+        + np.where(parts > 1.0, added, 0.0)
+        + np.where(copied, 1e-6 * c["regroup_us"] * slowness, 0.0),
+    }
+
+
+_PARTS = ("compute", "latency", "memory", "l2")
+
+
+def _join(parts: Mapping[str, Column], c: Constants) -> Column:
+    """Latency in us: floor, p-norm of the competing times, what stands beside them."""
+    power = c["norm"]
+    largest = np.maximum.reduce([parts[name] for name in _PARTS])
+    total = sum((parts[name] / largest) ** power for name in _PARTS)
+    joined: Column = 1e6 * (parts["floor"] + largest * total ** (1.0 / power) + parts["beside"])
+    return joined
+
+
+def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
+    """Roofline: FLOPs at the dense peak of the pipe, unique bytes at the peak of DRAM, whichever takes longer.
+
+    Bytes that the L2 can hold needn't come from DRAM, so only what exceeds it counts.
+    """
+    compute = cols["flops"] / _peaks(cols, gpu)
+    memory = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0) / gpu.memory_bytes_per_s
+    return 1e6 * np.maximum(compute, memory)
+
+
+def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
+    """The law's answer; ``cols`` may be pinned."""
+    if "blocks" not in cols:
+        cols = pin(cols, gpu, constants)
+    parts = times(cols, gpu, constants)
+    latency = _join(parts, constants)
+    return LawResult(
+        latency_us=latency,
+        ideal_us=ideal_us(cols, gpu),
+        parts_us={**{name: 1e6 * parts[name] for name in _PARTS}, "launch": 1e6 * parts["floor"]},
+        tile={"queries": cols["tile_q"], "keys": cols["tile_k"], "split_k": cols["split_k"]},
+        tile_count=cols["blocks"],
+        wave_count=np.maximum(np.ceil(cols["blocks"] / gpu.sm_count), 1.0),
+    )
+
+
+def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
+    """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
+    if "blocks" not in cols:
+        cols = pin(cols, gpu, constants)
+    parts = times(cols, gpu, constants)
+    compute = parts["compute"]
+    per_sm = cols["blocks"] / gpu.sm_count
+    total = cols["seen_bytes"] + cols["io_bytes"]
+    values = (
+        np.log(np.maximum(parts["memory"], 1e-9) / compute),
+        np.log(parts["l2"] / compute),
+        np.log(parts["latency"] / compute),
+        np.log(1e6 * parts["floor"] / result.latency_us),
+        np.log(parts["softmax"] / parts["products"]),
+        np.log(per_sm),
+        per_sm / np.ceil(per_sm),
+        np.log(cols["h"] / cols["g"]),
+        np.log(cols["rows"]),
+        np.log(cols["split_k"]),
+        np.log(cols["steps"]),
+        np.log(cols["b"]),
+        np.log(cols["g"]),
+        np.log(cols["h"]),
+        np.log(cols["s"]),
+        np.log(cols["t"]),
+        cols["d"],
+        cols["d"] / (32.0 * np.ceil(cols["d"] / 32.0)),
+        cols["causal"],
+        np.log(cols["window"] / cols["t"]),
+        np.log(cols["seen_bytes"] / gpu.l2_bytes),
+        np.log(total / gpu.l2_bytes),
+        np.log(1e-3 + cols["cache_bytes"] / total),
+        cols["kv_bytes"] / cols["query_bytes"],
+    )
+    return np.stack(values, axis=1).astype(np.float32)
+
+
+ATTENTION = Law(
+    kernel_class="attention",
+    constants=CONSTANTS,
+    feature_names=FEATURES,
+    columns=columns,
+    estimate=estimate,
+    features=features,
+    pin=pin,
+)

@@ -1,0 +1,284 @@
+"""The law of fused attention: what libraries choose, steps, bytes and bounds, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Attention, Kernel, TensorSpec, predictor_label
+from neusight_onnx.laws import attention
+from neusight_onnx.laws.analytic import analytic_estimate
+from neusight_onnx.laws.base import LawResult
+from neusight_onnx.laws.catalog import ATTENTION_FORMATS, apply_law, law_of
+
+BF16, FP16, FP8, FP32 = DataType.BFLOAT16, DataType.FLOAT16, DataType.FLOAT8E4M3FN, DataType.FLOAT32
+PRIORS = {constant.name: constant.prior for constant in attention.CONSTANTS}
+
+# without overheads, a softmax or a power limit: products at the peak of the pipe, so that times are plain arithmetic
+PLAIN = {
+    **PRIORS,
+    "pipe_overhead": 1.0,
+    "pipe_overhead_tcgen05": 1.0,
+    "exp_overhead": 1e-12,
+    "step_cycles": 0.0,
+    "step_latency_cycles": 0.0,
+    "block_cycles": 0.0,
+    "row_cycles": 0.0,
+    "energy_pj": 1e-6,
+}
+
+A100, H100, B200, L40S = "a100-sxm-80gb", "h100-sxm", "b200-sxm", "l40s"
+
+
+def encoder(b: int, h: int, s: int, d: int = 128) -> Attention:
+    return Attention(b=b, h=h, g=h, s=s, t=s, d=d, v=d, dtype=BF16)
+
+
+def prefill(b: int, h: int, g: int, s: int, d: int = 128, **more: object) -> Attention:
+    return replace(Attention(b=b, h=h, g=g, s=s, t=s, d=d, v=d, causal=True, dtype=BF16), **more)
+
+
+def decode(b: int, h: int, g: int, t: int, d: int = 128, **more: object) -> Attention:
+    return replace(Attention(b=b, h=h, g=g, s=1, t=t, d=d, v=d, causal=True, dtype=BF16, past_in_l2=True), **more)
+
+
+def law(kernel: Attention, gpu: str, constants: dict[str, float] | None = None) -> LawResult:
+    return attention.estimate(attention.columns((kernel,)), load_gpu(gpu), PRIORS if constants is None else constants)
+
+
+def chosen(kernel: Attention, gpu: str) -> dict[str, float]:
+    columns = attention.pin(attention.columns((kernel,)), load_gpu(gpu), PRIORS)
+    return {name: float(column[0]) for name, column in columns.items()}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "label"),
+    [
+        pytest.param(encoder(1, 1, 8), "bfloat16", id="bf16"),
+        pytest.param(replace(encoder(1, 1, 8), dtype=FP16), "bfloat16", id="fp16-as-bf16"),
+        pytest.param(replace(encoder(1, 1, 8), dtype=FP16, kv_dtype=FP8), "bfloat16+float8e4m3fn", id="fp8-cache"),
+        pytest.param(
+            replace(encoder(1, 1, 8), dtype=BF16, kv_dtype=DataType.INT8), "bfloat16+float8e4m3fn", id="int8-cache"
+        ),
+        pytest.param(replace(encoder(1, 1, 8), kv_dtype=DataType.INT4), "bfloat16+int4", id="int4-cache-has-none"),
+        pytest.param(replace(encoder(1, 1, 8), kv_dtype=FP32), "bfloat16", id="wider-cache"),
+        pytest.param(replace(encoder(1, 1, 8), dtype=FP8), "float8e4m3fn", id="fp8"),
+        pytest.param(replace(encoder(1, 1, 8), backward=True), "bfloat16 backward", id="backward-is-another-kernel"),
+        pytest.param(replace(encoder(1, 1, 8), dtype=FP32), "float32", id="fp32"),
+        pytest.param(replace(encoder(1, 1, 8), dtype=FP32, kv_dtype=FP16), "float32", id="fp32-with-a-narrow-cache"),
+    ],
+)
+def test_the_predictor_of_attention(kernel: Attention, label: str) -> None:
+    assert predictor_label(kernel) == label
+    assert (law_of("attention", label) is attention.ATTENTION) is (label in ATTENTION_FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "expected"),
+    [
+        # 2 x 4 heads, 512 queries: 8 tiles of 64 each see 1, 1, 2, 2, 3, 3, 4, 4 tiles of 128 keys
+        pytest.param(
+            prefill(2, 4, 4, 512), A100, {"tile_q": 64, "tile_k": 128, "blocks": 64, "steps": 8 * 22}, id="fa2"
+        ),
+        # packed: 4 heads share keys, 2048 rows; tiles of 32 queries
+        pytest.param(prefill(2, 4, 1, 512), H100, {"tile_q": 128, "blocks": 32, "packed": 1}, id="fa3-packs"),
+        pytest.param(prefill(2, 4, 1, 512, d=64), H100, {"tile_q": 192, "blocks": 2 * 11}, id="fa3-narrow-heads"),
+        pytest.param(prefill(2, 4, 1, 512), B200, {"tile_q": 128, "blocks": 32, "packed": 0}, id="blackwell"),
+        pytest.param(encoder(1, 300, 512), B200, {"tile_q": 256, "blocks": 600, "split_k": 1}, id="fa4"),
+        pytest.param(encoder(1, 2, 4096), B200, {"blocks": 2 * 16 * 4, "split_k": 4, "longest": 8}, id="fa4-splits"),
+        pytest.param(encoder(1, 2, 4096), A100, {"tile_q": 128, "blocks": 64, "split_k": 1}, id="fa2-encoder"),
+        # one block a sequence: 16 of 216 places, 8 tiles of keys; all 8 parts fill best
+        pytest.param(decode(8, 8, 2, 1024), A100, {"blocks": 128, "split_k": 8, "longest": 1}, id="decode-splits"),
+        # 108 SMs hold 216 blocks: from .8 of them on nothing is split
+        pytest.param(decode(173, 8, 1, 1024), A100, {"blocks": 173, "split_k": 1}, id="decode-is-full"),
+        # 100 blocks: 2 parts fill .926 of 216 places, which is the best below 128 parts
+        pytest.param(decode(100, 8, 1, 1024), A100, {"blocks": 200, "split_k": 2}, id="decode-two-parts"),
+        pytest.param(decode(8, 8, 2, 1024), B200, {"tile_q": 16, "split_k": 8, "blocks": 128}, id="decode-tcgen05"),
+        pytest.param(decode(8, 8, 2, 1024, window=256), A100, {"packed": 0, "blocks": 64}, id="window-unpacked"),
+        pytest.param(
+            decode(8, 8, 2, 1024, window=256, kv_dtype=FP8), L40S, {"packed": 1, "split_k": 2}, id="fp8-cache-packed"
+        ),
+    ],
+)
+def test_what_libraries_choose(kernel: Attention, gpu: str, expected: dict[str, float]) -> None:
+    found = chosen(kernel, gpu)
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("gpu", [A100, H100, B200, L40S])
+def test_products_take_their_flops_at_the_dense_peak(gpu: str) -> None:
+    """Full tiles in full rounds on every SM, no mask: 4 b h s t d FLOPs over the peak."""
+    spec = load_gpu(gpu)
+    kernel = encoder(spec.sm_count, 3, 1536)
+    compute = law(kernel, gpu, PLAIN).parts_us["compute"][0]
+    flops = 4.0 * kernel.b * kernel.h * 1536 * 1536 * 128
+    assert compute == pytest.approx(1e6 * flops / spec.peak_flops_per_s["bf16"], rel=1e-6)
+
+
+@pytest.mark.parametrize("gpu", [A100, H100, B200, L40S])
+def test_a_causal_mask_halves_the_steps(gpu: str) -> None:
+    causal, full = chosen(prefill(4, 32, 32, 16384), gpu)["steps"], chosen(encoder(4, 32, 16384), gpu)
+    size = full["tile_q"] / chosen(prefill(4, 32, 32, 16384), gpu)["tile_q"]
+    assert 0.5 < causal / (full["steps"] * size) < 0.52
+
+
+@pytest.mark.parametrize(
+    ("window", "share"),
+    [pytest.param(1024, 0.14, id="1024"), pytest.param(16384, 1.0, id="all")],
+)
+def test_a_window_leaves_tiles_out(window: int, share: float) -> None:
+    """Each of 16,384 queries sees 1,024 keys and not 8,192 on average; tiles of 128 see one more."""
+    inside = chosen(prefill(1, 8, 8, 16384, window=window), L40S)["steps"]
+    assert inside / chosen(prefill(1, 8, 8, 16384), L40S)["steps"] == pytest.approx(share, abs=0.01)
+
+
+def test_exponentials_bound_narrow_heads_on_hopper() -> None:
+    """Heads of 64: a step of 192 x 128 takes 192 x 128 x 128 x 4 / 2 FLOPs but as many exponentials as any."""
+    narrow, wide = (law(encoder(8, 32, 4096, d), H100) for d in (64, 256))
+    shares = [result.ideal_us[0] / result.latency_us[0] for result in (narrow, wide)]
+    assert shares[0] < 0.5 < 0.55 < shares[1]
+
+
+def test_decoding_streams_its_keys() -> None:
+    """64 x 8,192 keys of 8 x 128 in keys and values of 2 bytes: 2.1 GB, .64 ms at an H100's 3.35 TB/s."""
+    result = law(decode(64, 32, 8, 8192), H100)
+    stream = 1e6 * 64 * 8192 * 8 * 256 * 2 / 3.35e12
+    assert result.ideal_us[0] == pytest.approx(stream, rel=0.03)
+    assert 1.0 < result.latency_us[0] / stream < 1.35
+    assert max(result.parts_us, key=lambda name: float(result.parts_us[name][0])) == "memory"
+
+
+def test_fp8_keys_halve_the_stream() -> None:
+    kernel = decode(64, 32, 8, 8192)
+    whole, half = (law(k, H100).parts_us["memory"][0] for k in (kernel, replace(kernel, kv_dtype=FP8)))
+    assert half / whole == pytest.approx(0.5, rel=0.01)
+
+
+def test_grouped_queries_share_their_keys() -> None:
+    groups = [law(decode(64, 32, g, 8192), H100).parts_us["memory"][0] for g in (32, 8)]
+    assert groups[1] / groups[0] == pytest.approx(0.25, rel=0.01)
+
+
+def test_keys_of_the_past_come_from_dram_unless_a_kernel_is_repeated() -> None:
+    """4 MB of keys fit L2, but in a model other layers have been there since."""
+    kernel = decode(1, 32, 8, 1024)
+    repeated, in_model = (law(replace(kernel, past_in_l2=held), H100).parts_us["memory"][0] for held in (True, False))
+    assert repeated < 0.01
+    assert in_model == pytest.approx(1e6 * 1023 * 8 * 256 * 2 / 3.35e12, rel=0.25)
+
+
+def test_a_written_cache_is_a_kernel_of_its_own() -> None:
+    """16,384 tokens of 8 heads of 128, keys and values: 67 MB read, 67 MB written; 2 us and at least those bytes."""
+    kernel = prefill(8, 32, 8, 2048)
+    plain, written = (
+        law(replace(kernel, cache_write_elements=count), H100).latency_us[0] for count in (0, 2 * 8 * 8 * 2048 * 128)
+    )
+    assert 2.0 + 1e6 * 2 * 67.1e6 / 3.35e12 < written - plain < 2.5 * 1e6 * 2 * 67.1e6 / 3.35e12
+
+
+def test_a_mask_is_read_by_every_head() -> None:
+    kernel = encoder(8, 32, 2048)
+    mask = TensorSpec(dtype=BF16, shape=(8, 1, 2048, 2048))
+    padding = TensorSpec(dtype=BF16, shape=(8, 2048))
+    plain, padded, masked = (law(replace(kernel, mask=m), A100).parts_us["l2"][0] for m in (None, padding, mask))
+    assert padded == plain
+    # 8 x 32 x 2048 x 2048 values of 2 bytes over 108 SMs of 40 bytes a clock at 1.41 GHz
+    assert masked - plain == pytest.approx(1e6 * 8 * 32 * 2048 * 2048 * 2 / (108 * 40 * 1.41e9), rel=1e-6)
+
+
+GPUS = (A100, H100, B200, L40S, "v100-sxm2-32gb", "t4", "rtx-5090", "mi300x", "mi210", "l4")
+SIZES = st.integers(1, 2048)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    b=st.integers(1, 64),
+    g=st.integers(1, 16),
+    shared=st.integers(1, 16),
+    s=SIZES,
+    past=st.integers(0, 4096),
+    d=st.sampled_from((16, 64, 72, 80, 96, 128, 192, 256, 576)),
+    causal=st.booleans(),
+    window=st.one_of(st.none(), st.integers(1, 512)),
+    cache=st.sampled_from((None, FP8)),
+    gpu=st.sampled_from(GPUS),
+)
+def test_times_and_features_are_sound(
+    b: int,
+    g: int,
+    shared: int,
+    s: int,
+    past: int,
+    d: int,
+    causal: bool,
+    window: int | None,
+    cache: DataType | None,
+    gpu: str,
+) -> None:
+    kernel = Attention(
+        b=b, h=g * shared, g=g, s=s, t=s + past, d=d, v=d, causal=causal, window=window, dtype=FP16, kv_dtype=cache
+    )
+    spec = load_gpu(gpu)
+    used = law_of("attention", predictor_label(kernel))
+    assert used is not None
+    answer = apply_law(used, (kernel,), spec, PRIORS)
+    assert answer.features.shape == (1, len(attention.FEATURES))
+    assert np.isfinite(answer.features).all()
+    result = answer.result
+    for values in (result.latency_us, result.ideal_us, result.tile_count, *result.parts_us.values()):
+        assert np.isfinite(values).all()
+    assert result.latency_us[0] > 1e6 * PRIORS["floor_cycles"] / spec.clock_hz
+    assert result.tile_count[0] >= 1.0
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param(Attention(b=1, h=0, g=0, s=4, t=4, d=64, v=64, dtype=FP16), id="no-heads"),
+        pytest.param(Attention(b=1, h=4, g=4, s=4, t=0, d=64, v=64, dtype=FP16), id="no-keys"),
+        pytest.param(Attention(b=0, h=4, g=4, s=0, t=8, d=64, v=64, causal=True, dtype=FP16), id="empty-batch"),
+        pytest.param(Attention(b=1, h=4, g=4, s=32, t=8, d=64, v=64, causal=True, dtype=FP16), id="more-queries"),
+    ],
+)
+def test_odd_sizes_have_a_time(kernel: Attention) -> None:
+    for gpu in GPUS:
+        result = law(kernel, gpu)
+        assert 1.0 < result.latency_us[0] < 50.0
+
+
+@pytest.mark.parametrize("gpu", [A100, H100, L40S])
+def test_no_time_depends_on_what_else_is_asked(gpu: str) -> None:
+    kernels: tuple[Kernel, ...] = (encoder(2, 16, 512), decode(16, 32, 8, 4096), prefill(1, 8, 8, 100))
+    spec = load_gpu(gpu)
+    together = attention.estimate(attention.columns(kernels), spec, PRIORS).latency_us
+    alone = [attention.estimate(attention.columns((kernel,)), spec, PRIORS).latency_us[0] for kernel in kernels]
+    assert together.tolist() == alone
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        pytest.param(decode(2, 4, 2, 100, d=8), 2 * 4 * 8 * 2 + 2 * 2 * 100 * 16 * 2, id="all-keys"),
+        # of 100 keys the one query sees the last 10
+        pytest.param(decode(2, 4, 2, 100, d=8, window=10), 2 * 4 * 8 * 2 + 2 * 2 * 10 * 16 * 2, id="window"),
+        # 5 queries, each with its last 10: 14 keys
+        pytest.param(
+            replace(decode(2, 4, 2, 100, d=8, window=10), s=5), 2 * 4 * 5 * 8 * 2 + 2 * 2 * 14 * 16 * 2, id="queries"
+        ),
+        pytest.param(prefill(1, 1, 1, 8, d=8, window=64), 8 * 8 * 2 + 8 * 16 * 2, id="window-beyond-the-keys"),
+    ],
+)
+def test_a_window_spares_what_it_hides(kernel: Attention, expected: int) -> None:
+    assert kernel.read_bytes == expected
+
+
+def test_fp32_keeps_the_analytic_law() -> None:
+    kernel = replace(encoder(2, 16, 512), dtype=FP32)
+    assert law_of("attention", predictor_label(kernel)) is None
+    assert analytic_estimate((kernel,), load_gpu(A100)).latency_us[0] > 0
