@@ -63,9 +63,9 @@ bench-accuracy: $(VENV)/.installed-dev ## error of whole models: make bench-accu
 	$(call required,DATA,folder that holds data/ and models/)
 	$(BIN)/python benchmarks/accuracy.py "$(DATA)"
 
-bench-kernels: $(VENV)/.installed-dev ## leave-one-GPU-out error of each kernel class: make bench-kernels DATA=folder
+bench-kernels: $(VENV)/.installed-dev ## error of kernels on GPUs left out: make bench-kernels DATA=folder [ONLY="conv gemm_bf16"]
 	$(call required,DATA,folder that holds data/)
-	$(BIN)/python benchmarks/kernels.py "$(DATA)"
+	$(BIN)/python benchmarks/kernels.py "$(DATA)" $(foreach name,$(ONLY),--only "$(name)")
 
 bench-operators: $(VENV)/.installed-dev ## our kernels beside what PyTorch ran in real models: make bench-operators DATA=folder
 	$(call required,DATA,folder that holds data/ and models/)

@@ -1,9 +1,10 @@
-"""Judges the law and the residual of each kernel class: ``python benchmarks/kernels.py DATA [--no-ablations]``.
+"""Judges the law and the residual of each kernel class: ``python benchmarks/kernels.py DATA [--only NAME] [...]``.
 
 Prints, and writes to benchmarks/results/kernels.md: errors leave-one-GPU-out, leave-one-generation-out and on new
-shapes per class, GPU and operation, as they stand in the manifest of the shipped predictors (the manifest names the
-data they were measured on; a folder with other data is trained anew into a temporary folder), the intervals' coverage,
-and what each ingredient of the law of matrix products brings: the leave-one-GPU-out error without it.
+shapes per class, number format, GPU and operation, as they stand in the manifest of the shipped predictors (the
+manifest names the data they were measured on; a folder with other data is trained anew into a temporary folder), the
+roofline's beside them, the intervals' coverage; every file of the folder with its GPU left out, also where nothing was
+trained on it; and what each ingredient of the law of matrix products brings: the leave-one-GPU-out error without it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import json
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,23 +24,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.data_files import data_folder
-from neusight_onnx.errors import NeusightError
-from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.errors import DataError, NeusightError
+from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws import gemm
 from neusight_onnx.laws.base import Columns, Constants, Law
 from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.learning import fitting
+from neusight_onnx.learning.__main__ import main as learn
 from neusight_onnx.learning.datasets import (
-    MATRIX_UNIT_FILES,
     TRAINING_FILES,
     Measurements,
     file_sha256,
-    has_files,
     measured_folder,
     read_measurements,
+    read_parts,
     require,
 )
+from neusight_onnx.learning.evaluate import ALL, ANALYTIC, SAMPLED_ROWS, evaluate, judge
 from neusight_onnx.learning.fitting import ResidualSettings
 from neusight_onnx.learning.heldout import (
     SCORED_US,
@@ -48,9 +51,11 @@ from neusight_onnx.learning.heldout import (
     mape_percent,
     predict_rows,
     scored_rows,
+    scored_sessions,
     train_once,
 )
-from neusight_onnx.learning.train import known_gpus, train, train_matrix_units
+from neusight_onnx.learning.train import known_gpus
+from neusight_onnx.predictor import load_predictors
 from neusight_onnx.similarity import gpu_vector
 from neusight_onnx.tiling import Tile, candidates
 from residuals import SCORED_PER_CELL, TRAINED_PER_CELL, residual_ingredients
@@ -167,18 +172,149 @@ def shares(coverage: Mapping[str, float]) -> str:
     return f"{100 * float(np.mean(list(coverage.values()))):.0f} ({each})"
 
 
-def held_out_tables(entry: Mapping[str, Any]) -> list[str]:
+Rooflines = Mapping[tuple[str, str, str, str], float]
+"""Mean error of the roofline in per cent, by kernel class, number format, GPU and operation."""
+
+
+def rooflines(folder: Path, entries: Sequence[Mapping[str, Any]], predictors: Path) -> Rooflines:
+    """The roofline on the rows that predictors are scored on: of each file a sample."""
+    shipped = load_predictors(predictors)
+    classes = {entry["kernel_class"] for entry in entries}
+    files = {file["path"] for entry in entries for file in entry["training"]["files"]}
+    found: dict[tuple[str, str, str, str], list[tuple[int, float]]] = {}
+    for part in read_parts(folder, sorted(files)):
+        if part.load is None or part.kernel_class not in classes:
+            continue
+        measurements = part.load(part.sample(SAMPLED_ROWS))
+        specs = known_gpus(measurements)
+        scored = np.isin(measurements.session, sorted(scored_sessions(measurements)))
+        for operation in sorted(set(measurements.operation.tolist())):
+            rows = scored & (measurements.operation == operation) & np.isin(measurements.gpu, sorted(specs))
+            if not rows.any():
+                continue
+            for group in judge(measurements.select(rows), specs, shipped):
+                if group.gpu != ALL and group.size.endswith("and above"):
+                    key = (part.kernel_class, part.dtype, group.gpu, operation)
+                    found.setdefault(key, []).append((group.row_count, group.roofline_mape_percent))
+    return {
+        key: sum(count * error for count, error in members) / sum(count for count, _ in members)
+        for key, members in found.items()
+    }
+
+
+def lone_gpus(entry: Mapping[str, Any]) -> set[str]:
+    """GPUs of a predictor that are the only ones of their generation: leaving them out leaves it out."""
+    names = [gpu["name"] for gpu in entry["training"]["gpus"]]
+    generation = {name: load_gpu(name).architecture for name in names}
+    kept = list(generation.values())
+    return {name for name in names if kept.count(generation[name]) == 1}
+
+
+def by_protocol(entry: Mapping[str, Any]) -> dict[str, dict[tuple[str, str], Mapping[str, Any]]]:
+    """Held-out errors by protocol, GPU and operation; a lone GPU of its generation stands for that, too."""
+    found: dict[str, dict[tuple[str, str], Mapping[str, Any]]] = {name: {} for name in PROTOCOLS}
+    for row in entry["held_out"]["rows"]:
+        found.setdefault(row["protocol"], {})[row["gpu"], row["operation"]] = row
+    lone = lone_gpus(entry)
+    for key, row in found["leave_one_gpu_out"].items():
+        if key[0] in lone:
+            found["leave_one_generation_out"].setdefault(key, row)
+    return found
+
+
+def summary(entries: Sequence[Mapping[str, Any]], roofline: Rooflines) -> list[str]:
+    """A line per predictor: mean over GPU x operation of each protocol, the roofline's on the same cells."""
+    rows = []
+    for entry in entries:
+        errors = by_protocol(entry)
+        cells = [f"{_mean([row['mape_percent'] for row in errors[name].values()])}" for name in PROTOCOLS]
+        left_out = errors["leave_one_gpu_out"]
+        worst = max(left_out.values(), key=lambda row: float(row["mape_percent"]), default=None)
+        keys = left_out or errors["new_shapes"]
+        own = [roofline[cell] for key in keys if (cell := (entry["kernel_class"], entry["dtype"], *key)) in roofline]
+        rows.append(
+            [
+                entry["name"],
+                ", ".join(gpu["name"] for gpu in entry["training"]["gpus"]),
+                f"{sum(row['row_count'] for row in errors['new_shapes'].values()):,}",
+                *cells,
+                f"{worst['mape_percent']:.1f} ({worst['gpu']})" if worst else "-",
+                _mean(own),
+            ]
+        )
+    header = ("predictor", "GPUs", "rows scored", "GPU left out", "generation left out", "new shapes")
+    return [
+        "## All predictors",
+        "",
+        "Mean absolute error in %, mean over GPU x operation, of rows of at least 50 us where launches were timed by "
+        "events, 5 us where the kernel's own time was measured. A GPU that is alone in its generation counts in both "
+        "columns. Roofline: on the same cells.",
+        "",
+        *table((*header, "worst GPU left out", "roofline"), rows),
+        "",
+    ]
+
+
+def _mean(errors: Sequence[float]) -> str:
+    return f"{float(np.mean(errors)):.1f}" if errors else "-"
+
+
+def left_out_files(folder: Path, predictors: Path, classes: Sequence[str] | None) -> list[str]:
+    """Every file, each GPU as if nothing had been measured on it."""
+    found = evaluate(folder, predictors=predictors, leave_out=True, classes=classes)
+    rows = [
+        [
+            group.file.rpartition("/")[2],
+            f"{group.kernel_class} {group.dtype}",
+            group.variant,
+            group.gpu,
+            f"{group.row_count:,}",
+            f"{group.mape_percent:.1f} ({group.bias_percent:+.1f})",
+            f"{group.median_ape_percent:.1f}",
+            f"{group.roofline_mape_percent:.1f}",
+            f"{100 * group.coverage:.0f}",
+            {ANALYTIC: "analytic"}.get(group.method, ""),
+        ]
+        for group in found.groups
+        if group.gpu != ALL and group.size.endswith("and above")
+    ]
+    header = ("file", "kernels", "variant", "GPU", "rows", "mean (bias)", "median", "roofline", "inside", "law")
+    return [
+        "## Every file, the GPU left out",
+        "",
+        "The law with the constants of a fit without the GPU, no residual; rows as above, at most "
+        f"{SAMPLED_ROWS:,} a GPU. Errors in %; inside: rows within the 80 % interval. Variants are what the file tells "
+        "apart: frameworks, profilers, layers. analytic: no predictor for such kernels.",
+        "",
+        *table(header, rows),
+        "",
+    ]
+
+
+def held_out_tables(entry: Mapping[str, Any], roofline: Rooflines) -> list[str]:
     """The manifest's errors of one predictor: a row per GPU and operation, a column per protocol."""
     held, interval = entry["held_out"], entry["interval"]
-    cells: dict[tuple[str, str], dict[str, str]] = {}
-    counts: dict[tuple[str, str], int] = {}
-    for row in held["rows"]:
-        key = (row["gpu"], row["operation"])
-        cells.setdefault(key, {})[row["protocol"]] = f"{row['mape_percent']:.1f} ({row['bias_percent']:+.1f})"
-        counts[key] = row["row_count"]
+    errors = by_protocol(entry)
+    keys = sorted({key for found in errors.values() for key in found})
+
+    def found(key: tuple[str, str]) -> list[float]:
+        error = roofline.get((entry["kernel_class"], entry["dtype"], *key))
+        return [] if error is None else [error]
+
+    def cell(name: str, key: tuple[str, str]) -> str:
+        row = errors[name].get(key)
+        return f"{row['mape_percent']:.1f} ({row['bias_percent']:+.1f})" if row else ""
+
     rows = [
-        [gpu, operation, str(counts[gpu, operation]), *(cells[gpu, operation].get(name, "") for name in PROTOCOLS)]
-        for gpu, operation in sorted(cells)
+        [
+            *key,
+            str(next(errors[name][key]["row_count"] for name in reversed(PROTOCOLS) if key in errors[name])),
+            *(cell(name, key) for name in PROTOCOLS),
+            f"{error:.1f}"
+            if (error := roofline.get((entry["kernel_class"], entry["dtype"], *key))) is not None
+            else "",
+        ]
+        for key in keys
     ]
     means = " | ".join(
         f"{name} {value:.1f} %" for name in PROTOCOLS if (value := held.get(f"{name}_percent")) is not None
@@ -204,7 +340,7 @@ def held_out_tables(entry: Mapping[str, Any]) -> list[str]:
         "",
         f"Mean over GPU x operation: {means}. Residual on an unseen GPU: weight {entry['unseen_residual_weight']:g}.",
         "",
-        *table(("GPU", "operation", "rows", "GPU left out", "generation left out", "new shapes"), rows),
+        *table(("GPU", "operation", "rows", "GPU left out", "generation left out", "new shapes", "roofline"), rows),
         "",
         *own,
         *interval_lines("80 % interval", interval),
@@ -226,21 +362,20 @@ def interval_lines(name: str, interval: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def manifest_for(folder: Path) -> tuple[dict[str, Any], str]:
-    """The shipped manifest if it was made from this data, else one trained now; and which of the two."""
-    files = (*TRAINING_FILES, *MATRIX_UNIT_FILES)
-    digests = {name: file_sha256(folder / name) for name in files if (folder / name).is_file()}
-    shipped = data_folder("predictors") / "manifest.json"
-    if shipped.is_file():
-        manifest = json.loads(shipped.read_bytes())
-        entries = manifest["predictors"]
-        if {file["path"]: file["sha256"] for entry in entries for file in entry["training"]["files"]} == digests:
-            return manifest, "errors as measured when the shipped predictors were trained on this very data"
+@contextmanager
+def judged_predictors(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The shipped predictors if they were made from this data, else ones trained now; and which of the two."""
+    shipped = data_folder("predictors")
+    if (shipped / "manifest.json").is_file():
+        entries = json.loads((shipped / "manifest.json").read_bytes())["predictors"]
+        wanted = {file["path"]: file["sha256"] for entry in entries for file in entry["training"]["files"]}
+        if all((folder / name).is_file() and file_sha256(folder / name) == digest for name, digest in wanted.items()):
+            yield shipped, "errors as measured when the shipped predictors were trained on this very data"
+            return
     with tempfile.TemporaryDirectory() as temporary:
-        manifest = train(folder, Path(temporary)) if has_files(folder, TRAINING_FILES) else {}
-        if has_files(folder, MATRIX_UNIT_FILES):
-            manifest = train_matrix_units(folder, Path(temporary))
-        return manifest, "trained anew: the shipped predictors were made from other data"
+        if learn(["train", str(folder), "--output", temporary]):
+            raise DataError(f"nothing could be trained on {folder}")
+        yield Path(temporary), "trained anew: the shipped predictors were made from other data"
 
 
 def ablations(folder: Path) -> list[str]:
@@ -359,28 +494,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the report and writes it to benchmarks/results/kernels.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder of measured data, or the folder that holds it as data/")
-    parser.add_argument("--no-ablations", action="store_true", help="only the tables of the predictors")
+    parser.add_argument("--no-ablations", action="store_true", help="only the tables of the predictors and files")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="a predictor (gemm_bf16) or a kernel class (conv), repeatable: prints those, without ablations, and "
+        "writes nothing",
+    )
     options = parser.parse_args(arguments)
     try:
         folder = measured_folder(options.data)
-        manifest, how = manifest_for(folder)
-        lines = [
-            "# Kernel predictors on what they have not seen",
-            "",
-            "Made by `make bench-kernels DATA=…` (`benchmarks/kernels.py`); "
-            f"{platform.machine()}, Python {platform.python_version()}; {how}.",
-            "",
-            manifest["predictors"][0]["held_out"]["protocol"],
-            "Cells: mean absolute error in % (median signed error).",
-            "",
-        ]
-        shown = manifest["predictors"][0]["held_out"]["protocol"]
-        for entry in manifest["predictors"]:
-            heading, *rest = held_out_tables(entry)
-            protocol = entry["held_out"]["protocol"]
-            lines += [heading, *(["", protocol] if protocol != shown else []), *rest]
-            shown = protocol
-        if not options.no_ablations:
+        with judged_predictors(folder) as (predictors, how):
+            entries = json.loads((predictors / "manifest.json").read_bytes())["predictors"]
+            lines = report(folder, predictors, chosen(entries, options.only), how, named=bool(options.only))
+        if not options.no_ablations and not options.only:
             lines += ablations(folder)
             lines += repeatability_lines(folder)
             lines += residual_lines(folder)
@@ -389,10 +517,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     text = "\n".join(lines)
     print(text)
+    if options.only:
+        return 0
     target = Path(__file__).parent / "results" / "kernels.md"
     target.parent.mkdir(exist_ok=True)
     target.write_text(text, encoding="utf-8")
     return 0
+
+
+def chosen(entries: Sequence[dict[str, Any]], names: Sequence[str] | None) -> list[dict[str, Any]]:
+    """The entries of the predictors or kernel classes of these names. Raises DataError if a name is of neither."""
+    if not names:
+        return list(entries)
+    known = {entry[key] for entry in entries for key in ("name", "kernel_class")}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise DataError(f"no predictor or kernel class {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    return [entry for entry in entries if entry["name"] in names or entry["kernel_class"] in names]
+
+
+def report(folder: Path, predictors: Path, entries: Sequence[dict[str, Any]], how: str, *, named: bool) -> list[str]:
+    """The tables of the predictors, then every file (of ``named`` predictors: of their classes)."""
+    shown = entries[0]["held_out"]["protocol"]
+    lines = [
+        "# Kernel predictors on what they have not seen",
+        "",
+        "Made by `make bench-kernels DATA=…` (`benchmarks/kernels.py`); "
+        f"{platform.machine()}, Python {platform.python_version()}; {how}.",
+        "",
+        shown,
+        "Cells: mean absolute error in % (median signed error).",
+        "",
+    ]
+    roofline = rooflines(folder, entries, predictors)
+    lines += summary(entries, roofline)
+    for entry in entries:
+        heading, *rest = held_out_tables(entry, roofline)
+        protocol = entry["held_out"]["protocol"]
+        lines += [heading, *(["", protocol] if protocol != shown else []), *rest]
+        shown = protocol
+    classes = sorted({entry["kernel_class"] for entry in entries}) if named else None
+    return lines + left_out_files(folder, predictors, classes)
 
 
 if __name__ == "__main__":

@@ -588,6 +588,23 @@ def test_evaluation_by_the_analytic_law_where_no_predictor_is(trained: Path, tmp
     assert found.mape_percent < 10.0
 
 
+def test_evaluation_with_the_gpu_left_out(trained: Path, folder: Path) -> None:
+    """The constants of a fit without the GPU, no trees: every GPU is one that nothing was measured on."""
+    seen, unseen = (evaluate(folder, predictors=trained, leave_out=leave_out) for leave_out in (False, True))
+    errors = [
+        {
+            group.gpu: group.mape_percent
+            for group in found.groups
+            if group.gpu in GPUS and group.size == "50 us and above"
+        }
+        for found in (seen, unseen)
+    ]
+    assert set(errors[0]) == set(errors[1]) == set(GPUS)
+    assert all(errors[0][gpu] < errors[1][gpu] for gpu in GPUS)
+    assert {group.trained_on for group in unseen.groups if group.gpu in GPUS} == {False}
+    assert evaluate(folder, predictors=trained, classes=["conv"]).groups == ()
+
+
 def test_a_file_that_cannot_be_read_is_said_and_the_others_are_judged(trained: Path, tmp_path: Path) -> None:
     write(tmp_path, gemm_rows(5, seed=9))
     write(tmp_path, [{"gpu": "t4", "latency_ms": 1.0}], TENSOR_CORE_GEMM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from neusight_onnx.learning.heldout import (
     event_us,
     launch_shown,
 )
-from neusight_onnx.predictor import Predictors, analytic_answer, estimate, load_predictors, predictor_for
+from neusight_onnx.predictor import Predictors, analytic_answer, estimate, load_predictors, predictor_for, without_gpu
 from neusight_onnx.similarity import gpu_weight
 
 EVALUATION_VERSION = 1
@@ -117,11 +117,20 @@ class Evaluation:
     skipped: tuple[SkippedRows, ...]
 
 
-def evaluate(folder: Path | str, *, predictors: Path | None = None, all_rows: bool = False) -> Evaluation:
+def evaluate(
+    folder: Path | str,
+    *,
+    predictors: Path | None = None,
+    all_rows: bool = False,
+    leave_out: bool = False,
+    classes: Collection[str] | None = None,
+) -> Evaluation:
     """Judges the predictors of ``predictors`` (default: the shipped ones) on a folder laid out as the training data.
 
     Any subset of the files will do, and any GPU that has a spec; other rows, and files that can't be read, are counted
     in ``skipped``. Without ``all_rows``, at most ``SAMPLED_ROWS`` of each GPU are judged, the same ones every time.
+    ``leave_out``: each GPU as if nothing had been measured on it (:func:`~neusight_onnx.predictor.without_gpu`).
+    ``classes``: only these kernel classes.
     Raises DataError if nothing can be read, PredictorError if the predictors are unusable, NeusightError if the
     ``learning`` extra isn't installed.
     """
@@ -133,6 +142,8 @@ def evaluate(folder: Path | str, *, predictors: Path | None = None, all_rows: bo
     for file, reason in faults.items():
         skipped.append(SkippedRows(file=file, kernel_class="", dtype="", gpu="", row_count=0, reason=reason))
     for part in parts:
+        if classes is not None and part.kernel_class not in classes:
+            continue
         names, counts = np.unique(part.gpu, return_counts=True)
         missing = part.reason or "no kernel for them" if part.load is None else None
         reasons = {name: missing or _why_unknown(name, specs) for name in names.tolist()}
@@ -147,7 +158,7 @@ def evaluate(folder: Path | str, *, predictors: Path | None = None, all_rows: bo
         rows = rows[known[rows]]
         if rows.size:
             found = {name: spec for name, spec in specs.items() if isinstance(spec, GpuSpec)}
-            judged = _judge(part.load(rows), found, shipped)
+            judged = judge(part.load(rows), found, shipped, leave_out=leave_out)
             groups += [replace(group, variant=part.variant) for group in judged]
     return Evaluation(
         data_folder=str(folder),
@@ -189,18 +200,22 @@ def _why_unknown(name: str, specs: dict[str, GpuSpec | str]) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _judge(measurements: Measurements, specs: Mapping[str, GpuSpec], predictors: Predictors) -> list[ErrorSummary]:
+def judge(
+    measurements: Measurements, specs: Mapping[str, GpuSpec], predictors: Predictors, *, leave_out: bool = False
+) -> list[ErrorSummary]:
+    """Errors of predictors on measurements whose GPUs are all in ``specs``: by GPU and size, and of all GPUs."""
     size = len(measurements)
     latency, low, high, ideal = (np.zeros(size) for _ in range(4))
     learned, seen = np.zeros(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)
     for gpu in sorted(set(measurements.gpu.tolist())):
+        own = without_gpu(predictors, specs[gpu].name) if leave_out else predictors
         labels: dict[str, list[int]] = {}
         for i in np.flatnonzero(measurements.gpu == gpu).tolist():
             labels.setdefault(predictor_label(measurements.kernels[i]), []).append(i)
         for members in labels.values():
             unique: dict[Kernel, int] = {}
             place = np.array([unique.setdefault(measurements.kernels[i], len(unique)) for i in members])
-            predictor = predictor_for(next(iter(unique)), specs[gpu], predictors)
+            predictor = predictor_for(next(iter(unique)), specs[gpu], own)
             if predictor is None:
                 answer = analytic_answer(tuple(unique), specs[gpu])
             else:

@@ -237,13 +237,18 @@ def launch_of(
     return Launch(floor_us=floor_us, before_us=floor_us * np.array([shares[name] for name in gpu.tolist()]))
 
 
-def scored_rows(measurements: Measurements) -> NDArray[np.int64]:
-    """Rows that count: long enough to show the kernel, of the ``test`` split where the operation has both."""
+def scored_sessions(measurements: Measurements) -> set[str]:
+    """Sessions that count: of an operation that was measured in two splits, ``test`` only."""
     sessions = set(measurements.session.tolist())
-    counts = {
-        name: not (name.endswith("/train") and name.removesuffix("train") + "test" in sessions) for name in sessions
+    return {
+        name for name in sessions if not (name.endswith("/train") and name.removesuffix("train") + "test" in sessions)
     }
-    chosen = np.array([counts[name] for name in measurements.session.tolist()], dtype=np.bool_)
+
+
+def scored_rows(measurements: Measurements) -> NDArray[np.int64]:
+    """Rows that count: long enough to show the kernel, of a session that counts."""
+    counts = scored_sessions(measurements)
+    chosen = np.array([name in counts for name in measurements.session.tolist()], dtype=np.bool_)
     return np.flatnonzero(chosen & (measurements.measured_us >= measurements.scored_us))
 
 
