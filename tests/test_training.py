@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from graphs import inferred
 from neusight_onnx.backward import Trained, Training, as_trained, make_training, train
@@ -434,6 +434,20 @@ def test_the_files_own_dropout_runs() -> None:
     assert backwards(trained(graph)[2])["Dropout"] == ["mul [64, 64] -> 64"]
     idle = inferred(FIRST + "d = Dropout (h, rate)\ny = Relu (d)", X, weights=W, constants={"rate": [0.0]})
     assert "Dropout" not in backwards(trained(idle)[2])
+
+
+def test_a_folded_batch_normalization_runs_again() -> None:
+    """Weight and bias have names of the exporter: 2 x 4 x 8 x 8 results, normalized over 128 in each of 4 channels."""
+    weights = {"onnx::Conv_7": (4, 3, 3, 3), "onnx::Conv_8": (4,), "head.weight": (5, 4, 1, 1), "head.bias": (5,)}
+    nodes = [
+        helper.make_node("Conv", ["x", "onnx::Conv_7", "onnx::Conv_8"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "head.weight", "head.bias"], ["y"]),
+    ]
+    _, works, result = trained(inferred(nodes, {"x": (2, 3, 8, 8)}, weights=weights))
+    forward = [shown(kernel) for work in works for kernel in work.kernels]
+    assert forward == ["conv forward", "batch 4x128", "conv forward", "add [640, 5] -> 640"]
+    assert backwards(result)["BatchNormalization"] == ["batch backward 4x128"]
+    assert result.parameter_count == 108 + 4 + 4 + 20 + 5, "a scale beside the shift"
 
 
 # --- Memory -----------------------------------------------------------------------------------------------------------

@@ -193,13 +193,15 @@ def prepare(
     inference; raises TrainingError where the model has nothing to train.
     """
     runtime_model = get_runtime(runtime, cuda_graph=cuda_graph)
-    if training is not None and include_io:
-        raise NotSupportedError("copies of inputs and outputs are counted at inference only; leave out --include-io")
+    if training is not None:
+        _require_training(precision, runtime_model, include_io)
     in_pytorch = runtime in ("eager", "compiled")
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
         graph = _before_recognition(shaped.expected, precision, runtime, in_pytorch)
         recognised = fused_graph(graph, runtime_model)
+        if training is not None:
+            recognised = _in_training(recognised, training)
         if precision.mixed and in_pytorch and precision.plain is not None:
             recognised = autocast(recognised, precision.plain, runtime=runtime)
         trained = None
@@ -266,22 +268,33 @@ def works_of(fused: InferredGraph, runtime: Runtime) -> tuple[NodeWork, ...]:
 def _step_of_training(
     fused: InferredGraph, plan: Training, precision: Precision, runtime: Runtime
 ) -> tuple[InferredGraph, tuple[NodeWork, ...], Trained]:
-    """A step of training of a graph that was fused for ``runtime``: its form, its run forward, and all of it."""
+    """A step of training of a graph in its form for it: the graph with what is assumed, its run forward, all of it."""
+    from neusight_onnx.backward import train
+
+    lowered = lower_laid_out(fused, runtime=runtime.name)
+    works = place(fused, lowered.works, runtime)
+    trained = train(fused, works, lowered.strides, plan, runtime.name)
+    if precision.products is not None:
+        trained = replace(trained, works=tuple(with_products(trained.works, precision.products, None)))
+    return replace(fused, assumptions=(*fused.assumptions, *trained.said)), works, trained
+
+
+def _in_training(fused: InferredGraph, plan: Training) -> InferredGraph:
+    from neusight_onnx.backward import as_trained
+
+    form = as_trained(fused, plan)
+    return replace(form.graph, assumptions=(*form.graph.assumptions, *form.said))
+
+
+def _require_training(precision: Precision, runtime: Runtime, include_io: bool) -> None:
+    """Raises NotSupportedError for what there is no model of in training."""
+    if include_io:
+        raise NotSupportedError("copies of inputs and outputs are counted at inference only; leave out --include-io")
     if runtime.name != "eager" or runtime.captured:
         asked = f"runtime '{runtime.name}'" if runtime.name != "eager" else "a CUDA graph"
         raise NotSupportedError(f"training has no model in {asked} yet; supported now: --runtime eager")
     if precision.weights is not None:
         raise NotSupportedError(f"training in {precision.name} has no model; supported now: fp32, tf32, fp16, bf16")
-    from neusight_onnx.backward import as_trained, train
-
-    form = as_trained(fused, plan)
-    lowered = lower_laid_out(form.graph, runtime=runtime.name)
-    works = place(form.graph, lowered.works, runtime)
-    trained = train(form.graph, works, lowered.strides, plan, runtime.name)
-    if precision.products is not None:
-        trained = replace(trained, works=tuple(with_products(trained.works, precision.products, None)))
-    assumptions = (*form.graph.assumptions, *form.said, *trained.said)
-    return replace(form.graph, assumptions=assumptions), works, trained
 
 
 def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str, in_pytorch: bool) -> InferredGraph:
