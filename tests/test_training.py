@@ -8,7 +8,7 @@ from math import prod
 import pytest
 from onnx import TensorProto, helper
 
-from graphs import inferred
+from graphs import inferred, split
 from neusight_onnx.backward import Trained, Training, as_trained, make_training, train
 from neusight_onnx.backward.form import dropout_places
 from neusight_onnx.backward.registry import RULES, differentiates
@@ -413,6 +413,56 @@ def test_accumulated_gradients() -> None:
     assert counts["MatMul", "forward"] == counts["MatMul", "backward"] == counts["loss", "backward"] == 3
     assert counts["AccumulateGrad", "backward"] == 2
     assert counts["Optimizer", "optimizer"] == 1
+
+
+BLOCKS = """
+[/net/layer.0/up/Gemm] a = Gemm <transB=1> (x, w0)
+[/net/layer.0/Relu] b = Relu (a)
+[/net/layer.0/down/Gemm] c = Gemm <transB=1> (b, v0)
+[/net/layer.1/up/Gemm] d = Gemm <transB=1> (c, w1)
+[/net/layer.1/Relu] e = Relu (d)
+[/net/layer.1/down/Gemm] f = Gemm <transB=1> (e, v1)
+[/net/head/Gemm] y = Gemm <transB=1> (f, h)
+"""
+BLOCK_WEIGHTS = {"w0": (16, 8), "v0": (8, 16), "w1": (16, 8), "v1": (8, 16), "h": (2, 8)}
+
+
+def blocks_graph() -> InferredGraph:
+    nodes = []
+    for line in BLOCKS.strip().splitlines():
+        name, _, text = line.removeprefix("[").partition("] ")
+        node = split(text)[0]
+        node.name = name
+        nodes.append(node)
+    return inferred(nodes, X, weights=BLOCK_WEIGHTS)
+
+
+def test_blocks_run_forward_again() -> None:
+    """Kept are what the blocks read (x, which is the model's, and c) and the head's operand f, 4 x 8 each."""
+    form, works, result = trained(blocks_graph(), make_training(optimizer="none", loss="none", recompute="blocks"))
+    run = [(work.node.removeprefix("/net/"), work.phase) for work in result.works if work.kernels]
+    again = [name for name, phase in run if phase == "backward"]
+    second = ["layer.1/up/Gemm", "layer.1/Relu", "layer.1/down/Gemm"]
+    first = ["layer.0/up/Gemm", "layer.0/Relu", "layer.0/down/Gemm"]
+    assert again == ["head/Gemm", *second, *reversed(second), *first, *reversed(first)]
+    memory = run_memory(form, works, "eager", trained=result)
+    assert [(tensor.name, tensor.byte_count) for tensor in memory.saved] == [("f", 128), ("c", 128)]
+    # The most is alive in the first block's Relu, its up's gradient beside its own: x, y, b (4 x 16) and both
+    # gradients of 4 x 16, and what the parameters have by then: all but w0's.
+    parameters = 16 + 2 * 128 + 128
+    assert memory.found.peak_bytes == 4 * (32 + 8 + 64 + 2 * 64 + parameters)
+
+
+def test_the_whole_runs_forward_again() -> None:
+    result = trained(blocks_graph(), make_training(optimizer="none", loss="none", recompute="all"))[2]
+    phases = [work.phase for work in result.works if work.kernels]
+    assert phases == ["forward"] * 7 + ["backward"] * (7 + 7)
+
+
+def test_blocks_without_numbers_are_not_found() -> None:
+    graph = inferred(TWO_LAYERS, X, weights={"w": (16, 8), "b": (16,), "w2": (2, 16), "b2": (2,)})
+    with pytest.raises(TrainingError, match="the names of nodes show no repeated blocks"):
+        trained(graph, make_training(recompute="blocks"))
 
 
 def test_dropout_stands_where_models_have_it() -> None:

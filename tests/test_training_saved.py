@@ -27,11 +27,15 @@ BATCH = {"perceptron": 32, "resnet": 4, "bert": 2, "gpt": 2, "mobilenet": 4}
 WITHIN = 0.05
 
 
-def predicted(name: str) -> tuple[int, int]:
+RECOMPUTED = {"bert": 329216, "gpt": 329216}
+"""The same with ``torch.utils.checkpoint`` around each layer."""
+
+
+def predicted(name: str, recompute: str = "none") -> tuple[int, int]:
     """(bytes kept of the run forward, bytes of the parameters that are trained)."""
     bindings = make_bindings({"batch": BATCH[name]}, None, None, None)
     shaped = infer_shapes(read_model(FOLDER / f"{name}.onnx"), bindings)
-    plan = make_training(optimizer="adamw", loss="none")
+    plan = make_training(optimizer="adamw", loss="none", recompute=recompute)
     prepared = prepare(shaped, precision=FORMATS["fp32"], runtime="eager", training=plan)
     assert prepared.trained is not None
     saved = sum(tensor.byte_count for tensor in prepared.memory.saved)
@@ -44,9 +48,16 @@ def test_saved_tensors(name: str) -> None:
     assert predicted(name) == (pytest.approx(saved, rel=WITHIN), parameters)
 
 
+@pytest.mark.parametrize("name", RECOMPUTED)
+def test_saved_tensors_of_recomputed_layers(name: str) -> None:
+    assert predicted(name, "blocks")[0] == pytest.approx(RECOMPUTED[name], rel=WITHIN)
+
+
 @pytest.mark.parametrize("name", MEASURED)
 def test_torch_keeps_what_was_recorded(name: str) -> None:
     pytest.importorskip("torch", reason="the extra 'torch' is not installed: the recorded bytes stand")
     from trained_models import parameter_bytes, saved_bytes
 
     assert (saved_bytes(name), parameter_bytes(name)) == MEASURED[name]
+    if name in RECOMPUTED:
+        assert saved_bytes(name, recompute=True) == RECOMPUTED[name]

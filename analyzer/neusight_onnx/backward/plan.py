@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from neusight_onnx.errors import NotSupportedError, TrainingError
+from neusight_onnx.errors import TrainingError
 from neusight_onnx.graph.wire import shown
 
 OPTIMIZERS = ("adamw", "adam", "momentum", "sgd", "none")
@@ -69,8 +69,6 @@ def make_training(
     ):
         if value not in known:
             raise TrainingError(f"{option} {shown(value)!r} is not known; choose one of {', '.join(known)}")
-    if recompute != "none":
-        raise NotSupportedError(f"recompute {recompute} has no model yet; supported now: none")
     if not 1 <= grad_accumulation <= MOST_ACCUMULATED:
         raise TrainingError(
             f"gradients accumulated over {grad_accumulation} runs; give a number from 1 to {MOST_ACCUMULATED:,}"

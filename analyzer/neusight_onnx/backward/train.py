@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from neusight_onnx.backward.loss import Loss, loss_of
 from neusight_onnx.backward.optimizer import OptimizerMemory, optimizer_memory, optimizer_works
 from neusight_onnx.backward.plan import Training
+from neusight_onnx.backward.recompute import Segments, segments_of
 from neusight_onnx.backward.walk import Backward, Made, Parameter, Step, backward
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Elementwise, NodeWork, TensorSpec
@@ -29,6 +30,7 @@ class Trained:
     parameters: tuple[Parameter, ...]
     losses: tuple[str, ...]
     optimizer: OptimizerMemory
+    segments: Segments
     held: bool
     said: tuple[str, ...]
 
@@ -52,7 +54,8 @@ def train(
     repeats = plan.grad_accumulation
     steps = (start, *found.steps)
     behind = [_loss_work(name, losses[name], specs[name]) for name in found.losses if losses[name].forward]
-    run = [*works, *behind, *(step.work for step in steps if step.work.op_type != LOSS or step.work.kernels)]
+    segments = segments_of(graph, works, plan.recompute).reached(step.work.node for step in steps)
+    run = [*works, *behind, *_run_backwards(steps, works, segments)]
     if repeats > 1:
         run = [replace(work, count=work.count * repeats) for work in run]
     additions = repeats if plan.gradients_held else repeats - 1
@@ -66,9 +69,27 @@ def train(
         parameters=found.parameters,
         losses=found.losses,
         optimizer=optimizer_memory(plan.optimizer, found.parameters),
+        segments=segments,
         held=additions > 0,
-        said=(*found.said, *_said(plan, found)),
+        said=(*found.said, *segments.said, *_said(plan, found)),
     )
+
+
+def _run_backwards(steps: Sequence[Step], works: Sequence[NodeWork], segments: Segments) -> Iterator[NodeWork]:
+    """The works of the steps; before the first of a segment, that segment's run forward."""
+    again: list[list[NodeWork]] = [[] for _ in segments.all]
+    for work in works:
+        place = segments.place.get(work.node)
+        if place is not None and (work.kernels or work.host_operation):
+            again[place].append(replace(work, phase="backward"))
+    begun: set[int] = set()
+    for step in steps:
+        place = segments.place.get(step.work.node)
+        if place is not None and place not in begun:
+            begun.add(place)
+            yield from again[place]
+        if step.work.op_type != LOSS or step.work.kernels:
+            yield step.work
 
 
 def _spec(graph: InferredGraph, name: str) -> TensorSpec:

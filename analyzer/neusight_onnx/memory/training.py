@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from neusight_onnx.backward import Trained
+from neusight_onnx.backward.recompute import Segments
 from neusight_onnx.backward.walk import Made, Step
 from neusight_onnx.graph.model import InferredGraph, file_name
 from neusight_onnx.kernels import NodeWork
@@ -45,8 +46,11 @@ def training_tensors(
 
     The loss's own memory is that of the first step.
     """
-    kept = Counter(name for step in trained.steps for name in step.saved)
-    behind = {step.work.node: step.kept_bytes for step in trained.steps if step.kept_bytes}
+    segments = trained.segments
+    plain = [step for step in trained.steps if step.work.node not in segments.place]
+    kept = Counter(name for step in plain for name in step.saved)
+    kept.update(name for segment in segments.all for name in segment.inputs)
+    behind = {step.work.node: step.kept_bytes for step in plain if step.kept_bytes}
     forward = {work.node: work for work in works}
     walk = started(graph, forward, policy, caches, timeline=timeline, kept=kept, left_behind=behind)
     memory = trained.optimizer
@@ -65,9 +69,12 @@ def training_tensors(
             first.work.node, first.kept_bytes, "saved", first.work.node, extra_references=1
         )
         walk.note_peak(first.work.node, 0, 0, 0)
-    saved = _saved(trained.steps, walk)
-    for step in trained.steps:
+    saved = (*_saved(plain, walk), *_kept_inputs(segments, walk))
+    again = _Again(graph=graph, walk=walk, trained=trained)
+    for index, step in enumerate(trained.steps):
+        again.before(index)
         _backwards(step, walk, gradients)
+        again.behind(index)
     if memory.temporary_bytes:
         scratch = walk.allocate("", memory.temporary_bytes, "workspace", OPTIMIZER, extra_references=1)
         walk.note_peak(OPTIMIZER, 0, 0, 0)
@@ -110,6 +117,71 @@ class _Gradients:
 
     def _new(self, name: str, byte_count: int, kind: str, node: str | None = None) -> int:
         return self.walk.allocate(f"gradient of {_shown(name)}", byte_count, kind, node, extra_references=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Again:
+    """Segments that run forward again: when, and what they keep then."""
+
+    graph: InferredGraph
+    walk: Liveness
+    trained: Trained
+    first: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+    steps: dict[int, list[Step]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ends: dict[int, int] = {}
+        for index, step in enumerate(self.trained.steps):
+            place = self.trained.segments.place.get(step.work.node)
+            if place is not None:
+                if place not in ends:
+                    self.first[index] = place
+                ends[place] = index
+                self.steps.setdefault(place, []).append(step)
+        self.last = {index: place for place, index in ends.items()}
+
+    def before(self, index: int) -> None:
+        """Runs a segment forward again, if this is the first of its steps."""
+        place = self.first.get(index)
+        if place is None:
+            return
+        walk, segment, steps = self.walk, self.trained.segments.all[place], self.steps[place]
+        kept = Counter(name for step in steps for name in step.saved)
+        walk.left_behind = {step.work.node: step.kept_bytes for step in steps if step.kept_bytes}
+        made = [name for node in segment.nodes for name in node.outputs if name]
+        results = {name: walk.places[name] for name in made if name in walk.results and name in walk.places}
+        for name in made:
+            walk.uses[name] = kept[name]
+        own = frozenset(made)
+        for name, count in kept.items():
+            if name not in own:
+                for storage in walk.places.get(name, ()):
+                    walk.references[storage] += count
+        graph = self.graph
+        run_nodes(replace(graph, graph=replace(graph.graph, nodes=segment.nodes, outputs=())), walk)
+        walk.places.update(results)
+
+    def behind(self, index: int) -> None:
+        """Lets a segment's inputs go, if this was the last of its steps."""
+        place = self.last.get(index)
+        if place is not None:
+            for name in self.trained.segments.all[place].inputs:
+                for storage in self.walk.places.get(name, ()):
+                    self.walk.release(storage)
+
+
+def _kept_inputs(segments: Segments, walk: Liveness) -> tuple[SavedTensor, ...]:
+    """What is kept for the segments: each of their inputs, unless it is one of the model."""
+    found: dict[int, SavedTensor] = {}
+    for segment in segments.all:
+        node = _shown(file_name(segment.nodes[0].name))
+        for name in segment.inputs:
+            for storage in walk.places.get(name, ()):
+                size = walk.sizes[storage]
+                if size and walk.kinds[storage] not in ("weight", "input", "cache"):
+                    found.setdefault(storage, SavedTensor(node=node, name=_shown(name), byte_count=size))
+    return tuple(found.values())
 
 
 def _shown(name: str) -> str:
