@@ -12,6 +12,7 @@ import pytest
 import neusight_onnx
 
 ROOT = Path(neusight_onnx.__file__).parent
+EXAMPLE = Path(__file__).parents[1] / "examples" / "resnet50.onnx"
 
 # Rooms in the order in which data flows through them; a room may use itself and those before it.
 ROOMS = (
@@ -106,9 +107,22 @@ def test_heavy_dependencies_have_owners(path: Path) -> None:
             "from neusight_onnx.cli import main; main(['analyze', '--help'])",
             {"neusight_onnx.cli.check", "neusight_onnx.cli.compare", "neusight_onnx.cli.sweep", "numpy", "rich"},
         ),
+        (
+            "import sys; from neusight_onnx.cli import main; "
+            f"main(['analyze', {str(EXAMPLE)!r}, '--gpu', 't4', '--format', 'json', '-o', '/dev/null'])",
+            {
+                "neusight_onnx.fusion.loops",
+                "neusight_onnx.fusion.attention",
+                "neusight_onnx.fusion.engine_rules",
+                "neusight_onnx.lowering.recast",
+                "neusight_onnx.backward",
+                "onnx",
+                "rich",
+            },
+        ),
         ("import neusight_onnx.analysis", {"onnxruntime", "rich", "typer", "lightgbm", "scipy", "pyarrow"}),
     ],
-    ids=["package", "cli", "one command", "analyze"],
+    ids=["package", "cli", "one command", "one analysis", "analyze"],
 )
 def test_cold_imports_stay_light(statement: str, absent: set[str]) -> None:
     program = f"import sys; {statement}; print(*sorted(sys.modules))"

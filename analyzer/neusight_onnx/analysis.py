@@ -28,7 +28,6 @@ from neusight_onnx.lowering.branches import NOT_COUNTED, Cost, choose_branches, 
 from neusight_onnx.lowering.context import LAZY_VIEWS
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision, stored_precision
-from neusight_onnx.lowering.recast import autocast, converted, with_products, with_weights
 from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary, run_memory
 from neusight_onnx.precision import AUTO, Precision, require, resolve
 from neusight_onnx.predictor import Prediction, Predictors, predict
@@ -203,6 +202,8 @@ def prepare(
         if training is not None:
             recognised = _in_training(recognised, training)
         if precision.mixed and in_pytorch and precision.plain is not None:
+            from neusight_onnx.lowering.recast import autocast
+
             recognised = autocast(recognised, precision.plain, runtime=runtime)
         trained = None
         if training is None:
@@ -210,6 +211,8 @@ def prepare(
         else:
             recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
         if precision.products is not None or precision.weights is not None:
+            from neusight_onnx.lowering.recast import with_products, with_weights
+
             work = tuple(with_products(work, precision.products, precision.weights))
             if precision.weights is not None:
                 recognised = with_weights(recognised, precision.weights)
@@ -275,6 +278,8 @@ def _step_of_training(
     works = place(fused, lowered.works, runtime)
     trained = train(fused, works, lowered.strides, plan, runtime.name)
     if precision.products is not None:
+        from neusight_onnx.lowering.recast import with_products
+
         trained = replace(trained, works=tuple(with_products(trained.works, precision.products, None)))
     return replace(fused, assumptions=(*fused.assumptions, *trained.said)), works, trained
 
@@ -303,6 +308,8 @@ def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str
     if precision.mixed and in_pytorch:
         return as_precision(graph, DataType.FLOAT32)
     if precision.mixed or (precision.weights is not None and not in_pytorch):
+        from neusight_onnx.lowering.recast import converted
+
         return converted(graph, precision.plain, runtime=runtime)
     return as_precision(graph, precision.plain)
 

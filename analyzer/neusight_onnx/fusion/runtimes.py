@@ -28,11 +28,13 @@ def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
 
 def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ...]:
     """What each rule of ``runtime`` said wherever it could have applied, in the main graph: merged, or why not."""
+    found = list(explain(graph, runtime=runtime.name))
+    if runtime.name == "eager":
+        return tuple(found)
     from neusight_onnx.fusion.attention import fuse_attention
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
-    found = list(explain(graph, runtime=runtime.name))
     fused = fold_quantization(recognise(graph, runtime=runtime.name))
     found += explain(fused, runtime=runtime.name, rules=ENGINE_RULES)
     fused = recognise(fused, runtime=runtime.name, rules=ENGINE_RULES)

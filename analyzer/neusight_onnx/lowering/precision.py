@@ -12,6 +12,9 @@ from neusight_onnx.graph.model import Declared, Graph, InferredGraph, Initialize
 PLAIN = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32})
 """Types that a what-if replaces; float64 and 8-bit floats are chosen on purpose and stay."""
 
+KEPT_FOR_THE_RUN = "kept for the run"
+"""Attribute of a Cast whose result lives until the run ends: autocast's cache holds it."""
+
 
 def as_precision(graph: InferredGraph, dtype: DataType) -> InferredGraph:
     """The graph as if its float16, bfloat16 and float32 values, weights included, were of ``dtype``.

@@ -19,10 +19,7 @@ from dataclasses import dataclass, field, replace
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Origin, Value
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, NodeWork, Recurrent, TensorSpec
-from neusight_onnx.lowering.precision import PLAIN, as_precision
-
-KEPT_FOR_THE_RUN = "kept for the run"
-"""Attribute of a Cast whose result lives until the run ends: autocast's cache holds it."""
+from neusight_onnx.lowering.precision import KEPT_FOR_THE_RUN, PLAIN, as_precision
 
 _FP32 = DataType.FLOAT32
 

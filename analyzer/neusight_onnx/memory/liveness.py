@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, file_name
 from neusight_onnx.kernels import Elementwise, NodeWork, Softmax
-from neusight_onnx.lowering.recast import KEPT_FOR_THE_RUN
+from neusight_onnx.lowering.precision import KEPT_FOR_THE_RUN
 from neusight_onnx.memory.bodies import reads_of
 from neusight_onnx.memory.caches import CachePair
 from neusight_onnx.memory.order import demand_order
