@@ -234,6 +234,17 @@ def test_linear_layers(name: str, expected: list[str]) -> None:
     assert said == expected
 
 
+def test_calibrated_engines_convert_no_activations() -> None:
+    conv = Conv(n=1, c=4, k=4, spatial=(8, 8), out=(8, 8), filter=(1, 1), strides=(1, 1), dilations=(1, 1), dtype=FP16)
+    works = (product(), NodeWork(node="c", op_type="Conv", kernels=(conv,)))
+    linear, narrow = with_products(works, DataType.INT8, DataType.INT8, calibrated=True)
+    assert [(kernel.read_bytes, kernel.write_bytes) for kernel in linear.kernels] == [(4 * 32 + 32 * 16, 2 * 4 * 16)]
+    assert [(kernel.read_bytes, kernel.write_bytes) for kernel in narrow.kernels] == [(256 + 16, 256)]
+    # FP8 is for linear layers
+    fp8 = DataType.FLOAT8E4M3FN
+    assert with_products(works, fp8, fp8, calibrated=True)[1] == works[1]
+
+
 def test_other_products_stay() -> None:
     work = NodeWork(node="p", op_type="MatMul", kernels=(Gemm(batch=2, m=4, n=4, k=4, dtype=FP16),))
     assert with_products((work,), DataType.INT8, DataType.INT8) == (work,)

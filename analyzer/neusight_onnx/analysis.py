@@ -213,9 +213,12 @@ def prepare(
         if precision.products is not None or precision.weights is not None:
             from neusight_onnx.lowering.recast import with_products, with_weights
 
-            work = tuple(with_products(work, precision.products, precision.weights))
+            # an engine is built with scales from calibration; PyTorch and ONNX Runtime find them in every run
+            calibrated = runtime == "tensorrt"
+            work = tuple(with_products(work, precision.products, precision.weights, calibrated=calibrated))
             if precision.weights is not None:
-                recognised = with_weights(recognised, precision.weights)
+                convolutions = calibrated and precision.products is DataType.INT8
+                recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
         fusion = _fusion(graph, work, runtime_model, explained=explain_fusion)
         said: tuple[str, ...] = ()
@@ -599,7 +602,7 @@ def _assemble(
         *said,
         *_standing_assumptions(settings, asked_precision, runtime),
         *(f"memory: {text}" for text in memory.assumptions),
-        *_of_precision(precision),
+        *_of_precision(precision, runtime),
         *_other_types(rows),
     ]
     return Report(
@@ -692,7 +695,7 @@ def _said_of_engines(runtime: Runtime, precision: str) -> Iterator[str]:
         )
 
 
-def _of_precision(precision: Precision) -> Iterator[str]:
+def _of_precision(precision: Precision, runtime: Runtime) -> Iterator[str]:
     """What a precision changes; autocast and converters say themselves what they did."""
     plain, name = precision.plain, precision.name
     if precision.products is DataType.TFLOAT32:
@@ -707,7 +710,15 @@ def _of_precision(precision: Precision) -> Iterator[str]:
             else f"weights are stored as {precision.weights.label}, activations are converted to "
             f"{precision.products.label} before each product"
         )
-        yield f"{name}: linear layers, whose weights are constants: {how}; everything else runs in {plain.label}"
+        if runtime.name == "tensorrt" and precision.products is not None:
+            what = "convolutions and linear layers" if precision.products is DataType.INT8 else "linear layers"
+            yield (
+                f"{name}: {what} with constant weights multiply {precision.products.label}, with scales from "
+                f"calibration (or QuantizeLinear nodes), each activation quantised by the layer that makes it; "
+                f"everything else runs in {plain.label}"
+            )
+        else:
+            yield f"{name}: linear layers, whose weights are constants: {how}; everything else runs in {plain.label}"
     elif plain is not None and plain.bits == 16 and not precision.mixed:
         yield f"{name}: the whole model in {plain.label}, weights stored so; nothing stays in float32"
 

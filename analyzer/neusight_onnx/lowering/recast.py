@@ -463,6 +463,7 @@ def _run_wide(node: Node, work: _Recast) -> None:
 # --- products and weights ---------------------------------------------------------------------------------------------
 
 _LINEAR = frozenset({("", "Gemm"), ("", "MatMul"), ("neusight", "Linear")})
+_CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
 
 
 _QUANTIZED = (DataType.INT8,)
@@ -471,20 +472,27 @@ predictors of 8- and 4-bit floats that kernel is in the product's own time."""
 
 
 def with_products(
-    works: Sequence[NodeWork], products: DataType | None, weights: DataType | None
+    works: Sequence[NodeWork], products: DataType | None, weights: DataType | None, *, calibrated: bool = False
 ) -> tuple[NodeWork, ...]:
     """``works`` with other formats of products.
 
     ``weights`` None: every product of float32 multiplies ``products`` (TF32). Else the products of linear layers alone,
     whose weights are constants of the model: they store them as ``weights`` and multiply ``products`` (None: the
     16-bit activations as they are); what they read and write otherwise stays in 16 bits.
+    ``calibrated``: scales are known beforehand, so that activations are quantised by the layer that makes them, and
+    convolutions run in int8 from one to the next.
     """
     known: dict[Kernel, tuple[Kernel, ...]] = {}
 
     def changed(kernel: Kernel) -> tuple[Kernel, ...]:
         found = known.get(kernel)
         if found is None:
-            found = (_in_tf32(kernel),) if weights is None else _linear(kernel, products, weights)
+            if weights is None:
+                found = (_in_tf32(kernel),)
+            elif calibrated and products is not None:
+                found = (_calibrated(kernel, products),)
+            else:
+                found = _linear(kernel, products, weights)
             known[kernel] = found
         return found
 
@@ -521,16 +529,28 @@ def _linear(kernel: Kernel, products: DataType | None, weights: DataType) -> tup
     return (before, replace(kernel, dtype=products, output_dtype=output))
 
 
-def with_weights(graph: InferredGraph, weights: DataType) -> InferredGraph:
-    """``graph`` with the weights of its linear layers stored as ``weights``, those that nothing else reads."""
-    bodies = {key: with_weights(body, weights) for key, body in graph.bodies.items()}
+def _calibrated(kernel: Kernel, products: DataType) -> Kernel:
+    if isinstance(kernel, Conv) and kernel.dtype.bits == 16 and products is DataType.INT8:
+        return replace(kernel, dtype=products)
+    if not isinstance(kernel, Gemm) or not kernel.b_is_weight or kernel.batch != 1 or kernel.dtype.bits != 16:
+        return kernel
+    return replace(kernel, dtype=products, output_dtype=kernel.output_dtype or kernel.dtype)
+
+
+def with_weights(graph: InferredGraph, weights: DataType, *, convolutions: bool = False) -> InferredGraph:
+    """``graph`` with the weights of its linear layers stored as ``weights``, those that nothing else reads.
+
+    ``convolutions``: theirs, too.
+    """
+    kinds = _LINEAR | (_CONVOLUTIONS if convolutions else frozenset())
+    bodies = {key: with_weights(body, weights, convolutions=convolutions) for key, body in graph.bodies.items()}
     narrow: set[str] = set()
     others: set[str] = {declared.name for declared in graph.graph.outputs}
     for node in graph.graph.nodes:
-        is_linear = (node.domain, node.op_type) in _LINEAR and len(node.inputs) > 1
+        is_linear = (node.domain, node.op_type) in kinds and len(node.inputs) > 1
         for place, name in enumerate(node.inputs):
             value = graph.values.get(name)
-            if is_linear and place == 1 and value is not None and value.is_constant and len(value.shape or ()) == 2:
+            if is_linear and place == 1 and value is not None and value.is_constant and len(value.shape or ()) >= 2:
                 narrow.add(name)
             else:
                 others.add(name)
