@@ -465,7 +465,8 @@ def read_shapes(path: Path) -> list[Kernel]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"can't read {path}: {error}; expected a list that `shapes` wrote") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise DataError(f"can't read {path}: {reason}; expected a list that `shapes` wrote") from error
     kernels = []
     for number, text in enumerate(lines, start=1):
         try:

@@ -45,6 +45,7 @@ from neusight_onnx.learning.heldout import (
     launch_of,
     launches_of,
 )
+from neusight_onnx.learning.measured import append, kernel_to_text
 from neusight_onnx.learning.train import best_weight, train, train_matrix_units, with_session_widths
 from neusight_onnx.predictor import list_predictors
 
@@ -136,6 +137,19 @@ def matrix_unit_rows(count: int, *, seed: int) -> list[dict[str, Any]]:
                 noise = float(np.exp(random.normal(0.0, 0.02)))
                 latency_ms = slow * noise * time_us / 1e3
                 rows.append(matrix_unit_row(gpu, label, m, n, k, latency_ms=latency_ms, framework=framework))
+    return rows
+
+
+def own_rows(count: int, *, seed: int) -> list[dict[str, object]]:
+    """Products in fp16 on an A100, as the program of own measurements writes them."""
+    random = np.random.default_rng(seed)
+    constants = {constant.name: constant.prior for constant in TENSOR_GEMM.constants} | {"pipe_overhead": 1.2}
+    rows: list[dict[str, object]] = []
+    for m, n, k in np.exp(random.uniform(np.log(64), np.log(6000), (count, 3))).astype(int).tolist():
+        kernel = Gemm(m=m, n=n, k=k, dtype=DataType.FLOAT16, b_is_weight=True)
+        time_us = apply_law(TENSOR_GEMM, (kernel,), load_gpu("a100-sxm-80gb"), constants).result.latency_us[0]
+        usual = {"gpu": "a100-sxm-80gb", "precision": "fp16", "cache": "cold", "status": "measured"}
+        rows.append({**usual, "latency_us": time_us, "kernel": kernel_to_text(kernel)})
     return rows
 
 
@@ -532,22 +546,29 @@ def test_frameworks_are_not_pooled(tmp_path: Path) -> None:
 
 
 def test_training_products_on_matrix_units(trained: Path, tmp_path: Path) -> None:
-    """The FP32 predictor of the folder stays; of FP8 the framework that is ten times slower isn't used."""
+    """The FP32 predictor of the folder stays; of FP8 the framework that is ten times slower isn't used.
+
+    Own measurements in fp16 on a third GPU are trained on with bf16's rows, which have the same predictor.
+    """
     output = tmp_path / "out"
     copytree(trained, output)
     data = write(tmp_path / "data", matrix_unit_rows(150, seed=2), TENSOR_CORE_GEMM)
+    append(data / "measurements" / "a100.csv", own_rows(60, seed=4))
     train_matrix_units(data, output, log=lambda text: None)
     entries = {entry["name"]: entry for entry in json.loads((output / "manifest.json").read_text())["predictors"]}
     assert sorted(entries) == ["gemm_bf16", "gemm_fp32", "gemm_fp8"]
-    for name in ("gemm_bf16", "gemm_fp8"):
+    for name, more, own in (("gemm_bf16", {"a100-sxm-80gb"}, ["measurements/a100.csv"]), ("gemm_fp8", set(), [])):
+        training = entries[name]["training"]
         assert entries[name]["held_out"]["new_shapes_percent"] < 5
-        assert set(entries[name]["left_out_constants"]) == {"l40s", "h100-sxm"}
-        assert entries[name]["training"]["row_count"] == 300
+        assert set(entries[name]["left_out_constants"]) == {"l40s", "h100-sxm"} | more
+        assert training["row_count"] == 300 + 60 * len(more)
+        assert [file["path"] for file in training["files"]] == [TENSOR_CORE_GEMM, *own]
     found = evaluate(data, predictors=output)
     bounds = entries["gemm_bf16"]
     assert all(float(np.float32(bound)) == bound for bound in (*bounds["feature_low"], *bounds["feature_high"]))
     errors = {(g.dtype, g.variant): g.mape_percent for g in found.groups if g.gpu == "all" and g.size == "all"}
     assert errors["bfloat16", "vllm"] < 5
+    assert errors["float16", "cold"] < 5
     assert errors["float8e4m3fn", "sglang"] < 5
     assert 80 < errors["float8e4m3fn", "vllm"] < 95
     assert {group.size for group in found.groups} >= {"5 us and above"}

@@ -35,6 +35,7 @@ from neusight_onnx.kernels import (
     Softmax,
     TensorSpec,
     kernel_dtype,
+    predictor_label,
 )
 from neusight_onnx.learning.measured import MeasuredRow, is_measured, measured_rows
 
@@ -1309,6 +1310,27 @@ def read_attention(data_folder: Path, label: str) -> Measurements | None:
     return replace(_one_after_another(found), dtype=label) if found else None
 
 
+OWN = "own"
+"""Operation of rows of own measurements: sessions of their own, on GPUs that others measured as well."""
+
+
+def with_own(measurements: Measurements, data_folder: Path) -> tuple[Measurements, list[str]]:
+    """Measurements with the own ones that have the same predictor behind them, and the files that these are from.
+
+    Raises DataError if a file of own measurements can't be read.
+    """
+    folder = measured_folder(data_folder)
+    label = predictor_label(measurements.kernels[0])
+    found, files = [measurements], []
+    for name in own_files(folder):
+        parts = [part for part in read_parts(folder, (name,)) if part.kernel_class == measurements.kernel_class]
+        loaded = [part.load() for part in parts if part.load is not None]
+        own = [rows for rows in loaded if predictor_label(rows.kernels[0]) == label]
+        found += own
+        files += [name] if own else []
+    return (_one_after_another(found) if files else measurements), files
+
+
 def _one_after_another(parts: Sequence[Measurements]) -> Measurements:
     """Rows of parts of one class and timing."""
     return replace(
@@ -1381,7 +1403,7 @@ def _own_part(file: str, kernel_class: str, label: str, variant: str, members: S
             timing=DEVICE,
             kernels=tuple(known),
             gpu=gpu[chosen],
-            operation=np.full(len(own), kernel_class),
+            operation=np.full(len(own), OWN),
             split=np.full(len(own), "all"),
             measured_us=np.array([row.latency_us for row in own], dtype=np.float64),
             kernel_name=np.array([row.kernel_name for row in own], dtype=np.str_),

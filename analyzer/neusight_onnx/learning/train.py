@@ -30,6 +30,7 @@ from neusight_onnx.learning.datasets import (
     read_attention,
     read_measurements,
     read_parts,
+    with_own,
 )
 from neusight_onnx.learning.fitting import RESIDUALS, ResidualSettings, Session, residual_rows
 from neusight_onnx.learning.heldout import (
@@ -155,22 +156,23 @@ def train_matrix_units(
 ) -> dict[str, Any]:
     """Trains the predictors of products on matrix units, one a number format, and keeps all others of the manifest.
 
-    Of a format that several frameworks ran, the rows of one are used (``TRAINED_VARIANTS``). Raises as ``train`` does.
+    Of a format that several frameworks ran, the rows of one are used (``TRAINED_VARIANTS``), and those of own
+    measurements. Raises as ``train`` does.
     """
     parts = read_parts(data_folder, MATRIX_UNIT_FILES)
     data_folder = measured_folder(data_folder)
-    files = [{"path": name, "sha256": file_sha256(data_folder / name)} for name in MATRIX_UNIT_FILES]
     entries: dict[str, dict[str, Any]] = {}
     models: dict[str, bytes] = {}
     for part in parts:
         if part.load is None or part.dtype not in formats or part.variant != TRAINED_VARIANTS[part.dtype]:
             continue
-        measurements = part.load()
+        measurements, own = with_own(part.load(), data_folder)
         specs = known_gpus(measurements, log)
         law = law_of(measurements.kernel_class, measurements.dtype)
         if not specs or law is None:
             log(f"{measurements.dtype}: no row is of a known GPU, skipped")
             continue
+        files = [{"path": name, "sha256": file_sha256(data_folder / name)} for name in (*MATRIX_UNIT_FILES, *own)]
         settings = MATRIX_UNIT_SETTINGS if len(measurements) >= MANY_ROWS else ResidualSettings()
         entry, model = train_class(law, measurements, specs, seed=seed, files=files, log=log, settings=settings)
         entries[entry["name"]] = entry
