@@ -477,7 +477,7 @@ def test_tuned_products_are_apart_by_scheme(tmp_path: Path) -> None:
 
 
 def test_deepbench_formats(tmp_path: Path) -> None:
-    """FP16 counts where tensor cores multiply; backward directions and recurrent layers are named, not judged."""
+    """FP16 counts where tensor cores multiply; directions are apart; recurrent layers are named, not judged."""
     names = ("w", "h", "c", "batch", "s_fw", "r_fh", "pad_w", "pad_h", "stride_w", "stride_h", "m", "n", "k")
     empty: dict[str, Any] = dict.fromkeys(names, float("nan"))
     tensor = "16 bit inputs, 16 bit multiplication, 32 bit addition"
@@ -496,8 +496,10 @@ def test_deepbench_formats(tmp_path: Path) -> None:
     parts = parts_of(tmp_path, DEEPBENCH, rows)
     judged = {(part.kernel_class, part.dtype) for part in parts if part.load is not None}
     assert judged == {("gemm", "float16"), ("gemm", "int8"), ("conv", "float16")}
+    directions = {part.variant: part.load() for part in parts if part.kernel_class == "conv" and part.load is not None}
+    assert set(directions) == {"forward", "data"}
+    assert directions["data"].kernels == (replace(directions["forward"].kernels[0], direction="data"),)
     assert {part.reason for part in parts if part.load is None} == {
-        "backward directions",
         "several kernels in one figure",
         "a mode that no runtime asks for",
     }

@@ -22,10 +22,11 @@ from neusight_onnx.graph.bindings import Bindings, BoundInputs, is_batch_symbol,
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
-from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, kernel_dtype
+from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Kernel, NodeWork, TensorSpec, kernel_dtype
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.branches import NOT_COUNTED, Cost, choose_branches, decisions_said
 from neusight_onnx.lowering.context import LAZY_VIEWS
+from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS, with_layouts
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision, stored_precision
 from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary, run_memory
@@ -219,6 +220,9 @@ def prepare(
             if precision.weights is not None:
                 convolutions = calibrated and precision.products is DataType.INT8
                 recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
+        work = with_layouts(work, runtime_model)
+        if trained is not None:
+            trained = replace(trained, works=with_layouts(trained.works, runtime_model))
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
         fusion = _fusion(graph, work, runtime_model, explained=explain_fusion)
         said: tuple[str, ...] = ()
@@ -604,6 +608,7 @@ def _assemble(
         *(f"memory: {text}" for text in memory.assumptions),
         *_of_precision(precision, runtime),
         *_other_types(rows),
+        *_of_layouts(counted.works, spec),
     ]
     return Report(
         tool_version=__version__,
@@ -736,6 +741,23 @@ def _other_types(rows: Sequence[KernelRow]) -> Iterator[str]:
     if analytic := Counter(row.dtype for row in others if row.method != "learned"):
         named = ", ".join(f"{dtype} ({count})" for dtype, count in analytic.items())
         yield f"kernels without a predictor, by an analytic estimate of stated efficiency: {named}"
+
+
+def _of_layouts(works: Sequence[_Placed], spec: GpuSpec) -> Iterator[str]:
+    """That a library transposes around convolutions on matrix units, where it does."""
+    kernels = [kernel for item in works for kernel in item.work.kernels if isinstance(kernel, Conv)]
+    as_exported = [
+        kernel for kernel in kernels if kernel.dtype.bits <= WIDEST_ORDERED_BITS and not kernel.channels_last
+    ]
+    if not as_exported or spec.compute_capability is None:
+        return
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    if any(serves(spec, kernel.dtype) for kernel in as_exported):
+        yield (
+            "convolutions of 16 and 8 bits find their tensors as the model has them, (n, c, h, w): the library's "
+            "transposes to channels last and back are in their times (a model in channels-last order has none)"
+        )
 
 
 def _own_warnings(totals: Totals, unsupported: Sequence[UnsupportedNode], spec: GpuSpec) -> Iterator[Notice]:

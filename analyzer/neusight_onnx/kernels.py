@@ -112,6 +112,7 @@ class Conv:
     ``direction``: "data" reads the output's gradient and the weight and writes the input's gradient, "weight" reads
     input and output's gradient and writes the weight's. Sizes, strides and dtypes stay those of the forward operator
     (``input_dtype`` is that of the input *and* of its gradient, and so on), the multiply-adds are as many.
+    ``channels_last``: input and output lie in memory as (n, *spatial, c), the order of kernels on matrix units.
     """
 
     n: int
@@ -125,6 +126,7 @@ class Conv:
     dilations: tuple[int, ...]
     transposed: bool = False
     direction: Direction = "forward"
+    channels_last: bool = False
     dtype: DataType
     input_dtype: DataType | None = None
     weight_dtype: DataType | None = None
@@ -164,7 +166,8 @@ class Conv:
             return groups, self.n * out, k, c * taps
         return groups, self.n * spatial, c, max(round(k * taps * out / spatial), 1) if spatial else 0
 
-    def _operand_bytes(self) -> tuple[int, int, int]:
+    @property
+    def operand_bytes(self) -> tuple[int, int, int]:
         """Bytes of input, weight and output."""
         return (
             (self.input_dtype or self.dtype).bytes_of(self.n * self.c * prod(self.spatial)),
@@ -174,7 +177,7 @@ class Conv:
 
     @property
     def read_bytes(self) -> int:
-        source, weight, result = self._operand_bytes()
+        source, weight, result = self.operand_bytes
         total = {"forward": source + weight, "data": result + weight, "weight": source + result}[self.direction]
         out = self.output_dtype or self.dtype
         total += out.bytes_of(self.k) * self.epilogue.count("bias")
@@ -183,7 +186,7 @@ class Conv:
 
     @property
     def write_bytes(self) -> int:
-        source, weight, result = self._operand_bytes()
+        source, weight, result = self.operand_bytes
         written = {"forward": result, "data": source, "weight": weight}[self.direction]
         return written + self.extra_write_bytes
 
@@ -780,14 +783,37 @@ def attention_label(kernel: Attention) -> str:
 
 
 def predictor_label(kernel: Kernel) -> str:
-    """The number format that a kernel's predictor is looked up by."""
+    """The number format that a kernel's predictor is looked up by, with the gradients of weights apart."""
     match kernel:
         case Gemm():
             return product_label(kernel)
         case Attention():
             return attention_label(kernel)
+        case Conv() if kernel.direction == "weight" and kernel.dtype in MATRIX_FORMATS:
+            return kernel.dtype.label + OF_WEIGHT
         case _:
             return kernel_dtype(kernel).label
+
+
+MATRIX_FORMATS = frozenset(
+    {
+        DataType.FLOAT16,
+        DataType.BFLOAT16,
+        DataType.TFLOAT32,
+        DataType.INT8,
+        DataType.UINT8,
+        DataType.FLOAT8E4M3FN,
+        DataType.FLOAT8E4M3FNUZ,
+        DataType.FLOAT8E5M2,
+        DataType.FLOAT8E5M2FNUZ,
+        DataType.FLOAT4E2M1,
+    }
+)
+"""Types that matrix units multiply."""
+
+OF_WEIGHT = "/weight"
+"""Ends the label of a convolution's gradient of its weight: other kernels than the other two directions, and a
+predictor of their own."""
 
 
 ELEMENTWISE_FLOPS: dict[str, int] = {

@@ -18,7 +18,17 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import PredictorError
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernels import KERNEL_CLASSES, Attention, Gemm, Kernel, kernel_dtype, predictor_label
+from neusight_onnx.kernels import (
+    KERNEL_CLASSES,
+    MATRIX_FORMATS,
+    OF_WEIGHT,
+    Attention,
+    Conv,
+    Gemm,
+    Kernel,
+    kernel_dtype,
+    predictor_label,
+)
 from neusight_onnx.power import holds_clock
 from neusight_onnx.similarity import gpu_weight, remoteness, residual_weight, shape_weight
 
@@ -119,7 +129,8 @@ class Widths:
 class Predictor:
     """What a manifest entry says, ready for use; ``sha256`` is checked when the trees are loaded.
 
-    ``left_out``: by name of a trained GPU, the constants that a fit without it gave.
+    ``left_out``: by name of a trained GPU, the constants that a fit without it gave. ``formats``: labels of the number
+    formats whose kernels were measured, or run as those that were.
     """
 
     name: str
@@ -136,6 +147,7 @@ class Predictor:
     interval: Widths
     amd_interval: Widths
     left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    formats: tuple[str, ...] = ()
 
 
 Predictors: TypeAlias = Mapping[tuple[str, str], Predictor]
@@ -168,39 +180,60 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
 
     It is the same for all kernels of one class, label (``predictor_label``) and dtype.
     """
-    key = KERNEL_CLASSES[type(kernel)], predictor_label(kernel)
-    predictor = predictors.get(key) or _stand_in(key, predictors)
-    return predictor if predictor is not None and _has_pipe(kernel, gpu) else None
+    kernel_class, label = KERNEL_CLASSES[type(kernel)], predictor_label(kernel)
+    if isinstance(kernel, Gemm | Conv | Attention) and kernel.dtype in MATRIX_FORMATS:
+        return _for_matrix_units(kernel, kernel_class, label, gpu, predictors)
+    return predictors.get((kernel_class, label)) or _stand_in(kernel_class, label, predictors)
+
+
+MATRIX = "matrix"
+"""Label of a predictor for all formats of matrix units: the law knows them by their peaks, some were measured."""
+ON_AMD = "+amd"
+"""Ends the label of a predictor for AMD's matrix cores, whose libraries are others."""
+
+
+def _for_matrix_units(
+    kernel: Gemm | Conv | Attention, kernel_class: str, label: str, gpu: GpuSpec, predictors: Predictors
+) -> Predictor | None:
+    """That of the format, else the one that formats share; TF32's products take the law of 16-bit ones."""
+    from neusight_onnx.laws.tensor_conv import has_first_bf16
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    if not serves(gpu, kernel.dtype):  # it runs other kernels than were measured
+        return None
+    direction = OF_WEIGHT if label.endswith(OF_WEIGHT) else ""
+    vendor = ON_AMD if gpu.compute_capability is None else ""
+    shared = predictors.get((kernel_class, f"{MATRIX}{direction}{vendor}"))
+    if kernel.dtype is DataType.BFLOAT16 and has_first_bf16(gpu):
+        shared = predictors.get((kernel_class, f"{label}{vendor}"), shared)
+    if shared is not None:
+        return shared if label.removesuffix(OF_WEIGHT) in shared.formats else _law_alone(shared)
+    found = predictors.get((kernel_class, label))
+    if found is None and label == DataType.TFLOAT32.label:
+        found = predictors.get((kernel_class, DataType.BFLOAT16.label))
+        return None if found is None else _law_alone(found)
+    return found
+
+
+def _law_alone(predictor: Predictor) -> Predictor:
+    """A predictor for a format that no kernel was fitted in: the law with its constants.
+
+    Without the trees, which have seen other sizes of elements, and with the interval of a GPU that was not measured.
+    """
+    return replace(predictor, gpu_vectors=(), unseen_weight=0.0)
 
 
 _VECTOR_CLASSES = frozenset({"elementwise", "normalization", "softmax"})
 
 
-def _stand_in(key: tuple[str, str], shipped: Predictors) -> Predictor | None:
-    """A predictor of another number format, for one that no kernel was fitted in: the law with its constants.
-
-    TF32's products take the law of 16-bit ones, vector kernels in 16 and 8 bits that of FP32's. Without the trees,
-    which have seen other sizes of elements, and with the interval of a GPU that was not measured.
-    """
+def _stand_in(kernel_class: str, label: str, shipped: Predictors) -> Predictor | None:
+    """FP32's law for vector kernels in 16 and 8 bits that none of their own was fitted for."""
     from neusight_onnx.laws.catalog import NARROW_LABELS
 
-    kernel_class, label = key
-    if label == DataType.TFLOAT32.label:
-        found = shipped.get((kernel_class, DataType.BFLOAT16.label))
-    elif label in NARROW_LABELS and kernel_class in _VECTOR_CLASSES:
-        found = shipped.get((kernel_class, DataType.FLOAT32.label))
-    else:
+    if label not in NARROW_LABELS or kernel_class not in _VECTOR_CLASSES:
         return None
-    return None if found is None else replace(found, dtype=label, gpu_vectors=(), unseen_weight=0.0)
-
-
-def _has_pipe(kernel: Kernel, gpu: GpuSpec) -> bool:
-    """Whether the GPU multiplies in the kernel's number format; without, it runs other kernels than were measured."""
-    if not isinstance(kernel, (Attention, Gemm)) or kernel.dtype is DataType.FLOAT32:
-        return True
-    from neusight_onnx.laws.tensor_gemm import serves
-
-    return serves(gpu, kernel.dtype)
+    found = shipped.get((kernel_class, DataType.FLOAT32.label))
+    return None if found is None else replace(_law_alone(found), dtype=label)
 
 
 def without_gpu(predictors: Predictors, gpu: str) -> Predictors:
@@ -289,6 +322,7 @@ def load_predictors(folder: Path) -> Predictors:
                 interval=_widths(entry["interval"]),
                 amd_interval=_widths(entry["interval"].get("amd", entry["interval"])),
                 left_out=entry.get("left_out_constants", {}),
+                formats=tuple(entry.get("formats", (entry["dtype"],))),
             )
             names = tuple(entry["features"])
         except (KeyError, TypeError, ValueError) as error:

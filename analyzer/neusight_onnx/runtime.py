@@ -66,6 +66,7 @@ RUNTIMES: dict[str, Runtime] = {
         view_us=0.0,
         host_spread=1.4,
         pointwise="chains",
+        conv_layout="nhwc in 16 and 8 bits where TorchInductor finds it worth its while",
     ),
     # Its executor walks a prepared list in C++: a plain launch (4-6 us, the same survey), and 1 us to look up inputs
     # and to take memory from the arena (assumed; a Reshape costs that and no launch). The spread is wider, being so.

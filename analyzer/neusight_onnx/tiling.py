@@ -148,6 +148,23 @@ def matrix_unit_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
     return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
 
 
+# the same of convolutions, (channels, positions): cuDNN's kernels of Volta and Turing are of three sizes
+# (`volta_fp16_s884cudnn_fp16_256x64_ldg8_*`, 256x128, 128x128, positions first); later ones have smaller and narrower
+# tiles (`sm80_xmma_fprop_implicit_gemm_*_tilesize64x64x64`, CUTLASS's)
+_FEW_CONVOLUTIONS = ((128, 256), (64, 256), (128, 128))
+_NARROW = ((32, 256), (32, 128), (32, 64))
+
+
+def matrix_unit_convolution_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
+    """Tiles of convolutions on matrix units: those of products with 32 positions or more, and some for few channels."""
+    capability = gpu.compute_capability
+    sizes = [(tile.n, tile.m) for tile in matrix_unit_tiles(gpu) if tile.m >= 32]
+    sizes += _NARROW
+    if capability is not None and capability < 8.0:
+        sizes = list(_FEW_CONVOLUTIONS)
+    return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
+
+
 @cache
 def matrix_unit_candidates(tiles: tuple[Tile, ...]) -> NDArray[np.float64]:
     """All (n, m, threads, split_k) of a menu of matrix-unit tiles, shape (4, candidates)."""

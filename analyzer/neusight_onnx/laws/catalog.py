@@ -18,7 +18,8 @@ from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
-from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM
+from neusight_onnx.laws.tensor_conv import TENSOR_CONV, TENSOR_CONV_AMD
+from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM, TENSOR_GEMM_AMD
 
 LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENTWISE, SOFTMAX, NORMALIZATION)}
 
@@ -32,11 +33,17 @@ NARROW_LABELS = frozenset(
 ATTENTION_FORMATS = ("bfloat16", "bfloat16+float8e4m3fn", "float8e4m3fn")
 """Number formats of fused attention that have a law; others keep the analytic estimate."""
 
+MATRIX_UNIT_LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (TENSOR_GEMM, TENSOR_CONV)}
+"""The laws of kernels on matrix units."""
+
+MATRIX_CORE_LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (TENSOR_GEMM_AMD, TENSOR_CONV_AMD)}
+"""The same on AMD's matrix cores."""
+
 
 def law_of(kernel_class: str, label: str) -> Law | None:
     """The law of a class in a number format (``kernels.predictor_label``), None where there is none."""
-    if kernel_class == "gemm" and label != "float32":
-        return TENSOR_GEMM
+    if label != "float32" and kernel_class in MATRIX_UNIT_LAWS:
+        return (MATRIX_CORE_LAWS if label.endswith("+amd") else MATRIX_UNIT_LAWS)[kernel_class]
     if kernel_class == "attention":
         return ATTENTION if label in ATTENTION_FORMATS else None
     if label in NARROW_LABELS:

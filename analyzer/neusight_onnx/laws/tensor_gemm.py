@@ -12,6 +12,7 @@ Everything is vectorised over kernels; inside, arrays have shape (candidates, ke
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,15 +168,16 @@ FULL_RATE = 500.0
 """16-bit multiply-adds a clock and SM that the slowest measured pipe does (L40S; 512 by design). GeForce does half."""
 
 AMD_OVERHEAD = 1.4
-"""Time of AMD's matrix cores over that at their peak: the largest bf16 products reach .51-.60 of it on MI300X, MI325X
-(stas00/ml-engineering, maximum achievable matmul FLOPS), less than a tile's overheads explain. Not fitted."""
+"""Time of AMD's matrix cores over that at their peak where nothing of a kernel class was measured on them: the largest
+bf16 products reach .51-.60 of it on MI300X, MI325X (stas00/ml-engineering, maximum achievable matmul FLOPS), less than
+a tile's overheads explain. Products have a fitted constant instead."""
 
 FLOOR_EXPONENT = 0.5
 """Part of the floor goes with the clock (instructions), part doesn't (memory latency)."""
 
 _CHUNK = 128
 """Kernels at once: some 200 candidates of them fill the cache of a core and no more."""
-_RESIDENT_ELEMENTS = 32768.0
+RESIDENT_ELEMENTS = 32768.0
 
 # how much less energy a FLOP takes than by mma instructions, which fetch operands from registers: WGMMA reads shared
 # memory once for a warp group, tcgen05 keeps accumulators in a memory of its own. From the largest rates of the public
@@ -252,7 +254,17 @@ def serves(gpu: GpuSpec, dtype: DataType) -> bool:
     return has_unit and _PIPE_OF.get(dtype, "") in gpu.peak_flops_per_s
 
 
-def _peaks(gpu: GpuSpec, pipe: Column) -> Column:
+def pipe_of(dtype: DataType) -> str:
+    """The pipe that a number format is multiplied by; the 16-bit one for a format without its own."""
+    return _PIPE_OF.get(dtype, "fp16")
+
+
+def exposed_share(gpu: GpuSpec) -> float:
+    """How much of a small tile's loads and issue slots is exposed, 0..1: the slower the pipe, the less."""
+    return min(1.0, gpu.peak_flops_per_s.get("fp16", np.inf) / (2.0 * gpu.sm_count * gpu.clock_hz) / FULL_RATE)
+
+
+def peaks(gpu: GpuSpec, pipe: Column) -> Column:
     """Dense FLOP/s of each kernel's pipe; a format that the GPU lacks runs on the 16-bit one, else on vector lanes."""
     peaks = gpu.peak_flops_per_s
     wider = peaks.get("fp16", peaks.get("bf16", peaks["fp32"]))
@@ -298,17 +310,17 @@ def times(
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
     sms = float(gpu.sm_count)
-    peak = _peaks(gpu, cols["pipe"])
+    peak = peaks(gpu, cols["pipe"])
     grid_n, grid_m = np.ceil(n / t1), np.ceil(m / t2)
     blocks = b * grid_n * grid_m * z
     kz = np.ceil(k / z)
-    occupancy = np.clip(_RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
+    occupancy = np.clip(RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
     per_sm = np.ceil(blocks / sms)
     in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
     # loads and issue slots of a small tile are hidden the better the slower the pipe is
-    exposed = min(1.0, gpu.peak_flops_per_s.get("fp16", np.inf) / (2.0 * sms * gpu.clock_hz) / FULL_RATE)
-    base = c["pipe_overhead"] if gpu.compute_capability is not None else AMD_OVERHEAD
+    exposed = exposed_share(gpu)
+    base = c["pipe_overhead"]
     steady = base * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
     steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
     # the steps of k around the loop are bytes: formats half as wide take twice as many elements a step
@@ -407,7 +419,7 @@ def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
 
     Bytes that the L2 can hold needn't come from DRAM, so only what exceeds it counts.
     """
-    compute = cols["flops"] / _peaks(gpu, cols["pipe"])
+    compute = cols["flops"] / peaks(gpu, cols["pipe"])
     memory = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0) / gpu.memory_bytes_per_s
     return 1e6 * np.maximum(compute, memory)
 
@@ -441,7 +453,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     pipe = parts["compute"]
     blocks_per_sm = parts["blocks"] / gpu.sm_count
     unique = cols["read_bytes"] + cols["write_bytes"]
-    ridge = _peaks(gpu, cols["pipe"]) / gpu.memory_bytes_per_s
+    ridge = peaks(gpu, cols["pipe"]) / gpu.memory_bytes_per_s
     big = b * np.ceil(n / 128.0) * np.ceil(m / 256.0) / gpu.sm_count
     small = b * np.ceil(n / 128.0) * np.ceil(m / 64.0) / gpu.sm_count
     values = (
@@ -486,3 +498,35 @@ TENSOR_GEMM = Law(
     features=features,
     pin=pin,
 )
+
+_AMD_PRIORS: Mapping[str, Constant] = {
+    constant.name: constant
+    for constant in (
+        Constant(
+            name="pipe_overhead",
+            prior=1.5,
+            prior_log_sd=0.2,
+            source="AMD's matrix cores: the largest bf16 products reach .51-.60 of their peak on MI300X and MI325X "
+            "(stas00/ml-engineering, maximum achievable matmul FLOPS), less than a tile's overheads explain; fitted",
+        ),
+        Constant(
+            name="dram_efficiency",
+            prior=0.68,
+            prior_log_sd=0.1,
+            source="tuned products of few rows get 3.5 TB/s of 5.3 on MI300X and MI308X; fitted",
+        ),
+        Constant(
+            name="floor_us", prior=4.0, prior_log_sd=0.3, source="the smallest tuned products take 4-5 us; fitted"
+        ),
+        Constant(name="tile_overhead", prior=0.2, prior_log_sd=0.5, source="as NVIDIA's, less certain; fitted"),
+    )
+}
+
+
+def amd_constants(constants: Sequence[Constant]) -> tuple[Constant, ...]:
+    """Constants with what is expected of AMD's matrix cores and libraries."""
+    return tuple(_AMD_PRIORS.get(constant.name, constant) for constant in constants)
+
+
+TENSOR_GEMM_AMD = replace(TENSOR_GEMM, constants=amd_constants(CONSTANTS))
+"""The same law for AMD: priors of its libraries, fitted on its kernels."""

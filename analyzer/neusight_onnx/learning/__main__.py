@@ -9,7 +9,15 @@ from pathlib import Path
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.laws.catalog import LAWS
 from neusight_onnx.learning.datasets import ATTENTION, MATRIX_UNIT_FILES, has_files
-from neusight_onnx.learning.train import MATRIX_UNIT_FORMATS, train, train_attention, train_matrix_units
+from neusight_onnx.learning.train import (
+    MATRIX_UNIT_FORMATS,
+    SHARED_NAMES,
+    SHARED_PREDICTORS,
+    train,
+    train_attention,
+    train_matrix_units,
+    train_shared,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -34,15 +42,25 @@ def main(arguments: list[str] | None = None) -> int:
         choices=sorted(MATRIX_UNIT_FORMATS),
         help="train only products on matrix units, in this number format",
     )
+    command.add_argument(
+        "--shared",
+        action="append",
+        choices=SHARED_NAMES,
+        help="train only this predictor that all formats of matrix units share",
+    )
     options = parser.parse_args(arguments)
     try:
-        everything = not options.classes and not options.formats
+        everything = not (options.classes or options.formats or options.shared)
         classes = tuple(LAWS) if everything else tuple(name for name in options.classes or () if name in LAWS)
         if classes:
             train(options.data, options.output, seed=options.seed, classes=classes)
         if options.formats or (everything and has_files(options.data, MATRIX_UNIT_FILES)):
             formats = tuple(options.formats or MATRIX_UNIT_FORMATS)
             train_matrix_units(options.data, options.output, seed=options.seed, formats=formats)
+        shared = [predictor.file for predictor in SHARED_PREDICTORS]
+        if options.shared or (everything and has_files(options.data, shared)):
+            names = tuple(options.shared or SHARED_NAMES)
+            train_shared(options.data, options.output, seed=options.seed, names=names)
         if "attention" in (options.classes or ()) or (everything and has_files(options.data, ATTENTION)):
             train_attention(options.data, options.output, seed=options.seed)
     except NeusightError as error:

@@ -26,6 +26,7 @@ from neusight_onnx.kernels import (
     KERNEL_CLASSES,
     Attention,
     Conv,
+    Direction,
     Elementwise,
     GatherScatter,
     Gemm,
@@ -125,6 +126,19 @@ class Measurements:
 
 def _alone(kernel: Kernel) -> Kernel:
     return replace(kernel, cache_write_elements=0) if isinstance(kernel, Attention) else kernel
+
+
+def joined(parts: Sequence[Measurements]) -> Measurements:
+    """Device-timed measurements of one file as one, in the order of ``parts``; class and dtype are the first one's."""
+    return replace(
+        parts[0],
+        kernels=tuple(kernel for part in parts for kernel in part.kernels),
+        gpu=np.concatenate([part.gpu for part in parts]),
+        operation=np.concatenate([part.operation for part in parts]),
+        split=np.concatenate([part.split for part in parts]),
+        measured_us=np.concatenate([part.measured_us for part in parts]),
+        kernel_name=np.concatenate([part.kernel_name for part in parts]),
+    )
 
 
 NEUSIGHT_KERNELS = "neusight/kernels_fp32.parquet"
@@ -548,13 +562,17 @@ def _read_tensor_core_gemm(path: Path) -> list[Part]:
 _AMD_LABELS = {"float8_e4m3fnuz": "float8e4m3fnuz", "float8_e4m3": "float8e4m3fn"}
 
 
+OTHER_KERNELS = "tuned, a scale a block"
+"""Variant of products that scale blocks of 128 by themselves: other kernels than a product's, slower by a third."""
+
+
 def _read_amd_gemm(path: Path) -> list[Part]:
     """Best of tuning; kernels with a scale a block, and those that want their weights shuffled, are apart."""
     table = _table(path, ("gpu", "dtype", "scheme", "b", "m", "n", "k", "latency_ms"))
     scheme = _strings(table["scheme"])
     variant = np.where(
         np.char.find(scheme, "blockscale") >= 0,
-        "tuned, a scale a block",
+        OTHER_KERNELS,
         np.where(np.char.find(scheme, "preshuffle") >= 0, "tuned, shuffled weights", "tuned"),
     )
 
@@ -1048,18 +1066,37 @@ def _sides(values: NDArray[Any]) -> list[tuple[int, ...]]:
     return [tuple(int(side) for side in value.split("x")) for value in values.tolist()]
 
 
+_DIRECTIONS: Mapping[str, Direction] = {"fwd": "forward", "bwd_data": "data", "bwd_weights": "weight"}
+
+
+def _by_direction(
+    file: str, table: Table, labels: NDArray[np.str_], make: Callable[[Table, DataType], list[Kernel]]
+) -> list[Part]:
+    """Parts of convolutions by number format and direction, which are other kernels each: the part's variant."""
+    names = _strings(table["direction"])
+    return [
+        part
+        for name, direction in _DIRECTIONS.items()
+        for rows in (np.flatnonzero(names == name),)
+        for part in _parts_by_dtype(
+            file, _take(table, rows), labels[rows], "conv", make, operation=direction, variant=direction
+        )
+    ]
+
+
 def _read_miopen(path: Path) -> list[Part]:
-    """Forward convolutions only: the backward ones are other kernels. Naive solvers are no library's choice."""
+    """Convolutions and their gradients; naive solvers are no library's choice."""
     names = ("gpu", "dtype", "direction", "ndim", "n", "c", "d", "h", "w", "k", "od", "oh", "ow", "fd", "fh", "fw")
-    table = _table(path, (*names, "stride", "dilation", "groups", "latency_ms", "solver"))
+    table = _table(path, (*names, "layout", "stride", "dilation", "groups", "latency_ms", "solver"))
     naive = np.array(["Naive" in name for name in _strings(table["solver"]).tolist()])
-    rows = np.flatnonzero((_strings(table["direction"]) == "fwd") & ~naive)
-    table = {name: column[rows] for name, column in table.items()}
+    table = _take(table, np.flatnonzero(~naive))
     labels = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16", "INT8": "int8"}
     dtype = np.array([labels.get(name, name) for name in _strings(table["dtype"]).tolist()])
 
     def make(part: Table, dtype: DataType) -> list[Kernel]:
         size = {name: _ints(part[name]) for name in (*names[4:], "ndim", "groups")}
+        last = [text.startswith("NHWC") for text in part["layout"].tolist()]
+        direction = [_DIRECTIONS[name] for name in part["direction"].tolist()]
         kernels: list[Kernel] = []
         for i, (stride, dilation) in enumerate(zip(_sides(part["stride"]), _sides(part["dilation"]), strict=True)):
             axes = ("d", "h", "w") if size["ndim"][i] == 3 else ("h", "w")
@@ -1074,12 +1111,14 @@ def _read_miopen(path: Path) -> list[Part]:
                     filter=tuple(size[f"f{axis}"][i] for axis in axes),
                     strides=stride,
                     dilations=dilation,
+                    direction=direction[i],
+                    channels_last=last[i],
                     dtype=dtype,
                 )
             )
         return kernels
 
-    return _parts_by_dtype(MIOPEN_CONV, table, dtype, "conv", make)
+    return _by_direction(MIOPEN_CONV, table, dtype, make)
 
 
 _DEEPBENCH_FORMATS = {
@@ -1101,12 +1140,12 @@ def _read_deepbench(path: Path) -> list[Part]:
     conv_names = ("w", "h", "c", "batch", "s_fw", "r_fh", "pad_w", "pad_h", "stride_w", "stride_h")
     table = _table(path, ("gpu", "precision", "op", "m", "n", "k", "direction", "latency_ms", *conv_names))
     labels = np.array([_deepbench_format(name) for name in _strings(table["precision"]).tolist()], dtype=np.str_)
-    op, direction = _strings(table["op"]), _strings(table["direction"])
+    op = _strings(table["op"])
     products = np.flatnonzero((labels != "") & (op == "gemm") & (table["m"] > 0))
     # some sheets leave the filter's or the stride's columns empty
     whole = np.minimum.reduce([np.nan_to_num(table[name]) for name in ("s_fw", "r_fh", "stride_w", "stride_h")]) > 0
     convolutions = (labels != "") & (op == "conv") & (table["latency_ms"] > 0)
-    forward = np.flatnonzero(convolutions & whole & (direction == "fwd"))
+    complete = np.flatnonzero(convolutions & whole)
 
     def product(part: Table, dtype: DataType) -> list[Kernel]:
         sizes = zip(*(_ints(part[name]) for name in ("m", "n", "k")), strict=True)
@@ -1115,6 +1154,7 @@ def _read_deepbench(path: Path) -> list[Part]:
 
     def convolution(part: Table, dtype: DataType) -> list[Kernel]:
         size = {name: _ints(part[name]) for name in ("k", *conv_names)}
+        direction = [_DIRECTIONS[name] for name in part["direction"].tolist()]
         kernels: list[Kernel] = []
         for i in range(len(size["k"])):
             spatial, window = (size["h"][i], size["w"][i]), (size["r_fh"][i], size["s_fw"][i])
@@ -1130,17 +1170,18 @@ def _read_deepbench(path: Path) -> list[Part]:
                     filter=window,
                     strides=stride,
                     dilations=(1, 1),
+                    direction=direction[i],
+                    # nothing was transposed: 16-bit 1x1 rows take input and output once at .7-.8 of DRAM's peak (V100)
+                    channels_last=dtype is not DataType.FLOAT32,
                     dtype=dtype,
                 )
             )
         return kernels
 
-    parts = []
-    for rows, kernel_class, make in ((products, "gemm", product), (forward, "conv", convolution)):
-        parts += _parts_by_dtype(DEEPBENCH, _take(table, rows), labels[rows], kernel_class, make)
+    parts = _parts_by_dtype(DEEPBENCH, _take(table, products), labels[products], "gemm", product)
+    parts += _by_direction(DEEPBENCH, _take(table, complete), labels[complete], convolution)
     left = {
-        ("conv", "backward directions"): convolutions & (direction != "fwd"),
-        ("conv", "sheets that leave out the filter or the stride"): convolutions & ~whole & (direction == "fwd"),
+        ("conv", "sheets that leave out the filter or the stride"): convolutions & ~whole,
         ("recurrent", "several kernels in one figure"): np.char.startswith(op, "rnn"),
         ("gemm or conv", "a mode that no runtime asks for"): (labels == "") & np.isin(op, ("gemm", "conv")),
     }

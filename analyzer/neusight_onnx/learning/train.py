@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,27 @@ from numpy.typing import NDArray
 
 from neusight_onnx.errors import DataError, OutputError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.kernels import OF_WEIGHT, Conv, Kernel, kernel_dtype, measured_format
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import LAWS, law_of
+from neusight_onnx.laws.tensor_conv import TENSOR_CONV, with_products
+from neusight_onnx.laws.tensor_gemm import serves
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets import (
+    AMD_GEMM,
     ATTENTION,
+    DEEPBENCH,
     EVENTS,
     MATRIX_UNIT_FILES,
+    MIOPEN_CONV,
+    OTHER_KERNELS,
     TRAINED_ATTENTION,
     TRAINED_VARIANTS,
     TRAINING_FILES,
     Measurements,
     file_sha256,
+    joined,
     measured_folder,
     read_attention,
     read_measurements,
@@ -73,6 +81,12 @@ DTYPE_SUFFIX = {
     "bfloat16+int8": "w8a16",
     "bfloat16+int4": "w4a16",
     "float4e2m1": "fp4",
+    "matrix": "matrix",
+    "matrix/weight": "matrix_weight",
+    "matrix+amd": "matrix_amd",
+    "matrix/weight+amd": "matrix_weight_amd",
+    "bfloat16+amd": "bf16_amd",
+    "bfloat16/weight+amd": "bf16_weight_amd",
     "bfloat16+float8e4m3fn": "bf16_kv8",
 }
 """How a predictor's file names the number format (``kernels.predictor_label``)."""
@@ -217,6 +231,165 @@ def train_attention(
     return _write(output, entries, models, kept=lambda entry: entry["kernel_class"] != "attention")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPredictor:
+    """A predictor of all formats of matrix units: its class and label, the file and the rows that it is trained on.
+
+    ``measured``: labels of the file's parts. ``formats``: labels of kernels that those rows stand for.
+    ``unseen_weights``: weights of the residual on unseen GPUs that are tried.
+    """
+
+    kernel_class: str
+    label: str
+    file: str
+    measured: tuple[str, ...]
+    formats: tuple[str, ...]
+    settings: ResidualSettings
+    unseen_weights: tuple[float, ...] = UNSEEN_WEIGHTS
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel_class}_{DTYPE_SUFFIX[self.label]}"
+
+
+_SIXTEEN_BITS = ("float16", "bfloat16")
+_CONVOLUTIONS = ResidualSettings(
+    tree_count=400, leaf_count=128, learning_rate=0.08, rows_per_leaf=15, l2=1.0, row_limit=400_000
+)
+"""MIOpen's find database: a hundred thousand convolutions a GPU, whose solver follows the exact sizes."""
+
+SHARED_PREDICTORS: tuple[SharedPredictor, ...] = (
+    SharedPredictor(
+        kernel_class="gemm",
+        label="matrix+amd",
+        file=AMD_GEMM,
+        measured=("bfloat16", "float8e4m3fn", "float8e4m3fnuz", "int8"),
+        formats=("bfloat16", "float8e4m3fn", "int8"),
+        settings=ResidualSettings(),
+    ),
+    *(
+        SharedPredictor(
+            kernel_class="conv",
+            label=f"matrix{of}",
+            file=DEEPBENCH,
+            measured=("float16",),
+            formats=_SIXTEEN_BITS,
+            settings=ResidualSettings(tree_count=100, leaf_count=8, rows_per_leaf=20),
+            # Volta and Turing with one library of 2019: what trees learn of its choices says nothing of later ones
+            unseen_weights=(0.0,),
+        )
+        for of in ("", "/weight")
+    ),
+    *(
+        SharedPredictor(
+            kernel_class="conv",
+            label=f"{label}{of}+amd",
+            file=MIOPEN_CONV,
+            measured=(measured,),
+            formats=formats,
+            settings=_CONVOLUTIONS,
+        )
+        # what MIOpen had for bfloat16 on CDNA and CDNA2 is of a kind of its own; later GPUs have both formats alike
+        for label, measured, formats in (("matrix", "float16", _SIXTEEN_BITS), ("bfloat16", "bfloat16", ("bfloat16",)))
+        for of in ("", "/weight")
+    ),
+)
+
+
+SHARED_NAMES = tuple(predictor.name for predictor in SHARED_PREDICTORS)
+
+
+def train_shared(
+    data_folder: Path,
+    output: Path,
+    *,
+    seed: int = 0,
+    names: Sequence[str] = SHARED_NAMES,
+    log: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Trains the predictors that all formats of matrix units share, and keeps all others of the manifest.
+
+    Convolutions on GPUs by NVIDIA take the constants of products from the manifest's ``gemm_bf16`` (without it, their
+    priors): what was measured of them is on Volta and Turing alone. Raises as ``train`` does.
+    """
+    folder = measured_folder(data_folder)
+    entries: dict[str, dict[str, Any]] = {}
+    models: dict[str, bytes] = {}
+    for shared in SHARED_PREDICTORS:
+        if shared.name not in names or not (folder / shared.file).is_file():
+            continue
+        measurements = _shared_rows(shared, folder, log)
+        if measurements is None:
+            log(f"{shared.name}: no row is of a known GPU, skipped")
+            continue
+        law = law_of(shared.kernel_class, shared.label)
+        assert law is not None, "every shared predictor has a law"
+        if law is TENSOR_CONV:
+            law = with_products(_constants_of(output, "gemm_bf16"))
+        entry, model = train_class(
+            law,
+            measurements,
+            {name: load_gpu(name) for name in sorted(set(measurements.gpu.tolist()))},
+            seed=seed,
+            files=[{"path": shared.file, "sha256": file_sha256(folder / shared.file)}],
+            log=log,
+            settings=shared.settings,
+            thorough=True,
+            unseen_weights=shared.unseen_weights,
+        )
+        entries[entry["name"]] = {**entry, "formats": list(shared.formats)}
+        models[entry["file"]] = model
+    if not entries:
+        raise DataError(f"{data_folder} has no rows of {', '.join(names)} on a known GPU: nothing to train on")
+    return _write(output, entries, models, kept=lambda entry: entry["name"] not in entries)
+
+
+def _constants_of(output: Path, name: str) -> dict[str, float]:
+    """The fitted constants of a predictor that the output's manifest has; none without."""
+    path = output / MANIFEST_NAME
+    found = json.loads(path.read_bytes()).get("predictors", []) if path.is_file() else []
+    return {
+        constant: float(fitted["value"])
+        for entry in found
+        if entry["name"] == name
+        for constant, fitted in entry["constants"].items()
+    }
+
+
+def _shared_rows(shared: SharedPredictor, folder: Path, log: Callable[[str], None]) -> Measurements | None:
+    """The rows of all formats and directions that a shared predictor is trained on, each of them an operation."""
+    parts = []
+    for part in read_parts(folder, (shared.file,)):
+        gradient = part.variant == "weight"
+        wanted = part.kernel_class == shared.kernel_class and part.dtype in shared.measured and part.load is not None
+        if not wanted or gradient != (OF_WEIGHT in shared.label) or part.variant == OTHER_KERNELS:
+            continue
+        assert part.load is not None, "asked for above"
+        rows = part.load()
+        specs = known_gpus(rows, log)
+        served = {name: spec for name, spec in specs.items() if serves(spec, kernel_dtype(rows.kernels[0]))}
+        amd = shared.label.endswith("+amd")
+        mine = {name for name, spec in served.items() if is_amd(spec) == amd}
+        kept = np.isin(rows.gpu, sorted(mine)) & np.isfinite(rows.measured_us)
+        if shared.kernel_class == "conv" and not amd:
+            kept = kept & np.array([_fills_loads(kernel) for kernel in rows.kernels])
+        rows = rows.select(kept)
+        if len(rows):
+            gpu = np.array([specs[name].name for name in rows.gpu.tolist()])
+            operation = np.full(len(rows), f"{part.variant} {measured_format(kernel_dtype(rows.kernels[0]))}")
+            if shared.kernel_class == "conv":
+                operation = np.full(len(rows), f"{part.variant} {part.dtype}")
+            parts.append(replace(rows, gpu=gpu, operation=operation, dtype=shared.label))
+    return joined(parts) if parts else None
+
+
+def _fills_loads(kernel: Kernel) -> bool:
+    """Whether channels are a multiple of eight: cuDNN 7.6, which DeepBench's rows ran with, had no kernel on tensor
+    cores for others, which later ones pad."""
+    assert isinstance(kernel, Conv)
+    return kernel.c // kernel.groups % 8 == 0 and kernel.k // kernel.groups % 8 == 0
+
+
 def known_gpus(measurements: Measurements, log: Callable[[str], None] = print) -> dict[str, GpuSpec]:
     """Specs of the GPUs that rows name; GPUs without a spec are reported and left out."""
     specs: dict[str, GpuSpec] = {}
@@ -238,8 +411,13 @@ def train_class(
     files: Sequence[Mapping[str, str]],
     log: Callable[[str], None] = print,
     settings: ResidualSettings | None = None,
+    thorough: bool = False,
+    unseen_weights: Sequence[float] = UNSEEN_WEIGHTS,
 ) -> tuple[dict[str, Any], bytes]:
-    """One predictor: its manifest entry and its ONNX file."""
+    """One predictor: its manifest entry and its ONNX file.
+
+    ``thorough``: GPUs are left out with all of the trees, however many rows there are.
+    """
     settings = RESIDUALS.get(law.kernel_class, ResidualSettings()) if settings is None else settings
     name = f"{law.kernel_class}_{DTYPE_SUFFIX[measurements.dtype]}"
     singles = {gpu: (gpu,) for gpu in specs}
@@ -252,8 +430,8 @@ def train_class(
         specs,
         singles,
         seed=seed,
-        settings=few if many else settings,
-        unseen_weights=UNSEEN_WEIGHTS,
+        settings=few if many and not thorough else settings,
+        unseen_weights=unseen_weights,
     )
     unseen_weight = best_weight(tried, measurements)
     log(f"{name}: residual weight on unseen GPUs {unseen_weight:g}")
@@ -334,7 +512,7 @@ def best_weight(tried: Mapping[str, LeftOut], measurements: Measurements) -> flo
         return 0.0
     errors = {
         weight: float(np.mean([_gpu_error(measurements, left.scored[weight]) for left in tried.values()]))
-        for weight in UNSEEN_WEIGHTS
+        for weight in next(iter(tried.values())).scored
     }
     best = min(errors, key=lambda weight: errors[weight])
     return best if errors[best] < errors[0.0] - WEIGHT_GAIN_PERCENT else 0.0

@@ -7,6 +7,7 @@ from math import prod
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Elementwise, Kernel, TensorSpec
 from neusight_onnx.lowering.context import SEPARATE_BIAS, NodeContext
+from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
 
@@ -28,6 +29,7 @@ def conv_kernel(
     grid = out.shape[1:-1] if last else out.shape[2:]
     groups = context.integer("group", 1)
     kind = dtype or source.dtype
+    ordered = last or context.channels_last(data)
     return Conv(
         n=source.shape[0],
         c=source.shape[-1] if last else source.shape[1],
@@ -39,6 +41,7 @@ def conv_kernel(
         strides=context.integers("strides") or (1,) * rank,
         dilations=context.integers("dilations") or (1,) * rank,
         transposed=transposed,
+        channels_last=ordered and kind.bits <= WIDEST_ORDERED_BITS,
         dtype=kind,
         input_dtype=None if source.dtype is kind else source.dtype,
         weight_dtype=None if filters.dtype is kind else filters.dtype,

@@ -1,0 +1,635 @@
+"""The law of convolutions on matrix units (tensor cores, matrix cores): 16-bit floats, TF32, 8-bit.
+
+Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out); gradients are the products of
+``kernels.Conv.implicit_gemm``. Three kinds of kernel compete, and their soft minimum is what a library takes:
+
+- implicit GEMM, ``(b, m, k) @ (b, k, n) -> (b, m, n)`` with a group an entry of the batch: the law of products on
+  matrix units, with the convolution's own bytes (its input comes from DRAM once, and from L2 once a filter tap), tiles
+  that are narrow where channels are few, and channels padded to what a matrix instruction and a load of 16 bytes take;
+- on AMD, a product an image of the batch, with the taps gathered (im2col) or scattered (col2im) by a kernel of its own
+  where the filter has several: the only one that MIOpen has for three spatial axes;
+- a kernel per output element on vector lanes, for depthwise convolutions and their like, whose reduction is too short
+  for a matrix unit. Integer arithmetic for addresses bounds it, or DRAM.
+
+NVIDIA's kernels on matrix units read and write (n, *spatial, c): tensors that lie as (n, c, *spatial) are transposed
+before and behind, by kernels of the library's own. AMD's library has kernels for either order.
+
+Everything is vectorised over kernels; inside, arrays have shape (candidates, kernels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Conv, Kernel
+from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.elementwise import integer_lanes_per_sm
+from neusight_onnx.tiling import matrix_unit_candidates, matrix_unit_convolution_tiles
+
+_UNUSED = ("convert_us", "convert_passes", "unpack_overhead")
+
+CONSTANTS: tuple[Constant, ...] = (
+    # products are measured better than convolutions; on GPUs by NVIDIA these are those that products gave
+    *(constant for constant in tensor_gemm.CONSTANTS if constant.name not in _UNUSED),
+    Constant(
+        name="index_overhead",
+        prior=1.15,
+        prior_log_sd=0.2,
+        source="implicit GEMM against a plain product: addresses of taps, bounds; the FP32 law's prior; fitted",
+    ),
+    Constant(
+        name="tap_channels",
+        prior=8.0,
+        prior_log_sd=0.5,
+        source="steps of k that a further tap of the filter costs, its addresses anew and a chunk of channels begun, "
+        "which is most where channels are few; fitted",
+    ),
+    Constant(
+        name="data_overhead",
+        prior=1.1,
+        prior_log_sd=0.2,
+        source="the gradient of the input against the forward pass of the same product; fitted",
+    ),
+    Constant(
+        name="weight_overhead",
+        prior=1.2,
+        prior_log_sd=0.2,
+        source="the gradient of the weight against the forward pass of the same product; fitted",
+    ),
+    Constant(
+        name="volume_overhead",
+        prior=1.3,
+        prior_log_sd=0.3,
+        source="implicit GEMM over three spatial axes against two: a third division an address; no row shows it",
+    ),
+    Constant(
+        name="call_us",
+        prior=38.0,
+        prior_log_sd=0.3,
+        source="a call of AMD's library of products from the one of convolutions: the smallest take 40-60 us; fitted",
+    ),
+    Constant(name="image_us", prior=8.0, prior_log_sd=0.4, source="launch of a product an image beyond it; fitted"),
+    Constant(
+        name="gather_us",
+        prior=22.0,
+        prior_log_sd=0.4,
+        source="launch of the kernel that gathers an image's taps: such convolutions take 28-40 us an image; fitted",
+    ),
+    Constant(
+        name="gather_operations",
+        prior=170.0,
+        prior_log_sd=0.4,
+        source="lane operations an element that is gathered: 110 GB/s on an MI210 for large images; fitted",
+    ),
+    Constant(
+        name="transpose_efficiency",
+        prior=0.7,
+        prior_log_sd=0.2,
+        source="share of DRAM's peak at which the library transposes input and output, each read and written once: a "
+        "tiled transpose comes near a copy; no row shows it, not fitted",
+    ),
+    Constant(name="step_us", prior=2.0, prior_log_sd=0.3, source="launch of such a kernel, as the floor of others"),
+    Constant(
+        name="tap_operations",
+        prior=6.0,
+        prior_log_sd=0.4,
+        source="integer operations a tap of a kernel per output element: two bounds, an address, loads; fitted where "
+        "depthwise rows are",
+    ),
+    Constant(
+        name="element_operations",
+        prior=40.0,
+        prior_log_sd=0.4,
+        source="and an output element: three divisions for its place; fitted where depthwise rows are",
+    ),
+    Constant(
+        name="choice_norm",
+        prior=6.0,
+        prior_log_sd=0.0,
+        source="a library's choice between kernels is not exact: soft minimum, as the FP32 law's",
+    ),
+)
+
+_PIPE_PADDING = 16.0
+"""Bytes of channels that a load and a matrix instruction take at once: channels are padded to a multiple of it."""
+
+WINOGRAD_SAVING = 4.0
+"""Multiply-adds of a direct 3x3 convolution over those of Winograd F(4x4, 3x3): no library can do with less."""
+
+FEATURES: tuple[str, ...] = (
+    "log_memory_over_pipe",
+    "log_l2_over_pipe",
+    "log_element_over_product",
+    "log_images_over_product",
+    "log_transposes_over_time",
+    "log_floor_over_time",
+    "log_tile_n",
+    "log_tile_m",
+    "log_split_k",
+    "log_blocks_per_sm",
+    "wave_fraction",
+    "n_fill",
+    "m_fill",
+    "depth_fill",
+    "log_k_per_split",
+    "log_total_over_l2",
+    "log_intensity_over_ridge",
+    "log_taps",
+    "log_stride",
+    "log_dilation",
+    "log_groups",
+    "log_c",
+    "log_k",
+    "log_batch",
+    "log_out",
+    "log_side",
+    "log_m",
+    "log_n",
+    "log_depth",
+    "c_mod_8",
+    "c_mod_32",
+    "k_mod_8",
+    "k_mod_32",
+    "out_mod_4",
+    "is_data",
+    "is_weight",
+    "is_volume",
+    "big_wave_fraction",
+    "small_wave_fraction",
+    "log_time_ms",
+)
+
+_COLUMNS = (
+    *("b", "m", "n", "k", "depth", "a_bytes", "b_bytes", "bytes", "pipe", "read_bytes", "write_bytes", "flops"),
+    *("taps", "stride", "dilation", "groups", "c_each", "k_each", "batch", "out", "side", "data", "weight"),
+    *("taps_met", "image_m", "image_n", "image_k", "image_b", "images", "gathered"),
+    *("rank", "channels_last", "transposed_bytes", "macs", "outputs", "winograd"),
+)
+
+
+def _padded(channels: int, element_bytes: float) -> int:
+    """Channels as the kernel multiplies them: whole loads of 16 bytes, or a quarter of one for an image's three."""
+    whole = int(_PIPE_PADDING / element_bytes)
+    few = max(whole // 2, 1)
+    return few if channels <= few else ceil(channels / whole) * whole
+
+
+def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
+    """Conv kernels as columns: the implicit product, padded and as it is, bytes, and what describes the shape."""
+    rows: list[tuple[float, ...]] = []
+    for kernel in kernels:
+        assert isinstance(kernel, Conv)
+        b, m, n, k = kernel.implicit_gemm
+        element = kernel.dtype.bits / 8
+        taps = prod(kernel.filter)
+        direction = kernel.direction
+        is_weight = direction == "weight"
+        # the channels that a tap reduces over (of the weight's gradient those that stand beside taps in its columns)
+        inner = (n if is_weight else k) / max(_taps_met(kernel, taps), 1.0)
+        padded = _padded(max(round(inner), 1), element) / max(inner, 1e-9)
+        source, weight, result = kernel.operand_bytes
+        # a stride beyond the filter skips input, whose channels lie together
+        met = prod(min(1.0, side / step) for side, step in zip(kernel.filter, kernel.strides, strict=True))
+        untouched = 0.0 if direction == "data" or kernel.transposed else source * (1.0 - met)
+        unit = all(step == 1 for step in (*kernel.strides, *kernel.dilations))
+        rows.append(
+            (
+                b,
+                max(m, 1),
+                max(n * (padded if is_weight else 1.0), 1.0),
+                max(k * (1.0 if is_weight else padded), 1.0),
+                max(k, 1),
+                # neighbouring taps hit in cache: DRAM gives an element of the input once
+                element if is_weight else element / taps,
+                element / taps if is_weight else element,
+                element,
+                float(tensor_gemm.PIPES.index(tensor_gemm.pipe_of(kernel.dtype))),
+                max(kernel.read_bytes - untouched, 1.0),
+                kernel.write_bytes,
+                max(kernel.flops, 1),
+                taps,
+                prod(kernel.strides),
+                prod(kernel.dilations),
+                kernel.groups,
+                max(kernel.c // kernel.groups, 1),
+                max(kernel.k // kernel.groups, 1),
+                max(kernel.n, 1),
+                max(prod(kernel.out), 1),
+                max(kernel.out[-1], 1),
+                _goes_back(kernel),
+                is_weight,
+                max(_taps_met(kernel, taps), 1.0),
+                *_image_product(kernel),
+                len(kernel.out),
+                kernel.channels_last,
+                source + result,
+                kernel.macs,
+                max((source if direction == "data" else weight if is_weight else result) / element, 1.0),
+                kernel.filter == (3, 3) and unit and kernel.groups == 1,
+            )
+        )
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
+    return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
+
+
+def _image_product(kernel: Conv) -> tuple[float, ...]:
+    """(m, n, k, b) of the product for one image, how many of them there are, and the taps' elements gathered for one.
+
+    Where each tap is the input itself, forward and the gradient of the input are one product with a batch of images.
+    """
+    taps, groups = prod(kernel.filter), kernel.groups
+    c, k, out = kernel.c // groups, kernel.k // groups, prod(kernel.out)
+    direction = kernel.direction
+    if kernel.transposed:
+        c, k, out = k, c, prod(kernel.spatial)
+    m, n, depth = (out, k, c * taps)
+    if direction == "weight":
+        m, n, depth = k, c * taps, out
+    elif _goes_back(kernel):
+        m, n, depth = out, c * taps, k
+    plain = taps == 1 and prod(kernel.strides) == 1
+    gathered = 0.0 if plain else float(groups * c * taps * out)
+    batched = plain and direction != "weight"
+    entries, images = (groups * kernel.n, 1) if batched else (groups, kernel.n)
+    return float(max(m, 1)), float(max(n, 1)), float(max(depth, 1)), float(entries), float(images), gathered
+
+
+def _goes_back(kernel: Conv) -> bool:
+    """Whether it works from an output's grid to an input's: a gradient of the input, or forward if transposed."""
+    return kernel.direction != "weight" and (kernel.direction == "data") != kernel.transposed
+
+
+def _taps_met(kernel: Conv, taps: int) -> float:
+    """Taps that a result meets: all of them, but of the gradient of a strided input its share."""
+    if kernel.direction == "weight":
+        return float(taps)
+    if not _goes_back(kernel):
+        return float(taps)
+    channels = (kernel.c if kernel.transposed else kernel.k) // kernel.groups
+    return kernel.implicit_gemm[3] / max(channels, 1)
+
+
+def serves(gpu: GpuSpec, dtype: DataType) -> bool:
+    """Whether the GPU has a matrix unit for convolutions of the number format."""
+    return tensor_gemm.serves(gpu, dtype)
+
+
+_CHUNK = 128
+_PARTS = ("compute", "memory", "l2")
+
+
+def _times(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Competing times of implicit GEMM in s; ``tile`` is (n, m, threads, split) of any common shape."""
+    t1, t2, _, z = tile
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    # (in the weight's gradient taps lie along n, whose tiles they don't change)
+    begun = c["tap_channels"] * 2.0 / cols["bytes"] * (cols["taps_met"] - 1.0)
+    k = k * (1.0 + begun / np.where(cols["weight"] > 0, n, k))
+    sms = float(gpu.sm_count)
+    peak = _peaks(gpu, cols["pipe"])
+    blocks = b * np.ceil(n / t1) * np.ceil(m / t2) * z
+    kz = k / z
+    occupancy = np.clip(tensor_gemm.RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
+    per_sm = np.ceil(blocks / sms)
+    in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
+    smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
+    exposed = tensor_gemm.exposed_share(gpu)
+    kind = c["index_overhead"] * c["data_overhead"] ** cols["data"] * c["weight_overhead"] ** cols["weight"]
+    kind = kind * np.where(cols["rank"] > 2.0, c["volume_overhead"], 1.0)
+    steady = c["pipe_overhead"] * kind * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
+    steps = kz + c["epilogue_k"] * 2.0 / cols["bytes"]
+    full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * (steady + exposed * c["latency_warps"] / in_flight)
+    level = tensor_gemm.clock_level(gpu, c, peak / steady, tensor_gemm.unit_energy(gpu, cols["pipe"]))
+    long = full_s * 1e3 / (full_s * 1e3 + c["throttle_ms"])
+    pipe_s = full_s / level**long
+
+    unique = cols["read_bytes"] + cols["write_bytes"]
+    rate = _dram_rate(cols, gpu, c) * (blocks / (sms * per_sm)) ** c["idle_loss"]
+    entry = cols["a_bytes"] * m * k + cols["b_bytes"] * n * k
+    waves = np.maximum(np.ceil(blocks / (sms * occupancy)), 1.0)
+    wave_blocks = np.minimum(sms * occupancy, blocks)
+    grid_n, grid_m = np.ceil(n / t1), np.ceil(m / t2)
+    wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
+    wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
+    wave_n = np.clip(wave_blocks / wave_m, 1.0, grid_n)
+    entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
+    reload = waves * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
+    spill = c["reload_knee"] * entry / gpu.l2_bytes
+    extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
+    memory_s = (unique + extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / rate
+    panels = kz * (t1 + t2) * cols["bytes"]
+    l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
+    return {
+        "compute": pipe_s,
+        "memory": memory_s,
+        "l2": l2_s,
+        "blocks": blocks,
+        "occupancy": occupancy,
+        "kz": kz,
+        "launch": np.full(blocks.shape, c["floor_us"] * (1.7e9 / gpu.clock_hz) ** tensor_gemm.FLOOR_EXPONENT)
+        + np.where(z > 1.0, c["split_us"], 0.0),
+    }
+
+
+BF16_SHARE = 0.5
+"""MIOpen's kernels for CDNA and CDNA2 multiply bfloat16 by the first generation's instructions, at half the rate of
+float16: on an MI210, whose data sheet has one peak for both, bfloat16 takes 1.6 times as long (two spatial axes)."""
+
+
+def _peaks(gpu: GpuSpec, pipe: NDArray[np.float64]) -> NDArray[np.float64]:
+    peak = tensor_gemm.peaks(gpu, pipe)
+    slow = BF16_SHARE * gpu.peak_flops_per_s.get("fp16", np.inf)
+    return np.where(_first_bf16(gpu, pipe), np.minimum(peak, slow), peak)
+
+
+def has_first_bf16(gpu: GpuSpec) -> bool:
+    """Whether convolutions in bfloat16 are of CDNA's first kind: AMD's GPUs before CDNA3, told by their process."""
+    return gpu.compute_capability is None and gpu.process_nm >= 6.0
+
+
+def _first_bf16(gpu: GpuSpec, pipe: NDArray[np.float64]) -> NDArray[np.bool_]:
+    if has_first_bf16(gpu):
+        return np.equal(pipe, tensor_gemm.PIPES.index("bf16"))
+    return np.zeros(pipe.shape, dtype=np.bool_)
+
+
+def _dram_rate(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants) -> NDArray[np.float64]:
+    """Bytes/s from DRAM, or from L2 where the operands still lie there from the kernel (or repetition) before."""
+    fill = (cols["read_bytes"] + cols["write_bytes"]) / gpu.l2_bytes
+    resident = 1.0 / (1.0 + (fill / tensor_gemm.RESIDENT_FILL) ** _RESIDENT_SHARPNESS)
+    return c["dram_efficiency"] * gpu.memory_bytes_per_s * c["resident_gain"] ** resident
+
+
+_RESIDENT_SHARPNESS = 4.0
+"""How sharply that ends as tensors outgrow L2: they leave it line by line, not all at once."""
+
+
+def _joined_us(parts: Mapping[str, NDArray[np.float64]], c: Constants) -> NDArray[np.float64]:
+    """Implicit GEMM in us: launch, and the p-norm of the competing times."""
+    largest = np.maximum.reduce([parts[name] for name in _PARTS])
+    total = sum((parts[name] / largest) ** c["norm"] for name in _PARTS)
+    joined: NDArray[np.float64] = parts["launch"] + 1e6 * largest * total ** (1.0 / c["norm"])
+    return joined
+
+
+def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """The product of one image, as the columns of implicit GEMM."""
+    m, n, k, element = cols["image_m"], cols["image_n"], cols["image_k"], cols["bytes"]
+    zero = np.zeros_like(m)
+    return {
+        "b": cols["image_b"],
+        "m": m,
+        "n": n,
+        "k": k,
+        "a_bytes": element,
+        "b_bytes": element,
+        "bytes": element,
+        "pipe": cols["pipe"],
+        "read_bytes": cols["image_b"] * element * k * (m + n),
+        "write_bytes": cols["image_b"] * element * m * n,
+        "taps_met": zero + 1.0,
+        "data": zero,
+        "weight": zero,
+        "rank": zero + 2.0,
+    }
+
+
+def _images_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> Column:
+    """All images one after the other: their products, and the gathering of their taps. AMD's library alone has it."""
+    if gpu.compute_capability is not None:
+        return np.full(cols["m"].shape, np.inf)
+    product = _image_constants(c)
+    one = _joined_us(_times(_image(cols), gpu, product, tile), product)
+    gathered = cols["gathered"]
+    lanes = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
+    gather = np.where(gathered > 0, c["gather_us"] + 1e6 * gathered * c["gather_operations"] / lanes, 0.0)
+    return c["call_us"] + cols["images"] * (one + gather)
+
+
+def _image_constants(c: Constants) -> dict[str, float]:
+    """Constants of an image's product: a plain one."""
+    return {**c, "index_overhead": 1.0, "floor_us": c["image_us"]}
+
+
+WIDEST_TRANSPOSED_BYTES = 2.0
+"""Wider elements (TF32) have kernels that read (n, c, *spatial): cuDNN's names end in nchwkcrs_nchw."""
+
+
+def _transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """Input and output between (n, c, *spatial) and (n, *spatial, c), where the library has to."""
+    if gpu.compute_capability is None:
+        return np.zeros_like(cols["m"])
+    rate = _dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
+    us = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
+    as_they_lie = (cols["channels_last"] > 0) | (cols["bytes"] > WIDEST_TRANSPOSED_BYTES)
+    return np.where(as_they_lie, 0.0, us)
+
+
+SHORT_REDUCTION = 64.0
+"""Channels of input times output of a group from which on no library has a kernel on vector lanes."""
+
+
+def _element_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """A kernel per output element: index arithmetic of each tap, or DRAM."""
+    traffic = (cols["read_bytes"] + cols["write_bytes"]) / _dram_rate(cols, gpu, c)
+    lanes = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    work = cols["macs"] * c["tap_operations"] + cols["outputs"] * c["element_operations"]
+    norm = c["norm"]
+    joined = c["floor_us"] + 1e6 * (traffic**norm + (work / lanes) ** norm) ** (1.0 / norm)
+    few = (cols["groups"] > 1) & (cols["c_each"] * cols["k_each"] < SHORT_REDUCTION)
+    if gpu.compute_capability is None:
+        few = few & (cols["rank"] <= 2)
+    return np.where(few, joined, np.inf)
+
+
+_TILE = ("tile_n", "tile_m", "tile_threads", "split_k")
+_IMAGE_TILE = tuple(f"image_{name}" for name in _TILE)
+
+
+def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+    """The columns with the tiles fixed: those of the menu with the smallest time."""
+    menu = matrix_unit_candidates(matrix_unit_convolution_tiles(gpu))
+    found = {**cols, **dict(zip(_TILE, _choice(cols, gpu, constants, menu), strict=True))}
+    if gpu.compute_capability is None:
+        images = _choice(_image(cols), gpu, _image_constants(constants), menu)
+        found |= dict(zip(_IMAGE_TILE, images, strict=True))
+    else:
+        found |= {name: found[of] for name, of in zip(_IMAGE_TILE, _TILE, strict=True)}
+    return found
+
+
+def _choice(cols: Columns, gpu: GpuSpec, constants: Constants, menu: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels)."""
+    size = cols["m"].size
+    chosen = np.empty((4, size))
+    tile = menu[:, :, None]
+    for start in range(0, size, _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        parts = _times({name: column[None, rows] for name, column in cols.items()}, gpu, constants, tile)
+        useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
+        best = np.argmin(np.where(useless, np.inf, _joined_us(parts, constants)), axis=0)
+        chosen[:, rows] = menu[:, best]
+    return chosen
+
+
+def _tiles(
+    cols: Columns, gpu: GpuSpec, constants: Constants
+) -> tuple[Columns, NDArray[np.float64], NDArray[np.float64]]:
+    """Columns with tiles in them, and those of implicit GEMM and of an image's product, shape (4, kernels)."""
+    if "tile_n" not in cols:
+        cols = pin(cols, gpu, constants)
+    return cols, np.stack([cols[name] for name in _TILE]), np.stack([cols[name] for name in _IMAGE_TILE])
+
+
+def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
+    """Roofline: FLOPs at the dense peak (Winograd's where it applies), what exceeds L2 at the peak of DRAM."""
+    compute = cols["flops"] / np.where(cols["winograd"] > 0, WINOGRAD_SAVING, 1.0)
+    memory = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0) / gpu.memory_bytes_per_s
+    return 1e6 * np.maximum(compute / tensor_gemm.peaks(gpu, cols["pipe"]), memory)
+
+
+def _algorithms_us(
+    cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64], image_tile: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """Times of implicit GEMM, of a product an image and of a kernel an element, (3, kernels); the first one's parts."""
+    parts = _times(cols, gpu, c, tile)
+    product = _joined_us(parts, c) + _transposes_us(cols, gpu, c)
+    if gpu.compute_capability is None:
+        product = np.where(cols["rank"] > 2.0, np.inf, product)
+    return np.stack([product, _images_us(cols, gpu, c, image_tile), _element_us(cols, gpu, c)]), parts
+
+
+def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
+    """The law's answer; ``cols`` may carry pinned tiles."""
+    cols, tile, image_tile = _tiles(cols, gpu, constants)
+    times, parts = _algorithms_us(cols, gpu, constants, tile, image_tile)
+    least = times.min(axis=0)
+    weights = (least / times) ** constants["choice_norm"]
+    latency = (weights * np.where(np.isfinite(times), times, 0.0)).sum(axis=0) / weights.sum(axis=0)
+    best = np.argmin(times, axis=0)
+    by_image, by_element = best == 1, best == 2
+    image = _times(_image(cols), gpu, _image_constants(constants), image_tile)
+    threads = 256.0
+    shown = np.where(by_image, image_tile, tile)
+    blocks = np.where(by_image, cols["images"] * image["blocks"], parts["blocks"])
+    blocks = np.where(by_element, np.ceil(cols["outputs"] / threads), blocks)
+    resident = np.where(by_image, image["occupancy"], parts["occupancy"])
+    resident = np.where(by_element, max(gpu.max_threads_per_sm / threads, 1.0), resident)
+    traffic = 1e6 * (cols["read_bytes"] + cols["write_bytes"]) / _dram_rate(cols, gpu, constants)
+
+    def part(name: str) -> NDArray[np.float64]:
+        return 1e6 * np.where(by_image, cols["images"] * image[name], parts[name])
+
+    return LawResult(
+        latency_us=latency,
+        ideal_us=ideal_us(cols, gpu),
+        parts_us={
+            "compute": np.where(by_element, times[2] - constants["floor_us"], part("compute")),
+            "memory": np.where(by_element, traffic, part("memory") + _transposes_us(cols, gpu, constants)),
+            "l2": np.where(by_element, 0.0, part("l2")),
+            "launch": np.where(
+                by_image, constants["call_us"] + cols["images"] * constants["image_us"], parts["launch"]
+            ),
+        },
+        tile={
+            "n": np.where(by_element, 1.0, shown[0]),
+            "m": np.where(by_element, threads, shown[1]),
+            "threads": np.where(by_element, threads, shown[2]),
+            "split_k": np.where(by_element, 1.0, shown[3]),
+        },
+        tile_count=blocks,
+        wave_count=np.maximum(np.ceil(blocks / (gpu.sm_count * resident)), 1.0),
+    )
+
+
+def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
+    """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
+    cols, tile, image_tile = _tiles(cols, gpu, constants)
+    t1, t2, _, z = tile
+    parts = _times(cols, gpu, constants, tile)
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    product = _joined_us(parts, constants)
+    pipe = parts["compute"]
+    per_sm = parts["blocks"] / gpu.sm_count
+    unique = cols["read_bytes"] + cols["write_bytes"]
+    ridge = tensor_gemm.peaks(gpu, cols["pipe"]) / gpu.memory_bytes_per_s
+    big = b * np.ceil(n / 128.0) * np.ceil(m / 256.0) / gpu.sm_count
+    small = b * np.ceil(n / 64.0) * np.ceil(m / 64.0) / gpu.sm_count
+    transposes = _transposes_us(cols, gpu, constants)
+    values = (
+        np.log(parts["memory"] / pipe),
+        np.log(parts["l2"] / pipe),
+        np.clip(np.log(_element_us(cols, gpu, constants) / product), -5.0, 5.0),
+        np.clip(np.log(_images_us(cols, gpu, constants, image_tile) / product), -5.0, 5.0),
+        np.log1p(transposes / product),
+        np.log(constants["floor_us"] / result.latency_us),
+        np.log(t1),
+        np.log(t2),
+        np.log(z),
+        np.log(per_sm),
+        per_sm / np.ceil(per_sm),
+        n / (np.ceil(n / t1) * t1),
+        m / (np.ceil(m / t2) * t2),
+        cols["depth"] / k,
+        np.log(parts["kz"]),
+        np.log(unique / gpu.l2_bytes),
+        np.log(cols["flops"] / unique / ridge),
+        np.log(cols["taps"]),
+        np.log(cols["stride"]),
+        np.log(cols["dilation"]),
+        np.log(cols["groups"]),
+        np.log(cols["c_each"]),
+        np.log(cols["k_each"]),
+        np.log(cols["batch"]),
+        np.log(cols["out"]),
+        np.log(cols["side"]),
+        np.log(m),
+        np.log(n),
+        np.log(cols["depth"]),
+        np.mod(cols["c_each"], 8),
+        np.mod(cols["c_each"], 32),
+        np.mod(cols["k_each"], 8),
+        np.mod(cols["k_each"], 32),
+        np.mod(cols["side"], 4),
+        cols["data"],
+        cols["weight"],
+        cols["rank"] > 2,
+        big / np.ceil(big),
+        small / np.ceil(small),
+        np.log(result.latency_us / 1e3),
+    )
+    return np.stack(values, axis=1).astype(np.float32)
+
+
+TENSOR_CONV = Law(
+    kernel_class="conv",
+    constants=CONSTANTS,
+    feature_names=FEATURES,
+    columns=columns,
+    estimate=estimate,
+    features=features,
+    pin=pin,
+)
+
+
+TENSOR_CONV_AMD = replace(TENSOR_CONV, constants=tensor_gemm.amd_constants(CONSTANTS))
+"""The same law for AMD."""
+
+
+def with_products(constants: Mapping[str, float]) -> Law:
+    """The law with the constants of products as given, so that only those of convolutions are fitted."""
+    fixed = tuple(
+        replace(constant, prior=constants[constant.name], prior_log_sd=0.0) if constant.name in constants else constant
+        for constant in CONSTANTS
+    )
+    return replace(TENSOR_CONV, constants=fixed)

@@ -1,0 +1,255 @@
+"""The law of convolutions on matrix units: products, padding, bytes, transposes and tiles, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Conv, predictor_label
+from neusight_onnx.laws import tensor_conv
+from neusight_onnx.laws.catalog import apply_law, law_of
+from neusight_onnx.laws.conv import CONV
+
+FP16, BF16, INT8, TF32 = DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.TFLOAT32
+PRIORS = {constant.name: constant.prior for constant in tensor_conv.CONSTANTS}
+
+# the pipe at its peak, without overheads, padding of taps or a power limit, so that times are plain arithmetic
+PLAIN = {
+    **PRIORS,
+    "pipe_overhead": 1.0,
+    "tile_overhead": 0.0,
+    "latency_warps": 0.0,
+    "epilogue_k": 0.0,
+    "energy_pj": 1e-6,
+    "index_overhead": 1.0,
+    "tap_channels": 0.0,
+    "volume_overhead": 1.0,
+}
+
+BASE = Conv(
+    n=8,
+    c=64,
+    k=128,
+    spatial=(56, 56),
+    out=(56, 56),
+    filter=(3, 3),
+    strides=(1, 1),
+    dilations=(1, 1),
+    channels_last=True,
+    dtype=FP16,
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "b", "m", "n", "k"),
+    [
+        pytest.param(BASE, 1, 8 * 3136, 128, 576, id="forward"),
+        # three channels are four, half a load of 16 bytes: 4 x 49
+        pytest.param(replace(BASE, c=3, filter=(7, 7), strides=(2, 2), out=(28, 28)), 1, 6272, 128, 196, id="stem"),
+        pytest.param(replace(BASE, c=20), 1, 8 * 3136, 128, 24 * 9, id="20-channels-are-24"),
+        pytest.param(replace(BASE, c=20, dtype=INT8), 1, 8 * 3136, 128, 32 * 9, id="20-channels-of-int8-are-32"),
+        pytest.param(replace(BASE, c=6, dtype=TF32), 1, 8 * 3136, 128, 8 * 9, id="6-channels-of-tf32-are-8"),
+        pytest.param(replace(BASE, groups=4), 4, 8 * 3136, 32, 144, id="grouped"),
+        pytest.param(replace(BASE, direction="data"), 1, 8 * 3136, 64, 128 * 9, id="data"),
+        pytest.param(
+            replace(BASE, direction="data", strides=(2, 2), out=(28, 28)), 1, 8 * 3136, 64, 288, id="strided-data"
+        ),
+        # columns are taps of 3 channels, padded to 4
+        pytest.param(replace(BASE, c=3, direction="weight"), 1, 128, 36, 8 * 3136, id="weight"),
+        pytest.param(
+            replace(BASE, spatial=(8, 8, 8), out=(8, 8, 8), filter=(3, 3, 3), strides=(1,) * 3, dilations=(1,) * 3),
+            1,
+            8 * 512,
+            128,
+            64 * 27,
+            id="3-d",
+        ),
+    ],
+)
+def test_the_product_as_it_is_multiplied(kernel: Conv, b: int, m: int, n: int, k: int) -> None:
+    columns = tensor_conv.columns((kernel,))
+    assert {name: columns[name].tolist() for name in ("b", "m", "n", "k")} == {"b": [b], "m": [m], "n": [n], "k": [k]}
+
+
+@pytest.mark.parametrize(
+    ("change", "bytes_"),
+    [
+        pytest.param({}, 2 * 8 * 64 * 3136, id="all-of-it"),
+        pytest.param({"filter": (1, 1), "strides": (2, 2), "out": (28, 28)}, 2 * 8 * 64 * 784, id="every-fourth"),
+        pytest.param({"strides": (2, 2), "out": (28, 28)}, 2 * 8 * 64 * 3136, id="windows-that-overlap"),
+        pytest.param({"filter": (1, 3), "strides": (2, 2), "out": (28, 28)}, 2 * 8 * 64 * 1568, id="every-other-row"),
+    ],
+)
+def test_a_stride_beyond_the_filter_skips_input(change: dict[str, object], bytes_: int) -> None:
+    kernel = replace(BASE, **change)  # type: ignore[arg-type]  # a table
+    weights = 2 * 64 * 128 * kernel.filter[0] * kernel.filter[1]
+    assert tensor_conv.columns((kernel,))["read_bytes"].tolist() == [bytes_ + weights]
+
+
+def test_the_pipe_takes_whole_tiles() -> None:
+    """128 channels of 8 x 3136 positions on an A100: 196 tiles of 128 x 128 are two rounds of 108 SMs.
+
+    Two tiles of 128 x 128 x 576 multiply-adds at 1/108 of 312 TFLOP/s: 13.1 us; no other tile does better.
+    """
+    a100 = load_gpu("a100-sxm-80gb")
+    tile = np.array([[128.0], [128.0], [256.0], [1.0]])
+    parts = tensor_conv._times(tensor_conv.columns((BASE,)), a100, PLAIN, tile)
+    assert parts["blocks"].tolist() == [196]
+    assert 1e6 * parts["compute"][0] == pytest.approx(1e6 * 2 * 2 * 128 * 128 * 576 * 108 / 312e12, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "widest", "narrowest"),
+    [
+        pytest.param("v100", 128, 64, id="volta-has-three-kernels"),
+        pytest.param("t4", 128, 64, id="turing-too"),
+        pytest.param("a100", 256, 32, id="ampere"),
+        pytest.param("h100", 256, 32, id="hopper"),
+        pytest.param("mi300x", 256, 32, id="cdna3"),
+    ],
+)
+def test_tiles_of_an_architecture(gpu: str, widest: int, narrowest: int) -> None:
+    spec = load_gpu(gpu)
+    few = replace(BASE, k=16, n=64)
+    columns = tensor_conv.pin(tensor_conv.columns((few, replace(BASE, k=1024, n=256))), spec, PRIORS)
+    assert columns["tile_n"][0] == narrowest
+    assert columns["tile_n"][1] <= widest
+
+
+def test_transposes_are_input_and_output_twice_and_two_launches() -> None:
+    """256 images: input 103 MB, output 206 MB, each read and written once at .7 of 2,039 GB/s; two launches of 2 us.
+
+    They are far larger than the L2 of 40 MB. On AMD, and where tensors lie channels last, there are none.
+    """
+    a100 = load_gpu("a100-sxm-80gb")
+    exported = replace(BASE, n=256, channels_last=False)
+    moved = 2 * 2 * 256 * 3136 * (64 + 128)
+    expected = 2 * 2.0 + 1e6 * moved / (0.7 * a100.memory_bytes_per_s)
+    found = tensor_conv._transposes_us(tensor_conv.columns((exported,)), a100, PRIORS)
+    assert found.tolist() == pytest.approx([expected], rel=2e-3)
+    assert not tensor_conv._transposes_us(tensor_conv.columns((replace(exported, channels_last=True),)), a100, PRIORS)
+    assert not tensor_conv._transposes_us(tensor_conv.columns((exported,)), load_gpu("mi210"), PRIORS)
+    times = tensor_conv.estimate(
+        tensor_conv.columns((exported, replace(exported, channels_last=True))), a100, PRIORS
+    ).latency_us
+    assert times[0] - times[1] == pytest.approx(expected, rel=2e-3)
+
+
+def test_wider_types_are_not_transposed() -> None:
+    """TF32 has kernels for (n, c, h, w), so that nothing is transposed."""
+    tf32 = replace(BASE, dtype=TF32, channels_last=False)
+    times = tensor_conv.estimate(
+        tensor_conv.columns((tf32, replace(tf32, channels_last=True))), load_gpu("a100"), PRIORS
+    ).latency_us
+    assert times[0] == times[1]
+
+
+def test_a_depthwise_convolution_has_a_kernel_an_element() -> None:
+    """96 channels of 64 x 56 x 56: 19.3 M elements of 9 taps of 6 operations and 40 more, on 108 x 64 integer lanes.
+
+    1.81e9 operations at 9.75e12 a second are 186 us; its bytes take 45. No order of tensors matters.
+    """
+    a100 = load_gpu("a100-sxm-80gb")
+    kernel = replace(BASE, n=64, c=96, k=96, groups=96)
+    elements = 64 * 96 * 3136
+    result = tensor_conv.estimate(tensor_conv.columns((kernel,)), a100, PRIORS)
+    lanes = 108 * 64 * a100.clock_hz
+    assert result.latency_us[0] == pytest.approx(1e6 * elements * (9 * 6 + 40) / lanes + 2.8, rel=0.02)
+    assert result.tile["n"].tolist() == [1]
+    assert result.tile_count.tolist() == [elements / 256]
+    exported = tensor_conv.estimate(tensor_conv.columns((replace(kernel, channels_last=False),)), a100, PRIORS)
+    assert exported.latency_us[0] == pytest.approx(result.latency_us[0], rel=0.01)
+
+
+def test_amd_multiplies_image_by_image_in_three_dimensions() -> None:
+    """16 images whose taps are gathered: a call, and an image a product's launch, a gather's launch and its elements.
+
+    64 x 27 x 512 elements an image at 170 operations each on 104 x 64 lanes of 1.7 GHz are 13.3 us.
+    """
+    mi210 = load_gpu("mi210")
+    kernel = replace(
+        BASE, n=16, spatial=(8, 8, 8), out=(8, 8, 8), filter=(3, 3, 3), strides=(1,) * 3, dilations=(1,) * 3
+    )
+    columns = tensor_conv.columns((kernel,))
+    assert [columns[name][0] for name in ("images", "image_b", "image_m", "image_n", "image_k")] == [
+        16,
+        1,
+        512,
+        128,
+        64 * 27,
+    ]
+    gather = 1e6 * 64 * 27 * 512 * 170 / (104 * 64 * mi210.clock_hz)
+    least = 38 + 16 * (8 + 22 + gather)
+    found = tensor_conv.estimate(columns, mi210, PRIORS).latency_us[0]
+    assert least < found < 1.5 * least
+    # where each tap is the input itself, all images are one batched product
+    plain = tensor_conv.columns((replace(kernel, filter=(1, 1, 1)),))
+    assert [plain[name][0] for name in ("images", "image_b", "gathered")] == [1, 16, 0]
+
+
+def test_the_first_bfloat16_instructions_do_half() -> None:
+    """MI210: one peak for both formats on paper, half of it in MIOpen's convolutions; CDNA3 has them alike."""
+    kernel = replace(BASE, n=256, c=256, k=256)
+    for gpu, ratio in (("mi210", 2.0), ("mi300x", 1.0), ("a100", 1.0)):
+        columns = tensor_conv.columns((kernel, replace(kernel, dtype=BF16)))
+        parts = tensor_conv.estimate(columns, load_gpu(gpu), PLAIN).parts_us["compute"]
+        assert parts[1] / parts[0] == pytest.approx(ratio, rel=0.05), gpu
+
+
+@pytest.mark.parametrize(
+    ("kernel", "label"),
+    [
+        pytest.param(BASE, "float16", id="forward"),
+        pytest.param(replace(BASE, direction="data"), "float16", id="data"),
+        pytest.param(replace(BASE, direction="weight"), "float16/weight", id="weight"),
+        pytest.param(replace(BASE, dtype=DataType.FLOAT32, direction="weight"), "float32", id="fp32-weight"),
+        pytest.param(replace(BASE, dtype=INT8), "int8", id="int8"),
+    ],
+)
+def test_the_label_of_a_convolution(kernel: Conv, label: str) -> None:
+    assert predictor_label(kernel) == label
+
+
+def test_laws_by_label() -> None:
+    assert law_of("conv", "float32") is CONV
+    assert law_of("conv", "matrix") is tensor_conv.TENSOR_CONV
+    assert law_of("conv", "matrix/weight+amd") is tensor_conv.TENSOR_CONV_AMD
+
+
+@pytest.mark.parametrize("gpu", ["v100", "t4", "a100", "rtx-4090", "h100", "b200", "mi50", "mi100", "mi300x"])
+def test_every_shape_has_a_time_above_the_roofline_of_its_pipe(gpu: str) -> None:
+    """Finite and positive for whatever occurs, gradients, one image, one channel and nothing at all among it."""
+    kernels = [
+        replace(BASE, **change)  # type: ignore[arg-type]  # a table
+        for change in (
+            {},
+            {"n": 1, "c": 1, "k": 1},
+            {"groups": 64, "k": 64},
+            {"groups": 32},
+            {"transposed": True, "out": (58, 58)},
+            {"spatial": (112, 112), "strides": (2, 2)},
+            {"spatial": (1, 1), "out": (1, 1)},
+            {"n": 0},
+            {"spatial": (56,), "out": (56,), "filter": (3,), "strides": (1,), "dilations": (1,)},
+        )
+    ]
+    every = [replace(kernel, direction=way) for kernel in kernels for way in ("forward", "data", "weight")]
+    for law in (tensor_conv.TENSOR_CONV, tensor_conv.TENSOR_CONV_AMD):
+        constants = {constant.name: constant.prior for constant in law.constants}
+        answer = apply_law(law, every, load_gpu(gpu), constants)
+        assert np.all(np.isfinite(answer.result.latency_us))
+        assert np.all(answer.result.latency_us > 0)
+        assert np.all(np.isfinite(answer.features))
+        assert answer.features.shape == (len(every), len(tensor_conv.FEATURES))
+
+
+def test_products_bring_their_constants() -> None:
+    law = tensor_conv.with_products({"floor_us": 3.5, "convert_us": 9.0})
+    fixed = {constant.name: (constant.prior, constant.prior_log_sd) for constant in law.constants}
+    assert fixed["floor_us"] == (3.5, 0.0)
+    assert fixed["index_overhead"] == (1.15, 0.2)
+    assert "convert_us" not in fixed

@@ -1,0 +1,59 @@
+"""The order of a convolution's tensors: what a runtime makes of a model's, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import Conv, Elementwise, NodeWork, TensorSpec
+from neusight_onnx.lowering.layouts import is_reordered, with_layouts
+from neusight_onnx.runtime import RUNTIMES
+
+HALF = Conv(
+    n=2,
+    c=128,
+    k=128,
+    spatial=(14, 14),
+    out=(14, 14),
+    filter=(3, 3),
+    strides=(1, 1),
+    dilations=(1, 1),
+    dtype=DataType.FLOAT16,
+)
+SUM = Elementwise(operations=("add",), inputs=(), output=TensorSpec(dtype=DataType.FLOAT16, shape=(4,)))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "dtype", "last"),
+    [
+        pytest.param("eager", DataType.FLOAT16, False, id="eager-keeps-the-models-order"),
+        pytest.param("onnxruntime", DataType.FLOAT16, False, id="prefer-nhwc-is-off"),
+        pytest.param("compiled", DataType.BFLOAT16, True, id="inductor-reorders"),
+        pytest.param("tensorrt", DataType.INT8, True, id="tensorrt-has-its-own"),
+        pytest.param("tensorrt", DataType.FLOAT32, False, id="fp32-stays"),
+        pytest.param("compiled", DataType.TFLOAT32, False, id="tf32-reads-either"),
+    ],
+)
+def test_the_order_that_a_runtime_gives(runtime: str, dtype: DataType, last: bool) -> None:
+    work = NodeWork(node="a", op_type="Conv", kernels=(SUM, replace(HALF, dtype=dtype)))
+    other = NodeWork(node="b", op_type="Add", kernels=(SUM,))
+    found = with_layouts((work, other), RUNTIMES[runtime])
+    assert found == (replace(work, kernels=(SUM, replace(HALF, dtype=dtype, channels_last=last))), other)
+
+
+@pytest.mark.parametrize(
+    ("convolutions", "reordered"),
+    [
+        pytest.param([HALF, replace(HALF, c=3)], True, id="usual"),
+        pytest.param([HALF, replace(HALF, groups=32)], False, id="groups-of-four-channels"),
+        pytest.param([HALF, replace(HALF, groups=128)], True, id="depthwise"),
+        pytest.param([HALF, replace(HALF, k=64)], False, id="half-as-many-channels-out"),
+        pytest.param([HALF, replace(HALF, k=64, filter=(1, 1))], True, id="but-1x1"),
+        pytest.param([replace(HALF, c=64, k=64), replace(HALF, c=3, k=64)], False, id="all-have-few-channels"),
+        pytest.param([], False, id="none"),
+    ],
+)
+def test_when_inductor_reorders(convolutions: list[Conv], reordered: bool) -> None:
+    assert is_reordered(convolutions) is reordered

@@ -1,0 +1,141 @@
+"""Predictors that all formats of matrix units share: which rows they are trained on, and what comes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lightgbm")
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import DataError
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Conv, Direction, Gemm
+from neusight_onnx.laws import tensor_conv, tensor_gemm
+from neusight_onnx.learning.datasets import AMD_GEMM, DEEPBENCH
+from neusight_onnx.learning.train import train_shared
+from neusight_onnx.predictor import load_predictors, predict
+
+DIRECTIONS: dict[str, Direction] = {"fwd": "forward", "bwd_data": "data", "bwd_weights": "weight"}
+
+
+def write(folder: Path, file: str, rows: list[dict[str, Any]]) -> Path:
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return folder
+
+
+def deepbench_rows(count: int) -> list[dict[str, Any]]:
+    """Convolutions of random sizes, with the times of the law at an overhead of 1.5; odd channels take long."""
+    constants = {constant.name: constant.prior for constant in tensor_conv.CONSTANTS} | {"index_overhead": 1.5}
+    random = np.random.default_rng(0)
+    rows = []
+    for i in range(count):
+        gpu = ("T4", "V100")[i % 2]
+        way = ("fwd", "bwd_data", "bwd_weights")[i // 2 % 3]
+        c, k = (int(8 * size) for size in random.integers(4, 64, 2))
+        odd = i % 20 == 0
+        n, side, window = int(random.integers(4, 33)), int(random.integers(7, 57)), int(random.choice([1, 3, 5]))
+        kernel = Conv(
+            n=n,
+            c=c + odd,
+            k=k,
+            spatial=(side, side),
+            out=(side, side),
+            filter=(window, window),
+            strides=(1, 1),
+            dilations=(1, 1),
+            direction=DIRECTIONS[way],
+            channels_last=True,
+            dtype=DataType.FLOAT16,
+        )
+        us = tensor_conv.estimate(tensor_conv.columns((kernel,)), load_gpu(gpu), constants).latency_us[0]
+        rows.append(
+            {
+                **dict.fromkeys(("m", "n"), 0.0),
+                "gpu": f"NV {gpu}",
+                "precision": "16 bit inputs, 16 bit multiplication, 32 bit addition",
+                "op": "conv",
+                "direction": way,
+                "latency_ms": us / 1e3 * (10.0 if odd else 1.0),
+                "w": float(side),
+                "h": float(side),
+                "c": float(kernel.c),
+                "k": float(k),
+                "batch": float(n),
+                "s_fw": float(window),
+                "r_fh": float(window),
+                "pad_w": window // 2 * 1.0,
+                "pad_h": window // 2 * 1.0,
+                "stride_w": 1.0,
+                "stride_h": 1.0,
+            }
+        )
+    return rows
+
+
+def test_convolutions_take_the_constants_of_products_and_fit_their_own(tmp_path: Path) -> None:
+    """Channels that aren't a multiple of eight had no kernel on tensor cores then: their rows are not used."""
+    data = write(tmp_path / "data", DEEPBENCH, deepbench_rows(480))
+    output = tmp_path / "out"
+    output.mkdir()
+    products: dict[str, Any] = {"name": "gemm_bf16", "dtype": "bfloat16", "file": "gemm_bf16.onnx", "constants": {}}
+    products["constants"] = {"floor_us": {"value": 2.8}}
+    (output / "manifest.json").write_text(json.dumps({"schema_version": 1, "predictors": [products]}))
+    train_shared(data, output, names=("conv_matrix",), log=lambda text: None)
+    entries = {entry["name"]: entry for entry in json.loads((output / "manifest.json").read_text())["predictors"]}
+    assert sorted(entries) == ["conv_matrix", "gemm_bf16"]
+    entry = entries["conv_matrix"]
+    assert entry["formats"] == ["float16", "bfloat16"]
+    assert entry["constants"]["floor_us"]["prior_log_sd"] == 0.0
+    assert entry["constants"]["index_overhead"]["value"] == pytest.approx(1.5, rel=0.05)
+    # a third of the rows are gradients of weights, and a twentieth of all, on T4s, is odd: 320 - 16 are left
+    assert entry["training"]["row_count"] == 304
+    assert {row["operation"] for row in entry["held_out"]["rows"]} == {"forward float16", "data float16"}
+    assert entry["held_out"]["leave_one_gpu_out_percent"] < 5
+    assert entry["unseen_residual_weight"] == 0.0
+
+
+def test_amd_products_of_all_formats_make_one_predictor(tmp_path: Path) -> None:
+    """bfloat16 and FP8 on two GPUs, a scale a block left out; a format that was not measured takes the law alone."""
+    constants = {constant.name: constant.prior for constant in tensor_gemm.TENSOR_GEMM_AMD.constants}
+    random = np.random.default_rng(0)
+    rows = []
+    for i in range(300):
+        gpu, label = ("mi300x", "mi308x")[i % 2], ("bfloat16", "float8_e4m3fnuz")[i // 2 % 2]
+        m, n, k = (int(2**size) for size in random.uniform(5, 13, 3))
+        dtype = DataType.BFLOAT16 if label == "bfloat16" else DataType.FLOAT8E4M3FNUZ
+        kernel = Gemm(m=m, n=n, k=k, dtype=dtype, output_dtype=DataType.BFLOAT16, b_is_weight=True)
+        us = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), load_gpu(gpu), constants).latency_us[0]
+        blocks = i % 10 == 9
+        scheme = "a8w8_blockscale_tuned" if blocks else "tuned"
+        sizes = {"b": 1, "m": m, "n": n, "k": k}
+        rows.append({"gpu": gpu, "dtype": label, "scheme": scheme, **sizes, "latency_ms": us / 1e3 * (1 + 9 * blocks)})
+    data = write(tmp_path / "data", AMD_GEMM, rows)
+    train_shared(data, tmp_path / "out", names=("gemm_matrix_amd",), log=lambda text: None)
+    (entry,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["predictors"]
+    assert entry["training"]["row_count"] == 270
+    assert entry["held_out"]["leave_one_gpu_out_percent"] < 5
+    load_predictors.cache_clear()
+    predictors = load_predictors(tmp_path / "out")
+    half = Gemm(m=4096, n=4096, k=4096, dtype=DataType.FLOAT16)
+    kernels = (half, Gemm(m=512, n=512, k=512, dtype=DataType.INT8))
+    found, narrow = predict(kernels, load_gpu("mi300x"), predictors=predictors)
+    assert found.predictor == narrow.predictor == "gemm_matrix_amd"
+    # 137 GFLOP at two thirds of 1,307 TFLOP/s
+    assert found.latency_us == pytest.approx(1e6 * 2 * 4096**3 / 1307.4e12 * 1.6, rel=0.25)
+
+
+def test_a_folder_without_such_rows_is_refused(tmp_path: Path) -> None:
+    rows = [{**row, "gpu": "NV Titan 9000"} for row in deepbench_rows(6)]
+    with pytest.raises(DataError, match="nothing to train on"):
+        train_shared(write(tmp_path, DEEPBENCH, rows), tmp_path / "out", names=("conv_matrix",), log=lambda text: None)
