@@ -34,6 +34,7 @@ NUMBERS: dict[str, object] = {
 
 GELU = "d = Div(x, root2)\ne = Erf(d)\na = Add(e, one)\nm = Mul(x, a)\ny = Mul(m, half)"
 GELU_LATE = "d = Div(x, root2)\ne = Erf(d)\na = Add(one, e)\nm = Mul(half, a)\ny = Mul(x, m)"
+GELU_HALVED = "d = Div(x, root2)\ne = Erf(d)\na = Add(e, one)\nm = Mul(x, half)\ny = Mul(m, a)"
 GELU_EARLY = "d = Mul(x, halfroot2)\ne = Erf(d)\na = Add(e, one)\nm = Mul(x, half)\ny = Mul(m, a)"
 TANH_MUL = """
     s = Mul(x, x)
@@ -76,6 +77,14 @@ RMS = """
     n = Mul(x, i)
     y = Mul(gamma, n)
 """
+RMS_DIVIDED = """
+    p = Pow(x, two)
+    v = ReduceMean<axes=[-1]>(p)
+    e = Add(v, eps)
+    r = Sqrt(e)
+    n = Div(x, r)
+    y = Mul(gamma, n)
+"""
 GROUP = """
     f = Reshape(x, groups)
     n = InstanceNormalization(f, ones, zeros)
@@ -109,14 +118,14 @@ WEIGHTS = {
 MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]] = [
     # name, nodes, inputs, the one operator that is left, runtimes
     ("gelu as TorchScript writes it", GELU, X, "Gelu", RUNTIMES),
-    ("gelu as dynamo writes it", GELU_LATE, X, "Gelu", RUNTIMES),
-    ("gelu, x halved first", GELU_EARLY, X, "Gelu", RUNTIMES),
+    ("gelu as dynamo writes it", GELU_LATE, X, "Gelu", BUT_ORT),
+    ("gelu, x halved first", GELU_EARLY, X, "Gelu", BUT_ORT),
     ("gelu across identities", GELU.replace("e = Erf(d)", "i = Identity(d)\ne = Erf(i)"), X, "Gelu", RUNTIMES),
-    ("gelu by tanh, cube by mul", TANH_MUL, X, "Gelu", RUNTIMES),
+    ("gelu by tanh, cube by mul", TANH_MUL, X, "Gelu", BUT_ORT),
     ("gelu by tanh, cube by pow", TANH_POW, X, "Gelu", ("compiled", "onnxruntime", "tensorrt")),
     ("layer normalization", LAYER, X, "LayerNormalization", RUNTIMES),
-    ("squared by mul", LAYER.replace("Pow(d, two)", "Mul(d, d)"), X, "LayerNormalization", RUNTIMES),
-    ("without scale", LAYER[: LAYER.index("s = ")].replace("n = ", "y = "), X, "LayerNormalization", RUNTIMES),
+    ("squared by mul", LAYER.replace("Pow(d, two)", "Mul(d, d)"), X, "LayerNormalization", BUT_ORT),
+    ("without scale", LAYER[: LAYER.index("s = ")].replace("n = ", "y = "), X, "LayerNormalization", BUT_ORT),
     ("shift first", LAYER.replace("Add(s, shift)", "Add(shift, s)"), X, "LayerNormalization", RUNTIMES),
     (
         "the deviation taken twice",
@@ -125,7 +134,9 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
         "LayerNormalization",
         RUNTIMES,
     ),
-    ("RMS normalization", RMS, X, "RMSNormalization", ("compiled", "onnxruntime", "tensorrt")),
+    ("RMS normalization", RMS, X, "RMSNormalization", ("compiled", "tensorrt")),
+    ("RMS normalization by division", RMS_DIVIDED, X, "RMSNormalization", ("compiled", "onnxruntime", "tensorrt")),
+    ("gelu, x halved first, divided", GELU_HALVED, X, "Gelu", RUNTIMES),
     ("group normalization", GROUP, IMAGE, "GroupNormalization", BUT_ORT),
     ("silu", "s = Sigmoid(x)\ny = Mul(x, s)", X, "Swish", RUNTIMES),
     ("silu, other order", "s = Sigmoid(x)\ny = Mul(s, x)", X, "Swish", RUNTIMES),
@@ -153,7 +164,7 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
     ("rsqrt by reciprocal", "s = Sqrt(x)\ny = Reciprocal(s)", X, "Rsqrt", BUT_ORT),
     ("rsqrt by division", "s = Sqrt(x)\ny = Div(one, s)", X, "Rsqrt", BUT_ORT),
     ("linear", "m = MatMul(x, w)\ny = Add(bias, m)", X, "Linear", RUNTIMES),
-    ("linear, bias of rank 2", "m = MatMul(x, w)\ny = Add(m, bias2)", X, "Linear", RUNTIMES),
+    ("linear, bias of rank 2", "m = MatMul(x, w)\ny = Add(m, bias2)", X, "Linear", BUT_ORT),
     ("attention", SDPA, ATTENDED, "ScaledDotProductAttention", BUT_ORT),
     (
         "attention with a mask, rows without a key guarded",

@@ -12,8 +12,8 @@ from neusight_onnx.graph.model import Node
 
 ORT = frozenset({"onnxruntime"})
 ENGINES = frozenset({"onnxruntime", "tensorrt"})
-NOT_FIXED = "the file leaves sizes open: it merges these only where all sizes of the inputs are fixed"
-"""ONNX Runtime compares shapes, and a symbol behind a Reshape is equal to nothing."""
+NOT_FIXED = "the file neither fixes all sizes of its inputs nor declares one shape for what is added"
+"""ONNX Runtime compares shapes, and behind a Reshape to a computed shape it knows none."""
 
 
 def _scalar(search: Search, node: Node, name: str) -> str | None:
@@ -32,6 +32,8 @@ def _into_product(search: Search, anchor: Node) -> Match | str:
     inputs = list(anchor.inputs)
     attributes = dict(anchor.attributes)
     for place, flag in ((0, "transA"), (1, "transB")):
+        if search.is_constant(inputs[place]):
+            continue  # it is scaled and transposed when the model is loaded
         for _ in range(2):  # a scale behind or before a Transpose
             attempt = Trail(search, nodes=dict(trail.nodes))
             node = attempt.up(inputs[place], "Transpose", "Mul", "Div")
@@ -79,9 +81,8 @@ def _bias_gelu(search: Search, anchor: Node) -> Match | str:
 
 
 def _skip_layer_norm(search: Search, anchor: Node) -> Match | str:
-    """LayerNorm of a sum that nothing else reads (SkipLayerNormFusion)."""
-    if not search.fixed:
-        return NOT_FIXED
+    """LayerNorm of a sum that nothing else reads, one addend perhaps with a constant vector (SkipLayerNormFusion,
+    BiasSkipLayerNormFusion)."""
     if len(anchor.inputs) < 2 or len(anchor.outputs) > 1:
         return "it has no scale, or more results than one"
     trail = Trail(search)
@@ -97,7 +98,20 @@ def _skip_layer_norm(search: Search, anchor: Node) -> Match | str:
         return "it isn't over the last dimension alone"
     if any(search.is_constant(name) for name in plus.inputs):
         return "one addend is a constant"
+    if not search.are_alike(*plus.inputs):
+        return NOT_FIXED
     inputs = (*plus.inputs, *anchor.inputs[1:])
+    for place, name in enumerate(plus.inputs):
+        attempt = Trail(search, nodes=dict(trail.nodes))
+        biased = attempt.up(name, "Add")
+        if biased is None or len(search.consumers.get(biased.outputs[0], ())) != 1 or len(inputs) != 4:
+            continue
+        vectors = [item for item in biased.inputs if search.is_constant(item) and search.shape(item) == shapes[0][-1:]]
+        if len(vectors) == 1 and biased.outputs[0] not in search.kept:
+            x = next(item for item in biased.inputs if item != vectors[0])
+            trail = attempt
+            inputs = (x, plus.inputs[1 - place], *anchor.inputs[1:], vectors[0])
+            break
     return trail.finish("SkipLayerNormalization", inputs, anchor.outputs[0], domain="com.microsoft")
 
 

@@ -14,7 +14,7 @@ from math import isclose, pi, sqrt
 
 import numpy as np
 
-from neusight_onnx.graph.model import Attribute, InferredGraph, Node, Origin, Value
+from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Node, Origin, Value
 
 EVERYWHERE = frozenset({"eager", "compiled", "onnxruntime", "tensorrt"})
 COMPILERS = frozenset({"compiled", "onnxruntime", "tensorrt"})
@@ -63,7 +63,7 @@ class Verdict:
 class Search:
     """The graph, indexed: who makes and who uses a value, which values must stay, which nodes are merged already.
 
-    ``fixed``: the file fixes all sizes of its inputs.
+    ``fixed``: the file fixes all sizes of its inputs; ``declared``: what it says itself of inner values.
     """
 
     values: Mapping[str, Value]
@@ -72,6 +72,7 @@ class Search:
     kept: frozenset[str]
     runtime: str
     fixed: bool = True
+    declared: Mapping[str, Declared] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -95,6 +96,15 @@ class Search:
     def is_constant(self, name: str) -> bool:
         value = self.values.get(name)
         return value is not None and value.is_constant
+
+    def are_alike(self, *names: str) -> bool:
+        """Whether a runtime that knows no sizes before the run can tell that values have one shape: all sizes are
+        fixed, or the file declares the same sizes and symbols for them."""
+        if self.fixed:
+            return True
+        shapes = {None if (known := self.declared.get(name)) is None else known.shape for name in names}
+        shape = shapes.pop()
+        return not shapes and shape is not None and None not in shape
 
     def is_transparent(self, node: Node) -> bool:
         """Whether a node passes its input on: Identity, Dropout without a mask, a Cast to the same type."""
@@ -238,6 +248,8 @@ def _halved_product(trail: Trail, one_plus: str, x: str) -> str | None:
                 return None
             wanted.discard("half")
         elif "half" in wanted and search.is_number(other, 0.5):
+            if len(wanted) == 2 and search.runtime == "onnxruntime":
+                return None  # it knows (x * y) * 0.5 and (x * 0.5) * y, and not x * (0.5 * y)
             wanted.discard("half")
         elif "x" in wanted and trail.root(other) == x:
             wanted.discard("x")
@@ -264,6 +276,8 @@ def _gelu_erf(search: Search, anchor: Node) -> Match | str:
         x = scaled.inputs[0]
         if not search.is_number(scaled.inputs[1], sqrt(2.0)):
             return "erf's input is not divided by the root of 2"
+    elif search.runtime == "onnxruntime":
+        return "erf's input is multiplied: ONNX Runtime's GeluFusion asks for a division by the root of 2"
     else:
         found = [name for name in scaled.inputs if not search.is_number(name, sqrt(0.5))]
         if len(found) != 1:
@@ -300,6 +314,8 @@ def _gelu_tanh(search: Search, anchor: Node) -> Match | str:
             continue
         if cube == "Pow" and search.runtime == "eager":
             return "the cube is a pow: Hugging Face's own formula, which runs operator by operator"
+        if cube == "Mul" and search.runtime == "onnxruntime":
+            return "the cube is a product: ONNX Runtime's FastGeluFusion asks for a pow"
         plus = attempt.down(anchor.outputs[0], "Add")
         if plus is None or not any(search.is_number(name, 1.0) for name in plus.inputs):
             return "1 is not added to tanh"
@@ -640,6 +656,10 @@ def _layer_norm(search: Search, anchor: Node) -> Match | str:
             return "another value than the deviation is divided by the root"
     axis, size = rows
     result, parameters, trail = _scale_and_shift(trail, last.outputs[0], size)
+    if search.runtime == "onnxruntime":
+        maker = search.producers.get(trail.root(anchor.inputs[0]))
+        if maker is None or maker.op_type != "Pow" or len(parameters) < 2:
+            return "ONNX Runtime's LayerNormFusion asks for a pow, a scale and a shift"
     result = _cast_back(trail, x, result)
     return trail.finish("LayerNormalization", (x, *parameters), result, version=17, attributes={"axis": axis})
 
@@ -660,6 +680,8 @@ def _rms_norm(search: Search, anchor: Node) -> Match | str:
     scaled, last = inverse
     if trail.root(scaled) != x:
         return "another value than what is squared is divided by the root"
+    if search.runtime == "onnxruntime" and any(node.op_type == "Reciprocal" for node in trail.nodes.values()):
+        return "the root is inverted: ONNX Runtime's SimplifiedLayerNormFusion asks for a division"
     axis, size = rows
     attempt = Trail(search, casts=True, nodes=dict(trail.nodes))
     scale = attempt.down(last.outputs[0], "Mul")
@@ -713,6 +735,8 @@ def _linear(search: Search, anchor: Node) -> Match | str:
         return "what is added is no vector over the columns"
     if search.shape(plus.outputs[0]) != search.shape(anchor.outputs[0]):
         return "the addition changes the shape"
+    if search.runtime == "onnxruntime" and len(shape) != 1:
+        return "the vector has more dimensions than one, which ONNX Runtime's MatMulAddFusion doesn't take"
     if search.runtime == "onnxruntime" and not search.fixed and len(search.shape(anchor.inputs[0]) or ()) > 2:
         return "of more than two dimensions, and the file leaves sizes open: MatMulAddFusion asks for fixed ones"
     return trail.finish("Linear", (*anchor.inputs, bias), plus.outputs[0], domain=OWN)
@@ -1010,6 +1034,7 @@ def _indexed(graph: InferredGraph, runtime: str) -> Search:
         kept=frozenset(kept),
         runtime=runtime,
         fixed=fixed,
+        declared=graph.graph.declared,
     )
 
 

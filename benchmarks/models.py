@@ -1,0 +1,391 @@
+"""Whole models measured in public against what the analyser says of their graphs, by runtime and GPU.
+
+    python benchmarks/models.py SHARED [--only TEXT] [--every N] [--format text|json] [-o FILE]
+
+SHARED holds ``data/end_to_end/measured_models*.parquet`` and ``models/index_e2e.csv``, which says which graph fits
+which rows. These rows judge: nothing is trained or tuned on them. What was measured how stands with each group:
+
+- timm (vision models, images as the file has them): PyTorch, autocast to FP16, mean step; eager and torch.compile,
+  images in (n, c, h, w) order;
+- NVIDIA's BERT under Triton: the server's compute time (that of PyTorch isn't waited for there: its client's average);
+- transformer-deploy, ONNX Runtime's transformers page, PaddleClas: latencies as printed.
+
+Rows of ONNX Runtime that were measured on a file that its transformers' optimiser had rewritten are judged on the file
+as it is, which runs more kernels: they are a group of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from neusight_onnx import __version__
+from neusight_onnx.analysis import PreparedModel, infer_shapes, predict_report, prepare
+from neusight_onnx.errors import NeusightError
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.graph.bindings import make_bindings
+from neusight_onnx.graph.model import Model
+from neusight_onnx.graph.read import read_model
+from neusight_onnx.lowering.precision import stored_precision
+from neusight_onnx.precision import resolve
+
+GPUS = {
+    "NVIDIA GeForce RTX 3090": "rtx-3090",
+    "NVIDIA GeForce RTX 4090": "rtx-4090",
+    "NVIDIA V100-PCIE-16GB": "v100-pcie-16gb",
+    "T4": "t4",
+    "Tesla T4": "t4",
+    "V100": "v100-sxm2-32gb",
+    "V100 32GB": "v100-sxm2-32gb",
+}
+"""The labels of the rows; a bare V100 is taken for the card of NVIDIA's servers."""
+
+RUNTIMES: tuple[tuple[str, str, str], ...] = (
+    # (in the row's label, runtime, group); the first that fits
+    ("torch.compile", "compiled", "compiled"),
+    ("pytorch eager", "eager", "eager"),
+    ("Pytorch", "eager", "eager"),
+    ("PyTorch", "eager", "eager"),
+    ("torchscript", "eager", "eager, by TorchScript"),
+    ("TensorRT", "tensorrt", "tensorrt"),
+    ("optimizer", "onnxruntime", "onnxruntime, optimised file"),
+    ("optimized", "onnxruntime", "onnxruntime, optimised file"),
+    ("ONNX Runtime", "onnxruntime", "onnxruntime"),
+    ("onnxruntime", "onnxruntime", "onnxruntime"),
+)
+PRECISIONS = {"fp32": "fp32", "float32": "fp32", "fp16": "fp16", "float16": "fp16", "float16(autocast)": "fp16"}
+SERVER_COMPUTE = "Server Compute Infer (ms)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One measured row beside ours. ``analytic_share``: of the predicted time, without a learned predictor;
+    ``class_shares``: of the predicted time, by kernel class."""
+
+    model: str
+    file: str
+    is_vision: bool
+    group: str
+    source: str
+    gpu: str
+    precision: str
+    batch: int
+    size: str
+    measured_ms: float
+    ours_ms: float
+    low_ms: float
+    high_ms: float
+    kernel_ms: float
+    analytic_share: float
+    class_shares: dict[str, float]
+
+    @property
+    def error(self) -> float:
+        return self.ours_ms / self.measured_ms - 1.0
+
+    @property
+    def factor(self) -> float:
+        return max(self.ours_ms / self.measured_ms, self.measured_ms / self.ours_ms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A row to be judged: the graph, its sizes, what ran it."""
+
+    file: str
+    model: str
+    is_vision: bool
+    dims: tuple[tuple[str, int], ...]
+    runtime: str
+    group: str
+    source: str
+    gpu: str
+    precision: str
+    batch: int
+    size: str
+    measured_ms: float
+
+
+def matching(shared: Path) -> tuple[list[Wanted], dict[str, int]]:
+    """The rows with a graph, and how many others there are for which reason."""
+    files = sorted((shared / "data" / "end_to_end").glob("measured_models*.parquet"))
+    if not files:
+        sys.exit(f"error: no data/end_to_end/measured_models*.parquet under {shared}")
+    with (shared / "models" / "index_e2e.csv").open(newline="") as handle:
+        index = [row for row in csv.DictReader(handle) if row["csv_model"]]
+    by_model: dict[str, list[dict[str, str]]] = {}
+    for row in index:
+        by_model.setdefault(row["csv_model"], []).append(row)
+    found: list[Wanted] = []
+    left_out: dict[str, int] = {}
+    for row in (row for file in files for row in pq.read_table(file).to_pylist()):
+        name = row["model"].removeprefix("timm/") if row["source_repo"].endswith("image-models") else row["model"]
+        wanted = _wanted(row, by_model.get(name, []))
+        if isinstance(wanted, str):
+            left_out[wanted] = left_out.get(wanted, 0) + 1
+        else:
+            found.append(wanted)
+    return found, left_out
+
+
+def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted | str:
+    text = {key: "" if value is None else str(value) for key, value in row.items()}
+    if text["phase"] != "infer":
+        return "training"
+    if not graphs:
+        return "no graph of the model"
+    if "nhwc" in text["runtime"]:
+        return "images in (n, h, w, c) order, which no option asks for"
+    runtime = next((item for item in RUNTIMES if item[0] in text["runtime"]), None)
+    precision = PRECISIONS.get(text["dtype"].lower())
+    gpu = GPUS.get(text["gpu"])
+    if runtime is None or precision is None or gpu is None:
+        return f"{text['runtime']}, {text['dtype']} on {text['gpu']}: not modelled"
+    if text["metric"] == SERVER_COMPUTE and runtime[1] == "eager":
+        return "PyTorch under Triton: the server doesn't wait for the GPU"
+    is_triton = text["source_path"].startswith("PyTorch/LanguageModeling") and runtime[1] != "eager"
+    if is_triton and text["metric"] != SERVER_COMPUTE:
+        return "what a client of Triton saw, beside the server's own time"
+    graph = _graph_of(text, graphs)
+    if graph is None:
+        return "measured with other sizes, or another form of the model, than the graph has"
+    sizes: dict[str, int] = {"batch": int(text["batch"])}
+    size = text["input"] if text["input"] else f"seq={graph['sequence']}"
+    for part in size.split(","):
+        key, _, value = part.strip().partition("=")
+        if key in ("seq", "past") and value:
+            sizes["past" if key == "past" else "sequence"] = int(float(value))
+    if "past" in sizes:
+        sizes["sequence"] = 1
+    return Wanted(
+        file=graph["file"],
+        model=text["model"].removeprefix("timm/"),
+        is_vision=graph["file"].startswith("timm/"),
+        dims=tuple(sizes.items()),
+        runtime=runtime[1],
+        group=runtime[2],
+        source=text["runtime"],
+        gpu=gpu,
+        precision=precision,
+        batch=int(text["batch"]),
+        size=size,
+        measured_ms=float(text["latency_ms"]),
+    )
+
+
+def _graph_of(text: dict[str, str], graphs: Sequence[dict[str, str]]) -> dict[str, str] | None:
+    """The graph that a row was measured on: of these image sizes, and re-parameterised where it was."""
+    for graph in graphs:
+        if graph["img_size"]:
+            size = text["input"].partition("=")[2] or text["input"].removeprefix("crop ").rstrip("?")
+            if not size or float(size) != float(graph["img_size"]):
+                continue
+        applies = graph["applies_to_rows"]
+        if applies and ("2.9.1 rows (" in applies) != ("2.9.1" in text["runtime"]):
+            continue
+        if "res 224x224" in graph["notes"] and "224" not in text["input"]:
+            continue
+        if not graph["img_size"] and not text["input"] and not graph["sequence"]:
+            continue
+        return graph
+    return None
+
+
+def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> list[Case]:
+    """Ours beside each row; models are read once, prepared once for each runtime and size."""
+    cases: list[Case] = []
+    last: tuple[str, Model] | None = None
+    prepared: dict[tuple[object, ...], PreparedModel] = {}
+    for row in sorted(rows, key=lambda row: (row.file, row.runtime, row.precision, row.dims)):
+        try:
+            if last is None or last[0] != row.file:
+                last = (row.file, read_model(shared / "models" / row.file))
+                prepared = {}
+            model = last[1]
+            key = (row.runtime, row.precision, row.dims)
+            if key not in prepared:
+                prepared = {key: _prepared(model, row)}
+            report = predict_report(prepared[key], load_gpu(row.gpu), asked_precision=row.precision)
+        except NeusightError as error:
+            reason = f"{row.file}: {str(error)[:150]}"
+            left_out[reason] = left_out.get(reason, 0) + 1
+            continue
+        kernel_us = sum(kernel.latency_us for kernel in report.kernels)
+        classes: dict[str, float] = {}
+        for kernel in report.kernels:
+            classes[kernel.kernel_class] = classes.get(kernel.kernel_class, 0.0) + kernel.latency_us / kernel_us
+        totals = report.totals
+        cases.append(
+            Case(
+                model=row.model,
+                file=row.file,
+                is_vision=row.is_vision,
+                group=row.group,
+                source=row.source,
+                gpu=row.gpu,
+                precision=row.precision,
+                batch=row.batch,
+                size=row.size,
+                measured_ms=row.measured_ms,
+                ours_ms=totals.latency_ms,
+                low_ms=totals.latency_low_ms,
+                high_ms=totals.latency_high_ms,
+                kernel_ms=totals.kernel_ms,
+                analytic_share=report.coverage.latency_share["analytic"],
+                class_shares=classes,
+            )
+        )
+    return cases
+
+
+def _prepared(model: Model, row: Wanted) -> PreparedModel:
+    free = {dim for declared in model.graph.inputs for dim in declared.shape or () if isinstance(dim, str)}
+    sizes = dict(row.dims)
+    dims = {}
+    for name in sorted(free):
+        if "batch" in name:
+            dims[name] = sizes["batch"]
+        elif "past" in name and "total" not in name and "+" not in name:
+            dims[name] = sizes.get("past", 0)
+        else:
+            dims[name] = sizes.get("sequence", 1)
+    shaped = infer_shapes(model, make_bindings(dims, None, None, None))
+    precision = resolve(row.precision, stored_precision(model))
+    return prepare(shaped, precision=precision, runtime=row.runtime)
+
+
+def rank_correlation(cases: Sequence[Case]) -> float | None:
+    """Spearman's, between measured and predicted times; None for fewer than five."""
+    if len(cases) < 5:
+        return None
+
+    def ranks(values: Sequence[float]) -> list[float]:
+        order = sorted(range(len(values)), key=values.__getitem__)
+        found = [0.0] * len(values)
+        for rank, place in enumerate(order):
+            found[place] = float(rank)
+        return found
+
+    return statistics.correlation(
+        ranks([case.measured_ms / case.batch for case in cases]), ranks([case.ours_ms / case.batch for case in cases])
+    )
+
+
+def line(label: str, cases: Sequence[Case]) -> str:
+    errors = [case.error for case in cases]
+    absolute = [abs(error) for error in errors]
+    rank = rank_correlation(cases)
+    inside = sum(case.low_ms <= case.measured_ms <= case.high_ms for case in cases)
+    return (
+        f"{label:<58}{len(cases):>5}{statistics.mean(absolute):>8.1%}{statistics.median(absolute):>8.1%}"
+        f"{statistics.median(errors):>+8.1%}{max(absolute):>8.0%}{'' if rank is None else f'{rank:.3f}':>7}"
+        f"{inside / len(cases):>7.0%}{statistics.mean(case.analytic_share for case in cases):>9.0%}"
+    )
+
+
+HEADS = f"{'':<58}{'rows':>5}{'mean':>8}{'median':>8}{'bias':>8}{'worst':>8}{'rank':>7}{'in 80%':>7}{'analytic':>9}"
+
+
+def table(cases: Sequence[Case], left_out: dict[str, int], *, every: int) -> str:
+    lines = [
+        f"neusight-onnx {__version__}, Python {platform.python_version()}, {platform.machine()}; "
+        "predictors trained on single kernels only, see predictors/manifest.json",
+        *(["", f"every {every}. row only"] if every > 1 else []),
+        "",
+        "Errors are absolute (bias: the median of the signed ones). rank: Spearman's correlation of the time a sample.",
+        "in 80%: measured within our 80 % interval. analytic: share of the predicted time without a learned predictor.",
+        "",
+        "Targets",
+        HEADS,
+    ]
+
+    def chosen(test: Callable[[Case], bool]) -> list[Case]:
+        return [case for case in cases if test(case)]
+
+    targets: list[tuple[str, list[Case]]] = [
+        (
+            "vision, batch >= 64, eager (median <= 15 %, rank >= .95)",
+            chosen(lambda case: case.is_vision and case.batch >= 64 and case.group == "eager"),
+        ),
+        (
+            "onnxruntime, fp16, batch >= 8 (median <= 20 %)",
+            chosen(lambda case: case.group.startswith("onnx") and case.precision == "fp16" and case.batch >= 8),
+        ),
+    ]
+    lines += [line(label, members) for label, members in targets if members]
+    single = chosen(lambda case: case.batch == 1)
+    if single:
+        near = sum(case.factor <= 1.5 for case in single)
+        lines.append(f"batch 1 within a factor of 1.5 (80 %): {near} of {len(single)}, {near / len(single):.0%}")
+    lines += ["", "By runtime, GPU and precision", HEADS]
+    for key in sorted({(case.group, case.gpu, case.precision) for case in cases}):
+        members = chosen(lambda case, key=key: (case.group, case.gpu, case.precision) == key)
+        lines.append(line(", ".join(key), members))
+        for label, test in BATCHES:
+            part = [case for case in members if test(case.batch)]
+            if part and len(part) < len(members):
+                lines.append(line(f"    batch {label}", part))
+    lines += ["", "By what was measured", HEADS]
+    for source in sorted({(case.group, case.source, case.gpu) for case in cases}):
+        lines.append(
+            line(", ".join(source), chosen(lambda case, key=source: (case.group, case.source, case.gpu) == key))
+        )
+    lines += ["", "By what a model spends most of its predicted time on, eager and compiled", HEADS]
+    for name, members in _by_class(chosen(lambda case: case.group in ("eager", "compiled"))):
+        lines.append(line(name, members))
+    lines += ["", "By model (all its rows)", HEADS]
+    models = sorted({case.model for case in cases})
+    lines += [line(name, chosen(lambda case, name=name: case.model == name)) for name in models]
+    lines += ["", *(f"left out: {count} rows: {reason}" for reason, count in sorted(left_out.items()))]
+    return "\n".join(lines)
+
+
+BATCHES: tuple[tuple[str, Callable[[int], bool]], ...] = (
+    ("1", lambda batch: batch == 1),
+    ("2 to 7", lambda batch: 1 < batch < 8),
+    ("8 to 63", lambda batch: 8 <= batch < 64),
+    (">= 64", lambda batch: batch >= 64),
+)
+
+
+def _by_class(cases: Iterable[Case]) -> list[tuple[str, list[Case]]]:
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        largest = max(case.class_shares, key=case.class_shares.__getitem__)
+        groups.setdefault(f"{case.group}: {largest}", []).append(case)
+    return sorted(groups.items())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--only", default="", help="rows whose model, file or runtime holds this text")
+    parser.add_argument("--every", type=int, default=1, help="every n-th row only")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    rows, left_out = matching(arguments.shared)
+    rows = [row for row in rows if arguments.only in f"{row.file} {row.model} {row.group} {row.source} {row.gpu}"]
+    cases = judged(arguments.shared, rows[:: arguments.every], left_out)
+    if not cases:
+        sys.exit("error: no row is left to be judged")
+    if arguments.format == "json":
+        text = json.dumps({"cases": [asdict(case) for case in cases], "left_out": left_out}, indent=1)
+    else:
+        text = table(cases, left_out, every=arguments.every)
+    if arguments.output:
+        arguments.output.write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
