@@ -23,6 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--case-seconds", type=float, default=0.5, help="about the most for one kernel (default: 0.5)")
     measure.add_argument("--gpu", default="", help="what to call the GPU (default: its canonical name)")
     measure.add_argument("--no-choice", action="store_true", help="cuDNN's heuristics in place of trying algorithms")
+    measure.add_argument("--warm", action="store_true", help="the same operands in every launch (a file of its own)")
     measure.add_argument("--kernel-names", action="store_true", help="ask the profiler what ran (slower)")
     plan = commands.add_parser("plan", help="what would be timed, in order; no GPU and no torch needed")
     plan.add_argument("--first", type=int, default=20, help="so many of them (default: 20)")
@@ -76,6 +77,7 @@ def _measure(options: argparse.Namespace) -> int:
         case_s=options.case_seconds,
         choose=not options.no_choice,
         kernel_names=options.kernel_names,
+        warm=options.warm,
     )
     try:
         outcome = run(timer, cases, options.output, seconds=60.0 * options.minutes, say=say)

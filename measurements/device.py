@@ -8,6 +8,7 @@ small for that take one set, which stays in the L2, and are marked "warm". Resul
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import threading
@@ -54,14 +55,27 @@ def require_torch() -> Any:
 class CudaTimer:
     """The first visible CUDA device."""
 
-    def __init__(self, *, gpu: str = "", case_s: float = 0.5, choose: bool = True, kernel_names: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        gpu: str = "",
+        case_s: float = 0.5,
+        choose: bool = True,
+        kernel_names: bool = False,
+        warm: bool = False,
+    ) -> None:
         """``gpu``: what to call it (default: as predictions do); ``case_s``: most time a case; ``choose``: let cuDNN
-        try its algorithms; ``kernel_names``: ask the profiler what ran."""
+        try its algorithms; ``kernel_names``: ask the profiler what ran; ``warm``: one set of operands for all launches,
+        so that what fits the L2 stays there."""
         self._torch = require_torch()
+        self._most_sets = 1 if warm else MOST_SETS
         self._case_us = case_s * 1e6
         self._kernel_names = kernel_names
         torch = self._torch
         torch.cuda.init()
+        # older versions collect garbage before every capture: what is there by now, modules mostly, isn't looked at
+        gc.collect()
+        gc.freeze()
         torch.backends.cudnn.benchmark = choose
         self._properties = torch.cuda.get_device_properties(0)
         self._capability = tuple(torch.cuda.get_device_capability(0))
@@ -86,6 +100,7 @@ class CudaTimer:
 
     def close(self) -> None:
         """Ends the reading of clocks."""
+        gc.unfreeze()
         self._clocks.close()
 
     def facts(self) -> Mapping[str, object]:
@@ -107,7 +122,7 @@ class CudaTimer:
         except torch.cuda.OutOfMemoryError as error:
             torch.cuda.empty_cache()
             raise SkipCaseError("out of memory") from error
-        except (RuntimeError, TypeError, NotImplementedError) as error:
+        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
             reason = " ".join(str(error).split())[:160] or type(error).__name__
             self._check_alive(reason)
             raise SkipCaseError(reason) from error
@@ -196,7 +211,7 @@ class CudaTimer:
             raise SkipCaseError(f"needs {3 * set_bytes / 1e9:.1f} GB of memory")
         wanted = ceil(COLD_FACTOR * self._l2_bytes / max(set_bytes, 1))
         fits = int(MEMORY_SHARE * free / max(set_bytes, 1)) - 2
-        return wanted if wanted <= min(MOST_SETS, fits) else 1
+        return wanted if wanted <= min(self._most_sets, fits) else 1
 
     def _name_of(self, run: Any, shared: Any, own: Any) -> str:
         """Names of the kernels of one launch, in order; empty where the profiler doesn't tell."""

@@ -619,7 +619,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Fake
 
     timers = []
 
-    def make(launch_us: float, **values: Any) -> tuple[FakeCuda, Any]:
+    def make(launch_us: float, warm: bool = False, **values: Any) -> tuple[FakeCuda, Any]:
         cuda = FakeCuda(launch_us, **values)
         torch = SimpleNamespace(
             cuda=cuda.namespace(),
@@ -635,7 +635,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Fake
         monkeypatch.setattr(module, "require_torch", lambda: torch)
         monkeypatch.setattr(module, "call_for", lambda case, torch, place: call)
         monkeypatch.setenv("PATH", "")
-        timers.append(module.CudaTimer(case_s=0.5))
+        timers.append(module.CudaTimer(case_s=0.5, warm=warm))
         return cuda, timers[-1]
 
     yield make
@@ -668,6 +668,12 @@ def test_small_kernels_stay_in_the_cache_and_are_marked(device: Callable[..., tu
     found = timer.time(Case(kernel=Softmax(rows=8, cols=8, dtype=FP16), precision="fp16"))
     assert (found.buffer_sets, found.launches, found.cache) == (1, 100, "warm")
     assert found.latency_us == pytest.approx(2.0)
+
+
+def test_the_same_operands_on_request(device: Callable[..., tuple[FakeCuda, Any]]) -> None:
+    _, timer = device(7.0, warm=True)
+    found = timer.time(CONV_OF_1_MB)
+    assert (found.buffer_sets, found.launches, found.cache) == (1, 100, "warm")
 
 
 def test_a_case_is_bounded(device: Callable[..., tuple[FakeCuda, Any]]) -> None:
