@@ -214,3 +214,24 @@ def test_every_product_has_a_finite_time(m: int, n: int, k: int, batch: int, gpu
     assert answer.result.latency_us[0] > 0
     # its own parts compete: no one of them takes longer than all
     assert answer.result.latency_us[0] >= 0.98 * answer.result.parts_us["compute"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "top"),
+    [
+        ("rtx-4090", 1.1),
+        ("rtx-3070", 1.1),
+        ("rtx-5090", 1.1),
+        ("rtx-2080-ti", 1.1),
+        ("a10g", 1.0),
+        ("titan-rtx", 1.0),
+        ("rtx-a6000", 1.0),
+        ("l40s", 1.0),
+        ("h100", 1.0),
+        ("h20", 1.0),
+        ("v100", 1.0),
+        ("mi300x", 1.0),
+    ],
+)
+def test_geforce_cards_run_above_their_stated_clock(name: str, top: float) -> None:
+    assert tensor_gemm.top_clock(load_gpu(name)) == top
