@@ -12,10 +12,11 @@ from neusight_onnx.checks.subject import Target
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.graph.model import InferredGraph
-from neusight_onnx.kernels import Conv, Elementwise, Gemm, Movement, NodeWork, Softmax
+from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Movement, NodeWork, Recurrent, Softmax
 from neusight_onnx.lowering import lower
 from neusight_onnx.lowering.recast import autocast, converted, with_products, with_weights
 from neusight_onnx.precision import FORMATS, PRECISIONS, refusal, resolve
+from neusight_onnx.predictor import predict
 
 FP16, BF16, FP32 = DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32
 
@@ -316,6 +317,20 @@ def test_every_precision_gives_a_report(precision: str) -> None:
         assert report.totals.latency_ms > 0
         assert report.settings.precision == ("fp32" if precision == "auto" else precision)
         assert report.coverage.node_count == 424
+
+
+@pytest.mark.parametrize("dtype", [FP32, DataType.TFLOAT32, FP16, BF16, DataType.INT8, DataType.FLOAT8E4M3FN])
+@pytest.mark.parametrize("gpu", ["p100", "v100", "a100", "h100", "rtx-5090", "mi100", "mi300x"])
+def test_every_product_has_a_time(dtype: DataType, gpu: str) -> None:
+    """Whatever a precision or a file makes of products, on GPUs with and without the units."""
+    kernels = [
+        Gemm(m=64, n=64, k=64, dtype=dtype, b_is_weight=True),
+        Gemm(batch=4, m=64, n=64, k=64, dtype=dtype),
+        Conv(n=1, c=64, k=64, spatial=(8, 8), out=(8, 8), filter=(1, 1), strides=(1, 1), dilations=(1, 1), dtype=dtype),
+        Attention(b=1, h=4, g=4, s=64, t=64, d=64, v=64, dtype=dtype),
+        Recurrent(cell="lstm", steps=8, directions=1, b=4, h=64, gates=4, dtype=dtype),
+    ]
+    assert all(found.latency_us > 0 for found in predict(kernels, load_gpu(gpu)))
 
 
 def test_memory_follows_the_types() -> None:

@@ -196,6 +196,7 @@ def _for_matrix_units(
     kernel: Gemm | Conv | Attention, kernel_class: str, label: str, gpu: GpuSpec, predictors: Predictors
 ) -> Predictor | None:
     """That of the format, else the one that formats share; TF32's products take the law of 16-bit ones."""
+    from neusight_onnx.laws.catalog import law_of
     from neusight_onnx.laws.tensor_conv import has_first_bf16
     from neusight_onnx.laws.tensor_gemm import serves
 
@@ -209,7 +210,7 @@ def _for_matrix_units(
     if shared is not None:
         return shared if label.removesuffix(OF_WEIGHT) in shared.formats else _law_alone(shared)
     found = predictors.get((kernel_class, label))
-    if found is None and label == DataType.TFLOAT32.label:
+    if found is None and label == DataType.TFLOAT32.label and law_of(kernel_class, label) is not None:
         found = predictors.get((kernel_class, DataType.BFLOAT16.label))
         return None if found is None else _law_alone(found)
     return found
