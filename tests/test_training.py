@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -15,6 +16,7 @@ from neusight_onnx.backward.registry import RULES, differentiates
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NeusightError, TrainingError
 from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import (
     Attention,
@@ -33,6 +35,7 @@ from neusight_onnx.kernels import (
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.memory import run_memory
+from neusight_onnx.predictor import predict
 
 BARE = Training(optimizer="none", loss="none")
 
@@ -290,6 +293,18 @@ def test_fused_attention_goes_backwards_in_one_kernel() -> None:
     )
     found = backwards(trained(graph)[2])["Attention"]
     assert found[:2] == ["sum 24 of 4", f"attention backward {5 * 2 * 2 * 6 * 6 * 8 // 2}"]
+
+
+@pytest.mark.parametrize("dtype", [DataType.FLOAT32, DataType.BFLOAT16], ids=["float32", "bfloat16"])
+def test_fused_attention_takes_as_much_longer_backwards(dtype: DataType) -> None:
+    """2.5 times the multiply-adds, each 1.16 times as long; what runs beside it stays as it is."""
+    forward = Attention(b=2, h=4, g=4, s=256, t=256, d=64, v=64, dtype=dtype)
+    other = Gemm(m=64, n=64, k=64, dtype=dtype)
+    alone, before = predict([forward, other], load_gpu("a100"))
+    again, after, beside = predict([forward, replace(forward, backward=True), other], load_gpu("a100"))
+    assert after.latency_us == pytest.approx(2.5 * 1.16 * alone.latency_us)
+    assert after.method == "analytic"
+    assert (again, beside) == (alone, before)
 
 
 # --- Who needs a gradient ---------------------------------------------------------------------------------------------

@@ -160,6 +160,11 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
     ``predictors``: default the shipped ones. Kernels of a class and dtype without one get the analytic law. Raises
     PredictorError where a predictor is missing or is not the one that its manifest describes.
     """
+    turned = [kernel for kernel in kernels if isinstance(kernel, Attention) and kernel.backward]
+    if turned:
+        rest = [_forward_of(kernel) for kernel in kernels]
+        answers_for = dict(zip(rest, predict(rest, gpu, predictors=predictors), strict=True))
+        return tuple(_backward(kernel, answers_for[_forward_of(kernel)]) for kernel in kernels)
     groups: dict[tuple[str, str, DataType], dict[Kernel, None]] = {}
     for kernel in kernels:
         # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
@@ -173,6 +178,35 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
         answers = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
         found.update(zip(members, answers, strict=True))
     return tuple(found[kernel] for kernel in kernels)
+
+
+ATTENTION_BACKWARD = 1.16
+"""Time of fused attention's multiply-adds backwards over forwards: at best 73 % of A100's peak forwards and 63 %
+backwards (FlashAttention-2, Dao 2023)."""
+
+
+def _forward_of(kernel: Kernel) -> Kernel:
+    return replace(kernel, backward=False) if isinstance(kernel, Attention) else kernel
+
+
+def _backward(kernel: Kernel, forward: Prediction) -> Prediction:
+    """Fused attention backwards, which nothing was fitted to: the forward kernel's time for as much more work."""
+    if not isinstance(kernel, Attention) or not kernel.backward:
+        return forward
+    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE
+
+    factor = ATTENTION_BACKWARD * kernel.macs / max(_forward_of(kernel).macs, 1)
+    latency_us = factor * forward.latency_us
+    return replace(
+        forward,
+        latency_us=latency_us,
+        low_us=latency_us * exp(-HALF_WIDTH_LOG),
+        high_us=latency_us * exp(HALF_WIDTH_LOG),
+        utilization=forward.utilization / ATTENTION_BACKWARD,
+        method="analytic",
+        predictor="analytic",
+        level_share=LEVEL_SHARE,
+    )
 
 
 def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predictor | None:
