@@ -87,6 +87,45 @@ def test_every_format_has_the_backward_kernels(layout: str, capsys: pytest.Captu
     assert "backward" in capsys.readouterr().out
 
 
+def test_check_judges_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Latency between that of a run and that of a step: the run passes, the step doesn't; a file says the same."""
+    run = report(["analyze", *RESNET], capsys)["totals"]["latency_high_ms"]
+    limit = f"{2 * run:.3f}ms"
+    allow = ["--allow", "NSX201=not needed"]
+    assert main(["check", *RESNET, *allow, "--max-latency", limit]) == 0
+    assert main(["check", *RESNET, *allow, "--max-latency", limit, *TRAIN]) == 1
+    target = (
+        f"model = {str(EXAMPLES / 'resnet50.onnx')!r}\ngpu = 'a100'\ndims = {{ batch = 2 }}\nmax-latency = '{limit}'"
+    )
+    for key, code in (("", 0), ("training = true", 1), ("training = { optimizer = 'sgd', dropout = 'off' }", 1)):
+        file = tmp_path / "neusight.toml"
+        file.write_text(f"[[target]]\n{target}\n{key}\nallow = {{ NSX201 = 'not needed' }}\n", "utf-8")
+        assert main(["check", "--config", str(file)]) == code
+    capsys.readouterr()
+
+
+CONFIGURED = {
+    "training = 'yes'": "'training' is 'yes'; write true, or a table",
+    "training = { optimiser = 'sgd' }": "training has no key 'optimiser'",
+    "training = { optimizer = 'lion' }": "training: optimizer 'lion' is not known",
+    "training = { dropout = true }": "training: 'dropout' is true",
+    "training = { grad-accumulation = 1.5 }": "'grad-accumulation' is 1.5",
+    "training = { freeze = 3 }": "'freeze' is 3; give a pattern",
+}
+
+
+@pytest.mark.parametrize(("line", "message"), CONFIGURED.items(), ids=CONFIGURED)
+def test_a_configured_step_is_checked(
+    line: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "neusight.toml"
+    file.write_text(f"[[target]]\nmodel = 'm.onnx'\ngpu = 'a100'\n{line}\n", "utf-8")
+    assert main(["check", "--config", str(file)]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
 def test_several_steps_beside_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     """The figures of compare and sweep are those of analyze."""
     whole = report(["analyze", *RESNET, *TRAIN, "--optimizer", "sgd"], capsys)["totals"]["latency_ms"]

@@ -6,16 +6,19 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neusight_onnx.checks.limits import LIMIT_KEYS, Limits, parse_limits
 from neusight_onnx.checks.registry import known_code
 from neusight_onnx.checks.subject import Target
-from neusight_onnx.errors import BindingError, CheckError
+from neusight_onnx.errors import BindingError, CheckError, TrainingError
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.precision import PRECISIONS
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runtime import KNOWN_RUNTIMES
+
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Training
 
 CONFIG_NAME = "neusight.toml"
 PROJECT_NAME = "pyproject.toml"
@@ -26,6 +29,7 @@ TARGET_KEYS = (
     "gpu",
     "precision",
     "runtime",
+    "training",
     "dims",
     "shapes",
     "values",
@@ -226,12 +230,46 @@ def _targets(
             gpu=folder / gpu if gpu.lower().endswith(".toml") else gpu,
             precision=_choice(table, "precision", PRECISIONS, "auto", where),
             runtime=_choice(table, "runtime", KNOWN_RUNTIMES, "eager", where),
+            training=_training(table, where),
             bindings=bindings,
             limits=own.over(limits),
             allow=merged_allowances(allow, _allowances(table.get("allow", {}), where)),
         )
         for gpu in gpus
     ]
+
+
+_TRAINING_KEYS = ("optimizer", "loss", "recompute", "grad-accumulation", "freeze", "dropout")
+
+
+def _training(table: _Table, where: str) -> Training | None:
+    """``training = true``, or a table of the options of training; None at inference."""
+    value = table.get("training", False)
+    if value is False:
+        return None
+    if value is not True and not isinstance(value, dict):
+        raise CheckError(
+            f"{where}: 'training' is {_as_written(value)}; write true, or a table such as {{ dropout = 0.1 }}"
+        )
+    given = value if isinstance(value, dict) else {}
+    _check_keys(given, _TRAINING_KEYS, f"{where}: training")
+    freeze = given.get("freeze", [])
+    patterns = [freeze] if isinstance(freeze, str) else freeze
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise CheckError(f"{where}: training: 'freeze' is {_as_written(freeze)}; give a pattern, or a list of patterns")
+    count = given.get("grad-accumulation", 1)
+    if not _is_whole(count):
+        raise CheckError(f"{where}: training: 'grad-accumulation' is {_as_written(count)}; give a number such as 4")
+    dropout = given.get("dropout")
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float | str | None):
+        raise CheckError(f"{where}: training: 'dropout' is {_as_written(dropout)}; give a rate such as 0.1, or \"off\"")
+    from neusight_onnx.backward import make_training
+
+    texts = {key: str(given[key]) for key in ("optimizer", "loss", "recompute") if key in given}
+    try:
+        return make_training(**texts, grad_accumulation=count, freeze=patterns, dropout=dropout)
+    except TrainingError as error:
+        raise CheckError(f"{where}: training: {error}") from None
 
 
 def _check_apart(tables: Sequence[_Table], where: str) -> None:

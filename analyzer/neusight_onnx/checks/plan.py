@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neusight_onnx.checks.config import (
     CONFIG_NAME,
@@ -19,6 +20,9 @@ from neusight_onnx.checks.subject import Target
 from neusight_onnx.errors import CheckError, ModelError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.report.verdict import Severity
+
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,7 @@ def make_plan(
     bindings: Bindings,
     precision: str | None,
     runtime: str | None,
+    training: Training | None = None,
     limits: Mapping[str, Sequence[str]],
     allow: Sequence[str],
     fail_on: Severity | None,
@@ -63,6 +68,7 @@ def make_plan(
                 gpu=gpu,
                 precision=precision or "auto",
                 runtime=runtime or "eager",
+                training=training,
                 bindings=bindings,
                 limits=own.over(read.limits if read else Limits()),
                 allow=merged_allowances(read.allow if read else (), allowed),
@@ -70,7 +76,7 @@ def make_plan(
             for gpu in dict.fromkeys(gpus)
         ]
     else:
-        _refuse_alone(gpus, bindings, precision, runtime)
+        _refuse_alone(gpus, bindings, precision, runtime, training)
         targets = [
             replace(target, limits=own.over(target.limits), allow=merged_allowances(target.allow, allowed))
             for target in _configured(read, model)
@@ -92,7 +98,9 @@ def _apart(allow: Sequence[str]) -> Sequence[str]:
     return allow
 
 
-def _refuse_alone(gpus: Sequence[str], bindings: Bindings, precision: str | None, runtime: str | None) -> None:
+def _refuse_alone(
+    gpus: Sequence[str], bindings: Bindings, precision: str | None, runtime: str | None, training: Training | None
+) -> None:
     """The options that say what a target is need a MODEL and a --gpu: a configuration's targets have their own."""
     if gpus:
         raise CheckError("--gpu without a MODEL: give the .onnx file, too")
@@ -103,6 +111,7 @@ def _refuse_alone(gpus: Sequence[str], bindings: Bindings, precision: str | None
         "--trip-count": bindings.trip_counts,
         "--precision": precision,
         "--runtime": runtime,
+        "--mode training": training,
     }
     for option, value in given.items():
         if value:

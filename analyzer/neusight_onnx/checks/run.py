@@ -218,7 +218,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         shaped = bench.work.shaped(model, target.bindings)
     except ModelError as fault:  # why it has no shapes at these sizes is for a check to say
         return replace(subject, fault=fault)
-    prepared = bench.work.prepared(shaped, precision=precision, runtime=target.runtime)
+    prepared = bench.work.prepared(shaped, precision=precision, runtime=target.runtime, training=target.training)
     outcome = None if not_predicted is not None else predict_outcome(prepared, gpu)
     return replace(
         subject,

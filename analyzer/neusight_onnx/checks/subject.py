@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neusight_onnx.analysis import PreparedModel, ShapedModel
 from neusight_onnx.checks.limits import Limits
@@ -16,16 +17,23 @@ from neusight_onnx.kernels import NodeWork
 from neusight_onnx.precision import Precision
 from neusight_onnx.report.model import MemoryEstimate, Totals
 
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Training
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One thing to be checked: a model on a GPU, at sizes, under limits. ``name`` stands in the report."""
+    """One thing to be checked: a model on a GPU, at sizes, under limits. ``name`` stands in the report.
+
+    ``training``: a step of training is judged, not a run of inference.
+    """
 
     name: str
     model: str | Path | Model
     gpu: str | Path | GpuSpec
     precision: str = "auto"
     runtime: str = "eager"
+    training: Training | None = None
     bindings: Bindings = field(default_factory=Bindings)
     limits: Limits = field(default_factory=Limits)
     allow: tuple[tuple[str, str], ...] = ()

@@ -24,6 +24,17 @@ from neusight_onnx.cli.options import (
 )
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
+from neusight_onnx.cli.training import (
+    AccumulationOption,
+    DropoutOption,
+    FreezeOption,
+    LossOption,
+    Mode,
+    ModeOption,
+    OptimizerOption,
+    RecomputeOption,
+    training_plan,
+)
 
 if TYPE_CHECKING:
     from neusight_onnx.checks.subject import Target
@@ -84,6 +95,13 @@ def check_command(
         RuntimeName | None,
         typer.Option("--runtime", help="What executes the model.", show_default=RuntimeName.EAGER.value),
     ] = None,
+    mode: ModeOption = Mode.INFERENCE,
+    optimizer: OptimizerOption = None,
+    loss: LossOption = None,
+    recompute: RecomputeOption = None,
+    grad_accumulation: AccumulationOption = None,
+    freeze: FreezeOption = None,
+    dropout: DropoutOption = None,
     max_latency: Annotated[
         list[str] | None, typer.Option("--max-latency", metavar="TIME", help="Of one run: 20ms, 800us.")
     ] = None,
@@ -144,6 +162,15 @@ def check_command(
             bindings=parse_bindings(dim or (), shape or (), value or (), trip_count or ()),
             precision=None if precision is None else precision.value,
             runtime=None if runtime is None else runtime.value,
+            training=training_plan(
+                mode,
+                optimizer=optimizer,
+                loss=loss,
+                recompute=recompute,
+                grad_accumulation=grad_accumulation,
+                freeze=freeze,
+                dropout=dropout,
+            ),
             limits={
                 "max-latency": tuple(max_latency or ()),
                 "min-throughput": tuple(min_throughput or ()),
