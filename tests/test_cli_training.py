@@ -106,7 +106,7 @@ def test_check_judges_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 CONFIGURED = {
     "training = 'yes'": "'training' is 'yes'; write true, or a table",
-    "training = { optimiser = 'sgd' }": "training has no key 'optimiser'",
+    "training = { optimiser = 'sgd' }": "training: unknown key 'optimiser': 'optimizer' is the nearest",
     "training = { optimizer = 'lion' }": "training: optimizer 'lion' is not known",
     "training = { dropout = true }": "training: 'dropout' is true",
     "training = { grad-accumulation = 1.5 }": "'grad-accumulation' is 1.5",
