@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.kernels import Gemm
+from neusight_onnx.kernels import Gemm, kernel_dtype, measured_format, predictor_label
 from neusight_onnx.laws import gemm
 from neusight_onnx.laws.base import Columns, Constants, Law
 from neusight_onnx.laws.gemm import GEMM
@@ -173,7 +173,10 @@ def shares(coverage: Mapping[str, float]) -> str:
 
 
 Rooflines = Mapping[tuple[str, str, str, str], float]
-"""Mean error of the roofline in per cent, by kernel class, number format, GPU and operation."""
+"""Mean error of the roofline in per cent, by kernel class, label of the predictor, GPU and operation."""
+
+ANY = "matrix"
+"""Begins the labels of predictors that several formats share, whose operations name the format."""
 
 
 def rooflines(folder: Path, entries: Sequence[Mapping[str, Any]], predictors: Path) -> Rooflines:
@@ -186,20 +189,33 @@ def rooflines(folder: Path, entries: Sequence[Mapping[str, Any]], predictors: Pa
         if part.load is None or part.kernel_class not in classes:
             continue
         measurements = part.load(part.sample(SAMPLED_ROWS))
-        specs = known_gpus(measurements)
+        specs = known_gpus(measurements, log=lambda text: None)
+        label = predictor_label(measurements.kernels[0])
         scored = np.isin(measurements.session, sorted(scored_sessions(measurements)))
         for operation in sorted(set(measurements.operation.tolist())):
             rows = scored & (measurements.operation == operation) & np.isin(measurements.gpu, sorted(specs))
             if not rows.any():
                 continue
+            formats = {part.dtype, measured_format(kernel_dtype(measurements.kernels[0]))}
+            names = {(label, operation), (part.dtype, operation)}
+            names |= {(ANY, f"{part.variant} {name}") for name in formats}
             for group in judge(measurements.select(rows), specs, shipped):
-                if group.gpu != ALL and group.size.endswith("and above"):
-                    key = (part.kernel_class, part.dtype, group.gpu, operation)
+                if group.gpu == ALL or not group.size.endswith("and above"):
+                    continue
+                for own, name in names:
+                    key = (part.kernel_class, own, specs[group.gpu].name, name)
                     found.setdefault(key, []).append((group.row_count, group.roofline_mape_percent))
     return {
         key: sum(count * error for count, error in members) / sum(count for count, _ in members)
         for key, members in found.items()
     }
+
+
+def roofline_cell(roofline: Rooflines, entry: Mapping[str, Any], cell: tuple[str, str]) -> list[float]:
+    """The roofline's error on a predictor's GPU and operation; empty where it isn't known."""
+    label = ANY if entry["dtype"].startswith(ANY) else entry["dtype"]
+    error = roofline.get((entry["kernel_class"], label, *cell))
+    return [] if error is None else [error]
 
 
 def lone_gpus(entry: Mapping[str, Any]) -> set[str]:
@@ -231,7 +247,7 @@ def summary(entries: Sequence[Mapping[str, Any]], roofline: Rooflines) -> list[s
         left_out = errors["leave_one_gpu_out"]
         worst = max(left_out.values(), key=lambda row: float(row["mape_percent"]), default=None)
         keys = left_out or errors["new_shapes"]
-        own = [roofline[cell] for key in keys if (cell := (entry["kernel_class"], entry["dtype"], *key)) in roofline]
+        own = [error for key in keys for error in roofline_cell(roofline, entry, key)]
         rows.append(
             [
                 entry["name"],
@@ -297,10 +313,6 @@ def held_out_tables(entry: Mapping[str, Any], roofline: Rooflines) -> list[str]:
     errors = by_protocol(entry)
     keys = sorted({key for found in errors.values() for key in found})
 
-    def found(key: tuple[str, str]) -> list[float]:
-        error = roofline.get((entry["kernel_class"], entry["dtype"], *key))
-        return [] if error is None else [error]
-
     def cell(name: str, key: tuple[str, str]) -> str:
         row = errors[name].get(key)
         return f"{row['mape_percent']:.1f} ({row['bias_percent']:+.1f})" if row else ""
@@ -310,9 +322,7 @@ def held_out_tables(entry: Mapping[str, Any], roofline: Rooflines) -> list[str]:
             *key,
             str(next(errors[name][key]["row_count"] for name in reversed(PROTOCOLS) if key in errors[name])),
             *(cell(name, key) for name in PROTOCOLS),
-            f"{error:.1f}"
-            if (error := roofline.get((entry["kernel_class"], entry["dtype"], *key))) is not None
-            else "",
+            _mean(roofline_cell(roofline, entry, key)),
         ]
         for key in keys
     ]

@@ -72,3 +72,15 @@ def test_what_is_shown(names: list[str] | None, expected: list[str]) -> None:
 def test_an_unknown_name_is_refused_with_what_there_is() -> None:
     with pytest.raises(DataError, match="no predictor or kernel class softmax; there are gemm, gemm_x"):
         kernels.chosen([PASCAL_AND_AMPERE], ["softmax"])
+
+
+@pytest.mark.parametrize(
+    ("label", "operation"),
+    [("bfloat16", "run"), ("matrix+amd", "tuned bfloat16")],
+    ids=["of one format", "shared: the operation names the format"],
+)
+def test_the_roofline_stands_beside_each_gpu(label: str, operation: str) -> None:
+    known = {("gemm", "bfloat16", "p4", "run"): 51.25, ("gemm", "matrix", "p4", "tuned bfloat16"): 51.25}
+    shown = {**PASCAL_AND_AMPERE, "dtype": label}
+    assert kernels.roofline_cell(known, shown, ("p4", operation)) == [51.25]
+    assert kernels.roofline_cell(known, shown, ("t4", operation)) == []
