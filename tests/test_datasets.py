@@ -107,6 +107,13 @@ def measured(kernel: Attention, written: int) -> Attention:
             id="FP8 throughout, by a framework that leaves the cache out",
         ),
         pytest.param(
+            CONTEXT,
+            attention_row(attn_dtype="fp8", kv_cache_dtype="fp8", framework="trtllm"),
+            "trtllm, fa3",
+            measured(Attention(b=2, h=8, g=2, s=64, t=64, d=128, v=128, causal=True, dtype=FP8), 196_608),
+            id="queries of 8 heads are converted with keys and values of 2: 2 x 12 x 64 x 128 elements",
+        ),
+        pytest.param(
             ENCODER,
             {k: v for k, v in attention_row().items() if k not in ("step", "kv_cache_dtype", "num_key_value_heads")},
             "vllm, fa3",

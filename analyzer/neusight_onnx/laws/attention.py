@@ -296,7 +296,8 @@ L2_SHARPNESS = 8.0
 """How sharply DRAM takes over where what repetitions touch exceeds L2."""
 
 RESIDENT_BLOCKS = 2.0
-"""Blocks on an SM that hide each other's prologues with mma; the others' kernels fill an SM with one."""
+"""Blocks that hide each other's prologues: two on an SM with mma; with tcgen05 other warps store one while the next
+begins. WGMMA's kernels fill an SM with one, whose warps do both."""
 
 MOST_SPLITS = 128
 SPLIT_EFFICIENCY = 0.85
@@ -423,7 +424,7 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     rows = np.where(packed, s * shared, s)
     heads = np.where(packed, g, h)
     # tiles by the libraries' sources: kBlockM and kBlockN of FlashAttention 2 (with paged keys) and 3, two tiles of 128
-    # of FlashAttention 4
+    # in a block of FlashAttention 4
     tile_k = np.where(d > 128, 64.0, 128.0)
     if unit == "mma":
         tile_q = np.where(causal | (rows <= 64), 64.0, 128.0)
@@ -432,7 +433,7 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
         tile_q = np.where((d <= 96) & (rows > 128), 192.0, 128.0)
     else:
         few = np.where(rows <= 16, 16.0, np.where(rows <= 32, 32.0, 64.0))
-        tile_q = np.where(packed & (rows <= 64), few, np.where((rows <= 128) | causal, 128.0, 256.0))
+        tile_q = np.where(packed & (rows <= 64), few, np.where(rows <= 128, 128.0, 256.0))
     tiles = np.ceil(rows / tile_q)
     # keys that a tile of queries goes through: with a mask the j-th of n sees those up to its last query's
     tokens = np.where(packed, tile_q / shared, tile_q)
@@ -444,6 +445,9 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     keys = np.where(causal, masked, tiles * reach)
     longest = np.maximum(np.ceil(reach / tile_k), 1.0)
     per_head = np.where(tiles == 1.0, longest, keys / tile_k + np.where(causal, 0.5 * tiles, 0.0))
+    if unit == "tcgen05":
+        # the lower half of two tiles of 128 goes through 128 keys less
+        per_head = per_head - np.where(causal & (tile_q == 256.0), 0.5 * 128.0 / tile_k * tiles, 0.0)
     blocks = b * heads * tiles
     if unit == "mma":
         parts = np.where(packed & (s * shared <= tile_q), _flash2_splits(blocks, longest, RESIDENT_BLOCKS * sms), 1.0)
@@ -482,14 +486,14 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     step = overlapped + c["step_cycles"]
     # alone on its SM, a block of mma hides nothing behind another
     alone = (products + softmax if unit == "mma" else overlapped) + c["step_latency_cycles"]
-    block = c["block_cycles"] + c["row_cycles"] * tile_q
+    block = c["block_cycles"] + c["row_cycles"] * np.minimum(tile_q, cols["rows"])
     # of what the pipe at its peak would take from the power limit; the softmax takes about half as much
     busy = peak * (products + 0.5 * softmax) / step / overhead
     level = clock_level(gpu, c, busy, unit_energy(gpu, _pipes(cols, gpu)))
     per_sm = np.maximum(blocks / sms, 1.0)
     lost = 1.0 + c["tail"] * (np.ceil(per_sm) / per_sm - 1.0)
     steps = cols["steps"] / blocks
-    per_block = block / (RESIDENT_BLOCKS if unit == "mma" else 1.0)
+    per_block = block / (1.0 if unit == "wgmma" else RESIDENT_BLOCKS)
     compute = per_sm * (steps * step + per_block) * lost / (clock * level)
     latency = (longest * alone + block) / clock
 
@@ -540,10 +544,11 @@ def _join(parts: Mapping[str, Column], c: Constants) -> Column:
 def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
     """Roofline: FLOPs at the dense peak of the pipe, unique bytes at the peak of DRAM, whichever takes longer.
 
-    Bytes that the L2 can hold needn't come from DRAM, so only what exceeds it counts.
+    Bytes that the L2 can hold needn't come from DRAM, so only what exceeds it counts, and keys that it has lost since.
     """
     compute = cols["flops"] / _peaks(cols, gpu)
-    memory = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0) / gpu.memory_bytes_per_s
+    beyond = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0)
+    memory = np.maximum(beyond, cols["past_bytes"]) / gpu.memory_bytes_per_s
     return 1e6 * np.maximum(compute, memory)
 
 

@@ -1203,7 +1203,8 @@ _WITHOUT_CACHE_WRITE: Mapping[str, tuple[str, ...] | None] = {
 
 vLLM's other kernels are those of a later release, whose times hold the kernel that appends keys and values to the cache
 as well: between the two lie 2.5 us and 1.1 (H100) to 3 (B200) times the time of its bytes at the DRAM's peak.
-TensorRT-LLM splits queries, keys and values and writes the cache in a kernel before.
+TensorRT-LLM splits, rotates and converts queries, keys and values in one kernel before, so that queries count as
+written, too.
 """
 
 _ATTENTION_FAULTS: Mapping[str, str] = {
@@ -1246,16 +1247,17 @@ def _attention_reader(file: str) -> Callable[[Path], list[Part]]:
     of_cache = ("step", "num_key_value_heads") if cached else ()
     names = ("batch_size", "isl", "num_heads", "head_dim", "window_size", *of_cache)
 
-    def make(table: Table, dtype: DataType, cache: DataType, writes: bool) -> list[Kernel]:
+    def make(table: Table, dtype: DataType, cache: DataType, writes: bool, queries_too: bool) -> list[Kernel]:
         size = {name: _ints(table[name]) for name in names}
         kernels: list[Kernel] = []
         for i in range(len(size["isl"])):
             queries, batch, width = size["isl"][i], size["batch_size"][i], size["head_dim"][i]
-            groups = size["num_key_value_heads" if cached else "num_heads"][i]
+            heads, groups = size["num_heads"][i], size["num_key_value_heads" if cached else "num_heads"][i]
+            written = 2 * groups + (heads if queries_too else 0)
             kernels.append(
                 Attention(
                     b=batch,
-                    h=size["num_heads"][i],
+                    h=heads,
                     g=groups,
                     s=queries,
                     t=queries + (size["step"][i] if cached else 0),
@@ -1265,7 +1267,7 @@ def _attention_reader(file: str) -> Callable[[Path], list[Part]]:
                     window=size["window_size"][i] or None,
                     dtype=dtype,
                     kv_dtype=None if cache is dtype else cache,
-                    cache_write_elements=2 * batch * groups * queries * width if writes else 0,
+                    cache_write_elements=written * batch * queries * width if writes else 0,
                     past_in_l2=True,
                 )
             )
@@ -1293,10 +1295,11 @@ def _attention_reader(file: str) -> Callable[[Path], list[Part]]:
                 dtype: DataType | None = dtype,
                 cache_dtype: DataType | None = cache_dtype,
                 writes: bool = writes,
+                queries_too: bool = framework == "trtllm",
             ) -> list[Kernel]:
                 assert dtype is not None, "a part of an unknown format isn't loaded"
                 assert cache_dtype is not None, "a part of an unknown format isn't loaded"
-                return make(part, dtype, cache_dtype, writes)
+                return make(part, dtype, cache_dtype, writes, queries_too)
 
             details = (f"{framework}, {name}", f"{kept} cache" if kept != label else "", fault)
             if rows.size:
