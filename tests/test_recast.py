@@ -151,7 +151,7 @@ def test_what_the_casts_move_and_what_is_said() -> None:
     # the file's nodes stand for the casts that they need
     names = [work.origins[0][1] for work in works]
     assert names == ["MatMul", "MatMul", "MatMul", "Softmax"]
-    assert "once each (1 cast)" in made.assumptions[-1]
+    assert "once each (1 cast; --precision fp16-model has them stored in 16 bits)" in made.assumptions[-1]
     assert "1 cast of activations" in made.assumptions[-1]
     assert "1 Softmax" in made.assumptions[-1]
 

@@ -235,7 +235,8 @@ def autocast(graph: InferredGraph, low: DataType, *, runtime: str) -> InferredGr
     made = _autocast(graph, work, {}, {})
     said = [
         f"{low.label} by PyTorch's autocast: products run in it",
-        f"weights stay in float32 and are cast in every run, once each ({_casts(work.weight_casts)})",
+        f"weights stay in float32 and are cast in every run, once each ({_casts(work.weight_casts)}; --precision "
+        f"{'fp16' if low is DataType.FLOAT16 else 'bf16'}-model has them stored in 16 bits)",
         f"{_casts(work.activation_casts)} of activations",
     ]
     if work.wide:
