@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv, Direction, Gemm
 from neusight_onnx.laws import tensor_conv, tensor_gemm
 from neusight_onnx.learning.datasets import AMD_GEMM, DEEPBENCH
+from neusight_onnx.learning.measured import append, kernel_to_text
 from neusight_onnx.learning.train import train_shared
 from neusight_onnx.predictor import load_predictors, predict
 
@@ -103,6 +105,38 @@ def test_convolutions_take_the_constants_of_products_and_fit_their_own(tmp_path:
     assert {row["operation"] for row in entry["held_out"]["rows"]} == {"forward float16", "data float16"}
     assert entry["held_out"]["leave_one_gpu_out_percent"] < 5
     assert entry["unseen_residual_weight"] == 0.0
+
+
+def test_own_measurements_show_the_transposes(tmp_path: Path) -> None:
+    """An A100's rows in both orders, at .4 of DRAM's peak: the constant follows, and the A100 is a measured GPU."""
+    constants = {constant.name: constant.prior for constant in tensor_conv.CONSTANTS} | {"transpose_efficiency": 0.4}
+    random = np.random.default_rng(0)
+    rows: list[dict[str, object]] = []
+    for i in range(120):
+        c, k, side = (int(size) for size in (8 * random.integers(4, 32), 8 * random.integers(4, 32), 56))
+        kernel = Conv(
+            n=64,
+            c=c,
+            k=k,
+            spatial=(side, side),
+            out=(side, side),
+            filter=(1, 1),
+            strides=(1, 1),
+            dilations=(1, 1),
+            dtype=DataType.FLOAT16,
+        )
+        ran = replace(kernel, channels_last=i % 2 == 0)
+        us = tensor_conv.estimate(tensor_conv.columns((ran,)), load_gpu("a100"), constants).latency_us[0]
+        usual = {"gpu": "a100-sxm-80gb", "precision": "fp16", "cache": "cold", "status": "measured"}
+        layout = "nhwc" if ran.channels_last else ""
+        rows.append({**usual, "layout": layout, "latency_us": us, "kernel": kernel_to_text(kernel)})
+    data = write(tmp_path / "data", DEEPBENCH, deepbench_rows(240))
+    append(data / "measurements" / "a100.csv", rows)
+    train_shared(data, tmp_path / "out", names=("conv_matrix",), log=lambda text: None)
+    (entry,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["predictors"]
+    assert entry["constants"]["transpose_efficiency"]["value"] == pytest.approx(0.4, rel=0.1)
+    assert [gpu["name"] for gpu in entry["training"]["gpus"]] == ["a100-sxm-80gb", "t4", "v100-sxm2-32gb"]
+    assert [file["path"] for file in entry["training"]["files"]] == [DEEPBENCH, "measurements/a100.csv"]
 
 
 def test_amd_products_of_all_formats_make_one_predictor(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ CONSTANTS: tuple[Constant, ...] = (
         prior=0.7,
         prior_log_sd=0.2,
         source="share of DRAM's peak at which the library transposes input and output, each read and written once: a "
-        "tiled transpose comes near a copy; no row shows it, not fitted",
+        "tiled transpose comes near a copy; no public row shows it, fitted where own measurements do",
     ),
     Constant(name="step_us", prior=2.0, prior_log_sd=0.3, source="launch of such a kernel, as the floor of others"),
     Constant(

@@ -128,19 +128,6 @@ def _alone(kernel: Kernel) -> Kernel:
     return replace(kernel, cache_write_elements=0) if isinstance(kernel, Attention) else kernel
 
 
-def joined(parts: Sequence[Measurements]) -> Measurements:
-    """Device-timed measurements of one file as one, in the order of ``parts``; class and dtype are the first one's."""
-    return replace(
-        parts[0],
-        kernels=tuple(kernel for part in parts for kernel in part.kernels),
-        gpu=np.concatenate([part.gpu for part in parts]),
-        operation=np.concatenate([part.operation for part in parts]),
-        split=np.concatenate([part.split for part in parts]),
-        measured_us=np.concatenate([part.measured_us for part in parts]),
-        kernel_name=np.concatenate([part.kernel_name for part in parts]),
-    )
-
-
 NEUSIGHT_KERNELS = "neusight/kernels_fp32.parquet"
 
 Table = Mapping[str, NDArray[Any]]
@@ -1351,7 +1338,7 @@ def read_attention(data_folder: Path, label: str) -> Measurements | None:
             and ("fp8 cache" in words) == ("+" in label)
         ):
             found.append(part.load())
-    return replace(_one_after_another(found), dtype=label) if found else None
+    return replace(one_after_another(found), dtype=label) if found else None
 
 
 OWN = "own"
@@ -1372,11 +1359,11 @@ def with_own(measurements: Measurements, data_folder: Path) -> tuple[Measurement
         own = [rows for rows in loaded if predictor_label(rows.kernels[0]) == label]
         found += own
         files += [name] if own else []
-    return (_one_after_another(found) if files else measurements), files
+    return (one_after_another(found) if files else measurements), files
 
 
-def _one_after_another(parts: Sequence[Measurements]) -> Measurements:
-    """Rows of parts of one class and timing."""
+def one_after_another(parts: Sequence[Measurements]) -> Measurements:
+    """Rows of parts of one class and timing; file, class and dtype are the first one's."""
     return replace(
         parts[0],
         kernels=tuple(kernel for part in parts for kernel in part.kernels),
@@ -1424,7 +1411,7 @@ def _read_own(file: str, path: Path) -> list[Part]:
     """A part per class, number format, layout and state of the cache."""
     rows: dict[tuple[str, str, str], list[MeasuredRow]] = {}
     for row in measured_rows(path):
-        kernel = _multiplied_as(row.kernel, row.precision)
+        kernel = _as_measured(row)
         variant = ", ".join(filter(None, (row.layout, row.cache)))
         label = row.precision if kernel is None else kernel_dtype(kernel).label
         rows.setdefault((KERNEL_CLASSES[type(row.kernel)], label, variant), []).append(row)
@@ -1433,7 +1420,7 @@ def _read_own(file: str, path: Path) -> list[Part]:
 
 def _own_part(file: str, kernel_class: str, label: str, variant: str, members: Sequence[MeasuredRow]) -> Part:
     gpu = np.array([row.gpu for row in members], dtype=np.str_)
-    kernels = [_multiplied_as(row.kernel, row.precision) for row in members]
+    kernels = [_as_measured(row) for row in members]
 
     def load(rows: NDArray[np.int64] | None = None) -> Measurements:
         chosen = np.arange(len(members)) if rows is None else rows
@@ -1463,6 +1450,13 @@ def _own_part(file: str, kernel_class: str, label: str, variant: str, members: S
         variant=variant,
         reason="" if known else f"no kernels in {label} yet",
     )
+
+
+def _as_measured(row: MeasuredRow) -> Kernel | None:
+    """The kernel in the order and with the type that it ran in. None: there is no such type."""
+    ordered = isinstance(row.kernel, Conv) and row.layout == "nhwc"
+    kernel = replace(row.kernel, channels_last=True) if isinstance(row.kernel, Conv) and ordered else row.kernel
+    return _multiplied_as(kernel, row.precision)
 
 
 def _multiplied_as(kernel: Kernel, precision: str) -> Kernel | None:

@@ -11,9 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neusight_onnx.dtypes import BY_LABEL
 from neusight_onnx.errors import DataError, OutputError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.kernels import OF_WEIGHT, Conv, Kernel, kernel_dtype, measured_format
+from neusight_onnx.kernels import (
+    MATRIX_FORMATS,
+    OF_WEIGHT,
+    Conv,
+    Kernel,
+    kernel_dtype,
+    measured_format,
+    predictor_label,
+)
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import LAWS, law_of
@@ -28,13 +37,16 @@ from neusight_onnx.learning.datasets import (
     MATRIX_UNIT_FILES,
     MIOPEN_CONV,
     OTHER_KERNELS,
+    OWN,
     TRAINED_ATTENTION,
     TRAINED_VARIANTS,
     TRAINING_FILES,
     Measurements,
+    Part,
     file_sha256,
-    joined,
     measured_folder,
+    one_after_another,
+    own_files,
     read_attention,
     read_measurements,
     read_parts,
@@ -251,6 +263,26 @@ class SharedPredictor:
     def name(self) -> str:
         return f"{self.kernel_class}_{DTYPE_SUFFIX[self.label]}"
 
+    @property
+    def amd(self) -> bool:
+        return self.label.endswith("+amd")
+
+    def takes(self, part: Part) -> bool:
+        """Whether it is trained on rows of the part, if they are of its maker's GPUs."""
+        gradient = part.kernel_class == "conv" and part.variant == "weight"
+        return (
+            part.file == self.file
+            and part.kernel_class == self.kernel_class
+            and part.dtype in self.measured
+            and gradient == (OF_WEIGHT in self.label)
+            and part.variant != OTHER_KERNELS
+        )
+
+    def operation(self, part: Part) -> str:
+        """What rows of the part are called in its figures: direction or implementation, and format."""
+        dtype = BY_LABEL[part.dtype]
+        return f"{part.variant} {part.dtype if self.kernel_class == 'conv' else measured_format(dtype)}"
+
 
 _SIXTEEN_BITS = ("float16", "bfloat16")
 _CONVOLUTIONS = ResidualSettings(
@@ -318,7 +350,8 @@ def train_shared(
     for shared in SHARED_PREDICTORS:
         if shared.name not in names or not (folder / shared.file).is_file():
             continue
-        measurements = _shared_rows(shared, folder, log)
+        parts = _shared_parts(shared, folder)
+        measurements = _shared_rows(shared, parts, log)
         if measurements is None:
             log(f"{shared.name}: no row is of a known GPU, skipped")
             continue
@@ -331,13 +364,16 @@ def train_shared(
             measurements,
             {name: load_gpu(name) for name in sorted(set(measurements.gpu.tolist()))},
             seed=seed,
-            files=[{"path": shared.file, "sha256": file_sha256(folder / shared.file)}],
+            files=[
+                {"path": file, "sha256": file_sha256(folder / file)} for file in dict.fromkeys(p.file for p in parts)
+            ],
             log=log,
             settings=shared.settings,
             thorough=True,
             unseen_weights=shared.unseen_weights,
         )
-        entries[entry["name"]] = {**entry, "formats": list(shared.formats)}
+        own = {part.dtype for part in parts if part.file != shared.file}
+        entries[entry["name"]] = {**entry, "formats": [*shared.formats, *sorted(own - set(shared.formats))]}
         models[entry["file"]] = model
     if not entries:
         raise DataError(f"{data_folder} has no rows of {', '.join(names)} on a known GPU: nothing to train on")
@@ -356,31 +392,39 @@ def _constants_of(output: Path, name: str) -> dict[str, float]:
     }
 
 
-def _shared_rows(shared: SharedPredictor, folder: Path, log: Callable[[str], None]) -> Measurements | None:
-    """The rows of all formats and directions that a shared predictor is trained on, each of them an operation."""
-    parts = []
-    for part in read_parts(folder, (shared.file,)):
-        gradient = part.variant == "weight"
-        wanted = part.kernel_class == shared.kernel_class and part.dtype in shared.measured and part.load is not None
-        if not wanted or gradient != (OF_WEIGHT in shared.label) or part.variant == OTHER_KERNELS:
-            continue
-        assert part.load is not None, "asked for above"
+def _shared_parts(shared: SharedPredictor, folder: Path) -> list[Part]:
+    """The parts that a shared predictor is trained on, own measurements of such kernels among them."""
+    parts = [part for part in read_parts(folder, (shared.file,)) if part.load is not None and shared.takes(part)]
+    if shared.kernel_class != "conv" or shared.amd:
+        return parts
+    formats = {dtype.label for dtype in MATRIX_FORMATS}
+    own = [part for file in own_files(folder) for part in read_parts(folder, (file,))]
+    return parts + [part for part in own if part.kernel_class == "conv" and part.dtype in formats and part.load]
+
+
+def _shared_rows(shared: SharedPredictor, parts: Sequence[Part], log: Callable[[str], None]) -> Measurements | None:
+    """The rows of the parts that are of its GPUs and directions, each format and direction an operation."""
+    found = []
+    for part in parts:
+        assert part.load is not None, "a part without kernels isn't chosen"
         rows = part.load()
         specs = known_gpus(rows, log)
         served = {name: spec for name, spec in specs.items() if serves(spec, kernel_dtype(rows.kernels[0]))}
-        amd = shared.label.endswith("+amd")
-        mine = {name for name, spec in served.items() if is_amd(spec) == amd}
+        mine = {name for name, spec in served.items() if is_amd(spec) == shared.amd}
         kept = np.isin(rows.gpu, sorted(mine)) & np.isfinite(rows.measured_us)
-        if shared.kernel_class == "conv" and not amd:
+        if part.file != shared.file:
+            of_weight = OF_WEIGHT in shared.label
+            kept = kept & np.array(
+                [predictor_label(kernel).endswith(OF_WEIGHT) == of_weight for kernel in rows.kernels]
+            )
+        elif shared.kernel_class == "conv" and not shared.amd:
             kept = kept & np.array([_fills_loads(kernel) for kernel in rows.kernels])
         rows = rows.select(kept)
         if len(rows):
             gpu = np.array([specs[name].name for name in rows.gpu.tolist()])
-            operation = np.full(len(rows), f"{part.variant} {measured_format(kernel_dtype(rows.kernels[0]))}")
-            if shared.kernel_class == "conv":
-                operation = np.full(len(rows), f"{part.variant} {part.dtype}")
-            parts.append(replace(rows, gpu=gpu, operation=operation, dtype=shared.label))
-    return joined(parts) if parts else None
+            name = shared.operation(part) if part.file == shared.file else f"{OWN} {part.variant} {part.dtype}"
+            found.append(replace(rows, gpu=gpu, operation=np.full(len(rows), name), dtype=shared.label))
+    return one_after_another(found) if found else None
 
 
 def _fills_loads(kernel: Kernel) -> bool:
