@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("lightgbm", reason="needs the learning extra")
 
-import kernels
 from neusight_onnx.errors import DataError
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[Any]:
+    """The program, which finds its neighbours beside it; tests have modules of the same names."""
+    sys.path.append(str(BENCHMARKS))
+    specification = importlib.util.spec_from_file_location("benchmark_of_kernels", BENCHMARKS / "kernels.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    yield module
+    sys.path.remove(str(BENCHMARKS))
 
 
 def entry(name: str, kernel_class: str, gpus: list[str], rows: list[tuple[str, str, float]]) -> dict[str, Any]:
@@ -44,7 +63,7 @@ PASCAL_AND_AMPERE = entry(
 )
 
 
-def test_a_gpu_alone_in_its_generation_stands_for_it() -> None:
+def test_a_gpu_alone_in_its_generation_stands_for_it(kernels: Any) -> None:
     assert kernels.lone_gpus(PASCAL_AND_AMPERE) == {"a100-pcie-40gb"}
     found = kernels.by_protocol(PASCAL_AND_AMPERE)["leave_one_generation_out"]
     assert {key: row["mape_percent"] for key, row in found.items()} == {
@@ -53,7 +72,7 @@ def test_a_gpu_alone_in_its_generation_stands_for_it() -> None:
     }
 
 
-def test_the_summary_averages_over_gpus() -> None:
+def test_the_summary_averages_over_gpus(kernels: Any) -> None:
     roofline = {("gemm", "bfloat16", "p4", "run"): 50.0, ("gemm", "bfloat16", "a100-pcie-40gb", "run"): 70.0}
     (line,) = [text for text in kernels.summary([PASCAL_AND_AMPERE], roofline) if text.startswith("| gemm_x")]
     assert line.split(" | ")[2:] == ["20", "15.0", "25.0", "5.0", "20.0 (a100-pcie-40gb)", "60.0 |"]
@@ -64,12 +83,12 @@ def test_the_summary_averages_over_gpus() -> None:
     [(None, ["gemm_x", "conv_y"]), (["conv"], ["conv_y"]), (["gemm_x"], ["gemm_x"])],
     ids=["all", "a class", "a predictor"],
 )
-def test_what_is_shown(names: list[str] | None, expected: list[str]) -> None:
+def test_what_is_shown(names: list[str] | None, expected: list[str], kernels: Any) -> None:
     entries = [PASCAL_AND_AMPERE, entry("conv_y", "conv", ["t4"], [])]
     assert [found["name"] for found in kernels.chosen(entries, names)] == expected
 
 
-def test_an_unknown_name_is_refused_with_what_there_is() -> None:
+def test_an_unknown_name_is_refused_with_what_there_is(kernels: Any) -> None:
     with pytest.raises(DataError, match="no predictor or kernel class softmax; there are gemm, gemm_x"):
         kernels.chosen([PASCAL_AND_AMPERE], ["softmax"])
 
@@ -79,7 +98,7 @@ def test_an_unknown_name_is_refused_with_what_there_is() -> None:
     [("bfloat16", "run"), ("matrix+amd", "tuned bfloat16")],
     ids=["of one format", "shared: the operation names the format"],
 )
-def test_the_roofline_stands_beside_each_gpu(label: str, operation: str) -> None:
+def test_the_roofline_stands_beside_each_gpu(label: str, operation: str, kernels: Any) -> None:
     known = {("gemm", "bfloat16", "p4", "run"): 51.25, ("gemm", "matrix", "p4", "tuned bfloat16"): 51.25}
     shown = {**PASCAL_AND_AMPERE, "dtype": label}
     assert kernels.roofline_cell(known, shown, ("p4", operation)) == [51.25]
