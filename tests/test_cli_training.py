@@ -29,7 +29,10 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "no runs": (["analyze", *BERT, *TRAIN, "--grad-accumulation", "0"], "give a number from 1"),
     "a pattern of nothing": (["analyze", *BERT, *TRAIN, "--freeze", "decoder*"], "'decoder*' matches no parameter"),
     "everything frozen": (["analyze", *BERT, *TRAIN, "--freeze", "*"], "there is nothing to train: --freeze leaves"),
-    "another runtime": (["analyze", *BERT, *TRAIN, "--runtime", "tensorrt"], "training has no model in runtime"),
+    "another runtime": (
+        ["analyze", *BERT, *TRAIN, "--runtime", "tensorrt"],
+        "training has no model in runtime 'tensorrt'; supported now: --runtime compiled, eager",
+    ),
     "quantised": (["analyze", *BERT, *TRAIN, "--precision", "int8"], "training in int8 has no model"),
     "copies": (["analyze", *BERT, *TRAIN, "--include-io"], "counted at inference only"),
     "a heat map": (["analyze", *BERT, *TRAIN, "--format", "model-explorer"], "every --format but model-explorer"),

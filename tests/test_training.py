@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 
 import pytest
 from onnx import TensorProto, helper
 
 from graphs import inferred, split
+from neusight_onnx.analysis import infer_shapes, prepare
 from neusight_onnx.backward import Trained, Training, as_trained, make_training, train
 from neusight_onnx.backward.form import dropout_places
 from neusight_onnx.backward.registry import RULES, differentiates
@@ -17,7 +20,9 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NeusightError, TrainingError
 from neusight_onnx.fusion.patterns import recognise
 from neusight_onnx.gpu import load_gpu
+from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import (
     Attention,
     Conv,
@@ -35,6 +40,7 @@ from neusight_onnx.kernels import (
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.memory import run_memory
+from neusight_onnx.precision import FORMATS
 from neusight_onnx.predictor import predict
 
 BARE = Training(optimizer="none", loss="none")
@@ -305,6 +311,80 @@ def test_fused_attention_takes_as_much_longer_backwards(dtype: DataType) -> None
     assert after.latency_us == pytest.approx(2.5 * 1.16 * alone.latency_us)
     assert after.method == "analytic"
     assert (again, beside) == (alone, before)
+
+
+# --- As a compiler runs it --------------------------------------------------------------------------------------------
+
+FUSED: dict[str, tuple[str, Mapping[str, tuple[int, ...]], list[str]]] = {
+    # g is there; one kernel reads it, relu's and tanh's results
+    "a chain is one kernel": (
+        FIRST + "a = Relu (h)\ny = Tanh (a)",
+        {},
+        ["tanh_backward+threshold_backward [64, 64, 64] -> 64", BY_W],
+    ),
+    # the product in between reads the gradient behind the relu, so that the chain ends there
+    "a product breaks a chain": (
+        FIRST + "a = Relu (h)\nb = MatMul (a, w2)\ny = Tanh (b)",
+        {"w2": (16, 16)},
+        [
+            "tanh_backward [64, 64] -> 64",
+            "gemm 1x4x16x16",
+            "gemm 1x16x16x4 A",
+            "threshold_backward [64, 64] -> 64",
+            BY_W,
+        ],
+    ),
+    # both branches and their sum read g, a and b, each once: a is relu's result and b's partner, b tanh's and a's
+    "branches meet in one": (
+        FIRST + "a = Relu (h)\nb = Tanh (h)\ny = Mul (a, b)",
+        {},
+        ["mul+mul+tanh_backward+threshold_backward+add [64, 64, 64] -> 64", BY_W],
+    ),
+    "a softmax takes in what stands behind it": (
+        FIRST + "a = Softmax (h)\ny = Tanh (a)",
+        {},
+        ["softmax backward 4x16 tanh_backward", BY_W],
+    ),
+}
+
+
+@pytest.mark.parametrize(("nodes", "weights", "expected"), FUSED.values(), ids=FUSED)
+def test_compiled(nodes: str, weights: Mapping[str, tuple[int, ...]], expected: list[str]) -> None:
+    graph = inferred(nodes, X, weights={**W, **weights})
+    lowered = lower_laid_out(graph, runtime="compiled")
+    result = train(graph, lowered.works, lowered.strides, BARE, "compiled", merged=lowered.works)
+    found = [kernel for work in result.works if work.phase == "backward" for kernel in work.kernels]
+    assert [shown_whole(kernel) for kernel in found] == expected
+
+
+def shown_whole(kernel: Kernel) -> str:
+    """With what it writes beside its result, or what is fused into it."""
+    if isinstance(kernel, Elementwise) and kernel.extra_outputs:
+        return f"{shown(kernel)} + {[spec.element_count for spec in kernel.extra_outputs]}"
+    if isinstance(kernel, Softmax) and kernel.fused:
+        return f"{shown(kernel)} {'+'.join(kernel.fused)}"
+    return shown(kernel)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt", "resnet", "mobilenet"])
+def test_a_compiler_leaves_the_products_and_saves_bytes(name: str) -> None:
+    model = read_model(Path(__file__).parent / "trained" / f"{name}.onnx")
+    shaped = infer_shapes(model, make_bindings({"batch": 2}, None, None, None))
+    plan = make_training(dropout="0.1")
+    kernels = {}
+    for runtime in ("eager", "compiled"):
+        work = prepare(shaped, precision=FORMATS["fp32"], runtime=runtime, training=plan).work
+        kernels[runtime] = [kernel for item in work if item.phase == "backward" for kernel in item.kernels]
+    products = {
+        runtime: Counter(kernel for kernel in found if isinstance(kernel, Gemm | Conv))
+        for runtime, found in kernels.items()
+    }
+    assert products["compiled"] == products["eager"]
+    eager, compiled = (
+        sum(kernel.read_bytes + kernel.write_bytes for kernel in kernels[runtime]) for runtime in ("eager", "compiled")
+    )
+    assert 0.3 * eager < compiled < eager
+    assert len(kernels["compiled"]) < len(kernels["eager"])
 
 
 # --- Who needs a gradient ---------------------------------------------------------------------------------------------

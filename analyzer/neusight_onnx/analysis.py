@@ -283,12 +283,14 @@ def _step_of_training(
 
     lowered = lower_laid_out(fused, runtime=runtime.name)
     works = place(fused, lowered.works, runtime)
-    trained = train(fused, works, lowered.strides, plan, runtime.name)
+    merged = works_of(fused, runtime) if runtime.pointwise == "chains" else None
+    trained = train(fused, works, lowered.strides, plan, runtime.name, merged=merged)
     if precision.products is not None:
         from neusight_onnx.lowering.recast import with_products
 
         trained = replace(trained, works=tuple(with_products(trained.works, precision.products, None)))
-    return replace(fused, assumptions=(*fused.assumptions, *trained.said)), works, trained
+    executed = works if merged is None else merged
+    return replace(fused, assumptions=(*fused.assumptions, *trained.said)), executed, trained
 
 
 def _in_training(fused: InferredGraph, plan: Training) -> InferredGraph:
@@ -302,9 +304,10 @@ def _require_training(precision: Precision, runtime: Runtime, include_io: bool) 
     """Raises NotSupportedError for what there is no model of in training."""
     if include_io:
         raise NotSupportedError("copies of inputs and outputs are counted at inference only; leave out --include-io")
-    if runtime.name != "eager" or runtime.captured:
-        asked = f"runtime '{runtime.name}'" if runtime.name != "eager" else "a CUDA graph"
-        raise NotSupportedError(f"training has no model in {asked} yet; supported now: --runtime eager")
+    if runtime.name not in LAZY_VIEWS or runtime.captured:
+        asked = "a CUDA graph" if runtime.captured else f"runtime '{runtime.name}'"
+        supported = ", ".join(sorted(LAZY_VIEWS))
+        raise NotSupportedError(f"training has no model in {asked}; supported now: --runtime {supported}")
     if precision.weights is not None:
         raise NotSupportedError(f"training in {precision.name} has no model; supported now: fp32, tf32, fp16, bf16")
 

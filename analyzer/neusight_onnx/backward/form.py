@@ -27,6 +27,7 @@ normalization folded into them (eval_peephole; torch 1.7 and later)."""
 PRODUCTS = frozenset({"MatMul", "Linear", "Gemm"})
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "Transpose"})
 LAZY = VIEWS | {"Slice", "Split", "Expand"}
+SOFTMAXES = frozenset({"Softmax", "MaskedSoftmax"})
 NORMS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
 
 
@@ -239,7 +240,7 @@ def dropout_places(graph: InferredGraph) -> dict[str, str]:
             following = readers.get(name, [])
             if name in results or not following or any(other.op_type == "Dropout" for other in following):
                 continue
-            if node.op_type == "Softmax" and len(_shape(graph, name)) >= 3 and _only_product(name, readers):
+            if node.op_type in SOFTMAXES and len(_shape(graph, name)) >= 3 and _only_product(name, readers):
                 found[name] = "attention"
             elif node.op_type in PRODUCTS and _is_branch(name, graph, makers, readers):
                 found[name] = "residual"

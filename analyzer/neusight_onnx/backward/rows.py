@@ -54,6 +54,20 @@ def softmax(context: BackwardContext) -> Derivative | Unknown:
     )
 
 
+@differentiates("MaskedSoftmax", domain="neusight")
+def masked_softmax(context: BackwardContext) -> Derivative | Unknown:
+    """Scale, mask and softmax in one: the result alone is kept, the scale is a number, what was masked gets zeros."""
+    found = softmax(context)
+    if isinstance(found, Unknown):
+        return found
+    kernels = list(found.kernels)
+    flows = dict(found.flows)
+    for index in sorted(context.needs - {0}):
+        kernels += context.summed(index)
+        flows[index] = Flow()
+    return Derivative(kernels=tuple(kernels), flows=flows, saved=found.saved)
+
+
 def normalization_input(kernel: Normalization, gradient: TensorSpec, statistics: int) -> Normalization:
     """The kernel for the input's gradient: reads x, g, the scale and ``statistics`` numbers a row."""
     saved = TensorSpec(dtype=_STATISTIC, shape=(kernel.rows, statistics))

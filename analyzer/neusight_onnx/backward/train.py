@@ -45,8 +45,13 @@ def train(
     strides: Mapping[str, tuple[int, ...]],
     plan: Training,
     runtime: str,
+    *,
+    merged: Sequence[NodeWork] | None = None,
 ) -> Trained:
-    """``graph`` in its form for training, lowered to ``works``; raises TrainingError where nothing is trained."""
+    """``graph`` in its form for training, lowered to ``works``; raises TrainingError where nothing is trained.
+
+    ``merged``: what a compiler makes of the works; it does the same to the run backwards.
+    """
     found = backward(graph, works, strides, plan, runtime)
     specs = {name: _spec(graph, name) for name in found.losses}
     losses = {name: loss_of(plan.loss, spec) for name, spec in specs.items()}
@@ -55,7 +60,8 @@ def train(
     steps = (start, *found.steps)
     behind = [_loss_work(name, losses[name], specs[name]) for name in found.losses if losses[name].forward]
     segments = segments_of(graph, works, plan.recompute).reached(step.work.node for step in steps)
-    run = [*works, *behind, *_run_backwards(steps, works, segments)]
+    forward = works if merged is None else merged
+    run = [*forward, *behind, *_run_backwards(steps, forward, segments, graph, fused=merged is not None)]
     if repeats > 1:
         run = [replace(work, count=work.count * repeats) for work in run]
     additions = repeats if plan.gradients_held else repeats - 1
@@ -71,11 +77,13 @@ def train(
         optimizer=optimizer_memory(plan.optimizer, found.parameters),
         segments=segments,
         held=additions > 0,
-        said=(*found.said, *segments.said, *_said(plan, found)),
+        said=(*found.said, *segments.said, *_said(plan, found, merged=merged is not None)),
     )
 
 
-def _run_backwards(steps: Sequence[Step], works: Sequence[NodeWork], segments: Segments) -> Iterator[NodeWork]:
+def _run_backwards(
+    steps: Sequence[Step], works: Sequence[NodeWork], segments: Segments, graph: InferredGraph, *, fused: bool
+) -> Iterator[NodeWork]:
     """The works of the steps; before the first of a segment, that segment's run forward."""
     again: list[list[NodeWork]] = [[] for _ in segments.all]
     for work in works:
@@ -83,11 +91,21 @@ def _run_backwards(steps: Sequence[Step], works: Sequence[NodeWork], segments: S
         if place is not None and (work.kernels or work.host_operation):
             again[place].append(replace(work, phase="backward"))
     begun: set[int] = set()
-    for step in steps:
+
+    def ahead(step: Step) -> Sequence[NodeWork]:
         place = segments.place.get(step.work.node)
-        if place is not None and place not in begun:
-            begun.add(place)
-            yield from again[place]
+        if place is None or place in begun:
+            return ()
+        begun.add(place)
+        return again[place]
+
+    if fused:
+        from neusight_onnx.backward.fused import fused_backward
+
+        yield from fused_backward(steps, graph, ahead)
+        return
+    for step in steps:
+        yield from ahead(step)
         if step.work.op_type != LOSS or step.work.kernels:
             yield step.work
 
@@ -138,7 +156,12 @@ def _addition(parameter: Parameter, count: int) -> NodeWork:
     )
 
 
-def _said(plan: Training, found: Backward) -> Iterator[str]:
+def _said(plan: Training, found: Backward, *, merged: bool) -> Iterator[str]:
+    if merged:
+        yield (
+            "training: pointwise kernels of the run backwards are merged as torch.compile does it; the optimizer runs as "
+            "it does without"
+        )
     yield (
         "training: what PyTorch's autograd executes, gradients cleared by set_to_none; the host's time in the "
         "optimizer's Python code and for autograd's own thread is that of any other operator"
