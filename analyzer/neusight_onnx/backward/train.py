@@ -159,8 +159,8 @@ def _addition(parameter: Parameter, count: int) -> NodeWork:
 def _said(plan: Training, found: Backward, *, merged: bool) -> Iterator[str]:
     if merged:
         yield (
-            "training: pointwise kernels of the run backwards are merged as torch.compile does it; the optimizer runs as "
-            "it does without"
+            "training: pointwise kernels of the run backwards are merged as torch.compile does it; the optimizer "
+            "runs as it does without"
         )
     yield (
         "training: what PyTorch's autograd executes, gradients cleared by set_to_none; the host's time in the "
