@@ -281,6 +281,21 @@ def test_a_window_spares_what_it_hides(kernel: Attention, expected: int) -> None
     assert kernel.read_bytes == expected
 
 
+@pytest.mark.parametrize(
+    ("gpu", "doubt"),
+    [
+        pytest.param("t4", attention.OTHER_KERNELS_LOG_SD, id="turing"),
+        pytest.param("mi300x", attention.OTHER_KERNELS_LOG_SD, id="amd"),
+        pytest.param("rtx-3090", 0.0, id="ampere"),
+        pytest.param("rtx-5090", 0.0, id="geforce-blackwell"),
+    ],
+)
+def test_other_kernels_are_doubted(gpu: str, doubt: float) -> None:
+    found = law(encoder(2, 16, 512), gpu).doubt_log_sd
+    assert found is not None
+    assert found.tolist() == [doubt]
+
+
 def test_fp32_keeps_the_analytic_law() -> None:
     kernel = replace(encoder(2, 16, 512), dtype=FP32)
     assert law_of("attention", predictor_label(kernel)) is None

@@ -299,6 +299,10 @@ RESIDENT_BLOCKS = 2.0
 """Blocks that hide each other's prologues: two on an SM with mma; with tcgen05 other warps store one while the next
 begins. WGMMA's kernels fill an SM with one, whose warps do both."""
 
+OTHER_KERNELS_LOG_SD = 0.3
+"""Doubt (log) where other kernels run than were measured: FlashAttention 2 needs Ampere (its README), Volta and Turing
+have CUTLASS's memory-efficient attention, AMD's GPUs Composable Kernel's. A judgement."""
+
 MOST_SPLITS = 128
 SPLIT_EFFICIENCY = 0.85
 """FlashAttention 2 takes the least number of parts that comes within 85 % of the best filling of two blocks an SM, 128
@@ -367,6 +371,11 @@ def instruction(gpu: GpuSpec) -> str:
     if capability is not None and 10.0 <= capability < 12.0:
         return "tcgen05"
     return "mma"
+
+
+def _doubt_log_sd(gpu: GpuSpec) -> float:
+    """Standard deviation (log) that no left-out GPU shows."""
+    return OTHER_KERNELS_LOG_SD if gpu.compute_capability is None or gpu.compute_capability < 8.0 else 0.0
 
 
 def _partitioned(gpu: GpuSpec) -> bool:
@@ -565,6 +574,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"queries": cols["tile_q"], "keys": cols["tile_k"], "split_k": cols["split_k"]},
         tile_count=cols["blocks"],
         wave_count=np.maximum(np.ceil(cols["blocks"] / gpu.sm_count), 1.0),
+        doubt_log_sd=np.full(latency.shape, _doubt_log_sd(gpu)),
     )
 
 
