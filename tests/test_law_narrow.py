@@ -47,13 +47,17 @@ def test_large_kernels_take_their_bytes(dtype: DataType) -> None:
     assert time_us(kernel) == pytest.approx(time_us(wide) * dtype.bits / 32, rel=0.06)
 
 
-@pytest.mark.parametrize("kernel", [added(4096, 4096), normalized(4096, 4096), normalized(4096, 4096, method="rms")])
-def test_half_the_bytes_take_less_and_no_less_than_a_third(kernel: Elementwise | Normalization) -> None:
-    wide: Kernel
-    if isinstance(kernel, Elementwise):
-        wide = added(4096, 4096, FP32)
-    else:
-        wide = normalized(4096, 4096, FP32, method=kernel.method)
+@pytest.mark.parametrize(
+    ("kernel", "wide"),
+    [
+        (added(4096, 4096), added(4096, 4096, FP32)),
+        (normalized(4096, 4096), normalized(4096, 4096, FP32)),
+        (normalized(4096, 4096, method="rms"), normalized(4096, 4096, FP32, method="rms")),
+        (Softmax(rows=65_536, cols=512, dtype=FP16), Softmax(rows=65_536, cols=512, dtype=FP32)),
+    ],
+    ids=["add", "layer", "rms", "softmax"],
+)
+def test_half_the_bytes_take_less_and_no_less_than_a_third(kernel: Kernel, wide: Kernel) -> None:
     assert 1 / 3 < time_us(kernel) / time_us(wide) < 0.75
 
 

@@ -47,7 +47,7 @@ def law_of(kernel_class: str, label: str) -> Law | None:
     if kernel_class == "attention":
         return ATTENTION if label in ATTENTION_FORMATS else None
     if label in NARROW_LABELS:
-        return NARROW_LAWS.get(kernel_class) or LAWS.get(kernel_class)
+        return NARROW_LAWS.get(kernel_class, LAWS.get(kernel_class))
     return LAWS.get(kernel_class)
 
 

@@ -16,6 +16,7 @@ RTX 4090; kernels' own times, so that small ones show, too):
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Elementwise, Kernel, Normalization
-from neusight_onnx.laws import elementwise, normalization
+from neusight_onnx.laws import elementwise, normalization, softmax
 from neusight_onnx.laws.bandwidth import capability, dram_bytes_per_s, l2_bytes_per_s, l2_miss_fraction, p_norm
 from neusight_onnx.laws.base import Column, Columns, Constants, Law, LawResult
 
@@ -212,20 +213,41 @@ def normalization_estimate(columns: Columns, gpu: GpuSpec, constants: Constants)
     )
 
 
-def _law(base: Law, estimate: Callable[[Columns, GpuSpec, Constants], LawResult]) -> Law:
-    return Law(
-        kernel_class=base.kernel_class,
-        constants=base.constants,
-        feature_names=base.feature_names,
-        columns=_with_extra(base.columns),
-        estimate=estimate,
-        features=base.features,
-        pin=base.pin,
+def softmax_estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
+    """The FP32 law of softmax with what the L2 holds back; no softmax in 16 bits was measured."""
+    base = softmax.estimate(columns, gpu, constants)
+    read, write = columns["read_bytes"], columns["write_bytes"]
+    rate = dram_bytes_per_s(gpu, constants)
+    counted = (read + write) * l2_miss_fraction(read + write, gpu) / rate * 1e6
+    memory = np.maximum(base.parts_us["memory"] - counted, 0.0) + through_dram(read, write, gpu) / rate * 1e6
+    others = tuple(base.parts_us[name] for name in ("l2", "compute", "latency"))
+    total = LAUNCH_US + p_norm((memory, *others), constants["sharpness"])
+    ideal = ideal_us(columns["flops"], read + write, gpu)
+    return LawResult(
+        latency_us=np.maximum(total, ideal),
+        ideal_us=ideal,
+        parts_us={**base.parts_us, "memory": memory, "launch": np.full_like(read, LAUNCH_US)},
+        tile=base.tile,
+        tile_count=base.tile_count,
+        wave_count=base.wave_count,
+        doubt_log_sd=_doubt(base),
     )
 
 
 NARROW_LAWS: Mapping[str, Law] = {
-    "elementwise": _law(elementwise.ELEMENTWISE, elementwise_estimate),
-    "normalization": _law(normalization.NORMALIZATION, normalization_estimate),
+    law.kernel_class: law
+    for law in (
+        replace(
+            elementwise.ELEMENTWISE,
+            columns=_with_extra(elementwise.ELEMENTWISE.columns),
+            estimate=elementwise_estimate,
+        ),
+        replace(
+            normalization.NORMALIZATION,
+            columns=_with_extra(normalization.NORMALIZATION.columns),
+            estimate=normalization_estimate,
+        ),
+        replace(softmax.SOFTMAX, estimate=softmax_estimate),
+    )
 }
 """By kernel class."""
