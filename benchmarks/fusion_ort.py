@@ -34,11 +34,11 @@ from neusight_onnx.graph.read import read_model
 from neusight_onnx.runtime import RUNTIMES
 
 CPU_PASSES = ["NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion", "GemmActivationFusion"]
-"""Passes of which ONNX Runtime 1.23's CUDA provider has none, or no kernels for: blocked layouts, activations in
+"""Passes of which ONNX Runtime 1.31's CUDA provider has none, or no kernels for: blocked layouts, activations in
 convolutions and in Gemm."""
 
 APART = {"BiasSoftmax": ("Add", "Softmax"), "HardSwish": ("HardSigmoid", "Mul")}
-"""What only the CUDA provider merges, and what it has no kernel for but runs by the operators that define it."""
+"""What only the CUDA provider merges, or has a kernel for; the CPU provider runs HardSwish by what defines it."""
 
 SAME = {
     "SimplifiedLayerNormalization": "RMSNormalization",

@@ -32,6 +32,7 @@ class Case:
     codes: frozenset[str]
     gpu: str | GpuSpec = "a100"
     precision: str = "auto"
+    runtime: str = "eager"
     dims: Mapping[str, int] = field(default_factory=lambda: {"batch": 2})
     limits: Limits = field(default_factory=Limits)
     node: str | None = None
@@ -44,6 +45,7 @@ class Case:
             model=read_model_bytes(self.model().SerializeToString(), label="case.onnx"),
             gpu=self.gpu,
             precision=self.precision,
+            runtime=self.runtime,
             bindings=make_bindings(self.dims),
             limits=self.limits,
         )
@@ -97,6 +99,10 @@ def integers() -> ModelProto:
         [tensor("w", np.zeros((4, 3), np.int8))],
     )
     return model(main)
+
+
+# (2, 4, 4) floats go to the host, two come back
+DETERMINANT = one([node("Det", "x", "y", "det")], x=("batch", 4, 4), y=("batch",))
 
 
 def declared(*infos: onnx.ValueInfoProto) -> Callable[[], ModelProto]:
@@ -361,6 +367,17 @@ CASES = {
     "fp4, H100": Case(model=dequantized(F4), codes=codes(405), gpu="h100"),
     "fp4, B200": Case(model=dequantized(F4), codes=codes(), gpu="b200-sxm"),
     # --- operators
+    "runs on the CPU": Case(
+        model=DETERMINANT,
+        codes=codes(505),
+        runtime="onnxruntime",
+        node="det",
+        says="Det has no GPU kernel in onnxruntime (1 node): it runs on the CPU, 136 B are copied",
+    ),
+    "has a kernel": Case(model=DETERMINANT, codes=codes()),
+    "refused by TensorRT": Case(
+        model=DETERMINANT, codes=codes(506), runtime="tensorrt", node="det", says="TensorRT's parser has no Det"
+    ),
     "no such operator": Case(model=UNKNOWN, codes=codes(501, 503), node="odd", says="acme::Mystery"),
     "no model of its cost": Case(model=GENERATION, codes=codes(502), node="engine", says="another engine"),
     "newer than the opset": Case(

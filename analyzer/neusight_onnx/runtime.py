@@ -71,7 +71,7 @@ RUNTIMES: dict[str, Runtime] = {
     # Its executor walks a prepared list in C++: a plain launch (4-6 us, the same survey), and 1 us to look up inputs
     # and to take memory from the arena (assumed; a Reshape costs that and no launch). The spread is wider, being so.
     # What it merges was read off the files that its optimiser (1.32, level "all") writes, and off the operators that
-    # its CUDA provider has (1.23): docs/runtimes.md. CUDA provider's defaults: use_tf32=1, prefer_nhwc=0,
+    # its CUDA provider has (1.31): docs/runtimes.md. CUDA provider's defaults: use_tf32=1, prefer_nhwc=0,
     # cudnn_conv fuses no bias (fuse_conv_bias=0).
     "onnxruntime": Runtime(
         name="onnxruntime",

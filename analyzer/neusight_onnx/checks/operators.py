@@ -11,10 +11,11 @@ from neusight_onnx.checks.subject import Subject
 from neusight_onnx.graph.model import Graph, Node
 from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version
 from neusight_onnx.graph.versions import LAST_OPSETS
-from neusight_onnx.kernels import NodeWork
+from neusight_onnx.kernels import HostWork, NodeWork, Transfer
 from neusight_onnx.lowering import operator_table
+from neusight_onnx.lowering.placement import REFUSED_BY
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
-from neusight_onnx.report.quantities import counted
+from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
 
 
@@ -76,7 +77,7 @@ def unmodelled_operator(subject: Subject) -> Iterator[Found]:
         node = operators.get(work.node)
         reason = work.unsupported or ""
         unknown = node is not None and (node.domain, node.op_type) not in known  # NSX501 says that
-        if not unknown and not reason.startswith((UNKNOWN_BECAUSE, UNKNOWN_HERE)):
+        if not unknown and not reason.startswith((UNKNOWN_BECAUSE, UNKNOWN_HERE, REFUSED_BY)):
             groups.setdefault((work.op_type, reason), []).append(work)
     for (op_type, reason), works in groups.items():
         yield Found(
@@ -130,6 +131,48 @@ def opset_mismatch(subject: Subject) -> Iterator[Found]:
         first = first_version(domain, op_type) or 1
         has = f"came with opset {first}" if version < first else f"ended with opset {_last(domain, op_type)}"
         yield Found(message=f"{op_type} {has}, the model imports {version} ({_many(nodes)})", node=nodes[0])
+
+
+@checks(
+    "NSX505",
+    "operator that the runtime runs on the CPU",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="ONNX Runtime's CUDA provider has no kernel for the operator, so that it runs on the CPU: the GPU "
+    "waits, what it reads is copied to the host and what it gives is copied back, and the run can't be captured as a "
+    "CUDA graph. The copies and an estimate of the CPU's work are in the latency.",
+    fix="express it by operators that have kernels, or move it out of the model",
+)
+def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
+    groups: dict[str, list[NodeWork]] = {}
+    for work in () if subject.prepared is None else subject.prepared.work:
+        if any(isinstance(kernel, HostWork) for kernel in work.kernels):
+            groups.setdefault(work.op_type, []).append(work)
+    for op_type, works in groups.items():
+        moved = sum(kernel.byte_count for work in works for kernel in work.kernels if isinstance(kernel, Transfer))
+        yield Found(
+            message=f"{op_type} has no GPU kernel in {subject.target.runtime} ({counted(len(works), 'node')}): it runs "
+            f"on the CPU, {scaled(moved, 'B')} are copied",
+            node=works[0].node,
+        )
+
+
+@checks(
+    "NSX506",
+    "operator that TensorRT doesn't take",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="TensorRT's parser doesn't know the operator, so that no engine can be built of the model as it is. "
+    "The node counts as nothing here, and the totals are a lower bound.",
+    fix="express it by other operators, give TensorRT a plugin, or run the model by --runtime onnxruntime",
+)
+def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
+    groups: dict[str, list[NodeWork]] = {}
+    for work in subject.opaque:
+        if (work.unsupported or "").startswith(REFUSED_BY):
+            groups.setdefault(work.unsupported or "", []).append(work)
+    for reason, works in groups.items():
+        yield Found(message=f"{reason} ({counted(len(works), 'node')})", node=works[0].node)
 
 
 def _last(domain: str, op_type: str) -> float:

@@ -21,302 +21,68 @@ def _named(text: str) -> frozenset[str]:
 
 
 ORT_CUDA: Mapping[str, frozenset[str]] = {
-    "": frozenset(
-        [
-            "Abs",
-            "Add",
-            "Affine",
-            "And",
-            "ArgMax",
-            "ArgMin",
-            "AveragePool",
-            "BatchNormalization",
-            "Cast",
-            "Ceil",
-            "Clip",
-            "Compress",
-            "Concat",
-            "ConcatFromSequence",
-            "ConstantOfShape",
-            "Conv",
-            "ConvTranspose",
-            "Cos",
-            "Crop",
-            "CumSum",
-            "DepthToSpace",
-            "DequantizeLinear",
-            "Div",
-            "Dropout",
-            "Einsum",
-            "Elu",
-            "Equal",
-            "Erf",
-            "Exp",
-            "Expand",
-            "EyeLike",
-            "Flatten",
-            "Floor",
-            "GRU",
-            "Gather",
-            "GatherElements",
-            "GatherND",
-            "Gelu",
-            "Gemm",
-            "GlobalAveragePool",
-            "GlobalMaxPool",
-            "Greater",
-            "GreaterOrEqual",
-            "GridSample",
-            "HardSigmoid",
-            "Identity",
-            "If",
-            "ImageScaler",
-            "InstanceNormalization",
-            "IsInf",
-            "IsNaN",
-            "LRN",
-            "LSTM",
-            "LayerNormalization",
-            "LeakyRelu",
-            "Less",
-            "LessOrEqual",
-            "Log",
-            "LogSoftmax",
-            "Loop",
-            "MatMul",
-            "MatMulInteger",
-            "Max",
-            "MaxPool",
-            "MemcpyFromHost",
-            "MemcpyToHost",
-            "Min",
-            "Mod",
-            "Mul",
-            "Neg",
-            "NonMaxSuppression",
-            "NonZero",
-            "Not",
-            "OneHot",
-            "Or",
-            "PRelu",
-            "Pad",
-            "ParametricSoftplus",
-            "Pow",
-            "QuantizeLinear",
-            "RMSNormalization",
-            "RNN",
-            "RandomNormal",
-            "RandomNormalLike",
-            "RandomUniform",
-            "RandomUniformLike",
-            "Range",
-            "Reciprocal",
-            "ReduceL1",
-            "ReduceL2",
-            "ReduceLogSum",
-            "ReduceLogSumExp",
-            "ReduceMax",
-            "ReduceMean",
-            "ReduceMin",
-            "ReduceProd",
-            "ReduceSum",
-            "ReduceSumSquare",
-            "Relu",
-            "Reshape",
-            "Resize",
-            "ReverseSequence",
-            "RoiAlign",
-            "RotaryEmbedding",
-            "Round",
-            "ScaledTanh",
-            "Scan",
-            "Scatter",
-            "ScatterElements",
-            "ScatterND",
-            "Selu",
-            "SequenceAt",
-            "SequenceConstruct",
-            "SequenceEmpty",
-            "SequenceErase",
-            "SequenceInsert",
-            "SequenceLength",
-            "Shape",
-            "Shrink",
-            "Sigmoid",
-            "Sign",
-            "SimplifiedLayerNormalization",
-            "Sin",
-            "Size",
-            "Slice",
-            "Softmax",
-            "Softplus",
-            "Softsign",
-            "SpaceToDepth",
-            "Split",
-            "Sqrt",
-            "Squeeze",
-            "Sub",
-            "Sum",
-            "Tanh",
-            "ThresholdedRelu",
-            "Tile",
-            "TopK",
-            "Transpose",
-            "Trilu",
-            "Unsqueeze",
-            "Upsample",
-            "Where",
-            "Xor",
-        ]
+    "": _named(
+        """
+        Abs Add Affine And ArgMax ArgMin Attention AveragePool BatchNormalization Cast Ceil Clip Compress Concat
+        ConcatFromSequence ConstantOfShape Conv ConvTranspose Cos Crop CumSum DeformConv DepthToSpace DequantizeLinear
+        Div Dropout Einsum Elu Equal Erf Exp Expand EyeLike Flatten Floor GRU Gather GatherElements GatherND Gelu Gemm
+        GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual GridSample HardSigmoid HardSwish Identity If
+        ImageScaler InstanceNormalization IsInf IsNaN LRN LSTM LayerNormalization LeakyRelu Less LessOrEqual Log
+        LogSoftmax Loop LpNormalization MatMul MatMulInteger Max MaxPool MemcpyFromHost MemcpyToHost Min Mod Mul Neg
+        NonMaxSuppression NonZero Not OneHot Or PRelu Pad ParametricSoftplus Pow QuantizeLinear RMSNormalization RNN
+        RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum
+        ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize
+        ReverseSequence RoiAlign RotaryEmbedding Round ScaledTanh Scan Scatter ScatterElements ScatterND Selu
+        SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Shape Shrink Sigmoid
+        Sign SimplifiedLayerNormalization Sin Size Slice Softmax Softplus Softsign SpaceToDepth Split Sqrt Squeeze Sub
+        Sum Tanh TensorScatter ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor
+        """
     ),
-    "com.microsoft": frozenset(
-        [
-            "Attention",
-            "BeamSearch",
-            "BiasAdd",
-            "BiasDropout",
-            "BiasGelu",
-            "BiasSoftmax",
-            "BiasSplitGelu",
-            "BitmaskBiasDropout",
-            "BitmaskDropout",
-            "ComplexMul",
-            "ComplexMulConj",
-            "ConvTransposeWithDynamicPads",
-            "DecoderAttention",
-            "DecoderMaskedMultiHeadAttention",
-            "DecoderMaskedSelfAttention",
-            "DequantizeLinear",
-            "DequantizeWithOrder",
-            "DynamicTimeWarping",
-            "EmbedLayerNormalization",
-            "FastGelu",
-            "FusedConv",
-            "FusedMatMul",
-            "GatedRelativePositionBias",
-            "GatherBlockQuantized",
-            "Gelu",
-            "GemmFloat8",
-            "GemmaRotaryEmbedding",
-            "GreedySearch",
-            "GridSample",
-            "GroupNorm",
-            "GroupQueryAttention",
-            "Inverse",
-            "Irfft",
-            "LongformerAttention",
-            "MatMulBnb4",
-            "MatMulNBits",
-            "MoE",
-            "MultiHeadAttention",
-            "NGramRepeatBlock",
-            "NhwcConv",
-            "PackedAttention",
-            "PackedMultiHeadAttention",
-            "PagedAttention",
-            "QAttention",
-            "QMoE",
-            "QOrderedAttention",
-            "QOrderedGelu",
-            "QOrderedLayerNormalization",
-            "QOrderedLongformerAttention",
-            "QOrderedMatMul",
-            "QuantizeLinear",
-            "QuantizeWithOrder",
-            "QuickGelu",
-            "RelativePositionBias",
-            "RemovePadding",
-            "RestorePadding",
-            "Rfft",
-            "RotaryEmbedding",
-            "Sampling",
-            "SkipGroupNorm",
-            "SkipLayerNormalization",
-            "SkipSimplifiedLayerNormalization",
-            "SparseAttention",
-            "TransposeMatMul",
-            "UnfoldTensor",
-            "WhisperBeamSearch",
-        ]
+    "com.microsoft": _named(
+        """
+        Attention BeamSearch BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu BitmaskBiasDropout BitmaskDropout
+        BranchwiseRMSNorm CausalConvWithState ComplexMul ComplexMulConj ConvTransposeWithDynamicPads DecoderAttention
+        DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention DequantizeLinear DequantizeWithOrder
+        DynamicTimeWarping EmbedLayerNormalization FastGelu FusedConv FusedMatMul GatedDeltaNet GatedRMSNorm
+        GatedRelativePositionBias GatherBlockQuantized Gelu GemmFloat8 GemmaRotaryEmbedding GreedySearch GridSample
+        GroupNorm GroupQueryAttention Inverse Irfft LinearAttention LongformerAttention MRotaryEmbedding MatMulBnb4
+        MatMulNBits MoE MultiHeadAttention NGramRepeatBlock NhwcConv PackedAttention PackedMultiHeadAttention
+        PagedAttention QAttention QMoE QOrderedAttention QOrderedGelu QOrderedLayerNormalization
+        QOrderedLongformerAttention QOrderedMatMul QuantizeLinear QuantizeWithOrder QuickGelu RelativePositionBias
+        RemovePadding RestorePadding Rfft RotaryEmbedding Sampling SkipGroupNorm SkipLayerNormalization
+        SkipSimplifiedLayerNormalization SparseAttention TransposeMatMul UnfoldTensor VarlenCausalConvWithState
+        WhisperBeamSearch
+        """
     ),
+    "ai.onnx.ml": frozenset({"LabelEncoder"}),
 }
 """Operators that ONNX Runtime's CUDA provider has kernels for: from the type names of its kernels in
-libonnxruntime_providers_cuda.so of onnxruntime-gpu 1.23.2 (templates over several operators, as pooling, by hand)."""
+libonnxruntime_providers_cuda.so of onnxruntime-gpu 1.31.1 (templates over several operators, as pooling, by hand)."""
 
-ORT_FUNCTIONS = frozenset(
-    [
-        "AffineGrid",
-        "Bernoulli",
-        "CastLike",
-        "Celu",
-        "CenterCropPad",
-        "ClipLike",
-        "DynamicQuantizeLinear",
-        "GroupNormalization",
-        "HardSwish",
-        "LpNormalization",
-        "MeanVarianceNormalization",
-        "Mish",
-        "NegativeLogLikelihoodLoss",
-        "Range",
-        "SoftmaxCrossEntropyLoss",
-        "Swish",
-    ]
+ORT_FUNCTIONS = _named(
+    """
+    Bernoulli CastLike CausalConvWithState CenterCropPad GroupNormalization LinearAttention Mish
+    NegativeLogLikelihoodLoss SequenceMap SoftmaxCrossEntropyLoss SwiGLU Swish
+    """
 )
-"""Operators that ai.onnx defines by others, which have kernels: a runtime without one of its own runs those."""
+"""Operators that ai.onnx defines by others (functions of its schemas) and that neither provider has a kernel for: those
+are run in their place. Where the CPU provider has one (its list: onnxruntime 1.32), the node is given to it."""
 
-TENSORRT_REFUSED: frozenset[str] = frozenset(
-    [
-        "Adagrad",
-        "Adam",
-        "Bernoulli",
-        "BitShift",
-        "CenterCropPad",
-        "Col2Im",
-        "Compress",
-        "ConcatFromSequence",
-        "ConvInteger",
-        "Det",
-        "DynamicQuantizeLinear",
-        "GlobalLpPool",
-        "ImageDecoder",
-        "LpNormalization",
-        "LpPool",
-        "MatMulInteger",
-        "MaxRoiPool",
-        "MaxUnpool",
-        "MelWeightMatrix",
-        "Momentum",
-        "Multinomial",
-        "NegativeLogLikelihoodLoss",
-        "Optional",
-        "OptionalGetElement",
-        "OptionalHasElement",
-        "QLinearConv",
-        "QLinearMatMul",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RegexFullMatch",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "SequenceLength",
-        "SequenceMap",
-        "SoftmaxCrossEntropyLoss",
-        "SplitToSequence",
-        "StringConcat",
-        "StringNormalizer",
-        "StringSplit",
-        "TfIdfVectorizer",
-        "Unique",
-    ]
+TENSORRT_REFUSED = _named(
+    """
+    Adagrad Adam Bernoulli BitShift CenterCropPad Col2Im Compress ConcatFromSequence ConvInteger Det
+    DynamicQuantizeLinear GlobalLpPool ImageDecoder LpNormalization LpPool MatMulInteger MaxRoiPool MaxUnpool
+    MelWeightMatrix Momentum Multinomial NegativeLogLikelihoodLoss Optional OptionalGetElement OptionalHasElement
+    QLinearConv QLinearMatMul RandomNormal RandomNormalLike RegexFullMatch SequenceAt SequenceConstruct SequenceEmpty
+    SequenceErase SequenceInsert SequenceLength SequenceMap SoftmaxCrossEntropyLoss SplitToSequence StringConcat
+    StringNormalizer StringSplit TfIdfVectorizer Unique
+    """
 )
 """Operators of ai.onnx that TensorRT's parser doesn't read (onnx-tensorrt's docs/operators.md, as of TensorRT 10)."""
 
-NO_KERNEL = "ONNX Runtime's CUDA provider has no kernel for it: it runs on the CPU"
-REFUSED = "TensorRT's parser has no {op_type}: no engine is built of this model as it is"
+REFUSED_BY = "TensorRT's parser has no "
+"""How the reason of a node begins that TensorRT refuses."""
+REFUSED = REFUSED_BY + "{op_type}: no engine is built of this model as it is"
 OWN = "neusight"
 
 
