@@ -311,3 +311,37 @@ def test_a_captured_run_launches_once() -> None:
     assert not captured.host.is_bound
     assert captured.totals.overhead_ms == pytest.approx(RUNTIMES["onnxruntime"].graph_us / 1e3)
     assert captured.totals.kernel_ms == pytest.approx(plain.totals.kernel_ms)
+
+
+def test_onnxruntime_runs_quantised_pairs_one_by_one() -> None:
+    """Its CUDA provider has no kernels between the pairs: it dequantises, multiplies in FP32, and quantises again."""
+    nodes = """
+        a = QuantizeLinear(x, s, z)
+        b = DequantizeLinear(a, s, z)
+        w = DequantizeLinear(wq, s, z)
+        m = MatMul(b, w)
+        c = QuantizeLinear(m, s, z)
+        y = DequantizeLinear(c, s, z)
+    """
+    graph = inferred(
+        nodes,
+        {"x": (6, 16)},
+        constants={"s": np.float32(0.1), "z": np.int8(0), "wq": np.zeros((16, 8), np.int8)},
+    )
+    assert shown(graph, "onnxruntime") == [
+        "elementwise quantize",
+        "elementwise dequantize",
+        "elementwise dequantize",
+        "gemm",
+        "elementwise quantize",
+        "elementwise dequantize",
+    ]
+    # TensorRT multiplies integers; the pairs at the ends stay
+    assert shown(graph, "tensorrt") == ["elementwise quantize", "gemm requantize", "elementwise dequantize"]
+
+
+def test_heads_that_the_fused_kernel_does_not_take() -> None:
+    """26 is no multiple of 8."""
+    odd = {"q": (2, 4, 6, 26), "k": (2, 4, 6, 26), "v": (2, 4, 6, 26), "mask": (2, 1, 1, 6)}
+    graph = built(ATTENTION, odd, half=True)
+    assert shown(graph, "tensorrt") == ["gemm", "softmax div add", "gemm"]

@@ -25,6 +25,7 @@ class Runtime:
     operators; "Add" is of a tensor of the result's shape, "bias" of a vector). ``attention``: what becomes of attention
     that a model writes as products and a softmax. ``conv_layout``: the order that convolutions get their input in.
     ``tf32``: whether FP32 products take TF32 units where there are some unless one says otherwise.
+    ``folds_quantization``: whether QuantizeLinear and DequantizeLinear around an operator make it one in few bits.
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
     """
@@ -42,6 +43,7 @@ class Runtime:
     conv_layout: str = "nchw"
     tf32: bool = False
     fallback: str = "none"
+    folds_quantization: bool = True
 
 
 # ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
@@ -80,6 +82,9 @@ RUNTIMES: dict[str, Runtime] = {
         view_us=1.0,
         host_spread=1.5,
         tf32=True,
+        # "ONNX Runtime leverages the TensorRT execution provider for quantization on GPU" (its docs, "Quantize ONNX
+        # models"): the passes that fold Q/DQ pairs are those of the CPU provider
+        folds_quantization=False,
         fallback="host",
     ),
     # An engine is a list of launches and no more: 3.8 us a kernel of 2.9 us launched from C++ without waiting (V100;

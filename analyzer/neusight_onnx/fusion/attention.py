@@ -11,9 +11,9 @@
 The unmasked ones are replaced here. Pattern 5 is not: its own mask has the shape of the scores, and whether a broadcast
 one is taken could not be established.
 
-TensorRT has fused kernels for attention in 16 and 8 bits, with any scale and an added or selecting mask, for heads
-of at most 256 (developer guide, "Multi-Head Attention Fusion"). They read queries, keys and values where they lie as
-(b, s, h, d), so that the Transposes around them are gone.
+TensorRT has fused kernels for attention in 16 and 8 bits, with any scale and an added or selecting mask, for heads of
+at most 256 that are a multiple of 8 (developer guide, "Multi-Head Attention Fusion"). They read queries, keys and
+values where they lie as (b, s, h, d), so that the Transposes around them are gone.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def replace_attention(graph: InferredGraph) -> InferredGraph:
 
 
 LARGEST_HEAD = 256
+HEAD_STEP = 8
 FUSED_TYPES = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN})
 ENGINE_RULE = "attention in one kernel"
 
@@ -151,8 +152,8 @@ def _engine_refusal(
     query = values[0]
     if query is None or query.dtype not in FUSED_TYPES:
         return "it has fused kernels in 16 and 8 bits only"
-    if max(shapes[0][-1], shapes[2][-1]) > LARGEST_HEAD:
-        return f"a head of more than {LARGEST_HEAD}"
+    if any(shape[-1] > LARGEST_HEAD or shape[-1] % HEAD_STEP for shape in (shapes[0], shapes[2])):
+        return f"a head of more than {LARGEST_HEAD}, or of no multiple of {HEAD_STEP}"
     axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
     if softmax.op_type == "Softmax" and axis not in (-1, len(shapes[0]) - 1):
         return "the softmax isn't over the last dimension"

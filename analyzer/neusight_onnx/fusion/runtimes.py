@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from neusight_onnx.fusion.patterns import Verdict, explain, recognise
-from neusight_onnx.fusion.quantization import fold_quantization
+from neusight_onnx.fusion.quantization import dequantized_at_run_time, fold_quantization
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.runtime import Runtime
 
 
 def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     """``graph`` with each subgraph that ``runtime`` executes as one kernel replaced by one node."""
-    fused = fold_quantization(recognise(graph, runtime=runtime.name))
+    fused = _quantised(recognise(graph, runtime=runtime.name), runtime)
     if runtime.name == "eager":
         return fused
     from neusight_onnx.fusion.attention import fuse_attention, replace_attention
@@ -26,6 +26,11 @@ def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     return fuse_epilogues(fused, runtime)[0]
 
 
+def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+    """Pairs of quantisation folded into kernels that compute in few bits, or run one by one where there are none."""
+    return fold_quantization(graph) if runtime.folds_quantization else dequantized_at_run_time(graph)
+
+
 def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ...]:
     """What each rule of ``runtime`` said wherever it could have applied, in the main graph: merged, or why not."""
     found = list(explain(graph, runtime=runtime.name))
@@ -35,7 +40,7 @@ def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ..
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
-    fused = fold_quantization(recognise(graph, runtime=runtime.name))
+    fused = _quantised(recognise(graph, runtime=runtime.name), runtime)
     found += explain(fused, runtime=runtime.name, rules=ENGINE_RULES)
     fused = recognise(fused, runtime=runtime.name, rules=ENGINE_RULES)
     if runtime.attention == "one kernel":
