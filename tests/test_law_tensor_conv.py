@@ -120,6 +120,21 @@ def test_tiles_of_an_architecture(gpu: str, widest: int, narrowest: int) -> None
     assert columns["tile_n"][1] <= widest
 
 
+@pytest.mark.parametrize(
+    ("gpu", "tile"),
+    [
+        # 32 output channels, 9 x 32 columns: Turing has one kernel, Volta's smallest is 64 x 64, Ampere's narrower
+        pytest.param("t4", (256, 128), id="turing"),
+        pytest.param("v100", (64, 64), id="volta"),
+    ],
+)
+def test_tiles_of_a_gradient_of_the_weight(gpu: str, tile: tuple[int, int]) -> None:
+    kernel = replace(BASE, c=32, k=32, direction="weight")
+    columns = tensor_conv.pin(tensor_conv.columns((kernel, replace(kernel, direction="data"))), load_gpu(gpu), PRIORS)
+    assert (columns["tile_n"][0], columns["tile_m"][0]) == tile
+    assert (columns["tile_n"][1], columns["tile_m"][1]) == (64, 256)
+
+
 def test_transposes_are_input_and_output_twice_and_two_launches() -> None:
     """256 images: input 103 MB, output 206 MB, each read and written once at .7 of 2,039 GB/s; two launches of 2 us.
 

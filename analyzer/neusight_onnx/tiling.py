@@ -152,6 +152,10 @@ def matrix_unit_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
 # (`volta_fp16_s884cudnn_fp16_256x64_ldg8_*`, 256x128, 128x128, positions first); later ones have smaller and narrower
 # tiles (`sm80_xmma_fprop_implicit_gemm_*_tilesize64x64x64`, CUTLASS's)
 _FEW_CONVOLUTIONS = ((128, 256), (64, 256), (128, 128))
+# Gradients of weights, (taps of input channels, output channels): a T4's times rise with what a tile of 256 x 128
+# leaves empty (32 or 64 output channels take 4-8 times a V100's, 128 and more 2-3 times), a V100's with that of 64 x 64
+_TURING_WEIGHT = ((256, 128),)
+_VOLTA_WEIGHT = (*_FEW_CONVOLUTIONS, (128, 64), (64, 64))
 _NARROW = ((32, 256), (32, 128), (32, 64))
 
 
@@ -162,6 +166,15 @@ def matrix_unit_convolution_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
     sizes += _NARROW
     if capability is not None and capability < 8.0:
         sizes = list(_FEW_CONVOLUTIONS)
+    return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
+
+
+def matrix_unit_weight_gradient_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
+    """Tiles of a convolution's gradient of its weight on matrix units."""
+    capability = gpu.compute_capability
+    if capability is None or capability >= 8.0:
+        return matrix_unit_convolution_tiles(gpu)
+    sizes = _VOLTA_WEIGHT if capability < 7.5 else _TURING_WEIGHT
     return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
 
 

@@ -32,7 +32,11 @@ from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
-from neusight_onnx.tiling import matrix_unit_candidates, matrix_unit_convolution_tiles
+from neusight_onnx.tiling import (
+    matrix_unit_candidates,
+    matrix_unit_convolution_tiles,
+    matrix_unit_weight_gradient_tiles,
+)
 
 _UNUSED = ("convert_us", "convert_passes", "unpack_overhead")
 
@@ -458,8 +462,12 @@ _IMAGE_TILE = tuple(f"image_{name}" for name in _TILE)
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """The columns with the tiles fixed: those of the menu with the smallest time."""
-    menu = matrix_unit_candidates(matrix_unit_convolution_tiles(gpu))
-    found = {**cols, **dict(zip(_TILE, _choice(cols, gpu, constants, menu), strict=True))}
+    tiles, of_weight = matrix_unit_convolution_tiles(gpu), matrix_unit_weight_gradient_tiles(gpu)
+    menu = matrix_unit_candidates(tiles)
+    tile = _choice(cols, gpu, constants, menu)
+    if of_weight != tiles and np.any(cols["weight"]):
+        tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
+    found = {**cols, **dict(zip(_TILE, tile, strict=True))}
     if gpu.compute_capability is None:
         images = _choice(_image(cols), gpu, _image_constants(constants), menu)
         found |= dict(zip(_IMAGE_TILE, images, strict=True))
