@@ -104,7 +104,8 @@ def _bare(kernel: Kernel) -> Kernel | None:
             known = plain and kernel.dtype in FLOATS and not kernel.transposed and len(kernel.spatial) in (1, 2)
             if not known or padding_of(kernel) is None:
                 return None
-            return replace(kernel, epilogue=(), extra_read_bytes=0, extra_write_bytes=0)
+            # the order of the elements is the case's, and both are timed
+            return replace(kernel, epilogue=(), extra_read_bytes=0, extra_write_bytes=0, channels_last=False)
         case Gemm():
             bias = ("bias",) if "bias" in kernel.epilogue and kernel.b_is_weight and kernel.batch == 1 else ()
             plain = {kernel.a_dtype, kernel.b_dtype, kernel.output_dtype} <= {None, kernel.dtype}

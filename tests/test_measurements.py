@@ -215,6 +215,7 @@ def test_pooling_windows(side: int, out: int, window: int, expected: tuple[int, 
             replace(linear(4), epilogue=("bias", "gelu")), replace(linear(4), epilogue=("bias",)), id="cuBLAS does"
         ),
         pytest.param(replace(linear(4), b_dtype=DataType.INT8), None, id="narrow weights"),
+        pytest.param(conv(channels_last=True), conv(), id="the case says in which order elements lie"),
         pytest.param(conv(transposed=True), None, id="transposed"),
         pytest.param(
             Elementwise(operations=("add", "relu"), inputs=(spec(4), spec(4)), output=spec(4)), None, id="fused"
@@ -452,7 +453,7 @@ def measured_folder(tmp_path: Path) -> Path:
         row(recast(conv(n=4), FP16), layout=""),
         row(linear(64), precision="tf32"),
         row(Softmax(rows=8, cols=8, dtype=FP16), cache="warm", gpu="warp-9"),
-        row(Softmax(rows=4096, cols=1024, dtype=FP16), latency_us=9.0),
+        row(Softmax(rows=65_536, cols=4096, dtype=FP16), latency_us=400.0),
     ]
     append(tmp_path / "measurements" / "h100.csv", rows)
     return tmp_path
@@ -470,7 +471,7 @@ def test_files_are_found_in_a_folder_or_below_it(place: str, measured_folder: Pa
     own = found["conv", "float16", "nhwc, cold"]
     assert own.load is not None
     measurements = own.load(np.array([0]))
-    assert measurements.kernels == (recast(conv(), FP16),)
+    assert measurements.kernels == (recast(conv(channels_last=True), FP16),)
     assert measurements.measured_us.tolist() == [12.5]
     assert measurements.scored_us == 5.0
     # TF32's kernels are a type of their own as soon as there are any
@@ -486,9 +487,9 @@ def test_predictions_are_judged_on_own_measurements(measured_folder: Path) -> No
         ("softmax", "float16"),
     }
     assert {skip.gpu for skip in found.skipped if "no spec" in skip.reason} == {"warp-9"}
-    # 4096 x 1024 halves read and written are 16.8 MB: 5 us at 3.35 TB/s, and 9 were measured
+    # 65,536 x 4,096 halves read and written are 1.07 GB: 320 us at 3.35 TB/s, 305 less what the L2 holds back
     (group,) = [g for g in found.groups if g.kernel_class == "softmax" and g.gpu == "h100-sxm" and g.size == "all"]
-    assert group.roofline_mape_percent == pytest.approx(100 * (1 - 16.777 / 3.35 / 9.0), abs=1.0)
+    assert group.roofline_mape_percent == pytest.approx(22.0, abs=3.0)
 
 
 # --- the program
