@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from benchmarks.fusion_ort import compare, optimised
 from graphs import split, value_info
 from test_patterns import MATCHING, NUMBERS, WEIGHTS
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-from fusion_ort import compare, optimised  # a script, not a package
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
