@@ -137,6 +137,10 @@ CASES = {
     "value no number": (analyze("--value", "x=abc"), ["abc"]),
     "trip count of no loop": (analyze("--trip-count", "/fc/MatMul=3"), ["Loop"]),
     "precision without units": (analyze("--precision", "fp4"), ["fp4 on", "no FP4 units"]),
+    "a graph where nothing shows it": (
+        analyze("--format", "model-explorer", "--cuda-graph"),
+        ["--cuda-graph", "model-explorer"],
+    ),
     "unknown runtime": (analyze("--runtime", "openvino"), ["openvino", "tensorrt", "eager"]),
     "output is a folder": (analyze("-o", "{folder}"), ["is a folder", "-o"]),
     "output folder absent": (analyze("-o", "{folder}/absent/report.json"), ["absent", "does not exist"]),

@@ -10,9 +10,14 @@ import pytest
 
 from graphs import inferred
 from neusight_onnx.analysis import analyze, works_of
+from neusight_onnx.cli.app import run
+from neusight_onnx.comparison.what_if import Question, variants
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Elementwise, Gemm, Normalization, Softmax, Transfer
 from neusight_onnx.runtime import RUNTIMES
 
@@ -345,3 +350,27 @@ def test_heads_that_the_fused_kernel_does_not_take() -> None:
     odd = {"q": (2, 4, 6, 26), "k": (2, 4, 6, 26), "v": (2, 4, 6, 26), "mask": (2, 1, 1, 6)}
     graph = built(ATTENTION, odd, half=True)
     assert shown(graph, "tensorrt") == ["gemm", "softmax div add", "gemm"]
+
+
+def test_a_what_if_keeps_or_changes_the_graph() -> None:
+    """Beside a captured run: the same under more bandwidth (captured, too), and launched kernel by kernel."""
+    path = Path(__file__).parent.parent / "examples" / "bert_base.onnx"
+    base = Question(
+        gpu=load_gpu("h100"),
+        precision="fp32",
+        runtime="onnxruntime",
+        bindings=make_bindings({"batch": 1, "sequence": 16}, None, None, None),
+        cuda_graph=True,
+    )
+    faster, launched = variants(read_model(path), base, ["gpu.memory_bandwidth_gb_s=4800", "cuda_graph=off"])
+    graph_ms = RUNTIMES["onnxruntime"].graph_us / 1e3
+    assert faster.totals.overhead_ms == pytest.approx(graph_ms)
+    assert launched.totals.overhead_ms > 10 * graph_ms
+
+
+def test_verbose_says_why_nothing_was_merged(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
+    assert run(["analyze", str(path), "--gpu", "t4", "--runtime", "tensorrt", "-v"]) == 0
+    said = capsys.readouterr().err
+    assert "not merged by 'epilogue of a product'" not in said  # every one of its activations is in a convolution
+    assert "not merged by 'constant into convolution': stage1.0.add and 15 other nodes" in said

@@ -128,6 +128,7 @@ def test_json_is_documented_key_by_key(capsys: pytest.CaptureFixture[str]) -> No
 MISUSE = {
     "precision without units": (["--what-if", "precision=fp4"], ["fp4 on h100-sxm", "no FP4 units"]),
     "no such precision": (["--set", "precision=fp33"], ["unknown precision 'fp33'"]),
+    "switch": (["--what-if", "cuda_graph=yes"], ["cuda_graph=on", "'yes'"]),
     "unknown runtime": (["--what-if", "runtime=openvino"], ["'openvino'"]),
     "unknown key": (["--what-if", "speed=2"], ["'speed'", "gpu.KEY"]),
     "unknown figure": (["--what-if", "gpu.mem_bw_gb=2"], ["no key 'mem_bw_gb'", "'mem_bw_gbs' is the nearest"]),

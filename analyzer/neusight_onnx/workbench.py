@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from neusight_onnx.analysis import PreparedModel, ShapedModel, infer_shapes, prepare
 from neusight_onnx.errors import ModelError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+_PreparedKey: TypeAlias = "tuple[int, Precision, str, Training | None, bool, bool]"
 
 
 def kept(store: dict[K, T], key: K, make: Callable[[], T]) -> T:
@@ -43,7 +44,9 @@ class Workbench:
     models: dict[str, Model] = field(default_factory=dict)
     gpus: dict[str, GpuSpec] = field(default_factory=dict)
     shaped_models: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
-    prepared_models: dict[tuple[int, Precision, str, Training | None], PreparedModel] = field(default_factory=dict)
+    prepared_models: dict[tuple[int, Precision, str, Training | None, bool, bool], PreparedModel] = field(
+        default_factory=dict
+    )
 
     def model(self, model: str | Path | Model) -> Model:
         """The model in a file, read once."""
@@ -63,14 +66,28 @@ class Workbench:
         return found
 
     def prepared(
-        self, shaped: ShapedModel, *, precision: Precision, runtime: str, training: Training | None = None
+        self,
+        shaped: ShapedModel,
+        *,
+        precision: Precision,
+        runtime: str,
+        training: Training | None = None,
+        cuda_graph: bool = False,
+        include_io: bool = False,
     ) -> PreparedModel:
-        """The shaped model as ``runtime`` executes it, or trains it."""
-        key = (id(shaped), precision, runtime, training)
+        """The shaped model as ``runtime`` executes or trains it; in a CUDA graph, with copies of inputs and outputs."""
+        key = (id(shaped), precision, runtime, training, cuda_graph, include_io)
         return kept(
             self.prepared_models,
             key,
-            lambda: prepare(shaped, precision=precision, runtime=runtime, training=training),
+            lambda: prepare(
+                shaped,
+                precision=precision,
+                runtime=runtime,
+                training=training,
+                cuda_graph=cuda_graph,
+                include_io=include_io,
+            ),
         )
 
 

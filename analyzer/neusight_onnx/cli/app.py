@@ -46,7 +46,7 @@ from neusight_onnx.cli.training import (
     RecomputeOption,
     training_plan,
 )
-from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, verbosity
+from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, say, verbosity
 from neusight_onnx.collection import no_collection
 from neusight_onnx.errors import ComparisonError, DataError, NeusightError, NotSupportedError
 from neusight_onnx.report.quantities import printable
@@ -211,6 +211,8 @@ def analyze_command(
             raise NotSupportedError("--largest-batch goes with --format rich, json, markdown and html")
         if memory_timeline and report_format not in _WITH_MEMORY_TIMELINE:
             raise NotSupportedError("--memory-timeline goes with --format json and html")
+        if (cuda_graph or include_io) and report_format is ReportFormat.MODEL_EXPLORER:
+            raise NotSupportedError("--cuda-graph and --include-io go with every --format but model-explorer")
         guarded = read_guarded(path, target)
         if report_format is ReportFormat.MODEL_EXPLORER:
             from neusight_onnx.cli.annotate import model_explorer_text
@@ -228,6 +230,8 @@ def analyze_command(
                 runtime=runtime.value,
                 bindings=bindings,
                 training=training,
+                cuda_graph=cuda_graph,
+                include_io=include_io,
             )
             for text in setting or ():
                 base = changed(base, text, "--set")
@@ -243,9 +247,9 @@ def analyze_command(
                 trip_counts=base.bindings.trip_counts,
                 precision=base.precision,
                 runtime=base.runtime,
-                cuda_graph=cuda_graph,
-                include_io=include_io,
-                explain_fusion=report_format is ReportFormat.JSON,
+                cuda_graph=base.cuda_graph,
+                include_io=base.include_io,
+                explain_fusion=report_format is ReportFormat.JSON or verbosity() is Verbosity.VERBOSE,
                 memory_timeline=memory_timeline or report_format is ReportFormat.HTML,
                 with_largest_batch=largest_batch,
                 timeline=report_format is ReportFormat.TRACE,
@@ -253,6 +257,10 @@ def analyze_command(
             )
             if what_if and not isinstance(loaded, Path):
                 report = replace(report, what_if=variants(loaded, base, what_if))
+            if verbosity() is Verbosity.VERBOSE:
+                from neusight_onnx.report.execution import near_misses_text
+
+                say(near_misses_text(report.fusion))
             text = _report_text(report, report_format, target, top)
     emit(text, target)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
@@ -68,6 +68,13 @@ def timed(message: str) -> Iterator[None]:
     start = perf_counter()
     yield
     print(f"{printable(message)}: {duration((perf_counter() - start) * 1e6, plain=True)}", file=sys.stderr)
+
+
+def say(lines: Iterable[str]) -> None:
+    """Writes lines about what was done, if that was asked for."""
+    if verbosity() is Verbosity.VERBOSE and sys.stderr is not None:
+        for line in lines:
+            print(printable(line), file=sys.stderr)
 
 
 def _flag(names: list[str], text: str, meaning: Verbosity) -> TyperOption:

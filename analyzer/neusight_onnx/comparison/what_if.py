@@ -22,7 +22,8 @@ from neusight_onnx.workbench import Workbench
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
 
-KEYS = ("precision", "runtime", "dim.NAME", "gpu.KEY")
+KEYS = ("precision", "runtime", "cuda_graph", "include_io", "dim.NAME", "gpu.KEY")
+_SWITCH = {"on": True, "off": False}
 _EXAMPLE = "write runtime=compiled, dim.batch=16 or gpu.memory_bandwidth_gb_s=4800"
 
 
@@ -35,6 +36,8 @@ class Question:
     runtime: str
     bindings: Bindings
     training: Training | None = None
+    cuda_graph: bool = False
+    include_io: bool = False
 
 
 def changed(question: Question, text: str, option: str) -> Question:
@@ -57,6 +60,13 @@ def changed(question: Question, text: str, option: str) -> Question:
         elif key == "runtime":
             get_runtime(value)
             question = replace(question, runtime=value)
+        elif key in ("cuda_graph", "include_io"):
+            if value not in _SWITCH:
+                raise ComparisonError(f"{where}: {key} is '{shown(value)}'; write {key}=on or {key}=off")
+            is_on = _SWITCH[value]
+            question = (
+                replace(question, cuda_graph=is_on) if key == "cuda_graph" else replace(question, include_io=is_on)
+            )
         elif key.startswith("dim."):
             sizes: Mapping[str, int] = parse_dim(f"{key.removeprefix('dim.')}={value}")
             dims = {**question.bindings.dims, **sizes}
@@ -90,7 +100,14 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
         precision = resolve(question.precision, stored)
         require(precision, question.gpu)
         shaped = bench.shaped(model, question.bindings)
-        prepared = bench.prepared(shaped, precision=precision, runtime=question.runtime, training=question.training)
+        prepared = bench.prepared(
+            shaped,
+            precision=precision,
+            runtime=question.runtime,
+            training=question.training,
+            cuda_graph=question.cuda_graph,
+            include_io=question.include_io,
+        )
         outcome = predict_outcome(prepared, question.gpu)
         found.append(
             Variant(

@@ -23,6 +23,7 @@ KERNEL_NAMES = {"Clip": "clamp", "Swish": "silu", "LeakyRelu": "leaky_relu", "Ha
 """What the operators are called in kernels, where that isn't their name in lower case."""
 SHARED = "products of one operand"
 EPILOGUE = "epilogue of a product"
+ELSEWHERE = "is used elsewhere"
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ def fuse_epilogues(graph: InferredGraph, runtime: Runtime) -> tuple[InferredGrap
         if kind is None or len(node.outputs) != 1 or node.name in walk.taken:
             continue
         followers, epilogue, operands, output, reason = _behind(walk, node, runtime.products[kind], kind)
-        if reason is not None:
+        if reason is not None and not (followers and reason.endswith(ELSEWHERE)):
             verdicts.append(Verdict(rule=EPILOGUE, node=node.name, reason=reason))
         if not followers:
             continue
@@ -107,13 +108,15 @@ def _behind(
     channel = 1 if kind == "conv" else len(shape or ()) - 1
     for _ in range(LONGEST_CHAIN):
         users = walk.consumers.get(output, ())
+        if not users:
+            return followers, epilogue, operands, output, None
         if output in walk.kept or len(users) != 1:
             return (
                 followers,
                 epilogue,
                 operands,
                 output,
-                f"the value of {(followers or [node])[-1].name} is used elsewhere",
+                f"the value of {(followers or [node])[-1].name} {ELSEWHERE}",
             )
         user = users[0]
         if user.domain or shape is None or user.name in walk.taken or len(user.outputs) != 1:

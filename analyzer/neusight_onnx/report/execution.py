@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from neusight_onnx.report.model import FusionSummary, HostSummary, Settings
 from neusight_onnx.report.quantities import counted, duration, scaled
 
@@ -15,6 +17,16 @@ def fusion_text(fusion: FusionSummary) -> str:
         f"{counted(fusion.fused_node_count, 'node')} in {counted(fusion.fused_kernel_count, 'kernel')}: "
         f"{counted(fusion.saved_kernel_count, 'kernel')}{traffic} less than one each"
     )
+
+
+def near_misses_text(fusion: FusionSummary) -> Iterator[str]:
+    """Why rules of the runtime didn't merge what they looked at, equal reasons in one line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for item in fusion.near_misses or ():
+        groups.setdefault((item.rule, item.reason), []).append(item.node)
+    for (rule, reason), nodes in groups.items():
+        others = f" and {counted(len(nodes) - 1, 'other node')}" if len(nodes) > 1 else ""
+        yield f"not merged by '{rule}': {nodes[0]}{others}: {reason}"
 
 
 def host_text(host: HostSummary) -> str:
