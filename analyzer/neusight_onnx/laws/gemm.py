@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, with_tile
 from neusight_onnx.tiling import candidates, fp32_tiles
 
 CONSTANTS: tuple[Constant, ...] = (
@@ -332,20 +333,14 @@ def clock_level(
 ) -> NDArray[np.float64]:
     """Sustained clock over boost clock, in (0, 1], for work that keeps ``pipe_share`` of the peak busy.
 
-    Power = static + energy x FLOP/s. Energy per FLOP is flat up to the clock of the lowest voltage and grows with
-    the square of the clock (voltage) above: so the clock under the limit is linear in the power left, then its
-    cube root. A smooth minimum with 1: the limit bites gradually as load varies.
+    Power = static + energy x FLOP/s, by the rule of :func:`~neusight_onnx.laws.tiled.power_level`.
     """
     budget_w = unit.power_w * (1.0 - constants["static_power"])
     pj = constants["energy_pj"] * (constants["energy_7nm"] if unit.is_measured_7nm else unit.energy_scale)
     # the voltage clock rises with newer processes: Ada at 1.8 GHz is where Pascal is at 1.4
     knee = constants["voltage_clock_ghz"] * 1e9 * process_voltage_scale(unit.energy_scale)
     linear = budget_w / (pj * 1e-12 * unit.flops_per_s * pipe_share * tile_energy)
-    over = unit.clock_hz / knee
-    cubic = np.cbrt(linear / over**2)
-    share = np.where(linear * over <= 1.0, linear, cubic) if over > 1.0 else linear
-    limited: NDArray[np.float64] = (1.0 + share**-20.0) ** (-1.0 / 20.0)
-    return limited
+    return power_level(linear, unit.clock_hz / knee, sharpness=20.0)
 
 
 def process_voltage_scale(energy_scale: float) -> float:
@@ -496,30 +491,24 @@ def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.floa
 def choose_from(menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
     """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels)."""
     unit = machine(gpu)
-    count = cols["b"].size
-    chosen = np.empty((4, count))
-    tile = menu[:, :, None]
-    for start in range(0, count, _CHUNK):
-        part = slice(start, start + _CHUNK)
-        parts = times({name: column[None, part] for name, column in cols.items()}, unit, constants, tile)
-        total = join(parts, constants, tile[3])
+
+    def cost(part: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64]) -> NDArray[np.float64]:
+        parts = times(part, unit, constants, tile)
         # a split is there to fill the machine, and each part keeps a useful depth
         useless = (tile[3] > 1) & ((parts["blocks"] > 6 * unit.sm_count) | (parts["kz"] < 64))
-        best = np.argmin(np.where(useless, np.inf, total), axis=0)
-        chosen[:, part] = menu[:, best]
-    return chosen
+        return np.where(useless, np.inf, join(parts, constants, tile[3]))
+
+    return cheapest(menu, cols, cost, chunk=_CHUNK)
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """Columns with the chosen tile in them."""
-    tile_n, tile_m, threads, split_k = choose(cols, gpu, constants)
-    return {**cols, "tile_n": tile_n, "tile_m": tile_m, "tile_threads": threads, "split_k": split_k}
+    return with_tile(cols, choose(cols, gpu, constants))
 
 
 def _pinned(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
-    if "tile_n" in cols:
-        return np.stack([cols["tile_n"], cols["tile_m"], cols["tile_threads"], cols["split_k"]])
-    return choose(cols, gpu, constants)
+    pinned = pinned_tile(cols)
+    return choose(cols, gpu, constants) if pinned is None else pinned
 
 
 def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:

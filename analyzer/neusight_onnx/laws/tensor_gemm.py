@@ -22,6 +22,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.gemm import process_energy
+from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, with_tile
 from neusight_onnx.tiling import matrix_unit_candidates, matrix_unit_tiles
 
 _STUDY = "prior: study of the shared tensor-core measurements; fitted here"
@@ -312,11 +313,7 @@ def clock_level(
     scale = process_energy(gpu.process_nm)
     knee = VOLTAGE_CLOCK_GHZ * 1e9 * min(scale, 1.0) ** -0.25
     linear = gpu.power_w * (1.0 - STATIC_POWER) / (constants["energy_pj"] * 1e-12 * energy * flops_per_s)
-    over = gpu.clock_hz / knee
-    share = np.where(linear * over <= 1.0, linear, np.cbrt(linear / over**2)) if over > 1.0 else linear
-    top = top_clock(gpu)
-    limited: NDArray[np.float64] = top * (1.0 + (share / top) ** -12.0) ** (-1.0 / 12.0)
-    return limited
+    return power_level(linear, gpu.clock_hz / knee, sharpness=12.0, top=top_clock(gpu))
 
 
 def times(
@@ -410,27 +407,23 @@ def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArra
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """The columns with the tile fixed: that of the menu with the smallest time."""
-    menu = matrix_unit_candidates(matrix_unit_tiles(gpu))
-    size = cols["m"].size
-    chosen = np.empty((4, size))
-    for start in range(0, size, _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        part = {name: column[None, rows] for name, column in cols.items()}
-        tile = menu[:, :, None]
+
+    def cost(part: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64]) -> NDArray[np.float64]:
         parts = times(part, gpu, constants, tile)
-        latency = join(parts, constants, tile[3])
         # a part of a split has something to do, and splits are for grids that leave SMs idle
         useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
-        best = np.argmin(np.where(useless, np.inf, latency), axis=0)
-        chosen[:, rows] = menu[:, best]
-    names = ("tile_n", "tile_m", "tile_threads", "split_k")
-    return {**cols, **dict(zip(names, chosen, strict=True))}
+        return np.where(useless, np.inf, join(parts, constants, tile[3]))
+
+    menu = matrix_unit_candidates(matrix_unit_tiles(gpu))
+    return with_tile(cols, cheapest(menu, cols, cost, chunk=_CHUNK))
 
 
 def _pinned(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
-    if "tile_n" not in cols:
-        cols = pin(cols, gpu, constants)
-    return np.stack([cols["tile_n"], cols["tile_m"], cols["tile_threads"], cols["split_k"]])
+    pinned = pinned_tile(cols)
+    if pinned is None:
+        pinned = pinned_tile(pin(cols, gpu, constants))
+        assert pinned is not None
+    return pinned
 
 
 def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:

@@ -1,0 +1,53 @@
+"""What the laws of tiled products share: the choice among tiles, and the clock that a power limit leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.laws.base import Column, Columns
+
+Cost = Callable[[Mapping[str, NDArray[np.float64]], NDArray[np.float64]], NDArray[np.float64]]
+"""(columns of shape (1, kernels), tiles as (n, m, threads, split), (4, candidates, 1)) -> (candidates, kernels)."""
+
+TILE_COLUMNS = ("tile_n", "tile_m", "tile_threads", "split_k")
+"""Columns that hold a chosen tile."""
+
+
+def cheapest(menu: NDArray[np.float64], cols: Columns, cost: Cost, *, chunk: int) -> NDArray[np.float64]:
+    """The tile of ``menu``, shape (4, candidates), that costs each kernel the least: shape (4, kernels).
+
+    ``chunk``: kernels at once, so that what they need of all candidates fits a cache.
+    """
+    tile = menu[:, :, None]
+    size = next(iter(cols.values())).size
+    chosen = np.empty((4, size))
+    for start in range(0, size, chunk):
+        rows = slice(start, start + chunk)
+        part = {name: column[None, rows] for name, column in cols.items()}
+        chosen[:, rows] = menu[:, np.argmin(cost(part, tile), axis=0)]
+    return chosen
+
+
+def with_tile(cols: Columns, tile: NDArray[np.float64]) -> dict[str, Column]:
+    """The columns with a tile in them."""
+    return {**cols, **dict(zip(TILE_COLUMNS, tile, strict=True))}
+
+
+def pinned_tile(cols: Columns) -> NDArray[np.float64] | None:
+    """The tile that columns hold, shape (4, kernels); None if they hold none."""
+    return np.stack([cols[name] for name in TILE_COLUMNS]) if TILE_COLUMNS[0] in cols else None
+
+
+def power_level(linear: NDArray[np.float64], over: float, *, sharpness: float, top: float = 1.0) -> NDArray[np.float64]:
+    """Sustained over boost clock under a power limit, at most ``top``.
+
+    ``linear``: the level at which the power is used up, if energy didn't depend on the clock. ``over``: boost clock
+    over the one of the lowest voltage; above that one, energy grows with the square of the clock, so that the clock
+    goes with the cube root of the power. A smooth minimum with ``top``: the limit bites gradually as load varies.
+    """
+    share = np.where(linear * over <= 1.0, linear, np.cbrt(linear / over**2)) if over > 1.0 else linear
+    limited: NDArray[np.float64] = top * (1.0 + (share / top) ** -sharpness) ** (-1.0 / sharpness)
+    return limited
