@@ -221,7 +221,8 @@ def test_the_first_bfloat16_instructions_do_half() -> None:
         pytest.param(BASE, "float16", id="forward"),
         pytest.param(replace(BASE, direction="data"), "float16", id="data"),
         pytest.param(replace(BASE, direction="weight"), "float16/weight", id="weight"),
-        pytest.param(replace(BASE, dtype=DataType.FLOAT32, direction="weight"), "float32", id="fp32-weight"),
+        pytest.param(replace(BASE, dtype=DataType.FLOAT32, direction="weight"), "float32/weight", id="fp32-weight"),
+        pytest.param(replace(BASE, dtype=DataType.FLOAT32, direction="data"), "float32/data", id="fp32-data"),
         pytest.param(replace(BASE, dtype=INT8), "int8", id="int8"),
     ],
 )

@@ -139,6 +139,18 @@ def test_which_predictor_serves_matrix_units(kernel: Kernel, gpu: str, predictor
     assert found.predictor == predictor
 
 
+def test_gradients_in_fp32_are_not_what_was_measured() -> None:
+    """An A100's forward convolutions were; gradients have the law alone and what DeepBench says of it: e^(+-.5), .9."""
+    forward = convolution()
+    kernels = (forward, replace(forward, direction="data"), replace(forward, direction="weight"))
+    found = predict(kernels, load_gpu("a100-pcie-40gb"))
+    assert {prediction.predictor for prediction in found} == {"conv_fp32"}
+    width = [np.log(prediction.high_us / prediction.latency_us) for prediction in found]
+    assert width[0] < 0.3
+    assert 0.5 < width[1] < 0.65
+    assert 0.85 < width[2] < 1.0
+
+
 def test_a_format_that_was_not_measured_has_the_law_alone() -> None:
     """A T4's trees saw FP16: of INT8 they say nothing, and the interval is that of a GPU that was not measured."""
     t4 = load_gpu("t4")

@@ -789,8 +789,10 @@ def predictor_label(kernel: Kernel) -> str:
             return product_label(kernel)
         case Attention():
             return attention_label(kernel)
-        case Conv() if kernel.direction == "weight" and kernel.dtype in MATRIX_FORMATS:
+        case Conv() if kernel.direction == "weight":
             return kernel.dtype.label + OF_WEIGHT
+        case Conv() if kernel.direction == "data" and kernel.dtype not in MATRIX_FORMATS:
+            return kernel.dtype.label + OF_DATA
         case _:
             return kernel_dtype(kernel).label
 
@@ -812,8 +814,9 @@ MATRIX_FORMATS = frozenset(
 """Types that matrix units multiply."""
 
 OF_WEIGHT = "/weight"
-"""Ends the label of a convolution's gradient of its weight: other kernels than the other two directions, and a
-predictor of their own."""
+OF_DATA = "/data"
+"""End the label of a convolution's gradient of its weight, or input: other kernels than forward. On matrix units the
+gradient of the input shares the predictor of forward convolutions, which was trained on both."""
 
 
 ELEMENTWISE_FLOPS: dict[str, int] = {

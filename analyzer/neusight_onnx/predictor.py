@@ -217,6 +217,9 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
     kernel_class, label = KERNEL_CLASSES[type(kernel)], predictor_label(kernel)
     if isinstance(kernel, Gemm | Conv | Attention) and kernel.dtype in MATRIX_FORMATS:
         return _for_matrix_units(kernel, kernel_class, label, gpu, predictors)
+    if isinstance(kernel, Conv) and kernel.direction != "forward":
+        found = predictors.get((kernel_class, kernel.dtype.label))
+        return None if found is None else _law_alone(found)
     return predictors.get((kernel_class, label)) or _stand_in(kernel_class, label, predictors)
 
 
@@ -251,9 +254,9 @@ def _for_matrix_units(
 
 
 def _law_alone(predictor: Predictor) -> Predictor:
-    """A predictor for a format that no kernel was fitted in: the law with its constants.
+    """A predictor for a format, or gradients, that no kernel was fitted in: the law with its constants.
 
-    Without the trees, which have seen other sizes of elements, and with the interval of a GPU that was not measured.
+    Without the trees, which have seen other kernels, and with the interval of a GPU that was not measured.
     """
     return replace(predictor, gpu_vectors=(), unseen_weight=0.0)
 

@@ -43,6 +43,9 @@ KIND_LOG_SD = 0.15
 """How well implicit GEMM carries over to filters and strides that the FP32 training data lack (all 3x3, stride 1), in
 log, beside the law's own error there: 80 % of 115 such rows of DeepBench (1x1, 5x5, 7x7, strides of 2; V100 and T4, an
 older cuDNN) lie within 0.21-0.32 of the prediction, of the measured kind within 0.21."""
+GRADIENT_LOG_SD = {"data": 0.4, "weight": 0.7}
+"""The same for gradients of input and weight, of which no FP32 row is fitted: 80 % of DeepBench's (V100 and T4) lie
+within 0.5-0.6 and 0.8-1.0 of the prediction, log."""
 ELEMENT_LOG_SD = 0.4
 """The same for a kernel per output element, which no FP32 training row shows: its efficiency is good to a factor of one
 and a half. A judgement."""
@@ -172,7 +175,7 @@ _SHAPE_COLUMNS = tuple(f"fused_{a}{b}{c}" for a, b, c in FUSED_SHAPES)
 _COLUMNS = (
     *("batch", "c", "k", "out", "groups", "taps", "b", "m", "n", "k_depth", "read_bytes", "write_bytes", "flops"),
     *("bytes", "winograd", *_SHAPE_COLUMNS, "staged_rows", "input_elements", "output_elements", "weight_elements"),
-    *("macs", "side", "rank", "weight_gradient"),
+    *("macs", "side", "rank", "weight_gradient", "gradient_log_sd"),
 )
 
 ALGORITHMS = ("direct", "fused", "staged", "element")
@@ -231,6 +234,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 grid[-1],
                 len(grid),
                 kernel.direction == "weight",
+                GRADIENT_LOG_SD.get(kernel.direction, 0.0),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -492,7 +496,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile_count=blocks,
         wave_count=np.maximum(np.ceil(blocks / (unit.sm_count * resident[best, every])), 1.0),
         doubt_log_sd=np.hypot(
-            gemm.doubt(unit, level[best, every], compute[best, every] / latency),
+            np.hypot(cols["gradient_log_sd"], gemm.doubt(unit, level[best, every], compute[best, every] / latency)),
             np.where(
                 best == ALGORITHMS.index("element"), ELEMENT_LOG_SD, np.where(cols["winograd"] > 0, 0.0, KIND_LOG_SD)
             ),
