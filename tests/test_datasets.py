@@ -38,6 +38,7 @@ from neusight_onnx.learning.datasets import (
     TRAINED_ATTENTION,
     VIDUR_LAYERS,
     Part,
+    implementation_levels,
     read_attention,
     read_parts,
 )
@@ -202,6 +203,25 @@ def test_what_a_predictor_of_attention_is_trained_on(tmp_path: Path) -> None:
     assert rows is not None
     assert rows.operation.tolist() == ["context", "generation", "encoder"]
     assert rows.session.tolist() == [f"h100-sxm/{name}/all" for name in ("context", "generation", "encoder")]
+
+
+def test_levels_of_other_frameworks_at_the_same_shapes(tmp_path: Path) -> None:
+    """SGLang takes 1.5 times vLLM's time at 20 common shapes, its other kernel has 19.
+
+    TensorRT-LLM's rows, which hold a kernel before, and Triton's don't count.
+    """
+    sizes = range(1, 21)
+    rows = [attention_row(batch_size=b, latency_ms=0.01 * b) for b in sizes]
+    rows += [attention_row(batch_size=b, latency_ms=0.015 * b, framework="sglang") for b in (*sizes, 99)]
+    rows += [attention_row(batch_size=b, latency_ms=0.03, framework="trtllm") for b in sizes]
+    rows += [
+        attention_row(batch_size=b, latency_ms=0.03, framework="sglang", kernel_source="fa4") for b in range(1, 20)
+    ]
+    rows += [attention_row(batch_size=b, latency_ms=0.09, framework="sglang", kernel_source="triton") for b in sizes]
+    parts_of(tmp_path, CONTEXT, rows)
+    trained = read_attention(tmp_path, "bfloat16")
+    assert trained is not None
+    assert implementation_levels(tmp_path, trained) == {"h100-sxm": [pytest.approx(np.log(1.5))]}
 
 
 def test_a_folder_without_a_format_of_attention_has_no_rows_of_it(tmp_path: Path) -> None:

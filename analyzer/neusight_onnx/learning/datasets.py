@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -1326,19 +1326,49 @@ def read_attention(data_folder: Path, label: str) -> Measurements | None:
     Kernels that a framework falls back to (Triton's), and rows with a fault, are left out. Raises DataError as
     ``read_parts`` does.
     """
-    framework = TRAINED_ATTENTION[label]
-    found = []
-    for part in read_parts(data_folder, ATTENTION):
-        words = part.variant.split(", ")
-        plain = words[0] == framework and "triton" not in words[1] and set(words[2:]) <= {"fp8 cache"}
-        if (
-            part.load is not None
-            and plain
-            and part.dtype == label.split("+")[0]
-            and ("fp8 cache" in words) == ("+" in label)
-        ):
-            found.append(part.load())
+    parts = _plain_attention(data_folder, label)
+    found = [load() for framework, load in parts if framework == TRAINED_ATTENTION[label]]
     return replace(one_after_another(found), dtype=label) if found else None
+
+
+def _plain_attention(data_folder: Path, label: str) -> Iterator[tuple[str, Loader]]:
+    """Framework and loader of the parts that a predictor of attention could be trained on."""
+    for part in read_parts(data_folder, ATTENTION):
+        framework, source, *rest = part.variant.split(", ")
+        of_label = part.dtype == label.split("+")[0] and ("fp8 cache" in rest) == ("+" in label)
+        if part.load is not None and of_label and "triton" not in source and set(rest) <= {"fp8 cache"}:
+            yield framework, part.load
+
+
+ENOUGH_SHAPES = 20
+"""Shapes that two implementations share from which on they tell how far the two are apart."""
+
+
+def implementation_levels(data_folder: Path, measurements: Measurements) -> dict[str, list[float]]:
+    """How far other frameworks' kernels are from those that a predictor of attention is trained on, by GPU.
+
+    One level a kernel and operation: the median of log(other / trained) over at least ``ENOUGH_SHAPES`` shapes that
+    both measured, of rows that count. Only frameworks whose times hold the attention alone show its level.
+    """
+    trained: dict[tuple[str, Kernel], float] = {}
+    own = zip(measurements.kernels, measurements.gpu.tolist(), measurements.measured_us.tolist(), strict=True)
+    for kernel, gpu, time in own:
+        trained.setdefault((gpu, _alone(kernel)), time)
+    levels: dict[str, list[float]] = {}
+    for framework, load in _plain_attention(data_folder, measurements.dtype):
+        alone = _WITHOUT_CACHE_WRITE.get(framework, ()) is None
+        if framework == TRAINED_ATTENTION[measurements.dtype] or not alone:
+            continue
+        other = load()
+        ratios: dict[str, list[float]] = {}
+        for kernel, gpu, time in zip(other.kernels, other.gpu.tolist(), other.measured_us.tolist(), strict=True):
+            same = trained.get((gpu, _alone(kernel)), 0.0)
+            if min(same, time) >= measurements.scored_us:
+                ratios.setdefault(gpu, []).append(float(np.log(time / same)))
+        for gpu, found in ratios.items():
+            if len(found) >= ENOUGH_SHAPES:
+                levels.setdefault(gpu, []).append(float(np.median(found)))
+    return levels
 
 
 OWN = "own"

@@ -44,6 +44,7 @@ from neusight_onnx.learning.datasets import (
     Measurements,
     Part,
     file_sha256,
+    implementation_levels,
     measured_folder,
     one_after_another,
     own_files,
@@ -213,6 +214,18 @@ def train_matrix_units(
     )
 
 
+def _implementation_widths(levels: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Another framework's kernels stand for another session on a measured GPU: 80 % of their levels."""
+    if not levels:
+        return {}
+    width = _rounded(_width([np.array(found) for found in levels.values()]))
+    return {
+        "session_half_width_log": width,
+        "throttled_session_half_width_log": width,
+        "session_method": "80 % of the levels of another framework's kernels against the trained ones",
+    }
+
+
 def train_attention(
     data_folder: Path, output: Path, *, seed: int = 0, log: Callable[[str], None] = print
 ) -> dict[str, Any]:
@@ -236,6 +249,7 @@ def train_attention(
         entry, model = train_class(
             law, measurements, specs, seed=seed, files=files, log=log, settings=ATTENTION_SETTINGS
         )
+        entry["interval"].update(_implementation_widths(implementation_levels(data_folder, measurements)))
         entries[entry["name"]] = entry
         models[entry["file"]] = model
     if not entries:
