@@ -432,6 +432,28 @@ def test_what_is_trained(nodes: str, weights: Mapping[str, tuple[int, ...]], exp
     assert parameters(trained(inferred(nodes, X, weights={**W, **weights}))[2]) == expected
 
 
+def test_a_loss_is_taken_of_what_nothing_else_is_made_of() -> None:
+    """Not of keys and values that attention reads, packed into one tensor as exporters do, nor of a hidden state."""
+    nodes = """
+        k = MatMul (x, wk)
+        v = MatMul (x, wv)
+        s = Mul (k, v)
+        y = Relu (s)
+        k1 = Unsqueeze (k, zero)
+        v1 = Unsqueeze (v, zero)
+        present = Concat <axis=0> (k1, v1)
+        reshaped = Reshape (y, flat)
+    """
+    graph = inferred(
+        nodes,
+        X,
+        weights={"wk": (8, 16), "wv": (8, 16)},
+        constants={"zero": [0], "flat": [-1]},
+        outputs=["reshaped", "s", "present"],
+    )
+    assert trained(graph)[2].losses == ("reshaped",)
+
+
 def test_a_block_without_gradient_is_named() -> None:
     graph = inferred(
         FIRST + "a = ArgMax <axis=1, keepdims=0> (h)\nb = Gather (table, a)\ny = MatMul (b, w2)",

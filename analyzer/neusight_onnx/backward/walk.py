@@ -209,11 +209,40 @@ def _needing(graph: InferredGraph, frozen: frozenset[str], blocked: list[Node]) 
 
 
 def _loss_values(graph: InferredGraph, needing: Mapping[str, int]) -> tuple[str, ...]:
-    """The results that no node reads on (states and caches are read by the nodes behind them), else all."""
-    read = {name for node in graph.graph.nodes for name in node.inputs}
+    """The results that nothing else is made of; else the first.
+
+    States and caches are read by the nodes behind them, as they are or before they were packed.
+    """
+    makers = {name: node for node in graph.graph.nodes for name in node.outputs if name}
+    readers: dict[str, int] = {}
+    for node in graph.graph.nodes:
+        for name in dict.fromkeys(node.inputs):
+            readers[name] = readers.get(name, 0) + 1
     names = [declared.name for declared in graph.graph.outputs if declared.name in needing]
-    last = tuple(dict.fromkeys(name for name in names if name not in read))
+    last = tuple(dict.fromkeys(name for name in names if not _is_read_on(name, makers, readers)))
     return last or tuple(dict.fromkeys(names[:1]))
+
+
+_PACKING = frozenset({"Concat", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze", "Cast"})
+_PACKED_STEPS = 8
+
+
+def _is_read_on(name: str, makers: Mapping[str, Node], readers: Mapping[str, int]) -> bool:
+    """Whether nodes read a result, or all that it was packed from."""
+    if readers.get(name, 0):
+        return True
+    pending, seen = [(name, 0)], 0
+    while pending:
+        current, depth = pending.pop()
+        node = makers.get(current)
+        if depth and readers.get(current, 0) > 1:
+            seen += 1
+            continue
+        if node is None or node.op_type not in _PACKING or node.domain or depth == _PACKED_STEPS:
+            return False
+        sources = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+        pending += [(source, depth + 1) for source in sources]
+    return seen > 0
 
 
 def _nothing(graph: InferredGraph, frozen: frozenset[str], blocked: Sequence[Node]) -> str:
