@@ -136,3 +136,10 @@ def test_several_steps_beside_each_other(capsys: pytest.CaptureFixture[str]) -> 
     assert whole in [case["latency_ms"] for case in cases]
     points = report(["sweep", *RESNET[:-1], "batch=2,4", *TRAIN, "--optimizer", "sgd"], capsys)["points"]
     assert points[0]["latency_ms"] == whole
+
+
+def test_a_step_and_a_run_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, more in (("run", []), ("step", TRAIN)):
+        assert main(["analyze", *RESNET, *more, "--format", "json", "-o", str(tmp_path / f"{name}.json")]) == 0
+    assert main(["diff", str(tmp_path / "run.json"), str(tmp_path / "step.json")]) == 0
+    assert "the mode differs: inference, now training" in capsys.readouterr().out

@@ -202,7 +202,7 @@ def _tensor(dtype: str | None, shape: tuple[int, ...] | None) -> str:
 def _settings(old: Saved, new: Saved) -> list[str]:
     """What differs in the settings: then not only the model's change is seen."""
     notes = []
-    for what in ("gpu", "precision", "runtime"):
+    for what in ("gpu", "mode", "precision", "runtime"):
         before, after = getattr(old.side, what), getattr(new.side, what)
         if before != after:
             notes.append(f"the {what if what != 'gpu' else 'GPU'} differs: {before}, now {after}")

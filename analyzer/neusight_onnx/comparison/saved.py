@@ -112,6 +112,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
             unsupported_count=len(document["unsupported"]),
             partial=bool(totals["partial"]),
             classes=classes,
+            mode=_text(settings.get("mode", "inference")),
         ),
         inputs=tuple(
             (

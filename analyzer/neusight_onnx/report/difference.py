@@ -26,6 +26,7 @@ class Side:
     unsupported_count: int
     partial: bool
     classes: Mapping[str, float]
+    mode: str = "inference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,7 +105,13 @@ def unsupported(difference: Difference) -> list[str]:
 def settings(side: Side) -> list[str]:
     """What a side was analysed with."""
     dims: Mapping[str, int] = side.dims
-    return [side.gpu, side.precision, side.runtime, *([dims_text(dims, ",")] if dims else [])]
+    return [
+        side.gpu,
+        *([side.mode] if side.mode != "inference" else []),
+        side.precision,
+        side.runtime,
+        *([dims_text(dims, ",")] if dims else []),
+    ]
 
 
 def signed(delta_us: float) -> str:
