@@ -6,11 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from graphs import inferred
+from graphs import inferred, split, value_info
 from neusight_onnx.analysis import analyze, works_of
 from neusight_onnx.cli.app import run
+from neusight_onnx.comparison.cases import compare
+from neusight_onnx.comparison.points import sweep
 from neusight_onnx.comparison.what_if import Question, variants
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
@@ -374,3 +378,49 @@ def test_verbose_says_why_nothing_was_merged(capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr().err
     assert "not merged by 'epilogue of a product'" not in said  # every one of its activations is in a convolution
     assert "not merged by 'constant into convolution': stage1.0.add and 15 other nodes" in said
+
+
+@pytest.mark.parametrize(
+    ("gpu", "classes"),
+    [
+        pytest.param("t4", ["attention"], id="Turing"),
+        pytest.param("v100", ["gemm", "softmax", "gemm"], id="Volta"),
+    ],
+)
+def test_fused_attention_has_kernels_since_turing(gpu: str, classes: list[str], tmp_path: Path) -> None:
+    model = tmp_path / "attention.onnx"
+    names = ("q", "k", "v", "mask")
+    onnx.save(
+        helper.make_model(
+            helper.make_graph(
+                split(ATTENTION),
+                "attention",
+                [value_info(name, HEADS[name], TensorProto.FLOAT16) for name in names],
+                [value_info("y", (2, 4, 6, 8), TensorProto.FLOAT16)],
+                [numpy_helper.from_array(np.float16(2.8), "root")],
+            ),
+            opset_imports=[helper.make_opsetid("", 17)],
+            ir_version=9,
+        ),
+        model,
+    )
+    report = analyze(model, gpu=gpu, runtime="tensorrt")
+    assert [row.kernel_class for row in report.kernels] == classes
+    assert all(len(row.nodes) >= 5 for row in report.kernels)
+    first = report.kernels[0].dims
+    if gpu == "v100":  # scores: 2 x 4 heads, 6 queries, 6 keys, heads of 8
+        assert [first[name] for name in ("batch", "m", "n", "k")] == [8, 6, 6, 8]
+
+
+def test_a_sweep_and_a_comparison_of_captured_runs() -> None:
+    path = Path(__file__).parent.parent / "examples" / "bert_base.onnx"
+    swept = sweep(path, gpu="h100", dims={"batch": (1, 2), "sequence": 16}, runtime="onnxruntime", cuda_graph=True)
+    beside = compare(
+        path, gpus=["h100"], dims={"batch": (1, 2), "sequence": 16}, runtimes=["onnxruntime"], cuda_graph=True
+    )
+    graph_ms = RUNTIMES["onnxruntime"].graph_us / 1e3
+    for totals in (*(point.totals for point in swept.points), *(case.totals for case in beside.cases)):
+        assert totals is not None
+        assert totals.overhead_ms == pytest.approx(graph_ms)
+    for found in (swept, beside):
+        assert "runs are replayed as CUDA graphs (--cuda-graph)" in found.assumptions

@@ -330,7 +330,7 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
     ``asked_precision``: what the user wrote ("auto"). ``timeline``: with the spans of the run.
     """
     with no_collection():
-        placed = _placed(prepared.work, spec)
+        placed = _placed(works_on(prepared, spec), spec)
         report = _assemble(
             prepared.shaped.model,
             prepared.graph,
@@ -409,7 +409,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
         # most nodes of an exported graph are free for host and GPU: without a branch to decide, nothing asks for them
         work = [
             item
-            for item in prepared.work
+            for item in works_on(prepared, spec)
             if item.kernels or item.host_operation or item.branch or item.unsupported is not None
         ]
         placed = _placed(work, spec, predictors)
@@ -426,13 +426,27 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             memory_on(prepared.memory, spec),
             prepared.trained,
         )
-        said = (*prepared.graph.assumptions, *decided.said, *_range_of_branches(decided, totals, prepared.runtime))
+        said = (
+            *prepared.graph.assumptions,
+            *decided.said,
+            *_range_of_branches(decided, totals, prepared.runtime),
+            *_of_the_run(prepared),
+        )
         return Outcome(
             totals=totals,
             bound_shares=_bound_shares(counted, totals),
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
         )
+
+
+def _of_the_run(prepared: PreparedModel) -> Iterator[str]:
+    """What was asked for and is not the default: a short report has it among its assumptions."""
+    yield from prepared.said
+    if prepared.runtime.captured:
+        yield "runs are replayed as CUDA graphs (--cuda-graph)"
+    if prepared.include_io:
+        yield "inputs are copied from the host and outputs back, over PCIe (--include-io)"
 
 
 def _bound_shares(counted: Sequence[_Placed], totals: Totals) -> Mapping[str, float]:
@@ -511,6 +525,17 @@ def _training(trained: Trained, memory: RunMemory) -> TrainingSummary:
         saved_bytes=sum(tensor.byte_count for tensor in memory.saved),
         saved=memory.saved,
     )
+
+
+def works_on(prepared: PreparedModel, spec: GpuSpec) -> Sequence[NodeWork]:
+    """The work as it is executed on a GPU, where the runtime's kernels aren't those of all GPUs."""
+    runtime = prepared.runtime
+    least = runtime.attention_capability
+    if least is None or spec.compute_capability is None or spec.compute_capability >= least:
+        return prepared.work
+    from neusight_onnx.fusion.attention import by_parts
+
+    return tuple(by_parts(work) for work in prepared.work)
 
 
 def _placed(work: Sequence[NodeWork], spec: GpuSpec, predictors: Predictors | None = None) -> list[_Placed]:

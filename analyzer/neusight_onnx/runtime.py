@@ -23,7 +23,8 @@ class Runtime:
     ``pointwise``: which kernels over elements are merged: "patterns" (those of named formulas only) or "chains".
     ``products``: what a convolution or a matrix product applies before it writes, by "conv" and "gemm" (names of
     operators; "Add" is of a tensor of the result's shape, "bias" of a vector). ``attention``: what becomes of attention
-    that a model writes as products and a softmax. ``conv_layout``: the order that convolutions get their input in.
+    that a model writes as products and a softmax; below ``attention_capability`` it stays that.
+    ``conv_layout``: the order that convolutions get their input in.
     ``tf32``: whether FP32 products take TF32 units where there are some unless one says otherwise.
     ``folds_quantization``: whether QuantizeLinear and DequantizeLinear around an operator make it one in few bits.
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
@@ -40,6 +41,7 @@ class Runtime:
     pointwise: str = "patterns"
     products: Mapping[str, frozenset[str]] = field(default_factory=dict)
     attention: str = "as written"
+    attention_capability: float | None = None
     conv_layout: str = "nchw"
     tf32: bool = False
     fallback: str = "none"
@@ -103,6 +105,7 @@ RUNTIMES: dict[str, Runtime] = {
             "gemm": frozenset({"bias", "scale", "Add", "Relu", "Clip", "Gelu", "Tanh", "Sigmoid", "Swish"}),
         },
         attention="one kernel",
+        attention_capability=7.5,  # fused attention came with kernels for Turing and later
         conv_layout="nhwc in 16 and 8 bits, nchw in FP32",
         tf32=True,
         fallback="refused",

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
-from neusight_onnx.cli.options import GpusOption, ModelArgument, OutputOption, ShapeOption, TripCountOption, ValueOption
+from neusight_onnx.cli.options import (
+    CudaGraphOption,
+    GpusOption,
+    IncludeIoOption,
+    ModelArgument,
+    OutputOption,
+    ShapeOption,
+    TripCountOption,
+    ValueOption,
+)
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.training import (
@@ -78,6 +87,8 @@ def compare_command(
         list[str] | None,
         typer.Option("--runtime", metavar="NAMES", help="What executes it: eager,compiled.", show_default="eager"),
     ] = None,
+    cuda_graph: CudaGraphOption = False,
+    include_io: IncludeIoOption = False,
     mode: ModeOption = Mode.INFERENCE,
     optimizer: OptimizerOption = None,
     loss: LossOption = None,
@@ -120,6 +131,8 @@ def compare_command(
             trip_counts=bindings.trip_counts,
             precisions=_listed(precision, "auto", "--precision"),
             runtimes=_listed(runtime, "eager", "--runtime"),
+            cuda_graph=cuda_graph,
+            include_io=include_io,
             prices=_prices(prices, price),
             sort=sort.value,
             training=training_plan(

@@ -11,6 +11,8 @@ import typer
 from neusight_onnx.cli.compare import DimListOption
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
 from neusight_onnx.cli.options import (
+    CudaGraphOption,
+    IncludeIoOption,
     ModelArgument,
     OneGpuOption,
     OutputOption,
@@ -68,6 +70,8 @@ def sweep_command(
     trip_count: TripCountOption = None,
     precision: PrecisionOption = Precision.AUTO,
     runtime: RuntimeOption = RuntimeName.EAGER,
+    cuda_graph: CudaGraphOption = False,
+    include_io: IncludeIoOption = False,
     mode: ModeOption = Mode.INFERENCE,
     optimizer: OptimizerOption = None,
     loss: LossOption = None,
@@ -115,6 +119,8 @@ def sweep_command(
             trip_counts=bindings.trip_counts,
             precision=precision.value,
             runtime=runtime.value,
+            cuda_graph=cuda_graph,
+            include_io=include_io,
             max_latency_ms=limits.max_latency_ms,
             at=limits.judged_at,
             training=training_plan(

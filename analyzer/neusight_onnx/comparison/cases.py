@@ -37,6 +37,8 @@ def compare(
     trip_counts: Mapping[str, int] | None = None,
     precisions: Sequence[str] = ("auto",),
     runtimes: Sequence[str] = ("eager",),
+    cuda_graph: bool = False,
+    include_io: bool = False,
     prices: Prices | None = None,
     sort: str = "latency",
     training: Training | None = None,
@@ -80,7 +82,14 @@ def compare(
             raise type(error)(f"with {dims_text({name: sizes[name] for name in several})}: {error}") from None
         for precision in able:
             for runtime in runtimes:
-                prepared = bench.prepared(shaped, precision=precision, runtime=runtime, training=training)
+                prepared = bench.prepared(
+                    shaped,
+                    precision=precision,
+                    runtime=runtime,
+                    training=training,
+                    cuda_graph=cuda_graph,
+                    include_io=include_io,
+                )
                 warnings |= dict.fromkeys(prepared.graph.warnings)
                 for spec in able[precision]:
                     outcome = predict_outcome(prepared, spec)

@@ -38,6 +38,8 @@ def sweep(
     trip_counts: Mapping[str, int] | None = None,
     precision: str = "auto",
     runtime: str = "eager",
+    cuda_graph: bool = False,
+    include_io: bool = False,
     max_latency_ms: float | None = None,
     at: str = UPPER,
     training: Training | None = None,
@@ -78,7 +80,14 @@ def sweep(
             refused = str(fault)
             points.append(Point(dims=chosen, totals=None, bound_shares={}, unsupported_count=0, refused=refused))
             continue
-        prepared = prepare(shaped, precision=resolved, runtime=runtime, training=training)
+        prepared = prepare(
+            shaped,
+            precision=resolved,
+            runtime=runtime,
+            training=training,
+            cuda_graph=cuda_graph,
+            include_io=include_io,
+        )
         outcome = predict_outcome(prepared, spec)
         assumptions.append(outcome.assumptions)
         warnings |= dict.fromkeys(prepared.graph.warnings)

@@ -25,6 +25,7 @@ from dataclasses import replace
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns import Verdict
 from neusight_onnx.graph.model import InferredGraph, Node, Origin
+from neusight_onnx.kernels import Attention, Gemm, Kernel, NodeWork, Softmax
 
 SCALES = ("div", "mul")
 HEADS_FIRST = (0, 2, 1, 3)
@@ -132,6 +133,29 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
         return graph, tuple(verdicts)
     kept = tuple(found.get(node.name, node) for node in nodes if node.name not in gone)
     return replace(graph, graph=replace(graph.graph, nodes=kept)), tuple(verdicts)
+
+
+def by_parts(work: NodeWork) -> NodeWork:
+    """``work`` with two products and a softmax in place of each fused attention."""
+    if not any(isinstance(kernel, Attention) for kernel in work.kernels):
+        return work
+    kernels: list[Kernel] = []
+    for kernel in work.kernels:
+        kernels.extend(_parts(kernel) if isinstance(kernel, Attention) else (kernel,))
+    return replace(work, kernels=tuple(kernels))
+
+
+def _parts(kernel: Attention) -> tuple[Kernel, ...]:
+    batch = kernel.b * kernel.h
+    scores = Gemm(batch=batch, m=kernel.s, n=kernel.t, k=kernel.d, transpose_b=True, dtype=kernel.dtype)
+    softmax = Softmax(
+        rows=batch * kernel.s,
+        cols=kernel.t,
+        dtype=kernel.dtype,
+        fused=("mul", "add") if kernel.mask is not None else ("mul",),
+        extra_inputs=() if kernel.mask is None else (kernel.mask,),
+    )
+    return scores, softmax, Gemm(batch=batch, m=kernel.s, n=kernel.v, k=kernel.t, dtype=kernel.dtype)
 
 
 def _engine_refusal(
