@@ -9,7 +9,7 @@ import pytest
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.kernels import Conv, predictor_label
+from neusight_onnx.kernels import Conv, Direction, predictor_label
 from neusight_onnx.laws import tensor_conv
 from neusight_onnx.laws.catalog import apply_law, law_of
 from neusight_onnx.laws.conv import CONV
@@ -135,15 +135,23 @@ def test_tiles_of_a_gradient_of_the_weight(gpu: str, tile: tuple[int, int]) -> N
     assert (columns["tile_n"][1], columns["tile_m"][1]) == (64, 256)
 
 
-def test_transposes_are_input_and_output_twice_and_two_launches() -> None:
-    """256 images: input 103 MB, output 206 MB, each read and written once at .7 of 2,039 GB/s; two launches of 2 us.
+@pytest.mark.parametrize(
+    ("direction", "channels", "launches"),
+    [
+        pytest.param("forward", 64, 1, id="the-input"),
+        pytest.param("data", 128, 1, id="the-gradient-of-the-output"),
+        pytest.param("weight", 64 + 128, 2, id="both"),
+    ],
+)
+def test_what_is_read_is_transposed(direction: Direction, channels: int, launches: int) -> None:
+    """256 images: input 103 MB, output 206 MB, read and written once at .7 of 2,039 GB/s; a launch of 2 us each.
 
     They are far larger than the L2 of 40 MB. On AMD, and where tensors lie channels last, there are none.
     """
     a100 = load_gpu("a100-sxm-80gb")
-    exported = replace(BASE, n=256, channels_last=False)
-    moved = 2 * 2 * 256 * 3136 * (64 + 128)
-    expected = 2 * 2.0 + 1e6 * moved / (0.7 * a100.memory_bytes_per_s)
+    exported = replace(BASE, n=256, channels_last=False, direction=direction)
+    moved = 2 * 2 * 256 * 3136 * channels
+    expected = launches * 2.0 + 1e6 * moved / (0.7 * a100.memory_bytes_per_s)
     found = tensor_conv._transposes_us(tensor_conv.columns((exported,)), a100, PRIORS)
     assert found.tolist() == pytest.approx([expected], rel=2e-3)
     assert not tensor_conv._transposes_us(tensor_conv.columns((replace(exported, channels_last=True),)), a100, PRIORS)

@@ -134,7 +134,7 @@ def test_own_measurements_show_the_transposes(tmp_path: Path) -> None:
     append(data / "measurements" / "a100.csv", rows)
     train_shared(data, tmp_path / "out", names=("conv_matrix",), log=lambda text: None)
     (entry,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["predictors"]
-    assert entry["constants"]["transpose_efficiency"]["value"] == pytest.approx(0.4, rel=0.1)
+    assert entry["constants"]["transpose_efficiency"]["value"] == pytest.approx(0.4, rel=0.2)  # its prior is 0.7
     assert [gpu["name"] for gpu in entry["training"]["gpus"]] == ["a100-sxm-80gb", "t4", "v100-sxm2-32gb"]
     assert [file["path"] for file in entry["training"]["files"]] == [DEEPBENCH, "measurements/a100.csv"]
 

@@ -784,7 +784,7 @@ def _of_layouts(works: Sequence[_Placed], spec: GpuSpec) -> Iterator[str]:
     if any(serves(spec, kernel.dtype) for kernel in as_exported):
         yield (
             "convolutions of 16 and 8 bits find their tensors as the model has them, (n, c, h, w): the library's "
-            "transposes to channels last and back are in their times (a model in channels-last order has none)"
+            "transpose of what they read is in their times (a model in channels-last order has none)"
         )
 
 

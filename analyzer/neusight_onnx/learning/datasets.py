@@ -1158,7 +1158,8 @@ def _read_deepbench(path: Path) -> list[Part]:
                     strides=stride,
                     dilations=(1, 1),
                     direction=direction[i],
-                    # nothing was transposed: 16-bit 1x1 rows take input and output once at .7-.8 of DRAM's peak (V100)
+                    # whatever the order was, nothing was transposed: 16-bit 1x1 rows take input and output once at
+                    # .7-.8 of DRAM's peak (V100)
                     channels_last=dtype is not DataType.FLOAT32,
                     dtype=dtype,
                 )
