@@ -155,6 +155,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         name=target.name,
         model=subject.model.path,
         gpu=subject.gpu,
+        mode="inference" if subject.target.training is None else "training",
         precision=subject.precision.name,
         runtime=target.runtime,
         dims={} if subject.shaped is None else dict(subject.shaped.bound.symbols),

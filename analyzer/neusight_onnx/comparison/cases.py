@@ -120,6 +120,7 @@ def compare(
             *several,
         ),
         currency=prices.currency,
+        mode="inference" if training is None else "training",
         assumptions=(*assumed_by_all(assumptions), *_rests_on(prices)),
         warnings=tuple(
             dict.fromkeys((*read.warnings, *warnings, *_left_out(resolved, specs), *_unused(prices, specs)))

@@ -113,6 +113,7 @@ def sweep(
         gpu=spec,
         precision=resolved.name,
         runtime=runtime_model.name,
+        mode="inference" if training is None else "training",
         dims=fixed,
         axis=axis,
         axis_is_batch=is_batch_symbol(axis),

@@ -30,6 +30,7 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
         "passed": target.passed,
         "model": target.model,
         "gpu": target.gpu.name,
+        "mode": target.mode,
         "precision": target.precision,
         "runtime": target.runtime,
         "dims": dict(target.dims),

@@ -54,8 +54,9 @@ def limits_text(target: TargetVerdict) -> str:
 
 
 def settings_text(target: TargetVerdict, separator: str = ", ") -> str:
-    """ "fp32, eager, batch=8"."""
-    parts = [target.precision, target.runtime, dims_text(target.dims, ",")]
+    """ "fp32, eager, batch=8"; "training, fp32, eager, batch=8"."""
+    mode = "" if target.mode == "inference" else target.mode
+    parts = [mode, target.precision, target.runtime, dims_text(target.dims, ",")]
     return separator.join(part for part in parts if part)
 
 

@@ -78,3 +78,4 @@ class Comparison:
     currency: str
     assumptions: tuple[str, ...]
     warnings: tuple[Notice, ...]
+    mode: str = "inference"

@@ -20,6 +20,7 @@ def comparison_to_json(comparison: Comparison) -> str:
             "schema_version": SCHEMA_VERSION,
             "tool": {"name": "neusight-onnx", "version": comparison.tool_version},
             "model": {"path": comparison.model_path, "sha256": comparison.model_sha256},
+            "mode": comparison.mode,
             "sort": comparison.sort.value,
             "has_best": comparison.has_best,
             "varied": list(comparison.varied),

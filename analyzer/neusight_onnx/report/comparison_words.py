@@ -96,7 +96,8 @@ def same_for_all(comparison: Comparison) -> list[str]:
     """The settings that all cases share, one text each."""
     first = comparison.cases[0]
     fixed = {name: size for name, size in first.dims.items() if name not in comparison.varied}
-    found = [] if "precision" in comparison.varied else [first.precision]
+    found = [] if comparison.mode == "inference" else [comparison.mode]
+    found += [] if "precision" in comparison.varied else [first.precision]
     found += [] if "runtime" in comparison.varied else [first.runtime]
     return [*found, *([dims_text(fixed, ",")] if fixed else [])]
 

@@ -74,3 +74,4 @@ class Sweep:
     series: tuple[Series, ...]
     assumptions: tuple[str, ...]
     warnings: tuple[Notice, ...]
+    mode: str = "inference"

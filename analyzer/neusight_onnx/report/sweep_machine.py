@@ -22,6 +22,7 @@ def sweep_to_json(sweep: Sweep) -> str:
             "tool": {"name": "neusight-onnx", "version": sweep.tool_version},
             "model": {"path": sweep.model_path, "sha256": sweep.model_sha256},
             "gpu": sweep.gpu.name,
+            "mode": sweep.mode,
             "precision": sweep.precision,
             "runtime": sweep.runtime,
             "dims": dict(sweep.dims),

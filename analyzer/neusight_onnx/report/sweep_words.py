@@ -95,4 +95,5 @@ def _where(points: Sequence[Point]) -> str:
 def settings(sweep: Sweep) -> list[str]:
     """What all points share, one text each."""
     fixed = dims_text(sweep.dims, ",")
-    return [sweep.precision, sweep.runtime, *([fixed] if fixed else []), counted(len(sweep.points), "point")]
+    mode = [] if sweep.mode == "inference" else [sweep.mode]
+    return [*mode, sweep.precision, sweep.runtime, *([fixed] if fixed else []), counted(len(sweep.points), "point")]

@@ -78,6 +78,7 @@ class TargetVerdict:
     memory: MemoryEstimate | None
     passed: bool
     assumptions: tuple[str, ...] = ()
+    mode: str = "inference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
