@@ -340,7 +340,7 @@ def test_memory_follows_the_types() -> None:
         ).totals.memory.weight_bytes
 
     whole = weights("fp32")
-    assert weights("fp16") == whole
+    assert weights("fp16") == pytest.approx(whole, rel=1e-6)  # but the scales inside what is one kernel there
     assert weights("fp16-model") == pytest.approx(whole / 2, rel=0.001)
     # 85.0 M of the 109.5 M parameters are weights of linear layers (12 layers of 12 x 768 x 768, and the pooler)
     linear = 12 * 12 * 768 * 768 + 768 * 768

@@ -199,7 +199,13 @@ def prepare(
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
         graph = _before_recognition(shaped.expected, precision, runtime, in_pytorch)
-        recognised = fused_graph(graph, runtime_model)
+        called = graph
+        if in_pytorch and precision.name not in ("fp32", "tf32"):
+            from neusight_onnx.fusion.called_attention import with_called_attention
+
+            narrow = precision.mixed and precision.plain is not None
+            called = with_called_attention(graph, runtime=runtime, autocast=narrow)
+        recognised = fused_graph(called, runtime_model)
         if training is not None:
             recognised = _in_training(recognised, training)
         if precision.mixed and in_pytorch and precision.plain is not None:

@@ -742,7 +742,7 @@ def _linear(search: Search, anchor: Node) -> Match | str:
     return trail.finish("Linear", (*anchor.inputs, bias), plus.outputs[0], domain=OWN)
 
 
-def _over_last_axis(search: Search, softmax: Node) -> bool:
+def over_last_axis(search: Search, softmax: Node) -> bool:
     shape = search.shape(softmax.inputs[0])
     axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
     return bool(shape) and isinstance(axis, int) and axis % len(shape or ()) == len(shape or ()) - 1
@@ -765,7 +765,7 @@ def _attention(search: Search, anchor: Node) -> Match | str:
     Scaling *both* factors by the root of the scale is their signature: attention that a model writes itself scales
     one of them, or the product, and runs operator by operator.
     """
-    if not _over_last_axis(search, anchor):
+    if not over_last_axis(search, anchor):
         return "the softmax isn't over the last axis"
     trail = Trail(search)
     trail.add(anchor)
@@ -802,7 +802,7 @@ def _attention(search: Search, anchor: Node) -> Match | str:
 
 def _masked_softmax(search: Search, anchor: Node) -> Match | str:
     """softmax(x * scale + mask), or with a selection in place of the sum."""
-    if not _over_last_axis(search, anchor):
+    if not over_last_axis(search, anchor):
         return "it isn't over the last axis"
     shape = search.shape(anchor.inputs[0])
     trail = Trail(search)
