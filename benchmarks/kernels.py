@@ -213,7 +213,7 @@ def rooflines(folder: Path, entries: Sequence[Mapping[str, Any]], predictors: Pa
 
 def roofline_cell(roofline: Rooflines, entry: Mapping[str, Any], cell: tuple[str, str]) -> list[float]:
     """The roofline's error on a predictor's GPU and operation; empty where it isn't known."""
-    label = ANY if entry["dtype"].startswith(ANY) else entry["dtype"]
+    label = ANY if entry["dtype"].startswith(ANY) or entry["dtype"].endswith("+amd") else entry["dtype"]
     error = roofline.get((entry["kernel_class"], label, *cell))
     return [] if error is None else [error]
 
