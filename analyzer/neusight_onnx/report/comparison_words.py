@@ -132,9 +132,8 @@ def notes(comparison: Comparison, left_out: Collection[str] = ()) -> list[str]:
         found.append("none fits: the latencies are those of a GPU with more memory")
     found += legend(cases[0].totals.interval, all_fit=comparison_fits(comparison), left_out=left_out)
     if is_priced(comparison):
-        found.append(
-            f"cost: {f'in {comparison.currency} ' if comparison.currency else ''}of a million {'inferences' if comparison.mode == 'inference' else 'samples'}"
-        )
+        of_what = "inferences" if comparison.mode == "inference" else "samples"
+        found.append(f"cost: {f'in {comparison.currency} ' if comparison.currency else ''}of a million {of_what}")
     if any(case.totals.partial for case in cases):
         nodes = max(case.unsupported_count for case in cases)
         found.append(f"> at least, < at most: {counted(nodes, 'node')} not supported and counted as nothing")
