@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Movement
+from neusight_onnx.kernels import Elementwise, Movement
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.elementwise import alias
 from neusight_onnx.lowering.normalization import fill
@@ -74,6 +74,18 @@ def memcpy(context: NodeContext) -> Outcome:
 @lowers("Identity", gives="free", note="passes its input on", needs_shapes=False)
 def identity(context: NodeContext) -> Outcome:
     return alias(context, "passes its input on")
+
+
+@lowers("SliceAssignment", domain="neusight", gives="depends", note="recognised: a slice that is written in place")
+def slice_assignment(context: NodeContext) -> Outcome:
+    """x and the elements y of its slice: PyTorch copies y there; a compiled loop selects between the two everywhere."""
+    updates = context.spec(1)
+    if context.runtime == "compiled":
+        kernel = Elementwise(operations=("where",), inputs=(context.spec(0), updates), output=context.out())
+        return Kernels(kernels=(kernel,))
+    size = updates.byte_count
+    copy = Movement(operation="copy", dtype=updates.dtype, shape=updates.shape, read=size, written=size)
+    return Kernels(kernels=(copy,), layouts=(context.layout(0),))
 
 
 @lowers("InPlace", domain="neusight", gives="free", note="recognised: read where it lies by fused attention")
