@@ -424,3 +424,26 @@ def test_a_sweep_and_a_comparison_of_captured_runs() -> None:
         assert totals.overhead_ms == pytest.approx(graph_ms)
     for found in (swept, beside):
         assert "runs are replayed as CUDA graphs (--cuda-graph)" in found.assumptions
+
+
+@pytest.mark.parametrize(
+    ("nodes", "runtime", "words"),
+    [
+        pytest.param("d = Det(x)\ny = Relu(d)", "onnxruntime", "the host waits for Det_0", id="an operator on the CPU"),
+        pytest.param("d = Det(x)\ny = Relu(d)", "eager", None, id="that has a kernel elsewhere"),
+        pytest.param("n = NonZero(x)\ny = Cast<to=1>(n)", "eager", "the host waits for NonZero_0", id="a size"),
+    ],
+)
+def test_what_can_not_be_captured(nodes: str, runtime: str, words: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    graph = helper.make_graph(
+        split(nodes),
+        "graph",
+        [value_info("x", (3, 4, 4), TensorProto.FLOAT)],
+        [value_info("y", None, TensorProto.FLOAT)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    report = analyze(path, gpu="t4", runtime=runtime, cuda_graph=True)
+    said = [text for text in report.assumptions if text.startswith("no CUDA graph: ")]
+    assert report.settings.cuda_graph == (words is None)
+    assert [words in text for text in said if words] == ([True] if words else [])

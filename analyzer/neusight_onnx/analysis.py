@@ -232,9 +232,9 @@ def prepare(
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
         fusion = _fusion(graph, work, runtime_model, explained=explain_fusion)
         said: tuple[str, ...] = ()
-        if cuda_graph and (uncaptured := next((item.node for item in work if item.kernels and item.host_waits), None)):
+        if cuda_graph and (reason := _uncapturable(recognised, work, runtime_model)):
             runtime_model = get_runtime(runtime)
-            said = (f"no CUDA graph: the host waits for {file_name(uncaptured)} in the middle of the run",)
+            said = (f"no CUDA graph: {reason}",)
         if include_io:
             before, behind = boundary_copies(recognised)
             work = (*([before] if before else []), *work, *([behind] if behind else []))
@@ -250,6 +250,17 @@ def prepare(
         fusion=fusion,
         trained=trained,
     )
+
+
+def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runtime) -> str | None:
+    """Why a run can't be captured as a CUDA graph: the host decides something in the middle of it."""
+    waited = next((item.node for item in work if item.kernels and item.host_waits), None)
+    if waited is not None:
+        return f"the host waits for {file_name(waited)} in the middle of the run"
+    if graph.bodies and runtime.fallback != "none":
+        owner = file_name(next(iter(graph.bodies))[0])
+        return f"{owner} is control flow, whose branches and trips the host decides"
+    return None
 
 
 def _fusion(unfused: InferredGraph, work: Sequence[NodeWork], runtime: Runtime, *, explained: bool) -> FusionSummary:
