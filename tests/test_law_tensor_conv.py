@@ -277,3 +277,14 @@ def test_products_bring_their_constants() -> None:
     assert fixed["floor_us"] == (3.5, 0.0)
     assert fixed["index_overhead"] == (1.15, 0.2)
     assert "convert_us" not in fixed
+
+
+def test_ideal_is_the_direct_convolution_at_the_peak() -> None:
+    """256 x 3136 positions, 128 channels of 576: 1.18e11 FLOP at 312 TFLOP/s are 379 us.
+
+    1x1 with 64 channels is bound by bytes: 309 MB less the 42 that the L2 holds at 2,039 GB/s are 131 us.
+    """
+    wide = replace(BASE, n=256)
+    found = tensor_conv.ideal_us(tensor_conv.columns((wide, replace(wide, filter=(1, 1)))), load_gpu("a100"))
+    bytes_ = 2 * (256 * 3136 * (64 + 128) + 64 * 128) - 40 * 2**20
+    assert found.tolist() == pytest.approx([1e6 * 2 * 256 * 3136 * 128 * 576 / 312e12, 1e6 * bytes_ / 2039e9], rel=1e-3)
