@@ -13,6 +13,7 @@ import pytest
 
 from models import external_tensor, graph, linear, model, node, tensor, value
 from neusight_onnx import analyze, diff
+from neusight_onnx.backward import make_training
 from neusight_onnx.cli import main
 from neusight_onnx.comparison.changes import parse_limit
 from neusight_onnx.errors import ComparisonError
@@ -175,9 +176,58 @@ def test_limit(latency_ms: float, limit: float, failed: bool, folder: Path) -> N
     assert diff(old, edited(folder, {"totals.latency_ms": latency_ms}), limit=limit).failed is failed
 
 
+LOST = {
+    "faster without a node": ("new.onnx", 5.0, True, "1 node counts as nothing, and did not before"),
+    "over without a node": ("new.onnx", 0.0001, True, "over the 5 % allowed"),
+    "as incomplete as before": ("both", 5.0, False, "within the 5 % allowed"),
+    "nothing costed": ("nothing.onnx", 5.0, True, "nothing of nothing.onnx could be costed"),
+    "nothing costed before": ("nothing", 5.0, True, "nothing of nothing.json could be costed"),
+}
+
+
+@pytest.mark.parametrize(("new", "old_ms", "failed", "says"), LOST.values(), ids=LOST.keys())
+def test_what_is_not_costed_is_not_judged(new: str, old_ms: float, failed: bool, says: str, folder: Path) -> None:
+    """A model that got faster by nodes that count as nothing is no faster model."""
+    unknown = graph([node("Mystery", "x", "y", "odd", "own")], [value("x", ["batch", 4])], [value("y", ["batch", 3])])
+    onnx.save(model(unknown, opsets={"": 17, "own": 1}), folder / "nothing.onnx")
+    (folder / "nothing.json").write_text(to_json(analyze("nothing.onnx", gpu="t4", dims={"batch": 2})))
+    old = "nothing.json" if new == "nothing" else edited(folder, {"totals.latency_ms": old_ms})
+    if new == "both":
+        old, new = "new.json", "new.onnx"
+    found = diff(old, "new.onnx" if new == "nothing" else new, gpu="t4", dims=DIMS, limit=0.05)
+    assert found.failed is failed
+    text = " ".join(difference_to_terminal(found, Canvas(width=120)).split())
+    assert says in text
+    assert ("can't be judged" in text) is ("counts as" in says or "nothing of" in says)
+    assert "faster" not in text or not failed
+
+
 def test_other_settings_are_noted(folder: Path) -> None:
     found = diff("old.json", edited(folder, {"gpu.name": "a100-sxm-80gb", "settings.runtime": "compiled"}))
     assert found.notes == ("the GPU differs: t4, now a100-sxm-80gb", "the runtime differs: eager, now compiled")
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("settings.cuda_graph", "runs are replayed as a CUDA graph in edited.json only"),
+        ("settings.include_io", "inputs are copied from the host and outputs back in edited.json only"),
+    ],
+)
+def test_what_one_report_has_only_is_noted(key: str, says: str, folder: Path) -> None:
+    assert [note.replace(str(folder) + "/", "") for note in diff("old.json", edited(folder, {key: True})).notes] == [
+        says
+    ]
+
+
+def test_other_training_is_noted(folder: Path) -> None:
+    (folder / "base.json").write_text(
+        to_json(analyze("old.onnx", gpu="t4", dims=DIMS, training=make_training(optimizer="sgd")))
+    )
+    (folder / "other.json").write_text(
+        to_json(analyze("old.onnx", gpu="t4", dims=DIMS, training=make_training(optimizer="adamw")))
+    )
+    assert diff("base.json", "other.json").notes == ("the optimizer of training differs: sgd, now adamw",)
 
 
 def test_inputs_with_other_names_are_noted(folder: Path) -> None:

@@ -199,6 +199,9 @@ def _tensor(dtype: str | None, shape: tuple[int, ...] | None) -> str:
     return f"{dtype or 'of unknown type'} {shape_text(shape) if shape is not None else 'of unknown shape'}"
 
 
+_COPIES = "inputs are copied from the host and outputs back"
+
+
 def _settings(old: Saved, new: Saved) -> list[str]:
     """What differs in the settings: then not only the model's change is seen."""
     notes = []
@@ -206,6 +209,15 @@ def _settings(old: Saved, new: Saved) -> list[str]:
         before, after = getattr(old.side, what), getattr(new.side, what)
         if before != after:
             notes.append(f"the {what if what != 'gpu' else 'GPU'} differs: {before}, now {after}")
+    notes += [
+        f"the {plan.replace('_', ' ')} of training differs: {before}, now {new.training[plan]}"
+        for plan, before in old.training.items()
+        if new.training.get(plan, before) != before
+    ]
+    for name, what in (("cuda_graph", "runs are replayed as a CUDA graph"), ("include_io", _COPIES)):
+        which = [side.source for side in (old.side, new.side) if getattr(side, name)]
+        if len(which) == 1:
+            notes.append(f"{what} in {which[0]} only")
     notes += [
         f"{side.source} has nodes that count as nothing: its latency is a lower bound"
         for side in (old.side, new.side)

@@ -28,6 +28,9 @@ class Kernels:
     latency_us: float
 
 
+_PLAN = ("optimizer", "loss", "recompute", "grad_accumulation", "dropout", "freeze")
+"""What a step of training is made of, of what its report says."""
+
 Form = tuple[str, str, str]
 """Class, dtype, dims in JSON: kernels that have these in common are equal."""
 
@@ -37,12 +40,14 @@ class Saved:
     """A report as its JSON says it, figures rounded as there.
 
     ``inputs``: (name, dtype, shape) of the model's inputs. ``unsupported``: number of nodes by (operator, reason).
+    ``training``: what a step of training is made of, in words; empty at inference.
     """
 
     side: Side
     inputs: tuple[tuple[str, str | None, tuple[int, ...] | None], ...]
     kernels: Mapping[Form, Kernels]
     unsupported: Mapping[tuple[str, str], int]
+    training: Mapping[str, str]
 
 
 def read_report(path: Path) -> Saved:
@@ -113,6 +118,8 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
             partial=bool(totals["partial"]),
             classes=classes,
             mode=_text(settings.get("mode", "inference")),
+            cuda_graph=bool(settings.get("cuda_graph", False)),
+            include_io=bool(settings.get("include_io", False)),
         ),
         inputs=tuple(
             (
@@ -124,6 +131,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
         ),
         kernels={form: _together(rows) for form, rows in groups.items()},
         unsupported=Counter((_text(item["op_type"]), _text(item["reason"])) for item in document["unsupported"]),
+        training={name: str(item) for name, item in document.get("training", {}).items() if name in _PLAN},
     )
 
 

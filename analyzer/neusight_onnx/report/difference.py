@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from neusight_onnx.report.quantities import counted
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
@@ -27,6 +29,13 @@ class Side:
     partial: bool
     classes: Mapping[str, float]
     mode: str = "inference"
+    cuda_graph: bool = False
+    include_io: bool = False
+
+    @property
+    def is_costed(self) -> bool:
+        """Whether any time could be worked out."""
+        return self.latency_ms > 0 or not self.partial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +89,24 @@ class Difference:
         return self.new.latency_ms / self.old.latency_ms - 1 if self.old.latency_ms else None
 
     @property
-    def failed(self) -> bool:
+    def unjudged(self) -> str | None:
+        """Why the change of the latency isn't known, where the new report's latency lacks what the old one's has."""
+        for side in (self.old, self.new):
+            if not side.is_costed:
+                return f"nothing of {side.source} could be costed"
+        more = sum(count for _, _, count in self.new_unsupported)
+        if not more:
+            return None
+        return f"{counted(more, 'node counts', 'nodes count')} as nothing, and did not before"
+
+    @property
+    def is_over(self) -> bool:
         """Whether the latency grew over the limit; from nothing, any growth is over it."""
         if self.limit is None:
             return False
         return self.new.latency_ms > 0 if self.growth is None else self.growth > self.limit
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is a limit that the latency is over, or may be over for all that is known."""
+        return self.limit is not None and (self.is_over or self.unjudged is not None)

@@ -32,6 +32,7 @@ def difference_to_json(difference: Difference) -> str:
             "new": record_json(difference.new),
             "growth": None if growth is None else rounded(growth),
             "limit": difference.limit,
+            "unjudged": difference.unjudged,
             "failed": difference.failed,
             "kernels": kernels,
             "new_unsupported": _operators(difference.new_unsupported),

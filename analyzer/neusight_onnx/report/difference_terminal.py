@@ -29,8 +29,9 @@ def difference_to_terminal(difference: Difference, canvas: Canvas, *, top: int =
 
     old, new = difference.old, difference.new
     worse = difference.failed or (difference.limit is None and new.latency_ms > old.latency_ms)
+    good = "yellow" if difference.unjudged is not None else "bold green"
     parts: list[RenderableType] = [
-        Text(printable(headline(difference)), style="bold red" if worse else "bold green"),
+        Text(printable(headline(difference)), style="bold red" if worse else good),
         Text(printable(f"old: {canvas.dot.join([old.source, *settings(old)])}"), style="dim"),
         Text(printable(f"new: {canvas.dot.join([new.source, *settings(new)])}"), style="dim"),
         Text(),

@@ -19,6 +19,11 @@ def change(old: float, new: float) -> str:
 def headline(difference: Difference) -> str:
     """One sentence: what became of the latency, and of the limit."""
     old, new, growth = difference.old.latency_ms, difference.new.latency_ms, difference.growth
+    reason = difference.unjudged
+    # what is over the limit without the nodes that count as nothing is over it with them
+    if reason is not None and not (difference.is_over and difference.old.is_costed):
+        text = f"{_bounded(difference.old)}, now {_bounded(difference.new)}: {reason}"
+        return text if difference.limit is None else f"{text}; the {difference.limit * 100:g} % allowed can't be judged"
     how = "as fast as before" if old == new else "slower" if new > old else "faster"
     size = f"{abs(growth) * 100:.1f} % " if growth and how != "as fast as before" else ""
     text = f"{size}{how}: {duration(old * 1e3)}, now {duration(new * 1e3)}"
@@ -28,18 +33,20 @@ def headline(difference: Difference) -> str:
     return f"{text}; {kept} the {difference.limit * 100:g} % allowed"
 
 
+def _bounded(side: Side) -> str:
+    """ "8.36 ms", "at least 8.36 ms", "unknown"."""
+    if not side.is_costed:
+        return "unknown"
+    return f"{'at least ' if side.partial else ''}{duration(side.latency_ms * 1e3)}"
+
+
 def totals(difference: Difference) -> list[tuple[str, str, str, str]]:
     """(what, old, new, change) of the totals, then of each kernel class and the host."""
     old, new = difference.old, difference.new
     rows = [
-        ("latency", _ms(old.latency_ms), _ms(new.latency_ms), change(old.latency_ms, new.latency_ms)),
+        ("latency", _least(old), _least(new), _change(difference, old.latency_ms, new.latency_ms)),
         ("interval", _interval(old), _interval(new), ""),
-        (
-            "samples/s",
-            significant(old.throughput_per_s),
-            significant(new.throughput_per_s),
-            change(old.throughput_per_s, new.throughput_per_s),
-        ),
+        ("samples/s", _most(old), _most(new), _change(difference, old.throughput_per_s, new.throughput_per_s)),
     ]
     if old.memory_bytes is not None and new.memory_bytes is not None:
         before, after = old.memory_bytes, new.memory_bytes
@@ -110,6 +117,8 @@ def settings(side: Side) -> list[str]:
         *([side.mode] if side.mode != "inference" else []),
         side.precision,
         side.runtime,
+        *(["CUDA graph"] if side.cuda_graph else []),
+        *(["with copies of inputs and outputs"] if side.include_io else []),
         *([dims_text(dims, ",")] if dims else []),
     ]
 
@@ -125,7 +134,25 @@ def _ms(value_ms: float) -> str:
     return duration(value_ms * 1e3) if value_ms else "-"
 
 
+def _least(side: Side) -> str:
+    if not side.is_costed:
+        return "unknown"
+    return f"{'>' if side.partial else ''}{_ms(side.latency_ms)}"
+
+
+def _most(side: Side) -> str:
+    if not side.is_costed:
+        return "unknown"
+    return f"{'<' if side.partial else ''}{significant(side.throughput_per_s)}"
+
+
+def _change(difference: Difference, old: float, new: float) -> str:
+    return "unknown" if difference.unjudged is not None else change(old, new)
+
+
 def _interval(side: Side) -> str:
+    if not side.is_costed:
+        return "-"
     return f"{duration(side.latency_low_ms * 1e3)} to {duration(side.latency_high_ms * 1e3)}"
 
 
