@@ -90,8 +90,8 @@ def sizes_for(path: Path) -> dict[str, int]:
     return {name: 2 if "batch" in name else 16 for name in sorted(free)}
 
 
-def optimised(path: Path, folder: Path) -> onnx.ModelProto:
-    """What ONNX Runtime writes for a model, whose missing weights are zeros."""
+def with_weights(path: Path, folder: Path) -> Path:
+    """A copy of a model in ``folder`` with its weights beside it, zeros where there are none."""
     model = onnx.load(path, load_external_data=False)
     needed: dict[str, int] = {}
     for tensor in model.graph.initializer:
@@ -114,6 +114,12 @@ def optimised(path: Path, folder: Path) -> onnx.ModelProto:
         else:
             with target.open("wb") as file:
                 file.truncate(size)
+    return copy
+
+
+def optimised(path: Path, folder: Path) -> onnx.ModelProto:
+    """What ONNX Runtime writes for a model, whose missing weights are zeros."""
+    copy = with_weights(path, folder)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.optimized_model_filepath = str(folder / "optimised.onnx")
