@@ -34,10 +34,12 @@ class Case:
     precision: str = "auto"
     runtime: str = "eager"
     dims: Mapping[str, int] = field(default_factory=lambda: {"batch": 2})
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     node: str | None = None
     notes: frozenset[str] = frozenset()
     says: str = ""
+    fix: str = ""
 
     def target(self) -> Target:
         return Target(
@@ -46,7 +48,7 @@ class Case:
             gpu=self.gpu,
             precision=self.precision,
             runtime=self.runtime,
-            bindings=make_bindings(self.dims),
+            bindings=make_bindings(self.dims, self.shapes),
             limits=self.limits,
         )
 
@@ -179,6 +181,18 @@ def repeated(most: int | None = None) -> ModelProto:
     )
 
 
+TOLD = one([node("Mystery", "x", "h", "odd", domain="acme"), node("Relu", "h", "y", "act")], y=("batch", 4))
+"""Only the user can say what shape comes out of it, and says it for one batch."""
+
+TOLD_AND_JOINED = one(
+    [
+        node("Mystery", "x", "h", "odd", domain="acme"),
+        node("Relu", "x", "x2"),
+        node("Add", "h c", "y", "add"),
+    ],
+    weights=[tensor("c", np.zeros((2, 4), np.float32))],
+)
+
 CASES = {
     "sound": Case(model=linear, codes=codes()),
     "sound, every limit kept": Case(
@@ -219,6 +233,7 @@ CASES = {
         limits=limits(max_latency="1s", min_throughput="1/s", max_unsupported=2),
         notes=codes(503),
         says="nothing could be costed",
+        fix="give the shapes that they leave open",
     ),
     # --- the file
     "external data missing": Case(model=lambda: linear(external_tensor("w", [4, 3], "w.bin")), codes=codes(201)),
@@ -228,9 +243,16 @@ CASES = {
     "newer IR": Case(model=lambda: model(linear().graph, ir_version=9999), codes=codes(204), says="9999"),
     "newer opset": Case(model=lambda: model(linear().graph, opsets={"": 9999}), codes=codes(205), says="9999"),
     # --- shapes
+    "a shape that the user gave stays": Case(model=TOLD, codes=codes(501), shapes={"h": (2, 4)}),
+    "what is made of a shape that the user gave": Case(model=TOLD_AND_JOINED, codes=codes(501), shapes={"h": (2, 4)}),
     "unbound": Case(model=linear, codes=codes(301), dims={}, node="batch", says="1 stands in"),
     "no name": Case(
-        model=one([node("Relu", "x", "y")], x=(None, 4)), codes=codes(302), dims={}, node="x", says="dimension 0"
+        model=one([node("Relu", "x", "y")], x=(None, 4)),
+        codes=codes(302),
+        dims={},
+        node="x",
+        says="dimension 0",
+        fix="--shape x=Nx4, or shapes = { x = [N, 4] } in the target",
     ),
     "no shape": Case(
         model=one([node("Relu", "x", "y")], x=None), codes=codes(302, 503), dims={}, node="x", says="declares no shape"
@@ -312,6 +334,9 @@ CASES = {
     ),
     "two sizes of a symbol that no input has": Case(
         model=declared(value("xw", ["n", 3]), value("pre", ["m", "n"])), codes=codes(304), node="n"
+    ),
+    "stale to a stand-in for 0": Case(
+        model=one([node("Relu", "x", "y")], x=(0, 4), y=(0, 4)), codes=codes(302), dims={}, says="dimension 0"
     ),
     "stale": Case(model=declared(value("xw", [7, 3])), codes=codes(305), notes=codes(305), says="[7, 3]"),
     "disagreeing": Case(

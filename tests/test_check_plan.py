@@ -169,6 +169,7 @@ BAD = {
     "unknown key": ('max-latancy = "1ms"', ["unknown key 'max-latancy'", "'max-latency' is the nearest"]),
     "underscores": ('max_latency = "1ms"', ["unknown key 'max_latency'", "'max-latency' is the nearest"]),
     "targets": ("[[targets]]", ["unknown key 'targets'", "'target' is the nearest"]),
+    "key of the file in a target": (TARGET + 'fail-on = "note"', ["target 1", "'fail-on' is for all targets"]),
     "unknown key of a target": (TARGET + "gpus = 1", ["target 1", "unknown key 'gpus'", "'gpu' is the nearest"]),
     "nothing near": (TARGET + "zzzz = 1", ["unknown key 'zzzz'", "known are name, model"]),
     "a target that is no table": ("target = 3", ["'target' is no list of tables", "[[target]]"]),
@@ -240,6 +241,14 @@ def test_where_a_configuration_is_found(tmp_path: Path) -> None:
     assert find_config(tmp_path) is None
     written(tmp_path, "this is = = no TOML, and none of our business", "pyproject.toml")
     assert find_config(tmp_path) is None
+    for text, says in {
+        "[tool.neusight]\nthis is = = no TOML": "is not TOML",
+        "tool.neusight = 3": "tool.neusight is no table",
+        '[[tool.neusight]]\nmax-latency = "1ms"': "tool.neusight is no table",
+    }.items():
+        written(tmp_path, text, "pyproject.toml")
+        with pytest.raises(CheckError, match=says):
+            find_config(tmp_path)
     written(tmp_path, "[tool.neusight]\n", "pyproject.toml")
     assert find_config(tmp_path) == project
     written(tmp_path, "")

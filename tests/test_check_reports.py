@@ -318,6 +318,18 @@ def test_github_annotates() -> None:
     assert lines[4] == "neusight-onnx check failed: 1 of 3 targets; 1 error, 1 note, 1 allowed"
 
 
+@pytest.mark.parametrize(
+    ("given", "named"), [("./ci/../m.onnx", "m.onnx"), ("a//b/m.onnx", "a/b/m.onnx"), ("../m.onnx", "../m.onnx")]
+)
+def test_services_find_the_file(given: str, named: str) -> None:
+    """They match paths as texts with those of the pull request."""
+    base = verdict()
+    moved = replace(base, findings=tuple(replace(each, model=given) for each in base.findings))
+    assert verdict_to_github(moved).startswith(f"::error file={named},")
+    (first, *_) = json.loads(verdict_to_sarif(moved))["runs"][0]["results"]
+    assert first["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == named
+
+
 def test_github_takes_no_orders_from_names() -> None:
     text = verdict_to_github(hostile())
     lines = text.splitlines()

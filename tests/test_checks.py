@@ -48,6 +48,8 @@ def test_findings(case: Case) -> None:
         assert first.node == case.node
     if case.says:
         assert any(case.says in finding.message for finding in verdict.findings)
+    if case.fix:
+        assert any(case.fix in finding.fix for finding in verdict.findings)
     for finding in verdict.findings:
         assert finding.targets == ("case",)
         assert finding.fix
@@ -168,6 +170,23 @@ def test_an_allowance_that_nothing_needs_is_noted() -> None:
     noted = [finding for finding in verdict.findings if finding.code == "NSX901"]
     assert [finding.message for finding in noted] == ["NSX201 is allowed (fetched later), but nothing needs it"]
     assert noted[0].targets == ("open", "bound")
+
+
+def test_an_allowance_of_a_file_that_nothing_needs_is_noted_there() -> None:
+    kept, own = ("NSX201", "fetched later"), ("NSX203", "stripped")
+    verdict = check([target(allow=(kept, own), allow_written=(kept,))], config=Path("ci/neusight.toml"))
+    assert {finding.message[:6]: finding.model for finding in verdict.findings} == {
+        "NSX201": "ci/neusight.toml",
+        "NSX203": "linear.onnx",
+    }
+
+
+def test_what_is_not_costed_has_no_latency() -> None:
+    case = CASES["nothing to judge"].target()
+    (judged,) = check([case]).targets
+    assert judged.totals is None
+    assert judged.not_predicted == "nothing could be costed (2 unsupported nodes)"
+    assert judged.memory is not None
 
 
 def test_codes_are_those_that_had_something_to_judge() -> None:

@@ -147,11 +147,15 @@ def _mentions(path: Path) -> bool:
 def _project_table(table: _Table) -> _Table | None:
     tool = table.get("tool")
     inner = tool.get("neusight") if isinstance(tool, dict) else None
-    return inner if isinstance(inner, dict) else None
+    if inner is not None and not isinstance(inner, dict):
+        raise CheckError(f"{PROJECT_NAME}: tool.neusight is no table; write it as [tool.neusight]")
+    return inner
 
 
 def _check_keys(table: _Table, known: Sequence[str], where: str) -> None:
     for key in table:
+        if key in TOP_KEYS and key not in known and known is TARGET_KEYS:
+            raise CheckError(f"{where}: {key!a} is for all targets; write it above the first [[target]]")
         if key not in known:
             from difflib import get_close_matches  # only on this way out
 
@@ -233,7 +237,8 @@ def _targets(
             training=_training(table, where),
             bindings=bindings,
             limits=own.over(limits),
-            allow=merged_allowances(allow, _allowances(table.get("allow", {}), where)),
+            allow=(allowed := merged_allowances(allow, _allowances(table.get("allow", {}), where))),
+            allow_written=allowed,
         )
         for gpu in gpus
     ]

@@ -72,6 +72,7 @@ def make_plan(
                 bindings=bindings,
                 limits=own.over(read.limits if read else Limits()),
                 allow=merged_allowances(read.allow if read else (), allowed),
+                allow_written=read.allow if read else (),
             )
             for gpu in dict.fromkeys(gpus)
         ]
@@ -120,6 +121,8 @@ def _refuse_alone(
 
 def _configured(config: Config | None, model: Path | None) -> Sequence[Target]:
     """The configuration's targets; those of one model if it is named."""
+    if model is not None and not model.exists():
+        raise ModelError(f"{model} does not exist; check the path")
     if config is None:
         if model is not None:
             raise CheckError(f"give a --gpu, or a target with this model in a {CONFIG_NAME}")

@@ -126,6 +126,7 @@ def known_code(text: str, where: str) -> str:
     from difflib import get_close_matches  # only on this way out
 
     begun = [known for known in CHECKS if code and known.startswith(code)]
-    near = begun[:3] or get_close_matches(code[:20], CHECKS, n=3, cutoff=0.5)
+    same_topic = [known for known in CHECKS if known.startswith(code[:4])] if re.fullmatch(r"NSX\d+", code) else CHECKS
+    near = begun[:3] or get_close_matches(code[:20], same_topic, n=3, cutoff=0.5)
     hint = f"nearest are {', '.join(near)}; " if near else ""
     raise CheckError(f"{where}: {text[:60]!a} is no code of a check: {hint}`neusight-onnx explain` lists all")

@@ -21,6 +21,7 @@ from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
 from neusight_onnx.precision import refusal, resolve
+from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Finding, Rule, Severity, TargetVerdict, Verdict
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench, fingerprint, kept
@@ -54,7 +55,7 @@ def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, co
     bench = _Bench()
     subjects = [_subject(bench, target, alone=len(named) == 1) for target in named]
     findings = _findings(subjects)
-    findings += _unused(subjects, findings)
+    findings += _unused(subjects, findings, config)
     order = tuple(Severity)
     findings.sort(key=lambda finding: (finding.allowed is not None, order.index(finding.severity), finding.code))
     verdict = Verdict(
@@ -124,8 +125,8 @@ def _identity(subject: Subject, scope: Scope) -> tuple[object, ...]:
             assert_never(scope)
 
 
-def _unused(subjects: Sequence[Subject], findings: Sequence[Finding]) -> list[Finding]:
-    """A note for every allowance that none of the targets which have it needed."""
+def _unused(subjects: Sequence[Subject], findings: Sequence[Finding], config: Path | None) -> list[Finding]:
+    """A note for every allowance that none of the targets which have it needed, at the file that it stands in."""
     used = {(finding.code, finding.allowed) for finding in findings}
     holders: dict[tuple[str, str], list[Subject]] = {}
     for subject in subjects:
@@ -138,18 +139,22 @@ def _unused(subjects: Sequence[Subject], findings: Sequence[Finding]) -> list[Fi
             code=UNUSED,
             title=rule.title,
             severity=rule.severity,
-            model=having[0].model.path,
+            model=having[0].model.path
+            if config is None or allowance not in having[0].target.allow_written
+            else str(config),
             node=None,
-            message=f"{code} is allowed ({reason}), but nothing needs it",
+            message=f"{allowance[0]} is allowed ({allowance[1]}), but nothing needs it",
             fix=rule.fix,
             targets=tuple(subject.target.name for subject in having),
         )
-        for (code, reason), having in holders.items()
+        for allowance, having in holders.items()
     ]
 
 
 def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
     target = subject.target
+    nothing = subject.totals is not None and not subject.totals.latency_ms and bool(subject.opaque)
+    uncosted = f"nothing could be costed ({counted(len(subject.opaque), 'unsupported node')})" if nothing else None
     own = [finding for finding in verdict.findings if target.name in finding.targets]
     return TargetVerdict(
         name=target.name,
@@ -168,8 +173,8 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         ),
         parameter_count=subject.parameter_count,
         unsupported_count=len(subject.opaque),
-        totals=subject.totals,
-        not_predicted=subject.not_predicted,
+        totals=None if nothing else subject.totals,
+        not_predicted=subject.not_predicted or uncosted,
         memory=subject.memory,
         passed=not any(verdict.fails(finding) for finding in own),
         assumptions=subject.assumptions,

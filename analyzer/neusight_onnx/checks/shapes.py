@@ -11,9 +11,10 @@ from neusight_onnx.checks.subject import Subject
 from neusight_onnx.checks.thresholds import missed
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.bindings import Bindings
-from neusight_onnx.graph.model import Declared, InferredGraph, Model, Node, TripCount, Value, file_name
+from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node, TripCount, Value, file_name
 from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes import bind_and_infer
+from neusight_onnx.memory.bodies import reads_of
 from neusight_onnx.report.quantities import counted, printable, shape_text
 from neusight_onnx.report.verdict import Severity
 
@@ -37,7 +38,7 @@ def unbound_symbol(subject: Subject) -> Iterator[Found]:
         yield Found(
             message=f"'{symbol}' of input '{inputs[0]}'{others} is not bound, {bound.symbols[symbol]} stands in",
             node=symbol,
-            fix=f"--dim {symbol}=SIZE, or dims = {{ {_key(symbol)} = SIZE }} in the target",
+            fix=f"{option('--dim', symbol, 'SIZE')}, or dims = {{ {_key(symbol)} = SIZE }} in the target",
         )
 
 
@@ -63,13 +64,24 @@ def open_input(subject: Subject) -> Iterator[Found]:
         if declared.shape is None:
             yield Found(message=f"input '{declared.name}' declares no shape", node=declared.name)
         else:
+            sizes = [_written_size(dim, subject) for dim in declared.shape]
             axes = [str(axis) for axis, dim in enumerate(declared.shape) if dim is None or dim == 0]
             if axes:
                 yield Found(
                     message=f"input '{declared.name}' ({shape_text(declared.shape)}) leaves "
                     f"{'dimension' if len(axes) == 1 else 'dimensions'} {', '.join(axes)} open, without a name",
                     node=declared.name,
+                    fix=f"{option('--shape', declared.name, 'x'.join(sizes))}, or shapes = "
+                    f"{{ {_key(declared.name)} = [{', '.join(sizes)}] }} in the target",
                 )
+
+
+def _written_size(dim: Dim, subject: Subject) -> str:
+    """A dimension as an example of --shape has it: N where it is open."""
+    if isinstance(dim, str):
+        size = None if subject.shaped is None else subject.shaped.bound.symbols.get(dim)
+        return "N" if size is None else str(size)
+    return str(dim) if dim else "N"
 
 
 # --- dims that are free in name only ----------------------------------------------------------------------------------
@@ -150,13 +162,18 @@ def _baked(model: Model, bindings: Bindings, shaped: ShapedModel) -> Iterator[Fo
     }
     if not sizes:
         return
+    # what the user gave a shape keeps it at other sizes, and so does what is made of it
+    kept = _made_of(model, {name for name in bindings.shapes if name not in _sized(model, sizes)})
     together = _probe(model, bindings, shaped, sizes)
     if together.inferred is not None:
-        yield from _unchanged(model, shaped, together)
+        yield from _unchanged(model, shaped, together, kept)
         return
+    behind = {node.name for node in model.graph.nodes if not kept.isdisjoint(node.outputs)}
     for symbol, size in list(sizes.items())[:MOST_PROBES]:
         alone = together if len(sizes) == 1 else _probe(model, bindings, shaped, {symbol: size})
-        if alone.fault is not None and _holds_a_size(alone.fault, model, shaped.inferred):
+        if alone.fault is None or alone.fault.node in behind:
+            continue
+        if _holds_a_size(alone.fault, model, shaped.inferred):
             yield Found(
                 message=f"'{symbol}' is declared free, but {base[symbol]} works and {size} does not: {alone.fault}",
                 node=symbol,
@@ -168,14 +185,25 @@ def _is_formula(symbol: str) -> bool:
     return any(mark in symbol for mark in "+*/%(") or " - " in symbol
 
 
+def _sized(model: Model, sizes: Mapping[str, int]) -> set[str]:
+    """The inputs that have one of these symbols."""
+    return {item.name for item in model.graph.inputs if set(item.shape or ()) & sizes.keys()}
+
+
+def _made_of(model: Model, names: set[str]) -> set[str]:
+    """These values, and all that nodes make of them."""
+    found = set(names)
+    for node in model.graph.nodes if found else ():
+        if not found.isdisjoint(reads_of(node)):
+            found.update(node.outputs)
+    return found
+
+
 def _probe(model: Model, bindings: Bindings, shaped: ShapedModel, sizes: Mapping[str, int]) -> _Probe:
     """The model with some symbols at other sizes and the others as they are."""
     dims = {name: size for name, size in shaped.bound.symbols.items() if not _is_formula(name)}
-    shapes = {
-        name: shape
-        for name, shape in bindings.shapes.items()
-        if not any(name == item.name and set(item.shape or ()) & sizes.keys() for item in model.graph.inputs)
-    }
+    sized = _sized(model, sizes)
+    shapes = {name: shape for name, shape in bindings.shapes.items() if name not in sized}
     try:
         _, inferred = bind_and_infer(model, replace(bindings, dims={**dims, **sizes}, shapes=shapes))
     except BindingError:
@@ -205,12 +233,12 @@ def _is_constant_target(node: Node, inferred: InferredGraph) -> bool:
     return target is not None and target.is_constant
 
 
-def _unchanged(model: Model, shaped: ShapedModel, probe: _Probe) -> Iterator[Found]:
-    """Outputs that declare a symbol in a dim whose size was the same at both sizes, and equal to neither's."""
+def _unchanged(model: Model, shaped: ShapedModel, probe: _Probe, kept: set[str]) -> Iterator[Found]:
+    """Outputs that declare a symbol in a dim whose size was the same at both sizes, but for those in ``kept``."""
     assert probe.inferred is not None
     for declared in model.graph.outputs:
         before, after = (graph.values.get(declared.name) for graph in (shaped.inferred, probe.inferred))
-        if not _comparable(declared, before) or not _comparable(declared, after):
+        if declared.name in kept or not _comparable(declared, before) or not _comparable(declared, after):
             continue
         assert before is not None
         assert after is not None

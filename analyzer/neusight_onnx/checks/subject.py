@@ -38,6 +38,8 @@ class Target:
     limits: Limits = field(default_factory=Limits)
     allow: tuple[tuple[str, str], ...] = ()
     """(code, reason) of the findings that are allowed for this target."""
+    allow_written: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """Those of ``allow`` that stand in a configuration, not in an option."""
     written_in: Path | None = field(default=None, compare=False)
     """The configuration that the target stands in; None: no file has it."""
 

@@ -135,7 +135,7 @@ def memory_tight(subject: Subject) -> Iterator[Found]:
     severity=Severity.ERROR,
     scope=Scope.TARGET,
     explanation="Nodes that have no model of their cost count as nothing, so every figure is a lower bound. "
-    "--max-unsupported says how many of them are accepted; 502 and 503 are mere notes then.",
+    "--max-unsupported says how many of them are accepted; NSX502 and NSX503 are mere notes then.",
     fix="replace the operators, or give the shapes that are unknown with --shape",
     applies=lambda subject: subject.target.limits.max_unsupported is not None,
 )
@@ -177,7 +177,7 @@ def _predicts(subject: Subject) -> bool:
     scope=Scope.TARGET,
     explanation="Some nodes are not supported and count as nothing, so the true latency is higher than the figure "
     "that was judged: a limit that is kept by it may still be missed. With --max-unsupported, which accepts that, "
-    "it is a note.",
+    "it is a note. Where nothing at all could be costed, no limit can be judged: an error all the same.",
     fix="replace the operators that are not supported, or accept them with --max-unsupported N",
     applies=_predicts,
 )
@@ -188,7 +188,11 @@ def lower_bound(subject: Subject) -> Iterator[Found]:
         return
     count = counted(len(subject.opaque), "unsupported node")
     if not subject.totals.latency_ms:
-        yield Found(message=f"nothing could be costed ({count}), so no limit was judged", severity=Severity.ERROR)
+        yield Found(
+            message=f"nothing could be costed ({count}), so no limit was judged",
+            severity=Severity.ERROR,
+            fix="replace the operators that are not supported, or give the shapes that they leave open with --shape",
+        )
         return
     accepted = subject.target.limits.max_unsupported is not None
     yield Found(

@@ -60,7 +60,7 @@ def _target(target: TargetVerdict, canvas: Canvas) -> list[RenderableType]:
     latency = latency_text(target)
     if target.not_predicted is not None:
         latency = f"not predicted: {target.not_predicted}"
-    elif target.totals is not None:
+    elif target.totals is not None and target.totals.latency_ms:
         share = f"{target.totals.interval * 100:.0f} %"
         latency = f"{latency}, {share} interval; {throughput_text(target)} at batch size {target.totals.batch_size:,}"
     rows = [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
+from pathlib import PurePath
+
 from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
@@ -26,17 +29,32 @@ def place(finding: Finding) -> str:
     return finding.model if finding.node is None else f"{finding.model}: {finding.node}"
 
 
+def file_path(finding: Finding) -> str:
+    """The file of a finding as services look for it: with slashes, without "." and "..".
+
+    What shows findings in the files of a pull request takes "a/../b.onnx" for another file than "b.onnx".
+    """
+    return posixpath.normpath(PurePath(finding.model).as_posix())
+
+
 def latency_text(target: TargetVerdict) -> str:
     """ "8.36 ms (5.93 ms to 12.2 ms)", or "-" where nothing predicts it."""
     totals = target.totals
     if totals is None:
         return "-"
+    if not totals.latency_ms:
+        return "0 µs: nothing runs"
     low, high = duration(totals.latency_low_ms * 1e3), duration(totals.latency_high_ms * 1e3)
     return f"{duration(totals.latency_ms * 1e3)} ({low} to {high})"
 
 
 def throughput_text(target: TargetVerdict) -> str:
-    return "-" if target.totals is None else f"{significant(target.totals.throughput_per_s)}/s"
+    """ "957/s", or "-" where nothing predicts it or nothing runs."""
+    return (
+        "-"
+        if target.totals is None or not target.totals.latency_ms
+        else f"{significant(target.totals.throughput_per_s)}/s"
+    )
 
 
 def memory_text(target: TargetVerdict) -> str:

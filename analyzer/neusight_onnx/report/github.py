@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neusight_onnx.report.check_words import assumptions_text, headline, place
+from neusight_onnx.report.check_words import assumptions_text, file_path, headline, place
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Severity, Verdict
 
@@ -15,7 +15,7 @@ def verdict_to_github(verdict: Verdict) -> str:
     The commands are those of GitHub's documentation, "Workflow commands for GitHub Actions".
     """
     lines = [
-        f"::{_COMMANDS[finding.severity]} file={_property(finding.model)},"
+        f"::{_COMMANDS[finding.severity]} file={_property(file_path(finding))},"
         f"title={_property(f'{finding.code} {finding.title}')}::"
         + _data(
             f"{'' if finding.node is None else f'{finding.node}: '}{finding.message}; fix: {finding.fix} "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.report.json_text import json_text
 from neusight_onnx.report.layout import Canvas, columns, facts, render
-from neusight_onnx.report.markdown_text import table, text
+from neusight_onnx.report.markdown_text import code, table, text
 from neusight_onnx.report.verdict import Rule
 
 if TYPE_CHECKING:
@@ -36,11 +36,17 @@ def rules_to_markdown(rules: Sequence[Rule]) -> str:
     parts = [
         table(
             ("code", "severity", "finding", "what would do"),
-            [(rule.code, rule.severity.value, text(rule.title), text(rule.fix)) for rule in rules],
+            [(rule.code, rule.severity.value, text(rule.title), _marked(rule.fix)) for rule in rules],
         )
     ]
-    parts += [f"## {rule.code}: {text(rule.title)}\n\n{text(rule.explanation)}" for rule in rules]
+    parts += [f"## {rule.code}: {text(rule.title)}\n\n{_marked(rule.explanation)}" for rule in rules]
     return "\n\n".join(parts) + "\n"
+
+
+def _marked(sentence: str) -> str:
+    """A text of ours for Markdown: what stands between backticks is code there, too."""
+    parts = sentence.split("`")
+    return "".join(code(part) if place % 2 else text(part) for place, part in enumerate(parts))
 
 
 def rules_to_terminal(rules: Sequence[Rule], canvas: Canvas, *, in_full: bool) -> str:

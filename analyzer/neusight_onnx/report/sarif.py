@@ -7,6 +7,7 @@ import json
 from pathlib import PurePath
 from urllib.parse import quote
 
+from neusight_onnx.report.check_words import file_path
 from neusight_onnx.report.json_text import Json
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Finding, Rule, Verdict
@@ -57,7 +58,7 @@ def _rule(rule: Rule) -> dict[str, Json]:
 def _result(finding: Finding, index: int) -> dict[str, Json]:
     location: dict[str, Json] = {
         # services that show findings in a file want a line of it; a model has none, so its first stands for all
-        "physicalLocation": {"artifactLocation": {"uri": _uri(finding.model)}, "region": {"startLine": 1}}
+        "physicalLocation": {"artifactLocation": {"uri": _uri(file_path(finding))}, "region": {"startLine": 1}}
     }
     if finding.node is not None:
         location["logicalLocations"] = [{"fullyQualifiedName": printable(finding.node)}]
@@ -85,5 +86,5 @@ def _uri(path: str) -> str:
 
 def _fingerprint(finding: Finding) -> str:
     """The same in each run for the same thing found, whatever the figures in its message are."""
-    parts = (finding.code, finding.model, finding.node or "", *sorted(finding.targets))
+    parts = (finding.code, file_path(finding), finding.node or "", *sorted(finding.targets))
     return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:32]

@@ -38,8 +38,9 @@ class Rule:
 class Finding:
     """One thing found wanting.
 
-    ``node``: the operator, tensor or dim at fault, None where it is the model as a whole. ``targets`` names those that
-    it holds for. ``allowed``: the reason that the user gave for allowing it; it fails nothing then.
+    ``model``: its file, or the configuration where that is at fault. ``node``: the operator, tensor or dim at fault,
+    None where it is the model as a whole. ``targets`` names those that it holds for. ``allowed``: the reason that the
+    user gave for allowing it; it fails nothing then.
     """
 
     code: str

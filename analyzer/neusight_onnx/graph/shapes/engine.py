@@ -812,17 +812,28 @@ def _likely_dtype(inputs: Sequence[Value | None]) -> DataType | None:
 def _note_stale(graph: Graph, own: Mapping[str, Value], walk: _Walk) -> None:
     # inputs are bound as declared, or refused; a declared 0 is free
     known = walk.stale.keys() | {declared.name for declared in graph.inputs}
+    zero_is_free = any(_is_bound_otherwise(declared, own) for declared in graph.inputs)
     for declared in (*graph.declared.values(), *graph.outputs):
         value = own.get(declared.name)
         if declared.name in known or value is None or value.shape is None or declared.shape is None:
             continue
         if value.kind != "tensor" or value.is_bound:
             continue
-        if _contradicts(declared.shape, value.shape):
+        dims = tuple(None if dim == 0 and zero_is_free else dim for dim in declared.shape)
+        if _contradicts(dims, value.shape):
             shown = ", ".join("?" if dim is None else str(dim) for dim in declared.shape)
             walk.stale[declared.name] = (
                 f"'{declared.name}' is declared as [{shown}] but its shape is {list(value.shape)}"
             )
+
+
+def _is_bound_otherwise(declared: Declared, own: Mapping[str, Value]) -> bool:
+    """Whether an input declares a 0 that was read as free."""
+    value = own.get(declared.name)
+    shape = None if value is None else value.shape
+    if declared.shape is None or shape is None or len(shape) != len(declared.shape):
+        return False
+    return any(dim == 0 != size for dim, size in zip(declared.shape, shape, strict=True))
 
 
 def _contradicts(declared: tuple[int | str | None, ...], shape: tuple[int, ...]) -> bool:
