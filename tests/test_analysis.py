@@ -129,17 +129,36 @@ def test_what_waits_for_the_host_is_as_uncertain_as_the_host(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("inputs", "batch_size"),
+    ("inputs", "batch_size", "says"),
     [
-        ("float[batch, 3] x", 1),
-        ("float[256, 256] x", 1),
-        ("float[6, 3, 8, 8] x", 6),
-        ("int64[5, 16] x", 5),
+        ("float[batch, 3] x", 7, None),
+        ("float[tb, 3] x", 7, "tb, the first dimension of 'x'; no dimension is named as a batch"),
+        ("float[sequence_length, 3] x", 1, "1; no dimension is named as a batch, nor sequence_length, the first"),
+        ("float[time, 3] x", 1, "1; no dimension is named as a batch, nor time, the first"),
+        ("float[sequence_length, batch, 3] x", 7, None),
+        ("float[256, 256] x", 256, "256, the first dimension of 'x'; no dimension is named as a batch"),
+        ("float[8, 128, 784] x", 8, "8, the first dimension of 'x'"),
+        ("float[1, 784] x", 1, None),
+        ("float[6, 3, 8, 8] x", 6, "6, the first dimension of 'x'"),
+        ("int64[5, 16] x", 5, "5, the first dimension of 'x'"),
+        ("float[16] x", 1, None),
     ],
-    ids=["free", "a matrix", "images", "token ids"],
 )
-def test_batch_size(tmp_path: Path, inputs: str, batch_size: int) -> None:
-    assert analyzed(tmp_path, f"g ({inputs}) => (float[a] y) {{ y = Neg(x) }}").totals.batch_size == batch_size
+def test_batch_size(tmp_path: Path, inputs: str, batch_size: int, says: str | None) -> None:
+    """A batch has the size 7, everything else another; what is no name of a batch is stated."""
+    path = tmp_path / "g.onnx"
+    onnx.save(parser.parse_model(HEADER + f"g ({inputs}) => (float[a] y) {{ y = Neg(x) }}"), path)
+    report = analyze(path, gpu="t4", dims={name: 7 for name in ("batch", "tb") if f"{name}," in inputs})
+    assert report.totals.batch_size == batch_size
+    said = [text.removeprefix("samples a run: ") for text in report.assumptions if text.startswith("samples a run")]
+    assert [text.startswith(says or "") for text in said] == [True] * (says is not None)
+
+
+def test_samples_that_no_output_keeps_are_none(tmp_path: Path) -> None:
+    """The first dimension is summed over."""
+    report = analyzed(tmp_path, "g (float[32, 784] x) => (float[a] y) { y = ReduceSum<keepdims = 0>(x) }")
+    assert report.totals.batch_size == 1
+    assert any("the output lacks the first dimension of 'x', 32" in text for text in report.assumptions)
 
 
 def test_types_without_predictors_are_named(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ ROOMS = (
     ("kernels", "runtime"),
     ("fusion", "lowering", "precision"),
     ("backward",),
-    ("tiling", "power"),
+    ("tiling", "power", "batch"),
     ("laws", "similarity"),
     ("predictor",),
     ("uncertainty",),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
+from neusight_onnx.batch import batch_of
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError, NotSupportedError, SpecError
@@ -447,6 +448,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             *prepared.graph.assumptions,
             *decided.said,
             *_range_of_branches(decided, totals, prepared.runtime),
+            *_of_the_batch(prepared.graph, prepared.shaped.bound.symbols),
             *_of_the_run(prepared),
         )
         return Outcome(
@@ -455,6 +457,12 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
         )
+
+
+def _of_the_batch(inferred: InferredGraph, symbols: Mapping[str, int]) -> Iterator[str]:
+    _, guessed = batch_of(inferred, symbols)
+    if guessed is not None:
+        yield guessed
 
 
 def _of_the_run(prepared: PreparedModel) -> Iterator[str]:
@@ -648,6 +656,7 @@ def _assemble(
         *counted.said,
         *_share_by_data(coverage),
         *_range_of_branches(counted, totals, runtime),
+        *_of_the_batch(inferred, settings.dims),
         *said,
         *_standing_assumptions(settings, asked_precision, runtime),
         *(f"memory: {text}" for text in memory.assumptions),
@@ -982,7 +991,7 @@ def _totals(
             for kernel, prediction in zip(item.work.kernels, item.predictions, strict=True)
         ),
     )
-    batch_size = _batch_size(inferred, settings)
+    batch_size, _ = batch_of(inferred, settings.dims)
     samples = batch_size * (1 if trained is None else trained.plan.grad_accumulation)
     executed = [(item.work.count, facts[kernel]) for item in counted for kernel in item.work.kernels]
     return Totals(
@@ -1018,21 +1027,6 @@ def _phases(counted: Sequence[_Placed], runtime: Runtime, latency_us: float) -> 
         found[f"{phase}_ms"] = (until_us - before_us) / 1e3
         before_us = until_us
     return found
-
-
-def _batch_size(inferred: InferredGraph, settings: Settings) -> int:
-    """Samples a run: the size of the symbol that is named as a batch, else the first dimension of the first input that
-    the model leaves free there, or that has rank 4 (n, c, h, w) or integers (token ids, n x length); else 1."""
-    for name, size in settings.dims.items():
-        if is_batch_symbol(name):
-            return size
-    for declared in inferred.graph.inputs:
-        shape = inferred.values[declared.name].shape
-        if declared.shape and shape and len(shape) >= 2:
-            is_free = not isinstance(declared.shape[0], int)
-            holds_ids = declared.dtype is not None and declared.dtype.is_integer
-            return shape[0] if is_free or len(shape) == 4 or holds_ids else 1
-    return 1
 
 
 def _unsupported(placed: Sequence[_Placed]) -> tuple[UnsupportedNode, ...]:

@@ -40,7 +40,8 @@ def latency(subject: Subject) -> Iterator[Found]:
     severity=Severity.ERROR,
     scope=Scope.TARGET,
     explanation="Samples a second, which is the batch size over the latency of a run, fall short of --min-throughput. "
-    "The latency is taken at the upper end of its interval unless --at median is given.",
+    "The latency is taken at the upper end of its interval unless --at median is given. Where no dim is named as a "
+    "batch, the report's assumptions say what was taken for one.",
     fix="take a larger batch, a faster GPU or runtime; `neusight-onnx analyze` shows what is slow",
     applies=lambda subject: subject.target.limits.min_throughput_per_s is not None,
 )
@@ -49,7 +50,7 @@ def throughput(subject: Subject) -> Iterator[Found]:
     if totals is None or not totals.latency_ms or limits.min_throughput_per_s is None:
         return
     judged_ms = totals.latency_ms if limits.judged_at == MEDIAN else totals.latency_high_ms
-    judged_per_s = totals.batch_size / judged_ms * 1e3
+    judged_per_s = totals.throughput_per_s * totals.latency_ms / judged_ms
     if judged_per_s < limits.min_throughput_per_s:
         yield Found(
             message=f"throughput is {significant(judged_per_s)}/s at batch size {totals.batch_size:,} "

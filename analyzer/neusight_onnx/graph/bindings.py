@@ -252,6 +252,11 @@ def is_batch_symbol(name: str) -> bool:
     return lowered in _BATCH_NAMES or ("batch" in words and not words & _SEQUENCE_WORDS)
 
 
+def can_be_batch(symbol: str, declared: Declared) -> bool:
+    """Whether a free first dimension of an input may be the batch: it isn't named as something else."""
+    return _role(symbol, [_Place(input=declared, axis=0)]) == "batch"
+
+
 _SEQUENCE_WORDS = frozenset(
     {
         "seq",
