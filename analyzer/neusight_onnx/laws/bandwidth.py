@@ -198,9 +198,22 @@ def l2_miss_fraction(working_set_bytes: Column, gpu: GpuSpec) -> Column:
     return np.asarray(1.0 / (1.0 + x**-L2_SHARPNESS), dtype=np.float64)
 
 
-def roofline_us(flops: Column, bytes_: Column, flops_per_s: float, gpu: GpuSpec) -> Column:
-    """Time at the roofline in us: peak of the pipe or data-sheet DRAM bandwidth, whichever binds; above 0."""
-    return np.maximum(np.maximum(flops / flops_per_s, bytes_ / gpu.memory_bytes_per_s) * 1e6, 1e-6)
+REUSE_DISTANCE = 3.0
+"""Bytes that pass between two uses of a line, over those of one kernel: in a model a kernel reads what the one before
+wrote, beside an operand that is a few kernels old, and writes where one of the last few results lay. Assumed, to be on
+the safe side of kernels that are timed again and again on the same tensors."""
+
+
+def stream_floor_us(flops: Column, bytes_: Column, flops_per_s: float, gpu: GpuSpec) -> Column:
+    """The least time of a kernel that streams its operands, in us: what no prediction goes below; above 0.
+
+    The peak of the pipe, data-sheet DRAM bandwidth for what the L2 can't be expected to hold (of lines that are
+    replaced at random, exp(-distance / L2) survive), or twice the L2's measured bandwidth, whichever binds.
+    """
+    missed = bytes_ * -np.expm1(-REUSE_DISTANCE * bytes_ / max(gpu.l2_bytes, 1))
+    memory = missed / gpu.memory_bytes_per_s
+    l2 = bytes_ / (2.0 * l2_bytes_per_s(gpu))
+    return np.maximum(np.maximum(np.maximum(flops / flops_per_s, memory), l2) * 1e6, 1e-6)
 
 
 def p_norm(terms: tuple[Column, ...], power: float) -> Column:

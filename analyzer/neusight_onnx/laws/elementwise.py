@@ -29,7 +29,7 @@ from neusight_onnx.laws.bandwidth import (
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
-    roofline_us,
+    stream_floor_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 
@@ -309,7 +309,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
     index = n * columns["indexed"] * constants["index_operations"] / lane_rate * 1e6
 
-    ideal = roofline_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
+    ideal = stream_floor_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
     latency = np.maximum(constants["launch_us"] + p_norm((memory, l2, compute, index), _POWER), ideal)
     per_tile = 1024.0 if is_amd(gpu) else 512.0  # four elements for each of 256 (ROCm) or 128 (CUDA) threads
     tiles = np.maximum(np.ceil(n / per_tile), 1.0)

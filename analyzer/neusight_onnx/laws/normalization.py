@@ -33,7 +33,7 @@ from neusight_onnx.laws.bandwidth import (
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
-    roofline_us,
+    stream_floor_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import fused_cost
@@ -206,7 +206,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     compute = rows * cols * cost / gpu.peak_flops_per_s["fp32"] * 1e6
     launches = constants["launch_us"] * np.where(two_kernels, 3.0, 1.0)
 
-    ideal = roofline_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
+    ideal = stream_floor_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
     total = launches + p_norm((memory, l2, compute, latency), constants["sharpness"])
     iteration_columns = VECTOR * row_threads(gpu)
     blocks = np.where(per_row | two_kernels, rows, np.ceil(rows * cols / iteration_columns))

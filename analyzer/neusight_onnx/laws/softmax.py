@@ -29,7 +29,7 @@ from neusight_onnx.laws.bandwidth import (
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
-    roofline_us,
+    stream_floor_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import fused_cost
@@ -248,7 +248,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     cost = constants["warp_cost"] + columns["fused_cost"]
     compute = rows * cols * cost / gpu.peak_flops_per_s["fp32"] * 1e6
 
-    ideal = roofline_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
+    ideal = stream_floor_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
     total = constants["launch_us"] + p_norm((memory, l2, compute, latency), constants["sharpness"])
     return LawResult(
         latency_us=np.maximum(total, ideal),
