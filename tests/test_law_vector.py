@@ -19,6 +19,7 @@ from neusight_onnx.laws.bandwidth import (
     l2_miss_fraction,
     memory_family,
     p_norm,
+    stream_floor_us,
 )
 from neusight_onnx.laws.base import Law, LawResult
 from neusight_onnx.laws.elementwise import (
@@ -412,3 +413,21 @@ def test_the_name_of_a_gpu_changes_nothing(kind: str) -> None:
     spec = load_gpu("a100-pcie-40gb")
     other = replace(spec, name="x", label="y", aliases=(), sources=())
     assert run(ODD[kind], spec).latency_us.tolist() == run(ODD[kind], other).latency_us.tolist()
+
+
+@pytest.mark.parametrize(
+    ("bytes_", "expected_us"),
+    [
+        # L4: 48 MiB of L2, 300 GB/s. 1 - exp(-3 x 1 / 48) = .0606 of 1 MiB misses: .212 us; at the L2's rate
+        # (58 SMs x 2.04 GHz x 20 bytes = 2,366 GB/s, twice that) .222 us
+        (2**20, 0.2216),
+        # 1 - exp(-1) = .632 of 16 MiB: 35.35 us
+        (2**24, 35.35),
+        # .99 of 75 MiB and more: DRAM
+        (2**28, 894.78),
+    ],
+    ids=["the L2's rate", "a third of the L2", "DRAM"],
+)
+def test_what_fits_the_l2_is_not_held_to_dram(bytes_: int, expected_us: float) -> None:
+    found = stream_floor_us(np.zeros(1), np.array([float(bytes_)]), 1e12, load_gpu("l4"))
+    assert found[0] == pytest.approx(expected_us, rel=0.002)

@@ -52,17 +52,17 @@ class Runtime:
 # Ampere and later; 2 us and 0.2 us a kernel in CUDA 11.8: NVIDIA's blog "Constant Time Launch for Straight-Line CUDA
 # Graphs", 2024); to that comes what any launch takes to reach the GPU, about 5 us: 8 in all, assumed.
 RUNTIMES: dict[str, Runtime] = {
-    # Host time of an operator with a kernel: 5-10 us, the middle is taken, and the ends are the spread. A plain CUDA
-    # launch is 4-6 us of it. Both ranges come from the survey of public figures that the project was given; it names
-    # no document for them, and none was opened. A view launches nothing: what is left of 7.5 us without a launch of 5.
-    # Plausible beside Llama-3.1-8B decoding on an H100 in that survey: 8.4 ms eager, 5.1 ms replayed as a CUDA graph.
-    # That the range holds 80 % of hosts is assumed.
+    # Host time of an operator with a kernel: what event timing shows beside the kernel's own time on seven hosts, fitted
+    # to the FP32 training data of elementwise kernels: 14 (P4, MI210), 16 (MI100), 16-22 (T4), 17-19 (A100), 20-21
+    # (V100), 20-29 us (P100); 3 us of it are taken to be the second event. Normalizations and products take up to 20 us
+    # more, a fast desktop 6-10 in all, so that the spread is wide. A view, which launches nothing, takes 6-16 us by
+    # events in Python, of which a module's code is a part: a third of a kernel's.
     "eager": Runtime(
-        name="eager", description="PyTorch eager mode, one stream", kernel_us=7.5, view_us=2.5, host_spread=1.4
+        name="eager", description="PyTorch eager mode, one stream", kernel_us=15.0, view_us=5.0, host_spread=1.7
     ),
     # What torch.compile generates launches its kernels from Python without the dispatcher: a plain CUDA launch (4-6 us,
     # the same survey) and a few bytecodes, so the upper half of that; views are gone. Its default mode replays no CUDA
-    # graph. Library calls still go through the dispatcher (7.5), but come with large kernels, which hide the host.
+    # graph. Library calls still go through the dispatcher, but come with large kernels, which hide the host.
     "compiled": Runtime(
         name="compiled",
         description="PyTorch torch.compile, default mode, one stream",
