@@ -52,11 +52,11 @@ class Runtime:
 # Ampere and later; 2 us and 0.2 us a kernel in CUDA 11.8: NVIDIA's blog "Constant Time Launch for Straight-Line CUDA
 # Graphs", 2024); to that comes what any launch takes to reach the GPU, about 5 us: 8 in all, assumed.
 RUNTIMES: dict[str, Runtime] = {
-    # Host time of an operator with a kernel: what event timing shows beside the kernel's own time on seven hosts, fitted
-    # to the FP32 training data of elementwise kernels: 14 (P4, MI210), 16 (MI100), 16-22 (T4), 17-19 (A100), 20-21
-    # (V100), 20-29 us (P100); 3 us of it are taken to be the second event. Normalizations and products take up to 20 us
-    # more, a fast desktop 6-10 in all, so that the spread is wide. A view, which launches nothing, takes 6-16 us by
-    # events in Python, of which a module's code is a part: a third of a kernel's.
+    # Host time of an operator with a kernel: what event timing shows beside the kernel's own time on seven hosts, from
+    # the FP32 training data of elementwise kernels: 14 (P4, MI210), 16 (MI100), 16-22 (T4), 17-19 (A100), 20-21 (V100),
+    # 20-29 us (P100); 3 us of it are taken to be the second event. Normalizations and products take up to 20 us more, a
+    # fast desktop 6-10 in all, so that the spread is wide. A view, which launches nothing, takes 6-16 us by events in
+    # Python, of which a module's code is a part: a third of a kernel's.
     "eager": Runtime(
         name="eager", description="PyTorch eager mode, one stream", kernel_us=15.0, view_us=5.0, host_spread=1.7
     ),
