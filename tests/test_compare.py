@@ -9,10 +9,11 @@ import shlex
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
-from models import external_tensor, linear
+from models import external_tensor, graph, linear, model, node, tensor, value
 from neusight_onnx import analyze
 from neusight_onnx.cli import main
 from neusight_onnx.comparison.assumed import assumed_by_all
@@ -20,7 +21,7 @@ from neusight_onnx.comparison.cases import compare
 from neusight_onnx.comparison.grid import MOST_CASES, combinations, parse_dim_lists
 from neusight_onnx.comparison.points import sweep
 from neusight_onnx.comparison.prices import Prices, parse_prices, read_prices
-from neusight_onnx.errors import BindingError, ComparisonError, NeusightError, NotSupportedError
+from neusight_onnx.errors import BindingError, ComparisonError, ModelError, NeusightError, NotSupportedError
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.report.comparison_machine import comparison_to_json
 from neusight_onnx.report.comparison_markdown import comparison_to_markdown
@@ -81,7 +82,7 @@ BAD_LISTS = {
     "dots backwards": (["b=4,2,...,1"], "no equal steps"),
     "too many": (["b=1..5000"], "more than 1,024 sizes"),
     "too many by dots": (["b=1,2,...,99999999"], "more than 1,024 sizes"),
-    "half a range": (["b=1.."], "'1..'"),
+    "half a range": (["b=1.."], "1.. is no range"),
 }
 
 
@@ -172,7 +173,7 @@ BAD_FILES = {
     "no text": ("p.toml", b"\xff\xfe\x00", "UTF-8"),
     "csv without a head": ("p.csv", b"a100,2", "first line"),
     "csv without lines": ("p.csv", b"gpu,price_per_h\n", "has no prices"),
-    "csv of three": ("p.csv", b"gpu,price_per_h\na100,2,3", "has 3 cells"),
+    "csv of three": ("p.csv", b"gpu,price_per_h\n\n# old\na100,2,3", "p.csv, line 4: a100,2,3 has 3 cells"),
     "csv with a quote": ("p.csv", b'gpu,price_per_h\n"a100,2', "is not CSV"),
     "unknown GPU": ("p.csv", b"gpu,price_per_h\nx100,2", "unknown GPU"),
     "large": ("p.csv", b"#" * (2 << 20), "1 MB"),
@@ -267,6 +268,28 @@ def test_one_gpu_by_two_names_is_one_case() -> None:
 def test_refusals(arguments: dict[str, object], kind: type[NeusightError], says: str) -> None:
     with pytest.raises(kind, match=re.escape(says)):
         compare(RESNET, **{"gpus": ["t4"], **arguments})  # type: ignore[arg-type]  # a table of wrong arguments
+
+
+def test_sizes_that_the_model_refuses_are_left_out() -> None:
+    """A Reshape to (1, 12): one sample only."""
+    baked = model(
+        graph(
+            [node("Reshape", "x target", "y", "flat")],
+            [value("x", ["batch", 3, 4])],
+            [value("y", None)],
+            [tensor("target", np.array([1, 12], np.int64))],
+        )
+    )
+    read = read_model_bytes(baked.SerializeToString())
+    found = compare(read, gpus=["t4", "a100"], dims={"batch": (1, 8, 9)})
+    assert [case.dims["batch"] for case in found.cases] == [1, 1]
+    left_out = [notice.message for notice in found.warnings if notice.code == "refused"]
+    assert [text.partition(": ")[0] for text in left_out] == ["left out with batch=8", "left out with batch=9"]
+    assert "flat" in left_out[0]
+    with pytest.raises(ModelError, match="the model refuses all of these sizes; with batch=8: "):
+        compare(read, gpus=["t4"], dims={"batch": (8, 9)})
+    with pytest.raises(ModelError, match=r"^Reshape"):
+        compare(read, gpus=["t4"], dims={"batch": 8})
 
 
 # --- reports ----------------------------------------------------------------------------------------------------------

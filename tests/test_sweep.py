@@ -24,6 +24,7 @@ from neusight_onnx.errors import BindingError, ComparisonError, ModelError, Neus
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model, read_model_bytes
 from neusight_onnx.graph.shapes import Memo
+from neusight_onnx.report.comparison_words import same_for_all
 from neusight_onnx.report.layout import Canvas
 from neusight_onnx.report.sweep import Point
 from neusight_onnx.report.sweep_machine import sweep_to_json
@@ -112,6 +113,33 @@ def test_what_the_model_refuses_is_a_point_with_the_reason() -> None:
     assert set(document["points"][5]) == set(document["points"][0])
     with pytest.raises(ModelError, match="refuses all of these sizes; with seq=200: "):
         sweep(read, gpu="t4", dims={"seq": (200, 300)})
+
+
+def test_dims_that_follow_from_others_are_not_fixed() -> None:
+    """total = past + 1: given with the input that has it, another size at each point."""
+    main = graph(
+        [node("Relu", "x", "y"), node("Relu", "z", "w")],
+        [value("x", ["batch", "past"]), value("z", ["batch", "past + 1"])],
+        [value("y", None), value("w", None)],
+    )
+    read = read_model_bytes(model(main).SerializeToString())
+    found = sweep(read, gpu="t4", dims={"batch": 2, "past": (3, 7)})
+    assert (found.dims, found.derived) == ({"batch": 2}, ("past + 1",))
+    text = sweep_to_terminal(found, Canvas(width=120))
+    assert "past + 1: another size at other points" in text
+    assert "batch=2 " in text
+    assert sweep(read, gpu="t4", dims={"batch": (2, 3), "past": 3}).derived == ()
+    compared = compare(read, gpus=["t4"], dims={"batch": 2, "past": (3, 7)})
+    assert same_for_all(compared)[-1] == "batch=2"
+
+
+def test_what_is_not_costed_fits_all_the_same() -> None:
+    lost = model(
+        graph([node("Mystery", "x", "y", "odd", "own")], [value("x", ["batch", 4])], [value("y", None)]),
+        opsets={"": 17, "own": 1},
+    )
+    (series,) = sweep(read_model_bytes(lost.SerializeToString()), gpu="t4", dims={"batch": (1, 2)}).series
+    assert (series.knee, series.largest_that_fits) == (None, 2)
 
 
 # --- knee and largest -------------------------------------------------------------------------------------------------
@@ -218,7 +246,7 @@ def test_json_is_documented_key_by_key() -> None:
     documented = documented_keys(text.partition("\n`neusight-onnx")[0])
     maps = {path for path, kind in documented.items() if kind.startswith("map")}
     missing = {"warnings[].node"}  # optional
-    found = replace(found, assumptions=("an assumption",))
+    found = replace(found, assumptions=("an assumption",), derived=("total",))
     assert keys_of(json.loads(sweep_to_json(found)), "", maps) | missing == set(documented)
 
 
@@ -285,6 +313,8 @@ MISUSE = {
     "wrong unit": ([*GOOD, "--max-latency", "20mss"], ["'mss' is no unit", "20ms"]),
     "limit twice": ([*GOOD, "--max-latency", "1ms", "--max-latency", "2ms"], ["given twice"]),
     "at": ([*GOOD, "--at", "mean"], ["upper or median"]),
+    "at without a limit": ([*GOOD, "--at", "median"], ["--at says where --max-latency is judged"]),
+    "no range": ([*GOOD, "--dim", "seq=1..2..3"], ["--dim seq=1..2..3: 1..2..3 is no range; write 1,2,8"]),
     "precision": ([*GOOD, "--precision", "bf16"], ["bf16 on t4", "no bfloat16 units"]),
     "all refused": ([*GOOD, "--dim", "seq=200..300+50"], ["refuses all", "seq=200"]),
     "too many": ([*GOOD, "--dim", "seq=1..1000"], ["2,000 cases"]),

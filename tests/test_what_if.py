@@ -127,9 +127,9 @@ def test_json_is_documented_key_by_key(capsys: pytest.CaptureFixture[str]) -> No
 
 MISUSE = {
     "precision without units": (["--what-if", "precision=fp4"], ["fp4 on h100-sxm", "no FP4 units"]),
-    "no such precision": (["--set", "precision=fp33"], ["unknown precision 'fp33'"]),
+    "no such precision": (["--set", "precision=fp33"], ["--set precision=fp33: unknown precision 'fp33'"]),
     "switch": (["--what-if", "cuda_graph=yes"], ["cuda_graph=on", "'yes'"]),
-    "unknown runtime": (["--what-if", "runtime=openvino"], ["'openvino'"]),
+    "unknown runtime": (["--what-if", "runtime=openvino"], ["--what-if runtime=openvino: unknown runtime 'openvino'"]),
     "unknown key": (["--what-if", "speed=2"], ["'speed'", "gpu.KEY"]),
     "unknown figure": (["--what-if", "gpu.mem_bw_gb=2"], ["no key 'mem_bw_gb'", "'mem_bw_gbs' is the nearest"]),
     "a key begun": (["--what-if", "gpu.mem_bw=2"], ["no key 'mem_bw'", "'mem_bw_gbs' is the nearest"]),
@@ -138,6 +138,7 @@ MISUSE = {
     "endless": (["--what-if", "gpu.mem_bw_gbs=inf"], ["is no number"]),
     "impossible": (["--what-if", "gpu.mem_bw_gbs=-1"], ["a number from 5"]),
     "twice": (["--what-if", "runtime=eager,runtime=compiled"], ["changed twice"]),
+    "no size": (["--what-if", "dim.batch=0"], ["--what-if dim.batch=0: ", "must be positive"]),
     "unknown dim": (["--what-if", "dim.bach=2"], ["bach", "batch"]),
     "size": (["--set", "dim.batch=-2"], ["batch=-2"]),
     "format": (["--what-if", "runtime=compiled", "--format", "csv"], ["rich, json and markdown"]),

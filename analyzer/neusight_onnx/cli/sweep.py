@@ -37,6 +37,7 @@ from neusight_onnx.cli.training import (
     RecomputeOption,
     training_plan,
 )
+from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
     from neusight_onnx.report.sweep import Sweep
@@ -109,6 +110,8 @@ def sweep_command(
         limits = parse_limits(
             {name: text for name, texts in given.items() for text in given_once(f"--{name}", texts)}, "--"
         )
+        if at and limits.max_latency_ms is None:
+            raise ComparisonError("--at says where --max-latency is judged; give it, too")
         bindings = parse_bindings((), shape or (), value or (), trip_count or ())
         found = sweep(
             read_guarded(path, target),

@@ -12,7 +12,7 @@ from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.grid import combinations
 from neusight_onnx.comparison.prices import Prices
-from neusight_onnx.errors import ComparisonError, NeusightError, NotSupportedError
+from neusight_onnx.errors import ComparisonError, ModelError, NeusightError, NotSupportedError
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Array, Model, Notice
@@ -47,6 +47,7 @@ def compare(
 
     A dim has one size or several; there are at most :data:`~neusight_onnx.comparison.grid.MOST_CASES` cases. What they
     share (the file, shapes, lowering) is worked out once; each has the figures of :func:`~neusight_onnx.analyze`.
+    Sizes that the model refuses are left out with a warning, unless it refuses all.
     ``training``: steps of training in place of runs of inference.
     Raises a NeusightError as that does, with the case named; ComparisonError for sorting by cost without ``prices``.
     """
@@ -71,6 +72,8 @@ def compare(
     cases: list[Case] = []
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = {}
+    refused: list[Notice] = []
+    first_fault: ModelError | None = None
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
     for sizes in combinations(lists):
         bindings = make_bindings(sizes, shapes, values, trip_counts)
@@ -79,7 +82,13 @@ def compare(
         except NeusightError as error:
             if not several:
                 raise
-            raise type(error)(f"with {dims_text({name: sizes[name] for name in several})}: {error}") from None
+            chosen = dims_text({name: sizes[name] for name in several})
+            said = f"with {chosen}: {error}"
+            if not isinstance(error, ModelError):
+                raise type(error)(said) from None
+            first_fault = first_fault or ModelError(f"the model refuses all of these sizes; {said}")
+            refused.append(Notice(code="refused", message=f"left out {said}"))
+            continue
         for precision in able:
             for runtime in runtimes:
                 prepared = bench.prepared(
@@ -105,6 +114,9 @@ def compare(
                         price_per_h=prices.per_h.get(spec.name),
                     )
                     cases.append(case)
+    if not cases:
+        assert first_fault is not None
+        raise first_fault
     cases.sort(key=lambda case: _rank(case, key))
     return Comparison(
         tool_version=__version__,
@@ -123,7 +135,7 @@ def compare(
         mode="inference" if training is None else "training",
         assumptions=(*assumed_by_all(assumptions), *_rests_on(prices)),
         warnings=tuple(
-            dict.fromkeys((*read.warnings, *warnings, *_left_out(resolved, specs), *_unused(prices, specs)))
+            dict.fromkeys((*read.warnings, *warnings, *refused, *_left_out(resolved, specs), *_unused(prices, specs)))
         ),
     )
 

@@ -60,6 +60,8 @@ def _sizes(name: str, items: Sequence[str]) -> tuple[int, ...]:
             sizes += _continued(sizes, int(items[index + 1]), where)
             break
         ranged = _RANGE.fullmatch(item)
+        if ranged is None and ".." in item:
+            raise BindingError(f"{where}: {shown(item)} is no range; {GRAMMAR}")
         sizes += _range(ranged, where) if ranged else parse_dim(f"{name}={item}").values()
         if len(sizes) > MOST_CASES:
             raise _too_many(where)

@@ -69,6 +69,7 @@ def sweep(
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = dict.fromkeys(read.warnings)
     fixed: dict[str, int] | None = None
+    derived: dict[str, None] = {}
     first_fault: ModelError | None = None
     for sizes in grid:
         bindings = make_bindings(sizes, shapes, values, trip_counts)
@@ -91,8 +92,11 @@ def sweep(
         outcome = predict_outcome(prepared, spec)
         assumptions.append(outcome.assumptions)
         warnings |= dict.fromkeys(prepared.graph.warnings)
-        if fixed is None:
-            fixed = {name: size for name, size in shaped.bound.symbols.items() if name not in varied}
+        bound = shaped.bound.symbols
+        # what follows from a dim that varies ("total" from "past") is one of several sizes, too
+        before = bound if fixed is None else fixed
+        derived |= dict.fromkeys(name for name in bound if name not in varied)
+        fixed = {name: size for name, size in before.items() if name not in varied and bound.get(name) == size}
         points.append(
             Point(
                 dims=chosen,
@@ -115,6 +119,7 @@ def sweep(
         runtime=runtime_model.name,
         mode="inference" if training is None else "training",
         dims=fixed,
+        derived=tuple(name for name in derived if name not in fixed),
         axis=axis,
         axis_is_batch=is_batch_symbol(axis),
         varied=varied,
@@ -135,11 +140,15 @@ def _series(points: Sequence[Point], axis: str, max_latency_ms: float | None, at
     found = []
     for others, members in groups.items():
         members.sort(key=lambda index: points[index].dims[axis])
+        fits = []
         fitting = []
         in_time = []
         for index in members:
             totals = points[index].totals
-            if totals is None or not points[index].is_costed or totals.memory.verdict != FITS:
+            if totals is None or totals.memory.verdict != FITS:
+                continue
+            fits.append(points[index].dims[axis])
+            if not points[index].is_costed:
                 continue
             fitting.append((points[index].dims[axis], totals.throughput_per_s))
             judged_ms = totals.latency_high_ms if at == UPPER else totals.latency_ms
@@ -152,7 +161,7 @@ def _series(points: Sequence[Point], axis: str, max_latency_ms: float | None, at
                 dims=dict(others),
                 points=tuple(members),
                 knee=knee if is_batch_symbol(axis) else None,
-                largest_that_fits=max((size for size, _ in fitting), default=None),
+                largest_that_fits=max(fits, default=None),
                 largest_in_time=max(in_time, default=None),
             )
         )

@@ -98,17 +98,20 @@ def _read(path: Path) -> str:
 
 
 def _csv_entries(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
+    reader = csv.reader(text.splitlines(), strict=True)
     try:
-        rows = [row for row in csv.reader(text.splitlines(), strict=True) if row and not row[0].startswith("#")]
+        rows = [(reader.line_num, row) for row in reader if row and not row[0].startswith("#")]
     except csv.Error as error:
-        raise ComparisonError(f"{path} is not CSV ({error}); write lines such as a100,2.1") from None
-    heads = tuple(cell.strip().lower() for cell in rows[0]) if rows else ()
+        raise ComparisonError(
+            f"{path}, line {reader.line_num} is not CSV ({error}); write lines such as a100,2.1"
+        ) from None
+    heads = tuple(cell.strip().lower() for cell in rows[0][1]) if rows else ()
     if heads != CSV_COLUMNS:
         raise ComparisonError(f"{path}: the first line is not {','.join(CSV_COLUMNS)}; begin with it")
     if len(rows) == 1:
         raise ComparisonError(f"{path} has no prices; write lines such as a100,2.1")
-    for row in rows[1:]:
-        where = f"{path}: {shown(','.join(row))}"
+    for number, row in rows[1:]:
+        where = f"{path}, line {number}: {shown(','.join(row))}"
         if len(row) != len(CSV_COLUMNS):
             raise ComparisonError(f"{where} has {len(row)} cells; write lines such as a100,2.1")
         price = row[1].strip()

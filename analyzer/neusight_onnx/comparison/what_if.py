@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neusight_onnx.analysis import predict_outcome
-from neusight_onnx.errors import ComparisonError
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import ComparisonError, NeusightError
 from neusight_onnx.gpu import GpuSpec, changed_gpu
 from neusight_onnx.graph.bindings import Bindings, parse_dim
 from neusight_onnx.graph.model import Model
@@ -45,8 +47,24 @@ def changed(question: Question, text: str, option: str) -> Question:
 
     Raises ComparisonError for what is no change, and the errors of a GPU, a size, a precision or a runtime.
     """
+    with _named(option, text):
+        return _changed(question, text, f"{option} {shown(text)}")
+
+
+@contextmanager
+def _named(option: str, text: str) -> Iterator[None]:
+    """Errors within name the option that they are due to."""
+    try:
+        yield
+    except NeusightError as error:
+        where = f"{option} {shown(text)}"
+        if str(error).startswith(where):
+            raise
+        raise type(error)(f"{where}: {error}") from None
+
+
+def _changed(question: Question, text: str, where: str) -> Question:
     figures: dict[str, float] = {}
-    where = f"{option} {shown(text)}"
     seen: set[str] = set()
     for part in text.split(","):
         key, separator, value = (piece.strip() for piece in part.partition("="))
@@ -56,6 +74,7 @@ def changed(question: Question, text: str, option: str) -> Question:
             raise ComparisonError(f"{where}: '{shown(key)}' is changed twice; keep one")
         seen.add(key)
         if key == "precision":
+            resolve(value, DataType.FLOAT32)  # refuses what is no precision
             question = replace(question, precision=value)
         elif key == "runtime":
             get_runtime(value)
@@ -97,17 +116,18 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
     found = []
     for text in changes:
         question = changed(base, text, "--what-if")
-        precision = resolve(question.precision, stored)
-        require(precision, question.gpu)
-        shaped = bench.shaped(model, question.bindings)
-        prepared = bench.prepared(
-            shaped,
-            precision=precision,
-            runtime=question.runtime,
-            training=question.training,
-            cuda_graph=question.cuda_graph,
-            include_io=question.include_io,
-        )
+        with _named("--what-if", text):
+            precision = resolve(question.precision, stored)
+            require(precision, question.gpu)
+            shaped = bench.shaped(model, question.bindings)
+            prepared = bench.prepared(
+                shaped,
+                precision=precision,
+                runtime=question.runtime,
+                training=question.training,
+                cuda_graph=question.cuda_graph,
+                include_io=question.include_io,
+            )
         outcome = predict_outcome(prepared, question.gpu)
         found.append(
             Variant(

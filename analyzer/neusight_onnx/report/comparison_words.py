@@ -95,7 +95,11 @@ def varied_dims(comparison: Comparison) -> tuple[str, ...]:
 def same_for_all(comparison: Comparison) -> list[str]:
     """The settings that all cases share, one text each."""
     first = comparison.cases[0]
-    fixed = {name: size for name, size in first.dims.items() if name not in comparison.varied}
+    fixed = {
+        name: size
+        for name, size in first.dims.items()
+        if name not in comparison.varied and all(case.dims.get(name) == size for case in comparison.cases)
+    }
     found = [] if comparison.mode == "inference" else [comparison.mode]
     found += [] if "precision" in comparison.varied else [first.precision]
     found += [] if "runtime" in comparison.varied else [first.runtime]

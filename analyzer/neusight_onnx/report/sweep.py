@@ -53,9 +53,9 @@ class Series:
 class Sweep:
     """A model on one GPU at many sizes.
 
-    ``axis``: the dim that each series runs along: the batch if it varies, else the last one given. ``varied``: all that
-    vary. ``dims``: those that don't. ``max_latency_ms``: the limit, judged ``at`` "upper" (the pessimistic end of the
-    interval) or "median".
+    ``axis``: the dim that each series runs along: the batch if it varies, else the last one given. ``varied``: all
+    that vary. ``dims``: those that don't; ``derived``: those that weren't asked for and vary all the same.
+    ``max_latency_ms``: the limit, judged ``at`` "upper" (the pessimistic end of the interval) or "median".
     """
 
     tool_version: str
@@ -75,3 +75,4 @@ class Sweep:
     assumptions: tuple[str, ...]
     warnings: tuple[Notice, ...]
     mode: str = "inference"
+    derived: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ def sweep_to_json(sweep: Sweep) -> str:
             "runtime": sweep.runtime,
             "dims": dict(sweep.dims),
             "varied": list(sweep.varied),
+            "derived": list(sweep.derived),
             "axis": sweep.axis,
             "axis_is_batch": sweep.axis_is_batch,
             "knee_share": KNEE_SHARE,

@@ -71,6 +71,8 @@ def notes(sweep: Sweep, left_out: Collection[str] = ()) -> list[str]:
     if sweep.max_latency_ms is not None:
         found.append(f"within: of those that fit, the largest with a latency of {limit_text(sweep)}")
     found.append("only the sizes swept count; what lies between them was not tried")
+    if sweep.derived:
+        found.append(f"{', '.join(sweep.derived)}: another size at other points, as those that are swept ask for")
     if any(point.totals is not None and point.totals.partial for point in sweep.points):
         nodes = max(point.unsupported_count for point in sweep.points)
         found.append(f"> at least, < at most: {counted(nodes, 'node')} not supported and counted as nothing")
