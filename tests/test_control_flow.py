@@ -523,6 +523,28 @@ def test_a_loop_names_the_inputs_that_decide(inputs: str, hint: str, tmp_path: P
     ]
 
 
+@pytest.mark.parametrize(
+    ("condition", "why"),
+    [
+        (
+            "Identity(c)",
+            "its condition never ends it, and 1,000,000,000,000,000 trips are taken to stand for no maximum",
+        ),
+        ("Greater(top, zero)", "how often depends on data (its maximum of 1,000,000,000,000,000 stands for none)"),
+    ],
+    ids=["never", "by data"],
+)
+def test_a_maximum_that_is_none_is_not_counted(condition: str, why: str, tmp_path: Path) -> None:
+    text = f"""g (float[2, 4] x) => (float[2, 4] y) <int64 n = {{1000000000000000}}, bool go = {{1}}, float zero = {{0}}> {{
+        y = Loop(n, go, x) <body = b (int64 i, bool c, float[2, 4] h) => (bool c2, float[2, 4] h2)
+            {{ top = ReduceMax<keepdims = 0>(h)  c2 = {condition}  h2 = Relu(h) }}>
+    }}"""
+    said = inspect_model(saved(text, tmp_path)).assumptions
+    assert [line for line in said if line.startswith("Loop")] == [
+        f"Loop 'Loop_0' is taken to run once: {why}; --trip-count Loop_0=N changes it"
+    ]
+
+
 def test_nested_ifs_name_the_inputs_that_decide(tmp_path: Path) -> None:
     found = inspect_model(saved(CASES["if nested half known"].text, tmp_path)).assumptions
     assert [line.rpartition("; ")[2] for line in found if line.startswith("If")] == [

@@ -98,7 +98,7 @@ def _loop(ctx: NodeContext) -> Sequence[Value]:
     elif (counted := _count_by_condition(body, initial)) is not None:
         run, source = counted, "its condition, evaluated"
     else:
-        return _unknown_trips(body, initial, most, starts=limit is None and start == 1)
+        return _unknown_trips(body, initial, most, starts=limit is None and start == 1, starts_if_allowed=start == 1)
     if low is None:
         low = 0 if start is None else min(run.sure, run.trips if limit is None else least)
     if run.bodies:
@@ -322,11 +322,14 @@ def _extrapolated(body: _Body, initial: list[Value], trips: int) -> _Run:
     return _Run(trips=trips, history=[after(trips)], scans=scans, sure=_sure(condition, trips))
 
 
-def _unknown_trips(body: _Body, initial: list[Value], most: int | None, *, starts: bool) -> list[Value]:
+def _unknown_trips(
+    body: _Body, initial: list[Value], most: int | None, *, starts: bool, starts_if_allowed: bool
+) -> list[Value]:
     """How often depends on data, and nothing bounds it: one trip is taken, and only what no trip changes is exact.
 
     What a trip changes lies between what it was and what one trip makes of it. More trips may make more of it, so this
-    is no bound, which is said. ``starts``: there is a first trip for sure.
+    is no bound, which is said. ``starts``: there is a first trip for sure; ``starts_if_allowed``: if its maximum, of
+    which ``most`` is too large for one that is meant, allows it.
     """
     ctx = body.ctx
     first = body.infer(_counter(0), _TRUE, initial)
@@ -336,7 +339,7 @@ def _unknown_trips(body: _Body, initial: list[Value], most: int | None, *, start
         for before, after in zip(initial, once, strict=False)
     ]
     other = body.infer(_SOME_TRIP, _TRUE, entering)
-    _, *again = outputs_of(other)
+    condition, *again = outputs_of(other)
     if _unknown_shapes(other) > _unknown_shapes(first):
         ctx.session.keep_bodies(ctx.node, body.attribute, [(1, first)])
     carried = [_changed_by_trips(*values) for values in zip(initial, once, entering, again, strict=False)]
@@ -344,13 +347,13 @@ def _unknown_trips(body: _Body, initial: list[Value], most: int | None, *, start
         stacked(value if later.shape is None else any_of([value, later]), 1, 0, 0)
         for value, later in zip(once[len(initial) :], again[len(initial) :], strict=True)
     ]
-    unlimited = f" (its maximum of {most} stands for none)" if most is not None else ""
+    unlimited = f" (its maximum of {most:,} stands for none)" if most is not None else ""
+    why = f"how often depends on data{unlimited}"
+    if most is not None and starts_if_allowed and known_integer(condition) == 1:
+        why = f"its condition never ends it, and {most:,} trips are taken to stand for no maximum"
     changes = any(value.is_bound or value.length_low is not None for value in (*carried, *scans))
     grows = "; what grows with every trip may be larger" if changes else ""
-    ctx.session.assume(
-        f"Loop '{shown(ctx.node.name)}' is taken to run once: how often depends on data{unlimited}{grows}; "
-        f"{_hint(ctx)} changes it"
-    )
+    ctx.session.assume(f"Loop '{shown(ctx.node.name)}' is taken to run once: {why}{grows}; {_hint(ctx)} changes it")
     ctx.session.keep_trip_count(ctx.node, TripCount(count=1, source="assumed"))
     return [*carried, *scans]
 
