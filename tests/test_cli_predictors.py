@@ -43,6 +43,14 @@ GEMM = PredictorInfo(
 
 
 def test_reader() -> None:
+    for width in (60, 80, 120):
+        long_name = replace(GEMM, name="gemm_of_a_very_long_name", row_count=1_234_567)
+        (row,) = (
+            line
+            for line in predictors_to_terminal([long_name], Canvas(width=width)).splitlines()
+            if "1,234,567" in line
+        )
+        assert ("gemm_of_a_very_long_name" in row) is (width > 60)
     text = predictors_to_terminal([GEMM], Canvas(width=80))
     assert re.search(r"^gemm-fp32 +float32 +12,345 +3 +13.5 % +4.2 % +1.23 MB$", text, re.MULTILINE)
     assert re.search(r"^  gemm-fp32 +p4, t4, a100-pcie-40gb$", text, re.MULTILINE)

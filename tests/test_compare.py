@@ -313,6 +313,7 @@ def test_formats_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     cases = json.loads(texts["json"])["cases"]
     rows = list(csv.DictReader(StringIO(texts["csv"])))
     assert list(rows[0]) == list(cases[0])
+    assert {row["partial"] for row in rows} == {"false"}
     assert [float(row["latency_ms"]) for row in rows] == [case["latency_ms"] for case in cases]
     lines = [line for line in texts["rich"].splitlines() if re.match(r"[* ]  (a100|t4)", line)]
     tables = [line for line in texts["markdown"].splitlines() if re.match(r"\| \**(a100|t4)", line)]

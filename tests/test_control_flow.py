@@ -535,7 +535,8 @@ def test_a_loop_names_the_inputs_that_decide(inputs: str, hint: str, tmp_path: P
     ids=["never", "by data"],
 )
 def test_a_maximum_that_is_none_is_not_counted(condition: str, why: str, tmp_path: Path) -> None:
-    text = f"""g (float[2, 4] x) => (float[2, 4] y) <int64 n = {{1000000000000000}}, bool go = {{1}}, float zero = {{0}}> {{
+    constants = "int64 n = {1000000000000000}, bool go = {1}, float zero = {0}"
+    text = f"""g (float[2, 4] x) => (float[2, 4] y) <{constants}> {{
         y = Loop(n, go, x) <body = b (int64 i, bool c, float[2, 4] h) => (bool c2, float[2, 4] h2)
             {{ top = ReduceMax<keepdims = 0>(h)  c2 = {condition}  h2 = Relu(h) }}>
     }}"""

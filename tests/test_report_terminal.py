@@ -22,7 +22,7 @@ from neusight_onnx.report.grouping import (
     slowest,
     unsupported_groups,
 )
-from neusight_onnx.report.layout import Canvas, Part, bar, stacked_bar
+from neusight_onnx.report.layout import Canvas, Part, bar, columns, render, stacked_bar
 from neusight_onnx.report.machine import to_csv, to_json
 from neusight_onnx.report.markdown import to_markdown
 from neusight_onnx.report.model import KernelRow, Report, UnsupportedNode
@@ -69,6 +69,30 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_steers_it(report: Report
     assert max(len(line) for line in text.splitlines()) <= width
     assert all(char.isprintable() or char == "\n" for char in text)
     assert not re.search(r"[ \t]+$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_figures_are_never_cut(width: int) -> None:
+    """Cut short, "153,125,000 waves" would be others; names give way."""
+    slow = replace(REPORT.kernels[0], latency_us=2.02e12, wave_count=153_125_000, count=1_234_567_890)
+    totals = replace(REPORT.totals, latency_ms=2.02e9, kernel_ms=2.02e9)
+    report = replace(REPORT, kernels=(slow, *REPORT.kernels[1:]), totals=totals)
+    text = to_terminal(report, width=width, colour=False)
+    lines = text.splitlines()
+    (by_class,) = (line for line in lines if line.startswith("  gemm "))
+    assert re.match(r"  gemm +1,234,567,\d{3}  2,020,000 s +100 % ", by_class)
+    (kernel,) = (line for line in lines if line.startswith("  1 "))
+    assert re.search(r" 2,020,000 s .* 153,125,000 ", kernel)
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [24, 40, 80])
+def test_columns_cut_names_and_no_figures(width: int) -> None:
+    rows = [("a_very_long_name_of_a_thing", "another_long_name", "137,969", "3.24 MB")]
+    heads = (("name", "left"), ("kind", "left"), ("rows", "right"), ("size", "right"))
+    text = render([columns(heads, rows, Canvas(width=width))], Canvas(width=width))
+    assert "137,969  3.24 MB" in text if width > 24 else "…" in text
+    assert ("a_very_long_name_of_a_thing" in text) is (width == 80)
 
 
 def test_colour_only_adds_escape_sequences() -> None:

@@ -47,6 +47,8 @@ def flat(value: Json) -> Json:
     """A value of the JSON as one cell of a CSV."""
     if isinstance(value, dict):
         return dims_text({name: item if isinstance(item, int | str) else str(item) for name, item in value.items()})
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return printable(value) if isinstance(value, str) else value
 
 

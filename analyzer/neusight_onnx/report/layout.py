@@ -141,10 +141,19 @@ def facts(rows: Sequence[tuple[str, RenderableType]]) -> Table:
     return table
 
 
+_LEAST_FOLDED = 8
+_LEAST_NAME = 6
+"""Columns that a wrapped text and a name that is cut keep at least."""
+
+
 def columns(
     specs: Sequence[tuple[str, str]], rows: Sequence[Sequence[str | Text]], canvas: Canvas, *, headed: bool = True
 ) -> Table:
-    """A table without frames: ``specs`` are (heading, "left" | "right" | "fold"); only "fold" columns wrap."""
+    """A table without frames: ``specs`` are (heading, "left" | "right" | "fold"); only "fold" columns wrap.
+
+    Where there is no room for all, "left" columns are cut, the widest first, and never figures, which are "right": cut
+    short, they say something else.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -156,16 +165,36 @@ def columns(
         show_header=headed,
         header_style="dim" if canvas.colour else "",
     )
-    for heading, kind in specs:
+    cells = [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    widths = [
+        max([Text(heading).cell_len if headed else 0, *(_widest_line(row[at]) for row in cells)])
+        for at, (heading, _) in enumerate(specs)
+    ]
+    least = [
+        min(width, _LEAST_FOLDED) if kind == "fold" else width for width, (_, kind) in zip(widths, specs, strict=True)
+    ]
+    excess = sum(least) + 2 * (len(specs) - 1) - canvas.width
+    for _ in range(excess):
+        cut = max((at for at, (_, kind) in enumerate(specs) if kind == "left"), key=lambda at: least[at], default=None)
+        if cut is None or least[cut] <= _LEAST_NAME:
+            break
+        least[cut] -= 1
+    for at, (heading, kind) in enumerate(specs):
+        is_cut = kind == "left" and least[at] < widths[at]
         table.add_column(
             heading,
             justify="right" if kind == "right" else "left",
             no_wrap=kind != "fold",
             overflow="fold" if kind == "fold" else "ellipsis",
+            max_width=least[at] if is_cut else None,
         )
-    for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    for row in cells:
+        table.add_row(*row)
     return table
+
+
+def _widest_line(text: Text) -> int:
+    return max(line.cell_len for line in text.split(allow_blank=True)) if text else 0
 
 
 def fit(text: str, width: int, canvas: Canvas) -> Text:

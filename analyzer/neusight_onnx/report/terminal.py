@@ -337,7 +337,13 @@ def _classes(report: Report, canvas: Canvas) -> list[RenderableType]:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
-    room = max(canvas.width - 46, 10)
+    overhead_us = report.totals.overhead_ms * 1e3
+    labels = [*(part.label for part in slices), *(["waiting for host"] if overhead_us > 0 else [])]
+    times = [duration(part.latency_us) for part in slices] + [duration(overhead_us)]
+    counts = [f"{part.kernel_count:,}" for part in slices]
+    # names, counts, times, shares and what parts them; a bar may be short, a figure may not be cut
+    used = 2 + max(map(len, labels)) + 2 + max(7, *map(len, counts)) + 2 + max(map(len, times)) + 2 + 6 + 2
+    room = max(min(canvas.width - 46, canvas.width - used), 4)
     largest = max(part.share for part in slices)
     table.add_row("", *(Text(name, style="dim") for name in ("kernels", "time", "share")), "")
     for part in slices:
@@ -348,7 +354,6 @@ def _classes(report: Report, canvas: Canvas) -> list[RenderableType]:
             Text(percent(part.share)),
             Text(bar(part.share / largest if largest else 0.0, room, canvas), style="cyan"),
         )
-    overhead_us = report.totals.overhead_ms * 1e3
     if overhead_us > 0:
         share = overhead_us / (report.totals.latency_ms * 1e3)
         table.add_row(
@@ -369,7 +374,9 @@ def _kernels(report: Report, top: int, canvas: Canvas) -> list[RenderableType]:
     if not shown:
         return []
     number_width = len(str(len(shown))) + 2
-    name_width = max(canvas.width - number_width - sum(_NUMBER_WIDTHS) - 2, 16)
+    # a figure that is longer than usual takes its room from the names
+    widths = [max(usual, *(len(_numbers(group)[at]) + 1 for group in shown)) for at, usual in enumerate(_NUMBER_WIDTHS)]
+    name_width = max(canvas.width - number_width - sum(widths) - 2, 4)
     title = heading("Slowest kernels")
     if len(shown) < len(groups):
         kernel_us = report.totals.kernel_ms * 1e3
@@ -378,13 +385,13 @@ def _kernels(report: Report, top: int, canvas: Canvas) -> list[RenderableType]:
             f"  {len(shown)} of {len(groups)} different ones, {percent(share)} of the kernels' time", style="dim"
         )
     head = Text(" " * number_width + "  " + "node".ljust(name_width), style="dim")
-    for name, width in zip(_NUMBERS, _NUMBER_WIDTHS, strict=True):
+    for name, width in zip(_NUMBERS, widths, strict=True):
         head.append(name.rjust(width))
     lines: list[RenderableType] = [head]
     # what nearly every kernel computes in goes without saying
     usual_dtype = Counter(row.dtype for row in report.kernels).most_common(1)[0][0]
     for index, group in enumerate(shown, 1):
-        lines.append(_kernel_line(index, group, number_width, name_width, canvas))
+        lines.append(_kernel_line(index, group, number_width, name_width, widths, canvas))
         lines.append(_kernel_details(group, usual_dtype, number_width + 2, canvas))
     return [title, *lines]
 
@@ -393,10 +400,24 @@ _NUMBERS = ("time", "share", "util", "waves", "bound")
 _NUMBER_WIDTHS = (9, 8, 7, 7, 9)
 
 
-def _kernel_line(index: int, group: KernelGroup, number_width: int, name_width: int, canvas: Canvas) -> Text:
+def _numbers(group: KernelGroup) -> tuple[str, ...]:
+    """The cells under :data:`_NUMBERS`."""
+    row = group.row
+    waves = f"{row.wave_count:,}" if row.wave_count else "-"
+    return (
+        duration(group.latency_us),
+        percent(group.share),
+        f"{row.utilization * 100:.0f} %",
+        waves,
+        printable(row.bound),
+    )
+
+
+def _kernel_line(
+    index: int, group: KernelGroup, number_width: int, name_width: int, widths: Sequence[int], canvas: Canvas
+) -> Text:
     from rich.text import Text
 
-    row = group.row
     text = Text()
     text.append(str(index).rjust(number_width), style="dim")
     text.append("  ")
@@ -404,15 +425,8 @@ def _kernel_line(index: int, group: KernelGroup, number_width: int, name_width: 
     name.stylize("bold")
     text.append_text(name)
     text.append(" " * max(name_width - name.cell_len, 0))
-    numbers = (
-        (duration(group.latency_us), ""),
-        (percent(group.share), ""),
-        (f"{row.utilization * 100:.0f} %", ""),
-        (f"{row.wave_count:,}" if row.wave_count else "-", ""),
-        (printable(row.bound), _BOUND_STYLES.get(row.bound, "")),
-    )
-    for (number, style), width in zip(numbers, _NUMBER_WIDTHS, strict=True):
-        text.append(number.rjust(width), style=style)
+    for title, number, width in zip(_NUMBERS, _numbers(group), widths, strict=True):
+        text.append(number.rjust(width), style=_BOUND_STYLES.get(number, "") if title == "bound" else "")
     return text
 
 
