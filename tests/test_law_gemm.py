@@ -183,7 +183,52 @@ def test_a_bias_decides_which_library_runs_on_pascal() -> None:
     plain = Gemm(m=4096, n=4096, k=1024, dtype=FP32, b_is_weight=True, transpose_b=True)
     tile = gemm.choose(gemm.columns((plain, linear(4096, 4096, 1024))), p4, PRIORS)
     assert tile[:2, 0].tolist() == [128, 128]
-    assert tile[:2, 1].tolist() in ([32, 128], [64, 64], [128, 32])
+    assert tile[:2, 1].tolist() == [32, 128]
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile"),
+    [
+        # equal work: 4,096 tiles of either kind; the first is taken, though it reads 5/4 of the other's bytes
+        pytest.param(4096, 4096, 1024, (32, 128, 1), id="equal"),
+        # m = 65 x 64: 33 rows of 128 (4,224) against 65 of 64 (4,160)
+        pytest.param(4160, 4096, 1024, (64, 64, 1), id="less-along-m"),
+        # n = 129 x 32: 129 columns of 32 (4,128) against 65 of 64 (4,160)
+        pytest.param(4096, 4128, 1024, (32, 128, 1), id="less-along-n"),
+        # m = 129 x 32: 33 rows of 128 (4,224), 65 of 64 (4,160), 129 of 32 (4,128), which only splits have
+        pytest.param(4128, 4096, 1024, (64, 64, 1), id="wide-only-split"),
+    ],
+)
+@pytest.mark.parametrize("gpu", ["p4", "p100-pcie-16gb"])
+def test_pascal_chooses_by_padding(gpu: str, m: int, n: int, k: int, tile: tuple[int, int, int]) -> None:
+    chosen = gemm.choose(gemm.columns((linear(m, n, k),)), load_gpu(gpu), PRIORS)
+    assert tuple(chosen[[0, 1, 3], 0].tolist()) == tile
+
+
+@pytest.mark.parametrize(
+    ("gpu", "k", "stored", "factor"),
+    [
+        # 4 k bytes a row: 64 KiB is nothing, 128 KiB costs 1 + 6 (2 - 1), 256 and more 1 + 6 (4 - 1) for that operand
+        pytest.param("mi100", 16384, True, 1.0, id="64-kib"),
+        pytest.param("mi100", 32768, True, 7.0, id="128-kib"),
+        pytest.param("mi210", 65536, True, 19.0, id="256-kib"),
+        pytest.param("mi210", 131072, True, 19.0, id="512-kib"),
+        pytest.param("mi210", 65536 + 32, True, 1.0, id="odd"),
+        # weights stored along n: only the left half of what a square tile reads camps
+        pytest.param("mi100", 32768, False, 4.0, id="one-operand"),
+        pytest.param("v100-pcie-32gb", 32768, True, 1.0, id="nvidia"),
+    ],
+)
+def test_far_rows_meet_in_few_channels(gpu: str, k: int, stored: bool, factor: float) -> None:
+    spec = load_gpu(gpu)
+    kernel = Gemm(m=4096, n=4096, k=k, dtype=FP32, b_is_weight=True, transpose_b=stored, epilogue=("bias",))
+    pinned = {
+        **gemm.columns((kernel,)),
+        **{name: np.array([64.0]) for name in ("tile_n", "tile_m", "tile_threads")},
+        "split_k": np.array([1.0]),
+    }
+    plain = 64 * 64 * k * 4 * (64 + 64) / (32.0 * spec.sm_count * spec.clock_hz)
+    assert gemm.estimate(pinned, spec, PRIORS).parts_us["l2"][0] == pytest.approx(1e6 * plain * factor)
 
 
 @pytest.mark.parametrize(

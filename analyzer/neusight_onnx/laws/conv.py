@@ -57,7 +57,7 @@ CONSTANTS: tuple[Constant, ...] = (
     *(
         replace(constant, prior_log_sd=constant.prior_log_sd / 3.0)
         for constant in gemm.CONSTANTS
-        if constant.name not in ("throttle_ms", "spill_knee", "reload_efficiency", "fetch_gain")
+        if constant.name not in ("throttle_ms", "spill_knee", "reload_efficiency", "fetch_gain", "camping")
     ),
     Constant(
         name="reload_knee",

@@ -151,6 +151,15 @@ CONSTANTS: tuple[Constant, ...] = (
         source="bytes an SM gets from L2 in a clock: 64 by design, half is sustained; fitted",
     ),
     Constant(
+        name="camping",
+        prior=6.0,
+        prior_log_sd=0.5,
+        source="AMD: rows of an operand stored along k that lie multiples of 128 KiB apart slow L2, as if they met in "
+        "few of its channels: linear layers of MI210 and MI100 run at 13 and 22 TFLOP/s with k = 32,768, at 12 and 10 "
+        "with 65,536, at 29-33 with 12,288 and 30,522. How much longer L2 takes at 128 KiB, three times that from 256 "
+        "KiB on; fitted",
+    ),
+    Constant(
         name="shared_efficiency",
         prior=1.0,
         prior_log_sd=0.15,
@@ -377,7 +386,11 @@ def times(
 
     entry = cols["a_bytes"] * m * k + cols["b_bytes"] * k * n
     memory_s, drift_s = _dram_s(cols, unit, c, tile, blocks=blocks, resident=unit.sm_count * occupancy)
-    panels = blocks * kz * (t1 * cols["b_bytes"] + t2 * cols["a_bytes"])
+    right, left = t1 * cols["b_bytes"], t2 * cols["a_bytes"]
+    if unit.is_matrix and "left_along_k" in cols:
+        right = right * (1.0 + c["camping"] * cols["right_along_k"] * _camped(k * cols["b_bytes"]))
+        left = left * (1.0 + c["camping"] * cols["left_along_k"] * _camped(k * cols["a_bytes"]))
+    panels = blocks * kz * (right + left)
     l2_s = panels / (c["l2_bytes_per_clock"] * np.minimum(blocks, unit.sm_count) * unit.clock_hz)
     # bytes that register tiles read from shared memory: 4 (1/r + 1/c) an FMA, halved by broadcasts
     side = np.sqrt(t1 * t2 / threads)
@@ -399,6 +412,13 @@ def times(
         "steady": steady,
         "kz": kz,
     }
+
+
+def _camped(stride_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How badly rows so far apart share a cache's channels: 0 up to multiples of 64 KiB, 1 at 128, 3 from 256 on."""
+    whole = stride_bytes.astype(np.int64)
+    found: NDArray[np.float64] = np.minimum((whole & -whole) / 65536.0, 4.0) - 1.0
+    return np.maximum(found, 0.0)
 
 
 def _dram_s(
@@ -484,21 +504,45 @@ def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.floa
         rows = np.flatnonzero((batched == is_batched) & (biased == has_bias))
         split = not is_batched and gpu.compute_capability is not None
         menu = candidates(fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias), split=split)
-        chosen[:, rows] = choose_from(menu, {name: column[rows] for name, column in cols.items()}, gpu, constants)
+        by_padding = has_bias and not is_batched and machine(gpu).is_pascal_library
+        if by_padding:
+            # the tile that is wide along n runs hardly ever where the reduction is whole
+            menu = menu[:, (menu[0] <= menu[1]) | (menu[3] > 1.0)]
+        part = {name: column[rows] for name, column in cols.items()}
+        chosen[:, rows] = choose_from(menu, part, gpu, constants, by_padding=by_padding)
     return chosen
 
 
-def choose_from(menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
-    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels)."""
+def choose_from(
+    menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants, *, by_padding: bool = False
+) -> NDArray[np.float64]:
+    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels).
+
+    ``by_padding``: the tile with the least padded work, the first of equals, whatever it reads. So Pascal's kernels
+    with a bias are chosen: of those that don't split, this is the one that ran in 90 % (P100, real sizes), 65 % (P100,
+    random sizes) and 82 % (P4), the one of the smallest time in 30, 36 and 49 %.
+    """
     unit = machine(gpu)
 
     def cost(part: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64]) -> NDArray[np.float64]:
         parts = times(part, unit, constants, tile)
         # a split is there to fill the machine, and each part keeps a useful depth
         useless = (tile[3] > 1) & ((parts["blocks"] > 6 * unit.sm_count) | (parts["kz"] < 64))
-        return np.where(useless, np.inf, join(parts, constants, tile[3]))
+        total = _padded_us(parts, unit, constants, tile) if by_padding else join(parts, constants, tile[3])
+        return np.where(useless, np.inf, total)
 
     return cheapest(menu, cols, cost, chunk=_CHUNK)
+
+
+def _padded_us(
+    parts: Mapping[str, NDArray[np.float64]], unit: Machine, c: Constants, tile: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Time in us of whole tiles at the peak, spread evenly over the SMs, and of adding up a split reduction."""
+    t1, t2, _, z = tile
+    blocks_per_sm = np.maximum(parts["blocks"] / unit.sm_count, 1.0)
+    flops = 2.0 * t1 * t2 * (parts["kz"] + c["epilogue_k"]) * blocks_per_sm * unit.sm_count
+    found: NDArray[np.float64] = 1e6 * flops / unit.flops_per_s + np.where(z > 1.0, c["split_us"], 0.0)
+    return found
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
