@@ -130,6 +130,13 @@ def test_a_kernel_that_moves_is_gone_and_new(folder: Path) -> None:
         pytest.param({"n": 4}, {"n": 4}, "n=4, was fp32", id="type"),
         pytest.param({"n": 2, "k": 1}, {"n": 4, "k": 1}, "n=4 k=1, was n=2 fp32", id="dim"),
         pytest.param({"n": 4}, {"n": 4, "epilogue": "bias"}, "n=4 epilogue=bias, was without epilogue fp32", id="more"),
+        pytest.param({"n": 4, "b_is_weight": 1}, {"n": 4}, "n=4, was weight on the right fp32", id="no weight now"),
+        pytest.param(
+            {"n": 4},
+            {"n": 4, "b_is_weight": 1, "transpose_b": 1},
+            "n=4 weight on the right transpose_b, was without weight on the right without transpose_b fp32",
+            id="a weight now",
+        ),
         pytest.param({"n": 4, "epilogue": "bias"}, {"n": 4}, "n=4, was epilogue=bias fp32", id="less"),
     ],
 )

@@ -116,6 +116,19 @@ def test_shown_beside_the_base(form: str, capsys: pytest.CaptureFixture[str]) ->
     assert "as it is" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_change_is_broken_between_changes(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([*GOOD, "--what-if", "gpu.memory_bandwidth_gb_s=4800,runtime=compiled,precision=fp16"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    begun = [line.split(" ")[0] for line in lines[lines.index("What if") + 2 :][:4]]
+    assert begun[1] == "gpu.memory_bandwidth_gb_s=4800,"
+    assert begun[2] == "runtime=compiled,precision=fp16"
+
+
 def test_json_is_documented_key_by_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GOOD, "--what-if", "runtime=compiled", "--format", "json"]) == 0
     document = {"what_if": json.loads(capsys.readouterr().out)["what_if"]}

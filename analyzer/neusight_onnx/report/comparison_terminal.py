@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _LEAST_CHART = 12
 _MOST_CHART = 48
 _FOLDED = ("GPU", "what if")
+_MOST_CHANGE = 32
+"""Columns for which others are left out, so that a change needs no break."""
+
 _LEAST_NAME = 9
 """Columns of a name at least, which may break; figures may not: cut short, they say something else."""
 
@@ -70,22 +73,27 @@ def figure_table(
 
     widths = [max(len(title), *(len(cells[at]) for _, cells in rows)) for at, (title, _) in enumerate(heads)]
     folded_at = {at for at, (title, _) in enumerate(heads) if title in _FOLDED}
+    least = {at: min(widths[at], _LEAST_NAME) for at in folded_at}
+    for at in folded_at:
+        if heads[at][0] == "what if":  # a change is read as a whole, several may stand below one another
+            longest = max(len(change) for _, cells in rows for change in re.split(r"(?<=,)", cells[at]))
+            least[at] = max(least[at], min(longest, _MOST_CHANGE))
 
     def width() -> int:
-        return sum(2 + (min(widths[at], _LEAST_NAME) if at in folded_at else widths[at]) for at in kept) - 2
+        return sum(2 + least.get(at, widths[at]) for at in kept) - 2
 
     dropped = []
     room = canvas.width if chart is None else canvas.width - _LEAST_CHART - 2
     for title in spared:
-        at = next((at for at in kept if heads[at][0] == title), None)
-        if at is not None and width() > room:
-            kept.remove(at)
+        spare_at = next((at for at in kept if heads[at][0] == title), None)
+        if spare_at is not None and width() > room:
+            kept.remove(spare_at)
             dropped.append(title)
-    name_room = _LEAST_NAME + max(room - width(), 0)
+    spare = max(room - width(), 0)
 
     def cell(at: int, text: str) -> str:
         text = printable(text).replace("µs", "us") if canvas.plain else printable(text)
-        return _broken(text, name_room) if at in folded_at else text
+        return _broken(text, least[at] + spare) if at in folded_at else text
 
     shown = [[Text(cell(at, cells[at]), style=style) for at in kept] for style, cells in rows]
     sides = [(printable(heads[at][0]), "fold" if at in folded_at else heads[at][1]) for at in kept]
@@ -102,6 +110,11 @@ def _broken(name: str, width: int) -> str:
     if len(name) <= width:
         return name
     lines = [""]
-    for part in re.split(r"(?<=[-_/=,. ])", name):
-        lines = [*lines, part] if lines[-1] and len(lines[-1]) + len(part) > width else [*lines[:-1], lines[-1] + part]
+    for whole in re.split(r"(?<=,)", name):
+        # what commas part stays together where it can
+        for part in [whole] if len(whole) <= width else re.split(r"(?<=[-_/=. ])", whole):
+            if lines[-1] and len(lines[-1]) + len(part) > width:
+                lines.append(part)
+            else:
+                lines[-1] += part
     return "\n".join(lines)

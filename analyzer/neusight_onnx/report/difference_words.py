@@ -88,13 +88,26 @@ def kernel_dims(item: KernelChange) -> str:
         return text
     before = {name: value for name, value in item.old_dims.items() if item.dims.get(name) != value}
     added = [name for name in item.dims if name not in item.old_dims]
-    parts = [_dims(before), *(f"without {name}" for name in added)]
+    parts = [_dims(before), *(f"without {_FLAGS.get(name, name)}" for name in added)]
     parts += [item.old_dtype] if item.old_dtype not in (None, item.dtype) else []
     return f"{text}, was {' '.join(part for part in parts if part)}"
 
 
+_FLAGS = {
+    "b_is_weight": "weight on the right",
+    **{name: name for name in ("transpose_a", "transpose_b", "transposed", "causal", "log", "backward", "generated")},
+}
+"""What dims say that are 1 or left out: as "name=1" nobody would know."""
+
+
 def _dims(dims: Mapping[str, object]) -> str:
-    return dims_text({name: _dim(value) for name, value in dims.items()})
+    sizes = {name: _dim(value) for name, value in dims.items() if not _is_set(name, value)}
+    flags = [_FLAGS[name] for name, value in dims.items() if _is_set(name, value)]
+    return " ".join([*([dims_text(sizes)] if sizes else []), *flags])
+
+
+def _is_set(name: str, value: object) -> bool:
+    return name in _FLAGS and value == 1
 
 
 def unsupported(difference: Difference) -> list[str]:
