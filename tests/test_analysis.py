@@ -16,7 +16,9 @@ from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.precision import resolve
+from neusight_onnx.report.markdown import to_markdown
 from neusight_onnx.report.model import Report
+from neusight_onnx.report.terminal import to_terminal
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1]>\n'
 
@@ -159,6 +161,16 @@ def test_samples_that_no_output_keeps_are_none(tmp_path: Path) -> None:
     report = analyzed(tmp_path, "g (float[32, 784] x) => (float[a] y) { y = ReduceSum<keepdims = 0>(x) }")
     assert report.totals.batch_size == 1
     assert any("the output lacks the first dimension of 'x', 32" in text for text in report.assumptions)
+
+
+def test_what_runs_nothing_has_no_throughput(tmp_path: Path) -> None:
+    """No rate of 0 a second, which a limit would have to refuse."""
+    empty = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], []))
+    onnx.save(empty, tmp_path / "empty.onnx")
+    report = analyze(tmp_path / "empty.onnx", gpu="t4")
+    for text in (to_terminal(report, width=80, colour=False), to_markdown(report)):
+        assert "none: nothing runs" in text
+        assert "samples/s" not in text
 
 
 def test_types_without_predictors_are_named(tmp_path: Path) -> None:

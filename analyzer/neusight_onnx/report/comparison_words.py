@@ -82,7 +82,7 @@ def figures(totals: Totals, bound_shares: Mapping[str, float], *, all_fit: bool)
     return [
         f"{least}{duration(totals.latency_ms * 1e3)}",
         duration_range(totals.latency_low_ms * 1e3, totals.latency_high_ms * 1e3),
-        f"{most}{significant(totals.throughput_per_s)}",
+        f"{most}{significant(totals.throughput_per_s)}" if totals.latency_ms else "-",
         *kept,
         next(iter(bound_shares), "-"),
     ]

@@ -141,7 +141,9 @@ def _summary(report: Report) -> list[tuple[str, str]]:
         ),
         (
             "**Throughput**",
-            f"{most}{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size:,}",
+            f"{most}{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size:,}"
+            if totals.latency_ms
+            else "none: nothing runs",
         ),
         ("of which", "" if report.training is None else _text(phases_text(report))),
         ("host", host_text(report.host) if report.host.is_bound else ""),

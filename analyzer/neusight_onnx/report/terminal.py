@@ -203,6 +203,8 @@ def _throughput(report: Report) -> Text:
     from rich.text import Text
 
     totals = report.totals
+    if not totals.latency_ms:
+        return Text("none: nothing runs")
     most = "at most " if totals.partial else ""
     return Text.assemble(
         (f"{most}{significant(totals.throughput_per_s)} samples/s", "bold"), f" at batch size {totals.batch_size:,}"
