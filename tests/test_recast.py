@@ -11,12 +11,14 @@ from neusight_onnx.checks.run import check
 from neusight_onnx.checks.subject import Target
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Movement, NodeWork, Recurrent, Softmax
 from neusight_onnx.lowering import lower
 from neusight_onnx.lowering.recast import autocast, converted, with_products, with_weights
 from neusight_onnx.precision import FORMATS, PRECISIONS, refusal, resolve
 from neusight_onnx.predictor import predict
+from neusight_onnx.runtime import get_runtime
 
 FP16, BF16, FP32 = DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32
 
@@ -267,6 +269,32 @@ def test_weights_of_linear_layers_are_stored_narrow() -> None:
     assert made.graph.initializers["w"].byte_count == 16
     # another operator reads it as it is
     assert made.graph.initializers["v"].byte_count == 64
+
+
+MERGED = {
+    "an activation behind it": ("m = MatMul(x, w)\ny = Relu(m)", "WithEpilogue"),
+    "a residual behind it": ("m = MatMul(x, w)\ny = Add(m, x)", "WithEpilogue"),
+    "two of one input": ("a = MatMul(x, w)\nb = MatMul(x, v)\ny = MatMul(a, b)", "SharedLinear"),
+    "two of one input, with biases": (
+        "a = MatMul(x, w)\nc = Add(a, p)\nb = MatMul(x, v)\nd = Add(b, p)\ny = MatMul(c, d)",
+        "SharedLinear",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MERGED)
+def test_weights_of_merged_products_are_stored_narrow(case: str) -> None:
+    body, merged = MERGED[case]
+    graph = inferred(body, {"x": (8, 8)}, weights={"w": (8, 8), "v": (8, 8), "p": (8,)})
+    fused = fused_graph(graph, get_runtime("tensorrt"))
+    assert merged in [node.op_type for node in fused.graph.nodes]
+    made = with_weights(fused, DataType.INT4)
+    read = {name for node in made.graph.nodes for name in node.inputs}
+    narrow = {name: made.graph.initializers[name].byte_count for name in ("w", "v") if name in read}
+    assert narrow == dict.fromkeys(narrow, 64 // 2)
+    assert narrow
+    # a bias stays as it was
+    assert made.graph.initializers["p"].byte_count == 32
 
 
 @pytest.mark.parametrize(

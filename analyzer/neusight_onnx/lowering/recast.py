@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Origin, Value
@@ -463,8 +464,31 @@ def _run_wide(node: Node, work: _Recast) -> None:
 
 # --- products and weights ---------------------------------------------------------------------------------------------
 
-_LINEAR = frozenset({("", "Gemm"), ("", "MatMul"), ("neusight", "Linear")})
-_CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
+_LINEAR = frozenset(
+    {
+        *(("", name) for name in ("Gemm", "MatMul")),
+        *(("neusight", name) for name in ("Linear", "SharedLinear")),
+        *(
+            ("com.microsoft", name)
+            for name in (
+                "Attention",
+                "FusedGemm",
+                "FusedMatMul",
+                "FusedMatMulActivation",
+                "GemmFastGelu",
+                "TransposeMatMul",
+            )
+        ),
+    }
+)
+"""What multiplies by its second operand."""
+
+_CONVOLUTIONS = frozenset(
+    {
+        *(("", name) for name in ("Conv", "ConvTranspose")),
+        *(("com.microsoft", name) for name in ("FusedConv", "NhwcConv", "NhwcFusedConv")),
+    }
+)
 
 
 _QUANTIZED = (DataType.INT8,)
@@ -548,10 +572,10 @@ def with_weights(graph: InferredGraph, weights: DataType, *, convolutions: bool 
     narrow: set[str] = set()
     others: set[str] = {declared.name for declared in graph.graph.outputs}
     for node in graph.graph.nodes:
-        is_linear = (node.domain, node.op_type) in kinds and len(node.inputs) > 1
+        places = _weight_places(node, kinds)
         for place, name in enumerate(node.inputs):
             value = graph.values.get(name)
-            if is_linear and place == 1 and value is not None and value.is_constant and len(value.shape or ()) >= 2:
+            if place in places and value is not None and value.is_constant and len(value.shape or ()) >= 2:
                 narrow.add(name)
             else:
                 others.add(name)
@@ -562,3 +586,16 @@ def with_weights(graph: InferredGraph, weights: DataType, *, convolutions: bool 
     initializers: dict[str, Initializer] = dict(graph.graph.initializers)
     initializers.update((name, replace(initializers[name], dtype=weights)) for name in found if name in initializers)
     return replace(graph, graph=replace(graph.graph, initializers=initializers), values=values, bodies=bodies)
+
+
+def _weight_places(node: Node, kinds: frozenset[tuple[str, str]]) -> range:
+    """Which inputs of a node are weights that a product of ``kinds`` multiplies by, alone or with an epilogue."""
+    key, count = (node.domain, node.op_type), len(node.inputs)
+    if key == ("neusight", "WithEpilogue"):
+        key = (str(node.attributes["product_domain"]), str(node.attributes["product"]))
+        count = cast("int", node.attributes["product_inputs"])
+    if key not in kinds or count < 2:
+        return range(0)
+    if key == ("neusight", "SharedLinear"):
+        return range(1, count, 2 if node.attributes["biased"] else 1)
+    return range(1, 2)
