@@ -361,6 +361,11 @@ def llm_row(layer: str, profiler: str = "v1 vLLM", **values: float | str | None)
             id="product of v0",
         ),
         pytest.param(
+            llm_row("expert.w2", "v0 layers", tokens=16.0, model="microsoft/Phi-mini-MoE-instruct"),
+            Gemm(m=16, n=4096, k=960, dtype=BF16, b_is_weight=True, transpose_b=True),
+            id="an expert stays whole on two GPUs",
+        ),
+        pytest.param(
             llm_row("lm_head", sequences=3.0),
             Gemm(m=3, n=64128, k=4096, dtype=BF16, b_is_weight=True, transpose_b=True),
             id="a token of each sequence",

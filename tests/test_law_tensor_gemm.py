@@ -219,10 +219,10 @@ def test_every_product_has_a_finite_time(m: int, n: int, k: int, batch: int, gpu
 @pytest.mark.parametrize(
     ("name", "top"),
     [
-        ("rtx-4090", 1.1),
-        ("rtx-3070", 1.1),
-        ("rtx-5090", 1.1),
-        ("rtx-2080-ti", 1.1),
+        ("rtx-4090", 1.15),
+        ("rtx-3070", 1.15),
+        ("rtx-5090", 1.15),
+        ("rtx-2080-ti", 1.15),
         ("a10g", 1.0),
         ("titan-rtx", 1.0),
         ("rtx-a6000", 1.0),
@@ -235,3 +235,54 @@ def test_every_product_has_a_finite_time(m: int, n: int, k: int, batch: int, gpu
 )
 def test_geforce_cards_run_above_their_stated_clock(name: str, top: float) -> None:
     assert tensor_gemm.top_clock(load_gpu(name)) == top
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        # 165.2 TFLOP/s / (2 x 128 SMs x 2.52 GHz) = 256 multiply-adds a clock and SM, of 500: .512 squared
+        pytest.param("rtx-4090", 0.262, id="half the rate, a quarter exposed"),
+        pytest.param("l40s", 1.0, id="full rate"),
+        pytest.param("a100", 1.0, id="twice the rate"),
+    ],
+)
+def test_slow_pipes_hide_loads(name: str, share: float) -> None:
+    assert tensor_gemm.exposed_share(load_gpu(name)) == pytest.approx(share, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "gain"),
+    [("rtx-3090", 1.07), ("rtx-5090", 1.07), ("rtx-a6000", 1.0), ("l40s", 1.0), ("h100", 1.0), ("mi300x", 1.0)],
+)
+def test_gddr6x_streams_nearer_to_its_peak(name: str, gain: float) -> None:
+    assert tensor_gemm.stream_gain(load_gpu(name)) == gain
+
+
+@pytest.mark.parametrize(
+    ("name", "energy"),
+    [
+        pytest.param("rtx-a6000", 0.65 * 1.3, id="8 nm, mma"),
+        pytest.param("a100", 0.5, id="7 nm, mma"),
+        pytest.param("h100", 0.36 * 0.8, id="5 nm family, WGMMA"),
+        pytest.param("v100", 1.0, id="12 nm"),
+    ],
+)
+def test_energy_of_a_flop(name: str, energy: float) -> None:
+    pipe = np.array([float(tensor_gemm.PIPES.index("bf16"))])
+    assert tensor_gemm.unit_energy(load_gpu(name), pipe)[0] == pytest.approx(energy)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "m", "n", "k", "measured_us"),
+    [
+        pytest.param("rtx-4090", 2032, 28672, 4096, 2896.0, id="4090, compute"),
+        pytest.param("rtx-4090", 1, 128256, 4096, 1097.0, id="4090, DRAM"),
+        pytest.param("rtx-3090", 1024, 14336, 4096, 1848.0, id="3090, compute"),
+        pytest.param("rtx-a6000", 1024, 14336, 4096, 1170.0, id="A6000, compute"),
+    ],
+)
+def test_llm_layers_on_cards_with_gddr(gpu: str, m: int, n: int, k: int, measured_us: float) -> None:
+    """Medians of LLMServingSim's profiles, of GPUs on which no constant is fitted."""
+    spec = load_gpu(gpu)
+    found = tensor_gemm.estimate(tensor_gemm.columns((linear(m, n, k),)), spec, PRIORS).latency_us[0]
+    assert found == pytest.approx(measured_us, rel=0.1)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Gemm, Kernel
+from neusight_onnx.laws.bandwidth import GDDR6X, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.gemm import process_energy
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, with_tile
@@ -166,7 +167,21 @@ VOLTAGE_CLOCK_GHZ = 1.4
 """Clock of the lowest voltage in 16/12 nm, as in the FP32 law."""
 
 FULL_RATE = 500.0
-"""16-bit multiply-adds a clock and SM that the slowest measured pipe does (L40S; 512 by design). GeForce does half."""
+"""16-bit multiply-adds a clock and SM of pipes that hide nothing of a small tile's loads (L40S; 512 by design)."""
+
+EXPOSED_EXPONENT = 2.0
+"""How fast the exposed share falls with the pipe's rate: GeForce cards, whose rate is half, show a quarter of it or
+less (LLM layers on RTX 3090 and 4090: products of 128 rows and more run at one rate, whatever the tile)."""
+
+GDDR6X_GAIN = 1.07
+"""DRAM rate of GDDR6X against the fitted share of the peak: products of few rows stream weights at .93-.94 of it on RTX
+4090 and .87-.93 on RTX 3090, against .79-.89 on cards with HBM and .835 on L40S. GDDR7 is taken to be alike, as it is
+for streaming kernels."""
+
+SAMSUNG_ENERGY = 1.3
+"""Energy of a FLOP on matrix units in 8 nm (GA10x), over what the law of FP32 products takes for lanes: an RTX A6000
+sustains .65-.80 of 155 TFLOP/s on LLM layers, at 300 W."""
+SAMSUNG_NM = 8.0
 
 AMD_OVERHEAD = 1.4
 """Time of AMD's matrix cores over that at their peak where nothing of a kernel class was measured on them: the largest
@@ -262,7 +277,13 @@ def pipe_of(dtype: DataType) -> str:
 
 def exposed_share(gpu: GpuSpec) -> float:
     """How much of a small tile's loads and issue slots is exposed, 0..1: the slower the pipe, the less."""
-    return min(1.0, gpu.peak_flops_per_s.get("fp16", np.inf) / (2.0 * gpu.sm_count * gpu.clock_hz) / FULL_RATE)
+    rate = gpu.peak_flops_per_s.get("fp16", np.inf) / (2.0 * gpu.sm_count * gpu.clock_hz)
+    return float(min(1.0, rate / FULL_RATE) ** EXPOSED_EXPONENT)
+
+
+def stream_gain(gpu: GpuSpec) -> float:
+    """DRAM rate of the GPU's kind of memory against the fitted share of its peak."""
+    return GDDR6X_GAIN if memory_family(gpu) is GDDR6X else 1.0
 
 
 def peaks(gpu: GpuSpec, pipe: Column) -> Column:
@@ -281,14 +302,16 @@ def unit_energy(gpu: GpuSpec, pipe: Column) -> Column:
         unit = _WGMMA_ENERGY
     elif 10.0 <= capability < 12.0:
         unit = _TCGEN05_ENERGY
+    if capability is not None and gpu.process_nm == SAMSUNG_NM:
+        unit *= SAMSUNG_ENERGY
     found: Column = np.array([_FORMAT_ENERGY[name] for name in PIPES])[pipe.astype(np.int64)]
     return found * unit * process_energy(gpu.process_nm)
 
 
-GEFORCE_BOOST = 1.10
-"""Clock that GeForce cards hold over the boost clock that their makers state, while the power limit allows. From LLM
-layers in 16 bits on RTX 3090 and 4090: the largest products reach 1.05 and 1.00 of the stated peak, where no other card
-passes .93 of its own."""
+GEFORCE_BOOST = 1.15
+"""Clock that GeForce cards reach over the boost clock that their makers state, while the power limit allows; its smooth
+minimum leaves 1.10-1.14. From LLM layers in 16 bits on RTX 3090 and 4090: the largest products reach 1.06 and 1.00 of
+the stated peak, where no other card passes .97 of its own."""
 
 
 def top_clock(gpu: GpuSpec) -> float:
@@ -362,7 +385,7 @@ def times(
     # what the replays left in L2: all of it where every copy fits, nothing where they don't by far
     fill = (WEIGHT_COPIES * (b_all + output) + a_all) / gpu.l2_bytes
     resident = 1.0 / (1.0 + (fill / RESIDENT_FILL) ** RESIDENT_SHARPNESS)
-    rate = c["dram_efficiency"] * gpu.memory_bytes_per_s * c["resident_gain"] ** resident
+    rate = c["dram_efficiency"] * stream_gain(gpu) * gpu.memory_bytes_per_s * c["resident_gain"] ** resident
     # SMs that wait for others' last tiles don't load
     rate = rate * (blocks / (sms * per_sm)) ** c["idle_loss"]
     memory_s = (unique + extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / rate

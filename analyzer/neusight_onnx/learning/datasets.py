@@ -777,9 +777,10 @@ def _projection(layer: str, model: _LanguageModel, tp: int) -> tuple[int, int] |
         "gate_proj": (model.expanded // tp, model.width),
         "up_proj": (model.expanded // tp, model.width),
         "down_proj": (model.width, model.expanded // tp),
-        "expert.w1": (model.expanded // tp, model.width),
-        "expert.w2": (model.width, model.expanded // tp),
-        "expert.w3": (model.expanded // tp, model.width),
+        # experts stay whole: they take as long on one of two or four GPUs as on one alone
+        "expert.w1": (model.expanded, model.width),
+        "expert.w2": (model.width, model.expanded),
+        "expert.w3": (model.expanded, model.width),
         "lm_head": (model.vocabulary // tp, model.width),
     }
     return sizes.get(layer)
