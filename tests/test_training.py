@@ -39,6 +39,7 @@ from neusight_onnx.kernels import (
 )
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.precision import as_precision
+from neusight_onnx.lowering.recast import autocast
 from neusight_onnx.memory import run_memory
 from neusight_onnx.precision import FORMATS
 from neusight_onnx.predictor import predict
@@ -574,6 +575,22 @@ def test_the_whole_runs_forward_again() -> None:
     result = trained(blocks_graph(), make_training(optimizer="none", loss="none", recompute="all"))[2]
     phases = [work.phase for work in result.works if work.kernels]
     assert phases == ["forward"] * 7 + ["backward"] * (7 + 7)
+
+
+@pytest.mark.parametrize(("recompute", "behind_the_head"), [("none", 768 + 64 + 128 + 64 + 128), ("blocks", 64)])
+def test_copies_of_autocast_live_until_their_gradient(recompute: str, behind_the_head: int) -> None:
+    """Autocast's context ends with the run forward, which its cache outlives by nothing.
+
+    Behind the gradient of the head there are x, y, the gradients of h and f, and without recomputation what the layers
+    keep: the copies of v0, w1 and v1 (256 B each; w0's is for no gradient, as x has none), x's copy, b, c and e. With
+    it the second block's input c. In the end x, y and the parameters' gradients are left.
+    """
+    graph = autocast(blocks_graph(), DataType.BFLOAT16, runtime="eager")
+    form, works, result = trained(graph, make_training(optimizer="none", loss="none", recompute=recompute))
+    timeline = run_memory(form, works, "eager", trained=result, timeline=True).found.timeline or []
+    alive = {point.node: point.live_bytes for point in timeline}
+    assert alive["/net/head/Gemm (backward)"] == 128 + 16 + 32 + 64 + behind_the_head
+    assert timeline[-1].live_bytes == 128 + 16 + 4 * (4 * 128 + 16)
 
 
 def test_blocks_without_numbers_are_not_found() -> None:

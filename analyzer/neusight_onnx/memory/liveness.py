@@ -38,7 +38,7 @@ class Liveness:
     low end; ``high_peak_bytes``: where caches are not shared and scratch is at its high end.
     ``unknown_count``: values of unknown shape, which count nothing.
     In training, ``left_behind`` are the bytes that a node leaves for the run backwards beside its results, and
-    ``behind`` the storages that they have got.
+    ``behind`` the storages that they have got. ``cached``: storages that autocast's cache holds.
     """
 
     works: Mapping[str, NodeWork]
@@ -71,6 +71,7 @@ class Liveness:
     runs: list[tuple[int, str | None]] = field(default_factory=list)
     left_behind: Mapping[str, int] = field(default_factory=dict)
     behind: dict[str, int] = field(default_factory=dict)
+    cached: list[int] = field(default_factory=list)
 
     def allocate(self, name: str, size: int, kind: str, maker: str | None, *, extra_references: int = 0) -> int:
         """New memory for the value ``name``; a weight's counts only once a kernel reads it."""
@@ -101,6 +102,12 @@ class Liveness:
             if shape is not None:
                 self.dead.setdefault(shape, []).append((storage, len(self.requests)))
             self.requests.append(-storage - 1)
+
+    def leave_autocast(self) -> None:
+        """Its context ends: what its cache held, and nothing else needs, is gone."""
+        for storage in self.cached:
+            self.release(storage)
+        self.cached.clear()
 
     def revive(self, name: str, value: Value | None) -> bool:
         """Gives ``name`` the memory of the value of its shape and type that died last, as if that had not been given
@@ -343,8 +350,10 @@ def _execute(
             saving = size
         if planned and walk.revive(name, values.get(name)):
             continue
-        kept = int(KEPT_FOR_THE_RUN in node.attributes)
-        storage = walk.allocate(name, size, "activation", node.name, extra_references=kept)
+        kept = KEPT_FOR_THE_RUN in node.attributes
+        storage = walk.allocate(name, size, "activation", node.name, extra_references=int(kept))
+        if kept:
+            walk.cached.append(storage)
         if planned and (key := _shape_key(values.get(name))) is not None:
             walk.shapes[storage] = key
     if bodies and node.op_type != "If":

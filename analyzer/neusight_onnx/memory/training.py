@@ -2,6 +2,7 @@
 
 Autograd keeps of each node what its gradient needs, and no more: those values stay until their gradient has been made.
 Gradients of activations come and go; those of parameters stay until the optimizer has run, as its states always do.
+Autocast's context ends with the loss: of its 16-bit copies of weights those stay that a gradient needs, until it is made.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def training_tensors(
             first.work.node, first.kept_bytes, "saved", first.work.node, extra_references=1
         )
         walk.note_peak(first.work.node, 0, 0, 0)
+    walk.leave_autocast()
     saved = (*_saved(plain, walk), *_kept_inputs(segments, walk))
     again = _Again(graph=graph, walk=walk, trained=trained)
     for index, step in enumerate(trained.steps):
@@ -160,6 +162,7 @@ class _Again:
                     walk.references[storage] += count
         graph = self.graph
         run_nodes(replace(graph, graph=replace(graph.graph, nodes=segment.nodes, outputs=())), walk)
+        walk.leave_autocast()  # checkpoint enters a context of its own around what it runs again
         walk.places.update(results)
 
     def behind(self, index: int) -> None:
