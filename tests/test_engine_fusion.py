@@ -155,6 +155,26 @@ def shown(graph: InferredGraph, runtime: str) -> list[str]:
             ATTENTION, HEADS, False, "tensorrt", ["gemm", "softmax div add", "gemm"], id="attention, tensorrt in FP32"
         ),
         pytest.param(ATTENTION, HEADS, True, "tensorrt", ["attention"], id="attention, tensorrt in FP16"),
+        pytest.param(
+            ATTENTION.replace("MatMul(p2, v)", "MatMul(c2, v)").replace(
+                "y =", "c1 = Cast<to=10>(p2)\nc2 = Cast<to=10>(c1)\ny ="
+            ),
+            HEADS,
+            True,
+            "tensorrt",
+            ["attention"],
+            id="attention, tensorrt: casts that change nothing",
+        ),
+        pytest.param(
+            ATTENTION.replace("Softmax<axis=-1>(a)", "Softmax<axis=-1>(c1)")
+            .replace("p2 =", "c1 = Cast<to=1>(a)\np2 =")
+            .replace("y = MatMul(p2, v)", "c2 = Cast<to=10>(p2)\ny = MatMul(c2, v)"),
+            HEADS,
+            True,
+            "tensorrt",
+            ["attention"],
+            id="attention, tensorrt: the softmax in FP32, the scores scaled and masked before",
+        ),
     ],
 )
 def test_kernels(nodes: str, inputs: dict[str, tuple[int, ...]], half: bool, runtime: str, expected: list[str]) -> None:
@@ -238,6 +258,60 @@ def test_refusals_say_why(
     said = fusion_verdicts(built(nodes, inputs, outputs=outputs), RUNTIMES[runtime])
     reasons = [verdict.reason or "" for verdict in said if verdict.rule == rule]
     assert any(words in reason for reason in reasons), said
+
+
+PACKED = """
+t = Transpose<perm=[2,0,3,1,4]>(x)
+a, b, c = Split<axis=0, num_outputs=3>(t)
+q = Reshape(a, heads)
+k = Reshape(b, heads)
+v = Reshape(c, heads)
+s = Mul(q, scale)
+u = Transpose<perm=[0,1,3,2]>(k)
+p = MatMul(s, u)
+w = Softmax<axis=-1>(p)
+o = MatMul(w, v)
+"""
+"""Queries, keys and values out of one tensor, as timm's vision transformers have it."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        pytest.param(PACKED, ["attention"], id="split"),
+        pytest.param(
+            PACKED.replace("a, b, c = Split<axis=0, num_outputs=3>(t)\n", "")
+            .replace("Reshape(a, heads)", "Gather(t, i0)")
+            .replace("Reshape(b, heads)", "Gather(t, i1)")
+            .replace("Reshape(c, heads)", "Gather(t, i2)"),
+            ["attention"],
+            id="indexed",
+        ),
+        # the Transpose's result is a tensor of its own: the three lie in it
+        pytest.param(
+            PACKED.replace("(x)\n", "(x)\nr = Relu(t)\n"),
+            ["elementwise transpose relu", "attention"],
+            id="read by others",
+        ),
+        # elements of a head are not next to each other, which fused attention asks for
+        pytest.param(
+            PACKED.replace("perm=[2,0,3,1,4]", "perm=[2,0,3,4,1]"),
+            ["movement transpose", "attention"],
+            id="heads that are not dense",
+        ),
+    ],
+)
+def test_fused_attention_reads_by_strides(nodes: str, expected: list[str]) -> None:
+    """x is (batch, tokens, 3, heads, 8)."""
+    graph = inferred(
+        nodes,
+        {"x": (2, 8, 3, 4, 8)},
+        constants={"scale": np.float16(0.35), "heads": [2, 4, 8, 8], **{f"i{i}": np.int64(i) for i in range(3)}},
+        types={"x": 10},
+        outputs=["o", *(["r"] if "r =" in nodes else [])],
+        opset=20,
+    )
+    assert shown(graph, "tensorrt") == expected
 
 
 def test_open_sizes_keep_a_bias_apart() -> None:

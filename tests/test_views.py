@@ -11,15 +11,8 @@ from graphs import inferred
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Gemm, Movement, NodeWork
 from neusight_onnx.lowering import lower
-from neusight_onnx.lowering.views import (
-    contiguous_strides,
-    copy_kernel,
-    expand_strides,
-    is_channels_last,
-    is_contiguous,
-    pointwise_strides,
-    view_strides,
-)
+from neusight_onnx.lowering.views import copy_kernel, pointwise_strides
+from neusight_onnx.strides import contiguous_strides, expand_strides, is_channels_last, is_contiguous, view_strides
 
 
 @pytest.mark.parametrize(

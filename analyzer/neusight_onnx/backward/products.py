@@ -11,7 +11,8 @@ from neusight_onnx.backward.pointwise import passed
 from neusight_onnx.backward.registry import BackwardContext, Derivative, Flow, Unknown, differentiates, reduce_to
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Gemm, Kernel, Movement, Reduction, TensorSpec
-from neusight_onnx.lowering.views import contiguous_strides, copy_kernel, expand_strides, view_strides
+from neusight_onnx.lowering.views import copy_kernel
+from neusight_onnx.strides import contiguous_strides, expand_strides, view_strides
 
 
 class Side(NamedTuple):

@@ -15,7 +15,8 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Kernel, Movement, Reduction, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
-from neusight_onnx.lowering.views import contiguous_strides, copy_kernel, is_contiguous
+from neusight_onnx.lowering.views import copy_kernel
+from neusight_onnx.strides import contiguous_strides, is_contiguous
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

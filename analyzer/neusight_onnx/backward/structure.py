@@ -8,7 +8,8 @@ from neusight_onnx.backward.registry import BackwardContext, Derivative, Flow, d
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import GatherScatter, Kernel, Movement, Sort, TensorSpec
 from neusight_onnx.lowering.normalization import fill
-from neusight_onnx.lowering.views import copy_kernel, view_strides
+from neusight_onnx.lowering.views import copy_kernel
+from neusight_onnx.strides import view_strides
 
 UNSORTED_INDICES = 3072
 """Indices up to which PyTorch's embedding adds rows without sorting them (embedding_dense_backward_cuda)."""

@@ -12,20 +12,22 @@ The unmasked ones are replaced here. Pattern 5 is not: its own mask has the shap
 one is taken could not be established.
 
 TensorRT has fused kernels for attention in 16 and 8 bits, with any scale and an added or selecting mask, for heads of
-at most 256 that are a multiple of 8 (developer guide, "Multi-Head Attention Fusion"). They read queries, keys and
-values where they lie as (b, s, h, d), so that the Transposes around them are gone.
+at most 256 that are a multiple of 8 (developer guide, "Multi-Head Attention Fusion"). Casts between floating-point
+types around the softmax are part of them: they accumulate in FP32 anyway. They read queries, keys and values by
+strides, heads being dense: Transposes of (b, s, h, d), and what takes the three out of one tensor, are gone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.patterns import Verdict
+from neusight_onnx.fusion.patterns import LONGEST_CHAIN, Verdict
 from neusight_onnx.graph.model import InferredGraph, Node, Origin
 from neusight_onnx.kernels import Attention, Gemm, Kernel, NodeWork, Softmax
+from neusight_onnx.strides import contiguous_strides, view_strides
 
 SCALES = ("div", "mul")
 HEADS_FIRST = (0, 2, 1, 3)
@@ -92,47 +94,205 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
     ]
     if not anchors:
         return graph, ()
+    order = {node.name: place for place, node in enumerate(nodes)}
     makers = {name: node for node in nodes for name in node.outputs}
     readers: dict[str, Node] = {name: node for node in nodes for name in node.inputs}
     uses = Counter(_read(graph))
     found: dict[str, Node] = {}
     gone: set[str] = set()
     verdicts: list[Verdict] = []
+    views: dict[str, Node] = {}
+    read_in_place: Counter[str] = Counter()
     for softmax in anchors:
-        scores, product = makers.get(softmax.inputs[0]), readers.get(softmax.outputs[0])
-        reason = _engine_refusal(graph, scores, softmax, product, uses)
+        above = _above(graph, softmax, makers, uses)
+        below = _below(graph, softmax, readers, uses)
+        scores, product = above.end, below.end
+        reason = _engine_refusal(graph, above, softmax, below, uses)
         if reason is not None or scores is None or product is None:
             verdicts.append(Verdict(rule=ENGINE_RULE, node=softmax.name, reason=reason))
             continue
-        masks = [name for name in softmax.inputs[1:] if graph.values[name].shape not in ((), (1,))]
+        operands = (*above.operands, *softmax.inputs[1:])
+        masks = [name for name in operands if graph.values[name].shape not in ((), (1,))]
         names = [*scores.inputs[:2], product.inputs[1]]
-        around: list[Node] = []
-        for name in names:
-            maker = makers.get(name)
-            if maker is not None and uses[name] == 1 and _permutation(maker) in (HEADS_FIRST, KEYS_TRANSPOSED):
-                around.append(maker)
+        transposed_key = scores.attributes.get("transB", 0) != 1
+        for place, name in enumerate(names):
+            dense = -2 if place == 1 and transposed_key else -1
+            views.update((node.name, node) for node in _views_above(graph, name, dense, makers))
+            read_in_place[name] += 1
         behind = readers.get(product.outputs[0])
         if behind is not None and uses[product.outputs[0]] == 1 and _permutation(behind) == HEADS_FIRST:
-            around.append(behind)
-        for node in around:
-            found[node.name] = replace(node, op_type="InPlace", domain="neusight", attributes={})
-        origins = [origin for node in (scores, softmax, product) for origin in _origins(node)]
+            found[behind.name] = replace(behind, op_type="InPlace", domain="neusight", attributes={})
+        inner = (*above.passed, scores, softmax, *below.passed, product)
+        members = sorted(inner, key=lambda node: order[node.name])
         found[product.name] = replace(
             product,
             op_type="ScaledDotProductAttention",
             domain="neusight",
             inputs=(*names, *masks[-1:]),
-            attributes={"transposed_key": int(scores.attributes.get("transB", 0) != 1)},
-            origins=tuple(dict.fromkeys(origins)),
+            attributes={"transposed_key": int(transposed_key)},
+            origins=tuple(dict.fromkeys(origin for node in members for origin in _origins(node))),
         )
-        gone.update((scores.name, softmax.name))
-        verdicts.append(
-            Verdict(rule=ENGINE_RULE, node=softmax.name, merged=tuple(item.name for item in (scores, softmax, product)))
-        )
+        gone.update(node.name for node in inner if node is not product)
+        verdicts.append(Verdict(rule=ENGINE_RULE, node=softmax.name, merged=tuple(node.name for node in members)))
     if not found:
         return graph, tuple(verdicts)
+    for node in sorted(views.values(), key=lambda node: -order[node.name]):
+        # what all of its readers read where it lies: other attention, or views that are no copies themselves
+        if all(uses[name] == read_in_place[name] for name in node.outputs if name):
+            read_in_place[node.inputs[0]] += 1
+            if node.op_type in MOVING_VIEWS:
+                found[node.name] = replace(node, op_type="InPlace", domain="neusight", attributes={})
     kept = tuple(found.get(node.name, node) for node in nodes if node.name not in gone)
     return replace(graph, graph=replace(graph.graph, nodes=kept)), tuple(verdicts)
+
+
+MOVING_VIEWS = frozenset({"Transpose", "Split", "Slice", "Gather"})
+"""Operators that copy what a kernel which reads by strides can read where it lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """From a softmax to a product: ``end`` (None: there is none), the nodes ``passed``, the ``operands`` of these."""
+
+    end: Node | None
+    last: str
+    passed: tuple[Node, ...] = ()
+    operands: tuple[str, ...] = ()
+
+
+def _is_float_cast(graph: InferredGraph, node: Node) -> bool:
+    """Whether a node is a Cast between floating-point types, or passes its input on."""
+    if node.domain or node.op_type not in ("Cast", "Identity"):
+        return False
+    types = [
+        None if (value := graph.values.get(name)) is None else value.dtype for name in (*node.inputs, *node.outputs)
+    ]
+    return all(kind is not None and kind.is_float for kind in types)
+
+
+def _above(graph: InferredGraph, softmax: Node, makers: Mapping[str, Node], uses: Counter[str]) -> _Way:
+    """Up from the softmax over casts, scales and masks (those right before the softmax are part of it already)."""
+    name = softmax.inputs[0]
+    passed: list[Node] = []
+    operands: list[str] = []
+    for _ in range(LONGEST_CHAIN):
+        node = makers.get(name)
+        if node is None or uses[name] != 1:
+            break
+        if _is_float_cast(graph, node):
+            source = node.inputs[0]
+        elif passed and (step := _scale_or_mask(graph, node, name)) is not None:
+            source, others = step
+            operands.extend(others)
+        else:
+            break
+        passed.append(node)
+        name = source
+    return _Way(makers.get(name), name, tuple(passed), tuple(operands))
+
+
+def _scale_or_mask(graph: InferredGraph, node: Node, result: str) -> tuple[str, tuple[str, ...]] | None:
+    """(scores, the other operands) of a scale by one number, a sum with a mask or a selection by one."""
+    if node.domain or node.op_type not in ("Add", "Mul", "Div", "Where"):
+        return None
+    values = graph.values
+    shape = values[result].shape if result in values else None
+    places = [1, 2] if node.op_type == "Where" else [0] if node.op_type == "Div" else [0, 1]
+    full = [
+        node.inputs[place]
+        for place in places
+        if (value := values.get(node.inputs[place])) is not None and value.shape == shape and not value.is_constant
+    ]
+    if len(full) != 1:
+        return None
+    others = tuple(name for name in node.inputs if name != full[0])
+    known = [values.get(name) for name in others]
+    if any(value is None or value.shape is None for value in known):
+        return None
+    if node.op_type in ("Mul", "Div") and any(value is not None and value.element_count != 1 for value in known):
+        return None
+    return full[0], others
+
+
+def _below(graph: InferredGraph, softmax: Node, readers: Mapping[str, Node], uses: Counter[str]) -> _Way:
+    """Down from the softmax over casts."""
+    name = softmax.outputs[0]
+    passed: list[Node] = []
+    for _ in range(LONGEST_CHAIN):
+        node = readers.get(name)
+        if node is None or uses[name] != 1 or not _is_float_cast(graph, node):
+            break
+        passed.append(node)
+        name = node.outputs[0]
+    return _Way(readers.get(name), name, tuple(passed))
+
+
+def _views_above(graph: InferredGraph, name: str, dense: int, makers: Mapping[str, Node]) -> list[Node]:
+    """The nodes above an operand of fused attention that only say where its elements lie, the nearest first.
+
+    From any of them on, the operand's elements lie by strides in what that node reads, its axis ``dense`` with 1.
+    """
+    chain: list[tuple[Node, str]] = []
+    for _ in range(LONGEST_CHAIN):
+        node = makers.get(name)
+        source = None if node is None or not node.inputs else graph.values.get(node.inputs[0])
+        if node is None or source is None or source.shape is None or source.is_constant:
+            break
+        strides: tuple[int, ...] | None = contiguous_strides(source.shape)
+        for viewer, result in ((node, name), *reversed(chain)):
+            strides = None if strides is None else _seen_by(graph, viewer, result, strides)
+        if strides is None or len(strides) < 2 or strides[dense] != 1:
+            break
+        chain.append((node, name))
+        name = node.inputs[0]
+    return [node for node, _ in chain]
+
+
+def _seen_by(graph: InferredGraph, node: Node, result: str, strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides of a view's result from those of its input; None where it is no view, or can't be told."""
+    source, target = graph.values.get(node.inputs[0]), graph.values.get(result)
+    if node.domain or source is None or target is None or source.shape is None or target.shape is None:
+        return None
+    match node.op_type:
+        case "Transpose":
+            axes = _permutation(node) or tuple(reversed(range(len(strides))))
+            return tuple(strides[axis] for axis in axes)
+        case "Split":
+            return strides
+        case "Squeeze" | "Unsqueeze" | "Reshape" | "Flatten":
+            return view_strides(source.shape, strides, target.shape)
+        case "Gather":
+            index = graph.values.get(node.inputs[1])
+            axis = node.attributes.get("axis", 0)
+            if index is None or index.data is None or index.shape != () or not isinstance(axis, int):
+                return None
+            axis %= len(strides)
+            return (*strides[:axis], *strides[axis + 1 :])
+        case "Slice":
+            return _sliced(graph, node, strides)
+        case _:
+            return None
+
+
+def _sliced(graph: InferredGraph, node: Node, strides: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Strides of a Slice forwards, whose axes and steps are known."""
+    given: list[list[int] | None] = []
+    for place in (3, 4):
+        if len(node.inputs) <= place or not node.inputs[place]:
+            given.append(None)
+            continue
+        value = graph.values.get(node.inputs[place])
+        if value is None or value.data is None:
+            return None
+        given.append([int(item) for item in value.data.reshape(-1)])
+    axes, steps = given
+    if steps is None:
+        return strides
+    wanted = range(len(strides)) if axes is None else [axis % len(strides) for axis in axes]
+    by_axis = dict(zip(wanted, steps, strict=False))
+    if any(step < 1 for step in steps):
+        return None
+    return tuple(stride * by_axis.get(axis, 1) for axis, stride in enumerate(strides))
 
 
 def by_parts(work: NodeWork) -> NodeWork:
@@ -158,16 +318,15 @@ def _parts(kernel: Attention) -> tuple[Kernel, ...]:
     return scores, softmax, Gemm(batch=batch, m=kernel.s, n=kernel.v, k=kernel.t, dtype=kernel.dtype)
 
 
-def _engine_refusal(
-    graph: InferredGraph, scores: Node | None, softmax: Node, product: Node | None, uses: Counter[str]
-) -> str | None:
+def _engine_refusal(graph: InferredGraph, above: _Way, softmax: Node, below: _Way, uses: Counter[str]) -> str | None:
     """Why a softmax and the products around it aren't one kernel of TensorRT; None if they are."""
+    scores, product = above.end, below.end
     if scores is None or scores.op_type not in ("MatMul", "FusedMatMul") or scores.attributes.get("transA", 0):
         return "the softmax isn't over a product"
-    if product is None or product.op_type != "MatMul" or product.domain or product.inputs[0] != softmax.outputs[0]:
-        return "its result is not multiplied with values"
-    if any(uses[name] != 1 for name in (softmax.inputs[0], softmax.outputs[0])):
+    if any(uses[name] != 1 for name in (above.last, below.last)):
         return "the scores or weights are used elsewhere, too"
+    if product is None or product.op_type != "MatMul" or product.domain or product.inputs[0] != below.last:
+        return "its result is not multiplied with values"
     names = (*scores.inputs[:2], product.inputs[1])
     values = [graph.values.get(name) for name in names]
     shapes = [value.shape for value in values if value is not None and value.shape is not None]

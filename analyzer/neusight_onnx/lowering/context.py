@@ -11,14 +11,8 @@ import numpy as np
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Array, InferredGraph, Node, Origin, Value
 from neusight_onnx.kernels import Movement, TensorSpec
-from neusight_onnx.lowering.views import (
-    Layout,
-    contiguous_strides,
-    copy_kernel,
-    is_channels_last,
-    is_contiguous,
-    latest,
-)
+from neusight_onnx.lowering.views import Layout, copy_kernel, latest
+from neusight_onnx.strides import contiguous_strides, is_channels_last, is_contiguous
 
 LAZY_VIEWS = frozenset({"eager", "compiled"})
 """Runtimes whose tensors have strides, so that Transpose, Slice, Expand and Reshape move nothing by themselves."""

@@ -7,12 +7,8 @@ from neusight_onnx.kernels import Elementwise, GatherScatter, Kernel, Movement, 
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
-from neusight_onnx.lowering.views import (
-    Layout,
-    is_contiguous,
-    latest,
-    pointwise_strides,
-)
+from neusight_onnx.lowering.views import Layout, latest, pointwise_strides
+from neusight_onnx.strides import is_contiguous
 
 UNARY = {
     "Abs": "abs",

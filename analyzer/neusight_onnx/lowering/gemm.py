@@ -10,14 +10,8 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, Movement, Reduction, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Outcome, Unsupported, lowers
-from neusight_onnx.lowering.views import (
-    Layout,
-    contiguous_strides,
-    copy_kernel,
-    expand_strides,
-    is_contiguous,
-    view_strides,
-)
+from neusight_onnx.lowering.views import Layout, copy_kernel
+from neusight_onnx.strides import contiguous_strides, expand_strides, is_contiguous, view_strides
 
 
 @dataclass(frozen=True, slots=True)

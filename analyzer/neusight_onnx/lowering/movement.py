@@ -10,7 +10,8 @@ from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.elementwise import alias
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
-from neusight_onnx.lowering.views import Layout, expand_strides, view_strides
+from neusight_onnx.lowering.views import Layout
+from neusight_onnx.strides import expand_strides, view_strides
 
 METADATA = "only the shape changes, no element moves"
 VIEW = "a view: strides change, no element moves"

@@ -1,12 +1,11 @@
 """Where a tensor's elements lie: strides, views and the copies that lazy views cost later.
 
 PyTorch turns Transpose, Slice, Expand and most Reshapes into *views*: other strides over the same memory, no
-kernel. Who needs the elements in another place pays a copy. This module knows strides (in elements, as
-PyTorch's ``Tensor.stride()``); which operator accepts what is the business of the operators' rules.
+kernel. Who needs the elements in another place pays a copy. This module knows layouts; which operator accepts what
+is the business of the operators' rules.
 
-The semantics are those that PyTorch documents for ``Tensor.view`` (a new dimension must be a subspace of an old
-one, or span old ones d, d+1, ... with ``stride[i] == stride[i+1] * size[i+1]``) and for the memory format of
-pointwise results (inputs' order of dimensions is kept where it is unambiguous).
+The semantics are those that PyTorch documents for the memory format of pointwise results (inputs' order of
+dimensions is kept where it is unambiguous).
 """
 
 from __future__ import annotations
@@ -34,83 +33,6 @@ class Layout:
 def latest(origins: Iterable[Origin]) -> tuple[Origin, ...]:
     """The last ``NAMED_VIEWS`` of them, each once."""
     return tuple(dict.fromkeys(origins))[-NAMED_VIEWS:]
-
-
-def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides: the last dimension's is 1."""
-    strides = [1] * len(shape)
-    for axis in range(len(shape) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
-    return tuple(strides)
-
-
-def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether row-major order is memory order; strides of dimensions of size 1 say nothing."""
-    expected = 1
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size == 0:
-            return True
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
-
-
-def is_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether (n, c, *spatial) lies in memory as (n, *spatial, c), densely."""
-    if len(shape) not in (4, 5):
-        return False
-    order = (0, *range(2, len(shape)), 1)
-    return is_contiguous(tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order))
-
-
-def view_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """Strides of the same elements seen as ``new_shape``; None where that takes a copy.
-
-    Works from the last dimension: old dimensions that follow each other in memory form a run; each new dimension
-    must lie within one run.
-    """
-    if prod(shape) == 0:
-        return contiguous_strides(new_shape)
-    runs: list[tuple[int, int]] = []
-    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size == 1:
-            continue
-        if runs and stride == runs[-1][0] * runs[-1][1]:
-            runs[-1] = (runs[-1][0] * size, runs[-1][1])
-        else:
-            runs.append((size, stride))
-    if not runs:
-        return contiguous_strides(new_shape)
-    place = 0
-    left, stride = runs[0]
-    result = []
-    for size in reversed(new_shape):
-        if size != 1 and left == 1:
-            place += 1
-            if place == len(runs):
-                return None
-            left, stride = runs[place]
-        if left % size:
-            return None
-        result.append(stride)
-        left //= size
-        stride *= size
-    if left != 1 or place != len(runs) - 1:
-        return None
-    return tuple(reversed(result))
-
-
-def expand_strides(shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides after broadcasting ``shape`` to ``new_shape``: 0 along dimensions that are repeated."""
-    added = len(new_shape) - len(shape)
-    return (0,) * added + tuple(
-        0 if size == 1 and new != 1 else stride
-        for size, new, stride in zip(shape, new_shape[added:], strides, strict=True)
-    )
 
 
 def pointwise_strides(
