@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from onnx import TensorProto
 
 from graphs import inferred
 from neusight_onnx import analyze
@@ -42,6 +43,45 @@ ROWS: list[tuple[str, str, dict[str, tuple[int, ...]], tuple[str, ...] | None]] 
         ("q", "t", "v"),
     ),
     (
+        "a mask that a condition fills in, as GPT-2 writes it",
+        KEYS + "p = MatMul(q, t)\nd = Div(p, root)\nm = Where(keep, d, low)\nw = Softmax<axis=-1>(m)\ny = MatMul(w, v)",
+        {"keep": (1, 1, 16, 16)},
+        ("q", "t", "v", "keep"),
+    ),
+    (
+        "filled where the condition holds, behind a scale of the queries",
+        "a = Mul(q, scale)\n"
+        + KEYS
+        + "p = MatMul(a, t)\nm = Where(keep, low, p)\nw = Softmax<axis=-1>(m)\ny = MatMul(w, v)",
+        {"keep": (1, 1, 16, 16)},
+        ("q", "t", "v", "keep"),
+    ),
+    (
+        "filled and added, the larger mask stands for both",
+        KEYS + "p = MatMul(q, t)\nm = Where(keep, p, low)\nn = Add(m, mask)\nw = Softmax<axis=-1>(n)\ny = MatMul(w, v)",
+        {"keep": (1, 1, 16, 16), "mask": (2, 1, 1, 16)},
+        ("q", "t", "v", "keep"),
+    ),
+    (
+        "heads in the batch, the mask added and limited in four dimensions, as OPT writes it",
+        "t = Transpose<perm=[0,2,1]>(k3)\np = MatMul(q3, t)\nr = Reshape(p, apart)\nm = Add(r, mask)\nl = Max(m, low)\n"
+        "b = Reshape(l, joined)\nw = Softmax<axis=-1>(b)\ny = MatMul(w, v3)",
+        {"q3": (8, 16, 8), "k3": (8, 16, 8), "v3": (8, 16, 8), "mask": (2, 1, 16, 16)},
+        ("q3", "t", "v3", "mask"),
+    ),
+    (
+        "filled behind an added bias, as BLOOM writes it, which doesn't call the function",
+        KEYS + "p = MatMul(q, t)\nn = Add(p, mask)\nm = Where(keep, n, low)\nw = Softmax<axis=-1>(m)\ny = MatMul(w, v)",
+        {"keep": (1, 1, 16, 16), "mask": (4, 1, 16)},
+        None,
+    ),
+    (
+        "filled with a tensor",
+        KEYS + "p = MatMul(q, t)\nm = Where(keep, p, mask)\nw = Softmax<axis=-1>(m)\ny = MatMul(w, v)",
+        {"keep": (1, 1, 16, 16), "mask": (2, 4, 16, 16)},
+        None,
+    ),
+    (
         "talking heads: the scores are mixed before the softmax",
         KEYS + "p = MatMul(q, t)\nr = Reshape(p, rows)\nw = Softmax<axis=-1>(r)\ny = MatMul(w, s)",
         {"s": (16, 8)},
@@ -75,9 +115,16 @@ ROWS: list[tuple[str, str, dict[str, tuple[int, ...]], tuple[str, ...] | None]] 
 
 
 def graph_of(nodes: str, inputs: dict[str, tuple[int, ...]]) -> InferredGraph:
-    constants = {"scale": [0.35], "root": [2.83], "rows": [-1, 16]}
+    constants = {
+        "scale": [0.35],
+        "root": [2.83],
+        "rows": [-1, 16],
+        "low": -65504.0,
+        "apart": [2, 4, 16, 16],
+        "joined": [8, 16, 16],
+    }
     used = {name: value for name, value in constants.items() if name in nodes}
-    return inferred(nodes, INPUTS | inputs, constants=used)
+    return inferred(nodes, INPUTS | inputs, constants=used, types={"keep": TensorProto.BOOL})
 
 
 @pytest.mark.parametrize(("nodes", "inputs", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
@@ -89,7 +136,7 @@ def test_written_attention(
     called = with_called_attention(graph, runtime=runtime, autocast=True)
     found = [node for node in called.graph.nodes if node.op_type == "ScaledDotProductAttention"]
     if expected is None:
-        assert called is graph
+        assert called.graph is graph.graph
         return
     assert [node.inputs for node in found] == [expected]
     assert found[0].outputs == ("y",)
@@ -119,3 +166,24 @@ def test_precision_decides(precision: str, expected: int, runtime: str) -> None:
     softmaxes = sum(row.count for row in report.kernels if row.kernel_class == "softmax")
     assert (attentions, softmaxes) == (expected, 12 - expected)
     assert any("scaled_dot_product_attention" in said for said in report.assumptions) == (expected > 0)
+
+
+@pytest.mark.parametrize(
+    ("row", "left"),
+    [
+        ("filled behind an added bias, as BLOOM writes it, which doesn't call the function", 1),
+        ("a mask that a condition fills in, as GPT-2 writes it", 0),
+        ("weights as the right operand", 1),
+    ],
+)
+def test_what_is_left_as_written_is_said(row: str, left: int) -> None:
+    nodes, inputs = next((nodes, inputs) for name, nodes, inputs, _ in ROWS if name == row)
+    called = with_called_attention(graph_of(nodes, inputs), runtime="eager", autocast=True)
+    said = [text for text in called.assumptions if "executed as written" in text]
+    assert len(said) == left
+    assert all(text.startswith("1 attention that") for text in said)
+
+
+def test_a_classifiers_softmax_is_no_attention() -> None:
+    graph = inferred("p = MatMul(x, w)\ny = Softmax<axis=-1>(p)", {"x": (4, 8)}, weights={"w": (8, 3)})
+    assert with_called_attention(graph, runtime="eager", autocast=True) is graph

@@ -10,6 +10,7 @@ attention is taken as it is written: that is how it was measured.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns import OWN, Match, Pattern, Search, Trail, over_last_axis, recognise
@@ -20,19 +21,27 @@ NARROW = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 
 
 def with_called_attention(graph: InferredGraph, *, runtime: str, autocast: bool) -> InferredGraph:
-    """``graph`` with written attention in 16 bits as one operator, and said so.
+    """``graph`` with written attention in 16 bits as one operator, and said so, also where it is left as it is written.
 
     ``autocast``: the products run in 16 bits, whatever the graph holds; else its values' types decide.
     """
     called = recognise(graph, runtime=runtime, rules=ANY_TYPE if autocast else IN_NARROW_TYPES)
-    if called is graph:
-        return graph
-    count = _count(called) - _count(graph)
-    said = (
-        f"{count} {'attention' if count == 1 else 'attentions'} that the graph writes out: one kernel each, as PyTorch "
-        "models call scaled_dot_product_attention in 16 bits, also those exported without it"
-    )
-    return replace(called, assumptions=(*called.assumptions, said))
+    said = []
+    if called is not graph:
+        said.append(
+            f"{_attentions(_count(called) - _count(graph))} that the graph writes out: one kernel each, as PyTorch "
+            "models call scaled_dot_product_attention in 16 bits, also those exported without it"
+        )
+    if left := _left(called, any_type=autocast):
+        said.append(
+            f"{_attentions(left)} that the graph writes out, executed as written in 16 bits, too: between product and "
+            "softmax there is more than scaled_dot_product_attention does"
+        )
+    return replace(called, assumptions=(*called.assumptions, *said)) if said else called
+
+
+def _attentions(count: int) -> str:
+    return f"{count:,} {'attention' if count == 1 else 'attentions'}"
 
 
 def _count(graph: InferredGraph) -> int:
@@ -40,47 +49,148 @@ def _count(graph: InferredGraph) -> int:
     return own + sum(_count(body) for body in graph.bodies.values())
 
 
+_BETWEEN = frozenset(
+    {"Add", "Cast", "Div", "Identity", "Max", "Mul", "Reshape", "Softmax", "Sub", "Transpose", "Where"}
+)
+_MOST_BETWEEN = 16
+
+
+def _left(graph: InferredGraph, *, any_type: bool) -> int:
+    """How many softmaxes still stand between two products of activations, the first of 16 bits unless ``any_type``."""
+    found = sum(_left(body, any_type=any_type) for body in graph.bodies.values())
+    softmaxes = [node for node in graph.graph.nodes if node.op_type == "Softmax" and not node.domain]
+    if not softmaxes:
+        return found
+    producers = {name: node for node in graph.graph.nodes for name in node.outputs}
+    consumers: dict[str, list[Node]] = {}
+    for node in graph.graph.nodes:
+        for name in node.inputs:
+            consumers.setdefault(name, []).append(node)
+
+    def reaches_product(start: Node, *, upwards: bool) -> bool:
+        pending, seen = [start], {start.name}
+        while pending and len(seen) <= _MOST_BETWEEN:
+            node = pending.pop()
+            if upwards:
+                others = [producers[name] for name in node.inputs if name in producers]
+            else:
+                others = [user for name in node.outputs for user in consumers.get(name, ())]
+            for other in others:
+                if other.domain or other.name in seen:
+                    continue
+                values = [graph.values.get(name) for name in other.inputs[:2]]
+                if other.op_type == "MatMul" and not any(value is None or value.is_constant for value in values):
+                    first = values[0]
+                    return any_type or (first is not None and first.dtype in NARROW)
+                if other.op_type in _BETWEEN:
+                    seen.add(other.name)
+                    pending.append(other)
+        return False
+
+    return found + sum(
+        reaches_product(node, upwards=True) and reaches_product(node, upwards=False) for node in softmaxes
+    )
+
+
 def _scaled(trail: Trail, name: str) -> str:
     """What a number scales, if ``name`` is that; else ``name``."""
     search = trail.search
-    attempt = Trail(search, casts=trail.casts, nodes=dict(trail.nodes))
+    attempt = _copied(trail)
     node = attempt.up(name, "Mul", "Div")
     if node is None or len(search.consumers.get(node.outputs[0], ())) != 1 or node.outputs[0] in search.kept:
         return name
     for value, scalar in (tuple(node.inputs), tuple(reversed(node.inputs))):
         if node.op_type == "Div" and value != node.inputs[0]:
             continue
-        if search.is_constant(scalar) and search.shape(scalar) in ((), (1,)) and not search.is_constant(value):
+        if search.shape(scalar) in ((), (1,)) and search.shape(value) not in ((), (1,)):
             trail.nodes.update(attempt.nodes)
             return value
     return name
 
 
-def _masked(trail: Trail, name: str) -> tuple[str, tuple[str, ...]]:
-    """(scores, mask) if ``name`` is their sum and the scores are a product, scaled or not; else ``name`` alone."""
-    search = trail.search
-    attempt = Trail(search, casts=trail.casts, nodes=dict(trail.nodes))
+def _copied(trail: Trail) -> Trail:
+    return Trail(trail.search, casts=trail.casts, nodes=dict(trail.nodes))
+
+
+def _product(trail: Trail, name: str) -> tuple[Node, tuple[str, ...]] | None:
+    """(product, masks) if ``name`` is a product's scores, with what models do to them before the softmax.
+
+    From the softmax upwards, each or none: a reshape that keeps rows and columns and a lower limit (OPT), an added
+    mask, that reshape, a filled mask (GPT-2), a scale. Other orders are models that don't call the function (BLOOM).
+    """
+    name = _clamped(trail, _reshaped(trail, name))
+    attempt = _copied(trail)
     plus = attempt.up(name, "Add")
-    if plus is None:
-        return name, ()
-    for scores, mask in (tuple(plus.inputs), tuple(reversed(plus.inputs))):
-        maker = search.producers.get(attempt.root(scores))
-        if maker is not None and not maker.domain and maker.op_type in ("MatMul", "Mul", "Div"):
+    if plus is not None and len(plus.inputs) == 2:
+        for scores, mask in (tuple(plus.inputs), tuple(reversed(plus.inputs))):
+            added = _copied(attempt)
+            found = _filled_product(added, _reshaped(added, scores))
+            if found is not None:
+                trail.nodes.update(added.nodes)
+                return found[0], (mask, *found[1])
+    return _filled_product(trail, _reshaped(trail, name))
+
+
+def _filled_product(trail: Trail, name: str) -> tuple[Node, tuple[str, ...]] | None:
+    masks: tuple[str, ...] = ()
+    attempt = _copied(trail)
+    where = attempt.up(name, "Where")
+    if where is not None:
+        condition, first, second = where.inputs
+        scores = second if _is_number(attempt, first) else first if _is_number(attempt, second) else None
+        if scores is None:
+            return None
+        trail.nodes.update(attempt.nodes)
+        name, masks = scores, (condition,)
+    product = trail.up(_scaled(trail, name), "MatMul")
+    return None if product is None else (product, masks)
+
+
+def _is_number(trail: Trail, name: str) -> bool:
+    return trail.search.is_constant(name) and prod(trail.search.shape(name) or ()) == 1
+
+
+def _clamped(trail: Trail, name: str) -> str:
+    """What a number is a lower limit of, if ``name`` is that; else ``name``."""
+    attempt = _copied(trail)
+    node = attempt.up(name, "Max")
+    if node is None or len(node.inputs) != 2:
+        return name
+    for value, limit in (tuple(node.inputs), tuple(reversed(node.inputs))):
+        if _is_number(attempt, limit):
             trail.nodes.update(attempt.nodes)
-            return scores, (mask,)
-    return name, ()
+            return value
+    return name
+
+
+def _reshaped(trail: Trail, name: str) -> str:
+    """What ``name`` is a reshape of, rows and columns kept; else ``name``."""
+    attempt = _copied(trail)
+    node = attempt.up(name, "Reshape")
+    if node is None:
+        return name
+    source, target = (trail.search.shape(each) for each in (node.inputs[0], node.outputs[0]))
+    if source is None or target is None or source[-2:] != target[-2:]:
+        return name
+    trail.nodes.update(attempt.nodes)
+    return node.inputs[0]
 
 
 def _written(search: Search, anchor: Node, *, any_type: bool) -> Match | str:
-    """softmax(scale * (q @ k^T) + mask) @ v, the scale being on the product, on q or on k, or left out."""
+    """softmax(scale * (q @ k^T) + mask) @ v, the scale being on the product, on q or on k, or left out.
+
+    The mask may be added, or filled in where a condition says so.
+    """
     if not over_last_axis(search, anchor):
         return "the softmax isn't over the last axis"
     trail = Trail(search, casts=True)
     trail.add(anchor)
-    name, mask = _masked(trail, anchor.inputs[0])
-    scores = trail.up(_scaled(trail, name), "MatMul")
-    if scores is None:
+    found = _product(trail, anchor.inputs[0])
+    if found is None:
         return "the softmax isn't over a product"
+    scores, masks = found
+    if search.shape(scores.outputs[0]) != search.shape(anchor.inputs[0]):
+        return "the softmax isn't over the product's dimensions"
     product = trail.down(anchor.outputs[0], "MatMul")
     if product is None or trail.root(product.inputs[0]) != trail.root(anchor.outputs[0]):
         return "the weights are not only multiplied with values"
@@ -94,6 +204,8 @@ def _written(search: Search, anchor: Node, *, any_type: bool) -> Match | str:
     value = search.values.get(scores.inputs[0])
     if not any_type and (value is None or value.dtype not in NARROW):
         return "PyTorch is taken to call one kernel in 16 bits only"
+    # of two masks models make one, with the dimensions of both
+    mask = sorted(masks, key=lambda name: -prod(search.shape(name) or ()))[:1]
     return trail.finish("ScaledDotProductAttention", (*operands, *mask), product.outputs[0], domain=OWN)
 
 

@@ -13,7 +13,7 @@ PLAIN = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32})
 """Types that a what-if replaces; float64 and 8-bit floats are chosen on purpose and stay."""
 
 KEPT_FOR_THE_RUN = "kept for the run"
-"""Attribute of a Cast whose result lives until the run (in training: the run forward) ends: autocast's cache holds it."""
+"""Attribute of a Cast whose result autocast's cache holds until the run ends, in training the run forward."""
 
 
 def as_precision(graph: InferredGraph, dtype: DataType) -> InferredGraph:

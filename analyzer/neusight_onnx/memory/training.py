@@ -2,7 +2,7 @@
 
 Autograd keeps of each node what its gradient needs, and no more: those values stay until their gradient has been made.
 Gradients of activations come and go; those of parameters stay until the optimizer has run, as its states always do.
-Autocast's context ends with the loss: of its 16-bit copies of weights those stay that a gradient needs, until it is made.
+Autocast's context ends with the loss: of its copies of weights those stay that a gradient needs, until it is made.
 """
 
 from __future__ import annotations
