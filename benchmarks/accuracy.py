@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import PreparedModel, infer_shapes, predict_totals, prepare
+from neusight_onnx.analysis import predict_totals
 from neusight_onnx.backward import Training, make_training
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import NeusightError, PredictorError
@@ -33,6 +33,7 @@ from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.precision import FORMATS
 from neusight_onnx.predictor import Predictors, list_predictors, load_predictors, without_gpu
+from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare
 from neusight_onnx.report.model import Totals
 from operators import OPERATORS, composed_us, node_times
 from operators import read_cases as read_operator_cases

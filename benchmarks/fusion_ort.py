@@ -25,12 +25,12 @@ import onnx
 import onnxruntime
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import infer_shapes
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.graph.read import read_model
+from neusight_onnx.preparation import infer_shapes
 from neusight_onnx.runtime import RUNTIMES
 
 CPU_PASSES = ["NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion", "GemmActivationFusion"]

@@ -32,7 +32,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import PreparedModel, infer_shapes, predict_report, prepare
+from neusight_onnx.analysis import predict_report
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import make_bindings
@@ -40,6 +40,7 @@ from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import resolve
+from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare
 
 GPUS = {
     "NVIDIA GeForce RTX 3090": "rtx-3090",

@@ -406,10 +406,11 @@ def kernels_of_models(paths: Sequence[Path], batches: Sequence[int]) -> tuple[li
 
     A symbolic dim that is named as a batch gets each of ``batches``; other open dims get the defaults of ``analyze``.
     """
-    from neusight_onnx.analysis import batch_symbol, infer_shapes, prepare
+    from neusight_onnx.analysis import batch_symbol
     from neusight_onnx.graph.bindings import make_bindings
     from neusight_onnx.graph.read import read_model
     from neusight_onnx.precision import FORMATS
+    from neusight_onnx.preparation import infer_shapes, prepare
 
     stored = FORMATS["fp32"]
     found: dict[Kernel, None] = {}

@@ -10,12 +10,13 @@ import pytest
 from onnx import parser
 
 from neusight_onnx import analyze, load_gpu, read_model
-from neusight_onnx.analysis import infer_shapes, predict_report, predict_totals, prepare
+from neusight_onnx.analysis import predict_report, predict_totals
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.precision import resolve
+from neusight_onnx.preparation import infer_shapes, prepare
 from neusight_onnx.report.markdown import to_markdown
 from neusight_onnx.report.model import Report
 from neusight_onnx.report.terminal import to_terminal

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphs import inferred, split, value_info
-from neusight_onnx.analysis import analyze, works_of
+from neusight_onnx.analysis import analyze
 from neusight_onnx.cli.app import run
 from neusight_onnx.comparison.cases import compare
 from neusight_onnx.comparison.points import sweep
@@ -23,6 +23,7 @@ from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Elementwise, Gemm, Normalization, Softmax, Transfer
+from neusight_onnx.preparation import works_of
 from neusight_onnx.runtime import RUNTIMES
 
 IMAGE = {"x": (2, 3, 8, 8)}

@@ -17,13 +17,13 @@ import pytest
 
 from models import external_tensor, graph, linear, model, node, tensor, value
 from neusight_onnx import analyze, compare, sweep
-from neusight_onnx.analysis import infer_shapes
 from neusight_onnx.cli import main
 from neusight_onnx.comparison.points import _series
 from neusight_onnx.errors import BindingError, ComparisonError, ModelError, NeusightError, NotSupportedError
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model, read_model_bytes
 from neusight_onnx.graph.shapes import Memo
+from neusight_onnx.preparation import infer_shapes
 from neusight_onnx.report.comparison_words import same_for_all
 from neusight_onnx.report.layout import Canvas
 from neusight_onnx.report.sweep import Point

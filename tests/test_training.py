@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphs import inferred, split
-from neusight_onnx.analysis import infer_shapes, prepare
 from neusight_onnx.backward import Trained, Training, as_trained, make_training, train
 from neusight_onnx.backward.form import dropout_places
 from neusight_onnx.backward.registry import RULES, differentiates
@@ -43,6 +42,7 @@ from neusight_onnx.lowering.recast import autocast
 from neusight_onnx.memory import run_memory
 from neusight_onnx.precision import FORMATS
 from neusight_onnx.predictor import predict
+from neusight_onnx.preparation import infer_shapes, prepare
 
 BARE = Training(optimizer="none", loss="none")
 

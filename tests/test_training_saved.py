@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from neusight_onnx.analysis import infer_shapes, prepare
 from neusight_onnx.backward import make_training
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.precision import FORMATS
+from neusight_onnx.preparation import infer_shapes, prepare
 
 FOLDER = Path(__file__).parent / "trained"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from neusight_onnx.analysis import infer_shapes, predict_report, prepare
+from neusight_onnx.analysis import predict_report
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import make_bindings
@@ -20,6 +20,7 @@ from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.branches import NOT_COUNTED
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import require, resolve
+from neusight_onnx.preparation import infer_shapes, prepare
 from neusight_onnx.report.model import KernelRow, Report
 from neusight_onnx.report.quantities import printable, shorten
 from neusight_onnx.runtime import get_runtime

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from neusight_onnx.analysis import PreparedModel, ShapedModel, infer_shapes, prepare
 from neusight_onnx.errors import ModelError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.precision import Precision
+from neusight_onnx.preparation import PreparedModel, ShapedModel, infer_shapes, prepare
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from neusight_onnx.analysis import ShapedModel
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.checks.thresholds import missed
@@ -15,6 +14,7 @@ from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node,
 from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes import bind_and_infer
 from neusight_onnx.memory.bodies import reads_of
+from neusight_onnx.preparation import ShapedModel
 from neusight_onnx.report.quantities import counted, printable, shape_text
 from neusight_onnx.report.verdict import Severity
 

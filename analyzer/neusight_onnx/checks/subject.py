@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neusight_onnx.analysis import PreparedModel, ShapedModel
 from neusight_onnx.checks.limits import Limits
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError
@@ -15,6 +14,7 @@ from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.precision import Precision
+from neusight_onnx.preparation import PreparedModel, ShapedModel
 from neusight_onnx.report.model import MemoryEstimate, Totals
 
 if TYPE_CHECKING:

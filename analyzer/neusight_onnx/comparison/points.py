@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import infer_shapes, predict_outcome, prepare
+from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.checks.limits import MEDIAN, UPPER
 from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.grid import combinations
@@ -18,6 +18,7 @@ from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import require, resolve
+from neusight_onnx.preparation import infer_shapes, prepare
 from neusight_onnx.report.model import FITS
 from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep

@@ -1,0 +1,183 @@
+"""What a report says that it assumes, and what it warns of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from neusight_onnx.batch import batch_of
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.model import InferredGraph, Notice
+from neusight_onnx.kernels import Conv
+from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
+from neusight_onnx.precision import AUTO, Precision
+from neusight_onnx.report.model import (
+    TIGHT,
+    Coverage,
+    KernelRow,
+    Settings,
+    Totals,
+    UnsupportedNode,
+)
+from neusight_onnx.report.quantities import capacity, percent
+from neusight_onnx.runtime import Runtime, stream_time_us
+
+if TYPE_CHECKING:
+    pass
+
+from neusight_onnx.assembly import Counted, Placed, stream_steps
+from neusight_onnx.preparation import PreparedModel
+
+
+def of_the_batch(inferred: InferredGraph, symbols: Mapping[str, int]) -> Iterator[str]:
+    """How many samples a run is taken to be, where no dim is named as a batch."""
+    _, guessed = batch_of(inferred, symbols)
+    if guessed is not None:
+        yield guessed
+
+
+def of_the_run(prepared: PreparedModel) -> Iterator[str]:
+    """What was asked for and is not the default: a short report has it among its assumptions."""
+    yield from prepared.said
+    if prepared.runtime.captured:
+        yield "runs are replayed as CUDA graphs (--cuda-graph)"
+    if prepared.include_io:
+        yield "inputs are copied from the host and outputs back, over PCIe (--include-io)"
+
+
+def share_by_data(coverage: Coverage) -> Iterator[str]:
+    """Which share of the time hangs on shapes that depend on data."""
+    if coverage.data_dependent_share > 0:
+        yield (
+            f"{percent(coverage.data_dependent_share)} of the kernels' time goes to tensors whose shape depends on "
+            "data: counted at the greatest that it can be, or as is stated here"
+        )
+
+
+def range_of_branches(counted: Counted, totals: Totals, runtime: Runtime) -> Iterator[str]:
+    """The latency if every undecided If took its faster branch, beside the one that is shown."""
+    if counted.faster is None or not counted.said:
+        return
+    least_ms = stream_time_us(stream_steps(counted.faster, lambda prediction: prediction.latency_us), runtime) / 1e3
+    yield (
+        f"if every If whose condition is not known took its faster branch, the latency would be {least_ms:.3g} ms, "
+        f"not {totals.latency_ms:.3g} ms"
+    )
+
+
+def standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> Iterator[str]:
+    """Those of every report: precision, runtime, where the inputs are."""
+    stored = "as stored in the model" if asked == AUTO else "as asked; the file may store another"
+    yield f"precision {settings.precision} ({stored}; --precision changes it)"
+    if runtime.captured:
+        yield (
+            f"runtime {runtime.name}: {runtime.description}, replayed as a CUDA graph: {runtime.graph_us:g} us of host "
+            "time in all (--no-cuda-graph changes it); capturing it is not counted"
+        )
+    else:
+        yield (
+            f"runtime {runtime.name}: {runtime.description}; {runtime.kernel_us:g} us of host time a kernel, "
+            f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
+        )
+    if settings.include_io:
+        yield "inputs are copied from the host and outputs back, over PCIe, before and after everything else"
+    else:
+        yield "inputs are on the GPU already; copies from and to the host are not counted"
+    yield from _said_of_engines(runtime, settings.precision)
+
+
+def _said_of_engines(runtime: Runtime, precision: str) -> Iterator[str]:
+    if runtime.fallback == "none":
+        return
+    yield "loading, optimising and building the model are not counted, nor is the first run"
+    if runtime.tf32 and precision == "fp32":
+        yield (
+            f"{runtime.name} takes TF32 for products of FP32 where the GPU has it, unless it is told not to: as "
+            "asked, this is IEEE FP32"
+        )
+
+
+def of_precision(precision: Precision, runtime: Runtime) -> Iterator[str]:
+    """What a precision changes; autocast and converters say themselves what they did."""
+    plain, name = precision.plain, precision.name
+    if precision.products is DataType.TFLOAT32:
+        yield (
+            "products, convolutions, attention and recurrent layers of float32 multiply TF32; no kernel in it was "
+            "measured: its products rest on the law of 16-bit ones with the TF32 peak"
+        )
+    elif precision.weights is not None and plain is not None:
+        how = (
+            f"weights are stored as {precision.weights.label} beside activations in {plain.label}"
+            if precision.products is None
+            else f"weights are stored as {precision.weights.label}, activations are converted to "
+            f"{precision.products.label} before each product"
+        )
+        if runtime.name == "tensorrt" and precision.products is not None:
+            what = "convolutions and linear layers" if precision.products is DataType.INT8 else "linear layers"
+            yield (
+                f"{name}: {what} with constant weights multiply {precision.products.label}, with scales from "
+                f"calibration (or QuantizeLinear nodes), each activation quantised by the layer that makes it; "
+                f"everything else runs in {plain.label}"
+            )
+        else:
+            yield f"{name}: linear layers, whose weights are constants: {how}; everything else runs in {plain.label}"
+    elif plain is not None and plain.bits == 16 and not precision.mixed:
+        yield f"{name}: the whole model in {plain.label}, weights stored so; nothing stays in float32"
+
+
+def other_types(rows: Sequence[KernelRow]) -> Iterator[str]:
+    """Names the types other than float32 that kernels compute in, and what predicts them."""
+    others = [row for row in rows if row.dtype != DataType.FLOAT32.label and row.flops]
+    found = Counter((row.dtype, row.predictor) for row in others if row.method == "learned")
+    by_type: dict[str, list[str]] = {}
+    for (dtype, predictor), count in found.most_common():
+        by_type.setdefault(dtype, []).append(f"{predictor} ({count})")
+    if by_type:
+        said = "; ".join(f"{dtype} by {', '.join(names)}" for dtype, names in by_type.items())
+        yield f"what predicts kernels in other types than float32 (docs/precision.md): {said}"
+    if analytic := Counter(row.dtype for row in others if row.method != "learned"):
+        named = ", ".join(f"{dtype} ({count})" for dtype, count in analytic.items())
+        yield f"kernels without a predictor, by an analytic estimate of stated efficiency: {named}"
+
+
+def of_layouts(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
+    """That a library transposes around convolutions on matrix units, where it does."""
+    kernels = [kernel for item in works for kernel in item.work.kernels if isinstance(kernel, Conv)]
+    as_exported = [
+        kernel for kernel in kernels if kernel.dtype.bits <= WIDEST_ORDERED_BITS and not kernel.channels_last
+    ]
+    if not as_exported or spec.compute_capability is None:
+        return
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    if any(serves(spec, kernel.dtype) for kernel in as_exported):
+        yield (
+            "convolutions of 16 and 8 bits find their tensors as the model has them, (n, c, h, w): the library's "
+            "transpose of what they read is in their times (a model in channels-last order has none)"
+        )
+
+
+def own_warnings(totals: Totals, unsupported: Sequence[UnsupportedNode], spec: GpuSpec) -> Iterator[Notice]:
+    """Warnings that follow from the totals: a lower bound, memory that does not suffice or is tight."""
+    if totals.partial:
+        count = len(unsupported)
+        yield Notice(
+            code="partial",
+            message=f"{count:,} {'node is' if count == 1 else 'nodes are'} not supported and counted as nothing: "
+            "the totals are a lower bound",
+        )
+    memory = totals.memory
+    if not memory.fits:
+        yield Notice(
+            code="memory",
+            message=f"needs about {capacity(memory.peak_bytes)}, {spec.name} has {capacity(memory.available_bytes)}: "
+            "it does not fit",
+        )
+    elif memory.verdict == TIGHT:
+        yield Notice(
+            code="memory_tight",
+            message=f"may need up to {capacity(memory.high_bytes)}, {spec.name} has "
+            f"{capacity(memory.available_bytes)} and a process can't have all of it: it is tight",
+        )

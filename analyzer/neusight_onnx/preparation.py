@@ -1,0 +1,245 @@
+"""What a runtime executes of a model: shapes inferred, patterns merged, every node lowered; the same for every GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from neusight_onnx.collection import no_collection
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
+from neusight_onnx.fusion.savings import savings
+from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
+from neusight_onnx.graph.model import InferredGraph, Model, file_name
+from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
+from neusight_onnx.kernels import NodeWork
+from neusight_onnx.lowering import lower_laid_out
+from neusight_onnx.lowering.context import LAZY_VIEWS
+from neusight_onnx.lowering.layouts import with_layouts
+from neusight_onnx.lowering.placement import boundary_copies, place
+from neusight_onnx.lowering.precision import as_precision
+from neusight_onnx.memory import RunMemory, run_memory
+from neusight_onnx.precision import Precision
+from neusight_onnx.report.model import (
+    FusionSummary,
+    NearMiss,
+)
+from neusight_onnx.runtime import Runtime, get_runtime
+
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Trained, Training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapedModel:
+    """A model with its dims bound and its shapes inferred: the same for every precision, runtime and GPU.
+
+    ``inferred`` holds bounds where shapes depend on data, ``expected`` the sizes that costs are counted with.
+    """
+
+    model: Model
+    bound: BoundInputs
+    inferred: InferredGraph
+    expected: InferredGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedModel:
+    """A shaped model as a runtime executes it: patterns recognised, every node lowered; the same for every GPU.
+
+    ``include_io``: the work has the copies of inputs and outputs. ``said``: why there is no CUDA graph, if one was
+    asked for that can't be.
+    """
+
+    shaped: ShapedModel
+    precision: Precision
+    graph: InferredGraph
+    work: tuple[NodeWork, ...]
+    runtime: Runtime
+    memory: RunMemory
+    fusion: FusionSummary
+    include_io: bool = False
+    said: tuple[str, ...] = ()
+    trained: Trained | None = None
+
+
+def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
+    """The first step of :func:`analyze`, to be shared between analyses of one model at the same sizes.
+
+    ``memo``: one of ``model.graph``, to be shared between analyses at other sizes: nodes whose inputs are what they
+    were at one of them are not inferred again.
+    """
+    bindings = named_as_in(model, bindings)
+    with no_collection():
+        bound, inferred = bind_and_infer(model, bindings, memo)
+        expected = at_expected_sizes(model, bindings, bound, inferred)
+    return ShapedModel(model=model, bound=bound, inferred=inferred, expected=expected)
+
+
+def prepare(
+    shaped: ShapedModel,
+    *,
+    precision: Precision,
+    runtime: str,
+    cuda_graph: bool = False,
+    include_io: bool = False,
+    memory_timeline: bool = False,
+    explain_fusion: bool = False,
+    training: Training | None = None,
+) -> PreparedModel:
+    """The second step: what ``runtime`` executes in ``precision``.
+
+    ``cuda_graph``: replayed as a graph, where that is possible; ``include_io``: with the copies of inputs and outputs
+    from and to the host. ``memory_timeline``: keep the bytes alive after each node; ``explain_fusion``: and why rules
+    of the runtime that could have merged nodes didn't. ``training``: a step of training, not
+    inference; raises TrainingError where the model has nothing to train.
+    """
+    runtime_model = get_runtime(runtime, cuda_graph=cuda_graph)
+    if training is not None:
+        _require_training(precision, runtime_model, include_io)
+    in_pytorch = runtime in ("eager", "compiled")
+    with no_collection():
+        # converters change the file before anything is recognised in it; autocast sees the operators that run
+        graph = _before_recognition(shaped.expected, precision, runtime, in_pytorch)
+        called = graph
+        if in_pytorch and precision.name not in ("fp32", "tf32"):
+            from neusight_onnx.fusion.called_attention import with_called_attention
+
+            narrow = precision.mixed and precision.plain is not None
+            called = with_called_attention(graph, runtime=runtime, autocast=narrow)
+        recognised = fused_graph(called, runtime_model)
+        if training is not None:
+            recognised = _in_training(recognised, training)
+        if precision.mixed and in_pytorch and precision.plain is not None:
+            from neusight_onnx.lowering.recast import autocast
+
+            recognised = autocast(recognised, precision.plain, runtime=runtime)
+        trained = None
+        if training is None:
+            work = works_of(recognised, runtime_model)
+        else:
+            recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
+        if precision.products is not None or precision.weights is not None:
+            from neusight_onnx.lowering.recast import with_products, with_weights
+
+            # an engine is built with scales from calibration; PyTorch and ONNX Runtime find them in every run
+            calibrated = runtime == "tensorrt"
+            work = tuple(with_products(work, precision.products, precision.weights, calibrated=calibrated))
+            if precision.weights is not None:
+                convolutions = calibrated and precision.products is DataType.INT8
+                recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
+        work = with_layouts(work, runtime_model)
+        if trained is not None:
+            trained = replace(trained, works=with_layouts(trained.works, runtime_model))
+        memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
+        fusion = _fusion(graph, work, runtime_model, explained=explain_fusion)
+        said: tuple[str, ...] = ()
+        if cuda_graph and (reason := _uncapturable(recognised, work, runtime_model)):
+            runtime_model = get_runtime(runtime)
+            said = (f"no CUDA graph: {reason}",)
+        if include_io:
+            before, behind = boundary_copies(recognised)
+            work = (*([before] if before else []), *work, *([behind] if behind else []))
+    return PreparedModel(
+        shaped=shaped,
+        precision=precision,
+        graph=recognised,
+        work=work if trained is None else trained.works,
+        runtime=runtime_model,
+        memory=memory,
+        include_io=include_io,
+        said=said,
+        fusion=fusion,
+        trained=trained,
+    )
+
+
+def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runtime) -> str | None:
+    """Why a run can't be captured as a CUDA graph: the host decides something in the middle of it."""
+    waited = next((item.node for item in work if item.kernels and item.host_waits), None)
+    if waited is not None:
+        return f"the host waits for {file_name(waited)} in the middle of the run"
+    if graph.bodies and runtime.fallback != "none":
+        owner = file_name(next(iter(graph.bodies))[0])
+        return f"{owner} is control flow, whose branches and trips the host decides"
+    return None
+
+
+def _fusion(unfused: InferredGraph, work: Sequence[NodeWork], runtime: Runtime, *, explained: bool) -> FusionSummary:
+    saved = savings(unfused, work, lazy=runtime.name in LAZY_VIEWS)
+    near = None
+    if explained:
+        near = tuple(
+            NearMiss(rule=verdict.rule, node=file_name(verdict.node), reason=verdict.reason)
+            for verdict in fusion_verdicts(unfused, runtime)
+            if verdict.reason is not None
+        )
+    return FusionSummary(
+        fused_kernel_count=saved.fused_count,
+        fused_node_count=saved.node_count,
+        saved_kernel_count=saved.kernel_count,
+        saved_bytes=saved.byte_count,
+        near_misses=near,
+    )
+
+
+def works_of(fused: InferredGraph, runtime: Runtime) -> tuple[NodeWork, ...]:
+    """The work of every node of a graph that was fused for ``runtime``."""
+    lowered = lower_laid_out(fused, runtime=runtime.name)
+    works = place(fused, lowered.works, runtime)
+    if runtime.pointwise != "chains":
+        return works
+    from neusight_onnx.fusion.loops import merge_loops
+
+    return merge_loops(fused, works, lowered.strides, peels_biases=not runtime.products)
+
+
+def _step_of_training(
+    fused: InferredGraph, plan: Training, precision: Precision, runtime: Runtime
+) -> tuple[InferredGraph, tuple[NodeWork, ...], Trained]:
+    """A step of training of a graph in its form for it: the graph with what is assumed, its run forward, all of it."""
+    from neusight_onnx.backward import train
+
+    lowered = lower_laid_out(fused, runtime=runtime.name)
+    works = place(fused, lowered.works, runtime)
+    merged = works_of(fused, runtime) if runtime.pointwise == "chains" else None
+    trained = train(fused, works, lowered.strides, plan, runtime.name, merged=merged)
+    if precision.products is not None:
+        from neusight_onnx.lowering.recast import with_products
+
+        trained = replace(trained, works=tuple(with_products(trained.works, precision.products, None)))
+    executed = works if merged is None else merged
+    return replace(fused, assumptions=(*fused.assumptions, *trained.said)), executed, trained
+
+
+def _in_training(fused: InferredGraph, plan: Training) -> InferredGraph:
+    from neusight_onnx.backward import as_trained
+
+    form = as_trained(fused, plan)
+    return replace(form.graph, assumptions=(*form.graph.assumptions, *form.said))
+
+
+def _require_training(precision: Precision, runtime: Runtime, include_io: bool) -> None:
+    """Raises NotSupportedError for what there is no model of in training."""
+    if include_io:
+        raise NotSupportedError("copies of inputs and outputs are counted at inference only; leave out --include-io")
+    if runtime.name not in LAZY_VIEWS or runtime.captured:
+        asked = "a CUDA graph" if runtime.captured else f"runtime '{runtime.name}'"
+        supported = ", ".join(sorted(LAZY_VIEWS))
+        raise NotSupportedError(f"training has no model in {asked}; supported now: --runtime {supported}")
+    if precision.weights is not None:
+        raise NotSupportedError(f"training in {precision.name} has no model; supported now: fp32, tf32, fp16, bf16")
+
+
+def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str, in_pytorch: bool) -> InferredGraph:
+    if precision.plain is None:
+        return graph
+    if precision.mixed and in_pytorch:
+        return as_precision(graph, DataType.FLOAT32)
+    if precision.mixed or (precision.weights is not None and not in_pytorch):
+        from neusight_onnx.lowering.recast import converted
+
+        return converted(graph, precision.plain, runtime=runtime)
+    return as_precision(graph, precision.plain)
