@@ -6,6 +6,7 @@ import pytest
 
 from graphs import inferred
 from neusight_onnx import analyze, compare, load_gpu
+from neusight_onnx.assumptions import of_precision
 from neusight_onnx.checks.limits import Limits
 from neusight_onnx.checks.run import check
 from neusight_onnx.checks.subject import Target
@@ -235,6 +236,25 @@ def test_linear_layers(name: str, expected: list[str]) -> None:
             assert isinstance(kernel, Elementwise)
             said.append(f"{kernel.operations[0]} {kernel.read_bytes} -> {kernel.write_bytes}")
     assert said == expected
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        (Gemm(m=4, n=16, k=32, dtype=DataType.INT8, output_dtype=FP16, b_is_weight=True), ["linear layers, whose"]),
+        (
+            Gemm(m=4, n=16, k=32, dtype=FP16, b_dtype=DataType.INT4, b_is_weight=True),
+            ["1 product keeps the weights that the file stores quantised", "no other product has constant weights"],
+        ),
+        (Gemm(batch=2, m=4, n=4, k=4, dtype=FP16), ["no other product has constant weights"]),
+    ],
+    ids=["changed", "stored in 4 bits", "no weights"],
+)
+def test_what_int8_changes_is_said(kernel: Gemm, expected: list[str]) -> None:
+    work = NodeWork(node="p", op_type="MatMul", kernels=(kernel,))
+    said = list(of_precision(FORMATS["int8"], get_runtime("eager"), [work]))
+    assert len(said) == len(expected)
+    assert all(text.startswith(f"int8: {start}") for text, start in zip(said, expected, strict=True))
 
 
 def test_calibrated_engines_convert_no_activations() -> None:

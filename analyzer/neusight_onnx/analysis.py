@@ -355,7 +355,7 @@ def _assemble(
         *said,
         *standing_assumptions(settings, asked_precision, runtime),
         *(f"memory: {text}" for text in memory.assumptions),
-        *of_precision(precision, runtime),
+        *of_precision(precision, runtime, [item.work for item in placed]),
         *other_types(rows),
         *of_layouts(counted.works, spec),
     ]

@@ -10,7 +10,7 @@ from neusight_onnx.batch import batch_of
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph, Notice
-from neusight_onnx.kernels import Conv
+from neusight_onnx.kernels import Conv, Gemm, NodeWork
 from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
 from neusight_onnx.precision import AUTO, Precision
 from neusight_onnx.report.model import (
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 from neusight_onnx.assembly import Counted, Placed, stream_steps
 from neusight_onnx.preparation import PreparedModel
+
+_QUANTIZED_BITS = 8
 
 
 def of_the_batch(inferred: InferredGraph, symbols: Mapping[str, int]) -> Iterator[str]:
@@ -99,8 +101,8 @@ def _said_of_engines(runtime: Runtime, precision: str) -> Iterator[str]:
         )
 
 
-def of_precision(precision: Precision, runtime: Runtime) -> Iterator[str]:
-    """What a precision changes; autocast and converters say themselves what they did."""
+def of_precision(precision: Precision, runtime: Runtime, works: Sequence[NodeWork]) -> Iterator[str]:
+    """What a precision changes of ``works``; autocast and converters say themselves what they did."""
     plain, name = precision.plain, precision.name
     if precision.products is DataType.TFLOAT32:
         yield (
@@ -108,6 +110,15 @@ def of_precision(precision: Precision, runtime: Runtime) -> Iterator[str]:
             "measured: its products rest on the law of 16-bit ones with the TF32 peak"
         )
     elif precision.weights is not None and plain is not None:
+        changed, kept = _linear_layers(precision, works)
+        if kept:
+            yield (
+                f"{name}: {kept:,} {'product keeps' if kept == 1 else 'products keep'} the weights that the file "
+                "stores quantised, and multiply as it says"
+            )
+        if not changed:
+            yield f"{name}: no other product has constant weights, so that none changes; the rest runs in {plain.label}"
+            return
         how = (
             f"weights are stored as {precision.weights.label} beside activations in {plain.label}"
             if precision.products is None
@@ -125,6 +136,23 @@ def of_precision(precision: Precision, runtime: Runtime) -> Iterator[str]:
             yield f"{name}: linear layers, whose weights are constants: {how}; everything else runs in {plain.label}"
     elif plain is not None and plain.bits == 16 and not precision.mixed:
         yield f"{name}: the whole model in {plain.label}, weights stored so; nothing stays in float32"
+
+
+def _linear_layers(precision: Precision, works: Sequence[NodeWork]) -> tuple[int, int]:
+    """How many products and convolutions have the types of ``precision``, and how many products the file's."""
+    changed = kept = 0
+    wanted = precision.products or precision.weights
+    for work in works:
+        for kernel in work.kernels:
+            if isinstance(kernel, Conv):
+                changed += kernel.dtype is precision.products
+            elif isinstance(kernel, Gemm) and kernel.b_is_weight:
+                stored = kernel.b_dtype or kernel.dtype
+                if wanted in (kernel.dtype, stored):
+                    changed += 1
+                elif stored.bits <= _QUANTIZED_BITS:
+                    kept += 1
+    return changed, kept
 
 
 def other_types(rows: Sequence[KernelRow]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from neusight_onnx.lowering.layouts import with_layouts
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.memory import RunMemory, run_memory
-from neusight_onnx.precision import Precision
+from neusight_onnx.precision import FORMATS, Precision
 from neusight_onnx.report.model import (
     FusionSummary,
     NearMiss,
@@ -230,7 +230,8 @@ def _require_training(precision: Precision, runtime: Runtime, include_io: bool) 
         supported = ", ".join(sorted(LAZY_VIEWS))
         raise NotSupportedError(f"training has no model in {asked}; supported now: --runtime {supported}")
     if precision.weights is not None:
-        raise NotSupportedError(f"training in {precision.name} has no model; supported now: fp32, tf32, fp16, bf16")
+        supported = ", ".join(name for name, found in FORMATS.items() if found.weights is None)
+        raise NotSupportedError(f"training in {precision.name} has no model; supported now: {supported}")
 
 
 def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str, in_pytorch: bool) -> InferredGraph:

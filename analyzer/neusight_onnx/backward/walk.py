@@ -152,15 +152,34 @@ def _initializers(graph: InferredGraph) -> dict[str, TensorSpec]:
 
 
 def _frozen(graph: InferredGraph, patterns: Sequence[str]) -> frozenset[str]:
+    """The weights that ``patterns`` name; TrainingError for one that names none which training would change."""
+    if not patterns:
+        return frozenset()
     names = list(_initializers(graph))
+    needing = _needing(graph, frozenset(), [])
+    trained = [name for name in names if name in needing]
     frozen: set[str] = set()
     for pattern in patterns:
         matched = [name for name in names if fnmatchcase(name, pattern)]
-        if not matched:
-            some = ", ".join(f"'{shown(name)}'" for name in names[:3])
-            raise TrainingError(f"--freeze {shown(pattern)!r} matches no parameter; there are {some or 'none'}")
+        if needing.keys().isdisjoint(matched):
+            raise TrainingError(f"--freeze {shown(pattern)!r} matches {_no_parameter(pattern, matched, trained)}")
         frozen.update(matched)
     return frozenset(frozen)
+
+
+def _no_parameter(pattern: str, matched: Sequence[str], trained: Sequence[str]) -> str:
+    """What a pattern matches instead of a parameter, and what would do."""
+    what = f"only what is never trained ({_quoted(matched)})" if matched else "no parameter"
+    for wider in (f"{pattern}*", f"*{pattern}*"):
+        count = sum(fnmatchcase(name, wider) for name in trained)
+        if count:
+            return f"{what}; {shown(wider)!r} matches {count:,}"
+    return f"{what}; there are {_quoted(trained)}"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    some = ", ".join(f"'{shown(name)}'" for name in names[:3])
+    return f"{some} and {len(names) - 3:,} more" if len(names) > 3 else some or "none"
 
 
 def _needing(graph: InferredGraph, frozen: frozenset[str], blocked: list[Node]) -> dict[str, int]:
