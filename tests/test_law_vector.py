@@ -392,6 +392,22 @@ GROWING: dict[str, list[Kernel]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("divisions", "expected_us"),
+    [
+        pytest.param(None, 700.0, id="PyTorch's kernel: 70 operations an element"),
+        pytest.param(0, 50.0, id="none: the addition's 10 FLOPs"),
+        pytest.param(2, 200.0, id="a vector: 2 x 6 + 8"),
+        pytest.param(4, 320.0, id="four dimensions: 4 x 6 + 8"),
+    ],
+)
+def test_divisions_take_integer_operations(divisions: int | None, expected_us: float) -> None:
+    """1e8 elements; 100 SMs x 64 integer lanes x 1.5625 GHz = 1e13 operations/s, 2e13 FLOP/s."""
+    whole, vector = TensorSpec(dtype=FP16, shape=(10**5, 1000)), TensorSpec(dtype=FP16, shape=(1000,))
+    kernel = Elementwise(operations=("add",), inputs=(whole, vector), output=whole, divisions=divisions)
+    assert run([kernel], ROUND).parts_us["compute"][0] == pytest.approx(expected_us)
+
+
 @pytest.mark.parametrize("kind", sorted(GROWING))
 @pytest.mark.parametrize("gpu", ["p4", "v100-pcie-32gb", "h100-sxm", "l4", "rtx-4090", "b200-sxm", "mi210", "mi300x"])
 def test_more_rows_never_take_less(kind: str, gpu: str) -> None:

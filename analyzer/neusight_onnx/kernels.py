@@ -200,6 +200,7 @@ class Elementwise:
     ``generated``: a compiler wrote the kernel for these shapes (constant strides, every load on its own), in place of
     a library's kernel for any shape. Its inputs need not broadcast to the output: a concatenation reads parts of it.
     ``access``: how a thread reads: "" as PyTorch's kernel does, "element" one element at a time, "vector" 16 bytes.
+    ``divisions``: integer divisions an element by which it finds operands that broadcast; None: PyTorch's kernel.
     """
 
     operations: tuple[str, ...]
@@ -208,6 +209,7 @@ class Elementwise:
     extra_outputs: tuple[TensorSpec, ...] = ()
     generated: bool = False
     access: str = ""
+    divisions: int | None = None
 
     @property
     def macs(self) -> int:

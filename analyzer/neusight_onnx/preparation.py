@@ -16,6 +16,7 @@ from neusight_onnx.graph.model import InferredGraph, Model, file_name
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering import lower_laid_out
+from neusight_onnx.lowering.broadcasts import with_own_broadcasts
 from neusight_onnx.lowering.context import LAZY_VIEWS
 from neusight_onnx.lowering.layouts import with_layouts
 from neusight_onnx.lowering.placement import boundary_copies, place
@@ -189,11 +190,11 @@ def works_of(fused: InferredGraph, runtime: Runtime) -> tuple[NodeWork, ...]:
     """The work of every node of a graph that was fused for ``runtime``."""
     lowered = lower_laid_out(fused, runtime=runtime.name)
     works = place(fused, lowered.works, runtime)
-    if runtime.pointwise != "chains":
-        return works
-    from neusight_onnx.fusion.loops import merge_loops
+    if runtime.pointwise == "chains":
+        from neusight_onnx.fusion.loops import merge_loops
 
-    return merge_loops(fused, works, lowered.strides, peels_biases=not runtime.products)
+        works = merge_loops(fused, works, lowered.strides, peels_biases=not runtime.products)
+    return with_own_broadcasts(works, runtime)
 
 
 def _step_of_training(

@@ -20,6 +20,8 @@ class Runtime:
     launch of a captured CUDA graph to its first kernel. ``host_spread``: the factor each way that the interval allows
     for a faster or slower host. ``captured``: the run is replayed as a CUDA graph, which needs one launch in all.
 
+    ``elementwise``: whose kernels run over elements: "pytorch", "divisions" (ONNX Runtime's, which find operands that
+    broadcast by fast divisions), "generated" (for their shapes).
     ``pointwise``: which kernels over elements are merged: "patterns" (those of named formulas only) or "chains".
     ``products``: what a convolution or a matrix product applies before it writes, by "conv" and "gemm" (names of
     operators; "Add" is of a tensor of the result's shape, "bias" of a vector). ``attention``: what becomes of attention
@@ -38,6 +40,7 @@ class Runtime:
     host_spread: float
     graph_us: float = 8.0
     captured: bool = False
+    elementwise: str = "pytorch"
     pointwise: str = "patterns"
     products: Mapping[str, frozenset[str]] = field(default_factory=dict)
     attention: str = "as written"
@@ -84,6 +87,7 @@ RUNTIMES: dict[str, Runtime] = {
         view_us=1.0,
         host_spread=1.5,
         tf32=True,
+        elementwise="divisions",
         # "ONNX Runtime leverages the TensorRT execution provider for quantization on GPU" (its docs, "Quantize ONNX
         # models"): the passes that fold Q/DQ pairs are those of the CPU provider
         folds_quantization=False,
@@ -99,6 +103,7 @@ RUNTIMES: dict[str, Runtime] = {
         kernel_us=4.0,
         view_us=0.0,
         host_spread=1.5,
+        elementwise="generated",
         pointwise="chains",
         products={
             "conv": frozenset({"bias", "scale", "Add", "Relu", "Clip", "LeakyRelu", "Gelu"}),

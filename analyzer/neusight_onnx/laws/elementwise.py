@@ -6,7 +6,8 @@ The law, with n output elements (times in us)::
     Td = (unique bytes that miss L2 + bytes re-read for broadcasting that miss L2) / DRAM rate
     Tl = all bytes / L2 rate
     Tc = n * cost of the operations / FP32 peak
-    Tb = n * index operations / integer lanes        (broadcasting and where: PyTorch's kernel is not vectorised)
+    Tb = n * index operations / integer lanes        (broadcasting and where: PyTorch's kernel is not vectorised; other
+                                                      runtimes' kernels make so many divisions an element)
 """
 
 from __future__ import annotations
@@ -90,6 +91,12 @@ POWER_OPERATIONS = frozenset({"pow"})
 INDEXED_OPERATIONS = frozenset({"where"})
 WIDE_INTEGER_COST = 3.0
 """64-bit integer arithmetic takes about three 32-bit instructions an operation (GPUs have no 64-bit integer lanes)."""
+
+DIVISION_OPERATIONS = 6.0
+"""Integer operations of a division by a number known before the run, and of the offset that it gives: a high product, a
+sum, a shift, a product and a difference (ONNX Runtime's ``fast_divmod``), a multiply-add into an operand's offset."""
+ADDRESS_OPERATIONS = 8.0
+"""The same beside them: the bound, and three addresses of 64 bits."""
 
 _POWER = 8.0
 """Sharpness of the soft maximum over the competing times; 6 to 10 fit the measured kernels alike."""
@@ -215,14 +222,20 @@ def broadcast_reload(kernel: Elementwise) -> tuple[float, float]:
 def needs_index_arithmetic(kernel: Elementwise) -> bool:
     """Whether PyTorch takes its unvectorised kernel, which computes an offset for every element and operand.
 
-    A generated kernel divides by constants, which takes a few integer operations: hidden behind its loads.
+    A generated kernel divides by constants, which takes a few integer operations: hidden behind its loads. A kernel
+    whose ``divisions`` are known is another runtime's.
     """
-    if kernel.generated:
+    if kernel.generated or kernel.divisions is not None:
         return False
     if any(name in INDEXED_OPERATIONS for name in kernel.operations):
         return True
     n = kernel.output.element_count
     return any(1 < spec.element_count < n for spec in kernel.inputs)
+
+
+def own_index_operations(kernel: Elementwise) -> float:
+    """Integer operations an element of a kernel whose divisions are known; 0 where it makes none."""
+    return kernel.divisions * DIVISION_OPERATIONS + ADDRESS_OPERATIONS if kernel.divisions else 0.0
 
 
 def operation_cost(kernel: Elementwise) -> float:
@@ -265,6 +278,7 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
                 float(needs_index_arithmetic(kernel)),
                 float(1 + tensors + len(kernel.extra_outputs)),
                 float(wide),
+                own_index_operations(kernel),
             )
         )
     table = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(COLUMN_NAMES))
@@ -284,6 +298,7 @@ COLUMN_NAMES: tuple[str, ...] = (
     "indexed",
     "streams",
     "float64",
+    "index_operations",
 )
 
 
@@ -306,8 +321,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     peak = np.where(columns["float64"] > 0, float64_flops_per_s(gpu), gpu.peak_flops_per_s["fp32"])
     cost = columns["cost"] + columns["powers"] * power_cost(columns["scalar_power"], gpu, constants)
     compute = n * cost / peak * 1e6
-    lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
-    index = n * columns["indexed"] * constants["index_operations"] / lane_rate * 1e6
+    index = _index_us(columns, gpu, constants)
 
     ideal = stream_floor_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
     latency = np.maximum(constants["launch_us"] + p_norm((memory, l2, compute, index), _POWER), ideal)
@@ -330,6 +344,13 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     )
 
 
+def _index_us(columns: Columns, gpu: GpuSpec, constants: Constants) -> Column:
+    """Time of the integer lanes for finding operands that broadcast."""
+    lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    operations = columns["indexed"] * constants["index_operations"] + columns["index_operations"]
+    return np.asarray(columns["elements"] * operations / lane_rate * 1e6, dtype=np.float64)
+
+
 def power_cost(scalar: Column, gpu: GpuSpec, constants: Constants) -> Column:
     """FLOP equivalents of one general pow; with a scalar exponent Pascal takes a dearer path."""
     if is_amd(gpu):
@@ -344,8 +365,7 @@ def features(columns: Columns, gpu: GpuSpec, constants: Constants, result: LawRe
     body = np.maximum(result.latency_us, 1e-3)
     unique = columns["read_bytes"] + columns["write_bytes"]
     n = columns["elements"]
-    lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
-    index = n * columns["indexed"] * constants["index_operations"] / lane_rate * 1e6
+    index = _index_us(columns, gpu, constants)
     ones = np.ones_like(n)
     table = (
         np.log(result.parts_us["memory"] / body + 1e-3),
