@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.fusion.folded_norms import with_folded_norms
 from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
 from neusight_onnx.fusion.savings import savings
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
@@ -113,6 +114,8 @@ def prepare(
         recognised = fused_graph(called, runtime_model)
         if training is not None:
             recognised = _in_training(recognised, training)
+        elif runtime == "eager":
+            recognised = with_folded_norms(recognised)
         if precision.mixed and in_pytorch and precision.plain is not None:
             from neusight_onnx.lowering.recast import autocast
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -10,20 +9,15 @@ from dataclasses import dataclass, replace
 from neusight_onnx.backward.plan import Training
 from neusight_onnx.backward.registry import has_gradient, is_differentiable
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.folded_norms import STATISTICS_VERSION, unfolded
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
 
 OWN = "neusight"
-STATISTICS_VERSION = 14
-"""Opset from which an attribute of BatchNormalization says that it trains."""
-
 _KINDS = {
     "attention": "behind the softmax of attention",
     "residual": "at the end of residual branches",
     "embedding": "behind the embeddings",
 }
-_MADE_BY_EXPORTER = re.compile(r"onnx::Conv(Transpose)?_\d+")
-"""Names that torch.onnx (TorchScript) gives to weights that no module has: those of convolutions with a batch
-normalization folded into them (eval_peephole; torch 1.7 and later)."""
 PRODUCTS = frozenset({"MatMul", "Linear", "Gemm"})
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "Transpose"})
 LAZY = VIEWS | {"Slice", "Split", "Expand"}
@@ -42,7 +36,7 @@ class Form:
 def as_trained(graph: InferredGraph, plan: Training) -> Form:
     """``graph`` (recognised) as training runs it forward; bodies of control flow stay as they are."""
     said: list[str] = []
-    graph, folded = _unfolded(graph)
+    graph, folded = unfolded(graph)
     if folded:
         said.append(
             f"training: {_count(folded, 'convolution')} got a batch normalization back that the export folded into "
@@ -117,54 +111,6 @@ def _places(count: int) -> str:
 
 def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _unfolded(graph: InferredGraph) -> tuple[InferredGraph, int]:
-    """The graph with the batch normalizations that PyTorch's exporter folded into convolutions, and how many.
-
-    In eval mode it does. The weights that it makes have names of its own, while those of a module keep theirs: a
-    convolution whose weight and bias both have such names was folded. The bias stands for the shift; scale and
-    statistics are made up anew.
-    """
-    nodes: list[Node] = []
-    values = dict(graph.values)
-    initializers = dict(graph.graph.initializers)
-    count = 0
-    for node in graph.graph.nodes:
-        if not (
-            node.op_type in ("Conv", "ConvTranspose")
-            and len(node.inputs) == 3
-            and all(name in initializers and _MADE_BY_EXPORTER.fullmatch(name) for name in node.inputs[1:])
-        ):
-            nodes.append(node)
-            continue
-        weight, shift = node.inputs[1:]
-        target = node.outputs[0]
-        inner = f"{target}\0convolved"
-        values[inner] = values[target]
-        made = []
-        for part in ("scale", "mean", "variance"):
-            name = f"{shift}\0{part}"
-            initializers[name] = replace(initializers[shift], name=name, data=None)
-            values[name] = replace(values[shift], data=None)
-            made.append(name)
-        scale, mean, variance = made
-        nodes.append(replace(node, inputs=(node.inputs[0], weight), outputs=(inner,)))
-        nodes.append(
-            Node(
-                name=f"{node.name}\0norm",
-                op_type="BatchNormalization",
-                version=STATISTICS_VERSION,
-                inputs=(inner, scale, shift, mean, variance),
-                outputs=(target,),
-                origins=node.origins or (_origin(node),),
-            )
-        )
-        count += 1
-    if not count:
-        return graph, 0
-    inner_graph = replace(graph.graph, nodes=tuple(nodes), initializers=initializers)
-    return replace(graph, graph=inner_graph, values=values), count
 
 
 def _own_dropout(

@@ -1,0 +1,75 @@
+"""Batch normalizations that an export folded into convolutions, and that PyTorch's model still runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from neusight_onnx.graph.model import InferredGraph, Node, Origin
+
+STATISTICS_VERSION = 14
+"""Opset from which an attribute of BatchNormalization says that it trains."""
+
+_MADE_BY_EXPORTER = re.compile(r"onnx::Conv(Transpose)?_\d+")
+"""Names that torch.onnx (TorchScript) gives to weights that no module has: those of convolutions with a batch
+normalization folded into them (eval_peephole; torch 1.7 and later)."""
+
+
+def with_folded_norms(graph: InferredGraph) -> InferredGraph:
+    """:func:`unfolded`, and said so: eager mode runs the model's normalizations, not the sums that the file has."""
+    found, count = unfolded(graph)
+    if not count:
+        return graph
+    said = (
+        f"{count:,} batch {'normalization' if count == 1 else 'normalizations'} that the export folded into "
+        "convolutions: the model runs them (the exporter named those weights, no module does)"
+    )
+    return replace(found, assumptions=(*found.assumptions, said))
+
+
+def unfolded(graph: InferredGraph) -> tuple[InferredGraph, int]:
+    """The graph with the batch normalizations that PyTorch's exporter folded into convolutions, and how many.
+
+    In eval mode it does. The weights that it makes have names of its own, while those of a module keep theirs: a
+    convolution whose weight and bias both have such names was folded. The bias stands for the shift; scale and
+    statistics are made up anew.
+    """
+    nodes: list[Node] = []
+    values = dict(graph.values)
+    initializers = dict(graph.graph.initializers)
+    count = 0
+    for node in graph.graph.nodes:
+        if not (
+            node.op_type in ("Conv", "ConvTranspose")
+            and len(node.inputs) == 3
+            and all(name in initializers and _MADE_BY_EXPORTER.fullmatch(name) for name in node.inputs[1:])
+        ):
+            nodes.append(node)
+            continue
+        weight, shift = node.inputs[1:]
+        target = node.outputs[0]
+        inner = f"{target}\0convolved"
+        values[inner] = values[target]
+        made = []
+        for part in ("scale", "mean", "variance"):
+            name = f"{shift}\0{part}"
+            initializers[name] = replace(initializers[shift], name=name, data=None)
+            values[name] = replace(values[shift], data=None)
+            made.append(name)
+        scale, mean, variance = made
+        nodes.append(replace(node, inputs=(node.inputs[0], weight), outputs=(inner,)))
+        nodes.append(
+            Node(
+                name=f"{node.name}\0norm",
+                op_type="BatchNormalization",
+                version=STATISTICS_VERSION,
+                inputs=(inner, scale, shift, mean, variance),
+                outputs=(target,),
+                origins=node.origins or (Origin(name=node.name, op_type=node.op_type),),
+            )
+        )
+        count += 1
+    if not count:
+        return graph, 0
+    inner_graph = replace(graph.graph, nodes=tuple(nodes), initializers=initializers)
+    return replace(graph, graph=inner_graph, values=values), count

@@ -1,0 +1,62 @@
+"""Batch normalizations that an export folded into convolutions: eager mode runs them again, others don't."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from onnx import helper
+
+from neusight_onnx import analyze
+from neusight_onnx.graph.read import read_model_bytes
+
+
+def model(weight: str, bias: str | None) -> bytes:
+    """x (2, 4, 8, 8) -> Conv (8 filters of 3x3) -> Relu."""
+    shapes = {weight: [8, 4, 3, 3]} | ({bias: [8]} if bias else {})
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", *shapes], ["c"], name="conv", pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["c"], ["y"], name="relu"),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4, 8, 8])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 8, 8, 8])],
+        [
+            helper.make_tensor(name, onnx.TensorProto.FLOAT, shape, b"\0" * 4 * _count(shape), raw=True)
+            for name, shape in shapes.items()
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+
+
+def _count(shape: list[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+FOLDED = ("onnx::Conv_12", "onnx::Conv_13")
+
+
+@pytest.mark.parametrize(
+    ("names", "runtime", "expected"),
+    [
+        pytest.param(FOLDED, "eager", ["conv", "normalization", "elementwise"], id="the exporter's names"),
+        pytest.param(
+            ("conv.weight", "conv.bias"), "eager", ["conv", "elementwise", "elementwise"], id="a module's names"
+        ),
+        pytest.param((FOLDED[0], "conv.bias"), "eager", ["conv", "elementwise", "elementwise"], id="a module's bias"),
+        pytest.param((FOLDED[0], None), "eager", ["conv", "elementwise"], id="no bias"),
+        pytest.param(FOLDED, "compiled", ["conv", "elementwise"], id="a compiler merges it"),
+        pytest.param(FOLDED, "tensorrt", ["conv"], id="an engine folds it"),
+    ],
+)
+def test_kernels(names: tuple[str, str | None], runtime: str, expected: list[str]) -> None:
+    report = analyze(read_model_bytes(model(*names)), gpu="a100", runtime=runtime)
+    assert [row.kernel_class for row in report.kernels] == expected
+    said = [text for text in report.assumptions if "folded into" in text]
+    assert len(said) == ("normalization" in expected)
+    # every kernel is of a node that the file has
+    assert {name for row in report.kernels for name in row.nodes} == {"conv", "relu"}
+    assert report.coverage.node_count == 2
