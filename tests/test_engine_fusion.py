@@ -22,7 +22,7 @@ from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Elementwise, Gemm, Normalization, Softmax, Transfer
+from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Elementwise, Gemm, Movement, Normalization, Softmax, Transfer
 from neusight_onnx.preparation import works_of
 from neusight_onnx.runtime import RUNTIMES
 
@@ -546,3 +546,32 @@ def test_how_broadcast_operands_are_found(nodes: str, runtime: str, expected: li
     works = works_of(fused_graph(graph, RUNTIMES[runtime]), RUNTIMES[runtime])
     kernels = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Elementwise)]
     assert [(kernel.generated, kernel.divisions) for kernel in kernels] == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "runtime", "expected"),
+    [
+        # (2, 6, 16) and (2, 4, 16) along the tokens: 96 and 64 elements at a time, which 32 divides
+        pytest.param("y = Concat<axis=1>(x, z)", "eager", (32, None), id="PyTorch's concatenation"),
+        pytest.param("t = Transpose<perm=[0,2,1]>(w)\ny = Concat<axis=1>(x, t)", "eager", (1, None), id="of a view"),
+        pytest.param("y = Concat<axis=1>(x, z)", "onnxruntime", (32, 2), id="ONNX Runtime's concatenation"),
+        pytest.param("y = Concat<axis=1>(x, z)", "tensorrt", (32, 0), id="TensorRT's concatenation"),
+        pytest.param("y = Concat<axis=1>(x, z)", "compiled", (32, 0), id="Inductor's concatenation"),
+        pytest.param("y = Expand(u, shape)", "onnxruntime", (1, 3), id="ONNX Runtime's Expand"),
+    ],
+)
+def test_how_copies_find_places(nodes: str, runtime: str, expected: tuple[int, int | None]) -> None:
+    """Elements that stay together, and divisions an element."""
+    shapes = {"x": (2, 6, 16), "z": (2, 4, 16), "w": (2, 16, 4), "u": (1, 6, 1)}
+    used = {name: shape for name, shape in shapes.items() if f"({name}" in nodes or f" {name})" in nodes}
+    graph = inferred(nodes, used, constants={"shape": [2, 6, 16]} if "shape" in nodes else {})
+    works = works_of(fused_graph(graph, RUNTIMES[runtime]), RUNTIMES[runtime])
+    (kernel,) = [kernel for work in works for kernel in work.kernels]
+    match kernel:
+        case Movement():
+            assert (kernel.run, kernel.divisions) == expected
+        case Elementwise():
+            assert kernel.generated
+            assert expected[1] == 0
+        case _:
+            pytest.fail(f"{kernel} copies nothing")

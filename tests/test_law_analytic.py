@@ -297,6 +297,25 @@ def test_nothing_gives_nothing() -> None:
     assert analytic_estimate([], ROUND).latency_us.shape == (0,)
 
 
+@pytest.mark.parametrize(
+    ("run", "divisions", "expected_us"),
+    [
+        pytest.param(1, None, 469.8, id="each element: 70 operations"),
+        pytest.param(128, None, 58.7, id="runs of 256 bytes: 70 for 8 elements"),
+        pytest.param(12, None, 469.8, id="runs of 24 bytes, which are no whole vectors"),
+        pytest.param(128, 2, 134.2, id="two divisions: 2 x 6 + 8"),
+        pytest.param(128, 0, 0.0, id="made for the shape"),
+    ],
+)
+def test_copies_find_places_by_element_or_vector(run: int, divisions: int | None, expected_us: float) -> None:
+    """2^26 elements of 2 bytes; 100 SMs x 64 integer lanes x 1.5625 GHz = 1e13 operations/s."""
+    size = 2 * 64 * MIB
+    kernel = Movement(
+        operation="concat", dtype=FP16, shape=(1024, 512, 128), read=size, written=size, run=run, divisions=divisions
+    )
+    assert analytic_estimate([kernel], ROUND).parts_us["compute"][0] == pytest.approx(expected_us, rel=1e-3)
+
+
 def test_narrow_types_move_fewer_bytes() -> None:
     shape = (4096, 4096)
     wide, half, quarter = (

@@ -501,7 +501,9 @@ class Movement:
     """Copies without arithmetic: transpose, concat, slice, pad, expand, tile, cast, copy, fill, resize, split.
 
     ``read`` are the bytes really read (a slice reads what it keeps); ``permutation`` for transposes, of
-    ``shape`` (the source's shape), so that a predictor can tell coalesced from strided.
+    ``shape`` (the source's shape), so that a predictor can tell coalesced from strided. ``run``: elements that stay
+    together, each run starting at a multiple of its length on both sides (1: not known to). ``divisions``: by which an
+    element's place is found, as in :class:`Elementwise`.
     """
 
     operation: str
@@ -511,6 +513,8 @@ class Movement:
     read: int
     written: int
     flops_per_element: int = 0
+    run: int = 1
+    divisions: int | None = None
 
     @property
     def macs(self) -> int:

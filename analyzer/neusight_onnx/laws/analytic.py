@@ -40,7 +40,14 @@ from neusight_onnx.kernels import (
 )
 from neusight_onnx.laws.bandwidth import dram_bytes_per_s, is_amd, l2_bytes_per_s, l2_miss_fraction, p_norm
 from neusight_onnx.laws.base import Law, LawResult
-from neusight_onnx.laws.elementwise import ELEMENTWISE, float64_flops_per_s, fused_cost, integer_lanes_per_sm
+from neusight_onnx.laws.elementwise import (
+    ADDRESS_OPERATIONS,
+    DIVISION_OPERATIONS,
+    ELEMENTWISE,
+    float64_flops_per_s,
+    fused_cost,
+    integer_lanes_per_sm,
+)
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
 
@@ -95,6 +102,9 @@ GATHER_ACCESS = {"": 70.0, "element": 125.0, "vector": 10.0}
 an element in fp16 (A100, H100), whatever the sizes. 16 bytes at a time: hidden."""
 INDEX_OPERATIONS = 70.0
 """Integer operations an element of kernels that compute an offset a element (the elementwise law's constant)."""
+VECTOR_BITS = 128
+"""What a thread copies at once where runs are whole vectors (PyTorch's ``CatArrayBatchedCopy_vectorized``, copies of
+slices by elements that its iterator merges to a row)."""
 PERMUTE_COST = 1.2
 STRIDED_PERMUTE_COST = 1.6
 """Copies that permute, against a plain copy: the two before a MatMul in PyTorch's attention (queries keep their
@@ -440,7 +450,7 @@ def _movement(kernel: Movement, gpu: GpuSpec) -> Work:
             cost = PERMUTE_COST if kernel.permutation[-1] == rank - 1 else STRIDED_PERMUTE_COST
             operations = INDEX_OPERATIONS
     elif kernel.operation not in ("copy", "cast", "fill"):
-        operations = INDEX_OPERATIONS
+        operations = _place_operations(kernel)
     written = kernel.written / max(kernel.dtype.bits / 8, 0.125)
     compute = max(elements, written) * operations / lane_rate
     compute += kernel.flops / vector_flops_per_s(gpu, kernel.dtype)
@@ -450,6 +460,14 @@ def _movement(kernel: Movement, gpu: GpuSpec) -> Work:
         memory_efficiency=1.0 / cost,
         tile_count=max(1.0, ceil(max(elements, written) / 512)),
     )
+
+
+def _place_operations(kernel: Movement) -> float:
+    """Integer operations an element for finding its place in the source: once a vector where runs are whole vectors."""
+    if kernel.divisions is not None:
+        return kernel.divisions * DIVISION_OPERATIONS + ADDRESS_OPERATIONS if kernel.divisions else 0.0
+    run_bits = kernel.run * kernel.dtype.bits
+    return INDEX_OPERATIONS * (kernel.dtype.bits / VECTOR_BITS if run_bits % VECTOR_BITS == 0 else 1.0)
 
 
 def _sort(kernel: Sort, gpu: GpuSpec) -> Work:

@@ -4,7 +4,8 @@ ONNX Runtime's CUDA provider has three kernels for a binary operator (``cuda/mat
 one shape, or a number; the left one whole and the right one with a single dimension that isn't 1 (a vector over
 channels or over the last dimension, which two divisions find); anything else by one division a dimension. Its fused
 biases (BiasGelu and the like) and cuDNN's addition of a convolution's bias are of the second kind. TensorRT's kernels
-are made for their shapes.
+are made for their shapes. The same goes for kernels that copy: Concat and Split of ONNX Runtime divide by what lies
+inside the axis and by its size, the others once a dimension.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neusight_onnx.kernels import Elementwise, Kernel, NodeWork
+from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork
 from neusight_onnx.runtime import Runtime
 
 OF_A_VECTOR = 2
 """Divisions an element for a vector over one dimension: by what lies inside it, and by its length."""
+
+
+DIVISIONS_OF_COPIES = {"concat": 2, "split": 2}
+"""The same of copies; those of ``BY_DIMENSION`` make one a dimension."""
+BY_DIMENSION = frozenset({"expand", "flip", "pad", "slice", "tile"})
 
 
 def with_own_broadcasts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
@@ -26,17 +32,25 @@ def with_own_broadcasts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[No
     own = _generated if runtime.elementwise == "generated" else _by_divisions
     result = []
     for work in works:
-        if any(isinstance(kernel, Elementwise) for kernel in work.kernels):
+        if any(isinstance(kernel, Elementwise | Movement) for kernel in work.kernels):
             work = replace(work, kernels=tuple([own(kernel) for kernel in work.kernels]))
         result.append(work)
     return tuple(result)
 
 
 def _generated(kernel: Kernel) -> Kernel:
-    return replace(kernel, generated=True) if isinstance(kernel, Elementwise) else kernel
+    if isinstance(kernel, Elementwise):
+        return replace(kernel, generated=True)
+    moves = isinstance(kernel, Movement) and (
+        kernel.operation in DIVISIONS_OF_COPIES or kernel.operation in BY_DIMENSION
+    )
+    return replace(kernel, divisions=0) if isinstance(kernel, Movement) and moves else kernel
 
 
 def _by_divisions(kernel: Kernel) -> Kernel:
+    if isinstance(kernel, Movement) and kernel.divisions is None:
+        each = len(kernel.shape) if kernel.operation in BY_DIMENSION else None
+        return replace(kernel, divisions=DIVISIONS_OF_COPIES.get(kernel.operation, each))
     if not isinstance(kernel, Elementwise):
         return kernel
     n = kernel.output.element_count

@@ -189,6 +189,7 @@ def _bias_before(context: NodeContext, kernels: tuple[Kernel, ...]) -> tuple[Ker
         shape=(last.batch * last.m, last.n),
         read=out.bytes_of(last.n) if vector else size,
         written=size,
+        divisions=0,  # as a product finds its operands
     )
     return (*kernels[:-1], spread, replace(last, epilogue=("add", *last.epilogue[1:])))
 

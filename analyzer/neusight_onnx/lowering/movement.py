@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Elementwise, Movement
@@ -175,7 +175,7 @@ def split(context: NodeContext) -> Outcome:
 
 @lowers("Concat", gives="movement")
 def concat(context: NodeContext) -> Outcome:
-    """One kernel. PyTorch's takes strided inputs as they are (of up to four dimensions)."""
+    """One kernel. PyTorch's takes strided inputs as they are (of up to four dimensions), others run by run."""
     if _on_host(context):
         return TEXT
     parts = [context.spec(index) for index in range(len(context.inputs)) if context.has(index)]
@@ -183,12 +183,15 @@ def concat(context: NodeContext) -> Outcome:
     if len(parts) == 1:
         return alias(context, "of one input, it is that input")
     out = context.out()
+    strided = any(context.layout(index) is not None for index in range(len(context.inputs)) if context.has(index))
+    axis = context.integer("axis", 1 if context.version < 4 else 0) % max(len(out.shape), 1)
     kernel = Movement(
         operation="concat",
         dtype=out.dtype,
         shape=out.shape,
         read=sum(part.byte_count for part in full),
         written=out.byte_count,
+        run=1 if strided else max(gcd(*(prod(part.shape[axis:]) for part in full)), 1),
     )
     layouts = context.channels_last_output() if all(map(context.channels_last, range(len(parts)))) else ()
     return Kernels(kernels=(kernel,), layouts=layouts)
