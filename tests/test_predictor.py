@@ -73,8 +73,8 @@ ANALYTIC: list[Kernel] = [
 def test_every_prediction_keeps_to_physics(gpu: str) -> None:
     found = predict([*LEARNED, *ANALYTIC, HALF], load_gpu(gpu))
     methods = ["learned"] * len(LEARNED) + ["analytic"] * len(ANALYTIC)
-    # a P4 has no matrix unit, and multiplies in FP16 as no measured GPU does
-    assert [prediction.method for prediction in found] == [*methods, "analytic" if gpu == "p4" else "learned"]
+    # a P4 has no matrix unit, and multiplies halves on the FP32 lanes that were measured
+    assert [prediction.method for prediction in found] == [*methods, "learned"]
     for prediction in found:
         assert 0.0 < prediction.low_us <= prediction.latency_us <= prediction.high_us < np.inf
         assert 0.0 < prediction.utilization <= 1.0
@@ -123,9 +123,11 @@ CONV16 = convolution(dtype=FP16, channels_last=True)
         pytest.param(replace(CONV16, dtype=DataType.TFLOAT32), "a100", "conv_matrix", id="tf32"),
         pytest.param(replace(CONV16, direction="data"), "t4", "conv_matrix", id="data"),
         pytest.param(replace(CONV16, direction="weight"), "t4", "conv_matrix_weight", id="weight"),
-        pytest.param(replace(CONV16, dtype=DataType.BFLOAT16), "v100", "analytic", id="bf16-on-volta"),
+        pytest.param(replace(CONV16, dtype=DataType.BFLOAT16), "v100", "conv_fp32", id="bf16-on-volta"),
         pytest.param(replace(CONV16, dtype=DataType.TFLOAT32), "t4", "analytic", id="tf32-on-turing"),
-        pytest.param(CONV16, "p100-pcie-16gb", "analytic", id="fp16-on-pascal"),
+        pytest.param(CONV16, "p100-pcie-16gb", "conv_fp32", id="fp16-on-pascal"),
+        pytest.param(HALF, "p4", "gemm_fp32", id="product-on-pascal"),
+        pytest.param(HALF, "mi50", "analytic", id="packed-halves"),
         pytest.param(replace(CONV16, dtype=FP32, direction="weight"), "a100", "conv_fp32", id="fp32-weight"),
         pytest.param(CONV16, "mi50", "analytic", id="no-matrix-cores"),
         pytest.param(CONV16, "mi210", "conv_matrix_amd", id="fp16-on-cdna2"),
@@ -141,6 +143,20 @@ CONV16 = convolution(dtype=FP16, channels_last=True)
 def test_which_predictor_serves_matrix_units(kernel: Kernel, gpu: str, predictor: str) -> None:
     (found,) = predict([kernel], load_gpu(gpu))
     assert found.predictor == predictor
+
+
+@pytest.mark.parametrize("gpu", ["p4", "p40", "p100-sxm2-16gb", "gtx-1080-ti"])
+@pytest.mark.parametrize(
+    ("m", "least"), [(16384, 0.65), (1, 0.5)], ids=["many rows: the same arithmetic", "one row: half the bytes"]
+)
+def test_halves_on_fp32_lanes_save_bytes_only(gpu: str, m: int, least: float) -> None:
+    wide, half = predict(
+        [Gemm(m=m, n=4096, k=4096, b_is_weight=True, dtype=dtype) for dtype in (FP32, FP16)], load_gpu(gpu)
+    )
+    assert least <= half.latency_us / wide.latency_us <= 1.0
+    # no such product was measured: the interval is no narrower than that of the one that was
+    assert half.high_us / half.latency_us >= wide.high_us / wide.latency_us
+    assert half.low_us <= half.latency_us
 
 
 def test_gradients_in_fp32_are_not_what_was_measured() -> None:

@@ -130,7 +130,8 @@ class Predictor:
     """What a manifest entry says, ready for use; ``sha256`` is checked when the trees are loaded.
 
     ``left_out``: by name of a trained GPU, the constants that a fit without it gave. ``formats``: labels of the number
-    formats whose kernels were measured, or run as those that were.
+    formats whose kernels were measured, or run as those that were. ``narrow_operands``: it stands for products of
+    fewer bits that run on FP32's lanes.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Predictor:
     amd_interval: Widths
     left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     formats: tuple[str, ...] = ()
+    narrow_operands: bool = False
 
 
 Predictors: TypeAlias = Mapping[tuple[str, str], Predictor]
@@ -223,6 +225,8 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
     return predictors.get((kernel_class, label)) or _stand_in(kernel_class, label, predictors)
 
 
+_LANES_BITS = 16
+
 MATRIX = "matrix"
 """Label of a predictor for all formats of matrix units: the law knows them by their peaks, some were measured."""
 ON_AMD = "+amd"
@@ -238,7 +242,7 @@ def _for_matrix_units(
     from neusight_onnx.laws.tensor_gemm import serves
 
     if not serves(gpu, kernel.dtype):  # it runs other kernels than were measured
-        return None
+        return _on_fp32_lanes(kernel, kernel_class, gpu, predictors)
     direction = OF_WEIGHT if label.endswith(OF_WEIGHT) else ""
     vendor = ON_AMD if gpu.compute_capability is None else ""
     shared = predictors.get((kernel_class, f"{MATRIX}{direction}{vendor}"))
@@ -251,6 +255,22 @@ def _for_matrix_units(
         found = predictors.get((kernel_class, DataType.BFLOAT16.label))
         return None if found is None else _law_alone(found)
     return found
+
+
+def _on_fp32_lanes(
+    kernel: Gemm | Conv | Attention, kernel_class: str, gpu: GpuSpec, predictors: Predictors
+) -> Predictor | None:
+    """FP32's predictor for products of 16 bits on a GPU that has nothing faster for them than its FP32 lanes."""
+    from neusight_onnx.laws.analytic import pipe_flops_per_s
+
+    if kernel.dtype.bits != _LANES_BITS or isinstance(kernel, Attention):
+        return None
+    if pipe_flops_per_s(gpu, kernel.dtype)[0] > gpu.peak_flops_per_s["fp32"]:
+        return None
+    found = predictors.get((kernel_class, DataType.FLOAT32.label))
+    if found is not None and isinstance(kernel, Conv) and kernel.direction != "forward":
+        found = _law_alone(found)
+    return None if found is None else replace(found, narrow_operands=True)
 
 
 def _law_alone(predictor: Predictor) -> Predictor:
@@ -422,6 +442,8 @@ class Estimate:
 
 def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:
     """Applies a predictor to kernels of its class; latency is at least the ideal time, and so is the interval."""
+    if predictor.narrow_operands:
+        return _of_narrow_operands(kernels, gpu, predictor)
     from neusight_onnx.laws.bandwidth import is_amd
     from neusight_onnx.laws.catalog import apply_law, law_of
 
@@ -441,6 +463,39 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
     high = latency * np.exp(spread.width)
     return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)
+
+
+def _of_narrow_operands(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:
+    """Products of 16 bits on FP32's lanes: the FP32 product's time, by what its law says that fewer bytes save.
+
+    The residual is that of the FP32 product, whose features it was fitted to; the interval is at least that of a GPU
+    that was not measured, for no such product was.
+    """
+    from neusight_onnx.laws.catalog import apply_law, law_of
+
+    used = law_of(predictor.kernel_class, predictor.dtype)
+    assert used is not None, "a predictor without a law isn't loaded"
+    law = apply_law(used, kernels, gpu, predictor.constants).result
+    wide = estimate([_in_fp32(kernel) for kernel in kernels], gpu, replace(predictor, narrow_operands=False))
+    latency = np.maximum(wide.latency_us * np.minimum(law.latency_us / wide.law.latency_us, 1.0), law.ideal_us)
+    least = exp(predictor.interval.unseen)
+    return Estimate(
+        law=law,
+        latency_us=latency,
+        low_us=np.maximum(latency / np.maximum(wide.latency_us / wide.low_us, least), law.ideal_us),
+        high_us=latency * np.maximum(wide.high_us / wide.latency_us, least),
+        level_share=wide.level_share,
+    )
+
+
+def _in_fp32(kernel: Kernel) -> Kernel:
+    match kernel:
+        case Gemm():
+            return replace(kernel, dtype=DataType.FLOAT32, a_dtype=None, b_dtype=None, output_dtype=None)
+        case Conv():
+            return replace(kernel, dtype=DataType.FLOAT32)
+        case _:
+            return kernel
 
 
 @dataclass(frozen=True, kw_only=True)
