@@ -225,8 +225,6 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
     return predictors.get((kernel_class, label)) or _stand_in(kernel_class, label, predictors)
 
 
-_LANES_BITS = 16
-
 MATRIX = "matrix"
 """Label of a predictor for all formats of matrix units: the law knows them by their peaks, some were measured."""
 ON_AMD = "+amd"
@@ -260,10 +258,10 @@ def _for_matrix_units(
 def _on_fp32_lanes(
     kernel: Gemm | Conv | Attention, kernel_class: str, gpu: GpuSpec, predictors: Predictors
 ) -> Predictor | None:
-    """FP32's predictor for products of 16 bits on a GPU that has nothing faster for them than its FP32 lanes."""
+    """FP32's predictor for float16's products on a GPU that has nothing faster for them than its FP32 lanes."""
     from neusight_onnx.laws.analytic import pipe_flops_per_s
 
-    if kernel.dtype.bits != _LANES_BITS or isinstance(kernel, Attention):
+    if kernel.dtype is not DataType.FLOAT16 or isinstance(kernel, Attention):  # bfloat16 came with its units
         return None
     if pipe_flops_per_s(gpu, kernel.dtype)[0] > gpu.peak_flops_per_s["fp32"]:
         return None
