@@ -575,3 +575,19 @@ def test_how_copies_find_places(nodes: str, runtime: str, expected: tuple[int, i
             assert expected[1] == 0
         case _:
             pytest.fail(f"{kernel} copies nothing")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "generated"), [("eager", False), ("compiled", True), ("onnxruntime", False), ("tensorrt", True)]
+)
+@pytest.mark.parametrize("operator", ["LayerNormalization", "Softmax"])
+@pytest.mark.parametrize("before", ["", "r = Relu(x)\n"], ids=["alone", "with others"])
+def test_compilers_write_kernels_over_rows(operator: str, before: str, runtime: str, generated: bool) -> None:
+    operands = "r" if before else "x"
+    operands += ", scale" if operator == "LayerNormalization" else ""
+    graph = inferred(
+        f"{before}y = {operator}({operands})", TOKENS, weights={"scale": (16,)} if "scale" in operands else {}
+    )
+    works = works_of(fused_graph(graph, RUNTIMES[runtime]), RUNTIMES[runtime])
+    found = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Normalization | Softmax)]
+    assert [kernel.generated for kernel in found] == [generated]

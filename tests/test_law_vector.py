@@ -392,6 +392,32 @@ GROWING: dict[str, list[Kernel]] = {
 }
 
 
+STREAMED = {
+    # 4 bytes an element at 900 GB/s, read and written once; 0.001 us of scale and shift
+    "short rows": (Normalization(method="layer", rows=10**7, cols=100, dtype=FP32, generated=True), 8888.9),
+    "RMS": (Normalization(method="rms", rows=10**6, cols=1000, dtype=FP32, generated=True), 8888.9),
+    "softmax": (Softmax(rows=10**6, cols=1000, dtype=FP32, generated=True), 8888.9),
+    "softmax of more than a warp holds": (Softmax(rows=10**6, cols=1025, dtype=FP32, generated=True), 9111.1),
+    # 200 rows of 80 kB in flight are four times the L2: once more through DRAM
+    "rows that stay nowhere": (Softmax(rows=10**5, cols=20_000, dtype=FP32, generated=True), 26_666.7),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_generated_rows_are_read_once(name: str) -> None:
+    kernel, expected_us = STREAMED[name]
+    found = run([kernel], ROUND)
+    assert found.parts_us["memory"][0] == pytest.approx(expected_us, rel=1e-4)
+    assert found.latency_us[0] == pytest.approx(expected_us, rel=0.01)
+
+
+def test_a_lone_generated_row_takes_its_latency() -> None:
+    """3,000 cycles of 1.5625 GHz; 32 kB are 16 bytes for each of 1,024 threads, twice: one step of 500 cycles more."""
+    short = Normalization(method="layer", rows=1, cols=1024, dtype=FP32, generated=True)
+    long = Normalization(method="layer", rows=1, cols=8192, dtype=FP32, generated=True)
+    assert run([short, long], ROUND).parts_us["latency"].tolist() == pytest.approx([1.92, 2.24])
+
+
 @pytest.mark.parametrize(
     ("divisions", "expected_us"),
     [

@@ -58,7 +58,9 @@ def loop(operations: str, inputs: list[TensorSpec], output: TensorSpec, *more: T
 
 
 def softmax(rows: int, cols: int, fused: str = "", extra: tuple[TensorSpec, ...] = (), inner: int = 1) -> Softmax:
-    return Softmax(rows=rows, cols=cols, inner=inner, dtype=F32, fused=tuple(fused.split()), extra_inputs=extra)
+    return Softmax(
+        rows=rows, cols=cols, inner=inner, dtype=F32, fused=tuple(fused.split()), extra_inputs=extra, generated=True
+    )
 
 
 def layer_norm(
@@ -69,6 +71,7 @@ def layer_norm(
     written: tuple[TensorSpec, ...] = (),
 ) -> Normalization:
     return Normalization(
+        generated=True,
         method="layer",
         rows=rows,
         cols=cols,
@@ -162,7 +165,15 @@ CASES = {
         inputs=FIVE,
         outputs=("u", "v"),
         expected=[
-            Softmax(rows=8, cols=16, dtype=F32, fused=("add",) * 4, extra_inputs=(A,) * 4, extra_outputs=(A,)),
+            Softmax(
+                rows=8,
+                cols=16,
+                dtype=F32,
+                fused=("add",) * 4,
+                extra_inputs=(A,) * 4,
+                extra_outputs=(A,),
+                generated=True,
+            ),
             softmax(16, 8, inner=16),
         ],
     ),
@@ -319,11 +330,11 @@ CASES = {
             loop("add sub mul mul add relu", [spec(2, 4, 5, 5), *[spec(4, 1, 1)] * 5], spec(2, 4, 5, 5)),
         ],
     ),
-    "batch normalization alone stays what it is": Case(
+    "batch normalization alone stays what it is, but generated": Case(
         nodes="y = BatchNormalization(x, scale, shift, mean, variance)",
         inputs={"x": (2, 4, 5, 5)},
         weights=dict.fromkeys(("scale", "shift", "mean", "variance"), (4,)),
-        expected=[Normalization(method="batch", rows=8, cols=25, parameter_count=16, dtype=F32)],
+        expected=[Normalization(method="batch", rows=8, cols=25, parameter_count=16, dtype=F32, generated=True)],
     ),
     "a copy before a product computes what it copies": Case(
         nodes="""s = Mul(x, c)

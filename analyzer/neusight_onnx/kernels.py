@@ -236,7 +236,7 @@ class Softmax:
     ``fused``: pointwise operations before and after it, whose operands are in ``extra_inputs`` and whose results may
     be written as well (``extra_outputs``).
     ``backward``: the gradient of the input from that of the result, with the result in ``extra_inputs``: a sum over the
-    row, then one operation an element.
+    row, then one operation an element. ``generated``: a compiler wrote the kernel, in place of PyTorch's.
     """
 
     rows: int
@@ -249,10 +249,16 @@ class Softmax:
     fused: tuple[str, ...] = ()
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
+    generated: bool = False
 
     @property
     def macs(self) -> int:
         return 0
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether it is a generated kernel whose rows stay on chip."""
+        return self.generated and not self.backward
 
     @property
     def flops(self) -> int:
@@ -276,7 +282,8 @@ class Normalization:
     ``parameter_count``: elements of scale, shift and given statistics, read once. ``fused``: e.g. ("add",) for a
     residual added before, whose operand is in ``extra_inputs`` and whose sum may be written as well
     (``extra_outputs``). ``access`` is as in :class:`Elementwise`. ``backward``: the gradient of the input, from the
-    input and the result's gradient (in ``extra_inputs``, with the statistics that were saved).
+    input and the result's gradient (in ``extra_inputs``, with the statistics that were saved). ``generated``: a
+    compiler wrote the kernel, in place of PyTorch's.
     """
 
     method: str
@@ -290,10 +297,16 @@ class Normalization:
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
     access: str = ""
+    generated: bool = False
 
     @property
     def macs(self) -> int:
         return 0
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether it is a generated kernel whose rows stay on chip; those of groups and channels are too long."""
+        return self.generated and not self.backward and self.method in ("layer", "rms", "lp")
 
     @property
     def flops(self) -> int:

@@ -26,6 +26,8 @@ from neusight_onnx.kernels import (
     Conv,
     Gemm,
     Kernel,
+    Normalization,
+    Softmax,
     kernel_dtype,
     predictor_label,
 )
@@ -167,10 +169,10 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
         rest = [_forward_of(kernel) for kernel in kernels]
         answers_for = dict(zip(rest, predict(rest, gpu, predictors=predictors), strict=True))
         return tuple(_backward(kernel, answers_for[_forward_of(kernel)]) for kernel in kernels)
-    groups: dict[tuple[str, str, DataType], dict[Kernel, None]] = {}
+    groups: dict[tuple[str, str, DataType, bool], dict[Kernel, None]] = {}
     for kernel in kernels:
         # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
-        key = KERNEL_CLASSES[type(kernel)], predictor_label(kernel), kernel_dtype(kernel)
+        key = KERNEL_CLASSES[type(kernel)], predictor_label(kernel), kernel_dtype(kernel), _is_streamed(kernel)
         groups.setdefault(key, {})[kernel] = None
     shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
     found: dict[Kernel, Prediction] = {}
@@ -214,7 +216,7 @@ def _backward(kernel: Kernel, forward: Prediction) -> Prediction:
 def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predictor | None:
     """The predictor of a kernel on a GPU, None where only the analytic law stands.
 
-    It is the same for all kernels of one class, label (``predictor_label``) and dtype.
+    It is the same for all kernels of one class, label (``predictor_label``) and dtype, generated or not.
     """
     kernel_class, label = KERNEL_CLASSES[type(kernel)], predictor_label(kernel)
     if isinstance(kernel, Gemm | Conv | Attention) and kernel.dtype in MATRIX_FORMATS:
@@ -222,7 +224,13 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
     if isinstance(kernel, Conv) and kernel.direction != "forward":
         found = predictors.get((kernel_class, kernel.dtype.label))
         return None if found is None else _law_alone(found)
-    return predictors.get((kernel_class, label)) or _stand_in(kernel_class, label, predictors)
+    found = predictors.get((kernel_class, label)) or _stand_in(kernel_class, label, predictors)
+    return _law_alone(found) if found is not None and _is_streamed(kernel) else found
+
+
+def _is_streamed(kernel: Kernel) -> bool:
+    """Whether a compiler wrote a kernel over rows: the trees have seen PyTorch's, which are other kernels."""
+    return isinstance(kernel, Softmax | Normalization) and kernel.is_streamed
 
 
 MATRIX = "matrix"

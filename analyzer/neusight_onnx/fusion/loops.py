@@ -69,6 +69,7 @@ NO_VIEWS = frozenset({"Shape", "Size", "SequenceLength"})
 """Free operators that look at nothing but the shape."""
 UNUSED = "nothing uses its result: a compiler drops it"
 
+GENERATED = Elementwise | Softmax | Normalization
 RowKernel: TypeAlias = Softmax | Normalization | Reduction
 Key: TypeAlias = tuple[str, str]
 
@@ -606,7 +607,7 @@ class _Compiler:
             kernel = group.alone[0]
             if isinstance(kernel, Movement) and kernel.operation in POINTWISE_MOVES and kernel.permutation is None:
                 return replace(kernel, divisions=0)
-            return replace(kernel, generated=True) if isinstance(kernel, Elementwise) else kernel
+            return replace(kernel, generated=True) if isinstance(kernel, GENERATED) else kernel
         if group.row_kernels:
             return self._row_kernel(group, members, outside, results)
         return _elementwise(_operations(group.members[name] for name in members), self._operands(outside), results)
@@ -652,6 +653,7 @@ class _Compiler:
         output_dtype = None if results[0].dtype is kernel.dtype else results[0].dtype
         return replace(
             kernel,
+            generated=True,
             output_dtype=output_dtype,
             fused=(*kernel.fused, *_operations(around.values())),
             extra_inputs=extra,

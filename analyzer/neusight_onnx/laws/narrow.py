@@ -27,6 +27,7 @@ from neusight_onnx.kernels import Elementwise, Kernel, Normalization
 from neusight_onnx.laws import elementwise, normalization, softmax
 from neusight_onnx.laws.bandwidth import capability, dram_bytes_per_s, l2_bytes_per_s, l2_miss_fraction, p_norm
 from neusight_onnx.laws.base import Column, Columns, Constants, Law, LawResult
+from neusight_onnx.laws.generated import SHARPNESS, row_stream
 
 # Fitted together to the fp16 and bf16 layers of vLLM that take 5 us and more: norms, activations, rotary embeddings and
 # additions on A100-80GB and H100 (Vidur), norms and activations on RTX 4090 (LLMServingSim). Mean errors: 6-13 %; of a
@@ -191,10 +192,19 @@ def normalization_estimate(columns: Columns, gpu: GpuSpec, constants: Constants)
     rows_us = _row_time_us(columns, gpu, threads, REDUCTION_CYCLES + 2.0 * iterations * ELEMENT_PASS_CYCLES)
     latency = np.where(blocks, rows_us, base.parts_us["latency"])
 
+    generated = columns["generated"] > 0
+    size = columns["element_bytes"]
+    streamed = row_stream(columns["rows"], columns["cols"], size, columns["read"], columns["write"], gpu)
+    missed = through_dram(columns["read"], columns["write"], gpu)
+    memory = np.where(generated, (missed + streamed.again_bytes) / rate * 1e6, memory)
+    l2 = np.where(generated, streamed.l2_us, l2)
+    latency = np.where(generated, streamed.latency_us, latency)
+
     parts = (memory, l2, base.parts_us["compute"], latency)
     launches = LAUNCH_US * np.where(two_kernels, 3.0, 1.0)
-    waits = by_element | (per_row & ~blocks)
+    waits = (by_element | (per_row & ~blocks)) & ~generated
     soft, sharp = p_norm(parts, ELEMENT_SHARPNESS), p_norm(parts, constants["sharpness"])
+    sharp = np.where(generated, p_norm(parts, SHARPNESS), sharp)
     ideal = ideal_us(columns["flops"], columns["read"] + columns["write"], gpu)
     return LawResult(
         latency_us=np.maximum(launches + np.where(waits, soft, sharp), ideal),
@@ -221,7 +231,9 @@ def softmax_estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> La
     counted = (read + write) * l2_miss_fraction(read + write, gpu) / rate * 1e6
     memory = np.maximum(base.parts_us["memory"] - counted, 0.0) + through_dram(read, write, gpu) / rate * 1e6
     others = tuple(base.parts_us[name] for name in ("l2", "compute", "latency"))
-    total = LAUNCH_US + p_norm((memory, *others), constants["sharpness"])
+    parts = (memory, *others)
+    soft = np.where(columns["generated"] > 0, p_norm(parts, SHARPNESS), p_norm(parts, constants["sharpness"]))
+    total = LAUNCH_US + soft
     ideal = ideal_us(columns["flops"], read + write, gpu)
     return LawResult(
         latency_us=np.maximum(total, ideal),

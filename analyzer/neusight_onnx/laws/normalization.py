@@ -13,6 +13,8 @@ The law (us)::
     batch               scale and shift a channel: one pass, as an elementwise kernel; where it makes its statistics
                         itself ("statistics" in ``fused``), as group normalization
     local response      one pass, its window in cache
+
+Rows of generated kernels: the law of :mod:`neusight_onnx.laws.generated`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from neusight_onnx.laws.bandwidth import (
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import fused_cost
+from neusight_onnx.laws.generated import SHARPNESS, row_stream
 
 ROW_METHODS = frozenset({"layer", "rms", "lp"})
 TWO_KERNEL_METHODS = frozenset({"group", "instance"})
@@ -110,6 +113,7 @@ COLUMN_NAMES: tuple[str, ...] = (
     "fused_cost",
     "per_row",
     "two_kernels",
+    "generated",
 )
 
 FEATURE_NAMES: tuple[str, ...] = (
@@ -163,6 +167,7 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
             fused_cost([name for name in kernel.fused if name != "statistics"]),
             kernel.method in ROW_METHODS,
             kernel.method in TWO_KERNEL_METHODS or "statistics" in kernel.fused,
+            kernel.is_streamed,
         )
     return {name: table[:, index] for index, name in enumerate(COLUMN_NAMES)}
 
@@ -206,8 +211,15 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     compute = rows * cols * cost / gpu.peak_flops_per_s["fp32"] * 1e6
     launches = constants["launch_us"] * np.where(two_kernels, 3.0, 1.0)
 
+    generated = columns["generated"] > 0
+    streamed = row_stream(rows, cols, columns["element_bytes"], columns["read_bytes"], columns["write_bytes"], gpu)
+    memory = np.where(generated, (unique * l2_miss + streamed.again_bytes) / dram * 1e6, memory)
+    l2 = np.where(generated, streamed.l2_us, l2)
+    latency = np.where(generated, streamed.latency_us, latency)
+
     ideal = stream_floor_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
-    total = launches + p_norm((memory, l2, compute, latency), constants["sharpness"])
+    parts = (memory, l2, compute, latency)
+    total = launches + np.where(generated, p_norm(parts, SHARPNESS), p_norm(parts, constants["sharpness"]))
     iteration_columns = VECTOR * row_threads(gpu)
     blocks = np.where(per_row | two_kernels, rows, np.ceil(rows * cols / iteration_columns))
     blocks = np.maximum(blocks, 1.0)

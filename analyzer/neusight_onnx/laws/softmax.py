@@ -9,6 +9,7 @@ The law (us)::
                                 an SM x their bytes / L1 (Volta and later), or rows resident on the GPU / L2 (else)
                                 Tl = waves x (fixed + vector iterations + tail iterations) / clock
     spatial kernel (inner > 1)  three passes that go through L2, coalesced along the inner axis
+    generated kernel            the law of :mod:`neusight_onnx.laws.generated`
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from neusight_onnx.laws.bandwidth import (
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import fused_cost
+from neusight_onnx.laws.generated import SHARPNESS, row_stream
 
 WARP_COLUMNS = 1024.0
 """Longest row that PyTorch's persistent softmax takes (``softmax_warp_forward``); the data switch there."""
@@ -98,6 +100,7 @@ COLUMN_NAMES: tuple[str, ...] = (
     "reload_distance_bytes",
     "flops",
     "fused_cost",
+    "generated",
 )
 
 FEATURE_NAMES: tuple[str, ...] = (
@@ -136,6 +139,7 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
             distance,
             kernel.flops,
             fused_cost(kernel.fused),
+            kernel.is_streamed,
         )
     return {name: table[:, index] for index, name in enumerate(COLUMN_NAMES)}
 
@@ -248,8 +252,16 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     cost = constants["warp_cost"] + columns["fused_cost"]
     compute = rows * cols * cost / gpu.peak_flops_per_s["fp32"] * 1e6
 
+    generated = columns["generated"] > 0
+    streamed = row_stream(rows, cols, columns["element_bytes"], columns["read_bytes"], columns["write_bytes"], gpu)
+    memory = np.where(generated, (unique * l2_miss + reloaded + streamed.again_bytes) / dram * 1e6, memory)
+    l2 = np.where(generated, streamed.l2_us + reload / l2_bytes_per_s(gpu) * 1e6, l2)
+    latency = np.where(generated, streamed.latency_us, latency)
+
     ideal = stream_floor_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
-    total = constants["launch_us"] + p_norm((memory, l2, compute, latency), constants["sharpness"])
+    parts = (memory, l2, compute, latency)
+    soft = np.where(generated, p_norm(parts, SHARPNESS), p_norm(parts, constants["sharpness"]))
+    total = constants["launch_us"] + soft
     return LawResult(
         latency_us=np.maximum(total, ideal),
         ideal_us=ideal,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork
+from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork, Normalization, Softmax
 from neusight_onnx.runtime import Runtime
 
 OF_A_VECTOR = 2
@@ -32,14 +32,14 @@ def with_own_broadcasts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[No
     own = _generated if runtime.elementwise == "generated" else _by_divisions
     result = []
     for work in works:
-        if any(isinstance(kernel, Elementwise | Movement) for kernel in work.kernels):
+        if any(isinstance(kernel, Elementwise | Movement | Softmax | Normalization) for kernel in work.kernels):
             work = replace(work, kernels=tuple([own(kernel) for kernel in work.kernels]))
         result.append(work)
     return tuple(result)
 
 
 def _generated(kernel: Kernel) -> Kernel:
-    if isinstance(kernel, Elementwise):
+    if isinstance(kernel, Elementwise | Softmax | Normalization):
         return replace(kernel, generated=True)
     moves = isinstance(kernel, Movement) and (
         kernel.operation in DIVISIONS_OF_COPIES or kernel.operation in BY_DIMENSION
