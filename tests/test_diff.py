@@ -227,14 +227,29 @@ def test_what_one_report_has_only_is_noted(key: str, says: str, folder: Path) ->
     ]
 
 
-def test_other_training_is_noted(folder: Path) -> None:
-    (folder / "base.json").write_text(
-        to_json(analyze("old.onnx", gpu="t4", dims=DIMS, training=make_training(optimizer="sgd")))
-    )
-    (folder / "other.json").write_text(
-        to_json(analyze("old.onnx", gpu="t4", dims=DIMS, training=make_training(optimizer="adamw")))
-    )
-    assert diff("base.json", "other.json").notes == ("the optimizer of training differs: sgd, now adamw",)
+OTHER_TRAINING: dict[str, tuple[dict[str, object], str]] = {
+    "optimizer": ({"optimizer": "adamw"}, "the optimizer of training differs: sgd, now adamw"),
+    "loss": ({"loss": "mse"}, "the loss of training differs: none, now mse"),
+    "recompute": ({"recompute": "all"}, "what training computes again differs: none, now all"),
+    "accumulation": (
+        {"grad_accumulation": 4},
+        "how many runs a step of training takes differs: 1, now 4",
+    ),
+    "dropout": (
+        {"dropout": "residual=0.1"},
+        "the dropout of training differs: as in the file, now attention=0.0, residual=0.1, embedding=0.0",
+    ),
+    "freeze": ({"freeze": ["b*"]}, "what training freezes differs: nothing, now b*"),
+}
+
+
+@pytest.mark.parametrize(("other", "says"), OTHER_TRAINING.values(), ids=OTHER_TRAINING)
+def test_other_training_is_noted(other: dict[str, object], says: str, folder: Path) -> None:
+    base: dict[str, object] = {"optimizer": "sgd", "loss": "none"}
+    for name, options in (("base.json", base), ("other.json", base | other)):
+        plan = make_training(**options)  # type: ignore[arg-type]  # a table's values
+        (folder / name).write_text(to_json(analyze("old.onnx", gpu="t4", dims=DIMS, training=plan)))
+    assert diff("base.json", "other.json").notes == (says,)
 
 
 def test_inputs_with_other_names_are_noted(folder: Path) -> None:

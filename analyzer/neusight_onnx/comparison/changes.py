@@ -202,6 +202,13 @@ def _tensor(dtype: str | None, shape: tuple[int, ...] | None) -> str:
 _COPIES = "inputs are copied from the host and outputs back"
 
 
+_PLANS = {
+    "recompute": "what training computes again",
+    "grad_accumulation": "how many runs a step of training takes",
+    "freeze": "what training freezes",
+}
+
+
 def _settings(old: Saved, new: Saved) -> list[str]:
     """What differs in the settings: then not only the model's change is seen."""
     notes = []
@@ -210,7 +217,7 @@ def _settings(old: Saved, new: Saved) -> list[str]:
         if before != after:
             notes.append(f"the {what if what != 'gpu' else 'GPU'} differs: {before}, now {after}")
     notes += [
-        f"the {plan.replace('_', ' ')} of training differs: {before}, now {new.training[plan]}"
+        f"{_PLANS.get(plan, f'the {plan} of training')} differs: {before}, now {new.training[plan]}"
         for plan, before in old.training.items()
         if new.training.get(plan, before) != before
     ]

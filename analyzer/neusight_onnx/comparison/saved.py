@@ -131,8 +131,19 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
         ),
         kernels={form: _together(rows) for form, rows in groups.items()},
         unsupported=Counter((_text(item["op_type"]), _text(item["reason"])) for item in document["unsupported"]),
-        training={name: str(item) for name, item in document.get("training", {}).items() if name in _PLAN},
+        training={name: _in_words(item) for name, item in document.get("training", {}).items() if name in _PLAN},
     )
+
+
+def _in_words(item: object) -> str:
+    """A part of a training plan: a number or a name, rates of dropout by place, patterns of what is frozen."""
+    if item is None:
+        return "as in the file"
+    if isinstance(item, Mapping):
+        return _text(", ".join(f"{place}={rate}" for place, rate in item.items())) or "off"
+    if isinstance(item, list | tuple):
+        return _text(", ".join(map(str, item))) or "nothing"
+    return _text(str(item))
 
 
 def _together(rows: Sequence[Mapping[str, Any]]) -> Kernels:
