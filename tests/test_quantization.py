@@ -278,7 +278,7 @@ CASES = {
         """,
         inputs={"x": (3, 5), "x2": (3, 5)},
         weights=SCALES,
-        kernels=(Movement(operation="concat", dtype=DataType.UINT8, shape=(6, 5), read=30, written=30),),
+        kernels=(Movement(operation="concat", dtype=DataType.UINT8, shape=(6, 5), read=30, written=30, run=15),),
     ),
     "a view between equal scales is no kernel": Case(
         nodes="""
