@@ -271,7 +271,7 @@ PHI = {"model": "microsoft/phi-2", "tp": 1, "n_head": 32, "n_kv_head": 32, "n_em
     [
         pytest.param(
             vidur_row("mlp_up_proj", gemm_m=16.0, gemm_n=28672.0, gemm_k=8192.0),
-            Gemm(m=16, n=28672, k=8192, dtype=FP16, b_is_weight=True, transpose_b=True),
+            Gemm(m=16, n=28672, k=8192, dtype=FP16, b_is_weight=True, transpose_b=True, repeated=True),
             id="projection",
         ),
         pytest.param(
@@ -357,12 +357,12 @@ def llm_row(layer: str, profiler: str = "v1 vLLM", **values: float | str | None)
         ),
         pytest.param(
             llm_row("down_proj", "v0 layers", tokens=16.0),
-            Gemm(m=16, n=4096, k=7168, dtype=BF16, b_is_weight=True, transpose_b=True),
+            Gemm(m=16, n=4096, k=7168, dtype=BF16, b_is_weight=True, transpose_b=True, repeated=True),
             id="product of v0",
         ),
         pytest.param(
             llm_row("expert.w2", "v0 layers", tokens=16.0, model="microsoft/Phi-mini-MoE-instruct"),
-            Gemm(m=16, n=4096, k=960, dtype=BF16, b_is_weight=True, transpose_b=True),
+            Gemm(m=16, n=4096, k=960, dtype=BF16, b_is_weight=True, transpose_b=True, repeated=True),
             id="an expert stays whole on two GPUs",
         ),
         pytest.param(

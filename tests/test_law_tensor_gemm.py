@@ -174,15 +174,33 @@ def test_narrow_weights_are_read_faster() -> None:
     assert narrow.latency_us[0] < 0.6 * wide.latency_us[0]
 
 
-def test_what_fits_l2_is_not_read_from_dram() -> None:
+def test_what_fits_l2_is_not_read_from_dram_if_a_kernel_is_repeated() -> None:
     """142 tiles, one an SM. Five copies of 9 MB fit an L40S's 96 MB, of 74 MB they don't: 8 times the bytes take 8 x 4
-    times as long."""
+    times as long. In a model other layers have been there since."""
     spec = load_gpu("l40s")
-    small, large = (
-        tensor_gemm.estimate(pinned(linear(1, 142 * 64, k), 64, 16), spec, PRIORS).parts_us["memory"][0]
-        for k in (512, 4096)
+    small, large, in_model = (
+        tensor_gemm.estimate(pinned(linear(1, 142 * 64, k, repeated=repeated), 64, 16), spec, PRIORS).parts_us[
+            "memory"
+        ][0]
+        for k, repeated in ((512, True), (4096, True), (512, False))
     )
     assert large / small == pytest.approx(8 * PRIORS["resident_gain"], rel=0.02)
+    assert in_model / small == pytest.approx(PRIORS["resident_gain"], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "gain"),
+    [
+        pytest.param("l40s", 4.0, id="where the constant is measured"),
+        # 4 x 2.414 bytes a clock and SM, against 1008 GB/s of 128 SMs at 2.52 GHz: 3.125
+        pytest.param("rtx-4090", 3.09, id="a faster DRAM"),
+        pytest.param("a100", 1.0, id="DRAM that keeps up with L2"),
+        pytest.param("b200-sxm", 1.0, id="HBM3e"),
+        pytest.param("mi300x", 4.0, id="AMD's own constant"),
+    ],
+)
+def test_l2_is_no_faster_than_hbm_for_a_kernel(name: str, gain: float) -> None:
+    assert tensor_gemm.resident_gain(load_gpu(name), 4.0) == pytest.approx(gain, rel=2e-3)
 
 
 @pytest.mark.parametrize(

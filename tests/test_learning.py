@@ -487,7 +487,7 @@ def test_training_is_reproducible(trained: Path, folder: Path, tmp_path: Path) -
         pytest.param(
             matrix_unit_row("l40s", "bfloat16", 3, 5, 7),
             "bfloat16",
-            Gemm(m=3, n=5, k=7, dtype=DataType.BFLOAT16, b_is_weight=True, transpose_b=True),
+            Gemm(m=3, n=5, k=7, dtype=DataType.BFLOAT16, b_is_weight=True, transpose_b=True, repeated=True),
             id="bf16",
         ),
         pytest.param(
@@ -502,6 +502,7 @@ def test_training_is_reproducible(trained: Path, folder: Path, tmp_path: Path) -
                 output_dtype=DataType.BFLOAT16,
                 b_is_weight=True,
                 transpose_b=True,
+                repeated=True,
             ),
             id="fp8-with-conversion",
         ),
@@ -516,6 +517,7 @@ def test_training_is_reproducible(trained: Path, folder: Path, tmp_path: Path) -
                 b_dtype=DataType.INT4,
                 b_is_weight=True,
                 transpose_b=True,
+                repeated=True,
             ),
             id="weights-of-4-bits",
         ),

@@ -52,6 +52,8 @@ class Gemm:
     multiplied, ``a_dtype``/``b_dtype`` what the operands are stored as (weight-only quantisation differs),
     ``output_dtype`` what is written. ``extra_read_bytes``: scales, zero points. ``epilogue`` names fused
     operations in order ("bias", "relu", "gelu", "add", …); "bias" reads n elements, "add" reads m x n.
+    ``repeated``: the weight comes from L2 where it fits, as when one kernel is repeated to be measured; in a model
+    the other layers have been there since.
     """
 
     batch: int = 1
@@ -69,6 +71,7 @@ class Gemm:
     output_dtype: DataType | None = None
     epilogue: tuple[str, ...] = ()
     extra_read_bytes: int = 0
+    repeated: bool = False
 
     @property
     def macs(self) -> int:

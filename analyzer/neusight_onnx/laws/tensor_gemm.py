@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Gemm, Kernel
-from neusight_onnx.laws.bandwidth import GDDR6X, memory_family
+from neusight_onnx.laws.bandwidth import GDDR6X, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.gemm import process_energy
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, with_tile
@@ -160,6 +160,9 @@ RESIDENT_FILL, RESIDENT_SHARPNESS = 0.92, 24.0
 """Share of L2 up to which they fit, and how sharply that ends: L40S reads 16 MB of weights (five copies: 0.85 of L2) at
 two to three times its DRAM rate, 20 MB at none."""
 
+RESIDENT_BALANCE = 864e9 / (142 * 2.52e9)
+"""Bytes a clock and SM of an L40S's DRAM, the one measured card whose L2 is faster than its DRAM for a kernel."""
+
 STATIC_POWER = 0.2
 """Share of the power limit that memory, leakage and fans take, as in the FP32 law."""
 
@@ -234,7 +237,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.write_bytes,
                 kernel.flops,
                 float(PIPES.index(_PIPE_OF[kernel.dtype])),
-                float(kernel.b_is_weight),
+                float(kernel.repeated or not kernel.b_is_weight),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -256,7 +259,7 @@ _COLUMNS = (
     "write_bytes",
     "flops",
     "pipe",
-    "weight",
+    "repeated",
 )
 
 
@@ -284,6 +287,17 @@ def exposed_share(gpu: GpuSpec) -> float:
 def stream_gain(gpu: GpuSpec) -> float:
     """DRAM rate of the GPU's kind of memory against the fitted share of its peak."""
     return GDDR6X_GAIN if memory_family(gpu) is GDDR6X else 1.0
+
+
+def resident_gain(gpu: GpuSpec, stated: float) -> float:
+    """Rate of what L2 still holds over the DRAM rate, at least 1; ``stated``: where DRAM brings ``RESIDENT_BALANCE``.
+
+    L2 gives each SM so many bytes a clock on any GPU. Where DRAM brings more than that, as on cards with HBM, it is no
+    faster to have the weights in L2: of A100's, H100's and B200's replays of few rows none beats the roofline of DRAM.
+    """
+    if is_amd(gpu):
+        return stated
+    return max(1.0, stated * RESIDENT_BALANCE * gpu.sm_count * gpu.clock_hz / gpu.memory_bytes_per_s)
 
 
 def peaks(gpu: GpuSpec, pipe: Column) -> Column:
@@ -385,7 +399,8 @@ def times(
     # what the replays left in L2: all of it where every copy fits, nothing where they don't by far
     fill = (WEIGHT_COPIES * (b_all + output) + a_all) / gpu.l2_bytes
     resident = 1.0 / (1.0 + (fill / RESIDENT_FILL) ** RESIDENT_SHARPNESS)
-    rate = c["dram_efficiency"] * stream_gain(gpu) * gpu.memory_bytes_per_s * c["resident_gain"] ** resident
+    gain = resident_gain(gpu, c["resident_gain"])
+    rate = c["dram_efficiency"] * stream_gain(gpu) * gpu.memory_bytes_per_s * gain ** (resident * cols["repeated"])
     # SMs that wait for others' last tiles don't load
     rate = rate * (blocks / (sms * per_sm)) ** c["idle_loss"]
     memory_s = (unique + extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / rate

@@ -456,7 +456,7 @@ def _parts_by_dtype(
 def _weights(table: Table, dtype: DataType) -> list[Kernel]:
     """Linear layers (m, k) @ (k, n); the weight is stored (n, k)."""
     sizes = zip(*(_ints(table[name]) for name in ("m", "n", "k")), strict=True)
-    return [Gemm(m=m, n=n, k=k, dtype=dtype, b_is_weight=True, transpose_b=True) for m, n, k in sizes]
+    return [Gemm(m=m, n=n, k=k, dtype=dtype, b_is_weight=True, transpose_b=True, repeated=True) for m, n, k in sizes]
 
 
 TENSOR_CORE_GEMM = "tensor_core_gemm/gemm.parquet"
@@ -527,6 +527,7 @@ def _read_tensor_core_gemm(path: Path) -> list[Part]:
                     output_dtype=None if multiplied is _BF16 else _BF16,
                     b_is_weight=True,
                     transpose_b=True,
+                    repeated=True,
                 )
                 for m, n, k in sizes
             ]
@@ -567,7 +568,17 @@ def _read_amd_gemm(path: Path) -> list[Part]:
         sizes = zip(*(_ints(rows[name]) for name in ("b", "m", "n", "k")), strict=True)
         output = None if dtype is _BF16 else _BF16
         return [
-            Gemm(batch=b, m=m, n=n, k=k, dtype=dtype, output_dtype=output, b_is_weight=True, transpose_b=True)
+            Gemm(
+                batch=b,
+                m=m,
+                n=n,
+                k=k,
+                dtype=dtype,
+                output_dtype=output,
+                b_is_weight=True,
+                transpose_b=True,
+                repeated=True,
+            )
             for b, m, n, k in sizes
         ]
 
@@ -901,7 +912,12 @@ def _llm_layer(profiler: str, layer: str, model: _LanguageModel | None, tp: int)
         def product(rows: Table) -> list[Kernel]:
             # the vocabulary is needed for the last token of each sequence only
             tokens = np.where(np.isnan(rows["tokens"].astype(np.float64)), rows["sequences"], rows["tokens"])
-            return [Gemm(m=m, n=n, k=k, dtype=_BF16, b_is_weight=True, transpose_b=True) for m in _ints(tokens)]
+            # vLLM's layers were timed inside the model
+            alone = profiler != _V1
+            return [
+                Gemm(m=m, n=n, k=k, dtype=_BF16, b_is_weight=True, transpose_b=True, repeated=alone)
+                for m in _ints(tokens)
+            ]
 
         return "gemm", product, ""
     if profiler != _V1:
@@ -1138,7 +1154,7 @@ def _read_deepbench(path: Path) -> list[Part]:
     def product(part: Table, dtype: DataType) -> list[Kernel]:
         sizes = zip(*(_ints(part[name]) for name in ("m", "n", "k")), strict=True)
         # column-major in the source: its n columns are our rows
-        return [Gemm(m=n, n=m, k=k, dtype=dtype, b_is_weight=True) for m, n, k in sizes]
+        return [Gemm(m=n, n=m, k=k, dtype=dtype, b_is_weight=True, repeated=True) for m, n, k in sizes]
 
     def convolution(part: Table, dtype: DataType) -> list[Kernel]:
         size = {name: _ints(part[name]) for name in ("k", *conv_names)}

@@ -113,7 +113,7 @@ ATTENTION_SETTINGS = ResidualSettings(
 """Fused attention has ten thousand rows a GPU and operation, and which of a library's kernels ran follows their
 sizes."""
 
-MATRIX_UNIT_SETTINGS = ResidualSettings(tree_count=400, leaf_count=72, learning_rate=0.08, rows_per_leaf=15, l2=1.0)
+MATRIX_UNIT_SETTINGS = ResidualSettings(tree_count=500, leaf_count=72, learning_rate=0.08, rows_per_leaf=15, l2=1.0)
 """Products on matrix units have twenty thousand rows a GPU, and their own times without a host's in them."""
 MANY_ROWS = 40_000
 """From so many rows on they bear ``MATRIX_UNIT_SETTINGS``; formats with fewer have the usual trees."""
