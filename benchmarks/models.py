@@ -6,7 +6,8 @@ SHARED holds ``data/end_to_end/measured_models*.parquet`` and ``models/index_e2e
 which rows. These rows judge: nothing is trained or tuned on them. What was measured how stands with each group:
 
 - timm (vision models, images as the file has them): PyTorch, autocast to FP16, mean step; eager and torch.compile,
-  images in (n, c, h, w) order;
+  images in (n, c, h, w) order; steps of training, too, with cross-entropy and SGD with momentum (the default of timm's
+  benchmark, as remembered), dropout as the file has it;
 - NVIDIA's BERT under Triton: the server's compute time (that of PyTorch isn't waited for there: its client's average);
 - transformer-deploy, ONNX Runtime's transformers page, PaddleClas: latencies as printed.
 
@@ -33,6 +34,7 @@ import pyarrow.parquet as pq
 
 from neusight_onnx import __version__
 from neusight_onnx.analysis import predict_report
+from neusight_onnx.backward.plan import make_training
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import make_bindings
@@ -143,8 +145,6 @@ def matching(shared: Path) -> tuple[list[Wanted], dict[str, int]]:
 
 def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted | str:
     text = {key: "" if value is None else str(value) for key, value in row.items()}
-    if text["phase"] != "infer":
-        return "training"
     if not graphs:
         return "no graph of the model"
     if "nhwc" in text["runtime"]:
@@ -176,7 +176,7 @@ def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted 
         is_vision=graph["file"].startswith("timm/"),
         dims=tuple(sizes.items()),
         runtime=runtime[1],
-        group=runtime[2],
+        group=runtime[2] if text["phase"] == "infer" else f"{runtime[2]}, training",
         source=text["runtime"],
         gpu=gpu,
         precision=precision,
@@ -244,7 +244,7 @@ def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> li
                 last = (wanted, _read(shared / "models" / row.file, row.group, left_out))
                 prepared = {}
             model = last[1]
-            key = (row.runtime, row.precision, row.dims)
+            key = (row.runtime, row.group, row.precision, row.dims)
             if key not in prepared:
                 prepared = {key: _prepared(model, row)}
             report = predict_report(prepared[key], load_gpu(row.gpu), asked_precision=row.precision)
@@ -293,7 +293,8 @@ def _prepared(model: Model, row: Wanted) -> PreparedModel:
             dims[name] = sizes.get("sequence", 1)
     shaped = infer_shapes(model, make_bindings(dims, None, None, None))
     precision = resolve(row.precision, stored_precision(model))
-    return prepare(shaped, precision=precision, runtime=row.runtime)
+    plan = make_training(optimizer="momentum") if row.group.endswith(", training") else None
+    return prepare(shaped, precision=precision, runtime=row.runtime, training=plan)
 
 
 def rank_correlation(cases: Sequence[Case]) -> float | None:

@@ -721,3 +721,25 @@ def test_the_peak_of_two_layers() -> None:
     # the first layer's: h's gradient, w's and b's beside; a and its gradient have gone
     first = 4 * (32 + 8 + 64 + 32 + 2 + 128 + 16)
     assert peak.peak_bytes == max(second, relu, first)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        pytest.param("ReduceMean <axes=[2,3], keepdims=0> (c)", (2, 8, 1, 1), id="gone"),
+        pytest.param("ReduceMean <axes=[2,3]> (c)", (2, 8, 1, 1), id="kept"),
+        pytest.param("ReduceL1 <axes=[0,3], keepdims=0> (c)", (1, 8, 8, 1), id="equal sizes on both sides"),
+    ],
+)
+def test_a_mean_repeats_its_gradient_along_what_was_reduced(node: str, expected: tuple[int, ...]) -> None:
+    """x (2, 3, 8, 8) -> 8 filters of 3x3: sizes alone don't tell which axis of a (2, 8, 8, 8) is gone."""
+    graph = inferred(f"c = Conv <pads=[1,1,1,1]> (x, w)\ny = {node}", {"x": (2, 3, 8, 8)}, weights={"w": (8, 3, 3, 3)})
+    result = trained(graph)[2]
+    found = {
+        kernel.inputs[-1].shape
+        for work in result.works
+        if work.phase == "backward" and work.op_type.startswith("Reduce")
+        for kernel in work.kernels
+        if isinstance(kernel, Elementwise)
+    }
+    assert found - {(2, 8, 8, 8)} == {expected}  # but the whole input

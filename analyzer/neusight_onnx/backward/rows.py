@@ -28,6 +28,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering.normalization import fill
+from neusight_onnx.lowering.reduction import reduced_axes
 
 _STATISTIC = DataType.FLOAT32
 _INDEX = DataType.INT64
@@ -160,20 +161,13 @@ def group(context: BackwardContext) -> Derivative | Unknown:
 
 
 def _expanded(context: BackwardContext) -> tuple[int, ...]:
-    """Strides of the result's gradient repeated along the reduced axes."""
-    before, after = context.shape(0), context.out().shape
-    strides = list(context.gradient_strides())
-    if len(before) == len(after):
-        return tuple(0 if old != new else stride for old, new, stride in zip(before, after, strides, strict=True))
-    found: list[int] = []
-    place = len(after) - 1
-    for size in reversed(before):
-        if place >= 0 and after[place] == size:
-            found.append(strides[place])
-            place -= 1
-        else:
-            found.append(0)
-    return tuple(reversed(found))
+    """Strides of the result's gradient repeated along the reduced axes, whether the result keeps them or not."""
+    strides, shape = context.gradient_strides(), context.shape(0)
+    reduced = {axis % len(shape) for axis in reduced_axes(context.forward) or ()}
+    if len(strides) == len(shape):
+        return tuple(0 if axis in reduced else stride for axis, stride in enumerate(strides))
+    kept = iter(strides)
+    return tuple(0 if axis in reduced else next(kept, 0) for axis in range(len(shape)))
 
 
 REDUCED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -202,18 +196,27 @@ def reduced_mean(context: BackwardContext) -> Derivative:
 
 
 def _divided(context: BackwardContext) -> Derivative:
-    kernel = Elementwise(operations=("div",), inputs=(context.gradient(),), output=context.whole(0))
+    kernel = Elementwise(operations=("div",), inputs=(_over_reduced(context),), output=context.whole(0))
     return Derivative(kernels=(kernel,), flows=context.own(0))
+
+
+def _over_reduced(context: BackwardContext) -> TensorSpec:
+    """The result's gradient as a kernel repeats it over the input: 1 along each reduced axis, gone or not."""
+    gradient, shape = context.gradient(), context.shape(0)
+    if len(gradient.shape) == len(shape):
+        return gradient
+    strides = _expanded(context)
+    return replace(gradient, shape=tuple(size if stride else 1 for size, stride in zip(shape, strides, strict=True)))
 
 
 @differentiates(*REDUCED, inputs=(0,))
 def reduced_by(context: BackwardContext) -> Derivative:
-    """Kernels over all elements of the input, the last of them with the repeated gradient."""
+    """Kernels over all elements of the input, one of them with the repeated gradient."""
     kept, operations = REDUCED[context.op_type]
     whole = context.whole(0)
     kernels: list[Kernel] = [
         Elementwise(
-            operations=(name,), inputs=(context.spec(0), *(() if place else (context.gradient(),))), output=whole
+            operations=(name,), inputs=(context.spec(0), *(() if place else (_over_reduced(context),))), output=whole
         )
         for place, name in enumerate(operations)
     ]

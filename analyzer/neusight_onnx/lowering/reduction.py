@@ -44,16 +44,22 @@ def reduction(context: NodeContext, operation: str, axes: tuple[int, ...]) -> Ke
 
 @lowers(*REDUCE, gives="reduction")
 def reduce(context: NodeContext) -> Outcome:
+    axes = reduced_axes(context)
+    if axes is None:
+        return alias(context, "no axes to reduce")
+    return reduction(context, REDUCE[context.node.op_type], axes)
+
+
+def reduced_axes(context: NodeContext) -> tuple[int, ...] | None:
+    """The axes that a Reduce… reduces, as the node says them; None if it reduces none."""
     axes = context.integers("axes")
     if axes is None and context.has(1):
         axes = context.ints(1)
         if axes is None:
             axes = _axes_from_shapes(context)
-    if not axes:
-        if context.integer("noop_with_empty_axes", 0):
-            return alias(context, "no axes to reduce")
-        axes = tuple(range(len(context.shape(0))))
-    return reduction(context, REDUCE[context.node.op_type], axes)
+    if axes:
+        return tuple(axes)
+    return None if context.integer("noop_with_empty_axes", 0) else tuple(range(len(context.shape(0))))
 
 
 def _axes_from_shapes(context: NodeContext) -> tuple[int, ...]:
