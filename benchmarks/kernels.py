@@ -32,16 +32,11 @@ from neusight_onnx.laws.base import Columns, Constants, Law
 from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.learning import fitting
 from neusight_onnx.learning.__main__ import main as learn
-from neusight_onnx.learning.datasets import (
-    TRAINING_FILES,
-    Measurements,
-    file_sha256,
-    measured_folder,
-    read_measurements,
-    read_parts,
-    require,
-)
+from neusight_onnx.learning.datasets.parts import Measurements
+from neusight_onnx.learning.datasets.registry import file_sha256, measured_folder, read_measurements, read_parts
+from neusight_onnx.learning.datasets.training_rows import TRAINING_FILES
 from neusight_onnx.learning.evaluate import ALL, ANALYTIC, SAMPLED_ROWS, evaluate, judge
+from neusight_onnx.learning.extras import require
 from neusight_onnx.learning.fitting import ResidualSettings
 from neusight_onnx.learning.heldout import (
     SCORED_US,

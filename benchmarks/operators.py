@@ -29,7 +29,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model

@@ -29,19 +29,14 @@ from neusight_onnx.kernels import (
     Reduction,
     TensorSpec,
 )
-from neusight_onnx.learning.datasets import (
-    AMD_GEMM,
-    ATTENTION,
-    DEEPBENCH,
-    LLM_LAYERS,
-    QUANTIZE,
-    TRAINED_ATTENTION,
-    VIDUR_LAYERS,
-    Part,
-    implementation_levels,
-    read_attention,
-    read_parts,
-)
+from neusight_onnx.learning.datasets.attention import ATTENTION
+from neusight_onnx.learning.datasets.conv import DEEPBENCH
+from neusight_onnx.learning.datasets.llm_layers import LLM_LAYERS, VIDUR_LAYERS
+from neusight_onnx.learning.datasets.parts import Part
+from neusight_onnx.learning.datasets.products import AMD_GEMM
+from neusight_onnx.learning.datasets.quantize import QUANTIZE
+from neusight_onnx.learning.datasets.registry import read_parts
+from neusight_onnx.learning.datasets.training_rows import TRAINED_ATTENTION, implementation_levels, read_attention
 from neusight_onnx.predictor import estimate, load_predictors, predictor_for
 
 BF16, FP16, FP8 = DataType.BFLOAT16, DataType.FLOAT16, DataType.FLOAT8E4M3FN

@@ -27,15 +27,12 @@ from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM
 from neusight_onnx.learning import export
-from neusight_onnx.learning.datasets import (
-    NEUSIGHT_KERNELS,
-    TENSOR_CORE_GEMM,
-    Measurements,
-    read_measurements,
-    read_parts,
-    require,
-)
+from neusight_onnx.learning.datasets.neusight import NEUSIGHT_KERNELS
+from neusight_onnx.learning.datasets.parts import Measurements
+from neusight_onnx.learning.datasets.products import TENSOR_CORE_GEMM
+from neusight_onnx.learning.datasets.registry import read_measurements, read_parts
 from neusight_onnx.learning.evaluate import evaluate, evaluation_to_json
+from neusight_onnx.learning.extras import require
 from neusight_onnx.learning.fitting import HOST_KNOTS, ResidualSettings, fit_law, host_floor_us, residual_rows
 from neusight_onnx.learning.heldout import (
     USUAL_FLOORS_US,

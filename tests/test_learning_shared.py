@@ -21,7 +21,8 @@ from neusight_onnx.errors import DataError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv, Direction, Gemm
 from neusight_onnx.laws import tensor_conv, tensor_gemm
-from neusight_onnx.learning.datasets import AMD_GEMM, DEEPBENCH
+from neusight_onnx.learning.datasets.conv import DEEPBENCH
+from neusight_onnx.learning.datasets.products import AMD_GEMM
 from neusight_onnx.learning.measured import append, kernel_to_text
 from neusight_onnx.learning.train import train_shared
 from neusight_onnx.predictor import load_predictors, predict

@@ -17,7 +17,7 @@ from neusight_onnx import analyze
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.attention import replace_attention
 from neusight_onnx.fusion.loops import merge_loops
-from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.read import read_model_bytes

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from neusight_onnx.fusion.loops import merge_loops
-from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import infer

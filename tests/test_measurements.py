@@ -461,7 +461,7 @@ def measured_folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("place", ["", "measurements"])
 def test_files_are_found_in_a_folder_or_below_it(place: str, measured_folder: Path) -> None:
-    from neusight_onnx.learning.datasets import read_parts
+    from neusight_onnx.learning.datasets.registry import read_parts
 
     parts = read_parts(measured_folder / place)
     found = {(part.kernel_class, part.dtype, part.variant): part for part in parts}

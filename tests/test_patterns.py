@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from graphs import inferred, split
-from neusight_onnx.fusion.patterns import PATTERNS, explain, recognise
+from neusight_onnx.fusion.patterns.registry import PATTERNS, explain, recognise
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.lowering import lower
 

@@ -9,7 +9,7 @@ from onnx import TensorProto
 
 from graphs import inferred
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.fusion.quantization import dequantized_at_run_time, fold_quantization
 from neusight_onnx.kernels import Conv, Elementwise, GatherScatter, Gemm, Kernel, Movement, NodeWork, TensorSpec
 from neusight_onnx.lowering import lower

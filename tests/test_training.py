@@ -18,7 +18,7 @@ from neusight_onnx.backward.form import dropout_places
 from neusight_onnx.backward.registry import RULES, differentiates
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NeusightError, TrainingError
-from neusight_onnx.fusion.patterns import recognise
+from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.patterns import LONGEST_CHAIN, Verdict
+from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, Verdict
 from neusight_onnx.graph.model import InferredGraph, Node, Origin
 from neusight_onnx.kernels import Attention, Gemm, Kernel, NodeWork, Softmax
 from neusight_onnx.strides import contiguous_strides, view_strides

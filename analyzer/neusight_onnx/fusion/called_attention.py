@@ -13,7 +13,9 @@ from dataclasses import replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.patterns import OWN, Match, Pattern, Search, Trail, over_last_axis, recognise
+from neusight_onnx.fusion.patterns.registry import recognise
+from neusight_onnx.fusion.patterns.search import OWN, Match, Pattern, Search, Trail
+from neusight_onnx.fusion.patterns.softmax import over_last_axis
 from neusight_onnx.graph.model import InferredGraph, Node
 
 PYTORCH = frozenset({"eager", "compiled"})

@@ -7,7 +7,7 @@ of TensorRT are in its developer guide ("Types of Fusions").
 
 from __future__ import annotations
 
-from neusight_onnx.fusion.patterns import Match, Pattern, Search, Trail
+from neusight_onnx.fusion.patterns.search import Match, Pattern, Search, Trail
 from neusight_onnx.graph.model import Node
 
 ORT = frozenset({"onnxruntime"})

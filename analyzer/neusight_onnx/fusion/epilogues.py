@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from neusight_onnx.fusion.patterns import LONGEST_CHAIN, OWN, Verdict
+from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
 from neusight_onnx.runtime import Runtime
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from neusight_onnx.fusion.patterns import LONGEST_CHAIN, OWN
+from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Linear"})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from neusight_onnx.fusion.patterns import Verdict, explain, recognise
+from neusight_onnx.fusion.patterns.registry import explain, recognise
+from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.quantization import dequantized_at_run_time, fold_quantization
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.runtime import Runtime

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.laws.catalog import LAWS
-from neusight_onnx.learning.datasets import ATTENTION, MATRIX_UNIT_FILES, has_files
+from neusight_onnx.learning.datasets.attention import ATTENTION
+from neusight_onnx.learning.datasets.registry import has_files
+from neusight_onnx.learning.datasets.training_rows import MATRIX_UNIT_FILES
 from neusight_onnx.learning.train import (
     MATRIX_UNIT_FORMATS,
     SHARED_NAMES,

@@ -14,7 +14,8 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import DataError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Kernel, predictor_label
-from neusight_onnx.learning.datasets import EVENTS, Measurements, Part, files_in, read_parts
+from neusight_onnx.learning.datasets.parts import EVENTS, Measurements, Part
+from neusight_onnx.learning.datasets.registry import files_in, read_parts
 from neusight_onnx.learning.fitting import HOST_KNOTS
 from neusight_onnx.learning.heldout import (
     FLOOR_PERCENTILE,

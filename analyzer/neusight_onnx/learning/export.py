@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from neusight_onnx.learning.datasets import require
+from neusight_onnx.learning.extras import require
 
 OPSET_ML = 3
 OPSET = 17

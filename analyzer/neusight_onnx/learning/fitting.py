@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.base import Column, Columns, Law
 from neusight_onnx.laws.catalog import apply_law
-from neusight_onnx.learning.datasets import EVENTS, Measurements, require
+from neusight_onnx.learning.datasets.parts import EVENTS, Measurements
+from neusight_onnx.learning.extras import require
 from neusight_onnx.power import holds_clock
 
 ROWS_PER_SESSION = 500

@@ -19,7 +19,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import apply_law
-from neusight_onnx.learning.datasets import EVENTS, Measurements
+from neusight_onnx.learning.datasets.parts import EVENTS, Measurements
 from neusight_onnx.learning.fitting import (
     HOST_KNOTS,
     LawFit,

@@ -29,28 +29,19 @@ from neusight_onnx.laws.catalog import LAWS, law_of
 from neusight_onnx.laws.tensor_conv import TENSOR_CONV, with_products
 from neusight_onnx.laws.tensor_gemm import serves
 from neusight_onnx.learning import export
-from neusight_onnx.learning.datasets import (
-    AMD_GEMM,
-    ATTENTION,
-    DEEPBENCH,
-    EVENTS,
+from neusight_onnx.learning.datasets.attention import ATTENTION
+from neusight_onnx.learning.datasets.conv import DEEPBENCH, MIOPEN_CONV
+from neusight_onnx.learning.datasets.own import OWN, own_files
+from neusight_onnx.learning.datasets.parts import EVENTS, Measurements, Part, one_after_another
+from neusight_onnx.learning.datasets.products import AMD_GEMM, OTHER_KERNELS
+from neusight_onnx.learning.datasets.registry import file_sha256, measured_folder, read_measurements, read_parts
+from neusight_onnx.learning.datasets.training_rows import (
     MATRIX_UNIT_FILES,
-    MIOPEN_CONV,
-    OTHER_KERNELS,
-    OWN,
     TRAINED_ATTENTION,
     TRAINED_VARIANTS,
     TRAINING_FILES,
-    Measurements,
-    Part,
-    file_sha256,
     implementation_levels,
-    measured_folder,
-    one_after_another,
-    own_files,
     read_attention,
-    read_measurements,
-    read_parts,
     with_own,
 )
 from neusight_onnx.learning.fitting import RESIDUALS, ResidualSettings, Session, residual_rows

@@ -1,0 +1,59 @@
+"""Assignments to slices, which exporters write as a ScatterND with an index for each element."""
+
+from __future__ import annotations
+
+from neusight_onnx.fusion.patterns.search import OWN, Match, Search
+from neusight_onnx.graph.model import Node, Value
+
+_OF_INDICES = frozenset(
+    {"Add", "Cast", "Concat", "ConstantOfShape", "Equal", "Expand", "Gather", "Identity", "Mul", "Range", "Reshape"}
+    | {"Slice", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where"}
+)
+"""Operators that exporters make the indices of a slice with."""
+MOST_INDEX_NODES = 128
+MOST_SETTLED_NUMBERS = 128
+"""Known numbers that the host computes; more of them are a tensor of the GPU."""
+
+
+def _is_settled(value: Value | None) -> bool:
+    known = value is not None and value.data is not None and value.data.size <= MOST_SETTLED_NUMBERS
+    return known or (value is not None and value.is_constant)
+
+
+def slice_assignment(search: Search, anchor: Node) -> Match | str:
+    """``x[..., a:b] = y``: exporters write a ScatterND and make an index for each element, from shapes alone."""
+    made: dict[str, Node] = {}
+    waiting = [anchor.inputs[1]]
+    ranges = 0
+    while waiting:
+        name = waiting.pop()
+        value = search.values.get(name)
+        node = search.producers.get(name)
+        if node is None or node.name in made or _is_settled(value):
+            continue
+        if node.op_type in ("Shape", "Size") and not node.domain:
+            continue
+        if node.domain or node.op_type not in _OF_INDICES or len(made) == MOST_INDEX_NODES:
+            return "its indices don't follow from shapes alone"
+        made[node.name] = node
+        ranges += node.op_type == "Range"
+        waiting.extend(node.inputs)
+    if not ranges:
+        return "its indices are no ranges"
+    inner = {**made, anchor.name: anchor}
+    shared = True
+    while shared:
+        shared = False
+        for node in tuple(made.values()):
+            users = [user.name for name in node.outputs for user in search.consumers.get(name, ())]
+            leaks = any(name in search.kept for name in node.outputs) or any(user not in inner for user in users)
+            if node.name in inner and (leaks or node.name in search.taken):
+                del inner[node.name]
+                shared = True
+    return Match(
+        nodes=tuple(inner.values()),
+        op_type="SliceAssignment",
+        inputs=(anchor.inputs[0], anchor.inputs[2]),
+        output=anchor.outputs[0],
+        domain=OWN,
+    )

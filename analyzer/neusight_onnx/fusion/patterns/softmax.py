@@ -1,0 +1,142 @@
+"""Softmax and what runs in one kernel with it: its logarithm, scale and mask, the products of attention."""
+
+from __future__ import annotations
+
+from neusight_onnx.fusion.patterns.normalizations import reduced_axes
+from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Match, Search, Trail
+from neusight_onnx.graph.model import Node
+
+
+def log_softmax(search: Search, anchor: Node) -> Match | str:
+    """log(softmax(x))."""
+    trail = Trail(search)
+    trail.add(anchor)
+    log = trail.down(anchor.outputs[0], "Log")
+    if log is None:
+        return "its result is not only taken the logarithm of"
+    return trail.finish(
+        "LogSoftmax", (anchor.inputs[0],), log.outputs[0], version=anchor.version, attributes=anchor.attributes
+    )
+
+
+def over_last_axis(search: Search, softmax: Node) -> bool:
+    shape = search.shape(softmax.inputs[0])
+    axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
+    return bool(shape) and isinstance(axis, int) and axis % len(shape or ()) == len(shape or ()) - 1
+
+
+def _scaled(trail: Trail, name: str) -> tuple[str, str] | None:
+    """(value, scalar) if ``name`` is their product."""
+    node = trail.up(name, "Mul")
+    if node is None:
+        return None
+    for value, scalar in (tuple(node.inputs), tuple(reversed(node.inputs))):
+        if trail.search.shape(scalar) in ((), (1,)) and trail.search.shape(value) not in ((), (1,)):
+            return value, scalar
+    return None
+
+
+def attention(search: Search, anchor: Node) -> Match | str:
+    """softmax((q * s) @ (k^T * s) + mask) @ v: PyTorch's exporters write scaled_dot_product_attention so.
+
+    Scaling *both* factors by the root of the scale is their signature: attention that a model writes itself scales
+    one of them, or the product, and runs operator by operator.
+    """
+    if not over_last_axis(search, anchor):
+        return "the softmax isn't over the last axis"
+    trail = Trail(search)
+    trail.add(anchor)
+    mask: tuple[str, ...] = ()
+    scores = trail.up(anchor.inputs[0], "MatMul", "Add")
+    if scores is not None and scores.op_type == "Add":
+        makers = [(operand, search.producers.get(trail.root(operand))) for operand in scores.inputs]
+        found = [operand for operand, maker in makers if maker is not None and maker.op_type == "MatMul"]
+        if len(found) != 1:
+            return "the softmax isn't over a product and a mask"
+        mask = tuple(operand for operand in scores.inputs if operand != found[0])
+        scores = trail.up(found[0], "MatMul")
+    if scores is None:
+        return "the softmax isn't over a product"
+    query, key = (_scaled(trail, operand) for operand in scores.inputs)
+    if query is None or key is None:
+        return "not both factors of the product are scaled: attention that the model writes itself"
+    same = trail.root(query[1]) == trail.root(key[1])
+    if not same and (search.number(query[1]) is None or search.number(query[1]) != search.number(key[1])):
+        return "the two factors are scaled differently"
+    name = anchor.outputs[0]
+    users = search.consumers.get(name, ())
+    if {user.op_type for user in users} == {"IsNaN", "Where"} and len(users) == 2:
+        # rows without any key: not-a-number becomes zero
+        trail.add(*users)
+        name = next(user.outputs[0] for user in users if user.op_type == "Where")
+    product = trail.down(name, "MatMul")
+    if product is None or trail.root(product.inputs[0]) != name:
+        return "the weights are not only multiplied with values"
+    return trail.finish(
+        "ScaledDotProductAttention", (query[0], key[0], product.inputs[1], *mask), product.outputs[0], domain=OWN
+    )
+
+
+def masked_softmax(search: Search, anchor: Node) -> Match | str:
+    """softmax(x * scale + mask), or with a selection in place of the sum."""
+    if not over_last_axis(search, anchor):
+        return "it isn't over the last axis"
+    shape = search.shape(anchor.inputs[0])
+    trail = Trail(search)
+    trail.add(anchor)
+    name = anchor.inputs[0]
+    steps: list[str] = []
+    extra: list[str] = []
+    while len(steps) < LONGEST_CHAIN:
+        attempt = Trail(search, nodes=dict(trail.nodes))
+        node = attempt.up(name, "Add", "Mul", "Div", "Where")
+        if node is None or len(search.consumers.get(node.outputs[0], ())) != 1 or node.outputs[0] in search.kept:
+            break
+        operands = list(node.inputs)
+        full = [operand for operand in operands if search.shape(operand) == shape and not search.is_constant(operand)]
+        if node.op_type == "Where":
+            full = [operand for operand in full if operand in node.inputs[1:]]
+        if len(full) != 1 or (node.op_type == "Div" and full[0] != node.inputs[0]):
+            break
+        if node.op_type in ("Mul", "Div") and not all(
+            search.shape(operand) in ((), (1,)) for operand in operands if operand != full[0]
+        ):
+            break
+        trail = attempt
+        steps.append(node.op_type.lower())
+        extra.extend(operand for operand in operands if operand != full[0])
+        name = full[0]
+    if not steps:
+        return "nothing is scaled or masked before it"
+    return trail.finish(
+        "MaskedSoftmax",
+        (name, *extra),
+        anchor.outputs[0],
+        domain=OWN,
+        attributes={"fused": ",".join(reversed(steps))},
+    )
+
+
+def written_softmax(search: Search, anchor: Node) -> Match | str:
+    """exp(x - max x) / sum of that."""
+    trail = Trail(search)
+    trail.add(anchor)
+    centred = trail.up(anchor.inputs[0], "Sub")
+    largest = None if centred is None else trail.up(centred.inputs[1], "ReduceMax")
+    if centred is None or largest is None:
+        return "the largest element is not subtracted before"
+    x = trail.root(centred.inputs[0])
+    if trail.root(largest.inputs[0]) != x:
+        return "the largest element of another value is subtracted"
+    users = search.consumers.get(anchor.outputs[0], ())
+    total = next((user for user in users if user.op_type == "ReduceSum"), None)
+    if len(users) != 2 or total is None:
+        return "its sum is not taken"
+    trail.add(total)
+    divided = trail.down(total.outputs[0], "Div")
+    if divided is None or tuple(divided.inputs) != (anchor.outputs[0], total.outputs[0]):
+        return "it is not divided by its sum"
+    axes = reduced_axes(search, total)
+    if axes is None or len(axes) != 1 or axes != reduced_axes(search, largest):
+        return "maximum and sum are not over one axis"
+    return trail.finish("Softmax", (x,), divided.outputs[0], version=13, attributes={"axis": axes[0]})

@@ -1,0 +1,149 @@
+"""Convolutions and their gradients: MIOpen's performance database, and DeepBench with its products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import Conv, Direction, Gemm, Kernel
+from neusight_onnx.learning.datasets.parts import Part, device_part, parts_by_dtype
+from neusight_onnx.learning.datasets.tables import Table, ints, read_table, strings, take
+
+MIOPEN_CONV = "conv/miopen_conv.parquet"
+DEEPBENCH = "conv/deepbench.parquet"
+
+
+def _sides(values: NDArray[Any]) -> list[tuple[int, ...]]:
+    return [tuple(int(side) for side in value.split("x")) for value in values.tolist()]
+
+
+_DIRECTIONS: Mapping[str, Direction] = {"fwd": "forward", "bwd_data": "data", "bwd_weights": "weight"}
+
+
+def _by_direction(
+    file: str, table: Table, labels: NDArray[np.str_], make: Callable[[Table, DataType], list[Kernel]]
+) -> list[Part]:
+    """Parts of convolutions by number format and direction, which are other kernels each: the part's variant."""
+    names = strings(table["direction"])
+    return [
+        part
+        for name, direction in _DIRECTIONS.items()
+        for rows in (np.flatnonzero(names == name),)
+        for part in parts_by_dtype(
+            file, take(table, rows), labels[rows], "conv", make, operation=direction, variant=direction
+        )
+    ]
+
+
+def read_miopen(path: Path) -> list[Part]:
+    """Convolutions and their gradients; naive solvers are no library's choice."""
+    names = ("gpu", "dtype", "direction", "ndim", "n", "c", "d", "h", "w", "k", "od", "oh", "ow", "fd", "fh", "fw")
+    table = read_table(path, (*names, "layout", "stride", "dilation", "groups", "latency_ms", "solver"))
+    naive = np.array(["Naive" in name for name in strings(table["solver"]).tolist()])
+    table = take(table, np.flatnonzero(~naive))
+    labels = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16", "INT8": "int8"}
+    dtype = np.array([labels.get(name, name) for name in strings(table["dtype"]).tolist()])
+
+    def make(part: Table, dtype: DataType) -> list[Kernel]:
+        size = {name: ints(part[name]) for name in (*names[4:], "ndim", "groups")}
+        last = [text.startswith("NHWC") for text in part["layout"].tolist()]
+        direction = [_DIRECTIONS[name] for name in part["direction"].tolist()]
+        kernels: list[Kernel] = []
+        for i, (stride, dilation) in enumerate(zip(_sides(part["stride"]), _sides(part["dilation"]), strict=True)):
+            axes = ("d", "h", "w") if size["ndim"][i] == 3 else ("h", "w")
+            kernels.append(
+                Conv(
+                    n=size["n"][i],
+                    c=size["c"][i],
+                    k=size["k"][i],
+                    groups=size["groups"][i],
+                    spatial=tuple(size[axis][i] for axis in axes),
+                    out=tuple(size[f"o{axis}"][i] for axis in axes),
+                    filter=tuple(size[f"f{axis}"][i] for axis in axes),
+                    strides=stride,
+                    dilations=dilation,
+                    direction=direction[i],
+                    channels_last=last[i],
+                    dtype=dtype,
+                )
+            )
+        return kernels
+
+    return _by_direction(MIOPEN_CONV, table, dtype, make)
+
+
+_DEEPBENCH_FORMATS = {
+    "Float": "float32",
+    "16 bit inputs, 16 bit multiplication, 32 bit addition": "float16",
+}
+"""Precision of a sheet -> label. "16 bit inputs, 32 bit multiplication" (P100) is a mode of the library that no runtime
+of today asks for."""
+_DEEPBENCH_INT8 = "GEMM, Conv: Int8"
+
+
+def _deepbench_format(precision: str) -> str:
+    return "int8" if precision.startswith(_DEEPBENCH_INT8) else _DEEPBENCH_FORMATS.get(precision, "")
+
+
+def read_deepbench(path: Path) -> list[Part]:
+    """Products and convolutions in FP32, FP16 on tensor cores and INT8; recurrent layers are many kernels, no row of
+    ours. Times hold whatever the library's benchmark ran, with CUDA 8 to 10."""
+    conv_names = ("w", "h", "c", "batch", "s_fw", "r_fh", "pad_w", "pad_h", "stride_w", "stride_h")
+    table = read_table(path, ("gpu", "precision", "op", "m", "n", "k", "direction", "latency_ms", *conv_names))
+    labels = np.array([_deepbench_format(name) for name in strings(table["precision"]).tolist()], dtype=np.str_)
+    op = strings(table["op"])
+    products = np.flatnonzero((labels != "") & (op == "gemm") & (table["m"] > 0))
+    # some sheets leave the filter's or the stride's columns empty
+    whole = np.minimum.reduce([np.nan_to_num(table[name]) for name in ("s_fw", "r_fh", "stride_w", "stride_h")]) > 0
+    convolutions = (labels != "") & (op == "conv") & (table["latency_ms"] > 0)
+    complete = np.flatnonzero(convolutions & whole)
+
+    def product(part: Table, dtype: DataType) -> list[Kernel]:
+        sizes = zip(*(ints(part[name]) for name in ("m", "n", "k")), strict=True)
+        # column-major in the source: its n columns are our rows
+        return [Gemm(m=n, n=m, k=k, dtype=dtype, b_is_weight=True, repeated=True) for m, n, k in sizes]
+
+    def convolution(part: Table, dtype: DataType) -> list[Kernel]:
+        size = {name: ints(part[name]) for name in ("k", *conv_names)}
+        direction = [_DIRECTIONS[name] for name in part["direction"].tolist()]
+        kernels: list[Kernel] = []
+        for i in range(len(size["k"])):
+            spatial, window = (size["h"][i], size["w"][i]), (size["r_fh"][i], size["s_fw"][i])
+            stride, pad = (size["stride_h"][i], size["stride_w"][i]), (size["pad_h"][i], size["pad_w"][i])
+            out = tuple((spatial[j] + 2 * pad[j] - window[j]) // stride[j] + 1 for j in (0, 1))
+            kernels.append(
+                Conv(
+                    n=size["batch"][i],
+                    c=size["c"][i],
+                    k=size["k"][i],
+                    spatial=spatial,
+                    out=out,
+                    filter=window,
+                    strides=stride,
+                    dilations=(1, 1),
+                    direction=direction[i],
+                    # whatever the order was, nothing was transposed: 16-bit 1x1 rows take input and output once at
+                    # .7-.8 of DRAM's peak (V100)
+                    channels_last=dtype is not DataType.FLOAT32,
+                    dtype=dtype,
+                )
+            )
+        return kernels
+
+    parts = parts_by_dtype(DEEPBENCH, take(table, products), labels[products], "gemm", product)
+    parts += _by_direction(DEEPBENCH, take(table, complete), labels[complete], convolution)
+    left = {
+        ("conv", "sheets that leave out the filter or the stride"): convolutions & ~whole,
+        ("recurrent", "several kernels in one figure"): np.char.startswith(op, "rnn"),
+        ("gemm or conv", "a mode that no runtime asks for"): (labels == "") & np.isin(op, ("gemm", "conv")),
+    }
+    for (kernel_class, reason), mask in left.items():
+        if mask.any():
+            part = take(table, np.flatnonzero(mask))
+            parts.append(device_part(DEEPBENCH, kernel_class, "any", part, None, reason=reason))
+    return parts

@@ -1,0 +1,122 @@
+"""Products on matrix units: of serving frameworks on NVIDIA GPUs, and tuned ones on AMD's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import Gemm, Kernel
+from neusight_onnx.learning.datasets.parts import Part, device_part, parts_by_dtype
+from neusight_onnx.learning.datasets.tables import Table, grouped, ints, read_table, strings, take
+
+TENSOR_CORE_GEMM = "tensor_core_gemm/gemm.parquet"
+AMD_GEMM = "tensor_core_gemm/aiter_gemm_amd.parquet"
+
+_MATRIX_UNIT_FORMATS: Mapping[str, tuple[str, DataType, DataType, DataType]] = {
+    "bfloat16": ("bfloat16", DataType.BFLOAT16, DataType.BFLOAT16, DataType.BFLOAT16),
+    # activations arrive in 16 bits: the rows include the kernel that converts them
+    "fp8": ("float8e4m3fn", DataType.FLOAT8E4M3FN, DataType.BFLOAT16, DataType.FLOAT8E4M3FN),
+    "fp8_static": ("float8e4m3fn", DataType.FLOAT8E4M3FN, DataType.BFLOAT16, DataType.FLOAT8E4M3FN),
+    "sq": ("int8", DataType.INT8, DataType.INT8, DataType.INT8),
+    "int8_wo": ("bfloat16+int8", DataType.BFLOAT16, DataType.BFLOAT16, DataType.INT8),
+    "int4_wo": ("bfloat16+int4", DataType.BFLOAT16, DataType.BFLOAT16, DataType.INT4),
+    "nvfp4": ("float4e2m1", DataType.FLOAT4E2M1, DataType.BFLOAT16, DataType.FLOAT4E2M1),
+}
+"""The file's formats: the predictor's label, what is multiplied, what activations and weights are stored as.
+
+``fp8_static`` takes the activations' scale as given; it is judged by ``fp8``'s predictor, not trained on. ``fp8_block``
+has a scale a block of 128: other kernels, without a predictor (its frameworks differ by up to 20 times)."""
+
+_NO_PREDICTOR = {"fp8_block": "kernels with a scale a block of 128, whose frameworks differ by up to 20 times"}
+
+
+def read_tensor_core_gemm(path: Path) -> list[Part]:
+    """A part per format and framework: their times must not be pooled."""
+    table = read_table(path, ("gpu", "framework", "dtype", "m", "n", "k", "latency_ms"))
+    label, framework = strings(table["dtype"]), strings(table["framework"])
+    parts = []
+    for name, variant in sorted(set(zip(label.tolist(), framework.tolist(), strict=True))):
+        rows = np.flatnonzero((label == name) & (framework == variant) & (table["latency_ms"] > 0))
+        variant = f"{variant}, static scale" if name == "fp8_static" else variant
+        part = take(table, rows)
+        known = _MATRIX_UNIT_FORMATS.get(name)
+
+        def make(part: Table, known: tuple[str, DataType, DataType, DataType] | None = known) -> list[Kernel]:
+            assert known is not None, "a part of an unknown format isn't loaded"
+            _, multiplied, a_dtype, b_dtype = known
+            sizes = zip(*(ints(part[column]) for column in ("m", "n", "k")), strict=True)
+            return [
+                Gemm(
+                    m=m,
+                    n=n,
+                    k=k,
+                    dtype=multiplied,
+                    a_dtype=None if a_dtype is multiplied else a_dtype,
+                    b_dtype=None if b_dtype is multiplied else b_dtype,
+                    output_dtype=None if multiplied is DataType.BFLOAT16 else DataType.BFLOAT16,
+                    b_is_weight=True,
+                    transpose_b=True,
+                    repeated=True,
+                )
+                for m, n, k in sizes
+            ]
+
+        parts.append(
+            device_part(
+                TENSOR_CORE_GEMM,
+                "gemm",
+                name if known is None else known[0],
+                part,
+                None if known is None else make,
+                operation=variant,
+                variant=variant,
+                reason="" if known is not None else _NO_PREDICTOR.get(name, f"{name} is no format of ours"),
+            )
+        )
+    return parts
+
+
+_AMD_LABELS = {"float8_e4m3fnuz": "float8e4m3fnuz", "float8_e4m3": "float8e4m3fn"}
+
+
+OTHER_KERNELS = "tuned, a scale a block"
+"""Variant of products that scale blocks of 128 by themselves: other kernels than a product's, slower by a third."""
+
+
+def read_amd_gemm(path: Path) -> list[Part]:
+    """Best of tuning; kernels with a scale a block, and those that want their weights shuffled, are apart."""
+    table = read_table(path, ("gpu", "dtype", "scheme", "b", "m", "n", "k", "latency_ms"))
+    scheme = strings(table["scheme"])
+    variant = np.where(
+        np.char.find(scheme, "blockscale") >= 0,
+        OTHER_KERNELS,
+        np.where(np.char.find(scheme, "preshuffle") >= 0, "tuned, shuffled weights", "tuned"),
+    )
+
+    def make(rows: Table, dtype: DataType) -> list[Kernel]:
+        sizes = zip(*(ints(rows[name]) for name in ("b", "m", "n", "k")), strict=True)
+        output = None if dtype is DataType.BFLOAT16 else DataType.BFLOAT16
+        return [
+            Gemm(
+                batch=b,
+                m=m,
+                n=n,
+                k=k,
+                dtype=dtype,
+                output_dtype=output,
+                b_is_weight=True,
+                transpose_b=True,
+                repeated=True,
+            )
+            for b, m, n, k in sizes
+        ]
+
+    labels = np.array([_AMD_LABELS.get(name, name) for name in strings(table["dtype"]).tolist()])
+    return [
+        part
+        for (name,), rows in grouped(variant)
+        for part in parts_by_dtype(AMD_GEMM, take(table, rows), labels[rows], "gemm", make, variant=name)
+    ]

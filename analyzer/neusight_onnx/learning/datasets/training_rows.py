@@ -1,0 +1,115 @@
+"""Which of the measured rows predictors are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from neusight_onnx.kernels import Kernel, predictor_label
+from neusight_onnx.learning.datasets.attention import ATTENTION, TIMED_ALONE
+from neusight_onnx.learning.datasets.neusight import NEUSIGHT_KERNELS
+from neusight_onnx.learning.datasets.own import own_files
+from neusight_onnx.learning.datasets.parts import Loader, Measurements, one_after_another, without_cache_write
+from neusight_onnx.learning.datasets.products import TENSOR_CORE_GEMM
+from neusight_onnx.learning.datasets.registry import measured_folder, read_parts
+
+TRAINED_VARIANTS: Mapping[str, str] = {
+    "bfloat16": "vllm",
+    "float8e4m3fn": "sglang",
+    "int8": "trtllm",
+    "bfloat16+int8": "trtllm",
+    "bfloat16+int4": "trtllm",
+    "float4e2m1": "trtllm",
+}
+"""The framework whose rows a predictor is trained on. vLLM's 16-bit products are PyTorch's linear. SGLang's FP8
+converts activations in 2-3 us, TensorRT-LLM's in 9, on every GPU; vLLM's levels differ from GPU to GPU. The other
+formats are TensorRT-LLM's alone on most GPUs."""
+
+TRAINED_ATTENTION: Mapping[str, str] = {
+    "bfloat16": "vllm",
+    "bfloat16+float8e4m3fn": "vllm",
+    "float8e4m3fn": "trtllm",
+}
+"""The framework whose rows a predictor of attention is trained on, by the predictor's label.
+
+vLLM runs what other programs run, too: FlashAttention 2 on A100 and L40S, 3 on H100, TensorRT-LLM's kernels on B200
+(FlashAttention 4 in encoders), FlashInfer where the cache is in FP8 on L40S. TensorRT-LLM's own rows hold kernels
+before it; they are the only ones in FP8 throughout that three GPUs have."""
+
+
+def read_attention(data_folder: Path, label: str) -> Measurements | None:
+    """What a predictor of attention is trained on, all its files together; None if there are no such rows.
+
+    Kernels that a framework falls back to (Triton's), and rows with a fault, are left out. Raises DataError as
+    ``read_parts`` does.
+    """
+    parts = _plain_attention(data_folder, label)
+    found = [load() for framework, load in parts if framework == TRAINED_ATTENTION[label]]
+    return replace(one_after_another(found), dtype=label) if found else None
+
+
+def _plain_attention(data_folder: Path, label: str) -> Iterator[tuple[str, Loader]]:
+    """Framework and loader of the parts that a predictor of attention could be trained on."""
+    for part in read_parts(data_folder, ATTENTION):
+        framework, source, *rest = part.variant.split(", ")
+        of_label = part.dtype == label.split("+")[0] and ("fp8 cache" in rest) == ("+" in label)
+        if part.load is not None and of_label and "triton" not in source and set(rest) <= {"fp8 cache"}:
+            yield framework, part.load
+
+
+ENOUGH_SHAPES = 20
+"""Shapes that two implementations share from which on they tell how far the two are apart."""
+
+
+def implementation_levels(data_folder: Path, measurements: Measurements) -> dict[str, list[float]]:
+    """How far other frameworks' kernels are from those that a predictor of attention is trained on, by GPU.
+
+    One level a kernel and operation: the median of log(other / trained) over at least ``ENOUGH_SHAPES`` shapes that
+    both measured, of rows that count. Only frameworks whose times hold the attention alone show its level.
+    """
+    trained: dict[tuple[str, Kernel], float] = {}
+    own = zip(measurements.kernels, measurements.gpu.tolist(), measurements.measured_us.tolist(), strict=True)
+    for kernel, gpu, time in own:
+        trained.setdefault((gpu, without_cache_write(kernel)), time)
+    levels: dict[str, list[float]] = {}
+    for framework, load in _plain_attention(data_folder, measurements.dtype):
+        alone = TIMED_ALONE.get(framework, ()) is None
+        if framework == TRAINED_ATTENTION[measurements.dtype] or not alone:
+            continue
+        other = load()
+        ratios: dict[str, list[float]] = {}
+        for kernel, gpu, time in zip(other.kernels, other.gpu.tolist(), other.measured_us.tolist(), strict=True):
+            same = trained.get((gpu, without_cache_write(kernel)), 0.0)
+            if min(same, time) >= measurements.scored_us:
+                ratios.setdefault(gpu, []).append(float(np.log(time / same)))
+        for gpu, found in ratios.items():
+            if len(found) >= ENOUGH_SHAPES:
+                levels.setdefault(gpu, []).append(float(np.median(found)))
+    return levels
+
+
+def with_own(measurements: Measurements, data_folder: Path) -> tuple[Measurements, list[str]]:
+    """Measurements with the own ones that have the same predictor behind them, and the files that these are from.
+
+    Raises DataError if a file of own measurements can't be read.
+    """
+    folder = measured_folder(data_folder)
+    label = predictor_label(measurements.kernels[0])
+    found, files = [measurements], []
+    for name in own_files(folder):
+        parts = [part for part in read_parts(folder, (name,)) if part.kernel_class == measurements.kernel_class]
+        loaded = [part.load() for part in parts if part.load is not None]
+        own = [rows for rows in loaded if predictor_label(rows.kernels[0]) == label]
+        found += own
+        files += [name] if own else []
+    return (one_after_another(found) if files else measurements), files
+
+
+TRAINING_FILES = (NEUSIGHT_KERNELS,)
+"""What FP32 predictors are fitted on."""
+
+MATRIX_UNIT_FILES = (TENSOR_CORE_GEMM,)
+"""What predictors of products on matrix units are fitted on."""
