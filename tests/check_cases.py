@@ -403,6 +403,9 @@ CASES = {
     "refused by TensorRT": Case(
         model=DETERMINANT, codes=codes(506), runtime="tensorrt", node="det", says="TensorRT's parser has no Det"
     ),
+    "TensorRT, MI300X": Case(
+        model=matmul(F16), codes=codes(507), gpu="mi300x", runtime="tensorrt", says="it runs on no GPU by AMD"
+    ),
     "no such operator": Case(model=UNKNOWN, codes=codes(501, 503), node="odd", says="acme::Mystery"),
     "no model of its cost": Case(model=GENERATION, codes=codes(502), node="engine", says="another engine"),
     "newer than the opset": Case(

@@ -116,7 +116,6 @@ def test_heavy_dependencies_have_owners(path: Path) -> None:
             {
                 "neusight_onnx.fusion.loops",
                 "neusight_onnx.fusion.attention",
-                "neusight_onnx.fusion.engine_rules",
                 "neusight_onnx.lowering.recast",
                 "neusight_onnx.backward",
                 "onnx",

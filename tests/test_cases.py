@@ -344,7 +344,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_case(case: Case, tmp_path: Path) -> None:
-    report = analyze(written(case, tmp_path), gpu="a100", dims=case.dims, precision="fp32")
+    report = analyze(written(case, tmp_path), gpu="a100", dims=case.dims, precision="fp32", runtime="eager")
     assert tuple(output.shape for output in report.model.outputs) == case.outputs
     assert tuple(kernel.kernel_class for kernel in report.kernels) == case.classes
     assert report.totals.macs == case.macs
@@ -509,7 +509,7 @@ def test_functions_nested_twice_keep_their_trail(tmp_path: Path) -> None:
     for name, shape in (("w", (8, 2)), ("v", (2,))):
         proto.graph.initializer.append(numpy_helper.from_array(np.zeros(shape, np.float32), name))
     proto.graph.node[0].name = "Block"
-    report = analyze(saved(proto, tmp_path), gpu="a100")
+    report = analyze(saved(proto, tmp_path), gpu="a100", runtime="eager")
     assert [kernel.kernel_class for kernel in report.kernels] == ["gemm", "elementwise"]
     assert all(name.startswith("Block/Lin") for name in report.kernels[0].nodes)
     assert report.kernels[1].nodes[0].startswith("Block/Relu")

@@ -140,7 +140,7 @@ def test_a_whole_configuration(tmp_path: Path) -> None:
     assert (small.name, first.name, second.name) == ("small", "m.onnx on a100", "m.onnx on own.toml")
     assert small.model == first.model == tmp_path / "models" / "m.onnx"
     assert (small.gpu, first.gpu, second.gpu) == ("t4", "a100", tmp_path / "own.toml")
-    assert (small.precision, small.runtime, first.runtime) == ("fp32", "compiled", "eager")
+    assert (small.precision, small.runtime, first.runtime) == ("fp32", "compiled", "onnxruntime")
     assert small.bindings.dims == {"batch": 8}
     assert first.bindings.shapes == {"x": (2, 4)}
     assert (small.limits.max_latency_ms, small.limits.memory_fits, small.limits.judged_at) == (20.0, True, "upper")

@@ -211,7 +211,7 @@ def test_what_is_not_costed_is_not_judged(new: str, old_ms: float, failed: bool,
 
 def test_other_settings_are_noted(folder: Path) -> None:
     found = diff("old.json", edited(folder, {"gpu.name": "a100-sxm-80gb", "settings.runtime": "compiled"}))
-    assert found.notes == ("the GPU differs: t4, now a100-sxm-80gb", "the runtime differs: eager, now compiled")
+    assert found.notes == ("the GPU differs: t4, now a100-sxm-80gb", "the runtime differs: onnxruntime, now compiled")
 
 
 @pytest.mark.parametrize(

@@ -384,7 +384,7 @@ def test_every_product_has_a_time(dtype: DataType, gpu: str) -> None:
 def test_memory_follows_the_types() -> None:
     def weights(precision: str) -> int:
         return analyze(
-            "examples/bert_base.onnx", gpu="h100", dims={"batch": 1}, precision=precision
+            "examples/bert_base.onnx", gpu="h100", dims={"batch": 1}, precision=precision, runtime="eager"
         ).totals.memory.weight_bytes
 
     whole = weights("fp32")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neusight_onnx import analyze, compare, read_model, sweep
+from neusight_onnx.backward import Training
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.runtime import (
     KNOWN_RUNTIMES,
@@ -20,6 +23,7 @@ from neusight_onnx.runtime import (
     stream_time_us,
 )
 
+EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
 RUNTIME = Runtime(name="made-up", description="", kernel_us=10.0, view_us=2.0, host_spread=1.5)
 
 
@@ -126,3 +130,28 @@ def test_the_spans_of_a_run_by_hand() -> None:
     ]
     # 40 runs are one span: launched from 12 to 412, the last ends at 415
     assert spans == [(0, 1, 0.0, 2.0, 0.0, 0.0), (1, 1, 2.0, 10.0, 12.0, 50.0), (2, 40, 12.0, 400.0, 62.0, 353.0)]
+
+
+# --- which runtime, on which GPU --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("training", "expected"), [(None, "onnxruntime"), (Training(), "eager")])
+def test_what_executes_a_model_where_nobody_says(training: Training | None, expected: str) -> None:
+    model = read_model(EXAMPLE)
+    settings = analyze(model, gpu="t4", training=training).settings
+    assert settings.runtime == expected
+    assert [case.runtime for case in compare(model, gpus=["t4"], training=training).cases] == [expected]
+    assert sweep(model, gpu="t4", dims={"batch": (1, 2)}, training=training).runtime == expected
+
+
+def test_a_runtime_of_another_vendor_is_refused_and_left_out_of_a_comparison() -> None:
+    model = read_model(EXAMPLE)
+    with pytest.raises(NotSupportedError, match="tensorrt on mi300x: it runs on no GPU by AMD"):
+        analyze(model, gpu="mi300x", runtime="tensorrt")
+    both = compare(model, gpus=["mi300x", "t4"], runtimes=["tensorrt", "onnxruntime"])
+    assert {(case.gpu.name, case.runtime) for case in both.cases} == {
+        ("mi300x", "onnxruntime"),
+        ("t4", "onnxruntime"),
+        ("t4", "tensorrt"),
+    }
+    assert any("left out: runtime tensorrt on mi300x" in notice.message for notice in both.warnings)

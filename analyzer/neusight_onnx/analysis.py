@@ -33,7 +33,7 @@ from neusight_onnx.report.model import (
     TrainingSummary,
     UnsupportedNode,
 )
-from neusight_onnx.runtime import Runtime, get_runtime, host_time_us
+from neusight_onnx.runtime import Runtime, default_runtime, get_runtime, host_time_us, require_made_for
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Trained, Training
@@ -75,7 +75,7 @@ def analyze(
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
     precision: str = "auto",
-    runtime: str = "eager",
+    runtime: str | None = None,
     cuda_graph: bool = False,
     include_io: bool = False,
     memory_timeline: bool = False,
@@ -88,7 +88,8 @@ def analyze(
 
     ``model``: a path, or what :func:`read_model` gave. ``gpu``: a name, an alias, a TOML file or a spec.
     ``dims`` binds symbols, ``shapes`` whole inputs, ``values`` inputs on whose value shapes depend,
-    ``trip_counts`` loops (by node name). ``cuda_graph``: the run is replayed as a CUDA graph; ``include_io``: inputs
+    ``trip_counts`` loops (by node name). ``runtime``: what executes it, "onnxruntime" where none is given (a step of
+    training: "eager"). ``cuda_graph``: the run is replayed as a CUDA graph; ``include_io``: inputs
     come from the host and outputs go back. ``memory_timeline``: the report's memory has the bytes alive after each
     node; ``with_largest_batch``: and the largest batch that fits (the model is read anew for 3 to 8 sizes). Raises a
     :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend: an unreadable model, an unknown GPU,
@@ -97,6 +98,7 @@ def analyze(
     what they could have. ``training``: a step of training in place of a run of inference, made with
     :func:`~neusight_onnx.backward.make_training`.
     """
+    runtime = runtime or default_runtime(training=training is not None)
     get_runtime(runtime)
     if not isinstance(gpu, str | Path | GpuSpec):
         raise SpecError(f"gpu is {gpu!r}; give a name, the path of a TOML file or a GpuSpec")
@@ -109,6 +111,7 @@ def analyze(
     bindings = make_bindings(dims, shapes, values, trip_counts)
     resolved = resolve(precision, stored_precision(loaded))
     require(resolved, spec)
+    require_made_for(runtime, spec)
     prepared = prepare(
         infer_shapes(loaded, bindings),
         precision=resolved,

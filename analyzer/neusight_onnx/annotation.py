@@ -23,7 +23,7 @@ from neusight_onnx.precision import require, resolve
 from neusight_onnx.preparation import infer_shapes, prepare
 from neusight_onnx.report.model import KernelRow, Report
 from neusight_onnx.report.quantities import printable, shorten
-from neusight_onnx.runtime import get_runtime
+from neusight_onnx.runtime import DEFAULT_RUNTIME, get_runtime, require_made_for
 
 PREFIX = "neusight."
 """Begins every key that is written into a model."""
@@ -84,12 +84,13 @@ def annotation_of(
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
     precision: str = "auto",
-    runtime: str = "eager",
+    runtime: str | None = None,
 ) -> Annotation:
     """Analyses the model file ``path`` as :func:`~neusight_onnx.analyze` does, and tells it node by node.
 
     Raises a :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend.
     """
+    runtime = runtime or DEFAULT_RUNTIME
     get_runtime(runtime)
     if not isinstance(gpu, str | Path | GpuSpec):
         raise SpecError(f"gpu is {gpu!r}; give a name, the path of a TOML file or a GpuSpec")
@@ -97,6 +98,7 @@ def annotation_of(
     model = read_model(path)
     resolved = resolve(precision, stored_precision(model))
     require(resolved, spec)
+    require_made_for(runtime, spec)
     shaped = infer_shapes(model, make_bindings(dims, shapes, values, trip_counts))
     prepared = prepare(shaped, precision=resolved, runtime=runtime)
     report = predict_report(prepared, spec, asked_precision=precision)

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from neusight_onnx.errors import NotSupportedError
+
+if TYPE_CHECKING:
+    from neusight_onnx.gpu import GpuSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,7 @@ class Runtime:
     ``folds_quantization``: whether QuantizeLinear and DequantizeLinear around an operator make it one in few bits.
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
+    ``vendors``: whose GPUs it runs on.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Runtime:
     tf32: bool = False
     fallback: str = "none"
     folds_quantization: bool = True
+    vendors: frozenset[str] = frozenset({"NVIDIA", "AMD"})
 
 
 # ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
@@ -114,10 +120,21 @@ RUNTIMES: dict[str, Runtime] = {
         conv_layout="nhwc in 16 and 8 bits, nchw in FP32",
         tf32=True,
         fallback="refused",
+        vendors=frozenset({"NVIDIA"}),
     ),
 }
 
 KNOWN_RUNTIMES = tuple(RUNTIMES)
+
+DEFAULT_RUNTIME = "onnxruntime"
+"""Runs of inference: what most who have an ONNX file run it with."""
+TRAINING_RUNTIME = "eager"
+"""Steps of training: the engines don't train."""
+
+
+def default_runtime(*, training: bool) -> str:
+    """What executes a model where nobody says."""
+    return TRAINING_RUNTIME if training else DEFAULT_RUNTIME
 
 
 def get_runtime(name: str, *, cuda_graph: bool = False) -> Runtime:
@@ -125,6 +142,21 @@ def get_runtime(name: str, *, cuda_graph: bool = False) -> Runtime:
     if name not in RUNTIMES:
         raise NotSupportedError(f"unknown runtime '{name}'; supported now: {', '.join(sorted(RUNTIMES))}")
     return replace(RUNTIMES[name], captured=True) if cuda_graph else RUNTIMES[name]
+
+
+def not_made_for(runtime: str, gpu: GpuSpec) -> str | None:
+    """Why a runtime doesn't run on a GPU at all, and what would do; None if it does."""
+    if gpu.vendor in get_runtime(runtime).vendors:
+        return None
+    others = ", ".join(sorted(name for name, other in RUNTIMES.items() if gpu.vendor in other.vendors))
+    return f"runtime {runtime} on {gpu.name}: it runs on no GPU by {gpu.vendor}; take another (--runtime {others})"
+
+
+def require_made_for(runtime: str, gpu: GpuSpec) -> None:
+    """Raises NotSupportedError where a runtime doesn't run on a GPU at all."""
+    reason = not_made_for(runtime, gpu)
+    if reason is not None:
+        raise NotSupportedError(reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from neusight_onnx.errors import BindingError, CheckError, TrainingError
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.precision import PRECISIONS
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runtime import KNOWN_RUNTIMES
+from neusight_onnx.runtime import KNOWN_RUNTIMES, default_runtime
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
@@ -216,6 +216,8 @@ def _targets(
     model = _text(table, "model", where)
     gpus = _gpus(table.get("gpu"), where)
     own = parse_limits(_limit_table(table, where), f"{where}: ")
+    training = _training(table, where)
+    unsaid = default_runtime(training=training is not None)
     try:
         bindings = make_bindings(
             _sizes(table, "dims", where),
@@ -233,8 +235,8 @@ def _targets(
             model=path,
             gpu=folder / gpu if gpu.lower().endswith(".toml") else gpu,
             precision=_choice(table, "precision", PRECISIONS, "auto", where),
-            runtime=_choice(table, "runtime", KNOWN_RUNTIMES, "eager", where),
-            training=_training(table, where),
+            runtime=_choice(table, "runtime", KNOWN_RUNTIMES, unsaid, where),
+            training=training,
             bindings=bindings,
             limits=own.over(limits),
             allow=(allowed := merged_allowances(allow, _allowances(table.get("allow", {}), where))),

@@ -10,6 +10,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import file_name
 from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recurrent, kernel_dtype
+from neusight_onnx.precision import refusal
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
 
@@ -155,5 +156,6 @@ def fp4(subject: Subject) -> Iterator[Found]:
 )
 def precision(subject: Subject) -> Iterator[Found]:
     named = (_BF16 | _FP8 | _FP4).intersection(dtype for dtype, _ in subject.kernel_types)
-    if subject.not_predicted is not None and not named:
-        yield Found(message=subject.not_predicted)
+    reason = refusal(subject.precision, subject.gpu)
+    if reason is not None and not named:
+        yield Found(message=reason)

@@ -17,6 +17,7 @@ from neusight_onnx.lowering.placement import REFUSED_BY
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
+from neusight_onnx.runtime import not_made_for
 
 
 def nodes_of(graph: Graph) -> Iterator[Node]:
@@ -173,6 +174,20 @@ def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
             groups.setdefault(work.unsupported or "", []).append(work)
     for reason, works in groups.items():
         yield Found(message=f"{reason} ({counted(len(works), 'node')})", node=works[0].node)
+
+
+@checks(
+    "NSX507",
+    "runtime that doesn't run on this GPU",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The runtime is made for the GPUs of another vendor (TensorRT for NVIDIA's): nothing is predicted.",
+    fix="take another runtime for this GPU (--runtime onnxruntime), or another GPU",
+)
+def not_for_this_gpu(subject: Subject) -> Iterator[Found]:
+    reason = not_made_for(subject.target.runtime, subject.gpu)
+    if reason is not None:
+        yield Found(message=reason)
 
 
 def _last(domain: str, op_type: str) -> float:

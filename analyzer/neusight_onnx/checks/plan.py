@@ -20,6 +20,7 @@ from neusight_onnx.checks.subject import Target
 from neusight_onnx.errors import CheckError, ModelError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.report.verdict import Severity
+from neusight_onnx.runtime import default_runtime
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
@@ -67,7 +68,7 @@ def make_plan(
                 model=model,
                 gpu=gpu,
                 precision=precision or "auto",
-                runtime=runtime or "eager",
+                runtime=runtime or default_runtime(training=training is not None),
                 training=training,
                 bindings=bindings,
                 limits=own.over(read.limits if read else Limits()),

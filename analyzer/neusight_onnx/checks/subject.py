@@ -16,6 +16,7 @@ from neusight_onnx.kernels import NodeWork
 from neusight_onnx.precision import Precision
 from neusight_onnx.preparation import PreparedModel, ShapedModel
 from neusight_onnx.report.model import MemoryEstimate, Totals
+from neusight_onnx.runtime import DEFAULT_RUNTIME
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
@@ -32,7 +33,7 @@ class Target:
     model: str | Path | Model
     gpu: str | Path | GpuSpec
     precision: str = "auto"
-    runtime: str = "eager"
+    runtime: str = DEFAULT_RUNTIME
     training: Training | None = None
     bindings: Bindings = field(default_factory=Bindings)
     limits: Limits = field(default_factory=Limits)
@@ -49,8 +50,8 @@ class Subject:
     """A target, read, shaped, lowered and predicted, as far as that goes.
 
     ``shaped`` is None where the shapes don't agree, ``fault`` says why; all behind it is None then, too. ``stored``
-    is the type of most plain floats in the file. ``totals`` is None where the GPU can't run the precision, which
-    ``not_predicted`` says. ``opaque`` is the work
+    is the type of most plain floats in the file. ``totals`` is None where the GPU can't run the precision, or
+    the runtime not on the GPU, which ``not_predicted`` says. ``opaque`` is the work
     that is not supported; ``kernel_types`` has (type, whether for a product of matrices) of all kernels.
     ``assumptions``: what stands in for what neither the model nor the target says.
     """

@@ -15,7 +15,6 @@ from neusight_onnx.cli.options import (
     OneGpuOption,
     Precision,
     PrecisionOption,
-    RuntimeName,
     RuntimeOption,
     ShapeOption,
     TripCountOption,
@@ -51,7 +50,7 @@ def annotate_command(
     value: ValueOption = None,
     trip_count: TripCountOption = None,
     precision: PrecisionOption = Precision.AUTO,
-    runtime: RuntimeOption = RuntimeName.EAGER,
+    runtime: RuntimeOption = None,
     force: Annotated[bool, typer.Option("--force", help="OUT.onnx may be MODEL itself.")] = False,
 ) -> None:
     """Write MODEL anew with the latency of each node and the shape of each value in it, for Netron."""
@@ -77,12 +76,12 @@ def annotate_command(
             values=bindings.values,
             trip_counts=bindings.trip_counts,
             precision=precision.value,
-            runtime=runtime.value,
+            runtime=None if runtime is None else runtime.value,
         )
         emit_file(lambda file: write_annotated(annotation, file), target)
 
 
-def model_explorer_text(path: Path, gpu: str, bindings: Bindings, precision: str, runtime: str) -> str:
+def model_explorer_text(path: Path, gpu: str, bindings: Bindings, precision: str, runtime: str | None) -> str:
     """The overlay for Model Explorer; see :func:`~neusight_onnx.report.model_explorer.to_model_explorer`."""
     from neusight_onnx.annotation import annotation_of
     from neusight_onnx.graph.source import SourceNode

@@ -24,7 +24,6 @@ from neusight_onnx.cli.options import (
     OutputOption,
     Precision,
     PrecisionOption,
-    RuntimeName,
     RuntimeOption,
     ShapeOption,
     TableFormat,
@@ -158,7 +157,7 @@ def analyze_command(
     value: ValueOption = None,
     trip_count: TripCountOption = None,
     precision: PrecisionOption = Precision.AUTO,
-    runtime: RuntimeOption = RuntimeName.EAGER,
+    runtime: RuntimeOption = None,
     cuda_graph: CudaGraphOption = False,
     include_io: IncludeIoOption = False,
     mode: ModeOption = Mode.INFERENCE,
@@ -214,20 +213,22 @@ def analyze_command(
         if (cuda_graph or include_io) and report_format is ReportFormat.MODEL_EXPLORER:
             raise NotSupportedError("--cuda-graph and --include-io go with every --format but model-explorer")
         guarded = read_guarded(path, target)
+        asked = None if runtime is None else runtime.value
         if report_format is ReportFormat.MODEL_EXPLORER:
             from neusight_onnx.cli.annotate import model_explorer_text
 
-            text = model_explorer_text(path, gpu, bindings, precision.value, runtime.value)
+            text = model_explorer_text(path, gpu, bindings, precision.value, asked)
         else:
             from neusight_onnx.analysis import analyze
             from neusight_onnx.comparison.what_if import Question, changed, variants
             from neusight_onnx.gpu import load_gpu
             from neusight_onnx.graph.read import read_model
+            from neusight_onnx.runtime import default_runtime
 
             base = Question(
                 gpu=load_gpu(gpu),
                 precision=precision.value,
-                runtime=runtime.value,
+                runtime=asked or default_runtime(training=training is not None),
                 bindings=bindings,
                 training=training,
                 cuda_graph=cuda_graph,

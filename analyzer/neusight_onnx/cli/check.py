@@ -17,7 +17,7 @@ from neusight_onnx.cli.options import (
     ListFormat,
     OutputOption,
     Precision,
-    RuntimeName,
+    RuntimeOption,
     ShapeOption,
     TripCountOption,
     ValueOption,
@@ -91,10 +91,7 @@ def check_command(
             "--precision", help="Number format; auto is what the model is stored in.", show_default=Precision.AUTO.value
         ),
     ] = None,
-    runtime: Annotated[
-        RuntimeName | None,
-        typer.Option("--runtime", help="What executes the model.", show_default=RuntimeName.EAGER.value),
-    ] = None,
+    runtime: RuntimeOption = None,
     mode: ModeOption = Mode.INFERENCE,
     optimizer: OptimizerOption = None,
     loss: LossOption = None,

@@ -10,6 +10,7 @@ import typer
 
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
 from neusight_onnx.cli.options import (
+    DEFAULT_RUNTIMES,
     CudaGraphOption,
     GpusOption,
     IncludeIoOption,
@@ -85,7 +86,7 @@ def compare_command(
     ] = None,
     runtime: Annotated[
         list[str] | None,
-        typer.Option("--runtime", metavar="NAMES", help="What executes it: eager,compiled.", show_default="eager"),
+        typer.Option("--runtime", metavar="NAMES", help="What runs it: eager,tensorrt.", show_default=DEFAULT_RUNTIMES),
     ] = None,
     cuda_graph: CudaGraphOption = False,
     include_io: IncludeIoOption = False,
@@ -129,8 +130,8 @@ def compare_command(
             shapes=bindings.shapes,
             values=bindings.values,
             trip_counts=bindings.trip_counts,
-            precisions=_listed(precision, "auto", "--precision"),
-            runtimes=_listed(runtime, "eager", "--runtime"),
+            precisions=_listed(precision, "--precision") or ("auto",),
+            runtimes=_listed(runtime, "--runtime"),
             cuda_graph=cuda_graph,
             include_io=include_io,
             prices=_prices(prices, price),
@@ -148,9 +149,9 @@ def compare_command(
     emit(_report(comparison, report_format, target), target)
 
 
-def _listed(texts: list[str] | None, default: str, option: str) -> tuple[str, ...]:
+def _listed(texts: list[str] | None, option: str) -> tuple[str, ...]:
     """The names in comma-separated lists, each once."""
-    names = [name.strip() for text in texts or (default,) for name in text.split(",")]
+    names = [name.strip() for text in texts or () for name in text.split(",")]
     if not all(names):
         raise ComparisonError(f"{option} has an empty name; write names with commas between them")
     return tuple(dict.fromkeys(names))

@@ -14,7 +14,6 @@ from neusight_onnx.cli.options import (
     OutputOption,
     Precision,
     PrecisionOption,
-    RuntimeName,
     RuntimeOption,
     ShapeOption,
     TripCountOption,
@@ -64,7 +63,7 @@ def diff_command(
     value: ValueOption = None,
     trip_count: TripCountOption = None,
     precision: PrecisionOption = Precision.AUTO,
-    runtime: RuntimeOption = RuntimeName.EAGER,
+    runtime: RuntimeOption = None,
     fail_over: Annotated[
         str | None, typer.Option("--fail-over", metavar="SHARE", help="Exit code 1 if the latency grew by more: 5%.")
     ] = None,
@@ -94,7 +93,7 @@ def diff_command(
             values=bindings.values,
             trip_counts=bindings.trip_counts,
             precision=precision.value,
-            runtime=runtime.value,
+            runtime=None if runtime is None else runtime.value,
             limit=limit,
         )
     emit(_report(difference, report_format, top, target), target)

@@ -99,4 +99,7 @@ CudaGraphOption = Annotated[
 IncludeIoOption = Annotated[
     bool, typer.Option("--include-io", help="Count the copies of inputs and outputs from and to the host.")
 ]
-RuntimeOption = Annotated[RuntimeName, typer.Option("--runtime", help="What executes the model.")]
+DEFAULT_RUNTIMES = "onnxruntime, in training eager"
+RuntimeOption = Annotated[
+    RuntimeName | None, typer.Option("--runtime", help="What executes the model.", show_default=DEFAULT_RUNTIMES)
+]

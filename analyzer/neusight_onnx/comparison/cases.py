@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import Precision, refusal, resolve
 from neusight_onnx.report.comparison import Case, Comparison, SortKey
 from neusight_onnx.report.quantities import dims_text
-from neusight_onnx.runtime import get_runtime
+from neusight_onnx.runtime import default_runtime, get_runtime, not_made_for
 from neusight_onnx.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def compare(
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
     precisions: Sequence[str] = ("auto",),
-    runtimes: Sequence[str] = ("eager",),
+    runtimes: Sequence[str] = (),
     cuda_graph: bool = False,
     include_io: bool = False,
     prices: Prices | None = None,
@@ -48,7 +49,8 @@ def compare(
     A dim has one size or several; there are at most :data:`~neusight_onnx.comparison.grid.MOST_CASES` cases. What they
     share (the file, shapes, lowering) is worked out once; each has the figures of :func:`~neusight_onnx.analyze`.
     Sizes that the model refuses are left out with a warning, unless it refuses all.
-    ``training``: steps of training in place of runs of inference.
+    ``runtimes``: "onnxruntime" where none is given. ``training``: steps of training in place of runs of inference, in
+    "eager" where no runtime is given.
     Raises a NeusightError as that does, with the case named; ComparisonError for sorting by cost without ``prices``.
     """
     key = _sort_key(sort)
@@ -57,18 +59,18 @@ def compare(
         raise ComparisonError("sorting by cost needs prices; give --price NAME=AMOUNT/h or --prices FILE")
     if not gpus:
         raise ComparisonError("there is nothing to compare; give a --gpu, or several, or --all-gpus")
+    runtimes = tuple(dict.fromkeys(runtimes)) or (default_runtime(training=training is not None),)
     for runtime in runtimes:
         get_runtime(runtime)
     bench = Workbench()
     specs = list({spec.name: spec for spec in map(bench.gpu, gpus)}.values())
     lists = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in (dims or {}).items()}
-    runtimes = tuple(dict.fromkeys(runtimes))
     combinations(lists, others=len(specs) * len(runtimes) * len(set(precisions)))  # refused before the file is read
     read = bench.model(model)
     stored = stored_precision(read)
     # what is stored and what is asked for may be one
     resolved = tuple({found.name: found for found in (resolve(name, stored) for name in precisions)}.values())
-    able = _able(resolved, specs)
+    able, left_out = _able(resolved, runtimes, specs)
     cases: list[Case] = []
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = {}
@@ -89,31 +91,30 @@ def compare(
             first_fault = first_fault or ModelError(f"the model refuses all of these sizes; {said}")
             refused.append(Notice(code="refused", message=f"left out {said}"))
             continue
-        for precision in able:
-            for runtime in runtimes:
-                prepared = bench.prepared(
-                    shaped,
-                    precision=precision,
+        for (precision, runtime), those in able.items():
+            prepared = bench.prepared(
+                shaped,
+                precision=precision,
+                runtime=runtime,
+                training=training,
+                cuda_graph=cuda_graph,
+                include_io=include_io,
+            )
+            warnings |= dict.fromkeys(prepared.graph.warnings)
+            for spec in those:
+                outcome = predict_outcome(prepared, spec)
+                assumptions.append(outcome.assumptions)
+                case = Case(
+                    gpu=spec,
+                    precision=precision.name,
                     runtime=runtime,
-                    training=training,
-                    cuda_graph=cuda_graph,
-                    include_io=include_io,
+                    dims=dict(shaped.bound.symbols),
+                    totals=outcome.totals,
+                    bound_shares=outcome.bound_shares,
+                    unsupported_count=len(outcome.unsupported),
+                    price_per_h=prices.per_h.get(spec.name),
                 )
-                warnings |= dict.fromkeys(prepared.graph.warnings)
-                for spec in able[precision]:
-                    outcome = predict_outcome(prepared, spec)
-                    assumptions.append(outcome.assumptions)
-                    case = Case(
-                        gpu=spec,
-                        precision=precision.name,
-                        runtime=runtime,
-                        dims=dict(shaped.bound.symbols),
-                        totals=outcome.totals,
-                        bound_shares=outcome.bound_shares,
-                        unsupported_count=len(outcome.unsupported),
-                        price_per_h=prices.per_h.get(spec.name),
-                    )
-                    cases.append(case)
+                cases.append(case)
     if not cases:
         assert first_fault is not None
         raise first_fault
@@ -134,25 +135,29 @@ def compare(
         currency=prices.currency,
         mode="inference" if training is None else "training",
         assumptions=(*assumed_by_all(assumptions), *_rests_on(prices)),
-        warnings=tuple(
-            dict.fromkeys((*read.warnings, *warnings, *refused, *_left_out(resolved, specs), *_unused(prices, specs)))
-        ),
+        warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *refused, *left_out, *_unused(prices, specs)))),
     )
 
 
-def _able(precisions: Sequence[Precision], specs: Sequence[GpuSpec]) -> dict[Precision, list[GpuSpec]]:
-    """The GPUs that can run each precision; NotSupportedError where none can run any."""
-    able = {precision: [spec for spec in specs if refusal(precision, spec) is None] for precision in precisions}
-    found = {precision: those for precision, those in able.items() if those}
+def _able(
+    precisions: Sequence[Precision], runtimes: Sequence[str], specs: Sequence[GpuSpec]
+) -> tuple[dict[tuple[Precision, str], list[GpuSpec]], list[Notice]]:
+    """The GPUs that can run each precision in each runtime, and what is left out, said.
+
+    NotSupportedError where nothing can run.
+    """
+    found: dict[tuple[Precision, str], list[GpuSpec]] = {}
+    reasons: dict[str, str] = {}
+    for precision, runtime, spec in product(precisions, runtimes, specs):
+        for what, reason in (("precision", refusal(precision, spec)), ("runtime", not_made_for(runtime, spec))):
+            if reason is not None:
+                reasons[reason] = what
+                break
+        else:
+            found.setdefault((precision, runtime), []).append(spec)
     if not found:
-        raise NotSupportedError(refusal(precisions[0], specs[0]) or "")
-    return found
-
-
-def _left_out(precisions: Sequence[Precision], specs: Sequence[GpuSpec]) -> Sequence[Notice]:
-    """What was asked for and isn't compared, because the GPU can't run it."""
-    reasons = (refusal(precision, spec) for precision in precisions for spec in specs)
-    return [Notice(code="precision", message=f"left out: {reason}") for reason in reasons if reason is not None]
+        raise NotSupportedError(next(iter(reasons)))
+    return found, [Notice(code=what, message=f"left out: {reason}") for reason, what in reasons.items()]
 
 
 def _sort_key(sort: str) -> SortKey:

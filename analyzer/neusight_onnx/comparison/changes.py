@@ -32,7 +32,7 @@ def diff(
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
     precision: str = "auto",
-    runtime: str = "eager",
+    runtime: str | None = None,
     limit: float | None = None,
 ) -> Difference:
     """``old`` against ``new``: models, which are analysed on ``gpu``, or reports (values, or files ``*.json``).

@@ -22,7 +22,7 @@ from neusight_onnx.preparation import infer_shapes, prepare
 from neusight_onnx.report.model import FITS
 from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
-from neusight_onnx.runtime import get_runtime
+from neusight_onnx.runtime import default_runtime, get_runtime, require_made_for
 from neusight_onnx.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def sweep(
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
     precision: str = "auto",
-    runtime: str = "eager",
+    runtime: str | None = None,
     cuda_graph: bool = False,
     include_io: bool = False,
     max_latency_ms: float | None = None,
@@ -47,12 +47,14 @@ def sweep(
 ) -> Sweep:
     """Predicts every combination of the sizes of ``dims``: the figures of :func:`~neusight_onnx.analyze` at each.
 
-    ``training``: steps of training in place of runs of inference.
+    ``runtime``: "onnxruntime" where none is given. ``training``: steps of training in place of runs of inference, in
+    "eager" where no runtime is given.
 
     At most :data:`~neusight_onnx.comparison.grid.MOST_CASES` points. Sizes that the model refuses (more positions than
     its table has) are points with a reason. Raises a NeusightError as ``analyze`` does, that of the first point where
     the model refuses all; ComparisonError where no dim has several sizes.
     """
+    runtime = runtime or default_runtime(training=training is not None)
     runtime_model = get_runtime(runtime)
     lists = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in dims.items()}
     varied = tuple(name for name, sizes in lists.items() if len(sizes) > 1)
@@ -65,6 +67,7 @@ def sweep(
     spec, read = bench.gpu(gpu), bench.model(model)
     resolved = resolve(precision, stored_precision(read))
     require(resolved, spec)
+    require_made_for(runtime, spec)
     memo = Memo(graph=read.graph)
     points: list[Point] = []
     assumptions: list[tuple[str, ...]] = []

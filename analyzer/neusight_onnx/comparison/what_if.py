@@ -18,7 +18,7 @@ from neusight_onnx.graph.wire import shown
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import require, resolve
 from neusight_onnx.report.model import Variant
-from neusight_onnx.runtime import get_runtime
+from neusight_onnx.runtime import get_runtime, require_made_for
 from neusight_onnx.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
         with _named("--what-if", text):
             precision = resolve(question.precision, stored)
             require(precision, question.gpu)
+            require_made_for(question.runtime, question.gpu)
             shaped = bench.shaped(model, question.bindings)
             prepared = bench.prepared(
                 shaped,

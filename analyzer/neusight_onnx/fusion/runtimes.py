@@ -14,15 +14,17 @@ def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     fused = _quantised(recognise(graph, runtime=runtime.name), runtime)
     if runtime.name == "eager":
         return fused
-    from neusight_onnx.fusion.attention import fuse_attention, replace_attention
-
     if runtime.name == "compiled":
+        from neusight_onnx.fusion.attention import replace_attention
+
         return replace_attention(fused)
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
     fused = recognise(fused, runtime=runtime.name, rules=ENGINE_RULES)
     if runtime.attention == "one kernel":
+        from neusight_onnx.fusion.attention import fuse_attention
+
         fused, _ = fuse_attention(fused)
     return fuse_epilogues(fused, runtime)[0]
 
@@ -37,7 +39,6 @@ def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ..
     found = list(explain(graph, runtime=runtime.name))
     if runtime.name == "eager":
         return tuple(found)
-    from neusight_onnx.fusion.attention import fuse_attention
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
@@ -45,6 +46,8 @@ def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ..
     found += explain(fused, runtime=runtime.name, rules=ENGINE_RULES)
     fused = recognise(fused, runtime=runtime.name, rules=ENGINE_RULES)
     if runtime.attention == "one kernel":
+        from neusight_onnx.fusion.attention import fuse_attention
+
         fused, said = fuse_attention(fused)
         found += said
     found += fuse_epilogues(fused, runtime)[1]

@@ -7,7 +7,8 @@ reads what it is computed from, so that it stands for the storages behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, file_name
@@ -39,6 +40,8 @@ class Liveness:
     ``unknown_count``: values of unknown shape, which count nothing.
     In training, ``left_behind`` are the bytes that a node leaves for the run backwards beside its results, and
     ``behind`` the storages that they have got. ``cached``: storages that autocast's cache holds.
+    ``runs``: after how many requests which node ran, ``points``: the same of each point of the timeline, at its most
+    and after it; both where memory is handed over, which settles only at the end what was free meanwhile.
     """
 
     works: Mapping[str, NodeWork]
@@ -69,6 +72,7 @@ class Liveness:
     dead: dict[tuple[object, object], list[tuple[int, int]]] = field(default_factory=dict)
     shapes: dict[int, tuple[object, object]] = field(default_factory=dict)
     runs: list[tuple[int, str | None]] = field(default_factory=list)
+    points: list[tuple[int, int]] = field(default_factory=list)
     left_behind: Mapping[str, int] = field(default_factory=dict)
     behind: dict[str, int] = field(default_factory=dict)
     cached: list[int] = field(default_factory=list)
@@ -123,21 +127,24 @@ class Liveness:
         return True
 
     def settle(self) -> None:
-        """Finds the peak anew where memory was handed over: it was not free meanwhile."""
-        ends = iter([*self.runs, (len(self.requests) + 1, None)])
-        requests: list[int] = []
-        end, node = next(ends)
-        live = self.peak_bytes = 0
-        for place in range(len(self.requests) + 1):
-            while end == place:
-                if live > self.peak_bytes:
-                    self.peak_bytes, self.peak_place, self.peak_node = live, len(requests), _made_by(node)
-                end, node = next(ends)
-            if place < len(self.requests) and (request := self.requests[place]):
-                live += self.sizes[request - 1] if request > 0 else -self.sizes[-request - 1]
-                requests.append(request)
-        self.requests = requests
+        """Finds the peak and the timeline anew where memory was handed over: it was not free meanwhile."""
+        changes = [
+            (self.sizes[request - 1] if request > 0 else -self.sizes[-request - 1]) if request else 0
+            for request in self.requests
+        ]
+        live_bytes = [0, *accumulate(changes)]
+        self.peak_bytes = 0
+        for place, node in self.runs:
+            if live_bytes[place] > self.peak_bytes:
+                self.peak_bytes, self.peak_place, self.peak_node = live_bytes[place], place, _made_by(node)
+        self.peak_place = sum(map(bool, self.requests[: self.peak_place]))
+        self.requests = [request for request in self.requests if request]
         self.high_peak_bytes = max(self.high_peak_bytes, self.peak_bytes)
+        if self.timeline is not None:
+            self.timeline = [
+                replace(point, live_bytes=live_bytes[after], peak_bytes=live_bytes[most])
+                for point, (most, after) in zip(self.timeline, self.points, strict=True)
+            ]
 
     def note_peak(self, node: str | None, saving: int, low: int, high: int) -> None:
         """Notes the bytes alive while ``node`` runs. Scratch is alive already with its expected size; ``low`` and
@@ -282,9 +289,10 @@ def run_nodes(graph: InferredGraph, walk: Liveness) -> None:
                     if walk.kinds[storage] == "weight":
                         walk.read_weights.add(storage)
         # A node with bodies costs nothing itself, yet its bodies do, and what they return is memory of its own.
-        peak = walk.live_bytes
+        peak, most = walk.live_bytes, len(walk.requests)
         if item is None or item.free is None or item.written or bodies:
             peak = _execute(node, item, names, bodies, values, walk)
+            most = walk.runs[-1][0] if walk.policy.hands_over else most
         elif merged is not None:
             _stand_for(node, names, walk)
         else:
@@ -307,6 +315,7 @@ def run_nodes(graph: InferredGraph, walk: Liveness) -> None:
             walk.release(storage)
         if walk.timeline is not None:
             walk.timeline.append(MemoryPoint(node=file_name(node.name), live_bytes=walk.live_bytes, peak_bytes=peak))
+            walk.points.append((most, len(walk.requests)))
 
 
 def _execute(
