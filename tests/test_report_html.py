@@ -21,7 +21,7 @@ from neusight_onnx.graph.model import Notice
 from neusight_onnx.report.html import sweep_to_html, to_html
 from neusight_onnx.report.html.data import MOST_ROWS, MOST_STEPS, NAME_BUDGET
 from neusight_onnx.report.html.page import BOUNDS
-from neusight_onnx.report.model import MemoryPoint, Report
+from neusight_onnx.report.model import FusionSummary, HostSummary, MemoryPoint, Report
 from neusight_onnx.report.sweep import Sweep
 from report_cases import HOSTILE, KERNELS, REPORT, empty_report, hostile_report
 
@@ -173,8 +173,23 @@ def test_the_summary_stands_in_the_page_without_scripts() -> None:
         "1 not supported",
         "no rule for this operator",
         "seq = 512, a default (--dim seq=N changes it)",
+        "4.72 ms in kernels, 79.8 µs waiting for the host",
+        "fusion: 7 nodes in 2 kernels: 5 kernels and 3.00 MB of traffic less than one each",
     ):
         assert said in text, said
+    assert "host-bound" not in text
+
+
+def test_a_host_that_takes_longer_and_a_cuda_graph_are_said() -> None:
+    settings = replace(REPORT.settings, runtime="onnxruntime", cuda_graph=True)
+    host = HostSummary(host_ms=9.0, is_bound=True, free_from_batch=32)
+    text = to_html(replace(REPORT, settings=settings, host=host))
+    assert "onnxruntime in a CUDA graph" in text
+    assert "host-bound: the host takes 9.00 ms, by scaling no longer from a batch of about 32 on" in text
+
+
+def test_fusion_is_not_said_where_it_saved_nothing() -> None:
+    assert "fusion:" not in to_html(replace(REPORT, fusion=FusionSummary()))
 
 
 def test_every_bound_has_a_colour() -> None:
@@ -289,16 +304,16 @@ def test_a_click_on_a_head_sorts(page: Page) -> None:
     if page.value("document.getElementById('grouped').checked"):
         page.value("document.getElementById('grouped').click()")
     assert filtered(page, "").startswith("10,000 of 10,000 kernels")
-    head = "document.querySelector('#grid th:nth-child(6) button').click()"
-    times = rows_of(page, 6)
+    head = "document.querySelector('#grid th:nth-child(7) button').click()"
+    times = rows_of(page, 7)
     assert times[0] == "978 µs"  # 2 + 976
     page.value(head)
     page.frame()
-    assert rows_of(page, 6)[0] == "2.00 µs"
-    assert page.value("document.querySelector('#grid th:nth-child(6)').ariaSort") == "ascending"
+    assert rows_of(page, 7)[0] == "2.00 µs"
+    assert page.value("document.querySelector('#grid th:nth-child(7)').ariaSort") == "ascending"
     page.value(head)
     page.frame()
-    assert rows_of(page, 6) == times
+    assert rows_of(page, 7) == times
 
 
 def test_the_filter_takes_every_word(page: Page) -> None:
@@ -310,6 +325,24 @@ def test_the_filter_takes_every_word(page: Page) -> None:
     assert filtered(page, "no such thing").startswith("0 of 10,000 kernels")
     assert "No kernel matches." in page.value("document.querySelector('#grid tbody').textContent")
     assert filtered(page, "").startswith("10,000 of 10,000 kernels")
+
+
+def test_kernels_of_several_nodes_can_be_picked_out(tmp_path: Path) -> None:
+    if browser() is None:
+        pytest.skip("no Chromium is installed (Debian: apt install chromium)")
+    (tmp_path / "report.html").write_text(to_html(REPORT), "utf-8")
+    with Page(tmp_path / "report.html", tmp_path / "profile") as page:
+        page.frame()
+        # two linear layers of a product and a sum each, as one line; a softmax and a gather of one node
+        assert sorted(rows_of(page, 2)) == ["", "", "2"]
+        page.value("document.getElementById('fused').click()")
+        page.frame()
+        assert rows_of(page, 2) == ["2"]
+        page.value("document.querySelector('#grid tbody tr:not(.space)').click()")
+        told = page.value("document.getElementById('detail').textContent")
+        assert "At 2 places, 2 nodes in one kernel" in told
+        assert "/h.0/mlp/fc/MatMul + /h.0/mlp/fc/Add" in told
+        assert page.complaints == []
 
 
 def test_scrolling_shows_the_rest(page: Page) -> None:

@@ -18,6 +18,8 @@ LAZY = frozenset({"Expand", "Slice", "Split", "Transpose"})
 class Savings:
     """``fused_count`` kernels do the work of ``node_count`` nodes that would each be a kernel alone.
 
+    A node that several of them compute anew, as compilers do with cheap ones, is one node.
+
     ``kernel_count`` and ``byte_count``: kernels, and bytes that kernels read or write, which there are less for it.
     """
 
@@ -30,20 +32,27 @@ class Savings:
 def savings(unfused: InferredGraph, works: Iterable[NodeWork], *, lazy: bool) -> Savings:
     """``works`` (of the fused graph) against the nodes of ``unfused`` that they name; linear in both."""
     nodes = {node.name: (node, graph) for graph in _graphs(unfused) for node in graph.graph.nodes}
-    fused = single = kernels = saved = 0
+    alone: dict[str, tuple[int, int]] = {}
+    fused = together = 0
     for work in works:
-        if not work.kernels or len(work.origins) < 2:
+        is_own = work.op_type == "Cast" and work.node not in nodes  # a precision's, in front of what it names
+        if not work.kernels or len(work.origins) < 2 or is_own:
             continue
-        alone = [found for name, _ in work.origins if (found := nodes.get(name)) and _has_kernel(*found, lazy)]
-        if len(alone) < 2:
+        members = {name: found for name, _ in work.origins if (found := nodes.get(name)) and _has_kernel(*found, lazy)}
+        if len(members) < 2:
             continue
-        apart = sum(_byte_count(node, graph) for node, graph in alone)
-        together = sum(kernel.read_bytes + kernel.write_bytes for kernel in work.kernels)
-        fused += work.count
-        single += work.count * len(alone)
-        kernels += work.count * (len(alone) - len(work.kernels))
-        saved += work.count * (apart - together)
-    return Savings(fused_count=fused, node_count=single, kernel_count=kernels, byte_count=saved)
+        for name, found in members.items():
+            count, byte_count = alone.get(name, (0, 0))
+            alone[name] = max(count, work.count), byte_count or _byte_count(*found)
+        fused += work.count * len(work.kernels)
+        together += work.count * sum(kernel.read_bytes + kernel.write_bytes for kernel in work.kernels)
+    node_count = sum(count for count, _ in alone.values())
+    return Savings(
+        fused_count=fused,
+        node_count=node_count,
+        kernel_count=node_count - fused,
+        byte_count=sum(count * byte_count for count, byte_count in alone.values()) - together,
+    )
 
 
 def _graphs(graph: InferredGraph) -> Iterator[InferredGraph]:

@@ -17,6 +17,7 @@ function startKernels(data, state) {
   const classes = document.getElementById("class");
   const bounds = document.getElementById("bound");
   const grouped = document.getElementById("grouped");
+  const fused = document.getElementById("fused");
   const count = document.getElementById("count");
   const detail = document.getElementById("detail");
   const whole = (value) => value.toLocaleString("en-US");
@@ -29,10 +30,11 @@ function startKernels(data, state) {
   const single = data.rows.map(([group, place, runs, nodes, nodeCount]) => line(group, place, runs, nodes || [place], nodeCount));
   const members = data.groups.map(() => []);
   for (const each of single) members[each.group].push(each);
-  const together = data.groups.map((group, index) => line(index, group.place, group.runs, null, 0));
+  const together = data.groups.map((group, index) => line(index, group.place, group.runs, null, Math.max(...members[index].map((each) => each.nodeCount))));
 
   const columns = [
     { name: "Node", text: (row) => shortened(row.place, 42), full: (row) => row.place, sort: (row) => row.place },
+    { name: "Nodes", text: (row) => (row.nodeCount > 1 ? whole(row.nodeCount) : ""), sort: (row) => row.nodeCount, number: true },
     { name: "Class", text: (row) => data.classes[row.of.class].name, sort: (row) => data.classes[row.of.class].name },
     { name: "Dims", text: (row) => data.names[row.of.dims], sort: (row) => data.names[row.of.dims] },
     { name: "Type", text: (row) => row.of.dtype, sort: (row) => row.of.dtype },
@@ -44,7 +46,8 @@ function startKernels(data, state) {
     { name: "Util", text: (row) => percent(row.of.util), sort: (row) => row.of.util, number: true },
     { name: "Bound", text: (row) => row.of.bound, sort: (row) => row.of.bound },
   ];
-  let sorted = { column: 5, down: true };
+  let sorted = { column: columns.findIndex((column) => column.name === "Time"), down: true };
+  const classColumn = columns.findIndex((column) => column.name === "Class");
   let rows = [];
   let chosen = null;
 
@@ -88,6 +91,7 @@ function startKernels(data, state) {
       (row) =>
         (state.class === null || row.of.class === state.class) &&
         (!bounds.value || row.of.bound === bounds.value) &&
+        (!fused.checked || row.nodeCount > 1) &&
         words.every((word) => text(row).includes(word)),
     );
     const { sort, number } = columns[sorted.column];
@@ -113,7 +117,7 @@ function startKernels(data, state) {
     grid.style.height = `${Math.min(520, Math.max(rows.length, 2) * ROW_HEIGHT + 36)}px`;
     grid.scrollTop = 0;
     show();
-    state.narrowed(words.length || state.class !== null || bounds.value ? new Set(rows.map((row) => row.group)) : null);
+    state.narrowed(words.length || state.class !== null || bounds.value || fused.checked ? new Set(rows.map((row) => row.group)) : null);
   }
 
   function show() {
@@ -136,7 +140,7 @@ function startKernels(data, state) {
       const width = `${(100 * row.us) / longest}%`;
       cells[share].append(svg("svg", { "aria-hidden": "true" }, svg("rect", { class: colour(row.of.class), width, height: 3, rx: 1 })));
       const dot = element("i", { className: `dot ${colour(row.of.class)}` });
-      cells[1].prepend(dot);
+      cells[classColumn].prepend(dot);
       const made = element("tr", { className: row === chosen ? "chosen" : "" }, ...cells);
       made.addEventListener("click", () => choose(row));
       return made;
@@ -175,7 +179,7 @@ function startKernels(data, state) {
     detail.replaceChildren(
       element("h2", {}, row.place),
       list,
-      element("p", { className: "hint" }, row.nodes ? "Nodes" : `At ${whole(members[row.group].length)} places`),
+      element("p", { className: "hint" }, [row.nodes ? [] : [`At ${whole(members[row.group].length)} places`], row.nodeCount > 1 ? [`${whole(row.nodeCount)} nodes in one kernel`] : []].flat().join(", ") || "Node"),
       element("ul", { className: "names" }, ...names.map((name) => element("li", {}, element("code", {}, name)))),
     );
     detail.hidden = false;
@@ -203,6 +207,7 @@ function startKernels(data, state) {
   filter.addEventListener("input", arrange);
   bounds.addEventListener("change", arrange);
   grouped.addEventListener("change", arrange);
+  fused.addEventListener("change", arrange);
   classes.addEventListener("change", () => state.setClass(classes.value === "" ? null : Number(classes.value)));
 
   return {
@@ -218,6 +223,7 @@ function startKernels(data, state) {
       grouped.checked = true;
       filter.value = "";
       bounds.value = "";
+      fused.checked = false;
       state.setClass(null);
       const at = rows.findIndex((row) => row.group === group);
       grid.scrollTop = Math.max(0, (at - 3) * ROW_HEIGHT);

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from neusight_onnx.report.execution import fusion_text, host_text, runtime_text
 from neusight_onnx.report.grouping import (
     Slice,
     by_bound,
@@ -56,7 +57,7 @@ def to_html(report: Report) -> str:
     """The report as one HTML file. Memory over time is in it if the report has a timeline of it."""
     settings = report.settings
     dims = [f"{_name(name)}={size}" for name, size in settings.dims.items()]
-    chips = [settings.mode, settings.precision, settings.runtime, *dims[:_MOST_LISTED]]
+    chips = [settings.mode, settings.precision, runtime_text(settings), *dims[:_MOST_LISTED]]
     facts = f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters"
     cause = nothing_costed(report)
     body = [
@@ -176,7 +177,7 @@ def _tiles(report: Report) -> str:
                 f"{least}{duration(totals.latency_ms * 1e3)}",
                 _interval(totals.latency_low_ms, totals.latency_ms, totals.latency_high_ms)
                 + f"<p>{totals.interval * 100:.0f} % interval {duration(totals.latency_low_ms * 1e3)} to "
-                f"{duration(totals.latency_high_ms * 1e3)}</p>",
+                f"{duration(totals.latency_high_ms * 1e3)}</p>" + _host(report),
                 "wide",
             ),
             _tile(
@@ -204,6 +205,14 @@ def _tiles(report: Report) -> str:
             "</section>",
         ]
     )
+
+
+def _host(report: Report) -> str:
+    """How long the GPU waits for the host, and whether it is the host that takes the time."""
+    totals = report.totals
+    parts = f"{duration(totals.kernel_ms * 1e3)} in kernels, {duration(totals.overhead_ms * 1e3)} waiting for the host"
+    waits = f"<p>{parts}</p>" if totals.overhead_ms > 0 else ""
+    return waits + (f'<p class="fair">{host_text(report.host)}</p>' if report.host.is_bound else "")
 
 
 def _trained(report: Report) -> str:
@@ -270,6 +279,7 @@ def _nodes(report: Report) -> tuple[str, str]:
     return count + badge, (
         f"<p>{coverage.kernel_node_count:,} in kernels, {coverage.free_node_count:,} free</p>"
         + (f"<p>time: {shares}</p>" if shares else "")
+        + (f"<p>fusion: {fusion_text(report.fusion)}</p>" if report.fusion.saved_kernel_count > 0 else "")
     )
 
 
@@ -349,6 +359,7 @@ _KERNELS = """<section class="card" id="kernels"><div class="head"><h2>Kernels</
  autocomplete="off" spellcheck="false">
 <select id="class" aria-label="Kernel class"><option value="">all classes</option></select>
 <select id="bound" aria-label="Bound"><option value="">all bounds</option></select>
+<label class="check"><input type="checkbox" id="fused"> of several nodes</label>
 <label class="check"><input type="checkbox" id="grouped" checked> equal ones together</label>
 </div></div>
 <p class="hint" id="count" role="status"></p>
