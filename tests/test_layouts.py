@@ -43,17 +43,35 @@ def test_the_order_that_a_runtime_gives(runtime: str, dtype: DataType, last: boo
     assert found == (replace(work, kernels=(SUM, replace(HALF, dtype=dtype, channels_last=last))), other)
 
 
+# by hand, in units of HALF's multiply-adds: c x k x filter / groups; weights 1.358, .725, .783, .823
 @pytest.mark.parametrize(
-    ("convolutions", "reordered"),
+    ("convolutions", "training", "reordered"),
     [
-        pytest.param([HALF, replace(HALF, c=3)], True, id="usual"),
-        pytest.param([HALF, replace(HALF, groups=32)], False, id="groups-of-four-channels"),
-        pytest.param([HALF, replace(HALF, groups=128)], True, id="depthwise"),
-        pytest.param([HALF, replace(HALF, k=64)], False, id="half-as-many-channels-out"),
-        pytest.param([HALF, replace(HALF, k=64, filter=(1, 1))], True, id="but-1x1"),
-        pytest.param([replace(HALF, c=64, k=64), replace(HALF, c=3, k=64)], False, id="all-have-few-channels"),
-        pytest.param([], False, id="none"),
+        pytest.param([HALF, replace(HALF, c=3)], False, True, id="usual"),
+        # 1.358 / 2 + .823 = 1.502 of 1.5; with a quarter in groups .823 + 1.358 / 4 = 1.163 of 1.25
+        pytest.param([HALF, replace(HALF, groups=2)], False, False, id="a-third-in-groups"),
+        pytest.param([HALF, replace(HALF, groups=4)], False, True, id="a-fifth-in-groups"),
+        pytest.param([HALF, replace(HALF, groups=128)], False, True, id="depthwise"),
+        pytest.param([HALF, replace(HALF, k=64)], False, True, id="half-as-many-channels-out"),
+        pytest.param([replace(HALF, c=64, k=64), replace(HALF, c=3, k=64)], False, True, id="all-have-few-channels"),
+        pytest.param([], False, False, id="none"),
+        pytest.param([HALF, replace(HALF, groups=32)], True, False, id="training-groups-of-four-channels"),
+        pytest.param([HALF, replace(HALF, groups=128)], True, True, id="training-depthwise"),
+        pytest.param([HALF, replace(HALF, k=64)], True, False, id="training-half-as-many-channels-out"),
+        pytest.param([HALF, replace(HALF, k=64, filter=(1, 1))], True, True, id="training-but-1x1"),
+        # the weight of a transposed one is (in, out, ...): 128 x 64 is not half as many
+        pytest.param([HALF, replace(HALF, k=64, transposed=True)], True, True, id="training-transposed"),
+        pytest.param(
+            [replace(HALF, c=64, k=64), replace(HALF, c=3, k=64)], True, False, id="training-all-have-few-channels"
+        ),
     ],
 )
-def test_when_inductor_reorders(convolutions: list[Conv], reordered: bool) -> None:
-    assert is_reordered(convolutions) is reordered
+def test_when_inductor_reorders(convolutions: list[Conv], training: bool, reordered: bool) -> None:
+    assert is_reordered(convolutions, training=training) is reordered
+
+
+def test_inductor_reorders_two_spatial_axes_only() -> None:
+    line = replace(HALF, spatial=(14,), out=(14,), filter=(3,), strides=(1,), dilations=(1,))
+    work = NodeWork(node="a", op_type="Conv", kernels=(HALF, line))
+    (found,) = with_layouts((work,), RUNTIMES["compiled"])
+    assert [kernel.channels_last for kernel in found.kernels if isinstance(kernel, Conv)] == [True, False]

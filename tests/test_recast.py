@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from onnx import helper
 
 from graphs import inferred
 from neusight_onnx import analyze, compare, load_gpu
@@ -69,6 +70,12 @@ GRAPHS = {
         {"w": (8, 2), "e": (4, 2)},
         ["Cast(x):16", "Cast(w):16", "MatMul:16", "Add:32"],
     ),
+    "an exporter's number of one element doesn't": (
+        "m = MatMul(x, w)\ny = Mul(m, val_3)",
+        {"x": (4, 8)},
+        {"w": (8, 2), "val_3": (1,)},
+        ["Cast(x):16", "Cast(w):16", "MatMul:16", "Mul:16"],
+    ),
     "a number promotes nothing": (
         "m = MatMul(x, w)\nc = Constant<value_float = 2.0>()\ny = Mul(m, c)",
         {"x": (4, 8)},
@@ -112,6 +119,12 @@ GRAPHS = {
 def test_autocast_in_eager_mode(name: str) -> None:
     nodes, inputs, weights, expected = GRAPHS[name]
     assert kinds(autocast(inferred(nodes, inputs, weights=weights), FP16, runtime="eager")) == expected
+
+
+def test_a_learned_scale_of_one_element_promotes() -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Mul", ["m", "stem.act.scale"], ["y"])]
+    graph = inferred(nodes, {"x": (4, 8)}, weights={"w": (8, 2), "stem.act.scale": (1,)})
+    assert kinds(autocast(graph, FP16, runtime="eager")) == ["Cast(x):16", "Cast(w):16", "MatMul:16", "Mul:32"]
 
 
 def test_resizing_takes_float32() -> None:

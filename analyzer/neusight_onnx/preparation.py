@@ -134,9 +134,9 @@ def prepare(
             if precision.weights is not None:
                 convolutions = calibrated and precision.products is DataType.INT8
                 recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
-        work = with_layouts(work, runtime_model)
+        work = with_layouts(work, runtime_model, training=trained is not None)
         if trained is not None:
-            trained = replace(trained, works=with_layouts(trained.works, runtime_model))
+            trained = replace(trained, works=with_layouts(trained.works, runtime_model, training=True))
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
         fusion = _fusion(graph, work, runtime_model, explained=explain_fusion)
         said: tuple[str, ...] = ()

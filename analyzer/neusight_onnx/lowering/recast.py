@@ -345,19 +345,31 @@ def _divides_a_number(node: Node, work: _Recast) -> bool:
 
 
 def _widest(names: tuple[str, ...], work: _Recast) -> DataType | None:
-    """The type that plain operands promote to: numbers don't count beside tensors. None: there is no plain operand."""
+    """The type that plain operands promote to: numbers don't count beside tensors. None: there is no plain operand.
+
+    By ``torch.result_type`` a parameter with a dimension is a tensor, be it of a single element, as a learned scale is.
+    """
     numbers = tensors = 0
     for name in names:
         value = work.values.get(name)
         if value is None or value.dtype not in PLAIN or value.kind != "tensor":
             continue
         wide = 2 if value.dtype is _FP32 else 1
-        if not value.shape or (value.is_constant and value.element_count == 1):
+        if not value.shape or (value.is_constant and value.element_count == 1 and not _is_parameter(name)):
             numbers = max(numbers, wide)
         else:
             tensors = max(tensors, wide)
     found = tensors or numbers
     return None if not found else (_FP32 if found == 2 else work.low)
+
+
+def _is_parameter(name: str) -> bool:
+    """Whether a constant is a module's parameter, which PyTorch's exporters name by its path (``stem.act.scale``).
+
+    What they make of Python's numbers has names such as ``val_3``, ``onnx::Mul_7`` and ``/stem/Constant_output_0``.
+    """
+    *path, last = name.split(".")
+    return bool(path) and last.isidentifier() and all(part.isidentifier() or part.isdigit() for part in path)
 
 
 # --- conversions of the whole file ------------------------------------------------------------------------------------
