@@ -94,7 +94,8 @@ def with_weights(path: Path, folder: Path) -> Path:
     """A copy of a model in ``folder`` with its weights beside it, zeros where there are none."""
     model = onnx.load(path, load_external_data=False)
     needed: dict[str, int] = {}
-    for tensor in model.graph.initializer:
+    constants = (attribute.t for node in _all_nodes(model.graph) for attribute in node.attribute)
+    for tensor in (*model.graph.initializer, *constants):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             entries = {entry.key: entry.value for entry in tensor.external_data}
             count = 1
