@@ -12,11 +12,12 @@ from graphs import inferred
 from neusight_onnx.kernels import Kernel
 from neusight_onnx.lowering import lower
 
-U8, I8, I32, I64, F32 = (
+U8, I8, I32, I64, F16, F32 = (
     TensorProto.UINT8,
     TensorProto.INT8,
     TensorProto.INT32,
     TensorProto.INT64,
+    TensorProto.FLOAT16,
     TensorProto.FLOAT,
 )
 
@@ -36,49 +37,136 @@ class Case:
 # 6 tokens of 16, 2 of 4 experts each: scores of float32; 12 rows by 12 indices of int32; 12 rows added to 6
 MOE_BEFORE = [("Softmax", 0, 96, 96), ("GatherScatter", 0, 4 * (192 + 12), 4 * 192)]
 MOE_BEHIND = ("Elementwise", 0, 4 * 192, 4 * 96)
-# b=2, s=4, hidden 8, 2 heads of 4; (8 x 8) @ (8 x 24) = 1536; every query sees 4 keys: 2 * 2 * 16 pairs * 8 = 512
+# b=2, s=4, hidden 8, 2 heads of 4; (8 x 8) @ (8 x 24) = 1536; every query sees 4 keys: 2 * 2 * 16 pairs * 4 = 256
 PROJECTED = {"w": (8, 24), "wb": (24,)}
 PROJECTION = ("Gemm", 1536, 4 * (64 + 192 + 24), 4 * 192)
+# without its bias, which the kernel that puts heads first adds
+PROJECTED_APART = [("Gemm", 1536, 4 * (64 + 192), 4 * 192), ("Movement", 0, 4 * (192 + 24), 4 * 192)]
+BY_PARTS = [
+    ("Gemm", 256, 4 * (64 + 64), 4 * 64),
+    ("Softmax", 0, 4 * 64, 4 * 64),
+    ("Gemm", 256, 4 * (64 + 64), 4 * 64),
+    ("Movement", 0, 4 * 64, 4 * 64),
+]
+# 6 keys: 4 entries of (4 x 4) @ (4 x 6) and (4 x 6) @ (6 x 4)
+OVER_SIX_KEYS = [
+    ("Gemm", 384, 4 * (64 + 96), 4 * 96),
+    ("Softmax", 0, 4 * 96, 4 * 96),
+    ("Gemm", 384, 4 * (96 + 96), 4 * 64),
+    ("Movement", 0, 4 * 64, 4 * 64),
+]
+# in 16 bits 2 heads of 8: (8 x 16) @ (16 x 48) = 6144; 2 * 2 * 16 pairs * 16 = 1024
+HALF = {"x": F16, "w": F16, "wb": F16}
+HALF_PROJECTED = {"w": (16, 48), "wb": (48,)}
+HALF_APART = [("Gemm", 6144, 2 * (128 + 768), 2 * 384), ("Movement", 0, 2 * (384 + 48), 2 * 384)]
 CASES = {
     "Attention": Case(
         node="y = com.microsoft.Attention<num_heads=2>(x, w, wb)",
         inputs={"x": (2, 4, 8)},
         weights=PROJECTED,
-        kernels=[PROJECTION, ("Attention", 512, 4 * 3 * 64, 4 * 64)],
+        kernels=[*PROJECTED_APART, *BY_PARTS],
     ),
-    # each query sees itself and what was before: 1 + 2 + 3 + 4 = 10 pairs
+    # what causality hides is multiplied, too
     "Attention, causal": Case(
         node="y = com.microsoft.Attention<num_heads=2, unidirectional=1>(x, w, wb)",
         inputs={"x": (2, 4, 8)},
         weights=PROJECTED,
-        kernels=[PROJECTION, ("Attention", 2 * 2 * 10 * 8, 4 * 3 * 64, 4 * 64)],
+        kernels=[*PROJECTED_APART, *BY_PARTS],
     ),
-    # 3 keys in the cache, 7 in all; present (2, 2, 2, 7, 4) is written
+    # 3 keys in the cache, 7 in all; present (2, 2, 2, 7, 4) is written from both
     "Attention with a cache": Case(
         node="y, present = com.microsoft.Attention<num_heads=2>(x, w, wb, , past)",
         inputs={"x": (2, 4, 8), "past": (2, 2, 2, 3, 4)},
         weights=PROJECTED,
         kernels=[
-            PROJECTION,
-            ("Attention", 2 * 2 * 4 * 7 * 8, 4 * (64 + 2 * 2 * 2 * 7 * 4), 4 * (64 + 2 * 2 * 2 * 7 * 4)),
+            *PROJECTED_APART,
+            ("Movement", 0, 4 * 224, 4 * 224),
+            ("Gemm", 448, 4 * (64 + 112), 4 * 112),
+            ("Softmax", 0, 4 * 112, 4 * 112),
+            ("Gemm", 448, 4 * (112 + 112), 4 * 64),
+            ("Movement", 0, 4 * 64, 4 * 64),
+        ],
+    ),
+    "Attention in 16 bits": Case(
+        node="y = com.microsoft.Attention<num_heads=2>(x, w, wb)",
+        inputs={"x": (2, 4, 16)},
+        weights=HALF_PROJECTED,
+        types=HALF,
+        kernels=[*HALF_APART, ("Attention", 1024, 2 * 3 * 128, 2 * 128)],
+    ),
+    "Attention in 16 bits, lengths of rows": Case(
+        node="y = com.microsoft.Attention<num_heads=2>(x, w, wb, m)",
+        inputs={"x": (2, 4, 16), "m": (2,)},
+        weights=HALF_PROJECTED,
+        types={**HALF, "m": I32},
+        kernels=[*HALF_APART, ("Attention", 1024, 2 * 3 * 128, 2 * 128)],
+    ),
+    # a mask of keys, which the softmax reads
+    "Attention in 16 bits, a mask": Case(
+        node="y = com.microsoft.Attention<num_heads=2>(x, w, wb, m)",
+        inputs={"x": (2, 4, 16), "m": (2, 4)},
+        weights=HALF_PROJECTED,
+        types={**HALF, "m": I32},
+        kernels=[
+            *HALF_APART,
+            ("Gemm", 512, 2 * (128 + 128), 2 * 64),
+            ("Softmax", 0, 2 * 64 + 4 * 8, 2 * 64),
+            ("Gemm", 512, 2 * (64 + 128), 2 * 128),
+            ("Movement", 0, 2 * 128, 2 * 128),
+        ],
+    ),
+    # in FP32 from 256 queries on, where nothing says which keys are there or (3 b + 2,) lengths do
+    "Attention over 256 tokens": Case(
+        node="y = com.microsoft.Attention<num_heads=1>(x, w, wb, m)",
+        inputs={"x": (1, 256, 8), "m": (5,)},
+        weights=PROJECTED,
+        types={"m": I32},
+        kernels=[
+            ("Gemm", 256 * 192, 4 * (2048 + 192), 4 * 6144),
+            ("Movement", 0, 4 * (6144 + 24), 4 * 6144),
+            ("Attention", 256 * 256 * 16, 4 * 6144, 4 * 2048),
         ],
     ),
     "MultiHeadAttention over other keys": Case(
         node="y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v)",
         inputs={"q": (2, 4, 8), "k": (2, 6, 8), "v": (2, 6, 8)},
-        kernels=[("Attention", 2 * 2 * 4 * 6 * 8, 4 * (64 + 96 + 96), 4 * 64)],
+        kernels=[
+            ("Movement", 0, 4 * 64, 4 * 64),
+            ("Movement", 0, 4 * 96, 4 * 96),
+            ("Movement", 0, 4 * 96, 4 * 96),
+            *OVER_SIX_KEYS,
+        ],
     ),
-    # the bias of 24 is added to queries, keys and values before
+    # the bias of 24 is added to queries, keys and values as their heads are put first
     "MultiHeadAttention with a bias": Case(
         node="y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v, b)",
         inputs={"q": (2, 4, 8), "k": (2, 6, 8), "v": (2, 6, 8)},
         weights={"b": (24,)},
         kernels=[
-            ("Elementwise", 0, 4 * 72, 4 * 64),
-            ("Elementwise", 0, 4 * 104, 4 * 96),
-            ("Elementwise", 0, 4 * 104, 4 * 96),
-            ("Attention", 2 * 2 * 4 * 6 * 8, 4 * (64 + 96 + 96), 4 * 64),
+            ("Movement", 0, 4 * 72, 4 * 64),
+            ("Movement", 0, 4 * 104, 4 * 96),
+            ("Movement", 0, 4 * 104, 4 * 96),
+            *OVER_SIX_KEYS,
         ],
+    ),
+    # heads of 8 in 16 bits: one kernel, which adds (2, 2, 4, 6) to the scores; 2 * 2 * 24 pairs * 16
+    "MultiHeadAttention in 16 bits": Case(
+        node="y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v, b, , r)",
+        inputs={"q": (2, 4, 16), "k": (2, 6, 16), "v": (2, 6, 16), "r": (2, 2, 4, 6)},
+        weights={"b": (48,)},
+        types={"q": F16, "k": F16, "v": F16, "r": F16, "b": F16},
+        kernels=[
+            ("Elementwise", 0, 2 * (128 + 16), 2 * 128),
+            ("Elementwise", 0, 2 * (192 + 16), 2 * 192),
+            ("Elementwise", 0, 2 * (192 + 16), 2 * 192),
+            ("Attention", 1536, 2 * (128 + 192 + 192 + 96), 2 * 128),
+        ],
+    ),
+    # queries, keys and values of 4 tokens in one operand
+    "MultiHeadAttention of packed operands": Case(
+        node="y = com.microsoft.MultiHeadAttention<num_heads=2>(q)",
+        inputs={"q": (2, 4, 2, 3, 4)},
+        kernels=[("Movement", 0, 4 * 192, 4 * 192), *BY_PARTS],
     ),
     # two sequences of 3 tokens each
     "PackedAttention": Case(

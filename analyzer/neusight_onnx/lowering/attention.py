@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
@@ -17,6 +18,13 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.provider_attention import (
+    by_parts,
+    cache_joined,
+    heads_apart,
+    is_one_kernel,
+    projected_apart,
+)
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 from neusight_onnx.lowering.views import Layout
 
@@ -152,24 +160,44 @@ def with_projection(context: NodeContext) -> Outcome:
     window = 2 * context.integer("window", 0) + 1 if context.node.op_type == "LongformerAttention" else None
     mask = context.spec(5) if not quantised and context.node.op_type == "Attention" and context.has(5) else None
     out = context.out()
-    kernels: tuple[Kernel, ...] = (
-        _projection(context, tokens=b * s, weights=1, bias=2),
-        Attention(
-            b=b,
-            h=heads,
-            g=heads,
-            s=s,
-            t=t,
-            d=q // heads,
-            v=v // heads,
-            causal=context.integer("unidirectional", 0) == 1,
-            window=None if window is None else min(window, t),
-            mask=mask,
-            dtype=out.dtype,
-            cache_write_elements=context.out(1).element_count if present else 0,
-        ),
+    projection = _projection(context, tokens=b * s, weights=1, bias=2)
+    attention = Attention(
+        b=b,
+        h=heads,
+        g=heads,
+        s=s,
+        t=t,
+        d=q // heads,
+        v=v // heads,
+        causal=context.integer("unidirectional", 0) == 1,
+        window=None if window is None else min(window, t),
+        mask=mask,
+        dtype=out.dtype,
+        cache_write_elements=context.out(1).element_count if present else 0,
     )
-    return Kernels(kernels=kernels)
+    if context.runtime == "onnxruntime" and context.node.op_type == "Attention":
+        return Kernels(kernels=_in_the_provider(context, projection, attention))
+    return Kernels(kernels=(projection, attention))
+
+
+def _in_the_provider(context: NodeContext, projection: Gemm, attention: Attention) -> tuple[Kernel, ...]:
+    """The kernels of com.microsoft's Attention in ONNX Runtime's CUDA provider; its product comes without its bias."""
+    b, s = attention.b, attention.s
+    padding = context.spec(3) if context.has(3) else None
+    cached = context.has(4) or context.has_output(1)
+    kernels: list[Kernel] = [
+        replace(projection, epilogue=()),
+        projected_apart(attention, tokens=s, width=projection.n),
+    ]
+    if cached:
+        shared = context.integer("past_present_share_buffer", 0) == 1
+        written = context.out(1) if context.has_output(1) else context.spec(4)
+        if not shared:
+            kernels.append(cache_joined(written))
+    core = replace(attention, cache_write_elements=2 * b * attention.h * s * attention.d if cached else 0)
+    if is_one_kernel(attention, padding=padding, with_cache=cached):
+        return (*kernels, core)
+    return (*kernels, *by_parts(attention, padding=padding))
 
 
 @lowers("PackedAttention", domain="com.microsoft", gives="attention", note="costed without padding")
@@ -225,6 +253,24 @@ def multi_head(context: NodeContext) -> Outcome:
         t = key[2] if len(key) == 4 else key[1]
     if context.has(past) and not (context.has(1) and len(context.shape(1)) == 4):
         t += context.shape(past)[2]
+    attention = Attention(
+        b=b,
+        h=heads,
+        g=heads,
+        s=s,
+        t=t,
+        d=d,
+        v=v,
+        causal=context.integer("unidirectional", 0) == 1,
+        mask=context.spec(mask) if context.has(mask) else None,
+        dtype=context.dtype(0),
+        cache_write_elements=_cache_write(context, 1, 2),
+        extra_outputs=context.other_outputs(3),
+    )
+    if context.runtime == "onnxruntime" and not masked_decoder and not attention.extra_outputs:
+        padding = context.spec(4) if context.has(4) else None
+        if not is_one_kernel(attention, padding=padding, takes_bias=True):
+            return Kernels(kernels=_heads_by_parts(context, attention, padding))
     kernels: list[Kernel] = []
     if context.has(bias):
         # its parts are added to query, key and value; a cache has had it
@@ -233,23 +279,27 @@ def multi_head(context: NodeContext) -> Outcome:
                 size = TensorSpec(dtype=context.dtype(index), shape=context.shape(index))
                 part = TensorSpec(dtype=context.dtype(bias), shape=(prod(size.shape[2:]),))
                 kernels.append(Elementwise(operations=("add",), inputs=(size, part), output=size))
-    kernels.append(
-        Attention(
-            b=b,
-            h=heads,
-            g=heads,
-            s=s,
-            t=t,
-            d=d,
-            v=v,
-            causal=context.integer("unidirectional", 0) == 1,
-            mask=context.spec(mask) if context.has(mask) else None,
-            dtype=context.dtype(0),
-            cache_write_elements=_cache_write(context, 1, 2),
-            extra_outputs=context.other_outputs(3),
-        )
-    )
-    return Kernels(kernels=tuple(kernels))
+    return Kernels(kernels=(*kernels, attention))
+
+
+def _heads_by_parts(context: NodeContext, attention: Attention, padding: TensorSpec | None) -> tuple[Kernel, ...]:
+    """MultiHeadAttention by parts: queries, keys and values to heads first, with their biases; the cache; the parts."""
+    biased = context.has(3)
+    kernels: list[Kernel] = []
+    if len(context.shape(0)) == 5 or not context.has(1):
+        width = prod(context.shape(0)[2:])
+        kernels.append(projected_apart(attention, tokens=attention.s, width=width, biased=biased))
+    else:
+        packed = len(context.shape(1)) == 5
+        for index, depth in ((0, attention.d), (1, attention.d), (2, attention.v)):
+            if context.has(index) and len(context.shape(index)) == 3:
+                part = replace(attention, d=depth)
+                kernels.append(heads_apart(part, tokens=context.shape(index)[1], biased=biased))
+            elif index == 1 and packed:
+                tokens, width = context.shape(1)[1], prod(context.shape(1)[2:])
+                kernels.append(projected_apart(attention, tokens=tokens, width=width, biased=biased))
+    kernels += [cache_joined(context.out(index)) for index in (1, 2) if context.has_output(index)]
+    return (*kernels, *by_parts(attention, padding=padding))
 
 
 @lowers("GroupQueryAttention", "SparseAttention", domain="com.microsoft", gives="attention", note="causal, cached")

@@ -19,6 +19,8 @@ class Scratch(NamedTuple):
 
 NONE = Scratch(0, 0, 0)
 _ASKING = (Attention, Conv, Sort)
+_COPYING = ("copy", "transpose")
+"""Movements between a node's kernels that bring operands into the order that its products want."""
 
 _INDEX_BYTES = 4
 _LSE_BYTES = 4
@@ -44,7 +46,7 @@ def scratch_of(work: NodeWork) -> Scratch:
     copies = most = 0
     for kernel in kernels[:-1]:
         if isinstance(kernel, Movement):
-            copies += kernel.write_bytes if kernel.operation == "copy" else 0
+            copies += kernel.write_bytes if kernel.operation in _COPYING else 0
         else:
             most = max(most, kernel.write_bytes)
     between = copies + most

@@ -1,0 +1,106 @@
+"""Attention of com.microsoft as ONNX Runtime's CUDA provider executes it: one kernel, or products around a softmax.
+
+Its operators ask in turn for Flash Attention, TensorRT's fused kernels and CUTLASS's memory-efficient attention, and
+else run by parts (``attention.cc``, ``multihead_attention.cc`` and ``attention_impl.cu`` of
+``onnxruntime/contrib_ops/cuda/bert``, as remembered; the names of kernels and their calls of cuBLAS, whose text its
+error messages hold, are those in libonnxruntime_providers_cuda.so of onnxruntime-gpu 1.31.1). What decides is known
+before a GPU is: the type, the kind of mask, the number of queries, a cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from neusight_onnx.kernels import Attention, Gemm, Kernel, Movement, Softmax, TensorSpec
+
+FEWEST_QUERIES_FP32 = 256
+"""Queries from which on attention in FP32 is one (memory-efficient) kernel: ORT_MIN_SEQ_LEN_EFFICIENT_ATTENTION_FP32's
+default in ``contrib_ops/cpu/bert/attention_common.h``, as remembered."""
+_HEAD_STEP = 8
+"""Sizes of heads that fused kernels take are multiples of it."""
+
+
+def is_one_kernel(
+    attention: Attention, *, padding: TensorSpec | None, with_cache: bool = False, takes_bias: bool = False
+) -> bool:
+    """Whether an attention operator finds a fused kernel.
+
+    ``padding``: its operand that says which keys are there; fused kernels know lengths, (b,) in 16 bits and (3 b + 2,)
+    in any, but no masks (b, t) or larger. ``with_cache``: past keys come in or present ones go out, of an operator
+    whose fused kernels know none. ``takes_bias``: they add a bias to the scores (``attention.mask``).
+    """
+    if with_cache or (attention.mask is not None and not takes_bias):
+        return False
+    if attention.d % _HEAD_STEP or attention.v % _HEAD_STEP:
+        return False
+    if padding is not None:
+        if len(padding.shape) != 1:
+            return False
+        if attention.dtype.bits > 16 and padding.shape[0] != 3 * attention.b + 2:
+            return False
+    return attention.dtype.bits <= 16 or attention.s >= FEWEST_QUERIES_FP32
+
+
+def by_parts(attention: Attention, *, padding: TensorSpec | None) -> tuple[Kernel, ...]:
+    """(b, h, s, d) @ (b, h, d, t), a softmax that takes scale, mask and causality along, @ (b, h, t, v), heads merged.
+
+    Queries, keys and values lie heads first already; every pair is multiplied, also where causality hides it.
+    """
+    b, h, s, t, dtype = attention.b, attention.h, attention.s, attention.t, attention.dtype
+    scores = Gemm(batch=b * h, m=s, n=t, k=attention.d, transpose_b=True, dtype=dtype)
+    operands = tuple(spec for spec in (padding, attention.mask) if spec is not None)
+    softmax = Softmax(rows=b * h * s, cols=t, dtype=dtype, fused=("add",) * len(operands), extra_inputs=operands)
+    values = Gemm(batch=b * h, m=s, n=attention.v, k=t, dtype=dtype)
+    return (scores, softmax, values, heads_apart(replace(attention, d=attention.v), tokens=s, merged=True))
+
+
+def heads_apart(attention: Attention, *, tokens: int, merged: bool = False, biased: bool = False) -> Movement:
+    """The kernel that reorders (b, tokens, h, d) to (b, h, tokens, d), or back: runs of d elements stay together.
+
+    ``biased``: it adds a vector (h * d) on the way.
+    """
+    shape = (attention.b, tokens, attention.h, attention.d)
+    size = attention.dtype.bytes_of(attention.b * tokens * attention.h * attention.d)
+    return Movement(
+        operation="transpose",
+        dtype=attention.dtype,
+        shape=(shape[0], shape[2], shape[1], shape[3]) if merged else shape,
+        permutation=(0, 2, 1, 3),
+        read=size + (attention.dtype.bytes_of(attention.h * attention.d) if biased else 0),
+        written=size,
+        flops_per_element=1 if biased else 0,
+        run=attention.d,
+        divisions=0,  # blocks are numbered by token, head and batch
+    )
+
+
+def projected_apart(attention: Attention, *, tokens: int, width: int, biased: bool = True) -> Movement:
+    """The kernel that splits (b * tokens, width) of queries, keys and values, adds their bias, and puts heads first.
+
+    It runs before fused kernels as well (AddBiasTransposeQKV, ..Cutlass, ..Trt).
+    """
+    size = attention.dtype.bytes_of(attention.b * tokens * width)
+    return Movement(
+        operation="transpose",
+        dtype=attention.dtype,
+        shape=(attention.b, tokens, width // attention.d, attention.d),
+        permutation=(0, 2, 1, 3),
+        read=size + (attention.dtype.bytes_of(width) if biased else 0),
+        written=size,
+        flops_per_element=1 if biased else 0,
+        run=attention.d,
+        divisions=0,
+    )
+
+
+def cache_joined(present: TensorSpec) -> Movement:
+    """The kernel that writes past and new keys and values one behind the other."""
+    return Movement(
+        operation="concat",
+        dtype=present.dtype,
+        shape=present.shape,
+        read=present.byte_count,
+        written=present.byte_count,
+        run=present.shape[-1],
+        divisions=0,
+    )
