@@ -344,6 +344,18 @@ def test_linear_layers_of_one_input_are_one_product() -> None:
 UNIQUE = "a = Relu(x)\nd = Det(a)\ne = Relu(d)\ny = Det(a)"
 
 
+@pytest.mark.parametrize(
+    ("left", "on_host"), [(TensorProto.UINT8, True), (TensorProto.INT8, False)], ids=["uint8", "int8"]
+)
+def test_products_of_integers_have_a_kernel_for_int8_alone(left: int, on_host: bool) -> None:
+    graph = inferred(
+        "y = MatMulInteger(x, w)", {"x": (3, 4)}, weights={"w": (4, 5)}, types={"x": left, "w": TensorProto.INT8}
+    )
+    work = works_of(graph, RUNTIMES["onnxruntime"])[-1]
+    found = [type(kernel).__name__ for kernel in work.kernels]
+    assert found == (["Transfer", "HostWork", "Transfer"] if on_host else ["Gemm"])
+
+
 def test_an_operator_without_a_kernel_runs_on_the_host() -> None:
     """(3, 4, 4) floats are copied to the host once, for both of the operators that read them; the results come back."""
     graph = inferred(UNIQUE, {"x": (3, 4, 4)}, outputs=["e", "y"])

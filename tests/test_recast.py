@@ -270,15 +270,34 @@ def test_what_int8_changes_is_said(kernel: Gemm, expected: list[str]) -> None:
     assert all(text.startswith(f"int8: {start}") for text, start in zip(said, expected, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # 4 x 32 activations there and back, 32 x 16 weights back, the product of 16 bits
+        ("int8", [(256, 128), (128, 256), (512, 1024), (256 + 1024, 128)]),
+        # weights alone, inside the product
+        ("fp8", [(256 + 512, 128)]),
+        ("fp4", [(256 + 256, 128)]),
+        ("int4w", [(256 + 256, 128)]),
+    ],
+)
+def test_linear_layers_whose_operands_are_widened(name: str, expected: list[tuple[int, int]]) -> None:
+    precision = FORMATS[name]
+    (work,) = with_products((product(),), precision.products, precision.weights, how="widened")
+    assert [(kernel.read_bytes, kernel.write_bytes) for kernel in work.kernels] == expected
+    assert isinstance(work.kernels[-1], Gemm)
+    assert work.kernels[-1].dtype is FP16
+
+
 def test_calibrated_engines_convert_no_activations() -> None:
     conv = Conv(n=1, c=4, k=4, spatial=(8, 8), out=(8, 8), filter=(1, 1), strides=(1, 1), dilations=(1, 1), dtype=FP16)
     works = (product(), NodeWork(node="c", op_type="Conv", kernels=(conv,)))
-    linear, narrow = with_products(works, DataType.INT8, DataType.INT8, calibrated=True)
+    linear, narrow = with_products(works, DataType.INT8, DataType.INT8, how="calibrated")
     assert [(kernel.read_bytes, kernel.write_bytes) for kernel in linear.kernels] == [(4 * 32 + 32 * 16, 2 * 4 * 16)]
     assert [(kernel.read_bytes, kernel.write_bytes) for kernel in narrow.kernels] == [(256 + 16, 256)]
     # FP8 is for linear layers
     fp8 = DataType.FLOAT8E4M3FN
-    assert with_products(works, fp8, fp8, calibrated=True)[1] == works[1]
+    assert with_products(works, fp8, fp8, how="calibrated")[1] == works[1]
 
 
 def test_other_products_stay() -> None:

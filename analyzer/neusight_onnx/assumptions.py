@@ -10,7 +10,7 @@ from neusight_onnx.batch import batch_of
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph, Notice
-from neusight_onnx.kernels import Conv, Gemm, NodeWork
+from neusight_onnx.kernels import Conv, Elementwise, Gemm, NodeWork
 from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
 from neusight_onnx.precision import AUTO, Precision
 from neusight_onnx.report.model import (
@@ -119,30 +119,47 @@ def of_precision(precision: Precision, runtime: Runtime, works: Sequence[NodeWor
         if not changed:
             yield f"{name}: no other product has constant weights, so that none changes; the rest runs in {plain.label}"
             return
-        how = (
-            f"weights are stored as {precision.weights.label} beside activations in {plain.label}"
-            if precision.products is None
-            else f"weights are stored as {precision.weights.label}, activations are converted to "
-            f"{precision.products.label} before each product"
-        )
-        if runtime.name == "tensorrt" and precision.products is not None:
-            what = "convolutions and linear layers" if precision.products is DataType.INT8 else "linear layers"
-            yield (
-                f"{name}: {what} with constant weights multiply {precision.products.label}, with scales from "
-                f"calibration (or QuantizeLinear nodes), each activation quantised by the layer that makes it; "
-                f"everything else runs in {plain.label}"
-            )
-        else:
-            yield f"{name}: linear layers, whose weights are constants: {how}; everything else runs in {plain.label}"
+        yield f"{name}: {_said_of_linear_layers(precision, runtime, plain)}; everything else runs in {plain.label}"
     elif plain is not None and plain.bits == 16 and not precision.mixed:
         yield f"{name}: the whole model in {plain.label}, weights stored so; nothing stays in float32"
 
 
+def _said_of_linear_layers(precision: Precision, runtime: Runtime, plain: DataType) -> str:
+    """What becomes of linear layers in ``precision``, whose ``weights`` are narrower than ``plain``."""
+    products, weights = precision.products, precision.weights
+    assert weights is not None
+    stored = f"weights are stored as {weights.label}"
+    layers = "linear layers, whose weights are constants"
+    if products is None:
+        return f"{layers}: {stored} beside activations in {plain.label}"
+    if runtime.narrow_products == "calibrated":
+        what = "convolutions and linear layers" if products is DataType.INT8 else "linear layers"
+        return (
+            f"{what} with constant weights multiply {products.label}, with scales from calibration (or QuantizeLinear "
+            "nodes), each activation quantised by the layer that makes it"
+        )
+    if runtime.narrow_products == "widened" and products is DataType.INT8:
+        return (
+            f"{layers}: {runtime.name}'s CUDA provider multiplies no {products.label} between QuantizeLinear and "
+            "DequantizeLinear, so that in every run kernels of their own take activations there and back and weights "
+            f"back, around products of {plain.label} (--runtime tensorrt multiplies {products.label})"
+        )
+    if runtime.narrow_products == "widened":
+        return f"{layers}: {stored} and widened inside products of {plain.label}"
+    return f"{layers}: {stored}, activations are converted to {products.label} before each product"
+
+
 def _linear_layers(precision: Precision, works: Sequence[NodeWork]) -> tuple[int, int]:
-    """How many products and convolutions have the types of ``precision``, and how many products the file's."""
+    """How many products and convolutions have the types of ``precision``, and how many products the file's.
+
+    A product that is left as it is, its operands being widened by kernels before it, has the types, too.
+    """
     changed = kept = 0
     wanted = precision.products or precision.weights
     for work in works:
+        if widened := _is_widened(work, precision):
+            changed += widened
+            continue
         for kernel in work.kernels:
             if isinstance(kernel, Conv):
                 changed += kernel.dtype is precision.products
@@ -153,6 +170,16 @@ def _linear_layers(precision: Precision, works: Sequence[NodeWork]) -> tuple[int
                 elif stored.bits <= _QUANTIZED_BITS:
                     kept += 1
     return changed, kept
+
+
+def _is_widened(work: NodeWork, precision: Precision) -> bool:
+    """Whether kernels of a work widen operands of ``precision`` to what its product multiplies."""
+    return any(
+        isinstance(kernel, Elementwise)
+        and kernel.operations == ("dequantize",)
+        and kernel.inputs[0].dtype is precision.products
+        for kernel in work.kernels
+    ) and any(isinstance(kernel, Gemm) and kernel.b_is_weight for kernel in work.kernels)
 
 
 def other_types(rows: Sequence[KernelRow]) -> Iterator[str]:

@@ -128,11 +128,10 @@ def prepare(
         if precision.products is not None or precision.weights is not None:
             from neusight_onnx.lowering.recast import with_products, with_weights
 
-            # an engine is built with scales from calibration; PyTorch and ONNX Runtime find them in every run
-            calibrated = runtime == "tensorrt"
-            work = tuple(with_products(work, precision.products, precision.weights, calibrated=calibrated))
+            how = runtime_model.narrow_products
+            work = tuple(with_products(work, precision.products, precision.weights, how=how))
             if precision.weights is not None:
-                convolutions = calibrated and precision.products is DataType.INT8
+                convolutions = how == "calibrated" and precision.products is DataType.INT8
                 recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
         work = with_layouts(work, runtime_model, training=trained is not None)
         if trained is not None:

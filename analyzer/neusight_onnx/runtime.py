@@ -33,6 +33,9 @@ class Runtime:
     ``conv_layout``: the order that convolutions get their input in.
     ``tf32``: whether FP32 products take TF32 units where there are some unless one says otherwise.
     ``folds_quantization``: whether QuantizeLinear and DequantizeLinear around an operator make it one in few bits.
+    ``narrow_products``: what becomes of linear layers that are asked for in 8 or 4 bits: "converted" (a kernel converts
+    the activations before each), "calibrated" (the layer that makes them does), "widened" (none multiplies so few bits:
+    pairs of quantisation stand around products of 16).
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
     ``vendors``: whose GPUs it runs on.
@@ -54,6 +57,7 @@ class Runtime:
     tf32: bool = False
     fallback: str = "none"
     folds_quantization: bool = True
+    narrow_products: str = "converted"
     vendors: frozenset[str] = frozenset({"NVIDIA", "AMD"})
 
 
@@ -97,6 +101,7 @@ RUNTIMES: dict[str, Runtime] = {
         # "ONNX Runtime leverages the TensorRT execution provider for quantization on GPU" (its docs, "Quantize ONNX
         # models"): the passes that fold Q/DQ pairs are those of the CPU provider
         folds_quantization=False,
+        narrow_products="widened",
         fallback="host",
     ),
     # An engine is a list of launches and no more: 3.8 us a kernel of 2.9 us launched from C++ without waiting (V100;
@@ -119,6 +124,7 @@ RUNTIMES: dict[str, Runtime] = {
         attention_capability=7.5,  # fused attention came with kernels for Turing and later
         conv_layout="nhwc in 16 and 8 bits, nchw in FP32",
         tf32=True,
+        narrow_products="calibrated",
         fallback="refused",
         vendors=frozenset({"NVIDIA"}),
     ),

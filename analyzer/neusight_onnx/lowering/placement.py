@@ -43,21 +43,27 @@ ORT_CUDA: Mapping[str, frozenset[str]] = {
         Attention BeamSearch BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu BitmaskBiasDropout BitmaskDropout
         BranchwiseRMSNorm CausalConvWithState ComplexMul ComplexMulConj ConvTransposeWithDynamicPads DecoderAttention
         DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention DequantizeLinear DequantizeWithOrder
-        DynamicTimeWarping EmbedLayerNormalization FastGelu FusedConv FusedMatMul GatedDeltaNet GatedRMSNorm
-        GatedRelativePositionBias GatherBlockQuantized Gelu GemmFloat8 GemmaRotaryEmbedding GreedySearch GridSample
-        GroupNorm GroupQueryAttention Inverse Irfft LinearAttention LongformerAttention MRotaryEmbedding MatMulBnb4
-        MatMulNBits MoE MultiHeadAttention NGramRepeatBlock NhwcConv PackedAttention PackedMultiHeadAttention
+        DynamicSparseAttention DynamicTimeWarping EmbedLayerNormalization EngramGate FastGelu FusedConv FusedMatMul
+        GatedAdd GatedDeltaNet GatedRMSNorm GatedRelativePositionBias GatherBlockQuantized Gelu GemmFloat8
+        GemmaRotaryEmbedding GreedySearch GridSample GroupNorm GroupQueryAttention HyperConnectionPostMix
+        HyperConnectionPreMix Inverse Irfft LinearAttention LinearAttentionGate LongformerAttention MRotaryEmbedding
+        MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulBnb4 MatMulNBits MoE MultiHeadAttention
+        NGramHashMapping NGramRepeatBlock NhwcConv PackedAttention PackedMultiHeadAttention PackedSparseAttentionIndexer
         PagedAttention QAttention QMoE QOrderedAttention QOrderedGelu QOrderedLayerNormalization
         QOrderedLongformerAttention QOrderedMatMul QuantizeLinear QuantizeWithOrder QuickGelu RelativePositionBias
-        RemovePadding RestorePadding Rfft RotaryEmbedding Sampling SkipGroupNorm SkipLayerNormalization
-        SkipSimplifiedLayerNormalization SparseAttention TransposeMatMul UnfoldTensor VarlenCausalConvWithState
-        WhisperBeamSearch
+        RemovePadding RestorePadding Rfft RotaryEmbedding Sampling ScaledSiLU SkipGroupNorm SkipLayerNormalization
+        SkipSimplifiedLayerNormalization SparseAttention SparseAttentionIndexer SparsePagedAttention TransposeMatMul
+        UnfoldTensor VarlenCausalConvWithState VarlenNGramHashMapping WhisperBeamSearch
         """
     ),
     "ai.onnx.ml": frozenset({"LabelEncoder"}),
 }
 """Operators that ONNX Runtime's CUDA provider has kernels for: from the type names of its kernels in
 libonnxruntime_providers_cuda.so of onnxruntime-gpu 1.31.1 (templates over several operators, as pooling, by hand)."""
+
+ORT_CUDA_TYPES: Mapping[tuple[str, str], frozenset[DataType]] = {("", "MatMulInteger"): frozenset({DataType.INT8})}
+"""Types that all operands must have for the provider's kernel (MatMulInteger<int8_t, int8_t> in the same library),
+where those are fewer than models have: dynamic quantisation hands MatMulInteger uint8."""
 
 ORT_FUNCTIONS = _named(
     """
@@ -86,17 +92,20 @@ REFUSED = REFUSED_BY + "{op_type}: no engine is built of this model as it is"
 OWN = "neusight"
 
 
-def runs_on_host(node: Node) -> bool:
-    """Whether ONNX Runtime gives a node to the CPU for want of a kernel."""
+def runs_on_host(node: Node, values: Mapping[str, Value]) -> bool:
+    """Whether ONNX Runtime gives a node to the CPU for want of a kernel, or of one for the types of its operands."""
     if node.domain == OWN:
         return False
     kernels = ORT_CUDA.get(node.domain)
     if kernels is None:
         return True
+    types = ORT_CUDA_TYPES.get((node.domain, node.op_type))
+    if types is not None and any(values[name].dtype not in types for name in node.inputs if name in values):
+        return True
     return node.op_type not in kernels and not (node.domain == "" and node.op_type in ORT_FUNCTIONS)
 
 
-def is_refused(node: Node) -> bool:
+def is_refused(node: Node, _values: Mapping[str, Value]) -> bool:
     """Whether TensorRT can't build a node of the file; what a rule of ours made stands for operators that it can."""
     if node.domain == OWN or len(node.origins) > 1:
         return False
@@ -117,7 +126,7 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
         chosen = [
             node
             for node in current.graph.nodes
-            if (at := places.get(node.name)) is not None and works[at].kernels and odd(node)
+            if (at := places.get(node.name)) is not None and works[at].kernels and odd(node, current.values)
         ]
         if not chosen:
             continue

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TypeGuard, cast
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Origin, Value
@@ -509,15 +509,16 @@ predictors of 8- and 4-bit floats that kernel is in the product's own time."""
 
 
 def with_products(
-    works: Sequence[NodeWork], products: DataType | None, weights: DataType | None, *, calibrated: bool = False
+    works: Sequence[NodeWork], products: DataType | None, weights: DataType | None, *, how: str = "converted"
 ) -> tuple[NodeWork, ...]:
     """``works`` with other formats of products.
 
     ``weights`` None: every product of float32 multiplies ``products`` (TF32). Else the products of linear layers alone,
     whose weights are constants of the model: they store them as ``weights`` and multiply ``products`` (None: the
     16-bit activations as they are); what they read and write otherwise stays in 16 bits.
-    ``calibrated``: scales are known beforehand, so that activations are quantised by the layer that makes them, and
-    convolutions run in int8 from one to the next.
+    ``how``: a runtime's ``narrow_products``. "calibrated": scales are known beforehand, so that activations are
+    quantised by the layer that makes them, and convolutions run in int8 from one to the next. "widened": nothing
+    multiplies ``products``; 8-bit integers become 16 bits again in kernels of their own, floats inside the product.
     """
     known: dict[Kernel, tuple[Kernel, ...]] = {}
 
@@ -526,8 +527,10 @@ def with_products(
         if found is None:
             if weights is None:
                 found = (_in_tf32(kernel),)
-            elif calibrated and products is not None:
+            elif how == "calibrated" and products is not None:
                 found = (_calibrated(kernel, products),)
+            elif how == "widened" and products is not None:
+                found = _widened(kernel, products, weights)
             else:
                 found = _linear(kernel, products, weights)
             known[kernel] = found
@@ -546,12 +549,38 @@ def _in_tf32(kernel: Kernel) -> Kernel:
     return replace(kernel, dtype=DataType.TFLOAT32) if multiplies else kernel  # type: ignore[arg-type]  # one of four
 
 
-def _linear(kernel: Kernel, products: DataType | None, weights: DataType) -> tuple[Kernel, ...]:
+def _is_linear(kernel: Kernel) -> TypeGuard[Gemm]:
+    """Whether a kernel is a linear layer's product that multiplies what is stored in 16 bits."""
     if not isinstance(kernel, Gemm) or not kernel.b_is_weight or kernel.batch != 1:
+        return False
+    return kernel.dtype.bits == 16 and kernel.a_dtype is None and kernel.b_dtype is None
+
+
+def _widened(kernel: Kernel, products: DataType, weights: DataType) -> tuple[Kernel, ...]:
+    if not _is_linear(kernel):
+        return (kernel,)
+    if products not in _QUANTIZED:
+        return (replace(kernel, b_dtype=weights),)
+    wide, narrow = (
+        {name: TensorSpec(dtype=dtype, shape=shape) for name, shape in _operands(kernel).items()}
+        for dtype in (kernel.dtype, products)
+    )
+    return (
+        Elementwise(operations=("quantize",), inputs=(wide["a"],), output=narrow["a"]),
+        Elementwise(operations=("dequantize",), inputs=(narrow["a"],), output=wide["a"]),
+        Elementwise(operations=("dequantize",), inputs=(narrow["b"],), output=wide["b"]),
+        kernel,
+    )
+
+
+def _operands(kernel: Gemm) -> dict[str, tuple[int, ...]]:
+    return {"a": (kernel.m, kernel.k), "b": (kernel.k, kernel.n)}
+
+
+def _linear(kernel: Kernel, products: DataType | None, weights: DataType) -> tuple[Kernel, ...]:
+    if not _is_linear(kernel):
         return (kernel,)
     stored = kernel.dtype
-    if stored.bits != 16 or kernel.a_dtype is not None or kernel.b_dtype is not None:
-        return (kernel,)
     output = kernel.output_dtype or stored
     if products is None:
         return (replace(kernel, b_dtype=weights),)
