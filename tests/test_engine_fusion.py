@@ -26,6 +26,7 @@ from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Elementwise, Gemm, Movem
 from neusight_onnx.preparation import works_of
 from neusight_onnx.runtime import RUNTIMES
 
+RESNET = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
 IMAGE = {"x": (2, 3, 8, 8)}
 CONV_RELU = """
 c = Conv(x, w, b)
@@ -339,6 +340,41 @@ def test_linear_layers_of_one_input_are_one_product() -> None:
     product, *rest = [kernel for work in works_of(fused_graph(graph, runtime), runtime) for kernel in work.kernels]
     assert product == Gemm(m=12, n=24, k=16, b_is_weight=True, dtype=DataType.FLOAT32, epilogue=("bias",))
     assert len(rest) == 1
+
+
+@pytest.mark.parametrize(
+    ("gpu", "runtime", "asked", "executed"),
+    [
+        ("a100", "onnxruntime", "auto", "tf32"),
+        ("a100", "tensorrt", "auto", "tf32"),
+        ("a100", "eager", "auto", "fp32"),
+        ("a100", "onnxruntime", "fp32", "fp32"),
+        ("a100", "onnxruntime", "tf32", "tf32"),
+        ("a100", "onnxruntime", "fp16", "fp16"),
+        ("t4", "onnxruntime", "auto", "fp32"),
+        # no library of NVIDIA's runs there
+        ("mi300x", "onnxruntime", "auto", "fp32"),
+    ],
+)
+def test_runtimes_that_multiply_float32_in_tf32_unasked(gpu: str, runtime: str, asked: str, executed: str) -> None:
+    report = analyze(RESNET, gpu=gpu, dims={"batch": 2}, runtime=runtime, precision=asked)
+    assert report.settings.precision == executed
+    products = {row.dtype for row in report.kernels if row.kernel_class in ("conv", "gemm")}
+    assert products == {{"fp32": "float32", "fp16": "float16"}.get(executed, executed)}
+    said = [text for text in report.assumptions if "unasked" in text]
+    assert len(said) == (executed == "tf32" and asked == "auto")
+    if executed == "tf32":
+        explicit = analyze(RESNET, gpu=gpu, dims={"batch": 2}, runtime=runtime, precision="tf32")
+        assert report.totals.latency_ms == explicit.totals.latency_ms
+        assert {row.dtype for row in report.kernels if row.kernel_class == "elementwise"} <= {"float32"}
+
+
+def test_what_is_executed_alike_is_compared_once() -> None:
+    """auto is tf32 on an A100 and fp32 on a T4, which has no TF32."""
+    found = compare(RESNET, gpus=["a100", "t4"], precisions=["auto", "fp32", "tf32"], dims={"batch": 1})
+    cases = sorted((case.gpu.name, case.precision) for case in found.cases)
+    assert cases == [("a100-sxm-80gb", "fp32"), ("a100-sxm-80gb", "tf32"), ("t4", "fp32")]
+    assert "precision" in found.varied
 
 
 UNIQUE = "a = Relu(x)\nd = Det(a)\ne = Relu(d)\ny = Det(a)"

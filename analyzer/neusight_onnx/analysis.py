@@ -20,7 +20,7 @@ from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary
-from neusight_onnx.precision import Precision, require, resolve
+from neusight_onnx.precision import Precision, in_tf32, require, resolve, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
 from neusight_onnx.report.model import (
     HostSummary,
@@ -137,14 +137,15 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
     """
     with no_collection():
         placed = _placed(works_on(prepared, spec), spec)
+        executed = precision_on(prepared, spec)
         report = _assemble(
             prepared.shaped.model,
             prepared.graph,
             placed,
             spec,
             prepared.runtime,
-            _settings(prepared),
-            prepared.precision,
+            _settings(prepared, executed),
+            executed,
             asked_precision,
             memory_on(prepared.memory, spec),
             sized_by_data(prepared.shaped.inferred),
@@ -193,11 +194,13 @@ def _host(counted: Sequence[Placed], prepared: PreparedModel, spec: GpuSpec, tot
 class Outcome:
     """A prediction in short. ``bound_shares``: of the latency, by what bounds it ("host": the GPU waits for it), the
     largest first. ``unsupported``: the nodes that count as nothing. ``assumptions``: what stands in for what the model
-    doesn't say (sizes, trips, branches); those that hold for every prediction are in a report only."""
+    doesn't say (sizes, trips, branches); those that hold for every prediction are in a report only. ``precision``: what
+    the model was computed in, which hangs on the GPU where none was asked for."""
 
     totals: Totals
     bound_shares: Mapping[str, float]
     unsupported: tuple[UnsupportedNode, ...]
+    precision: str
     assumptions: tuple[str, ...] = ()
 
 
@@ -219,6 +222,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             if item.kernels or item.host_operation or item.branch or item.unsupported is not None
         ]
         placed = _placed(work, spec, predictors)
+        executed = precision_on(prepared, spec)
         decided = counted_works(prepared.graph, placed)
         counted = decided.works
         unsupported = unsupported_nodes(placed)
@@ -227,7 +231,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             counted,
             kernel_facts(counted),
             prepared.runtime,
-            _settings(prepared),
+            _settings(prepared, executed),
             bool(unsupported),
             memory_on(prepared.memory, spec),
             prepared.trained,
@@ -244,6 +248,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             bound_shares=bound_shares(counted, totals),
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
+            precision=executed.name,
         )
 
 
@@ -280,11 +285,11 @@ def find_largest_batch(
     return largest_batch(measure, name, symbols[name], memory_on(prepared.memory, spec))
 
 
-def _settings(prepared: PreparedModel) -> Settings:
+def _settings(prepared: PreparedModel, executed: Precision) -> Settings:
     dims = dict(prepared.shaped.bound.symbols)
     return Settings(
         mode="inference" if prepared.trained is None else "training",
-        precision=prepared.precision.name,
+        precision=executed.name,
         runtime=prepared.runtime.name,
         dims=dims,
         cuda_graph=prepared.runtime.captured,
@@ -312,8 +317,15 @@ def _training(trained: Trained, memory: RunMemory) -> TrainingSummary:
     )
 
 
+def precision_on(prepared: PreparedModel, spec: GpuSpec) -> Precision:
+    """What the model is computed in on a GPU: float32 may be multiplied in TF32 by a runtime that does so unasked."""
+    return in_tf32(prepared.precision) if prepared.work_in_tf32 is not None and takes_tf32(spec) else prepared.precision
+
+
 def works_on(prepared: PreparedModel, spec: GpuSpec) -> Sequence[NodeWork]:
     """The work as it is executed on a GPU, where the runtime's kernels aren't those of all GPUs."""
+    if prepared.work_in_tf32 is not None and takes_tf32(spec):
+        return prepared.work_in_tf32
     runtime = prepared.runtime
     least = runtime.attention_capability
     if least is None or spec.compute_capability is None or spec.compute_capability >= least:

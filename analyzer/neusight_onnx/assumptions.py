@@ -71,8 +71,14 @@ def range_of_branches(counted: Counted, totals: Totals, runtime: Runtime) -> Ite
 
 def standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> Iterator[str]:
     """Those of every report: precision, runtime, where the inputs are."""
-    stored = "as stored in the model" if asked == AUTO else "as asked; the file may store another"
-    yield f"precision {settings.precision} ({stored}; --precision changes it)"
+    if asked == AUTO and settings.precision == DataType.TFLOAT32.label:
+        yield (
+            f"precision tf32: float32 as stored in the model, multiplied in TF32, which {runtime.name} does unasked on "
+            "this GPU (--precision fp32 keeps to IEEE FP32)"
+        )
+    else:
+        stored = "as stored in the model" if asked == AUTO else "as asked; the file may store another"
+        yield f"precision {settings.precision} ({stored}; --precision changes it)"
     if runtime.captured:
         yield (
             f"runtime {runtime.name}: {runtime.description}, replayed as a CUDA graph: {runtime.graph_us:g} us of host "
@@ -87,14 +93,14 @@ def standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> It
         yield "inputs are copied from the host and outputs back, over PCIe, before and after everything else"
     else:
         yield "inputs are on the GPU already; copies from and to the host are not counted"
-    yield from _said_of_engines(runtime, settings.precision)
+    yield from _said_of_engines(runtime, asked)
 
 
-def _said_of_engines(runtime: Runtime, precision: str) -> Iterator[str]:
+def _said_of_engines(runtime: Runtime, asked: str) -> Iterator[str]:
     if runtime.fallback == "none":
         return
     yield "loading, optimising and building the model are not counted, nor is the first run"
-    if runtime.tf32 and precision == "fp32":
+    if runtime.tf32 and asked == "fp32":
         yield (
             f"{runtime.name} takes TF32 for products of FP32 where the GPU has it, unless it is told not to: as "
             "asked, this is IEEE FP32"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
@@ -77,6 +77,22 @@ _NEEDED: Mapping[str, tuple[tuple[str, ...], str, str]] = {
 }
 """Per format: peaks of which a GPU must state one, what they are of, what would do. What has FP8 units has INT8's, too,
 whether a source states their rate or not. float16 runs everywhere: on vector lanes where there is nothing else."""
+
+
+def keeps_fp32(precision: Precision) -> bool:
+    """Whether products of float32 are to be IEEE FP32 whatever the runtime does by itself: what ``fp32`` asks for."""
+    return precision.plain is _FP32 and precision.products is None
+
+
+def in_tf32(precision: Precision) -> Precision:
+    """What a model is computed in whose runtime multiplies float32 in TF32 unasked."""
+    is_fp32 = precision.name == "fp32"
+    return replace(precision, name="tf32", products=DataType.TFLOAT32) if is_fp32 else precision
+
+
+def takes_tf32(gpu: GpuSpec) -> bool:
+    """Whether libraries of NVIDIA find units for TF32 on a GPU."""
+    return gpu.compute_capability is not None and "tf32" in gpu.peak_flops_per_s
 
 
 def refusal(precision: Precision, gpu: GpuSpec) -> str | None:

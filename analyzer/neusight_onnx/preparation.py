@@ -23,7 +23,7 @@ from neusight_onnx.lowering.layouts import with_layouts
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.memory import RunMemory, run_memory
-from neusight_onnx.precision import FORMATS, Precision
+from neusight_onnx.precision import FORMATS, Precision, keeps_fp32
 from neusight_onnx.report.model import (
     FusionSummary,
     NearMiss,
@@ -65,6 +65,7 @@ class PreparedModel:
     include_io: bool = False
     said: tuple[str, ...] = ()
     trained: Trained | None = None
+    work_in_tf32: tuple[NodeWork, ...] | None = None
 
 
 def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
@@ -133,6 +134,7 @@ def prepare(
             if precision.weights is not None:
                 convolutions = how == "calibrated" and precision.products is DataType.INT8
                 recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
+        narrowed = _in_tf32(work, precision, runtime_model)
         work = with_layouts(work, runtime_model, training=trained is not None)
         if trained is not None:
             trained = replace(trained, works=with_layouts(trained.works, runtime_model, training=True))
@@ -145,11 +147,14 @@ def prepare(
         if include_io:
             before, behind = boundary_copies(recognised)
             work = (*([before] if before else []), *work, *([behind] if behind else []))
+            if narrowed is not None:
+                narrowed = (*([before] if before else []), *narrowed, *([behind] if behind else []))
     return PreparedModel(
         shaped=shaped,
         precision=precision,
         graph=recognised,
         work=work if trained is None else trained.works,
+        work_in_tf32=narrowed,
         runtime=runtime_model,
         memory=memory,
         include_io=include_io,
@@ -157,6 +162,17 @@ def prepare(
         fusion=fusion,
         trained=trained,
     )
+
+
+def _in_tf32(work: Sequence[NodeWork], precision: Precision, runtime: Runtime) -> tuple[NodeWork, ...] | None:
+    """The work where the GPU has TF32 units and the runtime multiplies float32 there by itself; None where it is the
+    same."""
+    if not runtime.tf32 or keeps_fp32(precision):
+        return None
+    from neusight_onnx.lowering.recast import with_products
+
+    narrowed = with_products(work, DataType.TFLOAT32, None)
+    return None if narrowed == tuple(work) else with_layouts(narrowed, runtime)
 
 
 def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runtime) -> str | None:

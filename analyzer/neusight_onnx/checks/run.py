@@ -161,7 +161,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         model=subject.model.path,
         gpu=subject.gpu,
         mode="inference" if subject.target.training is None else "training",
-        precision=subject.precision.name,
+        precision=subject.executed_precision or subject.precision.name,
         runtime=target.runtime,
         dims={} if subject.shaped is None else dict(subject.shaped.bound.symbols),
         limits=dict(target.limits.texts or {}),
@@ -233,6 +233,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         kernel_types=kept(bench.kernel_types, id(prepared), lambda: kernel_types(prepared.work)),
         opaque=_opaque(prepared.work),
         totals=None if outcome is None else outcome.totals,
+        executed_precision=None if outcome is None else outcome.precision,
         memory=memory_on(prepared.memory, gpu) if outcome is None else outcome.totals.memory,
         assumptions=prepared.graph.assumptions if outcome is None else outcome.assumptions,
     )

@@ -51,7 +51,7 @@ class Subject:
 
     ``shaped`` is None where the shapes don't agree, ``fault`` says why; all behind it is None then, too. ``stored``
     is the type of most plain floats in the file. ``totals`` is None where the GPU can't run the precision, or
-    the runtime not on the GPU, which ``not_predicted`` says. ``opaque`` is the work
+    the runtime not on the GPU, which ``not_predicted`` says; ``executed_precision`` is theirs. ``opaque`` is the work
     that is not supported; ``kernel_types`` has (type, whether for a product of matrices) of all kernels.
     ``assumptions``: what stands in for what neither the model nor the target says.
     """
@@ -69,6 +69,7 @@ class Subject:
     opaque: tuple[NodeWork, ...] = ()
     kernel_types: frozenset[tuple[DataType, bool]] = frozenset()
     totals: Totals | None = None
+    executed_precision: str | None = None
     memory: MemoryEstimate | None = None
     assumptions: tuple[str, ...] = ()
 

@@ -68,10 +68,10 @@ def compare(
     combinations(lists, others=len(specs) * len(runtimes) * len(set(precisions)))  # refused before the file is read
     read = bench.model(model)
     stored = stored_precision(read)
-    # what is stored and what is asked for may be one
-    resolved = tuple({found.name: found for found in (resolve(name, stored) for name in precisions)}.values())
+    resolved = tuple(dict.fromkeys(resolve(name, stored) for name in precisions))
     able, left_out = _able(resolved, runtimes, specs)
     cases: list[Case] = []
+    seen: set[tuple[object, ...]] = set()
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = {}
     refused: list[Notice] = []
@@ -103,10 +103,15 @@ def compare(
             warnings |= dict.fromkeys(prepared.graph.warnings)
             for spec in those:
                 outcome = predict_outcome(prepared, spec)
+                # what is stored, what a runtime makes of it and what is asked for may be one
+                key_of_case = (spec.name, outcome.precision, runtime, tuple(sizes.items()))
+                if key_of_case in seen:
+                    continue
+                seen.add(key_of_case)
                 assumptions.append(outcome.assumptions)
                 case = Case(
                     gpu=spec,
-                    precision=precision.name,
+                    precision=outcome.precision,
                     runtime=runtime,
                     dims=dict(shaped.bound.symbols),
                     totals=outcome.totals,
@@ -128,7 +133,7 @@ def compare(
         has_best=_rank(cases[0], key) < (False, inf),
         varied=(
             *(["gpu"] if len(specs) > 1 else []),
-            *(["precision"] if len(resolved) > 1 else []),
+            *(["precision"] if len({case.precision for case in cases}) > 1 else []),
             *(["runtime"] if len(runtimes) > 1 else []),
             *several,
         ),

@@ -69,6 +69,7 @@ def sweep(
     require(resolved, spec)
     require_made_for(runtime, spec)
     memo = Memo(graph=read.graph)
+    executed = resolved.name
     points: list[Point] = []
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = dict.fromkeys(read.warnings)
@@ -94,6 +95,7 @@ def sweep(
             include_io=include_io,
         )
         outcome = predict_outcome(prepared, spec)
+        executed = outcome.precision
         assumptions.append(outcome.assumptions)
         warnings |= dict.fromkeys(prepared.graph.warnings)
         bound = shaped.bound.symbols
@@ -119,7 +121,7 @@ def sweep(
         model_path=read.path,
         model_sha256=read.sha256,
         gpu=spec,
-        precision=resolved.name,
+        precision=executed,
         runtime=runtime_model.name,
         mode="inference" if training is None else "training",
         dims=fixed,
