@@ -104,7 +104,7 @@ def test_terminal_report_says_what_matters(capsys: pytest.CaptureFixture[str]) -
     assert "\x1b" not in text
     for pattern in (
         r"^resnet50.onnx on NVIDIA A100",
-        r"^inference · fp32 · onnxruntime · batch=8 · 175 nodes · 25.6 M parameters$",
+        r"^inference · tf32 · onnxruntime · batch=8 · 175 nodes · 25.6 M parameters$",
         r"^  Latency +[\d.]+ (ms|µs)   80 % interval [\d.]+ (ms|µs) to [\d.]+ (ms|µs)$",
         r"^  Throughput +[\d,]+ samples/s at batch size 8$",
         r"^  Memory .* of 80.0 GiB: fits$",

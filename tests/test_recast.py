@@ -17,7 +17,8 @@ from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Movement, NodeWork, Recurrent, Softmax
 from neusight_onnx.lowering import lower
-from neusight_onnx.lowering.recast import autocast, converted, with_products, with_weights
+from neusight_onnx.lowering.products import with_products
+from neusight_onnx.lowering.recast import autocast, converted, with_weights
 from neusight_onnx.precision import FORMATS, PRECISIONS, refusal, resolve
 from neusight_onnx.predictor import predict
 from neusight_onnx.runtime import get_runtime

@@ -127,11 +127,13 @@ def prepare(
         else:
             recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
         if precision.products is not None or precision.weights is not None:
-            from neusight_onnx.lowering.recast import with_products, with_weights
+            from neusight_onnx.lowering.products import with_products
 
             how = runtime_model.narrow_products
             work = tuple(with_products(work, precision.products, precision.weights, how=how))
             if precision.weights is not None:
+                from neusight_onnx.lowering.recast import with_weights
+
                 convolutions = how == "calibrated" and precision.products is DataType.INT8
                 recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
         narrowed = _in_tf32(work, precision, runtime_model)
@@ -169,7 +171,7 @@ def _in_tf32(work: Sequence[NodeWork], precision: Precision, runtime: Runtime) -
     same."""
     if not runtime.tf32 or keeps_fp32(precision):
         return None
-    from neusight_onnx.lowering.recast import with_products
+    from neusight_onnx.lowering.products import with_products
 
     narrowed = with_products(work, DataType.TFLOAT32, None)
     return None if narrowed == tuple(work) else with_layouts(narrowed, runtime)
@@ -226,7 +228,7 @@ def _step_of_training(
     merged = works_of(fused, runtime) if runtime.pointwise == "chains" else None
     trained = train(fused, works, lowered.strides, plan, runtime.name, merged=merged)
     if precision.products is not None:
-        from neusight_onnx.lowering.recast import with_products
+        from neusight_onnx.lowering.products import with_products
 
         trained = replace(trained, works=tuple(with_products(trained.works, precision.products, None)))
     executed = works if merged is None else merged

@@ -1,0 +1,111 @@
+"""Other formats of products in work that is lowered already: TF32, and linear layers in 8 and 4 bits, by runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeGuard
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, NodeWork, Recurrent, TensorSpec
+
+_FP32 = DataType.FLOAT32
+
+_QUANTIZED = (DataType.INT8,)
+"""Formats whose measured products got activations that were converted already: a kernel before them does it. In the
+predictors of 8- and 4-bit floats that kernel is in the product's own time."""
+
+
+def with_products(
+    works: Sequence[NodeWork], products: DataType | None, weights: DataType | None, *, how: str = "converted"
+) -> tuple[NodeWork, ...]:
+    """``works`` with other formats of products.
+
+    ``weights`` None: every product of float32 multiplies ``products`` (TF32). Else the products of linear layers alone,
+    whose weights are constants of the model: they store them as ``weights`` and multiply ``products`` (None: the
+    16-bit activations as they are); what they read and write otherwise stays in 16 bits.
+    ``how``: a runtime's ``narrow_products``. "calibrated": scales are known beforehand, so that activations are
+    quantised by the layer that makes them, and convolutions run in int8 from one to the next. "widened": nothing
+    multiplies ``products``; 8-bit integers become 16 bits again in kernels of their own, floats inside the product.
+    """
+    known: dict[Kernel, tuple[Kernel, ...]] = {}
+
+    def changed(kernel: Kernel) -> tuple[Kernel, ...]:
+        found = known.get(kernel)
+        if found is None:
+            if weights is None:
+                found = (_in_tf32(kernel),)
+            elif how == "calibrated" and products is not None:
+                found = (_calibrated(kernel, products),)
+            elif how == "widened" and products is not None:
+                found = _widened(kernel, products, weights)
+            else:
+                found = _linear(kernel, products, weights)
+            known[kernel] = found
+        return found
+
+    return tuple(
+        replace(work, kernels=tuple(new for kernel in work.kernels for new in changed(kernel)))
+        if work.kernels
+        else work
+        for work in works
+    )
+
+
+def _in_tf32(kernel: Kernel) -> Kernel:
+    multiplies = isinstance(kernel, Gemm | Conv | Attention | Recurrent) and kernel.dtype is _FP32
+    return replace(kernel, dtype=DataType.TFLOAT32) if multiplies else kernel  # type: ignore[arg-type]  # one of four
+
+
+def _is_linear(kernel: Kernel) -> TypeGuard[Gemm]:
+    """Whether a kernel is a linear layer's product that multiplies what is stored in 16 bits."""
+    if not isinstance(kernel, Gemm) or not kernel.b_is_weight or kernel.batch != 1:
+        return False
+    return kernel.dtype.bits == 16 and kernel.a_dtype is None and kernel.b_dtype is None
+
+
+def _widened(kernel: Kernel, products: DataType, weights: DataType) -> tuple[Kernel, ...]:
+    if not _is_linear(kernel):
+        return (kernel,)
+    if products not in _QUANTIZED:
+        return (replace(kernel, b_dtype=weights),)
+    wide, narrow = (
+        {name: TensorSpec(dtype=dtype, shape=shape) for name, shape in _operands(kernel).items()}
+        for dtype in (kernel.dtype, products)
+    )
+    return (
+        Elementwise(operations=("quantize",), inputs=(wide["a"],), output=narrow["a"]),
+        Elementwise(operations=("dequantize",), inputs=(narrow["a"],), output=wide["a"]),
+        Elementwise(operations=("dequantize",), inputs=(narrow["b"],), output=wide["b"]),
+        kernel,
+    )
+
+
+def _operands(kernel: Gemm) -> dict[str, tuple[int, ...]]:
+    return {"a": (kernel.m, kernel.k), "b": (kernel.k, kernel.n)}
+
+
+def _linear(kernel: Kernel, products: DataType | None, weights: DataType) -> tuple[Kernel, ...]:
+    if not _is_linear(kernel):
+        return (kernel,)
+    stored = kernel.dtype
+    output = kernel.output_dtype or stored
+    if products is None:
+        return (replace(kernel, b_dtype=weights),)
+    if products not in _QUANTIZED:
+        return (replace(kernel, dtype=products, a_dtype=stored, output_dtype=output),)
+    shape = (kernel.m, kernel.k)
+    before = Elementwise(
+        operations=("quantize",),
+        inputs=(TensorSpec(dtype=stored, shape=shape),),
+        output=TensorSpec(dtype=products, shape=shape),
+    )
+    return (before, replace(kernel, dtype=products, output_dtype=output))
+
+
+def _calibrated(kernel: Kernel, products: DataType) -> Kernel:
+    if isinstance(kernel, Conv) and kernel.dtype.bits == 16 and products is DataType.INT8:
+        return replace(kernel, dtype=products)
+    if not isinstance(kernel, Gemm) or not kernel.b_is_weight or kernel.batch != 1 or kernel.dtype.bits != 16:
+        return kernel
+    return replace(kernel, dtype=products, output_dtype=kernel.output_dtype or kernel.dtype)
