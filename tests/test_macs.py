@@ -152,7 +152,7 @@ def cell_case(op: str, gates: int, attributes: str, x: Shape, h: int, directions
 
 
 IMAGE, FILTERS = (2, 4, 7, 6), (6, 4, 3, 2)
-INT32, INT64 = 6, 7
+INT32, INT64, FLOAT16 = 6, 7, 10
 CASES = {
     "conv": conv_case("", IMAGE, FILTERS, conv(IMAGE, FILTERS)),
     "conv with a bias": conv_case("", IMAGE, FILTERS, conv(IMAGE, FILTERS), bias=True),
@@ -311,7 +311,7 @@ CASES = {
     "MultiHeadAttention, one direction": Case(
         node="y = com.microsoft.MultiHeadAttention<num_heads = 3, unidirectional = 1>(q, k, k)",
         inputs={"q": (2, 5, 24), "k": (2, 5, 24)},
-        types={"q": TensorProto.FLOAT16, "k": TensorProto.FLOAT16},  # ONNX Runtime runs FP32 by parts, whole
+        types={"q": FLOAT16, "k": FLOAT16},  # ONNX Runtime runs FP32 by parts, whole
         macs=attention(2, 3, 5, 5, 8, 8, causal=True),
     ),
     "GroupQueryAttention, a prefill": Case(
