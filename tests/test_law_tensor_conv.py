@@ -103,6 +103,33 @@ def test_the_pipe_takes_whole_tiles() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gpu", "overhead"),
+    [
+        pytest.param("l40s", 1.3, id="full-rate"),
+        # 256 multiply-adds a clock and SM, of 500: .512 squared of it shows
+        pytest.param("rtx-4090", 1.0 + 0.3 * 0.262, id="halved-rate"),
+    ],
+)
+def test_addresses_hide_behind_a_slow_pipe(gpu: str, overhead: float) -> None:
+    spec = load_gpu(gpu)
+    tile = np.array([[128.0], [128.0], [256.0], [1.0]])
+    cols = tensor_conv.columns((BASE,))
+    plain = tensor_conv._times(cols, spec, PLAIN, tile)["compute"][0]
+    addressed = tensor_conv._times(cols, spec, {**PLAIN, "index_overhead": 1.3}, tile)["compute"][0]
+    assert addressed / plain == pytest.approx(overhead, rel=1e-3)
+
+
+def test_convolutions_stream_as_products_do() -> None:
+    """400 MB through GDDR6X: the fitted share of the peak, and 7 % more."""
+    spec = load_gpu("rtx-4090")
+    kernel = replace(BASE, n=256, c=64, k=64, filter=(1, 1))
+    cols = tensor_conv.columns((kernel,))
+    constants = {**PLAIN, "idle_loss": 0.0, "reload_knee": 0.0, "resident_gain": 1.0, "dram_efficiency": 0.8}
+    memory = tensor_conv._times(cols, spec, constants, np.array([[64.0], [128.0], [128.0], [1.0]]))["memory"][0]
+    assert memory == pytest.approx((kernel.read_bytes + kernel.write_bytes) / (0.8 * 1.07 * 1008e9), rel=1e-6)
+
+
+@pytest.mark.parametrize(
     ("gpu", "widest", "narrowest"),
     [
         pytest.param("v100", 128, 64, id="volta-has-three-kernels"),

@@ -189,6 +189,37 @@ def test_what_fits_l2_is_not_read_from_dram_if_a_kernel_is_repeated() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "pipe", "element_bytes", "share"),
+    [
+        # 256 multiply-adds a clock and SM, of 500; FP8 has 512, of 1,000; INT8 isn't halved
+        pytest.param("rtx-4090", "fp16", 2.0, 0.512, id="halved"),
+        pytest.param("rtx-4090", "fp8", 1.0, 0.512, id="halved-fp8"),
+        pytest.param("rtx-4090", "int8", 1.0, 1.0, id="int8-is-whole"),
+        pytest.param("l40s", "fp16", 2.0, 1.0, id="full-rate"),
+        pytest.param("h100", "bf16", 2.0, 1.0, id="four-times-the-rate"),
+        pytest.param("mi100", "bf16", 2.0, 1.0, id="amd-has-no-halved-cards"),
+    ],
+)
+def test_what_is_around_a_loop_is_fewer_steps_of_a_halved_pipe(
+    name: str, pipe: str, element_bytes: float, share: float
+) -> None:
+    code = np.array([float(tensor_gemm.PIPES.index(pipe))])
+    found = tensor_gemm.rate_share(load_gpu(name), code, np.array([element_bytes]))
+    assert found[0] == pytest.approx(share, abs=5e-4)
+
+
+def test_a_short_reduction_on_a_halved_pipe() -> None:
+    """2,048 x 4,096 of k = 64 and 120 steps around each tile: (64 + .512 x 120) / 64 of the loop's time on a 4090."""
+    spec = load_gpu("rtx-4090")
+    constants = {**PRIORS, "epilogue_k": 120.0}
+    cols = tensor_gemm.columns((linear(2048, 4096, 64),))
+    tile = np.array([[128.0], [128.0], [256.0], [1.0]])
+    with_ends = tensor_gemm.times(cols, spec, {**constants, "energy_pj": 1e-6}, tile)["compute"][0]
+    without = tensor_gemm.times(cols, spec, {**constants, "epilogue_k": 0.0, "energy_pj": 1e-6}, tile)["compute"][0]
+    assert with_ends / without == pytest.approx((64 + 0.512 * 120) / 64, rel=0.01)
+
+
+@pytest.mark.parametrize(
     ("name", "gain"),
     [
         pytest.param("l40s", 4.0, id="where the constant is measured"),

@@ -305,8 +305,10 @@ def _times(
     exposed = tensor_gemm.exposed_share(gpu)
     kind = c["index_overhead"] * c["data_overhead"] ** cols["data"] * c["weight_overhead"] ** cols["weight"]
     kind = kind * np.where(cols["rank"] > 2.0, c["volume_overhead"], 1.0)
+    # integer operations and loads, in the shadow of a halved pipe's instructions as far as those of tiles are
+    kind = 1.0 + exposed * (kind - 1.0)
     steady = c["pipe_overhead"] * kind * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
-    steps = kz + c["epilogue_k"] * 2.0 / cols["bytes"]
+    steps = kz + c["epilogue_k"] * tensor_gemm.rate_share(gpu, cols["pipe"], cols["bytes"]) * 2.0 / cols["bytes"]
     full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * (steady + exposed * c["latency_warps"] / in_flight)
     level = tensor_gemm.clock_level(gpu, c, peak / steady, tensor_gemm.unit_energy(gpu, cols["pipe"]))
     long = full_s * 1e3 / (full_s * 1e3 + c["throttle_ms"])
@@ -366,7 +368,9 @@ def _dram_rate(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constan
     """Bytes/s from DRAM, or from L2 where the operands still lie there from the kernel (or repetition) before."""
     fill = (cols["read_bytes"] + cols["write_bytes"]) / gpu.l2_bytes
     resident = 1.0 / (1.0 + (fill / tensor_gemm.RESIDENT_FILL) ** _RESIDENT_SHARPNESS)
-    return c["dram_efficiency"] * gpu.memory_bytes_per_s * c["resident_gain"] ** resident
+    rate = c["dram_efficiency"] * tensor_gemm.stream_gain(gpu) * gpu.memory_bytes_per_s
+    found: NDArray[np.float64] = rate * c["resident_gain"] ** resident
+    return found
 
 
 _RESIDENT_SHARPNESS = 4.0
