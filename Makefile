@@ -22,8 +22,8 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 24
 
 demo: $(VENV)/.installed ## analyse examples/resnet50.onnx on an A100 and print the report
-	@echo "neusight-onnx analyze examples/resnet50.onnx --gpu a100 --dim batch=8"
-	@$(BIN)/neusight-onnx analyze examples/resnet50.onnx --gpu a100 --dim batch=8
+	@echo "neusight-onnx analyze examples/resnet50.onnx --gpu a100 --batch 8"
+	@$(BIN)/neusight-onnx analyze examples/resnet50.onnx --gpu a100 --batch 8
 
 test: $(VENV)/.installed-dev ## all tests
 	$(BIN)/pytest

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from math import isqrt, prod
 from pathlib import Path
 from typing import Any
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import DataError, NeusightError
+from neusight_onnx.errors import BindingError, DataError, NeusightError
 from neusight_onnx.kernels import (
     Attention,
     Conv,
@@ -404,9 +405,8 @@ def default_kernels() -> list[Kernel]:
 def kernels_of_models(paths: Sequence[Path], batches: Sequence[int]) -> tuple[list[Kernel], list[str]]:
     """Kernels that eager mode runs in ONNX models, each once, with their float tensors in FP32, and what was left out.
 
-    A symbolic dim that is named as a batch gets each of ``batches``; other open dims get the defaults of ``analyze``.
+    A batch that the file leaves open gets each of ``batches``; other open dims get the defaults of ``analyze``.
     """
-    from neusight_onnx.analysis import batch_symbol
     from neusight_onnx.graph.bindings import make_bindings
     from neusight_onnx.graph.read import read_model
     from neusight_onnx.precision import FORMATS
@@ -418,15 +418,10 @@ def kernels_of_models(paths: Sequence[Path], batches: Sequence[int]) -> tuple[li
     for path in paths:
         try:
             model = read_model(path)
-            first = prepare(infer_shapes(model, make_bindings({})), precision=stored, runtime="eager")
-            works = [first.work]
-            try:
-                symbol = batch_symbol(first)
-            except NeusightError:
-                symbol = ""
-            for batch in batches if symbol else ():
-                bound = infer_shapes(model, make_bindings({symbol: batch}))
-                works.append(prepare(bound, precision=stored, runtime="eager").work)
+            shaped = [infer_shapes(model, make_bindings())]
+            with suppress(BindingError):  # the file fixes its batch, or has none
+                shaped += [infer_shapes(model, make_bindings(batch=batch)) for batch in batches]
+            works = [prepare(bound, precision=stored, runtime="eager").work for bound in shaped]
         except NeusightError as error:
             faults.append(f"{path}: {error}")
             continue

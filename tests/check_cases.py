@@ -35,6 +35,7 @@ class Case:
     runtime: str = "eager"
     dims: Mapping[str, int] = field(default_factory=lambda: {"batch": 2})
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    batch: int | None = None
     limits: Limits = field(default_factory=Limits)
     node: str | None = None
     notes: frozenset[str] = frozenset()
@@ -48,7 +49,7 @@ class Case:
             gpu=self.gpu,
             precision=self.precision,
             runtime=self.runtime,
-            bindings=make_bindings(self.dims, self.shapes),
+            bindings=make_bindings(self.dims, self.shapes, batch=self.batch),
             limits=self.limits,
         )
 
@@ -252,7 +253,26 @@ CASES = {
         dims={},
         node="x",
         says="dimension 0",
-        fix="--shape x=Nx4, or shapes = { x = [N, 4] } in the target",
+        fix="--batch N, or batch = N in the target",
+    ),
+    "no names": Case(
+        model=one([node("Relu", "x", "y")], x=(None, 4, None)),
+        codes=codes(302),
+        dims={},
+        node="x",
+        says="dimensions 0, 2",
+        fix="--shape x=Nx4xN, or shapes = { x = [N, 4, N] } in the target",
+    ),
+    "a batch without a name that is given": Case(
+        model=one([node("Relu", "x", "y")], x=(None, 4)), codes=codes(), dims={}, batch=8
+    ),
+    "a batch is given, and another dimension has no name": Case(
+        model=one([node("Relu", "x", "y")], x=(None, 4, None)),
+        codes=codes(302),
+        dims={},
+        batch=8,
+        says="dimension 2",
+        fix="--shape x=Nx4xN",
     ),
     "no shape": Case(
         model=one([node("Relu", "x", "y")], x=None), codes=codes(302, 503), dims={}, node="x", says="declares no shape"

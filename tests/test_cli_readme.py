@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from neusight_onnx.cli import main
-from neusight_onnx.cli.app import Precision, command_line
-from neusight_onnx.cli.options import RuntimeName
+from neusight_onnx.cli.app import command_line
+from neusight_onnx.cli.options import Precision, RuntimeName
 from neusight_onnx.precision import FORMATS, PRECISIONS
 from neusight_onnx.runtime import KNOWN_RUNTIMES, RUNTIMES
 

@@ -35,7 +35,6 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     ),
     "quantised": (["analyze", *BERT, *TRAIN, "--precision", "int8"], "training in int8 has no model"),
     "copies": (["analyze", *BERT, *TRAIN, "--include-io"], "counted at inference only"),
-    "a heat map": (["analyze", *BERT, *TRAIN, "--format", "model-explorer"], "every --format but model-explorer"),
 }
 
 

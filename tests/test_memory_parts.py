@@ -315,7 +315,7 @@ def test_a_model_without_a_batch_has_no_largest_one(tmp_path: Path) -> None:
     loaded.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
     path = tmp_path / "fixed.onnx"
     onnx.save(loaded, str(path))
-    with pytest.raises(BindingError, match="no symbolic dim of the inputs is named as a batch"):
+    with pytest.raises(BindingError, match=r"the largest batch: the file fixes .* \(images is 4x3x224x224\)"):
         analyze(path, gpu="a100", with_largest_batch=True)
 
 

@@ -190,7 +190,7 @@ def test_knee_and_largest(
     at: str,
     expected: tuple[int | None, int | None, int | None],
 ) -> None:
-    (series,) = _series(made(rows), "batch", limit_ms, at)
+    (series,) = _series(made(rows), "batch", limit_ms, at, is_batch=True)
     assert (series.knee, series.largest_that_fits, series.largest_in_time) == expected
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
-from neusight_onnx.errors import BindingError, ModelError, SpecError
+from neusight_onnx.errors import ModelError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.graph.bindings import Bindings, is_batch_symbol, make_bindings
+from neusight_onnx.graph.bindings import Bindings, find_batch, is_batch_symbol, make_bindings
 from neusight_onnx.graph.model import Array, InferredGraph, Model, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import NodeWork
@@ -74,6 +74,7 @@ def analyze(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
+    batch: int | None = None,
     precision: str = "auto",
     runtime: str | None = None,
     cuda_graph: bool = False,
@@ -87,10 +88,11 @@ def analyze(
     """Predicts how fast ``model`` runs on ``gpu``.
 
     ``model``: a path, or what :func:`read_model` gave. ``gpu``: a name, an alias, a TOML file or a spec.
-    ``dims`` binds symbols, ``shapes`` whole inputs, ``values`` inputs on whose value shapes depend,
-    ``trip_counts`` loops (by node name). ``runtime``: what executes it, "onnxruntime" where none is given (a step of
-    training: "eager"). ``cuda_graph``: the run is replayed as a CUDA graph; ``include_io``: inputs
-    come from the host and outputs go back. ``memory_timeline``: the report's memory has the bytes alive after each
+    ``dims`` binds symbols, ``batch`` the batch, whatever the model calls it, ``shapes`` whole inputs, ``values`` inputs
+    on whose value shapes depend, ``trip_counts`` loops (by node name). ``runtime``: what executes it, "onnxruntime"
+    where none is given (a step of training: "eager"). ``cuda_graph``: the run is replayed as a CUDA graph;
+    ``include_io``: inputs come from the host and outputs go back.
+    ``memory_timeline``: the report's memory has the bytes alive after each
     node; ``with_largest_batch``: and the largest batch that fits (the model is read anew for 3 to 8 sizes). Raises a
     :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend: an unreadable model, an unknown GPU,
     contradicting bindings, a precision or runtime without a model.
@@ -108,7 +110,7 @@ def analyze(
         )
     spec = gpu if isinstance(gpu, GpuSpec) else load_gpu(gpu)
     loaded = model if isinstance(model, Model) else read_model(model)
-    bindings = make_bindings(dims, shapes, values, trip_counts)
+    bindings = make_bindings(dims, shapes, values, trip_counts, batch)
     resolved = resolve(precision, stored_precision(loaded))
     require(resolved, spec)
     require_made_for(runtime, spec)
@@ -174,7 +176,7 @@ def _host(counted: Sequence[Placed], prepared: PreparedModel, spec: GpuSpec, tot
     host_us = host_time_us(stream_steps(counted, lambda prediction: prediction.latency_us), runtime)
     kernel_us = totals.kernel_ms * 1e3
     is_bound = host_us > kernel_us
-    has_batch = any(is_batch_symbol(name) for name in prepared.shaped.bound.symbols)
+    has_batch = prepared.shaped.bound.batch is not None or any(map(is_batch_symbol, prepared.shaped.bound.symbols))
     if not is_bound or not has_batch:
         return HostSummary(host_ms=host_us / 1e3, is_bound=is_bound)
     kernels = [
@@ -240,7 +242,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             *prepared.graph.assumptions,
             *decided.said,
             *range_of_branches(decided, totals, prepared.runtime),
-            *of_the_batch(prepared.graph, prepared.shaped.bound.symbols),
+            *of_the_batch(prepared.graph, _settings(prepared, executed)),
             *of_the_run(prepared),
         )
         return Outcome(
@@ -252,37 +254,24 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
         )
 
 
-def batch_symbol(prepared: PreparedModel) -> str:
-    """The symbolic dim that is named as a batch; BindingError if the model has none."""
-    symbols = prepared.shaped.bound.symbols
-    for name in symbols:
-        if is_batch_symbol(name):
-            return name
-    others = ", ".join(f"'{name}'" for name in symbols)
-    raise BindingError(
-        "the largest batch: no symbolic dim of the inputs is named as a batch "
-        + (f"(there are {others}); name one of them so" if others else "(all sizes are fixed); export it with one")
-    )
+def find_largest_batch(prepared: PreparedModel, bindings: Bindings, spec: GpuSpec) -> LargestBatch:
+    """The largest batch that fits on ``spec``, the other sizes being those of ``prepared``.
 
-
-def find_largest_batch(
-    prepared: PreparedModel, bindings: Bindings, spec: GpuSpec, *, symbol: str | None = None
-) -> LargestBatch:
-    """The largest batch (or size of ``symbol``) that fits on ``spec``, the other sizes being those of ``prepared``.
-
-    ``bindings`` are those that the model was prepared with. Each size tried is inferred and lowered anew.
+    ``bindings`` are those that the model was prepared with. Each size tried is inferred and lowered anew. BindingError
+    where the model has no batch that can be varied.
     """
-    name = batch_symbol(prepared) if symbol is None else symbol
-    symbols = prepared.shaped.bound.symbols
+    batch = find_batch(prepared.shaped.model, "the largest batch")
+    others = {name: size for name, size in bindings.dims.items() if name not in batch.symbols}
 
     def measure(size: int) -> MemoryEstimate:
-        rebound = replace(bindings, dims={**bindings.dims, name: size})
+        rebound = replace(bindings, dims=others, batch=size)
         shaped = infer_shapes(prepared.shaped.model, rebound)
         plan = None if prepared.trained is None else prepared.trained.plan
         found = prepare(shaped, precision=prepared.precision, runtime=prepared.runtime.name, training=plan)
         return memory_on(found.memory, spec)
 
-    return largest_batch(measure, name, symbols[name], memory_on(prepared.memory, spec))
+    current = prepared.shaped.bound.symbols.get(batch.name, 1)
+    return largest_batch(measure, batch.name, current, memory_on(prepared.memory, spec))
 
 
 def _settings(prepared: PreparedModel, executed: Precision) -> Settings:
@@ -294,6 +283,7 @@ def _settings(prepared: PreparedModel, executed: Precision) -> Settings:
         dims=dims,
         cuda_graph=prepared.runtime.captured,
         include_io=prepared.include_io,
+        batch=prepared.shaped.bound.batch,
     )
 
 
@@ -366,7 +356,7 @@ def _assemble(
         *counted.said,
         *share_by_data(coverage),
         *range_of_branches(counted, totals, runtime),
-        *of_the_batch(inferred, settings.dims),
+        *of_the_batch(inferred, settings),
         *said,
         *standing_assumptions(settings, asked_precision, runtime),
         *(f"memory: {text}" for text in memory.assumptions),

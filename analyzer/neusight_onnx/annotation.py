@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from neusight_onnx.analysis import predict_report
 from neusight_onnx.errors import SpecError
@@ -23,7 +23,10 @@ from neusight_onnx.precision import require, resolve
 from neusight_onnx.preparation import infer_shapes, prepare
 from neusight_onnx.report.model import KernelRow, Report
 from neusight_onnx.report.quantities import printable, shorten
-from neusight_onnx.runtime import DEFAULT_RUNTIME, get_runtime, require_made_for
+from neusight_onnx.runtime import default_runtime, get_runtime, require_made_for
+
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Training
 
 PREFIX = "neusight."
 """Begins every key that is written into a model."""
@@ -83,14 +86,20 @@ def annotation_of(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
+    batch: int | None = None,
     precision: str = "auto",
     runtime: str | None = None,
+    cuda_graph: bool = False,
+    include_io: bool = False,
+    training: Training | None = None,
 ) -> Annotation:
     """Analyses the model file ``path`` as :func:`~neusight_onnx.analyze` does, and tells it node by node.
 
+    Copies of inputs and outputs, the loss and the optimizer's step are in the totals and in no node.
+
     Raises a :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend.
     """
-    runtime = runtime or DEFAULT_RUNTIME
+    runtime = runtime or default_runtime(training=training is not None)
     get_runtime(runtime)
     if not isinstance(gpu, str | Path | GpuSpec):
         raise SpecError(f"gpu is {gpu!r}; give a name, the path of a TOML file or a GpuSpec")
@@ -99,8 +108,15 @@ def annotation_of(
     resolved = resolve(precision, stored_precision(model))
     require(resolved, spec)
     require_made_for(runtime, spec)
-    shaped = infer_shapes(model, make_bindings(dims, shapes, values, trip_counts))
-    prepared = prepare(shaped, precision=resolved, runtime=runtime)
+    shaped = infer_shapes(model, make_bindings(dims, shapes, values, trip_counts, batch))
+    prepared = prepare(
+        shaped,
+        precision=resolved,
+        runtime=runtime,
+        cuda_graph=cuda_graph,
+        include_io=include_io,
+        training=training,
+    )
     report = predict_report(prepared, spec, asked_precision=precision)
     source = read_source(path)
     return Annotation(
@@ -254,7 +270,10 @@ def _model_notes(report: Report) -> dict[str, str]:
         "version": report.tool_version,
         "gpu": report.gpu.label,
         "precision": settings.precision,
+        "mode": settings.mode,
         "runtime": settings.runtime,
+        "cuda_graph": str(settings.cuda_graph).lower(),
+        "include_io": str(settings.include_io).lower(),
         "dims": " ".join(f"{_name(name)}={size}" for name, size in settings.dims.items()),
         "latency_ms": _number(totals.latency_ms),
         "latency_low_ms": _number(totals.latency_low_ms),

@@ -279,7 +279,7 @@ def make_totals(
             for kernel, prediction in zip(item.work.kernels, item.predictions, strict=True)
         ),
     )
-    batch_size, _ = batch_of(inferred, settings.dims)
+    batch_size, _ = batch_of(inferred, settings.dims, settings.batch)
     samples = batch_size * (1 if trained is None else trained.plan.grad_accumulation)
     executed = [(item.work.count, facts[kernel]) for item in counted for kernel in item.work.kernels]
     return Totals(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from neusight_onnx.batch import batch_of
@@ -33,9 +33,9 @@ from neusight_onnx.preparation import PreparedModel
 _QUANTIZED_BITS = 8
 
 
-def of_the_batch(inferred: InferredGraph, symbols: Mapping[str, int]) -> Iterator[str]:
+def of_the_batch(inferred: InferredGraph, settings: Settings) -> Iterator[str]:
     """How many samples a run is taken to be, where no dim is named as a batch."""
-    _, guessed = batch_of(inferred, symbols)
+    _, guessed = batch_of(inferred, settings.dims, settings.batch)
     if guessed is not None:
         yield guessed
 

@@ -12,13 +12,16 @@ _IMAGES = (4, 5)
 """Ranks of (n, c, h, w) and (n, c, d, h, w)."""
 
 
-def batch_of(inferred: InferredGraph, symbols: Mapping[str, int]) -> tuple[int, str | None]:
-    """(samples a run, the line that says how that was guessed): the size of the symbol that is named as a batch.
+def batch_of(inferred: InferredGraph, symbols: Mapping[str, int], given: int | None = None) -> tuple[int, str | None]:
+    """(samples a run, the line that says how that was guessed): the size that the user gave the batch as such, or that
+    of the symbol that is named as one.
 
     Without one, it is the first dimension of the first input with several: where the model leaves it free and doesn't
     name it as something else (a sequence, an image's height), or fixes it with rank 4 or 5 or for integers (token ids),
     or keeps it in the first output (rows in, rows out). Else 1. Nothing is said where that is 1, too.
     """
+    if given is not None:
+        return given, None
     for name, size in symbols.items():
         if is_batch_symbol(name):
             return size, None

@@ -12,7 +12,7 @@ from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.fusion.patterns.search import OWN
 from neusight_onnx.fusion.quantization import dequantized_at_run_time
-from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings, named_as_in
+from neusight_onnx.graph.bindings import Bindings, BoundInputs, find_batch, make_bindings, named_as_in
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import any_of, at_expected_sizes, bind_and_infer
@@ -45,17 +45,18 @@ def inspect_model(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
+    batch: int | None = None,
 ) -> Inspection:
     """What ``model`` (a path, or what :func:`read_model` gave) is made of, with its symbolic dims bound.
 
-    ``dims``, ``shapes``, ``values`` and ``trip_counts`` are those of :func:`analyze`. FLOPs and multiply-adds are those
-    of the nodes one by one, before a runtime merges any, at expected sizes, constants that are dequantised included,
-    and of an If whose condition isn't known those of the branch with more FLOPs; the values' shapes are bounds where
-    they depend on data. Raises a :class:`~neusight_onnx.errors.NeusightError` for an unreadable model and for bindings
-    that contradict it.
+    ``dims``, ``shapes``, ``values``, ``trip_counts`` and ``batch`` are those of :func:`analyze`. FLOPs and
+    multiply-adds are those of the nodes one by one, before a runtime merges any, at expected sizes, constants that
+    are dequantised included, and of an If whose condition isn't known those of the branch with more FLOPs; the
+    values' shapes are bounds where they depend on data. Raises a :class:`~neusight_onnx.errors.NeusightError` for
+    an unreadable model and for bindings that contradict it.
     """
     loaded = model if isinstance(model, Model) else read_model(model)
-    bindings = named_as_in(loaded, make_bindings(dims, shapes, values, trip_counts))
+    bindings = named_as_in(loaded, make_bindings(dims, shapes, values, trip_counts, batch))
     with no_collection():
         bound, inferred = bind_and_infer(loaded, bindings)
         expected = at_expected_sizes(loaded, bindings, bound, inferred)
@@ -150,6 +151,9 @@ def _operators(graph: Graph) -> Iterator[str]:
 
 def _symbols(model: Model, bindings: Bindings, bound: BoundInputs) -> tuple[Symbol, ...]:
     given = set(bindings.dims)
+    if bindings.batch is not None:
+        batch = find_batch(model, "the batch", bindings.batch)
+        given.update(batch.symbols or (batch.name,))
     for declared in model.graph.inputs:
         if declared.name in bindings.shapes or declared.name in bindings.values:
             given.update(dim for dim in declared.shape or () if isinstance(dim, str))

@@ -34,7 +34,7 @@ def fingerprint(bindings: Bindings) -> str:
     """Equal for bindings that bind alike."""
     values = {name: (array.shape, array.dtype.str, array.tobytes()) for name, array in bindings.values.items()}
     parts = (bindings.dims, bindings.shapes, values, bindings.trip_counts)
-    return repr([sorted(part.items()) for part in parts])
+    return repr([bindings.batch, *(sorted(part.items()) for part in parts)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,9 @@ TARGET_KEYS = (
     "precision",
     "runtime",
     "training",
+    "cuda-graph",
+    "include-io",
+    "batch",
     "dims",
     "shapes",
     "values",
@@ -224,6 +227,7 @@ def _targets(
             _shapes(table, where),
             _bindings(table, "values", where),
             _sizes(table, "trip-counts", where),
+            _batch(table, where),
         )
     except BindingError as error:
         raise CheckError(f"{where}: {error}") from None
@@ -237,6 +241,8 @@ def _targets(
             precision=_choice(table, "precision", PRECISIONS, "auto", where),
             runtime=_choice(table, "runtime", KNOWN_RUNTIMES, unsaid, where),
             training=training,
+            cuda_graph=_switch(table, "cuda-graph", where),
+            include_io=_switch(table, "include-io", where),
             bindings=bindings,
             limits=own.over(limits),
             allow=(allowed := merged_allowances(allow, _allowances(table.get("allow", {}), where))),
@@ -320,6 +326,20 @@ def _sizes(table: _Table, key: str, where: str) -> Mapping[str, Any]:
         if not _is_whole(size):
             raise CheckError(f"{where}: {key}: {name[:60]!a} is {_as_written(size)}; give a whole number such as 8")
     return sizes
+
+
+def _batch(table: _Table, where: str) -> int | None:
+    size = table.get("batch")
+    if size is not None and (not _is_whole(size) or size < 1):
+        raise CheckError(f"{where}: 'batch' is {_as_written(size)}; give a whole number such as 8")
+    return None if size is None else int(size)
+
+
+def _switch(table: _Table, key: str, where: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise CheckError(f"{where}: '{key}' is {_as_written(value)}; write true or false")
+    return value
 
 
 def _shapes(table: _Table, where: str) -> Mapping[str, Any]:

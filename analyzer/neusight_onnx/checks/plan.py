@@ -43,6 +43,8 @@ def make_plan(
     precision: str | None,
     runtime: str | None,
     training: Training | None = None,
+    cuda_graph: bool = False,
+    include_io: bool = False,
     limits: Mapping[str, Sequence[str]],
     allow: Sequence[str],
     fail_on: Severity | None,
@@ -70,6 +72,8 @@ def make_plan(
                 precision=precision or "auto",
                 runtime=runtime or default_runtime(training=training is not None),
                 training=training,
+                cuda_graph=cuda_graph,
+                include_io=include_io,
                 bindings=bindings,
                 limits=own.over(read.limits if read else Limits()),
                 allow=merged_allowances(read.allow if read else (), allowed),
@@ -78,7 +82,19 @@ def make_plan(
             for gpu in dict.fromkeys(gpus)
         ]
     else:
-        _refuse_alone(gpus, bindings, precision, runtime, training)
+        of_a_target: dict[str, object] = {
+            "--batch": bindings.batch,
+            "--dim": bindings.dims,
+            "--shape": bindings.shapes,
+            "--value": bindings.values,
+            "--trip-count": bindings.trip_counts,
+            "--precision": precision,
+            "--runtime": runtime,
+            "--cuda-graph": cuda_graph,
+            "--include-io": include_io,
+            "--mode training": training,
+        }
+        _refuse_alone(gpus, of_a_target)
         targets = [
             replace(target, limits=own.over(target.limits), allow=merged_allowances(target.allow, allowed))
             for target in _configured(read, model)
@@ -100,21 +116,10 @@ def _apart(allow: Sequence[str]) -> Sequence[str]:
     return allow
 
 
-def _refuse_alone(
-    gpus: Sequence[str], bindings: Bindings, precision: str | None, runtime: str | None, training: Training | None
-) -> None:
+def _refuse_alone(gpus: Sequence[str], given: Mapping[str, object]) -> None:
     """The options that say what a target is need a MODEL and a --gpu: a configuration's targets have their own."""
     if gpus:
         raise CheckError("--gpu without a MODEL: give the .onnx file, too")
-    given = {
-        "--dim": bindings.dims,
-        "--shape": bindings.shapes,
-        "--value": bindings.values,
-        "--trip-count": bindings.trip_counts,
-        "--precision": precision,
-        "--runtime": runtime,
-        "--mode training": training,
-    }
     for option, value in given.items():
         if value:
             raise CheckError(f"{option} needs a MODEL and a --gpu; the targets of a {CONFIG_NAME} have their own")

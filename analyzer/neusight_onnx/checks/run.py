@@ -118,7 +118,9 @@ def _identity(subject: Subject, scope: Scope) -> tuple[object, ...]:
         case Scope.SHAPES:
             return (model, fingerprint(subject.target.bindings))
         case Scope.WORK:
-            return (model, fingerprint(subject.target.bindings), subject.precision, subject.target.runtime)
+            target = subject.target
+            run = (target.runtime, target.training, target.cuda_graph, target.include_io)
+            return (model, fingerprint(target.bindings), subject.precision, *run)
         case Scope.TARGET:
             return (subject.target.name,)
         case _:
@@ -163,6 +165,8 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         mode="inference" if subject.target.training is None else "training",
         precision=subject.executed_precision or subject.precision.name,
         runtime=target.runtime,
+        cuda_graph=target.cuda_graph,
+        include_io=target.include_io,
         dims={} if subject.shaped is None else dict(subject.shaped.bound.symbols),
         limits=dict(target.limits.texts or {}),
         at=target.limits.judged_at,
@@ -224,7 +228,14 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         shaped = bench.work.shaped(model, target.bindings)
     except ModelError as fault:  # why it has no shapes at these sizes is for a check to say
         return replace(subject, fault=fault)
-    prepared = bench.work.prepared(shaped, precision=precision, runtime=target.runtime, training=target.training)
+    prepared = bench.work.prepared(
+        shaped,
+        precision=precision,
+        runtime=target.runtime,
+        training=target.training,
+        cuda_graph=target.cuda_graph,
+        include_io=target.include_io,
+    )
     outcome = None if not_predicted is not None else predict_outcome(prepared, gpu)
     return replace(
         subject,

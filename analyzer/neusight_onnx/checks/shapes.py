@@ -66,13 +66,19 @@ def open_input(subject: Subject) -> Iterator[Found]:
         else:
             sizes = [_written_size(dim, subject) for dim in declared.shape]
             axes = [str(axis) for axis, dim in enumerate(declared.shape) if dim is None or dim == 0]
+            in_front = axes[:1] == ["0"] and len(sizes) > 1
+            if in_front and bindings.batch is not None:
+                del axes[0]
             if axes:
+                whole = (
+                    f"{option('--shape', declared.name, 'x'.join(sizes))}, or shapes = "
+                    f"{{ {_key(declared.name)} = [{', '.join(sizes)}] }} in the target"
+                )
                 yield Found(
                     message=f"input '{declared.name}' ({shape_text(declared.shape)}) leaves "
                     f"{'dimension' if len(axes) == 1 else 'dimensions'} {', '.join(axes)} open, without a name",
                     node=declared.name,
-                    fix=f"{option('--shape', declared.name, 'x'.join(sizes))}, or shapes = "
-                    f"{{ {_key(declared.name)} = [{', '.join(sizes)}] }} in the target",
+                    fix="--batch N, or batch = N in the target" if in_front and axes == ["0"] else whole,
                 )
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Target:
     """One thing to be checked: a model on a GPU, at sizes, under limits. ``name`` stands in the report.
 
-    ``training``: a step of training is judged, not a run of inference.
+    ``training``: a step of training is judged, not a run of inference. ``cuda_graph``: the run is replayed as a graph;
+    ``include_io``: with the copies of inputs and outputs.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Target:
     precision: str = "auto"
     runtime: str = DEFAULT_RUNTIME
     training: Training | None = None
+    cuda_graph: bool = False
+    include_io: bool = False
     bindings: Bindings = field(default_factory=Bindings)
     limits: Limits = field(default_factory=Limits)
     allow: tuple[tuple[str, str], ...] = ()

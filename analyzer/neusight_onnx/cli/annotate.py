@@ -8,32 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import gpu_file, model_path, one_gpu, target_path
-from neusight_onnx.cli.options import (
-    DimOption,
-    ModelArgument,
-    OneGpuOption,
-    Precision,
-    PrecisionOption,
-    RuntimeOption,
-    ShapeOption,
-    TripCountOption,
-    ValueOption,
-)
+from neusight_onnx.cli.options import ModelArgument, OneGpuOption
 from neusight_onnx.cli.output import STANDARD_OUTPUT, check_target, emit_file
 from neusight_onnx.cli.progress import working
+from neusight_onnx.cli.sizes import Sizes
 from neusight_onnx.errors import OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from neusight_onnx.backward import Training
     from neusight_onnx.graph.bindings import Bindings
 
 EXAMPLES = """\
 Examples:
 
 \b
-  neusight-onnx annotate model.onnx --gpu a100 --dim batch=8 -o annotated.onnx
+  neusight-onnx annotate model.onnx --gpu a100 --batch 8 -o annotated.onnx
   neusight-onnx annotate model.onnx --gpu a100 -o model.onnx --force
 """
 
@@ -45,12 +38,8 @@ def annotate_command(
         str,
         typer.Option("-o", "--output", metavar="OUT.onnx", help="The file to write, beside the model's weights."),
     ],
-    dim: DimOption = None,
-    shape: ShapeOption = None,
-    value: ValueOption = None,
-    trip_count: TripCountOption = None,
-    precision: PrecisionOption = Precision.AUTO,
-    runtime: RuntimeOption = None,
+    sizes: Sizes,
+    execution: Execution,
     force: Annotated[bool, typer.Option("--force", help="OUT.onnx may be MODEL itself.")] = False,
 ) -> None:
     """Write MODEL anew with the latency of each node and the shape of each value in it, for Netron."""
@@ -62,9 +51,7 @@ def annotate_command(
     own = [] if force else [(path, "the model itself; --force lets it be replaced")]
     check_target(target, *own, *((file, "the GPU file itself") for file in gpu_file(gpu)))
     with working(f"annotating {path.name} for {gpu}"):
-        from neusight_onnx.cli.bindings import parse_bindings
-
-        bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
+        bindings, training = sizes.bindings(), execution.run.training.plan()
         from neusight_onnx.annotation import annotation_of, write_annotated
 
         _check_weights(path, target)
@@ -75,13 +62,19 @@ def annotate_command(
             shapes=bindings.shapes,
             values=bindings.values,
             trip_counts=bindings.trip_counts,
-            precision=precision.value,
-            runtime=None if runtime is None else runtime.value,
+            batch=bindings.batch,
+            precision=execution.precision.value,
+            runtime=execution.runtime_name,
+            cuda_graph=execution.run.cuda_graph,
+            include_io=execution.run.include_io,
+            training=training,
         )
         emit_file(lambda file: write_annotated(annotation, file), target)
 
 
-def model_explorer_text(path: Path, gpu: str, bindings: Bindings, precision: str, runtime: str | None) -> str:
+def model_explorer_text(
+    path: Path, gpu: str, bindings: Bindings, execution: Execution, training: Training | None
+) -> str:
     """The overlay for Model Explorer; see :func:`~neusight_onnx.report.model_explorer.to_model_explorer`."""
     from neusight_onnx.annotation import annotation_of
     from neusight_onnx.graph.source import SourceNode
@@ -94,8 +87,12 @@ def model_explorer_text(path: Path, gpu: str, bindings: Bindings, precision: str
         shapes=bindings.shapes,
         values=bindings.values,
         trip_counts=bindings.trip_counts,
-        precision=precision,
-        runtime=runtime,
+        batch=bindings.batch,
+        precision=execution.precision.value,
+        runtime=execution.runtime_name,
+        cuda_graph=execution.run.cuda_graph,
+        include_io=execution.run.include_io,
+        training=training,
     )
 
     def latency_us(node: SourceNode) -> float | None:

@@ -13,38 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from neusight_onnx import __version__
+from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
+from neusight_onnx.cli.groups import with_groups
 from neusight_onnx.cli.options import (
-    CudaGraphOption,
-    DimOption,
-    IncludeIoOption,
     ListFormat,
     ModelArgument,
     OneGpuOption,
     OutputOption,
-    Precision,
-    PrecisionOption,
-    RuntimeOption,
-    ShapeOption,
     TableFormat,
     TableFormatOption,
-    TripCountOption,
-    ValueOption,
 )
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.repeats import refuse_repeats
-from neusight_onnx.cli.training import (
-    AccumulationOption,
-    DropoutOption,
-    FreezeOption,
-    LossOption,
-    Mode,
-    ModeOption,
-    OptimizerOption,
-    RecomputeOption,
-    training_plan,
-)
+from neusight_onnx.cli.sizes import Sizes
 from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, say, verbosity
 from neusight_onnx.collection import no_collection
 from neusight_onnx.errors import ComparisonError, DataError, NeusightError, NotSupportedError
@@ -62,8 +45,8 @@ ANALYZE_EXAMPLES = """\
 Examples:
 
 \b
-  neusight-onnx analyze model.onnx --gpu a100 --dim batch=8
-  neusight-onnx analyze model.onnx --gpu h100 --dim batch=8 --format json -o report.json
+  neusight-onnx analyze model.onnx --gpu a100 --batch 8
+  neusight-onnx analyze model.onnx --gpu h100 --batch 8 --format json -o report.json
   neusight-onnx analyze model.onnx --gpu l4 --format html -o report.html
   neusight-onnx analyze model.onnx --gpu t4 --runtime compiled --format trace -o trace.json
 """
@@ -72,7 +55,7 @@ Examples:
 
 \b
   neusight-onnx inspect model.onnx
-  neusight-onnx inspect model.onnx --dim batch=8 --values --format json -o values.json
+  neusight-onnx inspect model.onnx --batch 8 --values --format json -o values.json
 """
 OPERATORS_EXAMPLES = """\
 Examples:
@@ -152,21 +135,8 @@ def predictors(context: typer.Context) -> None:
 def analyze_command(
     model: ModelArgument,
     gpus: OneGpuOption,
-    dim: DimOption = None,
-    shape: ShapeOption = None,
-    value: ValueOption = None,
-    trip_count: TripCountOption = None,
-    precision: PrecisionOption = Precision.AUTO,
-    runtime: RuntimeOption = None,
-    cuda_graph: CudaGraphOption = False,
-    include_io: IncludeIoOption = False,
-    mode: ModeOption = Mode.INFERENCE,
-    optimizer: OptimizerOption = None,
-    loss: LossOption = None,
-    recompute: RecomputeOption = None,
-    grad_accumulation: AccumulationOption = None,
-    freeze: FreezeOption = None,
-    dropout: DropoutOption = None,
+    sizes: Sizes,
+    execution: Execution,
     report_format: Annotated[ReportFormat, typer.Option("--format", help="How to report.")] = ReportFormat.RICH,
     output: OutputOption = None,
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Kernels in detail (rich and markdown).")] = 10,
@@ -190,34 +160,22 @@ def analyze_command(
     path, target = model_path(model), target_path(output)
     check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))
     with working(f"analysing {path.name} on {gpu}"), no_collection():
-        from neusight_onnx.cli.bindings import parse_bindings
-
-        bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
-        training = training_plan(
-            mode,
-            optimizer=optimizer,
-            loss=loss,
-            recompute=recompute,
-            grad_accumulation=grad_accumulation,
-            freeze=freeze,
-            dropout=dropout,
-        )
-        if training is not None and report_format is ReportFormat.MODEL_EXPLORER:
-            raise NotSupportedError("--mode training goes with every --format but model-explorer")
+        bindings = sizes.bindings()
+        training = execution.run.training.plan()
         if (what_if or setting) and report_format not in _WITH_VARIANTS:
             raise ComparisonError("--what-if and --set go with --format rich, json and markdown")
         if largest_batch and report_format not in _WITH_LARGEST_BATCH:
             raise NotSupportedError("--largest-batch goes with --format rich, json, markdown and html")
         if memory_timeline and report_format not in _WITH_MEMORY_TIMELINE:
             raise NotSupportedError("--memory-timeline goes with --format json and html")
-        if (cuda_graph or include_io) and report_format is ReportFormat.MODEL_EXPLORER:
+        only_totals = execution.run.cuda_graph or execution.run.include_io
+        if only_totals and report_format is ReportFormat.MODEL_EXPLORER:
             raise NotSupportedError("--cuda-graph and --include-io go with every --format but model-explorer")
         guarded = read_guarded(path, target)
-        asked = None if runtime is None else runtime.value
         if report_format is ReportFormat.MODEL_EXPLORER:
             from neusight_onnx.cli.annotate import model_explorer_text
 
-            text = model_explorer_text(path, gpu, bindings, precision.value, asked)
+            text = model_explorer_text(path, gpu, bindings, execution, training)
         else:
             from neusight_onnx.analysis import analyze
             from neusight_onnx.comparison.what_if import Question, changed, variants
@@ -227,12 +185,12 @@ def analyze_command(
 
             base = Question(
                 gpu=load_gpu(gpu),
-                precision=precision.value,
-                runtime=asked or default_runtime(training=training is not None),
+                precision=execution.precision.value,
+                runtime=execution.runtime_name or default_runtime(training=training is not None),
                 bindings=bindings,
                 training=training,
-                cuda_graph=cuda_graph,
-                include_io=include_io,
+                cuda_graph=execution.run.cuda_graph,
+                include_io=execution.run.include_io,
             )
             for text in setting or ():
                 base = changed(base, text, "--set")
@@ -246,6 +204,7 @@ def analyze_command(
                 shapes=base.bindings.shapes,
                 values=base.bindings.values,
                 trip_counts=base.bindings.trip_counts,
+                batch=base.bindings.batch,
                 precision=base.precision,
                 runtime=base.runtime,
                 cuda_graph=base.cuda_graph,
@@ -297,10 +256,7 @@ def _report_text(report: Report, report_format: ReportFormat, target: Path | Non
 
 def inspect_command(
     model: ModelArgument,
-    dim: DimOption = None,
-    shape: ShapeOption = None,
-    value: ValueOption = None,
-    trip_count: TripCountOption = None,
+    sizes: Sizes,
     with_values: Annotated[bool, typer.Option("--values", help="Add dtype and shape of every tensor.")] = False,
     table_format: TableFormatOption = TableFormat.RICH,
     output: OutputOption = None,
@@ -309,9 +265,7 @@ def inspect_command(
     path, target = model_path(model), target_path(output)
     check_target(target, (path, "the model itself"))
     with working(f"reading {path.name}"):
-        from neusight_onnx.cli.bindings import parse_bindings
-
-        bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
+        bindings = sizes.bindings()
         from neusight_onnx.inspection import inspect_model
 
         inspection = inspect_model(
@@ -320,6 +274,7 @@ def inspect_command(
             shapes=bindings.shapes,
             values=bindings.values,
             trip_counts=bindings.trip_counts,
+            batch=bindings.batch,
         )
     from neusight_onnx.report.inspection import inspection_to_json, inspection_to_terminal
 
@@ -428,7 +383,7 @@ def command_line(only: str | None = None) -> typer.Typer:
     for name, (module, function, examples) in _COMMANDS.items():
         if only in (None, name):
             home = importlib.import_module(module)
-            app.command(name, epilog=getattr(home, examples))(getattr(home, function))
+            app.command(name, epilog=getattr(home, examples))(with_groups(getattr(home, function)))
     if only in (None, _PREDICTORS):
         group = typer.Typer(rich_markup_mode=None, help="What predicts the kernels' times, and how well it does.")
         group.callback(invoke_without_command=True)(predictors)

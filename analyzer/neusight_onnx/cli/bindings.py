@@ -1,4 +1,4 @@
-"""What the options --dim, --shape, --value and --trip-count say together."""
+"""What the options --batch, --dim, --shape, --value and --trip-count say together."""
 
 from __future__ import annotations
 
@@ -9,21 +9,27 @@ from typing import TypeVar
 import numpy as np
 
 from neusight_onnx.errors import BindingError
-from neusight_onnx.graph.bindings import Bindings, parse_dim, parse_shape, parse_trip_count, parse_value
+from neusight_onnx.graph.bindings import Bindings, parse_batch, parse_dim, parse_shape, parse_trip_count, parse_value
 from neusight_onnx.graph.model import Array
 
 T = TypeVar("T")
 
 
 def parse_bindings(
-    dims: Sequence[str], shapes: Sequence[str], values: Sequence[str], trip_counts: Sequence[str]
+    dims: Sequence[str],
+    shapes: Sequence[str],
+    values: Sequence[str],
+    trip_counts: Sequence[str],
+    *,
+    batch: str | None = None,
 ) -> Bindings:
-    """The bindings that the texts of the four options make together; BindingError where two of them differ."""
+    """The bindings that the texts of the options make together; BindingError where two of them differ."""
     return Bindings(
         dims=_merged("--dim", (pair for text in dims for pair in parse_dim(text).items())),
         shapes=_merged("--shape", map(parse_shape, _each(shapes))),
         values=_values(_each(values)),
         trip_counts=_merged("--trip-count", map(parse_trip_count, _each(trip_counts))),
+        batch=None if batch is None else parse_batch(batch),
     )
 
 

@@ -10,31 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
-from neusight_onnx.cli.options import (
-    DimOption,
-    GpusOption,
-    ListFormat,
-    OutputOption,
-    Precision,
-    RuntimeOption,
-    ShapeOption,
-    TripCountOption,
-    ValueOption,
-)
+from neusight_onnx.cli.options import GpusOption, ListFormat, OutputOption, Precision
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
-from neusight_onnx.cli.training import (
-    AccumulationOption,
-    DropoutOption,
-    FreezeOption,
-    LossOption,
-    Mode,
-    ModeOption,
-    OptimizerOption,
-    RecomputeOption,
-    training_plan,
-)
+from neusight_onnx.cli.sizes import Sizes
 
 if TYPE_CHECKING:
     from neusight_onnx.checks.subject import Target
@@ -47,7 +28,7 @@ CHECK_EXAMPLES = """\
 Examples:
 
 \b
-  neusight-onnx check model.onnx --gpu l4 --gpu a100 --dim batch=8 --max-latency 40ms --max-memory fits
+  neusight-onnx check model.onnx --gpu l4 --gpu a100 --batch 8 --max-latency 40ms --max-memory fits
   neusight-onnx check model.onnx --gpu t4 --format junit -o check.xml
   neusight-onnx check --config neusight.toml
 """
@@ -81,24 +62,9 @@ def check_command(
         typer.Argument(metavar="MODEL", help="The ONNX file; without it, the targets of neusight.toml."),
     ] = None,
     gpu: GpusOption = None,
-    dim: DimOption = None,
-    shape: ShapeOption = None,
-    value: ValueOption = None,
-    trip_count: TripCountOption = None,
-    precision: Annotated[
-        Precision | None,
-        typer.Option(
-            "--precision", help="Number format; auto is what the model is stored in.", show_default=Precision.AUTO.value
-        ),
-    ] = None,
-    runtime: RuntimeOption = None,
-    mode: ModeOption = Mode.INFERENCE,
-    optimizer: OptimizerOption = None,
-    loss: LossOption = None,
-    recompute: RecomputeOption = None,
-    grad_accumulation: AccumulationOption = None,
-    freeze: FreezeOption = None,
-    dropout: DropoutOption = None,
+    *,
+    sizes: Sizes,
+    execution: Execution,
     max_latency: Annotated[
         list[str] | None, typer.Option("--max-latency", metavar="TIME", help="Of one run: 20ms, 800us.")
     ] = None,
@@ -150,24 +116,17 @@ def check_command(
     with working("checking" if path is None else f"checking {path.name}"):
         from neusight_onnx.checks import check
         from neusight_onnx.checks.plan import make_plan
-        from neusight_onnx.cli.bindings import parse_bindings
         from neusight_onnx.report.verdict import Severity
 
         plan = make_plan(
             model=path,
             gpus=tuple(gpu or ()),
-            bindings=parse_bindings(dim or (), shape or (), value or (), trip_count or ()),
-            precision=None if precision is None else precision.value,
-            runtime=None if runtime is None else runtime.value,
-            training=training_plan(
-                mode,
-                optimizer=optimizer,
-                loss=loss,
-                recompute=recompute,
-                grad_accumulation=grad_accumulation,
-                freeze=freeze,
-                dropout=dropout,
-            ),
+            bindings=sizes.bindings(),
+            precision=None if execution.precision is Precision.AUTO else execution.precision.value,
+            runtime=execution.runtime_name,
+            cuda_graph=execution.run.cuda_graph,
+            include_io=execution.run.include_io,
+            training=execution.run.training.plan(),
             limits={
                 "max-latency": tuple(max_latency or ()),
                 "min-throughput": tuple(min_throughput or ()),

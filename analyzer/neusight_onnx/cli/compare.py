@@ -8,31 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neusight_onnx.cli.execution import RunOptions
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
-from neusight_onnx.cli.options import (
-    DEFAULT_RUNTIMES,
-    CudaGraphOption,
-    GpusOption,
-    IncludeIoOption,
-    ModelArgument,
-    OutputOption,
-    ShapeOption,
-    TripCountOption,
-    ValueOption,
-)
+from neusight_onnx.cli.options import DEFAULT_RUNTIMES, GpusOption, ModelArgument, OutputOption
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
-from neusight_onnx.cli.training import (
-    AccumulationOption,
-    DropoutOption,
-    FreezeOption,
-    LossOption,
-    Mode,
-    ModeOption,
-    OptimizerOption,
-    RecomputeOption,
-    training_plan,
-)
+from neusight_onnx.cli.sizes import SizeLists
 from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
@@ -54,19 +35,12 @@ class SortOption(StrEnum):
     COST = "cost"
 
 
-DimListOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dim", metavar="NAME=SIZES", help="Sizes of a symbolic dim: batch=1,8,32 or batch=1..64*2,seq=128..512+128."
-    ),
-]
-
 EXAMPLES = """\
 Examples:
 
 \b
-  neusight-onnx compare model.onnx --gpu a100 --gpu l4 --gpu t4 --dim batch=8
-  neusight-onnx compare model.onnx --all-gpus --dim batch=1,8,32 --sort throughput
+  neusight-onnx compare model.onnx --gpu a100 --gpu l4 --gpu t4 --batch 8
+  neusight-onnx compare model.onnx --all-gpus --batch 1,8,32 --sort throughput
   neusight-onnx compare model.onnx --gpu a100 --gpu t4 --price a100=2.1/h --price t4=0.35/h --sort cost
   neusight-onnx compare model.onnx --gpu h100 --runtime eager,compiled --format csv -o runs.csv
 """
@@ -76,10 +50,8 @@ def compare_command(
     model: ModelArgument,
     gpu: GpusOption = None,
     all_gpus: Annotated[bool, typer.Option("--all-gpus", help="Every GPU that 'gpus' lists.")] = False,
-    dim: DimListOption = None,
-    shape: ShapeOption = None,
-    value: ValueOption = None,
-    trip_count: TripCountOption = None,
+    *,
+    sizes: SizeLists,
     precision: Annotated[
         list[str] | None,
         typer.Option("--precision", metavar="NAMES", help="Number formats: fp32,fp16.", show_default="auto"),
@@ -88,15 +60,7 @@ def compare_command(
         list[str] | None,
         typer.Option("--runtime", metavar="NAMES", help="What runs it: eager,tensorrt.", show_default=DEFAULT_RUNTIMES),
     ] = None,
-    cuda_graph: CudaGraphOption = False,
-    include_io: IncludeIoOption = False,
-    mode: ModeOption = Mode.INFERENCE,
-    optimizer: OptimizerOption = None,
-    loss: LossOption = None,
-    recompute: RecomputeOption = None,
-    grad_accumulation: AccumulationOption = None,
-    freeze: FreezeOption = None,
-    dropout: DropoutOption = None,
+    run: RunOptions,
     price: Annotated[
         list[str] | None, typer.Option("--price", metavar="GPU=AMOUNT/h", help="Price of an hour: a100=2.1/h.")
     ] = None,
@@ -115,36 +79,27 @@ def compare_command(
     files += [(Path(prices), "the file of prices itself")] if prices else []
     check_target(target, (path, "the model itself"), *files)
     with working(f"comparing {path.name}"):
-        from neusight_onnx.cli.bindings import parse_bindings
         from neusight_onnx.comparison.cases import compare
-        from neusight_onnx.comparison.grid import parse_dim_lists
         from neusight_onnx.gpu import available_gpus
 
         if all_gpus and gpu:
             raise ComparisonError("--all-gpus and --gpu exclude each other; give one of them")
-        bindings = parse_bindings((), shape or (), value or (), trip_count or ())
+        bindings = sizes.bindings()
         comparison = compare(
             read_guarded(path, target),
             gpus=available_gpus() if all_gpus else tuple(gpu or ()),
-            dims=parse_dim_lists(dim or ()),
+            dims=sizes.dims(),
+            batch=sizes.batches(),
             shapes=bindings.shapes,
             values=bindings.values,
             trip_counts=bindings.trip_counts,
             precisions=_listed(precision, "--precision") or ("auto",),
             runtimes=_listed(runtime, "--runtime"),
-            cuda_graph=cuda_graph,
-            include_io=include_io,
+            cuda_graph=run.cuda_graph,
+            include_io=run.include_io,
             prices=_prices(prices, price),
             sort=sort.value,
-            training=training_plan(
-                mode,
-                optimizer=optimizer,
-                loss=loss,
-                recompute=recompute,
-                grad_accumulation=grad_accumulation,
-                freeze=freeze,
-                dropout=dropout,
-            ),
+            training=run.training.plan(),
         )
     emit(_report(comparison, report_format, target), target)
 

@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from neusight_onnx.cli.execution import Execution, RunOptions, TrainingOptions
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
-from neusight_onnx.cli.options import (
-    DimOption,
-    OutputOption,
-    Precision,
-    PrecisionOption,
-    RuntimeOption,
-    ShapeOption,
-    TripCountOption,
-    ValueOption,
-    gpus_begun,
-)
+from neusight_onnx.cli.options import OutputOption, gpus_begun
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
+from neusight_onnx.cli.sizes import Sizes
 from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
@@ -33,7 +25,7 @@ EXAMPLES = """\
 Examples:
 
 \b
-  neusight-onnx diff old.onnx new.onnx --gpu t4 --dim batch=8
+  neusight-onnx diff old.onnx new.onnx --gpu t4 --batch 8
   neusight-onnx diff old.onnx new.onnx --gpu t4 --fail-over 5% --format markdown -o comment.md
   neusight-onnx diff baseline.json new.onnx --gpu t4 --fail-over 5%
   neusight-onnx diff old.json new.json
@@ -58,12 +50,9 @@ def diff_command(
             autocompletion=gpus_begun,
         ),
     ] = None,
-    dim: DimOption = None,
-    shape: ShapeOption = None,
-    value: ValueOption = None,
-    trip_count: TripCountOption = None,
-    precision: PrecisionOption = Precision.AUTO,
-    runtime: RuntimeOption = None,
+    *,
+    sizes: Sizes,
+    execution: Execution,
     fail_over: Annotated[
         str | None, typer.Option("--fail-over", metavar="SHARE", help="Exit code 1 if the latency grew by more: 5%.")
     ] = None,
@@ -78,13 +67,12 @@ def diff_command(
     files = [(path, "one of the files to compare") for path in paths]
     check_target(target, *files, *((file, "the GPU file itself") for file in gpu_file(gpu or "")))
     with working(f"comparing {paths[0].name} with {paths[1].name}"):
-        from neusight_onnx.cli.bindings import parse_bindings
         from neusight_onnx.comparison.changes import diff, is_report, parse_limit
 
         limit = None if fail_over is None else parse_limit(fail_over)
-        bindings = parse_bindings(dim or (), shape or (), value or (), trip_count or ())
+        bindings, training = sizes.bindings(), execution.run.training.plan()
         if all(map(is_report, paths)):
-            _refuse_settings(gpu, [*(dim or ()), *(shape or ()), *(value or ()), *(trip_count or ())])
+            _refuse_settings(gpu, sizes, execution)
         difference = diff(
             *(path if is_report(path) else read_guarded(path, target) for path in paths),
             gpu=gpu,
@@ -92,8 +80,12 @@ def diff_command(
             shapes=bindings.shapes,
             values=bindings.values,
             trip_counts=bindings.trip_counts,
-            precision=precision.value,
-            runtime=None if runtime is None else runtime.value,
+            batch=bindings.batch,
+            precision=execution.precision.value,
+            runtime=execution.runtime_name,
+            cuda_graph=execution.run.cuda_graph,
+            include_io=execution.run.include_io,
+            training=training,
             limit=limit,
         )
     emit(_report(difference, report_format, top, target), target)
@@ -101,10 +93,13 @@ def diff_command(
         raise typer.Exit(_GREW_EXIT_CODE)
 
 
-def _refuse_settings(gpu: str | None, bindings: list[str]) -> None:
+def _refuse_settings(gpu: str | None, sizes: Sizes, execution: Execution) -> None:
     """Two reports say themselves what they are of."""
-    if gpu is not None or bindings:
-        raise ComparisonError("two reports are compared as they are: leave out --gpu and the sizes, or give models")
+    nothing = Execution(run=RunOptions(training=TrainingOptions()))
+    if gpu is not None or sizes != Sizes() or execution != nothing:
+        raise ComparisonError(
+            "two reports are compared as they are: leave out --gpu, the sizes and how the model is run, or give models"
+        )
 
 
 def _report(difference: Difference, report_format: DiffFormat, top: int, target: Path | None) -> str:

@@ -49,9 +49,25 @@ def gpus_begun(incomplete: str) -> list[str]:
 
 # Paths stay texts until they are used: what is wrong with one is then said by who reads it, an empty one included.
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="The ONNX file; its weights are not needed.")]
+BatchOption = Annotated[
+    str | None,
+    typer.Option("--batch", metavar="SIZE", help="Size of the batch, whatever the model calls it: 8."),
+]
+BatchListOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--batch", metavar="SIZES", help="Sizes of the batch, whatever the model calls it: 1,8,32 or 1..64*2."
+    ),
+]
 DimOption = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=SIZE", help="Size of a symbolic dim: batch=8, or batch=8,seq=512."),
+]
+DimListOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", metavar="NAME=SIZES", help="Sizes of a symbolic dim: batch=1,8,32 or batch=1..64*2,seq=128..512+128."
+    ),
 ]
 ShapeOption = Annotated[
     list[str] | None,

@@ -8,34 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neusight_onnx.cli.compare import DimListOption
+from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
-from neusight_onnx.cli.options import (
-    CudaGraphOption,
-    IncludeIoOption,
-    ModelArgument,
-    OneGpuOption,
-    OutputOption,
-    Precision,
-    PrecisionOption,
-    RuntimeOption,
-    ShapeOption,
-    TripCountOption,
-    ValueOption,
-)
+from neusight_onnx.cli.options import ModelArgument, OneGpuOption, OutputOption
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
-from neusight_onnx.cli.training import (
-    AccumulationOption,
-    DropoutOption,
-    FreezeOption,
-    LossOption,
-    Mode,
-    ModeOption,
-    OptimizerOption,
-    RecomputeOption,
-    training_plan,
-)
+from neusight_onnx.cli.sizes import SizeLists
 from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
@@ -54,31 +32,18 @@ EXAMPLES = """\
 Examples:
 
 \b
-  neusight-onnx sweep model.onnx --gpu a100 --dim batch=1,2,4,...,256
-  neusight-onnx sweep model.onnx --gpu a100 --dim batch=1..64*2,seq=128..512+128 --max-latency 50ms
-  neusight-onnx sweep model.onnx --gpu t4 --dim batch=1..32 --format csv -o points.csv
-  neusight-onnx sweep model.onnx --gpu t4 --dim batch=1..64*2 --format html -o sweep.html
+  neusight-onnx sweep model.onnx --gpu a100 --batch 1,2,4,...,256
+  neusight-onnx sweep model.onnx --gpu a100 --batch 1..64*2 --dim seq=128..512+128 --max-latency 50ms
+  neusight-onnx sweep model.onnx --gpu t4 --batch 1..32 --format csv -o points.csv
+  neusight-onnx sweep model.onnx --gpu t4 --batch 1..64*2 --format html -o sweep.html
 """
 
 
 def sweep_command(
     model: ModelArgument,
     gpus: OneGpuOption,
-    dim: DimListOption = None,
-    shape: ShapeOption = None,
-    value: ValueOption = None,
-    trip_count: TripCountOption = None,
-    precision: PrecisionOption = Precision.AUTO,
-    runtime: RuntimeOption = None,
-    cuda_graph: CudaGraphOption = False,
-    include_io: IncludeIoOption = False,
-    mode: ModeOption = Mode.INFERENCE,
-    optimizer: OptimizerOption = None,
-    loss: LossOption = None,
-    recompute: RecomputeOption = None,
-    grad_accumulation: AccumulationOption = None,
-    freeze: FreezeOption = None,
-    dropout: DropoutOption = None,
+    sizes: SizeLists,
+    execution: Execution,
     max_latency: Annotated[
         list[str] | None,
         typer.Option("--max-latency", metavar="TIME", help="Find the largest size within it: 20ms, 800us."),
@@ -101,8 +66,6 @@ def sweep_command(
     check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))
     with working(f"sweeping {path.name} on {gpu}"):
         from neusight_onnx.checks.limits import given_once, parse_limits
-        from neusight_onnx.cli.bindings import parse_bindings
-        from neusight_onnx.comparison.grid import parse_dim_lists
         from neusight_onnx.comparison.points import sweep
 
         given = {"max-latency": tuple(max_latency or ()), "at": tuple(at or ())}
@@ -111,29 +74,22 @@ def sweep_command(
         )
         if at and limits.max_latency_ms is None:
             raise ComparisonError("--at says where --max-latency is judged; give it, too")
-        bindings = parse_bindings((), shape or (), value or (), trip_count or ())
+        bindings = sizes.bindings()
         found = sweep(
             read_guarded(path, target),
             gpu=gpu,
-            dims=parse_dim_lists(dim or ()),
+            dims=sizes.dims(),
+            batch=sizes.batches(),
             shapes=bindings.shapes,
             values=bindings.values,
             trip_counts=bindings.trip_counts,
-            precision=precision.value,
-            runtime=None if runtime is None else runtime.value,
-            cuda_graph=cuda_graph,
-            include_io=include_io,
+            precision=execution.precision.value,
+            runtime=execution.runtime_name,
+            cuda_graph=execution.run.cuda_graph,
+            include_io=execution.run.include_io,
             max_latency_ms=limits.max_latency_ms,
             at=limits.judged_at,
-            training=training_plan(
-                mode,
-                optimizer=optimizer,
-                loss=loss,
-                recompute=recompute,
-                grad_accumulation=grad_accumulation,
-                freeze=freeze,
-                dropout=dropout,
-            ),
+            training=execution.run.training.plan(),
         )
     emit(_report(found, report_format, target), target)
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from neusight_onnx import __version__
 from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.comparison.assumed import assumed_by_all
-from neusight_onnx.comparison.grid import combinations
+from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
 from neusight_onnx.comparison.prices import Prices
 from neusight_onnx.errors import ComparisonError, ModelError, NeusightError, NotSupportedError
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import Precision, refusal, resolve
@@ -36,6 +35,7 @@ def compare(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
+    batch: int | Sequence[int] | None = None,
     precisions: Sequence[str] = ("auto",),
     runtimes: Sequence[str] = (),
     cuda_graph: bool = False,
@@ -46,8 +46,9 @@ def compare(
 ) -> Comparison:
     """Predicts every combination of ``gpus``, ``precisions``, ``runtimes`` and sizes of ``dims``, and sorts them.
 
-    A dim has one size or several; there are at most :data:`~neusight_onnx.comparison.grid.MOST_CASES` cases. What they
-    share (the file, shapes, lowering) is worked out once; each has the figures of :func:`~neusight_onnx.analyze`.
+    A dim (and ``batch``, the dim that is the batch, whatever the model calls it) has one size or several; there are at
+    most :data:`~neusight_onnx.comparison.grid.MOST_CASES` cases. What they share (the file, shapes, lowering) is worked
+    out once; each has the figures of :func:`~neusight_onnx.analyze`.
     Sizes that the model refuses are left out with a warning, unless it refuses all.
     ``runtimes``: "onnxruntime" where none is given. ``training``: steps of training in place of runs of inference, in
     "eager" where no runtime is given.
@@ -64,9 +65,10 @@ def compare(
         get_runtime(runtime)
     bench = Workbench()
     specs = list({spec.name: spec for spec in map(bench.gpu, gpus)}.values())
-    lists = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in (dims or {}).items()}
-    combinations(lists, others=len(specs) * len(runtimes) * len(set(precisions)))  # refused before the file is read
+    asked = size_lists(dims, batch)
+    combinations(asked, others=len(specs) * len(runtimes) * len(set(precisions)))  # refused before the file is read
     read = bench.model(model)
+    lists, batch_name = with_batch_named(read, asked)
     stored = stored_precision(read)
     resolved = tuple(dict.fromkeys(resolve(name, stored) for name in precisions))
     able, left_out = _able(resolved, runtimes, specs)
@@ -78,7 +80,7 @@ def compare(
     first_fault: ModelError | None = None
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
     for sizes in combinations(lists):
-        bindings = make_bindings(sizes, shapes, values, trip_counts)
+        bindings = bindings_at(sizes, batch_name, shapes, values, trip_counts)
         try:
             shaped = bench.shaped(read, bindings)
         except NeusightError as error:
@@ -139,6 +141,8 @@ def compare(
         ),
         currency=prices.currency,
         mode="inference" if training is None else "training",
+        cuda_graph=cuda_graph,
+        include_io=include_io,
         assumptions=(*assumed_by_all(assumptions), *_rests_on(prices)),
         warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *refused, *left_out, *_unused(prices, specs)))),
     )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
 from neusight_onnx.analysis import analyze
@@ -17,6 +18,9 @@ from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.report.difference import Difference, KernelChange
 from neusight_onnx.report.model import Report
 from neusight_onnx.report.quantities import shape_text
+
+if TYPE_CHECKING:
+    from neusight_onnx.backward import Training
 
 SAME_TIME_SHARE = 1e-4
 """Equal kernels whose times differ by less are unchanged: the JSON rounds each to six digits."""
@@ -31,8 +35,12 @@ def diff(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
+    batch: int | None = None,
     precision: str = "auto",
     runtime: str | None = None,
+    cuda_graph: bool = False,
+    include_io: bool = False,
+    training: Training | None = None,
     limit: float | None = None,
 ) -> Difference:
     """``old`` against ``new``: models, which are analysed on ``gpu``, or reports (values, or files ``*.json``).
@@ -58,8 +66,12 @@ def diff(
                 shapes=shapes,
                 values=values,
                 trip_counts=trip_counts,
+                batch=batch,
                 precision=precision,
                 runtime=runtime,
+                cuda_graph=cuda_graph,
+                include_io=include_io,
+                training=training,
             )
             sides.append(as_saved(report))
     return _difference(sides[0], sides[1], limit)

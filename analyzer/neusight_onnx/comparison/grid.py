@@ -8,13 +8,17 @@ from itertools import pairwise, product
 from math import prod
 
 from neusight_onnx.errors import BindingError, ComparisonError
-from neusight_onnx.graph.bindings import parse_dim
+from neusight_onnx.graph.bindings import Bindings, find_batch, make_bindings, parse_size
+from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.graph.wire import shown
 
 MOST_CASES = 1024
 """Cases of one comparison or points of one sweep: each takes up to a second on a large graph."""
 
 GRAMMAR = "write 1,2,8 or 1,2,4,...,256 or 1..8 or 128..1024+128 or 128..4096*2"
+
+BATCH = "--batch"
+"""What stands for the batch among dims until the model is read, which may have any name for it; it is the option."""
 
 _RANGE = re.compile(r"(\d{1,18})\s*\.\.\s*(\d{1,18})\s*(?:([*+])\s*(\d{1,18}))?")
 _DOTS = ("...", "…")
@@ -31,7 +35,7 @@ def parse_dim_lists(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         for name, items in _parts(text):
             if name in found:
                 raise BindingError(f"--dim gives {shown(name)!r} twice; write its sizes as one list")
-            found[name] = _sizes(name, items)
+            found[name] = _sizes("--dim", name, items)
     return found
 
 
@@ -48,10 +52,10 @@ def _parts(text: str) -> list[tuple[str, list[str]]]:
     return parts
 
 
-def _sizes(name: str, items: Sequence[str]) -> tuple[int, ...]:
-    """The sizes of a list, each once."""
+def _sizes(option: str, name: str, items: Sequence[str]) -> tuple[int, ...]:
+    """The sizes of a list, each once; ``name`` is empty for an option that is about one dim."""
     written = ",".join(items)
-    where = f"--dim {shown(f'{name}={written}')}"
+    where = f"{option} {shown(f'{name}={written}' if name else written)}"
     sizes: list[int] = []
     for index, item in enumerate(items):
         if item in _DOTS:
@@ -62,12 +66,58 @@ def _sizes(name: str, items: Sequence[str]) -> tuple[int, ...]:
         ranged = _RANGE.fullmatch(item)
         if ranged is None and ".." in item:
             raise BindingError(f"{where}: {shown(item)} is no range; {GRAMMAR}")
-        sizes += _range(ranged, where) if ranged else parse_dim(f"{name}={item}").values()
+        sizes += _range(ranged, where) if ranged else [parse_size(item, where)]
         if len(sizes) > MOST_CASES:
             raise _too_many(where)
     for size in sizes:
-        parse_dim(f"{name}={size}")  # the bounds of a single size hold for each
+        parse_size(str(size), where)  # the bounds of a single size hold for each
     return tuple(dict.fromkeys(sizes))
+
+
+def parse_batch_lists(texts: Sequence[str]) -> tuple[int, ...]:
+    """What the options ``--batch`` say together: ``["1,8", "16..64*2"]`` -> (1, 8, 16, 32, 64). Raises as the other."""
+    return tuple(dict.fromkeys(size for text in texts for size in _sizes(BATCH, "", _items(text))))
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")]
+
+
+def size_lists(
+    dims: Mapping[str, int | Sequence[int]] | None, batch: int | Sequence[int] | None
+) -> dict[str, tuple[int, ...]]:
+    """The sizes of each dim, first those of the batch, as :data:`BATCH`."""
+    given = {**({} if batch is None else {BATCH: batch}), **(dims or {})}
+    return {name: (sizes,) if isinstance(sizes, int) else tuple(sizes) for name, sizes in given.items()}
+
+
+def with_batch_named(
+    model: Model, lists: Mapping[str, tuple[int, ...]]
+) -> tuple[Mapping[str, tuple[int, ...]], str | None]:
+    """``lists`` with the batch as the model calls it, and that name; None where :data:`BATCH` isn't among them.
+
+    BindingError where the model has no batch, or a dim that is the batch has sizes of its own, too.
+    """
+    if BATCH not in lists:
+        return lists, None
+    written = ",".join(map(str, lists[BATCH]))
+    batch = find_batch(model, f"{BATCH} {written}", lists[BATCH][0])
+    both = next((name for name in batch.symbols if name in lists), None)
+    if both is not None:
+        raise BindingError(f"{BATCH} and --dim {shown(both)} are sizes of the batch both; keep one of them")
+    return {batch.name if name == BATCH else name: sizes for name, sizes in lists.items()}, batch.name
+
+
+def bindings_at(
+    sizes: Mapping[str, int],
+    batch_name: str | None,
+    shapes: Mapping[str, tuple[int, ...]] | None,
+    values: Mapping[str, Array] | None,
+    trip_counts: Mapping[str, int] | None,
+) -> Bindings:
+    """The bindings at one choice of ``sizes``, of which ``batch_name`` is the batch."""
+    dims = {name: size for name, size in sizes.items() if name != batch_name}
+    return make_bindings(dims, shapes, values, trip_counts, None if batch_name is None else sizes[batch_name])
 
 
 def _too_many(where: str) -> ComparisonError:

@@ -10,10 +10,10 @@ from neusight_onnx import __version__
 from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.checks.limits import MEDIAN, UPPER
 from neusight_onnx.comparison.assumed import assumed_by_all
-from neusight_onnx.comparison.grid import combinations
+from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
 from neusight_onnx.errors import ComparisonError, ModelError
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.graph.bindings import is_batch_symbol, make_bindings
+from neusight_onnx.graph.bindings import is_batch_symbol
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.lowering.precision import stored_precision
@@ -33,10 +33,11 @@ def sweep(
     model: str | Path | Model,
     *,
     gpu: str | Path | GpuSpec,
-    dims: Mapping[str, int | Sequence[int]],
+    dims: Mapping[str, int | Sequence[int]] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
+    batch: int | Sequence[int] | None = None,
     precision: str = "auto",
     runtime: str | None = None,
     cuda_graph: bool = False,
@@ -47,6 +48,7 @@ def sweep(
 ) -> Sweep:
     """Predicts every combination of the sizes of ``dims``: the figures of :func:`~neusight_onnx.analyze` at each.
 
+    ``batch``: sizes of the dim that is the batch, whatever the model calls it.
     ``runtime``: "onnxruntime" where none is given. ``training``: steps of training in place of runs of inference, in
     "eager" where no runtime is given.
 
@@ -56,15 +58,18 @@ def sweep(
     """
     runtime = runtime or default_runtime(training=training is not None)
     runtime_model = get_runtime(runtime)
-    lists = {name: (size,) if isinstance(size, int) else tuple(size) for name, size in dims.items()}
-    varied = tuple(name for name, sizes in lists.items() if len(sizes) > 1)
-    if not varied:
-        raise ComparisonError("there is nothing to sweep; give a --dim several sizes, such as batch=1..64*2")
+    asked = size_lists(dims, batch)
+    if all(len(sizes) == 1 for sizes in asked.values()):
+        raise ComparisonError(
+            "there is nothing to sweep; give --batch several sizes, such as 1..64*2, or a --dim, such as seq=128,512"
+        )
     if at not in (UPPER, MEDIAN):
         raise ComparisonError(f"at {at[:40]!a}: choose {UPPER} or {MEDIAN}")
-    grid = combinations(lists)
+    combinations(asked)  # too many are refused before the file is read
     bench = Workbench()
     spec, read = bench.gpu(gpu), bench.model(model)
+    lists, batch_name = with_batch_named(read, asked)
+    varied = tuple(name for name, sizes in lists.items() if len(sizes) > 1)
     resolved = resolve(precision, stored_precision(read))
     require(resolved, spec)
     require_made_for(runtime, spec)
@@ -76,8 +81,8 @@ def sweep(
     fixed: dict[str, int] | None = None
     derived: dict[str, None] = {}
     first_fault: ModelError | None = None
-    for sizes in grid:
-        bindings = make_bindings(sizes, shapes, values, trip_counts)
+    for sizes in combinations(lists):
+        bindings = bindings_at(sizes, batch_name, shapes, values, trip_counts)
         chosen = {name: sizes[name] for name in varied}
         try:
             shaped = infer_shapes(read, bindings, memo)
@@ -115,7 +120,8 @@ def sweep(
         assert first_fault is not None
         first = dims_text({name: sizes[0] for name, sizes in lists.items() if name in varied})
         raise ModelError(f"the model refuses all of these sizes; with {first}: {first_fault}")
-    axis = next((name for name in varied if is_batch_symbol(name)), varied[-1])
+    batches = [name for name in varied if name == batch_name or is_batch_symbol(name)]
+    axis = batches[0] if batches else varied[-1]
     return Sweep(
         tool_version=__version__,
         model_path=read.path,
@@ -124,21 +130,25 @@ def sweep(
         precision=executed,
         runtime=runtime_model.name,
         mode="inference" if training is None else "training",
+        cuda_graph=cuda_graph,
+        include_io=include_io,
         dims=fixed,
         derived=tuple(name for name in derived if name not in fixed),
         axis=axis,
-        axis_is_batch=is_batch_symbol(axis),
+        axis_is_batch=axis in batches,
         varied=varied,
         max_latency_ms=max_latency_ms,
         at=at,
         points=tuple(points),
-        series=tuple(_series(points, axis, max_latency_ms, at)),
+        series=tuple(_series(points, axis, max_latency_ms, at, is_batch=axis in batches)),
         assumptions=assumed_by_all(assumptions),
         warnings=tuple(warnings),
     )
 
 
-def _series(points: Sequence[Point], axis: str, max_latency_ms: float | None, at: str) -> list[Series]:
+def _series(
+    points: Sequence[Point], axis: str, max_latency_ms: float | None, at: str, *, is_batch: bool
+) -> list[Series]:
     groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for index, point in enumerate(points):
         others = tuple((name, size) for name, size in point.dims.items() if name != axis)
@@ -166,7 +176,7 @@ def _series(points: Sequence[Point], axis: str, max_latency_ms: float | None, at
             Series(
                 dims=dict(others),
                 points=tuple(members),
-                knee=knee if is_batch_symbol(axis) else None,
+                knee=knee if is_batch else None,
                 largest_that_fits=max(fits, default=None),
                 largest_in_time=max(in_time, default=None),
             )

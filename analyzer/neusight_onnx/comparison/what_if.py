@@ -12,7 +12,7 @@ from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ComparisonError, NeusightError
 from neusight_onnx.gpu import GpuSpec, changed_gpu
-from neusight_onnx.graph.bindings import Bindings, parse_dim
+from neusight_onnx.graph.bindings import Bindings, is_batch_symbol, parse_dim, parse_size
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.wire import shown
 from neusight_onnx.lowering.precision import stored_precision
@@ -24,7 +24,7 @@ from neusight_onnx.workbench import Workbench
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
 
-KEYS = ("precision", "runtime", "cuda_graph", "include_io", "dim.NAME", "gpu.KEY")
+KEYS = ("precision", "runtime", "cuda_graph", "include_io", "batch", "dim.NAME", "gpu.KEY")
 _SWITCH = {"on": True, "off": False}
 _EXAMPLE = "write runtime=compiled, dim.batch=16 or gpu.memory_bandwidth_gb_s=4800"
 
@@ -86,10 +86,15 @@ def _changed(question: Question, text: str, where: str) -> Question:
             question = (
                 replace(question, cuda_graph=is_on) if key == "cuda_graph" else replace(question, include_io=is_on)
             )
+        elif key == "batch":
+            others = {name: size for name, size in question.bindings.dims.items() if not is_batch_symbol(name)}
+            size = parse_size(value, f"batch={value}")
+            question = replace(question, bindings=replace(question.bindings, dims=others, batch=size))
         elif key.startswith("dim."):
             sizes: Mapping[str, int] = parse_dim(f"{key.removeprefix('dim.')}={value}")
             dims = {**question.bindings.dims, **sizes}
-            question = replace(question, bindings=replace(question.bindings, dims=dims))
+            batch = None if any(map(is_batch_symbol, sizes)) else question.bindings.batch
+            question = replace(question, bindings=replace(question.bindings, dims=dims, batch=batch))
         elif key.startswith("gpu."):
             figures[key.removeprefix("gpu.")] = _figure(value, where)
         else:

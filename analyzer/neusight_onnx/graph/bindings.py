@@ -6,7 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeVar
 
@@ -34,12 +34,14 @@ MAX_VALUE_ELEMENTS = 65_536
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bindings:
     """What the user fixes: sizes of symbols, shapes of inputs (or of values that nothing else gives a shape),
-    values of inputs on which shapes depend, and trip counts of loops by node name."""
+    values of inputs on which shapes depend, and trip counts of loops by node name. ``batch`` is the size of the model's
+    batch, whatever that is called there: see :func:`find_batch`."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     values: Mapping[str, Array] = field(default_factory=dict)
     trip_counts: Mapping[str, int] = field(default_factory=dict)
+    batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,8 @@ class BoundInputs:
     """``values`` maps every graph input to what is known of it; ``symbols`` every symbol of the inputs (expressions
     such as "past + 1" too) to its size. ``assumptions`` has a line for each size that is a default.
     ``has_default_length``: some length is one, so that other :class:`Lengths` would bind the inputs differently.
-    ``defaults`` are the symbols whose size is a default."""
+    ``defaults`` are the symbols whose size is a default. ``batch``: the size that the user gave the batch as such;
+    where the model has no symbol for it, ``symbols`` has it as "batch"."""
 
     values: Mapping[str, Value]
     symbols: Mapping[str, int]
@@ -55,6 +58,7 @@ class BoundInputs:
     warnings: tuple[Notice, ...] = ()
     has_default_length: bool = False
     defaults: frozenset[str] = frozenset()
+    batch: int | None = None
 
 
 def make_bindings(
@@ -62,6 +66,7 @@ def make_bindings(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
+    batch: int | None = None,
 ) -> Bindings:
     """Bindings from a caller's mappings; BindingError where a size is no integer or a value no array of numbers."""
     return Bindings(
@@ -74,6 +79,7 @@ def make_bindings(
         trip_counts={
             str(name): _whole(count, f"the trip count of '{name}'") for name, count in (trip_counts or {}).items()
         },
+        batch=None if batch is None else _whole(batch, "the batch"),
     )
 
 
@@ -117,11 +123,27 @@ def parse_dim(text: str) -> dict[str, int]:
             )
         if re.fullmatch(r"\s*\d+\.\..*", size):
             raise BindingError(f"--dim {shown(part)}: {shown(size)!r} is a range, give one size{_SEVERAL}")
-        value = _integer(size, f"--dim {shown(part)}")
-        _check_size(value, f"--dim {shown(part)}", least=0)
+        value = parse_size(size, f"--dim {shown(part)}")
         if result.setdefault(name, value) != value:
             raise BindingError(f"--dim {shown(text)}: {shown(name)!r} is given twice; keep one of the sizes")
     return result
+
+
+def parse_size(text: str, where: str) -> int:
+    """A size; ``where`` begins the message of the BindingError for what is none. 0 may be one: an empty cache."""
+    size = _integer(text, where)
+    _check_size(size, where, least=0)
+    return size
+
+
+def parse_batch(text: str) -> int:
+    """``"8"`` -> 8, of an option that is about the batch alone."""
+    where = f"--batch {shown(text)}"
+    if re.fullmatch(r"\s*\d+\s*(,|\.\.).*", text):
+        raise BindingError(f"{where}: give one size{_SEVERAL}")
+    size = _integer(text, where)
+    _check_size(size, where)
+    return size
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -534,6 +556,58 @@ def _evaluate(tree: ast.expr, symbols: Mapping[str, int]) -> int | None:
             return None
 
 
+# --- the batch --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Where a model's inputs have the batch: its ``symbols``, and ``inputs`` whose first dimension has no name."""
+
+    symbols: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What reports call it: its first symbol."""
+        return self.symbols[0] if self.symbols else "batch"
+
+
+def find_batch(model: Model, asked: str, size: int | None = None) -> Batch:
+    """The batch of ``model``: the symbols that are named so, else what is free in front of inputs and may be it.
+
+    Nameless first dimensions of inputs of two dimensions and more belong to it. A batch that the file fixes is found if
+    it has the wanted ``size`` already. Raises BindingError, which begins with ``asked``, where there is none, and where
+    several symbols with names of their own could be it.
+    """
+    inputs = [declared for declared in model.graph.inputs if declared.shape and declared.kind != "map"]
+    nameless = tuple(
+        declared.name for declared in inputs if len(declared.shape or ()) > 1 and (declared.shape or ())[0] in (None, 0)
+    )
+    places = _places(inputs)
+    names = frozenset(places)
+    places = {name: found for name, found in places.items() if _expression(name, names - {name}) is None}
+    symbols = [name for name in places if is_batch_symbol(name)]
+    if not symbols:
+        symbols = [name for name, found in places.items() if _role(name, found) == "batch"]
+        telling = [name for name in symbols if not _AUTOMATIC.match(name.lower())]
+        if len(telling) > 1:
+            found = " or ".join(f"{shown(name)} (of {shown(places[name][0].input.name)})" for name in telling[:6])
+            raise BindingError(f"{asked}: the batch could be {found}; say which, {option('--dim', telling[0], 'N')}")
+    if symbols or nameless:
+        return Batch(symbols=tuple(symbols), inputs=nameless)
+    several = [declared for declared in inputs if len(declared.shape or ()) > 1]
+    if several and all((declared.shape or ())[0] == size for declared in several):
+        return Batch()
+    if several and all(isinstance((declared.shape or ())[0], int) for declared in several):
+        first = several[0]
+        raise BindingError(
+            f"{asked}: the file fixes the first dimension of its inputs ({shown(first.name)} is "
+            f"{_written_dims(first.shape or ())}); export the model with a symbolic one"
+        )
+    known = _listed("symbols", "batch", places)
+    raise BindingError(f"{asked}: no dimension of the inputs looks like a batch; {known}; --dim binds what has a name")
+
+
 # --- binding ----------------------------------------------------------------------------------------------------------
 
 
@@ -584,7 +658,8 @@ def named_as_in(model: Model, bindings: Bindings) -> Bindings:
     nodes = list(_all_nodes(model.graph))
     values = inputs | {output for node in nodes for output in node.outputs}
     loops = {node.name for node in nodes if node.op_type in ("Loop", "Scan")}
-    return Bindings(
+    return replace(
+        bindings,
         dims=_named("--dim", bindings.dims, symbols),
         shapes=_named("--shape", bindings.shapes, values),
         values=_named("--value", bindings.values, inputs),
@@ -604,7 +679,8 @@ def _named(option_name: str, bound: Mapping[str, T], known: set[str]) -> Mapping
 def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LENGTHS[0]) -> BoundInputs:
     """A concrete shape for every input of ``model``; ``lengths`` are the defaults of what is a length.
 
-    Order of precedence: ``--shape`` and ``--value``, ``--dim``, formulas over bound symbols, defaults; a batch is 1.
+    Order of precedence: ``--shape`` and ``--value``, ``--dim`` and ``--batch``, formulas over bound symbols, defaults;
+    a batch is 1.
     Raises BindingError for names that the model does not have, ranks or sizes that contradict it, and a ``--dim`` that
     contradicts a ``--shape``. Shapes of two inputs that contradict each other in a symbol are kept, with a warning.
     """
@@ -630,6 +706,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         cause = f"--dim {shown(symbol)}={size}"
         _check_size(size, cause, least=0)
         sizes.fix(symbol, size, cause)
+    batch = None if bindings.batch is None else _bind_batch(model, bindings.batch, sizes, shapes)
     assumptions = _complete(places, sizes, lengths)
     given = {dim for name in values for dim in inputs[name].shape or ()}
     for symbol, size in sizes.symbols.items():
@@ -652,7 +729,8 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
     for name, declared in inputs.items():
         bound_shape = shapes.get(name)
         if bound_shape is None and declared.shape is not None and declared.kind != "map":
-            bound_shape, line = _bound_shape(declared, sizes, lengths)
+            first = bindings.batch if batch is not None and name in batch.inputs else None
+            bound_shape, line = _bound_shape(declared, sizes, lengths, first)
             if line:
                 assumptions.append(line)
         if bound_shape is None and declared.kind != "map":
@@ -677,7 +755,20 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         warnings=tuple(warnings),
         has_default_length=sizes.has_default_length,
         defaults=frozenset(sizes.defaults),
+        batch=bindings.batch,
     )
+
+
+def _bind_batch(model: Model, size: int, sizes: _Sizes, shapes: Mapping[str, tuple[int, ...]]) -> Batch:
+    cause = f"--batch {size}"
+    _check_size(size, cause)
+    batch = find_batch(model, cause, size)
+    for symbol in batch.symbols or (batch.name,):
+        sizes.fix(symbol, size, cause)
+    for name in batch.inputs:
+        if name in shapes and shapes[name][0] != size:
+            raise BindingError(f"{cause}: --shape {shown(name)} says {_written(shapes[name])}; give one size")
+    return batch
 
 
 def _check_empty(symbol: str | None, places: Sequence[_Place], cause: str) -> None:
@@ -710,10 +801,9 @@ def _check_names(model: Model, bindings: Bindings, inputs: Mapping[str, Declared
             known.update(dim for dim in declared.shape or () if isinstance(dim, str))
         for name in bindings.dims:
             if name not in known:
-                raise BindingError(
-                    f"--dim {shown(name)}: the model has no symbol of this name; "
-                    + _listed("symbols", name, {**places, **dict.fromkeys(_symbols_of_unknown(model.graph))})
-                )
+                symbols = _listed("symbols", name, {**places, **dict.fromkeys(_symbols_of_unknown(model.graph))})
+                hint = "; --batch binds the batch, whatever its name" if is_batch_symbol(name) else ""
+                raise BindingError(f"--dim {shown(name)}: the model has no symbol of this name; {symbols}{hint}")
     for name in bindings.shapes:
         if name not in inputs and not _has_value(model.graph, name):
             outputs = dict.fromkeys(output for node in _all_nodes(model.graph) for output in node.outputs if output)
@@ -911,14 +1001,21 @@ def _solve(expressions: Mapping[str, _Expression], sizes: _Sizes) -> None:
             sizes.fix(name, solution, sizes.causes[text])
 
 
-def _bound_shape(declared: Declared, sizes: _Sizes, lengths: Lengths) -> tuple[tuple[int, ...], str | None]:
-    """The shape of an input with its symbols bound and defaults for nameless dimensions, and the line that says so."""
+def _bound_shape(
+    declared: Declared, sizes: _Sizes, lengths: Lengths, first: int | None
+) -> tuple[tuple[int, ...], str | None]:
+    """The shape of an input with its symbols bound and defaults for nameless dimensions, and the line that says so.
+
+    ``first``: the size that the first dimension was given, which has no name.
+    """
     shape: list[int] = []
     free: list[int] = []
     dims = declared.shape or ()
     for axis, dim in enumerate(dims):
         if isinstance(dim, str):
             shape.append(sizes.symbols[dim])
+        elif axis == 0 and first is not None:
+            shape.append(first)
         elif dim is None or (dim == 0 and not lengths.keeps_zero):
             free.append(axis)
             role = _role(None, [_Place(input=declared, axis=axis)])

@@ -33,6 +33,8 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
         "mode": target.mode,
         "precision": target.precision,
         "runtime": target.runtime,
+        "cuda_graph": target.cuda_graph,
+        "include_io": target.include_io,
         "dims": dict(target.dims),
         "limits": dict(target.limits),
         "at": target.at,

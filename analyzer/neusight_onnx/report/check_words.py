@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from pathlib import PurePath
 
+from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
@@ -74,7 +75,8 @@ def limits_text(target: TargetVerdict) -> str:
 def settings_text(target: TargetVerdict, separator: str = ", ") -> str:
     """ "fp32, eager, batch=8"; "training, fp32, eager, batch=8"."""
     mode = "" if target.mode == "inference" else target.mode
-    parts = [mode, target.precision, target.runtime, dims_text(target.dims, ",")]
+    run = run_texts(target.runtime, cuda_graph=target.cuda_graph, include_io=target.include_io)
+    parts = [mode, target.precision, *run, dims_text(target.dims, ",")]
     return separator.join(part for part in parts if part)
 
 

@@ -79,3 +79,5 @@ class Comparison:
     assumptions: tuple[str, ...]
     warnings: tuple[Notice, ...]
     mode: str = "inference"
+    cuda_graph: bool = False
+    include_io: bool = False

@@ -21,6 +21,8 @@ def comparison_to_json(comparison: Comparison) -> str:
             "tool": {"name": "neusight-onnx", "version": comparison.tool_version},
             "model": {"path": comparison.model_path, "sha256": comparison.model_sha256},
             "mode": comparison.mode,
+            "cuda_graph": comparison.cuda_graph,
+            "include_io": comparison.include_io,
             "sort": comparison.sort.value,
             "has_best": comparison.has_best,
             "varied": list(comparison.varied),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from neusight_onnx.report.comparison import Case, Comparison, SortKey
+from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, TIGHT, Totals
 from neusight_onnx.report.quantities import (
     capacity,
@@ -102,7 +103,10 @@ def same_for_all(comparison: Comparison) -> list[str]:
     }
     found = [] if comparison.mode == "inference" else [comparison.mode]
     found += [] if "precision" in comparison.varied else [first.precision]
-    found += [] if "runtime" in comparison.varied else [first.runtime]
+    run = run_texts(first.runtime, cuda_graph=comparison.cuda_graph, include_io=comparison.include_io)
+    if "runtime" in comparison.varied:
+        run[:1] = ["in CUDA graphs"] if comparison.cuda_graph else []
+    found += run
     return [*found, *([dims_text(fixed, ",")] if fixed else [])]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neusight_onnx.report.difference import Difference, KernelChange, Side
+from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.grouping import common_name
 from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
 
@@ -129,9 +130,7 @@ def settings(side: Side) -> list[str]:
         side.gpu,
         *([side.mode] if side.mode != "inference" else []),
         side.precision,
-        side.runtime,
-        *(["CUDA graph"] if side.cuda_graph else []),
-        *(["with copies of inputs and outputs"] if side.include_io else []),
+        *run_texts(side.runtime, cuda_graph=side.cuda_graph, include_io=side.include_io),
         *([dims_text(dims, ",")] if dims else []),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neusight_onnx.report.model import FusionSummary, HostSummary, Settings
+from neusight_onnx.report.model import FusionSummary, HostSummary
 from neusight_onnx.report.quantities import counted, duration, scaled
 
 
@@ -35,6 +35,7 @@ def host_text(host: HostSummary) -> str:
     return f"host-bound: the host takes {duration(host.host_ms * 1e3)}{until}"
 
 
-def runtime_text(settings: Settings) -> str:
-    """What executes the model."""
-    return settings.runtime + (" in a CUDA graph" if settings.cuda_graph else "")
+def run_texts(runtime: str, *, cuda_graph: bool, include_io: bool) -> list[str]:
+    """What executes the model and how, a text each."""
+    copies = ["with copies of inputs and outputs"] if include_io else []
+    return [f"{runtime} in a CUDA graph" if cuda_graph else runtime, *copies]

@@ -11,6 +11,7 @@ from datetime import datetime
 from xml.sax.saxutils import escape, quoteattr
 
 from neusight_onnx.report.check_words import latency_text, limits_text, memory_text, place, throughput_text
+from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
 
@@ -70,7 +71,10 @@ def _properties(target: TargetVerdict, verdict: Verdict) -> Iterator[tuple[str, 
     yield "model", target.model
     yield "gpu", target.gpu.label
     yield "precision", target.precision
-    yield "runtime", target.runtime
+    yield (
+        "runtime",
+        ", ".join(run_texts(target.runtime, cuda_graph=target.cuda_graph, include_io=target.include_io)),
+    )
     for name, size in target.dims.items():
         yield f"dim {name}", str(size)
     yield "limits", limits_text(target)

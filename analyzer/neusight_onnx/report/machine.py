@@ -196,6 +196,7 @@ def _settings(settings: Settings) -> dict[str, Json]:
         "parallelism": dict(settings.parallelism),
         "cuda_graph": settings.cuda_graph,
         "include_io": settings.include_io,
+        "batch": settings.batch,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neusight_onnx.report.execution import fusion_text, host_text, runtime_text
+from neusight_onnx.report.execution import fusion_text, host_text, run_texts
 from neusight_onnx.report.grouping import (
     by_bound,
     by_kernel_class,
@@ -37,11 +37,12 @@ from neusight_onnx.report.what_if import variant_heads, variant_rows
 def to_markdown(report: Report, *, top: int = 10) -> str:
     """The report as Markdown with tables; ``top`` kernels in detail."""
     totals, settings = report.totals, report.settings
-    dims = "".join(f", {_text(name)}={size}" for name, size in settings.dims.items())
+    run = run_texts(settings.runtime, cuda_graph=settings.cuda_graph, include_io=settings.include_io)
+    dims = [f"{_text(name)}={size}" for name, size in settings.dims.items()]
     cause = nothing_costed(report)
     sections = [
         f"# {_text(report.model.path)} on {_text(report.gpu.label)}",
-        f"{settings.mode}, {settings.precision}, {runtime_text(settings)}{dims}; "
+        f"{', '.join([settings.mode, settings.precision, *run, *dims])}; "
         f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters; "
         f"neusight-onnx {report.tool_version}",
         _table(("", ""), _summary(report) if cause is None else _empty_summary(report, cause)),

@@ -75,4 +75,6 @@ class Sweep:
     assumptions: tuple[str, ...]
     warnings: tuple[Notice, ...]
     mode: str = "inference"
+    cuda_graph: bool = False
+    include_io: bool = False
     derived: tuple[str, ...] = ()

@@ -25,6 +25,8 @@ def sweep_to_json(sweep: Sweep) -> str:
             "mode": sweep.mode,
             "precision": sweep.precision,
             "runtime": sweep.runtime,
+            "cuda_graph": sweep.cuda_graph,
+            "include_io": sweep.include_io,
             "dims": dict(sweep.dims),
             "varied": list(sweep.varied),
             "derived": list(sweep.derived),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from neusight_onnx.report.comparison_words import figure_heads, figures, legend
+from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.model import FITS
 from neusight_onnx.report.quantities import counted, dims_text, duration
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
@@ -98,4 +99,5 @@ def settings(sweep: Sweep) -> list[str]:
     """What all points share, one text each."""
     fixed = dims_text(sweep.dims, ",")
     mode = [] if sweep.mode == "inference" else [sweep.mode]
-    return [*mode, sweep.precision, sweep.runtime, *([fixed] if fixed else []), counted(len(sweep.points), "point")]
+    run = run_texts(sweep.runtime, cuda_graph=sweep.cuda_graph, include_io=sweep.include_io)
+    return [*mode, sweep.precision, *run, *([fixed] if fixed else []), counted(len(sweep.points), "point")]

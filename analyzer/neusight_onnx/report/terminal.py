@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.report.comparison_terminal import figure_table
 from neusight_onnx.report.comparison_words import left_out_note
-from neusight_onnx.report.execution import fusion_text, host_text, runtime_text
+from neusight_onnx.report.execution import fusion_text, host_text, run_texts
 from neusight_onnx.report.grouping import (
     KernelGroup,
     Slice,
@@ -123,7 +123,7 @@ def _header(report: Report, canvas: Canvas) -> Text:
         [
             settings.mode,
             settings.precision,
-            runtime_text(settings),
+            *run_texts(settings.runtime, cuda_graph=settings.cuda_graph, include_io=settings.include_io),
             *(f"{printable(name)}={size}" for name, size in settings.dims.items()),
             counted(report.model.node_count, "node"),
             f"{parameters(report.model.parameter_count)} parameters",

@@ -80,6 +80,8 @@ class TargetVerdict:
     passed: bool
     assumptions: tuple[str, ...] = ()
     mode: str = "inference"
+    cuda_graph: bool = False
+    include_io: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from neusight_onnx.report.execution import fusion_text, host_text, runtime_text
+from neusight_onnx.report.execution import fusion_text, host_text, run_texts
 from neusight_onnx.report.grouping import (
     Slice,
     by_bound,
@@ -57,7 +57,8 @@ def to_html(report: Report) -> str:
     """The report as one HTML file. Memory over time is in it if the report has a timeline of it."""
     settings = report.settings
     dims = [f"{_name(name)}={size}" for name, size in settings.dims.items()]
-    chips = [settings.mode, settings.precision, runtime_text(settings), *dims[:_MOST_LISTED]]
+    run = run_texts(settings.runtime, cuda_graph=settings.cuda_graph, include_io=settings.include_io)
+    chips = [settings.mode, settings.precision, *run, *dims[:_MOST_LISTED]]
     facts = f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters"
     cause = nothing_costed(report)
     body = [
