@@ -78,7 +78,7 @@ def test_commands(
 
 PRINTED = {
     "choose-a-gpu.md": [f"{gpu} {{'batch': 1, 'sequence': 128}} fits" for gpu in ("l4", "a100-sxm-80gb")],
-    "find-what-is-slow.md": ["False ('the runtime differs: onnxruntime, now compiled',)"],
+    "find-what-is-slow.md": ["False ('the runtime differs: onnxruntime, now tensorrt',)"],
     "training.md": ["25,557,032 parameters, 102,228,128 bytes of gradients"],
 }
 """What the Python of a guide may print."""

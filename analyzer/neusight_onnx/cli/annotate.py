@@ -42,7 +42,7 @@ def annotate_command(
     execution: Execution,
     force: Annotated[bool, typer.Option("--force", help="OUT.onnx may be MODEL itself.")] = False,
 ) -> None:
-    """Write MODEL anew with the latency of each node and the shape of each value in it, for Netron."""
+    """Write MODEL anew with the latency of each node, for Netron. The shape of each value is in it, too."""
     gpu = one_gpu(gpus)
     path, target = model_path(model), target_path(output)
     assert target is not None

@@ -152,7 +152,7 @@ def analyze_command(
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Make the change in the report itself."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Make the change in the report itself: runtime=tensorrt."),
     ] = None,
 ) -> None:
     """Predict the latency of MODEL on a GPU."""

@@ -110,7 +110,7 @@ def check_command(
     check_format: Annotated[CheckFormat, typer.Option("--format", help="How to report.")] = CheckFormat.RICH,
     output: OutputOption = None,
 ) -> None:
-    """Check MODEL against limits, and for what would break or slow it on a GPU; exit code 1 if it is found wanting."""
+    """Check MODEL against limits and for what breaks or slows it. The exit code is 1 if it is found wanting."""
     target = target_path(output)
     path = None if model is None else model_path(model)
     with working("checking" if path is None else f"checking {path.name}"):

@@ -60,7 +60,7 @@ def diff_command(
     report_format: Annotated[DiffFormat, typer.Option("--format", help="How to report.")] = DiffFormat.RICH,
     output: OutputOption = None,
 ) -> None:
-    """Compare two models, or two saved reports: total and by class, kernels that came, went or changed."""
+    """Compare two models, or two saved reports. In total and by class; kernels that came, went or changed."""
     gpu = one_gpu(gpus) if gpus else None
     target = target_path(output)
     paths = (model_path(old), model_path(new))

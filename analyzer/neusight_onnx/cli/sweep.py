@@ -60,7 +60,7 @@ def sweep_command(
     report_format: Annotated[SweepFormat, typer.Option("--format", help="How to report.")] = SweepFormat.RICH,
     output: OutputOption = None,
 ) -> None:
-    """Predict MODEL on a GPU at many sizes: what fits, what is fast enough, where a larger batch gains no more."""
+    """Predict MODEL on a GPU at many sizes. What fits, what is fast enough, where a larger batch gains no more."""
     gpu = one_gpu(gpus)
     path, target = model_path(model), target_path(output)
     check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))

@@ -138,6 +138,7 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
         found.append(
             Variant(
                 changes=text,
+                precision=outcome.precision,
                 totals=outcome.totals,
                 bound_shares=outcome.bound_shares,
                 unsupported_count=len(outcome.unsupported),

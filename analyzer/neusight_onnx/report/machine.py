@@ -133,6 +133,7 @@ def _variant(variant: Variant, base: Totals) -> dict[str, Json]:
     ratio = variant.totals.latency_ms / base.latency_ms if base.latency_ms else None
     return {
         "changes": variant.changes,
+        "precision": variant.precision,
         "latency_ratio": None if ratio is None else rounded(ratio),
         **figures_json(variant.totals, variant.bound_shares, variant.unsupported_count),
     }

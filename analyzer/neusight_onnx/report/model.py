@@ -316,9 +316,13 @@ class UnsupportedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """The same model under a change: ``changes`` as they were written. ``bound_shares``: as in an outcome."""
+    """The same model under a change: ``changes`` as they were written. ``bound_shares``: as in an outcome.
+
+    ``precision`` is what is executed: another runtime or GPU may make something else of "auto".
+    """
 
     changes: str
+    precision: str
     totals: Totals
     bound_shares: Mapping[str, float]
     unsupported_count: int

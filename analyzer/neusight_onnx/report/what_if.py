@@ -12,7 +12,8 @@ BASE = "as it is"
 
 def variant_heads(report: Report) -> tuple[tuple[str, str], ...]:
     """(title, "left" or "right") of each column."""
-    return (("what if", "left"), ("change", "right"), *figure_heads(_all_fit(report)))
+    precision = (("precision", "left"),) if _differ_in_precision(report) else ()
+    return (("what if", "left"), *precision, ("change", "right"), *figure_heads(_all_fit(report)))
 
 
 def variant_rows(report: Report) -> list[list[str]]:
@@ -21,11 +22,17 @@ def variant_rows(report: Report) -> list[list[str]]:
     shares = {part.label: part.share for part in by_bound(report)}
     shares = dict(sorted(shares.items(), key=lambda entry: -entry[1]))
     all_fit = _all_fit(report)
-    rows = [[BASE, "", *figures(base, shares, all_fit=all_fit)]]
+    own = [report.settings.precision] if _differ_in_precision(report) else []
+    rows = [[BASE, *own, "", *figures(base, shares, all_fit=all_fit)]]
     for variant in report.what_if:
         changed = change(base.latency_ms, variant.totals.latency_ms)
-        rows.append([variant.changes, changed, *figures(variant.totals, variant.bound_shares, all_fit=all_fit)])
+        shown = figures(variant.totals, variant.bound_shares, all_fit=all_fit)
+        rows.append([variant.changes, *([variant.precision] if own else []), changed, *shown])
     return rows
+
+
+def _differ_in_precision(report: Report) -> bool:
+    return any(variant.precision != report.settings.precision for variant in report.what_if)
 
 
 def _all_fit(report: Report) -> bool:
