@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 from measurements.cases import Case, cases_of, default_kernels, kernels_of_models, model_files, read_shapes, say
 from measurements.cases import write_shapes as write_list
 from measurements.plan import ordered, stratum
-from measurements.session import run
+from measurements.session import LOST, run
+from measurements.supervision import measuring, supervise
 from neusight_onnx.errors import NeusightError
 
 
@@ -19,12 +21,15 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     measure = commands.add_parser("run", help="time kernels until the minutes are up")
     measure.add_argument("--output", "-o", type=Path, required=True, help="CSV file; one that is there is continued")
-    measure.add_argument("--minutes", type=float, default=8.0, help="time for all, libraries' start apart (default: 8)")
+    measure.add_argument(
+        "--minutes", type=float, default=8.0, help="time for all, libraries' start included (default: 8)"
+    )
     measure.add_argument("--case-seconds", type=float, default=0.5, help="about the most for one kernel (default: 0.5)")
     measure.add_argument("--gpu", default="", help="what to call the GPU (default: its canonical name)")
     measure.add_argument("--no-choice", action="store_true", help="cuDNN's heuristics in place of trying algorithms")
     measure.add_argument("--warm", action="store_true", help="the same operands in every launch (a file of its own)")
     measure.add_argument("--kernel-names", action="store_true", help="ask the profiler what ran (slower)")
+    measure.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)  # in this process, unsupervised
     plan = commands.add_parser("plan", help="what would be timed, in order; no GPU and no torch needed")
     plan.add_argument("--first", type=int, default=20, help="so many of them (default: 20)")
     for command in (measure, plan):
@@ -46,6 +51,8 @@ def _cases(options: argparse.Namespace) -> list[Case]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Parses, runs one command, prints errors on one line."""
+    began = time.monotonic()
+    arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
     try:
         if options.command == "shapes":
@@ -60,15 +67,22 @@ def main(arguments: list[str] | None = None) -> int:
                 print(" ".join(part for part in stratum(case) if part), case.key[0], sep="\t")
             counts = Counter(stratum(case)[0] for case in cases)
             say(f"{len(cases):,} cases: " + ", ".join(f"{name} {count:,}" for name, count in counts.most_common()))
+        elif options.alone:
+            return _measure(options, began)
         else:
-            return _measure(options)
+            _cases(options)  # what is wrong with a list of shapes is said once
+            return supervise(measuring(arguments), options.output, seconds=60.0 * options.minutes, say=say)
     except NeusightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        say("ended by hand; the file holds what was measured, and the same command goes on with the rest")
+        return 130
     return 0
 
 
-def _measure(options: argparse.Namespace) -> int:
+def _measure(options: argparse.Namespace, began: float) -> int:
+    """Measures in this process, until the minutes since ``began`` are up."""
     from measurements.device import CudaTimer
 
     cases = _cases(options)
@@ -80,11 +94,13 @@ def _measure(options: argparse.Namespace) -> int:
         warm=options.warm,
     )
     try:
-        outcome = run(timer, cases, options.output, seconds=60.0 * options.minutes, say=say)
+        timer.wake()
+        left_s = 60.0 * options.minutes - (time.monotonic() - began)
+        outcome = run(timer, cases, options.output, seconds=left_s, say=say)
     finally:
         timer.close()
-    print(outcome.line(options.output))
-    return 1 if outcome.lost else 0
+    print(outcome.line(options.output), flush=True)
+    return LOST if outcome.lost else 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import gc
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import import_module
@@ -39,6 +40,8 @@ MEMORY_SHARE = 0.8
 """Of the free memory, what operands and results may take."""
 USUAL_L2_BYTES = 64 << 20
 CLOCK_PERIOD_S = 2.0
+WAKING_S = 1.0
+"""Work before the first case: an idle card's clocks are a fifth of those under load (an H200: 345 of 1,980 MHz)."""
 
 
 def require_torch() -> Any:
@@ -77,6 +80,8 @@ class CudaTimer:
         gc.collect()
         gc.freeze()
         torch.backends.cudnn.benchmark = choose
+        # attention is to be one kernel; where there is none that does it, the case is skipped with what torch says
+        torch.backends.cuda.enable_math_sdp(False)
         self._properties = torch.cuda.get_device_properties(0)
         self._capability = tuple(torch.cuda.get_device_capability(0))
         self._gpu = gpu or _canonical(self._properties.name)
@@ -97,6 +102,22 @@ class CudaTimer:
     def gpu(self) -> str:
         """Canonical name of the GPU where it is a known one."""
         return self._gpu
+
+    def wake(self) -> None:
+        """Keeps the card busy until its clocks are up. Raises NeusightError where it does nothing at all."""
+        torch = self._torch
+        try:
+            square = torch.randn(4096, 4096, device="cuda").half()
+            until = time.monotonic() + WAKING_S
+            while time.monotonic() < until:
+                for _ in range(10):
+                    torch.mm(square, square)
+                torch.cuda.synchronize()
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:160]
+            raise NeusightError(
+                f"{self._properties.name} does no work: {reason}; does another process hold it?"
+            ) from error
 
     def close(self) -> None:
         """Ends the reading of clocks."""
@@ -128,9 +149,18 @@ class CudaTimer:
             raise SkipCaseError(reason) from error
 
     def _check_alive(self, reason: str) -> None:
+        """Whether the next case can be timed: a capture that broke off may leave random numbers or memory unusable."""
+        torch = self._torch
         try:
-            self._torch.cuda.synchronize()
-            self._torch.cuda.empty_cache()
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            numbers = torch.randn(8, device="cuda")
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self._stream):
+                kept = numbers + numbers
+            graph.replay()
+            torch.cuda.synchronize()
+            del graph, kept
         except RuntimeError as error:
             raise DeviceLostError(f"the GPU takes no more work in this process after: {reason}; run again") from error
 
@@ -260,6 +290,9 @@ class Clocks:
         self._last: dict[str, str] = {}
         self._ended = threading.Event()
         self.driver = ", ".join(self._ask("driver_version"))
+        if not self.driver:  # some containers show a card under no name; a query without one answers for the first
+            self._device = []
+            self.driver = ", ".join(self._ask("driver_version"))
         self._last = self._read()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()

@@ -34,8 +34,10 @@ from neusight_onnx.kernels import (
 WEIGHTS = {"conv": 2.0, "gemm": 1.0, "attention": 1.0}
 """Turns of a stratum by class; others have ``USUAL_WEIGHT``. Convolutions on tensor cores are what public data lack."""
 USUAL_WEIGHT = 0.5
-TF32_WEIGHT = 2.0
-"""Factor for TF32, of which there are no public kernels at all."""
+TF32_WEIGHT = {"gemm": 2.0, "attention": 2.0}
+"""Factor for TF32, of which there are no public kernels at all; of convolutions there are as few in fp16."""
+FP32_WEIGHT = {"elementwise": 0.3, "softmax": 0.3, "normalization": 0.3}
+"""Factor for FP32 where five GPUs' kernels are public, of the rest there are none."""
 BF16_WEIGHT = 0.3
 """Factor for bf16: it runs fp16's kernels at their rate, a few cases show whether that holds."""
 
@@ -84,7 +86,8 @@ def stratum(case: Case) -> tuple[str, ...]:
 def weight(name: Sequence[str]) -> float:
     """Turns of a stratum."""
     kernel_class, precision = name[0], name[2]
-    factor = {"tf32": TF32_WEIGHT, "bf16": BF16_WEIGHT}.get(precision, 1.0)
+    factors = {"tf32": TF32_WEIGHT.get(kernel_class, 1.0), "fp32": FP32_WEIGHT.get(kernel_class, 1.0)}
+    factor = {**factors, "bf16": BF16_WEIGHT}.get(precision, 1.0)
     return factor * WEIGHTS.get(kernel_class, USUAL_WEIGHT)
 
 

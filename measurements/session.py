@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Protocol
 
 from measurements.cases import Case
 from measurements.plan import ordered
+from neusight_onnx.errors import OutputError
 from neusight_onnx.kernels import KERNEL_CLASSES
 from neusight_onnx.learning.measured import COLUMNS, MEASURED, SKIPPED, append, kernel_to_text, read_rows
 
@@ -90,6 +92,39 @@ def mend(path: Path) -> None:
         path.write_bytes(content[: content.rfind(b"\n") + 1])
 
 
+LOST = 3
+"""Exit code of a process that can't go on, where another one can."""
+
+
+def begun_file(path: Path) -> Path:
+    """Where the row of the case that is being timed stands until it has ended: beside the file of measurements."""
+    return path.with_name(f".{path.name}.begun")
+
+
+def begin(path: Path, row: Mapping[str, object]) -> None:
+    """Notes the case that is timed next. Raises OutputError if it can't be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        begun_file(path).write_text(json.dumps(row), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"can't write {begun_file(path)}: {error.strerror}; give another file") from error
+
+
+def settle(path: Path) -> None:
+    """Adds the case in which a process ended before, so that it isn't tried again, to the file. Removes the note."""
+    note = begun_file(path)
+    try:
+        row = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        row = None
+    if isinstance(row, dict) and set(row) <= set(COLUMNS):
+        append(path, [{**row, "status": SKIPPED, "reason": ENDED}])
+    note.unlink(missing_ok=True)
+
+
+ENDED = "the process ended while it was timed"
+
+
 def run(
     timer: Timer,
     cases: Sequence[Case],
@@ -102,10 +137,12 @@ def run(
     """Times cases until ``seconds`` have passed or none is left, and adds them to the file at ``path``.
 
     Cases that the file holds for this GPU are not timed again. A case that has begun is ended, so that a run takes at
-    most one case longer. Raises DataError if the file can't be read or written.
+    most one case longer. A case in which an earlier process ended is noted as skipped. Raises DataError or OutputError
+    if the file can't be read or written.
     """
     start = clock()
     mend(path)
+    settle(path)
     waiting = ordered(cases, done_in(path, timer.gpu))
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -115,6 +152,7 @@ def run(
             break
         begun += 1
         row: dict[str, object] = dict(_described(case, timer.gpu))
+        begin(path, row)
         try:
             timing = timer.time(case)
         except SkipCaseError as error:
@@ -131,12 +169,13 @@ def run(
             }
         facts = dict(timer.facts()) if not lost else {}
         append(path, [{**facts, **row}])
+        begun_file(path).unlink(missing_ok=True)
         counts[str(row["status"])] += 1
         if lost:
             break
         if clock() - said_at >= SAY_EVERY_S:
             said_at = clock()
-            say(f"{begun:,} of {len(waiting):,}, {seconds - (said_at - start):.0f} s left")
+            say(f"{begun:,} of {len(waiting):,}, {max(seconds - (said_at - start), 0.0):.0f} s left")
     for reason, count in reasons.most_common(5):
         say(f"skipped {count:,}: {reason}")
     return Outcome(

@@ -31,7 +31,8 @@ from measurements.cases import (
     write_shapes,
 )
 from measurements.plan import kind, ordered, stratum
-from measurements.session import DeviceLostError, SkipCaseError, Timing, run
+from measurements.session import LOST, DeviceLostError, SkipCaseError, Timing, begun_file, run
+from measurements.supervision import GRACE_S, STALL_S, supervise
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.kernels import (
@@ -356,7 +357,7 @@ class FakeTimer:
 
     gpu = "h100-sxm"
 
-    def __init__(self, answers: Mapping[int, Exception] | None = None) -> None:
+    def __init__(self, answers: Mapping[int, BaseException] | None = None) -> None:
         self.now = 0.0
         self.timed: list[int] = []
         self.answers = answers or {}
@@ -442,6 +443,90 @@ def test_a_lost_gpu_ends_the_run_and_is_not_tried_again(tmp_path: Path) -> None:
     assert sorted(timer.timed + again.timed) == [1, 2, 4]
 
 
+def test_the_case_in_which_a_process_ended_is_not_tried_again(tmp_path: Path) -> None:
+    """A segmentation fault, or a kernel that never comes back: the note beside the file says what ran."""
+    path = tmp_path / "new" / "own.csv"
+    killed = FakeTimer({2: KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        run(killed, gemms(1, 2, 4), path, seconds=60.0, clock=killed.clock)
+    assert begun_file(path).exists()
+    again = FakeTimer()
+    run(again, gemms(1, 2, 4), path, seconds=60.0, clock=again.clock)
+    assert 2 not in again.timed
+    assert sorted(killed.timed + again.timed) == [1, 2, 4]
+    with path.open(newline="") as stream:
+        reasons = [entry["reason"] for entry in csv.DictReader(stream) if entry["status"] == "skipped"]
+    assert reasons == ["the process ended while it was timed"]
+    assert not begun_file(path).exists()
+    begun_file(path).write_text("{")  # the process ended while it wrote the note
+    assert run(FakeTimer(), gemms(1), path, seconds=60.0).measured == 0
+
+
+class FakeProcess:
+    """Writes a row every ``every_s`` seconds and ends with ``code`` after ``rows`` of them; None: it hangs then."""
+
+    def __init__(self, clock: FakeClock, path: Path, rows: int, code: int | None, every_s: float = 1.0) -> None:
+        self.clock, self.path, self.rows, self.code, self.every_s = clock, path, rows, code, every_s
+        self.begun, self.written, self.killed = clock.now, 0, False
+
+    def poll(self) -> int | None:
+        while self.written < min(int((self.clock.now - self.begun) / self.every_s), self.rows):
+            self.written += 1
+            with self.path.open("a") as stream:
+                stream.write("row\n")
+        ended = self.written == self.rows and self.clock.now >= self.begun + self.rows * self.every_s
+        return self.code if ended else None
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def wait(self) -> int:
+        assert self.killed
+        return -9
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("processes", "code", "took_s", "rows"),
+    [
+        pytest.param([(30, 0)], 0, 30, 30, id="one that ends by itself"),
+        pytest.param([(5, LOST), (20, -11), (9, 0)], 0, 34, 34, id="lost, then a signal, then the rest"),
+        pytest.param([(5, None), (9, 0)], 0, 5 + STALL_S + 9, 14, id="one that hangs"),
+        pytest.param([(0, 2)], 2, 0, 0, id="an error of the user's is no reason to go on"),
+        pytest.param([(3, LOST), (0, LOST), (0, LOST)], 1, 3, 3, id="nothing goes any more"),
+        pytest.param([(1000, 0)], 0, 240 + GRACE_S, 260, id="beyond its time"),
+        pytest.param([(233, LOST)], 0, 233, 233, id="too late for another one"),
+    ],
+)
+def test_a_run_goes_on_in_another_process(
+    processes: list[tuple[int, int | None]], code: int, took_s: float, rows: int, tmp_path: Path
+) -> None:
+    path, clock, left = tmp_path / "own.csv", FakeClock(), iter(processes)
+    given: list[float] = []
+
+    def start(seconds: float) -> FakeProcess:
+        given.append(seconds)
+        count, ends = next(left)
+        return FakeProcess(clock, path, count, ends)
+
+    assert supervise(start, path, seconds=240.0, clock=clock, sleep=clock.sleep) == code
+    assert clock.now - 100.0 == pytest.approx(took_s, abs=3.0)
+    assert given[0] == 240.0
+    assert given == sorted(given, reverse=True)
+    assert (len(path.read_text().splitlines()) if path.exists() else 0) == pytest.approx(rows, abs=1)
+    assert next(left, None) is None
+
+
 # --- reading for training and judging
 
 
@@ -505,7 +590,7 @@ def test_the_program_plans_without_torch() -> None:
     assert len(plan.stdout.splitlines()) == 3
     assert "cases: conv" in plan.stderr
     missing = subprocess.run(
-        [sys.executable, "-c", code, "run", "-o", "never.csv"], capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-c", code, "run", "--alone", "-o", "never.csv"], capture_output=True, text=True, cwd=ROOT
     )
     assert (missing.returncode, missing.stderr) == (
         2,
@@ -565,6 +650,7 @@ class FakeCuda:
         self.captured: FakeGraph | None = None
         self.sets: list[int] = []
         self.fault: Exception | None = None
+        self.broken_capture = False
 
     def launch(self, shared: object, own: tuple[int, ...]) -> object:
         if self.fault is not None:
@@ -579,6 +665,11 @@ class FakeCuda:
     def synchronize(self) -> None:
         if not self.alive:
             raise RuntimeError("an illegal memory access was encountered")
+
+    def randn(self, *shape: int, device: str) -> Any:
+        if self.broken_capture:
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+        return np.zeros(shape)
 
     @contextmanager
     def stream(self, stream: str) -> Iterator[None]:
@@ -622,12 +713,16 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Fake
 
     def make(launch_us: float, warm: bool = False, **values: Any) -> tuple[FakeCuda, Any]:
         cuda = FakeCuda(launch_us, **values)
+        switched: list[bool] = []
         torch = SimpleNamespace(
             cuda=cuda.namespace(),
             inference_mode=nullcontext,
             backends=SimpleNamespace(
-                cudnn=SimpleNamespace(version=lambda: 90100), cuda=SimpleNamespace(matmul=SimpleNamespace())
+                cudnn=SimpleNamespace(version=lambda: 90100),
+                cuda=SimpleNamespace(matmul=SimpleNamespace(), enable_math_sdp=switched.append),
             ),
+            randn=cuda.randn,
+            mm=cuda.launch,
             version=SimpleNamespace(cuda="12.8"),
             __version__="2.9.1",
         )
@@ -637,6 +732,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Fake
         monkeypatch.setattr(module, "call_for", lambda case, torch, place: call)
         monkeypatch.setenv("PATH", "")
         timers.append(module.CudaTimer(case_s=0.5, warm=warm))
+        assert switched == [False], "attention that isn't one kernel is skipped"
         return cuda, timers[-1]
 
     yield make
@@ -719,6 +815,14 @@ def test_a_device_that_is_gone_is_told_from_a_case_that_fails(device: Callable[.
     cuda, timer = device(7.0)
     cuda.fault, cuda.alive = RuntimeError("illegal memory access"), False
     with pytest.raises(DeviceLostError, match="no more work"):
+        timer.time(CONV_OF_1_MB)
+
+
+def test_a_capture_that_broke_off_ends_the_process(device: Callable[..., tuple[FakeCuda, Any]]) -> None:
+    """CUDA's random numbers believe for ever after that they are captured: every later case would be skipped."""
+    cuda, timer = device(7.0)
+    cuda.fault, cuda.broken_capture = RuntimeError("operation not permitted when stream is capturing"), True
+    with pytest.raises(DeviceLostError, match="no more work in this process after: operation not permitted"):
         timer.time(CONV_OF_1_MB)
 
 
