@@ -172,7 +172,7 @@ _COLUMNS = (
     *("b", "m", "n", "k", "depth", "a_bytes", "b_bytes", "bytes", "pipe", "read_bytes", "write_bytes", "flops"),
     *("taps", "stride", "dilation", "groups", "c_each", "k_each", "batch", "out", "side", "data", "weight"),
     *("taps_met", "image_m", "image_n", "image_k", "image_b", "images", "gathered"),
-    *("rank", "channels_last", "transposed_bytes", "macs", "outputs"),
+    *("rank", "channels_last", "transposed_bytes", "ordered_bytes", "macs", "outputs"),
 )
 
 
@@ -231,6 +231,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 len(kernel.out),
                 kernel.channels_last,
                 {"forward": source, "data": result, "weight": source + result}[direction],
+                source + result,
                 kernel.macs,
                 max((source if direction == "data" else weight if is_weight else result) / element, 1.0),
             )
@@ -291,11 +292,12 @@ def _times(
     """Competing times of implicit GEMM in s; ``tile`` is (n, m, threads, split) of any common shape."""
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
-    # (in the weight's gradient taps lie along n, whose tiles they don't change)
-    begun = c["tap_channels"] * 2.0 / cols["bytes"] * (cols["taps_met"] - 1.0)
+    # in the weight's gradient taps lie along n, whose tiles they don't change; MIOpen's threads keep their tap along k
+    kept = cols["weight"] if gpu.compute_capability is None else 0.0
+    begun = c["tap_channels"] * 2.0 / cols["bytes"] * (cols["taps_met"] - 1.0) * (1.0 - kept)
     k = k * (1.0 + begun / np.where(cols["weight"] > 0, n, k))
     sms = float(gpu.sm_count)
-    peak = _peaks(gpu, cols["pipe"])
+    peak = tensor_gemm.peaks(gpu, cols["pipe"])
     blocks = b * np.ceil(n / t1) * np.ceil(m / t2) * z
     kz = k / z
     occupancy = np.clip(tensor_gemm.RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
@@ -342,26 +344,42 @@ def _times(
     }
 
 
-BF16_SHARE = 0.5
-"""MIOpen's kernels for CDNA and CDNA2 multiply bfloat16 by the first generation's instructions, at half the rate of
-float16: on an MI210, whose data sheet has one peak for both, bfloat16 takes 1.6 times as long (two spatial axes)."""
-
-
-def _peaks(gpu: GpuSpec, pipe: NDArray[np.float64]) -> NDArray[np.float64]:
-    peak = tensor_gemm.peaks(gpu, pipe)
-    slow = BF16_SHARE * gpu.peak_flops_per_s.get("fp16", np.inf)
-    return np.where(_first_bf16(gpu, pipe), np.minimum(peak, slow), peak)
-
-
 def has_first_bf16(gpu: GpuSpec) -> bool:
-    """Whether convolutions in bfloat16 are of CDNA's first kind: AMD's GPUs before CDNA3, told by their process."""
-    return gpu.compute_capability is None and gpu.process_nm >= 6.0
+    """Whether an AMD GPU has CDNA's first instructions for bfloat16, at half the rate of float16 (MI100).
+
+    MIOpen's assembled kernels, and those that MLIR makes, want the later ones (``v_mfma_f32_*_bf16_1k``): no solver of
+    either kind is among the MI100's 20,000 convolutions in bfloat16, while they run most of its float16 and of the
+    MI210's bfloat16 (find database).
+    """
+    peaks = gpu.peak_flops_per_s
+    return gpu.compute_capability is None and peaks.get("bf16", 0.0) < peaks.get("fp16", 0.0)
 
 
-def _first_bf16(gpu: GpuSpec, pipe: NDArray[np.float64]) -> NDArray[np.bool_]:
-    if has_first_bf16(gpu):
-        return np.equal(pipe, tensor_gemm.PIPES.index("bf16"))
-    return np.zeros(pipe.shape, dtype=np.bool_)
+_FIRST_BF16_RATE = 0.5
+"""MIOpen's compiled kernels multiply bfloat16 by CDNA's first instructions on CDNA2, too, at half the rate of float16:
+there 1x1 convolutions that the same solver runs in both take 1.2-1.4 times as long, those of assembled kernels 1.0."""
+
+
+def _compiled_us(
+    cols: Columns, gpu: GpuSpec, c: Constants, parts: Mapping[str, NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Implicit GEMM by kernels that a compiler made, which read tensors as they lie, in us. AMD's library has them.
+
+    Their other instructions take ``compiled_overhead`` times as long as float16's matrix instructions, with which they
+    compete, and no longer where those are slower.
+    """
+    peaks = gpu.peak_flops_per_s
+    stated = peaks.get("bf16", 0.0) / peaks.get("fp16", np.inf)
+    rate = min(stated, _FIRST_BF16_RATE) if gpu.process_nm >= _CDNA2_NM else stated
+    bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & (stated > 0.0)
+    slower = np.where(bf16, 1.0 / max(rate, 1e-9), 1.0)
+    norm = c["norm"]
+    compute = (slower**norm + c["compiled_overhead"] ** norm) ** (1.0 / norm) * np.where(bf16, stated, 1.0)
+    return _joined_us(parts, c, compute=compute)
+
+
+_CDNA2_NM = 6.0
+"""Process of CDNA2, of which no later GPU of AMD's with matrix units is made."""
 
 
 def _dram_rate(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants) -> NDArray[np.float64]:
@@ -377,10 +395,13 @@ _RESIDENT_SHARPNESS = 4.0
 """How sharply that ends as tensors outgrow L2: they leave it line by line, not all at once."""
 
 
-def _joined_us(parts: Mapping[str, NDArray[np.float64]], c: Constants) -> NDArray[np.float64]:
-    """Implicit GEMM in us: launch, and the p-norm of the competing times."""
-    largest = np.maximum.reduce([parts[name] for name in _PARTS])
-    total = sum((parts[name] / largest) ** c["norm"] for name in _PARTS)
+def _joined_us(
+    parts: Mapping[str, NDArray[np.float64]], c: Constants, *, compute: NDArray[np.float64] | float = 1.0
+) -> NDArray[np.float64]:
+    """Implicit GEMM in us: launch, and the p-norm of the competing times; the pipe's is ``compute`` times as long."""
+    times = [compute * parts[name] if name == "compute" else parts[name] for name in _PARTS]
+    largest = np.maximum.reduce(times)
+    total = sum((time / largest) ** c["norm"] for time in times)
     joined: NDArray[np.float64] = parts["launch"] + 1e6 * largest * total ** (1.0 / c["norm"])
     return joined
 
@@ -435,9 +456,10 @@ def _transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     is a quarter slower so than with all tensors channels last; PyTorch's tutorial on that order reports 22 % with AMP
     (remembered, not at hand).
     """
-    if gpu.compute_capability is None:
-        return np.zeros_like(cols["m"])
     rate = _dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
+    if gpu.compute_capability is None:
+        us = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
+        return np.where(cols["channels_last"] > 0, 0.0, us)
     us = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
     as_they_lie = (cols["channels_last"] > 0) | (cols["bytes"] > WIDEST_TRANSPOSED_BYTES)
     return np.where(as_they_lie, 0.0, us)
@@ -520,6 +542,9 @@ def _algorithms_us(
     parts = _times(cols, gpu, c, tile)
     product = _joined_us(parts, c) + _transposes_us(cols, gpu, c)
     if gpu.compute_capability is None:
+        compiled = _compiled_us(cols, gpu, c, parts)
+        alone = has_first_bf16(gpu) & np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16"))
+        product = np.where(alone, compiled, np.minimum(product, compiled))
         product = np.where(cols["rank"] > 2.0, np.inf, product)
     return np.stack([product, _images_us(cols, gpu, c, image_tile), _element_us(cols, gpu, c)]), parts
 
@@ -626,6 +651,21 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     return np.stack(values, axis=1).astype(np.float32)
 
 
+AMD_FEATURES: tuple[str, ...] = (*FEATURES, "log_compiled_over_product", "is_bfloat16")
+"""Features of the residual on AMD."""
+
+
+def amd_features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
+    """``features``, with how the compiled kernels compare and whether bfloat16 is multiplied, as ``AMD_FEATURES``."""
+    cols, tile, _ = _tiles(cols, gpu, constants)
+    parts = _times(cols, gpu, constants, tile)
+    own = (
+        np.log(_compiled_us(cols, gpu, constants, parts) / _joined_us(parts, constants)),
+        np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")),
+    )
+    return np.hstack([features(cols, gpu, constants, result), np.stack(own, axis=1).astype(np.float32)])
+
+
 TENSOR_CONV = Law(
     kernel_class="conv",
     constants=CONSTANTS,
@@ -637,7 +677,47 @@ TENSOR_CONV = Law(
 )
 
 
-TENSOR_CONV_AMD = replace(TENSOR_CONV, constants=tensor_gemm.amd_constants(CONSTANTS))
+_AMD_PRIORS: Mapping[str, Constant] = {
+    constant.name: constant
+    for constant in (
+        Constant(
+            name="split_us",
+            prior=10.0,
+            prior_log_sd=0.4,
+            source="of a split reduction, FP32 sums (the find database's workspace of 4 bytes an output) are zeroed "
+            "before and converted after, by a kernel each; fitted",
+        ),
+        Constant(
+            name="step_us",
+            prior=5.0,
+            prior_log_sd=0.3,
+            source="launch of a kernel that transposes a tensor, as the floor of others; fitted",
+        ),
+        Constant(
+            name="transpose_efficiency",
+            prior=0.6,
+            prior_log_sd=0.3,
+            source="share of DRAM's peak at which MIOpen transposes a tensor, read and written once; fitted",
+        ),
+    )
+}
+
+_COMPILED_OVERHEAD = Constant(
+    name="compiled_overhead",
+    prior=1.4,
+    prior_log_sd=0.3,
+    source="pipe time of kernels in HIP that read (n, c, *spatial) as it lies, over the assembled ones'; fitted",
+)
+
+TENSOR_CONV_AMD = replace(
+    TENSOR_CONV,
+    constants=(
+        *(_AMD_PRIORS.get(constant.name, constant) for constant in tensor_gemm.amd_constants(CONSTANTS)),
+        _COMPILED_OVERHEAD,
+    ),
+    feature_names=AMD_FEATURES,
+    features=amd_features,
+)
 """The same law for AMD."""
 
 
