@@ -71,6 +71,13 @@ MEASURED = {
     "LayerNorm, A100": (normalized(4096, 2560), "a100", 43.0),
     "LayerNorm of few rows, A100": (normalized(256, 2560), "a100", 8.0),
     "LayerNorm, H100": (normalized(4096, 2560), "h100", 21.0),
+    # 1,024 threads a row, 216 rows a wave: 2, 2, 4 and 5 waves begun
+    "256 norms by elements, A100": (normalized(256, 4096, access="element", method="rms"), "a100", 8.0),
+    "384 norms by elements, A100": (normalized(384, 4096, access="element", method="rms"), "a100", 9.5),
+    "768 norms by elements, A100": (normalized(768, 4096, access="element", method="rms"), "a100", 16.0),
+    "1,024 norms by elements, A100": (normalized(1024, 4096, access="element", method="rms"), "a100", 20.0),
+    "512 norms by elements, H100": (normalized(512, 4096, access="element", method="rms"), "h100", 7.0),
+    "2,048 norms by elements, H100": (normalized(2048, 8192, access="element", method="rms"), "h100", 58.0),
     "a lone row by elements, A100": (normalized(1, 8192, access="element", method="rms"), "a100", 8.0),
 }
 
@@ -86,6 +93,14 @@ def test_measured_layers(name: str) -> None:
 def test_layer_norm_in_half_the_bytes_takes_no_longer(rows: int, cols: int, gpu: str) -> None:
     """PyTorch's kernel makes as many loads, each of half the bytes."""
     assert time_us(normalized(rows, cols), gpu) <= time_us(normalized(rows, cols, FP32), gpu)
+
+
+@pytest.mark.parametrize("gpu", ["a100-pcie-40gb", "t4", "mi210", "mi300x"])
+@pytest.mark.parametrize(("rows", "cols"), [(4096, 1025), (1 << 20, 1), (64, 50_257)])
+def test_softmax_in_half_the_bytes_takes_no_longer(rows: int, cols: int, gpu: str) -> None:
+    """Rows of 1,025 columns fill a vector with half the loads; an MI210 would take a fifth longer by the law alone."""
+    narrow, wide = (Softmax(rows=rows, cols=cols, dtype=dtype) for dtype in (FP16, FP32))
+    assert time_us(narrow, gpu) <= time_us(wide, gpu)
 
 
 def test_loading_single_elements_costs_time() -> None:

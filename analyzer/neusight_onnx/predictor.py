@@ -189,16 +189,22 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
 
 
 def _wide_twin(kernel: Kernel) -> Kernel | None:
-    """PyTorch's layer normalization of the same rows in FP32, for one in 16 or 8 bits; None for any other kernel.
+    """PyTorch's layer normalization or softmax of the same rows in FP32, for one in 16 or 8 bits; else None.
 
-    It loads four elements at a time whatever their size, so that half the bytes take no longer. The law of the 16-bit
-    one was fitted to rows of 2,560 columns alone, and FP32's trees know more.
+    Normalization loads four elements at a time whatever their size, softmax 16 bytes: half the bytes take no longer.
+    The law of normalization in 16 bits was fitted to rows of 2,560 columns alone, that of softmax to none, and FP32's
+    trees know more.
     """
     from neusight_onnx.laws.catalog import NARROW_LABELS
 
-    if not isinstance(kernel, Normalization) or kernel.method != "layer" or kernel.is_streamed or kernel.access:
-        return None
-    if predictor_label(kernel) not in NARROW_LABELS:
+    match kernel:
+        case Normalization(method="layer", access=""):
+            is_pytorchs = not kernel.is_streamed
+        case Softmax():
+            is_pytorchs = not kernel.generated
+        case _:
+            return None
+    if not is_pytorchs or predictor_label(kernel) not in NARROW_LABELS:
         return None
     return replace(
         kernel,
