@@ -10,7 +10,15 @@ import typer
 
 from neusight_onnx.cli.execution import RunOptions
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
-from neusight_onnx.cli.options import DEFAULT_RUNTIMES, GpusOption, ModelArgument, OutputOption
+from neusight_onnx.cli.options import (
+    DEFAULT_RUNTIMES,
+    GpusOption,
+    ModelArgument,
+    OutputOption,
+    Precision,
+    RuntimeName,
+    list_begun,
+)
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.sizes import SizeLists
@@ -42,7 +50,7 @@ Examples:
   neusight-onnx compare model.onnx --gpu a100 --gpu l4 --gpu t4 --batch 8
   neusight-onnx compare model.onnx --all-gpus --batch 1,8,32 --sort throughput
   neusight-onnx compare model.onnx --gpu a100 --gpu t4 --price a100=2.1/h --price t4=0.35/h --sort cost
-  neusight-onnx compare model.onnx --gpu h100 --runtime eager,compiled --format csv -o runs.csv
+  neusight-onnx compare model.onnx --gpu h100 --runtime onnxruntime,tensorrt --format csv -o runs.csv
 """
 
 
@@ -54,11 +62,23 @@ def compare_command(
     sizes: SizeLists,
     precision: Annotated[
         list[str] | None,
-        typer.Option("--precision", metavar="NAMES", help="Number formats: fp32,fp16.", show_default="auto"),
+        typer.Option(
+            "--precision",
+            metavar="NAMES",
+            help="Number formats: fp32,fp16.",
+            show_default="auto",
+            autocompletion=list_begun(Precision),
+        ),
     ] = None,
     runtime: Annotated[
         list[str] | None,
-        typer.Option("--runtime", metavar="NAMES", help="What runs it: eager,tensorrt.", show_default=DEFAULT_RUNTIMES),
+        typer.Option(
+            "--runtime",
+            metavar="NAMES",
+            help="What runs it: onnxruntime,tensorrt.",
+            show_default=DEFAULT_RUNTIMES,
+            autocompletion=list_begun(RuntimeName),
+        ),
     ] = None,
     run: RunOptions,
     price: Annotated[

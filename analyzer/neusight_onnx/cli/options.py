@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated
 
@@ -45,6 +46,18 @@ def gpus_begun(incomplete: str) -> list[str]:
     from neusight_onnx.data_files import data_folder
 
     return sorted(path.stem for path in data_folder("specs").glob("*.toml") if path.stem.startswith(incomplete.lower()))
+
+
+def list_begun(names: type[StrEnum]) -> Callable[[str], list[str]]:
+    """For a shell that completes a list of ``names``: with each name that its last one may become."""
+
+    def begun(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [
+            f"{before}{comma}{name}" for name in names if name.startswith(last) and name.value not in before.split(",")
+        ]
+
+    return begun
 
 
 # Paths stay texts until they are used: what is wrong with one is then said by who reads it, an empty one included.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KEYS = ("precision", "runtime", "cuda_graph", "include_io", "batch", "dim.NAME", "gpu.KEY")
 _SWITCH = {"on": True, "off": False}
-_EXAMPLE = "write runtime=compiled, dim.batch=16 or gpu.memory_bandwidth_gb_s=4800"
+_EXAMPLE = "write runtime=tensorrt, batch=16 or gpu.memory_bandwidth_gb_s=4800"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
