@@ -117,6 +117,22 @@ def test_what_is_no_batch(inputs: list[onnx.ValueInfoProto], bindings: Bindings,
     assert str(caught.value) == message
 
 
+HINTS = {
+    "a batch without a name": ([value("x", [None, 3])], "--batch N"),
+    "another dimension without one": ([value("x", [1, None, 3])], "--shape x=1x128x3 with other sizes"),
+    "several could be the batch": (
+        [value("x", [None, 3]), value("b", ["boxes", 4]), value("p", ["points", 3])],
+        "--shape x=1x3 with other sizes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("inputs", "option"), HINTS.values(), ids=HINTS)
+def test_a_default_names_the_option_that_changes_it(inputs: list[onnx.ValueInfoProto], option: str) -> None:
+    (line,) = [line for line in bind_inputs(with_inputs(*inputs), Bindings()).assumptions if line.startswith("x = ")]
+    assert line.endswith(f"{option} changes it)")
+
+
 # --- in every command -------------------------------------------------------------------------------------------------
 
 

@@ -730,7 +730,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         bound_shape = shapes.get(name)
         if bound_shape is None and declared.shape is not None and declared.kind != "map":
             first = bindings.batch if batch is not None and name in batch.inputs else None
-            bound_shape, line = _bound_shape(declared, sizes, lengths, first)
+            bound_shape, line = _bound_shape(model, declared, sizes, lengths, first)
             if line:
                 assumptions.append(line)
         if bound_shape is None and declared.kind != "map":
@@ -757,6 +757,14 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         defaults=frozenset(sizes.defaults),
         batch=bindings.batch,
     )
+
+
+def _has_batch(model: Model) -> bool:
+    try:
+        find_batch(model, "")
+    except BindingError:
+        return False
+    return True
 
 
 def _bind_batch(model: Model, size: int, sizes: _Sizes, shapes: Mapping[str, tuple[int, ...]]) -> Batch:
@@ -1002,7 +1010,7 @@ def _solve(expressions: Mapping[str, _Expression], sizes: _Sizes) -> None:
 
 
 def _bound_shape(
-    declared: Declared, sizes: _Sizes, lengths: Lengths, first: int | None
+    model: Model, declared: Declared, sizes: _Sizes, lengths: Lengths, first: int | None
 ) -> tuple[tuple[int, ...], str | None]:
     """The shape of an input with its symbols bound and defaults for nameless dimensions, and the line that says so.
 
@@ -1034,8 +1042,7 @@ def _bound_shape(
     )
     if any(dims[axis] == 0 for axis in free):
         which += f"; it declares {list(dims)}, where 0 is read as free"
-    return (
-        tuple(shape),
-        f"{name} = {_written(shape)} ({which}; {option('--shape', declared.name, _written(shape))} with other sizes "
-        "changes it)",
-    )
+    changed_by = f"{option('--shape', declared.name, _written(shape))} with other sizes"
+    if free == [0] and len(shape) > 1 and _has_batch(model):
+        changed_by = "--batch N"
+    return tuple(shape), f"{name} = {_written(shape)} ({which}; {changed_by} changes it)"
