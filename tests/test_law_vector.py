@@ -26,6 +26,7 @@ from neusight_onnx.laws.elementwise import (
     ELEMENTWISE,
     broadcast_reload,
     integer_lanes_per_sm,
+    iterated_dimensions,
     needs_index_arithmetic,
     operation_cost,
 )
@@ -105,11 +106,11 @@ MASK = tensor(4, 1, 1024, 1024)  # 16.8 MB
         ),
         # 16.777 M elements x (10 + 90) FLOPs / 20 TFLOP/s = 83.9 is hidden behind 149.13 of DRAM: .563^8 / 8 = .0013
         pytest.param(elementwise("pow", SQUARE, SQUARE), ROUND, 151.32, id="general power"),
-        # the mask is read again for every head: 3 accesses x 134.2 MB = 402.7 MB: 447.4; index arithmetic is
-        # 33.55 M x 70 / (100 x 64 x 1.5625 GHz) = 234.9; (447.4^8 + 234.9^8)^(1/8) = 447.7
-        pytest.param(elementwise("add", HEADS, HEADS, MASK), ROUND, 449.7, id="mask read for every head"),
-        # 12.6 MB pass between two reads: L2 of 96 MiB holds them; 285.2 MB: 316.9; with 234.9 of index: 320.4
-        pytest.param(elementwise("add", HEADS, HEADS, MASK), LARGE_L2, 322.4, id="mask held by a large L2"),
+        # the mask is read again for every head: 3 accesses x 134.2 MB = 402.7 MB: 447.4; index arithmetic over three
+        # dimensions is 33.55 M x 51.1 / (100 x 128 x 1.5625 GHz) = 85.7
+        pytest.param(elementwise("add", HEADS, HEADS, MASK), ROUND, 449.4, id="mask read for every head"),
+        # 12.6 MB pass between two reads: L2 of 96 MiB holds them; 285.2 MB: 316.9
+        pytest.param(elementwise("add", HEADS, HEADS, MASK), LARGE_L2, 318.9, id="mask held by a large L2"),
         # one warp a row: read once, written once, 2 x 268.4 MB / .9 TB/s = 596.5
         pytest.param(Softmax(rows=65536, cols=1024, dtype=FP32), ROUND, 598.5, id="softmax in a warp"),
         # 4 blocks of 512 threads an SM hold 64 KiB of 192: x = 1/3, m = 1/(1 + 2.25^6) = .0076; DRAM
@@ -421,7 +422,8 @@ def test_a_lone_generated_row_takes_its_latency() -> None:
 @pytest.mark.parametrize(
     ("divisions", "expected_us"),
     [
-        pytest.param(None, 700.0, id="PyTorch's kernel: 70 operations an element"),
+        # two dimensions of 7 + 3, beside them 4 + 3 x 5.7: 41.1 instructions, 128 lanes of an SM a clock
+        pytest.param(None, 205.5, id="PyTorch's kernel"),
         pytest.param(0, 50.0, id="none: the addition's 10 FLOPs"),
         pytest.param(2, 200.0, id="a vector: 2 x 6 + 8"),
         pytest.param(4, 320.0, id="four dimensions: 4 x 6 + 8"),
@@ -432,6 +434,31 @@ def test_divisions_take_integer_operations(divisions: int | None, expected_us: f
     whole, vector = TensorSpec(dtype=FP16, shape=(10**5, 1000)), TensorSpec(dtype=FP16, shape=(1000,))
     kernel = Elementwise(operations=("add",), inputs=(whole, vector), output=whole, divisions=divisions)
     assert run([kernel], ROUND).parts_us["compute"][0] == pytest.approx(expected_us)
+
+
+def test_broadcasting_before_volta_takes_integer_lanes() -> None:
+    """1e8 elements x 70 operations; an SM of compute capability 6.0 with 64 lanes for both."""
+    whole, vector = TensorSpec(dtype=FP32, shape=(10**5, 1000)), TensorSpec(dtype=FP32, shape=(1000,))
+    kernel = Elementwise(operations=("add",), inputs=(whole, vector), output=whole)
+    assert run([kernel], replace(ROUND, compute_capability=6.0)).parts_us["compute"][0] == pytest.approx(700.0)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dimensions"),
+    [
+        pytest.param([(2, 3, 4, 5), (3, 1, 1)], 3, id="bias-of-channels"),
+        pytest.param([(2, 3, 4, 5), (5,)], 2, id="bias-of-the-last"),
+        pytest.param([(2, 3, 4, 5), (2, 3, 1, 1)], 2, id="scale-of-each-image-and-channel"),
+        pytest.param([(2, 3, 4, 5), (2, 1, 4, 5)], 3, id="mask-of-all-heads"),
+        pytest.param([(2, 1, 4, 5), (1, 1, 4, 5)], 2, id="sizes-of-one-don't-count"),
+        pytest.param([(2, 1, 4, 1), (1, 3, 1, 5)], 4, id="outer-product"),
+        pytest.param([(2, 3), (2, 3)], 1, id="whole"),
+    ],
+)
+def test_dimensions_that_an_iterator_goes_through(shapes: list[tuple[int, ...]], dimensions: int) -> None:
+    output = tuple(np.broadcast_shapes(*shapes))
+    kernel = elementwise("add", tensor(*output), *(tensor(*shape) for shape in shapes))
+    assert iterated_dimensions(kernel) == dimensions
 
 
 @pytest.mark.parametrize("kind", sorted(GROWING))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, log, log2, prod
 from typing import assert_never
 
@@ -46,6 +47,8 @@ from neusight_onnx.laws.elementwise import (
     ELEMENTWISE,
     float64_flops_per_s,
     fused_cost,
+    index_instructions,
+    index_us,
     integer_lanes_per_sm,
 )
 from neusight_onnx.laws.normalization import NORMALIZATION
@@ -101,7 +104,8 @@ GATHER_ACCESS = {"": 70.0, "element": 125.0, "vector": 10.0}
 """Integer operations an element of lookups. By element: PyTorch's index_select until 2.6 takes 1.9-2.1 clocks of an SM
 an element in fp16 (A100, H100), whatever the sizes. 16 bytes at a time: hidden."""
 INDEX_OPERATIONS = 70.0
-"""Integer operations an element of kernels that compute an offset a element (the elementwise law's constant)."""
+"""Integer operations an element of kernels that compute an offset an element (the elementwise law's constant, of GPUs
+before Volta and of AMD); of PyTorch's kernels that divide by sizes without preparing it, on all GPUs."""
 VECTOR_BITS = 128
 """What a thread copies at once where runs are whole vectors (PyTorch's ``CatArrayBatchedCopy_vectorized``, copies of
 slices by elements that its iterator merges to a row)."""
@@ -442,24 +446,32 @@ def _gather_scatter(kernel: GatherScatter, gpu: GpuSpec) -> Work:
 
 def _movement(kernel: Movement, gpu: GpuSpec) -> Work:
     elements = prod(kernel.shape)
+    written = kernel.written / max(kernel.dtype.bits / 8, 0.125)
+    count = max(elements, written)
     lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
-    cost, operations = 1.0, 0.0
+    cost, compute_us = 1.0, 1e6 * kernel.flops / vector_flops_per_s(gpu, kernel.dtype)
     if kernel.permutation is not None:
         rank = len(kernel.permutation)
         if kernel.permutation != tuple(range(rank)):
             cost = PERMUTE_COST if kernel.permutation[-1] == rank - 1 else STRIDED_PERMUTE_COST
-            operations = INDEX_OPERATIONS
+            instructions = index_instructions(_permuted_dimensions(kernel.shape, kernel.permutation), 2.0)
+            compute_us += float(index_us(np.asarray(count), np.asarray(instructions), INDEX_OPERATIONS, gpu))
     elif kernel.operation not in ("copy", "cast", "fill"):
-        operations = _place_operations(kernel)
-    written = kernel.written / max(kernel.dtype.bits / 8, 0.125)
-    compute = max(elements, written) * operations / lane_rate
-    compute += kernel.flops / vector_flops_per_s(gpu, kernel.dtype)
+        compute_us += 1e6 * count * _place_operations(kernel) / lane_rate
     return Work(
         bytes=float(kernel.read + kernel.written),
-        compute_us=compute * 1e6,
+        compute_us=compute_us,
         memory_efficiency=1.0 / cost,
-        tile_count=max(1.0, ceil(max(elements, written) / 512)),
+        tile_count=max(1.0, ceil(count / 512)),
     )
+
+
+def _permuted_dimensions(shape: Sequence[int], permutation: Sequence[int]) -> int:
+    """Dimensions that are left when those merge which stay neighbours, and those of one element go."""
+    axes = [axis for axis in permutation if shape[axis] != 1]
+    left = [axis for axis in range(len(shape)) if shape[axis] != 1]
+    follows = dict(pairwise(left))
+    return max(1, len(axes) - sum(follows.get(a) == b for a, b in pairwise(axes)))
 
 
 def _place_operations(kernel: Movement) -> float:

@@ -6,13 +6,15 @@ The law, with n output elements (times in us)::
     Td = (unique bytes that miss L2 + bytes re-read for broadcasting that miss L2) / DRAM rate
     Tl = all bytes / L2 rate
     Tc = n * cost of the operations / FP32 peak
-    Tb = n * index operations / integer lanes        (broadcasting and where: PyTorch's kernel is not vectorised; other
-                                                      runtimes' kernels make so many divisions an element)
+    Tb = n * instructions / issue slots              (broadcasting and where: PyTorch's kernel is not vectorised)
+       = n * index operations / integer lanes        (the same before Volta and on AMD; other runtimes' kernels make so
+                                                      many divisions an element)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -97,6 +99,20 @@ DIVISION_OPERATIONS = 6.0
 sum, a shift, a product and a difference (ONNX Runtime's ``fast_divmod``), a multiply-add into an operand's offset."""
 ADDRESS_OPERATIONS = 8.0
 """The same beside them: the bound, and three addresses of 64 bits."""
+
+ISSUE_LANES = 128.0
+"""Lanes of an SM that an instruction is issued for in a clock: four schedulers of a warp each, Volta and later
+(NVIDIA's white papers). Half of the integer instructions are multiply-adds, on other lanes than the rest, so that
+neither binds."""
+
+DIMENSION_INSTRUCTIONS, OPERAND_DIMENSION_INSTRUCTIONS = 7.0, 1.0
+"""Instructions an element of PyTorch's broadcasting kernel (``elementwise_kernel`` with an ``OffsetCalculator``) for a
+dimension of the iteration: a division by multiplying, the remainder, whether it was the last one; and a multiply-add
+for each operand, the result among them."""
+KERNEL_INSTRUCTIONS, OPERAND_INSTRUCTIONS = 4.0, 5.7
+"""The same beside the dimensions: the bound; an address of 64 bits, an access, a conversion for each operand. Counted
+in what NVRTC 12.9 makes of that kernel for compute capability 7.5 to 8.9: 51 instructions an element of a sum over
+three dimensions, 42 of a copy (16 and 32 bits alike). Uniform registers add a third on 9.0, left out."""
 
 _POWER = 8.0
 """Sharpness of the soft maximum over the competing times; 6 to 10 fit the measured kernels alike."""
@@ -233,6 +249,25 @@ def needs_index_arithmetic(kernel: Elementwise) -> bool:
     return any(1 < spec.element_count < n for spec in kernel.inputs)
 
 
+def iterated_dimensions(kernel: Elementwise) -> int:
+    """Dimensions that PyTorch's iterator goes through, at least 1: neighbours merge unless an operand repeats along one
+    of them only (a bias of channels in (n, c, h, w) leaves three: n, c, and h and w together)."""
+    output = kernel.output.shape
+    operands = [(1,) * (len(output) - len(spec.shape)) + spec.shape for spec in kernel.inputs]
+    patterns = [
+        tuple(shape[axis] == 1 for shape in operands if len(shape) == len(output))
+        for axis, size in enumerate(output)
+        if size != 1
+    ]
+    return max(1, len(patterns) - sum(a == b for a, b in pairwise(patterns)))
+
+
+def index_instructions(dimensions: float, operands: float) -> float:
+    """Instructions an element of PyTorch's kernel that finds each operand's offset; the result is an operand."""
+    each = DIMENSION_INSTRUCTIONS + OPERAND_DIMENSION_INSTRUCTIONS * operands
+    return dimensions * each + KERNEL_INSTRUCTIONS + OPERAND_INSTRUCTIONS * operands
+
+
 def own_index_operations(kernel: Elementwise) -> float:
     """Integer operations an element of a kernel whose divisions are known; 0 where it makes none."""
     return kernel.divisions * DIVISION_OPERATIONS + ADDRESS_OPERATIONS if kernel.divisions else 0.0
@@ -279,6 +314,7 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
                 float(1 + tensors + len(kernel.extra_outputs)),
                 float(wide),
                 own_index_operations(kernel),
+                index_instructions(iterated_dimensions(kernel), 1.0 + len(kernel.inputs)),
             )
         )
     table = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(COLUMN_NAMES))
@@ -299,6 +335,7 @@ COLUMN_NAMES: tuple[str, ...] = (
     "streams",
     "float64",
     "index_operations",
+    "index_instructions",
 )
 
 
@@ -344,11 +381,23 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     )
 
 
+def index_us(elements: Column, instructions: Column, operations: Column | float, gpu: GpuSpec) -> Column:
+    """Time of PyTorch's kernel for finding operands' places: ``instructions`` an element where an SM issues 128 lanes'
+    a clock, ``operations`` of the integer lanes on older and other GPUs."""
+    if is_amd(gpu) or capability(gpu) < 7.0:
+        work = np.asarray(operations / integer_lanes_per_sm(gpu), dtype=np.float64)
+    else:
+        work = instructions / ISSUE_LANES
+    return np.asarray(elements * work / (gpu.sm_count * gpu.clock_hz) * 1e6, dtype=np.float64)
+
+
 def _index_us(columns: Columns, gpu: GpuSpec, constants: Constants) -> Column:
-    """Time of the integer lanes for finding operands that broadcast."""
+    """Time for finding operands that broadcast."""
+    indexed = columns["indexed"]
+    n = columns["elements"]
+    found = index_us(n, indexed * columns["index_instructions"], indexed * constants["index_operations"], gpu)
     lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
-    operations = columns["indexed"] * constants["index_operations"] + columns["index_operations"]
-    return np.asarray(columns["elements"] * operations / lane_rate * 1e6, dtype=np.float64)
+    return np.asarray(found + n * columns["index_operations"] / lane_rate * 1e6, dtype=np.float64)
 
 
 def power_cost(scalar: Column, gpu: GpuSpec, constants: Constants) -> Column:
