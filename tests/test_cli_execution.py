@@ -146,6 +146,19 @@ def test_every_command_costs_that_run_and_says_so(
         assert said in " ".join(capsys.readouterr().out.replace("·", " ").split())
 
 
+def test_a_graph_that_can_not_be_captured_is_not_said_to_be(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In eager mode the host waits for NonZero's size."""
+    nodes = [node("NonZero", "x", "i"), node("Cast", "i", "f", to=onnx.TensorProto.FLOAT), node("Relu", "f", "y")]
+    onnx.save(model(graph(nodes, [value("x", ("batch", 64))], [onnx.ValueInfoProto(name="y")])), "waits.onnx")
+    options = ["--gpu", "t4", "--runtime", "eager", "--cuda-graph", "--format", "json"]
+    for command, batch in (("check", "1"), ("compare", "1,2"), ("sweep", "1,2")):
+        main([command, "waits.onnx", "--batch", batch, *options])
+        found = json.loads(capsys.readouterr().out)
+        said = found["targets"][0] if command == "check" else found
+        assert said["cuda_graph"] is False
+        assert any(line.startswith("no CUDA graph: the host waits") for line in said["assumptions"])
+
+
 def test_a_target_of_a_configuration_is_run_so(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = latency(capsys, "--cuda-graph", "--include-io")
     Path("neusight.toml").write_text(

@@ -165,7 +165,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         mode="inference" if subject.target.training is None else "training",
         precision=subject.executed_precision or subject.precision.name,
         runtime=target.runtime,
-        cuda_graph=target.cuda_graph,
+        cuda_graph=target.cuda_graph if subject.prepared is None else subject.prepared.runtime.captured,
         include_io=target.include_io,
         dims={} if subject.shaped is None else dict(subject.shaped.bound.symbols),
         limits=dict(target.limits.texts or {}),

@@ -73,6 +73,7 @@ def compare(
     resolved = tuple(dict.fromkeys(resolve(name, stored) for name in precisions))
     able, left_out = _able(resolved, runtimes, specs)
     cases: list[Case] = []
+    captured: list[bool] = []
     seen: set[tuple[object, ...]] = set()
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = {}
@@ -103,6 +104,7 @@ def compare(
                 include_io=include_io,
             )
             warnings |= dict.fromkeys(prepared.graph.warnings)
+            captured.append(prepared.runtime.captured)
             for spec in those:
                 outcome = predict_outcome(prepared, spec)
                 # what is stored, what a runtime makes of it and what is asked for may be one
@@ -141,7 +143,7 @@ def compare(
         ),
         currency=prices.currency,
         mode="inference" if training is None else "training",
-        cuda_graph=cuda_graph,
+        cuda_graph=all(captured),
         include_io=include_io,
         assumptions=(*assumed_by_all(assumptions), *_rests_on(prices)),
         warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *refused, *left_out, *_unused(prices, specs)))),

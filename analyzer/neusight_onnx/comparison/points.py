@@ -76,6 +76,7 @@ def sweep(
     memo = Memo(graph=read.graph)
     executed = resolved.name
     points: list[Point] = []
+    captured: list[bool] = []
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = dict.fromkeys(read.warnings)
     fixed: dict[str, int] | None = None
@@ -99,6 +100,7 @@ def sweep(
             cuda_graph=cuda_graph,
             include_io=include_io,
         )
+        captured.append(prepared.runtime.captured)
         outcome = predict_outcome(prepared, spec)
         executed = outcome.precision
         assumptions.append(outcome.assumptions)
@@ -130,7 +132,7 @@ def sweep(
         precision=executed,
         runtime=runtime_model.name,
         mode="inference" if training is None else "training",
-        cuda_graph=cuda_graph,
+        cuda_graph=all(captured),
         include_io=include_io,
         dims=fixed,
         derived=tuple(name for name in derived if name not in fixed),
