@@ -470,7 +470,7 @@ MI300X = (Path(__file__).parent.parent / "specs" / "mi300x.toml").read_text(enco
 RTX_4090 = (Path(__file__).parent.parent / "specs" / "rtx-4090.toml").read_text(encoding="utf-8")
 
 
-def with_value(content: str, key: str, value: float) -> str:
+def with_value(content: str, key: str, value: float | str) -> str:
     changed, count = re.subn(rf"(?m)^{key} = .*$", f"{key} = {value}", content)
     assert count == 1, f"{key} is not in the file"
     return changed
@@ -487,7 +487,7 @@ def with_value(content: str, key: str, value: float) -> str:
         pytest.param(H100, "int8_tops", 3958, "2141", id="int8"),
         # 304 compute units x 2048 x 2.1 GHz
         pytest.param(MI300X, "fp16_tflops", 2614.9, "1307", id="fp16 of an MI300X"),
-        # 128 SMs x 2048 x 2.52 GHz; its FP16 and FP8 are half of that, so that their sparse figures pass
+        # 128 SMs x 2048 x 2.52 GHz; its FP16 and FP8 are half of that (their sparse figures: below)
         pytest.param(RTX_4090, "int8_tops", 1321, "660.6", id="int8 of a GeForce"),
     ],
 )
@@ -504,8 +504,49 @@ def test_sparse_peaks_are_refused(content: str, key: str, value: float, most: st
 def test_peaks_of_generations_that_are_not_known_are_taken(tmp_path: Path) -> None:
     """A GPU on paper may do more a clock, if it doesn't claim to be of today's generation."""
     file = tmp_path / "gpu.toml"
-    file.write_text(with_value(with_value(H100, "compute_capability", 13.0), "fp16_tflops", 1979), encoding="utf-8")
+    content = with_value(with_value(H100, "compute_capability", 13.0), "fp16_tflops", 1979)
+    file.write_text(with_value(content, "fp8_tflops", 3958), encoding="utf-8")
     assert load_gpu(file).peak_flops_per_s["fp16"] == 1979e12
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "value", "fault"),
+    [
+        # the sparse figure of a GeForce lies below what full-rate cards of its generation do
+        pytest.param(RTX_4090, "fp16_tflops", 330.3, "'fp16_tflops' is 330.3 and 'fp8_tflops' 330.3", id="geforce"),
+        pytest.param(
+            with_value(H100, "compute_capability", 13.0), "fp16_tflops", 1979, "'fp8_tflops' 1979", id="on-paper"
+        ),
+        pytest.param(H100, "fp16_tflops", 100, "'tf32_tflops' is 494.5 and 'fp16_tflops' 100", id="a-digit-lost"),
+        pytest.param(
+            MI300X.replace("CDNA3", "CDNA9"), "bf16_tflops", 2614.9, "no matrix unit does more in bfloat16", id="bf16"
+        ),
+    ],
+)
+def test_peaks_that_contradict_each_other(content: str, key: str, value: float, fault: str, tmp_path: Path) -> None:
+    file = tmp_path / "gpu.toml"
+    file.write_text(with_value(content, key, value), encoding="utf-8")
+    with pytest.raises(SpecError, match=fault) as caught:
+        load_gpu(file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("capability", "key", "value"),
+    [
+        ("7.0", "bf16_tflops", 125),
+        ("8.0", "fp8_tflops", 624),
+        ("6.0", "fp16_tflops", 21.2),
+        ("9.0", "fp4_tflops", 4000),
+    ],
+    ids=["bf16 on Volta", "fp8 on Ampere", "packed halves on Pascal", "fp4 on Hopper"],
+)
+def test_formats_that_a_generation_lacks(capability: str, key: str, value: float, tmp_path: Path) -> None:
+    file = tmp_path / "gpu.toml"
+    kept = re.sub(r"(?m)^(?!fp32_)\w+_(tflops|tops) = .*\n", "", H100)
+    file.write_text(f"{key} = {value}\n" + with_value(kept, "compute_capability", capability), encoding="utf-8")
+    with pytest.raises(SpecError, match=f"'{key}' is {value}, but units of compute capability .* have no instructions"):
+        load_gpu(file)
 
 
 BAD_VALUES = ["0", "-1", "nan", "inf", "-inf", '"80"', "true", "[]", "{}", "1e300", "2024-01-01", "9" * 400]

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from neusight_onnx.cli.evaluation import evaluation_to_terminal
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.gpu import load_gpu
@@ -45,6 +46,7 @@ from neusight_onnx.learning.heldout import (
 from neusight_onnx.learning.measured import append, kernel_to_text
 from neusight_onnx.learning.train import best_weight, train, train_matrix_units, with_session_widths
 from neusight_onnx.predictor import list_predictors
+from neusight_onnx.report.layout import Canvas
 
 NAMES = ("b", "m", "n", "k", "rows", "cols")
 CONV_NAMES = ("in_channels", "out_channels", "filter_size", "in_size", "stride", "padding")
@@ -636,6 +638,22 @@ def test_a_file_that_cannot_be_read_is_said_and_the_others_are_judged(trained: P
     (tmp_path / NEUSIGHT_KERNELS).unlink()
     with pytest.raises(DataError, match="has no column"):
         evaluate(tmp_path, predictors=trained)
+
+
+def test_files_that_nothing_reads_are_said(trained: Path, tmp_path: Path) -> None:
+    write(tmp_path, gemm_rows(5, seed=9))
+    names = ("end_to_end/measured.parquet", "collectives/nccl.parquet", "conv/mine.parquet", "gpus.csv", "notes.txt")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("name\n")
+    found = evaluate(tmp_path, predictors=trained)
+    reasons = {skip.file: skip.reason for skip in found.skipped}
+    assert list(reasons) == ["collectives/nccl.parquet", "conv/mine.parquet", "end_to_end/measured.parquet", "gpus.csv"]
+    assert "transfers between GPUs" in reasons["collectives/nccl.parquet"]
+    assert "whole models" in reasons["end_to_end/measured.parquet"]
+    assert reasons["conv/mine.parquet"] == "no reader for a file of this name"
+    shown = evaluation_to_terminal(found, Canvas(width=200))
+    assert "collectives/nccl.parquet: transfers between GPUs" in shown
 
 
 def test_a_sample_is_the_same_every_time_and_even_among_gpus(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ base clock is within. Those that are shipped have 0.97 to 1.08."""
 
 
 _DENSE_BY_CAPABILITY: Mapping[float, Mapping[str, int]] = {
+    6.0: {},
     6.1: {"int8": 1024},
     7.0: {"fp16": 1024},
     7.5: {"fp16": 1024, "int8": 2048},
@@ -552,14 +553,19 @@ def _check_dense_peaks(number: Mapping[str, float], architecture: str, where: st
     """Peaks of matrix units against what a known generation's can do dense; vendors print the sparse figure as well."""
     capability = number.get("compute_capability")
     if capability is None:
-        rates = _DENSE_BY_ARCHITECTURE.get(architecture.casefold(), {})
+        rates = _DENSE_BY_ARCHITECTURE.get(architecture.casefold())
         generation = f"of {architecture}"
     else:
-        rates = _DENSE_BY_CAPABILITY.get(capability, {})
+        rates = _DENSE_BY_CAPABILITY.get(capability)
         generation = f"of compute capability {capability:g}"
     for key, pipe in PEAK_KEYS.items():
-        if key not in number or pipe not in rates:
+        if key not in number or pipe == "fp32" or rates is None:
             continue
+        if pipe not in rates:
+            raise SpecError(
+                f"{where}: key '{key}' is {number[key]:g}, but units {generation} have no instructions for this format:"
+                " remove it, or correct the generation"
+            )
         dense = number["sm_count"] * rates[pipe] * number["boost_mhz"] * 1e6 / 1e12
         if number[key] > _MOST_OF_DENSE * dense:
             raise SpecError(
@@ -567,3 +573,29 @@ def _check_dense_peaks(number: Mapping[str, float], architecture: str, where: st
                 f"do {dense:.4g} at most: give the dense peak (figures for sparse matrices are twice as high), or "
                 "correct units, clock or generation"
             )
+    _check_ratios(number, where)
+
+
+_LEAST_RATIO = 1.5
+_WIDER_THAN: Mapping[str, str] = {
+    "fp16_tflops": "tf32_tflops",
+    "fp8_tflops": "fp16_tflops",
+    "fp4_tflops": "fp8_tflops",
+}
+"""Format -> the one of twice its bits, at half its rate (TF32 and FP8 to FP4 also less) on all units that have both."""
+
+
+def _check_ratios(number: Mapping[str, float], where: str) -> None:
+    """Peaks against each other, in any generation: one that is sparse among dense ones stands out."""
+    advice = "give dense peaks that accumulate in FP32 (figures for sparse matrices are twice as high)"
+    for key, wider in _WIDER_THAN.items():
+        if key in number and wider in number and number[key] < _LEAST_RATIO * number[wider]:
+            raise SpecError(
+                f"{where}: key '{wider}' is {number[wider]:g} and '{key}' {number[key]:g}, but matrix units do twice "
+                f"as many operations of half the bits: {advice}"
+            )
+    if "fp16_tflops" in number and number.get("bf16_tflops", 0.0) > _MOST_OF_DENSE * number["fp16_tflops"]:
+        raise SpecError(
+            f"{where}: key 'bf16_tflops' is {number['bf16_tflops']:g} and 'fp16_tflops' {number['fp16_tflops']:g}, but "
+            f"no matrix unit does more in bfloat16: {advice}"
+        )

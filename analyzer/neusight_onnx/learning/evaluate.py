@@ -15,7 +15,7 @@ from neusight_onnx.errors import DataError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Kernel, predictor_label
 from neusight_onnx.learning.datasets.parts import EVENTS, Measurements, Part
-from neusight_onnx.learning.datasets.registry import files_in, read_parts
+from neusight_onnx.learning.datasets.registry import files_in, files_without_reader, read_parts
 from neusight_onnx.learning.fitting import HOST_KNOTS
 from neusight_onnx.learning.heldout import (
     FLOOR_PERCENTILE,
@@ -128,8 +128,8 @@ def evaluate(
 ) -> Evaluation:
     """Judges the predictors of ``predictors`` (default: the shipped ones) on a folder laid out as the training data.
 
-    Any subset of the files will do, and any GPU that has a spec; other rows, and files that can't be read, are counted
-    in ``skipped``. Without ``all_rows``, at most ``SAMPLED_ROWS`` of each GPU are judged, the same ones every time.
+    Any subset of the files will do, and any GPU that has a spec; other rows, files that can't be read, and those that
+    nothing reads are counted in ``skipped``. Without ``all_rows``, at most ``SAMPLED_ROWS`` of each GPU are judged, the same ones every time.
     ``leave_out``: each GPU as if nothing had been measured on it (:func:`~neusight_onnx.predictor.without_gpu`).
     ``classes``: only these kernel classes.
     Raises DataError if nothing can be read, PredictorError if the predictors are unusable, NeusightError if the
@@ -140,7 +140,7 @@ def evaluate(
     skipped: list[SkippedRows] = []
     specs: dict[str, GpuSpec | str] = {}
     parts, faults = _readable(Path(folder))
-    for file, reason in faults.items():
+    for file, reason in {**faults, **files_without_reader(Path(folder))}.items():
         skipped.append(SkippedRows(file=file, kernel_class="", dtype="", gpu="", row_count=0, reason=reason))
     for part in parts:
         if classes is not None and part.kernel_class not in classes:

@@ -7,7 +7,7 @@ one know the files' columns, one module a source; only ``learning`` imports pyar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from neusight_onnx.errors import DataError
@@ -32,6 +32,31 @@ READERS: dict[str, Callable[[Path], list[Part]]] = {
     **{file: attention_reader(file) for file in ATTENTION},
 }
 """What can be read, by the file's path in the data folder."""
+
+
+_WHOLE_MODELS = "whole models and no kernels: they judge what is predicted of models, and nothing else"
+NOT_READ: Mapping[str, str] = {
+    "end_to_end/": _WHOLE_MODELS,
+    "neusight/end_to_end": _WHOLE_MODELS,
+    "neusight/operators_in_models": "operators inside whole models: they judge, as those do",
+    "neusight/operator_graphs": "lists of operators, of which nothing was measured",
+    "collectives/": "transfers between GPUs, of which no class of kernels is predicted",
+}
+"""How the paths of known files that have no reader begin, and why there is none."""
+
+
+def files_without_reader(data_folder: Path) -> dict[str, str]:
+    """The data files of the folder, and of the folders in it, that nothing reads, with the reason."""
+    folder = measured_folder(data_folder)
+    read = {*READERS, *own_files(folder)}
+    found = [
+        path for pattern in ("*", "*/*") for kind in ("parquet", "csv") for path in folder.glob(f"{pattern}.{kind}")
+    ]
+    names = sorted({path.relative_to(folder).as_posix() for path in found if path.is_file()} - read)
+    unknown = "no reader for a file of this name"
+    return {
+        name: next((reason for start, reason in NOT_READ.items() if name.startswith(start)), unknown) for name in names
+    }
 
 
 def measured_folder(path: Path) -> Path:
