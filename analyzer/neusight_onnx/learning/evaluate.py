@@ -129,7 +129,8 @@ def evaluate(
     """Judges the predictors of ``predictors`` (default: the shipped ones) on a folder laid out as the training data.
 
     Any subset of the files will do, and any GPU that has a spec; other rows, files that can't be read, and those that
-    nothing reads are counted in ``skipped``. Without ``all_rows``, at most ``SAMPLED_ROWS`` of each GPU are judged, the same ones every time.
+    nothing reads are counted in ``skipped``. Without ``all_rows``, at most ``SAMPLED_ROWS`` of each GPU are judged, the
+    same ones every time.
     ``leave_out``: each GPU as if nothing had been measured on it (:func:`~neusight_onnx.predictor.without_gpu`).
     ``classes``: only these kernel classes.
     Raises DataError if nothing can be read, PredictorError if the predictors are unusable, NeusightError if the
