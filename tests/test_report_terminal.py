@@ -18,6 +18,7 @@ from neusight_onnx.report.grouping import (
     by_kernel_class,
     common_name,
     folded,
+    merged_text,
     place_of,
     slowest,
     unsupported_groups,
@@ -181,6 +182,26 @@ def test_common_name(names: list[str], expected: str) -> None:
 )
 def test_place_of(row: KernelRow, expected: str) -> None:
     assert place_of(row) == expected
+
+
+MANY = ("/ln/Pow", "/ln/Sub", "/ln/Add", "/ln/Div")
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        pytest.param(gemm_row(3, 1.0), "", id="its nodes are named"),
+        pytest.param(replace(SOFTMAX, nodes=MANY, op_types=("Pow", "Sub", "Add")), "Pow+Sub+Add", id="only counted"),
+        pytest.param(
+            replace(SOFTMAX, nodes=MANY * 3, op_types=tuple("ABCDEFGHI")), "A+B+C+D+E+F+G+H+...", id="of many kinds"
+        ),
+    ],
+)
+def test_a_kernel_whose_nodes_are_only_counted_names_their_operators(row: KernelRow, expected: str) -> None:
+    assert merged_text(row) == expected
+    report = replace(REPORT, kernels=(row,))
+    for text in (to_terminal(report, width=120, colour=False), to_markdown(report)):
+        assert (f"{row.kernel_class} of {expected}" in text) is bool(expected)
 
 
 @pytest.mark.parametrize(

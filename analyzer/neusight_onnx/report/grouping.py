@@ -12,6 +12,7 @@ from neusight_onnx.report.model import KernelRow, Report, UnsupportedNode
 from neusight_onnx.report.quantities import counted
 
 _MOST_NODES_NAMED = 3
+_MOST_OPERATORS_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +178,17 @@ def place_of(row: KernelRow) -> str:
     if len(row.nodes) <= _MOST_NODES_NAMED:
         return prefix + "+".join(node[len(prefix) :] for node in row.nodes)
     return f"{prefix}({len(row.nodes)} nodes)" if len(prefix) > 1 else f"{row.nodes[0]} (+{len(row.nodes) - 1})"
+
+
+def merged_text(row: KernelRow) -> str:
+    """The operators that a kernel stands for, where :func:`place_of` only counts its nodes; else nothing.
+
+    Each operator once, in the order of the nodes: "MatMul+Add+Div+Erf+Mul".
+    """
+    if len(row.nodes) <= _MOST_NODES_NAMED:
+        return ""
+    more = "+..." if len(row.op_types) > _MOST_OPERATORS_NAMED else ""
+    return "+".join(row.op_types[:_MOST_OPERATORS_NAMED]) + more
 
 
 def common_name(names: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from neusight_onnx.report.grouping import (
     by_kernel_class,
     folded,
     interval_assumption,
+    merged_text,
     nothing_costed,
     slowest,
     unsupported_groups,
@@ -123,7 +124,9 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
 
 
 def _class(row: KernelRow) -> str:
-    return row.kernel_class if row.phase == "forward" else f"{row.kernel_class}, {row.phase}"
+    merged = merged_text(row)
+    of = f" of {merged}" if merged else ""
+    return f"{row.kernel_class}{of}" if row.phase == "forward" else f"{row.kernel_class}{of}, {row.phase}"
 
 
 def _summary(report: Report) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from neusight_onnx.report.grouping import (
     by_kernel_class,
     folded,
     interval_assumption,
+    merged_text,
     nothing_costed,
     slowest,
     unsupported_groups,
@@ -440,7 +441,9 @@ def _kernel_details(group: KernelGroup, usual_dtype: str, indent: int, canvas: C
     operations = [str(value) for name, value in row.dims.items() if name in _OPERATION_DIMS]
     dtype = () if row.dtype == usual_dtype else (row.dtype,)
     phase = () if row.phase == "forward" else (row.phase,)
-    items = [*phase, " ".join((row.kernel_class, *operations, *dtype)), _sizes(row)]
+    merged = merged_text(row)
+    of = ("of", merged) if merged else ()
+    items = [*phase, " ".join((row.kernel_class, *operations, *dtype, *of)), _sizes(row)]
     if row.tile:
         items.append(f"tile {tile_text(row.tile)} ({counted(row.tile_count, 'tile')})")
     if group.run_count > 1:
