@@ -23,7 +23,9 @@ from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Elementwise, Gemm, Movement, Normalization, Softmax, Transfer
-from neusight_onnx.preparation import works_of
+from neusight_onnx.lowering.walk import ON_HOST
+from neusight_onnx.precision import resolve
+from neusight_onnx.preparation import infer_shapes, prepare, works_of
 from neusight_onnx.runtime import RUNTIMES
 
 RESNET = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
@@ -375,6 +377,50 @@ def test_what_is_executed_alike_is_compared_once() -> None:
     cases = sorted((case.gpu.name, case.precision) for case in found.cases)
     assert cases == [("a100-sxm-80gb", "fp32"), ("a100-sxm-80gb", "tf32"), ("t4", "fp32")]
     assert "precision" in found.varied
+
+
+TO_HEADS = """
+s = Shape(x)
+b = Gather(s, i0)
+n = Gather(s, i1)
+b1 = Unsqueeze(b, axes)
+n1 = Unsqueeze(n, axes)
+{rows}
+t = Concat<axis=0>({target})
+y = Reshape(x, t)
+"""
+BOTH = "m = Mul(b, n)\nm1 = Unsqueeze(m, axes)"
+
+
+@pytest.mark.parametrize(
+    ("rows", "target", "open_sizes", "executed"),
+    [
+        ("r = Sqrt(x)", "b1, n1, four, four", True, []),
+        ("r = Sqrt(x)", "b1, n1, four, four", False, []),
+        # n is no size of the first place; one such number is found by -1
+        ("r = Sqrt(x)", "n1, four, eight", True, []),
+        (BOTH, "m1, four, four", True, []),
+        (BOTH, "m1, minus, four", True, ["Shape", "Gather", "Gather", "Mul", "Unsqueeze", "Concat"]),
+    ],
+    ids=["sizes of the input", "fixed sizes", "one other size", "one number", "two numbers"],
+)
+def test_shape_arithmetic_that_a_run_executes(
+    rows: str, target: str, open_sizes: bool, executed: list[str], tmp_path: Path
+) -> None:
+    text = TO_HEADS.format(rows=rows, target=target)
+    integers = {"i0": 0, "i1": 1, "axes": [0], "four": [4], "eight": [8], "minus": [-1]}
+    constants = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in integers.items()]
+    shape = ["batch", "tokens", 16] if open_sizes else [2, 3, 16]
+    graph = helper.make_graph(
+        split(text), "g", [value_info("x", shape, 1)], [helper.make_empty_tensor_value_info("y")], constants
+    )
+    path = tmp_path / "heads.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    dims = {"batch": 2, "tokens": 3} if open_sizes else {}
+    shaped = infer_shapes(read_model(path), make_bindings(dims, None, None, None))
+    works = prepare(shaped, precision=resolve("auto", DataType.FLOAT32), runtime="onnxruntime").work
+    found = [work.op_type for work in works if work.free == ON_HOST and work.host_operation]
+    assert found == executed
 
 
 UNIQUE = "a = Relu(x)\nd = Det(a)\ne = Relu(d)\ny = Det(a)"

@@ -210,6 +210,10 @@ def works_of(fused: InferredGraph, runtime: Runtime) -> tuple[NodeWork, ...]:
     """The work of every node of a graph that was fused for ``runtime``."""
     lowered = lower_laid_out(fused, runtime=runtime.name)
     works = place(fused, lowered.works, runtime)
+    if runtime.computes_shapes:
+        from neusight_onnx.lowering.shape_arithmetic import with_host_arithmetic
+
+        works = with_host_arithmetic(fused, works)
     if runtime.pointwise == "chains":
         from neusight_onnx.fusion.loops import merge_loops
 

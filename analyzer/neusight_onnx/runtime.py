@@ -39,6 +39,7 @@ class Runtime:
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
     ``vendors``: whose GPUs it runs on.
+    ``computes_shapes``: whether operators that compute shapes are run on the host, one by one, where sizes are open.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Runtime:
     fallback: str = "none"
     folds_quantization: bool = True
     narrow_products: str = "converted"
+    computes_shapes: bool = False
     vendors: frozenset[str] = frozenset({"NVIDIA", "AMD"})
 
 
@@ -85,8 +87,10 @@ RUNTIMES: dict[str, Runtime] = {
         pointwise="chains",
         conv_layout="nhwc in 16 and 8 bits where TorchInductor finds it worth its while",
     ),
-    # Its executor walks a prepared list in C++: a plain launch (4-6 us, the same survey), and 1 us to look up inputs
-    # and to take memory from the arena (assumed; a Reshape costs that and no launch). The spread is wider, being so.
+    # Its executor walks a prepared list in C++: a plain launch (4-6 us, the same survey; the upper end, as cuBLAS and
+    # cuDNN choose an algorithm on the way), and 0.2 us to look up inputs and to take memory from the arena, all that a
+    # Reshape or an operator on a shape costs: 0.16-0.22 us each in chains of 200 to 1,000 operators (1.32,
+    # inputs bound, CPU provider on an AMD EPYC). Other hosts weren't measured, so that the spread is wide.
     # What it merges was read off the files that its optimiser (1.32, level "all") writes, and off the operators that
     # its CUDA provider has (1.31): docs/runtimes.md. CUDA provider's defaults: use_tf32=1, prefer_nhwc=0,
     # cudnn_conv fuses no bias (fuse_conv_bias=0).
@@ -94,9 +98,10 @@ RUNTIMES: dict[str, Runtime] = {
         name="onnxruntime",
         description="ONNX Runtime, CUDA execution provider, one stream",
         kernel_us=6.0,
-        view_us=1.0,
+        view_us=0.2,
         host_spread=1.5,
         tf32=True,
+        computes_shapes=True,
         elementwise="divisions",
         # "ONNX Runtime leverages the TensorRT execution provider for quantization on GPU" (its docs, "Quantize ONNX
         # models"): the passes that fold Q/DQ pairs are those of the CPU provider

@@ -1,0 +1,101 @@
+"""Shape arithmetic that ONNX Runtime's executor still walks in every run, on the host.
+
+A file whose sizes are open computes shapes by operators: Shape, Gather, Unsqueeze, Concat in front of a Reshape. Its
+optimiser (ReshapeFusion) makes one constant of most such Concats, with 0 for a size that the Reshape's own input has
+and -1 for one other; the rest it executes on the CPU. Where the file fixes all sizes, all of it is folded when the
+model is loaded. Beside the files that the optimiser writes we keep 27 such nodes where it keeps 17 (BERT), 780 and 648
+(GPT-2 with a cache), 280 and 199 (DeBERTa): it folds some more by other passes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from neusight_onnx.graph.model import InferredGraph, Node, Value
+from neusight_onnx.kernels import NodeWork
+from neusight_onnx.lowering.walk import ON_HOST
+
+
+def with_host_arithmetic(graph: InferredGraph, works: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
+    """``works`` with what is computed of shapes in every run marked as the host's: an operator without a kernel."""
+    if all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ()):
+        return tuple(works)
+    computed = {work.node for work in works if work.free == ON_HOST}
+    folded: set[str] = set()
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        pending.extend(current.bodies.values())
+        folded |= _folded(current, computed)
+    left = computed - folded
+    return tuple(replace(work, host_operation=True) if work.node in left else work for work in works)
+
+
+def _folded(graph: InferredGraph, computed: set[str]) -> set[str]:
+    """The nodes of ``computed`` that nothing needs once the targets of Reshapes are constants."""
+    nodes = graph.graph.nodes
+    producers = {name: node for node in nodes for name in node.outputs if name}
+    readers: dict[str, list[Node]] = defaultdict(list)
+    for node in nodes:
+        for name in node.inputs:
+            readers[name].append(node)
+    kept = {declared.name for declared in graph.graph.outputs}
+    for body in graph.bodies.values():
+        kept |= _read(body)
+    folded: set[str] = set()
+    for node in nodes:
+        if node.op_type == "Reshape" and not node.domain and len(node.inputs) > 1:
+            target = producers.get(node.inputs[1])
+            if target is not None and target.op_type == "Concat" and target.name in computed:
+                read_once = len(readers[node.inputs[1]]) == 1 and node.inputs[1] not in kept
+                if read_once and _is_known(target, node.inputs[0], producers, graph.values):
+                    folded.add(target.name)
+    for node in reversed(nodes):
+        if node.name in computed and node.name not in folded:
+            needless = all(
+                name not in kept and all(reader.name in folded for reader in readers[name]) for name in node.outputs
+            )
+            if needless:
+                folded.add(node.name)
+    return folded
+
+
+def _read(body: InferredGraph) -> set[str]:
+    """What a body, or one in it, reads or gives."""
+    found = {name for node in body.graph.nodes for name in node.inputs}
+    found |= {declared.name for declared in body.graph.outputs}
+    return found.union(*(_read(inner) for inner in body.bodies.values()))
+
+
+def _is_known(target: Node, source: str, producers: Mapping[str, Node], values: Mapping[str, Value]) -> bool:
+    """Whether all numbers but one of a Concat are constants, or the sizes that ``source`` has at the same place."""
+    others = 0
+    for place, name in enumerate(target.inputs):
+        value = values.get(name)
+        if value is not None and value.is_constant:
+            others += _number(value) == -1
+        elif not _is_size_of(name, source, place, producers, values):
+            others += 1
+    return others <= 1
+
+
+def _is_size_of(name: str, source: str, place: int, producers: Mapping[str, Node], values: Mapping[str, Value]) -> bool:
+    """Whether a value is ``Shape(source)[place]``, as Gather (and Unsqueeze) or Slice take it."""
+    node = producers.get(name)
+    if node is not None and node.op_type == "Unsqueeze":
+        node = producers.get(node.inputs[0])
+    if node is None or node.op_type not in ("Gather", "Slice") or len(node.inputs) < 2:
+        return False
+    shape = producers.get(node.inputs[0])
+    if shape is None or shape.op_type != "Shape" or shape.inputs[0] != source:
+        return False
+    index = values.get(node.inputs[1])
+    return index is not None and _number(index) == place
+
+
+def _number(value: Value) -> int | None:
+    if value.data is None or value.data.size != 1 or value.data.dtype.kind not in "iu":
+        return None
+    return int(value.data.reshape(-1)[0])
