@@ -13,10 +13,10 @@ which rows. These rows judge: nothing is trained or tuned on them. What was meas
 
 Rows of ONNX Runtime that were measured on a file that its transformers' optimiser had rewritten are judged on what the
 same tool makes of the graph (its weights being zeros), where sympy is installed, which it needs; else on the file as it
-is, which runs more kernels. They are a group of their own. So are both tables of ONNX Runtime's transformers page
+is, which runs more kernels. They are a group of their own, in which both tables of ONNX Runtime's transformers page are
 ("ONNX Runtime uses optimizer for model optimization, and IO binding is enabled", as remembered; the label of one says
-so). The measured GPT-2 has its attention with the cache as one operator, which today's tool doesn't find in this export:
-ours gathers, concatenates and masks in kernels of their own.
+so). The measured GPT-2 has its attention with the cache as one operator, which today's tool doesn't find in this
+export: ours gathers, concatenates and masks in kernels of their own.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ class Runtime:
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
     ``vendors``: whose GPUs it runs on.
+    ``splits_apart``: whether Slices and Gathers that take a tensor apart are one Split, before its Transpose.
     ``computes_shapes``: whether operators that compute shapes are run on the host, one by one, where sizes are open.
     """
 
@@ -59,6 +60,7 @@ class Runtime:
     fallback: str = "none"
     folds_quantization: bool = True
     narrow_products: str = "converted"
+    splits_apart: bool = False
     computes_shapes: bool = False
     vendors: frozenset[str] = frozenset({"NVIDIA", "AMD"})
 
@@ -101,6 +103,7 @@ RUNTIMES: dict[str, Runtime] = {
         view_us=0.2,
         host_spread=1.5,
         tf32=True,
+        splits_apart=True,
         computes_shapes=True,
         elementwise="divisions",
         # "ONNX Runtime leverages the TensorRT execution provider for quantization on GPU" (its docs, "Quantize ONNX

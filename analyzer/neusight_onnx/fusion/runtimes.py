@@ -21,7 +21,7 @@ def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
-    fused = recognise(fused, runtime=runtime.name, rules=ENGINE_RULES)
+    fused = recognise(_taken_apart(fused, runtime), runtime=runtime.name, rules=ENGINE_RULES)
     if runtime.attention == "one kernel":
         from neusight_onnx.fusion.attention import fuse_attention
 
@@ -34,6 +34,14 @@ def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     return fold_quantization(graph) if runtime.folds_quantization else dequantized_at_run_time(graph)
 
 
+def _taken_apart(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+    if not runtime.splits_apart:
+        return graph
+    from neusight_onnx.fusion.splits import taken_apart
+
+    return taken_apart(graph)
+
+
 def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ...]:
     """What each rule of ``runtime`` said wherever it could have applied, in the main graph: merged, or why not."""
     found = list(explain(graph, runtime=runtime.name))
@@ -42,7 +50,7 @@ def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ..
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
-    fused = _quantised(recognise(graph, runtime=runtime.name), runtime)
+    fused = _taken_apart(_quantised(recognise(graph, runtime=runtime.name), runtime), runtime)
     found += explain(fused, runtime=runtime.name, rules=ENGINE_RULES)
     fused = recognise(fused, runtime=runtime.name, rules=ENGINE_RULES)
     if runtime.attention == "one kernel":

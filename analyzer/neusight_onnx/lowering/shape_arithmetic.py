@@ -10,10 +10,11 @@ model is loaded. Beside the files that the optimiser writes we keep 27 such node
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from neusight_onnx.graph.model import InferredGraph, Node, Value
+from neusight_onnx.graph.model import InferredGraph, Node
+from neusight_onnx.graph.reshape_targets import becomes_constant
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.walk import ON_HOST
 
@@ -50,7 +51,7 @@ def _folded(graph: InferredGraph, computed: set[str]) -> set[str]:
             target = producers.get(node.inputs[1])
             if target is not None and target.op_type == "Concat" and target.name in computed:
                 read_once = len(readers[node.inputs[1]]) == 1 and node.inputs[1] not in kept
-                if read_once and _is_known(target, node.inputs[0], producers, graph.values):
+                if read_once and becomes_constant(target, node.inputs[0], producers, graph.values):
                     folded.add(target.name)
     for node in reversed(nodes):
         if node.name in computed and node.name not in folded:
@@ -67,35 +68,3 @@ def _read(body: InferredGraph) -> set[str]:
     found = {name for node in body.graph.nodes for name in node.inputs}
     found |= {declared.name for declared in body.graph.outputs}
     return found.union(*(_read(inner) for inner in body.bodies.values()))
-
-
-def _is_known(target: Node, source: str, producers: Mapping[str, Node], values: Mapping[str, Value]) -> bool:
-    """Whether all numbers but one of a Concat are constants, or the sizes that ``source`` has at the same place."""
-    others = 0
-    for place, name in enumerate(target.inputs):
-        value = values.get(name)
-        if value is not None and value.is_constant:
-            others += _number(value) == -1
-        elif not _is_size_of(name, source, place, producers, values):
-            others += 1
-    return others <= 1
-
-
-def _is_size_of(name: str, source: str, place: int, producers: Mapping[str, Node], values: Mapping[str, Value]) -> bool:
-    """Whether a value is ``Shape(source)[place]``, as Gather (and Unsqueeze) or Slice take it."""
-    node = producers.get(name)
-    if node is not None and node.op_type == "Unsqueeze":
-        node = producers.get(node.inputs[0])
-    if node is None or node.op_type not in ("Gather", "Slice") or len(node.inputs) < 2:
-        return False
-    shape = producers.get(node.inputs[0])
-    if shape is None or shape.op_type != "Shape" or shape.inputs[0] != source:
-        return False
-    index = values.get(node.inputs[1])
-    return index is not None and _number(index) == place
-
-
-def _number(value: Value) -> int | None:
-    if value.data is None or value.data.size != 1 or value.data.dtype.kind not in "iu":
-        return None
-    return int(value.data.reshape(-1)[0])

@@ -1,0 +1,234 @@
+"""How ONNX Runtime takes one tensor apart: Slices and Gathers as one Split, and a Transpose before it as one a part.
+
+As its optimiser writes files (GatherSliceToSplitFusion and the transpose optimiser, 1.32; ``benchmarks/fusion_ort.py``
+compares): queries, keys and values that lie in one tensor, halves of a rotary embedding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
+from neusight_onnx.graph.reshape_targets import becomes_constant
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a Slice or a Gather by one index takes along ``axis``: [``start``, ``stop``), ``kept`` as a dimension."""
+
+    axis: int
+    start: int
+    stop: int
+    kept: bool
+
+
+def taken_apart(graph: InferredGraph) -> InferredGraph:
+    """``graph`` with one Split where operators take a tensor apart, and transposed behind a Split; bodies, too."""
+    bodies = {key: taken_apart(body) for key, body in graph.bodies.items()}
+    if any(bodies[key] is not body for key, body in graph.bodies.items()):
+        graph = replace(graph, bodies=bodies)
+    return _transposed_behind(_as_splits(graph))
+
+
+def _readers(graph: InferredGraph) -> dict[str, list[Node]]:
+    found: dict[str, list[Node]] = defaultdict(list)
+    for node in graph.graph.nodes:
+        for name in dict.fromkeys(node.inputs):
+            found[name].append(node)
+    return found
+
+
+def _kept(graph: InferredGraph) -> set[str]:
+    """What a graph gives, or its bodies read."""
+    found = {declared.name for declared in graph.graph.outputs}
+    pending = list(graph.bodies.values())
+    while pending:
+        body = pending.pop()
+        pending.extend(body.bodies.values())
+        found.update(name for node in body.graph.nodes for name in node.inputs)
+        found.update(declared.name for declared in body.graph.outputs)
+    return found
+
+
+def _as_splits(graph: InferredGraph) -> InferredGraph:
+    splits: dict[str, Node] = {}
+    gone: set[str] = set()
+    sized = _sized(graph)
+    for name, readers in _readers(graph).items():
+        nodes = [node for node in readers if node.op_type in ("Gather", "Slice")]
+        if len(nodes) < 2 or name not in sized:
+            continue
+        value = graph.values.get(name)
+        if value is None or value.is_constant or value.data is not None or value.shape is None:
+            continue
+        parts = [_part(node, name, value.shape, graph.values) for node in nodes]
+        places = sorted((part.start, part.stop, at) for at, part in enumerate(parts) if part is not None)
+        axes = {part.axis for part in parts if part is not None}
+        if len(places) < len(nodes) or len(axes) != 1:
+            continue
+        (axis,) = axes
+        ends = [0, *(stop for _, stop, _ in places)]
+        if any(start != end for (start, _, _), end in zip(places, ends, strict=False)) or ends[-1] != value.shape[axis]:
+            continue
+        first = nodes[0]
+        splits[first.name] = Node(
+            name=first.name,
+            op_type="Split",
+            version=first.version,
+            inputs=(name,),
+            outputs=tuple(nodes[at].outputs[0] for _, _, at in places),
+            attributes={"axis": axis},
+            origins=tuple(origin for node in nodes for origin in _origins(node)),
+        )
+        gone.update(node.name for node in nodes[1:])
+    if not splits:
+        return graph
+    listed = (splits.get(node.name, node) for node in graph.graph.nodes if node.name not in gone)
+    return replace(graph, graph=replace(graph.graph, nodes=tuple(listed)))
+
+
+def _sized(graph: InferredGraph) -> set[str]:
+    """Values of which ONNX Runtime knows more than the open sizes: behind a Reshape to what is computed it knows none.
+
+    A Reshape whose target its optimiser makes a constant of is none of those, nor one whose result the file declares.
+    """
+    values = graph.values
+    is_fixed = all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ())
+    producers = {name: node for node in graph.graph.nodes for name in node.outputs if name}
+    found = {declared.name for declared in graph.graph.inputs}
+    for node in graph.graph.nodes:
+        given = [name for name in node.inputs if name and not ((value := values.get(name)) and value.is_constant)]
+        if node.op_type == "Reshape" and not node.domain and len(node.inputs) > 1:
+            source, target = node.inputs[:2]
+            made = producers.get(target)
+            known = target not in given or (
+                made is not None and made.op_type == "Concat" and becomes_constant(made, source, producers, values)
+            )
+        elif node.op_type == "Concat":
+            known = all(name in found for name in given)
+        else:
+            known = not given or any(name in found for name in given)
+        found.update(
+            name
+            for name in node.outputs
+            if is_fixed or known or ((said := graph.graph.declared.get(name)) is not None and said.shape is not None)
+        )
+    return found
+
+
+def _part(node: Node, source: str, shape: tuple[int, ...], values: Mapping[str, Value]) -> _Part | None:
+    """What a node takes of ``source``; None if that isn't known to be one range along one axis."""
+    if node.domain or node.inputs[0] != source or node.inputs.count(source) > 1:
+        return None
+    if node.op_type == "Gather":
+        index = _numbers(values, node.inputs[1])
+        axis = node.attributes.get("axis", 0)
+        wanted = values.get(node.inputs[1])
+        if index is None or len(index) != 1 or not isinstance(axis, int) or wanted is None:
+            return None
+        axis %= len(shape)
+        start = index[0] % shape[axis] if shape[axis] else 0
+        return _Part(axis, start, start + 1, bool(wanted.shape))
+    if len(node.inputs) < 3:
+        return None
+    given = [_numbers(values, name) if name else None for name in node.inputs[1:]]
+    starts, ends = given[0], given[1]
+    axes = given[2] if len(node.inputs) > 3 and node.inputs[3] else (0,)
+    steps = given[3] if len(node.inputs) > 4 and node.inputs[4] else (1,)
+    if starts is None or ends is None or axes is None or steps != (1,) or len(starts) != 1 or len(axes) != 1:
+        return None
+    axis = axes[0] % len(shape)
+    start, stop, _ = slice(starts[0], ends[0]).indices(shape[axis])
+    return _Part(axis, start, stop, True) if start < stop else None
+
+
+def _numbers(values: Mapping[str, Value], name: str) -> tuple[int, ...] | None:
+    """Integers that the file has as constants; what follows from open sizes the optimiser doesn't know."""
+    value = values.get(name)
+    if (
+        value is None
+        or not value.is_constant
+        or value.data is None
+        or value.data_low is not None
+        or value.data.dtype.kind not in "iu"
+    ):
+        return None
+    return tuple(int(item) for item in np.asarray(value.data).reshape(-1))
+
+
+def _origins(node: Node) -> tuple[Origin, ...]:
+    return node.origins or (Origin(name=node.name, op_type=node.op_type),)
+
+
+def _transposed_behind(graph: InferredGraph) -> InferredGraph:
+    """A Transpose that only a Split reads is done part by part: the Split takes the tensor as it was."""
+    kept = _kept(graph)
+    readers = _readers(graph)
+    producers = {name: node for node in graph.graph.nodes for name in node.outputs}
+    moved: dict[str, tuple[Node, ...]] = {}
+    gone: set[str] = set()
+    values = dict(graph.values)
+    for node in graph.graph.nodes:
+        if node.op_type != "Split" or node.domain:
+            continue
+        before = producers.get(node.inputs[0])
+        if before is None or before.op_type != "Transpose" or before.domain:
+            continue
+        if len(readers[node.inputs[0]]) > 1 or node.inputs[0] in kept:
+            continue
+        made = _parts_transposed(before, node, values)
+        if made is not None:
+            gone.add(before.name)
+            moved[node.name] = made
+    if not moved:
+        return graph
+    nodes = [new for node in graph.graph.nodes if node.name not in gone for new in moved.get(node.name, (node,))]
+    return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)), values=values)
+
+
+def _parts_transposed(transpose: Node, split: Node, values: dict[str, Value]) -> tuple[Node, ...] | None:
+    source = values.get(transpose.inputs[0])
+    order = transpose.attributes.get("perm")
+    axis = split.attributes.get("axis", 0)
+    if source is None or source.shape is None or not isinstance(axis, int) or not isinstance(order, tuple):
+        return None
+    rank = len(source.shape)
+    places = [place for place in order if isinstance(place, int)]
+    axis %= rank
+    from_axis = places[axis]
+    parts: list[str] = []
+    behind: list[Node] = []
+    for at, name in enumerate(split.outputs):
+        value = values.get(name)
+        if value is None or value.shape is None or value.is_constant or value.data is not None:
+            return None
+        squeezed = len(value.shape) == rank - 1
+        size = 1 if squeezed else value.shape[axis]
+        shape = (*source.shape[:from_axis], *([] if squeezed else [size]), *source.shape[from_axis + 1 :])
+        left = [place - (squeezed and place > from_axis) for place in places if not squeezed or place != from_axis]
+        part = f"{transpose.name}/{at}"
+        values[part] = replace(value, shape=shape)
+        parts.append(part)
+        behind.append(
+            Node(
+                name=part,
+                op_type="Transpose",
+                version=transpose.version,
+                inputs=(part,),
+                outputs=(name,),
+                attributes={"perm": tuple(left)},
+                origins=_origins(transpose),
+            )
+        )
+    first = replace(
+        split,
+        inputs=(transpose.inputs[0],),
+        outputs=tuple(parts),
+        attributes={"axis": from_axis},
+        origins=_origins(split),
+    )
+    return (first, *behind)
