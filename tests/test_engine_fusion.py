@@ -451,7 +451,7 @@ def test_what_takes_a_tensor_apart(nodes: str, shape: tuple[int, ...], expected:
 
 
 def test_parts_of_what_has_no_known_size_stay_apart(tmp_path: Path) -> None:
-    """ONNX Runtime knows no sizes behind a Reshape to two numbers that are computed, unless the file fixes all sizes."""
+    """ONNX Runtime knows no sizes behind a Reshape to two computed numbers, unless the file fixes all sizes."""
     text = TO_HEADS.format(rows=BOTH, target="m1, minus, four").replace("y = Reshape", "h = Reshape")
     text += "".join(f"\np{at} = Gather<axis=2>(h, i{at})" for at in range(4))
     text += "\na = Add(p0, p1)\nc = Add(p2, p3)\ny = Add(a, c)"
