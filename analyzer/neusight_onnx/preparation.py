@@ -115,7 +115,7 @@ def prepare(
         recognised = fused_graph(called, runtime_model)
         if training is not None:
             recognised = _in_training(recognised, training)
-        elif runtime == "eager":
+        elif in_pytorch:
             recognised = with_folded_norms(recognised)
         if precision.mixed and in_pytorch and precision.plain is not None:
             from neusight_onnx.lowering.recast import autocast

@@ -16,7 +16,11 @@ normalization folded into them (eval_peephole; torch 1.7 and later)."""
 
 
 def with_folded_norms(graph: InferredGraph) -> InferredGraph:
-    """:func:`unfolded`, and said so: eager mode runs the model's normalizations, not the sums that the file has."""
+    """:func:`unfolded`, and said so: PyTorch runs the model's normalizations, not the sums that the file has.
+
+    So does what it compiles: Inductor folds them when it freezes a model, which it doesn't by default
+    (``config.freezing``, ``config.efficient_conv_bn_eval_fx_passes``).
+    """
     found, count = unfolded(graph)
     if not count:
         return graph
