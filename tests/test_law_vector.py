@@ -412,6 +412,20 @@ def test_generated_rows_are_read_once(name: str) -> None:
     assert found.latency_us[0] == pytest.approx(expected_us, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("cols", "row_cycles"),
+    [
+        pytest.param(384, 500.0, id="three-warps-load"),
+        pytest.param(256, 500.0 * 0.81, id="two"),
+        pytest.param(96, 500.0 * 0.62, id="one"),
+    ],
+)
+def test_warps_without_columns_cost_less(cols: int, row_cycles: float) -> None:
+    """3,000 cycles, 500 of the load, and 10,000 rows an SM of so many and 40 for the load; 1.5625 GHz."""
+    found = run([layer(1_000_000, cols)], ROUND).parts_us["latency"][0]
+    assert found == pytest.approx((3500.0 + 10_000 * (row_cycles + 40.0)) / 1562.5)
+
+
 def test_a_lone_generated_row_takes_its_latency() -> None:
     """3,000 cycles of 1.5625 GHz; 32 kB are 16 bytes for each of 1,024 threads, twice: one step of 500 cycles more."""
     short = Normalization(method="layer", rows=1, cols=1024, dtype=FP32, generated=True)
