@@ -97,6 +97,8 @@ def variants() -> list[Variant]:
         Variant(name="no L2 roof", fixed={"l2_bytes_per_clock": NEVER}),
         Variant(name="no reload from DRAM (unique bytes only)", fixed={"spill_knee": 1e-9}),
         Variant(name="reloads at the rate of streams", fixed={"reload_efficiency": 1.0}),
+        Variant(name="rows of any length reloaded alike", fixed={"row_fade": 1e-9}),
+        Variant(name="no wait for rows longer than a page", fixed={"row_ns": 1e-9}),
         Variant(name="no large-K divergence", fixed={"drift_span": NEVER}),
         Variant(name="no wider fetch from Volta on", fixed={"fetch_gain": 1.0}),
         Variant(name="no occupancy (latency hiding)", fixed={"latency_warps": 1e-9}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws import gemm
+from neusight_onnx.laws.tiled import resident_blocks
 from neusight_onnx.tiling import candidates, convolution_tiles, fp32_tiles
 
 FP32 = DataType.FLOAT32
@@ -183,26 +186,67 @@ def test_a_bias_decides_which_library_runs_on_pascal() -> None:
     plain = Gemm(m=4096, n=4096, k=1024, dtype=FP32, b_is_weight=True, transpose_b=True)
     tile = gemm.choose(gemm.columns((plain, linear(4096, 4096, 1024))), p4, PRIORS)
     assert tile[:2, 0].tolist() == [128, 128]
-    assert tile[:2, 1].tolist() == [32, 128]
+    assert tile[:2, 1].tolist() == [64, 64]
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "k", "tile"),
+    ("gpu", "m", "n", "k", "tile"),
     [
-        # equal work: 4,096 tiles of either kind; the first is taken, though it reads 5/4 of the other's bytes
-        pytest.param(4096, 4096, 1024, (32, 128, 1), id="equal"),
-        # m = 65 x 64: 33 rows of 128 (4,224) against 65 of 64 (4,160)
-        pytest.param(4160, 4096, 1024, (64, 64, 1), id="less-along-m"),
-        # n = 129 x 32: 129 columns of 32 (4,128) against 65 of 64 (4,160)
-        pytest.param(4096, 4128, 1024, (32, 128, 1), id="less-along-n"),
-        # m = 129 x 32: 33 rows of 128 (4,224), 65 of 64 (4,160), 129 of 32 (4,128), which only splits have
-        pytest.param(4128, 4096, 1024, (64, 64, 1), id="wide-only-split"),
+        # Waves hold 80 wide, 160 square or 80 tall blocks on a P4, 224, 392 and 224 on a P100. 4,096 blocks of either
+        # kind: 51 wide waves and .2 (.55 + .45 x .2) count as 4,131, times .997; 25 square ones and .6 (.2 + .8 x .6)
+        # as 4,109
+        pytest.param("p4", 4096, 4096, 1024, (64, 64, 1), id="square-fills-its-wave"),
+        # the same: 18.29 wide waves count as 4,184, times .93; 10.45 square ones as 4,139
+        pytest.param("p100-pcie-16gb", 4096, 4096, 1024, (32, 128, 1), id="wide-is-quicker-on-64-lanes"),
+        # 200 blocks: 2.5 wide waves count as 222, times .997; 1.25 square ones as 224
+        pytest.param("p4", 1280, 640, 1024, (32, 128, 1), id="square-leaves-a-tail"),
+        # 300 blocks: 3.75 wide waves count as 311, 1.875 square ones as 304
+        pytest.param("p4", 1280, 960, 1024, (64, 64, 1), id="fuller-tail"),
+        # 300 square blocks are .77 of a wave: 1 / .77 rounded up are two parts
+        pytest.param("p100-pcie-16gb", 1280, 960, 1024, (64, 64, 2), id="split-fills-the-wave"),
+        # 100 square blocks of 160; 100 wide and 100 tall ones are more than a wave of theirs
+        pytest.param("p4", 640, 640, 1024, (64, 64, 2), id="split-square"),
+        # 60 wide blocks are .75 of a wave, 64 square ones .4, 64 tall ones .8
+        pytest.param("p4", 512, 480, 1024, (32, 128, 2), id="split-wide"),
+        # 8 tall blocks are a tenth of a wave; 1 MiB holds eight parts of 64 x 512 elements
+        pytest.param("p4", 64, 512, 4096, (128, 32, 8), id="split-tall-within-the-workspace"),
+        # 6 tall blocks: 14 parts would fill the wave, 448 / 64 steps make seven
+        pytest.param("p4", 64, 300, 448, (128, 32, 7), id="parts-keep-64-steps"),
+        # a short reduction stays whole: .05 of a square wave counts as 38, .2 of a wide one as 51
+        pytest.param("p4", 64, 512, 256, (64, 64, 1), id="short"),
     ],
 )
-@pytest.mark.parametrize("gpu", ["p4", "p100-pcie-16gb"])
-def test_pascal_chooses_by_padding(gpu: str, m: int, n: int, k: int, tile: tuple[int, int, int]) -> None:
+def test_pascal_chooses_by_waves(gpu: str, m: int, n: int, k: int, tile: tuple[int, int, int]) -> None:
     chosen = gemm.choose(gemm.columns((linear(m, n, k),)), load_gpu(gpu), PRIORS)
     assert tuple(chosen[[0, 1, 3], 0].tolist()) == tile
+
+
+def test_pascals_choice_needs_no_shared_memory_in_the_spec() -> None:
+    """150 and 135 square blocks: 96 KB an SM make waves of 160; without a source it is 64 KB, and waves of 140."""
+    p4 = load_gpu("p4")
+    columns = gemm.columns((linear(640, 960, 1024), linear(576, 960, 1024)))
+    assert gemm.choose(columns, p4, PRIORS)[3].tolist() == [2, 2]
+    assert gemm.choose(columns, replace(p4, shared_memory_bytes_per_sm=None), PRIORS)[3].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("tile", "shared_kb", "blocks"),
+    [
+        # registers: 64 K over threads x 128 (8x8 elements each) or x 64 (4x4)
+        pytest.param((64, 64, 64), None, 8, id="square"),
+        pytest.param((32, 128, 256), None, 4, id="wide"),
+        pytest.param((128, 64, 128), None, 4, id="128x64"),
+        pytest.param((128, 128, 256), None, 2, id="128x128"),
+        # 16 steps of 128 elements and 1 KiB: 9 KiB
+        pytest.param((64, 64, 64), 64, 7, id="square-by-shared-memory"),
+        pytest.param((64, 64, 64), 96, 8, id="square-with-enough"),
+        pytest.param((256, 256, 512), None, 1, id="at-least-one"),
+    ],
+)
+def test_resident_blocks(tile: tuple[int, int, int], shared_kb: int | None, blocks: int) -> None:
+    sizes = (np.array([float(size)]) for size in tile)
+    shared = float("inf") if shared_kb is None else 1024.0 * shared_kb
+    assert resident_blocks(*sizes, shared_bytes=shared).tolist() == [blocks]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +300,39 @@ def test_strips_read_the_weights_again(gpu: str, stored: bool, rate: float) -> N
     again = 9 * weights * 1600 / 1601
     found = gemm.estimate(pinned, spec, PRIORS).parts_us["memory"][0]
     assert found == pytest.approx(1e6 * (once / 0.7 + again / rate) / spec.memory_bytes_per_s)
+
+
+def test_strips_share_the_weights_while_in_step() -> None:
+    """P4, 16 columns of 64: ten strips in flight of twenty. In step they read the weights once more, apart 19 times.
+
+    A step of k is 4 (1,024 + 10 x 64) bytes wide; blocks are apart by the root of 1,024 steps over 60 times the L2.
+    """
+    spec = load_gpu("p4")
+    pinned = {
+        **gemm.columns((linear(1280, 1024, 1024),)),
+        **{name: np.array([64.0]) for name in ("tile_n", "tile_m", "tile_threads")},
+        "split_k": np.array([1.0]),
+    }
+    deep = (1024 * 4 * (1024 + 640) / (60.0 * spec.l2_bytes)) ** 0.5
+    weights = 4 * 1024 * 1024
+    spill = (2 * weights / spec.l2_bytes) ** 2
+    again = weights * spill / (1 + spill) * (1 + deep / (1 + deep) * 18)
+    once = 4 * (1280 * 1024 + 1280 * 1024 + 1024) + weights + 0.5 * 4 * 1280 * 1024
+    found = gemm.estimate(pinned, spec, PRIORS).parts_us["memory"][0]
+    assert found == pytest.approx(1e6 * (once / 0.7 + again / 0.17) / spec.memory_bytes_per_s)
+
+
+@pytest.mark.parametrize(("stored", "rows"), [(True, 128), (False, 64)], ids=["both-along-k", "left-along-k"])
+def test_rows_longer_than_a_page_wait(stored: bool, rows: int) -> None:
+    """P4, 1,600 tiles of 64 x 64, 2,048 times eight steps: rows of 64 KiB count half of 9 ns, spread over 20 SMs."""
+    kernel = Gemm(m=640, n=10240, k=16384, dtype=FP32, b_is_weight=True, transpose_b=stored, epilogue=("bias",))
+    pinned = {
+        **gemm.columns((kernel,)),
+        **{name: np.array([64.0]) for name in ("tile_n", "tile_m", "tile_threads")},
+        "split_k": np.array([1.0]),
+    }
+    found = gemm.estimate(pinned, load_gpu("p4"), PRIORS).parts_us["drift"][0]
+    assert found == pytest.approx(1600 * 2048 * rows * 0.5 * 9e-3 / 20)
 
 
 @pytest.mark.parametrize(

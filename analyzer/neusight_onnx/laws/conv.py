@@ -52,12 +52,15 @@ and a half. A judgement."""
 STAGED_IMAGES = 16
 """Winograd in steps pads the batch to a multiple of so many images."""
 
+_OF_PRODUCTS = ("throttle_ms", "spill_knee", "reload_efficiency", "row_fade", "row_ns", "fetch_gain", "camping")
+"""Constants of operands with a layout, which a convolution's gathered one has not, and of what it has its own for."""
+
 CONSTANTS: tuple[Constant, ...] = (
     # a product's constants: convolutions say little about them that products don't say better, so they move less
     *(
         replace(constant, prior_log_sd=constant.prior_log_sd / 3.0)
         for constant in gemm.CONSTANTS
-        if constant.name not in ("throttle_ms", "spill_knee", "reload_efficiency", "fetch_gain", "camping")
+        if constant.name not in _OF_PRODUCTS
     ),
     Constant(
         name="reload_knee",

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
-from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, with_tile
+from neusight_onnx.laws.pascal_gemm import choose_biased
+from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, resident_blocks, with_tile
 from neusight_onnx.tiling import candidates, fp32_tiles
 
 CONSTANTS: tuple[Constant, ...] = (
@@ -138,6 +139,22 @@ CONSTANTS: tuple[Constant, ...] = (
         "it; fitted",
     ),
     Constant(
+        name="row_fade",
+        prior=0.2,
+        prior_log_sd=0.3,
+        source="reload_efficiency is that of rows of 4 KiB and falls with this power of their length: long rows share "
+        "fewer of DRAM's pages. Strips of 64x64 tiles on a P4 move .27 of the peak at k = 150, .17 at 1,500, .12 at "
+        "6,000, .10 at 30,000; fitted",
+    ),
+    Constant(
+        name="row_ns",
+        prior=9.0,
+        prior_log_sd=0.2,
+        source="Pascal: what an SM waits for each row of a tile in eight steps of k where rows outgrow a page: at "
+        "k > 16,384 an SM of the P100 and one of the P4 (32x128 tiles) run 45-50 GFLOP/s, whatever the grid and the "
+        "DRAM; fitted",
+    ),
+    Constant(
         name="fetch_gain",
         prior=2.0,
         prior_log_sd=0.4,
@@ -246,8 +263,11 @@ ENERGY_LOG_SD_PER_HALVING = 0.2
 foundry's figures are for a core of its own, and a power-limited GPU of 7 or 5 nm was not measured."""
 ISSUE_LOG_SD = 0.05
 """How well ``issue_overhead`` is known (log): public SGEMM figures of H100, RTX 3090 and RTX A6000 lie within 5 %."""
-# elements of accumulators that fit an SM's registers beside everything else: 64K registers, half of them
+# elements of accumulators that fit the registers of an AMD CU beside everything else
 _RESIDENT_ELEMENTS = 32768.0
+_MOST_RESIDENT = 16.0
+# memory of a GPU is mapped in pages of 64 KiB at least (of 2 MiB where an allocation is as large)
+_PAGE_BYTES = 65536.0
 _CHUNK = 4096
 
 
@@ -370,7 +390,7 @@ def times(
     blocks = b * grid_n * grid_m * z
     kz = np.ceil(k / z)
     per_sm = np.ceil(blocks / unit.sm_count)
-    occupancy = np.clip(_RESIDENT_ELEMENTS / (t1 * t2), 1.0, 16.0)
+    occupancy = _occupancy(unit, tile)
     # elements in flight on an SM, in units of eight warps of 8x8 register tiles
     warps = np.clip(blocks / unit.sm_count, 1.0, occupancy) * t1 * t2 / 2048.0
     smallness = 16.0 * (1.0 / t1 + 1.0 / t2)
@@ -385,7 +405,15 @@ def times(
     pipe_s = full_s / level**long
 
     entry = cols["a_bytes"] * m * k + cols["b_bytes"] * k * n
-    memory_s, drift_s = _dram_s(cols, unit, c, tile, blocks=blocks, resident=unit.sm_count * occupancy)
+    resident = unit.sm_count * occupancy
+    memory_s, drift_s = _dram_s(cols, unit, c, tile, blocks=blocks, resident=resident)
+    if unit.is_pascal_library and "left_along_k" in cols:
+        # assembled kernels run in the grid's order. The compiled ones, which only a plain product without bias runs,
+        # walk squares (grids of 4 x 10 x 4 for 20 x 8 tiles), as those of later GPUs seem to
+        strips = (b > 1.0) | (cols["bias"] > 0.0)
+        strip_memory_s, strip_drift_s = _strip_dram_s(cols, unit, c, tile, blocks=blocks, resident=resident)
+        memory_s = np.where(strips, strip_memory_s, memory_s)
+        drift_s = np.where(strips, strip_drift_s, drift_s)
     right, left = t1 * cols["b_bytes"], t2 * cols["a_bytes"]
     if unit.is_matrix and "left_along_k" in cols:
         right = right * (1.0 + c["camping"] * cols["right_along_k"] * _camped(k * cols["b_bytes"]))
@@ -414,6 +442,14 @@ def times(
     }
 
 
+def _occupancy(unit: Machine, tile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Blocks of a tile that an SM holds at once."""
+    t1, t2, threads, _ = tile
+    blocks = _RESIDENT_ELEMENTS / (t1 * t2) if unit.is_matrix else resident_blocks(t1, t2, threads)
+    found: NDArray[np.float64] = np.clip(blocks, 1.0, _MOST_RESIDENT)
+    return found
+
+
 def _camped(stride_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
     """How badly rows so far apart share a cache's channels: 0 up to multiples of 64 KiB, 1 at 128, 3 from 256 on."""
     whole = stride_bytes.astype(np.int64)
@@ -438,16 +474,10 @@ def _dram_s(
     wave_blocks = np.minimum(resident, blocks)
     # a wave covers a nearly square patch of the output (or several entries)
     wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
-    if "left_along_k" in cols and unit.is_pascal_library:
-        # Pascal's assembled kernels run in the grid's order, n first: a wave of theirs is a strip. Its compiled ones,
-        # which only a plain product without bias runs, walk squares, too (grids of 4 x 10 x 4 for 20 x 8 tiles)
-        strips = (b > 1.0) | (cols["bias"] > 0.0)
-        wave_n = np.where(strips, np.minimum(wave_blocks, grid_n), wave_n)
     wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
     wave_n = np.clip(wave_blocks / wave_m, 1.0, grid_n)
     entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
-    unique, output = cols["read_bytes"] + cols["write_bytes"], cols["write_bytes"]
-    once = unique + 0.5 * cols["bias"] * output + np.where(z > 1.0, 2.0 * z * output, 0.0)
+    unique, once = cols["read_bytes"] + cols["write_bytes"], _once_bytes(cols, z)
     # blocks of a wave drift apart along k by a share of it; once the steps between them no longer fit L2 at once,
     # each block reads its panels from DRAM by itself
     step_bytes = entries * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
@@ -479,6 +509,51 @@ def _dram_s(
     return memory / unit.bytes_per_s, blocks * kz * alone * deep / (1.0 + deep) / unit.bytes_per_s
 
 
+def _once_bytes(cols: Mapping[str, NDArray[np.float64]], split: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Bytes that DRAM moves if every operand is read once: with a bias, and the parts of a split reduction."""
+    output = cols["write_bytes"]
+    found: NDArray[np.float64] = cols["read_bytes"] + output + 0.5 * cols["bias"] * output
+    return found + np.where(split > 1.0, 2.0 * split * output, 0.0)
+
+
+def _strip_dram_s(
+    cols: Mapping[str, NDArray[np.float64]],
+    unit: Machine,
+    c: Constants,
+    tile: NDArray[np.float64],
+    *,
+    blocks: NDArray[np.float64],
+    resident: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times in s of DRAM, and of rows longer than a page, where blocks run in the grid's order, n first.
+
+    A strip of the output, one tile high, reads the whole right operand. Strips that are in flight together share it
+    while they are in step; a strip that is in flight in part never is. Blocks drift apart like random walks, by the
+    root of the steps. So on a P4 the tile of 128 rows moves half of what that of 64 moves, and is 1.8 times as fast.
+    """
+    t1, t2, _, z = tile
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    grid_n, grid_m, kz = np.ceil(n / t1), np.ceil(m / t2), np.ceil(k / z)
+    wave_n = np.minimum(np.minimum(resident, blocks), grid_n)
+    strips = np.clip(np.floor(resident / wave_n), 1.0, grid_m)
+    entries = np.clip(np.floor(resident / (grid_n * grid_m)), 1.0, b)
+    step_bytes = entries * (wave_n * t1 * cols["b_bytes"] + strips * t2 * cols["a_bytes"])
+    deep = np.sqrt(kz * step_bytes / (c["drift_span"] * unit.l2_bytes))
+    apart = deep / (1.0 + deep)
+    right = cols["b_bytes"] * k * n
+    in_step, alone = grid_m / strips - 1.0, grid_m - 1.0
+    again = b * right * _spill(c["spill_knee"] * right * entries / unit.l2_bytes)
+    again = again * np.maximum(in_step + apart * (alone - in_step), 0.0)
+    # an operand stored along k is read 32 bytes of a row at a time, one stored along n in long runs
+    whole = c["dram_efficiency"]
+    rows = np.minimum(c["reload_efficiency"] * (k * cols["b_bytes"] / 4096.0) ** -c["row_fade"], whole)
+    memory = _once_bytes(cols, z) / whole + again / np.where(cols["right_along_k"] > 0.0, rows, whole)
+    pages = (kz * cols["b_bytes"] / _PAGE_BYTES) ** 2
+    along_k = t1 * cols["right_along_k"] + t2 * cols["left_along_k"]
+    waits = blocks * (kz / 8.0) * along_k * pages / (1.0 + pages) / np.minimum(unit.sm_count, blocks)
+    return memory / unit.bytes_per_s, 1e-9 * c["row_ns"] * waits
+
+
 def _spill(ratio: NDArray[np.float64]) -> NDArray[np.float64]:
     """Share of re-read bytes that L2 no longer holds, from what passes between two uses over L2's size."""
     share: NDArray[np.float64] = ratio**2 / (1.0 + ratio**2)
@@ -497,52 +572,36 @@ def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArra
 
 
 def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
-    """The menu's tile with the smallest time: (n, m, threads, split) of each kernel, shape (4, kernels)."""
+    """The tile that the library chooses: (n, m, threads, split) of each kernel, shape (4, kernels).
+
+    The menu's with the smallest time; of Pascal's products with a bias the rules are known.
+    """
+    is_pascal = machine(gpu).is_pascal_library
     batched, biased = cols["b"] > 1, cols["bias"] > 0
     chosen = np.empty((4, batched.size))
     for is_batched, has_bias in ((False, False), (False, True), (True, False), (True, True)):
         rows = np.flatnonzero((batched == is_batched) & (biased == has_bias))
+        part = {name: column[rows] for name, column in cols.items()}
+        if has_bias and not is_batched and is_pascal:
+            chosen[:, rows] = choose_biased(part, gpu)
+            continue
         split = not is_batched and gpu.compute_capability is not None
         menu = candidates(fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias), split=split)
-        by_padding = has_bias and not is_batched and machine(gpu).is_pascal_library
-        if by_padding:
-            # the tile that is wide along n runs hardly ever where the reduction is whole
-            menu = menu[:, (menu[0] <= menu[1]) | (menu[3] > 1.0)]
-        part = {name: column[rows] for name, column in cols.items()}
-        chosen[:, rows] = choose_from(menu, part, gpu, constants, by_padding=by_padding)
+        chosen[:, rows] = choose_from(menu, part, gpu, constants)
     return chosen
 
 
-def choose_from(
-    menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants, *, by_padding: bool = False
-) -> NDArray[np.float64]:
-    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels).
-
-    ``by_padding``: the tile with the least padded work, the first of equals, whatever it reads. So Pascal's kernels
-    with a bias are chosen: of those that don't split, this is the one that ran in 90 % (P100, real sizes), 65 % (P100,
-    random sizes) and 82 % (P4), the one of the smallest time in 30, 36 and 49 %.
-    """
+def choose_from(menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
+    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels)."""
     unit = machine(gpu)
 
     def cost(part: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64]) -> NDArray[np.float64]:
         parts = times(part, unit, constants, tile)
         # a split is there to fill the machine, and each part keeps a useful depth
         useless = (tile[3] > 1) & ((parts["blocks"] > 6 * unit.sm_count) | (parts["kz"] < 64))
-        total = _padded_us(parts, unit, constants, tile) if by_padding else join(parts, constants, tile[3])
-        return np.where(useless, np.inf, total)
+        return np.where(useless, np.inf, join(parts, constants, tile[3]))
 
     return cheapest(menu, cols, cost, chunk=_CHUNK)
-
-
-def _padded_us(
-    parts: Mapping[str, NDArray[np.float64]], unit: Machine, c: Constants, tile: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Time in us of whole tiles at the peak, spread evenly over the SMs, and of adding up a split reduction."""
-    t1, t2, _, z = tile
-    blocks_per_sm = np.maximum(parts["blocks"] / unit.sm_count, 1.0)
-    flops = 2.0 * t1 * t2 * (parts["kz"] + c["epilogue_k"]) * blocks_per_sm * unit.sm_count
-    found: NDArray[np.float64] = 1e6 * flops / unit.flops_per_s + np.where(z > 1.0, c["split_us"], 0.0)
-    return found
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:

@@ -51,3 +51,24 @@ def power_level(linear: NDArray[np.float64], over: float, *, sharpness: float, t
     share = np.where(linear * over <= 1.0, linear, np.cbrt(linear / over**2)) if over > 1.0 else linear
     limited: NDArray[np.float64] = top * (1.0 + (share / top) ** -sharpness) ** (-1.0 / sharpness)
     return limited
+
+
+REGISTERS = 65536.0
+"""32-bit registers of an SM, from Maxwell on (CUDA C++ Programming Guide, technical specifications)."""
+_DEEP_TILE = 64.0
+"""Elements of a thread from which on an FP32 product's kernel takes 128 registers a thread, else 64: the waves that
+Pascal's grids show are of 8 blocks of 64 threads with 8x8 elements, and of 4 of 256 threads with 4x4."""
+_STAGED_K = 16.0
+_PADDING_BYTES = 1024.0
+"""Steps of k that a block holds of its panels in shared memory, two stages of eight, and what it pads them with: 7
+blocks of 64x64 and not 8 fit the 64 KB of a P100's SM (its waves are of 392)."""
+
+
+def resident_blocks(
+    n: NDArray[np.float64], m: NDArray[np.float64], threads: NDArray[np.float64], *, shared_bytes: float = np.inf
+) -> NDArray[np.float64]:
+    """Blocks of n x m tiles in FP32 that an NVIDIA SM holds at once, by registers and shared memory; at least 1."""
+    registers = threads * np.where(n * m / threads >= _DEEP_TILE, 128.0, 64.0)
+    by_shared = shared_bytes / (4.0 * _STAGED_K * (n + m) + _PADDING_BYTES)
+    found: NDArray[np.float64] = np.maximum(np.floor(np.minimum(REGISTERS / registers, by_shared)), 1.0)
+    return found
