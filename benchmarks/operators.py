@@ -359,6 +359,27 @@ def ratios(cases: Mapping[str, Sequence[NodeTime]]) -> list[str]:
     return lines
 
 
+def repeats(cases: Sequence[Case]) -> list[str]:
+    """How well measured times repeat: equal linear layers of one model, each timed once."""
+    lines = [
+        "",
+        "Equal linear layers of a case: shortest and longest that were measured, in ms, and longest / shortest - 1",
+        "",
+    ]
+    for case in cases:
+        equal: dict[str, list[float]] = defaultdict(list)
+        for pair in case.pairs:
+            if pair.measured and pair.ours and pair.measured.name == "linear" and pair.measured.in_layer:
+                equal[pair.measured.detail].append(pair.measured.latency_ms)
+        for detail, times in equal.items():
+            if len(times) > 1:
+                low, high = min(times), max(times)
+                lines.append(
+                    f"{case.title:<37}{len(times)} of {detail:<36}{low:>9.3f}{high:>9.3f}{high / low - 1:>+9.1%}"
+                )
+    return lines
+
+
 def published_lists(shared: Path, cases: Sequence[Case]) -> list[str]:
     """What the published tool's list counts, beside what was measured: one case a model, the largest batch."""
     table = pq.read_table(
@@ -402,6 +423,7 @@ def main() -> int:
     for case in shown.values():
         lines += side_by_side(case)
     lines += ratios({case.title: node_times(case) for case in cases})
+    lines += repeats(cases)
     lines += published_lists(arguments.shared, cases)
     bad = [
         f"{case.title}: {operator.where} {operator.name} {operator.elements} {operator.detail}"
