@@ -23,7 +23,17 @@ from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.kernels import KERNEL_CLASSES, Conv, Elementwise, Gemm, Movement, Normalization, Softmax, Transfer
+from neusight_onnx.kernels import (
+    KERNEL_CLASSES,
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Movement,
+    Normalization,
+    Softmax,
+    Transfer,
+)
 from neusight_onnx.lowering.walk import ON_HOST
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare, works_of
@@ -739,17 +749,23 @@ def test_how_broadcast_operands_are_found(nodes: str, runtime: str, expected: li
         pytest.param("y = Concat<axis=1>(x, z)", "tensorrt", (32, 0), id="TensorRT's concatenation"),
         pytest.param("y = Concat<axis=1>(x, z)", "compiled", (32, 0), id="Inductor's concatenation"),
         pytest.param("y = Expand(u, shape)", "onnxruntime", (1, 3), id="ONNX Runtime's Expand"),
+        pytest.param("y = Gather(x, places)", "eager", (96, None), id="PyTorch's look-up"),
+        pytest.param("y = Gather(x, places)", "onnxruntime", (96, 2), id="ONNX Runtime's look-up"),
+        pytest.param("y = GatherElements(x, places)", "onnxruntime", (1, None), id="ONNX Runtime's, of elements"),
+        pytest.param("y = Gather(x, places)", "tensorrt", (96, 0), id="TensorRT's look-up"),
     ],
 )
 def test_how_copies_find_places(nodes: str, runtime: str, expected: tuple[int, int | None]) -> None:
     """Elements that stay together, and divisions an element."""
     shapes = {"x": (2, 6, 16), "z": (2, 4, 16), "w": (2, 16, 4), "u": (1, 6, 1)}
     used = {name: shape for name, shape in shapes.items() if f"({name}" in nodes or f" {name})" in nodes}
-    graph = inferred(nodes, used, constants={"shape": [2, 6, 16]} if "shape" in nodes else {})
+    used |= {"places": (2, 3, 5)} if "Elements" in nodes else {"places": (4,)} if "places" in nodes else {}
+    constants = {"shape": [2, 6, 16]} if "shape" in nodes else {}
+    graph = inferred(nodes, used, constants=constants, types={"places": TensorProto.INT64})
     works = works_of(fused_graph(graph, RUNTIMES[runtime]), RUNTIMES[runtime])
     (kernel,) = [kernel for work in works for kernel in work.kernels]
     match kernel:
-        case Movement():
+        case Movement() | GatherScatter():
             assert (kernel.run, kernel.divisions) == expected
         case Elementwise():
             assert kernel.generated

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -314,6 +316,30 @@ def test_copies_find_places_by_element_or_vector(run: int, divisions: int | None
         operation="concat", dtype=FP16, shape=(1024, 512, 128), read=size, written=size, run=run, divisions=divisions
     )
     assert analytic_estimate([kernel], ROUND).parts_us["compute"][0] == pytest.approx(expected_us, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("divisions", "expected_us"),
+    [
+        pytest.param(None, 117.4, id="PyTorch's: 70 operations"),
+        pytest.param(2, 33.55, id="two divisions: 2 x 6 + 8"),
+        pytest.param(0, 0.0, id="made for the shape"),
+    ],
+)
+def test_lookups_find_places(divisions: int | None, expected_us: float) -> None:
+    """2^24 elements at 1e13 operations/s."""
+    kernel = replace(gather(1024), divisions=divisions)
+    assert analytic_estimate([kernel], ROUND).parts_us["compute"][0] == pytest.approx(expected_us, rel=1e-3)
+
+
+def test_what_one_index_takes_is_copied() -> None:
+    """16 MiB numbers in one piece, as copied; in pieces of 4 KiB at .65 of that rate."""
+    whole, pieces, copied = (
+        analytic_estimate([kernel], ROUND).parts_us["memory"][0]
+        for kernel in (gather(16 * MIB), gather(1024), move("copy", (4096, 4096)))
+    )
+    assert whole == pytest.approx(copied, rel=1e-3)
+    assert pieces == pytest.approx(copied / 0.65, rel=2e-3)
 
 
 def test_narrow_types_move_fewer_bytes() -> None:

@@ -482,7 +482,7 @@ class GatherScatter:
 
     ``moved`` elements of ``dtype`` go through ``index_count`` indices of ``index_dtype``, in contiguous runs of
     ``run`` elements. Only what is touched is read; a scatter out of place also copies its ``base`` (all of it
-    read and written). ``access`` is as in :class:`Elementwise`.
+    read and written). ``access`` and ``divisions`` are as in :class:`Elementwise`.
     """
 
     operation: str
@@ -493,6 +493,7 @@ class GatherScatter:
     index_dtype: DataType
     base: TensorSpec | None = None
     access: str = ""
+    divisions: int | None = None
 
     @property
     def macs(self) -> int:

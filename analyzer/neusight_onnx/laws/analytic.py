@@ -435,9 +435,14 @@ def _gather_scatter(kernel: GatherScatter, gpu: GpuSpec) -> Work:
     base = kernel.base.byte_count if kernel.base else 0
     scattered = moved * (1.0 + rounding) + kernel.index_dtype.bytes_of(kernel.index_count)
     lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    operations = GATHER_ACCESS[kernel.access]
+    if kernel.divisions is not None:
+        operations = kernel.divisions * DIVISION_OPERATIONS + ADDRESS_OPERATIONS if kernel.divisions else 0.0
+    # what one index takes of the first dimension lies together: it is copied
+    efficiency = GATHER_EFFICIENCY if kernel.moved > kernel.run else 1.0
     return Work(
-        bytes=scattered / GATHER_EFFICIENCY + 2.0 * base,
-        compute_us=kernel.moved * GATHER_ACCESS[kernel.access] / lane_rate * 1e6,
+        bytes=scattered / efficiency + 2.0 * base,
+        compute_us=kernel.moved * operations / lane_rate * 1e6,
         working_set=moved * 2.0 + 2.0 * base,
         launches=2 if kernel.base else 1,
         tile_count=max(1.0, ceil(kernel.moved / 512)),

@@ -5,7 +5,8 @@ one shape, or a number; the left one whole and the right one with a single dimen
 channels or over the last dimension, which two divisions find); anything else by one division a dimension. Its fused
 biases (BiasGelu and the like) and cuDNN's addition of a convolution's bias are of the second kind. TensorRT's kernels
 are made for their shapes. The same goes for kernels that copy: Concat and Split of ONNX Runtime divide by what lies
-inside the axis and by its size, the others once a dimension.
+inside the axis and by its size, the others once a dimension; Gather divides by what lies inside the axis and by the
+number of indices (``_GatherKernel`` of its library, 1.31.1, takes two DivMod).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork, Normalization, Softmax
+from neusight_onnx.kernels import Elementwise, GatherScatter, Kernel, Movement, NodeWork, Normalization, Softmax
 from neusight_onnx.runtime import Runtime
 
 OF_A_VECTOR = 2
@@ -23,6 +24,9 @@ OF_A_VECTOR = 2
 DIVISIONS_OF_COPIES = {"concat": 2, "split": 2}
 """The same of copies; those of ``BY_DIMENSION`` make one a dimension."""
 BY_DIMENSION = frozenset({"expand", "flip", "pad", "slice", "tile"})
+OF_A_LOOK_UP = 2
+LOOK_UPS = frozenset({"embedding", "gather"})
+"""Copies by index that Gather makes."""
 
 
 def with_own_broadcasts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
@@ -32,7 +36,10 @@ def with_own_broadcasts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[No
     own = _generated if runtime.elementwise == "generated" else _by_divisions
     result = []
     for work in works:
-        if any(isinstance(kernel, Elementwise | Movement | Softmax | Normalization) for kernel in work.kernels):
+        if any(
+            isinstance(kernel, Elementwise | GatherScatter | Movement | Softmax | Normalization)
+            for kernel in work.kernels
+        ):
             work = replace(work, kernels=tuple([own(kernel) for kernel in work.kernels]))
         result.append(work)
     return tuple(result)
@@ -41,6 +48,8 @@ def with_own_broadcasts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[No
 def _generated(kernel: Kernel) -> Kernel:
     if isinstance(kernel, Elementwise | Softmax | Normalization):
         return replace(kernel, generated=True)
+    if isinstance(kernel, GatherScatter):
+        return replace(kernel, divisions=0)
     moves = isinstance(kernel, Movement) and (
         kernel.operation in DIVISIONS_OF_COPIES or kernel.operation in BY_DIMENSION
     )
@@ -51,6 +60,9 @@ def _by_divisions(kernel: Kernel) -> Kernel:
     if isinstance(kernel, Movement) and kernel.divisions is None:
         each = len(kernel.shape) if kernel.operation in BY_DIMENSION else None
         return replace(kernel, divisions=DIVISIONS_OF_COPIES.get(kernel.operation, each))
+    if isinstance(kernel, GatherScatter):
+        by_element = kernel.index_count == kernel.moved  # GatherElements
+        return kernel if kernel.operation not in LOOK_UPS or by_element else replace(kernel, divisions=OF_A_LOOK_UP)
     if not isinstance(kernel, Elementwise):
         return kernel
     n = kernel.output.element_count
