@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,29 +165,73 @@ def test_tiles_of_a_gradient_of_the_weight(gpu: str, tile: tuple[int, int]) -> N
 
 
 @pytest.mark.parametrize(
-    ("direction", "channels", "launches"),
+    ("gpu", "direction", "channels", "launches"),
     [
-        pytest.param("forward", 64, 1, id="the-input"),
-        pytest.param("data", 128, 1, id="the-gradient-of-the-output"),
-        pytest.param("weight", 64 + 128, 2, id="both"),
+        pytest.param("a100-sxm-80gb", "forward", 64 + 128, 2, id="since-ampere-both"),
+        pytest.param("a100-sxm-80gb", "data", 64 + 128, 2, id="of-the-data-gradient-too"),
+        pytest.param("a100-sxm-80gb", "weight", 64 + 128, 2, id="the-weight-gradient-reads-both"),
+        pytest.param("v100", "forward", 64, 1, id="before-the-input"),
+        pytest.param("v100", "data", 128, 1, id="before-the-gradient-of-the-output"),
+        pytest.param("v100", "weight", 64 + 128, 2, id="before-both"),
     ],
 )
-def test_what_is_read_is_transposed(direction: Direction, channels: int, launches: int) -> None:
-    """256 images: input 103 MB, output 206 MB, read and written once at .7 of 2,039 GB/s; a launch of 2 us each.
+def test_what_is_transposed(gpu: str, direction: Direction, channels: int, launches: int) -> None:
+    """256 images: input 103 MB, output 206 MB, read and written once at .7 of DRAM's peak; a launch of 2 us each.
 
-    They are far larger than the L2 of 40 MB. Where tensors lie channels last, there are none.
+    They are far larger than the L2. Where tensors lie channels last, there are none.
     """
-    a100 = load_gpu("a100-sxm-80gb")
+    spec = load_gpu(gpu)
     exported = replace(BASE, n=256, channels_last=False, direction=direction)
     moved = 2 * 2 * 256 * 3136 * channels
-    expected = launches * 2.0 + 1e6 * moved / (0.7 * a100.memory_bytes_per_s)
-    found = tensor_conv._transposes_us(tensor_conv.columns((exported,)), a100, PRIORS)
+    expected = launches * 2.0 + 1e6 * moved / (0.7 * spec.memory_bytes_per_s)
+    found = tensor_conv._transposes_us(tensor_conv.columns((exported,)), spec, PRIORS)
     assert found.tolist() == pytest.approx([expected], rel=2e-3)
-    assert not tensor_conv._transposes_us(tensor_conv.columns((replace(exported, channels_last=True),)), a100, PRIORS)
+    assert not tensor_conv._transposes_us(tensor_conv.columns((replace(exported, channels_last=True),)), spec, PRIORS)
     times = tensor_conv.estimate(
-        tensor_conv.columns((exported, replace(exported, channels_last=True))), a100, PRIORS
+        tensor_conv.columns((exported, replace(exported, channels_last=True))), spec, PRIORS
     ).latency_us
     assert times[0] - times[1] == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "changes", "expected"),
+    [
+        pytest.param("a100", {}, 2.0, id="whole-vectors"),
+        pytest.param("a100", {"spatial": (7, 7), "out": (7, 7)}, 1.0, id="49-positions"),
+        pytest.param("a100", {"filter": (3, 3)}, 0.0, id="3x3"),
+        pytest.param("a100", {"strides": (2, 2), "out": (28, 28)}, 0.0, id="strided"),
+        pytest.param("a100", {"groups": 2}, 0.0, id="grouped"),
+        pytest.param("a100", {"direction": "data"}, 2.0, id="data-gradient"),
+        pytest.param("a100", {"direction": "weight"}, 0.0, id="weight-gradient"),
+        pytest.param("a100", {"channels_last": True}, 0.0, id="channels-last"),
+        pytest.param("a100", {"dtype": TF32}, 0.0, id="tf32-has-kernels-anyway"),
+        pytest.param("v100", {}, 2.0, id="volta-whole-vectors"),
+        pytest.param("v100", {"spatial": (7, 7), "out": (7, 7)}, 1.0, id="volta-has-none-for-49-positions"),
+    ],
+)
+def test_one_tap_is_a_product_of_tensors_as_they_lie(gpu: str, changes: dict[str, Any], expected: float) -> None:
+    spec = load_gpu(gpu)
+    kernel = replace(BASE, filter=(1, 1), channels_last=False)
+    kernel = replace(kernel, **changes)
+    cols = tensor_conv.pin(tensor_conv.columns((kernel,)), spec, PRIORS)
+    assert cols["as_it_lies"].tolist() == [expected]
+    tile = np.stack([cols[f"image_{name}"] for name in ("tile_n", "tile_m", "tile_threads", "split_k")])
+    product = tensor_conv._images_us(cols, spec, PRIORS, tile)
+    needed = 1.0 if gpu == "a100" else 2.0
+    assert bool(np.isfinite(product[0])) == (expected >= needed)
+
+
+def test_a_product_of_tensors_as_they_lie_reads_weights_once() -> None:
+    """256 images of 64 channels, 128 filters of one tap at 56 x 56: 103 + 206 MB at .82 of 2,039 GB/s."""
+    a100 = load_gpu("a100-sxm-80gb")
+    kernel = replace(BASE, n=256, filter=(1, 1), channels_last=False)
+    constants = {**PLAIN, "idle_loss": 0.0, "reload_knee": 0.0, "resident_gain": 1.0, "choice_norm": 60.0}
+    found = tensor_conv.estimate(tensor_conv.columns((kernel,)), a100, constants)
+    assert found.parts_us["memory"][0] == pytest.approx(
+        1e6 * (kernel.read_bytes + kernel.write_bytes) / (constants["dram_efficiency"] * a100.memory_bytes_per_s),
+        rel=1e-6,
+    )
+    assert found.latency_us[0] == pytest.approx(found.parts_us["memory"][0] + constants["floor_us"], rel=0.1)
 
 
 @pytest.mark.parametrize("direction", ["forward", "data", "weight"])

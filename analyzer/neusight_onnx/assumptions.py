@@ -216,7 +216,7 @@ def of_layouts(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
     if any(serves(spec, kernel.dtype) for kernel in as_exported):
         yield (
             "convolutions of 16 and 8 bits find their tensors as the model has them, (n, c, h, w): the library's "
-            "transpose of what they read is in their times (a model in channels-last order has none)"
+            "transposes are in their times, but for 1x1 filters (a model in channels-last order has none)"
         )
 
 

@@ -7,12 +7,14 @@ Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out); gradien
   matrix units, with the convolution's own bytes (its input comes from DRAM once, and from L2 once a filter tap), tiles
   that are narrow where channels are few, and channels padded to what a matrix instruction and a load of 16 bytes take;
 - on AMD, a product an image of the batch, with the taps gathered (im2col) or scattered (col2im) by a kernel of its own
-  where the filter has several: the only one that MIOpen has for three spatial axes;
+  where the filter has several: the only one that MIOpen has for three spatial axes. On NVIDIA the same for a filter of
+  one tap in 16 and 8 bits, a batch of products of (k, c) by (c, positions) on tensors as they lie;
 - a kernel per output element on vector lanes, for depthwise convolutions and their like, whose reduction is too short
   for a matrix unit. Integer arithmetic for addresses bounds it, or DRAM.
 
-NVIDIA's kernels on matrix units read (n, *spatial, c): what they read of tensors that lie as (n, c, *spatial) is
-transposed before by kernels of the library's own; they write either order. AMD's library has kernels for both.
+NVIDIA's kernels of implicit GEMM read (n, *spatial, c): what they read of tensors that lie as (n, c, *spatial) is
+transposed before by kernels of the library's own, and since Ampere what they write as well. AMD's library has kernels
+for both.
 
 Everything is vectorised over kernels; inside, arrays have shape (candidates, kernels).
 """
@@ -171,7 +173,7 @@ FEATURES: tuple[str, ...] = (
 _COLUMNS = (
     *("b", "m", "n", "k", "depth", "a_bytes", "b_bytes", "bytes", "pipe", "read_bytes", "write_bytes", "flops"),
     *("taps", "stride", "dilation", "groups", "c_each", "k_each", "batch", "out", "side", "data", "weight"),
-    *("taps_met", "image_m", "image_n", "image_k", "image_b", "images", "gathered"),
+    *("taps_met", "image_m", "image_n", "image_k", "image_b", "images", "gathered", "as_it_lies"),
     *("rank", "channels_last", "transposed_bytes", "ordered_bytes", "macs", "outputs"),
 )
 
@@ -228,6 +230,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 is_weight,
                 max(_taps_met(kernel, taps), 1.0),
                 *_image_product(kernel),
+                _as_it_lies(kernel),
                 len(kernel.out),
                 kernel.channels_last,
                 {"forward": source, "data": result, "weight": source + result}[direction],
@@ -260,6 +263,21 @@ def _image_product(kernel: Conv) -> tuple[float, ...]:
     batched = plain and direction != "weight"
     entries, images = (groups * kernel.n, 1) if batched else (groups, kernel.n)
     return float(max(m, 1)), float(max(n, 1)), float(max(depth, 1)), float(entries), float(images), gathered
+
+
+def _as_it_lies(kernel: Conv) -> float:
+    """Whether NVIDIA's library has a product of (k, c) by (c, positions) for it where it lies as (n, c, *spatial): 2
+    where an image's positions are whole vectors of 16 bytes, 1 where they aren't, 0 if not at all.
+
+    cuDNN 9.1 has an engine ``Conv1x1AsGemm`` for it (forward and the input's gradient), which calls the library of
+    products; that takes any alignment on matrix units since cuBLAS 11. For Volta and Turing it has kernels besides,
+    ``*_filter1x1_stg8_interior_nchw_nn_v1``, which load and store whole vectors.
+    """
+    plain = prod(kernel.filter) == 1 and prod(kernel.strides) == 1 and kernel.groups == 1
+    narrow = kernel.dtype.bits <= 8 * WIDEST_TRANSPOSED_BYTES
+    if not (plain and narrow) or kernel.direction == "weight" or kernel.channels_last:
+        return 0.0
+    return 2.0 if prod(kernel.out) * kernel.dtype.bits % 128 == 0 else 1.0
 
 
 def _goes_back(kernel: Conv) -> bool:
@@ -429,38 +447,61 @@ def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.floa
 
 
 def _images_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> Column:
-    """All images one after the other: their products, and the gathering of their taps. AMD's library alone has it."""
+    """All images one after the other: their products, and the gathering of their taps; on NVIDIA the batch of products
+    on tensors as they lie."""
     if gpu.compute_capability is not None:
-        return np.full(cols["m"].shape, np.inf)
-    product = _image_constants(c)
-    one = _joined_us(_times(_image(cols), gpu, product, tile), product)
+        allowed = cols["as_it_lies"] > (1.0 if gpu.compute_capability < NHWC_ALONE else 0.0)
+        if not np.any(allowed):
+            return np.full(cols["m"].shape, np.inf)
+        return np.where(allowed, _joined_us(_image_times(cols, gpu, c, tile), c), np.inf)
+    one = _joined_us(_image_times(cols, gpu, c, tile), _image_constants(gpu, c))
     gathered = cols["gathered"]
     lanes = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
     gather = np.where(gathered > 0, c["gather_us"] + 1e6 * gathered * c["gather_operations"] / lanes, 0.0)
     return c["call_us"] + cols["images"] * (one + gather)
 
 
-def _image_constants(c: Constants) -> dict[str, float]:
+def _image_times(
+    cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    return _times(_image_columns(cols, gpu), gpu, _image_constants(gpu, c), tile)
+
+
+def _image_columns(cols: Columns, gpu: GpuSpec) -> dict[str, NDArray[np.float64]]:
+    """As :func:`_image`; NVIDIA's batch shares the weights, which are read once."""
+    found = _image(cols)
+    if gpu.compute_capability is None:
+        return found
+    return {**found, "read_bytes": cols["read_bytes"], "write_bytes": cols["write_bytes"]}
+
+
+def _image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
     """Constants of an image's product: a plain one."""
-    return {**c, "index_overhead": 1.0, "floor_us": c["image_us"]}
+    plain = {**c, "index_overhead": 1.0}
+    return plain if gpu.compute_capability is not None else {**plain, "floor_us": c["image_us"]}
 
 
 WIDEST_TRANSPOSED_BYTES = 2.0
 """Wider elements (TF32) have kernels that read (n, c, *spatial): cuDNN's names end in nchwkcrs_nchw."""
 
 
-def _transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
-    """What a convolution reads beside weights into (n, *spatial, c) order, where the library has to.
+NHWC_ALONE = 8.0
+"""Compute capability from which cuDNN's 16-bit kernels of implicit GEMM know one order, ``*_nhwckrsc_nhwc_*``,
+``*_nhwc_tn_v1`` and CUTLASS's ``*_nhwc_align8``. Below it they write the one that is asked for: ``*_nhwc2nchw_tn_v1``
+are in its cubins for 7.5, in none for 8.0 and 8.6 (cuDNN 9.1, ``cuobjdump -symbols``), which have
+``nhwcToNchwKernel``."""
 
-    Names of kernels say that the result is written in the order that is asked for (``*_nhwc2nchw_tn_v1``). A ResNet-50
-    is a quarter slower so than with all tensors channels last; PyTorch's tutorial on that order reports 22 % with AMP
-    (remembered, not at hand).
-    """
+
+def _transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """What a convolution reads beside weights into (n, *spatial, c) order, and what it writes back, where the library
+    has to."""
     rate = _dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
+    both = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
     if gpu.compute_capability is None:
-        us = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
-        return np.where(cols["channels_last"] > 0, 0.0, us)
-    us = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
+        return np.where(cols["channels_last"] > 0, 0.0, both)
+    us = both
+    if gpu.compute_capability < NHWC_ALONE:
+        us = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
     as_they_lie = (cols["channels_last"] > 0) | (cols["bytes"] > WIDEST_TRANSPOSED_BYTES)
     return np.where(as_they_lie, 0.0, us)
 
@@ -494,8 +535,8 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     if of_weight != tiles and np.any(cols["weight"]):
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
     found = {**cols, **dict(zip(_TILE, tile, strict=True))}
-    if gpu.compute_capability is None:
-        images = _choice(_image(cols), gpu, _image_constants(constants), menu)
+    if gpu.compute_capability is None or np.any(cols["as_it_lies"]):
+        images = _choice(_image_columns(cols, gpu), gpu, _image_constants(gpu, constants), menu)
         found |= dict(zip(_IMAGE_TILE, images, strict=True))
     else:
         found |= {name: found[of] for name, of in zip(_IMAGE_TILE, _TILE, strict=True)}
@@ -558,7 +599,10 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     latency = (weights * np.where(np.isfinite(times), times, 0.0)).sum(axis=0) / weights.sum(axis=0)
     best = np.argmin(times, axis=0)
     by_image, by_element = best == 1, best == 2
-    image = _times(_image(cols), gpu, _image_constants(constants), image_tile)
+    image = _image_times(cols, gpu, constants, image_tile)
+    image_launch = image["launch"]
+    if gpu.compute_capability is None:
+        image_launch = constants["call_us"] + cols["images"] * constants["image_us"]
     threads = 256.0
     shown = np.where(by_image, image_tile, tile)
     blocks = np.where(by_image, cols["images"] * image["blocks"], parts["blocks"])
@@ -575,11 +619,11 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         ideal_us=ideal_us(cols, gpu),
         parts_us={
             "compute": np.where(by_element, times[2] - constants["floor_us"], part("compute")),
-            "memory": np.where(by_element, traffic, part("memory") + _transposes_us(cols, gpu, constants)),
-            "l2": np.where(by_element, 0.0, part("l2")),
-            "launch": np.where(
-                by_image, constants["call_us"] + cols["images"] * constants["image_us"], parts["launch"]
+            "memory": np.where(
+                by_element, traffic, part("memory") + np.where(by_image, 0.0, _transposes_us(cols, gpu, constants))
             ),
+            "l2": np.where(by_element, 0.0, part("l2")),
+            "launch": np.where(by_image, image_launch, parts["launch"]),
         },
         tile={
             "n": np.where(by_element, 1.0, shown[0]),
