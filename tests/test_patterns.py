@@ -48,6 +48,18 @@ TANH_MUL = """
     m = Mul(x, a)
     y = Mul(half, m)
 """
+TANH_OF_FACTORS = """
+    h = Mul(x, half)
+    b = Mul(beta, x)
+    k = Mul(kappa, x)
+    q = Mul(k, x)
+    i = Add(one, q)
+    p = Mul(b, i)
+    t = Tanh(p)
+    a = Add(one, t)
+    y = Mul(h, a)
+"""
+OF_A_SUM = TANH_OF_FACTORS.replace("(x", "(u").replace(" x)", " u)").replace("h = ", "u = Add(x, x)\n    h = ", 1)
 TANH_POW = """
     h = Mul(x, half)
     c = Pow(x, three)
@@ -123,6 +135,7 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
     ("gelu, x halved first", GELU_EARLY, X, "Gelu", BUT_ORT),
     ("gelu across identities", GELU.replace("e = Erf(d)", "i = Identity(d)\ne = Erf(i)"), X, "Gelu", RUNTIMES),
     ("gelu by tanh, cube by mul", TANH_MUL, X, "Gelu", BUT_ORT),
+    ("gelu by tanh of factors", TANH_OF_FACTORS, X, "Gelu", ("compiled", "onnxruntime", "tensorrt")),
     ("gelu by tanh, cube by pow", TANH_POW, X, "Gelu", ("compiled", "onnxruntime", "tensorrt")),
     ("layer normalization", LAYER, X, "LayerNormalization", RUNTIMES),
     ("squared by mul", LAYER.replace("Pow(d, two)", "Mul(d, d)"), X, "LayerNormalization", BUT_ORT),
@@ -234,6 +247,12 @@ def test_matches(
     assert len(work.origins) == len(graph.graph.nodes)
 
 
+def test_a_sum_is_no_factor_of_gelu() -> None:
+    """What GELU is taken of may be a sum (of a product and its bias), as 1 + 0.044715 x^2 is."""
+    found = recognise(build(OF_A_SUM, X), runtime="tensorrt").graph.nodes
+    assert [(node.op_type, node.inputs) for node in found] == [("Add", ("x", "x")), ("Gelu", ("u",))]
+
+
 SLICE = """
     s = Shape(x)
     n = Gather<axis=0>(s, first)
@@ -279,6 +298,7 @@ REFUSED: list[tuple[str, str, dict[str, tuple[int, ...]], list[str] | None, str,
     ("inner value is an output", GELU, X, ["y", "e"], "GELU", "1 is not added"),
     ("inner value is used elsewhere", GELU + "\nz = Relu(d)", X, ["y", "z"], "GELU", "used elsewhere"),
     ("cube by pow in eager", TANH_POW, X, None, "GELU by tanh", "pow"),
+    ("factors in eager", TANH_OF_FACTORS, X, None, "GELU by tanh", "product of three"),
     ("another kappa", TANH_MUL.replace("kappa", "half"), X, None, "GELU by tanh", "cubic"),
     ("mean over the first axis", LAYER.replace("[-1]", "[1]"), X, None, "layer normalization", "last axes"),
     ("two different means", LAYER.replace("[-1]", "[1]", 1), X, None, "layer normalization", "different axes"),

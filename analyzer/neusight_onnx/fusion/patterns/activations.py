@@ -79,7 +79,7 @@ def gelu_tanh(search: Search, anchor: Node) -> Match | str:
         return "tanh's input is not a scaled value"
     found = [name for name in outer.inputs if not search.is_number(name, sqrt(2.0 / pi))]
     if len(found) != 1:
-        return "tanh's input is not scaled by the root of 2 / pi"
+        return _gelu_tanh_of_factors(search, anchor)
     total = trail.up(found[0], "Add")
     if total is None:
         return "tanh's input has no cubic term"
@@ -103,8 +103,55 @@ def gelu_tanh(search: Search, anchor: Node) -> Match | str:
     return "tanh's input has no cubic term"
 
 
-def _cube(trail: Trail, name: str, x: str) -> str | None:
-    """How 0.044715 * x^3 is written: "Pow", "Mul", or None where it isn't that."""
+def _gelu_tanh_of_factors(search: Search, anchor: Node) -> Match | str:
+    """x / 2 * (1 + tanh(sqrt(2 / pi) * x * (1 + 0.044715 * x^2))), as BLOOM writes it."""
+    if search.runtime == "eager":
+        return "tanh's input is a product of three: the model's own formula, which runs operator by operator"
+    trail = Trail(search)
+    trail.add(anchor)
+    scaled, x, term = False, None, None
+    pending = [anchor.inputs[0]]
+    while pending:
+        item = pending.pop()
+        if search.is_number(item, sqrt(2.0 / pi)) and not scaled:
+            scaled = True
+        elif (node := trail.up(item, "Mul")) is not None:
+            pending.extend(node.inputs)
+        elif (beside := _beside_one(trail, item)) is not None and term is None:
+            term = beside
+        elif x is None:
+            x = trail.root(item)
+        else:
+            return "tanh's input has factors beside x, the root of 2 / pi, and 1 + 0.044715 x^2"
+        if len(pending) > LONGEST_CHAIN:
+            return "tanh's input has many factors"
+    if not scaled or x is None or term is None:
+        return "tanh's input is not scaled by the root of 2 / pi"
+    if _cube(trail, term, x, power=2) is None:
+        return "tanh's input has no factor 1 + 0.044715 x^2"
+    plus = trail.down(anchor.outputs[0], "Add")
+    if plus is None or not any(search.is_number(name, 1.0) for name in plus.inputs):
+        return "1 is not added to tanh"
+    result = _halved_product(trail, plus.outputs[0], x)
+    if result is None:
+        return "the sum is not multiplied by half of tanh's argument"
+    return trail.finish("Gelu", (x,), result, version=20, attributes={"approximate": "tanh"})
+
+
+def _beside_one(trail: Trail, name: str) -> str | None:
+    """What 1 is added to; None (and nothing joins the trail) if a value isn't such a sum."""
+    node = trail.search.producers.get(trail.root(name))
+    if node is None or node.domain or node.op_type != "Add":
+        return None
+    others = [item for item in node.inputs if not trail.search.is_number(item, 1.0)]
+    if len(others) != 1:
+        return None
+    trail.add(node)
+    return others[0]
+
+
+def _cube(trail: Trail, name: str, x: str, *, power: int = 3) -> str | None:
+    """How 0.044715 * x^3 (or another ``power``) is written: "Pow", "Mul", or None where it isn't that."""
     search = trail.search
     powers = 0
     kappa = False
@@ -126,9 +173,9 @@ def _cube(trail: Trail, name: str, x: str) -> str | None:
             kind = "Pow"
         else:
             return None
-        if powers > 3 or len(pending) > LONGEST_CHAIN or len(trail.nodes) > 2 * LONGEST_CHAIN:
+        if powers > power or len(pending) > LONGEST_CHAIN or len(trail.nodes) > 2 * LONGEST_CHAIN:
             return None
-    return kind if kappa and powers == 3 else None
+    return kind if kappa and powers == power else None
 
 
 def swish(search: Search, anchor: Node) -> Match | str:
