@@ -504,12 +504,16 @@ def test_tuned_products_are_apart_by_scheme(tmp_path: Path) -> None:
 
 
 def test_deepbench_formats(tmp_path: Path) -> None:
-    """FP16 counts where tensor cores multiply; directions are apart; recurrent layers are named, not judged."""
+    """FP16 counts where tensor cores multiply; directions are apart; recurrent layers are named, not judged.
+
+    Column-major, the transposed A (64 x 32) is our right operand (32, 64), kept as (64, 32).
+    """
     names = ("w", "h", "c", "batch", "s_fw", "r_fh", "pad_w", "pad_h", "stride_w", "stride_h", "m", "n", "k")
     empty: dict[str, Any] = dict.fromkeys(names, float("nan"))
     tensor = "16 bit inputs, 16 bit multiplication, 32 bit addition"
     int8 = "GEMM, Conv: Int8 multiplication, 32 bit accumulation | Sparse Ops, RNN: single precision"
     shared = {**empty, "gpu": "NV V100", "latency_ms": 0.1, "direction": "fwd", "precision": tensor}
+    shared |= {"transA": "T", "transB": "N"}
     square = {"w": 14.0, "h": 14.0, "c": 8.0, "batch": 2.0, "s_fw": 3.0, "r_fh": 3.0, "k": 16.0}
     square |= {"pad_w": 1.0, "pad_h": 1.0, "stride_w": 1.0, "stride_h": 1.0}
     rows = [
@@ -523,6 +527,10 @@ def test_deepbench_formats(tmp_path: Path) -> None:
     parts = parts_of(tmp_path, DEEPBENCH, rows)
     judged = {(part.kernel_class, part.dtype) for part in parts if part.load is not None}
     assert judged == {("gemm", "float16"), ("gemm", "int8"), ("conv", "float16")}
+    (products,) = [part.load() for part in parts if part.dtype == "int8" and part.load is not None]
+    (product,) = products.kernels
+    assert isinstance(product, Gemm)
+    assert (product.m, product.n, product.k, product.transpose_a, product.transpose_b) == (8, 64, 32, False, True)
     directions = {part.variant: part.load() for part in parts if part.kernel_class == "conv" and part.load is not None}
     assert set(directions) == {"forward", "data"}
     assert directions["data"].kernels == (replace(directions["forward"].kernels[0], direction="data"),)

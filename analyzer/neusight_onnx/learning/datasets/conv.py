@@ -94,7 +94,8 @@ def read_deepbench(path: Path) -> list[Part]:
     """Products and convolutions in FP32, FP16 on tensor cores and INT8; recurrent layers are many kernels, no row of
     ours. Times hold whatever the library's benchmark ran, with CUDA 8 to 10."""
     conv_names = ("w", "h", "c", "batch", "s_fw", "r_fh", "pad_w", "pad_h", "stride_w", "stride_h")
-    table = read_table(path, ("gpu", "precision", "op", "m", "n", "k", "direction", "latency_ms", *conv_names))
+    gemm_names = ("m", "n", "k", "transA", "transB")
+    table = read_table(path, ("gpu", "precision", "op", *gemm_names, "direction", "latency_ms", *conv_names))
     labels = np.array([_deepbench_format(name) for name in strings(table["precision"]).tolist()], dtype=np.str_)
     op = strings(table["op"])
     products = np.flatnonzero((labels != "") & (op == "gemm") & (table["m"] > 0))
@@ -105,8 +106,21 @@ def read_deepbench(path: Path) -> list[Part]:
 
     def product(part: Table, dtype: DataType) -> list[Kernel]:
         sizes = zip(*(ints(part[name]) for name in ("m", "n", "k")), strict=True)
-        # column-major in the source: its n columns are our rows
-        return [Gemm(m=n, n=m, k=k, dtype=dtype, b_is_weight=True, repeated=True) for m, n, k in sizes]
+        # column-major in the source: its n columns are our rows, its A is our right operand, along k where transposed
+        turned = zip(*((strings(part[name]) == "T").tolist() for name in ("transB", "transA")), strict=True)
+        return [
+            Gemm(
+                m=n,
+                n=m,
+                k=k,
+                transpose_a=left,
+                transpose_b=right,
+                dtype=dtype,
+                b_is_weight=True,
+                repeated=True,
+            )
+            for (m, n, k), (left, right) in zip(sizes, turned, strict=True)
+        ]
 
     def convolution(part: Table, dtype: DataType) -> list[Kernel]:
         size = {name: ints(part[name]) for name in ("k", *conv_names)}
