@@ -107,6 +107,25 @@ def test_the_predictor_of_attention(kernel: Attention, label: str) -> None:
         pytest.param(
             decode(8, 8, 2, 1024, window=256, kv_dtype=FP8), L40S, {"packed": 1, "split_k": 2}, id="fp8-cache-packed"
         ),
+        # 64 tiles of keys, of which the window leaves one: 132 SMs hold 8 parts of 16 blocks
+        pytest.param(
+            decode(8, 8, 2, 8192, window=128), H100, {"split_k": 8, "longest": 1, "blocks": 128}, id="window-split-fa3"
+        ),
+        pytest.param(decode(8, 8, 2, 128), H100, {"split_k": 1, "blocks": 16}, id="few-keys-fa3"),
+        # FlashInfer by packed rows: 4 heads share keys, so 4 x 16, 4 x 17 and 4 x 4 of them
+        pytest.param(prefill(1, 4, 1, 16, kv_dtype=FP8), L40S, {"tile_q": 64, "tile_k": 128}, id="fp8-cache-64-rows"),
+        pytest.param(prefill(1, 4, 1, 17, kv_dtype=FP8), L40S, {"tile_q": 128, "tile_k": 64}, id="fp8-cache-68-rows"),
+        pytest.param(prefill(1, 4, 1, 4, kv_dtype=FP8), L40S, {"tile_q": 16, "tile_k": 128}, id="fp8-cache-16-rows"),
+        pytest.param(
+            prefill(1, 4, 1, 64, d=256, kv_dtype=FP8), L40S, {"tile_q": 64, "tile_k": 64}, id="fp8-cache-wide-heads"
+        ),
+        # TensorRT-LLM's prompts in FP8 keep heads apart, a decoding step packs them
+        pytest.param(
+            prefill(2, 4, 1, 512, dtype=FP8), H100, {"packed": 0, "tile_q": 128, "tile_k": 256, "blocks": 32}, id="fp8"
+        ),
+        pytest.param(prefill(2, 4, 1, 512, d=256, dtype=FP8), H100, {"packed": 0, "tile_k": 128}, id="fp8-wide-heads"),
+        pytest.param(prefill(2, 4, 1, 1, dtype=FP8), B200, {"packed": 0, "blocks": 8}, id="fp8-one-token"),
+        pytest.param(decode(2, 4, 1, 1024, dtype=FP8), H100, {"packed": 1}, id="fp8-decode"),
     ],
 )
 def test_what_libraries_choose(kernel: Attention, gpu: str, expected: dict[str, float]) -> None:
@@ -146,6 +165,20 @@ def test_exponentials_bound_narrow_heads_on_hopper() -> None:
     narrow, wide = (law(encoder(8, 32, 4096, d), H100) for d in (64, 256))
     shares = [result.ideal_us[0] / result.latency_us[0] for result in (narrow, wide)]
     assert shares[0] < 0.5 < 0.55 < shares[1]
+
+
+def test_mma_converts_probabilities_to_8_bits() -> None:
+    """An L40S: a pair takes pack_cycles more in the softmax, and products of heads of 256 take spill_overhead."""
+    free = {**PLAIN, "pack_cycles": 1e-12, "exposed_mma": 1.0}
+    for d, spilled in ((128, 1.0), (256, 3.0)):
+        kernel = replace(encoder(142, 3, 1536, d), dtype=FP8)
+        plain, packing = (
+            law(kernel, L40S, {**free, **more}).parts_us["compute"][0] for more in ({}, {"pack_cycles": 0.25})
+        )
+        pairs = kernel.b * kernel.h * 1536 * 1536 / 142
+        assert packing - plain == pytest.approx(1e6 * 0.25 * pairs / 2.52e9, rel=1e-3)
+        slower = law(kernel, L40S, {**free, "spill_overhead": 3.0}).parts_us["compute"][0]
+        assert slower / plain == pytest.approx(spilled, rel=1e-3)
 
 
 def test_decoding_streams_its_keys() -> None:

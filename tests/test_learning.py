@@ -516,9 +516,8 @@ def test_training_is_reproducible(trained: Path, folder: Path, tmp_path: Path) -
                 b_dtype=DataType.INT4,
                 b_is_weight=True,
                 transpose_b=True,
-                repeated=True,
             ),
-            id="weights-of-4-bits",
+            id="weights-of-4-bits-from-dram",
         ),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,16 @@ def test_distance_tells_relatives_from_strangers() -> None:
     others = [distance(a100, vectors[name]) for name in ("v100-pcie-32gb", "h100-sxm", "a10", "t4", "mi210")]
     assert max(same_die) < 0.6 * FAMILIAR_DISTANCE
     assert min(others) > 1.5 * FAMILIAR_DISTANCE
+
+
+def test_the_rate_of_matrix_units_tells_their_gpus_apart() -> None:
+    """An RTX 4090 is an L40S whose 16-bit products run at half the rate a clock and SM: log 2 more between them."""
+    l40s, geforce = load_gpu("l40s"), load_gpu("rtx-4090")
+    usual = distance(gpu_vector(l40s), gpu_vector(geforce))
+    apart = distance(gpu_vector(l40s, matrix_units=True), gpu_vector(geforce, matrix_units=True))
+    ratio = (362 / (142 * 2.52)) / (165.2 / (128 * 2.52))
+    assert apart**2 - usual**2 == pytest.approx(log(ratio) ** 2, rel=1e-6)
+    assert gpu_weight(geforce, [gpu_vector(l40s, matrix_units=True)]) < 0.05 < gpu_weight(geforce, [gpu_vector(l40s)])
 
 
 def test_gpu_weight_is_one_on_a_trained_gpu_and_zero_without_any() -> None:

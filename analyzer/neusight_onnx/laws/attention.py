@@ -149,6 +149,21 @@ CONSTANTS: tuple[Constant, ...] = (
         source="an element of keys and values stored in fewer bits: unpacked, or transposed for WGMMA; fitted",
     ),
     Constant(
+        name="pack_cycles",
+        prior=1.0 / 16.0,
+        prior_log_sd=0.7,
+        source="mma with queries of 8 bits: cycles of an SM to convert a probability to them and to lay it out for the "
+        "second product, taken to be as many as for its exponential: an L40S takes .43 cycles a pair whether heads "
+        "have 64 or 128; fitted",
+    ),
+    Constant(
+        name="spill_overhead",
+        prior=1.0,
+        prior_log_sd=0.7,
+        source="the same kernels' products where heads are wider than 192: an L40S takes 2.5-5 times as long for 256 "
+        "as for 192, as if sums left the registers; no prior knowledge; fitted",
+    ),
+    Constant(
         name="energy_pj",
         prior=1.9,
         prior_log_sd=0.1,
@@ -309,6 +324,9 @@ SPLIT_EFFICIENCY = 0.85
 at most, and one part from .8 of such a round on (num_splits_heuristic of its sources)."""
 SPLIT_BELOW = 0.8
 
+SPILLING_HEAD = 192.0
+"""Widest head whose sums the registers of mma's kernels for 8-bit queries hold."""
+
 
 def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
     """Attention kernels as columns: sizes, bytes an element of queries and keys, bytes by what they are.
@@ -424,22 +442,32 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     unit, sms = instruction(gpu), float(gpu.sm_count)
     b, h, g, s, t, d = (cols[name] for name in ("b", "h", "g", "s", "t", "d"))
     causal, shared = cols["causal"] > 0, h / g
+    # queries in 8 bits with no keys before them were measured with TensorRT-LLM's kernels of prompts, which don't pack
+    prompt8 = (cols["query_bytes"] < 2.0) & (t <= s)
     if unit == "wgmma":
         packed = np.ones(s.shape, dtype=np.bool_)
     elif unit == "tcgen05":
         packed = s == 1
     else:
         packed = _narrow(cols) | ((s == 1) & (cols["windowed"] == 0))
+    packed = packed & ~prompt8
     rows = np.where(packed, s * shared, s)
     heads = np.where(packed, g, h)
     # tiles by the libraries' sources: kBlockM and kBlockN of FlashAttention 2 (with paged keys) and 3, two tiles of 128
-    # in a block of FlashAttention 4
+    # in a block of FlashAttention 4; 128 x 256 of TensorRT-LLM's on WGMMA (fmha_v2, two groups of 64 rows)
     tile_k = np.where(d > 128, 64.0, 128.0)
     if unit == "mma":
         tile_q = np.where(causal | (rows <= 64), 64.0, 128.0)
         tile_k = np.where((d <= 64) & causal, 256.0, tile_k)
+        # FlashInfer's of more than one token: by packed rows (FA2DetermineCtaTileQ), as many keys as registers hold
+        # beside them
+        prefill8 = _narrow(cols) & (s > 1)
+        wide = (rows > 64) & (d < 256)
+        tile_q = np.where(prefill8, np.where(wide, 128.0, np.where(rows > 16, 64.0, 16.0)), tile_q)
+        tile_k = np.where(prefill8, np.where(wide | (d > 128), 64.0, 128.0), tile_k)
     elif unit == "wgmma":
-        tile_q = np.where((d <= 96) & (rows > 128), 192.0, 128.0)
+        tile_q = np.where((d <= 96) & (rows > 128) & ~prompt8, 192.0, 128.0)
+        tile_k = np.where(prompt8, np.where(d <= 128, 256.0, 128.0), tile_k)
     else:
         few = np.where(rows <= 16, 16.0, np.where(rows <= 32, 32.0, 64.0))
         tile_q = np.where(packed & (rows <= 64), few, np.where(rows <= 128, 128.0, 256.0))
@@ -461,7 +489,10 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     if unit == "mma":
         parts = np.where(packed & (s * shared <= tile_q), _flash2_splits(blocks, longest, RESIDENT_BLOCKS * sms), 1.0)
     else:
-        fits = np.clip(np.floor(sms / blocks), 1.0, np.minimum(longest, MOST_SPLITS))
+        # FlashAttention 3 counts parts by all keys, also those that a window hides: an H100 takes the second kernel's
+        # time more for 128 of many keys than for 128 keys
+        spanned = np.ceil(t / tile_k) if unit == "wgmma" else longest
+        fits = np.clip(np.floor(sms / blocks), 1.0, np.minimum(spanned, MOST_SPLITS))
         splits = ((packed & (rows <= 128)) | ~causal) & (blocks < SPLIT_BELOW * sms)
         parts = np.where(splits, fits, 1.0)
     return {
@@ -471,7 +502,8 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
         "tile_k": tile_k,
         "split_k": parts,
         "steps": b * heads * np.maximum(per_head, tiles),
-        "longest": np.ceil(longest / parts),
+        # a window's keys lie in one of the parts
+        "longest": np.where((unit == "wgmma") & (cols["window"] < t), longest, np.ceil(longest / parts)),
         "blocks": blocks * parts,
     }
 
@@ -489,6 +521,10 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     products = overhead * 2.0 * tile_q * tile_k * width * sms * clock / peak
     softmax = tile_q * tile_k * (1.0 / EXPONENTIALS_PER_CLOCK + c["vector_instructions"] / gpu.fp32_lanes_per_sm)
     softmax = c["exp_overhead"] * softmax
+    if unit == "mma":
+        narrow_queries = cols["query_bytes"] < 2.0
+        softmax = softmax + narrow_queries * tile_q * tile_k * c["pack_cycles"]
+        products = products * np.where(narrow_queries & (cols["d"] > SPILLING_HEAD), c["spill_overhead"], 1.0)
     if unit != "tcgen05":
         softmax = softmax + narrow * c["convert_instructions"] * tile_k * width / gpu.fp32_lanes_per_sm
     overlapped = np.maximum(products, softmax) + c[f"exposed_{unit}"] * np.minimum(products, softmax)

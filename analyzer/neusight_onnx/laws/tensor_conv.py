@@ -40,11 +40,31 @@ from neusight_onnx.tiling import (
     matrix_unit_weight_gradient_tiles,
 )
 
-_UNUSED = ("convert_us", "convert_passes", "unpack_overhead")
+_UNUSED = (
+    "convert_us",
+    "convert_passes",
+    "unpack_overhead",
+    "narrow_overhead",
+    "step_ns",
+    "l2_stream_bytes_per_clock",
+    *(constant.name for constant in tensor_gemm.CONSTANTS if constant.name.endswith("_async")),
+)
 
 CONSTANTS: tuple[Constant, ...] = (
     # products are measured better than convolutions; on GPUs by NVIDIA these are those that products gave
     *(constant for constant in tensor_gemm.CONSTANTS if constant.name not in _UNUSED),
+    Constant(
+        name="latency_warps",
+        prior=0.3,
+        prior_log_sd=0.5,
+        source="share of a full SM's time that is added where one 128x64 tile alone is on it; fitted",
+    ),
+    Constant(
+        name="resident_gain",
+        prior=4.0,
+        prior_log_sd=0.3,
+        source="rate of filters that L2 still holds, over the DRAM rate; as products of few rows on an L40S; fitted",
+    ),
     Constant(
         name="index_overhead",
         prior=1.15,
@@ -357,7 +377,7 @@ def _times(
         "blocks": blocks,
         "occupancy": occupancy,
         "kz": kz,
-        "launch": np.full(blocks.shape, c["floor_us"] * (1.7e9 / gpu.clock_hz) ** tensor_gemm.FLOOR_EXPONENT)
+        "launch": np.full(blocks.shape, c["floor_us"] * (1.7e9 / gpu.clock_hz) ** _FLOOR_EXPONENT)
         + np.where(z > 1.0, c["split_us"], 0.0),
     }
 
@@ -403,12 +423,17 @@ _CDNA2_NM = 6.0
 def _dram_rate(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants) -> NDArray[np.float64]:
     """Bytes/s from DRAM, or from L2 where the operands still lie there from the kernel (or repetition) before."""
     fill = (cols["read_bytes"] + cols["write_bytes"]) / gpu.l2_bytes
-    resident = 1.0 / (1.0 + (fill / tensor_gemm.RESIDENT_FILL) ** _RESIDENT_SHARPNESS)
+    resident = 1.0 / (1.0 + (fill / _RESIDENT_FILL) ** _RESIDENT_SHARPNESS)
     rate = c["dram_efficiency"] * tensor_gemm.stream_gain(gpu) * gpu.memory_bytes_per_s
     found: NDArray[np.float64] = rate * c["resident_gain"] ** resident
     return found
 
 
+_FLOOR_EXPONENT = 0.5
+"""Part of the floor goes with the clock (instructions), part doesn't (memory latency)."""
+
+_RESIDENT_FILL = 0.92
+"""Share of L2 up to which tensors stay, as weights of products do on an L40S."""
 _RESIDENT_SHARPNESS = 4.0
 """How sharply that ends as tensors outgrow L2: they leave it line by line, not all at once."""
 

@@ -3,8 +3,13 @@
 ``(b, m, k) @ (b, k, n) -> (b, m, n)``. As in the law of FP32 products, tiles of the output are spread over SMs and the
 times of the pipe, of DRAM and of L2 compete (p-norm); the tile and the split of the reduction are those of the menu
 with the smallest time. What differs: the pipe is the number format's own dense peak, its clock is what the power limit
-leaves it, operands that are stored in another type than they are multiplied in are converted (activations by a kernel
-before, weights inside), and rows of weights that the last repetition left in L2 aren't read from DRAM.
+leaves it; a block whose tile leaves the pipe idle waits for the loads of its steps of k; operands that are stored in
+another type than they are multiplied in are converted (activations by a kernel before, weights inside); and what L2
+still holds isn't read from DRAM: activations and output that fit beside the weights, of weights only those that the
+last repetition left there.
+
+GPUs that fetch tiles and issue products by units of their own (:func:`asynchronous`) have constants of their own where
+that tells: what a launch takes, how well loads stream, how much of them is hidden behind the products.
 
 Everything is vectorised over kernels; inside, arrays have shape (candidates, kernels).
 """
@@ -36,14 +41,29 @@ CONSTANTS: tuple[Constant, ...] = (
         source="the smallest products, replayed in a CUDA graph, take 1.6-2.5 us, those of 4096 x 4096 and a few rows "
         "3-4 us more than their bytes; fitted",
     ),
+    Constant(
+        name="floor_us_async",
+        prior=2.8,
+        prior_log_sd=0.3,
+        source="the same on Hopper and data-centre Blackwell: 1.7-2.5 us for the smallest; fitted",
+    ),
     Constant(name="pipe_overhead", prior=1.05, prior_log_sd=0.05, source=_STUDY),
+    Constant(
+        name="narrow_overhead",
+        prior=1.2,
+        prior_log_sd=0.2,
+        source="the same beside it for products of 8 bits and less: the largest in FP8 reach .55-.7 of the peak, on "
+        "B200, H100 and L40S and whatever the framework, where 16-bit ones reach .76-.94; a lone block on an L40S's "
+        "SM shows as little, so that power alone isn't it; fitted",
+    ),
     Constant(name="tile_overhead", prior=0.14, prior_log_sd=0.4, source=_STUDY),
     Constant(name="tile_exponent", prior=1.5, prior_log_sd=0.2, source=_STUDY),
     Constant(
-        name="latency_warps",
-        prior=0.3,
-        prior_log_sd=0.5,
-        source="share of a full SM's time that is added where one 128x64 tile alone is on it; " + _STUDY,
+        name="step_ns",
+        prior=0.7,
+        prior_log_sd=0.7,
+        source="a byte of k that a block goes through, however little it multiplies: what loads in flight leave of the "
+        "memory's latency. FP8 products of a few tiles take .7 (B200, H100) to 1.1 ns (L40S), INT8 ones 2 ns; fitted",
     ),
     Constant(
         name="epilogue_k",
@@ -66,6 +86,12 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(name="dram_efficiency", prior=0.82, prior_log_sd=0.07, source=_STUDY),
     Constant(
+        name="dram_efficiency_async",
+        prior=0.82,
+        prior_log_sd=0.07,
+        source="the same where a unit of its own fetches tiles; fitted",
+    ),
+    Constant(
         name="idle_loss",
         prior=0.3,
         prior_log_sd=0.5,
@@ -79,12 +105,19 @@ CONSTANTS: tuple[Constant, ...] = (
         source="bytes an SM gets from L2 in a clock: 64 by design; hardly identified, so its prior is tight",
     ),
     Constant(
-        name="resident_gain",
-        prior=4.0,
+        name="l2_stream_bytes_per_clock",
+        prior=12.0,
         prior_log_sd=0.3,
-        source="rate of weights that L2 still holds, over the DRAM rate (L40S); fitted",
+        source="bytes a clock and SM of operands that L2 still holds, where that is more than DRAM brings: activations "
+        "of few columns 12 on A100, 6-8 on L40S, 17 on H100; weights of few rows 8 on L40S; fitted",
     ),
-    Constant(name="norm", prior=4.0, prior_log_sd=0.3, source="power of the norm that joins competing times; fitted"),
+    Constant(name="norm", prior=4.0, prior_log_sd=0.6, source="power of the norm that joins competing times; fitted"),
+    Constant(
+        name="norm_async",
+        prior=4.0,
+        prior_log_sd=0.6,
+        source="the same where loads and products are issued apart, so that they hide each other better; fitted",
+    ),
     Constant(name="split_us", prior=1.5, prior_log_sd=0.4, source="a second kernel adds the parts of a split; fitted"),
     Constant(
         name="convert_us",
@@ -109,6 +142,7 @@ CONSTANTS: tuple[Constant, ...] = (
 FEATURES: tuple[str, ...] = (
     "log_memory_over_pipe",
     "log_l2_over_pipe",
+    "log_latency_over_pipe",
     "log_floor_over_time",
     "log_tile_n",
     "log_tile_m",
@@ -126,6 +160,7 @@ FEATURES: tuple[str, ...] = (
     "log_n",
     "log_k",
     "m_mod_2",
+    "m_mod_16",
     "m_mod_64",
     "n_mod_128",
     "k_mod_64",
@@ -154,14 +189,21 @@ _PIPE_OF: dict[DataType, str] = {
 }
 
 WEIGHT_COPIES = 5.0
-"""The measured replays go round so many copies of the weights (study of the data): what they leave in L2 is reused."""
+"""The measured replays go round so many copies of the weights (study of the data): what they leave in L2 is reused.
+Activations and output are the same ones in every product."""
 
-RESIDENT_FILL, RESIDENT_SHARPNESS = 0.92, 24.0
-"""Share of L2 up to which they fit, and how sharply that ends: L40S reads 16 MB of weights (five copies: 0.85 of L2) at
-two to three times its DRAM rate, 20 MB at none."""
+RESIDENT_FILL, RESIDENT_SHARPNESS = 0.9, 24.0
+"""Share of L2 up to which operands stay, and how sharply that ends: an L40S reads 16 MB of weights (five copies: 80 MB
+of 96) at two to three times its DRAM rate, 20 MB at none; writes 80 MB of output at twice that rate, 96 MB at none."""
 
-RESIDENT_BALANCE = 864e9 / (142 * 2.52e9)
-"""Bytes a clock and SM of an L40S's DRAM, the one measured card whose L2 is faster than its DRAM for a kernel."""
+PARTITIONED_FILL = 0.75
+"""Of that where L2 is two partitions that each serve half of the SMs (:func:`partitioned`): activations stream faster
+than DRAM up to 26 MB of an A100's 40, 40 of an H100's 50, 95 of a B200's 126."""
+
+CLUSTER_SHARE = 0.5
+"""Part of the larger of a tile's two operands that a block doesn't fetch itself where blocks of a cluster multicast
+(Hopper) or two SMs multiply as one (``cta_group::2`` of Blackwell): clusters of two share it (CUTLASS's default for
+both). Without it L2 would hold B200's 256x256 tiles below what they reach."""
 
 STATIC_POWER = 0.2
 """Share of the power limit that memory, leakage and fans take, as in the FP32 law."""
@@ -191,8 +233,23 @@ AMD_OVERHEAD = 1.4
 bf16 products reach .51-.60 of it on MI300X, MI325X (stas00/ml-engineering, maximum achievable matmul FLOPS), less than
 a tile's overheads explain. Products have a fitted constant instead."""
 
-FLOOR_EXPONENT = 0.5
-"""Part of the floor goes with the clock (instructions), part doesn't (memory latency)."""
+FLOOR_EXPONENT = 0.75
+"""Part of the floor goes with the clock (instructions), part doesn't (memory latency): the smallest products take an
+A100 (1.41 GHz) 1.4 times what they take an L40S (2.52 GHz) in 16 bits, 1.7-2 times in INT8 and with narrow weights."""
+
+SERIAL_PIPES = ("fp8", "int8")
+"""Pipes whose trained kernels don't split k among blocks: products of few tiles take a time in proportion to k however
+few they are (SGLang's FP8 and TensorRT-LLM's INT8, CUTLASS both)."""
+
+VECTOR_ROWS = 4.0
+"""Rows up to which INT8 products are a kernel of vector lanes whose threads share k (TensorRT-LLM): 128 columns of
+65,536 take an A100 20-28 us, with 16 rows 146."""
+VECTOR_SHARE = 1.0 / 16.0
+
+FP8_FEW_ROWS = 256.0
+"""Rows up to which FP8's trained kernels have small tiles, beyond it 128 x 128 (x 256 on tcgen05), as SGLang's
+dispatch: of 1,024 x 16,384 weights 256 rows take an H100 22 us, 257 rows 49."""
+FP8_SMALL_ROWS = 64.0
 
 _CHUNK = 128
 """Kernels at once: some 200 candidates of them fill the cache of a core and no more."""
@@ -299,20 +356,32 @@ def rate_share(gpu: GpuSpec, pipe: NDArray[np.float64], element_bytes: NDArray[n
     return found
 
 
+def asynchronous(gpu: GpuSpec) -> bool:
+    """Whether tiles are fetched and products issued by units of their own: TMA with WGMMA (Hopper) or tcgen05
+    (data-centre Blackwell). All others issue both from the warps that hold the result."""
+    return gpu.compute_capability is not None and 9.0 <= gpu.compute_capability < 12.0
+
+
+def partitioned(gpu: GpuSpec) -> bool:
+    """Whether L2 is two partitions: NVIDIA's dies with HBM since Ampere (A100 white paper)."""
+    return gpu.memory_type.upper().startswith("HBM") and (gpu.compute_capability or 0.0) >= 8.0
+
+
+def own_constants(gpu: GpuSpec, constants: Constants) -> Constants:
+    """The constants with those that asynchronous GPUs have of their own in their places.
+
+    Loads hide behind the products of a slow pipe nearly as well as behind asynchronous ones: the norm of other GPUs
+    lies between the two, by :func:`exposed_share`.
+    """
+    if not asynchronous(gpu):
+        hidden = 1.0 - exposed_share(gpu)
+        return {**constants, "norm": constants["norm"] ** (1.0 - hidden) * constants["norm_async"] ** hidden}
+    return {name: constants.get(f"{name}_async", value) for name, value in constants.items()}
+
+
 def stream_gain(gpu: GpuSpec) -> float:
     """DRAM rate of the GPU's kind of memory against the fitted share of its peak."""
     return GDDR6X_GAIN if memory_family(gpu) is GDDR6X else 1.0
-
-
-def resident_gain(gpu: GpuSpec, stated: float) -> float:
-    """Rate of what L2 still holds over the DRAM rate, at least 1; ``stated``: where DRAM brings ``RESIDENT_BALANCE``.
-
-    L2 gives each SM so many bytes a clock on any GPU. Where DRAM brings more than that, as on cards with HBM, it is no
-    faster to have the weights in L2: of A100's, H100's and B200's replays of few rows none beats the roofline of DRAM.
-    """
-    if is_amd(gpu):
-        return stated
-    return max(1.0, stated * RESIDENT_BALANCE * gpu.sm_count * gpu.clock_hz / gpu.memory_bytes_per_s)
 
 
 def peaks(gpu: GpuSpec, pipe: Column) -> Column:
@@ -374,7 +443,10 @@ def times(
     c: Constants,
     tile: NDArray[np.float64],
 ) -> dict[str, NDArray[np.float64]]:
-    """Competing times in s and what they are made of; ``tile`` is (n, m, threads, split) of any common shape."""
+    """Competing times in s and what they are made of; ``tile`` is (n, m, threads, split) of any common shape.
+
+    ``c``: :func:`own_constants` of the GPU.
+    """
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
     sms = float(gpu.sm_count)
@@ -384,17 +456,16 @@ def times(
     kz = np.ceil(k / z)
     occupancy = np.clip(RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
     per_sm = np.ceil(blocks / sms)
-    in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
     # loads and issue slots of a small tile are hidden the better the slower the pipe is
     exposed = exposed_share(gpu)
-    base = c["pipe_overhead"]
+    base = c["pipe_overhead"] * np.where(cols["multiplied_bytes"] < 2.0, c["narrow_overhead"], 1.0)
     steady = base * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
     steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
     # the steps of k around the loop are bytes: formats half as wide take twice as many elements a step
     around = c["epilogue_k"] * rate_share(gpu, cols["pipe"], cols["multiplied_bytes"])
     steps = kz + around * 2.0 / cols["multiplied_bytes"]
-    full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * (steady + exposed * c["latency_warps"] / in_flight)
+    full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * steady
     level = clock_level(gpu, c, peak / steady, unit_energy(gpu, cols["pipe"]))
     long = full_s * 1e3 / (full_s * 1e3 + c["throttle_ms"])
     pipe_s = full_s / level**long
@@ -403,6 +474,9 @@ def times(
     output = cols["write_bytes"]
     entry = (a_all + b_all) / b
     waves = np.maximum(np.ceil(blocks / (sms * occupancy)), 1.0)
+    latency_s = waves * kz * cols["multiplied_bytes"] * c["step_ns"] * 1e-9
+    if not is_amd(gpu):
+        latency_s = latency_s * np.where((cols["pipe"] == _INT8) & (m <= VECTOR_ROWS), VECTOR_SHARE, 1.0)
     wave_blocks = np.minimum(sms * occupancy, blocks)
     wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
     wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
@@ -412,29 +486,31 @@ def times(
     unique = a_all + b_all + output
     spill = c["reload_knee"] * entry / gpu.l2_bytes
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
-    # what the replays left in L2: all of it where every copy fits, nothing where they don't by far
-    fill = (WEIGHT_COPIES * (b_all + output) + a_all) / gpu.l2_bytes
-    resident = 1.0 / (1.0 + (fill / RESIDENT_FILL) ** RESIDENT_SHARPNESS)
-    gain = resident_gain(gpu, c["resident_gain"])
-    rate = c["dram_efficiency"] * stream_gain(gpu) * gpu.memory_bytes_per_s * gain ** (resident * cols["repeated"])
+    dram = c["dram_efficiency"] * stream_gain(gpu) * gpu.memory_bytes_per_s
+    l2 = np.maximum(dram, c["l2_stream_bytes_per_clock"] * sms * gpu.clock_hz)
+    held = RESIDENT_FILL * (PARTITIONED_FILL if partitioned(gpu) else 1.0) * gpu.l2_bytes
+    kept = _kept(unique, held)
+    kept_b = cols["repeated"] * _kept(unique + (WEIGHT_COPIES - 1.0) * b_all, held)
+    memory_s = b_all * (kept_b / l2 + (1.0 - kept_b) / dram) + (a_all + output) * (kept / l2 + (1.0 - kept) / dram)
+    memory_s = memory_s + (extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / dram
     # SMs that wait for others' last tiles don't load
-    rate = rate * (blocks / (sms * per_sm)) ** c["idle_loss"]
-    memory_s = (unique + extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / rate
+    memory_s = memory_s * (sms * per_sm / blocks) ** c["idle_loss"]
 
     # an SM that has one tile more than others loads for longer, too
-    panels = kz * (t1 * cols["b_bytes"] + t2 * cols["a_bytes"])
+    side_n, side_m = t1 * cols["b_bytes"], t2 * cols["a_bytes"]
+    shared = CLUSTER_SHARE * np.maximum(side_n, side_m) if asynchronous(gpu) else 0.0
+    panels = kz * (side_n + side_m - shared)
     l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
     converted = cols["converted_bytes"]
-    convert_s = np.where(
-        converted > 0,
-        c["convert_us"] * 1e-6
-        + c["convert_passes"] * b * m * k * (converted + cols["a_bytes"]) / gpu.memory_bytes_per_s,
-        0.0,
-    )
+    moved = b * m * k * (converted + cols["a_bytes"])
+    near = _kept(moved, held)
+    rate = near / np.maximum(gpu.memory_bytes_per_s, l2) + (1.0 - near) / gpu.memory_bytes_per_s
+    convert_s = np.where(converted > 0, c["convert_us"] * 1e-6 + c["convert_passes"] * moved * rate, 0.0)
     return {
         "compute": pipe_s,
         "memory": memory_s,
         "l2": l2_s,
+        "latency": latency_s,
         "convert": convert_s + np.zeros_like(blocks),
         "blocks": blocks,
         "per_sm": per_sm,
@@ -445,7 +521,13 @@ def times(
     }
 
 
-_PARTS = ("compute", "memory", "l2")
+def _kept(bytes_: NDArray[np.float64], held: float) -> NDArray[np.float64]:
+    """Share of operands that are still in L2 when so many bytes pass between two uses; 0..1."""
+    kept: NDArray[np.float64] = 1.0 / (1.0 + (bytes_ / held) ** RESIDENT_SHARPNESS)
+    return kept
+
+
+_PARTS = ("compute", "memory", "l2", "latency")
 
 
 def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -460,16 +542,36 @@ def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArra
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
-    """The columns with the tile fixed: that of the menu with the smallest time."""
+    """The columns with the tile fixed: that of the menu with the smallest time, of those that the format's kernels
+    have."""
+    c = own_constants(gpu, constants)
+    amd = is_amd(gpu)
 
     def cost(part: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64]) -> NDArray[np.float64]:
-        parts = times(part, gpu, constants, tile)
+        parts = times(part, gpu, c, tile)
         # a part of a split has something to do, and splits are for grids that leave SMs idle
         useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
-        return np.where(useless, np.inf, join(parts, constants, tile[3]))
+        missing = np.zeros(useless.shape, dtype=np.bool_) if amd else _missing(part, tile, gpu)
+        return np.where(useless | missing, np.inf, join(parts, c, tile[3]))
 
     menu = matrix_unit_candidates(matrix_unit_tiles(gpu))
     return with_tile(cols, cheapest(menu, cols, cost, chunk=_CHUNK))
+
+
+_SERIAL = np.array([name in SERIAL_PIPES for name in PIPES])
+_FP8, _INT8 = float(PIPES.index("fp8")), float(PIPES.index("int8"))
+
+
+def _missing(cols: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64], gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Tiles and splits of the menu that the trained kernels of a product's format don't have."""
+    t1, t2, _, z = tile
+    m, fp8 = cols["m"], cols["pipe"] == _FP8
+    largest = 256.0 if asynchronous(gpu) and (gpu.compute_capability or 0.0) >= 10.0 else 128.0
+    small = (t1 <= 128.0) & (t2 <= FP8_SMALL_ROWS) & ((t2 == FP8_SMALL_ROWS) | (m <= FP8_SMALL_ROWS))
+    large = (t1 == 128.0) & (t2 >= 128.0) & (t2 <= largest)
+    wrong = fp8 & ~np.where(m <= FP8_FEW_ROWS, small, large)
+    missing: NDArray[np.bool_] = wrong | ((z > 1.0) & _SERIAL[cols["pipe"].astype(np.int64)])
+    return missing
 
 
 def _pinned(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
@@ -484,18 +586,22 @@ def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
     """Roofline: FLOPs at the dense peak of the pipe (at the highest clock), unique bytes at the peak of DRAM, whichever
     takes longer.
 
-    Bytes that the L2 can hold needn't come from DRAM, so only what exceeds it counts.
+    Bytes that the L2 can hold needn't come from DRAM, so only what exceeds it counts, and weights that it has lost
+    since they were last used.
     """
     compute = cols["flops"] / (peaks(gpu, cols["pipe"]) * top_clock(gpu))
-    memory = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0) / gpu.memory_bytes_per_s
+    beyond = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0)
+    cold = (1.0 - cols["repeated"]) * cols["b_bytes"] * cols["b"] * cols["n"] * cols["k"]
+    memory = np.maximum(beyond, cold) / gpu.memory_bytes_per_s
     return 1e6 * np.maximum(compute, memory)
 
 
 def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     """The law's answer; ``cols`` may carry a pinned tile."""
     tile = _pinned(cols, gpu, constants)
-    parts = times(cols, gpu, constants, tile)
-    latency = join(parts, constants, tile[3])
+    c = own_constants(gpu, constants)
+    parts = times(cols, gpu, c, tile)
+    latency = join(parts, c, tile[3])
     return LawResult(
         latency_us=latency,
         ideal_us=ideal_us(cols, gpu),
@@ -503,7 +609,8 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
             "compute": 1e6 * parts["compute"],
             "memory": 1e6 * (parts["memory"] + parts["convert"]),
             "l2": 1e6 * parts["l2"],
-            "launch": np.full(latency.shape, constants["floor_us"]),
+            "latency": 1e6 * parts["latency"],
+            "launch": np.full(latency.shape, c["floor_us"]),
         },
         tile={"n": tile[0], "m": tile[1], "threads": tile[2], "split_k": tile[3]},
         tile_count=parts["blocks"],
@@ -514,7 +621,8 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
     """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
     tile = np.stack([result.tile["n"], result.tile["m"], result.tile["threads"], result.tile["split_k"]])
-    parts = times(cols, gpu, constants, tile)
+    c = own_constants(gpu, constants)
+    parts = times(cols, gpu, c, tile)
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
     pipe = parts["compute"]
@@ -526,7 +634,8 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     values = (
         np.log(parts["memory"] / pipe),
         np.log(parts["l2"] / pipe),
-        np.log(constants["floor_us"] / result.latency_us),
+        np.log(parts["latency"] / pipe),
+        np.log(c["floor_us"] / result.latency_us),
         np.log(t1),
         np.log(t2),
         np.log(z),
@@ -543,12 +652,13 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         np.log(n),
         np.log(k),
         np.mod(m, 2),
+        np.mod(m, 16),
         np.mod(m, 64),
         np.mod(n, 128),
         np.mod(k, 64),
         big / np.ceil(big),
         np.log(big),
-        np.log((WEIGHT_COPIES * (b * n * k * cols["b_bytes"] + cols["write_bytes"]) + b * m * k) / gpu.l2_bytes),
+        np.log((unique + (WEIGHT_COPIES - 1.0) * b * n * k * cols["b_bytes"]) / gpu.l2_bytes),
         small / np.ceil(small),
         np.log(ridge),
         np.log(result.latency_us / 1e3),

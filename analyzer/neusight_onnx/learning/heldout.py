@@ -264,6 +264,11 @@ class Trained:
     vectors: tuple[tuple[float, ...], ...]
 
 
+def on_matrix_units(measurements: Measurements) -> bool:
+    """Whether rows are of matrix units, whose rate then tells GPUs apart."""
+    return measurements.dtype != "float32"
+
+
 def train_once(
     law: Law,
     measurements: Measurements,
@@ -277,7 +282,7 @@ def train_once(
     kept = measurements if excluded_groups is None else measurements.select(~excluded_groups)
     fit = fit_law(law, kept, specs, seed=seed)
     width = len(law.feature_names)
-    vectors = tuple(gpu_vector(specs[gpu]) for gpu in fit.gpus)
+    vectors = tuple(gpu_vector(specs[gpu], matrix_units=on_matrix_units(measurements)) for gpu in fit.gpus)
     if settings is None:
         nothing = np.zeros(width)
         return Trained(law=law, fit=fit, booster=None, feature_low=nothing, feature_high=nothing, vectors=vectors)

@@ -55,11 +55,12 @@ from neusight_onnx.learning.heldout import (
     leave_out,
     mape_percent,
     new_shapes,
+    on_matrix_units,
     train_once,
 )
 from neusight_onnx.power import holds_clock
 from neusight_onnx.predictor import MANIFEST_NAME, MANIFEST_VERSION
-from neusight_onnx.similarity import FAMILIAR_DISTANCE, VECTOR_NAMES, gpu_vector
+from neusight_onnx.similarity import FAMILIAR_DISTANCE, MATRIX_VECTOR_NAMES, VECTOR_NAMES
 
 COVERAGE = 0.8
 """Share of cases that an interval is meant to hold."""
@@ -539,7 +540,7 @@ def train_class(
         "feature_high": trained.feature_high.tolist(),
         "unseen_residual_weight": unseen_weight,
         "familiar_distance": FAMILIAR_DISTANCE,
-        "gpu_vector_names": list(VECTOR_NAMES),
+        "gpu_vector_names": list(MATRIX_VECTOR_NAMES if on_matrix_units(measurements) else VECTOR_NAMES),
         "training": _training(measurements, specs, trained, settings, files=files, seed=seed),
         "held_out": {
             "protocol": PROTOCOL,
@@ -584,7 +585,10 @@ def _training(
     return {
         "files": [dict(entry) for entry in files],
         "row_count": int(sum(session.row_count for session in trained.fit.sessions.values())),
-        "gpus": [{"name": gpu, "vector": [_rounded(v) for v in gpu_vector(specs[gpu])]} for gpu in trained.fit.gpus],
+        "gpus": [
+            {"name": gpu, "vector": [_rounded(value) for value in vector]}
+            for gpu, vector in zip(trained.fit.gpus, trained.vectors, strict=True)
+        ],
         "sessions": [
             {
                 "name": session.name,

@@ -30,6 +30,11 @@ _MATRIX_UNIT_FORMATS: Mapping[str, tuple[str, DataType, DataType, DataType]] = {
 ``fp8_static`` takes the activations' scale as given; it is judged by ``fp8``'s predictor, not trained on. ``fp8_block``
 has a scale a block of 128: other kernels, without a predictor (its frameworks differ by up to 20 times)."""
 
+_COLD = frozenset({"sq", "int8_wo", "int4_wo"})
+"""Formats whose rows read their weights from DRAM, whatever their size: an L40S takes 19 us for 8-16 MB of them (.69 of
+its DRAM's peak), where replays of the other formats take 8. Their times are multiples of 1.024 us, so of one run each.
+"""
+
 _NO_PREDICTOR = {"fp8_block": "kernels with a scale a block of 128, whose frameworks differ by up to 20 times"}
 
 
@@ -43,8 +48,11 @@ def read_tensor_core_gemm(path: Path) -> list[Part]:
         variant = f"{variant}, static scale" if name == "fp8_static" else variant
         part = take(table, rows)
         known = _MATRIX_UNIT_FORMATS.get(name)
+        warm = name not in _COLD
 
-        def make(part: Table, known: tuple[str, DataType, DataType, DataType] | None = known) -> list[Kernel]:
+        def make(
+            part: Table, known: tuple[str, DataType, DataType, DataType] | None = known, warm: bool = warm
+        ) -> list[Kernel]:
             assert known is not None, "a part of an unknown format isn't loaded"
             _, multiplied, a_dtype, b_dtype = known
             sizes = zip(*(ints(part[column]) for column in ("m", "n", "k")), strict=True)
@@ -59,7 +67,7 @@ def read_tensor_core_gemm(path: Path) -> list[Part]:
                     output_dtype=None if multiplied is DataType.BFLOAT16 else DataType.BFLOAT16,
                     b_is_weight=True,
                     transpose_b=True,
-                    repeated=True,
+                    repeated=warm,
                 )
                 for m, n, k in sizes
             ]
