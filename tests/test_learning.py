@@ -32,6 +32,7 @@ from neusight_onnx.learning.datasets.neusight import NEUSIGHT_KERNELS
 from neusight_onnx.learning.datasets.parts import Measurements
 from neusight_onnx.learning.datasets.products import TENSOR_CORE_GEMM
 from neusight_onnx.learning.datasets.registry import read_measurements, read_parts
+from neusight_onnx.learning.datasets.training_rows import product_levels
 from neusight_onnx.learning.evaluate import evaluate, evaluation_to_json
 from neusight_onnx.learning.extras import require
 from neusight_onnx.learning.fitting import HOST_KNOTS, ResidualSettings, fit_law, host_floor_us, residual_rows
@@ -543,6 +544,19 @@ def test_frameworks_are_not_pooled(tmp_path: Path) -> None:
         ("float8e4m3fn", "vllm", 2, True),
         ("fp8_block", "vllm", 1, False),
     ]
+
+
+def test_levels_of_other_frameworks_products(tmp_path: Path) -> None:
+    """vLLM takes 1.5 times SGLang's time at 20 common shapes; another format and a given scale don't count."""
+    sizes = range(1, 21)
+    rows = [matrix_unit_row("l40s", "fp8", 8 * m, 8, 8, framework="sglang") for m in (*sizes, 99)]
+    rows += [matrix_unit_row("l40s", "fp8", 8 * m, 8, 8, framework="vllm", latency_ms=0.015) for m in (*sizes, 98)]
+    rows += [matrix_unit_row("l40s", "fp8_static", 8 * m, 8, 8, framework="trtllm") for m in sizes]
+    rows += [matrix_unit_row("l40s", "bfloat16", 8 * m, 8, 8, framework="trtllm") for m in sizes]
+    parts = read_parts(write(tmp_path, rows, TENSOR_CORE_GEMM))
+    (trained,) = (part for part in parts if (part.dtype, part.variant) == ("float8e4m3fn", "sglang"))
+    assert trained.load is not None
+    assert product_levels(parts, trained.load()) == {"l40s": [pytest.approx(np.log(1.5))]}
 
 
 def test_training_products_on_matrix_units(trained: Path, tmp_path: Path) -> None:

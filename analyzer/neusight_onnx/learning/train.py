@@ -41,6 +41,7 @@ from neusight_onnx.learning.datasets.training_rows import (
     TRAINED_VARIANTS,
     TRAINING_FILES,
     implementation_levels,
+    product_levels,
     read_attention,
     with_own,
 )
@@ -194,6 +195,7 @@ def train_matrix_units(
         files = [{"path": name, "sha256": file_sha256(data_folder / name)} for name in (*MATRIX_UNIT_FILES, *own)]
         settings = MATRIX_UNIT_SETTINGS if len(measurements) >= MANY_ROWS else ResidualSettings()
         entry, model = train_class(law, measurements, specs, seed=seed, files=files, log=log, settings=settings)
+        entry["interval"].update(_implementation_widths(product_levels(parts, measurements)))
         entries[entry["name"]] = entry
         models[entry["file"]] = model
     if not entries:

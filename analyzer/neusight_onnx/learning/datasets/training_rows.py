@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from neusight_onnx.kernels import Kernel, predictor_label
 from neusight_onnx.learning.datasets.attention import ATTENTION, TIMED_ALONE
 from neusight_onnx.learning.datasets.neusight import NEUSIGHT_KERNELS
 from neusight_onnx.learning.datasets.own import own_files
-from neusight_onnx.learning.datasets.parts import Loader, Measurements, one_after_another, without_cache_write
+from neusight_onnx.learning.datasets.parts import Loader, Measurements, Part, one_after_another, without_cache_write
 from neusight_onnx.learning.datasets.products import TENSOR_CORE_GEMM
 from neusight_onnx.learning.datasets.registry import measured_folder, read_parts
 
@@ -70,16 +70,38 @@ def implementation_levels(data_folder: Path, measurements: Measurements) -> dict
     One level a kernel and operation: the median of log(other / trained) over at least ``ENOUGH_SHAPES`` shapes that
     both measured, of rows that count. Only frameworks whose times hold the attention alone show its level.
     """
+    others = (
+        load()
+        for framework, load in _plain_attention(data_folder, measurements.dtype)
+        if framework != TRAINED_ATTENTION[measurements.dtype] and TIMED_ALONE.get(framework, ()) is None
+    )
+    return _levels(measurements, others)
+
+
+def product_levels(parts: Sequence[Part], measurements: Measurements) -> dict[str, list[float]]:
+    """The same of a predictor of products: parts of its number format that other frameworks measured.
+
+    Those with a scale given beforehand do less, so they show no level.
+    """
+    others = (
+        part.load()
+        for part in parts
+        if part.load is not None
+        and part.dtype == measurements.dtype
+        and part.variant != TRAINED_VARIANTS[part.dtype]
+        and ", " not in part.variant
+    )
+    return _levels(measurements, others)
+
+
+def _levels(measurements: Measurements, others: Iterable[Measurements]) -> dict[str, list[float]]:
+    """Medians of log(other / trained) by GPU, one for each of ``others`` that shares enough shapes."""
     trained: dict[tuple[str, Kernel], float] = {}
     own = zip(measurements.kernels, measurements.gpu.tolist(), measurements.measured_us.tolist(), strict=True)
     for kernel, gpu, time in own:
         trained.setdefault((gpu, without_cache_write(kernel)), time)
     levels: dict[str, list[float]] = {}
-    for framework, load in _plain_attention(data_folder, measurements.dtype):
-        alone = TIMED_ALONE.get(framework, ()) is None
-        if framework == TRAINED_ATTENTION[measurements.dtype] or not alone:
-            continue
-        other = load()
+    for other in others:
         ratios: dict[str, list[float]] = {}
         for kernel, gpu, time in zip(other.kernels, other.gpu.tolist(), other.measured_us.tolist(), strict=True):
             same = trained.get((gpu, without_cache_write(kernel)), 0.0)
