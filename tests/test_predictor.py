@@ -115,6 +115,18 @@ def test_which_predictor_a_product_has(kernel: Gemm, gpu: str, predictor: str) -
 CONV16 = convolution(dtype=FP16, channels_last=True)
 
 
+@pytest.mark.parametrize("gpu", ["p4", "t4", "p100-pcie-16gb", "v100-pcie-32gb", "a100-pcie-40gb", "mi100", "mi210"])
+def test_small_kernels_take_a_launch_and_not_what_the_host_took(gpu: str) -> None:
+    """Launch and drain, 2 us: what was measured of kernels that small is the host, which slowed down on the T4."""
+    shapes = [tensor(64), tensor(1, 4096), tensor(16, 512)]
+    kernels = [
+        Elementwise(operations=(name,), inputs=(shape,) * count, output=shape)
+        for shape in shapes
+        for name, count in (("add", 2), ("mul", 1), ("relu", 1), ("gelu", 1))
+    ]
+    assert all(1.9 < found.latency_us < 2.4 for found in predict(kernels, load_gpu(gpu)))
+
+
 @pytest.mark.parametrize(
     ("kernel", "gpu", "predictor"),
     [
