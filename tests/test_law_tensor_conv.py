@@ -236,10 +236,13 @@ def test_a_product_of_tensors_as_they_lie_reads_weights_once() -> None:
 
 @pytest.mark.parametrize("direction", ["forward", "data", "weight"])
 def test_assembled_kernels_of_amd_have_both_tensors_transposed(direction: Direction) -> None:
-    """256 images: 309 MB of input and output, either gradient's, read and written once at .6 of 1,638 GB/s."""
+    """256 images: 309 MB of input and output, either gradient's, read and written once at .6 of 1,638 GB/s.
+
+    The weight is transposed, too, by a launch of its own.
+    """
     mi210 = load_gpu("mi210")
     exported = replace(BASE, n=256, channels_last=False, direction=direction)
-    expected = 2 * 5.0 + 1e6 * 2 * 2 * 256 * 3136 * (64 + 128) / (0.6 * mi210.memory_bytes_per_s)
+    expected = 3 * 5.0 + 1e6 * 2 * 2 * 256 * 3136 * (64 + 128) / (0.6 * mi210.memory_bytes_per_s)
     found = tensor_conv._transposes_us(tensor_conv.columns((exported,)), mi210, AMD_PRIORS)
     assert found.tolist() == pytest.approx([expected], rel=2e-3)
     last = tensor_conv.columns((replace(exported, channels_last=True),))
@@ -252,9 +255,7 @@ def test_compiled_kernels_of_amd_need_no_transposes() -> None:
     thin = replace(BASE, n=256, c=16, k=16, filter=(1, 1), channels_last=False)
     columns = tensor_conv.columns((thin, replace(thin, channels_last=True)))
     tile = tensor_conv._tiles(columns, mi210, AMD_PRIORS)[1]
-    compiled = tensor_conv._compiled_us(
-        columns, mi210, AMD_PRIORS, tensor_conv._times(columns, mi210, AMD_PRIORS, tile)
-    )
+    compiled = tensor_conv._compiled_us(columns, mi210, AMD_PRIORS, tile)
     times = tensor_conv.estimate(columns, mi210, AMD_PRIORS).latency_us
     assert times[0] == pytest.approx(compiled[0], rel=0.05)
     assert times[1] < times[0] < times[1] + tensor_conv._transposes_us(columns, mi210, AMD_PRIORS)[0]
@@ -275,9 +276,35 @@ def test_compiled_kernels_multiply_bfloat16_by_the_first_instructions(gpu: str, 
     constants = {**AMD_PRIORS, **PLAIN, "compiled_overhead": overhead, "norm": 3.0, "floor_us": 0.0, "step_us": 0.0}
     kernel = replace(BASE, n=256, c=512, k=512)
     columns = tensor_conv.columns((kernel, replace(kernel, dtype=BF16)))
-    parts = tensor_conv._times(columns, spec, constants, np.array([[128.0], [128.0], [256.0], [1.0]]))
-    compiled = tensor_conv._compiled_us(columns, spec, constants, {**parts, "memory": parts["memory"] * 1e-3})
+    compiled = tensor_conv._compiled_us(columns, spec, constants, np.array([[128.0], [128.0], [256.0], [1.0]]))
     assert compiled[1] / compiled[0] == pytest.approx(ratio, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # 5 x 20 taps of one channel: 100 steps of k, not four times as many and none for a tap begun
+        pytest.param({"c": 1, "filter": (5, 20)}, id="forward"),
+        # columns of the weight's gradient: three channels of 49 taps, not four
+        pytest.param({"c": 3, "k": 4096, "filter": (7, 7), "direction": "weight"}, id="weight"),
+    ],
+)
+def test_compiled_kernels_pad_no_channels(change: dict[str, object]) -> None:
+    mi210 = load_gpu("mi210")
+    constants = {**AMD_PRIORS, "tap_channels": 8.0}
+    kernel = replace(BASE, n=64, **change)  # type: ignore[arg-type]  # a table
+    columns = tensor_conv.columns((kernel,))
+    tile = np.array([[64.0], [64.0], [256.0], [1.0]])
+    found = tensor_conv._compiled_us(columns, mi210, constants, tile)[0]
+    # the same sizes as a product without taps or padding
+    _, _, n, k = kernel.implicit_gemm
+    plain = {**columns, "n": np.array([float(n)]), "k": np.array([float(k)]), "padded": np.ones(1)}
+    bare = tensor_conv._compiled_us(plain, mi210, {**constants, "tap_channels": 0.0}, tile)[0]
+    assert found == pytest.approx(bare, rel=1e-6)
+    assert (
+        tensor_conv._times(columns, mi210, constants, tile)["compute"][0]
+        > 1.2 * tensor_conv._times(plain, mi210, {**constants, "tap_channels": 0.0}, tile)["compute"][0]
+    ), "the assembled one pads"
 
 
 def test_wider_types_are_not_transposed() -> None:
@@ -348,8 +375,8 @@ def test_which_gpus_have_the_first_bfloat16_alone(gpu: str, slow: bool) -> None:
     if spec.compute_capability is None:
         kernel = replace(BASE, n=256, c=512, k=512, dtype=BF16)
         columns = tensor_conv.columns((kernel,))
-        parts = tensor_conv._times(columns, spec, AMD_PRIORS, tensor_conv._tiles(columns, spec, AMD_PRIORS)[1])
-        compiled = tensor_conv._compiled_us(columns, spec, AMD_PRIORS, parts)[0]
+        tile = tensor_conv._tiles(columns, spec, AMD_PRIORS)[1]
+        compiled = tensor_conv._compiled_us(columns, spec, AMD_PRIORS, tile)[0]
         found = tensor_conv.estimate(columns, spec, AMD_PRIORS).latency_us[0]
         assert bool(found == pytest.approx(compiled, rel=0.05)) is slow
         assert found < compiled * 1.05

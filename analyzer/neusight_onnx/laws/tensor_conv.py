@@ -193,7 +193,7 @@ FEATURES: tuple[str, ...] = (
 _COLUMNS = (
     *("b", "m", "n", "k", "depth", "a_bytes", "b_bytes", "bytes", "pipe", "read_bytes", "write_bytes", "flops"),
     *("taps", "stride", "dilation", "groups", "c_each", "k_each", "batch", "out", "side", "data", "weight"),
-    *("taps_met", "image_m", "image_n", "image_k", "image_b", "images", "gathered", "as_it_lies"),
+    *("taps_met", "padded", "image_m", "image_n", "image_k", "image_b", "images", "gathered", "as_it_lies"),
     *("rank", "channels_last", "transposed_bytes", "ordered_bytes", "macs", "outputs"),
 )
 
@@ -249,6 +249,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 _goes_back(kernel),
                 is_weight,
                 max(_taps_met(kernel, taps), 1.0),
+                padded,
                 *_image_product(kernel),
                 _as_it_lies(kernel),
                 len(kernel.out),
@@ -398,13 +399,12 @@ _FIRST_BF16_RATE = 0.5
 there 1x1 convolutions that the same solver runs in both take 1.2-1.4 times as long, those of assembled kernels 1.0."""
 
 
-def _compiled_us(
-    cols: Columns, gpu: GpuSpec, c: Constants, parts: Mapping[str, NDArray[np.float64]]
-) -> NDArray[np.float64]:
+def _compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
     """Implicit GEMM by kernels that a compiler made, which read tensors as they lie, in us. AMD's library has them.
 
-    Their other instructions take ``compiled_overhead`` times as long as float16's matrix instructions, with which they
-    compete, and no longer where those are slower.
+    Channels and taps are one dimension to them, so that neither is padded or begun anew. Their other instructions take
+    ``compiled_overhead`` times as long as float16's matrix instructions, with which they compete, and no longer where
+    those are slower.
     """
     peaks = gpu.peak_flops_per_s
     stated = peaks.get("bf16", 0.0) / peaks.get("fp16", np.inf)
@@ -413,7 +413,13 @@ def _compiled_us(
     slower = np.where(bf16, 1.0 / max(rate, 1e-9), 1.0)
     norm = c["norm"]
     compute = (slower**norm + c["compiled_overhead"] ** norm) ** (1.0 / norm) * np.where(bf16, stated, 1.0)
-    return _joined_us(parts, c, compute=compute)
+    along = cols["weight"] > 0
+    merged = {
+        **cols,
+        "n": np.where(along, cols["n"] / cols["padded"], cols["n"]),
+        "k": np.where(along, cols["k"], cols["k"] / cols["padded"]),
+    }
+    return _joined_us(_times(merged, gpu, {**c, "tap_channels": 0.0}, tile), c, compute=compute)
 
 
 _CDNA2_NM = 6.0
@@ -523,7 +529,8 @@ def _transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     rate = _dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
     both = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
     if gpu.compute_capability is None:
-        return np.where(cols["channels_last"] > 0, 0.0, both)
+        # the weight as well, by a launch of its own
+        return np.where(cols["channels_last"] > 0, 0.0, both + c["step_us"])
     us = both
     if gpu.compute_capability < NHWC_ALONE:
         us = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
@@ -608,9 +615,13 @@ def _algorithms_us(
     parts = _times(cols, gpu, c, tile)
     product = _joined_us(parts, c) + _transposes_us(cols, gpu, c)
     if gpu.compute_capability is None:
-        compiled = _compiled_us(cols, gpu, c, parts)
-        alone = has_first_bf16(gpu) & np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16"))
-        product = np.where(alone, compiled, np.minimum(product, compiled))
+        compiled = _compiled_us(cols, gpu, c, tile)
+        bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16"))
+        if has_first_bf16(gpu):
+            product = np.where(bf16, compiled, np.minimum(product, compiled))
+        else:
+            # no compiled kernel is among the MI210's gradients of inputs in bfloat16
+            product = np.where(bf16 & (cols["data"] > 0), product, np.minimum(product, compiled))
         product = np.where(cols["rank"] > 2.0, np.inf, product)
     return np.stack([product, _images_us(cols, gpu, c, image_tile), _element_us(cols, gpu, c)]), parts
 
@@ -729,7 +740,7 @@ def amd_features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawR
     cols, tile, _ = _tiles(cols, gpu, constants)
     parts = _times(cols, gpu, constants, tile)
     own = (
-        np.log(_compiled_us(cols, gpu, constants, parts) / _joined_us(parts, constants)),
+        np.log(_compiled_us(cols, gpu, constants, tile) / _joined_us(parts, constants)),
         np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")),
     )
     return np.hstack([features(cols, gpu, constants, result), np.stack(own, axis=1).astype(np.float32)])
