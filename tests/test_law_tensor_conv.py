@@ -32,6 +32,22 @@ PLAIN = {
     "volume_overhead": 1.0,
 }
 
+
+def test_convolutions_have_the_constants_of_asynchronous_units_where_products_do() -> None:
+    """A Hopper GPU takes its own launch and DRAM rate, an A100 the others; AMD's law has none of them."""
+    own = {**PRIORS, "floor_us_async": 20.0}
+    kernel = replace(BASE, n=1, spatial=(8, 8), out=(8, 8))
+    columns = tensor_conv.columns((kernel,))
+    longer = {
+        gpu: tensor_conv.estimate(columns, load_gpu(gpu), own).latency_us[0]
+        - tensor_conv.estimate(columns, load_gpu(gpu), PRIORS).latency_us[0]
+        for gpu in ("a100-sxm-80gb", "h100-sxm")
+    }
+    assert longer["a100-sxm-80gb"] == 0.0
+    assert longer["h100-sxm"] == pytest.approx((20.0 - 2.8) * (1.7 / 1.98) ** 0.5, rel=0.02)
+    assert not any(name.endswith("_async") for name in AMD_PRIORS)
+
+
 BASE = Conv(
     n=8,
     c=64,

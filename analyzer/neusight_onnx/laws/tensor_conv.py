@@ -47,7 +47,6 @@ _UNUSED = (
     "narrow_overhead",
     "step_ns",
     "l2_stream_bytes_per_clock",
-    *(constant.name for constant in tensor_gemm.CONSTANTS if constant.name.endswith("_async")),
 )
 
 CONSTANTS: tuple[Constant, ...] = (
@@ -563,6 +562,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """The columns with the tiles fixed: those of the menu with the smallest time."""
     tiles, of_weight = matrix_unit_convolution_tiles(gpu), matrix_unit_weight_gradient_tiles(gpu)
     menu = matrix_unit_candidates(tiles)
+    constants = tensor_gemm.own_constants(gpu, constants)
     tile = _choice(cols, gpu, constants, menu)
     if of_weight != tiles and np.any(cols["weight"]):
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
@@ -629,6 +629,7 @@ def _algorithms_us(
 def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     """The law's answer; ``cols`` may carry pinned tiles."""
     cols, tile, image_tile = _tiles(cols, gpu, constants)
+    constants = tensor_gemm.own_constants(gpu, constants)
     times, parts = _algorithms_us(cols, gpu, constants, tile, image_tile)
     least = times.min(axis=0)
     weights = (least / times) ** constants["choice_norm"]
@@ -675,6 +676,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
     """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
     cols, tile, image_tile = _tiles(cols, gpu, constants)
+    constants = tensor_gemm.own_constants(gpu, constants)
     t1, t2, _, z = tile
     parts = _times(cols, gpu, constants, tile)
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
@@ -792,7 +794,11 @@ _COMPILED_OVERHEAD = Constant(
 TENSOR_CONV_AMD = replace(
     TENSOR_CONV,
     constants=(
-        *(_AMD_PRIORS.get(constant.name, constant) for constant in tensor_gemm.amd_constants(CONSTANTS)),
+        *(
+            _AMD_PRIORS.get(constant.name, constant)
+            for constant in tensor_gemm.amd_constants(CONSTANTS)
+            if not constant.name.endswith("_async")
+        ),
         _COMPILED_OVERHEAD,
     ),
     feature_names=AMD_FEATURES,

@@ -374,8 +374,8 @@ def own_constants(gpu: GpuSpec, constants: Constants) -> Constants:
     lies between the two, by :func:`exposed_share`.
     """
     if not asynchronous(gpu):
-        hidden = 1.0 - exposed_share(gpu)
-        return {**constants, "norm": constants["norm"] ** (1.0 - hidden) * constants["norm_async"] ** hidden}
+        norm, hidden = constants["norm"], 1.0 - exposed_share(gpu)
+        return {**constants, "norm": norm ** (1.0 - hidden) * constants.get("norm_async", norm) ** hidden}
     return {name: constants.get(f"{name}_async", value) for name, value in constants.items()}
 
 
