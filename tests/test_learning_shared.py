@@ -121,7 +121,7 @@ def test_own_measurements_show_the_transposes(tmp_path: Path) -> None:
             k=k,
             spatial=(side, side),
             out=(side, side),
-            filter=(1, 1),
+            filter=(2, 2),
             strides=(1, 1),
             dilations=(1, 1),
             dtype=DataType.FLOAT16,
