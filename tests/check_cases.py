@@ -406,7 +406,9 @@ CASES = {
     "int8, MI50": Case(model=integers, codes=codes(403), gpu="mi50"),
     "int8, T4": Case(model=integers, codes=codes(), gpu="t4"),
     "int8, L40": Case(model=integers, codes=codes(), gpu="l40"),
-    "int8, B300, whose datasheet names no rate": Case(model=integers, codes=codes(), gpu="b300-sxm"),
+    "int8, B300, whose sources disagree": Case(
+        model=integers, codes=codes(403), gpu="b300-sxm", says="no rate of b300-sxm's INT8 units is stated"
+    ),
     "fp16, P4": Case(model=matmul(F16), codes=codes(404), gpu="p4"),
     "fp16, P100": Case(model=matmul(F16), codes=codes(), gpu="p100"),
     "fp4, H100": Case(model=dequantized(F4), codes=codes(405), gpu="h100"),
@@ -425,6 +427,9 @@ CASES = {
     ),
     "TensorRT, MI300X": Case(
         model=matmul(F16), codes=codes(507), gpu="mi300x", runtime="tensorrt", says="it runs on no GPU by AMD"
+    ),
+    "quantised, onnxruntime": Case(
+        model=dequantized(TensorProto.INT8), codes=codes(508), runtime="onnxruntime", says="products in floats"
     ),
     "no such operator": Case(model=UNKNOWN, codes=codes(501, 503), node="odd", says="acme::Mystery"),
     "no model of its cost": Case(model=GENERATION, codes=codes(502), node="engine", says="another engine"),

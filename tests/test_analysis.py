@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,86 @@ def test_a_protobuf_is_refused() -> None:
 def test_what_has_no_model_is_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:
     with pytest.raises(NotSupportedError, match=message):
         analyzed(tmp_path, "g (float[2, 2] x) => (float[2, 2] y) { y = Relu(x) }", **settings)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "advice"),
+    [
+        ("v100", "fp8", "use fp16 or fp32 on it"),
+        ("p4", "fp4", "use int8 or fp32 on it"),
+        ("h100", "fp4", "use fp8 or int8 on it"),
+        ("b300-sxm", "int8", "no rate of its INT8 units is stated; give int8_tops in a GPU file, or use fp8 or fp16"),
+    ],
+)
+def test_a_refusal_names_what_the_gpu_has(tmp_path: Path, gpu: str, precision: str, advice: str) -> None:
+    with pytest.raises(NotSupportedError, match=f"precision {precision} on .*{advice}"):
+        analyzed(tmp_path, "g (float[2, 2] x) => (float[2, 2] y) { y = Relu(x) }", gpu=gpu, precision=precision)
+
+
+DETERMINANT = "g (float[8, 64, 64] x) => (float[8] d) { d = Det(x) }"
+
+
+def test_work_of_the_cpu_and_copies_are_told_with_their_rates(tmp_path: Path) -> None:
+    report = analyzed(tmp_path, DETERMINANT, runtime="onnxruntime")
+    assert [(kernel.kernel_class, kernel.bound) for kernel in report.kernels] == [
+        ("transfer", "pcie"),
+        ("host", "cpu"),
+        ("transfer", "pcie"),
+    ]
+    there = report.kernels[0]
+    # a link of 16 lanes of PCIe 4.0 at .6 of 31.5 GB/s, over the 8 us of a copy's start and the 2 of any kernel's
+    assert there.latency_us == pytest.approx(10 + 8 * 64 * 64 * 4 / (0.6 * 31.52e9) * 1e6, rel=0.01)
+    assert there.utilization == pytest.approx(8 * 64 * 64 * 4 / 31.52e9 * 1e6 / there.latency_us, rel=0.01)
+    said = "\n".join(report.assumptions)
+    assert (
+        "operators without a GPU kernel in onnxruntime run on the CPU while the GPU waits: Det; the CPU is taken"
+        in said
+    )
+    assert "copies between host and GPU run at 18.9 GB/s, 60.0 % of its PCIe link" in said
+
+
+def test_a_link_that_the_gpu_file_leaves_out_is_said_to_be_taken(tmp_path: Path) -> None:
+    spec = replace(load_gpu("a100"), pcie_generation=None, pcie_lane_count=None)
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(HEADER + DETERMINANT), path)
+    said = analyze(path, gpu=spec, runtime="onnxruntime").assumptions
+    assert any("60.0 % of its PCIe link (4.0 x16 is taken: its file states none)" in text for text in said)
+
+
+def test_products_at_the_rate_of_other_units_are_said(tmp_path: Path) -> None:
+    text = "g (float16[64, 64] x, float16[64, 64] w) => (float16[64, 64] y) { y = MatMul(x, w) }"
+    wanting = replace(
+        load_gpu("a100"),
+        peak_flops_per_s={name: rate for name, rate in load_gpu("a100").peak_flops_per_s.items() if name != "fp16"},
+    )
+    path = tmp_path / "m.onnx"
+    onnx.save(parser.parse_model(HEADER + text), path)
+    line = "products in float16 (1): a100-sxm-80gb states no rate of fp16 units, that of fp32 stands in"
+    assert line in analyze(path, gpu=wanting).assumptions
+    assert line not in analyze(path, gpu="a100").assumptions
+
+
+def test_a_quantised_graph_in_floats_is_said_to_be_one(tmp_path: Path) -> None:
+    text = """g (float[64, 64] x, int8[64, 64] w) => (float[64, 64] y) <float s = {0.1}, int8 z = {0}> {
+        q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  v = DequantizeLinear(w, s, z)  y = MatMul(d, v)
+    }"""
+    line = (
+        "onnxruntime folds no QuantizeLinear or DequantizeLinear on a GPU: 3 kernels of their own, products in floats"
+    )
+    assert any(text.startswith(line) for text in analyzed(tmp_path, text, runtime="onnxruntime").assumptions)
+    assert not any("folds no" in text for text in analyzed(tmp_path, text, runtime="tensorrt").assumptions)
+
+
+def test_a_branch_that_data_decide_is_in_no_cuda_graph(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    text = """g (bool c, float[8, 8] x) => (float[8, 8] y) {
+        y = If(c) <then_branch = t () => (float[8, 8] p) { p = Relu(x) },
+                   else_branch = e () => (float[8, 8] q) { q = Tanh(x) }> }"""
+    onnx.save(parser.parse_model(HEADER + text), path)
+    for runtime in ("eager", "compiled", "onnxruntime", "tensorrt"):
+        report = analyze(path, gpu="a100", runtime=runtime, cuda_graph=True)
+        assert not report.settings.cuda_graph
+        assert any(text.startswith("no CUDA graph: ") for text in report.assumptions)
 
 
 def test_a_half_precision_model_runs_as_it_is_stored(tmp_path: Path) -> None:

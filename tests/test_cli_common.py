@@ -245,6 +245,8 @@ def test_the_guide_says_how_bounds_are_decided() -> None:
         "l2",
         "latency",
         "launch",
+        "pcie",
+        "cpu",
         "host",
     ]
     assert set(re.findall(r"(\d+) %", table)) == {f"{BUSY_SHARE * 100:.0f}"}

@@ -325,6 +325,14 @@ def test_formats_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert tables[0].count("**") == 2 * 8
 
 
+def test_what_a_csv_has_no_room_for_is_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", str(RESNET), "--gpu", "v100", "--gpu", "a100", "--precision", "bf16", "--format", "csv"]
+    assert main(command) == 0
+    assert "warning: left out: precision bf16 on v100" in capsys.readouterr().err
+    assert main([*command, "-q"]) == 0
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     found = compare(

@@ -379,7 +379,7 @@ REFUSED = {
     "h100-sxm": {"fp4"},
     "l40s": {"fp4"},
     "b200-sxm": set(),
-    "b300-sxm": set(),
+    "b300-sxm": {"int8"},  # sources disagree about its rate
     "rtx-5090": set(),
     "mi300x": {"fp4"},
 }

@@ -53,9 +53,13 @@ from neusight_onnx.assembly import (
     with_predictions,
 )
 from neusight_onnx.assumptions import (
+    of_copies,
     of_layouts,
+    of_pipes,
     of_precision,
+    of_quantization,
     of_the_batch,
+    of_the_host,
     of_the_run,
     other_types,
     own_warnings,
@@ -358,10 +362,14 @@ def _assemble(
         *range_of_branches(counted, totals, runtime),
         *of_the_batch(inferred, settings),
         *said,
-        *standing_assumptions(settings, asked_precision, runtime),
+        *standing_assumptions(settings, asked_precision, runtime, spec),
         *(f"memory: {text}" for text in memory.assumptions),
         *of_precision(precision, runtime, [item.work for item in placed]),
         *other_types(rows),
+        *of_quantization(placed, runtime),
+        *of_the_host(placed, runtime),
+        *of_copies(placed, spec),
+        *of_pipes(placed, spec),
         *of_layouts(counted.works, spec),
     ]
     return Report(

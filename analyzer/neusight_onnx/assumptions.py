@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from neusight_onnx.assembly import Counted, Placed, stream_steps
 from neusight_onnx.batch import batch_of
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.quantization import rounding_apart
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph, Notice
-from neusight_onnx.kernels import Conv, Elementwise, Gemm, NodeWork
+from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, HostWork, NodeWork, Transfer
+from neusight_onnx.laws.analytic import (
+    HOST_BYTES_PER_S,
+    HOST_FLOPS_PER_S,
+    PCIE_EFFICIENCY,
+    PIPE_FALLBACK,
+    pcie_bytes_per_s,
+)
 from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
 from neusight_onnx.precision import AUTO, Precision
+from neusight_onnx.preparation import PreparedModel
 from neusight_onnx.report.model import (
     TIGHT,
     Coverage,
@@ -21,14 +30,8 @@ from neusight_onnx.report.model import (
     Totals,
     UnsupportedNode,
 )
-from neusight_onnx.report.quantities import capacity, percent
+from neusight_onnx.report.quantities import capacity, counted, percent
 from neusight_onnx.runtime import Runtime, stream_time_us
-
-if TYPE_CHECKING:
-    pass
-
-from neusight_onnx.assembly import Counted, Placed, stream_steps
-from neusight_onnx.preparation import PreparedModel
 
 _QUANTIZED_BITS = 8
 
@@ -63,13 +66,15 @@ def range_of_branches(counted: Counted, totals: Totals, runtime: Runtime) -> Ite
     if counted.faster is None or not counted.said:
         return
     least_ms = stream_time_us(stream_steps(counted.faster, lambda prediction: prediction.latency_us), runtime) / 1e3
-    yield (
-        f"if every If whose condition is not known took its faster branch, the latency would be {least_ms:.3g} ms, "
-        f"not {totals.latency_ms:.3g} ms"
-    )
+    least, shown = f"{least_ms:.3g} ms", f"{totals.latency_ms:.3g} ms"
+    if least != shown:
+        yield (
+            "if every If whose condition is not known took its faster branch, the latency would be "
+            f"{least}, not {shown}"
+        )
 
 
-def standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> Iterator[str]:
+def standing_assumptions(settings: Settings, asked: str, runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
     """Those of every report: precision, runtime, where the inputs are."""
     if asked == AUTO and settings.precision == DataType.TFLOAT32.label:
         yield (
@@ -89,6 +94,8 @@ def standing_assumptions(settings: Settings, asked: str, runtime: Runtime) -> It
             f"runtime {runtime.name}: {runtime.description}; {runtime.kernel_us:g} us of host time a kernel, "
             f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
         )
+    if runtime.fallback == "host" and spec.vendor != "NVIDIA":
+        yield f"on a GPU by {spec.vendor}: kernels as the CUDA provider's, of which its ROCm provider shares most"
     if settings.include_io:
         yield "inputs are copied from the host and outputs back, over PCIe, before and after everything else"
     else:
@@ -201,6 +208,57 @@ def other_types(rows: Sequence[KernelRow]) -> Iterator[str]:
     if analytic := Counter(row.dtype for row in others if row.method != "learned"):
         named = ", ".join(f"{dtype} ({count})" for dtype, count in analytic.items())
         yield f"kernels without a predictor, by an analytic estimate of stated efficiency: {named}"
+
+
+def of_pipes(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
+    """Which products run at the rate of wider units, because the GPU states none for their type."""
+    products = Counter(
+        kernel.dtype for item in works for kernel in item.work.kernels if isinstance(kernel, Gemm | Conv | Attention)
+    )
+    for dtype, count in products.items():
+        own, *wider = PIPE_FALLBACK.get(dtype, ("fp32",))
+        if own not in spec.peak_flops_per_s:
+            instead = next((pipe for pipe in wider if pipe in spec.peak_flops_per_s), "fp32")
+            yield (
+                f"products in {dtype.label} ({count}): {spec.name} states no rate of {own} units, that of {instead} "
+                "stands in"
+            )
+
+
+def of_the_host(works: Sequence[Placed], runtime: Runtime) -> Iterator[str]:
+    """Which operators the CPU computes, and how fast it is taken to be."""
+    found = Counter(
+        item.work.op_type for item in works if any(isinstance(kernel, HostWork) for kernel in item.work.kernels)
+    )
+    if found:
+        named = ", ".join(f"{operation} ({count})" if count > 1 else operation for operation, count in found.items())
+        yield (
+            f"operators without a GPU kernel in {runtime.name} run on the CPU while the GPU waits: {named}; the CPU is "
+            f"taken to do {HOST_FLOPS_PER_S / 1e9:g} GFLOP/s and move {HOST_BYTES_PER_S / 1e9:g} GB/s (not measured), "
+            "copies both ways are counted"
+        )
+
+
+def of_copies(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
+    """How fast copies between host and GPU are taken to be, where there are any."""
+    if any(isinstance(kernel, Transfer) for item in works for kernel in item.work.kernels):
+        unstated = spec.pcie_generation is None or spec.pcie_lane_count is None
+        yield (
+            f"copies between host and GPU run at {PCIE_EFFICIENCY * pcie_bytes_per_s(spec) / 1e9:.3g} GB/s, "
+            f"{percent(PCIE_EFFICIENCY)} of its PCIe link"
+            + (" (4.0 x16 is taken: its file states none)" if unstated else "")
+        )
+
+
+def of_quantization(works: Sequence[Placed], runtime: Runtime) -> Iterator[str]:
+    """That a runtime computes a quantised graph in floats."""
+    apart = () if runtime.folds_quantization else rounding_apart([item.work for item in works])
+    if apart:
+        count = counted(sum(len(work.kernels) for work in apart), "kernel")
+        yield (
+            f"{runtime.name} folds no QuantizeLinear or DequantizeLinear on a GPU: {count} of their own, "
+            "products in floats (--runtime tensorrt multiplies in few bits)"
+        )
 
 
 def of_layouts(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:

@@ -68,15 +68,15 @@ def resolve(precision: str, stored: DataType) -> Precision:
     return found
 
 
-_NEEDED: Mapping[str, tuple[tuple[str, ...], str, str]] = {
-    "tf32": (("tf32",), "TF32 units", "use fp16 or fp32 on it, or take an NVIDIA GPU since Ampere"),
-    "bf16": (("bf16",), "bfloat16 units", "use fp16 or fp32 on it, or take an NVIDIA GPU since Ampere"),
-    "int8": (("int8", "fp8"), "INT8 units", "use fp16 or fp32 on it, or take an NVIDIA GPU since Turing"),
-    "fp8": (("fp8",), "FP8 units", "use int8 or fp16 on it, or take an NVIDIA GPU since Ada or Hopper"),
-    "fp4": (("fp4",), "FP4 units", "use fp8 or int8 on it, or take an NVIDIA GPU since Blackwell"),
+_NEEDED: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "tf32": ("TF32", ("fp16",), "an NVIDIA GPU since Ampere"),
+    "bf16": ("bfloat16", ("fp16",), "an NVIDIA GPU since Ampere"),
+    "int8": ("INT8", ("fp8", "fp16"), "an NVIDIA GPU since Turing"),
+    "fp8": ("FP8", ("int8", "fp16"), "an NVIDIA GPU since Ada or Hopper"),
+    "fp4": ("FP4", ("fp8", "int8", "fp16"), "an NVIDIA GPU since Blackwell"),
 }
-"""Per format: peaks of which a GPU must state one, what they are of, what would do. What has FP8 units has INT8's, too,
-whether a source states their rate or not. float16 runs everywhere: on vector lanes where there is nothing else."""
+"""Per format whose peak a GPU must state: what its units are called, what would do on a GPU that states the peak of
+that, nearest first, and which GPUs have it. float16 runs everywhere: on vector lanes where there is nothing else."""
 
 
 def keeps_fp32(precision: Precision) -> bool:
@@ -97,10 +97,22 @@ def takes_tf32(gpu: GpuSpec) -> bool:
 
 def refusal(precision: Precision, gpu: GpuSpec) -> str | None:
     """Why a GPU can't run a precision, and what would do; None if it can."""
-    needed = _NEEDED.get(precision.name.removesuffix("-model"))
-    if needed is None or not gpu.peak_flops_per_s.keys().isdisjoint(needed[0]):
+    name = precision.name.removesuffix("-model")
+    peaks = gpu.peak_flops_per_s
+    if name not in _NEEDED or name in peaks:
         return None
-    return f"precision {precision.name} on {gpu.name}: the GPU has no {needed[1]}; {needed[2]}"
+    units, others, since = _NEEDED[name]
+    can = " or ".join([*(other for other in others if other in peaks), "fp32"][:2])
+    if leaves_out_int8(gpu) and name == "int8":
+        lacks, would_do = f"no rate of its {units} units is stated", f"give int8_tops in a GPU file, or use {can}"
+    else:
+        lacks, would_do = f"the GPU has no {units} units", f"use {can} on it, or take {since}"
+    return f"precision {precision.name} on {gpu.name}: {lacks}; {would_do}"
+
+
+def leaves_out_int8(gpu: GpuSpec) -> bool:
+    """Whether a GPU has units for INT8, as all do that have FP8's, and its file doesn't state their rate."""
+    return "int8" not in gpu.peak_flops_per_s and "fp8" in gpu.peak_flops_per_s
 
 
 def require(precision: Precision, gpu: GpuSpec) -> None:

@@ -25,9 +25,11 @@ from neusight_onnx.kernels import (
     Attention,
     Conv,
     Gemm,
+    HostWork,
     Kernel,
     Normalization,
     Softmax,
+    Transfer,
     kernel_dtype,
     predictor_label,
 )
@@ -59,8 +61,9 @@ class Prediction:
 
     ``latency_us`` is the time on the GPU (no host time), at least the physical ceiling and above zero; the
     interval holds the truth in ``interval`` of cases. ``utilization`` is ideal time / latency, in (0, 1].
-    ``bound``: "compute", "memory", "l2", "latency", "launch". ``method``: "learned" (fitted on measurements of this
-    kernel class and dtype) or "analytic" (a stated efficiency). ``predictor``: the name in the manifest, or "analytic".
+    ``bound``: "compute", "memory", "l2", "latency", "launch", "pcie", "cpu". ``method``: "learned" (fitted on
+    measurements of this kernel class and dtype) or "analytic" (a stated efficiency). ``predictor``: the name in the
+    manifest, or "analytic".
     ``level_share``: share of the interval's variance that all kernels on the GPU have in common, 0..1.
     """
 
@@ -649,6 +652,8 @@ def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
     """
     from neusight_onnx.laws.analytic import pipe_flops_per_s
 
+    if isinstance(kernel, Transfer | HostWork):
+        return "pcie" if isinstance(kernel, Transfer) else "cpu"
     name = _BOUND_OF_PART.get(part, part)
     if name != "compute":
         return name

@@ -185,6 +185,9 @@ def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runti
     if graph.bodies and runtime.fallback != "none":
         owner = file_name(next(iter(graph.bodies))[0])
         return f"{owner} is control flow, whose branches and trips the host decides"
+    undecided = next((node for node in graph.graph.nodes if node.op_type == "If"), None)
+    if undecided is not None:
+        return f"the host waits for the condition of {file_name(undecided.name)}"
     return None
 
 

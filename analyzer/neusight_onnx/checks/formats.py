@@ -10,7 +10,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import file_name
 from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recurrent, kernel_dtype
-from neusight_onnx.precision import refusal
+from neusight_onnx.precision import leaves_out_int8, refusal
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
 
@@ -104,15 +104,18 @@ def fp8(subject: Subject) -> Iterator[Found]:
     scope=Scope.TARGET,
     explanation="The model multiplies 8-bit integers, and the GPU has no tensor cores for them: before Turing it runs "
     "them on its vector lanes (DP4A), or not at all on Volta's tensor cores. A quantised model may be slower "
-    "there than the one that it was made from.",
-    fix="run the model that is not quantised on this GPU, or take one since Turing",
+    "there than the one that it was made from. Where a GPU has the units and no rate of them is stated (Blackwell "
+    "Ultra, which has few), the rate of 16 bits stands in.",
+    fix="run the model that is not quantised on this GPU, take one since Turing, or state the rate in a GPU file",
 )
 def int8(subject: Subject) -> Iterator[Found]:
     peaks = subject.gpu.peak_flops_per_s
-    # A spec leaves the figure out where the units lack (Volta) or no source states it; what has FP8 units is newer.
-    if ("int8" in peaks and _has_matrix_units(subject.gpu)) or "fp8" in peaks:
+    if "int8" in peaks and _has_matrix_units(subject.gpu):
         return
-    yield from _found(subject, _INT8, f"{subject.gpu.name} has no INT8 tensor cores")
+    why = f"{subject.gpu.name} has no INT8 tensor cores"
+    if leaves_out_int8(subject.gpu):
+        why = f"no rate of {subject.gpu.name}'s INT8 units is stated, that of 16 bits stands in"
+    yield from _found(subject, _INT8, why)
 
 
 @checks(

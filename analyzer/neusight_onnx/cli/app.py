@@ -28,7 +28,7 @@ from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.repeats import refuse_repeats
 from neusight_onnx.cli.sizes import Sizes
-from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, say, verbosity
+from neusight_onnx.cli.verbosity import Verbosity, add_verbosity, own_verbosity, say, verbosity, warn_of_gaps
 from neusight_onnx.collection import no_collection
 from neusight_onnx.errors import ComparisonError, DataError, NeusightError, NotSupportedError
 from neusight_onnx.report.quantities import printable
@@ -234,6 +234,7 @@ def _report_text(report: Report, report_format: ReportFormat, target: Path | Non
         case ReportFormat.CSV:
             from neusight_onnx.report.machine import to_csv
 
+            warn_of_gaps(report.warnings)
             return to_csv(report)
         case ReportFormat.MARKDOWN:
             from neusight_onnx.report.markdown import to_markdown

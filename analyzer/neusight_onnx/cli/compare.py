@@ -22,6 +22,7 @@ from neusight_onnx.cli.options import (
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.sizes import SizeLists
+from neusight_onnx.cli.verbosity import warn_of_gaps
 from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ def _report(comparison: Comparison, report_format: TableReportFormat, target: Pa
         case TableReportFormat.CSV:
             from neusight_onnx.report.comparison_machine import comparison_to_csv
 
+            warn_of_gaps(comparison.warnings)
             return comparison_to_csv(comparison)
         case TableReportFormat.MARKDOWN:
             from neusight_onnx.report.comparison_markdown import comparison_to_markdown

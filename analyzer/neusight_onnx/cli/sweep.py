@@ -14,6 +14,7 @@ from neusight_onnx.cli.options import ModelArgument, OneGpuOption, OutputOption
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.sizes import SizeLists
+from neusight_onnx.cli.verbosity import warn_of_gaps
 from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def _report(found: Sweep, report_format: SweepFormat, target: Path | None) -> st
         case SweepFormat.CSV:
             from neusight_onnx.report.sweep_machine import sweep_to_csv
 
+            warn_of_gaps(found.warnings)
             return sweep_to_csv(found)
         case SweepFormat.MARKDOWN:
             from neusight_onnx.report.sweep_markdown import sweep_to_markdown

@@ -8,16 +8,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
 from time import perf_counter
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import typer
 from typer.core import TyperOption
 
 from neusight_onnx.report.quantities import duration, printable
 
+if TYPE_CHECKING:
+    from neusight_onnx.graph.model import Notice
+
 
 class Verbosity(Enum):
-    """QUIET: nothing but errors. NORMAL: a sign of life on a terminal. VERBOSE: what was done, and how long it took."""
+    """QUIET: nothing but errors. NORMAL: a sign of life on a terminal, and what a CSV's rows lack.
+    VERBOSE: what was done, and how long it took, too."""
 
     QUIET = "quiet"
     NORMAL = "normal"
@@ -75,6 +79,19 @@ def say(lines: Iterable[str]) -> None:
     if verbosity() is Verbosity.VERBOSE and sys.stderr is not None:
         for line in lines:
             print(printable(line), file=sys.stderr)
+
+
+_LEFT_OUT = frozenset({"partial", "precision", "refused", "runtime"})
+
+
+def warn_of_gaps(notices: Iterable[Notice]) -> None:
+    """The warnings of a report that tell what its rows lack, for a format without room for them; ``-q`` keeps them
+    back."""
+    if verbosity() is Verbosity.QUIET or sys.stderr is None:
+        return
+    for notice in notices:
+        if notice.code in _LEFT_OUT:
+            print(f"warning: {printable(notice.message)}", file=sys.stderr)
 
 
 def _flag(names: list[str], text: str, meaning: Verbosity) -> TyperOption:

@@ -13,13 +13,14 @@ Dynamically quantised files multiply integers as such and dequantise by a Cast a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
+from neusight_onnx.kernels import NodeWork
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Linear"})
 INTEGER_PRODUCTS = {"MatMulInteger": "QuantizedMatMul", "ConvInteger": "QuantizedConv"}
@@ -75,6 +76,7 @@ MOVING = frozenset(
 CARRIERS = POINTWISE | REDUCING | MOVING | {"Concat", "Resize", "Upsample"}
 _ALL_INPUTS = POINTWISE | {"Concat"}
 _DOMAINS = ("", "com.microsoft")
+_ROUNDING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 @dataclass(slots=True)
@@ -443,6 +445,11 @@ def _source(name: str, dropped: Mapping[str, str]) -> str:
             break
         name = dropped[name]
     return name
+
+
+def rounding_apart(works: Sequence[NodeWork]) -> list[NodeWork]:
+    """The work of QuantizeLinear and DequantizeLinear that stayed operators of their own."""
+    return [work for work in works if work.op_type in _ROUNDING and work.kernels]
 
 
 def dequantized_at_run_time(graph: InferredGraph) -> InferredGraph:

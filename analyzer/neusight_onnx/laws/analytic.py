@@ -190,6 +190,17 @@ def pipe_flops_per_s(gpu: GpuSpec, dtype: DataType) -> tuple[float, float]:
     return gpu.peak_flops_per_s["fp32"], VECTOR_EFFICIENCY
 
 
+def pcie_bytes_per_s(gpu: GpuSpec) -> float:
+    """Nominal rate between host and GPU, one way."""
+    generation = gpu.pcie_generation or PCIE_DEFAULT[0]
+    lanes = gpu.pcie_lane_count or PCIE_DEFAULT[1]
+    return float(PCIE_LANE_BYTES_PER_S * 2.0 ** (generation - 3.0) * lanes)
+
+
+def _host_us(kernel: HostWork) -> float:
+    return 1e6 * (kernel.operation_count / HOST_FLOPS_PER_S + (kernel.read + kernel.written) / HOST_BYTES_PER_S)
+
+
 def vector_flops_per_s(gpu: GpuSpec, dtype: DataType) -> float:
     """Peak of the vector lanes: FP32's for every type but FP64."""
     return float64_flops_per_s(gpu) if dtype is DataType.FLOAT64 else gpu.peak_flops_per_s["fp32"]
@@ -240,7 +251,10 @@ def _by_law(law: Law, kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
 
 
 def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
-    """Roofline of the pipe that the kernel's arithmetic runs on; convolutions may save up to 2.25x by Winograd."""
+    """Roofline of the pipe that the kernel's arithmetic runs on; convolutions may save up to 2.25x by Winograd.
+
+    A copy's is PCIe at its nominal rate.
+    """
     flops, peak = float(kernel.flops), gpu.peak_flops_per_s["fp32"]
     match kernel:
         case Gemm():
@@ -252,6 +266,8 @@ def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
             flops, peak = 2.0 * kernel.macs, pipe_flops_per_s(gpu, kernel.dtype)[0]
         case Recurrent():
             peak = pipe_flops_per_s(gpu, kernel.dtype)[0]
+        case Transfer():
+            return max(kernel.byte_count / pcie_bytes_per_s(gpu) * 1e6, 1e-6)
         case _:
             pass
     bytes_ = float(kernel.read_bytes + kernel.write_bytes)
@@ -283,13 +299,10 @@ def kernel_work(kernel: Kernel, gpu: GpuSpec) -> Work:
             rate = OPAQUE_EFFICIENCY * vector_flops_per_s(gpu, kernel.dtype)
             return Work(bytes=kernel.read + kernel.written, compute_us=kernel.operation_count / rate * 1e6)
         case Transfer():
-            generation = gpu.pcie_generation or PCIE_DEFAULT[0]
-            lanes = gpu.pcie_lane_count or PCIE_DEFAULT[1]
-            rate = PCIE_EFFICIENCY * PCIE_LANE_BYTES_PER_S * 2.0 ** (generation - 3.0) * lanes
+            rate = PCIE_EFFICIENCY * pcie_bytes_per_s(gpu)
             return Work(bytes=0.0, serial_us=kernel.byte_count / rate * 1e6, fixed_us=TRANSFER_US)
         case HostWork():
-            seconds = kernel.operation_count / HOST_FLOPS_PER_S + (kernel.read + kernel.written) / HOST_BYTES_PER_S
-            return Work(bytes=0.0, serial_us=seconds * 1e6)
+            return Work(bytes=0.0, serial_us=_host_us(kernel))
         case Elementwise() | Softmax() | Normalization():
             rate = vector_flops_per_s(gpu, DataType.FLOAT32)
             return Work(bytes=kernel.read_bytes + kernel.write_bytes, compute_us=kernel.flops / rate * 1e6)

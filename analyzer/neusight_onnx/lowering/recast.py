@@ -402,7 +402,12 @@ def converted(graph: InferredGraph, low: DataType, *, runtime: str) -> InferredG
             declared_outputs.append(_cast_output(declared, work))
         else:
             declared_outputs.append(declared)
-    who = "ONNX Runtime's float16 conversion" if runtime == "onnxruntime" else "TensorRT's builder flag"
+    if runtime == "tensorrt":
+        who = "TensorRT's builder flag"
+    elif low is DataType.FLOAT16:
+        who = "ONNX Runtime's float16 conversion"
+    else:
+        who = "a conversion as ONNX Runtime's for float16, which makes no other type"
     said = [
         f"{low.label} by {who}: weights are converted beforehand, inputs and outputs keep their types",
         f"{_casts(work.activation_casts)} a run",

@@ -72,7 +72,14 @@ _MOST_WARNINGS = 8
 _MOST_UNSUPPORTED = 8
 
 _PHASE_STYLES = {"forward": "green", "backward": "cyan", "optimizer": "yellow"}
-_BOUND_STYLES = {"compute": "green", "memory": "cyan", "l2": "blue", "latency": "magenta", "launch": "yellow"}
+_BOUND_STYLES = {
+    "compute": "green",
+    "memory": "cyan",
+    "l2": "blue",
+    "latency": "magenta",
+    "launch": "yellow",
+    "pcie": "red",
+}
 _OPERATION_DIMS = ("operation", "operations", "method", "cell")
 """Dims that say what a kernel does, and read better without their name."""
 
@@ -83,7 +90,7 @@ _FLAG_DIMS = ("transpose_a", "transpose_b", "transposed", "causal", "log", "back
 _UNIT_DIMS = ("strides", "dilations")
 """Dims that say nothing where they are all 1."""
 
-_BOUND_ORDER = ("compute", "memory", "l2", "latency", "launch", "host")
+_BOUND_ORDER = ("compute", "memory", "l2", "latency", "launch", "pcie", "cpu", "host")
 
 
 def to_terminal(report: Report, *, width: int, colour: bool, top: int = 10, plain: bool = False) -> str:
