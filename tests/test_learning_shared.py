@@ -65,6 +65,7 @@ def deepbench_rows(count: int) -> list[dict[str, Any]]:
         rows.append(
             {
                 **dict.fromkeys(("m", "n"), 0.0),
+                **dict.fromkeys(("transA", "transB"), ""),
                 "gpu": f"NV {gpu}",
                 "precision": "16 bit inputs, 16 bit multiplication, 32 bit addition",
                 "op": "conv",
