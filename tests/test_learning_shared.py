@@ -69,8 +69,6 @@ def deepbench_rows(count: int) -> list[dict[str, Any]]:
                 "gpu": f"NV {gpu}",
                 "precision": "16 bit inputs, 16 bit multiplication, 32 bit addition",
                 "op": "conv",
-                "transA": "",
-                "transB": "",
                 "direction": way,
                 "latency_ms": us / 1e3 * (10.0 if odd else 1.0),
                 "w": float(side),
