@@ -330,9 +330,17 @@ def _on_fp32_lanes(
 def _law_alone(predictor: Predictor) -> Predictor:
     """A predictor for a format, or gradients, that no kernel was fitted in: the law with its constants.
 
-    Without the trees, which have seen other kernels, and with the interval of a GPU that was not measured.
+    Without the trees, which have seen other kernels, and with the interval of a GPU that was not measured. What the law
+    gets wrong of a format it gets wrong of all its kernels, which left-out GPUs don't show: they err in common as much
+    as kernels do that have an analytic estimate.
     """
-    return replace(predictor, gpu_vectors=(), unseen_weight=0.0)
+    from neusight_onnx.laws.analytic import LEVEL_SHARE
+
+    interval, amd_interval = (
+        replace(widths, unseen_level_share=max(widths.unseen_level_share, LEVEL_SHARE))
+        for widths in (predictor.interval, predictor.amd_interval)
+    )
+    return replace(predictor, gpu_vectors=(), unseen_weight=0.0, interval=interval, amd_interval=amd_interval)
 
 
 _VECTOR_CLASSES = frozenset({"elementwise", "normalization", "softmax"})
