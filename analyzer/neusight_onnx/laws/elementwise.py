@@ -161,8 +161,8 @@ CONSTANTS: tuple[Constant, ...] = (
         name="index_operations",
         prior=70.0,
         prior_log_sd=0.3,
-        source="integer operations an element of PyTorch's broadcasting kernel on Pascal and AMD: 1.2x slower than DRAM on "
-        "P100, hidden behind DRAM on P4; since Volta instructions are counted",
+        source="integer operations an element of PyTorch's broadcasting kernel on Pascal and AMD: 1.2x slower than "
+        "DRAM on P100, hidden behind DRAM on P4; since Volta instructions are counted",
     ),
 )
 
