@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -9,7 +10,7 @@ from typing import cast
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from graphs import inferred, split, value_info
 from neusight_onnx.analysis import analyze
@@ -22,7 +23,7 @@ from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph
-from neusight_onnx.graph.read import read_model
+from neusight_onnx.graph.read import read_model, read_model_bytes
 from neusight_onnx.kernels import (
     KERNEL_CLASSES,
     Conv,
@@ -788,3 +789,56 @@ def test_compilers_write_kernels_over_rows(operator: str, before: str, runtime: 
     works = works_of(fused_graph(graph, RUNTIMES[runtime]), RUNTIMES[runtime])
     found = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Normalization | Softmax)]
     assert [kernel.generated for kernel in found] == [generated]
+
+
+JOINED = {
+    "a library writes at its place": ("p = MatMul(x, w)\ny = Concat<axis=-1>(p, x)", ["Gemm", "Movement 384"]),
+    "but at one place only": ("p = MatMul(x, w)\ny = Concat<axis=-1>(p, p)", ["Gemm", "Movement 384"]),
+    "one reader computes it from its parts": (
+        "n = Neg(x)\nr = Concat<axis=-1>(n, x)\ny = Relu(r)",
+        ["Elementwise"],
+    ),
+    "special functions aren't computed for every element that they are broadcast to": (
+        "c = Cos(p)\ny = Mul(large, c)",
+        ["Elementwise", "Elementwise"],
+    ),
+    "cheap ones are": ("c = Cos(p)\ny = Mul(x, c)", ["Elementwise"]),
+}
+
+
+@pytest.mark.parametrize(("nodes", "expected"), JOINED.values(), ids=JOINED.keys())
+def test_what_engines_write_in_place_or_compute_anew(nodes: str, expected: list[str]) -> None:
+    """x (6, 16), 384 bytes; large (4096, 1024) times a vector: 25 million FLOPs of cosines against 6,144."""
+    shapes = {"x": (6, 16), "large": (4096, 1024), "p": (1024,) if "large" in nodes else (16,)}
+    used = {
+        name: shape for name, shape in shapes.items() if f"{name} =" not in nodes and re.search(rf"\b{name}\b", nodes)
+    }
+    graph = inferred(nodes, used, weights={"w": (16, 16)} if "w)" in nodes else {})
+    works = works_of(fused_graph(graph, RUNTIMES["tensorrt"]), RUNTIMES["tensorrt"])
+    found = [kernel for work in works for kernel in work.kernels]
+    names = [f"Movement {item.written}" if isinstance(item, Movement) else type(item).__name__ for item in found]
+    assert names == expected
+
+
+DECODE = """
+<ir_version: 8, opset_import: ["" : 17]>
+decode (float[32, 32, 511, 128] past, float[32, 32, 1, 128] key, float[1, 128] angle) => (float[32, 32, 512, 128] y)
+{
+  c = Cos(angle)
+  s = Sin(angle)
+  a = Mul(key, c)
+  b = Mul(key, s)
+  n = Add(a, b)
+  y = Concat<axis=2>(past, n)
+}
+"""
+
+
+@pytest.mark.parametrize("gpu", ["p100", "t4", "a100", "h100", "rtx-4090"])
+def test_a_rotary_key_is_not_computed_for_the_whole_cache(gpu: str) -> None:
+    """More fusion isn't slower: cosines of one position, which 511 others don't ask for."""
+    model = read_model_bytes(parser.parse_model(DECODE).SerializeToString())
+    reports = {runtime: analyze(model, gpu=gpu, precision="fp32", runtime=runtime) for runtime in RUNTIMES}
+    times = {runtime: report.totals.kernel_ms for runtime, report in reports.items()}
+    assert times["compiled"] < times["eager"]
+    assert times["tensorrt"] < times["onnxruntime"]

@@ -83,6 +83,11 @@ def layer_norm(
     )
 
 
+def join(part: TensorSpec, run: int = 1) -> Movement:
+    size = part.byte_count
+    return Movement(operation="concat", dtype=F32, shape=part.shape, read=size, written=size, run=run, divisions=0)
+
+
 def product(m: int, n: int, k: int, *epilogue: str) -> Gemm:
     return Gemm(m=m, n=n, k=k, transpose_b=True, b_is_weight=True, dtype=F32, epilogue=epilogue)
 
@@ -106,6 +111,7 @@ class Case:
 
 
 A, B = spec(8, 16), spec(16)
+HALF = spec(8, 8)
 ROW = {"x": (8, 16)}
 ROWS = {"x": (8, 16), "z": (8, 16)}
 FIVE = dict.fromkeys("abcde", (8, 16))
@@ -354,7 +360,7 @@ CASES = {
         inputs={"x": (16, 8), "z": (8, 16)},
         expected=[softmax(8, 16, "add", (A,))],
     ),
-    "slices, a negation and a concatenation read every element once": Case(
+    "a concatenation is no kernel: a value is written at its place, a view copied there": Case(
         nodes="""l = Slice(x, start, half, axis)
                  r = Slice(x, half, end, axis)
                  n = Neg(r)
@@ -364,7 +370,35 @@ CASES = {
                  y = Add(a, b)""",
         inputs={"x": (8, 16), "s": (8, 16), "c": (8, 16)},
         constants=HALVES,
-        expected=[loop("neg concat mul mul add", [A, A, A], A)],
+        expected=[loop("neg", [HALF], HALF), join(HALF), loop("mul mul add", [A] * 4, A)],
+    ),
+    "what makes a part of a concatenation runs over that part alone": Case(
+        # the angle's cosine is as large as the new row, not as the 7 old ones
+        nodes="c = Cos(p)\nn = Mul(k, c)\ny = Concat<axis=1>(old, n)",
+        inputs={"old": (4, 7, 16), "k": (4, 1, 16), "p": (16,)},
+        expected=[loop("cos mul", [spec(4, 1, 16), B], spec(4, 1, 16)), join(spec(4, 7, 16), run=16)],
+    ),
+    "copies of one concatenation are one kernel, up to eight": Case(
+        nodes="""p = MatMul(x, v)
+                 q = MatMul(x, w)
+                 y = Concat<axis=1>(p, q)
+                 z = Concat<axis=0>(p, p, p, p, p, p, p, p, p)""",
+        inputs=ROW,
+        weights={"v": (16, 16), "w": (16, 16)},
+        outputs=("y", "z"),
+        expected=[
+            product(8, 16, 16),
+            product(8, 16, 16),
+            join(spec(8, 32), run=16),
+            *[join(A, run=128)] * 9,
+        ],
+    ),
+    "a value whose layout a library call has settled is copied": Case(
+        nodes="r = Relu(x)\np = MatMul(r, w)\ns = Tanh(p)\ny = Concat<axis=1>(r, s)",
+        inputs=ROW,
+        weights={"w": (16, 16)},
+        # by the kernel that makes it, which writes it twice
+        expected=[product(8, 16, 16), loop("tanh", [A], A), loop("relu concat", [A], A, A)],
     ),
     "half of a pointwise value needs half of its operands": Case(
         nodes="s = Add(x, z)\nl = Slice(s, start, half, axis)\ny = Relu(l)",

@@ -177,6 +177,21 @@ def test_caches(graph: InferredGraph, sharing: str, peak_bytes: int, low_bytes: 
     assert (found.peak_bytes, found.low_peak_bytes, found.high_peak_bytes) == (peak_bytes, low_bytes, high_bytes)
 
 
+@pytest.mark.parametrize(("parts", "peak_bytes"), [((), 1320), (("n",), 1200)], ids=["copied", "in place"])
+def test_parts_that_lie_in_a_concatenation_need_no_memory_of_their_own(parts: tuple[str, ...], peak_bytes: int) -> None:
+    """past 480, new 120, n 120, present 600, of which n's 120 are n."""
+    made = Node(name="made", op_type="Relu", inputs=("new",), outputs=("n",))
+    graph = with_cache(made, replace(JOIN, inputs=("past", "n")), length=5)
+    graph = replace(graph, values={**graph.values, "n": graph.values["new"]})
+    work = [NodeWork(node=node.name, op_type=node.op_type, kernels=(COPIED,)) for node in graph.graph.nodes]
+    work[1] = replace(work[1], parts=parts)
+    found = run_memory(graph, work, "compiled").found
+    assert found.peak_bytes == peak_bytes
+    assert found.live_bytes == 1200
+    work[1] = replace(work[1], kernels=(), free="in place", written=True, parts=parts)
+    assert run_memory(graph, work, "compiled").found.peak_bytes == peak_bytes
+
+
 def test_a_packed_cache_is_found_behind_views() -> None:
     """past -> Squeeze -> Concat -> Unsqueeze -> present; a mask of int64 that grows is none."""
     nodes = (

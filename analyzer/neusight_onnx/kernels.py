@@ -892,6 +892,7 @@ class NodeWork:
     result is.
     ``merged_into``: the node whose kernel does this node's work, and whose ``origins`` name it; this one is free then.
     ``written`` says whether that kernel writes this node's value all the same, for others to read.
+    ``parts``: inputs that lie in its result already, as those who made them wrote them there.
     ``is_boundary``: no node of the file, but the copies of the model's inputs or outputs.
     ``phase``: "forward", or in training also "backward" or "optimizer".
     """
@@ -908,5 +909,6 @@ class NodeWork:
     host_waits: bool = False
     merged_into: str | None = None
     written: bool = False
+    parts: tuple[str, ...] = ()
     is_boundary: bool = False
     phase: str = "forward"

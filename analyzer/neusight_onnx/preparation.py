@@ -220,7 +220,7 @@ def works_of(fused: InferredGraph, runtime: Runtime) -> tuple[NodeWork, ...]:
     if runtime.pointwise == "chains":
         from neusight_onnx.fusion.loops import merge_loops
 
-        works = merge_loops(fused, works, lowered.strides, peels_biases=not runtime.products)
+        works = merge_loops(fused, works, lowered.strides, engine=bool(runtime.products))
     return with_own_broadcasts(works, runtime)
 
 

@@ -9,10 +9,14 @@ It works on the kernels that lowering gave to each node, in two steps that mirro
    the pointwise work over its rows before and after it, and other reductions over the same rows.
 
 Products, convolutions, sorts, scans, fused attention and what has no rule here stay library calls: nothing merges
-with them. Views are index arithmetic. A copy that a library needs (dense matrices) computes what it copies.
+with them. Views are index arithmetic. A copy that a library needs (dense matrices) computes what it copies. A
+concatenation is no kernel: what makes a part writes it at its place in the result, and what lies elsewhere is copied.
+
+Engines compile chains by the same two steps, with their own choice where Inductor has a fixed rule (``engine``).
 
 Where the rules come from: the thresholds are documented options of ``torch._inductor.config``; the behaviour is that
-of its public sources (``ir.StorageBox``, ``scheduler.Scheduler``, ``fx_passes/post_grad.py``, ``kernel/conv.py``).
+of its public sources (``ir.StorageBox``, ``ir.ConcatKernel``, ``scheduler.Scheduler``, ``fx_passes/post_grad.py``,
+``kernel/conv.py``).
 Left out on purpose: fusion of kernels that only share an input (Inductor asks for equal offsets, so that parts of one
 product don't count) and splitting of long reductions. What it replaces before: :mod:`neusight_onnx.fusion.attention`.
 """
@@ -28,6 +32,7 @@ from typing import TypeAlias
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph, Node, Value
 from neusight_onnx.kernels import (
+    ELEMENTWISE_FLOPS,
     Conv,
     Elementwise,
     GatherScatter,
@@ -47,6 +52,11 @@ READS_TO_ACCUMULATE = 8
 """``realize_acc_reads_threshold``: a value with more reads is written whoever uses it."""
 OPERATIONS_TO_INLINE = 30
 """``realize_opcount_threshold``: loads and operations of a value beyond which it is written whoever uses it."""
+FLOPS_ANEW = 2_000_000
+"""An engine writes a value that is broadcast rather than to spend so many FLOPs more: what a kernel's launch (2 us)
+takes at 10 TFLOP/s, where a FLOP of special functions by our count stands for ten issue slots."""
+COPIED_AT_ONCE = 8
+"""``max_pointwise_cat_inputs`` (PyTorch 2.2 and later): parts that one kernel copies if all of them must be."""
 MOST_LOOPS = 64
 """``max_fusion_size``: values that were to be written, and reductions, that one kernel may hold."""
 
@@ -67,6 +77,7 @@ BATCH_NORM = ("sub", "mul", "mul", "add")
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 NO_VIEWS = frozenset({"Shape", "Size", "SequenceLength"})
 """Free operators that look at nothing but the shape."""
+IN_PLACE = "its parts are written at their places in it"
 UNUSED = "nothing uses its result: a compiler drops it"
 
 GENERATED = Elementwise | Softmax | Normalization
@@ -136,7 +147,7 @@ class _Plan:
 
     ``reads``: inputs of a loop with what is read of each. ``copies``: of a library call, with the input that each
     copies. ``kernels``: without the copies that strided loads make unnecessary. ``reorders``: an output element isn't
-    made from the input elements at its own place.
+    made from the input elements at its own place. ``parts``: of a concatenation, its inputs with elements.
     """
 
     role: str
@@ -146,6 +157,7 @@ class _Plan:
     copies: tuple[tuple[Movement, str], ...] = ()
     operations: tuple[str, ...] = ()
     reorders: bool = False
+    parts: tuple[str, ...] = ()
 
 
 def merge_loops(
@@ -153,13 +165,14 @@ def merge_loops(
     works: Sequence[NodeWork],
     strides: Mapping[str, tuple[int, ...]],
     *,
-    peels_biases: bool = True,
+    engine: bool = False,
 ) -> tuple[NodeWork, ...]:
     """``works`` of ``graph`` with what a compiler merges in one node's work, each body on its own.
 
     ``strides`` are those of values that aren't contiguous, in elements. The work of a merged kernel stands at the last
     of its nodes and lists all of them as origins; the others are free with the reason. Linear in the graph's size.
-    ``peels_biases``: the compiler adds biases of products itself where it may, as Inductor does; engines leave them.
+    ``engine``: an inference engine compiles, which keeps biases in products, has libraries write parts of a
+    concatenation, too, and doesn't compute a value anew where that moves more bytes than to write it once.
     """
     places = {work.node: place for place, work in enumerate(works)}
     result = list(works)
@@ -168,7 +181,7 @@ def merge_loops(
         current = pending.pop()
         pending.extend(current.bodies.values())
         own = {node.name: works[places[node.name]] for node in current.graph.nodes if node.name in places}
-        for work in _Compiler(current, own, strides, peels_biases).merged():
+        for work in _Compiler(current, own, strides, engine).merged():
             result[places[work.node]] = work
     return tuple(result)
 
@@ -177,16 +190,18 @@ def merge_loops(
 class _Compiler:
     """One graph on its way through both steps.
 
-    ``roots``: (value in memory, view of it) of a name; ``uses``: how nodes use a root ("loop", "reduction", "buffer":
-    must be in memory); ``kept``: roots that outlive the graph. ``pending``: values that are computed where they are
-    used. ``owners``, ``readers``: kernels that write and read a root. ``library``: kernels of library calls by node;
-    ``origins``: nodes whose work a node's kernels do; ``sizes``: elements of what a node's pointwise work makes.
+    ``roots``: (value in memory, view of it) of a name; ``uses``: how nodes use a root ("loop", "reduction", "part" of a
+    concatenation, "buffer": must be in memory); ``kept``: roots that outlive the graph. ``pending``: values that are
+    computed where they are used. ``owners``, ``readers``: kernels that write and read a root. ``library``: kernels of
+    library calls by node; ``origins``: nodes whose work a node's kernels do; ``sizes``: elements of what a node's
+    pointwise work makes. ``placed``: concatenations with those of their parts that are written at their places;
+    ``parts``: values that are such a part. ``fixed``: values whose layout a library call has settled.
     """
 
     graph: InferredGraph
     works: Mapping[str, NodeWork]
     strides: Mapping[str, tuple[int, ...]]
-    peels_biases: bool = True
+    engine: bool = False
     roots: dict[str, tuple[str, str]] = field(default_factory=dict)
     plans: dict[str, _Plan] = field(default_factory=dict)
     uses: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -198,6 +213,9 @@ class _Compiler:
     library: dict[str, tuple[Kernel, ...]] = field(default_factory=dict)
     origins: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
     sizes: dict[str, int] = field(default_factory=dict)
+    placed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    parts: set[str] = field(default_factory=set)
+    fixed: set[str] = field(default_factory=set)
 
     def merged(self) -> list[NodeWork]:
         """The work of every node that changes."""
@@ -232,7 +250,7 @@ class _Compiler:
             self._plan(node, work) if work.kernels else _Plan("library", (), buffers=tuple(filter(None, node.inputs)))
         )
         self.plans[node.name] = plan
-        kind = "reduction" if plan.role == "reduction" else "loop"
+        kind = "reduction" if plan.role == "reduction" else "part" if plan.parts else "loop"
         for name, _ in plan.reads:
             self.uses[self._root(name)[0]].append(kind)
         for _, name in plan.copies:
@@ -335,6 +353,9 @@ class _Compiler:
         if plan.role == "library":
             self._call(node, plan)
             return
+        if plan.parts and not self.engine:
+            self._concatenate(node, plan)
+            return
         spec = self._spec(node.outputs[0]) or plan.reads[0][1]
         row_kernel = plan.kernels[0] if plan.role == "reduction" else None
         assert row_kernel is None or isinstance(row_kernel, RowKernel)
@@ -348,6 +369,9 @@ class _Compiler:
             loop.kernels = plan.kernels
         if row_kernel is None:
             self.sizes[node.name] = n
+            if plan.parts and self._must_write(loop):
+                self._concatenate(node, plan)
+                return
             self._define(loop)
         elif self._is_kept(node):
             self._schedule(loop, main=next(iter(loop.reads)) if len(loop.reads) == 1 else None)
@@ -360,6 +384,10 @@ class _Compiler:
         """Adds an operand: computed in the loop if it isn't in memory, else read."""
         root, view = self._root(name)
         source = self.pending.get(root)
+        if source is not None and self.engine and self._is_dear_anew(source, loop.n):
+            del self.pending[root]
+            self._schedule(source)
+            source = None
         aligned = not reorders and self._is_aligned(loop, name, spec)
         if source is None:
             loop.reads.setdefault((root, view), _Read(root, view, spec, aligned))
@@ -375,6 +403,12 @@ class _Compiler:
                 read = replace(read, aligned=False)
             loop.reads.setdefault(key, read)
 
+    def _is_dear_anew(self, source: _Loop, n: int) -> bool:
+        """Whether special functions are worth a kernel of their own, in place of computing each for all ``n`` elements
+        that one element of theirs is broadcast to."""
+        flops = sum(ELEMENTWISE_FLOPS.get(name, 1) for names in source.members.values() for name in names)
+        return (n - source.n) * flops > FLOPS_ANEW
+
     def _is_aligned(self, loop: _Loop, name: str, spec: TensorSpec) -> bool:
         """Whether an operand lies in the order of the loop's elements, or in that of the dimensions that it has."""
         root, view = self._root(name)
@@ -389,16 +423,82 @@ class _Compiler:
 
     def _define(self, loop: _Loop) -> None:
         """Leaves a pointwise value to those who use it, or has it written."""
-        uses = self.uses.get(loop.output, [])
-        kept = loop.output in self.kept
-        if not uses and not kept:
+        if not self.uses.get(loop.output) and loop.output not in self.kept:
             return
-        dear = len(loop.reads) > READS_TO_ACCUMULATE or loop.cost > OPERATIONS_TO_INLINE
-        again = len(uses) > 1 and len(loop.reads) > READS_TO_REUSE
-        if kept or dear or again or "buffer" in uses:
+        if self._must_write(loop):
             self._schedule(loop)
         else:
             self.pending[loop.output] = loop
+
+    def _must_write(self, loop: _Loop) -> bool:
+        """Whether a pointwise value is written to memory, rather than computed wherever it is used."""
+        uses = self.uses.get(loop.output, [])
+        dear = len(loop.reads) > READS_TO_ACCUMULATE or loop.cost > OPERATIONS_TO_INLINE
+        again = len(uses) > 1 and len(loop.reads) > READS_TO_REUSE
+        if self.engine and len(uses) > 1:
+            read, size = sum(item.spec.byte_count for item in loop.reads.values()), loop.spec.byte_count
+            again = len(uses) * read > read + (1 + len(uses)) * size
+        return loop.output in self.kept or dear or again or "buffer" in uses
+
+    def _concatenate(self, node: Node, plan: _Plan) -> None:
+        """A concatenation: each part is written at its place by what makes it, or copied there by a kernel of its own.
+
+        In place are pointwise values and reductions that no view stands before, of Inductor if no library call has
+        settled their layout (``ConcatKernel.realize_into``), of engines also what libraries write ("merging of
+        concatenation layers by directing layer outputs to the correct eventual destination", TensorRT developer
+        guide). What is computed behind a view is computed for its part alone.
+        """
+        (kernel,) = plan.kernels
+        assert isinstance(kernel, Movement)
+        whole = _Group(n=0, level=0, is_library=True)
+        output = node.outputs[0]
+        placed: list[str] = []
+        copied: list[str] = []
+        roots: list[str] = []
+        self.sizes[node.name] = prod(kernel.shape)
+        for name in plan.parts:
+            root, view = self._root(name)
+            direct = name == root or (self.engine and view == root)
+            if direct and (root in self.pending or self._may_place(root)):
+                if root in self.pending:
+                    self._schedule(self.pending.pop(root))
+                placed.append(name)
+                roots.append(root)
+                self.parts.add(root)
+            elif root in self.pending:
+                roots.append(self._part(node, kernel, (name,)))
+            else:
+                copied.append(name)
+        together = self.engine or (copied == list(plan.parts) and len(copied) <= COPIED_AT_ONCE)
+        kernels = [tuple(copied)] if copied and together else [(name,) for name in copied]
+        roots += [self._part(node, kernel, names) for names in kernels]
+        whole.level = max((self._read_by(whole, root) for root in roots), default=0)
+        self.placed[node.name] = tuple(placed)
+        self.owners[output] = whole
+
+    def _may_place(self, root: str) -> bool:
+        """Whether a value in memory may lie in a concatenation: it is no part of one yet, and nobody else's memory."""
+        owner = self._owner(root)
+        if owner is None or root in self.parts or root in self.kept:
+            return False
+        return self.engine or not (owner.is_library or root in self.fixed)
+
+    def _part(self, node: Node, kernel: Movement, names: tuple[str, ...]) -> str:
+        """Has parts of a concatenation computed at their places, or copied there; the name of what is written."""
+        specs = [spec for name in names if (spec := self._spec(name)) is not None]
+        shapes = [shape for name in names if (shape := self._shape(name)) is not None]
+        axis = next((at for at, sizes in enumerate(zip(*shapes, kernel.shape, strict=True)) if len(set(sizes)) > 1), 0)
+        joined = tuple(sum(sizes) if at == axis else sizes[0] for at, sizes in enumerate(zip(*shapes, strict=True)))
+        written = TensorSpec(dtype=kernel.dtype, shape=joined)
+        loop = _Loop(node=node, output=f"{names[0]} in {node.outputs[0]}", spec=written, n=written.element_count)
+        for name, spec in zip(names, specs, strict=True):
+            self._take(loop, name, spec, reorders=len(names) > 1)
+        loop.members[node.name] = ("concat",)
+        if len(loop.members) == 1:
+            read = sum(spec.byte_count for spec in specs)
+            loop.kernels = (replace(kernel, shape=joined, read=read, written=written.byte_count),)
+        self._schedule(loop)
+        return loop.output
 
     def _call(self, node: Node, plan: _Plan) -> None:
         """A library call: its operands are in memory; copies compute what they copy."""
@@ -421,6 +521,7 @@ class _Compiler:
             emitted.append(_elementwise(operations, self._operands(loop.reads.values()), (written,)))
             self.origins[node.name].update(dict.fromkeys(loop.members))
         for name in plan.buffers:
+            self.fixed.add(self._root(name)[0])
             level = max(level, self._read_by(group, self._root(name)[0]))
         group.level = level + 1
         kernel = plan.kernels[-1] if plan.kernels else None
@@ -452,7 +553,7 @@ class _Compiler:
         """
         if not isinstance(kernel, Gemm | Conv) or kernel.epilogue != ("bias",) or len(node.inputs) < 3:
             return None
-        if not self.peels_biases:
+        if self.engine:
             return None
         output, bias = self._spec(node.outputs[0]), self._spec(node.inputs[2])
         if output is None or bias is None or len(node.outputs) != 1:
@@ -664,20 +765,24 @@ class _Compiler:
         self, node: Node, kernels: Sequence[Kernel], merged_into: Mapping[str, str], written: set[str]
     ) -> NodeWork:
         work = self.works[node.name]
+        placed = self.placed.get(node.name)
         if kernels:
             origins = dict.fromkeys(
                 origin for member in self.origins.get(node.name, ()) for origin in self.works[member].origins
             )
             origins.update(dict.fromkeys(work.origins))
-            return replace(work, kernels=tuple(kernels), origins=tuple(origins))
+            return replace(work, kernels=tuple(kernels), origins=tuple(origins), parts=placed or ())
         carrier = merged_into.get(node.name)
+        if placed is not None and carrier is None:
+            return replace(work, kernels=(), free=IN_PLACE, host_operation=False, written=True, parts=placed)
         return replace(
             work,
             kernels=(),
             free=UNUSED if carrier is None else f"merged into the kernel of {carrier}",
             host_operation=False,
             merged_into=carrier,
-            written=any(name in written for name in node.outputs),
+            written=placed is not None or any(name in written for name in node.outputs),
+            parts=placed or (),
         )
 
 
@@ -763,7 +868,9 @@ def _pointwise_plan(
     if "resize" in operations:
         return _Plan("library", kernels, buffers=tuple(name for name, _ in reads))
     reorders = node.op_type in REORDERING or not REORDERING_MOVES.isdisjoint(operations)
-    return _Plan("pointwise", kernels, reads=tuple(reads), operations=tuple(operations), reorders=reorders)
+    joins = operations == ["concat"] and len(kernels) == 1 and node.op_type == "Concat"
+    parts = tuple(name for name, spec in zip(names, specs, strict=True) if spec.element_count) if joins else ()
+    return _Plan("pointwise", kernels, reads=tuple(reads), operations=tuple(operations), reorders=reorders, parts=parts)
 
 
 def _is_loop(kernel: RowKernel) -> bool:

@@ -349,6 +349,9 @@ def _execute(
             less = min(size, walk.left_of_past[pair.past])
             walk.left_of_past[pair.past] -= less
             walk.saved_bytes += less
+        if item is not None and item.parts:
+            _join(name, size, node, item.parts, walk)
+            continue
         target = None if item is None or saving else _place_of_operand(item, names, size, walk)
         # Where memory is handed over by plan, that of the model's outputs is the caller's.
         planned = walk.policy.hands_over and name not in walk.results
@@ -379,6 +382,17 @@ def _execute(
     if scratch.expected:
         walk.release(needed)
     return peak
+
+
+def _join(name: str, size: int, node: Node, parts: Sequence[str], walk: Liveness) -> None:
+    """A result that some of its parts lie in already: their memory, and what the others need."""
+    storages = tuple(dict.fromkeys(storage for part in parts for storage in walk.places.get(part, ())))
+    rest = size - sum(walk.sizes[storage] for storage in storages)
+    if rest > 0:
+        own = walk.allocate(name, rest, "activation", node.name)
+        walk.references[own] = 0
+        storages = (*storages, own)
+    walk.place(name, storages)
 
 
 def _place_of_operand(item: NodeWork, names: Sequence[str], size: int, walk: Liveness) -> int | None:
