@@ -187,6 +187,23 @@ def test_types_of_matrix_units_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ("t4", "70 W sustain 31.4 % of the boost clock in float16"),
+        ("l4", "72 W sustain 26.3 % of the boost clock in float16"),
+        ("h20", ""),
+        ("p100-pcie-16gb", ""),
+    ],
+    ids=["T4", "L4", "holds its clock", "no matrix units"],
+)
+def test_a_power_limit_is_named(tmp_path: Path, gpu: str, said: str) -> None:
+    report = analyzed(tmp_path, "g (float16[8, 8] x) => (float16[8, 8] y) { y = MatMul(x, x) }", gpu=gpu)
+    found = [text for text in report.assumptions if "of the boost clock" in text]
+    assert len(found) == bool(said)
+    assert all(said in text for text in found)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"dims": {"n": 2.5}}, "the size of 'n' is 2.5; give an integer"),

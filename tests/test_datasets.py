@@ -21,6 +21,7 @@ from neusight_onnx.errors import DataError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import (
     Attention,
+    Conv,
     Elementwise,
     GatherScatter,
     Gemm,
@@ -75,7 +76,7 @@ def attention_row(**values: Any) -> dict[str, Any]:
 
 def measured(kernel: Attention, written: int) -> Attention:
     """The kernel as a repeated one, which finds its keys in L2; ``written``: elements that go to the cache."""
-    return replace(kernel, cache_write_elements=written, past_in_l2=True)
+    return replace(kernel, cache_write_elements=written, past_in_l2=True, burst=True)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ PHI = {"model": "microsoft/phi-2", "tp": 1, "n_head": 32, "n_kv_head": 32, "n_em
     [
         pytest.param(
             vidur_row("mlp_up_proj", gemm_m=16.0, gemm_n=28672.0, gemm_k=8192.0),
-            Gemm(m=16, n=28672, k=8192, dtype=FP16, b_is_weight=True, transpose_b=True, repeated=True),
+            Gemm(m=16, n=28672, k=8192, dtype=FP16, b_is_weight=True, transpose_b=True, repeated=True, burst=True),
             id="projection",
         ),
         pytest.param(
@@ -352,12 +353,12 @@ def llm_row(layer: str, profiler: str = "v1 vLLM", **values: float | str | None)
         ),
         pytest.param(
             llm_row("down_proj", "v0 layers", tokens=16.0),
-            Gemm(m=16, n=4096, k=7168, dtype=BF16, b_is_weight=True, transpose_b=True, repeated=True),
+            Gemm(m=16, n=4096, k=7168, dtype=BF16, b_is_weight=True, transpose_b=True, repeated=True, burst=True),
             id="product of v0",
         ),
         pytest.param(
             llm_row("expert.w2", "v0 layers", tokens=16.0, model="microsoft/Phi-mini-MoE-instruct"),
-            Gemm(m=16, n=4096, k=960, dtype=BF16, b_is_weight=True, transpose_b=True, repeated=True),
+            Gemm(m=16, n=4096, k=960, dtype=BF16, b_is_weight=True, transpose_b=True, repeated=True, burst=True),
             id="an expert stays whole on two GPUs",
         ),
         pytest.param(
@@ -534,6 +535,9 @@ def test_deepbench_formats(tmp_path: Path) -> None:
     directions = {part.variant: part.load() for part in parts if part.kernel_class == "conv" and part.load is not None}
     assert set(directions) == {"forward", "data"}
     assert directions["data"].kernels == (replace(directions["forward"].kernels[0], direction="data"),)
+    # 16-bit operands are zero there: each of the two takes the energy down to .73
+    clocked = {(kernel.burst, kernel.activity) for kernel in directions["forward"].kernels if isinstance(kernel, Conv)}
+    assert clocked == {(True, 0.73**2)}
     assert {part.reason for part in parts if part.load is None} == {
         "several kernels in one figure",
         "a mode that no runtime asks for",

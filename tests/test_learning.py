@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -127,10 +128,11 @@ def matrix_unit_rows(count: int, *, seed: int) -> list[dict[str, Any]]:
     bf16, fp8 = DataType.BFLOAT16, DataType.FLOAT8E4M3FN
     rows = []
     for gpu in ("l40s", "h100-sxm"):
-        for label, framework, dtype in (("bfloat16", "vllm", bf16), ("fp8", "sglang", fp8), ("fp8", "vllm", fp8)):
+        for label, framework, dtype in (("bfloat16", "sglang", bf16), ("fp8", "sglang", fp8), ("fp8", "vllm", fp8)):
             for m, n, k in np.exp(random.uniform(np.log(16), np.log(6000), (count, 3))).astype(int).tolist():
                 stored = bf16 if dtype is fp8 else None
                 kernel = Gemm(m=m, n=n, k=k, dtype=dtype, a_dtype=stored, output_dtype=stored, b_is_weight=True)
+                kernel = replace(kernel, burst=True)
                 time_us = apply_law(law, (kernel,), load_gpu(gpu), constants).result.latency_us[0]
                 # a framework that must not be trained on takes ten times as long
                 slow = 10.0 if (label, framework) == ("fp8", "vllm") else 1.0
@@ -147,7 +149,9 @@ def own_rows(count: int, *, seed: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for m, n, k in np.exp(random.uniform(np.log(64), np.log(6000), (count, 3))).astype(int).tolist():
         kernel = Gemm(m=m, n=n, k=k, dtype=DataType.FLOAT16, b_is_weight=True)
-        time_us = apply_law(TENSOR_GEMM, (kernel,), load_gpu("a100-sxm-80gb"), constants).result.latency_us[0]
+        time_us = apply_law(
+            TENSOR_GEMM, (replace(kernel, burst=True),), load_gpu("a100-sxm-80gb"), constants
+        ).result.latency_us[0]
         usual = {"gpu": "a100-sxm-80gb", "precision": "fp16", "cache": "cold", "status": "measured"}
         rows.append({**usual, "latency_us": time_us, "kernel": kernel_to_text(kernel)})
     return rows
@@ -485,10 +489,26 @@ def test_training_is_reproducible(trained: Path, folder: Path, tmp_path: Path) -
     ("entry", "dtype", "kernel"),
     [
         pytest.param(
-            matrix_unit_row("l40s", "bfloat16", 3, 5, 7),
+            matrix_unit_row("l40s", "bfloat16", 3, 5, 7, framework="sglang"),
             "bfloat16",
-            Gemm(m=3, n=5, k=7, dtype=DataType.BFLOAT16, b_is_weight=True, transpose_b=True, repeated=True),
+            Gemm(m=3, n=5, k=7, dtype=DataType.BFLOAT16, b_is_weight=True, transpose_b=True, repeated=True, burst=True),
             id="bf16",
+        ),
+        pytest.param(
+            matrix_unit_row("l40s", "bfloat16", 3, 5, 7, framework="vllm"),
+            "bfloat16",
+            Gemm(
+                m=3,
+                n=5,
+                k=7,
+                dtype=DataType.BFLOAT16,
+                b_is_weight=True,
+                transpose_b=True,
+                repeated=True,
+                burst=True,
+                activity=0.73,
+            ),
+            id="weights-that-were-not-set",
         ),
         pytest.param(
             matrix_unit_row("l40s", "fp8", 3, 5, 7, framework="trtllm"),
@@ -503,11 +523,12 @@ def test_training_is_reproducible(trained: Path, folder: Path, tmp_path: Path) -
                 b_is_weight=True,
                 transpose_b=True,
                 repeated=True,
+                burst=True,
             ),
             id="fp8-with-conversion",
         ),
         pytest.param(
-            matrix_unit_row("l40s", "int4_wo", 3, 5, 7),
+            matrix_unit_row("l40s", "int4_wo", 3, 5, 7, framework="trtllm"),
             "bfloat16+int4",
             Gemm(
                 m=3,
@@ -517,6 +538,7 @@ def test_training_is_reproducible(trained: Path, folder: Path, tmp_path: Path) -
                 b_dtype=DataType.INT4,
                 b_is_weight=True,
                 transpose_b=True,
+                burst=True,
             ),
             id="weights-of-4-bits-from-dram",
         ),
@@ -581,7 +603,7 @@ def test_training_products_on_matrix_units(trained: Path, tmp_path: Path) -> Non
     bounds = entries["gemm_bf16"]
     assert all(float(np.float32(bound)) == bound for bound in (*bounds["feature_low"], *bounds["feature_high"]))
     errors = {(g.dtype, g.variant): g.mape_percent for g in found.groups if g.gpu == "all" and g.size == "all"}
-    assert errors["bfloat16", "vllm"] < 5
+    assert errors["bfloat16", "sglang"] < 5
     assert errors["float16", "cold"] < 5
     assert errors["float8e4m3fn", "sglang"] < 5
     assert 80 < errors["float8e4m3fn", "vllm"] < 95

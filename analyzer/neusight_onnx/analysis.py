@@ -53,6 +53,7 @@ from neusight_onnx.assembly import (
     with_predictions,
 )
 from neusight_onnx.assumptions import (
+    of_clocks,
     of_copies,
     of_layouts,
     of_pipes,
@@ -371,6 +372,7 @@ def _assemble(
         *of_copies(placed, spec),
         *of_pipes(placed, spec),
         *of_layouts(counted.works, spec),
+        *of_clocks(counted.works, spec),
     ]
     return Report(
         tool_version=__version__,

@@ -278,6 +278,28 @@ def of_layouts(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
         )
 
 
+LITTLE_BELOW_BOOST = 0.95
+"""A sustained clock of this share of the boost clock is worth no words."""
+
+
+def of_clocks(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
+    """That a power limit holds the clock of matrix units down, where it does."""
+    kernels = [kernel for item in works for kernel in item.work.kernels if isinstance(kernel, Gemm | Conv)]
+    dtypes = {kernel.dtype for kernel in kernels if kernel.dtype is not DataType.FLOAT32}
+    if not dtypes:
+        return
+    from neusight_onnx.laws.tensor_gemm import serves, sustained_share
+
+    shares = {dtype.label: sustained_share(spec, dtype) for dtype in dtypes if serves(spec, dtype)}
+    limited = {label: share for label, share in sorted(shares.items()) if share < LITTLE_BELOW_BOOST}
+    if limited:
+        said = ", ".join(f"{percent(share)} of the boost clock in {label}" for label, share in limited.items())
+        yield (
+            f"the run goes on: {spec.power_w:g} W sustain {said} while matrix units are busy; a cool card is faster "
+            "for some ms, and so are kernels that wait for memory"
+        )
+
+
 def own_warnings(totals: Totals, unsupported: Sequence[UnsupportedNode], spec: GpuSpec) -> Iterator[Notice]:
     """Warnings that follow from the totals: a lower bound, memory that does not suffice or is tight."""
     if totals.partial:

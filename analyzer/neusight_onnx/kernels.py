@@ -54,6 +54,9 @@ class Gemm:
     operations in order ("bias", "relu", "gelu", "add", …); "bias" reads n elements, "add" reads m x n.
     ``repeated``: the weight comes from L2 where it fits, as when one kernel is repeated to be measured; in a model
     the other layers have been there since.
+    ``burst``: measured within some ms, at the boost clock until a power limit acts; a model that runs on has the clock
+    that the limit sustains. ``activity``: energy of an operation on the operands' values over that on real ones:
+    constants, with which some benchmarks fill them, switch few transistors.
     """
 
     batch: int = 1
@@ -72,6 +75,8 @@ class Gemm:
     epilogue: tuple[str, ...] = ()
     extra_read_bytes: int = 0
     repeated: bool = False
+    burst: bool = False
+    activity: float = 1.0
 
     @property
     def macs(self) -> int:
@@ -116,6 +121,7 @@ class Conv:
     input and output's gradient and writes the weight's. Sizes, strides and dtypes stay those of the forward operator
     (``input_dtype`` is that of the input *and* of its gradient, and so on), the multiply-adds are as many.
     ``channels_last``: input and output lie in memory as (n, *spatial, c), the order of kernels on matrix units.
+    ``burst`` and ``activity``: as a product's.
     """
 
     n: int
@@ -137,6 +143,8 @@ class Conv:
     epilogue: tuple[str, ...] = ()
     extra_read_bytes: int = 0
     extra_write_bytes: int = 0
+    burst: bool = False
+    activity: float = 1.0
 
     @property
     def macs(self) -> int:
@@ -408,7 +416,7 @@ class Attention:
     ``backward``: the gradients of queries, keys and values from that of the result: the scores are made anew and four
     more products follow (FlashAttention, Dao et al. 2022): 2.5 times the work forwards where d and v are equal.
     ``past_in_l2``: keys of the past come from L2 where they fit, as when one kernel is repeated to be measured; in a
-    model the other layers have been there since.
+    model the other layers have been there since. ``burst``: as a product's.
     """
 
     b: int
@@ -427,6 +435,7 @@ class Attention:
     extra_outputs: tuple[TensorSpec, ...] = ()
     backward: bool = False
     past_in_l2: bool = False
+    burst: bool = False
 
     @property
     def pair_count(self) -> int:

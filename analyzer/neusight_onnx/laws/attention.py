@@ -31,7 +31,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Attention, Kernel
 from neusight_onnx.laws.bandwidth import capability, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
-from neusight_onnx.laws.tensor_gemm import AMD_OVERHEAD, PIPES, clock_level, unit_energy
+from neusight_onnx.laws.tensor_gemm import AMD_OVERHEAD, PIPES, clock_had, clock_level, unit_energy
 
 STREAM_FRACTIONS = {
     "pascal_turing": 0.751,
@@ -165,9 +165,15 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="energy_pj",
-        prior=1.9,
+        prior=2.96,
         prior_log_sd=0.1,
-        source="board energy of a 16-bit FLOP by mma in 16/12 nm, as in the law of products",
+        source="board energy of a 16-bit FLOP by mma in 16 nm, as in the law of products",
+    ),
+    Constant(
+        name="throttle_ms",
+        prior=0.45,
+        prior_log_sd=0.0,
+        source="measured by a few repetitions, shorter kernels run at the boost clock: as fitted to 16-bit products",
     ),
     Constant(
         name="dram_efficiency",
@@ -264,6 +270,7 @@ _COLUMNS = (
     "write_bytes",
     "flops",
     "pipe",
+    "burst",
 )
 
 FEATURES: tuple[str, ...] = (
@@ -375,6 +382,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.write_bytes,
                 2.0 * kernel.macs,
                 float(PIPES.index(_PIPE_OF[kernel.dtype])),
+                float(kernel.burst),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -539,7 +547,8 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     lost = 1.0 + c["tail"] * (np.ceil(per_sm) / per_sm - 1.0)
     steps = cols["steps"] / blocks
     per_block = block / (1.0 if unit == "wgmma" else RESIDENT_BLOCKS)
-    compute = per_sm * (steps * step + per_block) * lost / (clock * level)
+    compute = per_sm * (steps * step + per_block) * lost / clock
+    compute = compute / clock_had(compute, level, cols["burst"], gpu, c)
     latency = (longest * alone + block) / clock
 
     keys, io, past = cols["seen_bytes"], cols["io_bytes"], cols["past_bytes"]
@@ -615,10 +624,14 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
 
 
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
-    """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
+    """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features).
+
+    Those of the kernel as it would be measured, which is what the residual was trained on: in bursts.
+    """
     if "blocks" not in cols:
         cols = pin(cols, gpu, constants)
-    parts = times(cols, gpu, constants)
+    parts = times({**cols, "burst": np.ones_like(cols["burst"])}, gpu, constants)
+    latency_us = _join(parts, constants)
     compute = parts["compute"]
     per_sm = cols["blocks"] / gpu.sm_count
     total = cols["seen_bytes"] + cols["io_bytes"]
@@ -626,7 +639,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         np.log(np.maximum(parts["memory"], 1e-9) / compute),
         np.log(parts["l2"] / compute),
         np.log(parts["latency"] / compute),
-        np.log(1e6 * parts["floor"] / result.latency_us),
+        np.log(1e6 * parts["floor"] / latency_us),
         np.log(parts["softmax"] / parts["products"]),
         np.log(per_sm),
         per_sm / np.ceil(per_sm),

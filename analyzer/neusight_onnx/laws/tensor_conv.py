@@ -193,7 +193,7 @@ _COLUMNS = (
     *("b", "m", "n", "k", "depth", "a_bytes", "b_bytes", "bytes", "pipe", "read_bytes", "write_bytes", "flops"),
     *("taps", "stride", "dilation", "groups", "c_each", "k_each", "batch", "out", "side", "data", "weight"),
     *("taps_met", "padded", "image_m", "image_n", "image_k", "image_b", "images", "gathered", "as_it_lies"),
-    *("rank", "channels_last", "transposed_bytes", "ordered_bytes", "macs", "outputs"),
+    *("rank", "channels_last", "transposed_bytes", "ordered_bytes", "macs", "outputs", "burst", "activity"),
 )
 
 
@@ -257,6 +257,8 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 source + result,
                 kernel.macs,
                 max((source if direction == "data" else weight if is_weight else result) / element, 1.0),
+                kernel.burst,
+                kernel.activity,
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -350,9 +352,6 @@ def _times(
     steady = c["pipe_overhead"] * kind * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
     steps = kz + c["epilogue_k"] * tensor_gemm.rate_share(gpu, cols["pipe"], cols["bytes"]) * 2.0 / cols["bytes"]
     full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * (steady + exposed * c["latency_warps"] / in_flight)
-    level = tensor_gemm.clock_level(gpu, c, peak / steady, tensor_gemm.unit_energy(gpu, cols["pipe"]))
-    long = full_s * 1e3 / (full_s * 1e3 + c["throttle_ms"])
-    pipe_s = full_s / level**long
 
     unique = cols["read_bytes"] + cols["write_bytes"]
     rate = _dram_rate(cols, gpu, c) * (blocks / (sms * per_sm)) ** c["idle_loss"]
@@ -370,6 +369,9 @@ def _times(
     memory_s = (unique + extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / rate
     panels = kz * (t1 + t2) * cols["bytes"]
     l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
+    flops = 2.0 * b * m * n * cols["depth"]
+    waits_s = (memory_s, l2_s)
+    pipe_s, level = tensor_gemm.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=waits_s)
     return {
         "compute": pipe_s,
         "memory": memory_s,
@@ -377,6 +379,7 @@ def _times(
         "blocks": blocks,
         "occupancy": occupancy,
         "kz": kz,
+        "level": level,
         "launch": np.full(blocks.shape, c["floor_us"] * (1.7e9 / gpu.clock_hz) ** _FLOOR_EXPONENT)
         + np.where(z > 1.0, c["split_us"], 0.0),
     }
@@ -469,10 +472,13 @@ def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.floa
         "pipe": cols["pipe"],
         "read_bytes": cols["image_b"] * element * k * (m + n),
         "write_bytes": cols["image_b"] * element * m * n,
+        "depth": k,
         "taps_met": zero + 1.0,
         "data": zero,
         "weight": zero,
         "rank": zero + 2.0,
+        "burst": cols["burst"],
+        "activity": cols["activity"],
     }
 
 
@@ -670,12 +676,19 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         },
         tile_count=blocks,
         wave_count=np.maximum(np.ceil(blocks / (gpu.sm_count * resident)), 1.0),
+        doubt_log_sd=tensor_gemm.clock_doubt(gpu, parts["level"], 1e6 * parts["compute"] / latency),
     )
 
 
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
-    """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
+    """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features).
+
+    Those of the kernel as it would be measured, which is what the residual was trained on: in bursts.
+    """
     cols, tile, image_tile = _tiles(cols, gpu, constants)
+    if not np.all(cols["burst"]):
+        cols = {**cols, "burst": np.ones_like(cols["burst"])}
+        result = estimate(cols, gpu, constants)
     constants = tensor_gemm.own_constants(gpu, constants)
     t1, t2, _, z = tile
     parts = _times(cols, gpu, constants, tile)

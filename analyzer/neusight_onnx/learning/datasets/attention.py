@@ -94,6 +94,7 @@ def attention_reader(file: str) -> Callable[[Path], list[Part]]:
                     kv_dtype=None if cache is dtype else cache,
                     cache_write_elements=written * batch * queries * width if writes else 0,
                     past_in_l2=True,
+                    burst=True,
                 )
             )
         return kernels

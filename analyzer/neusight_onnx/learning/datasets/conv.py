@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Direction, Gemm, Kernel
 from neusight_onnx.learning.datasets.parts import Part, device_part, parts_by_dtype
+from neusight_onnx.learning.datasets.products import CONSTANT_OPERAND
 from neusight_onnx.learning.datasets.tables import Table, ints, read_table, strings, take
 
 MIOPEN_CONV = "conv/miopen_conv.parquet"
@@ -70,6 +71,7 @@ def read_miopen(path: Path) -> list[Part]:
                     direction=direction[i],
                     channels_last=last[i],
                     dtype=dtype,
+                    burst=True,
                 )
             )
         return kernels
@@ -84,6 +86,11 @@ _DEEPBENCH_FORMATS = {
 """Precision of a sheet -> label. "16 bit inputs, 32 bit multiplication" (P100) is a mode of the library that no runtime
 of today asks for."""
 _DEEPBENCH_INT8 = "GEMM, Conv: Int8"
+
+
+_ZEROS = CONSTANT_OPERAND**2
+"""Energy of products over that on real values in DeepBench's rows in 16 and 8 bits, whose operands are all zero: it
+copies uniform numbers from [0, 1) to the integers that stand for them (as its source is remembered)."""
 
 
 def _deepbench_format(precision: str) -> str:
@@ -118,6 +125,8 @@ def read_deepbench(path: Path) -> list[Part]:
                 dtype=dtype,
                 b_is_weight=True,
                 repeated=True,
+                burst=True,
+                activity=1.0 if dtype is DataType.FLOAT32 else _ZEROS,
             )
             for (m, n, k), (left, right) in zip(sizes, turned, strict=True)
         ]
@@ -145,6 +154,8 @@ def read_deepbench(path: Path) -> list[Part]:
                     # .7-.8 of DRAM's peak (V100)
                     channels_last=dtype is not DataType.FLOAT32,
                     dtype=dtype,
+                    burst=True,
+                    activity=1.0 if dtype is DataType.FLOAT32 else _ZEROS,
                 )
             )
         return kernels

@@ -17,7 +17,10 @@ from neusight_onnx.learning.datasets.tables import Table, grouped, ints, read_ta
 def _weights(table: Table, dtype: DataType) -> list[Kernel]:
     """Linear layers (m, k) @ (k, n); the weight is stored (n, k)."""
     sizes = zip(*(ints(table[name]) for name in ("m", "n", "k")), strict=True)
-    return [Gemm(m=m, n=n, k=k, dtype=dtype, b_is_weight=True, transpose_b=True, repeated=True) for m, n, k in sizes]
+    return [
+        Gemm(m=m, n=n, k=k, dtype=dtype, b_is_weight=True, transpose_b=True, repeated=True, burst=True)
+        for m, n, k in sizes
+    ]
 
 
 VIDUR_LAYERS = "layers/vidur_layers_fp16.parquet"
@@ -297,7 +300,16 @@ def _llm_layer(profiler: str, layer: str, model: _LanguageModel | None, tp: int)
             # vLLM's layers were timed inside the model
             alone = profiler != _V1
             return [
-                Gemm(m=m, n=n, k=k, dtype=DataType.BFLOAT16, b_is_weight=True, transpose_b=True, repeated=alone)
+                Gemm(
+                    m=m,
+                    n=n,
+                    k=k,
+                    dtype=DataType.BFLOAT16,
+                    b_is_weight=True,
+                    transpose_b=True,
+                    repeated=alone,
+                    burst=alone,
+                )
                 for m in ints(tokens)
             ]
 

@@ -76,8 +76,11 @@ def _own_part(file: str, kernel_class: str, label: str, variant: str, members: S
 
 def _as_measured(row: MeasuredRow) -> Kernel | None:
     """The kernel in the order and with the type that it ran in. None: there is no such type."""
-    ordered = isinstance(row.kernel, Conv) and row.layout == "nhwc"
-    kernel = replace(row.kernel, channels_last=True) if isinstance(row.kernel, Conv) and ordered else row.kernel
+    kernel = row.kernel
+    if isinstance(kernel, Conv) and row.layout == "nhwc":
+        kernel = replace(kernel, channels_last=True)
+    if isinstance(kernel, Attention | Conv | Gemm):
+        kernel = replace(kernel, burst=True)
     return _multiplied_as(kernel, row.precision)
 
 

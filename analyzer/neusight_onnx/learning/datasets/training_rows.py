@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from neusight_onnx.kernels import Kernel, predictor_label
+from neusight_onnx.kernels import Gemm, Kernel, predictor_label
 from neusight_onnx.learning.datasets.attention import ATTENTION, TIMED_ALONE
 from neusight_onnx.learning.datasets.neusight import NEUSIGHT_KERNELS
 from neusight_onnx.learning.datasets.own import own_files
@@ -17,16 +17,16 @@ from neusight_onnx.learning.datasets.products import TENSOR_CORE_GEMM
 from neusight_onnx.learning.datasets.registry import measured_folder, read_parts
 
 TRAINED_VARIANTS: Mapping[str, str] = {
-    "bfloat16": "vllm",
+    "bfloat16": "sglang",
     "float8e4m3fn": "sglang",
     "int8": "trtllm",
     "bfloat16+int8": "trtllm",
     "bfloat16+int4": "trtllm",
     "float4e2m1": "trtllm",
 }
-"""The framework whose rows a predictor is trained on. vLLM's 16-bit products are PyTorch's linear. SGLang's FP8
-converts activations in 2-3 us, TensorRT-LLM's in 9, on every GPU; vLLM's levels differ from GPU to GPU. The other
-formats are TensorRT-LLM's alone on most GPUs."""
+"""The framework whose rows a predictor is trained on. SGLang's 16-bit products are PyTorch's linear, as vLLM's are,
+on operands that switch as real ones do. SGLang's FP8 converts activations in 2-3 us, TensorRT-LLM's in 9, on every GPU;
+vLLM's levels differ from GPU to GPU. The other formats are TensorRT-LLM's alone on most GPUs."""
 
 TRAINED_ATTENTION: Mapping[str, str] = {
     "bfloat16": "vllm",
@@ -94,17 +94,23 @@ def product_levels(parts: Sequence[Part], measurements: Measurements) -> dict[st
     return _levels(measurements, others)
 
 
+def _compared(kernel: Kernel) -> Kernel:
+    """The kernel as frameworks share it: whatever is written beside attention, whatever a product's operands hold."""
+    kernel = without_cache_write(kernel)
+    return replace(kernel, activity=1.0) if isinstance(kernel, Gemm) else kernel
+
+
 def _levels(measurements: Measurements, others: Iterable[Measurements]) -> dict[str, list[float]]:
     """Medians of log(other / trained) by GPU, one for each of ``others`` that shares enough shapes."""
     trained: dict[tuple[str, Kernel], float] = {}
     own = zip(measurements.kernels, measurements.gpu.tolist(), measurements.measured_us.tolist(), strict=True)
     for kernel, gpu, time in own:
-        trained.setdefault((gpu, without_cache_write(kernel)), time)
+        trained.setdefault((gpu, _compared(kernel)), time)
     levels: dict[str, list[float]] = {}
     for other in others:
         ratios: dict[str, list[float]] = {}
         for kernel, gpu, time in zip(other.kernels, other.gpu.tolist(), other.measured_us.tolist(), strict=True):
-            same = trained.get((gpu, without_cache_write(kernel)), 0.0)
+            same = trained.get((gpu, _compared(kernel)), 0.0)
             if min(same, time) >= measurements.scored_us:
                 ratios.setdefault(gpu, []).append(float(np.log(time / same)))
         for gpu, found in ratios.items():
