@@ -24,6 +24,7 @@ ROOMS = (
     ("tiling", "power", "batch"),
     ("laws", "similarity"),
     ("predictor",),
+    ("tactics",),
     ("uncertainty",),
     ("report",),
     ("memory",),

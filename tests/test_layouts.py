@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Conv, Elementwise, NodeWork, TensorSpec
+from neusight_onnx.kernels import Conv, Elementwise, NodeWork, Pooling, TensorSpec
 from neusight_onnx.lowering.layouts import is_reordered, with_layouts
 from neusight_onnx.runtime import RUNTIMES
 
@@ -75,3 +75,21 @@ def test_inductor_reorders_two_spatial_axes_only() -> None:
     work = NodeWork(node="a", op_type="Conv", kernels=(HALF, line))
     (found,) = with_layouts((work,), RUNTIMES["compiled"])
     assert [kernel.channels_last for kernel in found.kernels if isinstance(kernel, Conv)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "operation", "dtype", "access"),
+    [
+        ("tensorrt", "max", DataType.FLOAT16, "vector"),
+        ("tensorrt", "global_average", DataType.INT8, "vector"),
+        ("tensorrt", "max", DataType.FLOAT32, ""),
+        ("tensorrt", "region", DataType.FLOAT16, ""),
+        ("compiled", "max", DataType.FLOAT16, ""),
+        ("onnxruntime", "max", DataType.FLOAT16, ""),
+    ],
+)
+def test_engines_pool_vectors_of_channels(runtime: str, operation: str, dtype: DataType, access: str) -> None:
+    source, result = (TensorSpec(dtype=dtype, shape=(1, 64, side, side)) for side in (8, 4))
+    pool = Pooling(operation=operation, input=source, output=result, window=4)
+    (work,) = with_layouts((NodeWork(node="p", op_type="MaxPool", kernels=(pool,)),), RUNTIMES[runtime])
+    assert work.kernels == (replace(pool, access=access),)

@@ -15,7 +15,18 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.graph.model import InferredGraph
-from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Movement, NodeWork, Recurrent, Softmax
+from neusight_onnx.kernels import (
+    Attention,
+    Conv,
+    Elementwise,
+    Gemm,
+    Movement,
+    NodeWork,
+    Pooling,
+    Recurrent,
+    Softmax,
+    TensorSpec,
+)
 from neusight_onnx.lowering import lower
 from neusight_onnx.lowering.products import with_products
 from neusight_onnx.lowering.recast import autocast, converted, with_weights
@@ -299,6 +310,16 @@ def test_calibrated_engines_convert_no_activations() -> None:
     # FP8 is for linear layers
     fp8 = DataType.FLOAT8E4M3FN
     assert with_products(works, fp8, fp8, how="calibrated")[1] == works[1]
+
+
+@pytest.mark.parametrize(("operation", "bits"), [("max", 8), ("global_average", 8), ("lp", 16), ("region", 16)])
+def test_calibrated_engines_pool_int8(operation: str, bits: int) -> None:
+    source, result = (TensorSpec(dtype=FP16, shape=(1, 4, side, side)) for side in (8, 4))
+    pool = Pooling(operation=operation, input=source, output=result, window=4)
+    works = (NodeWork(node="p", op_type="MaxPool", kernels=(pool,)),)
+    (work,) = with_products(works, DataType.INT8, DataType.INT8, how="calibrated")
+    assert (work.kernels[0].read_bytes, work.kernels[0].write_bytes) == (256 * bits // 8, 64 * bits // 8)
+    assert with_products(works, None, DataType.INT4, how="calibrated") == works
 
 
 def test_other_products_stay() -> None:

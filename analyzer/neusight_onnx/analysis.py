@@ -19,7 +19,7 @@ from neusight_onnx.graph.model import Array, InferredGraph, Model, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary
+from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary, with_more_weights
 from neusight_onnx.precision import Precision, in_tf32, require, resolve, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
 from neusight_onnx.report.model import (
@@ -59,6 +59,7 @@ from neusight_onnx.assumptions import (
     of_pipes,
     of_precision,
     of_quantization,
+    of_tactics,
     of_the_batch,
     of_the_host,
     of_the_run,
@@ -143,7 +144,8 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
     ``asked_precision``: what the user wrote ("auto"). ``timeline``: with the spans of the run.
     """
     with no_collection():
-        placed = _placed(works_on(prepared, spec), spec)
+        run = run_on(prepared, spec)
+        placed = _placed(run.works, spec)
         executed = precision_on(prepared, spec)
         report = _assemble(
             prepared.shaped.model,
@@ -154,9 +156,9 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
             _settings(prepared, executed),
             executed,
             asked_precision,
-            memory_on(prepared.memory, spec),
+            memory_on(run.memory, spec),
             sized_by_data(prepared.shaped.inferred),
-            prepared.said,
+            (*prepared.said, *run.said),
             prepared.trained,
         )
         counted = counted_works(prepared.graph, placed).works
@@ -223,9 +225,10 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
     """As :func:`predict_totals`, with what bounds the latency and what is not in it."""
     with no_collection():
         # most nodes of an exported graph are free for host and GPU: without a branch to decide, nothing asks for them
+        run = run_on(prepared, spec, predictors)
         work = [
             item
-            for item in works_on(prepared, spec)
+            for item in run.works
             if item.kernels or item.host_operation or item.branch or item.unsupported is not None
         ]
         placed = _placed(work, spec, predictors)
@@ -240,7 +243,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             prepared.runtime,
             _settings(prepared, executed),
             bool(unsupported),
-            memory_on(prepared.memory, spec),
+            memory_on(run.memory, spec),
             prepared.trained,
         )
         said = (
@@ -273,10 +276,10 @@ def find_largest_batch(prepared: PreparedModel, bindings: Bindings, spec: GpuSpe
         shaped = infer_shapes(prepared.shaped.model, rebound)
         plan = None if prepared.trained is None else prepared.trained.plan
         found = prepare(shaped, precision=prepared.precision, runtime=prepared.runtime.name, training=plan)
-        return memory_on(found.memory, spec)
+        return memory_on(run_on(found, spec).memory, spec)
 
     current = prepared.shaped.bound.symbols.get(batch.name, 1)
-    return largest_batch(measure, batch.name, current, memory_on(prepared.memory, spec))
+    return largest_batch(measure, batch.name, current, memory_on(run_on(prepared, spec).memory, spec))
 
 
 def _settings(prepared: PreparedModel, executed: Precision) -> Settings:
@@ -317,17 +320,37 @@ def precision_on(prepared: PreparedModel, spec: GpuSpec) -> Precision:
     return in_tf32(prepared.precision) if prepared.work_in_tf32 is not None and takes_tf32(spec) else prepared.precision
 
 
-def works_on(prepared: PreparedModel, spec: GpuSpec) -> Sequence[NodeWork]:
-    """The work as it is executed on a GPU, where the runtime's kernels aren't those of all GPUs."""
-    if prepared.work_in_tf32 is not None and takes_tf32(spec):
-        return prepared.work_in_tf32
-    runtime = prepared.runtime
-    least = runtime.attention_capability
-    if least is None or spec.compute_capability is None or spec.compute_capability >= least:
-        return prepared.work
-    from neusight_onnx.fusion.attention import by_parts
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What is executed on a GPU, where that isn't the same on all: the work, its memory, and what there is to say."""
 
-    return tuple(by_parts(work) for work in prepared.work)
+    works: Sequence[NodeWork]
+    memory: RunMemory
+    said: tuple[str, ...] = ()
+
+
+def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None = None) -> Run:
+    """The work as it is executed on a GPU, where the runtime's kernels aren't those of all GPUs.
+
+    ``predictors``: what an engine's builder is taken to find when it times a layer's kernels; default the shipped ones.
+    """
+    if prepared.work_in_tf32 is not None and takes_tf32(spec):
+        return Run(works=prepared.work_in_tf32, memory=prepared.memory)
+    works: Sequence[NodeWork] = prepared.work
+    memory = prepared.memory
+    said: tuple[str, ...] = ()
+    if prepared.tactics is not None:
+        from neusight_onnx.tactics import choose
+
+        chosen = choose(prepared.tactics, works, spec, predictors=predictors)
+        works, said = chosen.works, of_tactics(prepared.tactics, chosen)
+        memory = with_more_weights(memory, chosen.wide_weight_bytes)
+    least = prepared.runtime.attention_capability
+    if least is not None and spec.compute_capability is not None and spec.compute_capability < least:
+        from neusight_onnx.fusion.attention import by_parts
+
+        works = tuple(by_parts(work) for work in works)
+    return Run(works=works, memory=memory, said=said)
 
 
 def _placed(work: Sequence[NodeWork], spec: GpuSpec, predictors: Predictors | None = None) -> list[Placed]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from neusight_onnx.assembly import Counted, Placed, stream_steps
 from neusight_onnx.batch import batch_of
@@ -33,6 +34,9 @@ from neusight_onnx.report.model import (
 from neusight_onnx.report.quantities import capacity, counted, percent
 from neusight_onnx.runtime import Runtime, stream_time_us
 
+if TYPE_CHECKING:
+    from neusight_onnx.tactics import Chosen, Tactics
+
 _QUANTIZED_BITS = 8
 
 
@@ -50,6 +54,18 @@ def of_the_run(prepared: PreparedModel) -> Iterator[str]:
         yield "runs are replayed as CUDA graphs (--cuda-graph)"
     if prepared.include_io:
         yield "inputs are copied from the host and outputs back, over PCIe (--include-io)"
+
+
+def of_tactics(tactics: Tactics, chosen: Chosen) -> tuple[str, ...]:
+    """How many layers an engine keeps in 16 bits because the format that was asked for is slower on the GPU."""
+    if not chosen.wide_count:
+        return ()
+    every = chosen.wide_count == chosen.count
+    layers = f"all {chosen.count:,}" if every else f"{chosen.wide_count:,} of {chosen.count:,}"
+    return (
+        f"{layers} convolutions and linear layers that could be {tactics.format_label} stay in {tactics.wide_label}, "
+        "which is quicker there, what converts their operands included: a builder that times both takes the quicker",
+    )
 
 
 def share_by_data(coverage: Coverage) -> Iterator[str]:
@@ -129,12 +145,23 @@ def of_precision(precision: Precision, runtime: Runtime, works: Sequence[NodeWor
                 f"{name}: {kept:,} {'product keeps' if kept == 1 else 'products keep'} the weights that the file "
                 "stores quantised, and multiply as it says"
             )
+        if not changed and _had_a_choice(runtime, works):
+            return
         if not changed:
             yield f"{name}: no other product has constant weights, so that none changes; the rest runs in {plain.label}"
             return
         yield f"{name}: {_said_of_linear_layers(precision, runtime, plain)}; everything else runs in {plain.label}"
     elif plain is not None and plain.bits == 16 and not precision.mixed:
         yield f"{name}: the whole model in {plain.label}, weights stored so; nothing stays in float32"
+
+
+def _had_a_choice(runtime: Runtime, works: Sequence[NodeWork]) -> bool:
+    """Whether an engine's builder kept linear layers in 16 bits that it could have had otherwise."""
+    return runtime.narrow_products == "calibrated" and any(
+        isinstance(kernel, Gemm) and kernel.b_is_weight and kernel.batch == 1
+        for work in works
+        for kernel in work.kernels
+    )
 
 
 def _said_of_linear_layers(precision: Precision, runtime: Runtime, plain: DataType) -> str:

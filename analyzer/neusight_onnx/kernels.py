@@ -379,6 +379,7 @@ class Pooling:
     ``extra_outputs``: where each maximum was, if that is written. Backwards ("max_backward", ...) the input is the
     gradient of the result, ``extra_inputs`` are the places of the maxima, and each element of the output, the gradient
     of the input, looks at the ``window`` results that it went into.
+    ``access`` is as in :class:`Elementwise`: "vector" where channels lie together and a thread takes 16 bytes of them.
     """
 
     operation: str
@@ -387,6 +388,7 @@ class Pooling:
     window: int
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
+    access: str = ""
 
     @property
     def macs(self) -> int:

@@ -32,6 +32,7 @@ from neusight_onnx.runtime import Runtime, get_runtime
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Trained, Training
+    from neusight_onnx.tactics import Tactics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,8 @@ class PreparedModel:
     """A shaped model as a runtime executes it: patterns recognised, every node lowered; the same for every GPU.
 
     ``include_io``: the work has the copies of inputs and outputs. ``said``: why there is no CUDA graph, if one was
-    asked for that can't be.
+    asked for that can't be. ``tactics``: the layers that an engine's builder may keep in 16 bits on a GPU where the
+    format that was asked for is slower; None where it has no choice.
     """
 
     shaped: ShapedModel
@@ -66,6 +68,7 @@ class PreparedModel:
     said: tuple[str, ...] = ()
     trained: Trained | None = None
     work_in_tf32: tuple[NodeWork, ...] | None = None
+    tactics: Tactics | None = None
 
 
 def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
@@ -126,10 +129,12 @@ def prepare(
             work = works_of(recognised, runtime_model)
         else:
             recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
+        wide = None
         if precision.products is not None or precision.weights is not None:
             from neusight_onnx.lowering.products import with_products
 
             how = runtime_model.narrow_products
+            wide = with_layouts(work, runtime_model) if how == "calibrated" and precision.weights is not None else None
             work = tuple(with_products(work, precision.products, precision.weights, how=how))
             if precision.weights is not None:
                 from neusight_onnx.lowering.recast import with_weights
@@ -151,6 +156,13 @@ def prepare(
             work = (*([before] if before else []), *work, *([behind] if behind else []))
             if narrowed is not None:
                 narrowed = (*([before] if before else []), *narrowed, *([behind] if behind else []))
+            if wide is not None:
+                wide = (*([before] if before else []), *wide, *([behind] if behind else []))
+        tactics = None
+        if wide is not None and precision.weights is not None:
+            from neusight_onnx.tactics import find_tactics
+
+            tactics = find_tactics(recognised, work, wide, products=precision.products, weights=precision.weights)
     return PreparedModel(
         shaped=shaped,
         precision=precision,
@@ -163,6 +175,7 @@ def prepare(
         said=said,
         fusion=fusion,
         trained=trained,
+        tactics=tactics,
     )
 
 

@@ -125,6 +125,10 @@ POOL_OPERATIONS = 8.0
 POOL_OUTPUT_OPERATIONS = 60.0
 """Integer and compare operations of a pooling kernel: bounds, offset, load, compare for each tap; four integer
 divisions of about 15 instructions for each output."""
+POOL_VECTOR_COMPARE = 0.5
+"""Operations an element and tap of a pooling kernel that takes 16 bytes of channels at once, whose place and bounds it
+works out once a vector: an instruction compares or adds two 16-bit elements (``__hmax2``, ``__hadd2``); 8-bit ones are
+taken to be widened for it."""
 SORT_BITS_PER_PASS = 8
 """Digits of a radix pass (CUB's default)."""
 OVERLAP_OPERATIONS = 30.0
@@ -402,6 +406,9 @@ def _pooling(kernel: Pooling, gpu: GpuSpec) -> Work:
     outputs = kernel.output.element_count
     lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
     operations = outputs * (kernel.window * POOL_OPERATIONS + POOL_OUTPUT_OPERATIONS)
+    if kernel.access == "vector":
+        operations *= kernel.input.dtype.bits / VECTOR_BITS
+        operations += outputs * kernel.window * POOL_VECTOR_COMPARE
     # few outputs with a large window (global pooling) are reduced by a warp each
     serial = BLOCK_REDUCTION_US if kernel.window > 64 else 0.0
     return Work(

@@ -1,6 +1,7 @@
 """The order in which convolutions find their tensors: (n, c, *spatial) as a model has them, or (n, *spatial, c).
 
 Kernels on matrix units of 16 and 8 bits want the second; a library that gets the first transposes before and behind.
+Pooling between them takes whole vectors of channels where an engine keeps the second.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from neusight_onnx.kernels import Conv, Kernel, NodeWork
+from neusight_onnx.kernels import Conv, Kernel, NodeWork, Pooling
 from neusight_onnx.runtime import Runtime
 
 WIDEST_ORDERED_BITS = 16
@@ -25,7 +26,9 @@ of its authors' benchmark, by kind (``GROUPED_MULTIPLIER`` and so on in torch/_i
 
 
 def with_layouts(works: Sequence[NodeWork], runtime: Runtime, *, training: bool = False) -> tuple[NodeWork, ...]:
-    """``works`` with the convolutions that the runtime gives their tensors channels last marked as such.
+    """``works`` with the convolutions that the runtime gives their tensors channels last marked as such, and in an
+    engine the pooling: TensorRT's formats of it in 16 and 8 bits are those of convolutions, kHWC8 and kCHW32 ("I/O
+    Formats" and "Data Format Description" of its developer guide), vectors of 16 and 32 bytes.
 
     ``training``: they are a step of training, for which Inductor has another rule. A runtime that keeps the model's
     order leaves them as they are: an input that lies channels last because of a transpose before was marked when it was
@@ -34,26 +37,34 @@ def with_layouts(works: Sequence[NodeWork], runtime: Runtime, *, training: bool 
     if not runtime.conv_layout.startswith("nhwc"):
         return tuple(works)
     found = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Conv)]
-    any_rank = True
+    is_engine = True
     if runtime.name == "compiled":
         if not is_reordered(found, training=training):
             return tuple(works)
-        any_rank = False
+        is_engine = False
+    changed = (Conv, Pooling) if is_engine else (Conv,)
     return tuple(
-        replace(work, kernels=tuple(_ordered(kernel, any_rank=any_rank) for kernel in work.kernels))
-        if any(isinstance(kernel, Conv) for kernel in work.kernels)
+        replace(work, kernels=tuple(_ordered(kernel, is_engine=is_engine) for kernel in work.kernels))
+        if any(isinstance(kernel, changed) for kernel in work.kernels)
         else work
         for work in works
     )
 
 
-def _ordered(kernel: Kernel, *, any_rank: bool) -> Kernel:
-    """``any_rank``: not only over two spatial axes, the ones that Inductor reorders."""
-    if not isinstance(kernel, Conv) or (len(kernel.out) != 2 and not any_rank):
+def _ordered(kernel: Kernel, *, is_engine: bool) -> Kernel:
+    """``is_engine``: pooling, too, and over any number of spatial axes, not only the two that Inductor reorders."""
+    if isinstance(kernel, Pooling) and is_engine and _is_windowed(kernel):
+        return replace(kernel, access="vector")
+    if not isinstance(kernel, Conv) or (len(kernel.out) != 2 and not is_engine):
         return kernel
     if kernel.dtype.bits <= WIDEST_ORDERED_BITS:
         return replace(kernel, channels_last=True)
     return kernel
+
+
+def _is_windowed(kernel: Pooling) -> bool:
+    """Whether it is pooling of vectors: not by regions, whose places are data, nor of wider elements."""
+    return kernel.operation != "region" and kernel.input.dtype.bits <= WIDEST_ORDERED_BITS
 
 
 def is_reordered(convolutions: Sequence[Conv], *, training: bool = False) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, NodeWork, Recurrent, TensorSpec
+from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, NodeWork, Pooling, Recurrent, TensorSpec
 
 _FP32 = DataType.FLOAT32
 
@@ -25,8 +25,9 @@ def with_products(
     whose weights are constants of the model: they store them as ``weights`` and multiply ``products`` (None: the
     16-bit activations as they are); what they read and write otherwise stays in 16 bits.
     ``how``: a runtime's ``narrow_products``. "calibrated": scales are known beforehand, so that activations are
-    quantised by the layer that makes them, and convolutions run in int8 from one to the next. "widened": nothing
-    multiplies ``products``; 8-bit integers become 16 bits again in kernels of their own, floats inside the product.
+    quantised by the layer that makes them, and convolutions and pooling run in int8 from one to the next.
+    "widened": nothing multiplies ``products``; 8-bit integers become 16 bits again in kernels of their own, floats
+    inside the product.
     """
     known: dict[Kernel, tuple[Kernel, ...]] = {}
 
@@ -106,6 +107,20 @@ def _linear(kernel: Kernel, products: DataType | None, weights: DataType) -> tup
 def _calibrated(kernel: Kernel, products: DataType) -> Kernel:
     if isinstance(kernel, Conv) and kernel.dtype.bits == 16 and products is DataType.INT8:
         return replace(kernel, dtype=products)
+    if isinstance(kernel, Pooling) and products is DataType.INT8:
+        return _pooled(kernel, products)
     if not isinstance(kernel, Gemm) or not kernel.b_is_weight or kernel.batch != 1 or kernel.dtype.bits != 16:
         return kernel
     return replace(kernel, dtype=products, output_dtype=kernel.output_dtype or kernel.dtype)
+
+
+def _pooled(kernel: Pooling, products: DataType) -> Pooling:
+    """Pooling of a tensor that lies in ``products`` already, where TensorRT has kernels for it."""
+    operation = kernel.operation.removeprefix("global_")
+    if operation not in ("max", "average") or kernel.input.dtype.bits != 16 or kernel.extra_outputs:
+        return kernel
+    return replace(
+        kernel,
+        input=replace(kernel.input, dtype=products),
+        output=replace(kernel.output, dtype=products),
+    )

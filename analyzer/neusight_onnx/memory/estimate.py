@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neusight_onnx.gpu import GpuSpec
@@ -87,6 +87,13 @@ def run_memory(
         reserved_bytes={},
         saved=saved,
     )
+
+
+def with_more_weights(run: RunMemory, byte_count: int) -> RunMemory:
+    """``run`` with so many bytes of weights more, as where some are stored wider on a GPU."""
+    if not byte_count:
+        return run
+    return replace(run, weights=(*run.weights, byte_count), reserved_bytes={})
 
 
 def memory_on(run: RunMemory, gpu: GpuSpec) -> MemoryEstimate:

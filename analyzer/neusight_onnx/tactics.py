@@ -1,0 +1,263 @@
+"""Which layers of an engine run in a narrow format on a GPU, and which stay in 16 bits.
+
+TensorRT's builder times the kernels of every type that it was allowed for a layer, and what converts tensors between
+layers of different types, and keeps the fastest ("Reduced Precision" in the developer guide of TensorRT 8: a flag
+allows a type, "TensorRT will still choose a higher-precision kernel if it results in a faster overall runtime"). So a
+format that is asked for never makes an engine slower. Where the format is one that only a file's QuantizeLinear and
+DequantizeLinear can ask for (FP8, FP4, 4-bit weights), which layers get them is the choice of who quantises the model,
+which is taken to be made alike. Layers that a file stores quantised have no choice, and aren't here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, NodeWork, Pooling, TensorSpec
+from neusight_onnx.predictor import Predictors, predict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A node of the work that may run in either type.
+
+    ``at``: its place in the work; ``narrow`` and ``wide``: its kernels in the format and in 16 bits. ``source``: the
+    place among the layers of the one whose result it reads, if nothing writes that anew in between. ``widens``: that
+    one hands on the narrow format, so that reading it in 16 bits takes a kernel that converts it, ``narrows``: it hands
+    on 16 bits unless it is narrow itself; None where no kernel is needed. ``weight``: its name, None for a layer
+    without one.
+    """
+
+    at: int
+    narrow: tuple[Kernel, ...]
+    wide: tuple[Kernel, ...]
+    source: int | None = None
+    narrows: Kernel | None = None
+    widens: Kernel | None = None
+    weight: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tactics:
+    """The layers of a model with a choice, in the order of the work; ``format_label`` and ``wide_label`` name the
+    types."""
+
+    layers: tuple[Layer, ...]
+    format_label: str
+    wide_label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The work on a GPU. ``wide_count`` layers of ``count`` with a weight stay in 16 bits, which takes
+    ``wide_weight_bytes`` more for weights."""
+
+    works: tuple[NodeWork, ...]
+    count: int
+    wide_count: int
+    wide_weight_bytes: int
+
+
+def find_tactics(
+    graph: InferredGraph,
+    narrow: Sequence[NodeWork],
+    wide: Sequence[NodeWork],
+    *,
+    products: DataType | None,
+    weights: DataType,
+) -> Tactics | None:
+    """The layers whose work differs between ``narrow`` and ``wide``, which stand for the same nodes in one order.
+
+    ``products``: what activations are converted to, None where weights alone are stored in few bits.
+    """
+    made_by, inputs = _edges(graph)
+    places = {work.node: at for at, work in enumerate(narrow)}
+    differing = [at for at, (new, old) in enumerate(zip(narrow, wide, strict=True)) if new.kernels != old.kernels]
+    if not differing:
+        return None
+    index = {at: number for number, at in enumerate(differing)}
+    layers: list[Layer] = []
+    label = ""
+    for at in differing:
+        work = narrow[at]
+        names = inputs.get(work.node, ())
+        source = None if products is None else _source(names, made_by, inputs, places, narrow, index, at)
+        kernel, old = work.kernels[-1], wide[at].kernels[-1]
+        if isinstance(old, Gemm | Conv | Pooling):
+            label = label or (old.input.dtype if isinstance(old, Pooling) else old.dtype).label
+        narrows = widens = None
+        if source is not None and products is not None:
+            behind = layers[source].wide[-1]
+            narrows = _conversion(old, kernel, "quantize") if _has_own_type(behind) else None
+            widens = _conversion(kernel, old, "dequantize") if isinstance(behind, Conv | Pooling) else None
+        has_weight = isinstance(kernel, Gemm | Conv) and len(names) > 1
+        layers.append(
+            Layer(
+                at=at,
+                narrow=work.kernels,
+                wide=wide[at].kernels,
+                source=source,
+                narrows=narrows,
+                widens=widens,
+                weight=names[1] if has_weight else None,
+            )
+        )
+    return Tactics(layers=tuple(layers), format_label=(products or weights).label, wide_label=label)
+
+
+def choose(
+    tactics: Tactics, works: Sequence[NodeWork], gpu: GpuSpec, *, predictors: Predictors | None = None
+) -> Chosen:
+    """The work with the layers in the types that make the run on ``gpu`` shortest."""
+    layers = tactics.layers
+    known = _times(layers, gpu, predictors)
+    narrow = _fastest([_Costs.of(layer, works[layer.at].count, known) for layer in layers])
+    found = list(works)
+    wide_weights: dict[str, int] = {}
+    with_weight = wide = 0
+    for number, layer in enumerate(layers):
+        kernels = layer.narrow if narrow[number] else layer.wide
+        if layer.source is not None and narrow[layer.source] != narrow[number]:
+            before = layer.narrows if narrow[number] else layer.widens
+            kernels = kernels if before is None else (before, *kernels)
+        found[layer.at] = replace(works[layer.at], kernels=kernels)
+        if layer.weight is not None:
+            with_weight += 1
+            wide += not narrow[number]
+            if not narrow[number]:
+                wide_weights[layer.weight] = _weight_bytes(layer.wide[-1]) - _weight_bytes(layer.narrow[-1])
+    return Chosen(works=tuple(found), count=with_weight, wide_count=wide, wide_weight_bytes=sum(wide_weights.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """Times of a layer in us, in 16 bits and narrow, and of what converts its operand to either type."""
+
+    us: tuple[float, float]
+    convert_us: tuple[float, float]
+    source: int | None
+
+    @classmethod
+    def of(cls, layer: Layer, count: int, known: Mapping[Kernel, float]) -> _Costs:
+        sums = [count * sum(known[kernel] for kernel in kernels) for kernels in (layer.wide, layer.narrow)]
+        before = [0.0 if kernel is None else count * known[kernel] for kernel in (layer.widens, layer.narrows)]
+        return cls(us=(sums[0], sums[1]), convert_us=(before[0], before[1]), source=layer.source)
+
+    def at(self, narrow: bool, source_narrow: bool) -> float:
+        """What the layer takes, its operand's conversion included."""
+        turned = self.source is not None and narrow != source_narrow
+        return self.us[narrow] + (self.convert_us[narrow] if turned else 0.0)
+
+
+def _fastest(costs: Sequence[_Costs]) -> list[bool]:
+    """For each layer whether it is narrow, so that all together take the least.
+
+    Exact: a layer reads from one layer at most, which stands before it, so that they form trees, whose leaves are
+    decided for either type of their source first.
+    """
+    # best[i][t]: the least that layer i in type t takes with all that read from it
+    best = [list(cost.us) for cost in costs]
+    for number in reversed(range(len(costs))):
+        source = costs[number].source
+        if source is not None:
+            for of_source in (False, True):
+                best[source][of_source] += min(_with(costs[number], best[number], own, of_source) for own in _TYPES)
+    found: list[bool] = []
+    for number, cost in enumerate(costs):
+        of_source = found[cost.source] if cost.source is not None else False
+        totals = [_with(cost, best[number], own, of_source) for own in _TYPES]
+        found.append(totals[True] < totals[False])
+    return found
+
+
+_TYPES = (False, True)
+
+
+def _with(cost: _Costs, best: Sequence[float], own: bool, of_source: bool) -> float:
+    return best[own] - cost.us[own] + cost.at(own, of_source)
+
+
+def _times(layers: Sequence[Layer], gpu: GpuSpec, predictors: Predictors | None) -> dict[Kernel, float]:
+    kernels: dict[Kernel, None] = {}
+    for layer in layers:
+        kernels.update(dict.fromkeys((*layer.narrow, *layer.wide)))
+        kernels.update(dict.fromkeys(kernel for kernel in (layer.narrows, layer.widens) if kernel is not None))
+    unique = tuple(kernels)
+    found = predict(unique, gpu, predictors=predictors)
+    return {kernel: prediction.latency_us for kernel, prediction in zip(unique, found, strict=True)}
+
+
+def _edges(graph: InferredGraph) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """The node that makes each value, and each node's inputs, bodies included."""
+    made_by: dict[str, str] = {}
+    inputs: dict[str, tuple[str, ...]] = {}
+    pending = [graph]
+    while pending:
+        found = pending.pop()
+        pending += found.bodies.values()
+        for node in found.graph.nodes:
+            inputs[node.name] = node.inputs
+            made_by.update((name, node.name) for name in node.outputs)
+    return made_by, inputs
+
+
+def _source(
+    names: tuple[str, ...],
+    made_by: Mapping[str, str],
+    inputs: Mapping[str, tuple[str, ...]],
+    places: Mapping[str, int],
+    works: Sequence[NodeWork],
+    index: Mapping[int, int],
+    before: int,
+) -> int | None:
+    """The layer before place ``before`` whose result is the first of ``names``, through nodes that move nothing."""
+    while names:
+        node = made_by.get(names[0])
+        at = None if node is None else places.get(node)
+        if node is None or at is None:
+            return None
+        if at in index:
+            return index[at] if at < before else None
+        work = works[at]
+        if work.kernels or work.merged_into is not None:
+            return None
+        names = inputs.get(node, ())
+    return None
+
+
+def _has_own_type(kernel: Kernel) -> bool:
+    """Whether a layer that stays in 16 bits can't write the narrow format: products sum and write one type."""
+    return isinstance(kernel, Gemm | Conv | Pooling)
+
+
+def _conversion(before: Kernel, after: Kernel, operation: str) -> Kernel | None:
+    """The kernel that turns the operand of ``before`` into that of ``after``."""
+    source, target = _operand(before), _operand(after)
+    if source is None or target is None or source == target:
+        return None
+    return Elementwise(operations=(operation,), inputs=(source,), output=target)
+
+
+def _operand(kernel: Kernel) -> TensorSpec | None:
+    match kernel:
+        case Gemm():
+            return TensorSpec(dtype=kernel.a_dtype or kernel.dtype, shape=(kernel.m, kernel.k))
+        case Conv():
+            return TensorSpec(dtype=kernel.input_dtype or kernel.dtype, shape=(kernel.n, kernel.c, *kernel.spatial))
+        case Pooling():
+            return kernel.input
+        case _:
+            return None
+
+
+def _weight_bytes(kernel: Kernel) -> int:
+    match kernel:
+        case Gemm():
+            return (kernel.b_dtype or kernel.dtype).bytes_of(kernel.k * kernel.n)
+        case Conv():
+            return kernel.operand_bytes[1]
+        case _:
+            return 0
