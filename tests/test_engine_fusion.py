@@ -14,11 +14,13 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from graphs import inferred, split, value_info
 from neusight_onnx.analysis import analyze
+from neusight_onnx.assembly import Placed, quickest
 from neusight_onnx.cli.app import run
 from neusight_onnx.comparison.cases import compare
 from neusight_onnx.comparison.points import sweep
 from neusight_onnx.comparison.what_if import Question, variants
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.alternatives import with_alternatives
 from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import make_bindings
@@ -30,13 +32,17 @@ from neusight_onnx.kernels import (
     Elementwise,
     GatherScatter,
     Gemm,
+    Kernel,
     Movement,
+    NodeWork,
     Normalization,
     Softmax,
+    TensorSpec,
     Transfer,
 )
 from neusight_onnx.lowering.walk import ON_HOST
 from neusight_onnx.precision import resolve
+from neusight_onnx.predictor import Prediction, predict
 from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare, works_of
 from neusight_onnx.runtime import RUNTIMES
 
@@ -841,4 +847,66 @@ def test_a_rotary_key_is_not_computed_for_the_whole_cache(gpu: str) -> None:
     reports = {runtime: analyze(model, gpu=gpu, precision="fp32", runtime=runtime) for runtime in RUNTIMES}
     times = {runtime: report.totals.kernel_ms for runtime, report in reports.items()}
     assert times["compiled"] < times["eager"]
+    assert times["tensorrt"] < times["onnxruntime"]
+
+
+BIASED = Gemm(m=128, n=768, k=3072, b_is_weight=True, dtype=DataType.FLOAT32, epilogue=("bias", "gelu", "add"))
+RESULT = TensorSpec(dtype=DataType.FLOAT32, shape=(128, 768))
+WAYS = {
+    "a product and its epilogue in two kernels": (
+        "m = MatMul(x, w)\nb = Add(m, v)\ng = Gelu(b)\ny = Add(g, z)",
+        [
+            (
+                replace(BIASED, epilogue=()),
+                Elementwise(
+                    operations=("add", "gelu", "add"),
+                    inputs=(RESULT, TensorSpec(dtype=DataType.FLOAT32, shape=(768,)), RESULT),
+                    output=RESULT,
+                    generated=True,
+                ),
+            )
+        ],
+    ),
+    "products of one operand one by one": (
+        "q = MatMul(x, w)\nk = MatMul(x, u)\ny = Mul(q, k)",
+        [(replace(BIASED, epilogue=()), replace(BIASED, epilogue=()))],
+    ),
+    "a product without an epilogue is what it is": ("y = MatMul(x, w)", []),
+}
+
+
+@pytest.mark.parametrize(("nodes", "expected"), WAYS.values(), ids=WAYS.keys())
+def test_what_an_engine_times(nodes: str, expected: list[tuple[Kernel, ...]]) -> None:
+    weights = {"w": (3072, 768), "u": (3072, 768), "v": (768,)}
+    used = {name: shape for name, shape in weights.items() if re.search(rf"\b{name}\b", nodes)}
+    inputs = {"x": (128, 3072), **({"z": (128, 768)} if "z)" in nodes else {})}
+    graph = fused_graph(inferred(nodes, inputs, weights=used, opset=20), RUNTIMES["tensorrt"])
+    works = with_alternatives(graph, works_of(graph, RUNTIMES["tensorrt"]), RUNTIMES["tensorrt"])
+    assert [way for work in works for way in work.alternatives] == expected
+    others = with_alternatives(graph, works, RUNTIMES["compiled"])
+    assert others == works
+
+
+def test_the_quickest_way_is_run() -> None:
+    """Of 5 us, 2 + 2 us and 3 + 3 us the second; of equal times the first."""
+
+    def of(*times_us: float) -> tuple[Prediction, ...]:
+        return tuple(replace(predicted, latency_us=time_us) for time_us in times_us)
+
+    (predicted,) = predict([BIASED], load_gpu("t4"))
+    apart = (replace(BIASED, epilogue=()), replace(BIASED, epilogue=()))
+    work = NodeWork(node="y", op_type="Gemm", kernels=(BIASED,), alternatives=(apart, apart))
+    (chosen,) = quickest([Placed(work=work, predictions=of(5.0))], of(2.0, 2.0, 3.0, 3.0))
+    assert (chosen.work.kernels, chosen.latency_us) == (apart, 4.0)
+    (kept,) = quickest([Placed(work=work, predictions=of(4.0))], of(2.0, 2.0, 3.0, 3.0))
+    assert kept.work.kernels == (BIASED,)
+
+
+@pytest.mark.parametrize("gpu", ["p4", "p100", "gtx-1080-ti", "t4", "v100"])
+def test_an_engine_is_not_slower_than_operators_one_by_one(gpu: str) -> None:
+    bert = RESNET.with_name("bert_base.onnx")
+    times = {
+        runtime: analyze(bert, gpu=gpu, precision="fp32", runtime=runtime).totals.kernel_ms
+        for runtime in ("onnxruntime", "tensorrt")
+    }
     assert times["tensorrt"] < times["onnxruntime"]

@@ -46,6 +46,7 @@ from neusight_onnx.assembly import (
     kernel_rows,
     make_coverage,
     make_totals,
+    quickest,
     stream_steps,
     timeline_spans,
     unsupported_nodes,
@@ -355,7 +356,10 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
 
 def _placed(work: Sequence[NodeWork], spec: GpuSpec, predictors: Predictors | None = None) -> list[Placed]:
     kernels = [kernel for item in work for kernel in item.kernels]
-    return with_predictions(work, predict(kernels, spec, predictors=predictors))
+    others = [kernel for item in work for way in item.alternatives for kernel in way]
+    predictions = predict([*kernels, *others], spec, predictors=predictors)
+    placed = with_predictions(work, predictions[: len(kernels)])
+    return quickest(placed, predictions[len(kernels) :]) if others else placed
 
 
 def _assemble(

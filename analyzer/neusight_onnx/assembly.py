@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from neusight_onnx.batch import batch_of
@@ -76,6 +76,21 @@ def with_predictions(work: Sequence[NodeWork], predictions: Sequence[Prediction]
         placed.append(Placed(work=item, predictions=tuple(predictions[start:end])))
         start = end
     return placed
+
+
+def quickest(placed: Sequence[Placed], predictions: Sequence[Prediction]) -> list[Placed]:
+    """Each work as it takes the least time; ``predictions`` are those of all alternatives' kernels, in their order."""
+    found = []
+    start = 0
+    for item in placed:
+        best = item
+        for way in item.work.alternatives:
+            end = start + len(way)
+            other = Placed(work=replace(item.work, kernels=way), predictions=tuple(predictions[start:end]))
+            best = min(best, other, key=lambda one: one.latency_us)
+            start = end
+        found.append(best)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

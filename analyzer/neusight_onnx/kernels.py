@@ -903,6 +903,7 @@ class NodeWork:
     result is.
     ``merged_into``: the node whose kernel does this node's work, and whose ``origins`` name it; this one is free then.
     ``written`` says whether that kernel writes this node's value all the same, for others to read.
+    ``alternatives``: other kernels that would do the same; the quickest on the GPU are run.
     ``parts``: inputs that lie in its result already, as those who made them wrote them there.
     ``is_boundary``: no node of the file, but the copies of the model's inputs or outputs.
     ``phase``: "forward", or in training also "backward" or "optimizer".
@@ -912,6 +913,7 @@ class NodeWork:
     op_type: str
     origins: tuple[tuple[str, str], ...] = ()
     kernels: tuple[Kernel, ...] = ()
+    alternatives: tuple[tuple[Kernel, ...], ...] = ()
     free: str | None = None
     unsupported: str | None = None
     count: int = 1

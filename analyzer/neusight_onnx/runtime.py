@@ -38,6 +38,7 @@ class Runtime:
     pairs of quantisation stand around products of 16).
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
+    ``times_kernels``: whether its builder times what could do a node's work on the GPU, and keeps the quickest.
     ``vendors``: whose GPUs it runs on.
     ``splits_apart``: whether Slices and Gathers that take a tensor apart are one Split, before its Transpose.
     ``computes_shapes``: whether operators that compute shapes are run on the host, one by one, where sizes are open.
@@ -62,6 +63,7 @@ class Runtime:
     narrow_products: str = "converted"
     splits_apart: bool = False
     computes_shapes: bool = False
+    times_kernels: bool = False
     vendors: frozenset[str] = frozenset({"NVIDIA", "AMD"})
 
 
@@ -133,6 +135,7 @@ RUNTIMES: dict[str, Runtime] = {
         conv_layout="nhwc in 16 and 8 bits, nchw in FP32",
         tf32=True,
         narrow_products="calibrated",
+        times_kernels=True,
         fallback="refused",
         vendors=frozenset({"NVIDIA"}),
     ),

@@ -302,7 +302,7 @@ def by_parts(work: NodeWork) -> NodeWork:
     kernels: list[Kernel] = []
     for kernel in work.kernels:
         kernels.extend(_parts(kernel) if isinstance(kernel, Attention) else (kernel,))
-    return replace(work, kernels=tuple(kernels))
+    return replace(work, kernels=tuple(kernels), alternatives=())
 
 
 def _parts(kernel: Attention) -> tuple[Kernel, ...]:
@@ -314,6 +314,7 @@ def _parts(kernel: Attention) -> tuple[Kernel, ...]:
         dtype=kernel.dtype,
         fused=("mul", "add") if kernel.mask is not None else ("mul",),
         extra_inputs=() if kernel.mask is None else (kernel.mask,),
+        generated=True,
     )
     return scores, softmax, Gemm(batch=batch, m=kernel.s, n=kernel.v, k=kernel.t, dtype=kernel.dtype)
 

@@ -479,8 +479,9 @@ def _movement(kernel: Movement, gpu: GpuSpec) -> Work:
         rank = len(kernel.permutation)
         if kernel.permutation != tuple(range(rank)):
             cost = PERMUTE_COST if kernel.permutation[-1] == rank - 1 else STRIDED_PERMUTE_COST
-            instructions = index_instructions(_permuted_dimensions(kernel.shape, kernel.permutation), 2.0)
-            compute_us += float(index_us(np.asarray(count), np.asarray(instructions), INDEX_OPERATIONS, gpu))
+            if kernel.divisions is None:
+                instructions = index_instructions(_permuted_dimensions(kernel.shape, kernel.permutation), 2.0)
+                compute_us += float(index_us(np.asarray(count), np.asarray(instructions), INDEX_OPERATIONS, gpu))
     elif kernel.operation not in ("copy", "cast", "fill"):
         compute_us += 1e6 * count * _place_operations(kernel) / lane_rate
     return Work(

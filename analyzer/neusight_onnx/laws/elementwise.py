@@ -277,7 +277,10 @@ def operation_cost(kernel: Elementwise) -> float:
     """FLOP equivalents an element of all operations but pow, whose cost differs between GPUs."""
     names = [name for name in kernel.operations if name not in POWER_OPERATIONS]
     if kernel.generated:
-        cost = SIMPLE_COST + fused_cost(names)
+        # a library's kernel of one special function is costed without loads and stores beside it, which no measured
+        # kernel shows; so is this, or merging would make it slower
+        special = any(name in OPERATION_COST for name in names)
+        cost = fused_cost(names) + (0.0 if special else SIMPLE_COST - FUSED_COST)
     else:
         cost = sum(OPERATION_COST.get(name, SIMPLE_COST) for name in names)
     wide = kernel.output.dtype in (DataType.INT64, DataType.UINT64)

@@ -24,6 +24,8 @@ OF_A_VECTOR = 2
 DIVISIONS_OF_COPIES = {"concat": 2, "split": 2}
 """The same of copies; those of ``BY_DIMENSION`` make one a dimension."""
 BY_DIMENSION = frozenset({"expand", "flip", "pad", "slice", "tile"})
+PLACED = BY_DIMENSION | DIVISIONS_OF_COPIES.keys() | {"copy", "transpose"}
+"""Copies that find places at all: those that a kernel made for their shapes finds without a division."""
 OF_A_LOOK_UP = 2
 LOOK_UPS = frozenset({"embedding", "gather"})
 """Copies by index that Gather makes."""
@@ -50,10 +52,7 @@ def _generated(kernel: Kernel) -> Kernel:
         return replace(kernel, generated=True)
     if isinstance(kernel, GatherScatter):
         return replace(kernel, divisions=0)
-    moves = isinstance(kernel, Movement) and (
-        kernel.operation in DIVISIONS_OF_COPIES or kernel.operation in BY_DIMENSION
-    )
-    return replace(kernel, divisions=0) if isinstance(kernel, Movement) and moves else kernel
+    return replace(kernel, divisions=0) if isinstance(kernel, Movement) and kernel.operation in PLACED else kernel
 
 
 def _by_divisions(kernel: Kernel) -> Kernel:
