@@ -58,7 +58,7 @@ def test_no_other_choice_takes_less(costs: list[_Costs]) -> None:
 def test_layers_behind_convolutions_pay_for_what_converts() -> None:
     tactics = prepared("resnet50", "int8", batch=1).tactics
     assert tactics is not None
-    kinds = [type(layer.narrow[-1]) for layer in tactics.layers]
+    kinds = [type(layer.narrow[0][-1]) for layer in tactics.layers]
     assert (kinds.count(Conv), kinds.count(Pooling), kinds.count(Gemm)) == (53, 2, 1)
     assert tactics.layers[0].source is None
     assert {layer.source for layer in tactics.layers[1:]} >= {0, 1}
@@ -96,8 +96,8 @@ def test_choices_are_those_of_the_predicted_times() -> None:
     layers = tuple(
         Layer(
             at=at,
-            wide=(kernel,),
-            narrow=(Gemm(m=kernel.m, n=kernel.n, k=kernel.k, dtype=DataType.INT8, b_is_weight=True),),
+            wide=((kernel,),),
+            narrow=((Gemm(m=kernel.m, n=kernel.n, k=kernel.k, dtype=DataType.INT8, b_is_weight=True),),),
             weight=f"w{at}",
         )
         for at, kernel in enumerate((slow, fast))
@@ -105,9 +105,9 @@ def test_choices_are_those_of_the_predicted_times() -> None:
     works = tuple(work for work in prepared("bert_base", "int8", batch=1, sequence=128).work if work.kernels)[:2]
     chosen = choose(Tactics(layers=layers, format_label="int8", wide_label="float16"), works, gpu)
     for layer, work in zip(layers, chosen.works, strict=True):
-        narrow, wide = (predict(kernels, gpu)[0].latency_us for kernels in (layer.narrow, layer.wide))
-        assert work.kernels == (layer.narrow if narrow < wide else layer.wide)
-    assert chosen.works[1].kernels == layers[1].narrow
+        narrow, wide = (predict(way, gpu)[0].latency_us for (way,) in (layer.narrow, layer.wide))
+        assert (work.kernels,) == (layer.narrow if narrow < wide else layer.wide)
+    assert (chosen.works[1].kernels,) == layers[1].narrow
     assert (chosen.count, chosen.wide_count) == (2, 1)
     assert chosen.wide_weight_bytes == 64 * 64
 

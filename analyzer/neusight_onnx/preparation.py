@@ -147,6 +147,12 @@ def prepare(
             trained = replace(trained, works=with_layouts(trained.works, runtime_model, training=True))
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
         fusion = _fusion(graph, work, runtime_model, explained=explain_fusion)
+        if runtime_model.times_kernels:
+            from neusight_onnx.fusion.alternatives import with_alternatives
+
+            work = with_alternatives(recognised, work, runtime_model)
+            narrowed = None if narrowed is None else with_alternatives(recognised, narrowed, runtime_model)
+            wide = None if wide is None else with_alternatives(recognised, wide, runtime_model)
         said: tuple[str, ...] = ()
         if cuda_graph and (reason := _uncapturable(recognised, work, runtime_model)):
             runtime_model = get_runtime(runtime)

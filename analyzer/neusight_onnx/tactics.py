@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
@@ -19,12 +20,16 @@ from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, NodeWork, Pooling, TensorSpec
 from neusight_onnx.predictor import Predictors, predict
 
+Ways: TypeAlias = tuple[tuple[Kernel, ...], ...]
+"""Kernels of a node, and others that would do the same."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """A node of the work that may run in either type.
 
-    ``at``: its place in the work; ``narrow`` and ``wide``: its kernels in the format and in 16 bits. ``source``: the
+    ``at``: its place in the work; ``narrow`` and ``wide``: its kernels in the format and in 16 bits, and what else they
+    could be (``NodeWork.alternatives``), of which the quickest are run. ``source``: the
     place among the layers of the one whose result it reads, if nothing writes that anew in between. ``widens``: that
     one hands on the narrow format, so that reading it in 16 bits takes a kernel that converts it, ``narrows``: it hands
     on 16 bits unless it is narrow itself; None where no kernel is needed. ``weight``: its name, None for a layer
@@ -32,8 +37,8 @@ class Layer:
     """
 
     at: int
-    narrow: tuple[Kernel, ...]
-    wide: tuple[Kernel, ...]
+    narrow: Ways
+    wide: Ways
     source: int | None = None
     narrows: Kernel | None = None
     widens: Kernel | None = None
@@ -90,15 +95,15 @@ def find_tactics(
             label = label or (old.input.dtype if isinstance(old, Pooling) else old.dtype).label
         narrows = widens = None
         if source is not None and products is not None:
-            behind = layers[source].wide[-1]
+            behind = layers[source].wide[0][-1]
             narrows = _conversion(old, kernel, "quantize") if _has_own_type(behind) else None
             widens = _conversion(kernel, old, "dequantize") if isinstance(behind, Conv | Pooling) else None
         has_weight = isinstance(kernel, Gemm | Conv) and len(names) > 1
         layers.append(
             Layer(
                 at=at,
-                narrow=work.kernels,
-                wide=wide[at].kernels,
+                narrow=(work.kernels, *work.alternatives),
+                wide=(wide[at].kernels, *wide[at].alternatives),
                 source=source,
                 narrows=narrows,
                 widens=widens,
@@ -119,16 +124,16 @@ def choose(
     wide_weights: dict[str, int] = {}
     with_weight = wide = 0
     for number, layer in enumerate(layers):
-        kernels = layer.narrow if narrow[number] else layer.wide
+        ways = layer.narrow if narrow[number] else layer.wide
         if layer.source is not None and narrow[layer.source] != narrow[number]:
             before = layer.narrows if narrow[number] else layer.widens
-            kernels = kernels if before is None else (before, *kernels)
-        found[layer.at] = replace(works[layer.at], kernels=kernels)
+            ways = ways if before is None else tuple((before, *way) for way in ways)
+        found[layer.at] = replace(works[layer.at], kernels=ways[0], alternatives=ways[1:])
         if layer.weight is not None:
             with_weight += 1
             wide += not narrow[number]
             if not narrow[number]:
-                wide_weights[layer.weight] = _weight_bytes(layer.wide[-1]) - _weight_bytes(layer.narrow[-1])
+                wide_weights[layer.weight] = _weight_bytes(layer.wide[0][-1]) - _weight_bytes(layer.narrow[0][-1])
     return Chosen(works=tuple(found), count=with_weight, wide_count=wide, wide_weight_bytes=sum(wide_weights.values()))
 
 
@@ -142,7 +147,9 @@ class _Costs:
 
     @classmethod
     def of(cls, layer: Layer, count: int, known: Mapping[Kernel, float]) -> _Costs:
-        sums = [count * sum(known[kernel] for kernel in kernels) for kernels in (layer.wide, layer.narrow)]
+        sums = [
+            count * min(sum(known[kernel] for kernel in way) for way in ways) for ways in (layer.wide, layer.narrow)
+        ]
         before = [0.0 if kernel is None else count * known[kernel] for kernel in (layer.widens, layer.narrows)]
         return cls(us=(sums[0], sums[1]), convert_us=(before[0], before[1]), source=layer.source)
 
@@ -183,7 +190,7 @@ def _with(cost: _Costs, best: Sequence[float], own: bool, of_source: bool) -> fl
 def _times(layers: Sequence[Layer], gpu: GpuSpec, predictors: Predictors | None) -> dict[Kernel, float]:
     kernels: dict[Kernel, None] = {}
     for layer in layers:
-        kernels.update(dict.fromkeys((*layer.narrow, *layer.wide)))
+        kernels.update(dict.fromkeys(kernel for way in (*layer.narrow, *layer.wide) for kernel in way))
         kernels.update(dict.fromkeys(kernel for kernel in (layer.narrows, layer.widens) if kernel is not None))
     unique = tuple(kernels)
     found = predict(unique, gpu, predictors=predictors)
