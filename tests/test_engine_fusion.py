@@ -881,8 +881,10 @@ def test_what_an_engine_times(nodes: str, expected: list[tuple[Kernel, ...]]) ->
     used = {name: shape for name, shape in weights.items() if re.search(rf"\b{name}\b", nodes)}
     inputs = {"x": (128, 3072), **({"z": (128, 768)} if "z)" in nodes else {})}
     graph = fused_graph(inferred(nodes, inputs, weights=used, opset=20), RUNTIMES["tensorrt"])
-    works = with_alternatives(graph, works_of(graph, RUNTIMES["tensorrt"]))
+    works = with_alternatives(graph, works_of(graph, RUNTIMES["tensorrt"]), RUNTIMES["tensorrt"])
     assert [way for work in works for way in work.alternatives] == expected
+    others = with_alternatives(graph, works, RUNTIMES["compiled"])
+    assert others == works
 
 
 def test_the_quickest_way_is_run() -> None:

@@ -120,6 +120,33 @@ def test_the_pipe_takes_whole_tiles() -> None:
     assert 1e6 * parts["compute"][0] == pytest.approx(1e6 * 2 * 2 * 128 * 128 * 576 * 108 / 312e12, rel=1e-3)
 
 
+STEM = replace(BASE, c=3, k=64, spatial=(224, 224), out=(112, 112), filter=(7, 7), strides=(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "changes", "depth"),
+    [
+        # a row of seven taps of four channels is 28, padded to 32; a row of three 12, padded to 16
+        pytest.param("t4", {}, 7 * 32, id="seven-taps"),
+        pytest.param("a100", {"dtype": INT8}, 7 * 32, id="eight-bits"),
+        pytest.param("h100", {"filter": (3, 3), "k": 32}, 3 * 16, id="three-taps"),
+        # further taps cost the channels that the constant says, here 5 for FP16
+        pytest.param("v100", {}, 49 * 4 + 48 * 5, id="not-on-volta"),
+        pytest.param("t4", {"strides": (1, 1)}, 49 * 4 + 48 * 5, id="stride-of-one"),
+        pytest.param("t4", {"filter": (5, 5)}, 25 * 4 + 24 * 5, id="five-taps"),
+        pytest.param("t4", {"k": 96}, 49 * 4 + 48 * 5, id="more-filters"),
+        pytest.param("t4", {"c": 8}, 49 * 8 + 48 * 5, id="more-channels"),
+    ],
+)
+def test_the_first_layer_over_images_begins_no_tap_anew(gpu: str, changes: dict[str, Any], depth: int) -> None:
+    kernel = replace(STEM, **changes)
+    tile = np.array([[64.0], [128.0], [256.0], [1.0]])
+    constants = {**PLAIN, "tap_channels": 5.0}
+    assert tensor_conv._times(tensor_conv.columns((kernel,)), load_gpu(gpu), constants, tile)["kz"] == pytest.approx(
+        depth
+    )
+
+
 @pytest.mark.parametrize(
     ("gpu", "overhead"),
     [

@@ -335,12 +335,12 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
 
     ``predictors``: what an engine's builder is taken to find when it times a layer's kernels; default the shipped ones.
     """
+    if prepared.work_in_tf32 is not None and takes_tf32(spec):
+        return Run(works=prepared.work_in_tf32, memory=prepared.memory)
     works: Sequence[NodeWork] = prepared.work
     memory = prepared.memory
     said: tuple[str, ...] = ()
-    if prepared.work_in_tf32 is not None and takes_tf32(spec):
-        works = prepared.work_in_tf32
-    elif prepared.tactics is not None:
+    if prepared.tactics is not None:
         from neusight_onnx.tactics import choose
 
         chosen = choose(prepared.tactics, works, spec, predictors=predictors)
@@ -351,10 +351,6 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
         from neusight_onnx.fusion.attention import by_parts
 
         works = tuple(by_parts(work) for work in works)
-    if prepared.runtime.times_kernels:
-        from neusight_onnx.fusion.alternatives import with_alternatives
-
-        works = with_alternatives(prepared.graph, works)
     return Run(works=works, memory=memory, said=said)
 
 

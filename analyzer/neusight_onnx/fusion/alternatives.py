@@ -16,6 +16,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.attention import by_parts
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, NodeWork, TensorSpec
+from neusight_onnx.runtime import Runtime
 
 SPLITTABLE = frozenset({DataType.FLOAT32, DataType.TFLOAT32, DataType.FLOAT16, DataType.BFLOAT16})
 """What is multiplied where a kernel of its own may follow a product; sums of integers are scaled in the product."""
@@ -23,14 +24,12 @@ ADDED = {"bias": "add"}
 """Steps of an epilogue that have another name as an operation."""
 
 
-def with_alternatives(graph: InferredGraph, works: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
-    """``works`` of ``graph``, as they would be run, each with what else its kernels could be. Linear in both."""
+def with_alternatives(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
+    """``works`` of ``graph``, as they will be run, each with what else its kernels could be. Linear in both."""
+    if not runtime.times_kernels:
+        return tuple(works)
     widths = {node.name: _widths(part, node) for part, node in _nodes(graph) if node.op_type == "SharedLinear"}
-    found = []
-    for work in works:
-        ways = _ways(work, widths.get(work.node, ()))
-        found.append(replace(work, alternatives=ways) if ways else work)
-    return tuple(found)
+    return tuple(replace(work, alternatives=_ways(work, widths.get(work.node, ()))) for work in works)
 
 
 def _nodes(graph: InferredGraph) -> Iterator[tuple[InferredGraph, Node]]:

@@ -302,7 +302,7 @@ def by_parts(work: NodeWork) -> NodeWork:
     kernels: list[Kernel] = []
     for kernel in work.kernels:
         kernels.extend(_parts(kernel) if isinstance(kernel, Attention) else (kernel,))
-    return replace(work, kernels=tuple(kernels))
+    return replace(work, kernels=tuple(kernels), alternatives=())
 
 
 def _parts(kernel: Attention) -> tuple[Kernel, ...]:

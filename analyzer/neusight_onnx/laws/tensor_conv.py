@@ -194,6 +194,7 @@ _COLUMNS = (
     *("taps", "stride", "dilation", "groups", "c_each", "k_each", "batch", "out", "side", "data", "weight"),
     *("taps_met", "padded", "image_m", "image_n", "image_k", "image_b", "images", "gathered", "as_it_lies"),
     *("rank", "channels_last", "transposed_bytes", "ordered_bytes", "macs", "outputs", "burst", "activity"),
+    "first_depth",
 )
 
 
@@ -259,10 +260,37 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 max((source if direction == "data" else weight if is_weight else result) / element, 1.0),
                 kernel.burst,
                 kernel.activity,
+                _first_depth(kernel),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
     return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
+
+
+FIRST_LAYER = 7.5
+"""Compute capability from which cuDNN 9.1 has kernels for the first layer of a network over images,
+``sm75_xmma_fprop_image_first_layer_*_hmma_k64c4r7s7_stride2x2_tile16x64x64`` and their like for sm80 and sm90: 16, 32
+or 64 filters of 3x3 and 7x7 taps, stride 2, four channels (``strings`` of its library of compiled engines)."""
+_FIRST_CHANNELS, _FIRST_FILTERS, _FIRST_SIDES = 4, 64, (3, 7)
+_INSTRUCTION_DEPTH = 8
+"""Depth of the instructions in those kernels (``tensor1688``: 16x8x8)."""
+
+
+def _first_depth(kernel: Conv) -> float:
+    """The reduction of such a kernel, which holds a patch of the image in shared memory: a filter's row is one run of
+    its taps' channels, so that no tap begins anew. 0 where there is none.
+
+    Of INT8 only 3x3 is named (``ampere_first_layer_filter3x3_imma_fwd``); that channels are padded to four, not to
+    eight, holds for any (TensorRT's format kCHW4), and 7x7 is taken to be alike.
+    """
+    is_image = kernel.c <= _FIRST_CHANNELS and kernel.k <= _FIRST_FILTERS and kernel.groups == 1
+    is_forward = kernel.direction == "forward" and not kernel.transposed and kernel.dtype.bits <= 16
+    if not (is_image and is_forward and kernel.strides == (2, 2) and kernel.dilations == (1, 1)):
+        return 0.0
+    if kernel.filter not in [(side, side) for side in _FIRST_SIDES]:
+        return 0.0
+    rows, columns = kernel.filter
+    return float(rows * ceil(columns * _FIRST_CHANNELS / _INSTRUCTION_DEPTH) * _INSTRUCTION_DEPTH)
 
 
 def _image_product(kernel: Conv) -> tuple[float, ...]:
@@ -336,6 +364,8 @@ def _times(
     kept = cols["weight"] if gpu.compute_capability is None else 0.0
     begun = c["tap_channels"] * 2.0 / cols["bytes"] * (cols["taps_met"] - 1.0) * (1.0 - kept)
     k = k * (1.0 + begun / np.where(cols["weight"] > 0, n, k))
+    if (gpu.compute_capability or 0.0) >= FIRST_LAYER:
+        k = np.where(cols["first_depth"] > 0.0, cols["first_depth"], k)
     sms = float(gpu.sm_count)
     peak = tensor_gemm.peaks(gpu, cols["pipe"])
     blocks = b * np.ceil(n / t1) * np.ceil(m / t2) * z
@@ -477,6 +507,7 @@ def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.floa
         "data": zero,
         "weight": zero,
         "rank": zero + 2.0,
+        "first_depth": zero,
         "burst": cols["burst"],
         "activity": cols["activity"],
     }
