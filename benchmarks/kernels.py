@@ -130,6 +130,7 @@ def leave_one_gpu_out(
                 feature_low=nothing,
                 feature_high=nothing,
                 vectors=tuple(gpu_vector(rest[name]) for name in fit.gpus),
+                specs=tuple(rest[name] for name in fit.gpus),
             )
         launches = launches_of(variant.law, measurements, {gpu: specs[gpu]}, trained.fit)
         rows = counted[measurements.gpu[counted] == gpu]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from neusight_onnx import analyze
 from neusight_onnx import predictor as module
@@ -35,7 +36,15 @@ from neusight_onnx.kernels import (
     kernel_dtype,
 )
 from neusight_onnx.predictor import estimate, list_predictors, load_predictors, predict, predictor_for
-from neusight_onnx.similarity import FAMILIAR_DISTANCE, distance, gpu_vector, gpu_weight, shape_weight
+from neusight_onnx.similarity import (
+    FAMILIAR_DISTANCE,
+    Residual,
+    carried_over,
+    distance,
+    gpu_vector,
+    gpu_weight,
+    shape_weight,
+)
 
 FP32, FP16, INT64, BOOL = DataType.FLOAT32, DataType.FLOAT16, DataType.INT64, DataType.BOOL
 
@@ -283,6 +292,36 @@ def test_shape_weight(row: list[float], weight: float) -> None:
     low, high = np.array([0.0, 0.0, 4.0]), np.array([1.0, 10.0, 5.0])
     found = shape_weight(np.array([row], dtype=np.float32), low, high, ["log_m", "log_k", "log_tile_n"])
     assert found[0] == pytest.approx(weight, rel=1e-6)
+
+
+def test_a_near_gpu_gets_what_its_neighbour_shows() -> None:
+    """Trees that know GPUs by their ridge alone: log 2 for a ridge of 3, log 3 for 2; the neighbour's ridge is 3."""
+
+    def residual(features: NDArray[np.float32]) -> Residual:
+        return Residual(correction=np.where(features[:, 1] > 2.5, log(2), log(3)), inside=features[:, 0] * 1.0)
+
+    features = np.array([[1.0, 2.0], [0.5, 2.0]], dtype=np.float32)
+    names = ("log_m", "log_ridge")
+    neighbour = np.array([[9.0, 3.0]], dtype=np.float32)
+
+    def applied(near: float, unseen_weight: float) -> list[float]:
+        found = carried_over(residual, features, names, near, unseen_weight, lambda: neighbour)
+        assert found.inside.tolist() == pytest.approx([1.0, 0.5])
+        return found.correction.tolist()
+
+    assert applied(1.0, 0.0) == pytest.approx([log(3), log(3) / 2])  # a trained GPU has its own
+    assert applied(0.0, 0.25) == pytest.approx([log(3) / 4, log(3) / 8])
+    assert applied(0.75, 0.0) == pytest.approx([0.75 * log(2), 0.75 * log(2) / 2])
+    assert applied(0.75, 0.5)[0] == pytest.approx(0.75 * log(2) + 0.25 * 0.5 * log(3))
+
+
+def test_a_gpu_with_faster_memory_only_is_hardly_slower() -> None:
+    products = [
+        Gemm(m=m, n=4096, k=4096, dtype=DataType.FLOAT8E4M3FN, transpose_b=True, b_is_weight=True) for m in (64, 512)
+    ]
+    h100, h200 = (predict(products, load_gpu(name)) for name in ("h100-sxm", "h200-sxm"))
+    for before, after in zip(h100, h200, strict=True):
+        assert after.latency_us < 1.13 * before.latency_us  # its memory takes 36 W more of the same power
 
 
 # --- manifest

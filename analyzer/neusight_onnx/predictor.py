@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import PredictorError
-from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.errors import PredictorError, SpecError
+from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import (
     KERNEL_CLASSES,
     MATRIX_FORMATS,
@@ -34,7 +34,7 @@ from neusight_onnx.kernels import (
     predictor_label,
 )
 from neusight_onnx.power import holds_clock
-from neusight_onnx.similarity import gpu_weight, remoteness, residual_weight, shape_weight
+from neusight_onnx.similarity import Residual, carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
 if TYPE_CHECKING:
     from neusight_onnx.laws.base import Column, LawResult
@@ -514,11 +514,25 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     answer = apply_law(used, kernels, gpu, predictor.constants)
     law, features = answer.result, answer.features
     session = _session(predictor.path, predictor.sha256, predictor.name)
-    residual = session.run(None, {"features": features})[0][:, 0].astype(np.float64)
+    names = used.feature_names
+
+    def residual(of: NDArray[np.float32]) -> Residual:
+        return Residual(
+            correction=session.run(None, {"features": of})[0][:, 0].astype(np.float64),
+            inside=shape_weight(of, predictor.feature_low, predictor.feature_high, names),
+        )
+
+    def of_the_nearest() -> NDArray[np.float32] | None:
+        try:
+            other = load_gpu(predictor.gpus[nearest_of(gpu, predictor.gpu_vectors)])
+        except SpecError:  # of a GPU file that isn't here
+            return None
+        return apply_law(used, kernels[:1], other, predictor.constants).features
+
     near = gpu_weight(gpu, predictor.gpu_vectors)
-    inside = shape_weight(features, predictor.feature_low, predictor.feature_high, used.feature_names)
-    weight = residual_weight(near, inside, predictor.unseen_weight)
-    latency = np.maximum(law.latency_us * np.exp(weight * residual), law.ideal_us)
+    carried = carried_over(residual, features, names, near, predictor.unseen_weight, of_the_nearest)
+    inside = carried.inside
+    latency = np.maximum(law.latency_us * np.exp(carried.correction), law.ideal_us)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
     remote = remoteness(gpu, predictor.gpu_vectors)
     spread = half_widths(widths, gpu, near, inside, remote, law.doubt_log_sd)

@@ -6,7 +6,8 @@ there. That carries over to a GPU only as far as the two are alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import exp, log, sqrt
 
 import numpy as np
@@ -92,8 +93,34 @@ def gpu_weight(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
     return exp(-((nearest / FAMILIAR_DISTANCE) ** 2))
 
 
+def nearest_of(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> int:
+    """Place of the trained GPU that is nearest; ValueError where there is none."""
+    vector = _vector_beside(gpu, trained)
+    return min(range(len(trained)), key=lambda place: distance(vector, trained[place]))
+
+
 CHOSEN = frozenset({"log_tile_n", "log_tile_m", "log_split_k"})
 """Features that a library chooses from a menu: a size that no measured GPU's menu holds is nothing far from it."""
+
+
+NEGLIGIBLE = 0.01
+"""Weight of a GPU that isn't worth another look at the trees."""
+
+OF_THE_GPU = frozenset({"log_ridge", "log_l2_over_dram", "log_clock_bytes_per_sm"})
+"""Features that are the GPU's alone, by which the trees tell the measured GPUs apart."""
+
+
+def with_gpu_of(features: NDArray[np.float32], names: Sequence[str], other: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``features``, those of ``OF_THE_GPU`` as in ``other``, shape (1, features), which were made for another GPU.
+
+    What a measured GPU shows beyond the law carries over to one that is near it as that GPU's: by its own ridge an
+    H200, which is an H100 with faster memory, would get what a B200 shows.
+    """
+    found = features.copy()
+    for place, name in enumerate(names):
+        if name in OF_THE_GPU:
+            found[:, place] = other[0, place]
+    return found
 
 
 def shape_weight(
@@ -111,6 +138,38 @@ def shape_weight(
     return total
 
 
-def residual_weight(near: float, inside: NDArray[np.float64], unseen_weight: float) -> NDArray[np.float64]:
-    """Share of the residual that is applied: ``unseen_weight`` far from every trained GPU, 1 on one of them."""
-    return (unseen_weight + (1.0 - unseen_weight) * near) * inside
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """What trees say beyond the law of some kernels, log, shape (n,), and how far within what was measured each is."""
+
+    correction: NDArray[np.float64]
+    inside: NDArray[np.float64]
+
+
+def carried_over(
+    residual: Callable[[NDArray[np.float32]], Residual],
+    features: NDArray[np.float32],
+    names: Sequence[str],
+    near: float,
+    unseen_weight: float,
+    other: Callable[[], NDArray[np.float32] | None],
+) -> Residual:
+    """The share of the trees' residual that is applied to kernels on a GPU.
+
+    On a trained GPU (``near`` is 1) all of it, within the range of shapes. On another, ``near`` of what the nearest
+    trained GPU shows, whose features ``other`` gives (None where they aren't known), and ``unseen_weight`` of what the
+    trees make of a GPU like this for the rest.
+    """
+    nothing = np.zeros(len(features))
+    parts = []
+    if near < 1.0:
+        own = residual(features)
+        parts.append((1.0 - near, unseen_weight * own.inside * own.correction, own.inside))
+    if near > NEGLIGIBLE:
+        theirs = None if near == 1.0 else other()
+        found = residual(features if theirs is None else with_gpu_of(features, names, theirs))
+        parts.append((near, found.inside * found.correction, found.inside))
+    return Residual(
+        correction=sum((share * part for share, part, _ in parts), nothing),
+        inside=sum((share * inside for share, _, inside in parts), nothing),
+    )

@@ -29,7 +29,7 @@ from neusight_onnx.learning.fitting import (
     near_knot,
     residual_rows,
 )
-from neusight_onnx.similarity import gpu_vector, gpu_weight, residual_weight, shape_weight
+from neusight_onnx.similarity import Residual, carried_over, gpu_vector, gpu_weight, nearest_of, shape_weight
 
 SCORED_US = 50.0
 """Below this an event-timed row shows the host's launch time and not the kernel."""
@@ -262,6 +262,7 @@ class Trained:
     feature_low: NDArray[np.float64]
     feature_high: NDArray[np.float64]
     vectors: tuple[tuple[float, ...], ...]
+    specs: tuple[GpuSpec, ...]
 
 
 def on_matrix_units(measurements: Measurements) -> bool:
@@ -282,10 +283,13 @@ def train_once(
     kept = measurements if excluded_groups is None else measurements.select(~excluded_groups)
     fit = fit_law(law, kept, specs, seed=seed)
     width = len(law.feature_names)
-    vectors = tuple(gpu_vector(specs[gpu], matrix_units=on_matrix_units(measurements)) for gpu in fit.gpus)
+    used = tuple(specs[gpu] for gpu in fit.gpus)
+    vectors = tuple(gpu_vector(gpu, matrix_units=on_matrix_units(measurements)) for gpu in used)
     if settings is None:
         nothing = np.zeros(width)
-        return Trained(law=law, fit=fit, booster=None, feature_low=nothing, feature_high=nothing, vectors=vectors)
+        return Trained(
+            law=law, fit=fit, booster=None, feature_low=nothing, feature_high=nothing, vectors=vectors, specs=used
+        )
     residuals = residual_rows(law, kept, specs, fit, settings, seed=seed)
     return Trained(
         law=law,
@@ -294,6 +298,7 @@ def train_once(
         feature_low=residuals.features.min(axis=0).astype(np.float64),
         feature_high=residuals.features.max(axis=0).astype(np.float64),
         vectors=vectors,
+        specs=used,
     )
 
 
@@ -301,13 +306,25 @@ def predict_rows(
     trained: Trained, measurements: Measurements, rows: NDArray[np.int64], gpu: GpuSpec, *, unseen_weight: float
 ) -> NDArray[np.float64]:
     """Kernel times in us of rows of one GPU, as the shipped predictor would give them."""
-    answer = apply_law(trained.law, measurements.select(rows).kernels, gpu, trained.fit.constants)
+    kernels = measurements.select(rows).kernels
+    answer = apply_law(trained.law, kernels, gpu, trained.fit.constants)
     latency = answer.result.latency_us
     if trained.booster is not None:
-        inside = shape_weight(answer.features, trained.feature_low, trained.feature_high, trained.law.feature_names)
-        share = residual_weight(gpu_weight(gpu, trained.vectors), inside, unseen_weight)
-        residual = trained.booster.predict(answer.features.astype(np.float64), num_threads=1)
-        latency = latency * np.exp(share * residual)
+        names, booster = trained.law.feature_names, trained.booster
+
+        def residual(of: NDArray[np.float32]) -> Residual:
+            return Residual(
+                correction=booster.predict(of.astype(np.float64), num_threads=1),
+                inside=shape_weight(of, trained.feature_low, trained.feature_high, names),
+            )
+
+        def of_the_nearest() -> NDArray[np.float32]:
+            other = trained.specs[nearest_of(gpu, trained.vectors)]
+            return apply_law(trained.law, kernels[:1], other, trained.fit.constants).features
+
+        near = gpu_weight(gpu, trained.vectors)
+        carried = carried_over(residual, answer.features, names, near, unseen_weight, of_the_nearest)
+        latency = latency * np.exp(carried.correction)
     return np.maximum(latency, answer.result.ideal_us)
 
 
