@@ -120,6 +120,22 @@ def test_the_pipe_takes_whole_tiles() -> None:
     assert 1e6 * parts["compute"][0] == pytest.approx(1e6 * 2 * 2 * 128 * 128 * 576 * 108 / 312e12, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "splits"),
+    [
+        pytest.param("t4", FP16, True, id="fp16"),
+        pytest.param("t4", INT8, False, id="int8"),
+        pytest.param("a100", INT8, False, id="int8-on-ampere"),
+        pytest.param("mi300x", INT8, True, id="int8-on-amd"),
+    ],
+)
+def test_int8_does_not_split_its_reduction(gpu: str, dtype: DataType, splits: bool) -> None:
+    kernel = replace(BASE, n=1, c=512, k=512, spatial=(7, 7), out=(7, 7), dtype=dtype)
+    constants = {**(AMD_PRIORS if gpu == "mi300x" else PRIORS), "split_us": 0.1}
+    split = tensor_conv.pin(tensor_conv.columns((kernel,)), load_gpu(gpu), constants)["split_k"][0]
+    assert bool(split > 1.0) is splits
+
+
 STEM = replace(BASE, c=3, k=64, spatial=(224, 224), out=(112, 112), filter=(7, 7), strides=(2, 2))
 
 

@@ -612,6 +612,17 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     return found
 
 
+def _serial(pipe: NDArray[np.float64], gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether no kernel of NVIDIA's splits the reduction among blocks: INT8's don't, as those of its products.
+
+    Convolutions of few tiles on a T4 (DeepBench) take a time in proportion to the reduction however few tiles they are:
+    512 channels of 3x3 taps over 7x7 positions 93 us, for one image as for two, 256 of 5x5 to 512 over 10x42 130 and
+    134 us.
+    """
+    found: NDArray[np.bool_] = (pipe == tensor_gemm.PIPES.index("int8")) & (gpu.compute_capability is not None)
+    return found
+
+
 def _choice(cols: Columns, gpu: GpuSpec, constants: Constants, menu: NDArray[np.float64]) -> NDArray[np.float64]:
     """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels)."""
     size = cols["m"].size
@@ -620,7 +631,8 @@ def _choice(cols: Columns, gpu: GpuSpec, constants: Constants, menu: NDArray[np.
     for start in range(0, size, _CHUNK):
         rows = slice(start, start + _CHUNK)
         parts = _times({name: column[None, rows] for name, column in cols.items()}, gpu, constants, tile)
-        useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
+        serial = _serial(cols["pipe"][rows], gpu)
+        useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count) | serial)
         best = np.argmin(np.where(useless, np.inf, _joined_us(parts, constants)), axis=0)
         chosen[:, rows] = menu[:, best]
     return chosen
