@@ -473,6 +473,20 @@ def test_slow_pipes_hide_loads(name: str, share: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "pipe", "element_bytes", "share"),
+    [
+        pytest.param("rtx-2080-ti", "fp16", 2.0, 0.262, id="sums in FP32 at half the rate"),
+        # 215.2 TOP/s / (2 x 68 SMs x 1.545 GHz) = 1,024 multiply-adds of half the size: 512 of two bytes
+        pytest.param("rtx-2080-ti", "int8", 1.0, 1.0, id="integers at the full one"),
+        pytest.param("titan-rtx", "fp16", 2.0, 1.0, id="full rate"),
+    ],
+)
+def test_loads_are_exposed_by_pipe(name: str, pipe: str, element_bytes: float, share: float) -> None:
+    pipes, sizes = np.array([float(tensor_gemm.PIPES.index(pipe))]), np.array([element_bytes])
+    assert tensor_gemm.exposed_shares(load_gpu(name), pipes, sizes) == pytest.approx(share, abs=5e-3)
+
+
+@pytest.mark.parametrize(
     ("name", "gain"),
     [("rtx-3090", 1.07), ("rtx-5090", 1.07), ("rtx-a6000", 1.0), ("l40s", 1.0), ("h100", 1.0), ("mi300x", 1.0)],
 )

@@ -180,9 +180,15 @@ L2_BYTES_PER_CLOCK_PER_SM = 20.0
 V100 2155 GB/s = 19.5 bytes a clock and SM, T4 1270 = 20, P100 1624 = 21.8; A100 3235 = 21.2 (PipeWeave)."""
 
 
+L2_BYTES_PER_CLOCK_PER_HOPPER_SM = 33.7
+"""The same of Hopper: H100 8,820 GB/s (PipeWeave). Data-centre Blackwell is taken to have no less."""
+
+
 def l2_bytes_per_s(gpu: GpuSpec) -> float:
     """L2 bandwidth: the spec's, else so many bytes a clock and SM; never less than DRAM's."""
-    stated = gpu.l2_bytes_per_s or L2_BYTES_PER_CLOCK_PER_SM * gpu.sm_count * gpu.clock_hz
+    recent = not is_amd(gpu) and 9.0 <= capability(gpu) < 12.0
+    bytes_per_clock = L2_BYTES_PER_CLOCK_PER_HOPPER_SM if recent else L2_BYTES_PER_CLOCK_PER_SM
+    stated = gpu.l2_bytes_per_s or bytes_per_clock * gpu.sm_count * gpu.clock_hz
     return max(stated, 1.2 * gpu.memory_bytes_per_s)
 
 

@@ -374,7 +374,7 @@ def _times(
     per_sm = np.ceil(blocks / sms)
     in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
-    exposed = tensor_gemm.exposed_share(gpu)
+    exposed = tensor_gemm.exposed_shares(gpu, cols["pipe"], cols["bytes"])
     kind = c["index_overhead"] * c["data_overhead"] ** cols["data"] * c["weight_overhead"] ** cols["weight"]
     kind = kind * np.where(cols["rank"] > 2.0, c["volume_overhead"], 1.0)
     # integer operations and loads, in the shadow of a halved pipe's instructions as far as those of tiles are

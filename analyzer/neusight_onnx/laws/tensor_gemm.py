@@ -355,9 +355,19 @@ def pipe_of(dtype: DataType) -> str:
 
 
 def exposed_share(gpu: GpuSpec) -> float:
-    """How much of a small tile's loads and issue slots is exposed, 0..1: the slower the pipe, the less."""
+    """How much of a small tile's loads and issue slots 16-bit products expose, 0..1: the slower the pipe, the less."""
     rate = gpu.peak_flops_per_s.get("fp16", np.inf) / (2.0 * gpu.sm_count * gpu.clock_hz)
     return float(min(1.0, rate / FULL_RATE) ** EXPOSED_EXPONENT)
+
+
+def exposed_shares(
+    gpu: GpuSpec, pipe: NDArray[np.float64], element_bytes: NDArray[np.float64]
+) -> NDArray[np.float64] | float:
+    """The same by each kernel's pipe: GeForce cards halve 16-bit products, 8-bit integers run at full rate."""
+    if is_amd(gpu):
+        return exposed_share(gpu)
+    found: NDArray[np.float64] = rate_share(gpu, pipe, element_bytes) ** EXPOSED_EXPONENT
+    return found
 
 
 def rate_share(gpu: GpuSpec, pipe: NDArray[np.float64], element_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -550,7 +560,7 @@ def times(
     per_sm = np.ceil(blocks / sms)
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
     # loads and issue slots of a small tile are hidden the better the slower the pipe is
-    exposed = exposed_share(gpu)
+    exposed = exposed_shares(gpu, cols["pipe"], cols["multiplied_bytes"])
     base = c["pipe_overhead"] * np.where(cols["multiplied_bytes"] < 2.0, c["narrow_overhead"], 1.0)
     steady = base * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
     steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
