@@ -359,6 +359,45 @@ def test_a_deep_narrow_product_is_split() -> None:
     assert chosen[3].tolist()[1] == 1
 
 
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "tile", "blocks"),
+    [
+        # 8 KiB of the matrix a block: 16 outputs of 128 steps, half an output of 4,096 steps
+        pytest.param(Gemm(batch=4, m=1, n=32, k=128, dtype=FP32), "a100-pcie-40gb", (16, 1, 1), 8, id="row"),
+        pytest.param(Gemm(batch=4, m=32, n=1, k=128, dtype=FP32), "a100-pcie-40gb", (1, 16, 1), 8, id="column"),
+        pytest.param(Gemm(m=1, n=4096, k=4096, dtype=FP32), "t4", (1, 1, 2), 8192, id="long"),
+    ],
+)
+def test_vectors_are_streamed(kernel: Gemm, gpu: str, tile: tuple[int, int, int], blocks: int) -> None:
+    result = gemm.estimate(gemm.columns((kernel,)), load_gpu(gpu), PRIORS)
+    assert tuple(int(result.tile[name][0]) for name in ("n", "m", "split_k")) == tile
+    assert result.tile_count.tolist() == [blocks]
+    assert result.unmeasured is not None
+    assert result.unmeasured.tolist() == [True]
+
+
+def test_a_long_vector_product_takes_its_bytes() -> None:
+    """64 MiB at .923 of 900 GB/s, and the launch."""
+    result = gemm.estimate(gemm.columns((Gemm(m=1, n=4096, k=4096, dtype=FP32),)), load_gpu("v100-pcie-32gb"), PRIORS)
+    assert result.latency_us[0] == pytest.approx(2.5 + 4 * 4096 * 4098 / (0.923 * 900e9) * 1e6, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu"),
+    [
+        pytest.param(linear(1, 4096, 4096), "a100-pcie-40gb", id="bias"),
+        pytest.param(Gemm(m=2, n=4096, k=4096, dtype=FP32), "a100-pcie-40gb", id="two-rows"),
+        pytest.param(Gemm(batch=2, m=1, n=64, k=64, b_batch=1, dtype=FP32), "a100-pcie-40gb", id="shared-right"),
+        pytest.param(Gemm(m=1, n=4096, k=4096, dtype=FP32), "mi210", id="amd"),
+    ],
+)
+def test_other_products_have_tiles(kernel: Gemm, gpu: str) -> None:
+    result = gemm.estimate(gemm.columns((kernel,)), load_gpu(gpu), PRIORS)
+    assert result.unmeasured is not None
+    assert result.unmeasured.tolist() == [False]
+    assert result.tile["n"][0] >= 16
+
+
 def test_ideal_is_the_roofline() -> None:
     """2^31 FLOP at 19.49 TFLOP/s against 12 MiB at 1555 GB/s; then one of little reuse."""
     a100 = load_gpu("a100-pcie-40gb")

@@ -515,11 +515,12 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     law, features = answer.result, answer.features
     session = _session(predictor.path, predictor.sha256, predictor.name)
     names = used.feature_names
+    told = 1.0 if law.unmeasured is None else np.where(law.unmeasured, 0.0, 1.0)
 
     def residual(of: NDArray[np.float32]) -> Residual:
         return Residual(
             correction=session.run(None, {"features": of})[0][:, 0].astype(np.float64),
-            inside=shape_weight(of, predictor.feature_low, predictor.feature_high, names),
+            inside=told * shape_weight(of, predictor.feature_low, predictor.feature_high, names),
         )
 
     def of_the_nearest() -> NDArray[np.float32] | None:

@@ -2,8 +2,8 @@
 
 ``(b, m, k) @ (b, k, n) -> (b, m, n)``. A library covers the output with tiles; each SM works through its share of
 them. Times of the pipe, of DRAM, of L2 and of shared memory compete (p-norm); a floor is added. The tile is the one
-of the architecture's menu with the smallest time. Everything is vectorised over kernels; inside, arrays have shape
-(candidates, kernels).
+of the architecture's menu with the smallest time; one row or column has kernels without tiles (``laws/gemv.py``).
+Everything is vectorised over kernels; inside, arrays have shape (candidates, kernels).
 
 What the measured GPUs don't identify (``issue_overhead``, ``voltage_clock_ghz``, the energies of processes below 12 nm,
 matrix cores' energy) was set by hand so that SGEMM rates agree with public ones *as remembered* (H100, RTX 3090, RTX
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Gemm, Kernel
+from neusight_onnx.laws import gemv
+from neusight_onnx.laws.bandwidth import p_norm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.pascal_gemm import choose_biased
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, resident_blocks, with_tile
@@ -626,8 +628,18 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     """The law's answer; ``cols`` may carry a pinned tile."""
     unit = machine(gpu)
     tile = _pinned(cols, gpu, constants)
+    vector = gemv.is_vector(cols, gpu)
+    tile = np.where(vector, gemv.tiles(cols), tile)
     parts = times(cols, unit, constants, tile)
     latency = join(parts, constants, tile[3])
+    if vector.any():
+        streams = gemv.stream_s(cols, gpu, constants, parts["blocks"])
+        streamed = constants["floor_us"] + p_norm((1e6 * streams[0], 1e6 * streams[1]), constants["norm"])
+        latency = np.where(vector, streamed, latency)
+        parts = parts | {name: np.where(vector, 0.0, parts[name]) for name in ("compute", "shared", "drift")}
+        parts["memory"], parts["l2"] = (
+            np.where(vector, stream, parts[name]) for name, stream in zip(("memory", "l2"), streams, strict=True)
+        )
     return LawResult(
         latency_us=latency,
         ideal_us=ideal_us(cols, gpu),
@@ -642,7 +654,8 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"n": tile[0], "m": tile[1], "threads": tile[2], "split_k": tile[3]},
         tile_count=parts["blocks"],
         wave_count=np.maximum(np.ceil(parts["blocks"] / (unit.sm_count * parts["occupancy"])), 1.0),
-        doubt_log_sd=doubt(unit, parts["level"], 1e6 * parts["compute"] / latency),
+        doubt_log_sd=np.where(vector, gemv.DOUBT_LOG_SD, doubt(unit, parts["level"], 1e6 * parts["compute"] / latency)),
+        unmeasured=vector,
     )
 
 

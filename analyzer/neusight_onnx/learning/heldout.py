@@ -311,11 +311,13 @@ def predict_rows(
     latency = answer.result.latency_us
     if trained.booster is not None:
         names, booster = trained.law.feature_names, trained.booster
+        unmeasured = answer.result.unmeasured
+        told = 1.0 if unmeasured is None else np.where(unmeasured, 0.0, 1.0)
 
         def residual(of: NDArray[np.float32]) -> Residual:
             return Residual(
                 correction=booster.predict(of.astype(np.float64), num_threads=1),
-                inside=shape_weight(of, trained.feature_low, trained.feature_high, names),
+                inside=told * shape_weight(of, trained.feature_low, trained.feature_high, names),
             )
 
         def of_the_nearest() -> NDArray[np.float32]:
