@@ -840,7 +840,7 @@ decode (float[32, 32, 511, 128] past, float[32, 32, 1, 128] key, float[1, 128] a
 """
 
 
-@pytest.mark.parametrize("gpu", ["p100", "t4", "a100", "h100", "rtx-4090"])
+@pytest.mark.parametrize("gpu", ["v100", "t4", "a100", "h100", "rtx-4090"])
 def test_a_rotary_key_is_not_computed_for_the_whole_cache(gpu: str) -> None:
     """More fusion isn't slower: cosines of one position, which 511 others don't ask for."""
     model = read_model_bytes(parser.parse_model(DECODE).SerializeToString())

@@ -148,6 +148,11 @@ def test_a_runtime_of_another_vendor_is_refused_and_left_out_of_a_comparison() -
     model = read_model(EXAMPLE)
     with pytest.raises(NotSupportedError, match="tensorrt on mi300x: it runs on no GPU by AMD"):
         analyze(model, gpu="mi300x", runtime="tensorrt")
+    with pytest.raises(NotSupportedError, match=r"compiled on p4: .* capability 7.0 and later, this one has 6.1"):
+        analyze(model, gpu="p4", runtime="compiled")
+    for gpu, is_said in (("p4", True), ("v100", True), ("t4", False)):
+        said = analyze(model, gpu=gpu, runtime="tensorrt").assumptions
+        assert any("an earlier release would run it" in text for text in said) is is_said
     both = compare(model, gpus=["mi300x", "t4"], runtimes=["tensorrt", "onnxruntime"])
     assert {(case.gpu.name, case.runtime) for case in both.cases} == {
         ("mi300x", "onnxruntime"),

@@ -32,7 +32,7 @@ from neusight_onnx.report.model import (
     UnsupportedNode,
 )
 from neusight_onnx.report.quantities import capacity, counted, percent
-from neusight_onnx.runtime import Runtime, stream_time_us
+from neusight_onnx.runtime import Runtime, last_releases, stream_time_us
 
 if TYPE_CHECKING:
     from neusight_onnx.tactics import Chosen, Tactics
@@ -110,6 +110,8 @@ def standing_assumptions(settings: Settings, asked: str, runtime: Runtime, spec:
             f"runtime {runtime.name}: {runtime.description}; {runtime.kernel_us:g} us of host time a kernel, "
             f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
         )
+    if (older := last_releases(runtime, spec)) is not None:
+        yield older
     if runtime.fallback == "host" and spec.vendor != "NVIDIA":
         yield f"on a GPU by {spec.vendor}: kernels as the CUDA provider's, of which its ROCm provider shares most"
     if settings.include_io:

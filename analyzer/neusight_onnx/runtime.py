@@ -39,7 +39,8 @@ class Runtime:
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
     ``times_kernels``: whether its builder times what could do a node's work on the GPU, and keeps the quickest.
-    ``vendors``: whose GPUs it runs on.
+    ``vendors``: whose GPUs it runs on; of NVIDIA's, those of ``least_capability`` (compute capability) and later, and
+    by releases of today those of ``capability_today``.
     ``splits_apart``: whether Slices and Gathers that take a tensor apart are one Split, before its Transpose.
     ``computes_shapes``: whether operators that compute shapes are run on the host, one by one, where sizes are open.
     """
@@ -65,6 +66,8 @@ class Runtime:
     computes_shapes: bool = False
     times_kernels: bool = False
     vendors: frozenset[str] = frozenset({"NVIDIA", "AMD"})
+    least_capability: float = 0.0
+    capability_today: float = 0.0
 
 
 # ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
@@ -90,6 +93,8 @@ RUNTIMES: dict[str, Runtime] = {
         host_spread=1.4,
         pointwise="chains",
         conv_layout="nhwc in 16 and 8 bits where TorchInductor finds it worth its while",
+        # Inductor refuses older ones: "too old to be supported by the triton GPU compiler" (torch._inductor.scheduler)
+        least_capability=7.0,
     ),
     # Its executor walks a prepared list in C++: a plain launch (4-6 us, the same survey; the upper end, as cuBLAS and
     # cuDNN choose an algorithm on the way), and 0.2 us to look up inputs and to take memory from the arena, all that a
@@ -138,6 +143,8 @@ RUNTIMES: dict[str, Runtime] = {
         times_kernels=True,
         fallback="refused",
         vendors=frozenset({"NVIDIA"}),
+        # its support matrices: 10.x takes none before Turing (Volta until 10.4), 8.6 took Pascal
+        capability_today=7.5,
     ),
 }
 
@@ -163,10 +170,28 @@ def get_runtime(name: str, *, cuda_graph: bool = False) -> Runtime:
 
 def not_made_for(runtime: str, gpu: GpuSpec) -> str | None:
     """Why a runtime doesn't run on a GPU at all, and what would do; None if it does."""
-    if gpu.vendor in get_runtime(runtime).vendors:
+    asked = get_runtime(runtime)
+    if gpu.vendor not in asked.vendors:
+        others = ", ".join(sorted(name for name, other in RUNTIMES.items() if gpu.vendor in other.vendors))
+        return f"runtime {runtime} on {gpu.name}: it runs on no GPU by {gpu.vendor}; take another (--runtime {others})"
+    capability = gpu.compute_capability
+    if capability is not None and capability < asked.least_capability:
+        return (
+            f"runtime {runtime} on {gpu.name}: its compiler takes GPUs of compute capability "
+            f"{asked.least_capability:.1f} and later, this one has {capability:.1f}; take --runtime onnxruntime"
+        )
+    return None
+
+
+def last_releases(runtime: Runtime, gpu: GpuSpec) -> str | None:
+    """Which releases of a runtime still take a GPU that today's don't; None if today's do."""
+    capability = gpu.compute_capability
+    if capability is None or runtime.capability_today <= capability:
         return None
-    others = ", ".join(sorted(name for name, other in RUNTIMES.items() if gpu.vendor in other.vendors))
-    return f"runtime {runtime} on {gpu.name}: it runs on no GPU by {gpu.vendor}; take another (--runtime {others})"
+    return (
+        f"{runtime.name}: releases of today take GPUs of compute capability {runtime.capability_today:.1f} and later, "
+        f"{gpu.name} has {capability:.1f}: an earlier release would run it, and may merge less"
+    )
 
 
 def require_made_for(runtime: str, gpu: GpuSpec) -> None:

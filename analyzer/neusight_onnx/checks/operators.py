@@ -182,7 +182,8 @@ def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
     "runtime that doesn't run on this GPU",
     severity=Severity.ERROR,
     scope=Scope.TARGET,
-    explanation="The runtime is made for the GPUs of another vendor (TensorRT for NVIDIA's): nothing is predicted.",
+    explanation="The runtime is made for the GPUs of another vendor (TensorRT for NVIDIA's), or its compiler for newer "
+    "ones (Triton, of torch.compile, for Volta and later): nothing is predicted.",
     fix="take another runtime for this GPU (--runtime onnxruntime), or another GPU",
 )
 def not_for_this_gpu(subject: Subject) -> Iterator[Found]:
