@@ -29,7 +29,11 @@ def with_alternatives(graph: InferredGraph, works: Sequence[NodeWork], runtime: 
     if not runtime.times_kernels:
         return tuple(works)
     widths = {node.name: _widths(part, node) for part, node in _nodes(graph) if node.op_type == "SharedLinear"}
-    return tuple(replace(work, alternatives=_ways(work, widths.get(work.node, ()))) for work in works)
+    found = []
+    for work in works:
+        ways = _ways(work, widths.get(work.node, ()))
+        found.append(replace(work, alternatives=ways) if ways else work)
+    return tuple(found)
 
 
 def _nodes(graph: InferredGraph) -> Iterator[tuple[InferredGraph, Node]]:
