@@ -14,7 +14,7 @@ from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws import gemm
 from neusight_onnx.laws.tiled import resident_blocks
-from neusight_onnx.tiling import candidates, convolution_tiles, fp32_tiles
+from neusight_onnx.tiling import DEEP_SPLITS, candidates, convolution_tiles, fp32_tiles
 
 FP32 = DataType.FLOAT32
 PRIORS = {constant.name: constant.prior for constant in gemm.CONSTANTS}
@@ -346,6 +346,7 @@ def test_alignment(size: int, power: int) -> None:
 def test_candidates_are_all_tiles_in_all_splits() -> None:
     tiles = fp32_tiles(load_gpu("l4"), batched=False, fused_bias=True)
     assert candidates(tiles, split=True).shape == (4, 5 * 9)
+    assert candidates(tiles, split=True, splits=DEEP_SPLITS)[3].max() == 144
     assert candidates(tiles, split=False)[3].tolist() == [1.0] * 5
     assert len(convolution_tiles(load_gpu("mi100"))) == 10
 

@@ -64,6 +64,8 @@ _MATRIX_CORE_TILES = tuple(
 )
 
 _SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+DEEP_SPLITS = (*_SPLITS, 24, 32, 48, 64, 96, 144)
+"""Splits of FP32 products' reductions: grids of linear layers of few tiles show up to 144 (14 x 34 x 35,909, A100)."""
 
 
 def fp32_tiles(gpu: GpuSpec, *, batched: bool, fused_bias: bool) -> tuple[Tile, ...]:
@@ -185,7 +187,7 @@ def matrix_unit_candidates(tiles: tuple[Tile, ...]) -> NDArray[np.float64]:
 
 
 @cache
-def candidates(tiles: tuple[Tile, ...], *, split: bool) -> NDArray[np.float64]:
-    """All (n, m, threads, split_k) of a menu, shape (4, candidates): with ``split`` every tile in all its splits."""
-    splits = _SPLITS if split else (1,)
-    return np.array([(tile.n, tile.m, tile.threads, z) for tile in tiles for z in splits], dtype=np.float64).T
+def candidates(tiles: tuple[Tile, ...], *, split: bool, splits: tuple[int, ...] = _SPLITS) -> NDArray[np.float64]:
+    """All (n, m, threads, split_k) of a menu, shape (4, candidates): with ``split`` every tile in all of ``splits``."""
+    found = splits if split else (1,)
+    return np.array([(tile.n, tile.m, tile.threads, z) for tile in tiles for z in found], dtype=np.float64).T

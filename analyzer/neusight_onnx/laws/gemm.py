@@ -26,7 +26,7 @@ from neusight_onnx.laws.bandwidth import p_norm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.pascal_gemm import choose_biased
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, resident_blocks, with_tile
-from neusight_onnx.tiling import candidates, fp32_tiles
+from neusight_onnx.tiling import DEEP_SPLITS, candidates, fp32_tiles
 
 CONSTANTS: tuple[Constant, ...] = (
     Constant(
@@ -588,7 +588,8 @@ def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.floa
             chosen[:, rows] = choose_biased(part, gpu)
             continue
         split = not is_batched and gpu.compute_capability is not None
-        menu = candidates(fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias), split=split)
+        tiles = fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias)
+        menu = candidates(tiles, split=split, splits=DEEP_SPLITS)
         chosen[:, rows] = choose_from(menu, part, gpu, constants)
     return chosen
 
