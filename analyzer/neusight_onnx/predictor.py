@@ -308,6 +308,10 @@ def _for_matrix_units(
     if found is None and label == DataType.TFLOAT32.label and law_of(kernel_class, label) is not None:
         found = predictors.get((kernel_class, DataType.BFLOAT16.label))
         return None if found is None else _law_alone(found)
+    if found is None and isinstance(kernel, Gemm) and "+" in label and kernel.b_dtype is not None:
+        # weights in narrow floats are unpacked before they are multiplied, as integers of as many bits are
+        found = predictors.get((kernel_class, f"{DataType.BFLOAT16.label}+int{kernel.b_dtype.bits}"))
+        return None if found is None else _law_alone(found)
     return found
 
 
@@ -678,10 +682,12 @@ def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
     if isinstance(kernel, Transfer | HostWork):
         return "pcie" if isinstance(kernel, Transfer) else "cpu"
     name = _BOUND_OF_PART.get(part, part)
+    memory_us = 1e6 * (kernel.read_bytes + kernel.write_bytes) / gpu.memory_bytes_per_s
+    if name == "launch" and memory_us >= 0.5 * latency_us:
+        return "memory"  # raised to the roofline
     if name != "compute":
         return name
     compute_us = 1e6 * kernel.flops / pipe_flops_per_s(gpu, kernel_dtype(kernel))[0]
-    memory_us = 1e6 * (kernel.read_bytes + kernel.write_bytes) / gpu.memory_bytes_per_s
     if compute_us >= memory_us and compute_us >= BUSY_SHARE * latency_us:
         return "compute"
     return "memory" if memory_us >= BUSY_SHARE * latency_us else "latency"

@@ -273,9 +273,12 @@ def _require_training(precision: Precision, runtime: Runtime, include_io: bool) 
     if include_io:
         raise NotSupportedError("copies of inputs and outputs are counted at inference only; leave out --include-io")
     if runtime.name not in LAZY_VIEWS or runtime.captured:
-        asked = "a CUDA graph" if runtime.captured else f"runtime '{runtime.name}'"
+        if runtime.captured:
+            raise NotSupportedError("training has no model in a CUDA graph; leave out --cuda-graph")
         supported = ", ".join(sorted(LAZY_VIEWS))
-        raise NotSupportedError(f"training has no model in {asked}; supported now: --runtime {supported}")
+        raise NotSupportedError(
+            f"training has no model in runtime '{runtime.name}'; supported now: --runtime {supported}"
+        )
     if precision.weights is not None:
         supported = ", ".join(name for name, found in FORMATS.items() if found.weights is None)
         raise NotSupportedError(f"training in {precision.name} has no model; supported now: {supported}")
@@ -289,5 +292,6 @@ def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str
     if precision.mixed or (precision.weights is not None and not in_pytorch):
         from neusight_onnx.lowering.recast import converted
 
-        return converted(graph, precision.plain, runtime=runtime)
+        # who quantises a model deploys it in 16 bits from end to end, a decoder's cache included
+        return converted(graph, precision.plain, runtime=runtime, keeps_io=precision.mixed)
     return as_precision(graph, precision.plain)

@@ -50,7 +50,7 @@ class Runtime:
     kernel_us: float
     view_us: float
     host_spread: float
-    graph_us: float = 8.0
+    graph_us: float = 2.5
     captured: bool = False
     elementwise: str = "pytorch"
     pointwise: str = "patterns"
@@ -72,7 +72,7 @@ class Runtime:
 
 # ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
 # Ampere and later; 2 us and 0.2 us a kernel in CUDA 11.8: NVIDIA's blog "Constant Time Launch for Straight-Line CUDA
-# Graphs", 2024); to that comes what any launch takes to reach the GPU, about 5 us: 8 in all, assumed.
+# Graphs", 2024). What any launch takes to reach the GPU, about 5 us, is counted with none, graph or kernel.
 RUNTIMES: dict[str, Runtime] = {
     # Host time of an operator with a kernel: what event timing shows beside the kernel's own time on seven hosts, from
     # the FP32 training data of elementwise kernels: 14 (P4, MI210), 16 (MI100), 16-22 (T4), 17-19 (A100), 20-21 (V100),

@@ -374,18 +374,19 @@ def _is_parameter(name: str) -> bool:
 # --- conversions of the whole file ------------------------------------------------------------------------------------
 
 
-def converted(graph: InferredGraph, low: DataType, *, runtime: str) -> InferredGraph:
+def converted(graph: InferredGraph, low: DataType, *, runtime: str, keeps_io: bool = True) -> InferredGraph:
     """``graph`` as ONNX Runtime's converter or TensorRT's builder makes it 16-bit: weights are converted beforehand.
 
-    Inputs and outputs keep their types, with a cast behind or before each; so do, in ONNX Runtime, the operators of
-    its block list.
+    ``keeps_io``: inputs and outputs keep their types, with a cast behind or before each; so do, in ONNX Runtime, the
+    operators of its block list.
     """
     blocked = _BLOCKED if runtime == "onnxruntime" else frozenset()
     original = graph
     graph = as_precision(graph, low)
     work = _Recast(low=low, shares_casts=True, caches_weights=False, values=dict(graph.values))
-    renamed = _cast_inputs(original, work)
-    outputs = {declared.name for declared in original.graph.outputs if _is_wide(original.values.get(declared.name))}
+    renamed = _cast_inputs(original, work) if keeps_io else {}
+    kept = original.graph.outputs if keeps_io else ()
+    outputs = {declared.name for declared in kept if _is_wide(original.values.get(declared.name))}
     for node in graph.graph.nodes:
         if _is_before_the_run(node, work.values):
             work.nodes.append(node)
@@ -409,7 +410,8 @@ def converted(graph: InferredGraph, low: DataType, *, runtime: str) -> InferredG
     else:
         who = "a conversion as ONNX Runtime's for float16, which makes no other type"
     said = [
-        f"{low.label} by {who}: weights are converted beforehand, inputs and outputs keep their types",
+        f"{low.label} by {who}: weights are converted beforehand, inputs and outputs "
+        + ("keep their types" if keeps_io else "too"),
         f"{_casts(work.activation_casts)} a run",
     ]
     if work.wide:
@@ -419,7 +421,10 @@ def converted(graph: InferredGraph, low: DataType, *, runtime: str) -> InferredG
     return replace(
         graph,
         graph=replace(
-            graph.graph, nodes=tuple(work.nodes), outputs=tuple(declared_outputs), inputs=original.graph.inputs
+            graph.graph,
+            nodes=tuple(work.nodes),
+            outputs=tuple(declared_outputs),
+            inputs=original.graph.inputs if keeps_io else graph.graph.inputs,
         ),
         values=work.values,
         assumptions=(*graph.assumptions, "; ".join(said)),
