@@ -276,17 +276,18 @@ def make_totals(
 ) -> Totals:
     """Latency with its interval, throughput, work, phases and memory of a run."""
 
-    def stream(pick: Callable[[Prediction], float], host_factor: float = 1.0) -> float:
-        return stream_time_us(stream_steps(counted, pick), runtime, host_factor=host_factor)
+    def stream(pick: Callable[[Prediction], float]) -> float:
+        return stream_time_us(stream_steps(counted, pick), runtime)
 
     kernel_us = sum(item.latency_us for item in counted)
-    latency_us = stream(lambda prediction: prediction.latency_us)
+    steps = list(stream_steps(counted, lambda prediction: prediction.latency_us))
+    latency_us = stream_time_us(steps, runtime)
     low_us, high_us = combined_us(
         latency_us,
         kernels=(stream(lambda prediction: prediction.low_us), stream(lambda prediction: prediction.high_us)),
         host=(
-            stream(lambda prediction: prediction.latency_us, 1 / runtime.host_spread),
-            stream(lambda prediction: prediction.latency_us, runtime.host_spread),
+            stream_time_us(steps, runtime, host_factor=1 / runtime.host_spread),
+            stream_time_us(steps, runtime, host_factor=runtime.host_spread),
         ),
         left=cancelling(
             Share(prediction=prediction, kernel_class=facts[kernel].kernel_class, count=item.work.count)

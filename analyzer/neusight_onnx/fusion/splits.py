@@ -57,13 +57,18 @@ def _kept(graph: InferredGraph) -> set[str]:
 def _as_splits(graph: InferredGraph) -> InferredGraph:
     splits: dict[str, Node] = {}
     gone: set[str] = set()
-    sized = _sized(graph)
-    for name, readers in _readers(graph).items():
-        nodes = [node for node in readers if node.op_type in ("Gather", "Slice")]
-        if len(nodes) < 2 or name not in sized:
-            continue
+    sized: set[str] | None = None
+    taken: dict[str, list[Node]] = defaultdict(list)
+    for node in graph.graph.nodes:
+        if node.op_type in ("Gather", "Slice"):
+            for name in dict.fromkeys(node.inputs):
+                taken[name].append(node)
+    for name, nodes in taken.items():
         value = graph.values.get(name)
-        if value is None or value.is_constant or value.data is not None or value.shape is None:
+        if len(nodes) < 2 or value is None or value.is_constant or value.data is not None or value.shape is None:
+            continue
+        sized = _sized(graph) if sized is None else sized
+        if name not in sized:
             continue
         parts = [_part(node, name, value.shape, graph.values) for node in nodes]
         places = sorted((part.start, part.stop, at) for at, part in enumerate(parts) if part is not None)
@@ -166,6 +171,8 @@ def _origins(node: Node) -> tuple[Origin, ...]:
 
 def _transposed_behind(graph: InferredGraph) -> InferredGraph:
     """A Transpose that only a Split reads is done part by part: the Split takes the tensor as it was."""
+    if not any(node.op_type == "Split" for node in graph.graph.nodes):
+        return graph
     kept = _kept(graph)
     readers = _readers(graph)
     producers = {name: node for node in graph.graph.nodes for name in node.outputs}

@@ -36,14 +36,15 @@ def with_own_broadcasts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[No
     if runtime.elementwise == "pytorch":
         return tuple(works)
     own = _generated if runtime.elementwise == "generated" else _by_divisions
+    known: dict[Kernel, Kernel] = {}
     result = []
     for work in works:
-        if any(
-            isinstance(kernel, Elementwise | GatherScatter | Movement | Softmax | Normalization)
-            for kernel in work.kernels
-        ):
-            work = replace(work, kernels=tuple([own(kernel) for kernel in work.kernels]))
-        result.append(work)
+        is_other = False
+        for kernel in work.kernels:
+            if kernel not in known:
+                known[kernel] = own(kernel)
+            is_other |= known[kernel] is not kernel
+        result.append(replace(work, kernels=tuple([known[kernel] for kernel in work.kernels])) if is_other else work)
     return tuple(result)
 
 

@@ -45,12 +45,11 @@ def with_products(
             known[kernel] = found
         return found
 
-    return tuple(
-        replace(work, kernels=tuple(new for kernel in work.kernels for new in changed(kernel)))
-        if work.kernels
-        else work
-        for work in works
-    )
+    found = []
+    for work in works:
+        kernels = tuple(new for kernel in work.kernels for new in changed(kernel))
+        found.append(work if kernels == work.kernels else replace(work, kernels=kernels))
+    return tuple(found)
 
 
 def _in_tf32(kernel: Kernel) -> Kernel:
