@@ -24,17 +24,6 @@ class Tile:
     threads: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tiling:
-    """What a tiling makes of problems (arrays of one shape): sizes of the tile, blocks, waves of blocks over SMs."""
-
-    tile_n: NDArray[np.float64]
-    tile_m: NDArray[np.float64]
-    split_k: NDArray[np.float64]
-    tile_count: NDArray[np.float64]
-    wave_count: NDArray[np.float64]
-
-
 # Tiles as (n, m, threads): what the profiler saw in the training data (kernel names `*_sgemm_AxB_*` and their block
 # sizes: a block of 128x64 has 128 threads of 8x8 elements, 32x128 and the "sliced" kernels 256 of 4x4). cuBLAS is
 # column-major: the first number runs along n.

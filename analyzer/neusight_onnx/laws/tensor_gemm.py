@@ -493,7 +493,8 @@ def sustained_share(gpu: GpuSpec, dtype: DataType) -> float:
 
 LOWEST_LEVEL = 0.5
 """Of the boost clock: about as low as products on measured GPUs go (L40S in 16 bits .55, B200 .55-.6). An L4's limit
-leaves it .26 by the law, an H100's of 350 W .48; public figures of L4s in INT8 are up to 1.8 times ours."""
+leaves it .26 by the law, an H100's of 350 W .48. Figures of whole models on L4s, as remembered, are up to 1.8 times
+ours: they showed that there is doubt to state; the times don't follow them."""
 
 
 def clock_doubt(gpu: GpuSpec, level: NDArray[np.float64], compute_share: NDArray[np.float64]) -> NDArray[np.float64]:
