@@ -121,19 +121,32 @@ def test_the_pipe_takes_whole_tiles() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "dtype", "splits"),
+    ("gpu", "changes", "splits"),
     [
-        pytest.param("t4", FP16, True, id="fp16"),
-        pytest.param("t4", INT8, False, id="int8"),
-        pytest.param("a100", INT8, False, id="int8-on-ampere"),
-        pytest.param("mi300x", INT8, True, id="int8-on-amd"),
+        pytest.param("v100", {}, True, id="volta"),
+        pytest.param("v100", {"direction": "data"}, True, id="volta-data"),
+        pytest.param("t4", {}, False, id="turing"),
+        pytest.param("t4", {"direction": "data"}, False, id="turing-data"),
+        pytest.param("t4", {"direction": "weight", "n": 64, "c": 64, "k": 64}, True, id="turing-weight"),
+        pytest.param("a100", {}, True, id="ampere"),
+        pytest.param("a100", {"dtype": INT8}, False, id="int8-on-ampere"),
+        pytest.param("mi300x", {"dtype": INT8}, True, id="int8-on-amd"),
     ],
 )
-def test_int8_does_not_split_its_reduction(gpu: str, dtype: DataType, splits: bool) -> None:
-    kernel = replace(BASE, n=1, c=512, k=512, spatial=(7, 7), out=(7, 7), dtype=dtype)
+def test_which_kernels_split_a_reduction(gpu: str, changes: dict[str, Any], splits: bool) -> None:
+    kernel = replace(BASE, **{"n": 1, "c": 512, "k": 512, "spatial": (7, 7), "out": (7, 7), **changes})
     constants = {**(AMD_PRIORS if gpu == "mi300x" else PRIORS), "split_us": 0.1}
     split = tensor_conv.pin(tensor_conv.columns((kernel,)), load_gpu(gpu), constants)["split_k"][0]
     assert bool(split > 1.0) is splits
+
+
+def test_a_reduction_in_one_piece_takes_a_time_in_proportion() -> None:
+    """One 128x128 tile on a T4: 4 x 512 x 9 steps of k at 1/40 of 65.1 TFLOP/s take four times those of 512 x 9."""
+    short, long = (replace(BASE, n=1, c=c, k=128, spatial=(7, 7), out=(7, 7)) for c in (512, 2048))
+    columns = tensor_conv.columns((short, long))
+    parts = tensor_conv.estimate(columns, load_gpu("t4"), PLAIN).parts_us["compute"]
+    assert parts[0] == pytest.approx(1e6 * 2 * 128 * 128 * 512 * 9 * 40 / 65.1e12, rel=1e-2)
+    assert parts[1] / parts[0] == pytest.approx(4.0, rel=1e-6)
 
 
 STEM = replace(BASE, c=3, k=64, spatial=(224, 224), out=(112, 112), filter=(7, 7), strides=(2, 2))

@@ -612,15 +612,31 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     return found
 
 
-def _serial(pipe: NDArray[np.float64], gpu: GpuSpec) -> NDArray[np.bool_]:
-    """Whether no kernel of NVIDIA's splits the reduction among blocks: INT8's don't, as those of its products.
+def _serial(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether no kernel of NVIDIA's splits the reduction among blocks, for each convolution.
 
-    Convolutions of few tiles on a T4 (DeepBench) take a time in proportion to the reduction however few tiles they are:
-    512 channels of 3x3 taps over 7x7 positions 93 us, for one image as for two, 256 of 5x5 to 512 over 10x42 130 and
-    134 us.
+    INT8's don't, as those of its products. In 16 bits Turing's don't but for the weight's gradient: cuDNN's Volta
+    kernels have forms for it (``volta_s884cudnn_fp16_256x64_ldg8_splitK_relu_*``, ``*_splitK_dgrad_*``), those for
+    Turing none (``turing_s1688cudnn_*``, ``turing_h1688cudnn_*``; ``strings`` of cuDNN 9.1's library of compiled
+    engines). T4's times show it (DeepBench): an element of the reduction takes 26-28 ns whether 4, 7, 13 or 16 tiles
+    share the 40 SMs (784 x 128 x 20,800 in 549 us, where a V100 takes 102), and in INT8 512 channels of 3x3 taps over
+    7x7 positions 93 us, for one image as for two. From Ampere on every kernel has a form that splits
+    (``sm80_xmma_fprop_implicit_gemm_*_execute_split_k_kernel``). cuDNN 9 has such for Turing, too, which nothing here
+    measured.
     """
-    found: NDArray[np.bool_] = (pipe == tensor_gemm.PIPES.index("int8")) & (gpu.compute_capability is not None)
+    capability = gpu.compute_capability
+    if capability is None:
+        return np.zeros(cols["pipe"].shape, dtype=np.bool_)
+    whole = cols["pipe"] == tensor_gemm.PIPES.index("int8")
+    if UNSPLIT[0] <= capability < UNSPLIT[1]:
+        whole = whole | (cols["weight"] == 0.0)
+    found: NDArray[np.bool_] = whole
     return found
+
+
+UNSPLIT = (7.5, 8.0)
+"""Compute capabilities (from, below) whose 16-bit kernels of convolutions and their input's gradients don't split the
+reduction."""
 
 
 def _choice(cols: Columns, gpu: GpuSpec, constants: Constants, menu: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -631,7 +647,7 @@ def _choice(cols: Columns, gpu: GpuSpec, constants: Constants, menu: NDArray[np.
     for start in range(0, size, _CHUNK):
         rows = slice(start, start + _CHUNK)
         parts = _times({name: column[None, rows] for name, column in cols.items()}, gpu, constants, tile)
-        serial = _serial(cols["pipe"][rows], gpu)
+        serial = _serial({name: cols[name][rows] for name in ("pipe", "weight")}, gpu)
         useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count) | serial)
         best = np.argmin(np.where(useless, np.inf, _joined_us(parts, constants)), axis=0)
         chosen[:, rows] = menu[:, best]
