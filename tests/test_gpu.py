@@ -106,6 +106,35 @@ def test_peak_rates(name: str, tflops: dict[str, float]) -> None:
         assert peaks[pipe] == pytest.approx(expected * 1e12, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        # NVIDIA's white papers of GA102, Ada, Turing and RTX Blackwell state both rates of GeForce cards
+        pytest.param("rtx-3090", 142, id="ampere-geforce"),
+        pytest.param("rtx-4090", 330.3, id="ada-geforce"),
+        pytest.param("rtx-2080-ti", 107.6, id="turing-geforce"),
+        pytest.param("rtx-5090", 419, id="blackwell-geforce"),
+        pytest.param("titan-rtx", 130.5, id="turing-at-the-full-rate"),
+        pytest.param("rtx-a6000", 154.8, id="workstation"),
+        pytest.param("l40", 181, id="halved-in-all-formats"),
+        pytest.param("a100-sxm-80gb", 312, id="data-centre"),
+        pytest.param("v100-sxm2-32gb", 125, id="no-integers"),
+    ],
+)
+def test_fp16_that_accumulates_in_fp16(name: str, tflops: float) -> None:
+    assert GPUS[name].fp16_accumulate_flops_per_s == pytest.approx(tflops * 1e12, rel=5e-3)
+
+
+def test_no_matrix_units_accumulate_nothing() -> None:
+    assert GPUS["p100-pcie-16gb"].fp16_accumulate_flops_per_s is None
+
+
+def test_a_stated_rate_of_fp16_sums_holds(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.toml"
+    file.write_text("fp16_accumulate_tflops = 300\n" + RTX_4090, encoding="utf-8")
+    assert load_gpu(file).fp16_accumulate_flops_per_s == 300e12
+
+
 FP32_EXCEPTIONS = {
     "b200-sxm": "the datasheet's 80 TFLOPS is rounded up from 74.5 at the boost clock",
     "b300-sxm": "as b200-sxm",
@@ -468,6 +497,7 @@ def test_missing_key_is_named(key: str, tmp_path: Path) -> None:
 H100 = (Path(__file__).parent.parent / "specs" / "h100-sxm.toml").read_text(encoding="utf-8")
 MI300X = (Path(__file__).parent.parent / "specs" / "mi300x.toml").read_text(encoding="utf-8")
 RTX_4090 = (Path(__file__).parent.parent / "specs" / "rtx-4090.toml").read_text(encoding="utf-8")
+SUMS_APART = f"fp16_accumulate_tflops = 330.3\n{RTX_4090}"
 
 
 def with_value(content: str, key: str, value: float | str) -> str:
@@ -521,6 +551,27 @@ def test_peaks_of_generations_that_are_not_known_are_taken(tmp_path: Path) -> No
         pytest.param(
             MI300X.replace("CDNA3", "CDNA9"), "bf16_tflops", 2614.9, "no matrix unit does more in bfloat16", id="bf16"
         ),
+        pytest.param(
+            f"fp16_accumulate_tflops = 0\n{RTX_4090}",
+            "fp16_accumulate_tflops",
+            660.6,
+            "do 330.* at most",
+            id="sparse-sums",
+        ),
+        pytest.param(
+            f"fp16_accumulate_tflops = 0\n{RTX_4090}",
+            "fp16_accumulate_tflops",
+            82.6,
+            "or twice as fast",
+            id="slow-sums",
+        ),
+        pytest.param(
+            with_value(SUMS_APART, "compute_capability", 13.0),
+            "fp16_accumulate_tflops",
+            3958,
+            "or twice as fast",
+            id="sums-on-paper",
+        ),
     ],
 )
 def test_peaks_that_contradict_each_other(content: str, key: str, value: float, fault: str, tmp_path: Path) -> None:
@@ -538,8 +589,9 @@ def test_peaks_that_contradict_each_other(content: str, key: str, value: float, 
         ("8.0", "fp8_tflops", 624),
         ("6.0", "fp16_tflops", 21.2),
         ("9.0", "fp4_tflops", 4000),
+        ("6.1", "fp16_accumulate_tflops", 20),
     ],
-    ids=["bf16 on Volta", "fp8 on Ampere", "packed halves on Pascal", "fp4 on Hopper"],
+    ids=["bf16 on Volta", "fp8 on Ampere", "packed halves on Pascal", "fp4 on Hopper", "FP16 sums on Pascal"],
 )
 def test_formats_that_a_generation_lacks(capability: str, key: str, value: float, tmp_path: Path) -> None:
     file = tmp_path / "gpu.toml"

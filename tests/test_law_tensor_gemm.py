@@ -130,6 +130,36 @@ def test_pipe_time_of_whole_tiles(gpu: str, dtype: DataType, pipe: float) -> Non
     assert result.parts_us["compute"][0] == pytest.approx(1e6 * 2 * 1536 * 4608 * 8192 / pipe, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "faster"),
+    [
+        pytest.param("rtx-3090", FP16, 2.0, id="geforce"),
+        pytest.param("rtx-3090", BF16, 1.0, id="bfloat16-has-no-such-sums"),
+        pytest.param("rtx-a6000", FP16, 1.0, id="the-same-die-at-the-full-rate"),
+        pytest.param("a100-sxm-80gb", FP16, 1.0, id="data-centre"),
+    ],
+)
+def test_sums_in_fp16_have_a_rate_of_their_own(gpu: str, dtype: DataType, faster: float) -> None:
+    spec, plain = load_gpu(gpu), linear(128 * 12, 256 * 18, 8192, dtype)
+    times = [
+        tensor_gemm.estimate(pinned(kernel, 256, 128), spec, PLAIN).parts_us["compute"][0]
+        for kernel in (plain, replace(plain, accumulator=FP16))
+    ]
+    assert times[0] / times[1] == pytest.approx(faster, rel=1e-6)
+
+
+def test_twice_the_rate_takes_its_power() -> None:
+    """An RTX 3090's FP16 sums at 350 W have the clock of FP32 sums on a card of its SMs at the full rate, not twice the
+    rate at the clock of the halved one."""
+    spec = load_gpu("rtx-3090")
+    whole = replace(spec, peak_flops_per_s={**spec.peak_flops_per_s, "fp16": 142e12}, power_w=250.0)
+    limited = replace(spec, power_w=250.0)
+    assert tensor_gemm.sustained_share(limited, "fp16_accumulate") == pytest.approx(
+        min(tensor_gemm.sustained_share(whole, "fp16"), 1.0), rel=0.02
+    )
+    assert tensor_gemm.sustained_share(limited, "fp16_accumulate") < 0.95 < tensor_gemm.sustained_share(limited, "fp16")
+
+
 def test_one_tile_more_costs_a_round() -> None:
     """109 tiles on 108 SMs take as long as 216."""
     spec = load_gpu("a100-sxm-80gb")

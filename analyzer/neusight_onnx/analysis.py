@@ -60,6 +60,7 @@ from neusight_onnx.assumptions import (
     of_pipes,
     of_precision,
     of_quantization,
+    of_sums,
     of_tactics,
     of_the_batch,
     of_the_host,
@@ -399,6 +400,7 @@ def _assemble(
         *of_copies(placed, spec),
         *of_pipes(placed, spec),
         *of_layouts(counted.works, spec),
+        *of_sums(counted.works, runtime, spec),
         *of_clocks(counted.works, spec),
     ]
     return Report(

@@ -31,7 +31,7 @@ from neusight_onnx.report.model import (
     Totals,
     UnsupportedNode,
 )
-from neusight_onnx.report.quantities import capacity, counted, percent
+from neusight_onnx.report.quantities import capacity, counted, percent, significant
 from neusight_onnx.runtime import Runtime, last_releases, stream_time_us
 
 if TYPE_CHECKING:
@@ -307,6 +307,25 @@ def of_layouts(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
         )
 
 
+def of_sums(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
+    """That FP16 products accumulate in FP16, where that is faster on the GPU."""
+    fast, slow = spec.fp16_accumulate_flops_per_s, spec.peak_flops_per_s.get("fp16")
+    if fast is None or slow is None or fast <= slow:
+        return
+    count = sum(
+        kernel.accumulator is DataType.FLOAT16
+        for item in works
+        for kernel in item.work.kernels
+        if isinstance(kernel, Gemm | Conv)
+    )
+    if count:
+        yield (
+            f"products and convolutions in float16 ({count}) accumulate in float16, at {significant(fast / 1e12)} "
+            f"TFLOP/s on this GPU where sums in float32 have {significant(slow / 1e12)}: {runtime.name} has kernels of "
+            "both and takes the fastest; an engine that is held to float32 sums is slower"
+        )
+
+
 LITTLE_BELOW_BOOST = 0.95
 """A sustained clock of this share of the boost clock is worth no words."""
 
@@ -314,12 +333,13 @@ LITTLE_BELOW_BOOST = 0.95
 def of_clocks(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
     """That a power limit holds the clock of matrix units down, where it does."""
     kernels = [kernel for item in works for kernel in item.work.kernels if isinstance(kernel, Gemm | Conv)]
-    dtypes = {kernel.dtype for kernel in kernels if kernel.dtype is not DataType.FLOAT32}
-    if not dtypes:
+    kernels = [kernel for kernel in kernels if kernel.dtype is not DataType.FLOAT32]
+    if not kernels:
         return
-    from neusight_onnx.laws.tensor_gemm import serves, sustained_share
+    from neusight_onnx.laws.tensor_gemm import pipe_of_product, serves, sustained_share
 
-    shares = {dtype.label: sustained_share(spec, dtype) for dtype in dtypes if serves(spec, dtype)}
+    pipes = {kernel.dtype.label: pipe_of_product(kernel) for kernel in kernels if serves(spec, kernel.dtype)}
+    shares = {label: sustained_share(spec, pipe) for label, pipe in pipes.items()}
     limited = {label: share for label, share in sorted(shares.items()) if share < LITTLE_BELOW_BOOST}
     if limited:
         said = ", ".join(f"{percent(share)} of the boost clock in {label}" for label, share in limited.items())

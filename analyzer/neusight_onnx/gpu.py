@@ -25,7 +25,8 @@ class GpuSpec:
 
     Rates are dense peaks at the boost clock. ``peak_flops_per_s`` is keyed by the number format of the
     *pipe*: "fp32" (vector lanes), "fp32_matrix" (AMD's matrix cores in FP32), "tf32", "fp16", "bf16", "fp8",
-    "int8", "fp4"; a format that the GPU lacks is absent. ``fp16``, ``bf16`` and ``fp8`` accumulate in FP32.
+    "int8", "fp4"; a format that the GPU lacks is absent. ``fp16``, ``bf16`` and ``fp8`` accumulate in FP32;
+    "fp16_accumulate" is FP16 accumulating in FP16, where a file states it (:meth:`fp16_accumulate_flops_per_s`).
     ``sm_count`` counts SMs (NVIDIA) or compute units (AMD).
     ``shared_memory_bytes_per_sm`` and others may be None where no source states them.
     ``l1_bytes_per_sm`` is the capacity of the L1 cache, on NVIDIA since Volta shared with shared memory.
@@ -69,6 +70,28 @@ class GpuSpec:
         """FLOP/s of the plain (vector, IEEE) pipe for ``dtype``: FP32 lanes for every type without its own."""
         return self.peak_flops_per_s["fp32"] if dtype is not DataType.FLOAT64 else self.peak_flops_per_s["fp32"] / 2
 
+    @property
+    def halves_fp32_sums(self) -> bool:
+        """Whether matrix units run FP16 at half their rate where they accumulate in FP32: GeForce cards of NVIDIA's.
+
+        They are told by a rate of FP16 that is a quarter of the 8-bit integers', where all others have half of it.
+        """
+        peaks = self.peak_flops_per_s
+        return self.compute_capability is not None and peaks.get("int8", 0.0) > 3.0 * peaks.get("fp16", float("inf"))
+
+    @property
+    def fp16_accumulate_flops_per_s(self) -> float | None:
+        """Dense peak of FP16 that accumulates in FP16; None without matrix units for FP16.
+
+        What the file states, else that of FP32 sums, twice of it where those are halved: NVIDIA's white papers of
+        Turing, GA102 (RTX 3090: 142 and 71 TFLOPS), Ada (RTX 4090: 330.3 and 165.2) and RTX Blackwell (RTX 5090: 419
+        and 209.5) state both. On all other cards the two are alike.
+        """
+        peaks = self.peak_flops_per_s
+        if "fp16_accumulate" in peaks or "fp16" not in peaks:
+            return peaks.get("fp16_accumulate")
+        return peaks["fp16"] * (2.0 if self.halves_fp32_sums else 1.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberKey:
@@ -110,6 +133,7 @@ NUMBER_KEYS: tuple[NumberKey, ...] = (
     NumberKey(name="fp32_matrix_tflops", meaning="FP32 peak of the matrix cores", low=0.05, high=1e6),
     NumberKey(name="tf32_tflops", meaning="dense TF32 peak", low=0.05, high=1e6),
     NumberKey(name="fp16_tflops", meaning="dense FP16 peak, accumulating in FP32", low=0.05, high=1e6),
+    NumberKey(name="fp16_accumulate_tflops", meaning="dense FP16 peak, accumulating in FP16", low=0.05, high=1e6),
     NumberKey(name="bf16_tflops", meaning="dense BF16 peak, accumulating in FP32", low=0.05, high=1e6),
     NumberKey(name="fp8_tflops", meaning="dense FP8 peak, accumulating in FP32", low=0.05, high=1e6),
     NumberKey(name="int8_tops", meaning="dense INT8 peak", low=0.05, high=1e6),
@@ -132,6 +156,7 @@ PEAK_KEYS: Mapping[str, str] = {
     "fp32_matrix_tflops": "fp32_matrix",
     "tf32_tflops": "tf32",
     "fp16_tflops": "fp16",
+    "fp16_accumulate_tflops": "fp16_accumulate",
     "bf16_tflops": "bf16",
     "fp8_tflops": "fp8",
     "int8_tops": "int8",
@@ -561,12 +586,13 @@ def _check_dense_peaks(number: Mapping[str, float], architecture: str, where: st
     for key, pipe in PEAK_KEYS.items():
         if key not in number or pipe == "fp32" or rates is None:
             continue
-        if pipe not in rates:
+        unit = "fp16" if pipe == "fp16_accumulate" else pipe
+        if unit not in rates:
             raise SpecError(
                 f"{where}: key '{key}' is {number[key]:g}, but units {generation} have no instructions for this format:"
                 " remove it, or correct the generation"
             )
-        dense = number["sm_count"] * rates[pipe] * number["boost_mhz"] * 1e6 / 1e12
+        dense = number["sm_count"] * rates[unit] * number["boost_mhz"] * 1e6 / 1e12
         if number[key] > _MOST_OF_DENSE * dense:
             raise SpecError(
                 f"{where}: key '{key}' is {number[key]:g}, but {number['sm_count']:g} units {generation} at boost_mhz "
@@ -585,6 +611,10 @@ _WIDER_THAN: Mapping[str, str] = {
 """Format -> the one of twice its bits, at half its rate (TF32 and FP8 to FP4 also less) on all units that have both."""
 
 
+_MOST_OF_HALVED = 2.2
+"""FP16 that accumulates in FP16 over the same in FP32: 2 on GeForce cards, else 1, and what rounding leaves."""
+
+
 def _check_ratios(number: Mapping[str, float], where: str) -> None:
     """Peaks against each other, in any generation: one that is sparse among dense ones stands out."""
     advice = "give dense peaks that accumulate in FP32 (figures for sparse matrices are twice as high)"
@@ -594,6 +624,17 @@ def _check_ratios(number: Mapping[str, float], where: str) -> None:
                 f"{where}: key '{wider}' is {number[wider]:g} and '{key}' {number[key]:g}, but matrix units do twice "
                 f"as many operations of half the bits: {advice}"
             )
+    summed = number.get("fp16_accumulate_tflops")
+    if summed is not None and "fp16_tflops" not in number:
+        raise SpecError(
+            f"{where}: key 'fp16_accumulate_tflops' is {summed:g}, and 'fp16_tflops', the peak that accumulates in "
+            "FP32, is missing: add what the datasheet says"
+        )
+    if summed is not None and not 1.0 <= summed / number["fp16_tflops"] <= _MOST_OF_HALVED:
+        raise SpecError(
+            f"{where}: key 'fp16_accumulate_tflops' is {summed:g} and 'fp16_tflops' {number['fp16_tflops']:g}, but "
+            "FP16 that accumulates in FP16 is as fast as in FP32, or twice as fast (GeForce): give dense peaks of both"
+        )
     if "fp16_tflops" in number and number.get("bf16_tflops", 0.0) > _MOST_OF_DENSE * number["fp16_tflops"]:
         raise SpecError(
             f"{where}: key 'bf16_tflops' is {number['bf16_tflops']:g} and 'fp16_tflops' {number['fp16_tflops']:g}, but "

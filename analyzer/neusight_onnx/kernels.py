@@ -57,6 +57,7 @@ class Gemm:
     ``burst``: measured within some ms, at the boost clock until a power limit acts; a model that runs on has the clock
     that the limit sustains. ``activity``: energy of an operation on the operands' values over that on real ones:
     constants, with which some benchmarks fill them, switch few transistors.
+    ``accumulator``: the type of the sums where it is the multiplied one (FP16 in FP16); None: FP32, or INT32.
     """
 
     batch: int = 1
@@ -77,6 +78,7 @@ class Gemm:
     repeated: bool = False
     burst: bool = False
     activity: float = 1.0
+    accumulator: DataType | None = None
 
     @property
     def macs(self) -> int:
@@ -121,7 +123,7 @@ class Conv:
     input and output's gradient and writes the weight's. Sizes, strides and dtypes stay those of the forward operator
     (``input_dtype`` is that of the input *and* of its gradient, and so on), the multiply-adds are as many.
     ``channels_last``: input and output lie in memory as (n, *spatial, c), the order of kernels on matrix units.
-    ``burst`` and ``activity``: as a product's.
+    ``burst``, ``activity`` and ``accumulator``: as a product's.
     """
 
     n: int
@@ -145,6 +147,7 @@ class Conv:
     extra_write_bytes: int = 0
     burst: bool = False
     activity: float = 1.0
+    accumulator: DataType | None = None
 
     @property
     def macs(self) -> int:

@@ -687,7 +687,8 @@ def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
         return "memory"  # raised to the roofline
     if name != "compute":
         return name
-    compute_us = 1e6 * kernel.flops / pipe_flops_per_s(gpu, kernel_dtype(kernel))[0]
+    accumulator = kernel.accumulator if isinstance(kernel, Gemm | Conv) else None
+    compute_us = 1e6 * kernel.flops / pipe_flops_per_s(gpu, kernel_dtype(kernel), accumulator)[0]
     if compute_us >= memory_us and compute_us >= BUSY_SHARE * latency_us:
         return "compute"
     return "memory" if memory_us >= BUSY_SHARE * latency_us else "latency"

@@ -153,6 +153,12 @@ def prepare(
             work = with_alternatives(recognised, work, runtime_model)
             narrowed = None if narrowed is None else with_alternatives(recognised, narrowed, runtime_model)
             wide = None if wide is None else with_alternatives(recognised, wide, runtime_model)
+        if runtime_model.sums_fp16:
+            from neusight_onnx.lowering.accumulators import with_accumulators
+
+            work = with_accumulators(work, runtime_model)
+            narrowed = None if narrowed is None else with_accumulators(narrowed, runtime_model)
+            wide = None if wide is None else with_accumulators(wide, runtime_model)
         said: tuple[str, ...] = ()
         if cuda_graph and (reason := _uncapturable(recognised, work, runtime_model)):
             runtime_model = get_runtime(runtime)

@@ -31,6 +31,7 @@ class Runtime:
     operators; "Add" is of a tensor of the result's shape, "bias" of a vector). ``attention``: what becomes of attention
     that a model writes as products and a softmax; below ``attention_capability`` it stays that.
     ``conv_layout``: the order that convolutions get their input in.
+    ``sums_fp16``: whether products and convolutions of FP16 may accumulate in FP16, where that is faster.
     ``tf32``: whether FP32 products take TF32 units where there are some unless one says otherwise.
     ``folds_quantization``: whether QuantizeLinear and DequantizeLinear around an operator make it one in few bits.
     ``narrow_products``: what becomes of linear layers that are asked for in 8 or 4 bits: "converted" (a kernel converts
@@ -58,6 +59,7 @@ class Runtime:
     attention: str = "as written"
     attention_capability: float | None = None
     conv_layout: str = "nchw"
+    sums_fp16: bool = False
     tf32: bool = False
     fallback: str = "none"
     folds_quantization: bool = True
@@ -102,7 +104,9 @@ RUNTIMES: dict[str, Runtime] = {
     # inputs bound, CPU provider on an AMD EPYC). Other hosts weren't measured, so that the spread is wide.
     # What it merges was read off the files that its optimiser (1.32, level "all") writes, and off the operators that
     # its CUDA provider has (1.31): docs/runtimes.md. CUDA provider's defaults: use_tf32=1, prefer_nhwc=0,
-    # cudnn_conv fuses no bias (fuse_conv_bias=0).
+    # cudnn_conv fuses no bias (fuse_conv_bias=0). FP16 accumulates in FP32: its convolutions hand cuDNN the type FLOAT
+    # for half and bfloat16 (the call of cudnnSetConvolutionNdDescriptor in its libraries, 1.18 and 1.31, disassembled),
+    # its products ask cuBLAS for COMPUTE_32F but where ORT_CUDA_GEMM_OPTIONS says compute_16f (as remembered).
     "onnxruntime": Runtime(
         name="onnxruntime",
         description="ONNX Runtime, CUDA execution provider, one stream",
@@ -123,6 +127,9 @@ RUNTIMES: dict[str, Runtime] = {
     # NVIDIA's blog "Getting Started with CUDA Graphs", 2019: 3.4 us in a graph), so 4. Fusions: "Types of Fusions" of
     # NVIDIA's TensorRT developer guide; what Myelin, its compiler of transformers, merges is public in outline only:
     # chains of pointwise operators and reductions over the same rows, and epilogues of matrix products.
+    # FP16 accumulates in either type: names of its kernels have the accumulator in them, "f16f16_f16f16_f16" beside
+    # "f16f16_f16f32_f32" in products and convolutions, but "bf16bf16_bf16f32_f32" and "*_e4m3f32_f32" alone (strings of
+    # the library of TensorRT for RTX 1.7); the builder takes the fastest.
     "tensorrt": Runtime(
         name="tensorrt",
         description="TensorRT engine, one stream",
@@ -138,6 +145,7 @@ RUNTIMES: dict[str, Runtime] = {
         attention="one kernel",
         attention_capability=7.5,  # fused attention came with kernels for Turing and later
         conv_layout="nhwc in 16 and 8 bits, nchw in FP32",
+        sums_fp16=True,
         tf32=True,
         narrow_products="calibrated",
         times_kernels=True,

@@ -181,8 +181,8 @@ class Work:
     wave_count: float = 1.0
 
 
-def pipe_flops_per_s(gpu: GpuSpec, dtype: DataType) -> tuple[float, float]:
-    """(peak FLOP/s, achievable share) of the pipe that multiplies matrices of ``dtype``.
+def pipe_flops_per_s(gpu: GpuSpec, dtype: DataType, accumulator: DataType | None = None) -> tuple[float, float]:
+    """(peak FLOP/s, achievable share) of the pipe that multiplies matrices of ``dtype`` and sums in ``accumulator``.
 
     FP32 means IEEE FP32: matrix cores where AMD has them, vector lanes on NVIDIA (TF32 is a precision of its own).
     """
@@ -191,6 +191,8 @@ def pipe_flops_per_s(gpu: GpuSpec, dtype: DataType) -> tuple[float, float]:
     matrix = MATRIX_EFFICIENCY["amd" if is_amd(gpu) else "nvidia"]
     if dtype is DataType.FLOAT32 and "fp32_matrix" in gpu.peak_flops_per_s:
         return gpu.peak_flops_per_s["fp32_matrix"], matrix
+    if dtype is DataType.FLOAT16 and accumulator is dtype and gpu.fp16_accumulate_flops_per_s is not None:
+        return gpu.fp16_accumulate_flops_per_s, matrix
     for pipe in PIPE_FALLBACK.get(dtype, ("fp32",)):
         if pipe in gpu.peak_flops_per_s:
             return gpu.peak_flops_per_s[pipe], VECTOR_EFFICIENCY if pipe == "fp32" else matrix
@@ -265,9 +267,9 @@ def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
     flops, peak = float(kernel.flops), gpu.peak_flops_per_s["fp32"]
     match kernel:
         case Gemm():
-            peak = pipe_flops_per_s(gpu, kernel.dtype)[0]
+            peak = pipe_flops_per_s(gpu, kernel.dtype, kernel.accumulator)[0]
         case Conv():
-            peak = pipe_flops_per_s(gpu, kernel.dtype)[0]
+            peak = pipe_flops_per_s(gpu, kernel.dtype, kernel.accumulator)[0]
             flops /= 2.25  # F(2x2, 3x3): 16 multiplications for 36
         case Attention():
             flops, peak = 2.0 * kernel.macs, pipe_flops_per_s(gpu, kernel.dtype)[0]
@@ -353,7 +355,7 @@ def _tiled_us(batch: float, m: float, n: float, k: float, rate: float, gpu: GpuS
 
 
 def _gemm(kernel: Gemm, gpu: GpuSpec) -> Work:
-    peak, share = pipe_flops_per_s(gpu, kernel.dtype)
+    peak, share = pipe_flops_per_s(gpu, kernel.dtype, kernel.accumulator)
     if 0 in (kernel.batch, kernel.m, kernel.n):
         return Work(bytes=kernel.read_bytes)
     us, tiles, waves = _tiled_us(kernel.batch, kernel.m, kernel.n, kernel.k, peak * share, gpu)
@@ -367,7 +369,7 @@ def _gemm(kernel: Gemm, gpu: GpuSpec) -> Work:
 
 
 def _conv(kernel: Conv, gpu: GpuSpec) -> Work:
-    peak, share = pipe_flops_per_s(gpu, kernel.dtype)
+    peak, share = pipe_flops_per_s(gpu, kernel.dtype, kernel.accumulator)
     bytes_ = float(kernel.read_bytes + kernel.write_bytes)
     grid = prod(kernel.spatial) if kernel.transposed else prod(kernel.out)
     if 0 in (kernel.n, kernel.c, kernel.k, grid):

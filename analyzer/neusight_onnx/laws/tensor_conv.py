@@ -233,7 +233,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 element if is_weight else element / taps,
                 element / taps if is_weight else element,
                 element,
-                float(tensor_gemm.PIPES.index(tensor_gemm.pipe_of(kernel.dtype))),
+                float(tensor_gemm.PIPES.index(tensor_gemm.pipe_of_product(kernel))),
                 max(kernel.read_bytes - untouched, 1.0),
                 kernel.write_bytes,
                 max(kernel.flops, 1),

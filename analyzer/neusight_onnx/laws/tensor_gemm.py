@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernels import Gemm, Kernel
+from neusight_onnx.kernels import Conv, Gemm, Kernel
 from neusight_onnx.laws.bandwidth import GDDR6X, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.gemm import process_energy
@@ -173,8 +173,8 @@ FEATURES: tuple[str, ...] = (
     "log_time_ms",
 )
 
-PIPES: tuple[str, ...] = ("fp16", "bf16", "fp8", "int8", "fp4", "tf32")
-"""Pipes of matrix units, in the order of the code that columns hold."""
+PIPES: tuple[str, ...] = ("fp16", "bf16", "fp8", "int8", "fp4", "tf32", "fp16_accumulate")
+"""Pipes of matrix units, in the order of the code that columns hold. The last is FP16 that accumulates in FP16."""
 
 _PIPE_OF: dict[DataType, str] = {
     DataType.FLOAT16: "fp16",
@@ -277,6 +277,9 @@ _MMA_4N_ENERGY = 1.45
 _12NM_ENERGY = 0.75
 # and of a narrower format, per FLOP: half the bits move; TF32, of which no kernel was measured, as FP8 the other way
 _FORMAT_ENERGY = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.65, "int8": 0.5, "fp4": 0.3, "tf32": 1.0 / 0.65}
+# sums in FP16 are taken for no cheaper: the multipliers are the same, nothing was measured. So an RTX 3090 at twice its
+# rate has the clock of an RTX A6000, the same die at that rate, at the 3090's power
+_FORMAT_ENERGY["fp16_accumulate"] = _FORMAT_ENERGY["fp16"]
 
 
 def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
@@ -308,7 +311,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.read_bytes,
                 kernel.write_bytes,
                 kernel.flops,
-                float(PIPES.index(_PIPE_OF[kernel.dtype])),
+                float(PIPES.index(pipe_of_product(kernel))),
                 float(kernel.repeated or not kernel.b_is_weight),
                 float(kernel.burst),
                 kernel.activity,
@@ -352,6 +355,12 @@ def serves(gpu: GpuSpec, dtype: DataType) -> bool:
 def pipe_of(dtype: DataType) -> str:
     """The pipe that a number format is multiplied by; the 16-bit one for a format without its own."""
     return _PIPE_OF.get(dtype, "fp16")
+
+
+def pipe_of_product(kernel: Gemm | Conv) -> str:
+    """The pipe of a product or convolution: its number format's, or that of FP16 sums."""
+    is_half = kernel.dtype is DataType.FLOAT16 and kernel.accumulator is DataType.FLOAT16
+    return "fp16_accumulate" if is_half else pipe_of(kernel.dtype)
 
 
 def exposed_share(gpu: GpuSpec) -> float:
@@ -417,7 +426,9 @@ def peaks(gpu: GpuSpec, pipe: Column) -> Column:
     """Dense FLOP/s of each kernel's pipe; a format that the GPU lacks runs on the 16-bit one, else on vector lanes."""
     peaks = gpu.peak_flops_per_s
     wider = peaks.get("fp16", peaks.get("bf16", peaks["fp32"]))
-    found: Column = np.array([peaks.get(name, wider) for name in PIPES])[pipe.astype(np.int64)]
+    summed = gpu.fp16_accumulate_flops_per_s or wider
+    rates = [summed if name == "fp16_accumulate" else peaks.get(name, wider) for name in PIPES]
+    found: Column = np.array(rates)[pipe.astype(np.int64)]
     return found
 
 
@@ -454,12 +465,9 @@ passes .97 of its own. The middle of the two: one comes out 6 % too quick, the o
 def top_clock(gpu: GpuSpec) -> float:
     """The highest clock over the stated boost clock: above 1 for GeForce cards.
 
-    They are told by their halved rate of 16-bit products with sums in FP32, a quarter of the 8-bit integers' where all
-    others have half of it.
+    They are told by their halved rate of 16-bit products with sums in FP32 (``GpuSpec.halves_fp32_sums``).
     """
-    peaks = gpu.peak_flops_per_s
-    halved = gpu.compute_capability is not None and peaks.get("int8", 0.0) > 3.0 * peaks.get("fp16", np.inf)
-    return GEFORCE_BOOST if halved else 1.0
+    return GEFORCE_BOOST if gpu.halves_fp32_sums else 1.0
 
 
 def idle_w(gpu: GpuSpec) -> float:
@@ -484,9 +492,9 @@ def clock_level(
     return power_level(linear, gpu.clock_hz / knee, sharpness=LIMIT_SHARPNESS, top=top_clock(gpu))
 
 
-def sustained_share(gpu: GpuSpec, dtype: DataType) -> float:
-    """Sustained over boost clock while the pipe of ``dtype`` is fully busy, by the expected energy of a FLOP."""
-    pipe = np.array([float(PIPES.index(pipe_of(dtype)))])
+def sustained_share(gpu: GpuSpec, pipe_name: str) -> float:
+    """Sustained over boost clock while a pipe is fully busy, by the expected energy of a FLOP."""
+    pipe = np.array([float(PIPES.index(pipe_name))])
     constants = {constant.name: constant.prior for constant in CONSTANTS}
     return float(clock_level(gpu, constants, peaks(gpu, pipe), unit_energy(gpu, pipe))[0])
 

@@ -21,6 +21,7 @@ _PIPES = (
     ("fp32_matrix", "FP32, matrix cores"),
     ("tf32", "TF32"),
     ("fp16", "FP16"),
+    ("fp16_accumulate", "FP16, sums in FP16"),
     ("bf16", "BF16"),
     ("fp8", "FP8"),
     ("int8", "INT8"),
@@ -110,10 +111,12 @@ def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
         ("Power", Text(f"{gpu.power_w:.0f} W")),
         ("Links", Text(", ".join(part for part in (pcie, scaleup) if part) or "not stated")),
     ]
+    summed = gpu.fp16_accumulate_flops_per_s
+    rates = dict(gpu.peak_flops_per_s) | ({"fp16_accumulate": summed} if summed and gpu.halves_fp32_sums else {})
     peaks = [
-        (f"  {label}", f"{_teraflops(gpu, pipe)} {'TOP/s' if pipe == 'int8' else 'TFLOP/s'}")
+        (f"  {label}", f"{significant(rates[pipe] / 1e12)} {'TOP/s' if pipe == 'int8' else 'TFLOP/s'}")
         for pipe, label in _PIPES
-        if pipe in gpu.peak_flops_per_s
+        if pipe in rates
     ]
     parts: list[RenderableType] = [
         Text(printable(gpu.label), style="bold"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neusight_onnx.report.model import Report
 from neusight_onnx.report.quantities import percent
+from neusight_onnx.runtime import get_runtime
 
 _PIPES = {
     "float16": "fp16",
@@ -15,6 +16,16 @@ _PIPES = {
 }
 
 
+def peaks_of(report: Report) -> dict[str, float]:
+    """The GPU's dense peaks by pipe; "fp16_accumulate" where the runtime sums FP16 in FP16 and that is faster there."""
+    peaks = dict(report.gpu.peak_flops_per_s)
+    summed = report.gpu.fp16_accumulate_flops_per_s or 0.0
+    if get_runtime(report.settings.runtime).sums_fp16 and summed > peaks.get("fp16", summed):
+        return {**peaks, "fp16_accumulate": summed}
+    peaks.pop("fp16_accumulate", None)
+    return peaks
+
+
 def _peak(report: Report) -> tuple[float, str] | None:
     """The peak that the model's FLOP/s are measured by, and its name; None where they are in several types.
 
@@ -23,14 +34,14 @@ def _peak(report: Report) -> tuple[float, str] | None:
     flops: dict[str, float] = {}
     for row in report.kernels:
         flops[row.dtype] = flops.get(row.dtype, 0.0) + row.flops
-    peaks = report.gpu.peak_flops_per_s
+    peaks = peaks_of(report)
     if report.totals.flops - flops.get("float32", 0.0) <= 0.01 * report.totals.flops:
         return max(peaks["fp32"], peaks.get("fp32_matrix", 0.0)), "FP32"  # AMD's matrix cores, where there are any
     dtype = max(flops, key=lambda name: flops[name])
     pipe = _PIPES.get(dtype, "")
     if flops[dtype] < 0.95 * report.totals.flops or pipe not in peaks:
         return None
-    return peaks[pipe], pipe.upper()
+    return max(peaks[pipe], peaks.get(f"{pipe}_accumulate", 0.0)), pipe.upper()
 
 
 def share_of_peak(report: Report, flops_per_s: float) -> str:

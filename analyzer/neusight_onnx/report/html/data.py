@@ -7,12 +7,13 @@ names are cut, rows are limited, and what is left out is counted.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from neusight_onnx.report.grouping import by_kernel_class, common_name, place_of
 from neusight_onnx.report.json_text import Json, rounded
 from neusight_onnx.report.model import KernelRow, MemoryPoint, Report
+from neusight_onnx.report.peak import peaks_of
 from neusight_onnx.report.quantities import dims_text, printable, shorten, tile_text
 
 MOST_ROWS = 20_000
@@ -37,13 +38,14 @@ _ROOFS = (
     ("fp32_matrix", "FP32, matrix cores"),
     ("tf32", "TF32"),
     ("fp16", "FP16, tensor cores"),
+    ("fp16_accumulate", "FP16, sums in FP16"),
     ("bf16", "BF16, tensor cores"),
     ("int8", "INT8, tensor cores"),
     ("fp8", "FP8, tensor cores"),
     ("fp4", "FP4, tensor cores"),
 )
 _ROOFS_OF_DTYPE = {
-    "float16": ("fp16",),
+    "float16": ("fp16", "fp16_accumulate"),
     "bfloat16": ("bf16",),
     "int8": ("int8",),
     "uint8": ("int8",),
@@ -182,7 +184,7 @@ def _roofs(report: Report) -> list[Json]:
     used = {"fp32", report.settings.precision, *(pipe for dtype in dtypes for pipe in _ROOFS_OF_DTYPE.get(dtype, ()))}
     if report.gpu.vendor != "NVIDIA":
         used.add("fp32_matrix")
-    peaks: Mapping[str, float] = report.gpu.peak_flops_per_s
+    peaks = peaks_of(report)
     return [{"name": label, "flops": peaks[pipe]} for pipe, label in _ROOFS if pipe in used and pipe in peaks]
 
 
