@@ -162,8 +162,11 @@ def histogram_of_ours(graph: InferredGraph, known: frozenset[str]) -> Counter[st
     while pending:
         current = pending.pop()
         pending.extend(current.bodies.values())
+        settled = {name for name, value in current.values.items() if value.is_constant} | known
         for node in current.graph.nodes:
-            if node.op_type in UNSEEN or _is_known(current, node) or known.issuperset(filter(None, node.outputs)):
+            if node.inputs and settled.issuperset(filter(None, node.inputs)):
+                settled.update(node.outputs)  # a value that the optimisers made, of what is known before the run
+            if node.op_type in UNSEEN or _is_known(current, node) or settled.issuperset(filter(None, node.outputs)):
                 continue
             for name in APART.get(node.op_type, (node.op_type,)):
                 found[SAME.get(name, name)] += 1

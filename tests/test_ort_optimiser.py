@@ -11,8 +11,24 @@ from onnx import helper, numpy_helper
 
 from benchmarks.fusion_ort import compare, optimised
 from graphs import split, value_info
+from neusight_onnx.fusion.runtimes import fused_graph
+from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.read import read_model
+from neusight_onnx.preparation import infer_shapes
+from neusight_onnx.runtime import RUNTIMES
 from test_patterns import MATCHING, NUMBERS, WEIGHTS
 
+INTEGERS: dict[str, object] = {
+    "groups": [0, 4, -1],
+    "back": [2, 8, 4, 4],
+    "last": [-1],
+    "n0": [0],
+    "n1": [1],
+    "n3": [3],
+    "i1": np.int64(1),
+    "pads": [0, 1, 0, 2, 1, 0],
+    "twice": [1, 2, 1],
+}
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -20,9 +36,9 @@ def as_file(nodes: str, inputs: dict[str, tuple[int, ...]], folder: Path) -> Pat
     """The model of a row; a Relu behind it, since some rules leave an output of the graph alone."""
     listed = split(f"{nodes}\nz = Relu(y)")
     used = {name for node in listed for name in node.input}
-    numbers = NUMBERS | {"groups": [0, 4, -1], "back": [2, 8, 4, 4], "last": [-1]}
+    numbers = NUMBERS | INTEGERS
     constants = [
-        numpy_helper.from_array(np.asarray(value, np.int64 if isinstance(value, list) else np.float32), name)
+        numpy_helper.from_array(np.asarray(value, np.float32 if isinstance(value, float) else np.int64), name)
         for name, value in numbers.items()
         if name in used
     ]
@@ -53,6 +69,58 @@ def test_our_rules_are_its(
     written = optimised(as_file(nodes, inputs, tmp_path), work)
     left = [node.op_type for node in written.graph.node if node.op_type not in ("Reshape", "Relu")]
     assert (len(left) == 1) == ("onnxruntime" in runtimes), left
+
+
+T = "a = Transpose<perm=[2, 0, 1]>(x)\n"
+BACK = "\ny = Transpose<perm=[1, 2, 0]>(b)"
+MOVED = {
+    # one Transpose less, or as many as before
+    "over a function to its inverse": T + "b = Relu(a)" + BACK,
+    "not over a function alone": T + "y = Relu(a)",
+    "over two functions, one of which leads to another": T + "b = Exp(a)\nc = Sigmoid(b)\ny = MatMul(c, b)",
+    "of two addends": T + "c = Transpose<perm=[2, 0, 1]>(x2)\ny = Add(a, c)",
+    "of two addends in different orders": T + "c = Transpose<perm=[1, 0, 2]>(x2)\nb = Add(a, c)" + BACK,
+    "of one addend of two": T + "b = Add(a, x2)" + BACK,
+    "over a constant vector": T + "b = Mul(a, cgamma)" + BACK,
+    "over a number": T + "b = Mul(a, half)" + BACK,
+    "two in a row": T + "y = Transpose<perm=[0, 2, 1]>(a)",
+    "of parts of a Concat": T + "c = Transpose<perm=[2, 0, 1]>(x2)\ny = Concat<axis=1>(a, c)",
+    "over a softmax": T + "b = Softmax<axis=0>(a)" + BACK,
+    "over a reduction": T + "y = ReduceMax<axes=[0], keepdims=0>(a)",
+    "over a reduction that keeps its dimension": T + "y = ReduceMean<axes=[1], keepdims=1>(a)",
+    "over a sum": T + "y = ReduceSum<keepdims=0>(a, n0)",
+    "over an index of the largest": T + "b = ArgMax<axis=1, keepdims=0>(a)\ny = Cast<to=1>(b)",
+    "over a slice of one": T + "y = Slice(a, n0, n1, n0)",
+    "not over a slice of three": T + "y = Slice(a, n0, n3, n0)",
+    "over a slice of three without axes": T + "b = Slice(a, n0, n3)" + BACK,
+    "over one index": T + "y = Gather<axis=0>(a, i1)",
+    "not over a list of indices": T + "b = Gather<axis=0>(a, n1)" + BACK,
+    "over parts": T + "b, c = Split<axis=1>(a)\nd = Add(b, c)\ny = Transpose<perm=[1, 2, 0]>(d)",
+    "over padding": T + "b = Pad(a, pads)" + BACK,
+    "over copies": T + "b = Tile(a, twice)" + BACK,
+    "over a new dimension": T + "b = Unsqueeze(a, n1)\ny = Transpose<perm=[2, 1, 3, 0]>(b)",
+    "over a dimension that goes": "b = Unsqueeze(x, n0)\nc = Transpose<perm=[0, 3, 1, 2]>(b)\nd = Squeeze(c, n0)\n"
+    "y = Transpose<perm=[1, 2, 0]>(d)",
+    # what is redundant
+    "the same twice": "a = Exp(x)\nb = Exp(x)\nc = Add(a, half)\nd = Add(b, half)\ny = MatMul(c, d)",
+    "a cast to its own type": "a = Exp(x)\nb = Cast<to=1>(a)\ny = Transpose<perm=[1, 0, 2]>(b)",
+    "a cast of an input to its own type": "a = Cast<to=1>(x)\ny = Exp(a)",
+    "a swish of a scaled argument": "a = Mul(x, root2)\nb = Sigmoid(a)\ny = Mul(x, b)",
+}
+
+
+@pytest.mark.parametrize("nodes", MOVED.values(), ids=MOVED.keys())
+def test_nodes_move_and_go_as_it_has_them(nodes: str, tmp_path: Path) -> None:
+    """As many nodes of each operator; those that are gone are named by others."""
+    inputs = {name: (8, 8, 8) for name in ("x", "x2") if name in nodes}
+    path = as_file(nodes, inputs, tmp_path)
+    compared = compare(path)
+    assert not compared.differences
+    graph = fused_graph(infer_shapes(read_model(path), Bindings()).expected, RUNTIMES["onnxruntime"])
+    origins = {origin.name for node in graph.graph.nodes for origin in node.origins} | {
+        node.name for node in graph.graph.nodes if not node.origins
+    }
+    assert origins == {node.name for node in read_model(path).graph.nodes}
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert_base"])

@@ -42,7 +42,7 @@ class Runtime:
     ``times_kernels``: whether its builder times what could do a node's work on the GPU, and keeps the quickest.
     ``vendors``: whose GPUs it runs on; of NVIDIA's, those of ``least_capability`` (compute capability) and later, and
     by releases of today those of ``capability_today``.
-    ``splits_apart``: whether Slices and Gathers that take a tensor apart are one Split, before its Transpose.
+    ``rewrites``: whether redundant nodes go, parts of a tensor come from one Split, and Transposes move.
     ``computes_shapes``: whether operators that compute shapes are run on the host, one by one, where sizes are open.
     """
 
@@ -64,7 +64,7 @@ class Runtime:
     fallback: str = "none"
     folds_quantization: bool = True
     narrow_products: str = "converted"
-    splits_apart: bool = False
+    rewrites: bool = False
     computes_shapes: bool = False
     times_kernels: bool = False
     vendors: frozenset[str] = frozenset({"NVIDIA", "AMD"})
@@ -114,7 +114,7 @@ RUNTIMES: dict[str, Runtime] = {
         view_us=0.2,
         host_spread=1.5,
         tf32=True,
-        splits_apart=True,
+        rewrites=True,
         computes_shapes=True,
         elementwise="divisions",
         # "ONNX Runtime leverages the TensorRT execution provider for quantization on GPU" (its docs, "Quantize ONNX

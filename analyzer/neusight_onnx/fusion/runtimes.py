@@ -11,7 +11,7 @@ from neusight_onnx.runtime import Runtime
 
 def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     """``graph`` with each subgraph that ``runtime`` executes as one kernel replaced by one node."""
-    fused = _quantised(recognise(graph, runtime=runtime.name), runtime)
+    fused = _quantised(recognise(_without_redundant(graph, runtime), runtime=runtime.name), runtime)
     if runtime.name == "eager":
         return fused
     if runtime.name == "compiled":
@@ -34,16 +34,26 @@ def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     return fold_quantization(graph) if runtime.folds_quantization else dequantized_at_run_time(graph)
 
 
+def _without_redundant(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+    if not runtime.rewrites:
+        return graph
+    from neusight_onnx.fusion.redundant import without_redundant
+
+    return without_redundant(graph)
+
+
 def _taken_apart(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
-    if not runtime.splits_apart:
+    if not runtime.rewrites:
         return graph
     from neusight_onnx.fusion.splits import taken_apart
+    from neusight_onnx.fusion.transposes import with_moved_transposes
 
-    return taken_apart(graph)
+    return with_moved_transposes(taken_apart(graph))
 
 
 def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ...]:
     """What each rule of ``runtime`` said wherever it could have applied, in the main graph: merged, or why not."""
+    graph = _without_redundant(graph, runtime)
     found = list(explain(graph, runtime=runtime.name))
     if runtime.name == "eager":
         return tuple(found)

@@ -1,7 +1,7 @@
-"""How ONNX Runtime takes one tensor apart: Slices and Gathers as one Split, and a Transpose before it as one a part.
+"""How ONNX Runtime takes one tensor apart: Slices and Gathers as one Split.
 
-As its optimiser writes files (GatherSliceToSplitFusion and the transpose optimiser, 1.32; ``benchmarks/fusion_ort.py``
-compares): queries, keys and values that lie in one tensor, halves of a rotary embedding.
+As its optimiser writes files (GatherSliceToSplitFusion, 1.32; ``benchmarks/fusion_ort.py`` compares): queries, keys and
+values that lie in one tensor, halves of a rotary embedding.
 """
 
 from __future__ import annotations
@@ -27,37 +27,17 @@ class _Part:
 
 
 def taken_apart(graph: InferredGraph) -> InferredGraph:
-    """``graph`` with one Split where operators take a tensor apart, and transposed behind a Split; bodies, too."""
+    """``graph`` with one Split where operators take a tensor apart; bodies of control flow, too."""
     bodies = {key: taken_apart(body) for key, body in graph.bodies.items()}
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
-    return _transposed_behind(_as_splits(graph))
-
-
-def _readers(graph: InferredGraph) -> dict[str, list[Node]]:
-    found: dict[str, list[Node]] = defaultdict(list)
-    for node in graph.graph.nodes:
-        for name in dict.fromkeys(node.inputs):
-            found[name].append(node)
-    return found
-
-
-def _kept(graph: InferredGraph) -> set[str]:
-    """What a graph gives, or its bodies read."""
-    found = {declared.name for declared in graph.graph.outputs}
-    pending = list(graph.bodies.values())
-    while pending:
-        body = pending.pop()
-        pending.extend(body.bodies.values())
-        found.update(name for node in body.graph.nodes for name in node.inputs)
-        found.update(declared.name for declared in body.graph.outputs)
-    return found
+    return _as_splits(graph)
 
 
 def _as_splits(graph: InferredGraph) -> InferredGraph:
     splits: dict[str, Node] = {}
     gone: set[str] = set()
-    sized: set[str] | None = None
+    known: set[str] | None = None
     taken: dict[str, list[Node]] = defaultdict(list)
     for node in graph.graph.nodes:
         if node.op_type in ("Gather", "Slice"):
@@ -67,8 +47,8 @@ def _as_splits(graph: InferredGraph) -> InferredGraph:
         value = graph.values.get(name)
         if len(nodes) < 2 or value is None or value.is_constant or value.data is not None or value.shape is None:
             continue
-        sized = _sized(graph) if sized is None else sized
-        if name not in sized:
+        known = sized(graph) if known is None else known
+        if name not in known:
             continue
         parts = [_part(node, name, value.shape, graph.values) for node in nodes]
         places = sorted((part.start, part.stop, at) for at, part in enumerate(parts) if part is not None)
@@ -96,7 +76,7 @@ def _as_splits(graph: InferredGraph) -> InferredGraph:
     return replace(graph, graph=replace(graph.graph, nodes=tuple(listed)))
 
 
-def _sized(graph: InferredGraph) -> set[str]:
+def sized(graph: InferredGraph) -> set[str]:
     """Values of which ONNX Runtime knows more than the open sizes: behind a Reshape to what is computed it knows none.
 
     A Reshape whose target its optimiser makes a constant of is none of those, nor one whose result the file declares.
@@ -113,6 +93,8 @@ def _sized(graph: InferredGraph) -> set[str]:
             known = target not in given or (
                 made is not None and made.op_type == "Concat" and becomes_constant(made, source, producers, values)
             )
+        elif node.op_type == "Expand" and not node.domain:
+            known = node.inputs[1] not in given
         elif node.op_type == "Concat":
             known = all(name in found for name in given)
         else:
@@ -167,75 +149,3 @@ def _numbers(values: Mapping[str, Value], name: str) -> tuple[int, ...] | None:
 
 def _origins(node: Node) -> tuple[Origin, ...]:
     return node.origins or (Origin(name=node.name, op_type=node.op_type),)
-
-
-def _transposed_behind(graph: InferredGraph) -> InferredGraph:
-    """A Transpose that only a Split reads is done part by part: the Split takes the tensor as it was."""
-    if not any(node.op_type == "Split" for node in graph.graph.nodes):
-        return graph
-    kept = _kept(graph)
-    readers = _readers(graph)
-    producers = {name: node for node in graph.graph.nodes for name in node.outputs}
-    moved: dict[str, tuple[Node, ...]] = {}
-    gone: set[str] = set()
-    values = dict(graph.values)
-    for node in graph.graph.nodes:
-        if node.op_type != "Split" or node.domain:
-            continue
-        before = producers.get(node.inputs[0])
-        if before is None or before.op_type != "Transpose" or before.domain:
-            continue
-        if len(readers[node.inputs[0]]) > 1 or node.inputs[0] in kept:
-            continue
-        made = _parts_transposed(before, node, values)
-        if made is not None:
-            gone.add(before.name)
-            moved[node.name] = made
-    if not moved:
-        return graph
-    nodes = [new for node in graph.graph.nodes if node.name not in gone for new in moved.get(node.name, (node,))]
-    return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)), values=values)
-
-
-def _parts_transposed(transpose: Node, split: Node, values: dict[str, Value]) -> tuple[Node, ...] | None:
-    source = values.get(transpose.inputs[0])
-    order = transpose.attributes.get("perm")
-    axis = split.attributes.get("axis", 0)
-    if source is None or source.shape is None or not isinstance(axis, int) or not isinstance(order, tuple):
-        return None
-    rank = len(source.shape)
-    places = [place for place in order if isinstance(place, int)]
-    axis %= rank
-    from_axis = places[axis]
-    parts: list[str] = []
-    behind: list[Node] = []
-    for at, name in enumerate(split.outputs):
-        value = values.get(name)
-        if value is None or value.shape is None or value.is_constant or value.data is not None:
-            return None
-        squeezed = len(value.shape) == rank - 1
-        size = 1 if squeezed else value.shape[axis]
-        shape = (*source.shape[:from_axis], *([] if squeezed else [size]), *source.shape[from_axis + 1 :])
-        left = [place - (squeezed and place > from_axis) for place in places if not squeezed or place != from_axis]
-        part = f"{transpose.name}/{at}"
-        values[part] = replace(value, shape=shape)
-        parts.append(part)
-        behind.append(
-            Node(
-                name=part,
-                op_type="Transpose",
-                version=transpose.version,
-                inputs=(part,),
-                outputs=(name,),
-                attributes={"perm": tuple(left)},
-                origins=_origins(transpose),
-            )
-        )
-    first = replace(
-        split,
-        inputs=(transpose.inputs[0],),
-        outputs=tuple(parts),
-        attributes={"axis": from_axis},
-        origins=_origins(split),
-    )
-    return (first, *behind)

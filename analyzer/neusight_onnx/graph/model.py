@@ -209,3 +209,12 @@ class InferredGraph:
     deciders: Mapping[str, str] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
+
+
+def kept_values(graph: InferredGraph) -> frozenset[str]:
+    """Names that others than the graph's own nodes read: its outputs, and what bodies of control flow take from it."""
+    found = {declared.name for declared in graph.graph.outputs}
+    for body in graph.bodies.values():
+        found |= kept_values(body)
+        found.update(name for node in body.graph.nodes for name in node.inputs)
+    return frozenset(found)

@@ -179,7 +179,7 @@ def _cube(trail: Trail, name: str, x: str, *, power: int = 3) -> str | None:
 
 
 def swish(search: Search, anchor: Node) -> Match | str:
-    """x * sigmoid(x)."""
+    """x * sigmoid(x); ONNX Runtime also takes x * sigmoid(alpha x) (QuickGeluFusion)."""
     trail = Trail(search)
     trail.add(anchor)
     product = trail.down(anchor.outputs[0], "Mul")
@@ -187,9 +187,15 @@ def swish(search: Search, anchor: Node) -> Match | str:
         return "sigmoid's result is not only multiplied"
     x = trail.root(anchor.inputs[0])
     other = trail.other(product, anchor.outputs[0])
-    if other is None or trail.root(other) != x:
-        return "sigmoid's result is multiplied by another value than its argument"
-    return trail.finish("Swish", (x,), product.outputs[0], version=24)
+    if other is not None and trail.root(other) == x:
+        return trail.finish("Swish", (x,), product.outputs[0], version=24)
+    if other is not None and search.runtime == "onnxruntime":
+        scaled = trail.up(x, "Mul")
+        alpha = None if scaled is None else trail.other(scaled, other)
+        factor = None if alpha is None or not search.is_constant(alpha) else search.number(alpha)
+        if factor is not None:
+            return trail.finish("Swish", (other,), product.outputs[0], version=24, attributes={"alpha": factor})
+    return "sigmoid's result is multiplied by another value than its argument"
 
 
 def glu(search: Search, anchor: Node) -> Match | str:

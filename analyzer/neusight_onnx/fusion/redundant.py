@@ -1,0 +1,112 @@
+"""What ONNX Runtime's optimiser takes out before it merges: casts that change no type, and what was computed before.
+
+CastElimination and CommonSubexpressionElimination (1.32, level 1), as ``benchmarks/fusion_ort.py`` compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from neusight_onnx.graph.model import InferredGraph, Initializer, Node, Origin, Value, kept_values
+
+ANEW = frozenset(
+    {"Bernoulli", "Constant", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
+    | {"RandomUniformLike", "If", "Loop", "Scan", "SequenceMap"}
+)
+"""Operators that stay where they stand several times: random ones, those with bodies, constants (which are free)."""
+
+
+def without_redundant(graph: InferredGraph) -> InferredGraph:
+    """``graph`` without them, in bodies of control flow, too; another node lists those that are gone as origins."""
+    bodies = {key: without_redundant(body) for key, body in graph.bodies.items()}
+    if any(bodies[key] is not body for key, body in graph.bodies.items()):
+        graph = replace(graph, bodies=bodies)
+    kept = kept_values(graph)
+    instead: dict[str, str] = {}
+    known: dict[tuple[str, str], dict[Hashable, Node]] = {}
+    first: dict[tuple[str, str], Node] = {}
+    makers: dict[str, str] = {}
+    gone: dict[str, list[Origin]] = {}
+    nodes: list[Node] = []
+    for node in graph.graph.nodes:
+        if not instead.keys().isdisjoint(node.inputs):
+            node = replace(node, inputs=tuple(instead.get(name, name) for name in node.inputs))
+        if kept.isdisjoint(node.outputs):
+            if _changes_nothing(node, graph.values):
+                source = node.inputs[0]
+                instead[node.outputs[0]] = source
+                # what makes its input names it, or, behind an input of the graph, what reads it next
+                gone.setdefault(makers.get(source, source), []).extend(_origins(node))
+                continue
+            same = _known_before(node, first, known, graph.values)
+            if same is not None:
+                instead.update(zip(node.outputs, same.outputs, strict=True))
+                gone.setdefault(same.name, []).extend(_origins(node))
+                continue
+        nodes.append(node)
+        makers.update((name, node.name) for name in node.outputs if name)
+    if not instead:
+        return graph
+    for place, node in enumerate(nodes):
+        more = [origin for name in (node.name, *node.inputs) for origin in gone.pop(name, ())]
+        if more:
+            nodes[place] = replace(node, origins=tuple(dict.fromkeys((*_origins(node), *more))))
+    return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)))
+
+
+def _changes_nothing(node: Node, values: Mapping[str, Value]) -> bool:
+    if node.op_type != "Cast" or node.domain:
+        return False
+    source, target = values.get(node.inputs[0]), values.get(node.outputs[0])
+    return source is not None and target is not None and source.dtype is not None and source.dtype is target.dtype
+
+
+def _known_before(
+    node: Node,
+    first: dict[tuple[str, str], Node],
+    known: dict[tuple[str, str], dict[Hashable, Node]],
+    values: Mapping[str, Value],
+) -> Node | None:
+    """A node that computes the same; ``first`` and ``known`` hold those of one operator and operand, and learn."""
+    if node.op_type in ANEW or not node.inputs:
+        return None
+    operand = node.inputs[0]
+    value = values.get(operand)
+    if value is not None and value.is_constant:
+        operand = node.inputs[-1]
+    rough = (node.op_type, operand)
+    alone = first.setdefault(rough, node)
+    if alone is node:
+        return None
+    alike = known.get(rough)
+    if alike is None:
+        alike = known[rough] = {_key(alone, values): alone}
+    key = _key(node, values)
+    same = node if key is None else alike.setdefault(key, node)
+    return None if same is node else same
+
+
+def _key(node: Node, values: Mapping[str, Value]) -> Hashable:
+    """What two nodes share that give the same; None for one that is left alone."""
+    attributes: list[Hashable] = []
+    for name, given in sorted(node.attributes.items()):
+        if isinstance(given, Initializer):
+            if given.data is None:
+                return None
+            attributes.append((name, given.dtype, given.shape, given.data.tobytes()))
+        else:
+            attributes.append((name, repr(given)))
+    inputs = tuple(_number(values.get(name)) or name for name in node.inputs)
+    return node.domain, node.op_type, node.version, inputs, len(node.outputs), tuple(attributes)
+
+
+def _number(value: Value | None) -> Hashable:
+    """A constant of one element: equal ones are one (ConstantSharing)."""
+    if value is None or not value.is_constant or value.data is None or value.data.size != 1:
+        return None
+    return value.dtype, value.shape, value.data.tobytes()
+
+
+def _origins(node: Node) -> tuple[Origin, ...]:
+    return node.origins or (Origin(name=node.name, op_type=node.op_type),)
