@@ -149,6 +149,60 @@ def test_a_reduction_in_one_piece_takes_a_time_in_proportion() -> None:
     assert parts[1] / parts[0] == pytest.approx(4.0, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("changes", "tiles", "depth"),
+    [
+        # 32 groups of 4 channels are 2 x 16, each of the tile's 16 multiplied by 16 a tap
+        pytest.param({"c": 128, "groups": 32}, 2, 16 * 9, id="four-channels"),
+        pytest.param({"c": 256, "k": 256, "groups": 32}, 4, 16 * 9, id="eight-channels"),
+        pytest.param({"c": 512, "k": 512, "groups": 32}, 8, 16 * 9, id="sixteen-channels"),
+        pytest.param({"c": 1024, "k": 1024, "groups": 32}, 16, 32 * 9, id="two-groups-of-32"),
+        pytest.param({"c": 144, "k": 144, "groups": 6}, 3, 32 * 9, id="24-channels-are-32"),
+        pytest.param({"c": 128, "groups": 32, "filter": (1, 1)}, 2, 16, id="one-tap"),
+        pytest.param({"c": 128, "groups": 32, "direction": "data"}, 2, 16 * 9, id="data"),
+        pytest.param({"c": 128, "groups": 32, "dtype": TF32}, 2, 16 * 9, id="tf32"),
+        pytest.param({"c": 128, "groups": 32, "direction": "weight"}, 0, 0, id="weight"),
+        pytest.param({"c": 128, "groups": 32, "dtype": INT8}, 0, 0, id="int8"),
+        pytest.param({"c": 128, "groups": 2}, 0, 0, id="64-channels-have-their-own-tile"),
+        pytest.param({"c": 128, "groups": 128}, 0, 0, id="depthwise"),
+        pytest.param({}, 0, 0, id="no-groups"),
+    ],
+)
+def test_groups_that_share_a_tile(changes: dict[str, Any], tiles: int, depth: int) -> None:
+    columns = tensor_conv.columns((replace(BASE, **changes),))
+    assert (columns["packed_b"][0], columns["packed_depth"][0]) == (tiles, depth)
+
+
+def test_a_tile_of_groups_multiplies_blocks_and_loads_all_its_channels() -> None:
+    """32 groups of 16 channels of 8 x 3136 positions on an A100: 8 x 392 tiles of 64 x 64, at most 30 an SM.
+
+    Each multiplies 64 x 64 x 16 a tap, as 32 instructions of m16n8k16, and loads 64 x 64 inputs and 64 x 16 weights.
+    """
+    a100 = load_gpu("a100-sxm-80gb")
+    kernel = replace(BASE, c=512, k=512, groups=32)
+    pinned = tensor_conv.pin(tensor_conv.columns((kernel,)), a100, PLAIN)
+    assert (pinned["tile_n"][0], pinned["tile_m"][0], pinned["split_k"][0]) == (64, 64, 1)
+    parts = tensor_conv._times(pinned, a100, PLAIN, np.array([[64.0], [64.0], [128.0], [1.0]]))
+    assert parts["blocks"].tolist() == [8 * 392]
+    taps = 9 * 30
+    assert 1e6 * parts["compute"][0] == pytest.approx(1e6 * taps * 32 * 2 * 16 * 8 * 16 * 108 / 312e12, rel=1e-3)
+    loaded = taps * (64 * 64 + 64 * 16) * 2
+    assert parts["l2"][0] == pytest.approx(loaded / (PLAIN["l2_bytes_per_clock"] * a100.clock_hz), rel=1e-6)
+    # as many operations as the convolution has, whatever zeros are multiplied beside
+    product = pinned["b"] * pinned["m"] * pinned["n"] * pinned["depth"]
+    assert product[0] == pytest.approx(kernel.macs)
+
+
+@pytest.mark.parametrize("gpu", ["v100", "t4", "a100", "h100", "rtx-4090"])
+@pytest.mark.parametrize("width", [4, 8, 16, 32])
+def test_packed_groups_are_no_slower_than_tiles_of_their_own(gpu: str, width: int) -> None:
+    spec, kernel = load_gpu(gpu), replace(BASE, c=32 * width, k=32 * width, groups=32, spatial=(14, 14), out=(14, 14))
+    columns = tensor_conv.columns((kernel,))
+    alone = {**columns, "packed_b": np.zeros(1)}
+    times = [tensor_conv.estimate(cols, spec, PRIORS).latency_us[0] for cols in (columns, alone)]
+    assert times[0] <= times[1]
+
+
 STEM = replace(BASE, c=3, k=64, spatial=(224, 224), out=(112, 112), filter=(7, 7), strides=(2, 2))
 
 

@@ -6,6 +6,7 @@ Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out); gradien
 - implicit GEMM, ``(b, m, k) @ (b, k, n) -> (b, m, n)`` with a group an entry of the batch: the law of products on
   matrix units, with the convolution's own bytes (its input comes from DRAM once, and from L2 once a filter tap), tiles
   that are narrow where channels are few, and channels padded to what a matrix instruction and a load of 16 bytes take;
+  NVIDIA's library packs groups of few channels in one tile;
 - on AMD, a product an image of the batch, with the taps gathered (im2col) or scattered (col2im) by a kernel of its own
   where the filter has several: the only one that MIOpen has for three spatial axes. On NVIDIA the same for a filter of
   one tap in 16 and 8 bits, a batch of products of (k, c) by (c, positions) on tensors as they lie;
@@ -35,6 +36,7 @@ from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.tiling import (
+    Tile,
     matrix_unit_candidates,
     matrix_unit_convolution_tiles,
     matrix_unit_weight_gradient_tiles,
@@ -194,7 +196,7 @@ _COLUMNS = (
     *("taps", "stride", "dilation", "groups", "c_each", "k_each", "batch", "out", "side", "data", "weight"),
     *("taps_met", "padded", "image_m", "image_n", "image_k", "image_b", "images", "gathered", "as_it_lies"),
     *("rank", "channels_last", "transposed_bytes", "ordered_bytes", "macs", "outputs", "burst", "activity"),
-    "first_depth",
+    *("first_depth", "loaded", "packed_b", "packed_depth"),
 )
 
 
@@ -261,6 +263,8 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.burst,
                 kernel.activity,
                 _first_depth(kernel),
+                1.0,
+                *_packed(kernel),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -291,6 +295,35 @@ def _first_depth(kernel: Conv) -> float:
         return 0.0
     rows, columns = kernel.filter
     return float(rows * ceil(columns * _FIRST_CHANNELS / _INSTRUCTION_DEPTH) * _INSTRUCTION_DEPTH)
+
+
+PACKED_SIDE = 64
+"""Channels in and out of the tiles, 64 x 64 x 64, in which cuDNN 9.1 packs groups. Its kernels
+``sm{70,75,80}_xmma_{fprop,dgrad}_*`` for FP16, BF16 and TF32, which later GPUs run as well, have forms ``_g2_`` to
+``_g16_``: 2 to 16 groups of 32 to 4 channels a tile."""
+_PACKED_DEPTHS = {2: 32, 4: 16, 8: 16, 16: 16}
+"""Groups in a tile -> depth that its instructions multiply of the 64 channels of a step. Their cubins have 64 of
+m16n8k16 for two groups and 32 for more, where 128 are the whole tile: blocks on the diagonal of 32 and of 16 channels,
+so that groups of 8 and of 4 multiply zeros beside them."""
+_PACKED_LEAST = 4
+
+
+def _packed(kernel: Conv) -> tuple[float, float]:
+    """Tiles' worth of groups where a library packs them, and the depth that a tile multiplies: zeros where it doesn't.
+
+    A group fills its share of a tile at best; more channels than 32 have tiles of their own, fewer than 4 kernels on
+    vector lanes.
+    """
+    _, _, n, k = kernel.implicit_gemm
+    taps = max(_taps_met(kernel, prod(kernel.filter)), 1.0)
+    width = max(n, k / taps)
+    if kernel.groups == 1 or kernel.direction == "weight" or len(kernel.out) > 2 or width < _PACKED_LEAST:
+        return 0.0, 0.0
+    fitting = [count for count in _PACKED_DEPTHS if PACKED_SIDE // count >= width]
+    if not fitting or kernel.dtype.bits < 16:
+        return 0.0, 0.0
+    count = max(fitting)
+    return float(ceil(kernel.groups / count)), _PACKED_DEPTHS[count] * taps
 
 
 def _image_product(kernel: Conv) -> tuple[float, ...]:
@@ -397,7 +430,7 @@ def _times(
     spill = c["reload_knee"] * entry / gpu.l2_bytes
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
     memory_s = (unique + extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / rate
-    panels = kz * (t1 + t2) * cols["bytes"]
+    panels = kz * (t1 + t2 * cols["loaded"]) * cols["bytes"]
     l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
     flops = 2.0 * b * m * n * cols["depth"]
     waits_s = (memory_s, l2_s)
@@ -508,6 +541,7 @@ def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.floa
         "weight": zero,
         "rank": zero + 2.0,
         "first_depth": zero,
+        "loaded": zero + 1.0,
         "burst": cols["burst"],
         "activity": cols["activity"],
     }
@@ -604,6 +638,8 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     if of_weight != tiles and np.any(cols["weight"]):
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
     found = {**cols, **dict(zip(_TILE, tile, strict=True))}
+    if gpu.compute_capability is not None and np.any(cols["packed_b"]):
+        found = _with_packed(found, gpu, constants)
     if gpu.compute_capability is None or np.any(cols["as_it_lies"]):
         images = _choice(_image_columns(cols, gpu), gpu, _image_constants(gpu, constants), menu)
         found |= dict(zip(_IMAGE_TILE, images, strict=True))
@@ -632,6 +668,35 @@ def _serial(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
         whole = whole | (cols["weight"] == 0.0)
     found: NDArray[np.bool_] = whole
     return found
+
+
+_PACKED_TILES = (Tile(n=PACKED_SIDE, m=PACKED_SIDE, threads=128),)
+
+
+def _with_packed(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+    """Columns with tiles, where groups are packed in tiles with the product that this makes of them if it is quicker.
+
+    A tile loads all its channels of the input, of which each output meets its own group's.
+    """
+    packs = cols["packed_b"] > 0.0
+    b, k = np.where(packs, cols["packed_b"], cols["b"]), np.where(packs, cols["packed_depth"], cols["k"])
+    n = np.where(packs, float(PACKED_SIDE), cols["n"])
+    loaded = np.where(packs, PACKED_SIDE * cols["taps_met"] / k, 1.0)
+    packed = {
+        **cols,
+        "b": b,
+        "n": n,
+        "k": k,
+        "depth": cols["b"] * cols["n"] * cols["depth"] / (b * n),
+        "a_bytes": cols["a_bytes"] * loaded,
+        "loaded": loaded,
+    }
+    tile = _choice(packed, gpu, constants, matrix_unit_candidates(_PACKED_TILES))
+    plain_us = _joined_us(_times(cols, gpu, constants, np.stack([cols[name] for name in _TILE])), constants)
+    packed_us = _joined_us(_times(packed, gpu, constants, tile), constants)
+    taken = packs & (packed_us < plain_us)
+    packed |= dict(zip(_TILE, tile, strict=True))
+    return {name: np.where(taken, packed[name], column) for name, column in cols.items()}
 
 
 UNSPLIT = (7.5, 8.0)
