@@ -71,7 +71,7 @@ from neusight_onnx.assumptions import (
     share_by_data,
     standing_assumptions,
 )
-from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare
+from neusight_onnx.preparation import PreparedModel, fusion_of, infer_shapes, prepare
 
 
 def analyze(
@@ -164,7 +164,8 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
             prepared.trained,
         )
         counted = counted_works(prepared.graph, placed).works
-        report = replace(report, fusion=prepared.fusion, host=_host(counted, prepared, spec, report.totals))
+        fusion = fusion_of(prepared, [item.work for item in counted])
+        report = replace(report, fusion=fusion, host=_host(counted, prepared, spec, report.totals))
         if prepared.trained is not None:
             report = replace(report, training=_training(prepared.trained, prepared.memory))
         if not timeline:

@@ -54,7 +54,7 @@ class PreparedModel:
 
     ``include_io``: the work has the copies of inputs and outputs. ``said``: why there is no CUDA graph, if one was
     asked for that can't be. ``tactics``: the layers that an engine's builder may keep in 16 bits on a GPU where the
-    format that was asked for is slower; None where it has no choice.
+    format that was asked for is slower; None where it has no choice. ``unfused``: before anything was merged.
     """
 
     shaped: ShapedModel
@@ -64,6 +64,7 @@ class PreparedModel:
     runtime: Runtime
     memory: RunMemory
     fusion: FusionSummary
+    unfused: InferredGraph
     include_io: bool = False
     said: tuple[str, ...] = ()
     trained: Trained | None = None
@@ -146,7 +147,9 @@ def prepare(
         if trained is not None:
             trained = replace(trained, works=with_layouts(trained.works, runtime_model, training=True))
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
-        fusion = _fusion(graph, work, runtime_model, explained=explain_fusion)
+        fusion = _fusion(graph, work, runtime_model)
+        if explain_fusion:
+            fusion = replace(fusion, near_misses=_near_misses(graph, runtime_model))
         if runtime_model.times_kernels:
             from neusight_onnx.fusion.alternatives import with_alternatives
 
@@ -186,6 +189,7 @@ def prepare(
         include_io=include_io,
         said=said,
         fusion=fusion,
+        unfused=graph,
         trained=trained,
         tactics=tactics,
     )
@@ -216,21 +220,29 @@ def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runti
     return None
 
 
-def _fusion(unfused: InferredGraph, work: Sequence[NodeWork], runtime: Runtime, *, explained: bool) -> FusionSummary:
+def _near_misses(unfused: InferredGraph, runtime: Runtime) -> tuple[NearMiss, ...]:
+    return tuple(
+        NearMiss(rule=verdict.rule, node=file_name(verdict.node), reason=verdict.reason)
+        for verdict in fusion_verdicts(unfused, runtime)
+        if verdict.reason is not None
+    )
+
+
+def fusion_of(prepared: PreparedModel, executed: Sequence[NodeWork]) -> FusionSummary:
+    """What fusion saves of a run: where an engine's builder chooses among ways to do the work, by what it chose."""
+    if not prepared.runtime.times_kernels:
+        return prepared.fusion
+    found = _fusion(prepared.unfused, executed, prepared.runtime)
+    return replace(found, near_misses=prepared.fusion.near_misses)
+
+
+def _fusion(unfused: InferredGraph, work: Sequence[NodeWork], runtime: Runtime) -> FusionSummary:
     saved = savings(unfused, work, lazy=runtime.name in LAZY_VIEWS)
-    near = None
-    if explained:
-        near = tuple(
-            NearMiss(rule=verdict.rule, node=file_name(verdict.node), reason=verdict.reason)
-            for verdict in fusion_verdicts(unfused, runtime)
-            if verdict.reason is not None
-        )
     return FusionSummary(
         fused_kernel_count=saved.fused_count,
         fused_node_count=saved.node_count,
         saved_kernel_count=saved.kernel_count,
         saved_bytes=saved.byte_count,
-        near_misses=near,
     )
 
 

@@ -39,8 +39,8 @@ def savings(unfused: InferredGraph, works: Iterable[NodeWork], *, lazy: bool) ->
         if not work.kernels or len(work.origins) < 2 or is_own:
             continue
         members = {name: found for name, _ in work.origins if (found := nodes.get(name)) and _has_kernel(*found, lazy)}
-        if len(members) < 2:
-            continue
+        if len(members) < 2 or len(work.kernels) >= len(members):
+            continue  # as many kernels as the nodes would be: an engine's builder found them quicker apart
         for name, found in members.items():
             count, byte_count = alone.get(name, (0, 0))
             alone[name] = max(count, work.count), byte_count or _byte_count(*found)
