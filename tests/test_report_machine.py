@@ -57,6 +57,15 @@ def test_json_has_one_kernel_a_line() -> None:
     assert json.loads(lines[0].rstrip(","))["id"] == "0.0"
 
 
+@pytest.mark.parametrize(("partial", "expected"), [(False, 0.0), (True, None)], ids=["free nodes only", "unsupported"])
+def test_a_latency_that_is_not_known_is_null(partial: bool, expected: float | None) -> None:
+    report = empty_report()
+    report = replace(report, totals=replace(report.totals, partial=partial))
+    totals = json.loads(to_json(report))["totals"]
+    keys = ("latency_ms", "latency_low_ms", "latency_high_ms", "throughput_per_s")
+    assert {totals[key] for key in keys} == {expected}
+
+
 def test_json_refuses_what_is_no_number() -> None:
     broken = replace(REPORT, gpu=replace(GPU, clock_hz=float("nan")))
     with pytest.raises(ValueError, match="Out of range float"):

@@ -856,6 +856,29 @@ def test_stale_value_info_is_named_and_not_believed() -> None:
     assert "[4, 32]" in warning.message
 
 
+PRESENT = """g (float[batch, past, 8] cache, float[batch, new, 8] key, float[batch, total] mask)
+    => (float[batch, total, 8] present, float[batch] count) <int64[1] axes = {1}> {
+    present = Concat<axis = 1>(cache, key)  count = ReduceSum<keepdims = 0>(mask, axes) }"""
+
+
+@pytest.mark.parametrize(
+    ("dims", "said"),
+    [
+        pytest.param({}, (), id="all left open"),
+        pytest.param({"past": 3, "new": 4}, (), id="the sum left open"),
+        pytest.param({"past": 3, "new": 4, "total": 7}, (), id="the sum"),
+        pytest.param(
+            {"past": 3, "new": 4, "total": 5}, ("'total' is 5", "7 in 'present'", "--dim total=7"), id="another size"
+        ),
+    ],
+)
+def test_sizes_that_contradict_each_other_are_named(dims: dict[str, int], said: tuple[str, ...]) -> None:
+    """No operator refuses them: the mask is only summed over."""
+    found = [notice.message for notice in inferred(PRESENT, dims=dims).warnings if notice.code == "dim-contradiction"]
+    assert len(found) == bool(said)
+    assert all(text in found[0] for text in said)
+
+
 FAULTS = {
     "baked-in reshape": (
         "g (float[B, 8] x) => (float[a] y) <int64[2] t = {3, 8}> { y = Reshape(x, t) }",

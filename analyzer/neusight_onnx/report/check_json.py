@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from neusight_onnx.report.json_text import Json, json_text, rounded
+from neusight_onnx.report.json_text import Json, json_text
+from neusight_onnx.report.machine import known
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
 
 SCHEMA_VERSION = 1
@@ -38,10 +39,10 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
         "dims": dict(target.dims),
         "limits": dict(target.limits),
         "at": target.at,
-        "latency_ms": None if totals is None else rounded(totals.latency_ms),
-        "latency_low_ms": None if totals is None else rounded(totals.latency_low_ms),
-        "latency_high_ms": None if totals is None else rounded(totals.latency_high_ms),
-        "throughput_per_s": None if totals is None else rounded(totals.throughput_per_s),
+        "latency_ms": None if totals is None else known(totals, totals.latency_ms),
+        "latency_low_ms": None if totals is None else known(totals, totals.latency_low_ms),
+        "latency_high_ms": None if totals is None else known(totals, totals.latency_high_ms),
+        "throughput_per_s": None if totals is None else known(totals, totals.throughput_per_s),
         "batch_size": None if totals is None else totals.batch_size,
         "not_predicted": target.not_predicted,
         "memory_bytes": None if memory is None else memory.peak_bytes,

@@ -43,7 +43,7 @@ class Case:
     @property
     def is_costed(self) -> bool:
         """Whether any time could be worked out; if not, everything that takes time is unsupported."""
-        return self.totals.latency_ms > 0 or not self.totals.partial
+        return self.totals.is_costed
 
     @property
     def bound(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neusight_onnx.report.difference import Difference
+from neusight_onnx.report.difference import Difference, Side
 from neusight_onnx.report.difference_words import (
     classes,
     headline,
@@ -28,8 +28,8 @@ def difference_to_json(difference: Difference) -> str:
         {
             "schema_version": SCHEMA_VERSION,
             "tool": {"name": "neusight-onnx", "version": difference.tool_version},
-            "old": record_json(difference.old),
-            "new": record_json(difference.new),
+            "old": _side(difference.old),
+            "new": _side(difference.new),
             "growth": None if growth is None else rounded(growth),
             "limit": difference.limit,
             "unjudged": difference.unjudged,
@@ -40,6 +40,13 @@ def difference_to_json(difference: Difference) -> str:
             "notes": list(difference.notes),
         }
     )
+
+
+def _side(side: Side) -> dict[str, Json]:
+    found = record_json(side)
+    if not side.is_costed:
+        found.update(dict.fromkeys(("latency_ms", "latency_low_ms", "latency_high_ms", "throughput_per_s")))
+    return found
 
 
 def _operators(found: tuple[tuple[str, str, int], ...]) -> list[Json]:

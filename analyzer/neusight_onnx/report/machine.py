@@ -139,15 +139,20 @@ def _variant(variant: Variant, base: Totals) -> dict[str, Json]:
     }
 
 
+def known(totals: Totals, value: float) -> float | None:
+    """A latency of a run, or what follows from it; None where nothing that takes time could be costed."""
+    return rounded(value) if totals.is_costed else None
+
+
 def figures_json(totals: Totals, bound_shares: Mapping[str, float], unsupported_count: int) -> dict[str, Json]:
     """The figures of one run, the same keys wherever several runs stand beside each other."""
     memory = totals.memory
     return {
-        "latency_ms": rounded(totals.latency_ms),
-        "latency_low_ms": rounded(totals.latency_low_ms),
-        "latency_high_ms": rounded(totals.latency_high_ms),
+        "latency_ms": known(totals, totals.latency_ms),
+        "latency_low_ms": known(totals, totals.latency_low_ms),
+        "latency_high_ms": known(totals, totals.latency_high_ms),
         "interval": rounded(totals.interval),
-        "throughput_per_s": rounded(totals.throughput_per_s),
+        "throughput_per_s": known(totals, totals.throughput_per_s),
         "batch_size": totals.batch_size,
         "partial": totals.partial,
         "unsupported_count": unsupported_count,
@@ -222,14 +227,14 @@ def _training(training: TrainingSummary) -> dict[str, Json]:
 
 def _totals(totals: Totals) -> dict[str, Json]:
     return {
-        "latency_ms": rounded(totals.latency_ms),
-        "latency_low_ms": rounded(totals.latency_low_ms),
-        "latency_high_ms": rounded(totals.latency_high_ms),
+        "latency_ms": known(totals, totals.latency_ms),
+        "latency_low_ms": known(totals, totals.latency_low_ms),
+        "latency_high_ms": known(totals, totals.latency_high_ms),
         "interval": rounded(totals.interval),
         "interval_method": totals.interval_method,
         "kernel_ms": rounded(totals.kernel_ms),
         "overhead_ms": rounded(totals.overhead_ms),
-        "throughput_per_s": rounded(totals.throughput_per_s),
+        "throughput_per_s": known(totals, totals.throughput_per_s),
         "batch_size": totals.batch_size,
         "flops": totals.flops,
         "macs": totals.macs,

@@ -210,6 +210,11 @@ class Totals:
     partial: bool
     interval_method: str = ""
 
+    @property
+    def is_costed(self) -> bool:
+        """Whether any time could be worked out; if not, everything that takes time is unsupported."""
+        return self.latency_ms > 0 or not self.partial
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:

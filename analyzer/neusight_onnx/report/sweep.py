@@ -30,7 +30,7 @@ class Point:
     @property
     def is_costed(self) -> bool:
         """Whether any time could be worked out."""
-        return self.totals is not None and (self.totals.latency_ms > 0 or not self.totals.partial)
+        return self.totals is not None and self.totals.is_costed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

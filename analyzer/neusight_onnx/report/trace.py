@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neusight_onnx.report.json_text import Json, json_text, rounded
+from neusight_onnx.report.machine import known
 from neusight_onnx.report.model import KernelRow, Report, TimelineSpan
 from neusight_onnx.report.quantities import printable, shorten, tile_text
 
@@ -43,9 +44,9 @@ def to_trace(report: Report) -> str:
                 "precision": settings.precision,
                 "runtime": settings.runtime,
                 "dims": " ".join(f"{_name(name)}={size}" for name, size in settings.dims.items()),
-                "latency_ms": rounded(totals.latency_ms),
-                "latency_low_ms": rounded(totals.latency_low_ms),
-                "latency_high_ms": rounded(totals.latency_high_ms),
+                "latency_ms": known(totals, totals.latency_ms),
+                "latency_low_ms": known(totals, totals.latency_low_ms),
+                "latency_high_ms": known(totals, totals.latency_high_ms),
                 "note": "predicted, not measured",
             },
             "traceEvents": [

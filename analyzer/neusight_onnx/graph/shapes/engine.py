@@ -359,6 +359,7 @@ def _infer_bound(
         # the likely cause: inputs that were meant to agree
         raise BindingError(f"{disputed.message}; but then {error}") from error
     warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale), *_ignored_notices(walk.ignored)]
+    warnings += _contradicted_symbols(model.graph, bound, result.values)
     warnings += _too_new_notices(model.graph)
     if not model.graph.nodes:
         warnings.append(Notice(code="no-nodes", message="the model has no nodes: there is nothing to execute"))
@@ -854,6 +855,36 @@ def _stale_notices(stale: Mapping[str, str]) -> list[Notice]:
     more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     message = "; ".join(texts[:_SHOWN]) + more + ": the file's value_info is stale, the inferred shapes are used"
     return [Notice(code="stale-value-info", message=message)]
+
+
+def _contradicted_symbols(graph: Graph, bound: BoundInputs, values: Mapping[str, Value]) -> list[Notice]:
+    """One notice for each symbol whose size the user gave and that the graph computes another size of.
+
+    No operator need refuse that: the length of a mask and that of past and new keys meet in none if a mask is only
+    summed over, or broadcasts.
+    """
+    given = {symbol: size for symbol, size in bound.symbols.items() if symbol not in bound.defaults}
+    inputs = {declared.name for declared in graph.inputs}
+    computed: dict[str, dict[int, str]] = {}
+    for declared in (*graph.outputs, *graph.declared.values()):
+        value = values.get(declared.name)
+        if declared.name in inputs or value is None or value.is_bound or value.shape is None:
+            continue
+        if declared.shape is None or len(declared.shape) != len(value.shape):
+            continue
+        for symbol, size in zip(declared.shape, value.shape, strict=True):
+            if isinstance(symbol, str) and given.get(symbol, size) != size:
+                computed.setdefault(symbol, {}).setdefault(size, declared.name)
+    return [
+        Notice(
+            code="dim-contradiction",
+            message=f"{shown(symbol)!r} is {given[symbol]} in the inputs, but the graph makes it "
+            + " and ".join(f"{size} in {shown(name)!r}" for size, name in sizes.items())
+            + ": inputs that contradict each other, or a wrong name in the file; the computed sizes are used"
+            + (f" ({option('--dim', symbol, str(next(iter(sizes))))} would agree)" if len(sizes) == 1 else ""),
+        )
+        for symbol, sizes in computed.items()
+    ]
 
 
 def _too_new_notices(graph: Graph) -> list[Notice]:
