@@ -169,6 +169,7 @@ BAD = {
     "unknown key": ('max-latancy = "1ms"', ["unknown key 'max-latancy'", "'max-latency' is the nearest"]),
     "underscores": ('max_latency = "1ms"', ["unknown key 'max_latency'", "'max-latency' is the nearest"]),
     "targets": ("[[targets]]", ["unknown key 'targets'", "'target' is the nearest"]),
+    "key of a target in the file": ("batch = 8\n" + TARGET, ["'batch' is a target's", "below a [[target]]"]),
     "key of the file in a target": (TARGET + 'fail-on = "note"', ["target 1", "'fail-on' is for all targets"]),
     "unknown key of a target": (TARGET + "gpus = 1", ["target 1", "unknown key 'gpus'", "'gpu' is the nearest"]),
     "nothing near": (TARGET + "zzzz = 1", ["unknown key 'zzzz'", "known are name, model"]),
@@ -362,7 +363,7 @@ def test_a_configuration_without_what_is_asked_for(folder: Path) -> None:
     written(folder, TARGET)
     with pytest.raises(CheckError, match=r"give a --gpu: .*neusight.toml has no target with the model .*m.onnx"):
         plan(folder, "models/m.onnx")
-    with pytest.raises(ModelError, match=r"^target 'm.onnx on t4': .*m.onnx does not exist"):
+    with pytest.raises(ModelError, match=r"^.*neusight.toml: target 'm.onnx on t4': .*m.onnx does not exist"):
         plan(folder)
 
 

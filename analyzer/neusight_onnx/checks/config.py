@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -106,6 +107,15 @@ def named_apart(targets: Sequence[Target]) -> tuple[Target, ...]:
     return tuple(named)
 
 
+_OPTION = re.compile(r"--(dim|shape|value|trip-count|batch|precision|runtime|cuda-graph|include-io)\b( ?)")
+_KEYS = {"dim": "dims", "shape": "shapes", "value": "values", "trip-count": "trip-counts"}
+
+
+def in_words_of_a_file(text: str) -> str:
+    """A message about options as one about a configuration's keys: ``--dim batch=0`` is ``dims batch=0``."""
+    return _OPTION.sub(lambda found: f"{_KEYS.get(found[1], found[1])}{found[2]}", text)
+
+
 def merged_allowances(*groups: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Allowances of several places; where two give reasons for one code, the later place's stands."""
     merged: dict[str, str] = {}
@@ -159,6 +169,8 @@ def _check_keys(table: _Table, known: Sequence[str], where: str) -> None:
     for key in table:
         if key in TOP_KEYS and key not in known and known is TARGET_KEYS:
             raise CheckError(f"{where}: {key!a} is for all targets; write it above the first [[target]]")
+        if key in TARGET_KEYS and key not in known and known is TOP_KEYS:
+            raise CheckError(f"{where}: {key!a} is a target's; write it below a [[target]]")
         if key not in known:
             from difflib import get_close_matches  # only on this way out
 

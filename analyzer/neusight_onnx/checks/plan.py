@@ -101,7 +101,8 @@ def make_plan(
         ]
     for target in targets:
         if isinstance(target.model, Path) and not target.model.exists():
-            where = f"target '{target.name}': " if len(targets) > 1 or model is None else ""
+            file = "" if target.written_in is None else f"{target.written_in}: "
+            where = f"{file}target '{target.name}': " if len(targets) > 1 or model is None else ""
             raise ModelError(f"{where}{target.model} does not exist; check the path")
     return Plan(targets=tuple(targets), fail_on=fail_on or (read and read.fail_on) or Severity.WARNING, config=path)
 

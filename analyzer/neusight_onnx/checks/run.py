@@ -10,7 +10,7 @@ from typing import assert_never
 from neusight_onnx import __version__
 from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.checks import file, formats, numerics, operators, shapes, thresholds
-from neusight_onnx.checks.config import CONFIG_NAME, named_apart
+from neusight_onnx.checks.config import CONFIG_NAME, in_words_of_a_file, named_apart
 from neusight_onnx.checks.formats import kernel_types
 from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, register
 from neusight_onnx.checks.subject import Subject, Target
@@ -204,8 +204,9 @@ def _subject(bench: _Bench, target: Target, *, alone: bool) -> Subject:
     except NeusightError as error:
         if alone and target.written_in is None:
             raise
-        file = "" if target.written_in is None else f"{target.written_in}: "
-        raise type(error)(f"{file}target '{target.name}': {error}") from None
+        if target.written_in is None:
+            raise type(error)(f"target '{target.name}': {error}") from None
+        raise type(error)(f"{target.written_in}: target '{target.name}': {in_words_of_a_file(str(error))}") from None
 
 
 def _worked_out(bench: _Bench, target: Target) -> Subject:
