@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import exp, hypot
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 MANIFEST_NAME = "manifest.json"
 MANIFEST_VERSION = 1
+DEPLOYMENTS_NAME = "deployments.json"
+DEPLOYMENTS_VERSION = 1
 REBUILD = "rebuild with `make predictors`"
 
 EIGHTY_PERCENT = 1.2816
@@ -64,7 +66,7 @@ class Prediction:
     ``bound``: "compute", "memory", "l2", "latency", "launch", "pcie", "cpu". ``method``: "learned" (fitted on
     measurements of this kernel class and dtype) or "analytic" (a stated efficiency). ``predictor``: the name in the
     manifest, or "analytic".
-    ``level_share``: share of the interval's variance that all kernels on the GPU have in common, 0..1.
+    ``level_share``: share of the interval's variance that kernels of its class in a run have in common, 0..1.
     """
 
     latency_us: float
@@ -118,7 +120,8 @@ class Widths:
 
     ``seen``: a new shape on a measured GPU in the session that was measured; ``session`` and ``throttled_session``:
     another session on it, where the card holds its boost clock and where it can't; ``unseen``: another GPU; ``law``:
-    a shape outside the training data, for which only the law stands.
+    a shape outside the training data, for which only the law stands. ``deployment``: what the kernels of a run have in
+    common on a measured GPU with another library, program and card; ``beyond``: on a GPU that was not measured.
     """
 
     seen: float
@@ -128,6 +131,8 @@ class Widths:
     unseen_level_share: float = 1.0
     session: float = 0.0
     throttled_session: float = 0.0
+    deployment: float = 0.0
+    beyond: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +141,8 @@ class Predictor:
 
     ``left_out``: by name of a trained GPU, the constants that a fit without it gave. ``formats``: labels of the number
     formats whose kernels were measured, or run as those that were. ``narrow_operands``: it stands for products of
-    fewer bits that run on FP32's lanes.
+    fewer bits that run on FP32's lanes. ``law_vectors``: of the GPUs whose measurements carry the law, also through
+    constants that it shares with another predictor.
     """
 
     name: str
@@ -155,6 +161,7 @@ class Predictor:
     left_out: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     formats: tuple[str, ...] = ()
     narrow_operands: bool = False
+    law_vectors: tuple[tuple[float, ...], ...] = ()
 
 
 Predictors: TypeAlias = Mapping[tuple[str, str], Predictor]
@@ -344,7 +351,7 @@ def _law_alone(predictor: Predictor) -> Predictor:
         replace(widths, unseen_level_share=max(widths.unseen_level_share, LEVEL_SHARE))
         for widths in (predictor.interval, predictor.amd_interval)
     )
-    return replace(predictor, gpu_vectors=(), unseen_weight=0.0, interval=interval, amd_interval=amd_interval)
+    return replace(predictor, gpu_vectors=(), law_vectors=(), unseen_weight=0.0, interval=interval, amd_interval=amd_interval)
 
 
 _VECTOR_CLASSES = frozenset({"elementwise", "normalization", "softmax"})
@@ -373,7 +380,7 @@ def without_gpu(predictors: Predictors, gpu: str) -> Predictors:
             continue
         if gpu not in predictor.left_out:
             raise PredictorError(f"{predictor.name} holds no constants that were fitted without {gpu}; {REBUILD}")
-        found[key] = replace(predictor, constants=predictor.left_out[gpu], gpu_vectors=(), unseen_weight=0.0)
+        found[key] = replace(predictor, constants=predictor.left_out[gpu], gpu_vectors=(), law_vectors=(), unseen_weight=0.0)
     return found
 
 
@@ -427,8 +434,11 @@ def load_predictors(folder: Path) -> Predictors:
     from neusight_onnx.laws.catalog import law_of
 
     found: dict[tuple[str, str], Predictor] = {}
+    shared: dict[tuple[str, str], tuple[str, str] | None] = {}
+    common = _common(folder)
     for entry in _manifest_entries(folder):
         try:
+            usual, amd = (common.get((entry["name"], vendor), {}) for vendor in ("", "amd"))
             law = law_of(entry["kernel_class"], entry["dtype"])
             constants = {name: float(constant["value"]) for name, constant in entry["constants"].items()}
             predictor = Predictor(
@@ -443,8 +453,8 @@ def load_predictors(folder: Path) -> Predictors:
                 feature_low=np.array(entry["feature_low"], dtype=np.float64),
                 feature_high=np.array(entry["feature_high"], dtype=np.float64),
                 unseen_weight=float(entry["unseen_residual_weight"]),
-                interval=_widths(entry["interval"]),
-                amd_interval=_widths(entry["interval"].get("amd", entry["interval"])),
+                interval=replace(_widths(entry["interval"]), **usual),
+                amd_interval=replace(_widths(entry["interval"].get("amd", entry["interval"])), **(amd or usual)),
                 left_out=entry.get("left_out_constants", {}),
                 formats=tuple(entry.get("formats", (entry["dtype"],))),
             )
@@ -457,6 +467,36 @@ def load_predictors(folder: Path) -> Predictors:
                 f"(features or constants differ); {REBUILD}"
             )
         found[predictor.kernel_class, predictor.dtype] = predictor
+        shared[predictor.kernel_class, predictor.dtype] = law.constants_of
+    for key, predictor in tuple(found.items()):
+        source = found.get(shared[key] or key, predictor)
+        vectors = dict.fromkeys((*predictor.gpu_vectors, *source.gpu_vectors))
+        found[key] = replace(predictor, law_vectors=tuple(vectors))
+    return found
+
+
+def _common(folder: Path) -> dict[tuple[str, str], dict[str, float]]:
+    """What kernels of a run have in common, by predictor and "amd" or "": nothing where the folder doesn't say.
+
+    Raises PredictorError where it can't be understood.
+    """
+    path = folder / DEPLOYMENTS_NAME
+    if not path.is_file():
+        return {}
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    try:
+        content = json.loads(path.read_bytes())
+        if content["schema_version"] != DEPLOYMENTS_VERSION:
+            raise PredictorError(f"{path} has another schema version than {DEPLOYMENTS_VERSION}; {REBUILD}")
+        for name, entry in content["predictors"].items():
+            for vendor, parts in (("", entry), ("amd", entry.get("amd", {}))):
+                found[name, vendor] = {
+                    field: float(parts[part]["half_width_log"])
+                    for part, field in (("measured", "deployment"), ("unmeasured", "beyond"))
+                    if part in parts
+                }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PredictorError(f"can't understand {path}: {error!r}; {REBUILD}") from error
     return found
 
 
@@ -539,7 +579,7 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     inside = carried.inside
     latency = np.maximum(law.latency_us * np.exp(carried.correction), law.ideal_us)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
-    remote = remoteness(gpu, predictor.gpu_vectors)
+    remote = remoteness(gpu, predictor.law_vectors)
     spread = half_widths(widths, gpu, near, inside, remote, law.doubt_log_sd)
     low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
     high = latency * np.exp(spread.width)
@@ -588,21 +628,32 @@ class Spread:
 
 
 def half_widths(
-    widths: Widths, gpu: GpuSpec, near: float, inside: Column, remote: float, doubt_log_sd: Column | None
+    widths: Widths,
+    gpu: GpuSpec,
+    near: float,
+    inside: Column,
+    remote: float,
+    doubt_log_sd: Column | None,
 ) -> Spread:
     """A known shape on a known GPU, one on another GPU, one that only the law knows: mixed by how near each is.
 
-    ``near`` and ``inside``: weights of ``similarity``, 0..1; ``remote``: factor on what is not near. Doubt about
-    constants that no measured GPU shows is of the GPU, and so is another session's speed.
+    ``near`` and ``inside``: weights of ``similarity``, 0..1; ``remote``: factor on what is not near. What a run's
+    kernels have in common is no kernel's own: another deployment, what an unmeasured GPU's kernels err alike, and the
+    doubt about constants that no measured GPU shows. Rows of left-out GPUs have the deployment of the others, so that
+    another one's variance adds to theirs, as to that of measured GPUs.
     """
     session = widths.session if holds_clock(gpu) else widths.throttled_session
-    unseen = max(remote * widths.unseen, hypot(widths.seen, session))
-    known_variance = near * (widths.seen**2 + session**2) + (1.0 - near) * unseen**2
-    own_variance = near * (1.0 - widths.seen_level_share) * widths.seen**2
-    own_variance += (1.0 - near) * (1.0 - widths.unseen_level_share) * unseen**2
-    outside = max((remote * widths.law) ** 2, known_variance)
+    deployment = max(session, widths.deployment) ** 2
+    seen_own = (1.0 - widths.seen_level_share) * widths.seen**2
+    unseen = max(remote * widths.unseen, widths.seen) ** 2
+    beyond = max((remote * widths.beyond) ** 2, widths.unseen_level_share * unseen + deployment)
+    unseen_variance = max(unseen + deployment, beyond + seen_own)
+    known_variance = near * (widths.seen**2 + deployment) + (1.0 - near) * unseen_variance
+    own_variance = near * seen_own + (1.0 - near) * (unseen_variance - beyond)
+    outside = max((remote * widths.law) ** 2 + deployment, known_variance)
+    outside_own = max(outside - max(beyond, widths.unseen_level_share * outside), 0.0)
     variance = inside * known_variance + (1.0 - inside) * outside
-    own = inside * own_variance + (1.0 - inside) * (1.0 - widths.unseen_level_share) * outside
+    own = inside * own_variance + (1.0 - inside) * outside_own
     if doubt_log_sd is not None:
         variance = variance + (EIGHTY_PERCENT * doubt_log_sd * (1.0 - near * inside)) ** 2
     variance = np.maximum(variance, 1e-12)

@@ -62,6 +62,9 @@ class Law:
 
     ``pin``, where a law chooses among discrete tiles: returns the columns with the choice under the given constants
     fixed, which makes ``estimate`` smooth in its constants and quick (fitting calls it between its rounds).
+
+    ``constants_of``: kernel class and label of the predictor whose fitted constants it shares, so that what that one
+    was measured on carries this law, too.
     """
 
     kernel_class: str
@@ -71,3 +74,4 @@ class Law:
     estimate: Callable[[Columns, GpuSpec, Constants], LawResult]
     features: Callable[[Columns, GpuSpec, Constants, LawResult], NDArray[np.float32]]
     pin: Callable[[Columns, GpuSpec, Constants], Columns] | None = None
+    constants_of: tuple[str, str] | None = None

@@ -893,6 +893,7 @@ TENSOR_CONV = Law(
     estimate=estimate,
     features=features,
     pin=pin,
+    constants_of=("gemm", DataType.BFLOAT16.label),
 )
 
 
@@ -940,6 +941,7 @@ TENSOR_CONV_AMD = replace(
     ),
     feature_names=AMD_FEATURES,
     features=amd_features,
+    constants_of=None,
 )
 """The same law for AMD."""
 

@@ -26,7 +26,7 @@ from neusight_onnx.kernels import (
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import LAWS, law_of
-from neusight_onnx.laws.tensor_conv import TENSOR_CONV, has_first_bf16, with_products
+from neusight_onnx.laws.tensor_conv import has_first_bf16, with_products
 from neusight_onnx.laws.tensor_gemm import serves
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets.attention import ATTENTION
@@ -361,15 +361,15 @@ def train_shared(
     for shared in SHARED_PREDICTORS:
         if shared.name not in names or not (folder / shared.file).is_file():
             continue
-        parts = _shared_parts(shared, folder)
-        measurements = _shared_rows(shared, parts, log)
+        parts = shared_parts(shared, folder)
+        measurements = shared_rows(shared, parts, log)
         if measurements is None:
             log(f"{shared.name}: no row is of a known GPU, skipped")
             continue
         law = law_of(shared.kernel_class, shared.label)
         assert law is not None, "every shared predictor has a law"
-        if law is TENSOR_CONV:
-            law = with_products(_constants_of(output, "gemm_bf16"))
+        if law.constants_of is not None:
+            law = with_products(_constants_of(output, law.constants_of))
         entry, model = train_class(
             law,
             measurements,
@@ -391,19 +391,19 @@ def train_shared(
     return _write(output, entries, models, kept=lambda entry: entry["name"] not in entries)
 
 
-def _constants_of(output: Path, name: str) -> dict[str, float]:
-    """The fitted constants of a predictor that the output's manifest has; none without."""
+def _constants_of(output: Path, key: tuple[str, str]) -> dict[str, float]:
+    """The fitted constants of the predictor of a class and label that the output's manifest has; none without."""
     path = output / MANIFEST_NAME
     found = json.loads(path.read_bytes()).get("predictors", []) if path.is_file() else []
     return {
         constant: float(fitted["value"])
         for entry in found
-        if entry["name"] == name
+        if (entry["kernel_class"], entry["dtype"]) == key
         for constant, fitted in entry["constants"].items()
     }
 
 
-def _shared_parts(shared: SharedPredictor, folder: Path) -> list[Part]:
+def shared_parts(shared: SharedPredictor, folder: Path) -> list[Part]:
     """The parts that a shared predictor is trained on, own measurements of such kernels among them."""
     parts = [part for part in read_parts(folder, (shared.file,)) if part.load is not None and shared.takes(part)]
     if shared.kernel_class != "conv" or shared.amd:
@@ -413,12 +413,17 @@ def _shared_parts(shared: SharedPredictor, folder: Path) -> list[Part]:
     return parts + [part for part in own if part.kernel_class == "conv" and part.dtype in formats and part.load]
 
 
-def _shared_rows(shared: SharedPredictor, parts: Sequence[Part], log: Callable[[str], None]) -> Measurements | None:
-    """The rows of the parts that are of its GPUs and directions, each format and direction an operation."""
+def shared_rows(
+    shared: SharedPredictor, parts: Sequence[Part], log: Callable[[str], None], *, sampled: int | None = None
+) -> Measurements | None:
+    """The rows of the parts that are of its GPUs and directions, each format and direction an operation.
+
+    ``sampled``: at most so many of each GPU and part.
+    """
     found = []
     for part in parts:
         assert part.load is not None, "a part without kernels isn't chosen"
-        rows = part.load()
+        rows = part.load(None if sampled is None else part.sample(sampled))
         specs = known_gpus(rows, log)
         served = {name: spec for name, spec in specs.items() if serves(spec, kernel_dtype(rows.kernels[0]))}
         mine = {name for name, spec in served.items() if is_amd(spec) == shared.amd}

@@ -53,8 +53,18 @@ _ACTIVITY: Mapping[str, float] = {"vllm": CONSTANT_OPERAND}
 
 
 def read_tensor_core_gemm(path: Path) -> list[Part]:
-    """A part per format and framework: their times must not be pooled."""
-    table = read_table(path, ("gpu", "framework", "dtype", "m", "n", "k", "latency_ms"))
+    """A part per format and framework: their times must not be pooled. Each row is of the fastest version."""
+    return _tensor_core_parts(read_table(path, ("gpu", "framework", "dtype", "m", "n", "k", "latency_ms")))
+
+
+def read_slowest_versions(path: Path) -> list[Part]:
+    """The same rows of the slowest version of the framework, where several were measured."""
+    table = read_table(path, ("gpu", "framework", "dtype", "m", "n", "k", "slowest_version_ms", "versions"))
+    several = take(table, np.flatnonzero(table["versions"] > 1))
+    return _tensor_core_parts({**several, "latency_ms": several["slowest_version_ms"]})
+
+
+def _tensor_core_parts(table: Table) -> list[Part]:
     label, framework = strings(table["dtype"]), strings(table["framework"])
     parts = []
     for name, variant in sorted(set(zip(label.tolist(), framework.tolist(), strict=True))):

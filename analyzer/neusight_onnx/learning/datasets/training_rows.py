@@ -12,9 +12,9 @@ from neusight_onnx.kernels import Gemm, Kernel, predictor_label
 from neusight_onnx.learning.datasets.attention import ATTENTION, TIMED_ALONE
 from neusight_onnx.learning.datasets.neusight import NEUSIGHT_KERNELS
 from neusight_onnx.learning.datasets.own import own_files
-from neusight_onnx.learning.datasets.parts import Loader, Measurements, Part, one_after_another, without_cache_write
+from neusight_onnx.learning.datasets.parts import Measurements, Part, one_after_another, without_cache_write
 from neusight_onnx.learning.datasets.products import TENSOR_CORE_GEMM
-from neusight_onnx.learning.datasets.registry import measured_folder, read_parts
+from neusight_onnx.learning.datasets.registry import has_files, measured_folder, read_parts
 
 TRAINED_VARIANTS: Mapping[str, str] = {
     "bfloat16": "sglang",
@@ -40,24 +40,30 @@ vLLM runs what other programs run, too: FlashAttention 2 on A100 and L40S, 3 on 
 before it; they are the only ones in FP8 throughout that three GPUs have."""
 
 
-def read_attention(data_folder: Path, label: str) -> Measurements | None:
+def read_attention(data_folder: Path, label: str, *, sampled: int | None = None) -> Measurements | None:
     """What a predictor of attention is trained on, all its files together; None if there are no such rows.
 
-    Kernels that a framework falls back to (Triton's), and rows with a fault, are left out. Raises DataError as
-    ``read_parts`` does.
+    Kernels that a framework falls back to (Triton's), and rows with a fault, are left out. ``sampled``: at most so many
+    rows of each GPU and kernel. Raises DataError as ``read_parts`` does.
     """
-    parts = _plain_attention(data_folder, label)
-    found = [load() for framework, load in parts if framework == TRAINED_ATTENTION[label]]
+    parts = [part for part in _plain_attention(data_folder, label) if _framework(part) == TRAINED_ATTENTION[label]]
+    found = [part.load(None if sampled is None else part.sample(sampled)) for part in parts if part.load is not None]
     return replace(one_after_another(found), dtype=label) if found else None
 
 
-def _plain_attention(data_folder: Path, label: str) -> Iterator[tuple[str, Loader]]:
-    """Framework and loader of the parts that a predictor of attention could be trained on."""
+def _framework(part: Part) -> str:
+    return part.variant.split(", ")[0]
+
+
+def _plain_attention(data_folder: Path, label: str) -> Iterator[Part]:
+    """The parts that a predictor of attention could be trained on."""
+    if not has_files(data_folder, ATTENTION):
+        return
     for part in read_parts(data_folder, ATTENTION):
-        framework, source, *rest = part.variant.split(", ")
+        _, source, *rest = part.variant.split(", ")
         of_label = part.dtype == label.split("+")[0] and ("fp8 cache" in rest) == ("+" in label)
         if part.load is not None and of_label and "triton" not in source and set(rest) <= {"fp8 cache"}:
-            yield framework, part.load
+            yield part
 
 
 ENOUGH_SHAPES = 20
@@ -71,9 +77,11 @@ def implementation_levels(data_folder: Path, measurements: Measurements) -> dict
     both measured, of rows that count. Only frameworks whose times hold the attention alone show its level.
     """
     others = (
-        load()
-        for framework, load in _plain_attention(data_folder, measurements.dtype)
-        if framework != TRAINED_ATTENTION[measurements.dtype] and TIMED_ALONE.get(framework, ()) is None
+        part.load()
+        for part in _plain_attention(data_folder, measurements.dtype)
+        if part.load is not None
+        and _framework(part) != TRAINED_ATTENTION[measurements.dtype]
+        and TIMED_ALONE.get(_framework(part), ()) is None
     )
     return _levels(measurements, others)
 
