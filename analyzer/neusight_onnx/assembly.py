@@ -35,9 +35,9 @@ INTERVAL = 0.8
 
 
 INTERVAL_METHOD = (
-    "each kernel's interval is that of GPUs left out of the fit, narrower on a measured GPU; what kernels err with "
-    "their GPU adds up, what each errs by itself partly cancels; the host is taken to be up to {host_spread:g} times "
-    "faster or slower"
+    "each kernel's interval is that of GPUs left out of the fit, narrower on a measured GPU; what the kernels of a run "
+    "err alike with their GPU, library and program adds up, what each errs by itself partly cancels; the host is taken "
+    "to be up to {host_spread:g} times faster or slower"
 )
 
 

@@ -351,7 +351,9 @@ def _law_alone(predictor: Predictor) -> Predictor:
         replace(widths, unseen_level_share=max(widths.unseen_level_share, LEVEL_SHARE))
         for widths in (predictor.interval, predictor.amd_interval)
     )
-    return replace(predictor, gpu_vectors=(), law_vectors=(), unseen_weight=0.0, interval=interval, amd_interval=amd_interval)
+    return replace(
+        predictor, gpu_vectors=(), law_vectors=(), unseen_weight=0.0, interval=interval, amd_interval=amd_interval
+    )
 
 
 _VECTOR_CLASSES = frozenset({"elementwise", "normalization", "softmax"})
@@ -380,7 +382,9 @@ def without_gpu(predictors: Predictors, gpu: str) -> Predictors:
             continue
         if gpu not in predictor.left_out:
             raise PredictorError(f"{predictor.name} holds no constants that were fitted without {gpu}; {REBUILD}")
-        found[key] = replace(predictor, constants=predictor.left_out[gpu], gpu_vectors=(), law_vectors=(), unseen_weight=0.0)
+        found[key] = replace(
+            predictor, constants=predictor.left_out[gpu], gpu_vectors=(), law_vectors=(), unseen_weight=0.0
+        )
     return found
 
 

@@ -1,4 +1,8 @@
-"""``python -m neusight_onnx.learning train DATA --output predictors``: how `make predictors` makes them."""
+"""``python -m neusight_onnx.learning train DATA --output predictors``: how `make predictors` makes them.
+
+``python -m neusight_onnx.learning deployments DATA --output predictors`` only tells anew, without training, how far
+other deployments lie from what the predictors say.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from neusight_onnx.laws.catalog import LAWS
 from neusight_onnx.learning.datasets.attention import ATTENTION
 from neusight_onnx.learning.datasets.registry import has_files
 from neusight_onnx.learning.datasets.training_rows import MATRIX_UNIT_FILES
+from neusight_onnx.learning.deployments import deployments
 from neusight_onnx.learning.train import (
     MATRIX_UNIT_FORMATS,
     SHARED_NAMES,
@@ -50,8 +55,16 @@ def main(arguments: list[str] | None = None) -> int:
         choices=SHARED_NAMES,
         help="train only this predictor that all formats of matrix units share",
     )
+    levels = commands.add_parser(
+        "deployments", help="tell anew how far runs lie from predictions, as train does at last"
+    )
+    levels.add_argument("data", type=Path, help="folder of measured data")
+    levels.add_argument("--output", type=Path, default=Path("predictors"), help="where the predictors are")
     options = parser.parse_args(arguments)
     try:
+        if options.command == "deployments":
+            deployments(options.data, options.output)
+            return 0
         everything = not (options.classes or options.formats or options.shared)
         classes = tuple(LAWS) if everything else tuple(name for name in options.classes or () if name in LAWS)
         if classes:
@@ -65,6 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
             train_shared(options.data, options.output, seed=options.seed, names=names)
         if "attention" in (options.classes or ()) or (everything and has_files(options.data, ATTENTION)):
             train_attention(options.data, options.output, seed=options.seed)
+        if everything:
+            deployments(options.data, options.output)
     except NeusightError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.errors import DataError, OutputError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, predictor_label
+from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.learning.datasets.conv import DEEPBENCH
 from neusight_onnx.learning.datasets.llm_layers import LLM_LAYERS, VIDUR_LAYERS
@@ -84,6 +84,7 @@ NARROW = ("fp8", "int8", "w8a16", "w4a16", "fp4", "kv8")
 LEFT_OUT = ", left out"
 """Ends the name of a source whose GPU the predictor was trained on."""
 
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What the runs of a source on a GPU have in common: the variance of their log errors, over so many runs."""
@@ -135,9 +136,7 @@ def common_variance(
     return (sum(common) / sum(share), len(common)) if share and sum(share) > 0 else None
 
 
-def deployments(
-    data_folder: Path, output: Path, *, log: Callable[[str], None] = print
-) -> dict[str, Any]:
+def deployments(data_folder: Path, output: Path, *, log: Callable[[str], None] = print) -> dict[str, Any]:
     """Writes ``deployments.json`` of the predictors in ``output`` and returns its content.
 
     Raises DataError (nothing to read), PredictorError (no predictors there), NeusightError (the ``learning`` extra is
@@ -202,7 +201,7 @@ def _told(
     predicted_us = np.asarray(estimate(part.kernels, gpu, used).latency_us)
     kernel_us, kept = part.measured_us, np.ones(len(part), dtype=np.bool_)
     if part.timing == EVENTS:
-        launch = launch_shown(part, predicted_us, {name: gpu for name in set(part.gpu.tolist())}, part.kernel_class)
+        launch = launch_shown(part, predicted_us, dict.fromkeys(set(part.gpu.tolist()), gpu), part.kernel_class)
         kernel_us = kernel_us - launch.before_us
         kept = launch.before_us <= (1.0 - OWN_SHARE) * part.measured_us
     counted = np.zeros(len(part), dtype=np.bool_)
@@ -213,7 +212,12 @@ def _told(
     found = common_variance(kernels, error, predicted_us[kept], one_run=source in OF_MANY_PROGRAMS)
     if found is not None:
         variance, count = found
-        yield used.name, is_amd(gpu), measured, Evidence(gpu=gpu.name, source=source, variance=variance, run_count=count)
+        yield (
+            used.name,
+            is_amd(gpu),
+            measured,
+            Evidence(gpu=gpu.name, source=source, variance=variance, run_count=count),
+        )
 
 
 def _by_gpu(measurements: Measurements) -> Iterator[tuple[str, GpuSpec, NDArray[np.int64]]]:
@@ -264,9 +268,14 @@ def _others_rows(data_folder: Path) -> Iterator[tuple[str, Measurements]]:
     for part in read_parts(data_folder, files) if files else ():
         # DeepBench's convolutions in 16 bits are training rows; its products in 8 bits ran before cuBLAS had kernels on
         # tensor cores for matrices in the usual order, its gradients go by the law alone
-        others = part.file != DEEPBENCH or part.dtype == "float32" or (part.kernel_class, part.dtype) == (
-            "gemm",
-            "float16",
+        others = (
+            part.file != DEEPBENCH
+            or part.dtype == "float32"
+            or (part.kernel_class, part.dtype)
+            == (
+                "gemm",
+                "float16",
+            )
         )
         if part.load is not None and others and part.kernel_class in ("gemm", "conv", "attention"):
             yield f"{part.file}, {part.kernel_class}", part.load(part.sample(SAMPLED_ROWS))

@@ -10,7 +10,7 @@ import numpy as np
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.learning.datasets.parts import Part, device_part, parts_by_dtype
-from neusight_onnx.learning.datasets.tables import Table, grouped, ints, read_table, strings, take
+from neusight_onnx.learning.datasets.tables import Table, grouped, has_columns, ints, read_table, strings, take
 
 TENSOR_CORE_GEMM = "tensor_core_gemm/gemm.parquet"
 AMD_GEMM = "tensor_core_gemm/aiter_gemm_amd.parquet"
@@ -58,7 +58,10 @@ def read_tensor_core_gemm(path: Path) -> list[Part]:
 
 
 def read_slowest_versions(path: Path) -> list[Part]:
-    """The same rows of the slowest version of the framework, where several were measured."""
+    """The same rows of the slowest version of the framework, where several were measured; none where the file lacks
+    them."""
+    if not has_columns(path, ("slowest_version_ms", "versions")):
+        return []
     table = read_table(path, ("gpu", "framework", "dtype", "m", "n", "k", "slowest_version_ms", "versions"))
     several = take(table, np.flatnonzero(table["versions"] > 1))
     return _tensor_core_parts({**several, "latency_ms": several["slowest_version_ms"]})

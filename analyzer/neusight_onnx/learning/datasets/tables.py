@@ -32,6 +32,16 @@ def read_table(path: Path, columns: Sequence[str]) -> Table:
     return {name: table.column(name).to_numpy(zero_copy_only=False) for name in columns}
 
 
+def has_columns(path: Path, columns: Sequence[str]) -> bool:
+    """Whether a parquet file has all of the named columns. Raises DataError if it can't be read."""
+    parquet = require("pyarrow.parquet")
+    arrow = require("pyarrow")
+    try:
+        return set(columns) <= set(parquet.read_schema(path).names)
+    except (OSError, arrow.ArrowException) as error:
+        raise DataError(f"can't read {path}: {str(error).splitlines()[0]}") from error
+
+
 def ints(values: NDArray[Any]) -> list[int]:
     """A column as whole numbers; what is missing is 0."""
     found: list[int] = np.nan_to_num(values.astype(np.float64)).astype(np.int64).tolist()
