@@ -324,14 +324,20 @@ def line(label: str, cases: Sequence[Case]) -> str:
     absolute = [abs(error) for error in errors]
     rank = rank_correlation(cases)
     inside = sum(case.low_ms <= case.measured_ms <= case.high_ms for case in cases)
+    below = statistics.median(1.0 - case.low_ms / case.ours_ms for case in cases)
+    above = statistics.median(case.high_ms / case.ours_ms - 1.0 for case in cases)
     return (
         f"{label:<58}{len(cases):>5}{statistics.mean(absolute):>8.1%}{statistics.median(absolute):>8.1%}"
         f"{statistics.median(errors):>+8.1%}{max(absolute):>8.0%}{'' if rank is None else f'{rank:.3f}':>7}"
-        f"{inside / len(cases):>7.0%}{statistics.mean(case.analytic_share for case in cases):>9.0%}"
+        f"{inside / len(cases):>7.0%}{f'-{below:.0%} +{above:.0%}':>12}"
+        f"{statistics.mean(case.analytic_share for case in cases):>9.0%}"
     )
 
 
-HEADS = f"{'':<58}{'rows':>5}{'mean':>8}{'median':>8}{'bias':>8}{'worst':>8}{'rank':>7}{'in 80%':>7}{'analytic':>9}"
+HEADS = (
+    f"{'':<58}{'rows':>5}{'mean':>8}{'median':>8}{'bias':>8}{'worst':>8}{'rank':>7}{'in 80%':>7}{'interval':>12}"
+    f"{'analytic':>9}"
+)
 
 
 def table(cases: Sequence[Case], left_out: dict[str, int], *, every: int) -> str:
@@ -341,7 +347,8 @@ def table(cases: Sequence[Case], left_out: dict[str, int], *, every: int) -> str
         *(["", f"every {every}. row only"] if every > 1 else []),
         "",
         "Errors are absolute (bias: the median of the signed ones). rank: Spearman's correlation of the time a sample.",
-        "in 80%: measured within our 80 % interval. analytic: share of the predicted time without a learned predictor.",
+        "in 80%: measured within our 80 % interval; interval: its ends around the prediction, medians.",
+        "analytic: share of the predicted time without a learned predictor.",
         "",
         "Targets",
         HEADS,

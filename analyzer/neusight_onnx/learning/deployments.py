@@ -117,8 +117,8 @@ def common_variance(
 ) -> tuple[float, int] | None:
     """The variance that the errors of a run's kernels have in common, and how many runs there are; None without any.
 
-    May come out below zero, as an estimate of a variance near zero does. ``log_error`` and ``predicted_us`` have shape (kernels,). A kernel that was measured several times counts once.
-    ``one_run``: all kernels are taken for one.
+    May come out below zero, as an estimate of a variance near zero does. ``log_error`` and ``predicted_us`` have shape
+    (kernels,). A kernel that was measured several times counts once. ``one_run``: all kernels are taken for one.
     """
     runs: dict[tuple[object, ...], dict[Kernel, list[int]]] = {}
     for place, kernel in enumerate(kernels):

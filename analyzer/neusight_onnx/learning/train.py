@@ -369,7 +369,8 @@ def train_shared(
         law = law_of(shared.kernel_class, shared.label)
         assert law is not None, "every shared predictor has a law"
         if law.constants_of is not None:
-            law = with_products(_constants_of(output, law.constants_of))
+            kernel_class, label = law.constants_of
+            law = with_products(_constants_of(output, f"{kernel_class}_{DTYPE_SUFFIX[label]}"))
         entry, model = train_class(
             law,
             measurements,
@@ -391,14 +392,14 @@ def train_shared(
     return _write(output, entries, models, kept=lambda entry: entry["name"] not in entries)
 
 
-def _constants_of(output: Path, key: tuple[str, str]) -> dict[str, float]:
-    """The fitted constants of the predictor of a class and label that the output's manifest has; none without."""
+def _constants_of(output: Path, name: str) -> dict[str, float]:
+    """The fitted constants of a predictor that the output's manifest has; none without."""
     path = output / MANIFEST_NAME
     found = json.loads(path.read_bytes()).get("predictors", []) if path.is_file() else []
     return {
         constant: float(fitted["value"])
         for entry in found
-        if (entry["kernel_class"], entry["dtype"]) == key
+        if entry["name"] == name
         for constant, fitted in entry["constants"].items()
     }
 
