@@ -373,7 +373,8 @@ UNKNOWN = [
     ("H100 SMX", "h100-sxm"),
     ("mi300a", "mi300x"),
     ("Tesla V100-SXM2-16GB", "v100-sxm2-32gb"),
-    ("NVIDIA GeForce RTX 5090 Laptop GPU", "rtx-5090"),
+    ("NVIDIA GeForce RTX 4080 Laptop GPU", "rtx-4090-laptop"),
+    ("GeForce RTX 4090 Foo", "rtx-4090, rtx-4090-d"),
 ]
 
 
