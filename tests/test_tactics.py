@@ -133,7 +133,7 @@ def test_reports_say_how_many_layers_stayed() -> None:
     model = EXAMPLES / "bert_base.onnx"
     wide = analyze(model, gpu="a100", dims=dims, precision="fp16", runtime="tensorrt")
     kept = analyze(model, gpu="a100", dims=dims, precision="int8", runtime="tensorrt")
-    mixed = analyze(model, gpu="t4", dims=dims, precision="int8", runtime="tensorrt")
+    mixed = analyze(model, gpu="rtx-2080-ti", dims=dims, precision="int8", runtime="tensorrt")
     assert any(text.startswith("all 49 convolutions and linear layers") for text in kept.assumptions)
     assert not any(text.startswith("int8: ") for text in kept.assumptions)
     # weights of layers that stay take two bytes
