@@ -15,7 +15,7 @@ DIST_STAMP := build/dist-check.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
-	bench-operators bench-frontend bench-coverage bench-models bench-fusion bench-speed fuzz clean
+	bench-operators bench-frontend bench-coverage bench-models bench-fusion bench-fusion-cuda bench-speed fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -86,6 +86,17 @@ bench-models: $(VENV)/.installed-dev ## measured models by runtime and GPU: make
 bench-fusion: $(VENV)/.installed-dev ## our graph beside ONNX Runtime's own: make bench-fusion MODELS=folder
 	$(call required,MODELS,folder of ONNX models)
 	$(BIN)/python benchmarks/fusion_ort.py "$(MODELS)"
+
+CUDA_SITE := build/onnxruntime-gpu
+build/onnxruntime-gpu/.installed:
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target $(CUDA_SITE) --no-deps \
+		onnxruntime-gpu==1.31.1 "nvidia-cuda-runtime==13.*" "nvidia-cuda-crt==13.*"
+	@touch $@
+
+bench-fusion-cuda: $(VENV)/.installed-dev build/onnxruntime-gpu/.installed ## the same with its CUDA provider's graph, no GPU needed
+	$(call required,MODELS,folder of ONNX models)
+	$(BIN)/python benchmarks/cuda_standin.py $(CUDA_SITE) -o build/cuda-stand-ins
+	$(BIN)/python benchmarks/fusion_ort.py "$(MODELS)" --cuda $(CUDA_SITE) --stand-ins build/cuda-stand-ins
 
 bench-speed: $(VENV)/.installed-dev ## cold and warm analysis times: make bench-speed [MODEL=file.onnx]
 	$(BIN)/python benchmarks/speed.py $(if $(MODEL),"$(MODEL)")

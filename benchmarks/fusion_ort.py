@@ -1,11 +1,14 @@
 """Our graph for ``--runtime onnxruntime`` beside the file that ONNX Runtime's own optimiser writes, by operator.
 
-    python benchmarks/fusion_ort.py MODELS... [-o FILE]
+    python benchmarks/fusion_ort.py MODELS... [--cuda SITE-PACKAGES --stand-ins FOLDER] [-o FILE]
 
 MODELS are ONNX files, or folders whose files are taken. Weights that are not there are zeros (a sparse file stands for
 them): the optimiser decides by structure, not by values. It runs at level "all" on the CPU provider without a GPU; the
 passes that its CUDA provider doesn't have are switched off (:data:`CPU_PASSES`), and what only the CUDA provider would
 merge is read from our graph as what it is made of (:data:`APART`).
+
+With --cuda it is the CUDA provider's own graph: that of the onnxruntime-gpu in SITE-PACKAGES, prepared without a GPU by
+the stand-ins that ``cuda_standin.py`` has built in FOLDER. Copies between host and GPU are in it.
 
 Operators that shapes are computed with count on neither side: we know such values before the run.
 """
@@ -13,11 +16,14 @@ Operators that shapes are computed with count on neither side: we know such valu
 from __future__ import annotations
 
 import argparse
+import os
 import platform
+import re
+import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +36,9 @@ from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.graph.read import read_model
+from neusight_onnx.kernels import HostWork
+from neusight_onnx.lowering import lower_laid_out
+from neusight_onnx.lowering.placement import place
 from neusight_onnx.preparation import infer_shapes
 from neusight_onnx.runtime import RUNTIMES
 
@@ -51,6 +60,9 @@ SAME = {
 }
 """One name for what either side calls differently; what both call alike needs none."""
 
+COPIES = ("MemcpyFromHost", "MemcpyToHost")
+"""Nodes that move values between providers: they follow from where nodes are placed, which is compared."""
+
 UNSEEN = frozenset(
     {
         "Constant",
@@ -70,17 +82,29 @@ UNSEEN = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """One model: nodes of the file, of ONNX Runtime's and of our graph by operator."""
+    """One model: nodes of the file, of ONNX Runtime's and of our graph by operator.
+
+    ``on_cpu``: with the CUDA provider, operators that either side leaves to the CPU, theirs and ours.
+    """
 
     name: str
     before: Counter[str]
     theirs: Counter[str]
     ours: Counter[str]
+    on_cpu: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
 
     @property
     def differences(self) -> dict[str, tuple[int, int]]:
-        names = sorted(set(self.theirs) | set(self.ours))
-        return {name: (self.theirs[name], self.ours[name]) for name in names if self.theirs[name] != self.ours[name]}
+        return _differing(self.theirs, self.ours)
+
+
+def _differing(theirs: Counter[str], ours: Counter[str]) -> dict[str, tuple[int, int]]:
+    names = sorted(set(theirs) | set(ours))
+    return {name: (theirs[name], ours[name]) for name in names if theirs[name] != ours[name]}
+
+
+def _listed(differences: Mapping[str, tuple[int, int]]) -> str:
+    return ", ".join(f"{name} {theirs} / {ours}" for name, (theirs, ours) in differences.items())
 
 
 def sizes_for(path: Path) -> dict[str, int]:
@@ -118,8 +142,47 @@ def with_weights(path: Path, folder: Path) -> Path:
     return copy
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cuda:
+    """Where onnxruntime-gpu is installed, and the stand-ins for CUDA's libraries that it is run with."""
+
+    site_packages: Path
+    stand_ins: Path
+
+    @property
+    def version(self) -> str:
+        found = sorted(self.site_packages.glob("onnxruntime_gpu-*.dist-info"))
+        return found[-1].name.removeprefix("onnxruntime_gpu-").removesuffix(".dist-info") if found else "(unknown)"
+
+    def optimise(self, model: Path, written: Path) -> list[tuple[str, str]]:
+        """Has the CUDA provider write its graph; operator and name of the nodes that it leaves to the CPU.
+
+        Raises:
+            RuntimeError: it failed; with ONNX Runtime's last line.
+        """
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(self.stand_ins.resolve())}
+        script = [sys.executable, str(Path(__file__).with_name("cuda_graph.py")), str(self.site_packages)]
+        done = subprocess.run([*script, str(model), str(written)], capture_output=True, text=True, env=environment)
+        if done.returncode:
+            raise RuntimeError((done.stderr.strip().splitlines() or ["failed without a message"])[-1])
+        return _placed_on_cpu(done.stderr)
+
+
+def _placed_on_cpu(log: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    provider = ""
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", log).splitlines():
+        if " placed on [" in line:
+            provider = line.partition(" placed on [")[2].partition("]")[0]
+        elif (node := re.search(r"VerifyEachNodeIsAssigned\w*\]\s+(\w+) \((.*)\)", line)) and provider.startswith(
+            "CPU"
+        ):
+            found.append((node.group(1), node.group(2)))
+    return found
+
+
 def optimised(path: Path, folder: Path) -> onnx.ModelProto:
-    """What ONNX Runtime writes for a model, whose missing weights are zeros."""
+    """What ONNX Runtime's CPU provider writes for a model, whose missing weights are zeros."""
     copy = with_weights(path, folder)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -155,7 +218,9 @@ def _on_host(node: onnx.NodeProto, known: frozenset[str]) -> bool:
     return bool(node.output) and all(name in known for name in node.output if name)
 
 
-def histogram_of_ours(graph: InferredGraph, known: frozenset[str]) -> Counter[str]:
+def histogram_of_ours(
+    graph: InferredGraph, known: frozenset[str], apart: Mapping[str, tuple[str, ...]] = APART
+) -> Counter[str]:
     """The same of our graph; bodies of control flow included."""
     found: Counter[str] = Counter()
     pending = [graph]
@@ -168,7 +233,7 @@ def histogram_of_ours(graph: InferredGraph, known: frozenset[str]) -> Counter[st
                 settled.update(node.outputs)  # a value that the optimisers made, of what is known before the run
             if node.op_type in UNSEEN or _is_known(current, node) or settled.issuperset(filter(None, node.outputs)):
                 continue
-            for name in APART.get(node.op_type, (node.op_type,)):
+            for name in apart.get(node.op_type, (node.op_type,)):
                 found[SAME.get(name, name)] += 1
     return found
 
@@ -178,23 +243,48 @@ def _is_known(graph: InferredGraph, node: Node) -> bool:
     return all(value is not None and (value.is_constant or value.data is not None) for value in values)
 
 
-def _known_names(graph: InferredGraph) -> frozenset[str]:
-    found = {name for name, value in graph.values.items() if value.is_constant or value.data is not None}
+def _known_names(graph: InferredGraph, *, constants: bool = True) -> frozenset[str]:
+    """Values that are known before the run; ``constants``: or could be, all that they follow from being constant."""
+    found = {
+        name for name, value in graph.values.items() if value.data is not None or (constants and value.is_constant)
+    }
     for body in graph.bodies.values():
-        found |= _known_names(body)
+        found |= _known_names(body, constants=constants)
     return frozenset(found)
 
 
-def compare(path: Path) -> Compared:
+def compare(path: Path, cuda: Cuda | None = None) -> Compared:
     """One file through both."""
     file = onnx.load(path, load_external_data=False)
     shaped = infer_shapes(read_model(path), make_bindings(sizes_for(path), None, None, None))
     known = _known_names(shaped.expected) | _shape_values(file)
-    ours = histogram_of_ours(fused_graph(shaped.expected, RUNTIMES["onnxruntime"]), known)
-    with tempfile.TemporaryDirectory() as folder:
-        written = optimised(path, Path(folder))
-    theirs = histogram_of_file(written, known | _shape_values(written))
-    return Compared(name=path.stem, before=histogram_of_file(file, known), theirs=theirs, ours=ours)
+    runtime = RUNTIMES["onnxruntime"]
+    fused = fused_graph(shaped.expected, runtime)
+    before = histogram_of_file(file, known)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if cuda is None:
+            written = optimised(path, folder)
+            theirs = histogram_of_file(written, known | _shape_values(written))
+            return Compared(name=path.stem, before=before, theirs=theirs, ours=histogram_of_ours(fused, known))
+        placed = cuda.optimise(with_weights(path, folder), folder / "optimised.onnx")
+        written = onnx.load(folder / "optimised.onnx", load_external_data=False)
+    known_there = known | _shape_values(written)
+    theirs = histogram_of_file(written, known_there)
+    for copy in COPIES:
+        del theirs[copy]
+    shapes = _shape_values(written) | _known_names(shaped.expected, constants=False)
+    unknown = {node.name for node in _all_nodes(written.graph) if not _on_host(node, shapes)}
+    left = Counter(op_type for op_type, name in placed if op_type not in UNSEEN and name in unknown)
+    works = place(fused, lower_laid_out(fused, runtime=runtime.name).works, runtime)
+    ours_left = Counter(work.op_type for work in works if any(isinstance(kernel, HostWork) for kernel in work.kernels))
+    return Compared(
+        name=path.stem,
+        before=before,
+        theirs=theirs,
+        ours=histogram_of_ours(fused, known, {}),
+        on_cpu=(left, ours_left),
+    )
 
 
 def _shape_values(model: onnx.ModelProto) -> frozenset[str]:
@@ -215,23 +305,33 @@ def files_of(given: Sequence[Path]) -> list[Path]:
     return [path for item in given for path in (sorted(item.rglob("*.onnx")) if item.is_dir() else [item])]
 
 
-def table(compared: Sequence[Compared], failed: dict[str, str]) -> str:
+def table(compared: Sequence[Compared], failed: dict[str, str], cuda: Cuda | None = None) -> str:
     alike = sum(not item.differences for item in compared)
+    version, provider = onnxruntime.__version__, f'CPU provider, level "all", without {", ".join(CPU_PASSES)}'
+    if cuda is not None:
+        version, provider = cuda.version, 'CUDA provider, level "all", prepared without a GPU (`cuda_standin.py`)'
     lines = [
         "# Our graph beside ONNX Runtime's",
         "",
-        f'neusight-onnx {__version__}, onnxruntime {onnxruntime.__version__} (CPU provider, level "all", without '
-        f"{', '.join(CPU_PASSES)}), Python {platform.python_version()}.",
+        f"neusight-onnx {__version__}, onnxruntime {version} ({provider}), Python {platform.python_version()}.",
         f"{alike} of {len(compared)} models have the same operators on both sides.",
+    ]
+    if cuda is not None:
+        placed = sum(not _differing(*item.on_cpu) for item in compared)
+        lines.append(f"{placed} of {len(compared)} leave the same operators to the CPU.")
+    last = "" if cuda is None else " left to the CPU: ONNX Runtime / ours |"
+    lines += [
         "",
-        "| model | nodes | ONNX Runtime | ours | operators that differ: ONNX Runtime / ours |",
-        "|---|---:|---:|---:|---|",
+        "| model | nodes | ONNX Runtime | ours | operators that differ: ONNX Runtime / ours |" + last,
+        "|---|---:|---:|---:|---|" + ("" if cuda is None else "---|"),
     ]
     for item in compared:
-        differing = ", ".join(f"{name} {theirs} / {ours}" for name, (theirs, ours) in item.differences.items())
-        lines.append(
-            f"| {item.name} | {item.before.total():,} | {item.theirs.total():,} | {item.ours.total():,} | {differing} |"
-        )
+        cells = [item.name, f"{item.before.total():,}", f"{item.theirs.total():,}", f"{item.ours.total():,}"]
+        cells.append(_listed(item.differences))
+        if cuda is not None:
+            theirs, ours = item.on_cpu
+            cells.append(_listed({name: (theirs[name], ours[name]) for name in sorted({*theirs, *ours})}))
+        lines.append(f"| {' | '.join(cells)} |")
     lines += [f"\n{name}: {reason}" for name, reason in failed.items()]
     return "\n".join(lines) + "\n"
 
@@ -239,18 +339,25 @@ def table(compared: Sequence[Compared], failed: dict[str, str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path, nargs="+")
+    parser.add_argument("--cuda", type=Path, metavar="SITE-PACKAGES", help="where onnxruntime-gpu is installed")
+    parser.add_argument("--stand-ins", type=Path, metavar="FOLDER", help="made by cuda_standin.py")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
+    if (arguments.cuda is None) != (arguments.stand_ins is None):
+        parser.error("--cuda and --stand-ins go together")
+    cuda = None
+    if arguments.cuda is not None:
+        cuda = Cuda(site_packages=arguments.cuda, stand_ins=arguments.stand_ins)
     compared: list[Compared] = []
     failed: dict[str, str] = {}
     for path in files_of(arguments.models):
         try:
-            compared.append(compare(path))
+            compared.append(compare(path, cuda))
         except (NeusightError, RuntimeError, onnxruntime.capi.onnxruntime_pybind11_state.Fail) as error:
             failed[path.stem] = str(error).splitlines()[0][:150]
     if not compared:
         sys.exit(f"error: nothing to compare: {failed}")
-    text = table(compared, failed)
+    text = table(compared, failed, cuda)
     if arguments.output:
         arguments.output.write_text(text)
     print(text)

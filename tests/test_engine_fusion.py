@@ -32,6 +32,7 @@ from neusight_onnx.kernels import (
     Elementwise,
     GatherScatter,
     Gemm,
+    HostWork,
     Kernel,
     Movement,
     NodeWork,
@@ -540,6 +541,87 @@ def test_products_of_integers_have_a_kernel_for_int8_alone(left: int, on_host: b
     work = works_of(graph, RUNTIMES["onnxruntime"])[-1]
     found = [type(kernel).__name__ for kernel in work.kernels]
     assert found == (["Transfer", "HostWork", "Transfer"] if on_host else ["Gemm"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "kind", "opset", "on_host"),
+    [
+        ("y = MaxPool<kernel_shape = [2, 2]>(x)", (1, 3, 8, 8), TensorProto.FLOAT, 21, False),
+        ("y = MaxPool<kernel_shape = [2, 2]>(x)", (1, 3, 8, 8), TensorProto.FLOAT, 22, True),
+        ("y = Pad(x, places)", (4,), TensorProto.FLOAT, 17, False),
+        ("y = Pad(x, places)", (4,), TensorProto.INT64, 17, True),
+        ("y = ArgMax<axis = 1>(x)", (4, 8), TensorProto.FLOAT, 17, False),
+        ("y = ArgMax<axis = 1, select_last_index = 1>(x)", (4, 8), TensorProto.FLOAT, 17, True),
+        ("y = GridSample(x, grid)", (1, 2, 4, 4), TensorProto.FLOAT, 17, False),
+        ("y = GridSample(x, grid)", (1, 2, 4, 4), TensorProto.FLOAT16, 17, True),
+        ('y = ConvTranspose<auto_pad = "SAME_UPPER">(x, w)', (1, 2, 4, 4), TensorProto.FLOAT, 17, True),
+        ("y = ConvTranspose(x, w)", (1, 2, 4, 4), TensorProto.FLOAT, 17, False),
+    ],
+)
+def test_onnx_runtime_has_kernels_by_version_type_and_form(
+    text: str, shape: tuple[int, ...], kind: int, opset: int, on_host: bool
+) -> None:
+    """As onnxruntime-gpu 1.31.1 places these nodes (benchmarks/cuda_standin.py)."""
+    graph = inferred(
+        text,
+        {"x": shape},
+        weights={"w": (2, 2, 3, 3), "grid": (1, 4, 4, 2)},
+        constants={"places": np.array([1, 1], np.int64)},
+        types={"x": kind, "grid": kind},
+        opset=opset,
+    )
+    kernels = works_of(graph, RUNTIMES["onnxruntime"])[-1].kernels
+    assert any(isinstance(kernel, HostWork) for kernel in kernels) == on_host
+
+
+@pytest.mark.parametrize(("kind", "on_host"), [(TensorProto.FLOAT16, False), (TensorProto.FLOAT, True)])
+def test_grouped_queries_have_a_kernel_in_16_bits_alone(kind: int, on_host: bool) -> None:
+    graph = inferred(
+        "y, nk, nv = com.microsoft.GroupQueryAttention<num_heads=4, kv_num_heads=2>(q, k, v, pk, pv, n, t)",
+        {"q": (1, 3, 32), "k": (1, 3, 16), "v": (1, 3, 16), "pk": (1, 2, 5, 8), "pv": (1, 2, 5, 8), "n": (1,)},
+        constants={"t": np.array(8, np.int32)},
+        types=dict.fromkeys(("q", "k", "v", "pk", "pv"), kind) | {"n": TensorProto.INT32},
+    )
+    kernels = works_of(graph, RUNTIMES["onnxruntime"])[-1].kernels
+    assert any(isinstance(kernel, HostWork) for kernel in kernels) == on_host
+
+
+def test_biases_of_quantised_models_are_dequantised_on_the_host() -> None:
+    """The provider dequantises bytes, not the INT32 of a bias: 2,048 floats are copied to the GPU in every run."""
+    graph = inferred(
+        "d = DequantizeLinear(b, scale)\ny = Add(x, d)",
+        {"x": (3, 2048)},
+        weights={"b": (2048,)},
+        constants={"scale": np.float32(0.5)},
+        types={"b": TensorProto.INT32},
+    )
+    runtime = RUNTIMES["onnxruntime"]
+    work = works_of(fused_graph(graph, runtime), runtime)[0]
+    assert [type(kernel).__name__ for kernel in work.kernels] == ["HostWork", "Transfer"]
+    assert isinstance(work.kernels[-1], Transfer)
+    assert work.kernels[-1].byte_count == 4 * 2048
+
+
+def test_a_mask_of_open_size_joins_the_softmax_where_the_file_shows_one_shape(tmp_path: Path) -> None:
+    text = "s = Add(x, m)\ny = Softmax<axis = -1>(s)"
+    for mask, merged in ((["batch", "tokens"], True), (["batch", 1], False), (["batch", "others"], False)):
+        graph = helper.make_graph(
+            split(text),
+            "g",
+            [
+                helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "tokens"]),
+                helper.make_tensor_value_info("m", TensorProto.FLOAT, mask),
+            ],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        )
+        path = tmp_path / "model.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+        sizes = make_bindings(
+            dict.fromkeys({"batch", "tokens", *(item for item in mask if isinstance(item, str))}, 6), None, None, None
+        )
+        shaped = infer_shapes(read_model(path), sizes)
+        found = [node.op_type for node in fused_graph(shaped.expected, RUNTIMES["onnxruntime"]).graph.nodes]
+        assert found == (["BiasSoftmax"] if merged else ["Add", "Softmax"])
 
 
 def test_an_operator_without_a_kernel_runs_on_the_host() -> None:

@@ -185,13 +185,18 @@ CASES = {
         inputs={"q": (2, 1, 8), "k": (2, 1, 8), "v": (2, 1, 8), "pk": (2, 2, 5, 4), "pv": (2, 2, 5, 4)},
         kernels=[("Attention", 2 * 2 * 6 * 8, 4 * (16 + 96 + 96), 4 * 16)],
     ),
-    # 4 query heads over 2 key heads, 3 tokens after 5, causal: 6 + 7 + 8 pairs
+    # lengths; 3 tokens' queries, keys and values written apart, the latter behind the cache; 4 query heads over 2 key
+    # heads, 3 tokens after 5, causal: 6 + 7 + 8 pairs
     "GroupQueryAttention": Case(
         node="y, nk, nv = com.microsoft.GroupQueryAttention<num_heads=4, kv_num_heads=2>(q, k, v, pk, pv, n, t)",
         inputs={"q": (1, 3, 32), "k": (1, 3, 16), "v": (1, 3, 16), "pk": (1, 2, 5, 8), "pv": (1, 2, 5, 8), "n": (1,)},
         constants={"t": 8},
         types={"n": I32, "t": I32},
-        kernels=[("Attention", 4 * 21 * 16, 4 * (96 + 128 + 128), 4 * (96 + 2 * 48))],
+        kernels=[
+            ("Elementwise", 0, 4, 4),
+            ("Movement", 0, 4 * (96 + 48 + 48), 4 * (96 + 48 + 48)),
+            ("Attention", 4 * 21 * 16, 4 * (96 + 128 + 128), 4 * 96),
+        ],
     ),
     # uint8 tokens and int8 weights; sums are written as floats
     "QAttention": Case(
@@ -408,7 +413,11 @@ CASES = {
         inputs={"q": (1, 3, 32), "k": (1, 3, 16), "v": (1, 3, 16), "pk": (1, 2, 5, 8), "pv": (1, 2, 5, 8), "n": (1,)},
         constants={"t": 8},
         types={"n": I32, "t": I32},
-        kernels=[("Attention", 4 * 21 * 16, 4 * (96 + 128 + 128), 4 * (96 + 2 * 48 + 4 * 3 * 8))],
+        kernels=[
+            ("Elementwise", 0, 4, 4),
+            ("Movement", 0, 4 * (96 + 48 + 48), 4 * (96 + 48 + 48)),
+            ("Attention", 4 * 21 * 16, 4 * (96 + 128 + 128), 4 * (96 + 4 * 3 * 8)),
+        ],
     ),
     "DecoderAttention without caches": Case(
         node="y = com.microsoft.DecoderAttention<num_heads=2>(q, k, w, kw, b, , , , t, f, f, f)",

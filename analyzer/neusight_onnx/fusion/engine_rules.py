@@ -116,9 +116,10 @@ def _skip_layer_norm(search: Search, anchor: Node) -> Match | str:
 
 
 def _bias_softmax(search: Search, anchor: Node) -> Match | str:
-    """Softmax of x + a mask (BiasSoftmaxFusion, which only the CUDA provider has)."""
-    if not search.fixed:
-        return NOT_FIXED
+    """Softmax of x + a mask (BiasSoftmaxFusion, which only the CUDA provider has).
+
+    Where the file leaves sizes open it merges only what the file shows to have one shape.
+    """
     shape = search.shape(anchor.inputs[0])
     axis = anchor.attributes.get("axis", -1 if anchor.version >= 13 else 1)
     if not shape or not isinstance(axis, int) or axis % len(shape) != len(shape) - 1:
@@ -132,6 +133,8 @@ def _bias_softmax(search: Search, anchor: Node) -> Match | str:
     masks = [name for name in plus.inputs if (search.shape(name) or ())[-1:] == shape[-1:]]
     if not whole or len(masks) != 2:
         return "what is added doesn't broadcast over whole rows"
+    if not search.fixed and not search.are_alike(*plus.inputs):
+        return NOT_FIXED
     mask = next((name for name in masks if name != whole[0]), masks[-1])
     return trail.finish("BiasSoftmax", (whole[0], mask), anchor.outputs[0], domain="com.microsoft")
 

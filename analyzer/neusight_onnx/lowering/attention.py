@@ -19,10 +19,12 @@ from neusight_onnx.kernels import (
 )
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.provider_attention import (
+    appended,
     by_parts,
     cache_joined,
     heads_apart,
     is_one_kernel,
+    lengths_of,
     projected_apart,
 )
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
@@ -324,8 +326,12 @@ def grouped(context: NodeContext) -> Outcome:
         t = max(present, s)
     else:
         t = s
+    rotary = context.integer("do_rotary", 0) == 1
+    appended_apart = context.runtime == "onnxruntime" and context.node.op_type == "GroupQueryAttention"
     kernels: list[Kernel] = []
-    if context.integer("do_rotary", 0) == 1:
+    if appended_apart:
+        kernels += [lengths_of(b), appended(b, s, heads, groups, d, context.dtype(0), rotary=rotary)]
+    elif rotary:
         rotated = TensorSpec(dtype=context.dtype(0), shape=(b, s, (heads + groups) * d))
         kernels.append(Elementwise(operations=("mul", "mul", "add"), inputs=(rotated,), output=rotated))
     window = context.integer("local_window_size", -1)
@@ -344,7 +350,7 @@ def grouped(context: NodeContext) -> Outcome:
             mask=context.spec(mask_index) if mask_index is not None and context.has(mask_index) else None,
             dtype=context.dtype(0),
             kv_dtype=_cache_dtype(context),
-            cache_write_elements=2 * b * groups * s * d,
+            cache_write_elements=0 if appended_apart else 2 * b * groups * s * d,
             extra_outputs=context.other_outputs(3),
         )
     )

@@ -61,9 +61,42 @@ ORT_CUDA: Mapping[str, frozenset[str]] = {
 """Operators that ONNX Runtime's CUDA provider has kernels for: from the type names of its kernels in
 libonnxruntime_providers_cuda.so of onnxruntime-gpu 1.31.1 (templates over several operators, as pooling, by hand)."""
 
-ORT_CUDA_TYPES: Mapping[tuple[str, str], frozenset[DataType]] = {("", "MatMulInteger"): frozenset({DataType.INT8})}
-"""Types that all operands must have for the provider's kernel (MatMulInteger<int8_t, int8_t> in the same library),
-where those are fewer than models have: dynamic quantisation hands MatMulInteger uint8."""
+ORT_CUDA_LAST_VERSION: Mapping[str, int] = dict.fromkeys(
+    ("Dropout", "Elu", "EyeLike", "InstanceNormalization", "MaxPool", "Selu", "ThresholdedRelu"), 21
+)
+"""Last opset up to which the provider has a kernel, for operators that opset 22 defines anew and whose kernels weren't
+registered for it: a file of opset 22 or later has its MaxPool run by the CPU."""
+
+_SMALL = frozenset({DataType.INT8, DataType.UINT8, DataType.INT16})
+_BYTES = frozenset({DataType.INT8, DataType.UINT8})
+_WIDE = frozenset({DataType.INT32, DataType.INT64})
+
+ORT_CUDA_LACKS: Mapping[str, frozenset[DataType]] = {
+    **dict.fromkeys(("ArgMax", "ArgMin"), _BYTES | _WIDE),
+    "Clip": frozenset({DataType.INT32, DataType.UINT32}),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _BYTES),
+    "DequantizeLinear": _WIDE | {DataType.INT16, DataType.UINT16},
+    "Einsum": _WIDE,
+    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mod"), _SMALL),
+    **dict.fromkeys(("Max", "Min"), _BYTES),
+    "GatherND": _SMALL | {DataType.INT32, DataType.UINT32},
+    "GridSample": frozenset({DataType.FLOAT16, DataType.FLOAT64}),
+    "LpNormalization": frozenset({DataType.FLOAT64}),
+    "MatMul": _WIDE | {DataType.UINT32},
+    "MatMulInteger": frozenset({DataType.UINT8}),
+    "Pad": _BYTES | _WIDE | {DataType.UINT32},
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd"), frozenset({DataType.INT64})),
+    **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"), _WIDE),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), frozenset({DataType.BOOL})),
+    "Relu": frozenset({DataType.INT8, DataType.INT32}),
+    "Resize": frozenset({DataType.INT8}),
+    "Tile": _SMALL | {DataType.BOOL, DataType.UINT32},
+}
+"""Types of the first operand for which the provider has no kernel where it has some for others: integers above all,
+INT32 biases of quantised models among them. MatMulInteger's must all be INT8; dynamic quantisation hands it UINT8.
+
+This and the two above and below: where onnxruntime-gpu 1.31.1 places each single-node model of the standard's tests,
+in eleven types and all versions of its operator (``benchmarks/cuda_standin.py``: no GPU is needed for it)."""
 
 ORT_FUNCTIONS = _named(
     """
@@ -92,17 +125,51 @@ REFUSED = REFUSED_BY + "{op_type}: no engine is built of this model as it is"
 OWN = "neusight"
 
 
+ORT_CUDA_16_BITS = _named("DequantizeLinear GroupQueryAttention QuantizeLinear SparseAttention")
+"""Operators of com.microsoft that the provider has for FP16 and BF16 alone, by the same placing; FP32 is the CPU's."""
+
+
 def runs_on_host(node: Node, values: Mapping[str, Value]) -> bool:
-    """Whether ONNX Runtime gives a node to the CPU for want of a kernel, or of one for the types of its operands."""
+    """Whether ONNX Runtime gives a node to the CPU: no kernel, or none for its version, types or attributes."""
     if node.domain == OWN:
         return False
     kernels = ORT_CUDA.get(node.domain)
     if kernels is None:
         return True
-    types = ORT_CUDA_TYPES.get((node.domain, node.op_type))
-    if types is not None and any(values[name].dtype not in types for name in node.inputs if name in values):
-        return True
-    return node.op_type not in kernels and not (node.domain == "" and node.op_type in ORT_FUNCTIONS)
+    if node.op_type not in kernels:
+        return not (node.domain == "" and node.op_type in ORT_FUNCTIONS)
+    if node.domain == "com.microsoft":
+        # what is quantised isn't floating: the second operand is the scale
+        place = 1 if node.op_type == "DequantizeLinear" else 0
+        value = values.get(node.inputs[place]) if len(node.inputs) > place else None
+        return node.op_type in ORT_CUDA_16_BITS and value is not None and value.dtype is DataType.FLOAT32
+    return node.domain == "" and (
+        node.version > ORT_CUDA_LAST_VERSION.get(node.op_type, node.version)
+        or _lacks_type(node, values)
+        or _lacks_form(node)
+    )
+
+
+def _lacks_type(node: Node, values: Mapping[str, Value]) -> bool:
+    lacking = ORT_CUDA_LACKS.get(node.op_type)
+    if lacking is None:
+        return False
+    looked_at = node.inputs if node.op_type == "MatMulInteger" else node.inputs[:1]
+    return any(values[name].dtype in lacking for name in looked_at if name in values)
+
+
+def _lacks_form(node: Node) -> bool:
+    """Forms of operators that the provider hands on although it has a kernel."""
+    match node.op_type:
+        case "ArgMax" | "ArgMin":
+            return bool(node.attributes.get("select_last_index", 0))
+        case "ConvTranspose":
+            return node.attributes.get("auto_pad") in ("SAME_UPPER", "SAME_LOWER", b"SAME_UPPER", b"SAME_LOWER")
+        case "GRU":
+            return not node.attributes.get("linear_before_reset", 0)
+        case "LSTM":
+            return len(node.inputs) > 7 and bool(node.inputs[7])  # weights of peepholes
+    return False
 
 
 def is_refused(node: Node, _values: Mapping[str, Value]) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neusight_onnx.kernels import Attention, Gemm, Kernel, Movement, Softmax, TensorSpec
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, Movement, Softmax, TensorSpec
 
 FEWEST_QUERIES_FP32 = 256
 """Queries from which on attention in FP32 is one (memory-efficient) kernel: ORT_MIN_SEQ_LEN_EFFICIENT_ATTENTION_FP32's
@@ -102,5 +103,29 @@ def cache_joined(present: TensorSpec) -> Movement:
         read=present.byte_count,
         written=present.byte_count,
         run=present.shape[-1],
+        divisions=0,
+    )
+
+
+def lengths_of(batch: int) -> Elementwise:
+    """The kernel of GroupQueryAttention that makes lengths and offsets (b,) of the last key's places (b,)
+    (``GetSequenceLengths``)."""
+    counts = TensorSpec(dtype=DataType.INT32, shape=(batch,))
+    return Elementwise(operations=("add",), inputs=(counts,), output=counts)
+
+
+def appended(b: int, s: int, h: int, g: int, d: int, dtype: DataType, *, rotary: bool) -> Elementwise | Movement:
+    """The kernel of GroupQueryAttention that reads new queries, keys and values (b, s, (h + 2 g) d), rotates the first
+    two if asked for, and writes them apart: keys and values behind those of the cache (``UnpackRoPEAppend``)."""
+    tokens = TensorSpec(dtype=dtype, shape=(b, s, (h + 2 * g) * d))
+    if rotary:
+        return Elementwise(operations=("mul", "mul", "add"), inputs=(tokens,), output=tokens)
+    return Movement(
+        operation="copy",
+        dtype=dtype,
+        shape=tokens.shape,
+        read=tokens.byte_count,
+        written=tokens.byte_count,
+        run=d,
         divisions=0,
     )
