@@ -648,26 +648,28 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     return found
 
 
+UNSPLIT = (7.5, 8.0)
+"""Compute capabilities (from, below) whose kernels of convolutions and their input's gradients don't split the
+reduction."""
+
+
 def _serial(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether no kernel of NVIDIA's splits the reduction among blocks, for each convolution.
 
-    INT8's don't, as those of its products. In 16 bits Turing's don't but for the weight's gradient: cuDNN's Volta
-    kernels have forms for it (``volta_s884cudnn_fp16_256x64_ldg8_splitK_relu_*``, ``*_splitK_dgrad_*``), those for
-    Turing none (``turing_s1688cudnn_*``, ``turing_h1688cudnn_*``; ``strings`` of cuDNN 9.1's library of compiled
+    Turing's don't but for the weight's gradient, in 16 bits nor in 8: cuDNN's Volta kernels have forms for it
+    (``volta_s884cudnn_fp16_256x64_ldg8_splitK_relu_*``, ``*_splitK_dgrad_*``), those for Turing none
+    (``turing_s1688cudnn_*``, ``turing_h1688cudnn_*``, ``turing_*_i8816cudnn_*``; cuDNN 9.1's library of compiled
     engines). T4's times show it (DeepBench): an element of the reduction takes 26-28 ns whether 4, 7, 13 or 16 tiles
     share the 40 SMs (784 x 128 x 20,800 in 549 us, where a V100 takes 102), and in INT8 512 channels of 3x3 taps over
-    7x7 positions 93 us, for one image as for two. From Ampere on every kernel has a form that splits
-    (``sm80_xmma_fprop_implicit_gemm_*_execute_split_k_kernel``). cuDNN 9 has such for Turing, too, which nothing here
-    measured.
+    7x7 positions 93 us, for one image as for two. From Ampere on kernels of all formats have forms that split
+    (``sm80_xmma_fprop_implicit_gemm_*_execute_split_k_kernel``, of FP16, BF16, TF32 and INT8). cuDNN 9 has such for
+    Turing's FP16, too, which nothing here measured.
     """
     capability = gpu.compute_capability
-    if capability is None:
-        return np.zeros(cols["pipe"].shape, dtype=np.bool_)
-    whole = cols["pipe"] == tensor_gemm.PIPES.index("int8")
-    if UNSPLIT[0] <= capability < UNSPLIT[1]:
-        whole = whole | (cols["weight"] == 0.0)
-    found: NDArray[np.bool_] = whole
-    return found
+    if capability is None or not UNSPLIT[0] <= capability < UNSPLIT[1]:
+        return np.zeros(cols["weight"].shape, dtype=np.bool_)
+    whole: NDArray[np.bool_] = cols["weight"] == 0.0
+    return whole
 
 
 _PACKED_TILES = (Tile(n=PACKED_SIDE, m=PACKED_SIDE, threads=128),)
@@ -699,11 +701,6 @@ def _with_packed(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str,
     return {name: np.where(taken, packed[name], column) for name, column in cols.items()}
 
 
-UNSPLIT = (7.5, 8.0)
-"""Compute capabilities (from, below) whose 16-bit kernels of convolutions and their input's gradients don't split the
-reduction."""
-
-
 def _choice(cols: Columns, gpu: GpuSpec, constants: Constants, menu: NDArray[np.float64]) -> NDArray[np.float64]:
     """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels)."""
     size = cols["m"].size
@@ -712,7 +709,7 @@ def _choice(cols: Columns, gpu: GpuSpec, constants: Constants, menu: NDArray[np.
     for start in range(0, size, _CHUNK):
         rows = slice(start, start + _CHUNK)
         parts = _times({name: column[None, rows] for name, column in cols.items()}, gpu, constants, tile)
-        serial = _serial({name: cols[name][rows] for name in ("pipe", "weight")}, gpu)
+        serial = _serial({"weight": cols["weight"][rows]}, gpu)
         useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count) | serial)
         best = np.argmin(np.where(useless, np.inf, _joined_us(parts, constants)), axis=0)
         chosen[:, rows] = menu[:, best]
