@@ -50,7 +50,9 @@ class Gemm:
     ``b_is_weight``: the right operand is a constant of the model (a linear layer). ``transpose_a`` and
     ``transpose_b`` describe memory: the operand is stored (k, m), (n, k). ``dtype`` is the type that is
     multiplied, ``a_dtype``/``b_dtype`` what the operands are stored as (weight-only quantisation differs),
-    ``output_dtype`` what is written. ``extra_read_bytes``: scales, zero points. ``epilogue`` names fused
+    ``output_dtype`` what is written. ``tensor_scale``: a left operand that is stored wider than multiplied gets one
+    scale for the whole tensor, whose greatest value a kernel looks for before another converts; else each row has its
+    own, found while it is converted. ``extra_read_bytes``: scales, zero points. ``epilogue`` names fused
     operations in order ("bias", "relu", "gelu", "add", …); "bias" reads n elements, "add" reads m x n.
     ``repeated``: the weight comes from L2 where it fits, as when one kernel is repeated to be measured; in a model
     the other layers have been there since.
@@ -73,6 +75,7 @@ class Gemm:
     a_dtype: DataType | None = None
     b_dtype: DataType | None = None
     output_dtype: DataType | None = None
+    tensor_scale: bool = False
     epilogue: tuple[str, ...] = ()
     extra_read_bytes: int = 0
     repeated: bool = False

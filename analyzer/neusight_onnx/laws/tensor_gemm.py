@@ -27,6 +27,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Gemm, Kernel
 from neusight_onnx.laws.bandwidth import GDDR6X, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.laws.gemm import process_energy
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, with_tile
 from neusight_onnx.tiling import matrix_unit_candidates, matrix_unit_tiles
@@ -52,9 +53,8 @@ CONSTANTS: tuple[Constant, ...] = (
         name="narrow_overhead",
         prior=1.2,
         prior_log_sd=0.2,
-        source="the same beside it for products of 8 bits and less: the largest in FP8 reach .55-.7 of the peak, on "
-        "B200, H100 and L40S and whatever the framework, where 16-bit ones reach .76-.94; a lone block on an L40S's "
-        "SM shows as little, so that power alone isn't it; fitted",
+        source="the same beside it for products of 8 bits and less: cuBLASLt's largest in FP8, less the kernels that "
+        "convert, reach .7-.78 of the peak on B200 and H100, where 16-bit ones reach .76-.94; fitted",
     ),
     Constant(name="tile_overhead", prior=0.14, prior_log_sd=0.4, source=_STUDY),
     Constant(name="tile_exponent", prior=1.5, prior_log_sd=0.2, source=_STUDY),
@@ -197,6 +197,13 @@ RESIDENT_FILL, RESIDENT_SHARPNESS = 0.9, 24.0
 """Share of L2 up to which operands stay, and how sharply that ends: an L40S reads 16 MB of weights (five copies: 80 MB
 of 96) at two to three times its DRAM rate, 20 MB at none; writes 80 MB of output at twice that rate, 96 MB at none."""
 
+FILLING_PIPES = ("fp8", "fp4")
+FILLED = 1.04
+"""Pipes whose trained kernels (TensorRT-LLM's) go round as many copies of the weights as the L2 has room for, begun
+ones counted and ``WEIGHT_COPIES`` at most, and the share of the L2 up to which these stay: in FP8 and in 16 bits an
+L40S reads weights of 24, 32, 48 and 96 MiB (4, 3, 2 and 1 times 96) at 1.4-1.9 TB/s, of 25, 50 and 100 at 1.0, of
+28-30, 36-42, 56-84 and 112 MiB at .7; of 16-18 (5 times) at 2.0, of 20 at 1.0, of 21 at .7."""
+
 PARTITIONED_FILL = 0.75
 """Of that where L2 is two partitions that each serve half of the SMs (:func:`partitioned`): activations stream faster
 than DRAM up to 26 MB of an A100's 40, 40 of an H100's 50, 95 of a B200's 126."""
@@ -246,19 +253,27 @@ FLOOR_EXPONENT = 0.75
 """Part of the floor goes with the clock (instructions), part doesn't (memory latency): the smallest products take an
 A100 (1.41 GHz) 1.4 times what they take an L40S (2.52 GHz) in 16 bits, 1.7-2 times in INT8 and with narrow weights."""
 
-SERIAL_PIPES = ("fp8", "int8")
+SERIAL_PIPES = ("int8",)
 """Pipes whose trained kernels don't split k among blocks: products of few tiles take a time in proportion to k however
-few they are (SGLang's FP8 and TensorRT-LLM's INT8, CUTLASS both)."""
+few they are (TensorRT-LLM's INT8, of CUTLASS)."""
 
 VECTOR_ROWS = 4.0
 """Rows up to which INT8 products are a kernel of vector lanes whose threads share k (TensorRT-LLM): 128 columns of
 65,536 take an A100 20-28 us, with 16 rows 146."""
 VECTOR_SHARE = 1.0 / 16.0
+VECTOR_COLUMNS = 2.0
+"""Columns of one of its blocks (as its source is remembered): 128 columns go to 64 SMs. As two tiles of 64 that the L2
+feeds they would take an A100 58 us instead of the 14 that it takes (less what a lone run's events add)."""
+VECTOR_BLOCK_CYCLES = 200.0
+"""Of a block, however short: 65,536 columns of 128 take an A100 40 us and an L40S 23, 303 and 231 blocks an SM."""
+DOT_PRODUCTS = 4.0
+"""Multiply-adds of 8 bits a lane and clock (``dp4a``)."""
 
-FP8_FEW_ROWS = 256.0
-"""Rows up to which FP8's trained kernels have small tiles, beyond it 128 x 128 (x 256 on tcgen05), as SGLang's
-dispatch: of 1,024 x 16,384 weights 256 rows take an H100 22 us, 257 rows 49."""
-FP8_SMALL_ROWS = 64.0
+GREATEST_US = 7.0
+GREATEST_PASSES: Mapping[str, float] = {"HBM": 2.6, "GDDR": 1.2}
+"""The kernel that looks for the greatest value of a tensor, before another scales by it: TensorRT-LLM's, measured
+alone (quantize.parquet). The smallest take 6-7 us on H100 and L40S, 7-8.5 on B200; beyond the L2 it reads at .38 of the
+DRAM's peak on H100, .36-.41 on B200 and .84 on L40S."""
 
 _CHUNK = 128
 """Kernels at once: some 200 candidates of them fill the cache of a core and no more."""
@@ -307,6 +322,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 (kernel.output_dtype or kernel.dtype).bits / 8,
                 multiplied,
                 a_stored if a_stored > multiplied else 0.0,
+                float(kernel.tensor_scale and a_stored > multiplied),
                 float(b_stored < multiplied),
                 kernel.read_bytes,
                 kernel.write_bytes,
@@ -331,6 +347,7 @@ _COLUMNS = (
     "out_bytes",
     "multiplied_bytes",
     "converted_bytes",
+    "tensor_scale",
     "unpacks",
     "read_bytes",
     "write_bytes",
@@ -607,8 +624,13 @@ def times(
     entry = (a_all + b_all) / b
     waves = np.maximum(np.ceil(blocks / (sms * occupancy)), 1.0)
     latency_s = waves * kz * cols["multiplied_bytes"] * step_ns(gpu, c) * 1e-9
-    if not is_amd(gpu):
-        latency_s = latency_s * np.where((cols["pipe"] == _INT8) & (m <= VECTOR_ROWS), VECTOR_SHARE, 1.0)
+    on_lanes = (cols["pipe"] == _INT8) & (m <= VECTOR_ROWS) & (not is_amd(gpu))
+    lane_blocks = b * np.ceil(n / VECTOR_COLUMNS)
+    lane_rounds = np.ceil(lane_blocks / sms)
+    lane_s = lane_rounds * VECTOR_COLUMNS * m * k / (DOT_PRODUCTS * integer_lanes_per_sm(gpu) * gpu.clock_hz)
+    full_s = np.where(on_lanes, lane_s, full_s)
+    block_s = k * step_ns(gpu, c) * 1e-9 * VECTOR_SHARE + lane_rounds * VECTOR_BLOCK_CYCLES / gpu.clock_hz
+    latency_s = np.where(on_lanes, block_s, latency_s)
     wave_blocks = np.minimum(sms * occupancy, blocks)
     wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
     wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
@@ -622,24 +644,32 @@ def times(
     l2 = np.maximum(dram, c["l2_stream_bytes_per_clock"] * sms * gpu.clock_hz)
     held = RESIDENT_FILL * (PARTITIONED_FILL if partitioned(gpu) else 1.0) * gpu.l2_bytes
     kept = _kept(unique, held)
-    kept_b = cols["repeated"] * _kept(unique + (WEIGHT_COPIES - 1.0) * b_all, held)
+    filled, copies = _copies(cols, gpu)
+    kept_b = cols["repeated"] * _kept(
+        unique + (copies - 1.0) * b_all, np.where(filled, FILLED / RESIDENT_FILL, 1.0) * held
+    )
     memory_s = b_all * (kept_b / l2 + (1.0 - kept_b) / dram) + (a_all + output) * (kept / l2 + (1.0 - kept) / dram)
     memory_s = memory_s + (extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / dram
     # SMs that wait for others' last tiles don't load
-    memory_s = memory_s * (sms * per_sm / blocks) ** c["idle_loss"]
+    memory_s = memory_s * np.where(on_lanes, sms * lane_rounds / lane_blocks, sms * per_sm / blocks) ** c["idle_loss"]
 
     # an SM that has one tile more than others loads for longer, too
     side_n, side_m = t1 * cols["b_bytes"], t2 * cols["a_bytes"]
     shared = CLUSTER_SHARE * np.maximum(side_n, side_m) if asynchronous(gpu) else 0.0
     panels = kz * (side_n + side_m - shared)
-    l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
+    row = kz * (VECTOR_COLUMNS * cols["b_bytes"] + m * cols["a_bytes"])
+    panels_of_sm = np.where(on_lanes, lane_rounds * row, per_sm * panels)
+    l2_s = panels_of_sm / (c["l2_bytes_per_clock"] * gpu.clock_hz)
     waits_s = (memory_s, l2_s, latency_s)
     pipe_s, level = pipe_seconds(cols, gpu, c, flops=2.0 * b * m * n * k, boost_s=full_s, waits_s=waits_s)
     converted = cols["converted_bytes"]
     moved = b * m * k * (converted + cols["a_bytes"])
     near = _kept(moved, held)
-    rate = near / np.maximum(gpu.memory_bytes_per_s, l2) + (1.0 - near) / gpu.memory_bytes_per_s
-    convert_s = np.where(converted > 0, c["convert_us"] * 1e-6 + c["convert_passes"] * moved * rate, 0.0)
+    near_s, far_s = near / np.maximum(gpu.memory_bytes_per_s, l2), (1.0 - near) / gpu.memory_bytes_per_s
+    convert_s = np.where(converted > 0, c["convert_us"] * 1e-6 + c["convert_passes"] * moved * (near_s + far_s), 0.0)
+    passes = GREATEST_PASSES["HBM" if gpu.memory_type.upper().startswith("HBM") else "GDDR"]
+    searched_s = GREATEST_US * 1e-6 + b * m * k * converted * (near_s + passes * far_s)
+    convert_s = convert_s + np.where(cols["tensor_scale"] > 0, searched_s, 0.0)
     return {
         "compute": pipe_s,
         "memory": memory_s,
@@ -655,7 +685,14 @@ def times(
     }
 
 
-def _kept(bytes_: NDArray[np.float64], held: float) -> NDArray[np.float64]:
+def _copies(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Whether the measured replays of each product's format fill the L2 with copies of its weights, and how many."""
+    filled: NDArray[np.bool_] = _FILLING[cols["pipe"].astype(np.int64)]
+    fitting = np.ceil(gpu.l2_bytes / (cols["b"] * cols["n"] * cols["k"] * cols["b_bytes"]))
+    return filled, np.where(filled, np.clip(fitting, 1.0, WEIGHT_COPIES), WEIGHT_COPIES)
+
+
+def _kept(bytes_: NDArray[np.float64], held: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Share of operands that are still in L2 when so many bytes pass between two uses; 0..1."""
     kept: NDArray[np.float64] = 1.0 / (1.0 + (bytes_ / held) ** RESIDENT_SHARPNESS)
     return kept
@@ -676,8 +713,8 @@ def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArra
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
-    """The columns with the tile fixed: that of the menu with the smallest time, of those that the format's kernels
-    have."""
+    """The columns with the tile fixed: that of the menu with the smallest time; a split only where the format's kernels
+    have one."""
     c = own_constants(gpu, constants)
     amd = is_amd(gpu)
 
@@ -685,7 +722,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         parts = times(part, gpu, c, tile)
         # a part of a split has something to do, and splits are for grids that leave SMs idle
         useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
-        missing = np.zeros(useless.shape, dtype=np.bool_) if amd else _missing(part, tile, gpu)
+        missing = (tile[3] > 1.0) & _SERIAL[part["pipe"].astype(np.int64)] & (not amd)
         return np.where(useless | missing, np.inf, join(parts, c, tile[3]))
 
     menu = matrix_unit_candidates(matrix_unit_tiles(gpu))
@@ -693,19 +730,8 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
 
 
 _SERIAL = np.array([name in SERIAL_PIPES for name in PIPES])
-_FP8, _INT8 = float(PIPES.index("fp8")), float(PIPES.index("int8"))
-
-
-def _missing(cols: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64], gpu: GpuSpec) -> NDArray[np.bool_]:
-    """Tiles and splits of the menu that the trained kernels of a product's format don't have."""
-    t1, t2, _, z = tile
-    m, fp8 = cols["m"], cols["pipe"] == _FP8
-    largest = 256.0 if asynchronous(gpu) and (gpu.compute_capability or 0.0) >= 10.0 else 128.0
-    small = (t1 <= 128.0) & (t2 <= FP8_SMALL_ROWS) & ((t2 == FP8_SMALL_ROWS) | (m <= FP8_SMALL_ROWS))
-    large = (t1 == 128.0) & (t2 >= 128.0) & (t2 <= largest)
-    wrong = fp8 & ~np.where(m <= FP8_FEW_ROWS, small, large)
-    missing: NDArray[np.bool_] = wrong | ((z > 1.0) & _SERIAL[cols["pipe"].astype(np.int64)])
-    return missing
+_FILLING = np.array([name in FILLING_PIPES for name in PIPES])
+_INT8 = float(PIPES.index("int8"))
 
 
 def _pinned(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
@@ -761,7 +787,8 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     tile = np.stack([result.tile["n"], result.tile["m"], result.tile["threads"], result.tile["split_k"]])
     c = own_constants(gpu, constants)
     parts = times({**cols, "burst": np.ones_like(cols["burst"])}, gpu, c, tile)
-    latency_us = join(parts, c, tile[3])
+    # the product's own: those whose operands a layer before converted are no others than the measured ones
+    latency_us = join({**parts, "convert": np.zeros_like(parts["convert"])}, c, tile[3])
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
     pipe = parts["compute"]
@@ -797,7 +824,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         np.mod(k, 64),
         big / np.ceil(big),
         np.log(big),
-        np.log((unique + (WEIGHT_COPIES - 1.0) * b * n * k * cols["b_bytes"]) / gpu.l2_bytes),
+        np.log((unique + (_copies(cols, gpu)[1] - 1.0) * b * n * k * cols["b_bytes"]) / gpu.l2_bytes),
         small / np.ceil(small),
         np.log(ridge),
         np.log(latency_us / 1e3),

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import SpecError
+from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.learning.datasets.parts import Part, device_part, parts_by_dtype
 from neusight_onnx.learning.datasets.tables import Table, grouped, has_columns, ints, read_table, strings, take
@@ -30,10 +33,29 @@ _MATRIX_UNIT_FORMATS: Mapping[str, tuple[str, DataType, DataType, DataType]] = {
 ``fp8_static`` takes the activations' scale as given; it is judged by ``fp8``'s predictor, not trained on. ``fp8_block``
 has a scale a block of 128: other kernels, without a predictor (its frameworks differ by up to 20 times)."""
 
-_COLD = frozenset({"sq", "int8_wo", "int4_wo"})
-"""Formats whose rows read their weights from DRAM, whatever their size: an L40S takes 19 us for 8-16 MB of them (.69 of
-its DRAM's peak), where replays of the other formats take 8. Their times are multiples of 1.024 us, so of one run each.
-"""
+_LONE = frozenset({("sq", "trtllm"), ("int8_wo", "trtllm"), ("int4_wo", "trtllm")})
+"""Formats and frameworks whose rows are of one run each, between two events: multiples of 1.024 us, an event's tick.
+
+Their weights come from DRAM, whatever their size (an L40S takes 19 us for 8-16 MB of them, .69 of its DRAM's peak,
+where replays of the other formats take 8), and the events' own time is in them (:func:`_events_ms`)."""
+
+_SMALL = {"m": 64, "n": 512, "k": 256}
+"""Sizes up to which a product takes as long as any launch: what a lone run takes beyond a replay is the events'."""
+
+_SEARCHED = frozenset({("fp8", "trtllm"), ("fp8_static", "trtllm")})
+"""Formats and frameworks whose activations have one scale a tensor, which two kernels before the product find and
+apply.
+
+TensorRT-LLM's, which take 9 us where they are smallest, what its two quantisers take alone (quantize.parquet); its rows
+with a static scale take as long on L40S (.99-1.00 of each other, at any size), so that they hold both, too. SGLang and
+vLLM have a scale a row, found while the row is converted."""
+
+LANES = "vector lanes"
+_LANE_ROWS = 8
+_LANE_CAPABILITIES = (8.9, 12.0)
+"""TensorRT-LLM multiplies FP8 of so few rows by a kernel of its own on vector lanes there (``cuda_scaled_mm``, as its
+linear layer is remembered): on an L40S times go with m up to 8 rows and fall to half with 9, on H100 and B200 they
+don't."""
 
 _NO_PREDICTOR = {"fp8_block": "kernels with a scale a block of 128, whose frameworks differ by up to 20 times"}
 
@@ -50,6 +72,12 @@ remembered. Fitted together with the energy.
 
 _ACTIVITY: Mapping[str, float] = {"vllm": CONSTANT_OPERAND}
 """Energy of the products of a framework's benchmark over that on real values."""
+
+LONE_RUN = CONSTANT_OPERAND**2
+"""The same of products that were timed by one run each, in which no power limit acts: taken as constants on both
+sides. An L40S multiplies 16 bits by weights of 8 and 4 at 281 TFLOP/s for 4 ms, where repeated products sustain 200 on
+real values and 265 with constant weights; its INT8 runs at 587 for 2 ms. At .53 or at .2 the law errs alike, on real
+values more (its INT8 beyond 1 ms, left out: 12, 10 and 30 %)."""
 
 
 def read_tensor_core_gemm(path: Path) -> list[Part]:
@@ -69,20 +97,27 @@ def read_slowest_versions(path: Path) -> list[Part]:
 
 def _tensor_core_parts(table: Table) -> list[Part]:
     label, framework = strings(table["dtype"]), strings(table["framework"])
+    table = {**table, "latency_ms": table["latency_ms"] - _events_ms(table)}
+    on_lanes = _on_lanes(table)
     parts = []
-    for name, variant in sorted(set(zip(label.tolist(), framework.tolist(), strict=True))):
-        rows = np.flatnonzero((label == name) & (framework == variant) & (table["latency_ms"] > 0))
+    for name, variant, lanes in sorted(set(zip(label.tolist(), framework.tolist(), on_lanes.tolist(), strict=True))):
+        rows = np.flatnonzero(
+            (label == name) & (framework == variant) & (on_lanes == lanes) & (table["latency_ms"] > 0)
+        )
         variant = f"{variant}, static scale" if name == "fp8_static" else variant
+        variant = f"{variant}, {LANES}" if lanes else variant
         part = take(table, rows)
         known = _MATRIX_UNIT_FORMATS.get(name)
-        warm = name not in _COLD
-        activity = _ACTIVITY.get(variant, 1.0)
+        lone = (name, variant.split(",")[0]) in _LONE
+        activity = LONE_RUN if lone else _ACTIVITY.get(variant, 1.0)
+        searched = (name, variant.split(",")[0]) in _SEARCHED
 
         def make(
             part: Table,
             known: tuple[str, DataType, DataType, DataType] | None = known,
-            warm: bool = warm,
+            lone: bool = lone,
             activity: float = activity,
+            searched: bool = searched,
         ) -> list[Kernel]:
             assert known is not None, "a part of an unknown format isn't loaded"
             _, multiplied, a_dtype, b_dtype = known
@@ -96,9 +131,10 @@ def _tensor_core_parts(table: Table) -> list[Part]:
                     a_dtype=None if a_dtype is multiplied else a_dtype,
                     b_dtype=None if b_dtype is multiplied else b_dtype,
                     output_dtype=None if multiplied is DataType.BFLOAT16 else DataType.BFLOAT16,
+                    tensor_scale=searched,
                     b_is_weight=True,
                     transpose_b=True,
-                    repeated=warm,
+                    repeated=not lone,
                     burst=True,
                     activity=activity,
                 )
@@ -118,6 +154,50 @@ def _tensor_core_parts(table: Table) -> list[Part]:
             )
         )
     return parts
+
+
+def _events_ms(table: Table) -> NDArray[np.float64]:
+    """What two events around a lone run add to each row, in ms; 0 for replays.
+
+    By GPU the median of what the smallest products take beyond the replays of the same sizes in 16 bits by the same
+    framework: 5.8 us on A100, 2.5 on L40S, and much the same in each of the three formats (5.8-6.0, 2.4-2.9). A GPU
+    without such replays has the median of the others.
+    """
+    columns = [strings(table[name]).tolist() for name in ("gpu", "framework", "dtype")]
+    lone = np.array([(dtype, framework) in _LONE for _, framework, dtype in zip(*columns, strict=True)], dtype=np.bool_)
+    found = np.zeros(lone.size)
+    if not lone.any():
+        return found
+    gpu = np.array(columns[0])
+    small = np.logical_and.reduce([table[name] <= most for name, most in _SMALL.items()]) & (table["latency_ms"] > 0)
+    frameworks = {framework for _, framework in _LONE}
+    replayed = small & (np.array(columns[2]) == "bfloat16") & np.isin(columns[1], sorted(frameworks))
+    sizes = list(zip(*(ints(table[name]) for name in ("m", "n", "k")), strict=True))
+    least = {(gpu[i], columns[1][i], sizes[i]): table["latency_ms"][i] for i in np.flatnonzero(replayed)}
+    beyond: dict[str, list[float]] = {}
+    for i in np.flatnonzero(lone & small):
+        replay = least.get((gpu[i], columns[1][i], sizes[i]))
+        if replay is not None:
+            beyond.setdefault(str(gpu[i]), []).append(float(table["latency_ms"][i] - replay))
+    by_gpu = {name: max(float(np.median(values)), 0.0) for name, values in beyond.items()}
+    usual = float(np.median(list(by_gpu.values()))) if by_gpu else 0.0
+    found[lone] = [by_gpu.get(name, usual) for name in gpu[lone].tolist()]
+    return found
+
+
+def _on_lanes(table: Table) -> NDArray[np.bool_]:
+    """Rows of products that a framework leaves to vector lanes."""
+    capability = {}
+    for name in sorted(set(strings(table["gpu"]).tolist())):
+        try:
+            capability[name] = load_gpu(name).compute_capability
+        except SpecError:
+            capability[name] = None
+    there = np.array([capability[name] in _LANE_CAPABILITIES for name in strings(table["gpu"]).tolist()])
+    eight_bits = np.char.startswith(strings(table["dtype"]), "fp8") & (strings(table["dtype"]) != "fp8_block")
+    few = table["m"] <= _LANE_ROWS
+    found: NDArray[np.bool_] = there & eight_bits & (strings(table["framework"]) == "trtllm") & few
+    return found
 
 
 _AMD_LABELS = {"float8_e4m3fnuz": "float8e4m3fnuz", "float8_e4m3": "float8e4m3fn"}
