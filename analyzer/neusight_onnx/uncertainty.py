@@ -53,15 +53,21 @@ def cancelling(shares: Iterable[Share]) -> Cancelling:
     well gathers do says nothing of pooling. Equal kernels (one prediction for all) err alike altogether. 1 where
     nothing has an interval.
     """
+    counts: dict[tuple[int, str], int] = {}
+    first: dict[tuple[int, str], Share] = {}
+    for share in shares:
+        key = id(share.prediction), share.kernel_class
+        counts[key] = counts.get(key, 0) + share.count
+        first.setdefault(key, share)
     levels: dict[str, list[float]] = {}
     own: dict[int, list[float]] = {}
     sums = [0.0, 0.0]
-    for share in shares:
+    for key, share in first.items():
         prediction = share.prediction
         level = levels.setdefault(_level_of(share), [0.0, 0.0])
-        rest = own.setdefault(id(prediction), [0.0, 0.0])
+        rest = own.setdefault(key[0], [0.0, 0.0])
         of_level, of_kernel = sqrt(prediction.level_share), sqrt(1.0 - prediction.level_share)
-        time_us = share.count * prediction.latency_us
+        time_us = counts[key] * prediction.latency_us
         for i, (end_us, sign) in enumerate(((prediction.low_us, -1.0), (prediction.high_us, 1.0))):
             # variances are of logs: the parts of a wide interval are no shares of its width in us
             width = log(end_us / prediction.latency_us)
