@@ -166,6 +166,24 @@ def test_kernels_of_attention_are_not_pooled_and_unknown_formats_are_named(tmp_p
             id="of an unknown GPU nothing is known",
         ),
         pytest.param(
+            GENERATION,
+            {"kernel_source": "vllm_flash_attn", "isl": 1, "step": 1023},
+            "vllm, vllm_flash_attn, few parts",
+            id="one release's 3 leaves SMs idle where few heads have many keys",
+        ),
+        pytest.param(
+            GENERATION,
+            {"kernel_source": "vllm_flash_attn", "isl": 1, "step": 1023, "head_dim": 64},
+            "vllm, vllm_flash_attn",
+            id="not where heads are narrow",
+        ),
+        pytest.param(
+            GENERATION,
+            {"kernel_source": "vllm_flash_attn_fa3", "isl": 1, "step": 1023},
+            "vllm, vllm_flash_attn_fa3",
+            id="the next release's doesn't",
+        ),
+        pytest.param(
             CONTEXT,
             {"kernel_source": "vllm_flash_attn_fa4", "head_dim": 512},
             "vllm, vllm_flash_attn_fa4, wide heads",

@@ -102,14 +102,33 @@ def test_the_predictor_of_attention(kernel: Attention, label: str) -> None:
         pytest.param(decode(173, 8, 1, 1024), A100, {"blocks": 173, "split_k": 1}, id="decode-is-full"),
         # 100 blocks: 2 parts fill .926 of 216 places, which is the best below 128 parts
         pytest.param(decode(100, 8, 1, 1024), A100, {"blocks": 200, "split_k": 2}, id="decode-two-parts"),
-        pytest.param(decode(8, 8, 2, 1024), B200, {"tile_q": 16, "split_k": 8, "blocks": 128}, id="decode-tcgen05"),
+        # 148 SMs have room for 9 parts of 16 blocks, but one has 256 keys at least, 512 of 8 bits
+        pytest.param(decode(8, 8, 2, 1024), B200, {"tile_q": 16, "split_k": 4, "blocks": 64}, id="decode-tcgen05"),
+        pytest.param(decode(8, 8, 2, 1024, kv_dtype=FP8), B200, {"split_k": 2}, id="decode-tcgen05-fp8-cache"),
+        pytest.param(decode(8, 8, 2, 8192), B200, {"split_k": 9}, id="decode-tcgen05-many-keys"),
         pytest.param(decode(8, 8, 2, 1024, window=256), A100, {"packed": 0, "blocks": 64}, id="window-unpacked"),
         pytest.param(
             decode(8, 8, 2, 1024, window=256, kv_dtype=FP8), L40S, {"packed": 1, "split_k": 2}, id="fp8-cache-packed"
         ),
-        # 64 tiles of keys, of which the window leaves one: 132 SMs hold 8 parts of 16 blocks
+        # 64 tiles of keys, of which the window leaves one and a part of the next: 132 SMs hold 8 parts of 16 blocks
         pytest.param(
-            decode(8, 8, 2, 8192, window=128), H100, {"split_k": 8, "longest": 1, "blocks": 128}, id="window-split-fa3"
+            decode(8, 8, 2, 8192, window=128), H100, {"split_k": 8, "longest": 2, "blocks": 128}, id="window-split-fa3"
+        ),
+        # keys 873 to 1,000 lie in tiles 6 and 7 of 128, keys 897 to 1,024 in tile 7 alone
+        pytest.param(decode(300, 8, 2, 1000, window=128), B200, {"longest": 2, "steps": 1200}, id="window-straddles"),
+        pytest.param(decode(300, 8, 2, 1024, window=128), B200, {"longest": 1, "steps": 600}, id="window-in-a-tile"),
+        # FlashAttention 3 in FP8: 160 keys, 128 beside heads of 256
+        pytest.param(decode(1, 8, 1, 512, kv_dtype=FP8), H100, {"tile_q": 128, "tile_k": 160}, id="fa3-fp8"),
+        pytest.param(decode(1, 8, 1, 512, d=256, kv_dtype=FP8), H100, {"tile_k": 128}, id="fa3-fp8-wide-heads"),
+        # FlashInfer decodes with 16 rows of queries, 4 warps with fragments of 16 keys: heads of 64 leave 50 KiB less 2
+        # for 4 of them, of 8 KiB
+        pytest.param(
+            decode(1, 8, 1, 300, d=64, kv_dtype=FP8), L40S, {"tile_q": 16, "tile_k": 256}, id="fp8-cache-decode"
+        ),
+        # 16 blocks on 284 places, no part with less than 128 keys; prompts as well
+        pytest.param(decode(8, 8, 2, 1024, kv_dtype=FP8), L40S, {"blocks": 128, "split_k": 8}, id="fp8-cache-splits"),
+        pytest.param(
+            prefill(1, 64, 64, 256, kv_dtype=FP8), L40S, {"blocks": 256, "split_k": 2}, id="fp8-cache-splits-prompts"
         ),
         pytest.param(decode(8, 8, 2, 128), H100, {"split_k": 1, "blocks": 16}, id="few-keys-fa3"),
         # FlashInfer by packed rows: 4 heads share keys, so 4 x 16, 4 x 17 and 4 x 4 of them
@@ -117,7 +136,7 @@ def test_the_predictor_of_attention(kernel: Attention, label: str) -> None:
         pytest.param(prefill(1, 4, 1, 17, kv_dtype=FP8), L40S, {"tile_q": 128, "tile_k": 64}, id="fp8-cache-68-rows"),
         pytest.param(prefill(1, 4, 1, 4, kv_dtype=FP8), L40S, {"tile_q": 16, "tile_k": 128}, id="fp8-cache-16-rows"),
         pytest.param(
-            prefill(1, 4, 1, 64, d=256, kv_dtype=FP8), L40S, {"tile_q": 64, "tile_k": 64}, id="fp8-cache-wide-heads"
+            prefill(1, 4, 1, 64, d=256, kv_dtype=FP8), L40S, {"tile_q": 64, "tile_k": 32}, id="fp8-cache-wide-heads"
         ),
         # TensorRT-LLM's prompts in FP8 keep heads apart, a decoding step packs them
         pytest.param(
@@ -169,7 +188,7 @@ def test_exponentials_bound_narrow_heads_on_hopper() -> None:
 
 def test_mma_converts_probabilities_to_8_bits() -> None:
     """An L40S: a pair takes pack_cycles more in the softmax, and products of heads of 256 take spill_overhead."""
-    free = {**PLAIN, "pack_cycles": 1e-12, "exposed_mma": 1.0}
+    free = {**PLAIN, "pack_cycles": 1e-12, "convert_instructions": 1e-12, "exposed_mma": 1.0}
     for d, spilled in ((128, 1.0), (256, 3.0)):
         kernel = replace(encoder(142, 3, 1536, d), dtype=FP8)
         plain, packing = (
@@ -179,6 +198,53 @@ def test_mma_converts_probabilities_to_8_bits() -> None:
         assert packing - plain == pytest.approx(1e6 * 0.25 * pairs / 2.52e9, rel=1e-3)
         slower = law(kernel, L40S, {**free, "spill_overhead": 3.0}).parts_us["compute"][0]
         assert slower / plain == pytest.approx(spilled, rel=1e-3)
+
+
+def test_mma_puts_values_of_8_bits_in_order() -> None:
+    """An L40S: each of 4 warps takes 3 instructions a value of a tile, 128 x 128 of them, on 128 lanes."""
+    free = {**PLAIN, "pack_cycles": 1e-12, "exposed_mma": 1.0}
+    kernel = replace(encoder(142, 3, 1536), dtype=FP8)
+    without, ordering = (
+        law(kernel, L40S, {**free, "convert_instructions": count}).parts_us["compute"][0] for count in (1e-12, 3.0)
+    )
+    # 3 heads of 12 x 12 tiles on each SM
+    cycles = 3 * 12 * 12 * (3 * 4 * 128 * 128 / 128)
+    assert ordering - without == pytest.approx(1e6 * cycles / 2.52e9, rel=1e-3)
+
+
+def test_flash_attention_3_transposes_values_of_8_bits() -> None:
+    """An H100: 128 x 4 x 8,192 steps of 160 keys, whose values take the loading warps .15 cycles each."""
+    kernel = replace(prefill(33, 4, 4, 4096), kv_dtype=FP8)
+    step = 160 * 128 * PRIORS["producer_cycles"]
+    steps = chosen(kernel, H100)["steps"] / 132
+    assert law(kernel, H100, PLAIN).parts_us["compute"][0] > 1e6 * steps * step / 1.98e9
+
+
+def test_an_h100_pads_prompts_in_fp8_to_powers_of_two() -> None:
+    times = [law(replace(encoder(132, 2, 1024, d), dtype=FP8), H100).parts_us["compute"][0] for d in (192, 256)]
+    assert times[0] == pytest.approx(times[1], rel=1e-9)
+
+
+def test_exponentials_take_little_power() -> None:
+    """A B200's attention in FP8 with heads of 64, which exponentials bound, keeps its clock."""
+    long = replace(encoder(64, 64, 8192, 64), dtype=FP8)
+    with_limit, without = (
+        law(long, B200, {**PRIORS, "energy_pj": pj}).latency_us[0] for pj in (PRIORS["energy_pj"], 1e-6)
+    )
+    assert with_limit < 1.1 * without
+
+
+def test_decoding_with_mma_is_bound_by_l2_where_it_holds_the_keys() -> None:
+    """67 MB of keys and values on an L40S, .5 of 20 bytes a clock and SM: 3.6 TB/s."""
+    memory = law(decode(64, 64, 8, 256), L40S).parts_us["memory"][0]
+    assert memory == pytest.approx(1e6 * 64 * 8 * 256 * 512 / (0.5 * 142 * 20 * 2.52e9), rel=0.4)
+
+
+def test_prompts_in_parts_are_added_row_by_row() -> None:
+    """FlashInfer on an L40S: 16,384 rows of 500 cycles of one of 142 SMs."""
+    kernel = prefill(1, 64, 64, 256, kv_dtype=FP8)
+    quick, slow = (law(kernel, L40S, {**PRIORS, "merge_cycles": cycles}).latency_us[0] for cycles in (1e-9, 500.0))
+    assert slow - quick == pytest.approx(1e6 * 16384 * 500 / (142 * 2.52e9), rel=1e-6)
 
 
 def test_decoding_streams_its_keys() -> None:
@@ -216,6 +282,32 @@ def test_a_written_cache_is_a_kernel_of_its_own() -> None:
         law(replace(kernel, cache_write_elements=count), H100).latency_us[0] for count in (0, 2 * 8 * 8 * 2048 * 128)
     )
     assert 2.0 + 1e6 * 2 * 67.1e6 / 3.35e12 < written - plain < 2.5 * 1e6 * 2 * 67.1e6 / 3.35e12
+
+
+@pytest.mark.parametrize(
+    ("g", "gpu", "blocks_at_once"),
+    [
+        # a token's block has a thread an element, 128 to 512 of them; an H100's SM holds 2,048, an L40S's 1,536
+        pytest.param(1, H100, 132 * 16, id="128-threads"),
+        pytest.param(4, H100, 132 * 4, id="512-threads"),
+        pytest.param(64, H100, 132 * 4, id="no-more-than-512"),
+        pytest.param(4, L40S, 142 * 3, id="ada-holds-fewer"),
+    ],
+)
+def test_a_cache_is_written_by_a_block_a_token(g: int, gpu: str, blocks_at_once: int) -> None:
+    kernel = replace(prefill(1, g, g, 1024), cache_write_elements=2 * g * 1024 * 128)
+    constants = {**PRIORS, "cache_passes": 1e-12}
+    longer, once = (law(kernel, gpu, {**constants, "cache_block_cycles": life}).latency_us[0] for life in (6e4, 3e4))
+    assert longer - once == pytest.approx(1e6 * 1024 / blocks_at_once * 3e4 / load_gpu(gpu).clock_hz, rel=1e-6)
+
+
+def test_keys_of_8_bits_decode_no_slower() -> None:
+    """Where the stream of keys takes the time, in 8 bits it takes half of it."""
+    for gpu in (H100, B200, "h200-sxm", "rtx-4090", "rtx-5090", L40S, "rtx-pro-6000-server"):
+        for b, t in ((64, 8192), (16, 32768), (256, 2048)):
+            kernel = decode(b, 32, 8, t)
+            whole, half = (law(k, gpu).latency_us[0] for k in (kernel, replace(kernel, kv_dtype=FP8)))
+            assert half < 0.8 * whole, gpu
 
 
 def test_a_mask_is_read_by_every_head() -> None:

@@ -7,7 +7,8 @@ pair in between. Queries of the heads that share keys may stand in one tile (*pa
 - *compute*: all steps over all SMs, the softmax partly hidden behind the products; blocks have a prologue and an
   epilogue; a causal mask or a window leaves out the tiles that nobody looks at.
 - *latency*: the block with the most steps, one after the other.
-- *memory*: queries, keys, values and output through DRAM, as far as L2 doesn't hold them.
+- *memory*: queries, keys, values and output through DRAM, as far as L2 doesn't hold them; with mma, keys and values
+  from L2 as far as it does.
 - *l2*: keys and values are fetched again by every tile of queries.
 
 Beside them stand the floor of a launch, the loads before a block's first step and its stores after the last, the second
@@ -16,7 +17,8 @@ cache.
 
 Which kernels run follows from the instructions: FlashAttention 2 on mma (Ampere, Ada, GeForce), FlashAttention 3 on
 WGMMA (Hopper), TensorRT-LLM's and FlashAttention 4 on tcgen05 (data-centre Blackwell). Where keys are stored in fewer
-bits than queries, mma runs FlashInfer's. Everything is vectorised over kernels.
+bits than queries, mma runs FlashInfer's, whose warps unpack them in registers; Hopper and Blackwell multiply in FP8,
+which FlashAttention 3 transposes values for. Everything is vectorised over kernels.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Attention, Kernel
-from neusight_onnx.laws.bandwidth import capability, is_amd, memory_family
+from neusight_onnx.laws.bandwidth import capability, is_amd, l2_bytes_per_s, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.gemm import process_energy
 from neusight_onnx.laws.tensor_gemm import AMD_OVERHEAD, PIPES, clock_had, clock_level, unit_energy
 
 STREAM_FRACTIONS = {
@@ -97,6 +100,13 @@ CONSTANTS: tuple[Constant, ...] = (
         source="a pair: scale, maximum, difference, sum, conversion, and a share of the output's rescaling; fitted",
     ),
     Constant(
+        name="vector_instructions_tcgen05",
+        prior=4.0,
+        prior_log_sd=0.3,
+        source="the same where two values are scaled or added by one instruction and a maximum takes three (PTX ISA: "
+        "fma.f32x2, max with three inputs, sm_100); fitted",
+    ),
+    Constant(
         name="exposed_mma",
         prior=0.6,
         prior_log_sd=0.2,
@@ -105,9 +115,10 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="exposed_wgmma",
-        prior=0.45,
+        prior=0.35,
         prior_log_sd=0.2,
-        source="two warp groups take turns: .5 of the peak with heads of 64, .65-.75 with 128 (Shah et al. 2024)",
+        source="two warp groups take turns: .50 of the peak with heads of 64, .66 with 128, .75 with 256 (Shah et al. "
+        "2024: FP16, forward, 16k) leave .43, .33 and next to nothing",
     ),
     Constant(
         name="exposed_tcgen05",
@@ -125,11 +136,23 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="block_cycles",
-        prior=1500.0,
+        prior=4000.0,
         prior_log_sd=0.4,
         source="first load, last store, scheduling of a block: blocks of one step take 2,300-6,000 cycles; fitted",
     ),
-    Constant(name="row_cycles", prior=30.0, prior_log_sd=0.4, source="the same for each row of its tile; fitted"),
+    Constant(
+        name="block_cycles_flashinfer",
+        prior=7000.0,
+        prior_log_sd=0.4,
+        source="of FlashInfer's blocks, which look up their work, their pages and the page table one after the other: "
+        "four reads more, of 750 cycles; fitted",
+    ),
+    Constant(
+        name="row_cycles",
+        prior=30.0,
+        prior_log_sd=0.4,
+        source="the same for each row of its tile with heads of 128: rows are loaded and stored; fitted",
+    ),
     Constant(
         name="io_exposed",
         prior=0.5,
@@ -138,15 +161,23 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="tail",
-        prior=0.5,
+        prior=1.0,
         prior_log_sd=0.5,
-        source="share of an incomplete last round of blocks that is lost; fitted",
+        source="share of an incomplete last round of blocks that is lost: all of it where blocks are alike; fitted",
     ),
     Constant(
         name="convert_instructions",
         prior=3.0,
         prior_log_sd=0.4,
-        source="an element of keys and values stored in fewer bits: unpacked, or transposed for WGMMA; fitted",
+        source="an element of keys and values stored in fewer bits: unpacked by every warp that multiplies it, or, of "
+        "values in 8 bits, put in another order (ldmatrix transposes 16 bits); fitted",
+    ),
+    Constant(
+        name="producer_cycles",
+        prior=0.15,
+        prior_log_sd=0.4,
+        source="FlashAttention 3 in FP8: cycles of the warp group that loads, an element of values, which it "
+        "transposes in shared memory (WGMMA takes 8-bit operands in one order only); no prior knowledge; fitted",
     ),
     Constant(
         name="pack_cycles",
@@ -165,9 +196,17 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="energy_pj",
-        prior=2.96,
-        prior_log_sd=0.1,
-        source="board energy of a 16-bit FLOP by mma in 16 nm, as in the law of products",
+        prior=2.4,
+        prior_log_sd=0.2,
+        source="board energy of a 16-bit FLOP by mma in 16 nm: 2.96 in the law of products on random values, less as "
+        "half of the products have probabilities, positive and mostly small, and switch less; fitted",
+    ),
+    Constant(
+        name="softmax_flops",
+        prior=57.0,
+        prior_log_sd=0.5,
+        source="FLOPs of 16-bit products by mma that take as much energy as a pair's softmax: seven vector "
+        "instructions at the 12 pJ an FP32 FLOP and two FLOPs of the FP32 law, over 2.96; fitted",
     ),
     Constant(
         name="throttle_ms",
@@ -200,7 +239,14 @@ CONSTANTS: tuple[Constant, ...] = (
         prior_log_sd=0.3,
         source="bytes of keys and values that an SM gets in a clock, of 64 by design; " + _FITTED,
     ),
-    Constant(name="norm", prior=3.0, prior_log_sd=0.3, source="power of the norm that joins competing times; fitted"),
+    Constant(
+        name="l2_stream_mma",
+        prior=0.5,
+        prior_log_sd=0.3,
+        source="share of the L2's measured bandwidth at which mma's kernels stream keys that it holds, two blocks an "
+        "SM that each wait for their tile: an L40S decodes at 2.4-3 TB/s in 16 and 8 bits alike; fitted",
+    ),
+    Constant(name="norm", prior=4.0, prior_log_sd=0.3, source="power of the norm that joins competing times; fitted"),
     Constant(
         name="split_us",
         prior=2.0,
@@ -222,6 +268,13 @@ CONSTANTS: tuple[Constant, ...] = (
         source="of FlashAttention 2, which adds parts one by one; fitted",
     ),
     Constant(
+        name="merge_cycles",
+        prior=500.0,
+        prior_log_sd=0.5,
+        source="of FlashInfer's kernel that adds them: cycles of an SM for each row, two or three reads one after the "
+        "other by a block, some four or five of which are on an SM; fitted",
+    ),
+    Constant(
         name="regroup_us",
         prior=3.0,
         prior_log_sd=0.5,
@@ -230,9 +283,9 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="cache_us",
-        prior=2.0,
+        prior=2.5,
         prior_log_sd=0.3,
-        source="at 1.7 GHz: launch of the kernel that writes the cache; 2.5 us between releases with and without",
+        source="at 1.7 GHz: launch of the kernel that writes the cache; 2-3 us between releases with and without",
     ),
     Constant(
         name="cache_passes",
@@ -241,10 +294,37 @@ CONSTANTS: tuple[Constant, ...] = (
         source="bytes it moves in DRAM over those read and written; fitted",
     ),
     Constant(
-        name="cache_bytes_per_clock",
+        name="cache_block_cycles",
+        prior=3000.0,
+        prior_log_sd=0.3,
+        source="life of its block, which writes a token's keys and values: releases with and without it differ by "
+        "1.6-2.9 us (H100), .8-1.9 (B200) times the rounds of blocks, for 128 to 1,024 elements a token; fitted",
+    ),
+    Constant(
+        name="cache_block_cycles_narrow",
+        prior=6000.0,
+        prior_log_sd=0.3,
+        source="the same where it converts to 8 bits, too: 2.7-4.2 us (H100), 2.8-5 (B200); fitted",
+    ),
+    Constant(
+        name="prepare_us",
+        prior=4.0,
+        prior_log_sd=0.5,
+        source="at 1.7 GHz: TensorRT-LLM's kernel before the attention (splitting, rotating, converting): its smallest "
+        "rows in 16 bits take 2-7 us more than vLLM's; fitted",
+    ),
+    Constant(
+        name="prepare_bytes_per_clock",
         prior=12.0,
         prior_log_sd=0.3,
         source="bytes that its SMs move in a clock each: 9.3 on B200, 12 on H100; fitted",
+    ),
+    Constant(
+        name="prepare_window_cycles",
+        prior=40.0,
+        prior_log_sd=0.5,
+        source="what its rows with a window take more, in cycles of an SM for each token and head: 64 heads of 16,384 "
+        "tokens take a B200 440 us where vLLM's, by the same kernel of attention, take 260; no prior knowledge; fitted",
     ),
 )
 
@@ -313,6 +393,31 @@ EXPONENTIALS_PER_CLOCK = 16.0
 """Of an SM's special-function units: 16 results a clock (CUDA C++ Programming Guide, throughput of arithmetic
 instructions, 8.0 to 10.x), which FlashAttention 3 (Shah et al. 2024) names as the limit next to the products. CDNA's
 transcendentals run at a quarter of the rate of its 64 lanes (AMD CDNA 3 ISA), which is the same."""
+
+SHARED_BYTES = 100.0 * 1024.0
+"""Shared memory of an SM where the spec states none: that of compute capability 8.6, 8.9 and 12.x (CUDA C++ Programming
+Guide, technical specifications)."""
+
+CACHE_THREADS = (128.0, 512.0)
+"""Least and most threads of a block that writes a token to the cache: one an element (vLLM's reshape_and_cache_flash);
+with fewer than 128, blocks start no faster."""
+
+WARPS = 4.0
+"""Warps of mma's blocks: each has rows of queries of its own and reads all keys; with FlashInfer's tile of 16 rows each
+has keys of its own."""
+
+LEAST_PART_BYTES = 512.0
+"""Keys times bytes of an element that a part has at least in TensorRT-LLM's decoding on tcgen05: a B200 takes 6.5 us up
+to 256 keys in 16 bits and up to 512 in 8, and 8.4 from the double on."""
+
+LEAST_CHUNK = 128.0
+"""Keys that a part of FlashInfer's has at least (its scheduler)."""
+
+BLOCK_NORM = 8.0
+"""Power of the norm that joins a block's steps with those of all: where every SM has one block the two are the same."""
+
+UNOVERLAPPED_HEAD = 192.0
+"""Widest head whose softmax FlashAttention 3 in FP8 hides behind products where keys are in pages (its tiles)."""
 
 L2_SHARPNESS = 8.0
 """How sharply DRAM takes over where what repetitions touch exceeds L2."""
@@ -415,6 +520,19 @@ def _narrow(cols: Columns) -> NDArray[np.bool_]:
     return found
 
 
+def _prompt8(cols: Columns) -> NDArray[np.bool_]:
+    """Whether queries are in 8 bits with no keys before them, which was measured with TensorRT-LLM's kernels of
+    prompts: they don't pack."""
+    found: NDArray[np.bool_] = (cols["query_bytes"] < 2.0) & (cols["t"] <= cols["s"])
+    return found
+
+
+def _flash3_fp8(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether FlashAttention 3 multiplies in FP8."""
+    found: NDArray[np.bool_] = (cols["kv_bytes"] < 2.0) & ~_prompt8(cols) & (instruction(gpu) == "wgmma")
+    return found
+
+
 def _pipes(cols: Columns, gpu: GpuSpec) -> Column:
     """Each kernel's pipe: with keys in 8 bits Hopper and Blackwell convert the queries, others the keys."""
     if instruction(gpu) == "mma":
@@ -441,6 +559,20 @@ def _flash2_splits(blocks: Column, steps: Column, slots: float) -> Column:
     return np.where(blocks >= SPLIT_BELOW * slots, 1.0, first)
 
 
+def _flashinfer_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column]:
+    """Queries and keys of FlashInfer's tile: by packed rows (FA2DetermineCtaTileQ), as many fragments of 16 keys as
+    registers and, with two blocks an SM, shared memory hold beside the queries."""
+    d, stored = cols["d"], cols["kv_bytes"]
+    tile_q = np.where((rows > 64) & (d < 256), 128.0, np.where(rows > 16, 64.0, 16.0))
+    fragment = 16.0 * np.where(tile_q == 16.0, WARPS, 1.0)
+    shared = gpu.shared_memory_bytes_per_sm or SHARED_BYTES
+    queries, keys = tile_q * d * cols["query_bytes"], fragment * (d + cols["v"]) * stored
+    of_block = np.where(shared >= RESIDENT_BLOCKS * (queries + keys), shared / RESIDENT_BLOCKS, shared)
+    most = np.where(tile_q == 128.0, 4.0, 8.0)
+    fragments = np.clip((of_block - queries) / keys, 1.0, most)
+    return tile_q, fragment * 2.0 ** np.floor(np.log2(fragments))
+
+
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """The columns with what a library chooses: tile, packing, parts, and the steps and blocks that follow."""
     return {**cols, **_choose(cols, gpu)}
@@ -450,8 +582,7 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     unit, sms = instruction(gpu), float(gpu.sm_count)
     b, h, g, s, t, d = (cols[name] for name in ("b", "h", "g", "s", "t", "d"))
     causal, shared = cols["causal"] > 0, h / g
-    # queries in 8 bits with no keys before them were measured with TensorRT-LLM's kernels of prompts, which don't pack
-    prompt8 = (cols["query_bytes"] < 2.0) & (t <= s)
+    prompt8 = _prompt8(cols)
     if unit == "wgmma":
         packed = np.ones(s.shape, dtype=np.bool_)
     elif unit == "tcgen05":
@@ -461,20 +592,20 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     packed = packed & ~prompt8
     rows = np.where(packed, s * shared, s)
     heads = np.where(packed, g, h)
-    # tiles by the libraries' sources: kBlockM and kBlockN of FlashAttention 2 (with paged keys) and 3, two tiles of 128
+    # tiles by the libraries' sources: kBlockM and kBlockN of FlashAttention 2 and 3 (with paged keys), two tiles of 128
     # in a block of FlashAttention 4; 128 x 256 of TensorRT-LLM's on WGMMA (fmha_v2, two groups of 64 rows)
     tile_k = np.where(d > 128, 64.0, 128.0)
     if unit == "mma":
         tile_q = np.where(causal | (rows <= 64), 64.0, 128.0)
         tile_k = np.where((d <= 64) & causal, 256.0, tile_k)
-        # FlashInfer's of more than one token: by packed rows (FA2DetermineCtaTileQ), as many keys as registers hold
-        # beside them
-        prefill8 = _narrow(cols) & (s > 1)
-        wide = (rows > 64) & (d < 256)
-        tile_q = np.where(prefill8, np.where(wide, 128.0, np.where(rows > 16, 64.0, 16.0)), tile_q)
-        tile_k = np.where(prefill8, np.where(wide | (d > 128), 64.0, 128.0), tile_k)
+        flashinfer_q, flashinfer_k = _flashinfer_tiles(cols, rows, gpu)
+        tile_q = np.where(_narrow(cols), flashinfer_q, tile_q)
+        tile_k = np.where(_narrow(cols), flashinfer_k, tile_k)
     elif unit == "wgmma":
         tile_q = np.where((d <= 96) & (rows > 128) & ~prompt8, 192.0, 128.0)
+        tile_k = np.where((d > 128) & (d <= 192), 96.0, tile_k)
+        narrower = ((d > 64) & (d <= 96)) | (d > 192)
+        tile_k = np.where(_flash3_fp8(cols, gpu), np.where(narrower, 128.0, 160.0), tile_k)
         tile_k = np.where(prompt8, np.where(d <= 128, 256.0, 128.0), tile_k)
     else:
         few = np.where(rows <= 16, 16.0, np.where(rows <= 32, 32.0, 64.0))
@@ -488,7 +619,12 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     rising = np.where(tiles == 1.0, growing * s, tokens * growing * (growing + 1.0) / 2.0)
     masked = np.minimum(growing * before + rising + (tiles - growing) * reach, tiles * reach)
     keys = np.where(causal, masked, tiles * reach)
-    longest = np.maximum(np.ceil(reach / tile_k), 1.0)
+    # a window begins anywhere in a tile of keys; FlashAttention 3 takes a tile more where it begins with one: 128 of
+    # many keys take an H100 1.17 times what 128 keys do
+    every = np.ceil(t / tile_k)
+    hidden = np.maximum(np.floor((t - reach - (unit == "wgmma")) / tile_k), 0.0)
+    straddling = np.where(reach < t, np.ceil((reach - 1.0) / tile_k) + 1.0, every)
+    longest = np.where(tiles == 1.0, every - hidden, straddling)
     per_head = np.where(tiles == 1.0, longest, keys / tile_k + np.where(causal, 0.5 * tiles, 0.0))
     if unit == "tcgen05":
         # the lower half of two tiles of 128 goes through 128 keys less
@@ -496,24 +632,44 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     blocks = b * heads * tiles
     if unit == "mma":
         parts = np.where(packed & (s * shared <= tile_q), _flash2_splits(blocks, longest, RESIDENT_BLOCKS * sms), 1.0)
+        # FlashInfer's fill two blocks an SM, of prompts as well
+        chunks = np.clip(np.floor(RESIDENT_BLOCKS * sms / blocks), 1.0, np.ceil(reach / LEAST_CHUNK))
+        parts = np.where(_narrow(cols), chunks, parts)
+        # in a CUDA graph its decoding adds parts even where it is one (DecodePlan)
+        added = (parts > 1.0) | (_narrow(cols) & (s == 1) & (blocks < RESIDENT_BLOCKS * sms))
     else:
         # FlashAttention 3 counts parts by all keys, also those that a window hides: an H100 takes the second kernel's
         # time more for 128 of many keys than for 128 keys
-        spanned = np.ceil(t / tile_k) if unit == "wgmma" else longest
-        fits = np.clip(np.floor(sms / blocks), 1.0, np.minimum(spanned, MOST_SPLITS))
+        spanned = np.ceil(t / tile_k) if unit == "wgmma" else np.floor(reach * cols["kv_bytes"] / LEAST_PART_BYTES)
+        fits = np.maximum(np.minimum(np.floor(sms / blocks), np.minimum(spanned, MOST_SPLITS)), 1.0)
         splits = ((packed & (rows <= 128)) | ~causal) & (blocks < SPLIT_BELOW * sms)
         parts = np.where(splits, fits, 1.0)
+        added = parts > 1.0
     return {
         "rows": rows,
         "packed": packed * 1.0,
         "tile_q": tile_q,
         "tile_k": tile_k,
         "split_k": parts,
+        "added": added * 1.0,
         "steps": b * heads * np.maximum(per_head, tiles),
         # a window's keys lie in one of the parts
         "longest": np.where((unit == "wgmma") & (cols["window"] < t), longest, np.ceil(longest / parts)),
         "blocks": blocks * parts,
     }
+
+
+def _widths(cols: Columns, gpu: GpuSpec) -> tuple[Column, Column]:
+    """Widths that heads are padded to, of queries and keys, and of values: whole fragments of the pipe, powers of two
+    in TensorRT-LLM's on WGMMA (an H100 takes the same for 192 as for 256)."""
+
+    def padded(name: str) -> Column:
+        fragments = 32.0 * np.ceil(cols[name] / 32.0)
+        powers = 2.0 ** np.ceil(np.log2(np.maximum(cols[name], 64.0)))
+        found: Column = np.where(_prompt8(cols) & (instruction(gpu) == "wgmma"), powers, fragments)
+        return found
+
+    return padded("d"), padded("v")
 
 
 def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
@@ -524,25 +680,36 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     overhead = c["pipe_overhead_tcgen05" if unit == "tcgen05" else "pipe_overhead"]
     if is_amd(gpu):
         overhead = max(overhead, AMD_OVERHEAD)
-    # heads are padded to whole fragments of the pipe
-    width = 32.0 * (np.ceil(cols["d"] / 32.0) + np.ceil(cols["v"] / 32.0))
-    products = overhead * 2.0 * tile_q * tile_k * width * sms * clock / peak
-    softmax = tile_q * tile_k * (1.0 / EXPONENTIALS_PER_CLOCK + c["vector_instructions"] / gpu.fp32_lanes_per_sm)
-    softmax = c["exp_overhead"] * softmax
+    width_d, width_v = _widths(cols, gpu)
+    width = width_d + width_v
+    pairs = tile_q * tile_k
+    products = overhead * 2.0 * pairs * width * sms * clock / peak
+    vector = c["vector_instructions_tcgen05" if unit == "tcgen05" else "vector_instructions"]
+    softmax = c["exp_overhead"] * pairs * (1.0 / EXPONENTIALS_PER_CLOCK + vector / gpu.fp32_lanes_per_sm)
+    exposed = np.full(pairs.shape, c[f"exposed_{unit}"])
     if unit == "mma":
-        narrow_queries = cols["query_bytes"] < 2.0
-        softmax = softmax + narrow_queries * tile_q * tile_k * c["pack_cycles"]
-        products = products * np.where(narrow_queries & (cols["d"] > SPILLING_HEAD), c["spill_overhead"], 1.0)
-    if unit != "tcgen05":
-        softmax = softmax + narrow * c["convert_instructions"] * tile_k * width / gpu.fp32_lanes_per_sm
-    overlapped = np.maximum(products, softmax) + c[f"exposed_{unit}"] * np.minimum(products, softmax)
+        queries8 = cols["query_bytes"] < 2.0
+        converted = narrow * np.where(tile_q > 16.0, WARPS, 1.0) * width + queries8 * WARPS * width_v
+        softmax = softmax + c["convert_instructions"] * converted * tile_k / gpu.fp32_lanes_per_sm
+        softmax = softmax + queries8 * pairs * c["pack_cycles"]
+        products = products * np.where(queries8 & (cols["d"] > SPILLING_HEAD), c["spill_overhead"], 1.0)
+    if unit == "wgmma":
+        exposed = np.where(_flash3_fp8(cols, gpu) & (cols["d"] > UNOVERLAPPED_HEAD), 1.0, exposed)
+    overlapped = np.maximum(products, softmax) + exposed * np.minimum(products, softmax)
+    if unit == "wgmma":
+        # warps of their own load and transpose
+        transposed = _flash3_fp8(cols, gpu) * c["producer_cycles"] * tile_k * width_v
+        overlapped = _norm((overlapped, transposed), c["norm"])
     step = overlapped + c["step_cycles"]
     # alone on its SM, a block of mma hides nothing behind another
     alone = (products + softmax if unit == "mma" else overlapped) + c["step_latency_cycles"]
-    block = c["block_cycles"] + c["row_cycles"] * np.minimum(tile_q, cols["rows"])
-    # of what the pipe at its peak would take from the power limit; the softmax takes about half as much
-    busy = peak * (products + 0.5 * softmax) / step / overhead
-    level = clock_level(gpu, c, busy, unit_energy(gpu, _pipes(cols, gpu)))
+    start = np.where(narrow & (unit == "mma"), c["block_cycles_flashinfer"], c["block_cycles"])
+    # two tiles of 128 on tcgen05 are stored by warps of their own
+    stored_rows = np.minimum(np.minimum(tile_q, cols["rows"]), 128.0 if unit == "tcgen05" else np.inf)
+    block = start + c["row_cycles"] * stored_rows * width / 256.0
+    # energy in FLOPs by mma in 16 nm
+    energy = 2.0 * width * unit_energy(gpu, _pipes(cols, gpu)) + c["softmax_flops"] * process_energy(gpu.process_nm)
+    level = clock_level(gpu, c, pairs * energy * sms * clock / step, np.ones_like(step))
     per_sm = np.maximum(blocks / sms, 1.0)
     lost = 1.0 + c["tail"] * (np.ceil(per_sm) / per_sm - 1.0)
     steps = cols["steps"] / blocks
@@ -552,21 +719,26 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     latency = (longest * alone + block) / clock
 
     keys, io, past = cols["seen_bytes"], cols["io_bytes"], cols["past_bytes"]
+    # what is written to the cache is read from it
+    fresh = cols["cache_bytes"] * cols["query_bytes"] / (cols["query_bytes"] + cols["kv_bytes"])
     held = c["l2_fill"] * (c["l2_partitioned"] if _partitioned(gpu) else 1.0) * gpu.l2_bytes
-    miss = 1.0 / (1.0 + ((keys + io + cols["cache_bytes"]) / held) ** -L2_SHARPNESS)
+    miss = 1.0 / (1.0 + ((keys + io + fresh) / held) ** -L2_SHARPNESS)
     rate = gpu.memory_bytes_per_s * c["dram_efficiency"] * stream_fraction(gpu)
     l2_rate = c["l2_bytes_per_clock"] * clock
     memory = ((keys + io - past) * miss + past) / rate
+    if unit == "mma":
+        memory = memory + (keys - past) * (1.0 - miss) / (c["l2_stream_mma"] * l2_bytes_per_s(gpu))
     panels = per_sm * steps * tile_k * cols["kv_bytes"] * (cols["d"] + cols["v"])
     l2 = (panels + cols["mask_reads"] / sms) / l2_rate
     first = (io + keys / longest) * (miss / rate + (1.0 - miss) / (l2_rate * np.minimum(sms, blocks)))
     slowness = 1.7e9 / clock
-    written = cols["cache_bytes"]
-    stored = np.maximum(c["cache_passes"] * miss / rate, 1.0 / (c["cache_bytes_per_clock"] * sms * clock)) * written
-    cache = np.where(written > 0, 1e-6 * c["cache_us"] * slowness + stored, 0.0)
-    mma = "_mma" if unit == "mma" else ""
     parts = cols["split_k"]
-    added = 1e-6 * c["split_us" + mma] * slowness + parts * c["split_cycles" + mma] / clock
+    rows_added = narrow * cols["b"] * cols["h"] * cols["s"] * c["merge_cycles"] / (sms * clock)
+    # on tcgen05 two parts take as long to add as 32
+    added = 1e-6 * c["split_us"] * slowness + (unit != "tcgen05") * parts * c["split_cycles"] / clock
+    if unit == "mma":
+        flash2 = 1e-6 * c["split_us_mma"] * slowness + parts * c["split_cycles_mma"] / clock
+        added = np.where(narrow, added + rows_added, flash2)
     copied = (cols["packed"] > 0) & (cols["b"] > 1) & (cols["g"] > 1) & ~narrow & (unit == "mma")
     return {
         "compute": compute,
@@ -576,11 +748,38 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
         "products": products,
         "softmax": softmax,
         "floor": np.full(blocks.shape, c["floor_cycles"] / clock),
-        "beside": c["io_exposed"] * np.minimum(first, compute)
-        + cache
-        + np.where(parts > 1.0, added, 0.0)
+        # memory's share of the time has them already
+        "beside": c["io_exposed"] * np.minimum(first, compute) * compute / (compute + memory)
+        + _cache_s(cols, gpu, c, miss / rate)
+        + np.where(cols["added"] > 0, added, 0.0)
         + np.where(copied, 1e-6 * c["regroup_us"] * slowness, 0.0),
     }
+
+
+def _cache_s(cols: Columns, gpu: GpuSpec, c: Constants, dram_s_per_byte: Column) -> Column:
+    """Time of the kernel that writes keys and values to a cache, in s; of prompts in 8 bits of TensorRT-LLM's, which
+    prepares queries as well."""
+    written, narrow, queries8 = cols["cache_bytes"], _narrow(cols), cols["query_bytes"] < 2.0
+    cycles_per_s = gpu.sm_count * gpu.clock_hz
+    tokens = written / (cols["query_bytes"] + cols["kv_bytes"]) / (cols["g"] * (cols["d"] + cols["v"]))
+    threads = np.clip(cols["g"] * cols["d"], *CACHE_THREADS)
+    life = np.where(narrow, c["cache_block_cycles_narrow"], c["cache_block_cycles"])
+    writing = tokens * threads / gpu.max_threads_per_sm * life / cycles_per_s
+    preparing = written / (c["prepare_bytes_per_clock"] * cycles_per_s)
+    streaming = c["cache_passes"] * dram_s_per_byte * written
+    taken = np.hypot(np.where(queries8, preparing, writing), streaming)
+    windowed = _prompt8(cols) & (cols["windowed"] > 0)
+    taken = taken + windowed * cols["b"] * cols["h"] * cols["s"] * c["prepare_window_cycles"] / cycles_per_s
+    launch = 1e-6 * np.where(queries8, c["prepare_us"], c["cache_us"]) * 1.7e9 / gpu.clock_hz
+    found: Column = np.where(written > 0, launch + taken, 0.0)
+    return found
+
+
+def _norm(values: Sequence[Column], power: float) -> Column:
+    """p-norm over ``values``, of which none is negative."""
+    largest = np.maximum.reduce(values)
+    found: Column = largest * np.sum([(value / largest) ** power for value in values], axis=0) ** (1.0 / power)
+    return found
 
 
 _PARTS = ("compute", "latency", "memory", "l2")
@@ -588,10 +787,9 @@ _PARTS = ("compute", "latency", "memory", "l2")
 
 def _join(parts: Mapping[str, Column], c: Constants) -> Column:
     """Latency in us: floor, p-norm of the competing times, what stands beside them."""
-    power = c["norm"]
-    largest = np.maximum.reduce([parts[name] for name in _PARTS])
-    total = sum((parts[name] / largest) ** power for name in _PARTS)
-    joined: Column = 1e6 * (parts["floor"] + largest * total ** (1.0 / power) + parts["beside"])
+    busy = _norm((parts["compute"], parts["latency"]), BLOCK_NORM)
+    competing = _norm((busy, parts["memory"], parts["l2"]), c["norm"])
+    joined: Column = 1e6 * (parts["floor"] + competing + parts["beside"])
     return joined
 
 

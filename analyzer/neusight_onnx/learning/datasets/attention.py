@@ -48,17 +48,32 @@ def _unsplit(gpu: NDArray[np.str_], source: NDArray[np.str_], table: Table) -> N
     lengths cuts rows of keys into parts only together with packing. PyTorch and ONNX Runtime call another entry."""
     flash = np.isin(source, ("vllm_flash_attn", "vllm_flash_attn_fa2"))
     alone = (table["num_heads"] == table["num_key_value_heads"]) & (table["isl"] == 1)
-    older = {name: _older_than_hopper(name) for name in set(gpu[flash & alone].tolist())}
+    older = {name: _capability(name) < 9.0 for name in set(gpu[flash & alone].tolist())}
     found: NDArray[np.bool_] = flash & alone & np.array([older.get(name, False) for name in gpu.tolist()])
     return found
 
 
-def _older_than_hopper(gpu: str) -> bool:
+def _few_parts(gpu: NDArray[np.str_], source: NDArray[np.str_], table: Table) -> NDArray[np.bool_]:
+    """Decoding of many keys with the earlier release's FlashAttention 3 where heads are wider than 64 and keys have few
+    of them: 16 x 16,384 keys of 8 bits in one head of 128 take an H100 103-111 us, 2 x 16,384 in eight heads 41, and
+    the next release 44 and 42. Its scheduler leaves SMs idle."""
+    flash = (source == "vllm_flash_attn") & (table["isl"] == 1) & (table["isl"] + table["step"] >= MANY_KEYS)
+    few = (table["head_dim"] > 64) & (table["num_key_value_heads"] < 8) & ~(table["window_size"] > 0)
+    hopper = {name: 9.0 <= _capability(name) < 10.0 for name in set(gpu[flash & few].tolist())}
+    found: NDArray[np.bool_] = flash & few & np.array([hopper.get(name, False) for name in gpu.tolist()])
+    return found
+
+
+MANY_KEYS = 1024
+"""Keys from which on a decoding kernel's parts tell."""
+
+
+def _capability(gpu: str) -> float:
+    """Compute capability of a GPU by its name in the files; infinite where it is unknown."""
     try:
-        capability = load_gpu(gpu.lower()).compute_capability
+        return load_gpu(gpu.lower()).compute_capability or np.inf
     except SpecError:
-        return False
-    return capability is not None and capability < 9.0
+        return np.inf
 
 
 def attention_reader(file: str) -> Callable[[Path], list[Part]]:
@@ -103,9 +118,11 @@ def attention_reader(file: str) -> Callable[[Path], list[Part]]:
         cache = ("kv_cache_dtype",) if cached else ()
         table = read_table(path, ("gpu", "framework", "kernel_source", "attn_dtype", *cache, *names, "latency_ms"))
         source = strings(table["kernel_source"])
-        unsplit = _unsplit(strings(table["gpu"]), source, table) if cached else np.zeros(source.size, dtype=np.bool_)
         note = np.array([_ATTENTION_FAULTS.get(name, "") for name in source.tolist()], dtype=np.str_)
-        note = np.where(unsplit, "keys unsplit", note)
+        if cached:
+            gpu = strings(table["gpu"])
+            note = np.where(_unsplit(gpu, source, table), "keys unsplit", note)
+            note = np.where(_few_parts(gpu, source, table), "few parts", note)
         formats = [table["attn_dtype"], table["kv_cache_dtype" if cached else "attn_dtype"]]
         parts = []
         for key, members in grouped(*formats, table["framework"], source, note):
