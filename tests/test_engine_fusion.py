@@ -179,6 +179,22 @@ def shown(graph: InferredGraph, runtime: str) -> list[str]:
         ),
         pytest.param(ATTENTION, HEADS, True, "tensorrt", ["attention"], id="attention, tensorrt in FP16"),
         pytest.param(
+            ATTENTION.replace("Add(s, mask)", "Add(mask, s)"),
+            HEADS | {"mask": (2, 4, 6, 6)},
+            True,
+            "tensorrt",
+            ["attention"],
+            id="attention, tensorrt: what is added is each head's own",
+        ),
+        pytest.param(
+            ATTENTION.replace("Add(s, mask)", "Add(s, exped)").replace("a =", "exped = Exp(mask)\na ="),
+            HEADS | {"mask": (2, 4, 6, 6)},
+            True,
+            "tensorrt",
+            ["elementwise exp", "attention"],
+            id="attention, tensorrt: what is added is computed",
+        ),
+        pytest.param(
             ATTENTION.replace("MatMul(p2, v)", "MatMul(c2, v)").replace(
                 "y =", "c1 = Cast<to=10>(p2)\nc2 = Cast<to=10>(c1)\ny ="
             ),

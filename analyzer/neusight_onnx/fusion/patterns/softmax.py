@@ -77,6 +77,20 @@ def attention(search: Search, anchor: Node) -> Match | str:
     )
 
 
+def _is_product(search: Search, name: str) -> bool:
+    """Whether a value is a product of two tensors, perhaps scaled by a number."""
+    for _ in range(LONGEST_CHAIN):
+        node = search.producers.get(name)
+        if node is None or node.op_type not in ("FusedMatMul", "MatMul", "Mul", "Div"):
+            return False
+        if node.op_type in ("FusedMatMul", "MatMul"):
+            return True
+        name = node.inputs[0] if search.shape(node.inputs[0]) not in ((), (1,)) else node.inputs[1]
+        if all(search.shape(item) not in ((), (1,)) for item in node.inputs):
+            return False
+    return False
+
+
 def masked_softmax(search: Search, anchor: Node) -> Match | str:
     """softmax(x * scale + mask), or with a selection in place of the sum."""
     if not over_last_axis(search, anchor):
@@ -94,6 +108,8 @@ def masked_softmax(search: Search, anchor: Node) -> Match | str:
             break
         operands = list(node.inputs)
         full = [operand for operand in operands if search.shape(operand) == shape and not search.is_constant(operand)]
+        if node.op_type == "Add" and len(full) == 2:  # a mask of each head's own, such as relative positions
+            full = [operand for operand in full if _is_product(search, trail.root(operand))]
         if node.op_type == "Where":
             full = [operand for operand in full if operand in node.inputs[1:]]
         if len(full) != 1 or (node.op_type == "Div" and full[0] != node.inputs[0]):
