@@ -101,6 +101,13 @@ MOVED = {
     "over a new dimension": T + "b = Unsqueeze(a, n1)\ny = Transpose<perm=[2, 1, 3, 0]>(b)",
     "over a dimension that goes": "b = Unsqueeze(x, n0)\nc = Transpose<perm=[0, 3, 1, 2]>(b)\nd = Squeeze(c, n0)\n"
     "y = Transpose<perm=[1, 2, 0]>(d)",
+    # into products
+    "into two products": "a = Transpose<perm=[0, 2, 1]>(x)\nb = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",
+    "into a product, and read elsewhere": "a = Transpose<perm=[0, 2, 1]>(x)\nb = Exp(a)\ny = MatMul(a, b)",
+    "twice into one product": "a = Transpose<perm=[0, 2, 1]>(x)\ny = MatMul(a, a)",
+    "a scale and a Transpose into two products": "s = Mul(half, x)\na = Transpose<perm=[0, 2, 1]>(s)\n"
+    "b = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",
+    "a scale into two products": "a = Mul(x, half)\nb = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",
     # what is redundant
     "the same twice": "a = Exp(x)\nb = Exp(x)\nc = Add(a, half)\nd = Add(b, half)\ny = MatMul(c, d)",
     "a cast to its own type": "a = Exp(x)\nb = Cast<to=1>(a)\ny = Transpose<perm=[1, 0, 2]>(b)",

@@ -26,18 +26,26 @@ def _scalar(search: Search, node: Node, name: str) -> str | None:
 
 def _into_product(search: Search, anchor: Node) -> Match | str:
     """Numbers that scale a product or its operands, and Transposes of the last two dimensions of an operand, become
-    attributes of the product (ONNX Runtime: MatMulScaleFusion, MatmulTransposeFusion)."""
+    attributes of the product (ONNX Runtime: MatMulScaleFusion, MatmulTransposeFusion; it does so for each product that
+    reads one of them, and what then nothing reads is gone)."""
     trail = Trail(search)
     trail.add(anchor)
     inputs = list(anchor.inputs)
     attributes = dict(anchor.attributes)
+    is_changed = False
+    if anchor.inputs[0] == anchor.inputs[1]:
+        return "both operands are one value"
     for place, flag in ((0, "transA"), (1, "transB")):
         if search.is_constant(inputs[place]):
             continue  # it is scaled and transposed when the model is loaded
+        is_shared = False
         for _ in range(2):  # a scale behind or before a Transpose
             attempt = Trail(search, nodes=dict(trail.nodes))
             node = attempt.up(inputs[place], "Transpose", "Mul", "Div")
-            if node is None or len(search.consumers.get(node.outputs[0], ())) != 1 or node.outputs[0] in search.kept:
+            if node is None or node.outputs[0] in search.kept:
+                break
+            is_shared = is_shared or len(search.consumers.get(node.outputs[0], ())) != 1
+            if is_shared and search.runtime not in ORT:
                 break
             if node.op_type == "Transpose":
                 rank = len(search.shape(node.outputs[0]) or ())
@@ -50,15 +58,17 @@ def _into_product(search: Search, anchor: Node) -> Match | str:
                 if found is None or search.is_constant(found):
                     break
                 source = found
-            trail = attempt
+            if not is_shared:
+                trail = attempt
             inputs[place] = source
+            is_changed = True
     output = anchor.outputs[0]
     attempt = Trail(search, nodes=dict(trail.nodes))
     behind = attempt.down(output, "Mul", "Div")
     if behind is not None and _scalar(search, behind, output) is not None:
         trail = attempt
         output = behind.outputs[0]
-    if len(trail.nodes) == 1:
+    if len(trail.nodes) == 1 and not is_changed:
         return "no number scales it, and no operand's last two dimensions are swapped right before"
     return trail.finish("FusedMatMul", tuple(inputs), output, domain="com.microsoft", attributes=attributes)
 

@@ -5,6 +5,7 @@ CastElimination and CommonSubexpressionElimination (1.32, level 1), as ``benchma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
@@ -15,6 +16,10 @@ ANEW = frozenset(
     | {"RandomUniformLike", "If", "Loop", "Scan", "SequenceMap"}
 )
 """Operators that stay where they stand several times: random ones, those with bodies, constants (which are free)."""
+
+
+ABSORBED = frozenset({"Div", "Mul", "Transpose"})
+"""What several products may each take into them."""
 
 
 def without_redundant(graph: InferredGraph) -> InferredGraph:
@@ -53,6 +58,38 @@ def without_redundant(graph: InferredGraph) -> InferredGraph:
         if more:
             nodes[place] = replace(node, origins=tuple(dict.fromkeys((*_origins(node), *more))))
     return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)))
+
+
+def without_unread(graph: InferredGraph, before: InferredGraph) -> InferredGraph:
+    """``graph`` without nodes whose results were read ``before`` its rules were applied and no longer are.
+
+    What reads their operand now names them.
+    """
+    bodies = {key: without_unread(body, before.bodies[key]) for key, body in graph.bodies.items()}
+    if any(bodies[key] is not body for key, body in graph.bodies.items()):
+        graph = replace(graph, bodies=bodies)
+    if graph.graph is before.graph:
+        return graph
+    was_read = {name for node in before.graph.nodes for name in node.inputs}
+    read = Counter(name for node in graph.graph.nodes for name in node.inputs)
+    kept = kept_values(graph)
+    gone: dict[str, list[Origin]] = {}
+    nodes: list[Node] = []
+    for node in reversed(graph.graph.nodes):
+        is_unread = not any(read[name] or name in kept or name not in was_read for name in node.outputs)
+        if is_unread and node.op_type in ABSORBED:
+            read.subtract(node.inputs)
+            tensor = next((name for name in node.inputs if not graph.values[name].is_constant), node.inputs[0])
+            gone[tensor] = [*_origins(node), *(origin for name in node.outputs for origin in gone.pop(name, ()))]
+        else:
+            nodes.append(node)
+    if not gone:
+        return graph
+    for place in reversed(range(len(nodes))):
+        more = [origin for name in nodes[place].inputs for origin in gone.pop(name, ())]
+        if more:
+            nodes[place] = replace(nodes[place], origins=tuple(dict.fromkeys((*_origins(nodes[place]), *more))))
+    return replace(graph, graph=replace(graph.graph, nodes=tuple(reversed(nodes))))
 
 
 def _changes_nothing(node: Node, values: Mapping[str, Value]) -> bool:

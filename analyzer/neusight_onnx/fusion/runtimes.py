@@ -21,7 +21,12 @@ def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
-    fused = recognise(_taken_apart(fused, runtime), runtime=runtime.name, rules=ENGINE_RULES)
+    apart = _taken_apart(fused, runtime)
+    fused = recognise(apart, runtime=runtime.name, rules=ENGINE_RULES)
+    if runtime.rewrites:
+        from neusight_onnx.fusion.redundant import without_unread
+
+        fused = without_unread(fused, apart)
     if runtime.attention == "one kernel":
         from neusight_onnx.fusion.attention import fuse_attention
 
