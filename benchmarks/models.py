@@ -6,8 +6,9 @@ SHARED holds ``data/end_to_end/measured_models*.parquet`` and ``models/index_e2e
 which rows. These rows judge: nothing is trained or tuned on them. What was measured how stands with each group:
 
 - timm (vision models, images as the file has them): PyTorch, autocast to FP16, mean step; eager and torch.compile,
-  images in (n, c, h, w) order; steps of training, too, with cross-entropy and SGD with momentum (the default of timm's
-  benchmark, as remembered), dropout as the file has it;
+  images in (n, c, h, w) order; eager with images and filters in (n, h, w, c) order, a group of its own ("channels
+  last"); steps of training, too, with cross-entropy and SGD with momentum (the default of timm's benchmark, as
+  remembered), dropout as the file has it;
 - NVIDIA's BERT under Triton: the server's compute time (that of PyTorch isn't waited for there: its client's average);
 - transformer-deploy, ONNX Runtime's transformers page, PaddleClas: latencies as printed.
 
@@ -73,6 +74,9 @@ RUNTIMES: tuple[tuple[str, str, str], ...] = (
     ("onnxruntime", "onnxruntime", "onnxruntime"),
 )
 PRECISIONS = {"fp32": "fp32", "float32": "fp32", "fp16": "fp16", "float16": "fp16", "float16(autocast)": "fp16"}
+CHANNELS_LAST = "nhwc"
+"""In the label of rows whose images and filters lie as (n, h, w, c)."""
+LAST = "channels last"
 SERVER_COMPUTE = "Server Compute Infer (ms)"
 
 
@@ -116,6 +120,7 @@ class Wanted:
     is_vision: bool
     dims: tuple[tuple[str, int], ...]
     runtime: str
+    channels_last: bool
     group: str
     source: str
     gpu: str
@@ -151,8 +156,6 @@ def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted 
     text = {key: "" if value is None else str(value) for key, value in row.items()}
     if not graphs:
         return "no graph of the model"
-    if "nhwc" in text["runtime"]:
-        return "images in (n, h, w, c) order, which no option asks for"
     runtime = next((item for item in RUNTIMES if item[0] in text["runtime"]), None)
     precision = PRECISIONS.get(text["dtype"].lower())
     gpu = GPUS.get(text["gpu"])
@@ -180,7 +183,14 @@ def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted 
         is_vision=graph["file"].startswith("timm/"),
         dims=tuple(sizes.items()),
         runtime=runtime[1],
-        group=runtime[2] if text["phase"] == "infer" else f"{runtime[2]}, training",
+        channels_last=CHANNELS_LAST in text["runtime"],
+        group=", ".join(
+            (
+                runtime[2],
+                *([LAST] if CHANNELS_LAST in text["runtime"] else []),
+                *(["training"] if text["phase"] != "infer" else []),
+            )
+        ),
         source=text["runtime"],
         gpu=gpu,
         precision=precision,
@@ -237,12 +247,17 @@ def _read(path: Path, group: str, left_out: dict[str, int]) -> Model:
             return read_model(path)
 
 
+def _place(row: Wanted) -> tuple[object, ...]:
+    """Rows with one file, and then with one preparation, are neighbours."""
+    return row.file, row.group == OPTIMISED, row.runtime, row.group, row.precision, row.dims
+
+
 def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> list[Case]:
     """Ours beside each row; models are read once, prepared once for each runtime and size."""
     cases: list[Case] = []
     last: tuple[tuple[str, bool], Model] | None = None
     prepared: dict[tuple[object, ...], PreparedModel] = {}
-    for row in sorted(rows, key=lambda row: (row.file, row.group == OPTIMISED, row.runtime, row.precision, row.dims)):
+    for row in sorted(rows, key=_place):
         try:
             wanted = (row.file, row.group == OPTIMISED)
             if last is None or last[0] != wanted:
@@ -299,7 +314,7 @@ def _prepared(model: Model, row: Wanted) -> PreparedModel:
     shaped = infer_shapes(model, make_bindings(dims, None, None, None))
     precision = resolve(row.precision, stored_precision(model))
     plan = make_training(optimizer="momentum") if row.group.endswith(", training") else None
-    return prepare(shaped, precision=precision, runtime=row.runtime, training=plan)
+    return prepare(shaped, precision=precision, runtime=row.runtime, channels_last=row.channels_last, training=plan)
 
 
 def rank_correlation(cases: Sequence[Case]) -> float | None:
@@ -361,6 +376,10 @@ def table(cases: Sequence[Case], left_out: dict[str, int], *, every: int) -> str
         (
             "vision, batch >= 64, eager (median <= 15 %, rank >= .95)",
             chosen(lambda case: case.is_vision and case.batch >= 64 and case.group == "eager"),
+        ),
+        (
+            "    the same, images channels last",
+            chosen(lambda case: case.is_vision and case.batch >= 64 and case.group == f"eager, {LAST}"),
         ),
         (
             "onnxruntime, fp16, batch >= 8 (median <= 20 %)",

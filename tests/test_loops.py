@@ -31,6 +31,7 @@ from neusight_onnx.kernels import (
     Movement,
     NodeWork,
     Normalization,
+    Pooling,
     Reduction,
     Softmax,
     TensorSpec,
@@ -431,14 +432,48 @@ CASES = {
         inputs={f"i{index}": (8, 16) for index in range(9)},
         expected=[loop("add " * 8 + "relu", [A] * 9, A)],
     ),
-    "resizing is a kernel of its own": Case(
+    "resizing is a loop, and what is made from one load is made anew in it": Case(
         nodes='r = Relu(x)\nu = Resize<mode="nearest">(r, , scales)\ny = Relu(u)',
         inputs={"x": (1, 2, 4, 4)},
         constants={"scales": [1.0, 1.0, 2.0, 2.0]},
+        expected=[loop("relu copy relu", [spec(1, 2, 4, 4)], spec(1, 2, 8, 8))],
+    ),
+    "what is made from two is written first": Case(
+        nodes='s = Add(x, z)\nu = Resize<mode="linear">(s, , scales)\ny = Relu(u)',
+        inputs={"x": (1, 2, 4, 4), "z": (1, 2, 4, 4)},
+        constants={"scales": [1.0, 1.0, 2.0, 2.0]},
         expected=[
-            loop("relu", [spec(1, 2, 4, 4)], spec(1, 2, 4, 4)),
-            Movement(operation="resize", dtype=F32, shape=(1, 2, 8, 8), read=128, written=512),
-            loop("relu", [spec(1, 2, 8, 8)], spec(1, 2, 8, 8)),
+            loop("add", [spec(1, 2, 4, 4)] * 2, spec(1, 2, 4, 4)),
+            loop("copy mul " * 4 + "relu", [spec(1, 2, 4, 4)], spec(1, 2, 8, 8)),
+        ],
+    ),
+    "resizing alone": Case(
+        nodes='y = Resize<mode="nearest">(x, , scales)',
+        inputs={"x": (1, 2, 4, 4)},
+        constants={"scales": [1.0, 1.0, 2.0, 2.0]},
+        expected=[Movement(operation="resize", dtype=F32, shape=(1, 2, 8, 8), read=128, written=512, divisions=0)],
+    ),
+    "a small window is a loop, too": Case(
+        nodes="s = Add(x, z)\np = MaxPool<kernel_shape=[2,2], strides=[2,2]>(s)\ny = Relu(p)",
+        inputs={"x": (1, 2, 4, 4), "z": (1, 2, 4, 4)},
+        expected=[
+            loop("add", [spec(1, 2, 4, 4)] * 2, spec(1, 2, 4, 4)),
+            loop("where max " * 4 + "relu", [spec(1, 2, 4, 4)], spec(1, 2, 2, 2)),
+        ],
+    ),
+    "what is pooled for two, which takes six loads, is pooled once": Case(
+        nodes="p = AveragePool<kernel_shape=[2,3]>(x)\na = Relu(p)\nb = Exp(p)\ny = Concat<axis=1>(a, b)",
+        inputs={"x": (1, 2, 4, 4)},
+        expected=[
+            loop("where add " * 6 + "relu exp", [spec(1, 2, 4, 4)], spec(1, 2, 3, 2), spec(1, 2, 3, 2)),
+        ],
+    ),
+    "a large window is a call": Case(
+        nodes="p = MaxPool<kernel_shape=[4,7]>(x)\ny = Relu(p)",
+        inputs={"x": (1, 2, 8, 8)},
+        expected=[
+            Pooling(operation="max", input=spec(1, 2, 8, 8), output=spec(1, 2, 5, 2), window=28),
+            loop("relu", [spec(1, 2, 5, 2)], spec(1, 2, 5, 2)),
         ],
     ),
 }

@@ -368,6 +368,11 @@ def shown_whole(kernel: Kernel) -> str:
     return shown(kernel)
 
 
+def _in_order(kernel: Gemm | Conv) -> Gemm | Conv:
+    """A convolution that a compiler has channels last as it is without."""
+    return replace(kernel, channels_last=False) if isinstance(kernel, Conv) else kernel
+
+
 @pytest.mark.parametrize("name", ["bert", "gpt", "resnet", "mobilenet"])
 def test_a_compiler_leaves_the_products_and_saves_bytes(name: str) -> None:
     model = read_model(Path(__file__).parent / "trained" / f"{name}.onnx")
@@ -378,7 +383,7 @@ def test_a_compiler_leaves_the_products_and_saves_bytes(name: str) -> None:
         work = prepare(shaped, precision=FORMATS["fp32"], runtime=runtime, training=plan).work
         kernels[runtime] = [kernel for item in work if item.phase == "backward" for kernel in item.kernels]
     products = {
-        runtime: Counter(kernel for kernel in found if isinstance(kernel, Gemm | Conv))
+        runtime: Counter(_in_order(kernel) for kernel in found if isinstance(kernel, Gemm | Conv))
         for runtime, found in kernels.items()
     }
     assert products["compiled"] == products["eager"]

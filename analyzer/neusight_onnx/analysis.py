@@ -87,6 +87,7 @@ def analyze(
     runtime: str | None = None,
     cuda_graph: bool = False,
     include_io: bool = False,
+    channels_last: bool = False,
     memory_timeline: bool = False,
     with_largest_batch: bool = False,
     timeline: bool = False,
@@ -99,7 +100,8 @@ def analyze(
     ``dims`` binds symbols, ``batch`` the batch, whatever the model calls it, ``shapes`` whole inputs, ``values`` inputs
     on whose value shapes depend, ``trip_counts`` loops (by node name). ``runtime``: what executes it, "onnxruntime"
     where none is given (a step of training: "eager"). ``cuda_graph``: the run is replayed as a CUDA graph;
-    ``include_io``: inputs come from the host and outputs go back.
+    ``include_io``: inputs come from the host and outputs go back. ``channels_last``: images and filters lie as
+    (n, h, w, c), which ``runtime`` has to take ("eager" and "compiled" do: PyTorch's memory format).
     ``memory_timeline``: the report's memory has the bytes alive after each
     node; ``with_largest_batch``: and the largest batch that fits (the model is read anew for 3 to 8 sizes). Raises a
     :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend: an unreadable model, an unknown GPU,
@@ -109,7 +111,7 @@ def analyze(
     :func:`~neusight_onnx.backward.make_training`.
     """
     runtime = runtime or default_runtime(training=training is not None)
-    get_runtime(runtime)
+    get_runtime(runtime, channels_last=channels_last)
     if not isinstance(gpu, str | Path | GpuSpec):
         raise SpecError(f"gpu is {gpu!r}; give a name, the path of a TOML file or a GpuSpec")
     if not isinstance(model, str | Path | Model):
@@ -128,6 +130,7 @@ def analyze(
         runtime=runtime,
         cuda_graph=cuda_graph,
         include_io=include_io,
+        channels_last=channels_last,
         memory_timeline=memory_timeline,
         explain_fusion=explain_fusion,
         training=training,
@@ -278,7 +281,13 @@ def find_largest_batch(prepared: PreparedModel, bindings: Bindings, spec: GpuSpe
         rebound = replace(bindings, dims=others, batch=size)
         shaped = infer_shapes(prepared.shaped.model, rebound)
         plan = None if prepared.trained is None else prepared.trained.plan
-        found = prepare(shaped, precision=prepared.precision, runtime=prepared.runtime.name, training=plan)
+        found = prepare(
+            shaped,
+            precision=prepared.precision,
+            runtime=prepared.runtime.name,
+            channels_last=prepared.runtime.channels_last,
+            training=plan,
+        )
         return memory_on(run_on(found, spec).memory, spec)
 
     current = prepared.shaped.bound.symbols.get(batch.name, 1)
@@ -294,6 +303,7 @@ def _settings(prepared: PreparedModel, executed: Precision) -> Settings:
         dims=dims,
         cuda_graph=prepared.runtime.captured,
         include_io=prepared.include_io,
+        channels_last=prepared.runtime.channels_last,
         batch=prepared.shaped.bound.batch,
     )
 
@@ -400,7 +410,7 @@ def _assemble(
         *of_the_host(placed, runtime),
         *of_copies(placed, spec),
         *of_pipes(placed, spec),
-        *of_layouts(counted.works, spec),
+        *of_layouts(counted.works, runtime, spec),
         *of_sums(counted.works, runtime, spec),
         *of_clocks(counted.works, spec),
     ]

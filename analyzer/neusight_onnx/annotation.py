@@ -91,6 +91,7 @@ def annotation_of(
     runtime: str | None = None,
     cuda_graph: bool = False,
     include_io: bool = False,
+    channels_last: bool = False,
     training: Training | None = None,
 ) -> Annotation:
     """Analyses the model file ``path`` as :func:`~neusight_onnx.analyze` does, and tells it node by node.
@@ -100,7 +101,7 @@ def annotation_of(
     Raises a :class:`~neusight_onnx.errors.NeusightError` for whatever the user can mend.
     """
     runtime = runtime or default_runtime(training=training is not None)
-    get_runtime(runtime)
+    get_runtime(runtime, channels_last=channels_last)
     if not isinstance(gpu, str | Path | GpuSpec):
         raise SpecError(f"gpu is {gpu!r}; give a name, the path of a TOML file or a GpuSpec")
     spec = gpu if isinstance(gpu, GpuSpec) else load_gpu(gpu)
@@ -115,6 +116,7 @@ def annotation_of(
         runtime=runtime,
         cuda_graph=cuda_graph,
         include_io=include_io,
+        channels_last=channels_last,
         training=training,
     )
     report = predict_report(prepared, spec, asked_precision=precision)
@@ -274,6 +276,7 @@ def _model_notes(report: Report) -> dict[str, str]:
         "runtime": settings.runtime,
         "cuda_graph": str(settings.cuda_graph).lower(),
         "include_io": str(settings.include_io).lower(),
+        "channels_last": str(settings.channels_last).lower(),
         "dims": " ".join(f"{_name(name)}={size}" for name, size in settings.dims.items()),
         "latency_ms": _number(totals.latency_ms),
         "latency_low_ms": _number(totals.latency_low_ms),

@@ -290,8 +290,19 @@ def of_quantization(works: Sequence[Placed], runtime: Runtime) -> Iterator[str]:
         )
 
 
-def of_layouts(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
-    """That a library transposes around convolutions on matrix units, where it does."""
+def of_layouts(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
+    """In which order images lie where the user chose it; that a library transposes around convolutions on matrix units,
+    where it does."""
+    if runtime.channels_last:
+        yield (
+            "images and filters lie channels last, (n, h, w, c), as model.to(memory_format=torch.channels_last) and "
+            "images in it (volumes in channels_last_3d) have it; what doesn't keep that order copies"
+        )
+        if spec.vendor == "AMD":
+            yield (
+                "on AMD GPUs PyTorch convolves channels last where the environment has PYTORCH_MIOPEN_SUGGEST_NHWC=1, "
+                "which is taken for granted; without it each convolution copies"
+            )
     kernels = [kernel for item in works for kernel in item.work.kernels if isinstance(kernel, Conv)]
     as_exported = [
         kernel for kernel in kernels if kernel.dtype.bits <= WIDEST_ORDERED_BITS and not kernel.channels_last
@@ -301,9 +312,10 @@ def of_layouts(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
     from neusight_onnx.laws.tensor_gemm import serves
 
     if any(serves(spec, kernel.dtype) for kernel in as_exported):
+        hint = ": --channels-last" if runtime.takes_order and not runtime.channels_last else ""
         yield (
             "convolutions of 16 and 8 bits find their tensors as the model has them, (n, c, h, w): the library's "
-            "transposes are in their times, but for 1x1 filters (a model in channels-last order has none)"
+            f"transposes are in their times, but for 1x1 filters (a model in channels-last order has none{hint})"
         )
 
 

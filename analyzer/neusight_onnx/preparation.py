@@ -16,10 +16,10 @@ from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
 from neusight_onnx.graph.model import InferredGraph, Model, file_name
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import NodeWork
-from neusight_onnx.lowering import lower_laid_out
+from neusight_onnx.lowering import Lowered, lower_laid_out
 from neusight_onnx.lowering.broadcasts import with_own_broadcasts
 from neusight_onnx.lowering.context import LAZY_VIEWS
-from neusight_onnx.lowering.layouts import with_layouts
+from neusight_onnx.lowering.layouts import order_of, with_layouts
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.memory import RunMemory, run_memory
@@ -92,6 +92,7 @@ def prepare(
     runtime: str,
     cuda_graph: bool = False,
     include_io: bool = False,
+    channels_last: bool = False,
     memory_timeline: bool = False,
     explain_fusion: bool = False,
     training: Training | None = None,
@@ -99,11 +100,12 @@ def prepare(
     """The second step: what ``runtime`` executes in ``precision``.
 
     ``cuda_graph``: replayed as a graph, where that is possible; ``include_io``: with the copies of inputs and outputs
-    from and to the host. ``memory_timeline``: keep the bytes alive after each node; ``explain_fusion``: and why rules
-    of the runtime that could have merged nodes didn't. ``training``: a step of training, not
-    inference; raises TrainingError where the model has nothing to train.
+    from and to the host. ``channels_last``: images and filters lie as (n, *spatial, c), as PyTorch's
+    ``memory_format=torch.channels_last`` has it. ``memory_timeline``: keep the bytes alive after each node;
+    ``explain_fusion``: and why rules of the runtime that could have merged nodes didn't. ``training``: a step of
+    training, not inference; raises TrainingError where the model has nothing to train.
     """
-    runtime_model = get_runtime(runtime, cuda_graph=cuda_graph)
+    runtime_model = get_runtime(runtime, cuda_graph=cuda_graph, channels_last=channels_last)
     if training is not None:
         _require_training(precision, runtime_model, include_io)
     in_pytorch = runtime in ("eager", "compiled")
@@ -143,9 +145,7 @@ def prepare(
                 convolutions = how == "calibrated" and precision.products is DataType.INT8
                 recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
         narrowed = _in_tf32(work, precision, runtime_model)
-        work = with_layouts(work, runtime_model, training=trained is not None)
-        if trained is not None:
-            trained = replace(trained, works=with_layouts(trained.works, runtime_model, training=True))
+        work = with_layouts(work, runtime_model)
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
         fusion = _fusion(graph, work, runtime_model)
         if explain_fusion:
@@ -164,7 +164,7 @@ def prepare(
             wide = None if wide is None else with_accumulators(wide, runtime_model)
         said: tuple[str, ...] = ()
         if cuda_graph and (reason := _uncapturable(recognised, work, runtime_model)):
-            runtime_model = get_runtime(runtime)
+            runtime_model = get_runtime(runtime, channels_last=channels_last)
             said = (f"no CUDA graph: {reason}",)
         if include_io:
             before, behind = boundary_copies(recognised)
@@ -246,9 +246,13 @@ def _fusion(unfused: InferredGraph, work: Sequence[NodeWork], runtime: Runtime) 
     )
 
 
-def works_of(fused: InferredGraph, runtime: Runtime) -> tuple[NodeWork, ...]:
-    """The work of every node of a graph that was fused for ``runtime``."""
-    lowered = lower_laid_out(fused, runtime=runtime.name)
+def _laid_out(fused: InferredGraph, runtime: Runtime, *, training: bool) -> Lowered:
+    return lower_laid_out(fused, runtime=runtime.name, order=order_of(fused, runtime, training=training))
+
+
+def works_of(fused: InferredGraph, runtime: Runtime, *, training: bool = False) -> tuple[NodeWork, ...]:
+    """The work of every node of a graph that was fused for ``runtime``; ``training``: as the run forward of a step."""
+    lowered = _laid_out(fused, runtime, training=training)
     works = place(fused, lowered.works, runtime)
     if runtime.computes_shapes:
         from neusight_onnx.lowering.shape_arithmetic import with_host_arithmetic
@@ -267,9 +271,9 @@ def _step_of_training(
     """A step of training of a graph in its form for it: the graph with what is assumed, its run forward, all of it."""
     from neusight_onnx.backward import train
 
-    lowered = lower_laid_out(fused, runtime=runtime.name)
+    lowered = _laid_out(fused, runtime, training=True)
     works = place(fused, lowered.works, runtime)
-    merged = works_of(fused, runtime) if runtime.pointwise == "chains" else None
+    merged = works_of(fused, runtime, training=True) if runtime.pointwise == "chains" else None
     trained = train(fused, works, lowered.strides, plan, runtime.name, merged=merged)
     if precision.products is not None:
         from neusight_onnx.lowering.products import with_products

@@ -30,8 +30,10 @@ class Runtime:
     ``products``: what a convolution or a matrix product applies before it writes, by "conv" and "gemm" (names of
     operators; "Add" is of a tensor of the result's shape, "bias" of a vector). ``attention``: what becomes of attention
     that a model writes as products and a softmax; below ``attention_capability`` it stays that.
-    ``conv_layout``: the order that convolutions get their input in.
     ``sums_fp16``: whether products and convolutions of FP16 may accumulate in FP16, where that is faster.
+    ``conv_layout``: the order that convolutions get their input in. ``takes_order``: whether the caller may have images
+    and filters lie as (n, *spatial, c), as which operators then keep them; ``channels_last``: and does. ``reorders``:
+    whether a compiler has filters of images lie so where it finds that worth its while.
     ``tf32``: whether FP32 products take TF32 units where there are some unless one says otherwise.
     ``folds_quantization``: whether QuantizeLinear and DequantizeLinear around an operator make it one in few bits.
     ``narrow_products``: what becomes of linear layers that are asked for in 8 or 4 bits: "converted" (a kernel converts
@@ -60,6 +62,9 @@ class Runtime:
     attention_capability: float | None = None
     conv_layout: str = "nchw"
     sums_fp16: bool = False
+    takes_order: bool = False
+    channels_last: bool = False
+    reorders: bool = False
     tf32: bool = False
     fallback: str = "none"
     folds_quantization: bool = True
@@ -82,7 +87,12 @@ RUNTIMES: dict[str, Runtime] = {
     # fast desktop 6-10 in all, so that the spread is wide. A view, which launches nothing, takes 6-16 us by events in
     # Python, of which a module's code is a part: a third of a kernel's.
     "eager": Runtime(
-        name="eager", description="PyTorch eager mode, one stream", kernel_us=15.0, view_us=5.0, host_spread=1.7
+        name="eager",
+        description="PyTorch eager mode, one stream",
+        kernel_us=15.0,
+        view_us=5.0,
+        host_spread=1.7,
+        takes_order=True,
     ),
     # What torch.compile generates launches its kernels from Python without the dispatcher: a plain CUDA launch (4-6 us,
     # the same survey) and a few bytecodes, so the upper half of that; views are gone. Its default mode replays no CUDA
@@ -94,7 +104,8 @@ RUNTIMES: dict[str, Runtime] = {
         view_us=0.0,
         host_spread=1.4,
         pointwise="chains",
-        conv_layout="nhwc in 16 and 8 bits where TorchInductor finds it worth its while",
+        takes_order=True,
+        reorders=True,
         # Inductor refuses older ones: "too old to be supported by the triton GPU compiler" (torch._inductor.scheduler)
         least_capability=7.0,
     ),
@@ -169,11 +180,21 @@ def default_runtime(*, training: bool) -> str:
     return TRAINING_RUNTIME if training else DEFAULT_RUNTIME
 
 
-def get_runtime(name: str, *, cuda_graph: bool = False) -> Runtime:
-    """The runtime of that name (``cuda_graph``: replayed as a graph); raises NotSupportedError for an unknown one."""
+def get_runtime(name: str, *, cuda_graph: bool = False, channels_last: bool = False) -> Runtime:
+    """The runtime of that name (``cuda_graph``: replayed as a graph; ``channels_last``: images and filters lie so).
+
+    Raises NotSupportedError for an unknown one, and for one that chooses the order of tensors itself.
+    """
     if name not in RUNTIMES:
         raise NotSupportedError(f"unknown runtime '{name}'; supported now: {', '.join(sorted(RUNTIMES))}")
-    return replace(RUNTIMES[name], captured=True) if cuda_graph else RUNTIMES[name]
+    found = RUNTIMES[name]
+    if channels_last and not found.takes_order:
+        those = " and ".join(sorted(other.name for other in RUNTIMES.values() if other.takes_order))
+        raise NotSupportedError(
+            f"channels last is an order that PyTorch's tensors are given; {name} lays them out itself; "
+            f"leave --channels-last out, or take runtime {those}"
+        )
+    return replace(found, captured=cuda_graph, channels_last=channels_last) if cuda_graph or channels_last else found
 
 
 def not_made_for(runtime: str, gpu: GpuSpec) -> str | None:

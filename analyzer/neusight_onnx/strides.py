@@ -38,6 +38,31 @@ def is_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return is_contiguous(tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order))
 
 
+def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of (n, c, *spatial) that lies in memory as (n, *spatial, c), densely."""
+    order = (0, *range(2, len(shape)), 1)
+    dense = contiguous_strides(tuple(shape[axis] for axis in order))
+    strides = [0] * len(shape)
+    for place, axis in enumerate(order):
+        strides[axis] = dense[place]
+    return tuple(strides)
+
+
+def suggests_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """What PyTorch's ``suggest_memory_format`` says of (n, c, *spatial): its dimensions lie in the order (n, *spatial,
+    c), with gaps (a slice of the channels) or without. By ``is_channels_last_strides_2d_s4`` and its sibling for three
+    spatial axes (c10/core/MemoryFormat.h).
+    """
+    if len(shape) not in (4, 5) or strides[1] == 0 or 0 in shape:
+        return False
+    least = 0
+    for axis in (1, *range(len(shape) - 1, 1, -1), 0):
+        if strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * (shape[axis] if shape[axis] > 1 else 1)
+    return True
+
+
 def view_strides(
     shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]
 ) -> tuple[int, ...] | None:

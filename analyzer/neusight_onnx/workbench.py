@@ -44,7 +44,7 @@ class Workbench:
     models: dict[str, Model] = field(default_factory=dict)
     gpus: dict[str, GpuSpec] = field(default_factory=dict)
     shaped_models: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
-    prepared_models: dict[tuple[int, Precision, str, Training | None, bool, bool], PreparedModel] = field(
+    prepared_models: dict[tuple[int, Precision, str, Training | None, bool, bool, bool], PreparedModel] = field(
         default_factory=dict
     )
 
@@ -74,9 +74,11 @@ class Workbench:
         training: Training | None = None,
         cuda_graph: bool = False,
         include_io: bool = False,
+        channels_last: bool = False,
     ) -> PreparedModel:
-        """The shaped model as ``runtime`` executes or trains it; in a CUDA graph, with copies of inputs and outputs."""
-        key = (id(shaped), precision, runtime, training, cuda_graph, include_io)
+        """The shaped model as ``runtime`` executes or trains it; in a CUDA graph, with copies of inputs and outputs,
+        with images channels last."""
+        key = (id(shaped), precision, runtime, training, cuda_graph, include_io, channels_last)
         return kept(
             self.prepared_models,
             key,
@@ -87,6 +89,7 @@ class Workbench:
                 training=training,
                 cuda_graph=cuda_graph,
                 include_io=include_io,
+                channels_last=channels_last,
             ),
         )
 

@@ -8,11 +8,11 @@ from math import prod
 from typing import NamedTuple
 
 from neusight_onnx.backward.pointwise import passed
-from neusight_onnx.backward.registry import BackwardContext, Derivative, Flow, Unknown, differentiates, reduce_to
+from neusight_onnx.backward.registry import BackwardContext, Derivative, Flow, Unknown, dense, differentiates, reduce_to
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Gemm, Kernel, Movement, Reduction, TensorSpec
 from neusight_onnx.lowering.views import copy_kernel
-from neusight_onnx.strides import contiguous_strides, expand_strides, view_strides
+from neusight_onnx.strides import channels_last_strides, contiguous_strides, expand_strides, view_strides
 
 
 class Side(NamedTuple):
@@ -195,7 +195,7 @@ def convolution_kernels(kernel: Conv, needs: Sequence[int] | frozenset[int]) -> 
                 operation="sum",
                 outputs=kernel.k,
                 reduced=kernel.n * positions,
-                inner=max(positions, 1) if positions > 1 else kernel.k,
+                inner=positions if positions > 1 and not kernel.channels_last else kernel.k,
                 dtype=dtype,
                 output=TensorSpec(dtype=dtype, shape=(kernel.k,)),
             )
@@ -205,14 +205,21 @@ def convolution_kernels(kernel: Conv, needs: Sequence[int] | frozenset[int]) -> 
 
 @differentiates("Conv", "ConvTranspose")
 def conv(context: BackwardContext) -> Derivative | Unknown:
-    """The convolution in its other two directions; the bias's gradient is a sum over everything but channels."""
+    """The convolution in its other two directions; the bias's gradient is a sum over everything but channels.
+
+    What works channels last does so backwards, and writes the input's gradient in that order.
+    """
     kernel = next((kernel for kernel in context.kernels if isinstance(kernel, Conv)), None)
     if kernel is None:
         return Unknown(reason="its convolution was not lowered")
-    kernels = (*context.contiguous_gradient(), *convolution_kernels(kernel, context.needs))
+    kernels = (*context.ordered_gradient(), *convolution_kernels(kernel, context.needs))
     saved = []
     if 1 in context.needs:
         saved.append(context.name(0))
     if 0 in context.needs:
         saved.append(context.name(1))
-    return Derivative(kernels=kernels, flows=context.own(0, 1, 2), saved=tuple(saved))
+    flows = context.own(0, 1, 2)
+    if 0 in flows:
+        shape = context.shape(0)
+        flows[0] = Flow(strides=dense(shape, channels_last_strides(shape)) if kernel.channels_last else None)
+    return Derivative(kernels=kernels, flows=flows, saved=tuple(saved))

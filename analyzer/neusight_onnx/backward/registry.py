@@ -16,7 +16,7 @@ from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Kernel, Movement, Reduction, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.views import copy_kernel
-from neusight_onnx.strides import contiguous_strides, is_contiguous
+from neusight_onnx.strides import channels_last_strides, contiguous_strides, is_channels_last, is_contiguous
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +117,27 @@ class BackwardContext:
         spec = self.out(index)
         return (copy_kernel(spec.dtype, spec.shape, strides),)
 
+    def ordered_gradient(self) -> tuple[Movement, ...]:
+        """The copy that a kernel over (n, c, *spatial) makes which needs the gradient in the order that the result lies
+        in; () if it lies so."""
+        spec, strides = self.out(), self.gradient_strides()
+        if self.output_name() not in self.forward.layouts:
+            return self.contiguous_gradient()
+        if is_channels_last(spec.shape, strides):
+            return ()
+        return (copy_kernel(spec.dtype, spec.shape, strides),)
+
     def summed(self, index: int) -> tuple[Kernel, ...]:
         """The sum that takes a gradient of the result's shape to that of an input which was broadcast."""
         return reduce_to(self.out(), self.shape(index))
 
     def own(self, *indices: int) -> dict[int, Flow]:
-        """Flows in memory of their own for those of these inputs that need one."""
-        return {index: Flow() for index in indices if index in self.needs}
+        """Flows in memory of their own for those of these inputs that need one: channels last where the input is."""
+        return {index: Flow(strides=self.lies(index)) for index in indices if index in self.needs}
+
+    def lies(self, index: int) -> tuple[int, ...] | None:
+        """Strides of a tensor that is made like an input: channels last or, None, in row-major order."""
+        return channels_last_strides(self.shape(index)) if self.forward.channels_last(index) else None
 
 
 def dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...] | None:

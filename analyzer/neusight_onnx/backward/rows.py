@@ -126,7 +126,7 @@ def batch(context: BackwardContext) -> Derivative | Unknown:
         return Unknown(reason="its normalization was not lowered")
     backward = normalization_input(kernel, context.out(), 2)
     return Derivative(
-        kernels=(*context.contiguous_gradient(), backward),
+        kernels=(*context.ordered_gradient(), backward),
         flows=context.own(0, 1, 2),
         saved=(context.name(0),),
         kept_bytes=_STATISTIC.bytes_of(2 * kernel.rows),
@@ -151,7 +151,7 @@ def group(context: BackwardContext) -> Derivative | Unknown:
         )
     return Derivative(
         kernels=tuple(kernels),
-        flows=context.own(0, 1, 2),
+        flows={index: Flow() for index in sorted(context.needs & {0, 1, 2})},
         saved=(context.name(0),),
         kept_bytes=_STATISTIC.bytes_of(2 * kernel.rows),
     )
@@ -254,7 +254,7 @@ def windowed(context: BackwardContext) -> Derivative:
     )
     zeros = (fill(source),) if is_max else ()
     return Derivative(
-        kernels=(*context.contiguous_gradient(), *zeros, kernel),
+        kernels=(*context.ordered_gradient(), *zeros, kernel),
         flows=context.own(0),
         saved=(context.name(0),),
         kept_bytes=sum(spec.byte_count for spec in places),

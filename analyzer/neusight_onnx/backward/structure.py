@@ -137,7 +137,7 @@ def pad(context: BackwardContext) -> Derivative:
         return _passes(context)
     size = source.byte_count
     kernel = Movement(operation="copy", dtype=source.dtype, shape=source.shape, read=size, written=size)
-    return Derivative(kernels=(kernel,), flows={0: Flow()})
+    return Derivative(kernels=(kernel,), flows=context.own(0))
 
 
 @differentiates("DepthToSpace", "SpaceToDepth")
@@ -165,7 +165,7 @@ def resize(context: BackwardContext) -> Derivative:
         written=source.byte_count,
         flops_per_element=forward.flops_per_element if forward else 0,
     )
-    return Derivative(kernels=(*context.contiguous_gradient(), fill(source), kernel), flows={0: Flow()})
+    return Derivative(kernels=(*context.ordered_gradient(), fill(source), kernel), flows=context.own(0))
 
 
 # --- Through indices --------------------------------------------------------------------------------------------------

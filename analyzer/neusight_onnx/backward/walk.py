@@ -422,7 +422,7 @@ def _make(node: Node, flows: Mapping[int, Flow], walk: _Walk) -> tuple[list[Made
         added = name in walk.strides
         if added:
             sums.append(Elementwise(operations=("add",), inputs=(spec, spec), output=spec))
-            walk.strides[name] = None
+            walk.strides[name] = flow.strides if flow.strides == walk.strides[name] else None
         else:
             walk.strides[name] = flow.strides
         shares = None if flow.shares is None or added else node.outputs[flow.shares]

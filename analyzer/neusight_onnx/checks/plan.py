@@ -45,6 +45,7 @@ def make_plan(
     training: Training | None = None,
     cuda_graph: bool = False,
     include_io: bool = False,
+    channels_last: bool = False,
     limits: Mapping[str, Sequence[str]],
     allow: Sequence[str],
     fail_on: Severity | None,
@@ -74,6 +75,7 @@ def make_plan(
                 training=training,
                 cuda_graph=cuda_graph,
                 include_io=include_io,
+                channels_last=channels_last,
                 bindings=bindings,
                 limits=own.over(read.limits if read else Limits()),
                 allow=merged_allowances(read.allow if read else (), allowed),
@@ -92,6 +94,7 @@ def make_plan(
             "--runtime": runtime,
             "--cuda-graph": cuda_graph,
             "--include-io": include_io,
+            "--channels-last": channels_last,
             "--mode training": training,
         }
         _refuse_alone(gpus, of_a_target)

@@ -119,7 +119,7 @@ def _identity(subject: Subject, scope: Scope) -> tuple[object, ...]:
             return (model, fingerprint(subject.target.bindings))
         case Scope.WORK:
             target = subject.target
-            run = (target.runtime, target.training, target.cuda_graph, target.include_io)
+            run = (target.runtime, target.training, target.cuda_graph, target.include_io, target.channels_last)
             return (model, fingerprint(target.bindings), subject.precision, *run)
         case Scope.TARGET:
             return (subject.target.name,)
@@ -167,6 +167,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         runtime=target.runtime,
         cuda_graph=target.cuda_graph if subject.prepared is None else subject.prepared.runtime.captured,
         include_io=target.include_io,
+        channels_last=target.channels_last,
         dims={} if subject.shaped is None else dict(subject.shaped.bound.symbols),
         limits=dict(target.limits.texts or {}),
         at=target.limits.judged_at,
@@ -210,7 +211,7 @@ def _subject(bench: _Bench, target: Target, *, alone: bool) -> Subject:
 
 
 def _worked_out(bench: _Bench, target: Target) -> Subject:
-    get_runtime(target.runtime)
+    get_runtime(target.runtime, channels_last=target.channels_last)
     gpu = bench.work.gpu(target.gpu)
     model = bench.work.model(target.model)
     stored = stored_precision(model)
@@ -236,6 +237,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         training=target.training,
         cuda_graph=target.cuda_graph,
         include_io=target.include_io,
+        channels_last=target.channels_last,
     )
     outcome = None if not_predicted is not None else predict_outcome(prepared, gpu)
     return replace(

@@ -27,7 +27,7 @@ class Target:
     """One thing to be checked: a model on a GPU, at sizes, under limits. ``name`` stands in the report.
 
     ``training``: a step of training is judged, not a run of inference. ``cuda_graph``: the run is replayed as a graph;
-    ``include_io``: with the copies of inputs and outputs.
+    ``include_io``: with the copies of inputs and outputs; ``channels_last``: images and filters lie as (n, h, w, c).
     """
 
     name: str
@@ -38,6 +38,7 @@ class Target:
     training: Training | None = None
     cuda_graph: bool = False
     include_io: bool = False
+    channels_last: bool = False
     bindings: Bindings = field(default_factory=Bindings)
     limits: Limits = field(default_factory=Limits)
     allow: tuple[tuple[str, str], ...] = ()

@@ -67,6 +67,7 @@ def annotate_command(
             runtime=execution.runtime_name,
             cuda_graph=execution.run.cuda_graph,
             include_io=execution.run.include_io,
+            channels_last=execution.run.channels_last,
             training=training,
         )
         emit_file(lambda file: write_annotated(annotation, file), target)
@@ -92,6 +93,7 @@ def model_explorer_text(
         runtime=execution.runtime_name,
         cuda_graph=execution.run.cuda_graph,
         include_io=execution.run.include_io,
+        channels_last=execution.run.channels_last,
         training=training,
     )
 

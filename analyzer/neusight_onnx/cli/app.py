@@ -191,6 +191,7 @@ def analyze_command(
                 training=training,
                 cuda_graph=execution.run.cuda_graph,
                 include_io=execution.run.include_io,
+                channels_last=execution.run.channels_last,
             )
             for text in setting or ():
                 base = changed(base, text, "--set")
@@ -209,6 +210,7 @@ def analyze_command(
                 runtime=base.runtime,
                 cuda_graph=base.cuda_graph,
                 include_io=base.include_io,
+                channels_last=base.channels_last,
                 explain_fusion=report_format is ReportFormat.JSON or verbosity() is Verbosity.VERBOSE,
                 memory_timeline=memory_timeline or report_format is ReportFormat.HTML,
                 with_largest_batch=largest_batch,

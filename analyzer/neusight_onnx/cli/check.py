@@ -126,6 +126,7 @@ def check_command(
             runtime=execution.runtime_name,
             cuda_graph=execution.run.cuda_graph,
             include_io=execution.run.include_io,
+            channels_last=execution.run.channels_last,
             training=execution.run.training.plan(),
             limits={
                 "max-latency": tuple(max_latency or ()),

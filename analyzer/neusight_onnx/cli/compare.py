@@ -118,6 +118,7 @@ def compare_command(
             runtimes=_listed(runtime, "--runtime"),
             cuda_graph=run.cuda_graph,
             include_io=run.include_io,
+            channels_last=run.channels_last,
             prices=_prices(prices, price),
             sort=sort.value,
             training=run.training.plan(),

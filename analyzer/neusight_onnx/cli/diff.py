@@ -85,6 +85,7 @@ def diff_command(
             runtime=execution.runtime_name,
             cuda_graph=execution.run.cuda_graph,
             include_io=execution.run.include_io,
+            channels_last=execution.run.channels_last,
             training=training,
             limit=limit,
         )

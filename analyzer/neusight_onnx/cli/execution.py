@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neusight_onnx.cli.options import CudaGraphOption, IncludeIoOption, Precision, PrecisionOption, RuntimeOption
+from neusight_onnx.cli.options import (
+    ChannelsLastOption,
+    CudaGraphOption,
+    IncludeIoOption,
+    Precision,
+    PrecisionOption,
+    RuntimeOption,
+)
 from neusight_onnx.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -117,10 +124,12 @@ class TrainingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What is run: inference or a step of training, how the host starts it, and whether its inputs come from there."""
+    """What is run: inference or a step of training, how the host starts it, whether its inputs come from there, and in
+    which order images lie."""
 
     cuda_graph: CudaGraphOption = False
     include_io: IncludeIoOption = False
+    channels_last: ChannelsLastOption = False
     training: TrainingOptions
 
 

@@ -128,6 +128,13 @@ CudaGraphOption = Annotated[
 IncludeIoOption = Annotated[
     bool, typer.Option("--include-io", help="Count the copies of inputs and outputs from and to the host.")
 ]
+ChannelsLastOption = Annotated[
+    bool,
+    typer.Option(
+        "--channels-last/--no-channels-last",
+        help="Images and filters lie as (n, h, w, c), as PyTorch's memory_format=torch.channels_last.",
+    ),
+]
 DEFAULT_RUNTIMES = "onnxruntime, in training eager"
 RuntimeOption = Annotated[
     RuntimeName | None, typer.Option("--runtime", help="What executes the model.", show_default=DEFAULT_RUNTIMES)

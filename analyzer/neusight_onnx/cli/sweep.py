@@ -88,6 +88,7 @@ def sweep_command(
             runtime=execution.runtime_name,
             cuda_graph=execution.run.cuda_graph,
             include_io=execution.run.include_io,
+            channels_last=execution.run.channels_last,
             max_latency_ms=limits.max_latency_ms,
             at=limits.judged_at,
             training=execution.run.training.plan(),

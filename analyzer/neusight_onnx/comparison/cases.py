@@ -40,6 +40,7 @@ def compare(
     runtimes: Sequence[str] = (),
     cuda_graph: bool = False,
     include_io: bool = False,
+    channels_last: bool = False,
     prices: Prices | None = None,
     sort: str = "latency",
     training: Training | None = None,
@@ -62,7 +63,7 @@ def compare(
         raise ComparisonError("there is nothing to compare; give a --gpu, or several, or --all-gpus")
     runtimes = tuple(dict.fromkeys(runtimes)) or (default_runtime(training=training is not None),)
     for runtime in runtimes:
-        get_runtime(runtime)
+        get_runtime(runtime, channels_last=channels_last)
     bench = Workbench()
     specs = list({spec.name: spec for spec in map(bench.gpu, gpus)}.values())
     asked = size_lists(dims, batch)
@@ -102,6 +103,7 @@ def compare(
                 training=training,
                 cuda_graph=cuda_graph,
                 include_io=include_io,
+                channels_last=channels_last,
             )
             warnings |= dict.fromkeys(prepared.graph.warnings)
             captured.append(prepared.runtime.captured)
@@ -145,6 +147,7 @@ def compare(
         mode="inference" if training is None else "training",
         cuda_graph=all(captured),
         include_io=include_io,
+        channels_last=channels_last,
         assumptions=(*assumed_by_all(assumptions), *_rests_on(prices)),
         warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *refused, *left_out, *_unused(prices, specs)))),
     )

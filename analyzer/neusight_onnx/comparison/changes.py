@@ -40,6 +40,7 @@ def diff(
     runtime: str | None = None,
     cuda_graph: bool = False,
     include_io: bool = False,
+    channels_last: bool = False,
     training: Training | None = None,
     limit: float | None = None,
 ) -> Difference:
@@ -71,6 +72,7 @@ def diff(
                 runtime=runtime,
                 cuda_graph=cuda_graph,
                 include_io=include_io,
+                channels_last=channels_last,
                 training=training,
             )
             sides.append(as_saved(report))
@@ -212,6 +214,7 @@ def _tensor(dtype: str | None, shape: tuple[int, ...] | None) -> str:
 
 
 _COPIES = "inputs are copied from the host and outputs back"
+_ORDER = "images and filters lie channels last"
 
 
 _PLANS = {
@@ -233,7 +236,11 @@ def _settings(old: Saved, new: Saved) -> list[str]:
         for plan, before in old.training.items()
         if new.training.get(plan, before) != before
     ]
-    for name, what in (("cuda_graph", "runs are replayed as a CUDA graph"), ("include_io", _COPIES)):
+    for name, what in (
+        ("cuda_graph", "runs are replayed as a CUDA graph"),
+        ("include_io", _COPIES),
+        ("channels_last", _ORDER),
+    ):
         which = [side.source for side in (old.side, new.side) if getattr(side, name)]
         if len(which) == 1:
             notes.append(f"{what} in {which[0]} only")

@@ -42,6 +42,7 @@ def sweep(
     runtime: str | None = None,
     cuda_graph: bool = False,
     include_io: bool = False,
+    channels_last: bool = False,
     max_latency_ms: float | None = None,
     at: str = UPPER,
     training: Training | None = None,
@@ -57,7 +58,7 @@ def sweep(
     the model refuses all; ComparisonError where no dim has several sizes.
     """
     runtime = runtime or default_runtime(training=training is not None)
-    runtime_model = get_runtime(runtime)
+    runtime_model = get_runtime(runtime, channels_last=channels_last)
     asked = size_lists(dims, batch)
     if all(len(sizes) == 1 for sizes in asked.values()):
         raise ComparisonError(
@@ -99,6 +100,7 @@ def sweep(
             training=training,
             cuda_graph=cuda_graph,
             include_io=include_io,
+            channels_last=channels_last,
         )
         captured.append(prepared.runtime.captured)
         outcome = predict_outcome(prepared, spec)
@@ -134,6 +136,7 @@ def sweep(
         mode="inference" if training is None else "training",
         cuda_graph=all(captured),
         include_io=include_io,
+        channels_last=channels_last,
         dims=fixed,
         derived=tuple(name for name in derived if name not in fixed),
         axis=axis,

@@ -120,6 +120,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
             mode=_text(settings.get("mode", "inference")),
             cuda_graph=bool(settings.get("cuda_graph", False)),
             include_io=bool(settings.get("include_io", False)),
+            channels_last=bool(settings.get("channels_last", False)),
         ),
         inputs=tuple(
             (

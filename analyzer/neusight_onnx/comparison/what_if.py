@@ -24,7 +24,7 @@ from neusight_onnx.workbench import Workbench
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
 
-KEYS = ("precision", "runtime", "cuda_graph", "include_io", "batch", "dim.NAME", "gpu.KEY")
+KEYS = ("precision", "runtime", "cuda_graph", "include_io", "channels_last", "batch", "dim.NAME", "gpu.KEY")
 _SWITCH = {"on": True, "off": False}
 _EXAMPLE = "write runtime=tensorrt, batch=16 or gpu.memory_bandwidth_gb_s=4800"
 
@@ -40,6 +40,7 @@ class Question:
     training: Training | None = None
     cuda_graph: bool = False
     include_io: bool = False
+    channels_last: bool = False
 
 
 def changed(question: Question, text: str, option: str) -> Question:
@@ -79,13 +80,17 @@ def _changed(question: Question, text: str, where: str) -> Question:
         elif key == "runtime":
             get_runtime(value)
             question = replace(question, runtime=value)
-        elif key in ("cuda_graph", "include_io"):
+        elif key in ("cuda_graph", "include_io", "channels_last"):
             if value not in _SWITCH:
                 raise ComparisonError(f"{where}: {key} is '{shown(value)}'; write {key}=on or {key}=off")
             is_on = _SWITCH[value]
-            question = (
-                replace(question, cuda_graph=is_on) if key == "cuda_graph" else replace(question, include_io=is_on)
-            )
+            match key:
+                case "cuda_graph":
+                    question = replace(question, cuda_graph=is_on)
+                case "include_io":
+                    question = replace(question, include_io=is_on)
+                case _:
+                    question = replace(question, channels_last=is_on)
         elif key == "batch":
             others = {name: size for name, size in question.bindings.dims.items() if not is_batch_symbol(name)}
             size = parse_size(value, f"batch={value}")
@@ -125,6 +130,7 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
             precision = resolve(question.precision, stored)
             require(precision, question.gpu)
             require_made_for(question.runtime, question.gpu)
+            get_runtime(question.runtime, channels_last=question.channels_last)
             shaped = bench.shaped(model, question.bindings)
             prepared = bench.prepared(
                 shaped,
@@ -133,6 +139,7 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
                 training=question.training,
                 cuda_graph=question.cuda_graph,
                 include_io=question.include_io,
+                channels_last=question.channels_last,
             )
         outcome = predict_outcome(prepared, question.gpu)
         found.append(

@@ -41,10 +41,12 @@ from neusight_onnx.kernels import (
     Movement,
     NodeWork,
     Normalization,
+    Pooling,
     Reduction,
     Softmax,
     TensorSpec,
 )
+from neusight_onnx.strides import channels_last_strides, suggests_channels_last
 
 READS_TO_REUSE = 4
 """``realize_reads_threshold``: a value with several users is computed in each of them up to so many reads."""
@@ -57,6 +59,10 @@ FLOPS_ANEW = 2_000_000
 takes at 10 TFLOP/s, where a FLOP of special functions by our count stands for ten issue slots."""
 COPIED_AT_ONCE = 8
 """``max_pointwise_cat_inputs`` (PyTorch 2.2 and later): parts that one kernel copies if all of them must be."""
+LARGEST_WINDOW = 25
+"""``should_fallback_max_pool_with_indices``, ``_avg_poolnd``: pooling of larger windows is a call of PyTorch's."""
+RESIZE_TAPS = {"linear": 2, "cubic": 4}
+"""Elements along each axis that an interpolated one is made of."""
 MOST_LOOPS = 64
 """``max_fusion_size``: values that were to be written, and reductions, that one kernel may hold."""
 
@@ -103,22 +109,30 @@ class _Loop:
     """A pointwise value, or the rows of a reduction: what is computed, from what.
 
     ``members``: operations by node. ``buffers``: roots that a reduction reads beside its rows (its scale, a mask).
+    ``strides``: of what it writes, None in row-major order. ``again``: loads of elements that were read before.
     """
 
     node: Node
     output: str
     spec: TensorSpec
     n: int
+    strides: tuple[int, ...] | None = None
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     reads: dict[Key, _Read] = field(default_factory=dict)
     kernels: tuple[Kernel, ...] = ()
     row_kernel: RowKernel | None = None
     buffers: tuple[str, ...] = ()
+    again: int = 0
+
+    @property
+    def load_count(self) -> int:
+        """Loads for one element."""
+        return len(self.reads) + self.again
 
     @property
     def cost(self) -> int:
         """Loads and operations of one element."""
-        return len(self.reads) + sum(DECOMPOSED.get(name, 1) for names in self.members.values() for name in names)
+        return self.load_count + sum(DECOMPOSED.get(name, 1) for names in self.members.values() for name in names)
 
 
 @dataclass(slots=True)
@@ -147,7 +161,8 @@ class _Plan:
 
     ``reads``: inputs of a loop with what is read of each. ``copies``: of a library call, with the input that each
     copies. ``kernels``: without the copies that strided loads make unnecessary. ``reorders``: an output element isn't
-    made from the input elements at its own place. ``parts``: of a concatenation, its inputs with elements.
+    made from the input elements at its own place. ``parts``: of a concatenation, its inputs with elements. ``again``:
+    of a loop over neighbours, how often it reads its operands beyond once.
     """
 
     role: str
@@ -158,6 +173,7 @@ class _Plan:
     operations: tuple[str, ...] = ()
     reorders: bool = False
     parts: tuple[str, ...] = ()
+    again: int | None = None
 
 
 def merge_loops(
@@ -190,12 +206,14 @@ def merge_loops(
 class _Compiler:
     """One graph on its way through both steps.
 
-    ``roots``: (value in memory, view of it) of a name; ``uses``: how nodes use a root ("loop", "reduction", "part" of a
-    concatenation, "buffer": must be in memory); ``kept``: roots that outlive the graph. ``pending``: values that are
-    computed where they are used. ``owners``, ``readers``: kernels that write and read a root. ``library``: kernels of
-    library calls by node; ``origins``: nodes whose work a node's kernels do; ``sizes``: elements of what a node's
-    pointwise work makes. ``placed``: concatenations with those of their parts that are written at their places;
-    ``parts``: values that are such a part. ``fixed``: values whose layout a library call has settled.
+    ``roots``: (value in memory, view of it) of a name; ``uses``: how nodes use a root ("loop", "hint": in a loop
+    over neighbours, "reduction", "part" of a concatenation, "buffer": must be in memory); ``kept``: roots that outlive
+    the graph. ``pending``: values that are computed where they are used. ``owners``, ``readers``: kernels that write
+    and read a root. ``library``: kernels of library calls by node; ``origins``: nodes whose work a node's kernels do;
+    ``sizes``: elements of what a node's pointwise work makes. ``placed``: concatenations with those of their parts that
+    are written at their places; ``parts``: values that are such a part. ``fixed``: values whose layout a library call
+    has settled; ``flexible``: those that a loop writes, in whatever order a library call wants
+    (``require_stride_order`` of ``ir.ExternKernel`` has such a buffer laid out so, and copies others).
     """
 
     graph: InferredGraph
@@ -216,6 +234,7 @@ class _Compiler:
     placed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     parts: set[str] = field(default_factory=set)
     fixed: set[str] = field(default_factory=set)
+    flexible: set[str] = field(default_factory=set)
 
     def merged(self) -> list[NodeWork]:
         """The work of every node that changes."""
@@ -250,7 +269,17 @@ class _Compiler:
             self._plan(node, work) if work.kernels else _Plan("library", (), buffers=tuple(filter(None, node.inputs)))
         )
         self.plans[node.name] = plan
-        kind = "reduction" if plan.role == "reduction" else "part" if plan.parts else "loop"
+        if plan.role != "library" and not plan.parts:
+            self.flexible.update(filter(None, node.outputs))
+        kind = (
+            "reduction"
+            if plan.role == "reduction"
+            else "part"
+            if plan.parts
+            else "hint"
+            if plan.again is not None
+            else "loop"
+        )
         for name, _ in plan.reads:
             self.uses[self._root(name)[0]].append(kind)
         for _, name in plan.copies:
@@ -315,7 +344,8 @@ class _Compiler:
         rest = tuple(kernel for kernel in kernels if not _is_copy(kernel)) or kernels[-1:]
         if single and None not in specs:
             shown = [spec for spec in specs if spec is not None]
-            loop = _pointwise_plan(node, rest, names, shown, frozenset(filter(self._is_number, names)))
+            loop = None if self.engine else _neighbours_plan(node, rest, names, shown)
+            loop = loop or _pointwise_plan(node, rest, names, shown, frozenset(filter(self._is_number, names)))
             if loop is not None:
                 return loop
         row_kernel = rest[0] if len(rest) == 1 else None
@@ -325,12 +355,13 @@ class _Compiler:
         paired = self._paired(copies, names) if len(rest) + len(copies) == len(kernels) and copies else None
         if paired is None:
             return _Plan("library", kernels, buffers=tuple(names))
+        paired = tuple((copy, name) for copy, name in paired if name in self.strides or name not in self.flexible)
         copied = {name for _, name in paired}
         return _Plan("library", rest, buffers=tuple(name for name in names if name not in copied), copies=paired)
 
     def _paired(self, copies: Sequence[Movement], names: Sequence[str]) -> tuple[tuple[Movement, str], ...] | None:
-        """Each copy with the strided input that it copies; None where they can't be told."""
-        left = [name for name in names if name in self.strides]
+        """Each copy with the input that it copies, a strided one before others; None where they can't be told."""
+        left = sorted(names, key=lambda name: name not in self.strides)
         pairs = []
         for copy in copies:
             found = next((name for name in left if self._fits(copy, name)), None)
@@ -360,12 +391,15 @@ class _Compiler:
         row_kernel = plan.kernels[0] if plan.role == "reduction" else None
         assert row_kernel is None or isinstance(row_kernel, RowKernel)
         n = spec.element_count if row_kernel is None else prod(_space(row_kernel)[:2])
-        loop = _Loop(node=node, output=node.outputs[0], spec=spec, n=n, row_kernel=row_kernel)
+        output = node.outputs[0]
+        strides = self.strides.get(output)
+        loop = _Loop(node=node, output=output, spec=spec, n=n, strides=strides, row_kernel=row_kernel)
         for name, read in plan.reads:
             self._take(loop, name, read, reorders=plan.reorders)
         loop.members[node.name] = plan.operations
+        loop.again += plan.again or 0
         loop.buffers = tuple([self._root(name)[0] for name in plan.buffers])
-        if len(loop.members) == 1:
+        if len(loop.members) == 1 and not isinstance(plan.kernels[0], Pooling):
             loop.kernels = plan.kernels
         if row_kernel is None:
             self.sizes[node.name] = n
@@ -393,6 +427,7 @@ class _Compiler:
             loop.reads.setdefault((root, view), _Read(root, view, spec, aligned))
             return
         loop.members.update(source.members)
+        loop.again += source.again
         shown = spec.element_count
         for key, read in source.reads.items():
             if shown < source.n and read.spec.element_count > shown:
@@ -418,8 +453,8 @@ class _Compiler:
         if loop.row_kernel is not None:
             return view == root
         if spec.element_count == loop.n:
-            return self.strides.get(name) == self.strides.get(loop.output)
-        return loop.output not in self.strides and (view == root or _in_order(self.strides.get(name), spec.shape))
+            return self.strides.get(name) == loop.strides
+        return loop.strides is None and (view == root or _in_order(self.strides.get(name), spec.shape))
 
     def _define(self, loop: _Loop) -> None:
         """Leaves a pointwise value to those who use it, or has it written."""
@@ -433,11 +468,12 @@ class _Compiler:
     def _must_write(self, loop: _Loop) -> bool:
         """Whether a pointwise value is written to memory, rather than computed wherever it is used."""
         uses = self.uses.get(loop.output, [])
-        dear = len(loop.reads) > READS_TO_ACCUMULATE or loop.cost > OPERATIONS_TO_INLINE
-        again = len(uses) > 1 and len(loop.reads) > READS_TO_REUSE
+        dear = loop.load_count > READS_TO_ACCUMULATE or loop.cost > OPERATIONS_TO_INLINE
+        again = len(uses) > 1 and loop.load_count > READS_TO_REUSE
         if self.engine and len(uses) > 1:
             read, size = sum(item.spec.byte_count for item in loop.reads.values()), loop.spec.byte_count
             again = len(uses) * read > read + (1 + len(uses)) * size
+        again = again or ("hint" in uses and loop.load_count > 1)
         return loop.output in self.kept or dear or again or "buffer" in uses
 
     def _concatenate(self, node: Node, plan: _Plan) -> None:
@@ -490,7 +526,15 @@ class _Compiler:
         axis = next((at for at, sizes in enumerate(zip(*shapes, kernel.shape, strict=True)) if len(set(sizes)) > 1), 0)
         joined = tuple(sum(sizes) if at == axis else sizes[0] for at, sizes in enumerate(zip(*shapes, strict=True)))
         written = TensorSpec(dtype=kernel.dtype, shape=joined)
-        loop = _Loop(node=node, output=f"{names[0]} in {node.outputs[0]}", spec=written, n=written.element_count)
+        whole = self.strides.get(node.outputs[0])
+        ordered = whole is not None and suggests_channels_last(kernel.shape, whole)
+        loop = _Loop(
+            node=node,
+            output=f"{names[0]} in {node.outputs[0]}",
+            spec=written,
+            n=written.element_count,
+            strides=channels_last_strides(joined) if ordered else None,
+        )
         for name, spec in zip(names, specs, strict=True):
             self._take(loop, name, spec, reorders=len(names) > 1)
         loop.members[node.name] = ("concat",)
@@ -538,7 +582,8 @@ class _Compiler:
         self.library[node.name] = (*emitted, bare)
         output = self._spec(node.outputs[0])
         assert output is not None
-        loop = _Loop(node=node, output=node.outputs[0], spec=output, n=output.element_count)
+        strides = self.strides.get(node.outputs[0])
+        loop = _Loop(node=node, output=node.outputs[0], spec=output, n=output.element_count, strides=strides)
         loop.reads[(product, product)] = _Read(product, product, output, True)
         loop.reads[(node.inputs[2], node.inputs[2])] = _Read(node.inputs[2], node.inputs[2], bias, True)
         loop.members[node.name] = ("add",)
@@ -822,6 +867,39 @@ def _named(graph: InferredGraph) -> Iterable[str]:
 
 def _is_copy(kernel: Kernel) -> bool:
     return isinstance(kernel, Movement) and kernel.operation == "copy"
+
+
+def _neighbours_plan(
+    node: Node, kernels: tuple[Kernel, ...], names: Sequence[str], specs: Sequence[TensorSpec]
+) -> _Plan | None:
+    """The plan of small windows and of resizing, which Inductor writes as loops over their output, None for others.
+
+    ``lowering.py``: pooling of windows of up to 25 elements, nearest neighbours; a decomposition for linear and cubic
+    ones. Each element is a masked load, or an index, and an operation. What they read is written before, unless it is
+    made from one load (``realize_hint``).
+    """
+    if len(kernels) != 1 or not names:
+        return None
+    (kernel,) = kernels
+    match kernel:
+        case Pooling(operation="max" | "average", window=window, extra_outputs=()) if window <= LARGEST_WINDOW:
+            taps = window
+            each: tuple[str, ...] = ("where", "max" if kernel.operation == "max" else "add")
+        case Movement(operation="resize"):
+            mode = node.attributes.get("mode", "nearest")
+            changed = sum(old != new for old, new in zip(specs[0].shape, kernel.shape, strict=True))
+            taps = RESIZE_TAPS.get(mode if isinstance(mode, str) else "", 1) ** changed
+            each = ("copy", "mul") if taps > 1 else ("copy",)
+        case _:
+            return None
+    return _Plan(
+        "pointwise",
+        kernels,
+        reads=((names[0], specs[0]),),
+        operations=each * taps,
+        reorders=True,
+        again=taps - 1,
+    )
 
 
 def _pointwise_plan(

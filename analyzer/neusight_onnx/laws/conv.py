@@ -209,6 +209,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
             and groups == 1
             and not kernel.transposed
             and kernel.direction != "weight"
+            and not kernel.channels_last
         )
         fused, staged_rows = _winograd_sizes(kernel.n, grid) if winograd else ((1,) * len(FUSED_SHAPES), 1)
         rows.append(

@@ -11,8 +11,14 @@ import numpy as np
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Array, InferredGraph, Node, Origin, Value
 from neusight_onnx.kernels import Movement, TensorSpec
-from neusight_onnx.lowering.views import Layout, copy_kernel, latest
-from neusight_onnx.strides import contiguous_strides, is_channels_last, is_contiguous
+from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order, copy_kernel, latest
+from neusight_onnx.strides import (
+    channels_last_strides,
+    contiguous_strides,
+    is_channels_last,
+    is_contiguous,
+    suggests_channels_last,
+)
 
 LAZY_VIEWS = frozenset({"eager", "compiled"})
 """Runtimes whose tensors have strides, so that Transpose, Slice, Expand and Reshape move nothing by themselves."""
@@ -28,6 +34,7 @@ class NodeContext:
     """One node with the facts of its values. Inputs and outputs that are absent are None.
 
     ``layouts`` maps the values that aren't contiguous to their strides; it is empty in runtimes without views.
+    ``order``: which convolutions work channels last whatever their input.
     """
 
     node: Node
@@ -36,6 +43,7 @@ class NodeContext:
     runtime: str
     layouts: Mapping[str, Layout]
     graph: InferredGraph
+    order: Order = AS_EXPORTED
 
     @property
     def lazy(self) -> bool:
@@ -155,20 +163,28 @@ class NodeContext:
     def contiguous(self, index: int, *, channels_last: bool = False) -> tuple[Movement, ...]:
         """The copy that an operator makes which needs its input in row-major order; () if it lies so.
 
-        ``channels_last``: (n, *spatial, c) order will do as well.
+        ``channels_last``: one that lies in the order (n, *spatial, c) is wanted in that, without gaps.
         """
         layout = self.layout(index)
         if layout is None:
             return ()
-        shape = self.shape(index)
-        if channels_last and is_channels_last(shape, layout.strides):
+        if channels_last and self.channels_last(index):
+            return self.dense_channels_last(index)
+        return (copy_kernel(self.dtype(index), self.shape(index), layout.strides),)
+
+    def dense_channels_last(self, index: int) -> tuple[Movement, ...]:
+        """The copy that an operator makes which needs its input in (n, *spatial, c) order; () if it lies so."""
+        shape, strides = self.shape(index), self.strides(index)
+        if is_channels_last(shape, strides):
             return ()
-        return (copy_kernel(self.dtype(index), shape, layout.strides),)
+        order = (0, *range(2, len(shape)), 1)
+        seen = [tuple(sizes[axis] for axis in order) for sizes in (shape, strides)]
+        return (copy_kernel(self.dtype(index), seen[0], seen[1]),)
 
     def channels_last(self, index: int) -> bool:
-        """Whether an input lies in (n, *spatial, c) order and not in row-major order."""
+        """Whether PyTorch takes an input for one in (n, *spatial, c) order, with gaps or without."""
         layout = self.layout(index)
-        return layout is not None and is_channels_last(self.shape(index), layout.strides)
+        return layout is not None and suggests_channels_last(self.shape(index), layout.strides)
 
     def channels_last_output(self, index: int = 0) -> tuple[Layout | None, ...]:
         """Layouts of the first output if it lies in (n, *spatial, c) order, as the input at ``index`` does."""
@@ -178,9 +194,10 @@ class NodeContext:
         shape = self.out().shape
         if len(shape) != len(self.shape(index)):
             return ()
-        order = (0, *range(2, len(shape)), 1)
-        dense = contiguous_strides(tuple(shape[axis] for axis in order))
-        strides = [0] * len(shape)
-        for place, axis in enumerate(order):
-            strides[axis] = dense[place]
-        return (Layout(strides=tuple(strides), origins=layout.origins),)
+        return written_channels_last(shape, layout.origins)
+
+
+def written_channels_last(shape: tuple[int, ...], origins: tuple[Origin, ...] = ()) -> tuple[Layout | None, ...]:
+    """Layouts of a first output (n, c, *spatial) that is written as (n, *spatial, c): () where that is row-major."""
+    strides = channels_last_strides(shape)
+    return () if is_contiguous(shape, strides) else (Layout(strides=strides, origins=origins),)

@@ -6,8 +6,7 @@ from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Elementwise, Kernel, TensorSpec
-from neusight_onnx.lowering.context import SEPARATE_BIAS, NodeContext
-from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
+from neusight_onnx.lowering.context import SEPARATE_BIAS, NodeContext, written_channels_last
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
 
@@ -18,18 +17,20 @@ def conv_kernel(
     weight: int = 1,
     transposed: bool = False,
     last: bool = False,
+    ordered: bool = False,
     dtype: DataType | None = None,
     epilogue: tuple[str, ...] = (),
     extra_read_bytes: int = 0,
 ) -> Conv:
-    """Padding needs no word: the output's shape holds it. ``last``: data and output are (n, *spatial, c)."""
+    """Padding needs no word: the output's shape holds it. ``last``: data and output are (n, *spatial, c); ``ordered``:
+    they lie so in memory."""
     source, filters, out = context.spec(data), context.spec(weight), context.out()
     rank = len(filters.shape) - 2
     spatial = source.shape[1:-1] if last else source.shape[2:]
     grid = out.shape[1:-1] if last else out.shape[2:]
     groups = context.integer("group", 1)
     kind = dtype or source.dtype
-    ordered = last or context.channels_last(data)
+    ordered = ordered or last or context.channels_last(data)
     return Conv(
         n=source.shape[0],
         c=source.shape[-1] if last else source.shape[1],
@@ -41,7 +42,7 @@ def conv_kernel(
         strides=context.integers("strides") or (1,) * rank,
         dilations=context.integers("dilations") or (1,) * rank,
         transposed=transposed,
-        channels_last=ordered and kind.bits <= WIDEST_ORDERED_BITS,
+        channels_last=ordered,
         dtype=kind,
         input_dtype=None if source.dtype is kind else source.dtype,
         weight_dtype=None if filters.dtype is kind else filters.dtype,
@@ -60,14 +61,23 @@ def _channel_bias(context: NodeContext) -> Elementwise:
 
 @lowers("Conv", "ConvTranspose", gives="conv", note="in eager and onnxruntime the bias is a kernel of its own")
 def conv(context: NodeContext) -> Outcome:
+    """PyTorch's convolution works and writes channels last where its input or its filters lie so
+    (``cudnn_conv_suggest_memory_format`` of ATen/native/ConvUtils.h), and copies the one that doesn't. TorchInductor
+    has both copied in every run where it decided so (``kernel/conv.py``)."""
     transposed = context.node.op_type == "ConvTranspose"
     biased = context.has(2)
-    kernels: list[Kernel] = list(context.contiguous(0, channels_last=True))
+    ordered = len(context.shape(0)) in context.order.ranks
+    copies = context.dense_channels_last(0) if ordered else context.contiguous(0, channels_last=True)
+    if ordered and not context.order.given:
+        copies += context.dense_channels_last(1)
+    layouts = written_channels_last(context.out().shape) if ordered else context.channels_last_output()
+    kernels: list[Kernel] = list(copies)
     if context.runtime in SEPARATE_BIAS and biased:
-        kernels += [conv_kernel(context, transposed=transposed), _channel_bias(context)]
+        kernels += [conv_kernel(context, transposed=transposed, ordered=ordered), _channel_bias(context)]
     else:
-        kernels.append(conv_kernel(context, transposed=transposed, epilogue=("bias",) if biased else ()))
-    return Kernels(kernels=tuple(kernels), layouts=context.channels_last_output())
+        epilogue = ("bias",) if biased else ()
+        kernels.append(conv_kernel(context, transposed=transposed, ordered=ordered, epilogue=epilogue))
+    return Kernels(kernels=tuple(kernels), layouts=layouts)
 
 
 @lowers("DeformConv", gives="conv", note="a convolution that also reads offsets and masks")

@@ -1,15 +1,21 @@
 """The order in which convolutions find their tensors: (n, c, *spatial) as a model has them, or (n, *spatial, c).
 
 Kernels on matrix units of 16 and 8 bits want the second; a library that gets the first transposes before and behind.
-Pooling between them takes whole vectors of channels where an engine keeps the second.
+PyTorch's tensors lie in the one or the other, which operators pass on (``strides.py``, the rules of lowering): in the
+second where the user gives images and filters in it, or where TorchInductor does. An engine has formats of its own:
+pooling between its convolutions takes whole vectors of channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Conv, Kernel, NodeWork, Pooling
+from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.conv import conv_kernel
+from neusight_onnx.lowering.views import AS_EXPORTED, Order
 from neusight_onnx.runtime import Runtime
 
 WIDEST_ORDERED_BITS = 16
@@ -25,39 +31,27 @@ of its authors' benchmark, by kind (``GROUPED_MULTIPLIER`` and so on in torch/_i
 2.4 and 2.13)."""
 
 
-def with_layouts(works: Sequence[NodeWork], runtime: Runtime, *, training: bool = False) -> tuple[NodeWork, ...]:
-    """``works`` with the convolutions that the runtime gives their tensors channels last marked as such, and in an
-    engine the pooling: TensorRT's formats of it in 16 and 8 bits are those of convolutions, kHWC8 and kCHW32 ("I/O
-    Formats" and "Data Format Description" of its developer guide), vectors of 16 and 32 bytes.
+def with_layouts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
+    """``works`` with the convolutions and the pooling marked that an engine runs in formats of channels: those of
+    TensorRT in 16 and 8 bits are kHWC8 and kCHW32 for both ("I/O Formats" and "Data Format Description" of its
+    developer guide), vectors of 16 and 32 bytes.
 
-    ``training``: they are a step of training, for which Inductor has another rule. A runtime that keeps the model's
-    order leaves them as they are: an input that lies channels last because of a transpose before was marked when it was
-    lowered.
+    Other runtimes' are as they are: what lies channels last was marked when it was lowered.
     """
     if not runtime.conv_layout.startswith("nhwc"):
         return tuple(works)
-    found = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Conv)]
-    is_engine = True
-    if runtime.name == "compiled":
-        if not is_reordered(found, training=training):
-            return tuple(works)
-        is_engine = False
-    changed = (Conv, Pooling) if is_engine else (Conv,)
     return tuple(
-        replace(work, kernels=tuple(_ordered(kernel, is_engine=is_engine) for kernel in work.kernels))
-        if any(isinstance(kernel, changed) for kernel in work.kernels)
+        replace(work, kernels=tuple(map(_ordered, work.kernels)))
+        if any(isinstance(kernel, Conv | Pooling) for kernel in work.kernels)
         else work
         for work in works
     )
 
 
-def _ordered(kernel: Kernel, *, is_engine: bool) -> Kernel:
-    """``is_engine``: pooling, too, and over any number of spatial axes, not only the two that Inductor reorders."""
-    if isinstance(kernel, Pooling) and is_engine and _is_windowed(kernel):
+def _ordered(kernel: Kernel) -> Kernel:
+    if isinstance(kernel, Pooling) and _is_windowed(kernel):
         return replace(kernel, access="vector")
-    if not isinstance(kernel, Conv) or (len(kernel.out) != 2 and not is_engine):
-        return kernel
-    if kernel.dtype.bits <= WIDEST_ORDERED_BITS:
+    if isinstance(kernel, Conv) and kernel.dtype.bits <= WIDEST_ORDERED_BITS:
         return replace(kernel, channels_last=True)
     return kernel
 
@@ -65,6 +59,32 @@ def _ordered(kernel: Kernel, *, is_engine: bool) -> Kernel:
 def _is_windowed(kernel: Pooling) -> bool:
     """Whether it is pooling of vectors: not by regions, whose places are data, nor of wider elements."""
     return kernel.operation != "region" and kernel.input.dtype.bits <= WIDEST_ORDERED_BITS
+
+
+IMAGES, VOLUMES = 4, 5
+"""Ranks of tensors that PyTorch has channels last; those of lines, (n, c, length), have no such order."""
+
+
+def order_of(graph: InferredGraph, runtime: Runtime, *, training: bool) -> Order:
+    """Which convolutions of a graph a runtime has work channels last."""
+    if runtime.channels_last:
+        return Order(ranks=frozenset({IMAGES, VOLUMES}), given=True)
+    if runtime.reorders and is_reordered(tuple(_convolutions(graph, runtime.name)), training=training):
+        return Order(ranks=frozenset({IMAGES}))
+    return AS_EXPORTED
+
+
+def _convolutions(graph: InferredGraph, runtime: str) -> Iterator[Conv]:
+    """The convolutions of a graph and its bodies whose sizes are known."""
+    find = graph.values.get
+    for node in graph.graph.nodes:
+        if node.op_type in ("Conv", "ConvTranspose") and not node.domain:
+            inputs, outputs = (tuple([find(name) for name in names]) for names in (node.inputs, node.outputs))
+            if all(value is not None and value.shape is not None for value in (*inputs[:2], *outputs)):
+                context = NodeContext(node, inputs, outputs, runtime, {}, graph)
+                yield conv_kernel(context, transposed=node.op_type == "ConvTranspose")
+    for body in graph.bodies.values():
+        yield from _convolutions(body, runtime)
 
 
 def is_reordered(convolutions: Sequence[Conv], *, training: bool = False) -> bool:

@@ -11,7 +11,7 @@ from neusight_onnx.lowering.elementwise import alias
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
 from neusight_onnx.lowering.views import Layout
-from neusight_onnx.strides import expand_strides, view_strides
+from neusight_onnx.strides import expand_strides, is_channels_last, view_strides
 
 METADATA = "only the shape changes, no element moves"
 VIEW = "a view: strides change, no element moves"
@@ -185,16 +185,28 @@ def concat(context: NodeContext) -> Outcome:
     out = context.out()
     strided = any(context.layout(index) is not None for index in range(len(context.inputs)) if context.has(index))
     axis = context.integer("axis", 1 if context.version < 4 else 0) % max(len(out.shape), 1)
+    run = 1 if strided else max(gcd(*(prod(part.shape[axis:]) for part in full)), 1)
+    layouts: tuple[Layout | None, ...] = ()
+    present = [index for index in range(len(context.inputs)) if context.has(index)]
+    if strided and all(map(context.channels_last, present)):
+        layouts = context.channels_last_output(present[0])
+        if all(is_channels_last(context.shape(index), context.strides(index)) for index in present):
+            run = max(gcd(*(_inside(part.shape, axis) for part in full)), 1)
     kernel = Movement(
         operation="concat",
         dtype=out.dtype,
         shape=out.shape,
         read=sum(part.byte_count for part in full),
         written=out.byte_count,
-        run=1 if strided else max(gcd(*(prod(part.shape[axis:]) for part in full)), 1),
+        run=run,
     )
-    layouts = context.channels_last_output() if all(map(context.channels_last, range(len(parts)))) else ()
     return Kernels(kernels=(kernel,), layouts=layouts)
+
+
+def _inside(shape: tuple[int, ...], axis: int) -> int:
+    """Elements of (n, c, *spatial) from an axis on, as they lie in (n, *spatial, c) order."""
+    order = (0, *range(2, len(shape)), 1)
+    return prod(shape[other] for other in order[order.index(axis) :])
 
 
 @lowers("Tile", gives="movement")
@@ -214,8 +226,9 @@ def pad(context: NodeContext) -> Outcome:
     if context.runtime == "eager" and context.text("mode", "constant") == "constant":
         size = source.dtype.bytes_of(kept)
         copy = Movement(operation="copy", dtype=source.dtype, shape=source.shape, read=size, written=size)
-        return Kernels(kernels=(fill(out), copy))
-    return move(context, "pad", read=kept)
+        return Kernels(kernels=(fill(out), copy), layouts=context.channels_last_output())
+    layouts = context.channels_last_output() if context.text("mode", "constant") == "constant" else ()
+    return Kernels(kernels=move(context, "pad", read=kept).kernels, layouts=layouts)
 
 
 @lowers("ConstantOfShape", "Range", "EyeLike", gives="movement", note="a fill; small ones are known on the host")

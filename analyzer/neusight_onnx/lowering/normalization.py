@@ -109,7 +109,8 @@ def batch(context: NodeContext) -> Outcome:
             fused=("statistics",),
             extra_outputs=context.other_outputs(),
         )
-        return Kernels(kernels=(*context.contiguous(0), training))
+        copies = context.contiguous(0, channels_last=True)
+        return Kernels(kernels=(*copies, training), layouts=context.channels_last_output())
     rows = (shape[0] if shape else 1) * channels
     kernel = Normalization(
         method="batch",
@@ -177,7 +178,8 @@ def local_response(context: NodeContext) -> Outcome:
     kernel = Normalization(
         method="local_response", rows=shape[0] * prod(shape[2:]), cols=shape[1], dtype=context.dtype(0)
     )
-    return Kernels(kernels=(*context.contiguous(0), kernel))
+    # pooled over channels in row-major order, but divided as the input lies
+    return Kernels(kernels=(*context.contiguous(0), kernel), layouts=context.channels_last_output())
 
 
 @lowers("LpNormalization", gives="normalization")

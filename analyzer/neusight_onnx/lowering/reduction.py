@@ -31,11 +31,16 @@ def reduction(context: NodeContext, operation: str, axes: tuple[int, ...]) -> Ke
     reduced = prod(size for axis, size in enumerate(shape) if axis in chosen)
     kept = prod(size for axis, size in enumerate(shape) if axis not in chosen)
     last = max((axis for axis in chosen if shape[axis] != 1), default=rank - 1)
+    inner = prod(shape[last + 1 :])
+    if context.layout(0) is not None and context.runtime == "eager":
+        # PyTorch's kernel takes it as it lies, where a compiled one is made for it: so many elements lie between
+        # neighbours along the reduced axis that lies innermost
+        inner = min((stride for axis in chosen if (stride := context.strides(0)[axis]) and shape[axis] != 1), default=1)
     kernel = Reduction(
         operation=operation,
         outputs=kept,
         reduced=reduced,
-        inner=max(prod(shape[last + 1 :]), 1),
+        inner=max(inner, 1),
         dtype=context.dtype(0),
         output=context.out(),
     )

@@ -30,6 +30,19 @@ class Layout:
     origins: tuple[Origin, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Which convolutions work channels last, by the ``ranks`` of their tensors. ``given``: images and filters lie so
+    already, as the user has them; else a compiler copies those that don't."""
+
+    ranks: frozenset[int] = frozenset()
+    given: bool = False
+
+
+AS_EXPORTED = Order()
+"""No convolution but those whose input lies channels last."""
+
+
 def latest(origins: Iterable[Origin]) -> tuple[Origin, ...]:
     """The last ``NAMED_VIEWS`` of them, each once."""
     return tuple(dict.fromkeys(origins))[-NAMED_VIEWS:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
 from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value, file_name
@@ -12,7 +12,8 @@ from neusight_onnx.graph.wire import shown
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
-from neusight_onnx.lowering.views import Layout
+from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order
+from neusight_onnx.strides import channels_last_strides, is_contiguous
 
 CONSTANT = "computed once when the model is loaded"
 ON_HOST = "shape arithmetic on the host"
@@ -36,6 +37,17 @@ _FROM_VALUES = frozenset({"", "com.microsoft"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """What runs the graph, and what has been found so far."""
+
+    runtime: str
+    order: Order
+    works: list[NodeWork] = field(default_factory=list)
+    strides: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    answers: _Answers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
     """The work of every node, and the strides (in elements) of the values that aren't contiguous, bodies included."""
 
@@ -54,25 +66,47 @@ def lower(graph: InferredGraph, *, runtime: str) -> tuple[NodeWork, ...]:
     return lower_laid_out(graph, runtime=runtime).works
 
 
-def lower_laid_out(graph: InferredGraph, *, runtime: str) -> Lowered:
+def lower_laid_out(graph: InferredGraph, *, runtime: str, order: Order = AS_EXPORTED) -> Lowered:
     """As :func:`lower`, with where each value lies: names of values are unique in a model."""
-    works: list[NodeWork] = []
-    strides: dict[str, tuple[int, ...]] = {}
-    _lower(graph, runtime, {}, 1, (), works, strides, {})
-    return Lowered(works=tuple(works), strides=strides)
+    given = _images(graph, order.ranks) if order.given else {}
+    run = _Pass(runtime=runtime, order=order)
+    run.strides.update((name, layout.strides) for name, layout in given.items())
+    _lower(graph, run, given, 1, ())
+    return Lowered(works=tuple(run.works), strides=run.strides)
 
 
-def _lower(
-    graph: InferredGraph,
-    runtime: str,
-    outer: Mapping[str, Layout],
-    count: int,
-    branch: tuple[str, ...],
-    works: list[NodeWork],
-    strides: dict[str, tuple[int, ...]],
-    answers: _Answers,
-) -> None:
+_LOSES_ORDER = frozenset({"Einsum", "Gemm", "MatMul", "Transpose"})
+
+
+def _images(graph: InferredGraph, ranks: frozenset[int]) -> dict[str, Layout]:
+    """The inputs (n, c, *spatial) that convolutions are made of, as they lie channels last; caches and masks aren't."""
+    sources: dict[str, str] = {}
+    for declared in graph.graph.inputs:
+        value = graph.values.get(declared.name)
+        if value is not None and value.shape is not None and value.dtype is not None and value.dtype.is_float:
+            sources[declared.name] = declared.name
+    found: dict[str, Layout] = {}
+    for node in graph.graph.nodes:
+        source = next((sources[name] for name in node.inputs if name in sources), None)
+        if source is None:
+            continue
+        shape = graph.values[source].shape or ()
+        if node.op_type in ("Conv", "ConvTranspose") and node.inputs[0] in sources:
+            source = sources[node.inputs[0]]
+            shape = graph.values[source].shape or ()
+            if len(shape) in ranks and not is_contiguous(shape, channels_last_strides(shape)):
+                found[source] = Layout(strides=channels_last_strides(shape))
+        elif node.op_type not in _LOSES_ORDER:
+            for name in node.outputs:
+                value = graph.values.get(name)
+                if value is not None and value.shape is not None and len(value.shape) == len(shape):
+                    sources[name] = source
+    return found
+
+
+def _lower(graph: InferredGraph, run: _Pass, outer: Mapping[str, Layout], count: int, branch: tuple[str, ...]) -> None:
     layouts = dict(outer)
+    works = run.works
     find = graph.values.get
     read: frozenset[str] | None = None
     for node in graph.graph.nodes:
@@ -81,7 +115,7 @@ def _lower(
             # exporters name the mask at inference, too, where most often nothing reads it
             read = _read_in(graph.graph) if read is None else read
             outputs = outputs if node.outputs[1] in read else outputs[:1]
-        reason = _before_the_run(outputs, runtime)
+        reason = _before_the_run(outputs, run.runtime)
         if reason is not None:
             works.append(
                 NodeWork(
@@ -95,10 +129,10 @@ def _lower(
             )
         else:
             inputs = tuple([find(name) if name else None for name in node.inputs])
-            works.append(_work(node, inputs, outputs, graph, runtime, layouts, count, branch, answers))
+            works.append(_work(node, inputs, outputs, graph, run, layouts, count, branch))
         if (node.op_type in BODIES and not node.domain) or works[-1].unsupported is not None:
-            _lower_bodies(node, graph, runtime, layouts, count, branch, works, strides, answers)
-    strides.update((name, layout.strides) for name, layout in layouts.items() if name not in outer)
+            _lower_bodies(node, graph, run, layouts, count, branch)
+    run.strides.update((name, layout.strides) for name, layout in layouts.items() if name not in outer)
 
 
 def _read_in(graph: Graph) -> frozenset[str]:
@@ -140,13 +174,10 @@ def _origins(node: Node) -> tuple[tuple[str, str], ...]:
 def _lower_bodies(
     node: Node,
     graph: InferredGraph,
-    runtime: str,
+    run: _Pass,
     layouts: Mapping[str, Layout],
     count: int,
     branch: tuple[str, ...],
-    works: list[NodeWork],
-    strides: dict[str, tuple[int, ...]],
-    answers: _Answers,
 ) -> None:
     """The nodes of a node's bodies: their work, or why they never run, or that nothing is known of them."""
     is_open = node.op_type == "If" and all((node.name, name) in graph.bodies for name in ("then_branch", "else_branch"))
@@ -157,16 +188,14 @@ def _lower_bodies(
                 continue
             reason = graph.idle.get((node.name, attribute))
             if reason is not None:
-                works.extend(_idle(inner, reason, branch))
+                run.works.extend(_idle(inner, reason, branch))
             elif (node.name, attribute) not in graph.bodies:
-                works.extend(_unseen(inner, file_name(node.name), branch))
+                run.works.extend(_unseen(inner, file_name(node.name), branch))
             else:
                 mark = (*branch, f"{node.name}/{attribute.partition('_')[0]}") if is_open else branch
                 whole = ((attribute, 1 if trips is None else trips.count),)
                 for key, times in graph.repeats.get(node.name, whole):
-                    _lower(
-                        graph.bodies[(node.name, key)], runtime, layouts, count * times, mark, works, strides, answers
-                    )
+                    _lower(graph.bodies[(node.name, key)], run, layouts, count * times, mark)
 
 
 def _all_nodes(graph: Graph) -> Iterator[Node]:
@@ -198,14 +227,13 @@ def _work(
     inputs: tuple[Value | None, ...],
     outputs: tuple[Value | None, ...],
     graph: InferredGraph,
-    runtime: str,
+    run: _Pass,
     layouts: dict[str, Layout],
     count: int,
     branch: tuple[str, ...],
-    answers: _Answers,
 ) -> NodeWork:
     origins = _origins(node)
-    outcome = _known_outcome(node, inputs, outputs, graph, runtime, layouts, answers)
+    outcome = _known_outcome(node, inputs, outputs, graph, run, layouts)
     match outcome:
         case Kernels(kernels=kernels, layouts=written, host_waits=host_waits):
             if written:
@@ -248,17 +276,17 @@ def _known_outcome(
     inputs: tuple[Value | None, ...],
     outputs: tuple[Value | None, ...],
     graph: InferredGraph,
-    runtime: str,
+    run: _Pass,
     layouts: Mapping[str, Layout],
-    answers: _Answers,
 ) -> Kernels | Free | Unsupported:
     """As :func:`_outcome`; what a rule said of such a node with the same values stands, for models repeat themselves.
 
-    Only where the rule can't have seen more than these: no operand or result lies in an order of its own, whose origins
-    are names, and it is no gradient, which follows the graph.
+    Only where the rule can't have seen more than these: no operand or result lies in an order that nodes made, whose
+    names it keeps, and it is no gradient, which follows the graph.
     """
-    if node.domain not in _FROM_VALUES or any(name in layouts for name in node.inputs):
-        return _outcome(node, inputs, outputs, graph, runtime, layouts)
+    given = [layouts.get(name) for name in node.inputs] if layouts else ()
+    if node.domain not in _FROM_VALUES or any(layout is not None and layout.origins for layout in given):
+        return _outcome(node, inputs, outputs, graph, run, layouts)
     attributes = node.attributes
     key = (
         node.op_type,
@@ -269,12 +297,13 @@ def _known_outcome(
         *map(id, inputs),
         None,
         *map(id, outputs),
+        *(None if layout is None else layout.strides for layout in given),
     )
-    known = answers.get(key)
+    known = run.answers.get(key)
     if known is None:
-        known = _outcome(node, inputs, outputs, graph, runtime, layouts)
-        if not isinstance(known, Unsupported) and not any(known.layouts):
-            answers[key] = known
+        known = _outcome(node, inputs, outputs, graph, run, layouts)
+        if not isinstance(known, Unsupported) and not any(layout and layout.origins for layout in known.layouts):
+            run.answers[key] = known
     return known
 
 
@@ -293,13 +322,13 @@ def _outcome(
     inputs: tuple[Value | None, ...],
     outputs: tuple[Value | None, ...],
     graph: InferredGraph,
-    runtime: str,
+    run: _Pass,
     layouts: Mapping[str, Layout],
 ) -> Kernels | Free | Unsupported:
     rule = RULES.get((node.domain, node.op_type))
     if rule is None:
         return Unsupported(reason=f"no lowering for {node.domain or 'ai.onnx'}::{node.op_type}")
-    context = NodeContext(node, inputs, outputs, runtime, layouts, graph)
+    context = NodeContext(node, inputs, outputs, run.runtime, layouts, graph, run.order)
     if not rule.needs_shapes:
         return rule.function(context)
     for value, name in zip((*inputs, *outputs[:1]), (*node.inputs, *node.outputs[:1]), strict=True):

@@ -36,6 +36,7 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
         "runtime": target.runtime,
         "cuda_graph": target.cuda_graph,
         "include_io": target.include_io,
+        "channels_last": target.channels_last,
         "dims": dict(target.dims),
         "limits": dict(target.limits),
         "at": target.at,

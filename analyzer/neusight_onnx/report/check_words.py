@@ -75,7 +75,9 @@ def limits_text(target: TargetVerdict) -> str:
 def settings_text(target: TargetVerdict, separator: str = ", ") -> str:
     """ "fp32, eager, batch=8"; "training, fp32, eager, batch=8"."""
     mode = "" if target.mode == "inference" else target.mode
-    run = run_texts(target.runtime, cuda_graph=target.cuda_graph, include_io=target.include_io)
+    run = run_texts(
+        target.runtime, cuda_graph=target.cuda_graph, include_io=target.include_io, channels_last=target.channels_last
+    )
     parts = [mode, target.precision, *run, dims_text(target.dims, ",")]
     return separator.join(part for part in parts if part)
 

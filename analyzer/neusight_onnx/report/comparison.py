@@ -81,3 +81,4 @@ class Comparison:
     mode: str = "inference"
     cuda_graph: bool = False
     include_io: bool = False
+    channels_last: bool = False

@@ -23,6 +23,7 @@ def comparison_to_json(comparison: Comparison) -> str:
             "mode": comparison.mode,
             "cuda_graph": comparison.cuda_graph,
             "include_io": comparison.include_io,
+            "channels_last": comparison.channels_last,
             "sort": comparison.sort.value,
             "has_best": comparison.has_best,
             "varied": list(comparison.varied),

@@ -103,7 +103,12 @@ def same_for_all(comparison: Comparison) -> list[str]:
     }
     found = [] if comparison.mode == "inference" else [comparison.mode]
     found += [] if "precision" in comparison.varied else [first.precision]
-    run = run_texts(first.runtime, cuda_graph=comparison.cuda_graph, include_io=comparison.include_io)
+    run = run_texts(
+        first.runtime,
+        cuda_graph=comparison.cuda_graph,
+        include_io=comparison.include_io,
+        channels_last=comparison.channels_last,
+    )
     if "runtime" in comparison.varied:
         run[:1] = ["in CUDA graphs"] if comparison.cuda_graph else []
     found += run

@@ -31,6 +31,7 @@ class Side:
     mode: str = "inference"
     cuda_graph: bool = False
     include_io: bool = False
+    channels_last: bool = False
 
     @property
     def is_costed(self) -> bool:

@@ -130,7 +130,9 @@ def settings(side: Side) -> list[str]:
         side.gpu,
         *([side.mode] if side.mode != "inference" else []),
         side.precision,
-        *run_texts(side.runtime, cuda_graph=side.cuda_graph, include_io=side.include_io),
+        *run_texts(
+            side.runtime, cuda_graph=side.cuda_graph, include_io=side.include_io, channels_last=side.channels_last
+        ),
         *([dims_text(dims, ",")] if dims else []),
     ]
 

@@ -35,7 +35,8 @@ def host_text(host: HostSummary) -> str:
     return f"host-bound: the host takes {duration(host.host_ms * 1e3)}{until}"
 
 
-def run_texts(runtime: str, *, cuda_graph: bool, include_io: bool) -> list[str]:
+def run_texts(runtime: str, *, cuda_graph: bool, include_io: bool, channels_last: bool) -> list[str]:
     """What executes the model and how, a text each."""
+    order = ["channels last"] if channels_last else []
     copies = ["with copies of inputs and outputs"] if include_io else []
-    return [f"{runtime} in a CUDA graph" if cuda_graph else runtime, *copies]
+    return [f"{runtime} in a CUDA graph" if cuda_graph else runtime, *order, *copies]

@@ -73,7 +73,14 @@ def _properties(target: TargetVerdict, verdict: Verdict) -> Iterator[tuple[str, 
     yield "precision", target.precision
     yield (
         "runtime",
-        ", ".join(run_texts(target.runtime, cuda_graph=target.cuda_graph, include_io=target.include_io)),
+        ", ".join(
+            run_texts(
+                target.runtime,
+                cuda_graph=target.cuda_graph,
+                include_io=target.include_io,
+                channels_last=target.channels_last,
+            )
+        ),
     )
     for name, size in target.dims.items():
         yield f"dim {name}", str(size)

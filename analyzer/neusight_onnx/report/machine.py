@@ -202,6 +202,7 @@ def _settings(settings: Settings) -> dict[str, Json]:
         "parallelism": dict(settings.parallelism),
         "cuda_graph": settings.cuda_graph,
         "include_io": settings.include_io,
+        "channels_last": settings.channels_last,
         "batch": settings.batch,
     }
 

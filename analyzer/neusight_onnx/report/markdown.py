@@ -38,7 +38,12 @@ from neusight_onnx.report.what_if import variant_heads, variant_rows
 def to_markdown(report: Report, *, top: int = 10) -> str:
     """The report as Markdown with tables; ``top`` kernels in detail."""
     totals, settings = report.totals, report.settings
-    run = run_texts(settings.runtime, cuda_graph=settings.cuda_graph, include_io=settings.include_io)
+    run = run_texts(
+        settings.runtime,
+        cuda_graph=settings.cuda_graph,
+        include_io=settings.include_io,
+        channels_last=settings.channels_last,
+    )
     dims = [f"{_text(name)}={size}" for name, size in settings.dims.items()]
     cause = nothing_costed(report)
     sections = [

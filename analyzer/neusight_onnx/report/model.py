@@ -41,7 +41,8 @@ class ModelSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the model is run. ``cuda_graph``: replayed as a graph; ``include_io``: inputs and outputs are copied, too.
+    """How the model is run. ``cuda_graph``: replayed as a graph; ``include_io``: inputs and outputs are copied, too;
+    ``channels_last``: images and filters lie as (n, h, w, c).
 
     ``batch``: the size that was asked for as the batch; None: ``dims`` have it, or it was guessed.
     """
@@ -53,6 +54,7 @@ class Settings:
     parallelism: Mapping[str, int] = field(default_factory=dict)
     cuda_graph: bool = False
     include_io: bool = False
+    channels_last: bool = False
     batch: int | None = None
 
 

@@ -77,4 +77,5 @@ class Sweep:
     mode: str = "inference"
     cuda_graph: bool = False
     include_io: bool = False
+    channels_last: bool = False
     derived: tuple[str, ...] = ()

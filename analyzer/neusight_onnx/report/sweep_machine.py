@@ -27,6 +27,7 @@ def sweep_to_json(sweep: Sweep) -> str:
             "runtime": sweep.runtime,
             "cuda_graph": sweep.cuda_graph,
             "include_io": sweep.include_io,
+            "channels_last": sweep.channels_last,
             "dims": dict(sweep.dims),
             "varied": list(sweep.varied),
             "derived": list(sweep.derived),

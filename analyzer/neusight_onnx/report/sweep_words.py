@@ -99,5 +99,7 @@ def settings(sweep: Sweep) -> list[str]:
     """What all points share, one text each."""
     fixed = dims_text(sweep.dims, ",")
     mode = [] if sweep.mode == "inference" else [sweep.mode]
-    run = run_texts(sweep.runtime, cuda_graph=sweep.cuda_graph, include_io=sweep.include_io)
+    run = run_texts(
+        sweep.runtime, cuda_graph=sweep.cuda_graph, include_io=sweep.include_io, channels_last=sweep.channels_last
+    )
     return [*mode, sweep.precision, *run, *([fixed] if fixed else []), counted(len(sweep.points), "point")]

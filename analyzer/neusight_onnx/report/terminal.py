@@ -131,7 +131,12 @@ def _header(report: Report, canvas: Canvas) -> Text:
         [
             settings.mode,
             settings.precision,
-            *run_texts(settings.runtime, cuda_graph=settings.cuda_graph, include_io=settings.include_io),
+            *run_texts(
+                settings.runtime,
+                cuda_graph=settings.cuda_graph,
+                include_io=settings.include_io,
+                channels_last=settings.channels_last,
+            ),
             *(f"{printable(name)}={size}" for name, size in settings.dims.items()),
             counted(report.model.node_count, "node"),
             f"{parameters(report.model.parameter_count)} parameters",

@@ -82,6 +82,7 @@ class TargetVerdict:
     mode: str = "inference"
     cuda_graph: bool = False
     include_io: bool = False
+    channels_last: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,12 @@ def to_html(report: Report) -> str:
     """The report as one HTML file. Memory over time is in it if the report has a timeline of it."""
     settings = report.settings
     dims = [f"{_name(name)}={size}" for name, size in settings.dims.items()]
-    run = run_texts(settings.runtime, cuda_graph=settings.cuda_graph, include_io=settings.include_io)
+    run = run_texts(
+        settings.runtime,
+        cuda_graph=settings.cuda_graph,
+        include_io=settings.include_io,
+        channels_last=settings.channels_last,
+    )
     chips = [settings.mode, settings.precision, *run, *dims[:_MOST_LISTED]]
     facts = f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters"
     cause = nothing_costed(report)
