@@ -252,6 +252,7 @@ def summary(entries: Sequence[Mapping[str, Any]], roofline: Rooflines) -> list[s
                 ", ".join(gpu["name"] for gpu in entry["training"]["gpus"]),
                 f"{sum(row['row_count'] for row in errors['new_shapes'].values()):,}",
                 *cells,
+                _mean([row["median_ape_percent"] for row in left_out.values()]),
                 f"{worst['mape_percent']:.1f} ({worst['gpu']})" if worst else "-",
                 _mean(own),
             ]
@@ -261,10 +262,11 @@ def summary(entries: Sequence[Mapping[str, Any]], roofline: Rooflines) -> list[s
         "## All predictors",
         "",
         "Mean absolute error in %, mean over GPU x operation, of rows of at least 50 us where launches were timed by "
-        "events, 5 us where the kernel's own time was measured. A GPU that is alone in its generation counts in both "
+        "events, 5 us where the kernel's own time was measured; beside it the median of the absolute errors, which odd "
+        "rows don't move, mean over GPU x operation. A GPU that is alone in its generation counts in both "
         "columns. Roofline: on the same cells.",
         "",
-        *table((*header, "worst GPU left out", "roofline"), rows),
+        *table((*header, "median, GPU left out", "worst GPU left out", "roofline"), rows),
         "",
     ]
 
@@ -313,7 +315,9 @@ def held_out_tables(entry: Mapping[str, Any], roofline: Rooflines) -> list[str]:
 
     def cell(name: str, key: tuple[str, str]) -> str:
         row = errors[name].get(key)
-        return f"{row['mape_percent']:.1f} ({row['bias_percent']:+.1f})" if row else ""
+        if not row:
+            return ""
+        return f"{row['mape_percent']:.1f}, {row['median_ape_percent']:.1f} ({row['bias_percent']:+.1f})"
 
     rows = [
         [
@@ -554,7 +558,7 @@ def report(folder: Path, predictors: Path, entries: Sequence[dict[str, Any]], ho
         f"{platform.machine()}, Python {platform.python_version()}; {how}.",
         "",
         shown,
-        "Cells: mean absolute error in % (median signed error).",
+        "Cells: mean absolute error in %, its median over the rows (median signed error).",
         "",
     ]
     roofline = rooflines(folder, entries, predictors)
