@@ -579,3 +579,22 @@ def test_llm_layers_on_cards_with_gddr(gpu: str, m: int, n: int, k: int, measure
     kernel = linear(m, n, k, burst=gpu != "rtx-4090")
     found = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, constants).latency_us[0]
     assert found == pytest.approx(measured_us, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "clocks"),
+    [("mi100", 0.5), ("mi210", 0.5), ("mi300x", 1.0), ("mi308x", 1.0), ("mi355x", 1.0), ("a100", 1.0)],
+)
+def test_overheads_of_amds_products_take_their_clocks(gpu: str, clocks: float) -> None:
+    """They were measured on CDNA3, whose matrix cores are twice as fast as CDNA's: there they are half as much of the
+    time. CDNA4's are twice as fast again, and so is its LDS."""
+    spec = load_gpu(gpu)
+    constants = {constant.name: constant.prior for constant in tensor_gemm.TENSOR_GEMM_AMD.constants}
+    constants |= {"tile_overhead": 0.0, "epilogue_k": 1e-9, "energy_pj": 1e-9}
+    columns = tensor_gemm.columns((Gemm(m=8192, n=8192, k=8192, dtype=FP16),))
+    tile = np.array([[256.0], [128.0], [256.0], [1.0]])
+    bare, beside = (
+        tensor_gemm.times(columns, spec, {**constants, "pipe_overhead": overhead}, tile)["compute"][0]
+        for overhead in (1.0, 1.6)
+    )
+    assert beside / bare == pytest.approx(1.0 + 0.6 * clocks, rel=0.01)

@@ -411,6 +411,38 @@ def rate_share(gpu: GpuSpec, pipe: NDArray[np.float64], element_bytes: NDArray[n
     return found
 
 
+CDNA_RATE = 512.0
+"""16-bit multiply-adds a clock and compute unit of CDNA and CDNA2 (AMD CDNA white paper); CDNA3 has twice, CDNA4 four
+times as many."""
+CDNA_LDS_BYTES = 65536.0
+"""LDS of a compute unit until CDNA3. CDNA4's is larger and reads twice the bytes a clock (AMD CDNA 4 white paper)."""
+
+
+def rate_over_cdna(gpu: GpuSpec, peak: NDArray[np.float64], element_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """An AMD GPU's multiply-adds a clock and compute unit against CDNA's in 16 bits, at ``peak`` FLOP/s; a format of 1
+    byte has twice the rate of one of 2."""
+    found: NDArray[np.float64] = peak / (2.0 * gpu.sm_count * gpu.clock_hz) * element_bytes / 2.0 / CDNA_RATE
+    return found
+
+
+def clocks_over_cdna(
+    gpu: GpuSpec, peak: NDArray[np.float64], element_bytes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What an AMD GPU's kernels do beside matrix instructions, as a part of these' time, against CDNA.
+
+    It takes as many clocks on a compute unit whose matrix cores are faster, so a larger part of their time. CDNA3's
+    matrix cores are twice as fast as CDNA2's and its LDS is not: its largest products in 16 bits reach .51-.60 of the
+    peak (``_AMD_PRIORS``), where those of rocBLAS behind 1x1 convolutions reach .53-.71 of MI100's and MI210's and
+    MIOpen's assembled convolutions .75-.89 (find database).
+    """
+    wide = (gpu.shared_memory_bytes_per_sm or 0) > CDNA_LDS_BYTES
+    return rate_over_cdna(gpu, peak, element_bytes) / (2.0 if wide else 1.0)
+
+
+CDNA3_CLOCKS = 2.0
+"""The same of CDNA3, whose products are those that were measured."""
+
+
 def asynchronous(gpu: GpuSpec) -> bool:
     """Whether tiles are fetched and products issued by units of their own: TMA with WGMMA (Hopper) or tcgen05
     (data-centre Blackwell). All others issue both from the warps that hold the result."""
@@ -616,6 +648,9 @@ def times(
     steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
     # the steps of k around the loop are bytes: formats half as wide take twice as many elements a step
     around = c["epilogue_k"] * rate_share(gpu, cols["pipe"], cols["multiplied_bytes"])
+    if is_amd(gpu):
+        clocks = clocks_over_cdna(gpu, peak, cols["multiplied_bytes"]) / CDNA3_CLOCKS
+        steady, around = 1.0 + clocks * (steady - 1.0), around * clocks
     steps = kz + around * 2.0 / cols["multiplied_bytes"]
     full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * steady
 
