@@ -299,7 +299,6 @@ def _for_matrix_units(
 ) -> Predictor | None:
     """That of the format, else the one that formats share; TF32's products take the law of 16-bit ones."""
     from neusight_onnx.laws.catalog import law_of
-    from neusight_onnx.laws.tensor_conv import has_first_bf16
     from neusight_onnx.laws.tensor_gemm import serves
 
     if not serves(gpu, kernel.dtype):  # it runs other kernels than were measured
@@ -307,8 +306,6 @@ def _for_matrix_units(
     direction = OF_WEIGHT if label.endswith(OF_WEIGHT) else ""
     vendor = ON_AMD if gpu.compute_capability is None else ""
     shared = predictors.get((kernel_class, f"{MATRIX}{direction}{vendor}"))
-    if kernel.dtype is DataType.BFLOAT16 and has_first_bf16(gpu):
-        shared = predictors.get((kernel_class, f"{label}{vendor}"), shared)
     if shared is not None:
         return shared if label.removesuffix(OF_WEIGHT) in shared.formats else _law_alone(shared)
     found = predictors.get((kernel_class, label))
@@ -325,17 +322,32 @@ def _for_matrix_units(
 def _on_fp32_lanes(
     kernel: Gemm | Conv | Attention, kernel_class: str, gpu: GpuSpec, predictors: Predictors
 ) -> Predictor | None:
-    """FP32's predictor for float16's products on a GPU that has nothing faster for them than its FP32 lanes."""
+    """FP32's predictor for float16's products on a GPU that has nothing faster for them than its FP32 lanes.
+
+    Nor do GCN's packed halves make its convolutions much faster: of the same ones that an MI50 ran in both, float16's
+    take .77 (1x1) and .87 (others) of float32's time forward, .80 and .84 for the input's gradient (medians of
+    MIOpen's find database), which is about what operands of half as many bytes save.
+    """
     from neusight_onnx.laws.analytic import pipe_flops_per_s
 
     if kernel.dtype is not DataType.FLOAT16 or isinstance(kernel, Attention):  # bfloat16 came with its units
         return None
-    if pipe_flops_per_s(gpu, kernel.dtype)[0] > gpu.peak_flops_per_s["fp32"]:
+    packed = pipe_flops_per_s(gpu, kernel.dtype)[0] > gpu.peak_flops_per_s["fp32"]
+    if packed and not (isinstance(kernel, Conv) and _is_gcn(gpu)):
         return None
     found = predictors.get((kernel_class, DataType.FLOAT32.label))
     if found is not None and isinstance(kernel, Conv) and kernel.direction != "forward":
         found = _law_alone(found)
     return None if found is None else replace(found, narrow_operands=True)
+
+
+_GCN_LANES = 64
+"""Lanes of a wave on GCN and CDNA; of RDNA's there are 32."""
+
+
+def _is_gcn(gpu: GpuSpec) -> bool:
+    """Whether an AMD GPU's fastest 16-bit instructions are packed ones of vector lanes (GCN)."""
+    return gpu.vendor == "AMD" and gpu.warp_size == _GCN_LANES and "fp32_matrix" not in gpu.peak_flops_per_s
 
 
 def _law_alone(predictor: Predictor) -> Predictor:

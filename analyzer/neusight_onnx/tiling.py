@@ -123,6 +123,9 @@ _MMA: tuple[tuple[int, int], ...] = (
 _WGMMA = tuple((n, m) for n in (64, 128, 192, 256) for m in (16, 32, 64, 96, 128, 192, 256) if n * m <= 256 * 192)
 _TCGEN05 = tuple((n, m) for n in (64, 128, 256) for m in (16, 32, 64, 96, 128, 192, 256))
 _MATRIX_UNIT_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+MATRIX_CORE_WEIGHT_SPLITS = (*_MATRIX_UNIT_SPLITS, 24, 32, 48, 64, 96, 128, 256)
+"""Of MIOpen's gradients of weights, whose reductions over positions are split until compute units are busy
+(``gemm_k_global_split``): with 16 parts at most, those of few weights come out a third too slow (find database)."""
 
 
 def matrix_unit_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
@@ -170,9 +173,11 @@ def matrix_unit_weight_gradient_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
 
 
 @cache
-def matrix_unit_candidates(tiles: tuple[Tile, ...]) -> NDArray[np.float64]:
+def matrix_unit_candidates(
+    tiles: tuple[Tile, ...], *, splits: tuple[int, ...] = _MATRIX_UNIT_SPLITS
+) -> NDArray[np.float64]:
     """All (n, m, threads, split_k) of a menu of matrix-unit tiles, shape (4, candidates)."""
-    return np.array([(t.n, t.m, t.threads, z) for t in tiles for z in _MATRIX_UNIT_SPLITS], dtype=np.float64).T
+    return np.array([(t.n, t.m, t.threads, z) for t in tiles for z in splits], dtype=np.float64).T
 
 
 @cache

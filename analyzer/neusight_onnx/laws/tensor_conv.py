@@ -33,9 +33,11 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.bandwidth import memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.tiling import (
+    MATRIX_CORE_WEIGHT_SPLITS,
     Tile,
     matrix_unit_candidates,
     matrix_unit_convolution_tiles,
@@ -196,7 +198,7 @@ _COLUMNS = (
     *("taps", "stride", "dilation", "groups", "c_each", "k_each", "batch", "out", "side", "data", "weight"),
     *("taps_met", "padded", "image_m", "image_n", "image_k", "image_b", "images", "gathered", "as_it_lies"),
     *("rank", "channels_last", "transposed_bytes", "ordered_bytes", "macs", "outputs", "burst", "activity"),
-    *("first_depth", "loaded", "packed_b", "packed_depth"),
+    *("first_depth", "back_launches", "zeroed_bytes", "divides", "loaded", "packed_b", "packed_depth"),
 )
 
 
@@ -263,6 +265,9 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.burst,
                 kernel.activity,
                 _first_depth(kernel),
+                float(prod(kernel.strides)) if _goes_back(kernel) and taps > 1 else 1.0,
+                (result if kernel.transposed else source) if _goes_back(kernel) and met < 1.0 else 0.0,
+                _divides(kernel),
                 1.0,
                 *_packed(kernel),
             )
@@ -368,6 +373,17 @@ def _goes_back(kernel: Conv) -> bool:
     return kernel.direction != "weight" and (kernel.direction == "data") != kernel.transposed
 
 
+def _divides(kernel: Conv) -> bool:
+    """Whether the kernel in HIP for an input's gradient takes it, which pads nothing (MIOpen's
+    ``ConvHipImplicitGemmBwdDataV4R1Xdlops``): positions by 16, channels by 8.
+
+    It is the only one of implicit GEMM for bfloat16 on an MI100, and none of the 1,521 convolutions there whose
+    positions aren't a multiple of 16 has it, of others .7 (find database; channels below 8: none of 1,038).
+    """
+    positions = kernel.n * prod(kernel.spatial if kernel.transposed else kernel.out)
+    return not (positions % 16 or kernel.c // kernel.groups % 8 or kernel.k // kernel.groups % 8)
+
+
 def _taps_met(kernel: Conv, taps: int) -> float:
     """Taps that a result meets: all of them, but of the gradient of a strided input its share."""
     if kernel.direction == "weight":
@@ -384,13 +400,23 @@ def serves(gpu: GpuSpec, dtype: DataType) -> bool:
 
 
 _CHUNK = 128
-_PARTS = ("compute", "memory", "l2")
+_PARTS = ("compute", "memory", "l2", "issue")
 
 
 def _times(
-    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    c: Constants,
+    tile: NDArray[np.float64],
+    *,
+    slower: NDArray[np.float64] | float = 1.0,
+    waiting: NDArray[np.float64] | float = 1.0,
 ) -> dict[str, NDArray[np.float64]]:
-    """Competing times of implicit GEMM in s; ``tile`` is (n, m, threads, split) of any common shape."""
+    """Competing times of implicit GEMM in s; ``tile`` is (n, m, threads, split) of any common shape.
+
+    ``slower``: time of the matrix instructions that the kernel has over that of the format's fastest. ``waiting``: how
+    long its steps wait for loads, over those of others.
+    """
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
     # in the weight's gradient taps lie along n, whose tiles they don't change; MIOpen's threads keep their tap along k
@@ -400,7 +426,7 @@ def _times(
     if (gpu.compute_capability or 0.0) >= FIRST_LAYER:
         k = np.where(cols["first_depth"] > 0.0, cols["first_depth"], k)
     sms = float(gpu.sm_count)
-    peak = tensor_gemm.peaks(gpu, cols["pipe"])
+    peak = tensor_gemm.peaks(gpu, cols["pipe"]) / slower
     blocks = b * np.ceil(n / t1) * np.ceil(m / t2) * z
     kz = k / z
     occupancy = np.clip(tensor_gemm.RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
@@ -408,13 +434,20 @@ def _times(
     in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
     exposed = tensor_gemm.exposed_shares(gpu, cols["pipe"], cols["bytes"])
+    amd = gpu.compute_capability is None
     kind = c["index_overhead"] * c["data_overhead"] ** cols["data"] * c["weight_overhead"] ** cols["weight"]
+    if amd:
+        # a filter of one tap has no addresses of its own to make
+        kind = np.where(cols["taps_met"] > 1.0, kind, c["weight_overhead"] ** cols["weight"])
     kind = kind * np.where(cols["rank"] > 2.0, c["volume_overhead"], 1.0)
     # integer operations and loads, in the shadow of a halved pipe's instructions as far as those of tiles are
     kind = 1.0 + exposed * (kind - 1.0)
     steady = c["pipe_overhead"] * kind * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
-    steps = kz + c["epilogue_k"] * tensor_gemm.rate_share(gpu, cols["pipe"], cols["bytes"]) * 2.0 / cols["bytes"]
-    full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak * (steady + exposed * c["latency_warps"] / in_flight)
+    around = c["epilogue_k"] * tensor_gemm.rate_share(gpu, cols["pipe"], cols["bytes"]) * 2.0 / cols["bytes"]
+    beside = steady - 1.0 + exposed * c["latency_warps"] / in_flight
+    clocks = tensor_gemm.clocks_over_cdna(gpu, peak, cols["bytes"]) if amd else 1.0
+    steps = kz * (1.0 + clocks * beside) + around * clocks * (1.0 + beside)
+    full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak
 
     unique = cols["read_bytes"] + cols["write_bytes"]
     rate = _dram_rate(cols, gpu, c) * (blocks / (sms * per_sm)) ** c["idle_loss"]
@@ -433,19 +466,70 @@ def _times(
     panels = kz * (t1 + t2 * cols["loaded"]) * cols["bytes"]
     l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
     flops = 2.0 * b * m * n * cols["depth"]
-    waits_s = (memory_s, l2_s)
+    issue_s = (
+        _issue_s(cols, gpu, c, per_sm * kz * (t1 + t2), _steps(cols, gpu, peak, waves * kz * waiting))
+        if amd
+        else np.zeros_like(l2_s)
+    )
+    waits_s = (memory_s, l2_s, issue_s)
     pipe_s, level = tensor_gemm.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=waits_s)
     return {
         "compute": pipe_s,
         "memory": memory_s,
         "l2": l2_s,
+        "issue": issue_s,
         "blocks": blocks,
         "occupancy": occupancy,
         "kz": kz,
         "level": level,
-        "launch": np.full(blocks.shape, c["floor_us"] * (1.7e9 / gpu.clock_hz) ** _FLOOR_EXPONENT)
-        + np.where(z > 1.0, c["split_us"], 0.0),
+        "launch": np.full(blocks.shape, c["floor_us"] * (1.0 if amd else (1.7e9 / gpu.clock_hz) ** _FLOOR_EXPONENT))
+        + np.where(z > 1.0, c["split_us"], 0.0)
+        + (_back_us(cols, gpu, c) if amd else 0.0),
     }
+
+
+def _steps(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, peak: NDArray[np.float64], k: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Elements of k that blocks go through one after the other, as many at once as on CDNA.
+
+    Kernels take so much of k at once that its products hide its loads: faster matrix cores, deeper steps (tiles of CK
+    and hipBLASLt are 64 deep for CDNA3 where CDNA's were 32, names of kernels as remembered).
+    """
+    found: NDArray[np.float64] = k / np.maximum(tensor_gemm.rate_over_cdna(gpu, peak, cols["bytes"]), 1.0)
+    return found
+
+
+def _issue_s(
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    c: Constants,
+    fetched: NDArray[np.float64],
+    steps: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Time in s that MIOpen's kernels take to fetch and store by instructions of vector lanes, at the clock: elements
+    that a compute unit fetches into tiles (``fetched``), those that are moved at all, and ``steps`` of k that blocks go
+    through one after the other.
+
+    Convolutions that multiply little move 820-890 GB/s on MI100 and on MI210, which have as many lanes times clock but
+    1,229 and 1,638 GB/s of DRAM: it isn't memory that bounds them.
+    """
+    lanes = gpu.fp32_lanes_per_sm * gpu.clock_hz
+    moved = (cols["read_bytes"] + cols["write_bytes"]) / cols["bytes"]
+    elements_s = (fetched * c["fetch_operations"] + moved / gpu.sm_count * c["move_operations"]) / lanes
+    tap = np.where(cols["taps_met"] > 1.0, c["tap_step"] * c["data_step"] ** cols["data"], 1.0)
+    found: NDArray[np.float64] = elements_s + steps * cols["bytes"] * c["step_ns"] * tap * 1e-9
+    return found
+
+
+def _back_us(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants) -> NDArray[np.float64]:
+    """What a gradient of a strided input has beside its product, in us: a launch for each place in the stride, whose
+    taps are others; where the stride skips input, zeros that are written before by a kernel of its own, and lines of
+    which the product writes a part."""
+    zeroed = cols["zeroed_bytes"]
+    zeros_us = np.where(zeroed > 0.0, c["step_us"] + 2e6 * zeroed / _dram_rate(cols, gpu, c), 0.0)
+    found: NDArray[np.float64] = (cols["back_launches"] - 1.0) * c["step_us"] + zeros_us
+    return found
 
 
 def has_first_bf16(gpu: GpuSpec) -> bool:
@@ -471,20 +555,44 @@ def _compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.flo
     ``compiled_overhead`` times as long as float16's matrix instructions, with which they compete, and no longer where
     those are slower.
     """
-    peaks = gpu.peak_flops_per_s
-    stated = peaks.get("bf16", 0.0) / peaks.get("fp16", np.inf)
-    rate = min(stated, _FIRST_BF16_RATE) if gpu.process_nm >= _CDNA2_NM else stated
-    bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & (stated > 0.0)
-    slower = np.where(bf16, 1.0 / max(rate, 1e-9), 1.0)
-    norm = c["norm"]
-    compute = (slower**norm + c["compiled_overhead"] ** norm) ** (1.0 / norm) * np.where(bf16, stated, 1.0)
     along = cols["weight"] > 0
     merged = {
         **cols,
         "n": np.where(along, cols["n"] / cols["padded"], cols["n"]),
         "k": np.where(along, cols["k"], cols["k"] / cols["padded"]),
     }
-    return _joined_us(_times(merged, gpu, {**c, "tap_channels": 0.0}, tile), c, compute=compute)
+    own = {**c, "tap_channels": 0.0, "pipe_overhead": c["pipe_overhead"] * c["compiled_overhead"]}
+    # MLIR makes none for bfloat16 there; what is left, in HIP, has fewer loads in flight
+    waiting = np.where(_is_first_bf16(cols, gpu), c["first_waiting"], 1.0)
+    return _joined_us(_times(merged, gpu, own, tile, slower=_compiled_slower(cols, gpu), waiting=waiting), c)
+
+
+def _has_no_product(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Gradients of inputs that no kernel of implicit GEMM on an AMD GPU takes (:func:`_divides`)."""
+    alone = _is_first_bf16(cols, gpu) & has_first_bf16(gpu)
+    found: NDArray[np.bool_] = alone & (cols["data"] > 0) & (cols["divides"] == 0)
+    return found
+
+
+def _is_first_bf16(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether compiled kernels multiply by CDNA's first instructions for bfloat16."""
+    found: NDArray[np.bool_] = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & (gpu.process_nm >= _CDNA2_NM)
+    return found
+
+
+def _stated_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
+    """Time of bfloat16's fastest matrix instructions over float16's; 1 for other formats."""
+    peaks = gpu.peak_flops_per_s
+    bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & ("bf16" in peaks and "fp16" in peaks)
+    found: NDArray[np.float64] = np.where(bf16, peaks.get("fp16", 1.0) / peaks.get("bf16", 1.0), 1.0)
+    return found
+
+
+def _compiled_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
+    """Time of the matrix instructions of compiled kernels over that of the format's fastest."""
+    slower = np.maximum(1.0 / _FIRST_BF16_RATE / _stated_slower(cols, gpu), 1.0)
+    found: NDArray[np.float64] = np.where(_is_first_bf16(cols, gpu), slower, 1.0)
+    return found
 
 
 _CDNA2_NM = 6.0
@@ -495,7 +603,8 @@ def _dram_rate(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constan
     """Bytes/s from DRAM, or from L2 where the operands still lie there from the kernel (or repetition) before."""
     fill = (cols["read_bytes"] + cols["write_bytes"]) / gpu.l2_bytes
     resident = 1.0 / (1.0 + (fill / _RESIDENT_FILL) ** _RESIDENT_SHARPNESS)
-    rate = c["dram_efficiency"] * tensor_gemm.stream_gain(gpu) * gpu.memory_bytes_per_s
+    efficiency = memory_family(gpu).fraction if gpu.compute_capability is None else c["dram_efficiency"]
+    rate = efficiency * tensor_gemm.stream_gain(gpu) * gpu.memory_bytes_per_s
     found: NDArray[np.float64] = rate * c["resident_gain"] ** resident
     return found
 
@@ -509,11 +618,9 @@ _RESIDENT_SHARPNESS = 4.0
 """How sharply that ends as tensors outgrow L2: they leave it line by line, not all at once."""
 
 
-def _joined_us(
-    parts: Mapping[str, NDArray[np.float64]], c: Constants, *, compute: NDArray[np.float64] | float = 1.0
-) -> NDArray[np.float64]:
-    """Implicit GEMM in us: launch, and the p-norm of the competing times; the pipe's is ``compute`` times as long."""
-    times = [compute * parts[name] if name == "compute" else parts[name] for name in _PARTS]
+def _joined_us(parts: Mapping[str, NDArray[np.float64]], c: Constants) -> NDArray[np.float64]:
+    """Implicit GEMM in us: launch, and the p-norm of the competing times."""
+    times = [parts[name] for name in _PARTS]
     largest = np.maximum.reduce(times)
     total = sum((time / largest) ** c["norm"] for time in times)
     joined: NDArray[np.float64] = parts["launch"] + 1e6 * largest * total ** (1.0 / c["norm"])
@@ -542,6 +649,8 @@ def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.floa
         "rank": zero + 2.0,
         "first_depth": zero,
         "loaded": zero + 1.0,
+        "back_launches": zero + 1.0,
+        "zeroed_bytes": zero,
         "burst": cols["burst"],
         "activity": cols["activity"],
     }
@@ -557,9 +666,17 @@ def _images_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float
         return np.where(allowed, _joined_us(_image_times(cols, gpu, c, tile), c), np.inf)
     one = _joined_us(_image_times(cols, gpu, c, tile), _image_constants(gpu, c))
     gathered = cols["gathered"]
-    lanes = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
-    gather = np.where(gathered > 0, c["gather_us"] + 1e6 * gathered * c["gather_operations"] / lanes, 0.0)
-    return c["call_us"] + cols["images"] * (one + gather)
+    moved_s = 2.0 * gathered * cols["bytes"] / (c["gather_efficiency"] * gpu.memory_bytes_per_s)
+    gather = np.where(gathered > 0, c["gather_us"] * _launch_slowness(gpu) + 1e6 * moved_s, 0.0)
+    return c["call_us"] * _launch_slowness(gpu) + cols["images"] * (one + gather)
+
+
+def _launch_slowness(gpu: GpuSpec) -> float:
+    """Time of a launch on AMD against one at 1.7 GHz: command processors run at the GPU's clock.
+
+    The smallest FP32 kernels take an MI100 16 us and an MI210 14, the ratio of their clocks (NeuSight's data).
+    """
+    return 1.7e9 / gpu.clock_hz
 
 
 def _image_times(
@@ -579,7 +696,9 @@ def _image_columns(cols: Columns, gpu: GpuSpec) -> dict[str, NDArray[np.float64]
 def _image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
     """Constants of an image's product: a plain one."""
     plain = {**c, "index_overhead": 1.0}
-    return plain if gpu.compute_capability is not None else {**plain, "floor_us": c["image_us"]}
+    if gpu.compute_capability is not None:
+        return plain
+    return {**plain, "floor_us": c["image_us"] * _launch_slowness(gpu)}
 
 
 WIDEST_TRANSPOSED_BYTES = 2.0
@@ -596,11 +715,15 @@ are in its cubins for 7.5, in none for 8.0 and 8.6 (cuDNN 9.1, ``cuobjdump -symb
 def _transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     """What a convolution reads beside weights into (n, *spatial, c) order, and what it writes back, where the library
     has to."""
+    if gpu.compute_capability is None:
+        moved = 2.0 * cols["ordered_bytes"]
+        lanes = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
+        issue_s = moved / cols["bytes"] * c["transpose_operations"] / lanes
+        # the weight as well, by a launch of its own
+        us = 3.0 * c["step_us"] + 1e6 * np.maximum(issue_s, moved / _dram_rate(cols, gpu, c))
+        return np.where(cols["channels_last"] > 0, 0.0, us)
     rate = _dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
     both = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
-    if gpu.compute_capability is None:
-        # the weight as well, by a launch of its own
-        return np.where(cols["channels_last"] > 0, 0.0, both + c["step_us"])
     us = both
     if gpu.compute_capability < NHWC_ALONE:
         us = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
@@ -621,7 +744,7 @@ def _element_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     joined = c["floor_us"] + 1e6 * (traffic**norm + (work / lanes) ** norm) ** (1.0 / norm)
     few = (cols["groups"] > 1) & (cols["c_each"] * cols["k_each"] < SHORT_REDUCTION)
     if gpu.compute_capability is None:
-        few = few & (cols["rank"] <= 2)
+        few = (few | _has_no_product(cols, gpu)) & (cols["rank"] <= 2)
     return np.where(few, joined, np.inf)
 
 
@@ -635,7 +758,10 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     menu = matrix_unit_candidates(tiles)
     constants = tensor_gemm.own_constants(gpu, constants)
     tile = _choice(cols, gpu, constants, menu)
-    if of_weight != tiles and np.any(cols["weight"]):
+    if gpu.compute_capability is None and np.any(cols["weight"]):
+        deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
+        tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, deep), tile)
+    elif of_weight != tiles and np.any(cols["weight"]):
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
     found = {**cols, **dict(zip(_TILE, tile, strict=True))}
     if gpu.compute_capability is not None and np.any(cols["packed_b"]):
@@ -746,6 +872,7 @@ def _algorithms_us(
         bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16"))
         if has_first_bf16(gpu):
             product = np.where(bf16, compiled, np.minimum(product, compiled))
+            product = np.where(_has_no_product(cols, gpu), np.inf, product)
         else:
             # no compiled kernel is among the MI210's gradients of inputs in bfloat16
             product = np.where(bf16 & (cols["data"] > 0), product, np.minimum(product, compiled))
@@ -867,17 +994,22 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     return np.stack(values, axis=1).astype(np.float32)
 
 
-AMD_FEATURES: tuple[str, ...] = (*FEATURES, "log_compiled_over_product", "is_bfloat16")
+AMD_FEATURES: tuple[str, ...] = (*FEATURES, "log_compiled_over_product", "log_stated_slower", "log_compiled_slower")
 """Features of the residual on AMD."""
 
 
 def amd_features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
-    """``features``, with how the compiled kernels compare and whether bfloat16 is multiplied, as ``AMD_FEATURES``."""
+    """``features``, with how the compiled kernels compare and how slow bfloat16's instructions are against float16's,
+    those of the data sheet and of the compiled kernels, as ``AMD_FEATURES``.
+
+    By rates rather than by name: where a GPU multiplies both alike, both are the same kernels.
+    """
     cols, tile, _ = _tiles(cols, gpu, constants)
     parts = _times(cols, gpu, constants, tile)
     own = (
         np.log(_compiled_us(cols, gpu, constants, tile) / _joined_us(parts, constants)),
-        np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")),
+        np.log(_stated_slower(cols, gpu)),
+        np.log(_stated_slower(cols, gpu) * _compiled_slower(cols, gpu)),
     )
     return np.hstack([features(cols, gpu, constants, result), np.stack(own, axis=1).astype(np.float32)])
 
@@ -911,20 +1043,73 @@ _AMD_PRIORS: Mapping[str, Constant] = {
             source="launch of a kernel that transposes a tensor, as the floor of others; fitted",
         ),
         Constant(
-            name="transpose_efficiency",
-            prior=0.6,
-            prior_log_sd=0.3,
-            source="share of DRAM's peak at which MIOpen transposes a tensor, read and written once; fitted",
+            name="weight_overhead",
+            prior=1.0,
+            prior_log_sd=0.2,
+            source="the largest gradients of weights reach as much of the peak as forward passes; fitted",
+        ),
+        Constant(
+            name="pipe_overhead",
+            prior=1.1,
+            prior_log_sd=0.1,
+            source="the largest convolutions reach .75-.89 of the peak on MI100 and MI210; fitted",
         ),
     )
 }
 
-_COMPILED_OVERHEAD = Constant(
-    name="compiled_overhead",
-    prior=1.4,
-    prior_log_sd=0.3,
-    source="pipe time of kernels in HIP that read (n, c, *spatial) as it lies, over the assembled ones'; fitted",
+_AMD_ONLY = (
+    Constant(
+        name="compiled_overhead",
+        prior=1.4,
+        prior_log_sd=0.3,
+        source="pipe time of kernels in HIP that read (n, c, *spatial) as it lies, over the assembled ones'; fitted",
+    ),
+    Constant(
+        name="fetch_operations",
+        prior=1.0,
+        prior_log_sd=0.5,
+        source="lane operations an element that a block fetches into its tile: a load and a store to LDS, of up to 16 "
+        "bytes each, and an address; fitted",
+    ),
+    Constant(
+        name="move_operations",
+        prior=20.0,
+        prior_log_sd=0.5,
+        source="and an element of input, weight or output: with those of tiles, 25-28 where convolutions move 820-890 "
+        "GB/s; fitted",
+    ),
+    Constant(
+        name="step_ns",
+        prior=3.0,
+        prior_log_sd=0.7,
+        source="a byte of k that a block goes through, however little it multiplies: latency of the loads before; "
+        "four times what NVIDIA's products show, as few loads are in flight; fitted",
+    ),
+    Constant(
+        name="first_waiting",
+        prior=2.0,
+        prior_log_sd=0.5,
+        source="the same of kernels in HIP that multiply bfloat16 by CDNA's first instructions: an MI100's are fitted "
+        "with three times float16's; fitted",
+    ),
+    Constant(name="tap_step", prior=1.5, prior_log_sd=0.5, source="the same where a filter has several taps; fitted"),
+    Constant(name="data_step", prior=1.5, prior_log_sd=0.5, source="and of the input's gradient then; fitted"),
+    Constant(
+        name="transpose_operations",
+        prior=20.0,
+        prior_log_sd=0.5,
+        source="lane operations an element read or written of the kernels that transpose, as those of convolutions",
+    ),
+    Constant(
+        name="gather_efficiency",
+        prior=0.2,
+        prior_log_sd=0.5,
+        source="share of DRAM's peak at which taps are gathered, each read and written once: 130-170 GB/s are written "
+        "for large images, in the ratio of MI100's and MI210's memory; fitted",
+    ),
 )
+
+_NOT_ON_AMD = ("dram_efficiency", "transpose_efficiency", "gather_operations")
 
 TENSOR_CONV_AMD = replace(
     TENSOR_CONV,
@@ -932,9 +1117,9 @@ TENSOR_CONV_AMD = replace(
         *(
             _AMD_PRIORS.get(constant.name, constant)
             for constant in tensor_gemm.amd_constants(CONSTANTS)
-            if not constant.name.endswith("_async")
+            if not constant.name.endswith("_async") and constant.name not in _NOT_ON_AMD
         ),
-        _COMPILED_OVERHEAD,
+        *_AMD_ONLY,
     ),
     feature_names=AMD_FEATURES,
     features=amd_features,

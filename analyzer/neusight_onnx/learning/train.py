@@ -26,7 +26,7 @@ from neusight_onnx.kernels import (
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import LAWS, law_of
-from neusight_onnx.laws.tensor_conv import has_first_bf16, with_products
+from neusight_onnx.laws.tensor_conv import with_products
 from neusight_onnx.laws.tensor_gemm import serves
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets.attention import ATTENTION
@@ -91,8 +91,6 @@ DTYPE_SUFFIX = {
     "matrix/weight": "matrix_weight",
     "matrix+amd": "matrix_amd",
     "matrix/weight+amd": "matrix_weight_amd",
-    "bfloat16+amd": "bf16_amd",
-    "bfloat16/weight+amd": "bf16_weight_amd",
     "bfloat16+float8e4m3fn": "bf16_kv8",
 }
 """How a predictor's file names the number format (``kernels.predictor_label``)."""
@@ -256,7 +254,6 @@ class SharedPredictor:
     """A predictor of all formats of matrix units: its class and label, the file and the rows that it is trained on.
 
     ``measured``: labels of the file's parts. ``formats``: labels of kernels that those rows stand for.
-    ``first_bf16``: its rows in bfloat16 are those of GPUs with AMD's first instructions for it, else of all others.
     ``unseen_weights``: weights of the residual on unseen GPUs that are tried.
     """
 
@@ -267,7 +264,6 @@ class SharedPredictor:
     formats: tuple[str, ...]
     settings: ResidualSettings
     unseen_weights: tuple[float, ...] = UNSEEN_WEIGHTS
-    first_bf16: bool = False
 
     @property
     def name(self) -> str:
@@ -325,15 +321,12 @@ SHARED_PREDICTORS: tuple[SharedPredictor, ...] = (
     *(
         SharedPredictor(
             kernel_class="conv",
-            label=f"{label}{of}+amd",
+            label=f"matrix{of}+amd",
             file=MIOPEN_CONV,
-            measured=measured,
-            formats=measured,
+            measured=_SIXTEEN_BITS,
+            formats=_SIXTEEN_BITS,
             settings=_CONVOLUTIONS,
-            first_bf16=label == "bfloat16",
         )
-        # what MIOpen has for bfloat16 on CDNA is of a kind of its own; later GPUs have both formats alike
-        for label, measured in (("matrix", _SIXTEEN_BITS), ("bfloat16", ("bfloat16",)))
         for of in ("", "/weight")
     ),
 )
@@ -428,8 +421,6 @@ def shared_rows(
         specs = known_gpus(rows, log)
         served = {name: spec for name, spec in specs.items() if serves(spec, kernel_dtype(rows.kernels[0]))}
         mine = {name for name, spec in served.items() if is_amd(spec) == shared.amd}
-        if shared.kernel_class == "conv" and part.dtype == "bfloat16":
-            mine = {name for name in mine if has_first_bf16(specs[name]) == shared.first_bf16}
         kept = np.isin(rows.gpu, sorted(mine)) & np.isfinite(rows.measured_us)
         if part.file != shared.file:
             of_weight = OF_WEIGHT in shared.label
