@@ -179,22 +179,11 @@ def test_power_limits_the_clock() -> None:
     for spec in (l4, load_gpu("a100-sxm-80gb"), replace(l4, power_w=720.0)):
         result = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, PRIORS)
         shares.append(result.ideal_us[0] / result.latency_us[0])
-    # 72 W less 25.5 W for the memory, over 2.8 pJ x .36 x 1.45: 32 TFLOP/s
-    assert shares[0] == pytest.approx((72 - 0.085 * 300.1) / (2.8 * 0.36 * 1.45) / 121, rel=0.03)
+    # 72 W less 25.5 W at rest, over what 121 TFLOP/s at 2.04 GHz take: 2.8 pJ x .36 x 1.37 x 1.457^.6; to 1 / 1.6
+    budget = (72 - 0.085 * 300.1) / (2.8 * 0.36 * 1.37 * (2.04 / 1.4) ** 0.6 * 121)
+    assert shares[0] == pytest.approx(budget**0.625, rel=0.1)
     assert 0.75 < shares[1] < 0.85
     assert 0.8 < shares[2] < 0.95
-
-
-@pytest.mark.parametrize(
-    ("name", "watts"),
-    [
-        pytest.param("t4", 0.085 * 320, id="GDDR6"),
-        pytest.param("a100-sxm-80gb", 0.025 * 2039, id="HBM2e"),
-        pytest.param("mi300x", 0.2 * 750, id="AMD"),
-    ],
-)
-def test_power_that_is_gone_before_arithmetic(name: str, watts: float) -> None:
-    assert tensor_gemm.idle_w(load_gpu(name)) == pytest.approx(watts)
 
 
 def test_a_burst_is_over_before_the_limit_acts() -> None:
@@ -225,22 +214,24 @@ def test_waiting_takes_no_power() -> None:
         for kernel in (streams, computes)
     ]
     assert times[0]["level"][0] > 0.9
-    assert times[1]["level"][0] < 0.4
+    assert times[1]["level"][0] < 0.45
 
 
 def test_energy_of_unmeasured_processes_is_doubted() -> None:
-    """T4 is under its limit, no other GPU in 12 nm was, at .31 of its boost clock; an A100's energy is known; a V100
-    hardly meets its limit; L4's process is known, its .26 of the boost clock no measured GPU's."""
+    """T4 is under its limit, no other GPU in 12 nm was on real values, at .38 of its boost clock; an A100's energy and
+    clock are known; a V100 is nearer to its limit than to its doubt; L4's process is known, its .40 of the boost clock
+    no measured GPU's."""
     kernel = linear(8192, 8192, 8192, FP16)
     doubts = []
     for name in ("t4", "a100-sxm-80gb", "v100-sxm2-32gb", "l4"):
         found = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), load_gpu(name), PRIORS).doubt_log_sd
         assert found is not None
         doubts.append(float(found[0]))
-    whole = [np.hypot(0.2, np.log(0.5 / 0.31) * 2 / 3), np.log(0.5 / 0.26) * 2 / 3]  # of a kernel that only computes
-    assert 0.75 * whole[0] < doubts[0] < whole[0]
+    # of a kernel that only computes: energies .2 off and an exponent .6 off, over the slope of 1.6
+    whole = [np.hypot(0.2 / 1.6, np.log(0.7 / 0.38) * 0.375), np.log(0.7 / 0.40) * 0.375]
+    assert 0.75 * whole[0] < doubts[0] < 1.05 * whole[0]
     assert doubts[1] == 0.0
-    assert 0.0 < doubts[2] < 0.15
+    assert 0.0 < doubts[2] < 0.125
     assert 0.75 * whole[1] < doubts[3] < 1.05 * whole[1]
 
 
@@ -552,10 +543,10 @@ def test_gddr6x_streams_nearer_to_its_peak(name: str, gain: float) -> None:
     ("name", "energy"),
     [
         pytest.param("rtx-a6000", 0.65, id="8 nm, mma"),
-        pytest.param("l4", 0.36 * 1.45, id="5 nm family, mma"),
+        pytest.param("l4", 0.36 * 1.37, id="5 nm family, mma"),
         pytest.param("a100", 0.5, id="7 nm, mma"),
         pytest.param("h100", 0.36 * 0.8, id="5 nm family, WGMMA"),
-        pytest.param("v100", 0.75, id="12 nm"),
+        pytest.param("v100", 1.0, id="12 nm"),
     ],
 )
 def test_energy_of_a_flop(name: str, energy: float) -> None:

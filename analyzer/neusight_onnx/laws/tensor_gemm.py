@@ -27,9 +27,10 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Gemm, Kernel
 from neusight_onnx.laws.bandwidth import GDDR6X, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.clock import ENERGY_EXPONENT, EXPONENT_SPREAD, energy_at, idle_w, power_level
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.laws.gemm import process_energy
-from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, with_tile
+from neusight_onnx.laws.tiled import cheapest, pinned_tile, with_tile
 from neusight_onnx.tiling import matrix_unit_candidates, matrix_unit_tiles
 
 _STUDY = "prior: study of the shared tensor-core measurements; fitted here"
@@ -75,8 +76,8 @@ CONSTANTS: tuple[Constant, ...] = (
         name="energy_pj",
         prior=2.8,
         prior_log_sd=0.2,
-        source="board energy of a 16-bit FLOP on real values by mma instructions in 16 nm at the lowest voltage, so "
-        "that an A100 sustains 250-270 of 312 TFLOP/s at 400 W; fitted",
+        source="board energy of a 16-bit FLOP on real values by mma instructions in 16 nm at 1.4 GHz, so that an A100 "
+        "sustains 250-270 of 312 TFLOP/s at 400 W; fitted",
     ),
     Constant(
         name="throttle_ms",
@@ -213,25 +214,6 @@ CLUSTER_SHARE = 0.5
 (Hopper) or two SMs multiply as one (``cta_group::2`` of Blackwell): clusters of two share it (CUTLASS's default for
 both). Without it L2 would hold B200's 256x256 tiles below what they reach."""
 
-IDLE_W_PER_GB_S: Mapping[str, float] = {"HBM": 0.025, "GDDR": 0.085}
-"""W that a card takes with its clocks up and nothing to do, memory and leakage above all, for each GB/s of its kind of
-memory. What nvidia-smi prints for idle cards in state P0 (as remembered): T4 27 of 70 W, L4 28-30 of 72, A10 55 of 150,
-L40S about 80 of 350; A100 45-60 of 400, H100 70-75 of 700. So the power limit leaves cards with GDDR and 60-75 W hardly
-more than half for arithmetic. The joint fit to products on A100, H100, B200, L40S, RTX 3090, 4090 and A6000 is
-no worse than with a fifth of the limit for all, and needs no factor for Samsung's process then."""
-
-MOST_IDLE = 0.5
-"""Share of the power limit that this is at most: a card that is made for less has slower clocks for its memory, too."""
-
-STATIC_POWER = 0.2
-"""Share of the power limit for the same where the memory is of another kind or the maker is AMD, as in the FP32 law."""
-
-VOLTAGE_CLOCK_GHZ = 1.4
-VOLTAGE_CLOCK_EXPONENT = 0.5
-"""Clock of the lowest voltage in 16/12 nm, as in the FP32 law, and how it rises with the energy that a process saves:
-2.3 GHz in TSMC's 4N. With it one energy explains both L40S, which falls to 1.6 GHz at 350 W, and RTX 4090, which keeps
-2.6 GHz at 450 W (fitted jointly: 0.58; users find RTX 40 cards at their lowest voltage up to 2.2-2.4 GHz)."""
-
 FULL_RATE = 500.0
 """16-bit multiply-adds a clock and SM of pipes that hide nothing of a small tile's loads (L40S; 512 by design)."""
 
@@ -281,15 +263,13 @@ RESIDENT_ELEMENTS = 32768.0
 
 # how much less energy a FLOP takes than by mma instructions, which fetch operands from registers: WGMMA reads shared
 # memory once for a warp group, tcgen05 keeps accumulators in a memory of its own. From the largest rates of the public
-# table of maximum achievable matmul FLOPS (stas00/ml-engineering): A100 271, H100 794, B200 1745 TFLOP/s
+# table of maximum achievable matmul FLOPS (stas00/ml-engineering): A100 271, H100 794, B200 1745 TFLOP/s, and as those
+# three GPUs' products on real values say
 _WGMMA_ENERGY = 0.80
-_TCGEN05_ENERGY = 0.55
+_TCGEN05_ENERGY = 0.64
 # mma in TSMC's 4N takes more than the process lets expect: L40S sustains .52-.55 of 362 TFLOP/s at 350 W (SGLang and
 # TensorRT-LLM, products of more than 3 ms), RTX 4090's largest LLM layers agree
-_MMA_4N_ENERGY = 1.45
-# TSMC's 12 nm against its 16 nm, which the FP32 law takes for one: the foundry states a quarter less (as remembered);
-# fitted to T4's largest 16-bit products (DeepBench), which 70 W bound at 37-46 TFLOP/s on operands that are all zero
-_12NM_ENERGY = 0.75
+_MMA_4N_ENERGY = 1.37
 # and of a narrower format, per FLOP: half the bits move; TF32, of which no kernel was measured, as FP8 the other way
 _FORMAT_ENERGY = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.65, "int8": 0.5, "fp4": 0.3, "tf32": 1.0 / 0.65}
 # sums in FP16 are taken for no cheaper: the multipliers are the same, nothing was measured. So an RTX 3090 at twice its
@@ -506,8 +486,6 @@ def unit_energy(gpu: GpuSpec, pipe: Column) -> Column:
         unit = _TCGEN05_ENERGY
     elif gpu.process_nm <= 5.0:
         unit = _MMA_4N_ENERGY
-    elif gpu.process_nm == 12.0:
-        unit = _12NM_ENERGY
     found: Column = np.array([_FORMAT_ENERGY[name] for name in PIPES])[pipe.astype(np.int64)]
     return found * unit * process_energy(gpu.process_nm)
 
@@ -534,26 +512,15 @@ def top_clock(gpu: GpuSpec) -> float:
     return GEFORCE_BOOST if gpu.halves_fp32_sums else 1.0
 
 
-def idle_w(gpu: GpuSpec) -> float:
-    """Power that is gone before any arithmetic, in W."""
-    for kind, per_gb_s in IDLE_W_PER_GB_S.items():
-        if gpu.memory_type.upper().startswith(kind) and not is_amd(gpu):
-            return min(per_gb_s * gpu.memory_bytes_per_s / 1e9, MOST_IDLE * gpu.power_w)
-    return STATIC_POWER * gpu.power_w
-
-
 def clock_level(
     gpu: GpuSpec, constants: Constants, flops_per_s: NDArray[np.float64], energy: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Sustained over boost clock, up to :func:`top_clock`: linear in the power left down to the lowest voltage, its
-    cube root above.
+    """Sustained over boost clock, up to :func:`top_clock`: :func:`~neusight_onnx.laws.clock.power_level`.
 
-    The rule of the FP32 law, with the energy of the matrix unit; ``energy``: of a FLOP against a 16-bit one in 16 nm.
+    ``flops_per_s``: at the boost clock; ``energy``: of a FLOP against a 16-bit one in 16 nm.
     """
-    scale = process_energy(gpu.process_nm)
-    knee = VOLTAGE_CLOCK_GHZ * 1e9 * min(scale, 1.0) ** -VOLTAGE_CLOCK_EXPONENT
-    linear = (gpu.power_w - idle_w(gpu)) / (constants["energy_pj"] * 1e-12 * energy * flops_per_s)
-    return power_level(linear, gpu.clock_hz / knee, sharpness=LIMIT_SHARPNESS, top=top_clock(gpu))
+    at_boost_w = constants["energy_pj"] * 1e-12 * energy * energy_at(gpu.clock_hz) * flops_per_s
+    return power_level((gpu.power_w - idle_w(gpu)) / at_boost_w, sharpness=LIMIT_SHARPNESS, top=top_clock(gpu))
 
 
 def sustained_share(gpu: GpuSpec, pipe_name: str) -> float:
@@ -563,23 +530,24 @@ def sustained_share(gpu: GpuSpec, pipe_name: str) -> float:
     return float(clock_level(gpu, constants, peaks(gpu, pipe), unit_energy(gpu, pipe))[0])
 
 
-LOWEST_LEVEL = 0.5
-"""Of the boost clock: about as low as products on measured GPUs go (L40S in 16 bits .55, B200 .55-.6). An L4's limit
-leaves it .26 by the law, an H100's of 350 W .48. Figures of whole models on L4s, as remembered, are up to 1.8 times
-ours: they showed that there is doubt to state; the times don't follow them."""
+MEASURED_LEVEL = 0.7
+"""Sustained over boost clock in 16 bits of the GPUs whose products tell the energies: A100 .86, H100 .76, B200 .66,
+L40S .56. An L4's limit leaves it .40 by the law. Figures of whole models on L4s, as remembered, showed that there is
+doubt to state; the times don't follow them."""
 
 
 def clock_doubt(gpu: GpuSpec, level: NDArray[np.float64], compute_share: NDArray[np.float64]) -> NDArray[np.float64]:
     """Standard deviation (log) of a time from the energy of a process that no power-limited GPU shows, and from a
-    clock lower than any of them shows.
+    clock lower than those of GPUs that show one.
 
-    A clock under the power limit follows the energy, one that is held does not. Below ``LOWEST_LEVEL`` the voltage may
-    stay, as the law has it, or go on to fall with the clock, which then goes with the cube root of the power: the two
-    lie two thirds of that way apart.
+    A clock under the power limit follows the energy, one that is held does not. Where it is l times lower than
+    ``MEASURED_LEVEL``, power is 1.6 ln(l) lower in log, which makes a clock 1.6 / (1 + e) as far down if the exponent
+    is e.
     """
-    unknown = 0.0 if gpu.process_nm in MEASURED_NM else ENERGY_LOG_SD
+    slope = 1.0 + ENERGY_EXPONENT
+    unknown = 0.0 if gpu.process_nm in MEASURED_NM else ENERGY_LOG_SD / slope
     under = 1.0 - np.minimum(level, 1.0) ** LIMIT_SHARPNESS
-    below = np.log(np.maximum(LOWEST_LEVEL / level, 1.0)) * 2.0 / 3.0
+    below = np.log(np.maximum(MEASURED_LEVEL / level, 1.0)) * EXPONENT_SPREAD / slope
     found: NDArray[np.float64] = np.hypot(unknown * under, below) * np.minimum(compute_share, 1.0)
     return found
 

@@ -60,7 +60,7 @@ don't."""
 _NO_PREDICTOR = {"fp8_block": "kernels with a scale a block of 128, whose frameworks differ by up to 20 times"}
 
 
-CONSTANT_OPERAND = 0.73
+CONSTANT_OPERAND = 0.68
 """Energy of a product on matrix units of which one operand is constant, over that on real values.
 
 vLLM's, SGLang's and TensorRT-LLM's 16-bit products run the same library: those bound by memory, and those that take

@@ -1,0 +1,80 @@
+"""The clock that a power limit leaves: what a card draws before any arithmetic, and how energy goes with the clock.
+
+Power is ``idle + energy of an operation x operations a second``. At a lower clock the voltage is lower, too, and energy
+goes with the square of the voltage. What is here serves the laws of products in FP32 and on matrix units alike; the
+energies of their operations are theirs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.bandwidth import is_amd
+
+REFERENCE_CLOCK_HZ = 1.4e9
+"""Clock that the laws' energies are stated at, whatever the process: about where an A100's and a V100's ranges end."""
+
+ENERGY_EXPONENT = 0.6
+"""Energy of an operation goes with this power of the clock, so power with 1.6: between a voltage that stays at its
+lowest (1) and one in proportion to the clock (3). From .3 of a card's highest clock on that is a lowest voltage of .70
+of the highest, as cards are made. The clock is the absolute one: of one process, parts with lower clocks have lower
+voltages.
+
+Fitted to products in 16 bits on A100, H100, B200 and L40S by three frameworks, whose operands take different energies,
+to layers on RTX 3090, 4090 and A6000 and to DeepBench's on T4 and V100, all beyond 1 ms. Exponents of .5, .6 and .7
+explain them equally well (soft-L1 cost 6.40, 6.40, 6.43). A floor at .8 of the card's own highest clock with the square
+of the clock above it is no different (6.37), so kernels don't decide between the two; but no card's voltage ends at .9
+of its highest (the root of .8). The cube above .7 of that clock costs 7.5, energies that only the process tells 6.8 and
+more. With the exponent, foundries' energies of 16/12, 8, 7 and 5 nm hold without a factor of their own, but for Ada's
+matrix units."""
+
+EXPONENT_SPREAD = 0.6
+"""How far off it may be (one standard deviation) where no such clock was measured: at 0 the voltage stays at its
+lowest, at 1.2 it follows the clock nearly as GeForce cards' does in the upper part of their range."""
+
+IDLE_W_PER_SQRT_GB_S_OF_HBM = 1.3
+IDLE_W_PER_GB_S_OF_GDDR = 0.085
+"""What a card takes with its clocks up and nothing to do, memory and leakage above all, in W: by the square root of
+HBM's bandwidth (faster stacks take less for each bit), in proportion to GDDR's. What nvidia-smi prints for idle cards
+in state P0 (as remembered): T4 27 of 70 W, L4 28-30 of 72, A10 55 of 150, L40S about 80 of 350; V100 40-45 of 300,
+A100 45-50 (40 GB) and 60-65 (80 GB) of 400, H100 70-75 and H200 75-80 of 700, B200 about 140 of 1000. So the power
+limit leaves cards with GDDR and 60-75 W hardly more than half for arithmetic. The fit above is as good with .7 and 1.2
+times as much."""
+
+MOST_IDLE = 0.5
+"""Share of the power limit that this is at most: a card that is made for less has slower clocks for its memory, too."""
+
+STATIC_POWER = 0.2
+"""Share of the power limit for the same where the memory is of another kind or the maker is AMD."""
+
+
+def idle_w(gpu: GpuSpec) -> float:
+    """Power that is gone before any arithmetic, in W."""
+    gb_s, memory = gpu.memory_bytes_per_s / 1e9, gpu.memory_type.upper()
+    if is_amd(gpu):
+        watts = STATIC_POWER * gpu.power_w
+    elif memory.startswith("HBM"):
+        watts = IDLE_W_PER_SQRT_GB_S_OF_HBM * gb_s**0.5
+    elif memory.startswith("GDDR"):
+        watts = IDLE_W_PER_GB_S_OF_GDDR * gb_s
+    else:
+        watts = STATIC_POWER * gpu.power_w
+    return min(watts, MOST_IDLE * gpu.power_w)
+
+
+def energy_at(clock_hz: float) -> float:
+    """Energy of an operation at a clock over that at ``REFERENCE_CLOCK_HZ``."""
+    return float((clock_hz / REFERENCE_CLOCK_HZ) ** ENERGY_EXPONENT)
+
+
+def power_level(budget_share: NDArray[np.float64], *, sharpness: float, top: float = 1.0) -> NDArray[np.float64]:
+    """Sustained over boost clock under a power limit, at most ``top``.
+
+    ``budget_share``: power left for arithmetic over what it takes at the boost clock. A smooth minimum with ``top``:
+    the limit bites gradually as load varies.
+    """
+    share = budget_share ** (1.0 / (1.0 + ENERGY_EXPONENT))
+    limited: NDArray[np.float64] = top * (1.0 + (share / top) ** -sharpness) ** (-1.0 / sharpness)
+    return limited
