@@ -5,8 +5,8 @@ them. Times of the pipe, of DRAM, of L2 and of shared memory compete (p-norm); a
 of the architecture's menu with the smallest time; one row or column has kernels without tiles (``laws/gemv.py``).
 Everything is vectorised over kernels; inside, arrays have shape (candidates, kernels).
 
-What the measured GPUs don't identify (``issue_overhead``, ``voltage_clock_ghz``, the energies of processes below 12 nm,
-matrix cores' energy) was set by hand so that SGEMM rates agree with public ones *as remembered* (H100, RTX 3090, RTX
+What the measured GPUs don't identify (``issue_overhead``, the energies of processes below 12 nm, matrix cores' energy)
+was set by hand so that SGEMM rates agree with public ones *as remembered* (H100, RTX 3090, RTX
 4090, RTX A6000, A10); no document was opened for them. Single-kernel rates, no model's latency. Until such GPUs are
 measured their predictions rest on that, and ``doubt`` widens their interval.
 """
@@ -24,8 +24,9 @@ from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.laws import gemv
 from neusight_onnx.laws.bandwidth import p_norm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.clock import ENERGY_EXPONENT, energy_at, idle_w, power_level
 from neusight_onnx.laws.pascal_gemm import choose_biased
-from neusight_onnx.laws.tiled import cheapest, pinned_tile, power_level, resident_blocks, with_tile
+from neusight_onnx.laws.tiled import cheapest, pinned_tile, resident_blocks, with_tile
 from neusight_onnx.tiling import DEEP_SPLITS, candidates, fp32_tiles
 
 CONSTANTS: tuple[Constant, ...] = (
@@ -79,9 +80,10 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="energy_pj",
-        prior=13.0,
+        prior=15.3,
         prior_log_sd=0.12,
-        source="board energy of one FP32 FLOP in 16/12 nm near the lowest voltage: P4 60 W for 4.6-5 TFLOP/s; fitted",
+        source="board energy of one FP32 FLOP in 16/12 nm at 1.4 GHz: a P4 has 59 W for 4.6-4.8 TFLOP/s at .92 GHz "
+        "(12.5 pJ, times 1.52^.6), a T4 43 W for 3.8-4.1 at .77 (10.9 pJ, times 1.81^.6); fitted",
     ),
     Constant(
         name="energy_7nm",
@@ -91,20 +93,6 @@ CONSTANTS: tuple[Constant, ...] = (
         "halfway (in log) between the foundry's 0.5 and data sheets (FP32 a W: V100 SXM2 52 GFLOP/s, A100 SXM4 49); "
         "fitted: products that keep the lanes of an A100 with 250 W busy are 5-11 % slower in 30 ms than in 1 ms, "
         "others are not, and none on a P100",
-    ),
-    Constant(
-        name="static_power",
-        prior=0.2,
-        prior_log_sd=0.0,
-        source="share of the power limit that memory, leakage and fans take; A100 and T4 idle near 0.15-0.2 of it",
-    ),
-    Constant(
-        name="voltage_clock_ghz",
-        prior=1.4,
-        prior_log_sd=0.0,
-        source="clock up to which 16/12 nm parts run at their lowest voltage; above it power grows with the cube of "
-        "the clock. V100 holds 1.38 GHz at 250 W; A10, RTX 3090 and 4090 SGEMM rates reported in public (14, "
-        "25, 50-56 TFLOP/s) agree with it. Not fitted",
     ),
     Constant(
         name="throttle_ms",
@@ -253,9 +241,10 @@ FEATURES: tuple[str, ...] = (
     "log_time_ms",
 )
 
-# energy of an operation by process (nm) against 16 nm, at the lowest voltage. 12 nm is TSMC's 16 nm with another name
-# for its libraries; 7 nm and 5 nm from TSMC's stated power savings (halved twice, taken at three quarters of their
-# word); 8 nm is Samsung's 10 nm class: A10 sustains about 14 TFLOP/s of FP32 at 150 W
+# energy of an operation by process (nm) against 16 nm, at one clock. 12 nm is TSMC's 16 nm with another name for its
+# libraries; 7 nm and 5 nm from TSMC's stated power savings (halved twice, taken at three quarters of their word); 8 nm
+# is Samsung's 10 nm class: A10 sustains about 14 TFLOP/s of FP32 at 150 W. On matrix units the fit of ``laws/clock.py``
+# finds 1.02 times this in 8 nm (RTX 3090 and A6000) and .97 in 12 nm (T4 and V100)
 _PROCESS_NM = np.array([3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 12.0, 16.0, 28.0])
 _PROCESS_ENERGY = np.array([0.28, 0.34, 0.36, 0.47, 0.50, 0.65, 1.0, 1.0, 1.8])
 # matrix cores spend less per FLOP than vector lanes (no operand fetch per FMA): MI100 holds its clock at 300 W
@@ -263,6 +252,8 @@ _MATRIX_ENERGY = 0.5
 ENERGY_LOG_SD_PER_HALVING = 0.2
 """How well the energy of another process is known (log), for each time it halves against the measured 16/12 nm: the
 foundry's figures are for a core of its own, and a power-limited GPU of 7 or 5 nm was not measured."""
+_LIMIT_SHARPNESS = 20.0
+"""Power of the smooth minimum of the clocks that the power limit and the maker allow."""
 ISSUE_LOG_SD = 0.05
 """How well ``issue_overhead`` is known (log): public SGEMM figures of H100, RTX 3090 and RTX A6000 lie within 5 %."""
 # elements of accumulators that fit the registers of an AMD CU beside everything else
@@ -330,7 +321,7 @@ class Machine:
     process_nm: float
     energy_scale: float
     is_measured_7nm: bool
-    power_w: float
+    arithmetic_w: float
 
 
 def machine(gpu: GpuSpec) -> Machine:
@@ -350,7 +341,7 @@ def machine(gpu: GpuSpec) -> Machine:
         process_nm=gpu.process_nm,
         energy_scale=process_energy(gpu.process_nm) * (_MATRIX_ENERGY if is_matrix else 1.0),
         is_measured_7nm=capability is not None and gpu.process_nm == 7.0,
-        power_w=gpu.power_w,
+        arithmetic_w=gpu.power_w - idle_w(gpu),
     )
 
 
@@ -364,19 +355,11 @@ def clock_level(
 ) -> NDArray[np.float64]:
     """Sustained clock over boost clock, in (0, 1], for work that keeps ``pipe_share`` of the peak busy.
 
-    Power = static + energy x FLOP/s, by the rule of :func:`~neusight_onnx.laws.tiled.power_level`.
+    Power = idle + energy x FLOP/s, by the rule of :func:`~neusight_onnx.laws.clock.power_level`.
     """
-    budget_w = unit.power_w * (1.0 - constants["static_power"])
     pj = constants["energy_pj"] * (constants["energy_7nm"] if unit.is_measured_7nm else unit.energy_scale)
-    # the voltage clock rises with newer processes: Ada at 1.8 GHz is where Pascal is at 1.4
-    knee = constants["voltage_clock_ghz"] * 1e9 * process_voltage_scale(unit.energy_scale)
-    linear = budget_w / (pj * 1e-12 * unit.flops_per_s * pipe_share * tile_energy)
-    return power_level(linear, unit.clock_hz / knee, sharpness=20.0)
-
-
-def process_voltage_scale(energy_scale: float) -> float:
-    """How much higher the lowest-voltage clock is than in 16 nm: the fourth root of the energy saved."""
-    return float(min(energy_scale, 1.0) ** -0.25)
+    at_boost_w = pj * 1e-12 * energy_at(unit.clock_hz) * unit.flops_per_s * pipe_share * tile_energy
+    return power_level(unit.arithmetic_w / at_boost_w, sharpness=_LIMIT_SHARPNESS)
 
 
 def times(
@@ -663,11 +646,11 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
 def doubt(unit: Machine, level: Column, compute_share: Column) -> Column:
     """Standard deviation (log) of a time from the energy of a process and the issue rate that no measured GPU shows.
 
-    A clock under the power limit follows the energy; one that is held does not: its slope is 1 - level^20, from the
-    smooth minimum of ``clock_level``.
+    A clock under the power limit follows the energy; one that is held does not: its slope, as a share of the one far
+    below the limit, is 1 - level^20, from the smooth minimum of ``clock_level``.
     """
     halvings = 0.0 if unit.is_measured_7nm else abs(np.log2(process_energy(unit.process_nm)))
-    energy = ENERGY_LOG_SD_PER_HALVING * halvings * (1.0 - level**20)
+    energy = ENERGY_LOG_SD_PER_HALVING * halvings * (1.0 - level**_LIMIT_SHARPNESS) / (1.0 + ENERGY_EXPONENT)
     issue = ISSUE_LOG_SD if unit.single_issue else 0.0
     found: Column = np.hypot(energy, issue) * np.minimum(compute_share, 1.0)
     return found

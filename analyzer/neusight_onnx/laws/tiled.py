@@ -1,4 +1,4 @@
-"""What the laws of tiled products share: the choice among tiles, and the clock that a power limit leaves."""
+"""What the laws of tiled products share: the choice among tiles, and how many of them an SM holds."""
 
 from __future__ import annotations
 
@@ -39,18 +39,6 @@ def with_tile(cols: Columns, tile: NDArray[np.float64]) -> dict[str, Column]:
 def pinned_tile(cols: Columns) -> NDArray[np.float64] | None:
     """The tile that columns hold, shape (4, kernels); None if they hold none."""
     return np.stack([cols[name] for name in TILE_COLUMNS]) if TILE_COLUMNS[0] in cols else None
-
-
-def power_level(linear: NDArray[np.float64], over: float, *, sharpness: float, top: float = 1.0) -> NDArray[np.float64]:
-    """Sustained over boost clock under a power limit, at most ``top``.
-
-    ``linear``: the level at which the power is used up, if energy didn't depend on the clock. ``over``: boost clock
-    over the one of the lowest voltage; above that one, energy grows with the square of the clock, so that the clock
-    goes with the cube root of the power. A smooth minimum with ``top``: the limit bites gradually as load varies.
-    """
-    share = np.where(linear * over <= 1.0, linear, np.cbrt(linear / over**2)) if over > 1.0 else linear
-    limited: NDArray[np.float64] = top * (1.0 + (share / top) ** -sharpness) ** (-1.0 / sharpness)
-    return limited
 
 
 REGISTERS = 65536.0
