@@ -62,7 +62,7 @@ def deepbench_rows(count: int) -> list[dict[str, Any]]:
             dtype=DataType.FLOAT16,
             # as its reader takes them: repeated for some ms, on zeros
             burst=True,
-            activity=0.73**2,
+            activity=0.68**2,
         )
         us = tensor_conv.estimate(tensor_conv.columns((kernel,)), load_gpu(gpu), constants).latency_us[0]
         rows.append(
@@ -171,8 +171,8 @@ def test_amd_products_of_all_formats_make_one_predictor(tmp_path: Path) -> None:
     kernels = (half, Gemm(m=512, n=512, k=512, dtype=DataType.INT8))
     found, narrow = predict(kernels, load_gpu("mi300x"), predictors=predictors)
     assert found.predictor == narrow.predictor == "gemm_matrix_amd"
-    # 137 GFLOP at two thirds of 1,307 TFLOP/s
-    assert found.latency_us == pytest.approx(1e6 * 2 * 4096**3 / 1307.4e12 * 1.6, rel=0.25)
+    # 137 GFLOP at half of 1,307 TFLOP/s, as the largest do (668 TFLOP/s, stas00/ml-engineering)
+    assert found.latency_us == pytest.approx(1e6 * 2 * 4096**3 / 1307.4e12 * 2.0, rel=0.25)
 
 
 def test_a_folder_without_such_rows_is_refused(tmp_path: Path) -> None:
