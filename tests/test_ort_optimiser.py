@@ -112,6 +112,10 @@ MOVED = {
     "the same twice": "a = Exp(x)\nb = Exp(x)\nc = Add(a, half)\nd = Add(b, half)\ny = MatMul(c, d)",
     "a cast to its own type": "a = Exp(x)\nb = Cast<to=1>(a)\ny = Transpose<perm=[1, 0, 2]>(b)",
     "a cast of an input to its own type": "a = Cast<to=1>(x)\ny = Exp(a)",
+    "one times": "a = Exp(x)\nb = Mul(one, a)\nc = Mul(b, one)\ny = Div(c, one)",
+    "one times an input": "a = Mul(one, x)\ny = Exp(a)",
+    "a sum with zero": "a = Exp(x)\nb = Add(a, zero)\nc = Sub(b, zero)\ny = Add(zero, c)",
+    "zero less": "a = Exp(x)\nb = Sub(zero, a)\ny = Div(one, b)",
     "a swish of a scaled argument": "a = Mul(x, root2)\nb = Sigmoid(a)\ny = Mul(x, b)",
 }
 

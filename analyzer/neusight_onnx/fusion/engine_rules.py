@@ -7,6 +7,8 @@ of TensorRT are in its developer guide ("Types of Fusions").
 
 from __future__ import annotations
 
+from math import prod
+
 from neusight_onnx.fusion.patterns.search import Match, Pattern, Search, Trail
 from neusight_onnx.graph.model import Node
 
@@ -164,9 +166,11 @@ def _constant_into_conv(search: Search, anchor: Node) -> Match | str:
         if output is None or constant is None:
             return "a shape is not known"
         wanted = (output[1], *(1 for _ in output[2:]))
-        if constant not in (wanted, (1, *wanted)) or search.shape(anchor.outputs[0]) != output:
+        one_for_all = anchor.op_type == "Mul" and prod(constant) == 1 and len(constant) <= len(output)
+        is_wanted = one_for_all or constant in (wanted, (1, *wanted))
+        if not is_wanted or search.shape(anchor.outputs[0]) != output:
             return "it isn't one number a channel"
-        if anchor.op_type == "Add" and len(conv.inputs) > 2 and not search.is_constant(conv.inputs[2]):
+        if len(conv.inputs) > 2 and not search.is_constant(conv.inputs[2]):
             return "the convolution's bias is no constant"
         bias = conv.inputs[2:3] or ((other,) if anchor.op_type == "Add" else ())
         return attempt.finish(

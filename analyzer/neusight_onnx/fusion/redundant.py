@@ -1,6 +1,7 @@
-"""What ONNX Runtime's optimiser takes out before it merges: casts that change no type, and what was computed before.
+"""What ONNX Runtime's optimiser takes out before it merges: what changes nothing, and what was computed before.
 
-CastElimination and CommonSubexpressionElimination (1.32, level 1), as ``benchmarks/fusion_ort.py`` compares them.
+CastElimination, NoopElimination and CommonSubexpressionElimination (1.32, level 1), as ``benchmarks/fusion_ort.py``
+compares them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def without_redundant(graph: InferredGraph) -> InferredGraph:
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
     kept = kept_values(graph)
+    given = frozenset(declared.name for declared in graph.graph.inputs)
     instead: dict[str, str] = {}
     known: dict[tuple[str, str], dict[Hashable, Node]] = {}
     first: dict[tuple[str, str], Node] = {}
@@ -38,8 +40,8 @@ def without_redundant(graph: InferredGraph) -> InferredGraph:
         if not instead.keys().isdisjoint(node.inputs):
             node = replace(node, inputs=tuple(instead.get(name, name) for name in node.inputs))
         if kept.isdisjoint(node.outputs):
-            if _changes_nothing(node, graph.values):
-                source = node.inputs[0]
+            source = _unchanged(node, graph.values, given)
+            if source is not None:
                 instead[node.outputs[0]] = source
                 # what makes its input names it, or, behind an input of the graph, what reads it next
                 gone.setdefault(makers.get(source, source), []).extend(_origins(node))
@@ -92,11 +94,34 @@ def without_unread(graph: InferredGraph, before: InferredGraph) -> InferredGraph
     return replace(graph, graph=replace(graph.graph, nodes=tuple(reversed(nodes))))
 
 
-def _changes_nothing(node: Node, values: Mapping[str, Value]) -> bool:
-    if node.op_type != "Cast" or node.domain:
-        return False
-    source, target = values.get(node.inputs[0]), values.get(node.outputs[0])
-    return source is not None and target is not None and source.dtype is not None and source.dtype is target.dtype
+NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
+"""Operators on two operands and the number that leaves the other one as it is (NoopElimination)."""
+
+
+def _unchanged(node: Node, values: Mapping[str, Value], given: frozenset[str]) -> str | None:
+    """The operand that a node passes on: that of a Cast to its own type, or beside a neutral number.
+
+    ``given``: inputs of the graph, behind which a neutral number stays.
+    """
+    if node.domain:
+        return None
+    if node.op_type == "Cast":
+        source, target = values.get(node.inputs[0]), values.get(node.outputs[0])
+        alike = source is not None and target is not None and source.dtype is not None and source.dtype is target.dtype
+        return node.inputs[0] if alike else None
+    neutral = NEUTRAL.get(node.op_type)
+    if neutral is None or len(node.inputs) != 2:
+        return None
+    pairs = ((0, 1), (1, 0)) if node.op_type in ("Add", "Mul") else ((0, 1),)
+    for passed, number in pairs:
+        value, other = values.get(node.inputs[number]), values.get(node.inputs[passed])
+        if value is None or other is None or value.data is None or not value.is_constant or value.data.size != 1:
+            continue
+        rank = None if other.shape is None else len(other.shape)
+        is_neutral = float(value.data.reshape(())) == neutral
+        if is_neutral and rank is not None and value.data.ndim <= rank and node.inputs[passed] not in given:
+            return node.inputs[passed]
+    return None
 
 
 def _known_before(
