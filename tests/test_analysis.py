@@ -189,8 +189,8 @@ def test_types_of_matrix_units_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gpu", "said"),
     [
-        ("t4", "70 W sustain 31.4 % of the boost clock in float16"),
-        ("l4", "72 W sustain 26.3 % of the boost clock in float16"),
+        ("t4", "70 W sustain 38.6 % of the boost clock in float16"),
+        ("l4", "72 W sustain 39.0 % of the boost clock in float16"),
         ("h20", ""),
         ("p100-pcie-16gb", ""),
     ],
