@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from benchmarks.fusion_ort import compare, optimised
-from graphs import split, value_info
+from graphs import inferred, split, value_info
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model
@@ -28,6 +28,7 @@ INTEGERS: dict[str, object] = {
     "i1": np.int64(1),
     "pads": [0, 1, 0, 2, 1, 0],
     "twice": [1, 2, 1],
+    "none": [],
 }
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -89,6 +90,8 @@ MOVED = {
     "over a reduction": T + "y = ReduceMax<axes=[0], keepdims=0>(a)",
     "over a reduction that keeps its dimension": T + "y = ReduceMean<axes=[1], keepdims=1>(a)",
     "over a sum": T + "y = ReduceSum<keepdims=0>(a, n0)",
+    "over a sum of everything": T + "y = ReduceSum<keepdims=0>(a, none)",
+    "over a sum of nothing": T + "b = ReduceSum<keepdims=0, noop_with_empty_axes=1>(a)" + BACK,
     "over an index of the largest": T + "b = ArgMax<axis=1, keepdims=0>(a)\ny = Cast<to=1>(b)",
     "over a slice of one": T + "y = Slice(a, n0, n1, n0)",
     "not over a slice of three": T + "y = Slice(a, n0, n3, n0)",
@@ -132,6 +135,32 @@ def test_nodes_move_and_go_as_it_has_them(nodes: str, tmp_path: Path) -> None:
         node.name for node in graph.graph.nodes if not node.origins
     }
     assert origins == {node.name for node in read_model(path).graph.nodes}
+
+
+UNKNOWN = {
+    "an operand of an unknown operator": (T + "u = acme.Foo(x)\nb = Concat<axis=1>(a, a, u)" + BACK, ["Concat"]),
+    "an unknown operand that is transposed": (
+        "u = acme.Foo(x)\nc = Transpose<perm=[2, 0, 1]>(u)\n" + T + "b = Concat<axis=1>(a, c)" + BACK,
+        ["Concat"],
+    ),
+    "a result whose sizes a run tells": (T + "n = NonZero(x)\nb = Pad(a, n, , n1)" + BACK, ["Pad"]),
+}
+
+
+@pytest.mark.parametrize(("nodes", "stays"), UNKNOWN.values(), ids=UNKNOWN.keys())
+def test_a_transpose_stays_before_what_has_no_shape(nodes: str, stays: list[str]) -> None:
+    graph = inferred(nodes, {"x": (8, 8, 8)}, constants={"n1": np.array([1])}, opset=18)
+    fused = fused_graph(graph, RUNTIMES["onnxruntime"]).graph.nodes
+    makers = {name: node for node in fused for name in node.outputs}
+    found = [node for node in fused if node.op_type in stays]
+    assert [node.op_type for node in found] == stays
+    assert all(makers[node.inputs[0]].op_type == "Transpose" for node in found)
+
+
+def test_a_mask_of_dropout_that_nobody_reads_is_not_transposed() -> None:
+    graph = inferred(T + "b, mask = Dropout(a)" + BACK, {"x": (8, 8, 8)})
+    fused = fused_graph(graph, RUNTIMES["onnxruntime"]).graph.nodes
+    assert [node.op_type for node in fused] == ["Dropout", "Identity"]
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert_base"])

@@ -189,7 +189,7 @@ def _moves(work: _Moving, node: Node, place: int, leading: frozenset[str]) -> bo
     if rule is None:
         return False
     operands = rule.operands(node, work)
-    if place not in operands:
+    if place not in operands or not _is_known(work, node, operands):
         return False
     cost = sum(_cost(work, node.inputs[other], order) for other in operands)
     if cost < 0 and rule.transposes and leading.isdisjoint(node.outputs):
@@ -201,6 +201,13 @@ def _moves(work: _Moving, node: Node, place: int, leading: frozenset[str]) -> bo
         return False
     _apply(work, node, moved, order, operands)
     return True
+
+
+def _is_known(work: _Moving, node: Node, operands: tuple[int, ...]) -> bool:
+    """Whether the operands that would be reordered and the results have shapes: values whose sizes only a run tells, or
+    that an unknown operator makes, have none."""
+    names = (*(node.inputs[place] for place in operands), *filter(None, node.outputs))
+    return all(work.rank(name) is not None for name in names)
 
 
 def _counted_rank(work: _Moving, name: str) -> int:
@@ -250,7 +257,8 @@ def _apply(work: _Moving, node: Node, moved: _Moved, order: Order, operands: tup
     outputs: list[str] = []
     behind: list[tuple[str, str, Order]] = []
     for name, into in zip(node.outputs, moved.orders, strict=True):
-        if not name or into is None or into == tuple(range(len(into))):
+        is_read = name in work.kept or bool(work.readers.get(name))
+        if not is_read or into is None or into == tuple(range(len(into))):
             outputs.append(name)
             continue
         outputs.append(work.reordered(name, _inverse(into)))
@@ -487,8 +495,9 @@ def _reduction(node: Node, order: Order, work: _Moving) -> _Moved | None:
     axes = _axes(node, work)
     if axes is None and len(node.inputs) > 1 and node.inputs[1]:
         return None
-    if axes is None:
-        return _Moved(node=node, orders=(order if node.attributes.get("keepdims", 1) else None,))
+    if not axes:
+        has_order = node.attributes.get("keepdims", 1) or node.attributes.get("noop_with_empty_axes", 0)
+        return _Moved(node=node, orders=(order if has_order else None,))
     places = [axis % len(order) for axis in axes]
     new = _with_axes(node, [order[place] for place in places], work)
     kept = node.attributes.get("keepdims", 1)
