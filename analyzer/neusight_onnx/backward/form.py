@@ -123,7 +123,7 @@ def _own_dropout(
         if node.op_type != "Dropout" or node.domain or (by_file and _own_rate(node, graph) == 0.0):
             found.append(node)
             continue
-        found.append(_dropout(node.name, node.inputs[0], node.outputs[0], values, node.origins or (_origin(node),)))
+        found.append(_dropout(node.name, node.inputs[0], node.outputs[0], values, node.stands_for))
         count += 1
     return found, count
 
@@ -135,10 +135,6 @@ def _own_rate(node: Node, graph: InferredGraph) -> float | None:
     if len(node.inputs) > 1 and (value := graph.values.get(node.inputs[1])) is not None and value.data is not None:
         return float(value.data.reshape(-1)[0].item())
     return None
-
-
-def _origin(node: Node) -> Origin:
-    return Origin(name=node.name, op_type=node.op_type)
 
 
 def _dropout(name: str, source: str, target: str, values: dict[str, Value], origins: tuple[Origin, ...]) -> Node:
@@ -162,7 +158,7 @@ def _inserted(nodes: Iterable[Node], places: frozenset[str], values: dict[str, V
                 dropped = f"{name}\0dropped"
                 values[dropped] = values[name]
                 renamed[name] = dropped
-                yield _dropout(f"{node.name}\0dropout", name, dropped, values, node.origins or (_origin(node),))
+                yield _dropout(f"{node.name}\0dropout", name, dropped, values, node.stands_for)
 
 
 def dropout_places(graph: InferredGraph) -> dict[str, str]:

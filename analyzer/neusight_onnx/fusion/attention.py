@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, Verdict
-from neusight_onnx.graph.model import InferredGraph, Node, Origin
+from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.kernels import Attention, Gemm, Kernel, NodeWork, Softmax
 from neusight_onnx.strides import contiguous_strides, view_strides
 
@@ -62,7 +62,7 @@ def replace_attention(graph: InferredGraph) -> InferredGraph:
         if scores is None or product is None or any(uses[name] != 1 for name in inner):
             continue
         if _is_attention(graph, scores, softmax, product, makers):
-            origins = [origin for node in (scores, softmax, product) for origin in _origins(node)]
+            origins = [origin for node in (scores, softmax, product) for origin in node.stands_for]
             found[product.name] = replace(
                 product,
                 op_type="ScaledDotProductAttention",
@@ -130,7 +130,7 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
             domain="neusight",
             inputs=(*names, *masks[-1:]),
             attributes={"transposed_key": int(transposed_key)},
-            origins=tuple(dict.fromkeys(origin for node in members for origin in _origins(node))),
+            origins=tuple(dict.fromkeys(origin for node in members for origin in node.stands_for)),
         )
         gone.update(node.name for node in inner if node is not product)
         verdicts.append(Verdict(rule=ENGINE_RULE, node=softmax.name, merged=tuple(node.name for node in members)))
@@ -374,10 +374,6 @@ def _permutation(node: Node | None) -> tuple[int, ...] | None:
         return None
     axes = node.attributes.get("perm")
     return tuple([axis for axis in axes if isinstance(axis, int)]) if isinstance(axes, tuple) else None
-
-
-def _origins(node: Node) -> tuple[Origin, ...]:
-    return node.origins or (Origin(name=node.name, op_type=node.op_type),)
 
 
 def _read(graph: InferredGraph) -> Iterable[str]:

@@ -212,7 +212,7 @@ def _share_operands(graph: InferredGraph) -> InferredGraph:
 
 
 def _origins(nodes: Iterable[Node]) -> tuple[Origin, ...]:
-    found = [origin for node in nodes for origin in node.origins or (Origin(name=node.name, op_type=node.op_type),)]
+    found = [origin for node in nodes for origin in node.stands_for]
     return tuple(dict.fromkeys(found))
 
 

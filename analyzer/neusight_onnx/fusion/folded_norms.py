@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from neusight_onnx.graph.model import InferredGraph, Node, Origin
+from neusight_onnx.graph.model import InferredGraph, Node
 
 STATISTICS_VERSION = 14
 """Opset from which an attribute of BatchNormalization says that it trains."""
@@ -69,7 +69,7 @@ def unfolded(graph: InferredGraph) -> tuple[InferredGraph, int]:
                 version=STATISTICS_VERSION,
                 inputs=(inner, scale, shift, mean, variance),
                 outputs=(target,),
-                origins=node.origins or (Origin(name=node.name, op_type=node.op_type),),
+                origins=node.stands_for,
             )
         )
         count += 1

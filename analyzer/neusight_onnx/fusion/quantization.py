@@ -374,9 +374,7 @@ def _same_scale(folding: _Folding, before: Node, behind: Node) -> bool:
 
 def _origins(merged: Iterable[Node], node: Node) -> tuple[Origin, ...]:
     """The nodes of the file that ``node`` now stands for, itself last."""
-    found = [
-        origin for each in (*merged, node) for origin in each.origins or (Origin(name=each.name, op_type=each.op_type),)
-    ]
+    found = [origin for each in (*merged, node) for origin in each.stands_for]
     return tuple(dict.fromkeys(found))
 
 
@@ -389,8 +387,8 @@ def _with_idle(node: Node, idle: Mapping[str, Node]) -> tuple[Origin, ...]:
         waiting += [name for name in extra[-1].inputs[:1] if name in idle]
     if not extra:
         return node.origins
-    own = node.origins or (Origin(name=node.name, op_type=node.op_type),)
-    more = [origin for item in extra for origin in item.origins or (Origin(name=item.name, op_type=item.op_type),)]
+    own = node.stands_for
+    more = [origin for item in extra for origin in item.stands_for]
     return tuple(dict.fromkeys((*own, *more)))
 
 

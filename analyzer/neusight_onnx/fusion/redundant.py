@@ -44,12 +44,12 @@ def without_redundant(graph: InferredGraph) -> InferredGraph:
             if source is not None:
                 instead[node.outputs[0]] = source
                 # what makes its input names it, or, behind an input of the graph, what reads it next
-                gone.setdefault(makers.get(source, source), []).extend(_origins(node))
+                gone.setdefault(makers.get(source, source), []).extend(node.stands_for)
                 continue
             same = _known_before(node, first, known, graph.values)
             if same is not None:
                 instead.update(zip(node.outputs, same.outputs, strict=True))
-                gone.setdefault(same.name, []).extend(_origins(node))
+                gone.setdefault(same.name, []).extend(node.stands_for)
                 continue
         nodes.append(node)
         makers.update((name, node.name) for name in node.outputs if name)
@@ -58,7 +58,7 @@ def without_redundant(graph: InferredGraph) -> InferredGraph:
     for place, node in enumerate(nodes):
         more = [origin for name in (node.name, *node.inputs) for origin in gone.pop(name, ())]
         if more:
-            nodes[place] = replace(node, origins=tuple(dict.fromkeys((*_origins(node), *more))))
+            nodes[place] = replace(node, origins=tuple(dict.fromkeys((*node.stands_for, *more))))
     return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)))
 
 
@@ -82,7 +82,7 @@ def without_unread(graph: InferredGraph, before: InferredGraph) -> InferredGraph
         if is_unread and node.op_type in ABSORBED:
             read.subtract(node.inputs)
             tensor = next((name for name in node.inputs if not graph.values[name].is_constant), node.inputs[0])
-            gone[tensor] = [*_origins(node), *(origin for name in node.outputs for origin in gone.pop(name, ()))]
+            gone[tensor] = [*node.stands_for, *(origin for name in node.outputs for origin in gone.pop(name, ()))]
         else:
             nodes.append(node)
     if not gone:
@@ -90,7 +90,7 @@ def without_unread(graph: InferredGraph, before: InferredGraph) -> InferredGraph
     for place in reversed(range(len(nodes))):
         more = [origin for name in nodes[place].inputs for origin in gone.pop(name, ())]
         if more:
-            nodes[place] = replace(nodes[place], origins=tuple(dict.fromkeys((*_origins(nodes[place]), *more))))
+            nodes[place] = replace(nodes[place], origins=tuple(dict.fromkeys((*nodes[place].stands_for, *more))))
     return replace(graph, graph=replace(graph.graph, nodes=tuple(reversed(nodes))))
 
 
@@ -168,7 +168,3 @@ def _number(value: Value | None) -> Hashable:
     if value is None or not value.is_constant or value.data is None or value.data.size != 1:
         return None
     return value.dtype, value.shape, value.data.tobytes()
-
-
-def _origins(node: Node) -> tuple[Origin, ...]:
-    return node.origins or (Origin(name=node.name, op_type=node.op_type),)

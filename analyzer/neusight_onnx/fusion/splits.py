@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
+from neusight_onnx.graph.model import InferredGraph, Node, Value
 from neusight_onnx.graph.reshape_targets import becomes_constant
 
 
@@ -67,7 +67,7 @@ def _as_splits(graph: InferredGraph) -> InferredGraph:
             inputs=(name,),
             outputs=tuple(nodes[at].outputs[0] for _, _, at in places),
             attributes={"axis": axis},
-            origins=tuple(origin for node in nodes for origin in _origins(node)),
+            origins=tuple(origin for node in nodes for origin in node.stands_for),
         )
         gone.update(node.name for node in nodes[1:])
     if not splits:
@@ -145,7 +145,3 @@ def _numbers(values: Mapping[str, Value], name: str) -> tuple[int, ...] | None:
     ):
         return None
     return tuple(int(item) for item in np.asarray(value.data).reshape(-1))
-
-
-def _origins(node: Node) -> tuple[Origin, ...]:
-    return node.origins or (Origin(name=node.name, op_type=node.op_type),)

@@ -263,14 +263,14 @@ def _apply(work: _Moving, node: Node, moved: _Moved, order: Order, operands: tup
             continue
         outputs.append(work.reordered(name, _inverse(into)))
         behind.append((outputs[-1], name, into))
-    new = replace(moved.node, inputs=tuple(inputs), outputs=tuple(outputs), origins=_origins(node))
+    new = replace(moved.node, inputs=tuple(inputs), outputs=tuple(outputs), origins=node.stands_for)
     work.change(node, new)
     gone: list[Origin] = []
     for made_by in dict.fromkeys(item.name for item in before):
         transpose = work.nodes[made_by]
         if _order_of(transpose) is not None and not work.is_read(transpose):
             work.drop(transpose)
-            gone.extend(_origins(transpose))
+            gone.extend(transpose.stands_for)
     for name, result, into in behind:
         work.add(
             Node(
@@ -280,7 +280,7 @@ def _apply(work: _Moving, node: Node, moved: _Moved, order: Order, operands: tup
                 inputs=(name,),
                 outputs=(result,),
                 attributes={"perm": into},
-                origins=tuple(dict.fromkeys(gone)) or _origins(node),
+                origins=tuple(dict.fromkeys(gone)) or node.stands_for,
             )
         )
     if gone and not behind:
@@ -303,8 +303,8 @@ def _in_old_order(work: _Moving, name: str, inverse: Order, before: Sequence[Nod
         source = maker.inputs[0]
         if left == tuple(range(len(left))):
             return source
-        return _transposed(work, source, left, _origins(maker))
-    origins = tuple(dict.fromkeys(origin for node in before if _order_of(node) for origin in _origins(node)))
+        return _transposed(work, source, left, maker.stands_for)
+    origins = tuple(dict.fromkeys(origin for node in before if _order_of(node) for origin in node.stands_for))
     return _transposed(work, name, inverse, origins)
 
 
@@ -331,7 +331,7 @@ def _with_more_dimensions(work: _Moving, name: str, count: int) -> str:
                 inputs=(name,),
                 outputs=(made,),
                 attributes=axes,
-                origins=() if maker is None else _origins(maker),
+                origins=() if maker is None else maker.stands_for,
             )
         )
     return made
@@ -372,27 +372,23 @@ def _merge(work: _Moving, first: Node, second: Node) -> None:
     work.change(second, new)
     if not work.is_read(first):
         work.drop(first)
-        new = _name_also(work, new, _origins(first))
+        new = _name_also(work, new, first.stands_for)
     if cancel and result not in work.kept:
         for reader in tuple(work.readers.get(result, ())):
             node = work.nodes[reader]
             inputs = tuple(source if name == result else name for name in node.inputs)
-            work.change(node, replace(node, inputs=inputs, origins=_origins(node)))
+            work.change(node, replace(node, inputs=inputs, origins=node.stands_for))
         work.drop(new)
         owner = work.maker(source)
         if owner is not None:
-            _name_also(work, owner, _origins(new))
+            _name_also(work, owner, new.stands_for)
 
 
 def _name_also(work: _Moving, node: Node, origins: Sequence[Origin]) -> Node:
     """``node`` stands for more of the file's nodes, which are gone."""
-    new = replace(node, origins=tuple(dict.fromkeys((*_origins(node), *origins))))
+    new = replace(node, origins=tuple(dict.fromkeys((*node.stands_for, *origins))))
     work.nodes[node.name] = new
     return new
-
-
-def _origins(node: Node) -> tuple[Origin, ...]:
-    return node.origins or (Origin(name=node.name, op_type=node.op_type),)
 
 
 def _in_order(work: _Moving, places: Sequence[str]) -> Iterator[Node]:

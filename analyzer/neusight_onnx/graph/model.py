@@ -92,6 +92,11 @@ class Node:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     origins: tuple[Origin, ...] = ()
 
+    @property
+    def stands_for(self) -> tuple[Origin, ...]:
+        """The file's nodes that this one stands for, itself where ``origins`` names none."""
+        return self.origins or (Origin(name=self.name, op_type=self.op_type),)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:

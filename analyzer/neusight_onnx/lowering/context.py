@@ -157,7 +157,7 @@ class NodeContext:
         if not self.lazy or is_contiguous(shape, strides):
             return None
         before = self.layout(index)
-        own = self.node.origins or (Origin(name=self.node.name, op_type=self.node.op_type),)
+        own = self.node.stands_for
         return Layout(strides=strides, origins=latest((*(() if before is None else before.origins), *own)))
 
     def contiguous(self, index: int, *, channels_last: bool = False) -> tuple[Movement, ...]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Origin, Value
+from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Value
 from neusight_onnx.lowering.precision import KEPT_FOR_THE_RUN, PLAIN, as_precision
 
 _FP32 = DataType.FLOAT32
@@ -194,7 +194,7 @@ class _Recast:
                 inputs=(name,),
                 outputs=(made,),
                 attributes=attributes,
-                origins=node.origins or (Origin(name=node.name, op_type=node.op_type),),
+                origins=node.stands_for,
             )
         )
         self.values[made] = self.typed(value, dtype, runs=True)
@@ -476,7 +476,7 @@ def _run_wide(node: Node, work: _Recast) -> None:
                 inputs=(made,),
                 outputs=(name,),
                 attributes=_CASTS[work.low, False],
-                origins=node.origins or (Origin(name=node.name, op_type=node.op_type),),
+                origins=node.stands_for,
             )
         )
         work.cast[name, _FP32] = made

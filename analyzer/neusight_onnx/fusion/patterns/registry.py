@@ -116,7 +116,7 @@ def explain(graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] = 
 def _replacement(match: Match, last: Node) -> Node:
     origins: list[Origin] = []
     for node in sorted(match.nodes, key=lambda node: node.name == last.name):
-        origins.extend(node.origins or (Origin(name=node.name, op_type=node.op_type),))
+        origins.extend(node.stands_for)
     return Node(
         name=last.name,
         op_type=match.op_type,

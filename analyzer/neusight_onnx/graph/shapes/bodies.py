@@ -17,7 +17,6 @@ from neusight_onnx.graph.model import (
     Graph,
     InferredGraph,
     Node,
-    Origin,
     Value,
     name_in_trip,
 )
@@ -255,7 +254,7 @@ def _renamed_graph(graph: Graph, suffix: str, names: Mapping[str, str]) -> Graph
             attributes=(
                 {name: attribute(value) for name, value in item.attributes.items()} if has_bodies else item.attributes
             ),
-            origins=item.origins or (Origin(name=item.name, op_type=item.op_type),),
+            origins=item.stands_for,
         )
 
     return replace(
