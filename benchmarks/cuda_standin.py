@@ -3,9 +3,10 @@
     python benchmarks/cuda_standin.py SITE-PACKAGES -o FOLDER [--compute-capability 8.0]
 
 SITE-PACKAGES is where ``onnxruntime-gpu`` (1.31, of CUDA 13), ``nvidia-cuda-runtime`` and ``nvidia-cuda-crt`` (headers)
-are installed; gcc, nm and readelf are needed. With FOLDER on ``LD_LIBRARY_PATH`` a session of that ONNX Runtime can be made on
-the CUDA provider: it places nodes, optimises the graph for this provider and writes it (``optimized_model_filepath``),
-all of which looks at the graph and at properties of the device only. Whatever it would run gives memory as it was.
+are installed; gcc and binutils (nm, readelf) are needed. With FOLDER on ``LD_LIBRARY_PATH`` a session of that ONNX
+Runtime can be made on the CUDA provider: it places nodes, optimises the graph for this provider and writes it
+(``optimized_model_filepath``), all of which looks at the graph and at properties of the device only. Whatever it would
+run gives memory as it was.
 
 The stand-ins have one device with 80 GB. A call returns success, one that creates something a pointer that nobody
 reads, memory is the host's.

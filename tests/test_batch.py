@@ -15,7 +15,8 @@ from models import graph, model, node, value
 from neusight_onnx import analyze, compare, sweep
 from neusight_onnx.cli import main
 from neusight_onnx.errors import BindingError
-from neusight_onnx.graph.bindings import Batch, Bindings, bind_inputs, find_batch
+from neusight_onnx.graph.batch_dimension import Batch, find_batch
+from neusight_onnx.graph.bindings import Bindings, bind_inputs
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model_bytes
 

@@ -10,16 +10,9 @@ from onnx import TensorProto, helper
 from models import graph, model, node, value
 from neusight_onnx.cli.bindings import parse_bindings
 from neusight_onnx.errors import BindingError
-from neusight_onnx.graph.bindings import (
-    DEFAULT_LENGTHS,
-    Bindings,
-    bind_inputs,
-    is_batch_symbol,
-    parse_dim,
-    parse_shape,
-    parse_trip_count,
-    parse_value,
-)
+from neusight_onnx.graph.binding_text import parse_dim, parse_shape, parse_trip_count, parse_value
+from neusight_onnx.graph.bindings import Bindings, bind_inputs
+from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, is_batch_symbol
 from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer

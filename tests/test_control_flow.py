@@ -18,7 +18,7 @@ from onnx import parser
 
 from neusight_onnx.analysis import analyze
 from neusight_onnx.errors import BindingError
-from neusight_onnx.graph.bindings import parse_dim, parse_trip_count, parse_value
+from neusight_onnx.graph.binding_text import parse_dim, parse_trip_count, parse_value
 from neusight_onnx.inspection import inspect_model
 from neusight_onnx.report.inspection import inspection_to_json
 

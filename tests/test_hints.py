@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from neusight_onnx.errors import BindingError, ModelError
-from neusight_onnx.graph.bindings import parse_dim
+from neusight_onnx.graph.binding_text import parse_dim
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model, read_model_bytes
 from neusight_onnx.inspection import Inspection, inspect_model

@@ -14,7 +14,9 @@ from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.errors import ModelError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.graph.bindings import Bindings, find_batch, is_batch_symbol, make_bindings
+from neusight_onnx.graph.batch_dimension import find_batch
+from neusight_onnx.graph.bindings import Bindings, make_bindings
+from neusight_onnx.graph.dimension_roles import is_batch_symbol
 from neusight_onnx.graph.model import Array, InferredGraph, Model, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import NodeWork

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neusight_onnx.graph.bindings import can_be_batch, is_batch_symbol
+from neusight_onnx.graph.dimension_roles import can_be_batch, is_batch_symbol
 from neusight_onnx.graph.model import Declared, InferredGraph
 from neusight_onnx.graph.wire import shown
 

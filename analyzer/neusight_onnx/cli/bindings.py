@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from neusight_onnx.errors import BindingError
-from neusight_onnx.graph.bindings import Bindings, parse_batch, parse_dim, parse_shape, parse_trip_count, parse_value
+from neusight_onnx.graph.binding_text import parse_batch, parse_dim, parse_shape, parse_trip_count, parse_value
+from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Array
 
 T = TypeVar("T")

@@ -8,7 +8,9 @@ from itertools import pairwise, product
 from math import prod
 
 from neusight_onnx.errors import BindingError, ComparisonError
-from neusight_onnx.graph.bindings import Bindings, find_batch, make_bindings, parse_size
+from neusight_onnx.graph.batch_dimension import find_batch
+from neusight_onnx.graph.binding_text import parse_size
+from neusight_onnx.graph.bindings import Bindings, make_bindings
 from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.graph.wire import shown
 

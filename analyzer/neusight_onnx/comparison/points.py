@@ -13,7 +13,7 @@ from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
 from neusight_onnx.errors import ComparisonError, ModelError
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.graph.bindings import is_batch_symbol
+from neusight_onnx.graph.dimension_roles import is_batch_symbol
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.lowering.precision import stored_precision

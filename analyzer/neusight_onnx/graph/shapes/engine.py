@@ -11,14 +11,8 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError
-from neusight_onnx.graph.bindings import (
-    DEFAULT_LENGTHS,
-    SYMBOL_CONTRADICTION,
-    Bindings,
-    BoundInputs,
-    bind_inputs,
-    default_size,
-)
+from neusight_onnx.graph.bindings import SYMBOL_CONTRADICTION, Bindings, BoundInputs, bind_inputs
+from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, default_size
 from neusight_onnx.graph.model import (
     Array,
     Declared,
