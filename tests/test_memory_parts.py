@@ -88,6 +88,9 @@ COPIED = Movement(operation="copy", dtype=F32, shape=(10,), read=40, written=40)
 GEMM = Gemm(m=1, n=25, k=4, dtype=F32)
 SPEC = TensorSpec(dtype=F32, shape=(5,))
 ADD = Elementwise(operations=("add",), inputs=(SPEC,), output=SPEC)
+WIDE, NARROW = TensorSpec(dtype=F32, shape=(10,)), TensorSpec(dtype=DataType.INT8, shape=(10,))
+QUANTISE = Elementwise(operations=("quantize",), inputs=(WIDE,), output=NARROW)
+DEQUANTISE = Elementwise(operations=("dequantize",), inputs=(NARROW,), output=WIDE)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,12 @@ ADD = Elementwise(operations=("add",), inputs=(SPEC,), output=SPEC)
         pytest.param((COPIED, COPIED, GEMM), (80, 80, 80), id="copies"),
         # what the product hands to the addition; the copy is still held
         pytest.param((COPIED, GEMM, ADD), (140, 140, 140), id="a product inside"),
+        # ten elements in a byte each
+        pytest.param((QUANTISE, GEMM), (10, 10, 10), id="an operand is quantised"),
+        # the small one is gone when the product runs
+        pytest.param((QUANTISE, DEQUANTISE, GEMM), (50, 50, 50), id="an operand is rounded"),
+        # both operands in four bytes an element are there while the product runs
+        pytest.param((QUANTISE, DEQUANTISE, DEQUANTISE, GEMM), (80, 80, 80), id="both operands are dequantised"),
     ],
 )
 def test_scratch(kernels: tuple[Kernel, ...], expected: tuple[int, int, int]) -> None:

@@ -21,7 +21,7 @@ from neusight_onnx.graph.model import Array, InferredGraph, Model, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary, with_more_weights
+from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary, run_memory, with_more_weights
 from neusight_onnx.precision import Precision, in_tf32, require, resolve, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
 from neusight_onnx.report.model import (
@@ -358,8 +358,12 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
         from neusight_onnx.tactics import choose
 
         chosen = choose(prepared.tactics, works, spec, predictors=predictors)
+        if any(new.kernels != old.kernels for new, old in zip(chosen.works, works, strict=True)):
+            # what lies between layers hangs on the formats that they got here
+            timeline = memory.found.timeline is not None
+            memory = run_memory(prepared.graph, chosen.works, prepared.runtime.name, timeline=timeline)
+            memory = with_more_weights(memory, chosen.wide_weight_bytes)
         works, said = chosen.works, of_tactics(prepared.tactics, chosen)
-        memory = with_more_weights(memory, chosen.wide_weight_bytes)
     least = prepared.runtime.attention_capability
     if least is not None and spec.compute_capability is not None and spec.compute_capability < least:
         from neusight_onnx.fusion.attention import by_parts

@@ -22,6 +22,7 @@ from neusight_onnx.memory.policy import (
     Policy,
     library_workspace_bytes,
 )
+from neusight_onnx.memory.stored import as_stored
 from neusight_onnx.memory.workspace import uses_blas
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, TIGHT, LiveTensor, MemoryEstimate, SavedTensor
 
@@ -62,16 +63,17 @@ def run_memory(
     """Walks ``graph``, whose nodes became ``work`` (found by node name; bodies included), as ``runtime`` executes it.
 
     Weights: constants that some kernel reads, at their true bit width, once each; constants folded at load time count
-    like weights. Tensors: what is alive at once, see :func:`live_tensors`. ``runtime`` decides the allocator, the
-    order, and what goes in place (:data:`~neusight_onnx.memory.policy.POLICIES`). Values of unknown shape count
-    nothing.
+    like weights. Tensors: what is alive at once, see :func:`live_tensors`, each in the type that its kernel writes
+    (:func:`~neusight_onnx.memory.stored.as_stored`). ``runtime`` decides the allocator, the order, and what goes in
+    place (:data:`~neusight_onnx.memory.policy.POLICIES`). Values of unknown shape count nothing.
     ``timeline``: also the bytes alive after each node. ``trained``: a step of training; ``work`` is its run forward.
     """
     policy = POLICIES[runtime]
     caches = cache_pairs(graph)
     saved: tuple[SavedTensor, ...] = ()
     if trained is None:
-        found = live_tensors(graph, {item.node: item for item in work}, policy, caches, timeline=timeline)
+        works = {item.node: item for item in work}
+        found = live_tensors(as_stored(graph, works), works, policy, caches, timeline=timeline)
     else:
         from neusight_onnx.memory.training import training_tensors
 

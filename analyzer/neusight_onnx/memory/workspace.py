@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
-from neusight_onnx.kernels import Attention, Conv, GatherScatter, Gemm, Kernel, Movement, NodeWork, Recurrent, Sort
+from neusight_onnx.kernels import (
+    Attention,
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    NodeWork,
+    Recurrent,
+    Sort,
+)
 
 
 class Scratch(NamedTuple):
@@ -35,23 +47,33 @@ def uses_blas(work: NodeWork) -> bool:
 def scratch_of(work: NodeWork) -> Scratch:
     """What a node holds beside its operands and results while it runs.
 
-    Between kernels: copies of operands stay until the node's last kernel; of other results that only the next kernel
-    reads, the largest counts. Within kernels: the largest of them.
+    Between kernels: copies of operands, and operands that were dequantised, stay until the node's last kernel; of other
+    results that only the next kernel reads, the largest counts. Within kernels: the largest of them.
     """
     kernels = work.kernels
     if not kernels:
         return NONE
     if len(kernels) == 1:
         return _within(kernels[0]) if isinstance(kernels[0], _ASKING) else NONE
-    copies = most = 0
-    for kernel in kernels[:-1]:
+    copies = most = before = 0
+    for kernel, following in pairwise(kernels):
+        size = kernel.write_bytes
         if isinstance(kernel, Movement):
-            copies += kernel.write_bytes if kernel.operation in _COPYING else 0
+            copies += size if kernel.operation in _COPYING else 0
+        elif _dequantises(kernel):
+            copies += size
+        elif _dequantises(following):
+            # gone before the other operands are there
+            before = max(before, copies + size + following.write_bytes)
         else:
-            most = max(most, kernel.write_bytes)
-    between = copies + most
+            most = max(most, size)
+    between = max(copies + most, before)
     within = [_within(kernel) for kernel in kernels]
     return Scratch(*(between + max(level) for level in zip(*within, strict=True)))
+
+
+def _dequantises(kernel: Kernel) -> bool:
+    return isinstance(kernel, Elementwise) and kernel.operations == ("dequantize",)
 
 
 def scratch_backwards(kernels: Sequence[Kernel], made: Sequence[int]) -> Scratch:
