@@ -157,6 +157,21 @@ def test_depthwise_is_near_its_bytes_and_no_tile_of_a_product() -> None:
     assert result.latency_us[0] < 4 * conv.ideal_us(columns, a100)[0]
 
 
+def test_a_kernel_per_element_has_no_use_for_more_fp32_lanes() -> None:
+    """Seven of its eight instructions a tap load or compute addresses: GA10x, Ada and Hopper have twice the FP32 lanes
+    of an SM, and as many others."""
+    h100 = load_gpu("h100-sxm")
+    peaks = {**h100.peak_flops_per_s, "fp32": h100.peak_flops_per_s["fp32"] / 2}
+    halved = replace(h100, fp32_lanes_per_sm=64, peak_flops_per_s=peaks)
+    kernel = replace(BASE, n=64, groups=64, k=64, filter=(7, 7))
+    element = conv.ALGORITHMS.index("element")
+    ours, theirs = (
+        conv._algorithms(conv.pin(conv.columns((kernel,)), gpu, PRIORS), gpu, PRIORS).all_us[element, 0]
+        for gpu in (h100, halved)
+    )
+    assert ours == pytest.approx(theirs)
+
+
 @pytest.mark.parametrize("gpu", ["p4", "t4", "a100-sxm-80gb", "h100-sxm", "mi210"])
 def test_features_are_finite(gpu: str) -> None:
     spec = load_gpu(gpu)

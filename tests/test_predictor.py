@@ -169,6 +169,34 @@ def test_which_predictor_serves_matrix_units(kernel: Kernel, gpu: str, predictor
     assert found.predictor == predictor
 
 
+@pytest.mark.parametrize("gpu", ["a10", "a100", "rtx-4090", "h20", "h100-sxm", "mi300x"])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param(convolution(n=32, c=3, k=768, spatial=(224, 224), out=(14, 14), filter=(16, 16)), id="patches"),
+        pytest.param(convolution(n=32, c=128, k=128, spatial=(28, 28), out=(28, 28)), id="winograd"),
+        pytest.param(convolution(n=1, c=480, k=20, spatial=(1, 1), out=(1, 1), filter=(1, 1)), id="one-position"),
+        pytest.param(Gemm(m=1, n=1000, k=2048, b_is_weight=True, transpose_b=True, dtype=FP32), id="vector"),
+        pytest.param(Gemm(batch=384, m=197, n=197, k=64, dtype=FP32), id="attention"),
+    ],
+)
+def test_tf32_is_a_permission(kernel: Conv | Gemm, gpu: str) -> None:
+    """A library that may multiply TF32 takes no longer than one that may not: FP32's kernels are still there."""
+    narrow, wide = predict([replace(kernel, dtype=DataType.TFLOAT32), kernel], load_gpu(gpu))
+    assert narrow.latency_us <= wide.latency_us
+
+
+@pytest.mark.parametrize("gpu", ["t4", "v100", "a100", "a10", "rtx-4090", "h20", "h100-sxm", "b200"])
+@pytest.mark.parametrize(("c", "side", "window"), [(144, 56, 3), (672, 14, 5), (128, 56, 7)])
+def test_depthwise_windows_in_16_bits_are_those_in_32(c: int, side: int, window: int, gpu: str) -> None:
+    """A thread an output does the same instructions, on half the bytes: two laws say so of the same kernel."""
+    wide = convolution(
+        n=256, c=c, k=c, groups=c, spatial=(side, side), out=(side, side), filter=(window, window), dtype=FP32
+    )
+    in_32, in_16 = predict([wide, replace(wide, dtype=FP16)], load_gpu(gpu))
+    assert 0.4 < in_16.latency_us / in_32.latency_us < 1.6
+
+
 @pytest.mark.parametrize("gpu", ["p4", "p40", "p100-sxm2-16gb", "gtx-1080-ti"])
 @pytest.mark.parametrize(
     ("m", "least"), [(16384, 0.65), (1, 0.5)], ids=["many rows: the same arithmetic", "one row: half the bytes"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from onnx import helper
 
@@ -34,7 +36,7 @@ from neusight_onnx.precision import FORMATS, PRECISIONS, refusal, resolve
 from neusight_onnx.predictor import predict
 from neusight_onnx.runtime import get_runtime
 
-FP16, BF16, FP32 = DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32
+FP16, BF16, FP32, TF32 = DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32, DataType.TFLOAT32
 
 
 def kinds(graph: InferredGraph) -> list[str]:
@@ -333,6 +335,14 @@ def test_tf32_multiplies_and_leaves_memory_alone() -> None:
     assert isinstance(work.kernels[0], Conv)
     assert work.kernels[0].dtype is DataType.TFLOAT32
     assert (work.kernels[0].read_bytes, work.kernels[0].write_bytes) == (conv.read_bytes, conv.write_bytes)
+
+
+def test_depthwise_windows_are_no_products_of_tf32() -> None:
+    shape = {"n": 1, "spatial": (8, 8), "out": (6, 6), "filter": (3, 3), "strides": (1, 1), "dilations": (1, 1)}
+    for c, k, groups, dtype in ((4, 4, 4, FP32), (4, 8, 4, FP32), (8, 8, 4, TF32), (1, 4, 1, TF32)):
+        conv = Conv(c=c, k=k, groups=groups, dtype=FP32, **shape)  # type: ignore[arg-type]  # a table
+        (work,) = with_products((NodeWork(node="c", op_type="Conv", kernels=(conv,)),), TF32, None)
+        assert work.kernels == (replace(conv, dtype=dtype),)
 
 
 def test_weights_of_linear_layers_are_stored_narrow() -> None:

@@ -162,6 +162,12 @@ class Conv:
         return 2 * self.macs + len(self.epilogue) * self.n * self.k * prod(self.out)
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel of input is convolved by itself: an output is a dot product of one window with a filter,
+        which no other shares, and no matrix product."""
+        return self.groups > 1 and self.groups == self.c
+
+    @property
     def implicit_gemm(self) -> tuple[int, int, int, int]:
         """(b, m, n, k) of the products ``(b, m, k) @ (b, k, n)`` that the convolution is, a group being an entry.
 

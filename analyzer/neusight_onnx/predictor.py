@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,7 +195,24 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
     if twins:
         limits = predict(tuple(twins.values()), gpu, predictors=shipped)
         found.update((kernel, _at_most(found[kernel], limit)) for kernel, limit in zip(twins, limits, strict=True))
+    permitted = {kernel: replace(kernel, dtype=DataType.FLOAT32) for kernel in found if _may_multiply_fp32(kernel, gpu)}
+    if permitted:
+        in_fp32 = predict(tuple(permitted.values()), gpu, predictors=shipped)
+        found.update((kernel, _quicker(found[kernel], wide)) for kernel, wide in zip(permitted, in_fp32, strict=True))
     return tuple(found[kernel] for kernel in kernels)
+
+
+def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv]:
+    """Whether a product or convolution is in TF32 on units for it, which is a permission: libraries keep FP32's kernels
+    in the choice, such as Winograd's and matrix-vector products, and take those that they expect to be quicker."""
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    is_tf32 = isinstance(kernel, Gemm | Conv) and kernel.dtype is DataType.TFLOAT32
+    return is_tf32 and serves(gpu, DataType.TFLOAT32)
+
+
+def _quicker(one: Prediction, other: Prediction) -> Prediction:
+    return other if other.latency_us < one.latency_us else one
 
 
 def _wide_twin(kernel: Kernel) -> Kernel | None:

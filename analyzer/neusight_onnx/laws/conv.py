@@ -29,6 +29,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws import gemm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.tiling import candidates, convolution_tiles, winograd_tiles
 
 WINOGRAD_SAVING = 4.0
@@ -130,8 +131,9 @@ CONSTANTS: tuple[Constant, ...] = (
         name="element_efficiency",
         prior=0.12,
         prior_log_sd=0.0,
-        source="share of the FMA peak of a kernel per output element: about eight instructions (two loads, address "
-        "and bound arithmetic) an FMA; not fitted, no depthwise rows in the FP32 data",
+        source="taps a lane and clock of a kernel per output element: about eight instructions (two loads, address and "
+        "bound arithmetic) an FMA, most of them for integer lanes, of which GA10x, Ada and Hopper have no more than "
+        "those before; not fitted, no depthwise rows in the FP32 data",
     ),
 )
 
@@ -389,7 +391,8 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> _Times:
     staged_us = gemm.join(staged, constants, staged_tile[3]) + transforms_us
 
     traffic = (cols["read_bytes"] + cols["write_bytes"]) / (c["dram_efficiency"] * unit.bytes_per_s)
-    arithmetic = 2.0 * cols["macs"] / (gpu.peak_flops_per_s["fp32"] * c["element_efficiency"])
+    lanes_per_s = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    arithmetic = cols["macs"] / (lanes_per_s * c["element_efficiency"])
     element_us = c["floor_us"] + 1e6 * (traffic ** c["norm"] + arithmetic ** c["norm"]) ** (1.0 / c["norm"])
     possible = cols["winograd"] > 0
     return _Times(

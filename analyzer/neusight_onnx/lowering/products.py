@@ -53,7 +53,10 @@ def with_products(
 
 
 def _in_tf32(kernel: Kernel) -> Kernel:
+    """A kernel with TF32's products; a depthwise convolution has none, so that it stays on the FP32 lanes."""
     multiplies = isinstance(kernel, Gemm | Conv | Attention | Recurrent) and kernel.dtype is _FP32
+    if isinstance(kernel, Conv) and kernel.is_depthwise:
+        return kernel
     return replace(kernel, dtype=DataType.TFLOAT32) if multiplies else kernel  # type: ignore[arg-type]  # one of four
 
 
