@@ -930,6 +930,18 @@ FAULTS = {
         {},
         ("Gather", "x"),
     ),
+    "positions beyond a table": (
+        """g (float[a] x) => (float[a, 2] y) <float[4, 2] table = {0, 0, 0, 0, 0, 0, 0, 0}, int64 zero = {0},
+           int64 one = {1}, int64[1] first = {0}> {
+             s = Shape(x)  n = Gather(s, zero)  where = Range(zero, n, one)  y = Gather(table, where) }""",
+        {"dims": {"a": 5}},
+        ("Gather", "indices are 0 to 4, but axis 0 has 4", "table [4, 2]"),
+    ),
+    "before a table": (
+        "g (float[4, 2] x, int64[1] i) => (float[1, 2] y) <int64[1] j = {-5}> { y = Gather(x, j) }",
+        {},
+        ("Gather", "indices are -5 to -5, but axis 0 has 4"),
+    ),
     "missing input": ("g (float[3] x) => (float[a] y) { y = MatMul(x) }", {}, ("MatMul", "has 1 input, needs 2")),
 }
 

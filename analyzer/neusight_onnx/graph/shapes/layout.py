@@ -499,9 +499,14 @@ def _gather(ctx: NodeContext) -> Sequence[Value]:
     indices = ctx.shape(1)
     axis = ctx.axis(ctx.integer("axis", 0), len(shape)) if shape else ctx.axis(0, 0)
     result = shape[:axis] + indices + shape[axis + 1 :]
-    data = ctx.data(0)
+    data, where = ctx.data(0), ctx.data(1)
+    if shape and where is not None and where.size:
+        least, most = int(where.min()), int(where.max())
+        ctx.require(
+            -shape[axis] <= least and most < shape[axis],
+            f"its indices are {least} to {most}, but axis {axis} has {shape[axis]} elements ({ctx.shown(0)})",
+        )
     if data is not None:
-        where = ctx.data(1)
         if where is not None:
             if ctx.bounded and not np.array_equal(where, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
                 return (_gather_between(ctx, data, where, result),)
