@@ -42,7 +42,7 @@ def test_promised_gpus_are_there() -> None:
     assert set(promised) <= set(gpu_names())
     assert gpu_names() == tuple(GPUS) == tuple(sorted(GPUS))
     # 85 rows were looked at, specs/README.md names the five that are left out; the MI308X came with measured products
-    assert len(GPUS) == 117
+    assert len(GPUS) == 118
 
 
 # -- figures -------------------------------------------------------------------------------------------------
@@ -307,6 +307,7 @@ NAMES = [
     ("jetson-agx-orin", "jetson-agx-orin-64gb"),
     ("Tesla T4", "t4"),
     ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
+    ("Tesla V100-SXM2-16GB", "v100-sxm2-16gb"),
     ("Tesla P100-PCIE-16GB", "p100-pcie-16gb"),
     ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
     ("A100-SXM4-40GB", "a100-sxm-40gb"),
@@ -372,7 +373,7 @@ UNKNOWN = [
     ("rtx-4091", "rtx-4090"),
     ("H100 SMX", "h100-sxm"),
     ("mi300a", "mi300x"),
-    ("Tesla V100-SXM2-16GB", "v100-sxm2-32gb"),
+    ("Tesla V100-SXM3-32GB", "v100-sxm2-32gb"),
     ("NVIDIA GeForce RTX 4080 Laptop GPU", "rtx-4090-laptop"),
     ("GeForce RTX 4090 Foo", "rtx-4090, rtx-4090-d"),
 ]
@@ -386,6 +387,13 @@ def test_unknown_name_lists_the_nearest(name: str, nearest: str) -> None:
     assert message.startswith(f"unknown GPU {name!r}: nearest are ")
     assert nearest in message.split(";")[0]
     assert "`neusight-onnx gpus` lists all" in message
+
+
+def test_several_names_in_one_are_told_apart() -> None:
+    with pytest.raises(SpecError, match=r"these are 2 names; give one, or.+: --gpu t4 --gpu h100-pcie$"):
+        load_gpu("t4, h100 pcie")
+    with pytest.raises(SpecError, match="nearest are"):
+        load_gpu("t4,h900")
 
 
 HOSTILE = ["", " ", "-", "nvidia", "h100é", "\x00", "a\nb", "\ud800", "a" * 10_000, "\U0001f525", "..", "README"]
@@ -645,6 +653,11 @@ FAULTS = [
         "capability missing on NVIDIA",
         MINIMAL.replace('"AMD"', '"NVIDIA"'),
         r"'compute_capability' is missing: it decides",
+    ),
+    (
+        "capability as compilers write it",
+        with_value(H100, "compute_capability", "90"),
+        r"'compute_capability' is 90: give CUDA compute capability, such as 8\.9 \(of sm_89\), as a number",
     ),
     ("another vendor", NVIDIA.replace('"NVIDIA"', '"Intel"'), r"'vendor' is 'Intel': give NVIDIA or AMD"),
     ("unknown table", MINIMAL + "[memory]\ngb = 80\n", r"unknown key 'memory'"),

@@ -109,7 +109,7 @@ class NumberKey:
 
 
 NUMBER_KEYS: tuple[NumberKey, ...] = (
-    NumberKey(name="compute_capability", meaning="CUDA compute capability, NVIDIA only", low=3, high=99),
+    NumberKey(name="compute_capability", meaning="CUDA compute capability, such as 8.9 (of sm_89),", low=3, high=29),
     NumberKey(name="process_nm", meaning="process node in nm", low=0.5, high=60, required=True),
     NumberKey(name="sm_count", meaning="SMs or compute units", low=1, high=4096, whole=True, required=True),
     NumberKey(name="fp32_lanes_per_sm", meaning="FP32 lanes per SM", low=8, high=1024, whole=True, required=True),
@@ -375,6 +375,13 @@ def _keys_of(spec: GpuSpec) -> Iterator[str]:
 def _unknown_name(name: str) -> str:
     from difflib import get_close_matches  # only on this way out
 
+    several = [_find(part) for part in name.split(",")] if "," in name else []
+    known = [spec.name for spec in several if spec is not None]
+    if known and len(known) == len(several):
+        return (
+            f"unknown GPU {_shown(name)}: these are {len(known)} names; give one, or, where a command takes several, "
+            "an option for each: --gpu " + " --gpu ".join(known[:4])
+        )
     canonical: dict[str, str] = {}
     for spec in available_gpus():
         canonical |= dict.fromkeys(_keys_of(spec), spec.name)
