@@ -328,7 +328,7 @@ def test_it_is_kept_where_other_batches_are_tried(image: Path) -> None:
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "tensorrt"])
 def test_a_runtime_with_its_own_order_refuses_it(runtime: str, image: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = f"{runtime} lays them out itself; leave --channels-last out, or take runtime compiled and eager"
+    message = f"{runtime} lays them out itself; leave --channels-last out, or take runtime compiled or eager"
     for command in (["analyze", "m.onnx"], ["check", "m.onnx"], ["annotate", "m.onnx", "-o", "o.onnx"]):
         assert main([*command, "--gpu", "a100", "--batch", "8", "--runtime", runtime, "--channels-last"]) == 2
         said = capsys.readouterr().err

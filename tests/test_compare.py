@@ -204,8 +204,20 @@ def test_every_case_has_the_figures_of_an_analysis() -> None:
         assert case.totals == report.totals
         assert case.unsupported_count == len(report.unsupported)
         assert sum(case.bound_shares.values()) == pytest.approx(1)
-        spent_us = sum(row.latency_us for row in report.kernels if row.bound == case.bound)
-        assert case.bound_shares[case.bound] == pytest.approx(spent_us / 1e3 / report.totals.latency_ms)
+        assert (case.bound == "host") == report.host.is_bound
+        for bound in set(case.bound_shares) - {"host"}:
+            spent_us = sum(row.latency_us for row in report.kernels if row.bound == bound)
+            assert case.bound_shares[bound] == pytest.approx(spent_us / 1e3 / report.totals.latency_ms)
+
+
+def test_a_run_that_the_host_holds_up_is_bound_by_it() -> None:
+    """However short the GPU waits: with ten times the bandwidth it would only wait longer."""
+    bert = str(ROOT / "examples" / "bert_base.onnx")
+    found = compare(bert, gpus=["h100"], dims={"batch": (8, 64), "sequence": (128,)})
+    small, large = sorted(found.cases, key=lambda case: case.dims["batch"])
+    assert small.bound == "host"
+    assert small.bound_shares["host"] < min(0.2, small.bound_shares["memory"])
+    assert large.bound != "host"
 
 
 @pytest.mark.parametrize(

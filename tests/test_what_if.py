@@ -138,6 +138,21 @@ def test_json_is_documented_key_by_key(capsys: pytest.CaptureFixture[str]) -> No
     assert keys_of(document, "", maps) == set(documented)
 
 
+def test_switches_are_named_as_options_and_configuration_name_them(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["runtime=eager,channels-last=true", "runtime=eager,channels_last=on"]
+    assert main([*GOOD, *(part for change in changes for part in ("--what-if", change)), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["what_if"]
+    assert [row.pop("changes") for row in found] == changes
+    assert found[0] == found[1]
+
+
+def test_a_run_that_the_host_holds_up_is_bound_by_it_in_base_and_change(capsys: pytest.CaptureFixture[str]) -> None:
+    bert = ["analyze", str(ROOT / "examples" / "bert_base.onnx"), "--gpu", "h100", "--dim", "batch=8,sequence=128"]
+    assert main([*bert, "--top", "0", "--what-if", "gpu.mem_bw_gbs=4800", "--format", "markdown"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if re.match(r"\| (as it is|gpu)", line)]
+    assert [row.strip("| ").rsplit("|", 1)[1].strip() for row in rows] == ["host", "host"]
+
+
 MISUSE = {
     "precision without units": (["--what-if", "precision=fp4"], ["fp4 on h100-sxm", "no FP4 units"]),
     "no such precision": (["--set", "precision=fp33"], ["--set precision=fp33: unknown precision 'fp33'"]),
@@ -150,6 +165,7 @@ MISUSE = {
     "no number": (["--what-if", "gpu.mem_bw_gbs=much"], ["'much' is no number"]),
     "endless": (["--what-if", "gpu.mem_bw_gbs=inf"], ["is no number"]),
     "impossible": (["--what-if", "gpu.mem_bw_gbs=-1"], ["a number from 5"]),
+    "twice, by two names": (["--what-if", "cuda-graph=on,cuda_graph=on"], ["changed twice"]),
     "twice": (["--what-if", "runtime=eager,runtime=compiled"], ["changed twice"]),
     "no size": (["--what-if", "dim.batch=0"], ["--what-if dim.batch=0: ", "must be positive"]),
     "unknown dim": (["--what-if", "dim.bach=2"], ["bach", "batch"]),

@@ -35,7 +35,7 @@ from neusight_onnx.report.model import (
     TrainingSummary,
     UnsupportedNode,
 )
-from neusight_onnx.runtime import Runtime, default_runtime, get_runtime, host_time_us, require_made_for
+from neusight_onnx.runtime import Runtime, default_runtime, get_runtime, require_made_for
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Trained, Training
@@ -44,12 +44,12 @@ from neusight_onnx.assembly import (
     Placed,
     bound_shares,
     counted_works,
+    host_us_of,
     kernel_facts,
     kernel_rows,
     make_coverage,
     make_totals,
     quickest,
-    stream_steps,
     timeline_spans,
     unsupported_nodes,
     value_summaries,
@@ -187,8 +187,7 @@ def _host(counted: Sequence[Placed], prepared: PreparedModel, spec: GpuSpec, tot
     By scaling, not by analysing other batches: a kernel whose tiles fill the GPU takes as many times longer as the
     batch is larger, one that fills a part of it only from where it would be full.
     """
-    runtime = prepared.runtime
-    host_us = host_time_us(stream_steps(counted, lambda prediction: prediction.latency_us), runtime)
+    host_us = host_us_of(counted, prepared.runtime)
     kernel_us = totals.kernel_ms * 1e3
     is_bound = host_us > kernel_us
     has_batch = prepared.shaped.bound.batch is not None or any(map(is_batch_symbol, prepared.shaped.bound.symbols))
@@ -210,9 +209,10 @@ def _host(counted: Sequence[Placed], prepared: PreparedModel, spec: GpuSpec, tot
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """A prediction in short. ``bound_shares``: of the latency, by what bounds it ("host": the GPU waits for it), the
-    largest first. ``unsupported``: the nodes that count as nothing. ``assumptions``: what stands in for what the model
-    doesn't say (sizes, trips, branches); those that hold for every prediction are in a report only. ``precision``: what
-    the model was computed in, which hangs on the GPU where none was asked for."""
+    largest first, or before it "host" where the host takes longer than the kernels. ``unsupported``: the nodes that
+    count as nothing. ``assumptions``: what stands in for what the model doesn't say (sizes, trips, branches); those
+    that hold for every prediction are in a report only. ``precision``: what the model was computed in, which hangs on
+    the GPU where none was asked for."""
 
     totals: Totals
     bound_shares: Mapping[str, float]
@@ -263,7 +263,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
         )
         return Outcome(
             totals=totals,
-            bound_shares=bound_shares(counted, totals),
+            bound_shares=bound_shares(counted, totals, prepared.runtime),
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
             precision=executed.name,

@@ -22,8 +22,9 @@ from neusight_onnx.report.model import (
     Totals,
     UnsupportedNode,
     ValueSummary,
+    deciding_first,
 )
-from neusight_onnx.runtime import Runtime, Step, stream_launches, stream_time_us
+from neusight_onnx.runtime import Runtime, Step, host_time_us, stream_launches, stream_time_us
 from neusight_onnx.uncertainty import Share, cancelling, combined_us
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ INTERVAL_METHOD = (
 )
 
 
-def bound_shares(counted: Sequence[Placed], totals: Totals) -> Mapping[str, float]:
-    """Shares of the latency by what bounds it, the largest first; "host" where the GPU waits for it."""
+def bound_shares(counted: Sequence[Placed], totals: Totals, runtime: Runtime) -> Mapping[str, float]:
+    """Shares of the latency by what bounds it, what decides it first; "host" where the GPU waits for it."""
     spent_us: dict[str, float] = {}
     for item in counted:
         for prediction in item.predictions:
@@ -51,8 +52,9 @@ def bound_shares(counted: Sequence[Placed], totals: Totals) -> Mapping[str, floa
     if totals.overhead_ms > 0:
         spent_us["host"] = totals.overhead_ms * 1e3
     total_us = totals.latency_ms * 1e3
-    largest_first = sorted(spent_us.items(), key=lambda entry: -entry[1])
-    return {bound: part_us / total_us for bound, part_us in largest_first} if total_us else {}
+    is_host_bound = host_us_of(counted, runtime) > totals.kernel_ms * 1e3
+    in_order = deciding_first(spent_us, is_host_bound=is_host_bound)
+    return {bound: part_us / total_us for bound, part_us in in_order.items()} if total_us else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +253,11 @@ def timeline_spans(counted: Sequence[Placed], runtime: Runtime) -> Iterator[Time
 
 def _is_executed(item: Placed) -> bool:
     return bool(item.predictions) or item.work.host_operation
+
+
+def host_us_of(counted: Sequence[Placed], runtime: Runtime) -> float:
+    """Microseconds that the host takes to hand over the run, waiting for nothing."""
+    return host_time_us(stream_steps(counted, lambda prediction: prediction.latency_us), runtime)
 
 
 def stream_steps(counted: Sequence[Placed], pick: Callable[[Prediction], float]) -> Iterator[Step]:

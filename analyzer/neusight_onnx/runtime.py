@@ -189,7 +189,7 @@ def get_runtime(name: str, *, cuda_graph: bool = False, channels_last: bool = Fa
         raise NotSupportedError(f"unknown runtime '{name}'; supported now: {', '.join(sorted(RUNTIMES))}")
     found = RUNTIMES[name]
     if channels_last and not found.takes_order:
-        those = " and ".join(sorted(other.name for other in RUNTIMES.values() if other.takes_order))
+        those = " or ".join(sorted(other.name for other in RUNTIMES.values() if other.takes_order))
         raise NotSupportedError(
             f"channels last is an order that PyTorch's tensors are given; {name} lays them out itself; "
             f"leave --channels-last out, or take runtime {those}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from neusight_onnx.backward import Training
 
 KEYS = ("precision", "runtime", "cuda_graph", "include_io", "channels_last", "batch", "dim.NAME", "gpu.KEY")
-_SWITCH = {"on": True, "off": False}
+_SWITCH = {"on": True, "true": True, "off": False, "false": False}
 _EXAMPLE = "write runtime=tensorrt, batch=16 or gpu.memory_bandwidth_gb_s=4800"
 
 
@@ -73,6 +73,8 @@ def _changed(question: Question, text: str, where: str) -> Question:
         key, separator, value = (piece.strip() for piece in part.partition("="))
         if not separator or not key or not value:
             raise ComparisonError(f"{where}: '{shown(part)}' is no change; {_EXAMPLE}")
+        if key.replace("-", "_") in KEYS:
+            key = key.replace("-", "_")  # as the option and the key of neusight.toml are written
         if key in seen:
             raise ComparisonError(f"{where}: '{shown(key)}' is changed twice; keep one")
         seen.add(key)

@@ -47,7 +47,7 @@ class Case:
 
     @property
     def bound(self) -> str:
-        """What bounds the largest part of the latency; "" where nothing takes time."""
+        """What bounds most of the latency, or "host" where it takes longer than the kernels; "" where nothing does."""
         return next(iter(self.bound_shares), "")
 
     def cost(self, latency_ms: float | None = None) -> float | None:

@@ -130,7 +130,11 @@ def legend(interval: float, *, all_fit: bool, left_out: Collection[str] = ()) ->
     parts = [] if INTERVAL in left_out else [f"interval: {interval * 100:.0f} % of cases"]
     parts += [] if PER_S in left_out else ["per s: samples"]
     parts += ["all fit the memory with room"] if all_fit else []
-    parts += [] if BOUND in left_out else ["bound: what most of the time is spent on"]
+    parts += (
+        []
+        if BOUND in left_out
+        else ["bound: what most of the time is spent on, or the host where it takes longer than all kernels"]
+    )
     return ["; ".join(parts)] if parts else []
 
 

@@ -314,6 +314,15 @@ class HostSummary:
     free_from_batch: int | None = None
 
 
+def deciding_first(bounds: Mapping[str, float], *, is_host_bound: bool) -> dict[str, float]:
+    """Times or shares of a run by what bounds them, in the order in which they decide its latency.
+
+    The largest first, but "host" before all where the host takes longer than the kernels, however short the GPU waits:
+    kernels that were faster would make the wait longer, not the run shorter.
+    """
+    return dict(sorted(bounds.items(), key=lambda entry: (is_host_bound and entry[0] != "host", -entry[1])))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsupportedNode:
     node: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neusight_onnx.report.comparison_words import figure_heads, figures
 from neusight_onnx.report.difference_words import change
 from neusight_onnx.report.grouping import by_bound
-from neusight_onnx.report.model import FITS, Report
+from neusight_onnx.report.model import FITS, Report, deciding_first
 
 BASE = "as it is"
 
@@ -20,7 +20,7 @@ def variant_rows(report: Report) -> list[list[str]]:
     """The base, then each variant with the change of its latency."""
     base = report.totals
     shares = {part.label: part.share for part in by_bound(report)}
-    shares = dict(sorted(shares.items(), key=lambda entry: -entry[1]))
+    shares = deciding_first(shares, is_host_bound=report.host.is_bound)
     all_fit = _all_fit(report)
     own = [report.settings.precision] if _differ_in_precision(report) else []
     rows = [[BASE, *own, "", *figures(base, shares, all_fit=all_fit)]]
