@@ -16,6 +16,7 @@ from neusight_onnx.laws.catalog import apply_law, law_of
 from neusight_onnx.laws.conv import CONV
 
 FP16, BF16, INT8, TF32 = DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.TFLOAT32
+FP8 = DataType.FLOAT8E4M3FN
 PRIORS = {constant.name: constant.prior for constant in tensor_conv.CONSTANTS}
 AMD_PRIORS = {constant.name: constant.prior for constant in tensor_conv.TENSOR_CONV_AMD.constants}
 
@@ -163,7 +164,10 @@ def test_a_reduction_in_one_piece_takes_a_time_in_proportion() -> None:
         pytest.param({"c": 128, "groups": 32, "direction": "data"}, 2, 16 * 9, id="data"),
         pytest.param({"c": 128, "groups": 32, "dtype": TF32}, 2, 16 * 9, id="tf32"),
         pytest.param({"c": 128, "groups": 32, "direction": "weight"}, 0, 0, id="weight"),
-        pytest.param({"c": 128, "groups": 32, "dtype": INT8}, 0, 0, id="int8"),
+        pytest.param({"c": 1024, "k": 1024, "groups": 32, "dtype": INT8}, 16, 32 * 9, id="two-groups-of-32-in-int8"),
+        # no form of INT8 has more than two groups, whatever their width
+        pytest.param({"c": 128, "groups": 32, "dtype": INT8}, 16, 32 * 9, id="four-channels-in-int8"),
+        pytest.param({"c": 1024, "k": 1024, "groups": 32, "dtype": FP8}, 0, 0, id="fp8"),
         pytest.param({"c": 128, "groups": 2}, 0, 0, id="64-channels-have-their-own-tile"),
         pytest.param({"c": 128, "groups": 128}, 0, 0, id="depthwise"),
         pytest.param({}, 0, 0, id="no-groups"),
@@ -202,6 +206,14 @@ def test_packed_groups_are_no_slower_than_tiles_of_their_own(gpu: str, width: in
     alone = {**columns, "packed_b": np.zeros(1)}
     times = [tensor_conv.estimate(cols, spec, PRIORS).latency_us[0] for cols in (columns, alone)]
     assert times[0] <= times[1]
+
+
+@pytest.mark.parametrize(("gpu", "packs"), [("t4", False), ("a100", True), ("l40s", True)])
+def test_groups_share_a_tile_of_int8_from_ampere_on(gpu: str, packs: bool) -> None:
+    """32 groups of 32 channels over 32 images of 7 x 7: a group of its own fills half of a tile of 64 x 64."""
+    kernel = replace(BASE, n=32, c=1024, k=1024, groups=32, spatial=(7, 7), out=(7, 7), dtype=INT8)
+    pinned = tensor_conv.pin(tensor_conv.columns((kernel,)), load_gpu(gpu), PRIORS)
+    assert pinned["b"][0] == (16 if packs else 32)
 
 
 STEM = replace(BASE, c=3, k=64, spatial=(224, 224), out=(112, 112), filter=(7, 7), strides=(2, 2))

@@ -310,6 +310,11 @@ _PACKED_DEPTHS = {2: 32, 4: 16, 8: 16, 16: 16}
 """Groups in a tile -> depth that its instructions multiply of the 64 channels of a step. Their cubins have 64 of
 m16n8k16 for two groups and 32 for more, where 128 are the whole tile: blocks on the diagonal of 32 and of 16 channels,
 so that groups of 8 and of 4 multiply zeros beside them."""
+_PACKED_INT8 = (2,)
+"""Groups in a tile of INT8, whose m16n8k32 takes a group's 32 channels at once: TensorRT's library has the form ``_g2_``
+alone, for sm80 and on (``sm80_xmma_fprop_implicit_gemm_i8i8_i8i32_f32_*_tilesize64x64x64_*_g2_tensor16x8x32``,
+TensorRT for RTX 1.7; its ``_g4_`` for sm90, in tiles twice as wide, shares as much)."""
+_PACKED_INT8_SINCE = 8.0
 _PACKED_LEAST = 4
 
 
@@ -324,8 +329,11 @@ def _packed(kernel: Conv) -> tuple[float, float]:
     width = max(n, k / taps)
     if kernel.groups == 1 or kernel.direction == "weight" or len(kernel.out) > 2 or width < _PACKED_LEAST:
         return 0.0, 0.0
-    fitting = [count for count in _PACKED_DEPTHS if PACKED_SIDE // count >= width]
-    if not fitting or kernel.dtype.bits < 16:
+    if kernel.dtype.bits < 16 and (kernel.dtype is not DataType.INT8 or kernel.direction != "forward"):
+        return 0.0, 0.0
+    counts = _PACKED_INT8 if kernel.dtype is DataType.INT8 else _PACKED_DEPTHS
+    fitting = [count for count in counts if PACKED_SIDE // count >= width]
+    if not fitting:
         return 0.0, 0.0
     count = max(fitting)
     return float(ceil(kernel.groups / count)), _PACKED_DEPTHS[count] * taps
@@ -830,6 +838,8 @@ def _with_packed(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str,
     A tile loads all its channels of the input, of which each output meets its own group's.
     """
     packs = cols["packed_b"] > 0.0
+    if (gpu.compute_capability or 0.0) < _PACKED_INT8_SINCE:
+        packs &= cols["bytes"] > 1.0
     b, k = np.where(packs, cols["packed_b"], cols["b"]), np.where(packs, cols["packed_depth"], cols["k"])
     n = np.where(packs, float(PACKED_SIDE), cols["n"])
     loaded = np.where(packs, PACKED_SIDE * cols["taps_met"] / k, 1.0)
