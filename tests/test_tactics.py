@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product as combinations
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -30,28 +33,32 @@ def prepared(model: str, precision: str, runtime: str = "tensorrt", **dims: int)
 
 @st.composite
 def trees(draw: st.DrawFn) -> list[_Costs]:
-    """Up to eight layers, each reading from one before it or from none."""
+    """Up to six layers, each reading from one before it or from none."""
     us = st.integers(0, 9).map(float)
     return [
         _Costs(
-            us=(draw(us), draw(us)),
+            us=(draw(us), draw(us), draw(us | st.just(inf))),
             convert_us=(draw(us), draw(us)),
             source=draw(st.none() | st.integers(0, at - 1)) if at else None,
         )
-        for at in range(draw(st.integers(1, 8)))
+        for at in range(draw(st.integers(1, 6)))
     ]
 
 
-def total(costs: list[_Costs], narrow: tuple[bool, ...] | list[bool]) -> float:
-    return sum(
-        cost.at(narrow[at], narrow[cost.source] if cost.source is not None else False) for at, cost in enumerate(costs)
-    )
+def total(costs: list[_Costs], forms: Sequence[int]) -> float:
+    """What layers take in forms 0 (16 bits), 1 (narrow) and 2 (reads the narrow format, writes 16 bits)."""
+    taken = 0.0
+    for cost, own in zip(costs, forms, strict=True):
+        taken += cost.us[own]
+        if cost.source is not None and (own > 0) != (forms[cost.source] == 1):
+            taken += cost.convert_us[own > 0]
+    return taken
 
 
 @settings(deadline=None)
 @given(trees())
 def test_no_other_choice_takes_less(costs: list[_Costs]) -> None:
-    least = min(total(costs, narrow) for narrow in combinations((False, True), repeat=len(costs)))
+    least = min(total(costs, forms) for forms in combinations(range(3), repeat=len(costs)))
     assert total(costs, _fastest(costs)) == least
 
 
@@ -70,6 +77,28 @@ def test_layers_behind_convolutions_pay_for_what_converts() -> None:
     assert (pool.source, pool.narrows.operations, pool.widens.operations) == (0, ("quantize",), ("dequantize",))
     assert (pool.narrows.read_bytes, pool.narrows.write_bytes) == (2 * elements, elements)
     assert (pool.widens.read_bytes, pool.widens.write_bytes) == (elements, 2 * elements)
+
+
+def test_a_convolution_in_int8_writes_16_bits_for_a_layer_that_stays_there() -> None:
+    """The second 3x3 layer as if it was far slower in int8: the one before it writes what it reads, the one behind it
+    reads what is quantised by a kernel, as no layer in 16 bits writes int8."""
+    found = prepared("resnet50", "int8", batch=8)
+    assert found.tactics is not None
+    layers = list(found.tactics.layers)
+    names = [found.work[layer.at].node for layer in layers]
+    at = names.index("stage1.1.spatial.relu")
+    layers[at] = replace(layers[at], narrow=tuple(9 * way for way in layers[at].narrow), between=())
+    chosen = choose(replace(found.tactics, layers=tuple(layers)), found.work, load_gpu("l40s"))
+    before, slow, behind = (chosen.works[layers[place].at].kernels for place in (at - 1, at, at + 1))
+    assert [(kernel.dtype, kernel.output_dtype) for kernel in before if isinstance(kernel, Conv)] == [
+        (DataType.INT8, DataType.FLOAT16)
+    ]
+    assert [type(kernel) for kernel in slow] == [Conv]
+    assert (slow, *layers[at].wide[1:]) == layers[at].wide
+    assert [type(kernel) for kernel in behind] == [Elementwise, Conv]
+    # 8 images of 64 channels of 56 x 56, in int8 read and in 16 bits written
+    assert before[-1].write_bytes == 2 * 8 * 64 * 56 * 56
+    assert chosen.wide_count == 1
 
 
 def test_a_product_hands_on_16_bits() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeAlias
 
 from neusight_onnx.dtypes import DataType
@@ -29,7 +30,8 @@ class Layer:
     """A node of the work that may run in either type.
 
     ``at``: its place in the work; ``narrow`` and ``wide``: its kernels in the format and in 16 bits, and what else they
-    could be (``NodeWork.alternatives``), of which the quickest are run. ``source``: the
+    could be (``NodeWork.alternatives``), of which the quickest are run; ``between``: those that read the format and
+    write 16 bits, none where there are no such kernels. ``source``: the
     place among the layers of the one whose result it reads, if nothing writes that anew in between. ``widens``: that
     one hands on the narrow format, so that reading it in 16 bits takes a kernel that converts it, ``narrows``: it hands
     on 16 bits unless it is narrow itself; None where no kernel is needed. ``weight``: its name, None for a layer
@@ -39,6 +41,7 @@ class Layer:
     at: int
     narrow: Ways
     wide: Ways
+    between: Ways = ()
     source: int | None = None
     narrows: Kernel | None = None
     widens: Kernel | None = None
@@ -104,6 +107,7 @@ def find_tactics(
                 at=at,
                 narrow=(work.kernels, *work.alternatives),
                 wide=(wide[at].kernels, *wide[at].alternatives),
+                between=_between(kernel, old, work.kernels[:-1]),
                 source=source,
                 narrows=narrows,
                 widens=widens,
@@ -119,78 +123,90 @@ def choose(
     """The work with the layers in the types that make the run on ``gpu`` shortest."""
     layers = tactics.layers
     known = _times(layers, gpu, predictors)
-    narrow = _fastest([_Costs.of(layer, works[layer.at].count, known) for layer in layers])
+    forms = _fastest([_Costs.of(layer, works[layer.at].count, known) for layer in layers])
     found = list(works)
     wide_weights: dict[str, int] = {}
     with_weight = wide = 0
     for number, layer in enumerate(layers):
-        ways = layer.narrow if narrow[number] else layer.wide
-        if layer.source is not None and narrow[layer.source] != narrow[number]:
-            before = layer.narrows if narrow[number] else layer.widens
+        own = forms[number]
+        ways = (layer.wide, layer.narrow, layer.between)[own]
+        if layer.source is not None and _reads(own) != _writes(forms[layer.source]):
+            before = layer.narrows if _reads(own) else layer.widens
             ways = ways if before is None else tuple((before, *way) for way in ways)
         found[layer.at] = replace(works[layer.at], kernels=ways[0], alternatives=ways[1:])
         if layer.weight is not None:
             with_weight += 1
-            wide += not narrow[number]
-            if not narrow[number]:
+            wide += own == _WIDE
+            if own == _WIDE:
                 wide_weights[layer.weight] = _weight_bytes(layer.wide[0][-1]) - _weight_bytes(layer.narrow[0][-1])
     return Chosen(works=tuple(found), count=with_weight, wide_count=wide, wide_weight_bytes=sum(wide_weights.values()))
 
 
+_WIDE, _NARROW, _BETWEEN = _FORMS = (0, 1, 2)
+"""A layer in 16 bits; in the format; one that reads the format and writes 16 bits."""
+
+
+def _reads(form: int) -> bool:
+    """Whether a layer reads the narrow format."""
+    return form != _WIDE
+
+
+def _writes(form: int) -> bool:
+    """Whether a layer hands on the narrow format."""
+    return form == _NARROW
+
+
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """Times of a layer in us, in 16 bits and narrow, and of what converts its operand to either type."""
+    """Times of a layer in us, by form (infinite for one that it doesn't have), and of what converts its operand to 16
+    bits and to the format."""
 
-    us: tuple[float, float]
+    us: tuple[float, float, float]
     convert_us: tuple[float, float]
     source: int | None
 
     @classmethod
     def of(cls, layer: Layer, count: int, known: Mapping[Kernel, float]) -> _Costs:
-        sums = [
-            count * min(sum(known[kernel] for kernel in way) for way in ways) for ways in (layer.wide, layer.narrow)
-        ]
+        wide, narrow, between = (
+            count * min((sum(known[kernel] for kernel in way) for way in ways), default=inf)
+            for ways in (layer.wide, layer.narrow, layer.between)
+        )
         before = [0.0 if kernel is None else count * known[kernel] for kernel in (layer.widens, layer.narrows)]
-        return cls(us=(sums[0], sums[1]), convert_us=(before[0], before[1]), source=layer.source)
+        return cls(us=(wide, narrow, between), convert_us=(before[0], before[1]), source=layer.source)
 
-    def at(self, narrow: bool, source_narrow: bool) -> float:
+    def at(self, own: int, of_source: int) -> float:
         """What the layer takes, its operand's conversion included."""
-        turned = self.source is not None and narrow != source_narrow
-        return self.us[narrow] + (self.convert_us[narrow] if turned else 0.0)
+        turned = self.source is not None and _reads(own) != _writes(of_source)
+        return self.us[own] + (self.convert_us[_reads(own)] if turned else 0.0)
 
 
-def _fastest(costs: Sequence[_Costs]) -> list[bool]:
-    """For each layer whether it is narrow, so that all together take the least.
+def _fastest(costs: Sequence[_Costs]) -> list[int]:
+    """The form of each layer, so that all together take the least; the first of those that take as long.
 
     Exact: a layer reads from one layer at most, which stands before it, so that they form trees, whose leaves are
-    decided for either type of their source first.
+    decided for each form of their source first.
     """
-    # best[i][t]: the least that layer i in type t takes with all that read from it
-    best = [list(cost.us) for cost in costs]
+    # behind[i][f]: the least that all which read from layer i take where it has form f
+    behind = [[0.0] * len(_FORMS) for _ in costs]
     for number in reversed(range(len(costs))):
         source = costs[number].source
         if source is not None:
-            for of_source in (False, True):
-                best[source][of_source] += min(_with(costs[number], best[number], own, of_source) for own in _TYPES)
-    found: list[bool] = []
+            for of_source in _FORMS:
+                behind[source][of_source] += min(
+                    costs[number].at(own, of_source) + behind[number][own] for own in _FORMS
+                )
+    found: list[int] = []
     for number, cost in enumerate(costs):
-        of_source = found[cost.source] if cost.source is not None else False
-        totals = [_with(cost, best[number], own, of_source) for own in _TYPES]
-        found.append(totals[True] < totals[False])
+        of_source = found[cost.source] if cost.source is not None else _WIDE
+        totals = [cost.at(own, of_source) + behind[number][own] for own in _FORMS]
+        found.append(totals.index(min(totals)))
     return found
-
-
-_TYPES = (False, True)
-
-
-def _with(cost: _Costs, best: Sequence[float], own: bool, of_source: bool) -> float:
-    return best[own] - cost.us[own] + cost.at(own, of_source)
 
 
 def _times(layers: Sequence[Layer], gpu: GpuSpec, predictors: Predictors | None) -> dict[Kernel, float]:
     kernels: dict[Kernel, None] = {}
     for layer in layers:
-        kernels.update(dict.fromkeys(kernel for way in (*layer.narrow, *layer.wide) for kernel in way))
+        kernels.update(dict.fromkeys(kernel for way in (*layer.narrow, *layer.wide, *layer.between) for kernel in way))
         kernels.update(dict.fromkeys(kernel for kernel in (layer.narrows, layer.widens) if kernel is not None))
     unique = tuple(kernels)
     found = predict(unique, gpu, predictors=predictors)
@@ -238,6 +254,16 @@ def _source(
 def _has_own_type(kernel: Kernel) -> bool:
     """Whether a layer that stays in 16 bits can't write the narrow format: products sum and write one type."""
     return isinstance(kernel, Gemm | Conv | Pooling)
+
+
+def _between(narrow: Kernel, wide: Kernel, before: tuple[Kernel, ...]) -> Ways:
+    """A convolution in int8 that writes 16 bits: TensorRT's library has such beside those that write int8
+    (``sm80_xmma_fprop_implicit_gemm_i8f16_i8i32_f32_*`` and ``*_interleaved_i8f16_*``, TensorRT for RTX 1.7), and none
+    in 16 bits that write int8."""
+    if not isinstance(narrow, Conv) or not isinstance(wide, Conv) or narrow.dtype is not DataType.INT8:
+        return ()
+    written = wide.output_dtype or wide.dtype
+    return () if narrow.output_dtype is written else ((*before, replace(narrow, output_dtype=written)),)
 
 
 def _conversion(before: Kernel, after: Kernel, operation: str) -> Kernel | None:

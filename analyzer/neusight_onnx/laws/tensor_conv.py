@@ -311,8 +311,8 @@ _PACKED_DEPTHS = {2: 32, 4: 16, 8: 16, 16: 16}
 m16n8k16 for two groups and 32 for more, where 128 are the whole tile: blocks on the diagonal of 32 and of 16 channels,
 so that groups of 8 and of 4 multiply zeros beside them."""
 _PACKED_INT8 = (2,)
-"""Groups in a tile of INT8, whose m16n8k32 takes a group's 32 channels at once: TensorRT's library has the form ``_g2_``
-alone, for sm80 and on (``sm80_xmma_fprop_implicit_gemm_i8i8_i8i32_f32_*_tilesize64x64x64_*_g2_tensor16x8x32``,
+"""Groups in a tile of INT8, whose m16n8k32 takes a group's 32 channels at once: TensorRT's library has the form
+``_g2_`` alone, for sm80 and on (``sm80_xmma_fprop_implicit_gemm_i8i8_i8i32_f32_*_tilesize64x64x64_*_g2_tensor16x8x32``,
 TensorRT for RTX 1.7; its ``_g4_`` for sm90, in tiles twice as wide, shares as much)."""
 _PACKED_INT8_SINCE = 8.0
 _PACKED_LEAST = 4
