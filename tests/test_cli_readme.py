@@ -14,6 +14,7 @@ from neusight_onnx.cli import main
 from neusight_onnx.cli.app import command_line
 from neusight_onnx.cli.options import Precision, RuntimeName
 from neusight_onnx.precision import FORMATS, PRECISIONS
+from neusight_onnx.predictor import list_predictors
 from neusight_onnx.runtime import KNOWN_RUNTIMES, RUNTIMES
 
 README = Path(__file__).parents[1] / "README.md"
@@ -71,6 +72,44 @@ def test_readme_shows_a_real_report(
         old, new = (f"<!-- {name} -->\n```text\n{shown}```" for shown in (block(name), text))
         README.write_text(README.read_text("utf-8").replace(old, new), "utf-8")
     assert block(name) == text, "the README shows another report; NEUSIGHT_UPDATE_GOLDEN=1 renews it"
+
+
+AMD = "convolutions, fp16 and bf16, AMD"
+HELD_OUT = {
+    "README.md": {
+        "matrix products": "gemm_fp32",
+        "convolutions": "conv_fp32",
+        "elementwise": "elementwise_fp32",
+        "softmax": "softmax_fp32",
+        "normalization": "normalization_fp32",
+        "matrix products, bf16": "gemm_bf16",
+        "matrix products, fp8": "gemm_fp8",
+        "matrix products, int8": "gemm_int8",
+        "fused attention, bf16": "attention_bf16",
+        "matrix products, 16 and 8 bits, AMD": "gemm_matrix_amd",
+        "convolutions, fp16: forward and gradient of the input": "conv_matrix",
+        "convolutions, fp16: gradient of the weight": "conv_matrix_weight",
+        f"{AMD}: forward and gradient of the input": "conv_matrix_amd",
+        f"{AMD}: gradient of the weight": "conv_matrix_weight_amd",
+    },
+    "docs/precision.md": {f"`{name}`": name for name in ("attention_bf16", "attention_bf16_kv8", "attention_fp8")},
+}
+"""Page -> first cell of a row whose last two are held-out errors -> the predictor that they are of."""
+
+
+@pytest.mark.parametrize(
+    ("page", "label", "name"), [(page, *row) for page, rows in HELD_OUT.items() for row in rows.items()]
+)
+def test_pages_show_the_errors_of_the_shipped_predictors(page: str, label: str, name: str) -> None:
+    """What ``predictors list`` says; NEUSIGHT_UPDATE_GOLDEN=1 renews the pages after a training."""
+    file = README.parent / page
+    predictor = next(found for found in list_predictors() if found.name == name)
+    errors = (predictor.leave_one_gpu_out_percent, predictor.new_shapes_percent)
+    cells = " | ".join(f"{error:.1f} %" for error in errors)
+    row = re.compile(rf"(?m)^(\| {re.escape(label)} \| (?:[^|\n]+ \| )*?)([\d.]+ % \| [\d.]+ %) \|$")
+    if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
+        file.write_text(row.sub(rf"\g<1>{cells} |", file.read_text("utf-8")), "utf-8")
+    assert [found[1] for found in row.findall(file.read_text("utf-8"))] == [cells]
 
 
 @pytest.mark.parametrize("command", ["check", "explain"])
