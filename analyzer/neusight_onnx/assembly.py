@@ -236,9 +236,10 @@ def kernel_dims(kernel: Kernel) -> dict[str, int | str | tuple[int, ...]]:
 
 def timeline_spans(counted: Sequence[Placed], runtime: Runtime) -> Iterator[TimelineSpan]:
     """The spans of the run; a kernel's id is that of its row."""
-    executed = [(position, item.work) for position, item in enumerate(counted) if _is_executed(item)]
-    for launch in stream_launches(stream_steps(counted, lambda prediction: prediction.latency_us), runtime):
-        position, work = executed[launch.step]
+    executed = [(position, item) for position, item in enumerate(counted) if _is_executed(item)]
+    steps = (_step(item, lambda prediction: prediction.latency_us) for _, item in executed)
+    for launch in stream_launches(steps, runtime):
+        position, work = executed[launch.step][0], executed[launch.step][1].work
         yield TimelineSpan(
             node=work.origins[0][0] if work.origins else work.node,
             op_type=work.origins[0][1] if work.origins else work.op_type,
@@ -260,15 +261,30 @@ def host_us_of(counted: Sequence[Placed], runtime: Runtime) -> float:
     return host_time_us(stream_steps(counted, lambda prediction: prediction.latency_us), runtime)
 
 
+def _step(item: Placed, pick: Callable[[Prediction], float]) -> Step:
+    return Step(
+        kernel_us=tuple([pick(prediction) for prediction in item.predictions]),
+        count=item.work.count,
+        host_waits=item.work.host_waits,
+    )
+
+
 def stream_steps(counted: Sequence[Placed], pick: Callable[[Prediction], float]) -> Iterator[Step]:
-    """The works as steps of the runtime's stream; ``pick``: which of a prediction's times."""
+    """The works as steps of the runtime's stream; ``pick``: which of a prediction's times.
+
+    Operators in a row that launch nothing are one step.
+    """
+    views = 0
     for item in counted:
-        if _is_executed(item):
-            yield Step(
-                kernel_us=tuple(pick(prediction) for prediction in item.predictions),
-                count=item.work.count,
-                host_waits=item.work.host_waits,
-            )
+        if not item.predictions:
+            views += item.work.count * item.work.host_operation
+            continue
+        if views:
+            yield Step(count=views)
+            views = 0
+        yield _step(item, pick)
+    if views:
+        yield Step(count=views)
 
 
 def make_totals(

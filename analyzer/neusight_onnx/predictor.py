@@ -601,9 +601,8 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
         )
 
     def of_the_nearest() -> NDArray[np.float32] | None:
-        try:
-            other = load_gpu(predictor.gpus[nearest_of(gpu, predictor.gpu_vectors)])
-        except SpecError:  # of a GPU file that isn't here
+        other = _measured_gpu(predictor.gpus[nearest_of(gpu, predictor.gpu_vectors)])
+        if other is None:
             return None
         return apply_law(used, kernels[:1], other, predictor.constants).features
 
@@ -617,6 +616,15 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
     high = latency * np.exp(spread.width)
     return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)
+
+
+@lru_cache(maxsize=64)
+def _measured_gpu(name: str) -> GpuSpec | None:
+    """A GPU that predictors were fitted on, read once; None where its file isn't here."""
+    try:
+        return load_gpu(name)
+    except SpecError:
+        return None
 
 
 def _of_narrow_operands(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from neusight_onnx import __version__
 from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.checks.limits import MEDIAN, UPPER
+from neusight_onnx.collection import no_collection
 from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
 from neusight_onnx.errors import ComparisonError, ModelError
@@ -83,43 +84,44 @@ def sweep(
     fixed: dict[str, int] | None = None
     derived: dict[str, None] = {}
     first_fault: ModelError | None = None
-    for sizes in combinations(lists):
-        bindings = bindings_at(sizes, batch_name, shapes, values, trip_counts)
-        chosen = {name: sizes[name] for name in varied}
-        try:
-            shaped = infer_shapes(read, bindings, memo)
-        except ModelError as fault:
-            first_fault = first_fault or fault
-            refused = str(fault)
-            points.append(Point(dims=chosen, totals=None, bound_shares={}, unsupported_count=0, refused=refused))
-            continue
-        prepared = prepare(
-            shaped,
-            precision=resolved,
-            runtime=runtime,
-            training=training,
-            cuda_graph=cuda_graph,
-            include_io=include_io,
-            channels_last=channels_last,
-        )
-        captured.append(prepared.runtime.captured)
-        outcome = predict_outcome(prepared, spec)
-        executed = outcome.precision
-        assumptions.append(outcome.assumptions)
-        warnings |= dict.fromkeys(prepared.graph.warnings)
-        bound = shaped.bound.symbols
-        # what follows from a dim that varies ("total" from "past") is one of several sizes, too
-        before = bound if fixed is None else fixed
-        derived |= dict.fromkeys(name for name in bound if name not in varied)
-        fixed = {name: size for name, size in before.items() if name not in varied and bound.get(name) == size}
-        points.append(
-            Point(
-                dims=chosen,
-                totals=outcome.totals,
-                bound_shares=outcome.bound_shares,
-                unsupported_count=len(outcome.unsupported),
+    with no_collection():
+        for sizes in combinations(lists):
+            bindings = bindings_at(sizes, batch_name, shapes, values, trip_counts)
+            chosen = {name: sizes[name] for name in varied}
+            try:
+                shaped = infer_shapes(read, bindings, memo)
+            except ModelError as fault:
+                first_fault = first_fault or fault
+                refused = str(fault)
+                points.append(Point(dims=chosen, totals=None, bound_shares={}, unsupported_count=0, refused=refused))
+                continue
+            prepared = prepare(
+                shaped,
+                precision=resolved,
+                runtime=runtime,
+                training=training,
+                cuda_graph=cuda_graph,
+                include_io=include_io,
+                channels_last=channels_last,
             )
-        )
+            captured.append(prepared.runtime.captured)
+            outcome = predict_outcome(prepared, spec)
+            executed = outcome.precision
+            assumptions.append(outcome.assumptions)
+            warnings |= dict.fromkeys(prepared.graph.warnings)
+            bound = shaped.bound.symbols
+            # what follows from a dim that varies ("total" from "past") is one of several sizes, too
+            before = bound if fixed is None else fixed
+            derived |= dict.fromkeys(name for name in bound if name not in varied)
+            fixed = {name: size for name, size in before.items() if name not in varied and bound.get(name) == size}
+            points.append(
+                Point(
+                    dims=chosen,
+                    totals=outcome.totals,
+                    bound_shares=outcome.bound_shares,
+                    unsupported_count=len(outcome.unsupported),
+                )
+            )
     if fixed is None:
         assert first_fault is not None
         first = dims_text({name: sizes[0] for name, sizes in lists.items() if name in varied})

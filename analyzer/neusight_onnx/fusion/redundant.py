@@ -33,18 +33,19 @@ def without_redundant(graph: InferredGraph) -> InferredGraph:
     instead: dict[str, str] = {}
     known: dict[tuple[str, str], dict[Hashable, Node]] = {}
     first: dict[tuple[str, str], Node] = {}
-    makers: dict[str, str] = {}
+    passed: dict[str, list[Origin]] = {}
     gone: dict[str, list[Origin]] = {}
     nodes: list[Node] = []
     for node in graph.graph.nodes:
-        if not instead.keys().isdisjoint(node.inputs):
-            node = replace(node, inputs=tuple(instead.get(name, name) for name in node.inputs))
+        if node.op_type in ANEW or not node.inputs:
+            nodes.append(_reading(node, instead))
+            continue
+        node = _reading(node, instead)
         if kept.isdisjoint(node.outputs):
-            source = _unchanged(node, graph.values, given)
+            source = _unchanged(node, graph.values, given) if node.op_type in PASSING else None
             if source is not None:
                 instead[node.outputs[0]] = source
-                # what makes its input names it, or, behind an input of the graph, what reads it next
-                gone.setdefault(makers.get(source, source), []).extend(node.stands_for)
+                passed.setdefault(source, []).extend(node.stands_for)
                 continue
             same = _known_before(node, first, known, graph.values)
             if same is not None:
@@ -52,14 +53,36 @@ def without_redundant(graph: InferredGraph) -> InferredGraph:
                 gone.setdefault(same.name, []).extend(node.stands_for)
                 continue
         nodes.append(node)
-        makers.update((name, node.name) for name in node.outputs if name)
     if not instead:
         return graph
+    # what makes the operand of one that passes it on names it, or, behind an input of the graph, what reads it next
+    for node in nodes if passed else ():
+        for name in node.outputs:
+            if name in passed:
+                gone.setdefault(node.name, []).extend(passed.pop(name))
+    for name, origins in passed.items():
+        gone.setdefault(name, []).extend(origins)
     for place, node in enumerate(nodes):
-        more = [origin for name in (node.name, *node.inputs) for origin in gone.pop(name, ())]
-        if more:
+        if node.name in gone or not gone.keys().isdisjoint(node.inputs):
+            more = [origin for name in (node.name, *node.inputs) for origin in gone.pop(name, ())]
             nodes[place] = replace(node, origins=tuple(dict.fromkeys((*node.stands_for, *more))))
     return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)))
+
+
+def _reading(node: Node, instead: Mapping[str, str]) -> Node:
+    """``node`` with other operands ``instead`` of those that are gone."""
+    if instead.keys().isdisjoint(node.inputs):
+        return node
+    return Node(  # as ``replace`` does it in thrice the time, for many nodes
+        name=node.name,
+        op_type=node.op_type,
+        domain=node.domain,
+        version=node.version,
+        inputs=tuple([instead.get(name, name) for name in node.inputs]),
+        outputs=node.outputs,
+        attributes=node.attributes,
+        origins=node.origins,
+    )
 
 
 def without_unread(graph: InferredGraph, before: InferredGraph) -> InferredGraph:
@@ -96,6 +119,8 @@ def without_unread(graph: InferredGraph, before: InferredGraph) -> InferredGraph
 
 NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
 """Operators on two operands and the number that leaves the other one as it is (NoopElimination)."""
+PASSING = frozenset({"Cast", *NEUTRAL})
+"""Operators that may pass an operand on as it is."""
 
 
 def _unchanged(node: Node, values: Mapping[str, Value], given: frozenset[str]) -> str | None:
@@ -131,8 +156,6 @@ def _known_before(
     values: Mapping[str, Value],
 ) -> Node | None:
     """A node that computes the same; ``first`` and ``known`` hold those of one operator and operand, and learn."""
-    if node.op_type in ANEW or not node.inputs:
-        return None
     operand = node.inputs[0]
     value = values.get(operand)
     if value is not None and value.is_constant:

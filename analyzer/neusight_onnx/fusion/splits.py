@@ -83,9 +83,14 @@ def sized(graph: InferredGraph) -> set[str]:
     """
     values = graph.values
     is_fixed = all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ())
-    producers = {name: node for node in graph.graph.nodes for name in node.outputs if name}
     found = {declared.name for declared in graph.graph.inputs}
+    if is_fixed:
+        return found.union(*(node.outputs for node in graph.graph.nodes))
+    producers = {name: node for node in graph.graph.nodes for name in node.outputs if name}
     for node in graph.graph.nodes:
+        if not node.inputs:
+            found.update(node.outputs)
+            continue
         given = [name for name in node.inputs if name and not ((value := values.get(name)) and value.is_constant)]
         if node.op_type == "Reshape" and not node.domain and len(node.inputs) > 1:
             source, target = node.inputs[:2]
@@ -99,11 +104,13 @@ def sized(graph: InferredGraph) -> set[str]:
             known = all(name in found for name in given)
         else:
             known = not given or any(name in found for name in given)
-        found.update(
-            name
-            for name in node.outputs
-            if is_fixed or known or ((said := graph.graph.declared.get(name)) is not None and said.shape is not None)
-        )
+        if known:
+            found.update(node.outputs)
+            continue
+        for name in node.outputs:
+            said = graph.graph.declared.get(name)
+            if said is not None and said.shape is not None:
+                found.add(name)
     return found
 
 

@@ -47,6 +47,7 @@ class _Moving:
     """A graph on its way: nodes by name, who makes and who reads a value.
 
     ``kept``: values that must stay. ``sized``: those whose sizes ONNX Runtime knows; ``declared``: what the file says.
+    ``transposed``: those that a Transpose makes.
     """
 
     values: dict[str, Value]
@@ -56,16 +57,22 @@ class _Moving:
     nodes: dict[str, Node] = field(default_factory=dict)
     makers: dict[str, str] = field(default_factory=dict)
     readers: dict[str, dict[str, None]] = field(default_factory=dict)
+    transposed: set[str] = field(default_factory=set)
     made: int = 0
 
     def add(self, node: Node) -> None:
         self.nodes[node.name] = node
-        self.makers.update((name, node.name) for name in node.outputs if name)
+        for name in node.outputs:
+            if name:
+                self.makers[name] = node.name
         for name in node.inputs:
             self.readers.setdefault(name, {})[node.name] = None
+        if _order_of(node) is not None:
+            self.transposed.update(node.outputs)
 
     def drop(self, node: Node) -> None:
         del self.nodes[node.name]
+        self.transposed.difference_update(node.outputs)
         for name in node.outputs:
             self.makers.pop(name, None)
         for name in node.inputs:
@@ -143,7 +150,7 @@ def with_moved_transposes(graph: InferredGraph) -> InferredGraph:
     changed = False
     for node in graph.graph.nodes:
         current = work.nodes.get(node.name)
-        if current is not None:
+        if current is not None and not work.transposed.isdisjoint(current.inputs):
             changed |= any(_moves(work, current, place, leading) for place in range(len(current.inputs)))
     if not changed:
         return graph
@@ -170,8 +177,8 @@ def _leading_to_transposes(nodes: Sequence[Node], work: _Moving) -> frozenset[st
         if _order_of(node) is not None:
             found.add(node.inputs[0])
             continue
-        rule = _rule_of(node)
-        if rule is not None and rule.transposes and not found.isdisjoint(node.outputs):
+        rule = None if found.isdisjoint(node.outputs) else _rule_of(node)
+        if rule is not None and rule.transposes:
             found.update(node.inputs[place] for place in rule.operands(node, work))
     return frozenset(found)
 
@@ -394,18 +401,19 @@ def _name_also(work: _Moving, node: Node, origins: Sequence[Origin]) -> Node:
 def _in_order(work: _Moving, places: Sequence[str]) -> Iterator[Node]:
     """The nodes, each behind those that make its inputs, otherwise as they stood."""
     done: set[str] = set()
+    makers = work.makers
     for name in (*places, *work.nodes):
-        pending = [name] if name in work.nodes else []
+        pending = [name] if name in work.nodes and name not in done else []
         while pending:
             node = work.nodes[pending[-1]]
-            waited = [made for item in node.inputs if (made := work.makers.get(item)) is not None and made not in done]
-            if node.name in done or not waited:
-                pending.pop()
-                if node.name not in done:
-                    done.add(node.name)
-                    yield node
-            else:
+            waited = [made for item in node.inputs if (made := makers.get(item)) is not None and made not in done]
+            if waited and node.name not in done:
                 pending.extend(waited)
+                continue
+            pending.pop()
+            if node.name not in done:
+                done.add(node.name)
+                yield node
 
 
 def _moved(data: Array | None, order: Order) -> Array | None:

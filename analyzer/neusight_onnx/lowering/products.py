@@ -47,7 +47,10 @@ def with_products(
 
     found = []
     for work in works:
-        kernels = tuple(new for kernel in work.kernels for new in changed(kernel))
+        if not work.kernels:
+            found.append(work)
+            continue
+        kernels = tuple([new for kernel in work.kernels for new in changed(kernel)])
         found.append(work if kernels == work.kernels else replace(work, kernels=kernels))
     return tuple(found)
 

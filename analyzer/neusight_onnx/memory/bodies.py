@@ -18,6 +18,8 @@ def bodies_of(node: Node) -> Iterator[Graph]:
 
 def reads_of(node: Node) -> tuple[str, ...]:
     """What a node reads, once each, with what its bodies take from around them."""
+    if not node.inputs and not node.attributes:
+        return ()
     names = dict.fromkeys(node.inputs)
     names.pop("", None)
     for body in bodies_of(node) if node.attributes else ():

@@ -259,12 +259,12 @@ def end(graph: InferredGraph, walk: Liveness) -> None:
 def run_nodes(graph: InferredGraph, walk: Liveness) -> None:
     """Goes through the nodes in order, taking and giving back memory; the graph's inputs have their storage already."""
     values, works = graph.values, walk.works
-    ordered: Sequence[Node] = graph.graph.nodes
-    if walk.policy.demand_order:
-        # What only makes shapes has a place in the order, too.
-        ordered = [ordered[index] for index in demand_order(ordered, [reads_of(node) for node in ordered])]
-    nodes = [node for node in ordered if not _is_host_work(node, values, works)]
-    reads = [reads_of(node) for node in nodes]
+    every = graph.graph.nodes
+    reading = [reads_of(node) for node in every]
+    # What only makes shapes has a place in the order, too.
+    order: Iterable[int] = demand_order(every, reading) if walk.policy.demand_order else range(len(every))
+    order = [index for index in order if not _is_host_work(every[index], values, works)]
+    nodes, reads = [every[index] for index in order], [reading[index] for index in order]
     uses, places = walk.uses, walk.places
     for names in (*reads, _names(graph.graph.outputs)):
         for name in names:

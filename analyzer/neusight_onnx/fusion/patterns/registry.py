@@ -166,10 +166,8 @@ def _indexed(graph: InferredGraph, runtime: str) -> Search:
     for node in graph.graph.nodes:
         for name in node.outputs:
             producers[name] = node
-        for name in node.inputs:
-            users = consumers[name]
-            if not users or users[-1] is not node:
-                users.append(node)
+        for name in dict.fromkeys(node.inputs) if len(node.inputs) > 1 else node.inputs:
+            consumers[name].append(node)
     kept = {declared.name for declared in graph.graph.outputs}
     for body in graph.bodies.values():
         kept.update(_used(body))

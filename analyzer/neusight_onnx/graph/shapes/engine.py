@@ -354,7 +354,9 @@ def _infer_bound(
         raise BindingError(f"{disputed.message}; but then {error}") from error
     warnings = [*bound.warnings, *walk.warnings, *_stale_notices(walk.stale), *_ignored_notices(walk.ignored)]
     warnings += _contradicted_symbols(model.graph, bound, result.values)
-    warnings += _too_new_notices(model.graph)
+    if memo.too_new is None:
+        memo.too_new = tuple(_too_new_notices(model.graph))
+    warnings += memo.too_new
     if not model.graph.nodes:
         warnings.append(Notice(code="no-nodes", message="the model has no nodes: there is nothing to execute"))
     result = replace(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from neusight_onnx.graph.model import Array, Graph, Initializer, Node, Value
+from neusight_onnx.graph.model import Array, Graph, Initializer, Node, Notice, Value
 from neusight_onnx.graph.shapes.context import initializer_value
 
 
@@ -26,6 +26,8 @@ class Memo:
     shared: set[int] = field(default_factory=set)
     """Identities of the values in ``values``."""
     initial: dict[int, Value] = field(default_factory=dict)
+    too_new: tuple[Notice, ...] | None = None
+    """What there is to say of operators that the model's opset doesn't have: the same at all sizes."""
 
     def key(self, node: Node, values: Mapping[str, Value]) -> tuple[int, ...]:
         """What an answer for ``node`` is kept under, its inputs being those of ``values``."""
