@@ -421,6 +421,20 @@ CASES = {
         node="det",
         says="Det has no GPU kernel in onnxruntime (1 node): it runs on the CPU, 136 B are copied",
     ),
+    "has a kernel for an earlier opset": Case(
+        model=one([node("MaxPool", "x", "y", "pool", kernel_shape=[2, 2])], x=("batch", 1, 4, 4), opsets={"": 22}),
+        codes=codes(505),
+        runtime="onnxruntime",
+        node="pool",
+        says="no GPU kernel in onnxruntime for opset 22 (up to 21 it has: a file of that opset keeps it on the GPU)",
+    ),
+    "has a kernel for other types": Case(
+        model=one([node("ReduceSumSquare", "x", "y", "squares")], dtype=TensorProto.INT32),
+        codes=codes(505),
+        runtime="onnxruntime",
+        node="squares",
+        says="no GPU kernel in onnxruntime for int32 (for other types it has)",
+    ),
     "has a kernel": Case(model=DETERMINANT, codes=codes()),
     "refused by TensorRT": Case(
         model=DETERMINANT, codes=codes(506), runtime="tensorrt", node="det", says="TensorRT's parser has no Det"

@@ -298,6 +298,21 @@ def test_products_at_the_rate_of_other_units_are_said(tmp_path: Path) -> None:
     assert line not in analyze(path, gpu="a100").assumptions
 
 
+def test_a_formula_that_was_merged_is_no_near_miss(tmp_path: Path) -> None:
+    """A normalization has two means; the rule looks at both and merges all from the second."""
+    text = """g (float[8, 4] x) => (float[8, 4] y)
+        <float two = {2}, float eps = {0.00001}, float[4] gamma = {1, 1, 1, 1}, float[4] shift = {0, 0, 0, 0}> {
+        m = ReduceMean<axes: ints = [-1]>(x)  d = Sub(x, m)  p = Pow(d, two)  v = ReduceMean<axes: ints = [-1]>(p)
+        e = Add(v, eps)  r = Sqrt(e)  n = Div(d, r)  s = Mul(n, gamma)  y = Add(s, shift)
+    }"""
+    path = tmp_path / "m.onnx"
+    for told in (text, text.replace("Pow(d, two)", "Pow(d, eps)")):
+        onnx.save(parser.parse_model(HEADER.replace("18", "17") + told), path)
+        report = analyze(path, gpu="a100", explain_fusion=True)
+        rules = [miss.rule for miss in report.fusion.near_misses]
+        assert ("layer normalization" in rules) == (told is not text)
+
+
 def test_a_quantised_graph_in_floats_is_said_to_be_one(tmp_path: Path) -> None:
     text = """g (float[64, 64] x, int8[64, 64] w) => (float[64, 64] y) <float s = {0.1}, int8 z = {0}> {
         q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  v = DequantizeLinear(w, s, z)  y = MatMul(d, v)

@@ -257,7 +257,9 @@ def of_pipes(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
 def of_the_host(works: Sequence[Placed], runtime: Runtime) -> Iterator[str]:
     """Which operators the CPU computes, and how fast it is taken to be."""
     found = Counter(
-        item.work.op_type for item in works if any(isinstance(kernel, HostWork) for kernel in item.work.kernels)
+        f"{item.work.op_type} {item.work.on_host_because or ''}".strip()
+        for item in works
+        if any(isinstance(kernel, HostWork) for kernel in item.work.kernels)
     )
     if found:
         named = ", ".join(f"{operation} ({count})" if count > 1 else operation for operation, count in found.items())

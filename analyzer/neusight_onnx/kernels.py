@@ -919,6 +919,8 @@ class NodeWork:
     ``parts``: inputs that lie in its result already, as those who made them wrote them there.
     ``is_boundary``: no node of the file, but the copies of the model's inputs or outputs.
     ``phase``: "forward", or in training also "backward" or "optimizer".
+    ``on_host_because``: of an operator that the runtime gives to the CPU, which version, type or form of it has no GPU
+    kernel; "" where none has.
     """
 
     node: str
@@ -937,3 +939,4 @@ class NodeWork:
     parts: tuple[str, ...] = ()
     is_boundary: bool = False
     phase: str = "forward"
+    on_host_because: str | None = None

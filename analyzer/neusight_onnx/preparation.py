@@ -221,10 +221,14 @@ def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runti
 
 
 def _near_misses(unfused: InferredGraph, runtime: Runtime) -> tuple[NearMiss, ...]:
+    """Where a rule looked and didn't merge; not where it did so from another of the formula's nodes (a normalization
+    has two means)."""
+    verdicts = fusion_verdicts(unfused, runtime)
+    merged = {(verdict.rule, name) for verdict in verdicts for name in verdict.merged}
     return tuple(
         NearMiss(rule=verdict.rule, node=file_name(verdict.node), reason=verdict.reason)
-        for verdict in fusion_verdicts(unfused, runtime)
-        if verdict.reason is not None
+        for verdict in verdicts
+        if verdict.reason is not None and (verdict.rule, verdict.node) not in merged
     )
 
 

@@ -146,15 +146,15 @@ def opset_mismatch(subject: Subject) -> Iterator[Found]:
     fix="express it by operators that have kernels, or move it out of the model",
 )
 def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
-    groups: dict[str, list[NodeWork]] = {}
+    groups: dict[tuple[str, str], list[NodeWork]] = {}
     for work in () if subject.prepared is None else subject.prepared.work:
         if any(isinstance(kernel, HostWork) for kernel in work.kernels):
-            groups.setdefault(work.op_type, []).append(work)
-    for op_type, works in groups.items():
+            groups.setdefault((work.op_type, work.on_host_because or ""), []).append(work)
+    for (op_type, why), works in groups.items():
         moved = sum(kernel.byte_count for work in works for kernel in work.kernels if isinstance(kernel, Transfer))
+        lacking = f"{op_type} has no GPU kernel in {subject.target.runtime}{f' {why}' if why else ''}"
         yield Found(
-            message=f"{op_type} has no GPU kernel in {subject.target.runtime} ({counted(len(works), 'node')}): it runs "
-            f"on the CPU, {scaled(moved, 'B')} are copied",
+            message=f"{lacking} ({counted(len(works), 'node')}): it runs on the CPU, {scaled(moved, 'B')} are copied",
             node=works[0].node,
         )
 

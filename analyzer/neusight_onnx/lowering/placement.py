@@ -129,50 +129,60 @@ ORT_CUDA_16_BITS = _named("DequantizeLinear GroupQueryAttention QuantizeLinear S
 """Operators of com.microsoft that the provider has for FP16 and BF16 alone, by the same placing; FP32 is the CPU's."""
 
 
-def runs_on_host(node: Node, values: Mapping[str, Value]) -> bool:
-    """Whether ONNX Runtime gives a node to the CPU: no kernel, or none for its version, types or attributes."""
+def why_on_host(node: Node, values: Mapping[str, Value]) -> str | None:
+    """Why ONNX Runtime gives a node to the CPU, as follows "it has no GPU kernel"; None where it has one.
+
+    "": no kernel at all; else the version, type or form that the provider has none for.
+    """
     if node.domain == OWN:
-        return False
-    kernels = ORT_CUDA.get(node.domain)
-    if kernels is None:
-        return True
+        return None
+    kernels = ORT_CUDA.get(node.domain, frozenset())
     if node.op_type not in kernels:
-        return not (node.domain == "" and node.op_type in ORT_FUNCTIONS)
+        return None if node.domain == "" and node.op_type in ORT_FUNCTIONS else ""
     if node.domain == "com.microsoft":
         # what is quantised isn't floating: the second operand is the scale
         place = 1 if node.op_type == "DequantizeLinear" else 0
         value = values.get(node.inputs[place]) if len(node.inputs) > place else None
-        return node.op_type in ORT_CUDA_16_BITS and value is not None and value.dtype is DataType.FLOAT32
-    return node.domain == "" and (
-        node.version > ORT_CUDA_LAST_VERSION.get(node.op_type, node.version)
-        or _lacks_type(node, values)
-        or _lacks_form(node)
-    )
+        lacks = node.op_type in ORT_CUDA_16_BITS and value is not None and value.dtype is DataType.FLOAT32
+        return "for float32 (for float16 and bfloat16 it has)" if lacks else None
+    if node.domain:
+        return None
+    last = ORT_CUDA_LAST_VERSION.get(node.op_type, node.version)
+    if node.version > last:
+        return f"for opset {node.version} (up to {last} it has: a file of that opset keeps it on the GPU)"
+    lacking = _lacking_type(node, values)
+    if lacking is not None:
+        return f"for {lacking.label} (for other types it has)"
+    return _lacking_form(node)
 
 
-def _lacks_type(node: Node, values: Mapping[str, Value]) -> bool:
-    lacking = ORT_CUDA_LACKS.get(node.op_type)
-    if lacking is None:
-        return False
+def _lacking_type(node: Node, values: Mapping[str, Value]) -> DataType | None:
+    lacking = ORT_CUDA_LACKS.get(node.op_type, frozenset())
     looked_at = node.inputs if node.op_type == "MatMulInteger" else node.inputs[:1]
-    return any(values[name].dtype in lacking for name in looked_at if name in values)
+    found = (values[name].dtype for name in looked_at if name in values)
+    return next((dtype for dtype in found if dtype in lacking), None)
 
 
-def _lacks_form(node: Node) -> bool:
+def _lacking_form(node: Node) -> str | None:
     """Forms of operators that the provider hands on although it has a kernel."""
     match node.op_type:
-        case "ArgMax" | "ArgMin":
-            return bool(node.attributes.get("select_last_index", 0))
-        case "ConvTranspose":
-            return node.attributes.get("auto_pad") in ("SAME_UPPER", "SAME_LOWER", b"SAME_UPPER", b"SAME_LOWER")
-        case "GRU":
-            return not node.attributes.get("linear_before_reset", 0)
-        case "LSTM":
-            return len(node.inputs) > 7 and bool(node.inputs[7])  # weights of peepholes
-    return False
+        case "ArgMax" | "ArgMin" if node.attributes.get("select_last_index", 0):
+            return "with select_last_index"
+        case "ConvTranspose" if node.attributes.get("auto_pad") in (
+            "SAME_UPPER",
+            "SAME_LOWER",
+            b"SAME_UPPER",
+            b"SAME_LOWER",
+        ):
+            return "with auto_pad (with pads it has)"
+        case "GRU" if not node.attributes.get("linear_before_reset", 0):
+            return "without linear_before_reset"
+        case "LSTM" if len(node.inputs) > 7 and node.inputs[7]:
+            return "with weights of peepholes"
+    return None
 
 
-def is_refused(node: Node, _values: Mapping[str, Value]) -> bool:
+def is_refused(node: Node) -> bool:
     """Whether TensorRT can't build a node of the file; what a rule of ours made stands for operators that it can."""
     if node.domain == OWN or len(node.origins) > 1:
         return False
@@ -183,7 +193,7 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
     """``works`` as ``runtime`` can run them: those without a GPU kernel on the host, or unsupported with the reason."""
     if runtime.fallback == "none":
         return tuple(works)
-    odd = is_refused if runtime.fallback == "refused" else runs_on_host
+    refuses = runtime.fallback == "refused"
     places = {work.node: place for place, work in enumerate(works)}
     result = list(works)
     pending = [graph]
@@ -193,11 +203,13 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
         chosen = [
             node
             for node in current.graph.nodes
-            if (at := places.get(node.name)) is not None and works[at].kernels and odd(node, current.values)
+            if (at := places.get(node.name)) is not None
+            and works[at].kernels
+            and (is_refused(node) if refuses else why_on_host(node, current.values) is not None)
         ]
         if not chosen:
             continue
-        if runtime.fallback == "refused":
+        if refuses:
             for node in chosen:
                 reason = REFUSED.format(op_type=f"{node.domain}::{node.op_type}" if node.domain else node.op_type)
                 at = places[node.name]
@@ -245,7 +257,10 @@ def _to_host(
             read=sum(kernel.read_bytes for kernel in work.kernels),
             written=sum(kernel.write_bytes for kernel in work.kernels),
         )
-        result[places[node.name]] = replace(work, kernels=(*arriving, host, *leaving), host_waits=True)
+        why = why_on_host(node, graph.values)
+        result[places[node.name]] = replace(
+            work, kernels=(*arriving, host, *leaving), host_waits=True, on_host_because=why
+        )
 
 
 def _moves(value: Value) -> bool:
