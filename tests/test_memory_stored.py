@@ -30,6 +30,7 @@ from neusight_onnx.memory import run_memory
 from neusight_onnx.memory.stored import as_stored
 from neusight_onnx.precision import FORMATS
 from neusight_onnx.preparation import infer_shapes, prepare
+from neusight_onnx.tactics import at_the_borders, find_tactics
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 F16, I8, F8 = DataType.FLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN
@@ -141,6 +142,41 @@ def test_bodies_read_what_lies_outside_and_hand_out_16_bits() -> None:
     works = {item.node: item for item in (work("1", CONV), work("b1", CONV), work("b2", CONV))}
     found = as_stored(graph, works).bodies["loop", "body"].values
     assert [found[name].dtype for name in ("a", "inside", "out")] == [I8, I8, F16]
+
+
+def test_int8_begins_behind_a_kernel_that_quantises_and_ends_where_16_bits_are_read() -> None:
+    """x is quantised for 1, a view of it for 6; the results of 3 (read by a function), 5 (behind a view, by one) and 6
+    (which goes out) have 16 bits, those of 1 and 2 (read by a convolution, and moved) 8."""
+    graph = build(
+        op("1", "x", "a"),
+        op("2", "a", "b"),
+        op("moved", "b", "m"),
+        op("3", "m", "c"),
+        op("relu", "c", "d"),
+        op("5", "d", "e"),
+        op("view", "e", "v"),
+        op("relu2", "v", "f"),
+        op("image", "x", "i"),
+        op("6", "i", "y"),
+    )
+    names = ("1", "2", "3", "5", "6")
+    rest = [work("moved", COPY), work("relu", RELU), work("view"), work("relu2", RELU), work("image")]
+    wide = [*(work(name, replace(CONV, dtype=F16)) for name in names), *rest]
+    found = at_the_borders(graph, [*(work(name, CONV) for name in names), *rest], wide)
+    quantise = Elementwise(operations=("quantize",), inputs=(SPEC,), output=replace(SPEC, dtype=I8))
+    widened = replace(CONV, output_dtype=F16)
+    assert [item.kernels for item in found[:5]] == [
+        (quantise, CONV),
+        (CONV,),
+        (widened,),
+        (widened,),
+        (quantise, widened),
+    ]
+    assert list(found[5:]) == rest
+    tactics = find_tactics(graph, found, wide, products=I8, weights=I8)
+    assert tactics is not None
+    assert [bool(layer.narrow) for layer in tactics.layers] == [True, True, False, False, False]
+    assert all(layer.between for layer in tactics.layers)
 
 
 def test_an_engine_in_int8_holds_half_the_activations() -> None:

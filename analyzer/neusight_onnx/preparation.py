@@ -146,6 +146,10 @@ def prepare(
                 recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
         narrowed = _in_tf32(work, precision, runtime_model)
         work = with_layouts(work, runtime_model)
+        if wide is not None and precision.products is DataType.INT8:
+            from neusight_onnx.tactics import at_the_borders
+
+            work = at_the_borders(recognised, work, wide)
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
         fusion = _fusion(graph, work, runtime_model)
         if explain_fusion:

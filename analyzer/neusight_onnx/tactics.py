@@ -12,13 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 from typing import TypeAlias
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.graph.model import InferredGraph
-from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, NodeWork, Pooling, TensorSpec
+from neusight_onnx.graph.model import InferredGraph, Node
+from neusight_onnx.kernels import (
+    Conv,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    NodeWork,
+    Pooling,
+    TensorSpec,
+)
 from neusight_onnx.predictor import Predictors, predict
 
 Ways: TypeAlias = tuple[tuple[Kernel, ...], ...]
@@ -31,11 +42,11 @@ class Layer:
 
     ``at``: its place in the work; ``narrow`` and ``wide``: its kernels in the format and in 16 bits, and what else they
     could be (``NodeWork.alternatives``), of which the quickest are run; ``between``: those that read the format and
-    write 16 bits, none where there are no such kernels. ``source``: the
-    place among the layers of the one whose result it reads, if nothing writes that anew in between. ``widens``: that
-    one hands on the narrow format, so that reading it in 16 bits takes a kernel that converts it, ``narrows``: it hands
-    on 16 bits unless it is narrow itself; None where no kernel is needed. ``weight``: its name, None for a layer
-    without one.
+    write 16 bits, none where there are no such kernels (none are ``narrow`` where it has to write 16 bits).
+    ``source``: the place among the layers of the one whose result it reads, if nothing writes that anew in between.
+    ``widens``: that one hands on the narrow format, so that reading it in 16 bits takes a kernel that converts it,
+    ``narrows``: it hands on 16 bits unless it is narrow itself; None where no kernel is needed. ``weight``: its name,
+    None for a layer without one.
     """
 
     at: int
@@ -67,6 +78,71 @@ class Chosen:
     count: int
     wide_count: int
     wide_weight_bytes: int
+
+
+def at_the_borders(graph: InferredGraph, narrow: Sequence[NodeWork], wide: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
+    """``narrow`` with what int8 takes where it begins and ends; ``wide``: the same nodes in 16 bits.
+
+    A convolution writes 16 bits where something reads them that has no kernel for int8, or where they leave the model;
+    one that reads an input of the model, which has the type that it is bound with, has it quantised by a kernel before
+    (the reformatting of inputs that TensorRT's profiles list as a layer, as remembered).
+    """
+    differing = {new.node for new, old in zip(narrow, wide, strict=True) if new.kernels != old.kernels}
+    works = {work.node: work for work in narrow}
+    readers: dict[str, list[Node]] = {}
+    leaving: set[str] = set()
+    made_by: dict[str, Node] = {}
+    pending = [graph]
+    while pending:
+        part = pending.pop()
+        pending += part.bodies.values()
+        leaving.update(declared.name for declared in part.graph.outputs)
+        for node in part.graph.nodes:
+            made_by.update((name, node) for name in node.outputs)
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+    entering = {declared.name for declared in graph.graph.inputs}
+
+    @cache
+    def takes_int8(name: str) -> bool:
+        if name in leaving:
+            return False
+        for node in readers.get(name, ()):
+            work = works.get(node.name)
+            if work is not None and work.merged_into is not None:
+                work = works.get(work.merged_into)
+            if work is None or work.node in differing:
+                continue
+            if work.kernels and not isinstance(work.kernels[-1], Movement | GatherScatter):
+                return False
+            is_same = bool(work.parts) or name == node.inputs[0]  # a view of it, or it is a part of what is joined
+            if not work.kernels and is_same and not all(map(takes_int8, node.outputs)):
+                return False
+        return True
+
+    def is_input(name: str) -> bool:
+        while name not in entering:
+            maker = made_by.get(name)
+            work = None if maker is None else works.get(maker.name)
+            if maker is None or work is None or work.kernels or work.merged_into is not None or not maker.inputs:
+                return False
+            name = maker.inputs[0]
+        return True
+
+    found = []
+    nodes = {node.name: node for node in made_by.values()}
+    for work, old in zip(narrow, wide, strict=True):
+        own, kernels = nodes.get(work.node), work.kernels
+        last = kernels[-1] if kernels else None
+        if own is None or work.node not in differing or not isinstance(last, Conv) or last.dtype is not DataType.INT8:
+            found.append(work)
+            continue
+        before = old.kernels[-1]
+        if isinstance(before, Conv) and not all(map(takes_int8, own.outputs)):
+            last = replace(last, output_dtype=_written(before))
+        quantised = _conversion(before, last, "quantize") if own.inputs and is_input(own.inputs[0]) else None
+        found.append(replace(work, kernels=(*kernels[:-1], *([] if quantised is None else [quantised]), last)))
+    return tuple(found)
 
 
 def find_tactics(
@@ -102,12 +178,14 @@ def find_tactics(
             narrows = _conversion(old, kernel, "quantize") if _has_own_type(behind) else None
             widens = _conversion(kernel, old, "dequantize") if isinstance(behind, Conv | Pooling) else None
         has_weight = isinstance(kernel, Gemm | Conv) and len(names) > 1
+        ways = (work.kernels, *work.alternatives)
+        must_widen = isinstance(kernel, Conv) and isinstance(old, Conv) and kernel.output_dtype is _written(old)
         layers.append(
             Layer(
                 at=at,
-                narrow=(work.kernels, *work.alternatives),
+                narrow=() if must_widen else ways,
                 wide=(wide[at].kernels, *wide[at].alternatives),
-                between=_between(kernel, old, work.kernels[:-1]),
+                between=ways if must_widen else _between(kernel, old, work.kernels[:-1]),
                 source=source,
                 narrows=narrows,
                 widens=widens,
@@ -138,7 +216,9 @@ def choose(
             with_weight += 1
             wide += own == _WIDE
             if own == _WIDE:
-                wide_weights[layer.weight] = _weight_bytes(layer.wide[0][-1]) - _weight_bytes(layer.narrow[0][-1])
+                wide_weights[layer.weight] = _weight_bytes(layer.wide[0][-1]) - _weight_bytes(
+                    (layer.narrow or layer.between)[0][-1]
+                )
     return Chosen(works=tuple(found), count=with_weight, wide_count=wide, wide_weight_bytes=sum(wide_weights.values()))
 
 
@@ -262,8 +342,11 @@ def _between(narrow: Kernel, wide: Kernel, before: tuple[Kernel, ...]) -> Ways:
     in 16 bits that write int8."""
     if not isinstance(narrow, Conv) or not isinstance(wide, Conv) or narrow.dtype is not DataType.INT8:
         return ()
-    written = wide.output_dtype or wide.dtype
-    return () if narrow.output_dtype is written else ((*before, replace(narrow, output_dtype=written)),)
+    return ((*before, replace(narrow, output_dtype=_written(wide))),)
+
+
+def _written(kernel: Conv) -> DataType:
+    return kernel.output_dtype or kernel.dtype
 
 
 def _conversion(before: Kernel, after: Kernel, operation: str) -> Kernel | None:
