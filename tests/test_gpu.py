@@ -664,6 +664,11 @@ FAULTS = [
     ("fraction of an SM", MINIMAL.replace("sm_count = 100", "sm_count = 99.5"), r"'sm_count' is 99.5: give .* whole"),
     ("clock in GHz", MINIMAL.replace("boost_mhz = 2000", "boost_mhz = 2.0"), r"'boost_mhz' is 2.0: give .* in MHz"),
     ("peak of the tensor cores", MINIMAL.replace("51.2", "989"), r"'fp32_tflops' is 989, but .* gives 51.2"),
+    (
+        "half the lanes on NVIDIA",
+        with_value(RTX_4090, "fp32_lanes_per_sm", 64),
+        r"'fp32_tflops' is 82.58, but .* gives 41.29: correct whichever",
+    ),
     ("half the peak", MINIMAL.replace("51.2", "25.6"), r"'fp32_tflops' is 25.6, but .* gives 51.2: correct whichever"),
     ("vendor is a number", NVIDIA.replace('"NVIDIA"', "7"), r"'vendor' is 7: give one line of text"),
     ("empty architecture", MINIMAL.replace('"Future"', '""'), r"'architecture' is '': give one line"),

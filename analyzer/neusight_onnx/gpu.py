@@ -169,7 +169,9 @@ VENDORS: Mapping[str, tuple[int, ...]] = {"NVIDIA": (32,), "AMD": (32, 64)}
 
 _MAX_FILE_BYTES = 1 << 20  # a GPU file takes 2 KB
 _MAX_TEXT_LENGTH = 2000
-_FP32_PEAK_TOLERANCE = 2.2  # datasheets count dual-issued or packed FP32 twice; more than that is a slip
+_FP32_PEAK_TOLERANCE = 2.2
+"""AMD's datasheets count dual-issued or packed FP32 twice; more than that is a slip. NVIDIA's count no lane twice: half
+the lanes that a generation has (64 for 128) are a slip there."""
 _LEAST_FP32_SHARE = 0.7
 """A file whose peak is less of what its units and clock give has a figure of another GPU in it; one at the
 base clock is within. Those that are shipped have 0.97 to 1.08."""
@@ -457,7 +459,8 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
     texts = {key: _texts(key, table[key], where) if key in table else () for key in LIST_KEYS}
     vendor = _vendor(text["vendor"], where)
     _check_vendor_keys(vendor, number, where)
-    _check_fp32_peak(number, where, least=_LEAST_FP32_SHARE)
+    most = _MOST_OF_DENSE if vendor == "NVIDIA" else _FP32_PEAK_TOLERANCE
+    _check_fp32_peak(number, where, least=_LEAST_FP32_SHARE, most=most)
     _check_dense_peaks(number, text["architecture"], where)
 
     def scaled(key: str, factor: float) -> float | None:
@@ -569,12 +572,18 @@ def _check_vendor_keys(vendor: str, number: Mapping[str, float], where: str) -> 
         )
 
 
-def _check_fp32_peak(number: Mapping[str, float], where: str, *, least: float = 1 / _FP32_PEAK_TOLERANCE) -> None:
+def _check_fp32_peak(
+    number: Mapping[str, float],
+    where: str,
+    *,
+    least: float = 1 / _FP32_PEAK_TOLERANCE,
+    most: float = _FP32_PEAK_TOLERANCE,
+) -> None:
     """A multiply-add a clock on each lane is what makes the FP32 peak; a figure far from it is for something else."""
     lanes = number["sm_count"] * number["fp32_lanes_per_sm"]
     computed_tflops = lanes * 2 * number["boost_mhz"] * 1e6 / 1e12
     ratio = number["fp32_tflops"] / computed_tflops
-    if not least <= ratio <= _FP32_PEAK_TOLERANCE:
+    if not least <= ratio <= most:
         raise SpecError(
             f"{where}: key 'fp32_tflops' is {number['fp32_tflops']:g}, but sm_count x fp32_lanes_per_sm x 2 x boost_mhz"
             f" gives {computed_tflops:.4g}: correct whichever is wrong (fp32_tflops counts the vector lanes only)"
