@@ -937,6 +937,14 @@ FAULTS = {
         {"dims": {"a": 5}},
         ("Gather", "indices are 0 to 4, but axis 0 has 4", "table [4, 2]"),
     ),
+    "positions beyond a table, too many to carry": (
+        """g (float[a] x) => (float[1, a, 2] y) <float[4, 2] table = {0, 0, 0, 0, 0, 0, 0, 0}, int64 zero = {0},
+           int64 one = {1}, int64[1] first = {0}> {
+             s = Shape(x)  n = Gather(s, zero)  where = Range(zero, n, one)  row = Unsqueeze(where, first)
+             narrow = Cast<to = 6>(row)  y = Gather(table, narrow) }""",
+        {"dims": {"a": 100_000}},
+        ("Gather", "indices are 0 to 99999, but axis 0 has 4"),
+    ),
     "before a table": (
         "g (float[4, 2] x, int64[1] i) => (float[1, 2] y) <int64[1] j = {-5}> { y = Gather(x, j) }",
         {},

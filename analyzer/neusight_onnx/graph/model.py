@@ -145,6 +145,7 @@ class Value:
     ``length_low``: where it is set, a sequence has at most ``elements``, and at least so many of them, the first ones.
     ``data_low``: where it is set, ``data`` is not the value itself but the most that each element can be, and
     this the least (a size that was read from a bound).
+    ``span``: the least and the greatest of integers that are known, but too many for ``data`` (positions of a text).
     """
 
     dtype: DataType | None
@@ -158,6 +159,7 @@ class Value:
     shape_low: tuple[int, ...] | None = None
     data_low: Array | None = None
     length_low: int | None = None
+    span: tuple[int, int] | None = None
 
     @property
     def element_count(self) -> int:

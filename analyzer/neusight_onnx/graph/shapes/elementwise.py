@@ -409,7 +409,8 @@ def _cast(ctx: NodeContext) -> Sequence[Value]:
     else:
         converted = None if data is None or target is None else data.astype(target)
     if converted is None:
-        return (Value(dtype=dtype, shape=ctx.shape(0), is_constant=ctx.constant),)
+        span = ctx.value(0).span if dtype in (DataType.INT32, DataType.INT64) else None
+        return (Value(dtype=dtype, shape=ctx.shape(0), is_constant=ctx.constant, span=span),)
     return (ctx.tensor(dtype, converted.shape, converted),)
 
 

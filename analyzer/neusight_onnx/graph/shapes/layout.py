@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, prod
 
 import numpy as np
@@ -214,7 +215,8 @@ def _unsqueeze(ctx: NodeContext) -> Sequence[Value]:
     rest = iter(shape)
     result = tuple(1 if axis in places else next(rest) for axis in range(rank))
     data = ctx.data(0)
-    return (ctx.tensor(ctx.dtype(0), result, None if data is None else data.reshape(result)),)
+    made = ctx.tensor(ctx.dtype(0), result, None if data is None else data.reshape(result))
+    return (made if ctx.value(0).span is None else replace(made, span=ctx.value(0).span),)
 
 
 @rule("ExpandDims", domain="com.microsoft")
@@ -500,8 +502,9 @@ def _gather(ctx: NodeContext) -> Sequence[Value]:
     axis = ctx.axis(ctx.integer("axis", 0), len(shape)) if shape else ctx.axis(0, 0)
     result = shape[:axis] + indices + shape[axis + 1 :]
     data, where = ctx.data(0), ctx.data(1)
-    if shape and where is not None and where.size:
-        least, most = int(where.min()), int(where.max())
+    span = ctx.value(1).span if where is None else (int(where.min()), int(where.max())) if where.size else None
+    if shape and span is not None:
+        least, most = span
         ctx.require(
             -shape[axis] <= least and most < shape[axis],
             f"its indices are {least} to {most}, but axis {axis} has {shape[axis]} elements ({ctx.shown(0)})",
@@ -735,10 +738,12 @@ def _range(ctx: NodeContext) -> Sequence[Value]:
     if step == 0:
         raise ctx.error("its step is 0")
     count = _range_count(start, limit, step)
-    data = None
     if count <= MAX_DATA:
         data = (start + np.arange(count) * step).astype(start_data.dtype)
-    return (ctx.tensor(dtype, (count,), data),)
+        return (ctx.tensor(dtype, (count,), data),)
+    last = start + (count - 1) * step
+    span = (min(start, last), max(start, last)) if isinstance(start, int) and isinstance(step, int) else None
+    return (replace(ctx.tensor(dtype, (count,)), span=span),)
 
 
 def _range_count(start: float, limit: float, step: float) -> int:
