@@ -24,7 +24,7 @@ from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, Softmax
 from neusight_onnx.learning.__main__ import main
 from neusight_onnx.learning.datasets.products import CONSTANT_OPERAND, TENSOR_CORE_GEMM
-from neusight_onnx.learning.deployments import common_variance, deployments, run_of
+from neusight_onnx.learning.deployments import _of_kin, common_variance, deployments, run_of
 from neusight_onnx.predictor import DEPLOYMENTS_NAME, MANIFEST_NAME, estimate, load_predictors
 
 
@@ -221,11 +221,20 @@ def test_a_folder_that_cant_be_written_is_said(shipped: Path, tmp_path: Path) ->
         deployments(data, shipped)
 
 
+def test_another_deployment_that_nobody_measured_is_taken_from_the_other_vendors() -> None:
+    known = {("conv_fp32", False): {"t4": 0.04}, ("gemm_fp32", True): {"mi100": 0.01}, ("conv_matrix_amd", True): {}}
+    assert _of_kin(("conv_matrix_amd", True), known) == [0.04]
+    assert _of_kin(("conv_matrix_amd", True), {**known, ("conv_fp32", True): {"mi100": 0.09}}) == [0.09]
+    assert _of_kin(("conv_matrix", False), known) == [0.04]
+
+
 def test_shipped_predictors_say_more_of_a_measured_gpu() -> None:
     """On a GPU that wasn't measured a run's kernels have no less in common than on one that was."""
     told = json.loads((data_folder("predictors") / DEPLOYMENTS_NAME).read_text())["predictors"]
     names = {predictor.name for predictor in load_predictors(data_folder("predictors")).values()}
     assert set(told) <= names
     assert {"gemm_bf16", "gemm_fp32", "conv_fp32", "conv_matrix", "attention_bf16"} <= set(told)
+    unknown = [name for name, entry in told.items() if entry.get("measured", {}).get("log_sd", 0.0) == 0.0]
+    assert not unknown, "as if the run of another library were known to be alike"
     for entry in told.values():
         assert entry["unmeasured"]["log_sd"] >= 0.9 * entry.get("measured", entry["unmeasured"])["log_sd"]

@@ -372,10 +372,12 @@ def _described(variance: float, freedom: float, evidence: Sequence[Evidence]) ->
 
 
 def _of_kin(key: tuple[str, bool], by_gpu: Mapping[tuple[str, bool], Mapping[str, float]]) -> list[float]:
-    """The variances of all predictors whose levels tell of this one's: of one class, vendor and kind of format."""
-    return [
-        value
-        for other, values in by_gpu.items()
-        if other[1] == key[1] and _family(other[0]) == _family(key[0])
-        for value in values.values()
-    ]
+    """The variances of all predictors whose levels tell of this one's: of one class, vendor and kind of format.
+
+    Of the other vendor's where none of this one's is known: that nobody measured another library doesn't make it alike.
+    """
+    by_vendor: dict[bool, list[float]] = {True: [], False: []}
+    for (name, amd), values in by_gpu.items():
+        if _family(name) == _family(key[0]):
+            by_vendor[amd].extend(values.values())
+    return by_vendor[key[1]] or by_vendor[not key[1]]
