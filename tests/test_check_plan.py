@@ -8,10 +8,11 @@ import onnx
 import pytest
 
 from models import linear
-from neusight_onnx.checks.config import find_config, read_config
+from neusight_onnx.checks import check
+from neusight_onnx.checks.config import TARGET_KEYS, TRAINING_KEYS, find_config, in_words_of_a_file, read_config
 from neusight_onnx.checks.limits import LIMIT_KEYS, Limits, parse_limits
 from neusight_onnx.checks.plan import Plan, make_plan
-from neusight_onnx.errors import CheckError, ModelError
+from neusight_onnx.errors import CheckError, ModelError, NotSupportedError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.report.verdict import Severity
 
@@ -369,3 +370,18 @@ def test_a_configuration_without_what_is_asked_for(folder: Path) -> None:
 
 def test_keys_are_the_options() -> None:
     assert set(LIMIT_KEYS) == {"max-latency", "min-throughput", "max-memory", "max-unsupported", "max-parameters", "at"}
+
+
+@pytest.mark.parametrize("key", [*TARGET_KEYS, *TRAINING_KEYS])
+def test_messages_about_a_file_name_its_keys(key: str) -> None:
+    assert in_words_of_a_file(f"leave --{key} out (--{key}=2)") == f"leave {key} out ({key}=2)"
+    assert in_words_of_a_file(f"--{key}-more, --no-{key}") == f"--{key}-more, --no-{key}"
+
+
+def test_an_order_that_a_runtime_does_not_take_is_refused_in_words_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "neusight.toml").write_text(
+        f'[[target]]\nmodel = "{Path(__file__).parents[1]}/examples/resnet50.onnx"\ngpu = "t4"\nchannels-last = true\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(NotSupportedError, match=r"leave channels-last out, or take runtime compiled or eager$"):
+        check(read_config(tmp_path / "neusight.toml").targets)

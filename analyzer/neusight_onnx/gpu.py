@@ -382,7 +382,7 @@ def _unknown_name(name: str) -> str:
     if known and len(known) == len(several):
         return (
             f"unknown GPU {_shown(name)}: these are {len(known)} names; give one, or, where a command takes several, "
-            "an option for each: --gpu " + " --gpu ".join(known[:4])
+            "each by itself: --gpu " + " --gpu ".join(known[:4])
         )
     canonical: dict[str, str] = {}
     for spec in available_gpus():

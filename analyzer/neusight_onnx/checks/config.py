@@ -42,6 +42,7 @@ TARGET_KEYS = (
     "allow",
     *LIMIT_KEYS,
 )
+TRAINING_KEYS = ("optimizer", "loss", "recompute", "grad-accumulation", "freeze", "dropout")
 TOP_KEYS = ("target", "allow", "fail-on", *LIMIT_KEYS)
 
 _MAX_FILE_BYTES = 1 << 20
@@ -108,8 +109,8 @@ def named_apart(targets: Sequence[Target]) -> tuple[Target, ...]:
     return tuple(named)
 
 
-_OPTION = re.compile(r"--(dim|shape|value|trip-count|batch|precision|runtime|cuda-graph|include-io)\b( ?)")
 _KEYS = {"dim": "dims", "shape": "shapes", "value": "values", "trip-count": "trip-counts"}
+_OPTION = re.compile(rf"--({'|'.join((*_KEYS, *TARGET_KEYS, *TRAINING_KEYS))})(?![\w-])( ?)")
 
 
 def in_words_of_a_file(text: str) -> str:
@@ -266,9 +267,6 @@ def _targets(
     ]
 
 
-_TRAINING_KEYS = ("optimizer", "loss", "recompute", "grad-accumulation", "freeze", "dropout")
-
-
 def _training(table: _Table, where: str) -> Training | None:
     """``training = true``, or a table of the options of training; None at inference."""
     value = table.get("training", False)
@@ -279,7 +277,7 @@ def _training(table: _Table, where: str) -> Training | None:
             f"{where}: 'training' is {_as_written(value)}; write true, or a table such as {{ dropout = 0.1 }}"
         )
     given = value if isinstance(value, dict) else {}
-    _check_keys(given, _TRAINING_KEYS, f"{where}: training")
+    _check_keys(given, TRAINING_KEYS, f"{where}: training")
     freeze = given.get("freeze", [])
     patterns = [freeze] if isinstance(freeze, str) else freeze
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
