@@ -143,7 +143,8 @@ def opset_mismatch(subject: Subject) -> Iterator[Found]:
     explanation="ONNX Runtime's CUDA provider has no kernel for the operator, so that it runs on the CPU: the GPU "
     "waits, what it reads is copied to the host and what it gives is copied back, and the run can't be captured as a "
     "CUDA graph. The copies and an estimate of the CPU's work are in the latency.",
-    fix="express it by operators that have kernels, or move it out of the model",
+    fix="express it by operators that have kernels (where some opsets or types have: in those), or move it out of the "
+    "model",
 )
 def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
     groups: dict[tuple[str, str], list[NodeWork]] = {}

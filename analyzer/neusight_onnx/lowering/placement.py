@@ -144,15 +144,15 @@ def why_on_host(node: Node, values: Mapping[str, Value]) -> str | None:
         place = 1 if node.op_type == "DequantizeLinear" else 0
         value = values.get(node.inputs[place]) if len(node.inputs) > place else None
         lacks = node.op_type in ORT_CUDA_16_BITS and value is not None and value.dtype is DataType.FLOAT32
-        return "for float32 (for float16 and bfloat16 it has)" if lacks else None
+        return "for float32, only for float16 and bfloat16" if lacks else None
     if node.domain:
         return None
     last = ORT_CUDA_LAST_VERSION.get(node.op_type, node.version)
     if node.version > last:
-        return f"for opset {node.version} (up to {last} it has: a file of that opset keeps it on the GPU)"
+        return f"for opset {node.version}, only up to {last}"
     lacking = _lacking_type(node, values)
     if lacking is not None:
-        return f"for {lacking.label} (for other types it has)"
+        return f"for {lacking.label}, only for other types"
     return _lacking_form(node)
 
 
@@ -174,7 +174,7 @@ def _lacking_form(node: Node) -> str | None:
             b"SAME_UPPER",
             b"SAME_LOWER",
         ):
-            return "with auto_pad (with pads it has)"
+            return "with auto_pad, only with pads"
         case "GRU" if not node.attributes.get("linear_before_reset", 0):
             return "without linear_before_reset"
         case "LSTM" if len(node.inputs) > 7 and node.inputs[7]:
