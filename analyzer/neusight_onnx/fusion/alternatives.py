@@ -31,7 +31,7 @@ def with_alternatives(graph: InferredGraph, works: Sequence[NodeWork], runtime: 
     widths = {node.name: _widths(part, node) for part, node in _nodes(graph) if node.op_type == "SharedLinear"}
     found = []
     for work in works:
-        ways = _ways(work, widths.get(work.node, ()))
+        ways = _ways(work, widths.get(work.node, ())) if work.kernels else ()
         found.append(replace(work, alternatives=ways) if ways else work)
     return tuple(found)
 
@@ -51,7 +51,7 @@ def _widths(graph: InferredGraph, node: Node) -> tuple[int, ...]:
 def _ways(work: NodeWork, widths: tuple[int, ...]) -> tuple[tuple[Kernel, ...], ...]:
     if any(isinstance(kernel, Attention) for kernel in work.kernels):
         return (by_parts(work).kernels,)
-    if not work.kernels or not isinstance(last := work.kernels[-1], Gemm) or last.dtype not in SPLITTABLE:
+    if not isinstance(last := work.kernels[-1], Gemm) or last.dtype not in SPLITTABLE:
         return ()
     before = work.kernels[:-1]
     found: list[tuple[Kernel, ...]] = []

@@ -22,7 +22,7 @@ def with_accumulators(works: Sequence[NodeWork], runtime: Runtime) -> tuple[Node
         return tuple(works)
     return tuple(
         replace(work, kernels=_marked(work.kernels), alternatives=tuple(_marked(way) for way in work.alternatives))
-        if any(_sums_fp16(kernel) for way in (work.kernels, *work.alternatives) for kernel in way)
+        if work.kernels and any(_sums_fp16(kernel) for way in (work.kernels, *work.alternatives) for kernel in way)
         else work
         for work in works
     )
