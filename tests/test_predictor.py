@@ -527,3 +527,22 @@ def test_quantisers_take_their_bytes(operation: str, source: DataType, target: D
     (found,) = predict([kernel], load_gpu("h100-sxm"))
     assert found.method == "learned"
     assert found.latency_us == pytest.approx(expected_us, rel=0.05)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "t4", "mi300x"])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param({"m": 0, "n": 8, "k": 8}, id="no-rows"),
+        pytest.param({"m": 8, "n": 8, "k": 0}, id="sums-of-nothing"),
+        pytest.param({"batch": 0, "m": 8, "n": 8, "k": 8}, id="no-products"),
+    ],
+)
+def test_products_of_nothing_take_a_launch(sizes: dict[str, int], gpu: str) -> None:
+    """Beside one that isn't empty, whose time they don't change."""
+    full = Gemm(m=512, n=512, k=512, dtype=FP16)
+    empty, beside = predict([Gemm(**sizes, dtype=FP16), full], load_gpu(gpu))
+    assert empty.method == "analytic"
+    assert 1.0 < empty.latency_us < 4.0
+    assert beside == predict([full], load_gpu(gpu))[0]

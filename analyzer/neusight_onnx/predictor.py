@@ -179,10 +179,11 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
         rest = [_forward_of(kernel) for kernel in kernels]
         answers_for = dict(zip(rest, predict(rest, gpu, predictors=predictors), strict=True))
         return tuple(_backward(kernel, answers_for[_forward_of(kernel)]) for kernel in kernels)
-    groups: dict[tuple[str, str, DataType, bool], dict[Kernel, None]] = {}
+    groups: dict[tuple[str, str, DataType, bool, bool], dict[Kernel, None]] = {}
     for kernel in kernels:
         # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
-        key = KERNEL_CLASSES[type(kernel)], predictor_label(kernel), kernel_dtype(kernel), _is_streamed(kernel)
+        label, dtype = predictor_label(kernel), kernel_dtype(kernel)
+        key = KERNEL_CLASSES[type(kernel)], label, dtype, _is_streamed(kernel), _multiplies_nothing(kernel)
         groups.setdefault(key, {})[kernel] = None
     shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
     found: dict[Kernel, Prediction] = {}
@@ -288,8 +289,10 @@ def _backward(kernel: Kernel, forward: Prediction) -> Prediction:
 def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predictor | None:
     """The predictor of a kernel on a GPU, None where only the analytic law stands.
 
-    It is the same for all kernels of one class, label (``predictor_label``) and dtype, generated or not.
+    It is the same for all kernels of one class, label (``predictor_label``) and dtype, generated or not, empty or not.
     """
+    if _multiplies_nothing(kernel):
+        return None
     kernel_class, label = KERNEL_CLASSES[type(kernel)], predictor_label(kernel)
     if isinstance(kernel, Gemm | Conv | Attention) and kernel.dtype in MATRIX_FORMATS:
         return _for_matrix_units(kernel, kernel_class, label, gpu, predictors)
@@ -298,6 +301,11 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
         return None if found is None else _law_alone(found)
     found = predictors.get((kernel_class, label)) or _stand_in(kernel_class, label, predictors)
     return _law_alone(found) if found is not None and _is_streamed(kernel) else found
+
+
+def _multiplies_nothing(kernel: Kernel) -> bool:
+    """Whether a size of a product, convolution or attention is 0: at most zeros are written, by no measured kernel."""
+    return isinstance(kernel, Gemm | Conv | Attention) and kernel.macs == 0
 
 
 def _is_streamed(kernel: Kernel) -> bool:
