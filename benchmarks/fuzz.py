@@ -2,8 +2,9 @@
 
     python benchmarks/fuzz.py [--cases 10000] [--seed 0] [--only CASE]
 
-A case is sound if it ends in a NeusightError of one line or in a report. Anything else (another exception, more than
-10 seconds, 400 MB more than before) is printed with its number, which ``--only`` runs again with its traceback.
+Each runtime in turn runs them. A case is sound if it ends in a NeusightError of one line or in a report. Anything else
+(another exception, more than 10 seconds, 400 MB more than before) is printed with its number, which ``--only`` runs
+again with its traceback.
 Exit code 1 if there was any.
 """
 
@@ -18,6 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import FrameType
+from typing import TypedDict
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -26,9 +28,23 @@ from models.mutations import mutated, originals  # noqa: E402  # the tests' fold
 from neusight_onnx import analyze  # noqa: E402
 from neusight_onnx.errors import NeusightError, PredictorError  # noqa: E402
 from neusight_onnx.graph.read import read_model_bytes  # noqa: E402
+from neusight_onnx.runtime import KNOWN_RUNTIMES  # noqa: E402
 
 SECONDS = 10
 MEGABYTES = 400
+
+
+class Way(TypedDict):
+    """How a model is run."""
+
+    runtime: str
+    channels_last: bool
+
+
+WAYS = [
+    *(Way(runtime=runtime, channels_last=False) for runtime in KNOWN_RUNTIMES),
+    Way(runtime="compiled", channels_last=True),
+]
 
 
 def late(number: int, frame: FrameType | None) -> None:
@@ -39,14 +55,19 @@ def peak_megabytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
+def way_of(case: int, sources: list[bytes]) -> Way:
+    """All ways in turn, so that each meets each of the models."""
+    return WAYS[(case + case // len(sources)) % len(WAYS)]
+
+
 def content_of(case: int, seed: int, sources: list[bytes]) -> bytes:
     return mutated(sources[case % len(sources)], random.Random(seed * 1_000_003 + case))
 
 
-def outcome(content: bytes) -> str:
+def outcome(content: bytes, way: Way) -> str:
     """ "report" or the code of the error; whatever else is raised goes through."""
     try:
-        report = analyze(read_model_bytes(content), gpu="a100", precision="fp32")
+        report = analyze(read_model_bytes(content), gpu="a100", precision="fp32", **way)
     except PredictorError:
         raise
     except NeusightError as error:
@@ -66,10 +87,10 @@ def main() -> int:
     parser.add_argument("--only", type=int)
     options = parser.parse_args()
     sources = originals()
-    for source in sources:
-        outcome(source)  # imports, predictors: all that is loaded once
+    for case, source in enumerate(sources * len(WAYS)):
+        outcome(source, way_of(case, sources))  # imports, predictors: all that is loaded once
     if options.only is not None:
-        print(outcome(content_of(options.only, options.seed, sources)))
+        print(outcome(content_of(options.only, options.seed, sources), way_of(options.only, sources)))
         return 0
     signal.signal(signal.SIGALRM, late)
     outcomes: Counter[str] = Counter()
@@ -81,7 +102,7 @@ def main() -> int:
         start = time.perf_counter()
         signal.alarm(SECONDS)
         try:
-            outcomes[outcome(content)] += 1
+            outcomes[outcome(content, way_of(case, sources))] += 1
         except Exception as error:  # what can be raised is what this looks for
             faults.append(f"case {case}: {type(error).__name__}: {str(error)[:150]!r}")
         finally:
