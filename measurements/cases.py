@@ -179,11 +179,6 @@ def recast(kernel: Kernel, dtype: DataType) -> Kernel:
     return found
 
 
-def with_batch(kernel: Kernel, factor: int) -> Kernel:
-    """A convolution of a larger batch."""
-    return replace(kernel, n=kernel.n * factor) if isinstance(kernel, Conv) else kernel
-
-
 MATRIX_CLASSES = (Conv, Gemm, Attention)
 
 

@@ -39,7 +39,6 @@ MOE_BEFORE = [("Softmax", 0, 96, 96), ("GatherScatter", 0, 4 * (192 + 12), 4 * 1
 MOE_BEHIND = ("Elementwise", 0, 4 * 192, 4 * 96)
 # b=2, s=4, hidden 8, 2 heads of 4; (8 x 8) @ (8 x 24) = 1536; every query sees 4 keys: 2 * 2 * 16 pairs * 4 = 256
 PROJECTED = {"w": (8, 24), "wb": (24,)}
-PROJECTION = ("Gemm", 1536, 4 * (64 + 192 + 24), 4 * 192)
 # without its bias, which the kernel that puts heads first adds
 PROJECTED_APART = [("Gemm", 1536, 4 * (64 + 192), 4 * 192), ("Movement", 0, 4 * (192 + 24), 4 * 192)]
 BY_PARTS = [

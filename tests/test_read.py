@@ -163,7 +163,6 @@ NO_TYPE_OF_FILES = (DataType.TFLOAT32,)
 DTYPES = [
     dtype for dtype in DataType if dtype not in (DataType.STRING, DataType.UINT2, DataType.INT2, *NO_TYPE_OF_FILES)
 ]
-KEPT_AS_FLOAT32 = (DataType.BFLOAT16,)
 NOT_KEPT = tuple(dtype for dtype in DataType if dtype.label.startswith(("float8", "float4")))
 
 

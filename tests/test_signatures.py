@@ -43,9 +43,7 @@ LETTERS = {"Single": "s", "Optional": "o", "Variadic": "v"}
 
 
 def places(formal: Any, least: int) -> str:
-    letters = "".join(
-        {"Single": "s", "Optional": "o", "Variadic": "v"}[str(each.option).split(".")[-1]] for each in formal
-    )
+    letters = "".join(LETTERS[str(each.option).split(".")[-1]] for each in formal)
     return (letters or "-") + (str(least) if least != letters.count("s") else "")
 
 

@@ -26,7 +26,7 @@ class GpuSpec:
     Rates are dense peaks at the boost clock. ``peak_flops_per_s`` is keyed by the number format of the
     *pipe*: "fp32" (vector lanes), "fp32_matrix" (AMD's matrix cores in FP32), "tf32", "fp16", "bf16", "fp8",
     "int8", "fp4"; a format that the GPU lacks is absent. ``fp16``, ``bf16`` and ``fp8`` accumulate in FP32;
-    "fp16_accumulate" is FP16 accumulating in FP16, where a file states it (:meth:`fp16_accumulate_flops_per_s`).
+    "fp16_accumulate" is FP16 accumulating in FP16, where a file states it (:attr:`fp16_accumulate_flops_per_s`).
     ``sm_count`` counts SMs (NVIDIA) or compute units (AMD).
     ``shared_memory_bytes_per_sm`` and others may be None where no source states them.
     ``l1_bytes_per_sm`` is the capacity of the L1 cache, on NVIDIA since Volta shared with shared memory.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-_PreparedKey: TypeAlias = "tuple[int, Precision, str, Training | None, bool, bool]"
+_PreparedKey: TypeAlias = "tuple[int, Precision, str, Training | None, bool, bool, bool]"
 
 
 def kept(store: dict[K, T], key: K, make: Callable[[], T]) -> T:
@@ -44,9 +44,7 @@ class Workbench:
     models: dict[str, Model] = field(default_factory=dict)
     gpus: dict[str, GpuSpec] = field(default_factory=dict)
     shaped_models: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
-    prepared_models: dict[tuple[int, Precision, str, Training | None, bool, bool, bool], PreparedModel] = field(
-        default_factory=dict
-    )
+    prepared_models: dict[_PreparedKey, PreparedModel] = field(default_factory=dict)
 
     def model(self, model: str | Path | Model) -> Model:
         """The model in a file, read once."""

@@ -14,7 +14,6 @@ from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Elementwise, NodeWork, TensorSpec
 
 LOSS = "loss"
-ACCUMULATE = "accumulate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

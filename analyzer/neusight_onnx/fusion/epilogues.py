@@ -21,7 +21,6 @@ PRODUCTS = frozenset(
 )
 KERNEL_NAMES = {"Clip": "clamp", "Swish": "silu", "LeakyRelu": "leaky_relu", "HardSwish": "hardswish"}
 """What the operators are called in kernels, where that isn't their name in lower case."""
-SHARED = "products of one operand"
 EPILOGUE = "epilogue of a product"
 ELSEWHERE = "is used elsewhere"
 

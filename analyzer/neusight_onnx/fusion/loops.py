@@ -271,15 +271,12 @@ class _Compiler:
         self.plans[node.name] = plan
         if plan.role != "library" and not plan.parts:
             self.flexible.update(filter(None, node.outputs))
-        kind = (
-            "reduction"
-            if plan.role == "reduction"
-            else "part"
-            if plan.parts
-            else "hint"
-            if plan.again is not None
-            else "loop"
-        )
+        if plan.role == "reduction":
+            kind = "reduction"
+        elif plan.parts:
+            kind = "part"
+        else:
+            kind = "loop" if plan.again is None else "hint"
         for name, _ in plan.reads:
             self.uses[self._root(name)[0]].append(kind)
         for _, name in plan.copies:

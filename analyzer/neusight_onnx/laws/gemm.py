@@ -6,9 +6,9 @@ of the architecture's menu with the smallest time; one row or column has kernels
 Everything is vectorised over kernels; inside, arrays have shape (candidates, kernels).
 
 What the measured GPUs don't identify (``issue_overhead``, the energies of processes below 12 nm, matrix cores' energy)
-was set by hand so that SGEMM rates agree with public ones *as remembered* (H100, RTX 3090, RTX
-4090, RTX A6000, A10); no document was opened for them. Single-kernel rates, no model's latency. Until such GPUs are
-measured their predictions rest on that, and ``doubt`` widens their interval.
+was set by hand so that SGEMM rates agree with public ones *as remembered* (H100, RTX 3090, RTX 4090, RTX A6000, A10);
+no document was opened for them. Single-kernel rates, no model's latency. Until such GPUs are measured their predictions
+rest on that, and ``doubt`` widens their interval.
 """
 
 from __future__ import annotations

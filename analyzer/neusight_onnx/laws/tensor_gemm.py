@@ -270,11 +270,18 @@ _TCGEN05_ENERGY = 0.64
 # mma in TSMC's 4N takes more than the process lets expect: L40S sustains .52-.55 of 362 TFLOP/s at 350 W (SGLang and
 # TensorRT-LLM, products of more than 3 ms), RTX 4090's largest LLM layers agree
 _MMA_4N_ENERGY = 1.37
-# and of a narrower format, per FLOP: half the bits move; TF32, of which no kernel was measured, as FP8 the other way
-_FORMAT_ENERGY = {"fp16": 1.0, "bf16": 1.0, "fp8": 0.65, "int8": 0.5, "fp4": 0.3, "tf32": 1.0 / 0.65}
-# sums in FP16 are taken for no cheaper: the multipliers are the same, nothing was measured. So an RTX 3090 at twice its
+# and of a narrower format, per FLOP: half the bits move; TF32, of which no kernel was measured, as FP8 the other way.
+# Sums in FP16 are taken for no cheaper: the multipliers are the same, nothing was measured. So an RTX 3090 at twice its
 # rate has the clock of an RTX A6000, the same die at that rate, at the 3090's power
-_FORMAT_ENERGY["fp16_accumulate"] = _FORMAT_ENERGY["fp16"]
+_FORMAT_ENERGY = {
+    "fp16": 1.0,
+    "bf16": 1.0,
+    "fp8": 0.65,
+    "int8": 0.5,
+    "fp4": 0.3,
+    "tf32": 1.0 / 0.65,
+    "fp16_accumulate": 1.0,
+}
 
 
 def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
@@ -531,9 +538,9 @@ def sustained_share(gpu: GpuSpec, pipe_name: str) -> float:
 
 
 MEASURED_LEVEL = 0.7
-"""Sustained over boost clock in 16 bits of the GPUs whose products tell the energies: A100 .86, H100 .76, B200 .66,
-L40S .56. An L4's limit leaves it .40 by the law. Figures of whole models on L4s, as remembered, showed that there is
-doubt to state; the times don't follow them."""
+"""Sustained over boost clock in 16 bits of the GPUs whose products tell the energies, their mean: A100 .84, H100 .75,
+B200 .65, L40S .55. An L4's limit leaves it .39 by the law. Figures of whole models on L4s, as remembered,
+showed that there is doubt to state; the times don't follow them."""
 
 
 def clock_doubt(gpu: GpuSpec, level: NDArray[np.float64], compute_share: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -35,7 +35,7 @@ from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.learning.datasets.conv import DEEPBENCH
 from neusight_onnx.learning.datasets.llm_layers import LLM_LAYERS, VIDUR_LAYERS
-from neusight_onnx.learning.datasets.parts import EVENTS, Measurements
+from neusight_onnx.learning.datasets.parts import EVENTS, Measurements, Part
 from neusight_onnx.learning.datasets.products import TENSOR_CORE_GEMM, read_slowest_versions
 from neusight_onnx.learning.datasets.registry import has_files, measured_folder, read_parts
 from neusight_onnx.learning.datasets.training_rows import (
@@ -153,7 +153,7 @@ def deployments(data_folder: Path, output: Path, *, log: Callable[[str], None] =
         for vendor, parts in (("", entry), (" (AMD)", entry.get("amd", {}))):
             for part, value in parts.items():
                 if part != "amd":
-                    log(f"{name}{vendor}: +-{100 * value['half_width_log']:.1f} % in common, {part}")
+                    log(f"{name}{vendor}: a half width of {value['half_width_log']:.3f} (log) in common, {part}")
     content = {"schema_version": DEPLOYMENTS_VERSION, "coverage": 0.8, "predictors": entries}
     path = output / DEPLOYMENTS_NAME
     try:
@@ -266,18 +266,7 @@ def _others_rows(data_folder: Path) -> Iterator[tuple[str, Measurements]]:
     folder = measured_folder(data_folder)
     files = [file for file in (VIDUR_LAYERS, LLM_LAYERS, DEEPBENCH) if (folder / file).is_file()]
     for part in read_parts(data_folder, files) if files else ():
-        # DeepBench's convolutions in 16 bits are training rows; its products in 8 bits ran before cuBLAS had kernels on
-        # tensor cores for matrices in the usual order, its gradients go by the law alone
-        others = (
-            part.file != DEEPBENCH
-            or part.dtype == "float32"
-            or (part.kernel_class, part.dtype)
-            == (
-                "gemm",
-                "float16",
-            )
-        )
-        if part.load is not None and others and part.kernel_class in ("gemm", "conv", "attention"):
+        if part.load is not None and part.kernel_class in ("gemm", "conv", "attention") and _is_of_others(part):
             yield f"{part.file}, {part.kernel_class}", part.load(part.sample(SAMPLED_ROWS))
     path = folder / TENSOR_CORE_GEMM
     if path.is_file():
@@ -288,6 +277,16 @@ def _others_rows(data_folder: Path) -> Iterator[tuple[str, Measurements]]:
         for part in read_slowest_versions(path):
             if part.load is not None and part.variant == TRAINED_VARIANTS.get(part.dtype):
                 yield f"{part.file}, {part.variant}, slowest version", part.load(part.sample(SAMPLED_ROWS))
+
+
+def _is_of_others(part: Part) -> bool:
+    """Whether no predictor is trained on a part's rows, and they are kernels as programs of today run.
+
+    DeepBench's convolutions in 16 bits are training rows; its products in 8 bits ran before cuBLAS had kernels on
+    tensor cores for matrices in the usual order, its gradients go by the law alone.
+    """
+    of_products = (part.kernel_class, part.dtype) == ("gemm", "float16")
+    return part.file != DEEPBENCH or part.dtype == "float32" or of_products
 
 
 def _family(name: str) -> tuple[str, bool]:

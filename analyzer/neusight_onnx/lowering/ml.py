@@ -12,8 +12,6 @@ from neusight_onnx.lowering.movement import TEXT
 from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
 
 ML = "ai.onnx.ml"
-LEAF_LEVELS = 8
-"""Levels that a row passes in a tree whose depth isn't recorded: a tree of n nodes has at least log2(n) of them."""
 
 
 def _rows(context: NodeContext) -> tuple[int, int]:

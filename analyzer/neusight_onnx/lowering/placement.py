@@ -95,8 +95,9 @@ ORT_CUDA_LACKS: Mapping[str, frozenset[DataType]] = {
 """Types of the first operand for which the provider has no kernel where it has some for others: integers above all,
 INT32 biases of quantised models among them. MatMulInteger's must all be INT8; dynamic quantisation hands it UINT8.
 
-This and the two above and below: where onnxruntime-gpu 1.31.1 places each single-node model of the standard's tests,
-in eleven types and all versions of its operator (``benchmarks/cuda_standin.py``: no GPU is needed for it)."""
+This, ``ORT_CUDA_LAST_VERSION`` and ``ORT_CUDA_16_BITS``: where onnxruntime-gpu 1.31.1 places each single-node model of
+the standard's tests, in eleven types and all versions of its operator (``benchmarks/cuda_standin.py``: no GPU is needed
+for it)."""
 
 ORT_FUNCTIONS = _named(
     """
@@ -168,12 +169,7 @@ def _lacking_form(node: Node) -> str | None:
     match node.op_type:
         case "ArgMax" | "ArgMin" if node.attributes.get("select_last_index", 0):
             return "with select_last_index"
-        case "ConvTranspose" if node.attributes.get("auto_pad") in (
-            "SAME_UPPER",
-            "SAME_LOWER",
-            b"SAME_UPPER",
-            b"SAME_LOWER",
-        ):
+        case "ConvTranspose" if node.attributes.get("auto_pad") in ("SAME_UPPER", "SAME_LOWER"):
             return "with auto_pad, only with pads"
         case "GRU" if not node.attributes.get("linear_before_reset", 0):
             return "without linear_before_reset"

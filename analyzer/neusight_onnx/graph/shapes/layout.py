@@ -22,7 +22,6 @@ from neusight_onnx.graph.shapes.context import (
 from neusight_onnx.graph.shapes.registry import rule
 
 _INT64 = np.dtype(np.int64)
-_INT64_MAX = (1 << 63) - 1
 
 
 @rule("Constant")
