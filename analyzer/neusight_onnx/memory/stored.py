@@ -30,7 +30,7 @@ def _as_stored(graph: InferredGraph, works: Mapping[str, NodeWork], outer: Mappi
     narrow = {name: dtype for name, dtype in outer.items() if name in values}
     for node in graph.graph.nodes:
         work = works.get(node.name)
-        if work is None:
+        if work is None or not (work.kernels or narrow):
             continue
         dtype = _written(work) if work.kernels else _handed_on(node, work, narrow)
         if dtype is None:
