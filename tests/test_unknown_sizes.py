@@ -159,15 +159,6 @@ CASES = {
         }""",
         {"r": ((MOST,), (0,)), "s": ((1_000_000,), (0,))},
     ),
-    "an index that is not there": Case(
-        """g (int64[4] x) => (int64[a] r) <int64 zero = {0}, int64 one = {1}, int64 far = {9}> {
-             i = Clip(x, zero, far)
-             j = Gather(i, far)
-             r = Range(zero, j, one)
-             k = Concat<axis = 0>(x, x)
-        }""",
-        {"r": ((9,), (0,))},
-    ),
     "a value that the user gives leaves nothing open": Case(
         """g (int32[2] lengths) => (bool[a, b] mask) <int32 zero = {0}, int32 one = {1}, int64[1] last = {1}> {
              most = ReduceMax<keepdims = 0>(lengths)
