@@ -183,7 +183,7 @@ def test_exponentials_bound_narrow_heads_on_hopper() -> None:
     """Heads of 64: a step of 192 x 128 takes 192 x 128 x 128 x 4 / 2 FLOPs but as many exponentials as any."""
     narrow, wide = (law(encoder(8, 32, 4096, d), H100) for d in (64, 256))
     shares = [result.ideal_us[0] / result.latency_us[0] for result in (narrow, wide)]
-    assert shares[0] < 0.5 < 0.53 < shares[1]
+    assert shares[0] < 0.5 < 0.55 < shares[1]
 
 
 def test_mma_converts_probabilities_to_8_bits() -> None:

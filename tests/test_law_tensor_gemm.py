@@ -181,7 +181,7 @@ def test_power_limits_the_clock() -> None:
         shares.append(result.ideal_us[0] / result.latency_us[0])
     # 72 W less 25.5 W at rest, over what 121 TFLOP/s at 2.04 GHz take: 2.8 pJ x .36 x 1.37 x 1.457^.6; to 1 / 1.6
     budget = (72 - 0.085 * 300.1) / (2.8 * 0.36 * 1.37 * (2.04 / 1.4) ** 0.6 * 121)
-    assert shares[0] == pytest.approx(budget**0.625, rel=0.1)
+    assert shares[0] == pytest.approx(budget**0.625, rel=0.06)
     assert 0.75 < shares[1] < 0.85
     assert 0.8 < shares[2] < 0.95
 
@@ -214,7 +214,7 @@ def test_waiting_takes_no_power() -> None:
         for kernel in (streams, computes)
     ]
     assert times[0]["level"][0] > 0.9
-    assert times[1]["level"][0] < 0.45
+    assert times[1]["level"][0] < 0.43
 
 
 def test_energy_of_unmeasured_processes_is_doubted() -> None:

@@ -301,7 +301,7 @@ def test_fit_finds_the_speed_that_the_data_was_made_with(folder: Path) -> None:
             np.log(apply_law(GEMM, kernels, load_gpu(gpu), constants).result.latency_us[0])
             for constants in (fit.constants, priors, priors | {"pipe_overhead": 1.2})
         )
-        assert prior < true - 0.05
+        assert prior < true - 0.08
         assert abs(fitted - true) < 0.6 * (true - prior)
     assert {name: session.host_us for name, session in fit.sessions.items()} == pytest.approx(
         {f"{gpu}/{op}/test": 20.0 for gpu in GPUS for op in ("bmm", "linear")}, abs=2.5
@@ -318,7 +318,7 @@ def test_a_throttled_session_does_not_move_the_constants(tmp_path: Path) -> None
     ]
     (measurements,) = read_measurements(write(tmp_path, rows + slow), (NEUSIGHT_KERNELS,))
     fit = fit_law(GEMM, measurements, {gpu: load_gpu(gpu) for gpu in GPUS}, seed=0)
-    assert fit.constants["energy_pj"] == pytest.approx(15.3, rel=0.08)
+    assert fit.constants["energy_pj"] == pytest.approx(15.3, rel=0.07)
     assert fit.sessions["t4/linear/train"].level == pytest.approx(0.6, rel=0.06)
     assert fit.sessions["t4/linear/test"].level == 1.0
 

@@ -29,11 +29,11 @@ from neusight_onnx.predictor import predict
 
 FP32, FP16, INT8, FP8 = DataType.FLOAT32, DataType.FLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN
 
-LESS_FOR_MORE, LAUNCH_US = 0.08, 2.0
+LESS_FOR_MORE, LAUNCH_US = 0.072, 2.0
 """How much quicker a kernel with more work may be, as a share, or in us if that is more: trees are steps, and another
 tile of the menu may fit better. (A T4 streams weights for 32 rows 1.6 us faster than for 16, from twice the blocks;
 its trees make 3.5 of it.)"""
-SLOWER_THOUGH_BETTER = 0.11
+SLOWER_THOUGH_BETTER = 0.106
 """How much slower a kernel may be on the better GPU. A GPU of a measured one's die takes three quarters of its residual
 (FP8 products are 10 % quicker on the H100 than on the H200, FP16 ones of 16 rows than on a twin with more L2), and
 GeForce cards pass the clock that they state."""
