@@ -11,56 +11,31 @@ import pytest
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv, Direction, predictor_label
-from neusight_onnx.laws import tensor_conv
 from neusight_onnx.laws.catalog import apply_law, law_of
 from neusight_onnx.laws.conv import CONV
-
-FP16, BF16, INT8, TF32 = DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.TFLOAT32
-FP8 = DataType.FLOAT8E4M3FN
-PRIORS = {constant.name: constant.prior for constant in tensor_conv.CONSTANTS}
-AMD_PRIORS = {constant.name: constant.prior for constant in tensor_conv.TENSOR_CONV_AMD.constants}
-
-# the pipe at its peak, without overheads, padding of taps or a power limit, so that times are plain arithmetic
-PLAIN = {
-    **PRIORS,
-    "pipe_overhead": 1.0,
-    "tile_overhead": 0.0,
-    "latency_warps": 0.0,
-    "epilogue_k": 0.0,
-    "energy_pj": 1e-6,
-    "index_overhead": 1.0,
-    "tap_channels": 0.0,
-    "volume_overhead": 1.0,
-}
+from neusight_onnx.laws.tensor_conv import implicit_gemm
+from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
+from neusight_onnx.laws.tensor_conv.estimate import estimate, ideal_us
+from neusight_onnx.laws.tensor_conv.image_products import images_us
+from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV, TENSOR_CONV_AMD, with_products
+from neusight_onnx.laws.tensor_conv.tiles import pin
+from neusight_onnx.laws.tensor_conv.transposes import transposes_us
+from tensor_conv_cases import AMD_PRIORS, BASE, FP8, INT8, PLAIN, PRIORS, TF32
 
 
 def test_convolutions_have_the_constants_of_asynchronous_units_where_products_do() -> None:
     """A Hopper GPU takes its own launch and DRAM rate, an A100 the others; AMD's law has none of them."""
     own = {**PRIORS, "floor_us_async": 20.0}
     kernel = replace(BASE, n=1, spatial=(8, 8), out=(8, 8))
-    columns = tensor_conv.columns((kernel,))
+    columns = conv_columns((kernel,))
     longer = {
-        gpu: tensor_conv.estimate(columns, load_gpu(gpu), own).latency_us[0]
-        - tensor_conv.estimate(columns, load_gpu(gpu), PRIORS).latency_us[0]
+        gpu: estimate(columns, load_gpu(gpu), own).latency_us[0]
+        - estimate(columns, load_gpu(gpu), PRIORS).latency_us[0]
         for gpu in ("a100-sxm-80gb", "h100-sxm")
     }
     assert longer["a100-sxm-80gb"] == 0.0
     assert longer["h100-sxm"] == pytest.approx((20.0 - 2.8) * (1.7 / 1.98) ** 0.5, rel=0.02)
     assert not any(name.endswith("_async") for name in AMD_PRIORS)
-
-
-BASE = Conv(
-    n=8,
-    c=64,
-    k=128,
-    spatial=(56, 56),
-    out=(56, 56),
-    filter=(3, 3),
-    strides=(1, 1),
-    dilations=(1, 1),
-    channels_last=True,
-    dtype=FP16,
-)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +65,7 @@ BASE = Conv(
     ],
 )
 def test_the_product_as_it_is_multiplied(kernel: Conv, b: int, m: int, n: int, k: int) -> None:
-    columns = tensor_conv.columns((kernel,))
+    columns = conv_columns((kernel,))
     assert {name: columns[name].tolist() for name in ("b", "m", "n", "k")} == {"b": [b], "m": [m], "n": [n], "k": [k]}
 
 
@@ -106,7 +81,7 @@ def test_the_product_as_it_is_multiplied(kernel: Conv, b: int, m: int, n: int, k
 def test_a_stride_beyond_the_filter_skips_input(change: dict[str, object], bytes_: int) -> None:
     kernel = replace(BASE, **change)  # type: ignore[arg-type]  # a table
     weights = 2 * 64 * 128 * kernel.filter[0] * kernel.filter[1]
-    assert tensor_conv.columns((kernel,))["read_bytes"].tolist() == [bytes_ + weights]
+    assert conv_columns((kernel,))["read_bytes"].tolist() == [bytes_ + weights]
 
 
 def test_the_pipe_takes_whole_tiles() -> None:
@@ -116,7 +91,7 @@ def test_the_pipe_takes_whole_tiles() -> None:
     """
     a100 = load_gpu("a100-sxm-80gb")
     tile = np.array([[128.0], [128.0], [256.0], [1.0]])
-    parts = tensor_conv._times(tensor_conv.columns((BASE,)), a100, PLAIN, tile)
+    parts = implicit_gemm.times(conv_columns((BASE,)), a100, PLAIN, tile)
     assert parts["blocks"].tolist() == [196]
     assert 1e6 * parts["compute"][0] == pytest.approx(1e6 * 2 * 2 * 128 * 128 * 576 * 108 / 312e12, rel=1e-3)
 
@@ -138,15 +113,15 @@ def test_the_pipe_takes_whole_tiles() -> None:
 def test_which_kernels_split_a_reduction(gpu: str, changes: dict[str, Any], splits: bool) -> None:
     kernel = replace(BASE, **{"n": 1, "c": 512, "k": 512, "spatial": (7, 7), "out": (7, 7), **changes})
     constants = {**(AMD_PRIORS if gpu == "mi300x" else PRIORS), "split_us": 0.1}
-    split = tensor_conv.pin(tensor_conv.columns((kernel,)), load_gpu(gpu), constants)["split_k"][0]
+    split = pin(conv_columns((kernel,)), load_gpu(gpu), constants)["split_k"][0]
     assert bool(split > 1.0) is splits
 
 
 def test_a_reduction_in_one_piece_takes_a_time_in_proportion() -> None:
     """One 128x128 tile on a T4: 4 x 512 x 9 steps of k at 1/40 of 65.1 TFLOP/s take four times those of 512 x 9."""
     short, long = (replace(BASE, n=1, c=c, k=128, spatial=(7, 7), out=(7, 7)) for c in (512, 2048))
-    columns = tensor_conv.columns((short, long))
-    parts = tensor_conv.estimate(columns, load_gpu("t4"), PLAIN).parts_us["compute"]
+    columns = conv_columns((short, long))
+    parts = estimate(columns, load_gpu("t4"), PLAIN).parts_us["compute"]
     assert parts[0] == pytest.approx(1e6 * 2 * 128 * 128 * 512 * 9 * 40 / 65.1e12, rel=1e-2)
     assert parts[1] / parts[0] == pytest.approx(4.0, rel=1e-6)
 
@@ -174,7 +149,7 @@ def test_a_reduction_in_one_piece_takes_a_time_in_proportion() -> None:
     ],
 )
 def test_groups_that_share_a_tile(changes: dict[str, Any], tiles: int, depth: int) -> None:
-    columns = tensor_conv.columns((replace(BASE, **changes),))
+    columns = conv_columns((replace(BASE, **changes),))
     assert (columns["packed_b"][0], columns["packed_depth"][0]) == (tiles, depth)
 
 
@@ -185,9 +160,9 @@ def test_a_tile_of_groups_multiplies_blocks_and_loads_all_its_channels() -> None
     """
     a100 = load_gpu("a100-sxm-80gb")
     kernel = replace(BASE, c=512, k=512, groups=32)
-    pinned = tensor_conv.pin(tensor_conv.columns((kernel,)), a100, PLAIN)
+    pinned = pin(conv_columns((kernel,)), a100, PLAIN)
     assert (pinned["tile_n"][0], pinned["tile_m"][0], pinned["split_k"][0]) == (64, 64, 1)
-    parts = tensor_conv._times(pinned, a100, PLAIN, np.array([[64.0], [64.0], [128.0], [1.0]]))
+    parts = implicit_gemm.times(pinned, a100, PLAIN, np.array([[64.0], [64.0], [128.0], [1.0]]))
     assert parts["blocks"].tolist() == [8 * 392]
     taps = 9 * 30
     assert 1e6 * parts["compute"][0] == pytest.approx(1e6 * taps * 32 * 2 * 16 * 8 * 16 * 108 / 312e12, rel=1e-3)
@@ -202,9 +177,9 @@ def test_a_tile_of_groups_multiplies_blocks_and_loads_all_its_channels() -> None
 @pytest.mark.parametrize("width", [4, 8, 16, 32])
 def test_packed_groups_are_no_slower_than_tiles_of_their_own(gpu: str, width: int) -> None:
     spec, kernel = load_gpu(gpu), replace(BASE, c=32 * width, k=32 * width, groups=32, spatial=(14, 14), out=(14, 14))
-    columns = tensor_conv.columns((kernel,))
+    columns = conv_columns((kernel,))
     alone = {**columns, "packed_b": np.zeros(1)}
-    times = [tensor_conv.estimate(cols, spec, PRIORS).latency_us[0] for cols in (columns, alone)]
+    times = [estimate(cols, spec, PRIORS).latency_us[0] for cols in (columns, alone)]
     assert times[0] <= times[1]
 
 
@@ -212,7 +187,7 @@ def test_packed_groups_are_no_slower_than_tiles_of_their_own(gpu: str, width: in
 def test_groups_share_a_tile_of_int8_from_ampere_on(gpu: str, packs: bool) -> None:
     """32 groups of 32 channels over 32 images of 7 x 7: a group of its own fills half of a tile of 64 x 64."""
     kernel = replace(BASE, n=32, c=1024, k=1024, groups=32, spatial=(7, 7), out=(7, 7), dtype=INT8)
-    pinned = tensor_conv.pin(tensor_conv.columns((kernel,)), load_gpu(gpu), PRIORS)
+    pinned = pin(conv_columns((kernel,)), load_gpu(gpu), PRIORS)
     assert pinned["b"][0] == (16 if packs else 32)
 
 
@@ -238,9 +213,7 @@ def test_the_first_layer_over_images_begins_no_tap_anew(gpu: str, changes: dict[
     kernel = replace(STEM, **changes)
     tile = np.array([[64.0], [128.0], [256.0], [1.0]])
     constants = {**PLAIN, "tap_channels": 5.0}
-    assert tensor_conv._times(tensor_conv.columns((kernel,)), load_gpu(gpu), constants, tile)["kz"] == pytest.approx(
-        depth
-    )
+    assert implicit_gemm.times(conv_columns((kernel,)), load_gpu(gpu), constants, tile)["kz"] == pytest.approx(depth)
 
 
 @pytest.mark.parametrize(
@@ -254,9 +227,9 @@ def test_the_first_layer_over_images_begins_no_tap_anew(gpu: str, changes: dict[
 def test_addresses_hide_behind_a_slow_pipe(gpu: str, overhead: float) -> None:
     spec = load_gpu(gpu)
     tile = np.array([[128.0], [128.0], [256.0], [1.0]])
-    cols = tensor_conv.columns((BASE,))
-    plain = tensor_conv._times(cols, spec, PLAIN, tile)["compute"][0]
-    addressed = tensor_conv._times(cols, spec, {**PLAIN, "index_overhead": 1.3}, tile)["compute"][0]
+    cols = conv_columns((BASE,))
+    plain = implicit_gemm.times(cols, spec, PLAIN, tile)["compute"][0]
+    addressed = implicit_gemm.times(cols, spec, {**PLAIN, "index_overhead": 1.3}, tile)["compute"][0]
     assert addressed / plain == pytest.approx(overhead, rel=1e-3)
 
 
@@ -264,9 +237,9 @@ def test_convolutions_stream_as_products_do() -> None:
     """400 MB through GDDR6X: the fitted share of the peak, and 7 % more."""
     spec = load_gpu("rtx-4090")
     kernel = replace(BASE, n=256, c=64, k=64, filter=(1, 1))
-    cols = tensor_conv.columns((kernel,))
+    cols = conv_columns((kernel,))
     constants = {**PLAIN, "idle_loss": 0.0, "reload_knee": 0.0, "resident_gain": 1.0, "dram_efficiency": 0.8}
-    memory = tensor_conv._times(cols, spec, constants, np.array([[64.0], [128.0], [128.0], [1.0]]))["memory"][0]
+    memory = implicit_gemm.times(cols, spec, constants, np.array([[64.0], [128.0], [128.0], [1.0]]))["memory"][0]
     assert memory == pytest.approx((kernel.read_bytes + kernel.write_bytes) / (0.8 * 1.07 * 1008e9), rel=1e-6)
 
 
@@ -284,7 +257,7 @@ def test_tiles_of_an_architecture(gpu: str, widest: int, narrowest: int) -> None
     spec = load_gpu(gpu)
     few = replace(BASE, k=16, n=64)
     own = AMD_PRIORS if spec.compute_capability is None else PRIORS
-    columns = tensor_conv.pin(tensor_conv.columns((few, replace(BASE, k=1024, n=256))), spec, own)
+    columns = pin(conv_columns((few, replace(BASE, k=1024, n=256))), spec, own)
     assert columns["tile_n"][0] == narrowest
     assert columns["tile_n"][1] <= widest
 
@@ -299,7 +272,7 @@ def test_tiles_of_an_architecture(gpu: str, widest: int, narrowest: int) -> None
 )
 def test_tiles_of_a_gradient_of_the_weight(gpu: str, tile: tuple[int, int]) -> None:
     kernel = replace(BASE, c=32, k=32, direction="weight")
-    columns = tensor_conv.pin(tensor_conv.columns((kernel, replace(kernel, direction="data"))), load_gpu(gpu), PRIORS)
+    columns = pin(conv_columns((kernel, replace(kernel, direction="data"))), load_gpu(gpu), PRIORS)
     assert (columns["tile_n"][0], columns["tile_m"][0]) == tile
     assert (columns["tile_n"][1], columns["tile_m"][1]) == (64, 256)
 
@@ -324,12 +297,10 @@ def test_what_is_transposed(gpu: str, direction: Direction, channels: int, launc
     exported = replace(BASE, n=256, channels_last=False, direction=direction)
     moved = 2 * 2 * 256 * 3136 * channels
     expected = launches * 2.0 + 1e6 * moved / (0.7 * spec.memory_bytes_per_s)
-    found = tensor_conv._transposes_us(tensor_conv.columns((exported,)), spec, PRIORS)
+    found = transposes_us(conv_columns((exported,)), spec, PRIORS)
     assert found.tolist() == pytest.approx([expected], rel=2e-3)
-    assert not tensor_conv._transposes_us(tensor_conv.columns((replace(exported, channels_last=True),)), spec, PRIORS)
-    times = tensor_conv.estimate(
-        tensor_conv.columns((exported, replace(exported, channels_last=True))), spec, PRIORS
-    ).latency_us
+    assert not transposes_us(conv_columns((replace(exported, channels_last=True),)), spec, PRIORS)
+    times = estimate(conv_columns((exported, replace(exported, channels_last=True))), spec, PRIORS).latency_us
     assert times[0] - times[1] == pytest.approx(expected, rel=2e-3)
 
 
@@ -353,10 +324,10 @@ def test_one_tap_is_a_product_of_tensors_as_they_lie(gpu: str, changes: dict[str
     spec = load_gpu(gpu)
     kernel = replace(BASE, filter=(1, 1), channels_last=False)
     kernel = replace(kernel, **changes)
-    cols = tensor_conv.pin(tensor_conv.columns((kernel,)), spec, PRIORS)
+    cols = pin(conv_columns((kernel,)), spec, PRIORS)
     assert cols["as_it_lies"].tolist() == [expected]
     tile = np.stack([cols[f"image_{name}"] for name in ("tile_n", "tile_m", "tile_threads", "split_k")])
-    product = tensor_conv._images_us(cols, spec, PRIORS, tile)
+    product = images_us(cols, spec, PRIORS, tile)
     needed = 1.0 if gpu == "a100" else 2.0
     assert bool(np.isfinite(product[0])) == (expected >= needed)
 
@@ -366,7 +337,7 @@ def test_a_product_of_tensors_as_they_lie_reads_weights_once() -> None:
     a100 = load_gpu("a100-sxm-80gb")
     kernel = replace(BASE, n=256, filter=(1, 1), channels_last=False)
     constants = {**PLAIN, "idle_loss": 0.0, "reload_knee": 0.0, "resident_gain": 1.0, "choice_norm": 60.0}
-    found = tensor_conv.estimate(tensor_conv.columns((kernel,)), a100, constants)
+    found = estimate(conv_columns((kernel,)), a100, constants)
     assert found.parts_us["memory"][0] == pytest.approx(
         1e6 * (kernel.read_bytes + kernel.write_bytes) / (constants["dram_efficiency"] * a100.memory_bytes_per_s),
         rel=1e-6,
@@ -374,272 +345,11 @@ def test_a_product_of_tensors_as_they_lie_reads_weights_once() -> None:
     assert found.latency_us[0] == pytest.approx(found.parts_us["memory"][0] + constants["floor_us"], rel=0.1)
 
 
-@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
-def test_assembled_kernels_of_amd_have_both_tensors_transposed(direction: Direction) -> None:
-    """256 images: 154 M elements of input and output, either gradient's, read and written once by 20 lane operations
-    each: 6.2e9 on 104 x 64 lanes of 1.7 GHz are 545 us, where DRAM at .848 of 1,638 GB/s takes 444.
-
-    The weight is transposed, too, by a launch of its own.
-    """
-    mi210 = load_gpu("mi210")
-    exported = replace(BASE, n=256, channels_last=False, direction=direction)
-    expected = 3 * 5.0 + 1e6 * 2 * 256 * 3136 * (64 + 128) * 20.0 / (104 * 64 * 1.7e9)
-    found = tensor_conv._transposes_us(tensor_conv.columns((exported,)), mi210, AMD_PRIORS)
-    assert found.tolist() == pytest.approx([expected], rel=2e-3)
-    last = tensor_conv.columns((replace(exported, channels_last=True),))
-    assert not tensor_conv._transposes_us(last, mi210, AMD_PRIORS)
-
-
-def test_compiled_kernels_of_amd_need_no_transposes() -> None:
-    """1x1 with 16 channels: transposes take longer than the product, and a compiled kernel none of them."""
-    mi210 = load_gpu("mi210")
-    thin = replace(BASE, n=256, c=16, k=16, filter=(1, 1), channels_last=False)
-    columns = tensor_conv.columns((thin, replace(thin, channels_last=True)))
-    tile = tensor_conv._tiles(columns, mi210, AMD_PRIORS)[1]
-    compiled = tensor_conv._compiled_us(columns, mi210, AMD_PRIORS, tile)
-    times = tensor_conv.estimate(columns, mi210, AMD_PRIORS).latency_us
-    assert times[0] == pytest.approx(compiled[0], rel=0.055)
-    assert times[1] < times[0] < times[1] + tensor_conv._transposes_us(columns, mi210, AMD_PRIORS)[0]
-
-
-@pytest.mark.parametrize(
-    ("gpu", "overhead", "ratio"),
-    [
-        # matrix instructions of 1 and others of .4 beside them; of 2, and .4 as before
-        pytest.param("mi100", 1.4, 2.4 / 1.4, id="cdna"),
-        pytest.param("mi210", 1.4, 2.4 / 1.4, id="cdna2"),
-        pytest.param("mi300x", 1.4, 1.0, id="cdna3"),
-    ],
-)
-def test_compiled_kernels_multiply_bfloat16_by_the_first_instructions(gpu: str, overhead: float, ratio: float) -> None:
-    spec = load_gpu(gpu)
-    constants = {**AMD_PRIORS, **PLAIN, "compiled_overhead": overhead, "norm": 3.0, "floor_us": 0.0, "step_us": 0.0}
-    kernel = replace(BASE, n=256, c=512, k=512)
-    columns = tensor_conv.columns((kernel, replace(kernel, dtype=BF16)))
-    compiled = tensor_conv._compiled_us(columns, spec, constants, np.array([[128.0], [128.0], [256.0], [1.0]]))
-    assert compiled[1] / compiled[0] == pytest.approx(ratio, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        # 5 x 20 taps of one channel: 100 steps of k, not four times as many and none for a tap begun
-        pytest.param({"c": 1, "filter": (5, 20)}, id="forward"),
-        # columns of the weight's gradient: three channels of 49 taps, not four
-        pytest.param({"c": 3, "k": 4096, "filter": (7, 7), "direction": "weight"}, id="weight"),
-    ],
-)
-def test_compiled_kernels_pad_no_channels(change: dict[str, object]) -> None:
-    mi210 = load_gpu("mi210")
-    constants = {**AMD_PRIORS, "tap_channels": 8.0}
-    kernel = replace(BASE, n=64, **change)  # type: ignore[arg-type]  # a table
-    columns = tensor_conv.columns((kernel,))
-    tile = np.array([[64.0], [64.0], [256.0], [1.0]])
-    found = tensor_conv._compiled_us(columns, mi210, constants, tile)[0]
-    # the same sizes as a product without taps or padding
-    _, _, n, k = kernel.implicit_gemm
-    plain = {**columns, "n": np.array([float(n)]), "k": np.array([float(k)]), "padded": np.ones(1)}
-    bare = tensor_conv._compiled_us(plain, mi210, {**constants, "tap_channels": 0.0}, tile)[0]
-    assert found == pytest.approx(bare, rel=1e-6)
-    assert (
-        tensor_conv._times(columns, mi210, constants, tile)["compute"][0]
-        > 1.2 * tensor_conv._times(plain, mi210, {**constants, "tap_channels": 0.0}, tile)["compute"][0]
-    ), "the assembled one pads"
-
-
 def test_wider_types_are_not_transposed() -> None:
     """TF32 has kernels for (n, c, h, w), so that nothing is transposed."""
     tf32 = replace(BASE, dtype=TF32, channels_last=False)
-    times = tensor_conv.estimate(
-        tensor_conv.columns((tf32, replace(tf32, channels_last=True))), load_gpu("a100"), PRIORS
-    ).latency_us
+    times = estimate(conv_columns((tf32, replace(tf32, channels_last=True))), load_gpu("a100"), PRIORS).latency_us
     assert times[0] == times[1]
-
-
-def test_a_depthwise_convolution_has_a_kernel_an_element() -> None:
-    """96 channels of 64 x 56 x 56: 19.3 M elements of 9 taps of 6 operations and 40 more, on 108 x 64 integer lanes.
-
-    1.81e9 operations at 9.75e12 a second are 186 us; its bytes take 45. Channels that make no vectors of eight do so in
-    any order of tensors.
-    """
-    a100 = load_gpu("a100-sxm-80gb")
-    kernel = replace(BASE, n=64, c=96, k=96, groups=96, channels_last=False)
-    elements = 64 * 96 * 3136
-    result = tensor_conv.estimate(tensor_conv.columns((kernel,)), a100, PRIORS)
-    lanes = 108 * 64 * a100.clock_hz
-    assert result.latency_us[0] == pytest.approx(1e6 * elements * (9 * 6 + 40) / lanes + 2.8, rel=0.02)
-    assert result.tile["n"].tolist() == [1]
-    assert result.tile_count.tolist() == [elements / 256]
-    odd = replace(kernel, c=100, k=100, groups=100, channels_last=True)
-    times = tensor_conv.estimate(tensor_conv.columns((odd, replace(odd, channels_last=False))), a100, PRIORS).latency_us
-    assert times[0] == pytest.approx(times[1], rel=0.01)
-
-
-@pytest.mark.parametrize("dtype", [FP16, INT8])
-def test_threads_of_a_depthwise_convolution_hold_eight_channels(dtype: DataType) -> None:
-    """96 channels of 64 x 56 x 56, channels last: a vector has 6 operations a tap and 40, a channel 4 a tap.
-
-    19.3 M elements x (9 (6/8 + 4) + 40/8) = 9.2e8 operations: 94 us on an A100; bytes take up to 45.
-    """
-    a100 = load_gpu("a100-sxm-80gb")
-    kernel = replace(BASE, n=64, c=96, k=96, groups=96, dtype=dtype)
-    elements = 64 * 96 * 3136
-    (time_us,) = tensor_conv.estimate(tensor_conv.columns((kernel,)), a100, PRIORS).latency_us
-    work_us = 1e6 * elements * (9 * (6 / 8 + 4) + 40 / 8) / (108 * 64 * a100.clock_hz)
-    assert time_us == pytest.approx(work_us + 2.8, rel=0.04)
-    # a gradient's kernel is another
-    (back_us,) = tensor_conv.estimate(
-        tensor_conv.columns((replace(kernel, direction="weight"),)), a100, PRIORS
-    ).latency_us
-    assert back_us > time_us
-
-
-def test_amd_multiplies_image_by_image_in_three_dimensions() -> None:
-    """16 images whose taps are gathered: a call, and an image a product's launch, a gather's launch and its elements.
-
-    64 x 27 x 512 elements an image of two bytes, read and written at .2 of 1,638 GB/s, are 10.8 us.
-    """
-    mi210 = load_gpu("mi210")
-    kernel = replace(
-        BASE, n=16, spatial=(8, 8, 8), out=(8, 8, 8), filter=(3, 3, 3), strides=(1,) * 3, dilations=(1,) * 3
-    )
-    columns = tensor_conv.columns((kernel,))
-    assert [columns[name][0] for name in ("images", "image_b", "image_m", "image_n", "image_k")] == [
-        16,
-        1,
-        512,
-        128,
-        64 * 27,
-    ]
-    gather = 1e6 * 2 * 2 * 64 * 27 * 512 / (0.2 * mi210.memory_bytes_per_s)
-    least = 38 + 16 * (8 + 22 + gather)
-    found = tensor_conv.estimate(columns, mi210, AMD_PRIORS).latency_us[0]
-    assert least < found < 1.5 * least
-    # where each tap is the input itself, all images are one batched product
-    plain = tensor_conv.columns((replace(kernel, filter=(1, 1, 1)),))
-    assert [plain[name][0] for name in ("images", "image_b", "gathered")] == [1, 16, 0]
-
-
-def test_launches_of_amd_follow_the_clock() -> None:
-    """A call of 38 us at 1.7 GHz takes an MI100 (1,502 MHz) 43, and a gather of 22 us 24.9."""
-    kernel = replace(
-        BASE, n=1, spatial=(8, 8, 8), out=(8, 8, 8), filter=(3, 3, 3), strides=(1,) * 3, dilations=(1,) * 3
-    )
-    spec = load_gpu("mi100")
-    slow, fast = {**AMD_PRIORS, "call_us": 38.0, "gather_us": 22.0}, {**AMD_PRIORS, "call_us": 0.0, "gather_us": 0.0}
-    columns = tensor_conv.columns((kernel,))
-    apart = [tensor_conv.estimate(columns, spec, c).latency_us[0] for c in (slow, fast)]
-    assert apart[0] - apart[1] == pytest.approx((38 + 22) * 1700 / 1502, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("gpu", "dtype", "clocks"),
-    [
-        # 184.6 TFLOP/s of 120 compute units at 1.502 GHz are 512 multiply-adds a clock
-        pytest.param("mi100", FP16, 1.0, id="cdna"),
-        pytest.param("mi100", BF16, 0.5, id="first-bfloat16"),
-        pytest.param("mi210", BF16, 1.0, id="cdna2"),
-        pytest.param("mi300x", FP16, 2.0, id="cdna3"),
-        # four times the rate, of an LDS that reads twice as fast
-        pytest.param("mi355x", FP16, 2.0, id="cdna4"),
-    ],
-)
-def test_what_stands_beside_matrix_instructions_takes_its_clocks(gpu: str, dtype: DataType, clocks: float) -> None:
-    """A tenth of the matrix instructions' time on CDNA, of faster ones a larger part."""
-    spec, tile = load_gpu(gpu), np.array([[128.0], [128.0], [256.0], [1.0]])
-    columns = tensor_conv.columns((replace(BASE, dtype=dtype),))
-    plain = {**AMD_PRIORS, **PLAIN, "data_overhead": 1.0}
-    bare, beside = (
-        tensor_conv._times(columns, spec, {**plain, "pipe_overhead": overhead}, tile)["compute"][0]
-        for overhead in (1.0, 1.1)
-    )
-    assert beside / bare == pytest.approx(1.0 + 0.1 * clocks, rel=0.01)
-
-
-def test_convolutions_that_multiply_little_are_bound_by_lanes_on_amd() -> None:
-    """MI210 and MI100 have 104 x 1.7 and 120 x 1.502 GHz of compute units, and move 1x1 convolutions alike, whatever
-    their memory: 257 MB at 20 lane operations an element are 227-230 us, and fetching tiles and launches come on top;
-    DRAM alone would take 247 and 185."""
-    kernel = replace(BASE, n=256, c=128, k=32, filter=(1, 1))
-    columns = tensor_conv.columns((kernel,))
-    moved = kernel.read_bytes + kernel.write_bytes
-    found = {gpu: tensor_conv.estimate(columns, load_gpu(gpu), AMD_PRIORS).latency_us[0] for gpu in ("mi100", "mi210")}
-    assert found["mi100"] == pytest.approx(found["mi210"], rel=0.12), "their memory's rates are 1.33 apart"
-    assert 1e-3 * moved / found["mi210"] < 1000 < 0.848 * 1638
-
-
-@pytest.mark.parametrize(
-    ("filter_", "launches", "zeroed"),
-    [
-        # four places in the stride, each with taps of its own; all of the input meets some
-        pytest.param((3, 3), 3, False, id="taps-cover-the-stride"),
-        # one tap leaves three quarters of the input's gradient zero
-        pytest.param((1, 1), 0, True, id="one-tap"),
-    ],
-)
-def test_gradients_of_strided_inputs_on_amd(filter_: tuple[int, int], launches: int, zeroed: bool) -> None:
-    spec = load_gpu("mi210")
-    kernel = replace(BASE, n=256, out=(28, 28), strides=(2, 2), filter=filter_, direction="data")
-    columns = tensor_conv.columns((kernel,))
-    source, _, _ = kernel.operand_bytes
-    expected = launches * 5.0 + (5.0 + 2e6 * source / (0.848 * spec.memory_bytes_per_s) if zeroed else 0.0)
-    assert tensor_conv._back_us(columns, spec, AMD_PRIORS)[0] == pytest.approx(expected, rel=2e-3)
-    forward = tensor_conv.columns((replace(kernel, direction="forward"),))
-    assert tensor_conv._back_us(forward, spec, AMD_PRIORS)[0] == 0.0
-
-
-def test_gradients_of_few_weights_are_split_among_compute_units_on_amd() -> None:
-    """64 x 64 weights of one tap over 802,816 positions are a tile or two; sixteen parts would leave five of six
-    compute units idle."""
-    kernel = replace(BASE, n=256, k=64, filter=(1, 1), direction="weight")
-    columns = tensor_conv.pin(tensor_conv.columns((kernel,)), load_gpu("mi210"), AMD_PRIORS)
-    assert columns["split_k"][0] >= 48
-
-
-@pytest.mark.parametrize(
-    ("gpu", "dtype", "changes", "taken"),
-    [
-        pytest.param("mi100", BF16, {}, True, id="whole"),
-        pytest.param("mi100", BF16, {"n": 9, "out": (7, 7), "spatial": (7, 7)}, False, id="441-positions"),
-        pytest.param("mi100", BF16, {"c": 3}, False, id="three-channels"),
-        pytest.param("mi100", BF16, {"c": 3, "direction": "forward"}, True, id="forward-pads"),
-        pytest.param("mi100", FP16, {"c": 3}, True, id="float16-has-others"),
-        pytest.param("mi210", BF16, {"c": 3}, True, id="so-has-cdna2"),
-    ],
-)
-def test_gradients_of_inputs_that_no_product_takes(
-    gpu: str, dtype: DataType, changes: dict[str, Any], taken: bool
-) -> None:
-    spec = load_gpu(gpu)
-    kernel = replace(replace(BASE, direction="data", dtype=dtype), **changes)
-    columns, tile, images = tensor_conv._tiles(tensor_conv.columns((kernel,)), spec, AMD_PRIORS)
-    times, _ = tensor_conv._algorithms_us(columns, spec, AMD_PRIORS, tile, images)
-    assert bool(np.isfinite(times[0, 0])) is taken
-    assert bool(np.isfinite(times[2, 0])) is not taken, "a kernel on vector lanes stands in"
-    assert np.isfinite(tensor_conv.estimate(columns, spec, AMD_PRIORS).latency_us).all()
-
-
-@pytest.mark.parametrize(
-    ("gpu", "slow"),
-    [
-        pytest.param("mi100", True, id="cdna"),
-        pytest.param("mi210", False, id="cdna2"),
-        pytest.param("mi300x", False, id="cdna3"),
-        pytest.param("v100", False, id="nvidia-without-bfloat16"),
-    ],
-)
-def test_which_gpus_have_the_first_bfloat16_alone(gpu: str, slow: bool) -> None:
-    """Half of float16's peak on the data sheet: MIOpen has no assembled kernels then, and compiled ones answer."""
-    spec = load_gpu(gpu)
-    assert tensor_conv.has_first_bf16(spec) is slow
-    if spec.compute_capability is None:
-        kernel = replace(BASE, n=256, c=512, k=512, dtype=BF16)
-        columns = tensor_conv.columns((kernel,))
-        tile = tensor_conv._tiles(columns, spec, AMD_PRIORS)[1]
-        compiled = tensor_conv._compiled_us(columns, spec, AMD_PRIORS, tile)[0]
-        found = tensor_conv.estimate(columns, spec, AMD_PRIORS).latency_us[0]
-        assert bool(found == pytest.approx(compiled, rel=0.05)) is slow
-        assert found < compiled * 1.05
 
 
 @pytest.mark.parametrize(
@@ -659,8 +369,8 @@ def test_the_label_of_a_convolution(kernel: Conv, label: str) -> None:
 
 def test_laws_by_label() -> None:
     assert law_of("conv", "float32") is CONV
-    assert law_of("conv", "matrix") is tensor_conv.TENSOR_CONV
-    assert law_of("conv", "matrix/weight+amd") is tensor_conv.TENSOR_CONV_AMD
+    assert law_of("conv", "matrix") is TENSOR_CONV
+    assert law_of("conv", "matrix/weight+amd") is TENSOR_CONV_AMD
 
 
 @pytest.mark.parametrize("gpu", ["v100", "t4", "a100", "rtx-4090", "h100", "b200", "mi50", "mi100", "mi300x"])
@@ -682,7 +392,7 @@ def test_every_shape_has_a_time_above_the_roofline_of_its_pipe(gpu: str) -> None
     ]
     every = [replace(kernel, direction=way) for kernel in kernels for way in ("forward", "data", "weight")]
     spec = load_gpu(gpu)
-    law = tensor_conv.TENSOR_CONV_AMD if spec.compute_capability is None else tensor_conv.TENSOR_CONV
+    law = TENSOR_CONV_AMD if spec.compute_capability is None else TENSOR_CONV
     constants = {constant.name: constant.prior for constant in law.constants}
     answer = apply_law(law, every, spec, constants)
     assert np.all(np.isfinite(answer.result.latency_us))
@@ -692,7 +402,7 @@ def test_every_shape_has_a_time_above_the_roofline_of_its_pipe(gpu: str) -> None
 
 
 def test_products_bring_their_constants() -> None:
-    law = tensor_conv.with_products({"floor_us": 3.5, "convert_us": 9.0})
+    law = with_products({"floor_us": 3.5, "convert_us": 9.0})
     fixed = {constant.name: (constant.prior, constant.prior_log_sd) for constant in law.constants}
     assert fixed["floor_us"] == (3.5, 0.0)
     assert fixed["index_overhead"] == (1.15, 0.2)
@@ -705,6 +415,6 @@ def test_ideal_is_the_direct_convolution_at_the_peak() -> None:
     1x1 with 64 channels is bound by bytes: 309 MB less the 42 that the L2 holds at 2,039 GB/s are 131 us.
     """
     wide = replace(BASE, n=256)
-    found = tensor_conv.ideal_us(tensor_conv.columns((wide, replace(wide, filter=(1, 1)))), load_gpu("a100"))
+    found = ideal_us(conv_columns((wide, replace(wide, filter=(1, 1)))), load_gpu("a100"))
     bytes_ = 2 * (256 * 3136 * (64 + 128) + 64 * 128) - 40 * 2**20
     assert found.tolist() == pytest.approx([1e6 * 2 * 256 * 3136 * 128 * 576 / 312e12, 1e6 * bytes_ / 2039e9], rel=1e-3)

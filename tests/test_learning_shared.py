@@ -20,7 +20,10 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import DataError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv, Direction, Gemm
-from neusight_onnx.laws import tensor_conv, tensor_gemm
+from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
+from neusight_onnx.laws.tensor_conv.constants import CONSTANTS as CONV_CONSTANTS
+from neusight_onnx.laws.tensor_conv.estimate import estimate as conv_estimate
 from neusight_onnx.learning.datasets.conv import DEEPBENCH
 from neusight_onnx.learning.datasets.products import AMD_GEMM
 from neusight_onnx.learning.measured import append, kernel_to_text
@@ -39,7 +42,7 @@ def write(folder: Path, file: str, rows: list[dict[str, Any]]) -> Path:
 
 def deepbench_rows(count: int) -> list[dict[str, Any]]:
     """Convolutions of random sizes, with the times of the law at an overhead of 1.5; odd channels take long."""
-    constants = {constant.name: constant.prior for constant in tensor_conv.CONSTANTS} | {"index_overhead": 1.5}
+    constants = {constant.name: constant.prior for constant in CONV_CONSTANTS} | {"index_overhead": 1.5}
     random = np.random.default_rng(0)
     rows = []
     for i in range(count):
@@ -64,7 +67,7 @@ def deepbench_rows(count: int) -> list[dict[str, Any]]:
             burst=True,
             activity=0.68**2,
         )
-        us = tensor_conv.estimate(tensor_conv.columns((kernel,)), load_gpu(gpu), constants).latency_us[0]
+        us = conv_estimate(conv_columns((kernel,)), load_gpu(gpu), constants).latency_us[0]
         rows.append(
             {
                 **dict.fromkeys(("m", "n"), 0.0),
@@ -115,7 +118,7 @@ def test_convolutions_take_the_constants_of_products_and_fit_their_own(tmp_path:
 def test_own_measurements_show_the_transposes(tmp_path: Path) -> None:
     """An A100's rows in both orders, at .4 of DRAM's peak: the constant follows, and the A100 is a measured GPU."""
     changed = {"transpose_efficiency": 0.4, "index_overhead": 1.5}  # the latter as in the rows that it is fitted with
-    constants = {constant.name: constant.prior for constant in tensor_conv.CONSTANTS} | changed
+    constants = {constant.name: constant.prior for constant in CONV_CONSTANTS} | changed
     random = np.random.default_rng(0)
     rows: list[dict[str, object]] = []
     for i in range(120):
@@ -132,7 +135,7 @@ def test_own_measurements_show_the_transposes(tmp_path: Path) -> None:
             dtype=DataType.FLOAT16,
         )
         ran = replace(kernel, channels_last=i % 2 == 0, burst=True)
-        us = tensor_conv.estimate(tensor_conv.columns((ran,)), load_gpu("a100"), constants).latency_us[0]
+        us = conv_estimate(conv_columns((ran,)), load_gpu("a100"), constants).latency_us[0]
         usual = {"gpu": "a100-sxm-80gb", "precision": "fp16", "cache": "cold", "status": "measured"}
         layout = "nhwc" if ran.channels_last else ""
         rows.append({**usual, "layout": layout, "latency_us": us, "kernel": kernel_to_text(kernel)})

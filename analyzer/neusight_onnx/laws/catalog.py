@@ -18,7 +18,7 @@ from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
-from neusight_onnx.laws.tensor_conv import TENSOR_CONV, TENSOR_CONV_AMD
+from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV, TENSOR_CONV_AMD
 from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM, TENSOR_GEMM_AMD
 
 LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENTWISE, SOFTMAX, NORMALIZATION)}

@@ -26,7 +26,7 @@ from neusight_onnx.kernels import (
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import LAWS, law_of
-from neusight_onnx.laws.tensor_conv import with_products
+from neusight_onnx.laws.tensor_conv.law import with_products
 from neusight_onnx.laws.tensor_gemm import serves
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets.attention import ATTENTION

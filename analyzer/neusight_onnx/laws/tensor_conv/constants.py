@@ -1,0 +1,205 @@
+"""The constants of the law of convolutions on matrix units: priors, and what is fitted; NVIDIA's GPUs and AMD's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.base import Constant
+
+_UNUSED = (
+    "convert_us",
+    "convert_passes",
+    "unpack_overhead",
+    "narrow_overhead",
+    "step_ns",
+    "l2_stream_bytes_per_clock",
+)
+
+CONSTANTS: tuple[Constant, ...] = (
+    # products are measured better than convolutions; on GPUs by NVIDIA these are those that products gave
+    *(constant for constant in tensor_gemm.CONSTANTS if constant.name not in _UNUSED),
+    Constant(
+        name="latency_warps",
+        prior=0.3,
+        prior_log_sd=0.5,
+        source="share of a full SM's time that is added where one 128x64 tile alone is on it; fitted",
+    ),
+    Constant(
+        name="resident_gain",
+        prior=4.0,
+        prior_log_sd=0.3,
+        source="rate of filters that L2 still holds, over the DRAM rate; as products of few rows on an L40S; fitted",
+    ),
+    Constant(
+        name="index_overhead",
+        prior=1.15,
+        prior_log_sd=0.2,
+        source="implicit GEMM against a plain product: addresses of taps, bounds; the FP32 law's prior; fitted",
+    ),
+    Constant(
+        name="tap_channels",
+        prior=8.0,
+        prior_log_sd=0.5,
+        source="steps of k that a further tap of the filter costs, its addresses anew and a chunk of channels begun, "
+        "which is most where channels are few; fitted",
+    ),
+    Constant(
+        name="data_overhead",
+        prior=1.1,
+        prior_log_sd=0.2,
+        source="the gradient of the input against the forward pass of the same product; fitted",
+    ),
+    Constant(
+        name="weight_overhead",
+        prior=1.2,
+        prior_log_sd=0.2,
+        source="the gradient of the weight against the forward pass of the same product; fitted",
+    ),
+    Constant(
+        name="volume_overhead",
+        prior=1.3,
+        prior_log_sd=0.3,
+        source="implicit GEMM over three spatial axes against two: a third division an address; no row shows it",
+    ),
+    Constant(
+        name="call_us",
+        prior=38.0,
+        prior_log_sd=0.3,
+        source="a call of AMD's library of products from the one of convolutions: the smallest take 40-60 us; fitted",
+    ),
+    Constant(name="image_us", prior=8.0, prior_log_sd=0.4, source="launch of a product an image beyond it; fitted"),
+    Constant(
+        name="gather_us",
+        prior=22.0,
+        prior_log_sd=0.4,
+        source="launch of the kernel that gathers an image's taps: such convolutions take 28-40 us an image; fitted",
+    ),
+    Constant(
+        name="gather_operations",
+        prior=170.0,
+        prior_log_sd=0.4,
+        source="lane operations an element that is gathered: 110 GB/s on an MI210 for large images; fitted",
+    ),
+    Constant(
+        name="transpose_efficiency",
+        prior=0.7,
+        prior_log_sd=0.2,
+        source="share of DRAM's peak at which the library transposes input and output, each read and written once: a "
+        "tiled transpose comes near a copy; no public row shows it, fitted where own measurements do",
+    ),
+    Constant(name="step_us", prior=2.0, prior_log_sd=0.3, source="launch of such a kernel, as the floor of others"),
+    Constant(
+        name="tap_operations",
+        prior=6.0,
+        prior_log_sd=0.4,
+        source="integer operations a tap of a kernel per output element: two bounds, an address, loads; fitted where "
+        "depthwise rows are",
+    ),
+    Constant(
+        name="element_operations",
+        prior=40.0,
+        prior_log_sd=0.4,
+        source="and an output element: three divisions for its place; fitted where depthwise rows are",
+    ),
+    Constant(
+        name="choice_norm",
+        prior=6.0,
+        prior_log_sd=0.0,
+        source="a library's choice between kernels is not exact: soft minimum, as the FP32 law's",
+    ),
+)
+
+_AMD_PRIORS: Mapping[str, Constant] = {
+    constant.name: constant
+    for constant in (
+        Constant(
+            name="split_us",
+            prior=10.0,
+            prior_log_sd=0.4,
+            source="of a split reduction, FP32 sums (the find database's workspace of 4 bytes an output) are zeroed "
+            "before and converted after, by a kernel each; fitted",
+        ),
+        Constant(
+            name="step_us",
+            prior=5.0,
+            prior_log_sd=0.3,
+            source="launch of a kernel that transposes a tensor, as the floor of others; fitted",
+        ),
+        Constant(
+            name="weight_overhead",
+            prior=1.0,
+            prior_log_sd=0.2,
+            source="the largest gradients of weights reach as much of the peak as forward passes; fitted",
+        ),
+        Constant(
+            name="pipe_overhead",
+            prior=1.1,
+            prior_log_sd=0.1,
+            source="the largest convolutions reach .75-.89 of the peak on MI100 and MI210; fitted",
+        ),
+    )
+}
+
+_AMD_ONLY = (
+    Constant(
+        name="compiled_overhead",
+        prior=1.4,
+        prior_log_sd=0.3,
+        source="pipe time of kernels in HIP that read (n, c, *spatial) as it lies, over the assembled ones'; fitted",
+    ),
+    Constant(
+        name="fetch_operations",
+        prior=1.0,
+        prior_log_sd=0.5,
+        source="lane operations an element that a block fetches into its tile: a load and a store to LDS, of up to 16 "
+        "bytes each, and an address; fitted",
+    ),
+    Constant(
+        name="move_operations",
+        prior=20.0,
+        prior_log_sd=0.5,
+        source="and an element of input, weight or output: with those of tiles, 25-28 where convolutions move 820-890 "
+        "GB/s; fitted",
+    ),
+    Constant(
+        name="step_ns",
+        prior=3.0,
+        prior_log_sd=0.7,
+        source="a byte of k that a block goes through, however little it multiplies: latency of the loads before; "
+        "four times what NVIDIA's products show, as few loads are in flight; fitted",
+    ),
+    Constant(
+        name="first_waiting",
+        prior=2.0,
+        prior_log_sd=0.5,
+        source="the same of kernels in HIP that multiply bfloat16 by CDNA's first instructions: an MI100's are fitted "
+        "with three times float16's; fitted",
+    ),
+    Constant(name="tap_step", prior=1.5, prior_log_sd=0.5, source="the same where a filter has several taps; fitted"),
+    Constant(name="data_step", prior=1.5, prior_log_sd=0.5, source="and of the input's gradient then; fitted"),
+    Constant(
+        name="transpose_operations",
+        prior=20.0,
+        prior_log_sd=0.5,
+        source="lane operations an element read or written of the kernels that transpose, as those of convolutions",
+    ),
+    Constant(
+        name="gather_efficiency",
+        prior=0.2,
+        prior_log_sd=0.5,
+        source="share of DRAM's peak at which taps are gathered, each read and written once: 130-170 GB/s are written "
+        "for large images, in the ratio of MI100's and MI210's memory; fitted",
+    ),
+)
+
+_NOT_ON_AMD = ("dram_efficiency", "transpose_efficiency", "gather_operations")
+
+AMD_CONSTANTS: tuple[Constant, ...] = (
+    *(
+        _AMD_PRIORS.get(constant.name, constant)
+        for constant in tensor_gemm.amd_constants(CONSTANTS)
+        if not constant.name.endswith("_async") and constant.name not in _NOT_ON_AMD
+    ),
+    *_AMD_ONLY,
+)

@@ -1,0 +1,54 @@
+"""Direct convolution on vector lanes: a thread for each output element, or for eight channels of it.
+
+For depthwise convolutions and their like, whose reduction is too short for a matrix unit. Integer arithmetic for
+addresses bounds it, or DRAM.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.base import Column, Columns, Constants
+from neusight_onnx.laws.elementwise import integer_lanes_per_sm
+from neusight_onnx.laws.tensor_conv.dram import dram_rate
+from neusight_onnx.laws.tensor_conv.miopen_solvers import has_no_product
+
+SHORT_REDUCTION = 64.0
+"""Channels of input times output of a group from which on no library has a kernel on vector lanes."""
+
+THREAD_CHANNELS = 8.0
+CHANNEL_OPERATIONS = 4.0
+"""Channels of a depthwise convolution over (n, h, w, c) that a thread computes, and lane operations that each takes a
+tap: its weight is loaded and widened, its input widened, multiplied and added. The place of the result, and of each
+tap its bounds, its address and one load of 16 bytes, are the thread's. So does NVIDIA's kernel for 16 bits that
+TensorRT for RTX 1.7 holds as text and compiles when it is used (``depthwise_conv_fp16_nhwc``, eight elements a thread);
+the 8 bits of an engine, packed by 4 or 32 channels (``kCHW4``, ``kCHW32`` of its formats), are taken to be no worse."""
+
+
+def by_channels(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Depthwise convolutions whose threads have several channels: forward, in 16 and 8 bits as whole vectors lie."""
+    if gpu.compute_capability is None:
+        return np.zeros(cols["groups"].shape, dtype=np.bool_)
+    depthwise = (cols["groups"] > 1) & (cols["c_each"] == 1) & (cols["k_each"] == 1) & (cols["weight"] == 0)
+    found: NDArray[np.bool_] = (
+        depthwise & (cols["channels_last"] > 0) & (cols["bytes"] <= 2) & (np.mod(cols["groups"], THREAD_CHANNELS) == 0)
+    )
+    return found
+
+
+def element_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """A kernel per output element, or one per eight channels of it: index arithmetic of each tap, or DRAM."""
+    traffic = (cols["read_bytes"] + cols["write_bytes"]) / dram_rate(cols, gpu, c)
+    lanes = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    wide = by_channels(cols, gpu)
+    shared = np.where(wide, THREAD_CHANNELS, 1.0)
+    of_tap = c["tap_operations"] / shared + np.where(wide, CHANNEL_OPERATIONS, 0.0)
+    work = cols["macs"] * of_tap + cols["outputs"] * c["element_operations"] / shared
+    norm = c["norm"]
+    joined = c["floor_us"] + 1e6 * (traffic**norm + (work / lanes) ** norm) ** (1.0 / norm)
+    few = (cols["groups"] > 1) & (cols["c_each"] * cols["k_each"] < SHORT_REDUCTION)
+    if gpu.compute_capability is None:
+        few = (few | has_no_product(cols, gpu)) & (cols["rank"] <= 2)
+    return np.where(few, joined, np.inf)

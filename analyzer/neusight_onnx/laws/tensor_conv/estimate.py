@@ -1,0 +1,95 @@
+"""The time of a convolution on matrix units: that of the algorithm which its library takes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
+from neusight_onnx.laws.tensor_conv.direct import THREAD_CHANNELS, by_channels, element_us
+from neusight_onnx.laws.tensor_conv.dram import dram_rate
+from neusight_onnx.laws.tensor_conv.image_products import image_times, images_us
+from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, has_first_bf16, has_no_product
+from neusight_onnx.laws.tensor_conv.tiles import with_tiles
+from neusight_onnx.laws.tensor_conv.transposes import transposes_us
+
+
+def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
+    """Roofline: FLOPs at the dense peak of the pipe, what exceeds L2 at the peak of DRAM, whichever takes longer.
+
+    Winograd's saving isn't in it: its transforms run on vector lanes and keep matrix units waiting. Of 250,000 measured
+    convolutions a handful is faster than the direct one at the peak, by 8 % at most.
+    """
+    memory = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0) / gpu.memory_bytes_per_s
+    return 1e6 * np.maximum(cols["flops"] / tensor_gemm.peaks(gpu, cols["pipe"]), memory)
+
+
+def algorithms_us(
+    cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64], image_tile: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """Times of implicit GEMM, of a product an image and of a kernel an element, (3, kernels); the first one's parts."""
+    parts = times(cols, gpu, c, tile)
+    product = joined_us(parts, c) + transposes_us(cols, gpu, c)
+    if gpu.compute_capability is None:
+        compiled = compiled_us(cols, gpu, c, tile)
+        bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16"))
+        if has_first_bf16(gpu):
+            product = np.where(bf16, compiled, np.minimum(product, compiled))
+            product = np.where(has_no_product(cols, gpu), np.inf, product)
+        else:
+            # no compiled kernel is among the MI210's gradients of inputs in bfloat16
+            product = np.where(bf16 & (cols["data"] > 0), product, np.minimum(product, compiled))
+        product = np.where(cols["rank"] > 2.0, np.inf, product)
+    return np.stack([product, images_us(cols, gpu, c, image_tile), element_us(cols, gpu, c)]), parts
+
+
+def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
+    """The law's answer; ``cols`` may carry pinned tiles."""
+    cols, tile, image_tile = with_tiles(cols, gpu, constants)
+    constants = tensor_gemm.own_constants(gpu, constants)
+    times, parts = algorithms_us(cols, gpu, constants, tile, image_tile)
+    least = times.min(axis=0)
+    weights = (least / times) ** constants["choice_norm"]
+    latency = (weights * np.where(np.isfinite(times), times, 0.0)).sum(axis=0) / weights.sum(axis=0)
+    best = np.argmin(times, axis=0)
+    by_image, by_element = best == 1, best == 2
+    image = image_times(cols, gpu, constants, image_tile)
+    image_launch = image["launch"]
+    if gpu.compute_capability is None:
+        image_launch = constants["call_us"] + cols["images"] * constants["image_us"]
+    threads = 256.0
+    shown = np.where(by_image, image_tile, tile)
+    blocks = np.where(by_image, cols["images"] * image["blocks"], parts["blocks"])
+    of_thread = np.where(by_channels(cols, gpu), THREAD_CHANNELS, 1.0)
+    blocks = np.where(by_element, np.ceil(cols["outputs"] / of_thread / threads), blocks)
+    resident = np.where(by_image, image["occupancy"], parts["occupancy"])
+    resident = np.where(by_element, max(gpu.max_threads_per_sm / threads, 1.0), resident)
+    traffic = 1e6 * (cols["read_bytes"] + cols["write_bytes"]) / dram_rate(cols, gpu, constants)
+
+    def part(name: str) -> NDArray[np.float64]:
+        return 1e6 * np.where(by_image, cols["images"] * image[name], parts[name])
+
+    return LawResult(
+        latency_us=latency,
+        ideal_us=ideal_us(cols, gpu),
+        parts_us={
+            "compute": np.where(by_element, times[2] - constants["floor_us"], part("compute")),
+            "memory": np.where(
+                by_element, traffic, part("memory") + np.where(by_image, 0.0, transposes_us(cols, gpu, constants))
+            ),
+            "l2": np.where(by_element, 0.0, part("l2")),
+            "launch": np.where(by_image, image_launch, parts["launch"]),
+        },
+        tile={
+            "n": np.where(by_element, 1.0, shown[0]),
+            "m": np.where(by_element, threads, shown[1]),
+            "threads": np.where(by_element, threads, shown[2]),
+            "split_k": np.where(by_element, 1.0, shown[3]),
+        },
+        tile_count=blocks,
+        wave_count=np.maximum(np.ceil(blocks / (gpu.sm_count * resident)), 1.0),
+        doubt_log_sd=tensor_gemm.clock_doubt(gpu, parts["level"], 1e6 * parts["compute"] / latency),
+    )

@@ -1,0 +1,90 @@
+"""A convolution as plain products of images.
+
+On AMD a product an image, with the taps gathered (im2col) or scattered (col2im) by a kernel of its own where the filter
+has several: the only one that MIOpen has for three spatial axes. On NVIDIA, for a filter of one tap in 16 and 8 bits, a
+batch of products of (k, c) by (c, positions) on tensors as they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.base import Column, Columns, Constants
+from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.laws.tensor_conv.transposes import NHWC_ALONE
+
+
+def images_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> Column:
+    """All images one after the other: their products, and the gathering of their taps; on NVIDIA the batch of products
+    on tensors as they lie."""
+    if gpu.compute_capability is not None:
+        allowed = cols["as_it_lies"] > (1.0 if gpu.compute_capability < NHWC_ALONE else 0.0)
+        if not np.any(allowed):
+            return np.full(cols["m"].shape, np.inf)
+        return np.where(allowed, joined_us(image_times(cols, gpu, c, tile), c), np.inf)
+    one = joined_us(image_times(cols, gpu, c, tile), image_constants(gpu, c))
+    gathered = cols["gathered"]
+    moved_s = 2.0 * gathered * cols["bytes"] / (c["gather_efficiency"] * gpu.memory_bytes_per_s)
+    gather = np.where(gathered > 0, c["gather_us"] * launch_slowness(gpu) + 1e6 * moved_s, 0.0)
+    return c["call_us"] * launch_slowness(gpu) + cols["images"] * (one + gather)
+
+
+def image_times(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    return times(image_columns(cols, gpu), gpu, image_constants(gpu, c), tile)
+
+
+def image_columns(cols: Columns, gpu: GpuSpec) -> dict[str, NDArray[np.float64]]:
+    """As :func:`_image`; NVIDIA's batch shares the weights, which are read once."""
+    found = _image(cols)
+    if gpu.compute_capability is None:
+        return found
+    return {**found, "read_bytes": cols["read_bytes"], "write_bytes": cols["write_bytes"]}
+
+
+def image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
+    """Constants of an image's product: a plain one."""
+    plain = {**c, "index_overhead": 1.0}
+    if gpu.compute_capability is not None:
+        return plain
+    return {**plain, "floor_us": c["image_us"] * launch_slowness(gpu)}
+
+
+def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """The product of one image, as the columns of implicit GEMM."""
+    m, n, k, element = cols["image_m"], cols["image_n"], cols["image_k"], cols["bytes"]
+    zero = np.zeros_like(m)
+    return {
+        "b": cols["image_b"],
+        "m": m,
+        "n": n,
+        "k": k,
+        "a_bytes": element,
+        "b_bytes": element,
+        "bytes": element,
+        "pipe": cols["pipe"],
+        "read_bytes": cols["image_b"] * element * k * (m + n),
+        "write_bytes": cols["image_b"] * element * m * n,
+        "depth": k,
+        "taps_met": zero + 1.0,
+        "data": zero,
+        "weight": zero,
+        "rank": zero + 2.0,
+        "first_depth": zero,
+        "loaded": zero + 1.0,
+        "back_launches": zero + 1.0,
+        "zeroed_bytes": zero,
+        "burst": cols["burst"],
+        "activity": cols["activity"],
+    }
+
+
+def launch_slowness(gpu: GpuSpec) -> float:
+    """Time of a launch on AMD against one at 1.7 GHz: command processors run at the GPU's clock.
+
+    The smallest FP32 kernels take an MI100 16 us and an MI210 14, the ratio of their clocks (NeuSight's data).
+    """
+    return 1.7e9 / gpu.clock_hz

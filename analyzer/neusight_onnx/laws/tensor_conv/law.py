@@ -1,0 +1,43 @@
+"""The laws of convolutions on matrix units: NVIDIA's and AMD's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.laws.base import Law
+from neusight_onnx.laws.tensor_conv.columns import columns
+from neusight_onnx.laws.tensor_conv.constants import AMD_CONSTANTS, CONSTANTS
+from neusight_onnx.laws.tensor_conv.estimate import estimate
+from neusight_onnx.laws.tensor_conv.features import AMD_FEATURES, FEATURES, amd_features, features
+from neusight_onnx.laws.tensor_conv.tiles import pin
+
+TENSOR_CONV = Law(
+    kernel_class="conv",
+    constants=CONSTANTS,
+    feature_names=FEATURES,
+    columns=columns,
+    estimate=estimate,
+    features=features,
+    pin=pin,
+    constants_of=("gemm", DataType.BFLOAT16.label),
+)
+
+TENSOR_CONV_AMD = replace(
+    TENSOR_CONV,
+    constants=AMD_CONSTANTS,
+    feature_names=AMD_FEATURES,
+    features=amd_features,
+    constants_of=None,
+)
+"""The same law for AMD."""
+
+
+def with_products(constants: Mapping[str, float]) -> Law:
+    """The law with the constants of products as given, so that only those of convolutions are fitted."""
+    fixed = tuple(
+        replace(constant, prior=constants[constant.name], prior_log_sd=0.0) if constant.name in constants else constant
+        for constant in CONSTANTS
+    )
+    return replace(TENSOR_CONV, constants=fixed)

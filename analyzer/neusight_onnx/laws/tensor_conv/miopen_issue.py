@@ -1,0 +1,58 @@
+"""AMD: what MIOpen's kernels of implicit GEMM spend beside the product: instructions of vector lanes that fetch and
+store, waits of their steps for loads, launches and zeros of a strided input's gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.base import Constants
+from neusight_onnx.laws.tensor_conv.dram import dram_rate
+
+
+def lasting_steps(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, peak: NDArray[np.float64], k: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Elements of k that blocks go through one after the other, as many at once as on CDNA.
+
+    Kernels take so much of k at once that its products hide its loads: faster matrix cores, deeper steps (tiles of CK
+    and hipBLASLt are 64 deep for CDNA3 where CDNA's were 32, names of kernels as remembered).
+    """
+    found: NDArray[np.float64] = k / np.maximum(tensor_gemm.rate_over_cdna(gpu, peak, cols["bytes"]), 1.0)
+    return found
+
+
+def lane_issue_s(
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    c: Constants,
+    fetched: NDArray[np.float64],
+    steps: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Time in s that MIOpen's kernels take to fetch and store by instructions of vector lanes, at the clock: elements
+    that a compute unit fetches into tiles (``fetched``), those that are moved at all, and ``steps`` of k that blocks go
+    through one after the other.
+
+    Convolutions that multiply little move 820-890 GB/s on MI100 and on MI210, which have as many lanes times clock but
+    1,229 and 1,638 GB/s of DRAM: it isn't memory that bounds them.
+    """
+    lanes = gpu.fp32_lanes_per_sm * gpu.clock_hz
+    moved = (cols["read_bytes"] + cols["write_bytes"]) / cols["bytes"]
+    elements_s = (fetched * c["fetch_operations"] + moved / gpu.sm_count * c["move_operations"]) / lanes
+    tap = np.where(cols["taps_met"] > 1.0, c["tap_step"] * c["data_step"] ** cols["data"], 1.0)
+    found: NDArray[np.float64] = elements_s + steps * cols["bytes"] * c["step_ns"] * tap * 1e-9
+    return found
+
+
+def back_us(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants) -> NDArray[np.float64]:
+    """What a gradient of a strided input has beside its product, in us: a launch for each place in the stride, whose
+    taps are others; where the stride skips input, zeros that are written before by a kernel of its own, and lines of
+    which the product writes a part."""
+    zeroed = cols["zeroed_bytes"]
+    zeros_us = np.where(zeroed > 0.0, c["step_us"] + 2e6 * zeroed / dram_rate(cols, gpu, c), 0.0)
+    found: NDArray[np.float64] = (cols["back_launches"] - 1.0) * c["step_us"] + zeros_us
+    return found

@@ -1,0 +1,77 @@
+"""AMD: which of MIOpen's solvers take a convolution: assembled kernels, or those that a compiler made."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.base import Columns, Constants
+from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+
+
+def has_first_bf16(gpu: GpuSpec) -> bool:
+    """Whether an AMD GPU has CDNA's first instructions for bfloat16, at half the rate of float16 (MI100).
+
+    MIOpen's assembled kernels, and those that MLIR makes, want the later ones (``v_mfma_f32_*_bf16_1k``): no solver of
+    either kind is among the MI100's 20,000 convolutions in bfloat16, while they run most of its float16 and of the
+    MI210's bfloat16 (find database).
+    """
+    peaks = gpu.peak_flops_per_s
+    return gpu.compute_capability is None and peaks.get("bf16", 0.0) < peaks.get("fp16", 0.0)
+
+
+_FIRST_BF16_RATE = 0.5
+"""MIOpen's compiled kernels multiply bfloat16 by CDNA's first instructions on CDNA2, too, at half the rate of float16:
+there 1x1 convolutions that the same solver runs in both take 1.2-1.4 times as long, those of assembled kernels 1.0."""
+
+_CDNA2_NM = 6.0
+"""Process of CDNA2, of which no later GPU of AMD's with matrix units is made."""
+
+
+def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Implicit GEMM by kernels that a compiler made, which read tensors as they lie, in us. AMD's library has them.
+
+    Channels and taps are one dimension to them, so that neither is padded or begun anew. Their other instructions take
+    ``compiled_overhead`` times as long as float16's matrix instructions, with which they compete, and no longer where
+    those are slower.
+    """
+    along = cols["weight"] > 0
+    merged = {
+        **cols,
+        "n": np.where(along, cols["n"] / cols["padded"], cols["n"]),
+        "k": np.where(along, cols["k"], cols["k"] / cols["padded"]),
+    }
+    own = {**c, "tap_channels": 0.0, "pipe_overhead": c["pipe_overhead"] * c["compiled_overhead"]}
+    # MLIR makes none for bfloat16 there; what is left, in HIP, has fewer loads in flight
+    waiting = np.where(_is_first_bf16(cols, gpu), c["first_waiting"], 1.0)
+    return joined_us(times(merged, gpu, own, tile, slower=compiled_slower(cols, gpu), waiting=waiting), c)
+
+
+def has_no_product(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Gradients of inputs that no kernel of implicit GEMM on an AMD GPU takes (:func:`_divides`)."""
+    alone = _is_first_bf16(cols, gpu) & has_first_bf16(gpu)
+    found: NDArray[np.bool_] = alone & (cols["data"] > 0) & (cols["divides"] == 0)
+    return found
+
+
+def _is_first_bf16(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether compiled kernels multiply by CDNA's first instructions for bfloat16."""
+    found: NDArray[np.bool_] = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & (gpu.process_nm >= _CDNA2_NM)
+    return found
+
+
+def stated_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
+    """Time of bfloat16's fastest matrix instructions over float16's; 1 for other formats."""
+    peaks = gpu.peak_flops_per_s
+    bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & ("bf16" in peaks and "fp16" in peaks)
+    found: NDArray[np.float64] = np.where(bf16, peaks.get("fp16", 1.0) / peaks.get("bf16", 1.0), 1.0)
+    return found
+
+
+def compiled_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
+    """Time of the matrix instructions of compiled kernels over that of the format's fastest."""
+    slower = np.maximum(1.0 / _FIRST_BF16_RATE / stated_slower(cols, gpu), 1.0)
+    found: NDArray[np.float64] = np.where(_is_first_bf16(cols, gpu), slower, 1.0)
+    return found

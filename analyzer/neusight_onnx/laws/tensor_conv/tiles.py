@@ -1,0 +1,126 @@
+"""Tiles of implicit GEMM and of an image's product: those of the architecture's menu with the smallest time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.base import Column, Columns, Constants
+from neusight_onnx.laws.tensor_conv.columns import PACKED_INT8_SINCE, PACKED_SIDE
+from neusight_onnx.laws.tensor_conv.image_products import image_columns, image_constants
+from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.tiling import (
+    MATRIX_CORE_WEIGHT_SPLITS,
+    Tile,
+    matrix_unit_candidates,
+    matrix_unit_convolution_tiles,
+    matrix_unit_weight_gradient_tiles,
+)
+
+TILE = ("tile_n", "tile_m", "tile_threads", "split_k")
+IMAGE_TILE = tuple(f"image_{name}" for name in TILE)
+
+_CHUNK = 128
+
+
+def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+    """The columns with the tiles fixed: those of the menu with the smallest time."""
+    tiles, of_weight = matrix_unit_convolution_tiles(gpu), matrix_unit_weight_gradient_tiles(gpu)
+    menu = matrix_unit_candidates(tiles)
+    constants = tensor_gemm.own_constants(gpu, constants)
+    tile = _choice(cols, gpu, constants, menu)
+    if gpu.compute_capability is None and np.any(cols["weight"]):
+        deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
+        tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, deep), tile)
+    elif of_weight != tiles and np.any(cols["weight"]):
+        tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
+    found = {**cols, **dict(zip(TILE, tile, strict=True))}
+    if gpu.compute_capability is not None and np.any(cols["packed_b"]):
+        found = _with_packed(found, gpu, constants)
+    if gpu.compute_capability is None or np.any(cols["as_it_lies"]):
+        images = _choice(image_columns(cols, gpu), gpu, image_constants(gpu, constants), menu)
+        found |= dict(zip(IMAGE_TILE, images, strict=True))
+    else:
+        found |= {name: found[of] for name, of in zip(IMAGE_TILE, TILE, strict=True)}
+    return found
+
+
+UNSPLIT = (7.5, 8.0)
+"""Compute capabilities (from, below) whose kernels of convolutions and their input's gradients don't split the
+reduction."""
+
+
+def _serial(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether no kernel of NVIDIA's splits the reduction among blocks, for each convolution.
+
+    Turing's don't but for the weight's gradient, in 16 bits nor in 8: cuDNN's Volta kernels have forms for it
+    (``volta_s884cudnn_fp16_256x64_ldg8_splitK_relu_*``, ``*_splitK_dgrad_*``), those for Turing none
+    (``turing_s1688cudnn_*``, ``turing_h1688cudnn_*``, ``turing_*_i8816cudnn_*``; cuDNN 9.1's library of compiled
+    engines). T4's times show it (DeepBench): an element of the reduction takes 26-28 ns whether 4, 7, 13 or 16 tiles
+    share the 40 SMs (784 x 128 x 20,800 in 549 us, where a V100 takes 102), and in INT8 512 channels of 3x3 taps over
+    7x7 positions 93 us, for one image as for two. From Ampere on kernels of all formats have forms that split
+    (``sm80_xmma_fprop_implicit_gemm_*_execute_split_k_kernel``, of FP16, BF16, TF32 and INT8). cuDNN 9 has such for
+    Turing's FP16, too, which nothing here measured.
+    """
+    capability = gpu.compute_capability
+    if capability is None or not UNSPLIT[0] <= capability < UNSPLIT[1]:
+        return np.zeros(cols["weight"].shape, dtype=np.bool_)
+    whole: NDArray[np.bool_] = cols["weight"] == 0.0
+    return whole
+
+
+_PACKED_TILES = (Tile(n=PACKED_SIDE, m=PACKED_SIDE, threads=128),)
+
+
+def _with_packed(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+    """Columns with tiles, where groups are packed in tiles with the product that this makes of them if it is quicker.
+
+    A tile loads all its channels of the input, of which each output meets its own group's.
+    """
+    packs = cols["packed_b"] > 0.0
+    if (gpu.compute_capability or 0.0) < PACKED_INT8_SINCE:
+        packs &= cols["bytes"] > 1.0
+    b, k = np.where(packs, cols["packed_b"], cols["b"]), np.where(packs, cols["packed_depth"], cols["k"])
+    n = np.where(packs, float(PACKED_SIDE), cols["n"])
+    loaded = np.where(packs, PACKED_SIDE * cols["taps_met"] / k, 1.0)
+    packed = {
+        **cols,
+        "b": b,
+        "n": n,
+        "k": k,
+        "depth": cols["b"] * cols["n"] * cols["depth"] / (b * n),
+        "a_bytes": cols["a_bytes"] * loaded,
+        "loaded": loaded,
+    }
+    tile = _choice(packed, gpu, constants, matrix_unit_candidates(_PACKED_TILES))
+    plain_us = joined_us(times(cols, gpu, constants, np.stack([cols[name] for name in TILE])), constants)
+    packed_us = joined_us(times(packed, gpu, constants, tile), constants)
+    taken = packs & (packed_us < plain_us)
+    packed |= dict(zip(TILE, tile, strict=True))
+    return {name: np.where(taken, packed[name], column) for name, column in cols.items()}
+
+
+def _choice(cols: Columns, gpu: GpuSpec, constants: Constants, menu: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels)."""
+    size = cols["m"].size
+    chosen = np.empty((4, size))
+    tile = menu[:, :, None]
+    for start in range(0, size, _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        parts = times({name: column[None, rows] for name, column in cols.items()}, gpu, constants, tile)
+        serial = _serial({"weight": cols["weight"][rows]}, gpu)
+        useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count) | serial)
+        best = np.argmin(np.where(useless, np.inf, joined_us(parts, constants)), axis=0)
+        chosen[:, rows] = menu[:, best]
+    return chosen
+
+
+def with_tiles(
+    cols: Columns, gpu: GpuSpec, constants: Constants
+) -> tuple[Columns, NDArray[np.float64], NDArray[np.float64]]:
+    """Columns with tiles in them, and those of implicit GEMM and of an image's product, shape (4, kernels)."""
+    if "tile_n" not in cols:
+        cols = pin(cols, gpu, constants)
+    return cols, np.stack([cols[name] for name in TILE]), np.stack([cols[name] for name in IMAGE_TILE])

@@ -1,0 +1,42 @@
+"""Tensors that a library transposes around a convolution, since its kernels know another order of dimensions.
+
+NVIDIA's kernels of implicit GEMM read (n, *spatial, c): what they read of tensors that lie as (n, c, *spatial) is
+transposed before by kernels of the library's own, and since Ampere what they write as well. AMD's library has kernels
+for both orders; these are for its assembled ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.base import Column, Columns, Constants
+from neusight_onnx.laws.tensor_conv.dram import dram_rate
+
+WIDEST_TRANSPOSED_BYTES = 2.0
+"""Wider elements (TF32) have kernels that read (n, c, *spatial): cuDNN's names end in nchwkcrs_nchw."""
+
+NHWC_ALONE = 8.0
+"""Compute capability from which cuDNN's 16-bit kernels of implicit GEMM know one order, ``*_nhwckrsc_nhwc_*``,
+``*_nhwc_tn_v1`` and CUTLASS's ``*_nhwc_align8``. Below it they write the one that is asked for: ``*_nhwc2nchw_tn_v1``
+are in its cubins for 7.5, in none for 8.0 and 8.6 (cuDNN 9.1, ``cuobjdump -symbols``), which have
+``nhwcToNchwKernel``."""
+
+
+def transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """What a convolution reads beside weights into (n, *spatial, c) order, and what it writes back, where the library
+    has to."""
+    if gpu.compute_capability is None:
+        moved = 2.0 * cols["ordered_bytes"]
+        lanes = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
+        issue_s = moved / cols["bytes"] * c["transpose_operations"] / lanes
+        # the weight as well, by a launch of its own
+        us = 3.0 * c["step_us"] + 1e6 * np.maximum(issue_s, moved / dram_rate(cols, gpu, c))
+        return np.where(cols["channels_last"] > 0, 0.0, us)
+    rate = dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
+    both = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
+    us = both
+    if gpu.compute_capability < NHWC_ALONE:
+        us = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
+    as_they_lie = (cols["channels_last"] > 0) | (cols["bytes"] > WIDEST_TRANSPOSED_BYTES)
+    return np.where(as_they_lie, 0.0, us)

@@ -1,0 +1,242 @@
+"""Convolutions on matrix cores of AMD: MIOpen's solvers, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Direction
+from neusight_onnx.laws.tensor_conv import implicit_gemm
+from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
+from neusight_onnx.laws.tensor_conv.estimate import algorithms_us, estimate
+from neusight_onnx.laws.tensor_conv.miopen_issue import back_us
+from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, has_first_bf16
+from neusight_onnx.laws.tensor_conv.tiles import pin, with_tiles
+from neusight_onnx.laws.tensor_conv.transposes import transposes_us
+from tensor_conv_cases import AMD_PRIORS, BASE, BF16, FP16, PLAIN
+
+
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+def test_assembled_kernels_of_amd_have_both_tensors_transposed(direction: Direction) -> None:
+    """256 images: 154 M elements of input and output, either gradient's, read and written once by 20 lane operations
+    each: 6.2e9 on 104 x 64 lanes of 1.7 GHz are 545 us, where DRAM at .848 of 1,638 GB/s takes 444.
+
+    The weight is transposed, too, by a launch of its own.
+    """
+    mi210 = load_gpu("mi210")
+    exported = replace(BASE, n=256, channels_last=False, direction=direction)
+    expected = 3 * 5.0 + 1e6 * 2 * 256 * 3136 * (64 + 128) * 20.0 / (104 * 64 * 1.7e9)
+    found = transposes_us(conv_columns((exported,)), mi210, AMD_PRIORS)
+    assert found.tolist() == pytest.approx([expected], rel=2e-3)
+    last = conv_columns((replace(exported, channels_last=True),))
+    assert not transposes_us(last, mi210, AMD_PRIORS)
+
+
+def test_compiled_kernels_of_amd_need_no_transposes() -> None:
+    """1x1 with 16 channels: transposes take longer than the product, and a compiled kernel none of them."""
+    mi210 = load_gpu("mi210")
+    thin = replace(BASE, n=256, c=16, k=16, filter=(1, 1), channels_last=False)
+    columns = conv_columns((thin, replace(thin, channels_last=True)))
+    tile = with_tiles(columns, mi210, AMD_PRIORS)[1]
+    compiled = compiled_us(columns, mi210, AMD_PRIORS, tile)
+    times = estimate(columns, mi210, AMD_PRIORS).latency_us
+    assert times[0] == pytest.approx(compiled[0], rel=0.055)
+    assert times[1] < times[0] < times[1] + transposes_us(columns, mi210, AMD_PRIORS)[0]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "overhead", "ratio"),
+    [
+        # matrix instructions of 1 and others of .4 beside them; of 2, and .4 as before
+        pytest.param("mi100", 1.4, 2.4 / 1.4, id="cdna"),
+        pytest.param("mi210", 1.4, 2.4 / 1.4, id="cdna2"),
+        pytest.param("mi300x", 1.4, 1.0, id="cdna3"),
+    ],
+)
+def test_compiled_kernels_multiply_bfloat16_by_the_first_instructions(gpu: str, overhead: float, ratio: float) -> None:
+    spec = load_gpu(gpu)
+    constants = {**AMD_PRIORS, **PLAIN, "compiled_overhead": overhead, "norm": 3.0, "floor_us": 0.0, "step_us": 0.0}
+    kernel = replace(BASE, n=256, c=512, k=512)
+    columns = conv_columns((kernel, replace(kernel, dtype=BF16)))
+    compiled = compiled_us(columns, spec, constants, np.array([[128.0], [128.0], [256.0], [1.0]]))
+    assert compiled[1] / compiled[0] == pytest.approx(ratio, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # 5 x 20 taps of one channel: 100 steps of k, not four times as many and none for a tap begun
+        pytest.param({"c": 1, "filter": (5, 20)}, id="forward"),
+        # columns of the weight's gradient: three channels of 49 taps, not four
+        pytest.param({"c": 3, "k": 4096, "filter": (7, 7), "direction": "weight"}, id="weight"),
+    ],
+)
+def test_compiled_kernels_pad_no_channels(change: dict[str, object]) -> None:
+    mi210 = load_gpu("mi210")
+    constants = {**AMD_PRIORS, "tap_channels": 8.0}
+    kernel = replace(BASE, n=64, **change)  # type: ignore[arg-type]  # a table
+    columns = conv_columns((kernel,))
+    tile = np.array([[64.0], [64.0], [256.0], [1.0]])
+    found = compiled_us(columns, mi210, constants, tile)[0]
+    # the same sizes as a product without taps or padding
+    _, _, n, k = kernel.implicit_gemm
+    plain = {**columns, "n": np.array([float(n)]), "k": np.array([float(k)]), "padded": np.ones(1)}
+    bare = compiled_us(plain, mi210, {**constants, "tap_channels": 0.0}, tile)[0]
+    assert found == pytest.approx(bare, rel=1e-6)
+    assert (
+        implicit_gemm.times(columns, mi210, constants, tile)["compute"][0]
+        > 1.2 * implicit_gemm.times(plain, mi210, {**constants, "tap_channels": 0.0}, tile)["compute"][0]
+    ), "the assembled one pads"
+
+
+def test_amd_multiplies_image_by_image_in_three_dimensions() -> None:
+    """16 images whose taps are gathered: a call, and an image a product's launch, a gather's launch and its elements.
+
+    64 x 27 x 512 elements an image of two bytes, read and written at .2 of 1,638 GB/s, are 10.8 us.
+    """
+    mi210 = load_gpu("mi210")
+    kernel = replace(
+        BASE, n=16, spatial=(8, 8, 8), out=(8, 8, 8), filter=(3, 3, 3), strides=(1,) * 3, dilations=(1,) * 3
+    )
+    columns = conv_columns((kernel,))
+    assert [columns[name][0] for name in ("images", "image_b", "image_m", "image_n", "image_k")] == [
+        16,
+        1,
+        512,
+        128,
+        64 * 27,
+    ]
+    gather = 1e6 * 2 * 2 * 64 * 27 * 512 / (0.2 * mi210.memory_bytes_per_s)
+    least = 38 + 16 * (8 + 22 + gather)
+    found = estimate(columns, mi210, AMD_PRIORS).latency_us[0]
+    assert least < found < 1.5 * least
+    # where each tap is the input itself, all images are one batched product
+    plain = conv_columns((replace(kernel, filter=(1, 1, 1)),))
+    assert [plain[name][0] for name in ("images", "image_b", "gathered")] == [1, 16, 0]
+
+
+def test_launches_of_amd_follow_the_clock() -> None:
+    """A call of 38 us at 1.7 GHz takes an MI100 (1,502 MHz) 43, and a gather of 22 us 24.9."""
+    kernel = replace(
+        BASE, n=1, spatial=(8, 8, 8), out=(8, 8, 8), filter=(3, 3, 3), strides=(1,) * 3, dilations=(1,) * 3
+    )
+    spec = load_gpu("mi100")
+    slow, fast = {**AMD_PRIORS, "call_us": 38.0, "gather_us": 22.0}, {**AMD_PRIORS, "call_us": 0.0, "gather_us": 0.0}
+    columns = conv_columns((kernel,))
+    apart = [estimate(columns, spec, c).latency_us[0] for c in (slow, fast)]
+    assert apart[0] - apart[1] == pytest.approx((38 + 22) * 1700 / 1502, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "clocks"),
+    [
+        # 184.6 TFLOP/s of 120 compute units at 1.502 GHz are 512 multiply-adds a clock
+        pytest.param("mi100", FP16, 1.0, id="cdna"),
+        pytest.param("mi100", BF16, 0.5, id="first-bfloat16"),
+        pytest.param("mi210", BF16, 1.0, id="cdna2"),
+        pytest.param("mi300x", FP16, 2.0, id="cdna3"),
+        # four times the rate, of an LDS that reads twice as fast
+        pytest.param("mi355x", FP16, 2.0, id="cdna4"),
+    ],
+)
+def test_what_stands_beside_matrix_instructions_takes_its_clocks(gpu: str, dtype: DataType, clocks: float) -> None:
+    """A tenth of the matrix instructions' time on CDNA, of faster ones a larger part."""
+    spec, tile = load_gpu(gpu), np.array([[128.0], [128.0], [256.0], [1.0]])
+    columns = conv_columns((replace(BASE, dtype=dtype),))
+    plain = {**AMD_PRIORS, **PLAIN, "data_overhead": 1.0}
+    bare, beside = (
+        implicit_gemm.times(columns, spec, {**plain, "pipe_overhead": overhead}, tile)["compute"][0]
+        for overhead in (1.0, 1.1)
+    )
+    assert beside / bare == pytest.approx(1.0 + 0.1 * clocks, rel=0.01)
+
+
+def test_convolutions_that_multiply_little_are_bound_by_lanes_on_amd() -> None:
+    """MI210 and MI100 have 104 x 1.7 and 120 x 1.502 GHz of compute units, and move 1x1 convolutions alike, whatever
+    their memory: 257 MB at 20 lane operations an element are 227-230 us, and fetching tiles and launches come on top;
+    DRAM alone would take 247 and 185."""
+    kernel = replace(BASE, n=256, c=128, k=32, filter=(1, 1))
+    columns = conv_columns((kernel,))
+    moved = kernel.read_bytes + kernel.write_bytes
+    found = {gpu: estimate(columns, load_gpu(gpu), AMD_PRIORS).latency_us[0] for gpu in ("mi100", "mi210")}
+    assert found["mi100"] == pytest.approx(found["mi210"], rel=0.12), "their memory's rates are 1.33 apart"
+    assert 1e-3 * moved / found["mi210"] < 1000 < 0.848 * 1638
+
+
+@pytest.mark.parametrize(
+    ("filter_", "launches", "zeroed"),
+    [
+        # four places in the stride, each with taps of its own; all of the input meets some
+        pytest.param((3, 3), 3, False, id="taps-cover-the-stride"),
+        # one tap leaves three quarters of the input's gradient zero
+        pytest.param((1, 1), 0, True, id="one-tap"),
+    ],
+)
+def test_gradients_of_strided_inputs_on_amd(filter_: tuple[int, int], launches: int, zeroed: bool) -> None:
+    spec = load_gpu("mi210")
+    kernel = replace(BASE, n=256, out=(28, 28), strides=(2, 2), filter=filter_, direction="data")
+    columns = conv_columns((kernel,))
+    source, _, _ = kernel.operand_bytes
+    expected = launches * 5.0 + (5.0 + 2e6 * source / (0.848 * spec.memory_bytes_per_s) if zeroed else 0.0)
+    assert back_us(columns, spec, AMD_PRIORS)[0] == pytest.approx(expected, rel=2e-3)
+    forward = conv_columns((replace(kernel, direction="forward"),))
+    assert back_us(forward, spec, AMD_PRIORS)[0] == 0.0
+
+
+def test_gradients_of_few_weights_are_split_among_compute_units_on_amd() -> None:
+    """64 x 64 weights of one tap over 802,816 positions are a tile or two; sixteen parts would leave five of six
+    compute units idle."""
+    kernel = replace(BASE, n=256, k=64, filter=(1, 1), direction="weight")
+    columns = pin(conv_columns((kernel,)), load_gpu("mi210"), AMD_PRIORS)
+    assert columns["split_k"][0] >= 48
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "changes", "taken"),
+    [
+        pytest.param("mi100", BF16, {}, True, id="whole"),
+        pytest.param("mi100", BF16, {"n": 9, "out": (7, 7), "spatial": (7, 7)}, False, id="441-positions"),
+        pytest.param("mi100", BF16, {"c": 3}, False, id="three-channels"),
+        pytest.param("mi100", BF16, {"c": 3, "direction": "forward"}, True, id="forward-pads"),
+        pytest.param("mi100", FP16, {"c": 3}, True, id="float16-has-others"),
+        pytest.param("mi210", BF16, {"c": 3}, True, id="so-has-cdna2"),
+    ],
+)
+def test_gradients_of_inputs_that_no_product_takes(
+    gpu: str, dtype: DataType, changes: dict[str, Any], taken: bool
+) -> None:
+    spec = load_gpu(gpu)
+    kernel = replace(replace(BASE, direction="data", dtype=dtype), **changes)
+    columns, tile, images = with_tiles(conv_columns((kernel,)), spec, AMD_PRIORS)
+    times, _ = algorithms_us(columns, spec, AMD_PRIORS, tile, images)
+    assert bool(np.isfinite(times[0, 0])) is taken
+    assert bool(np.isfinite(times[2, 0])) is not taken, "a kernel on vector lanes stands in"
+    assert np.isfinite(estimate(columns, spec, AMD_PRIORS).latency_us).all()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "slow"),
+    [
+        pytest.param("mi100", True, id="cdna"),
+        pytest.param("mi210", False, id="cdna2"),
+        pytest.param("mi300x", False, id="cdna3"),
+        pytest.param("v100", False, id="nvidia-without-bfloat16"),
+    ],
+)
+def test_which_gpus_have_the_first_bfloat16_alone(gpu: str, slow: bool) -> None:
+    """Half of float16's peak on the data sheet: MIOpen has no assembled kernels then, and compiled ones answer."""
+    spec = load_gpu(gpu)
+    assert has_first_bf16(spec) is slow
+    if spec.compute_capability is None:
+        kernel = replace(BASE, n=256, c=512, k=512, dtype=BF16)
+        columns = conv_columns((kernel,))
+        tile = with_tiles(columns, spec, AMD_PRIORS)[1]
+        compiled = compiled_us(columns, spec, AMD_PRIORS, tile)[0]
+        found = estimate(columns, spec, AMD_PRIORS).latency_us[0]
+        assert bool(found == pytest.approx(compiled, rel=0.05)) is slow
+        assert found < compiled * 1.05
