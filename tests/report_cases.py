@@ -52,6 +52,8 @@ GPU = GpuSpec(
     notes=("a note",),
     device_names=("NVIDIA A100-SXM4-80GB",),
     aliases=("a100",),
+    asked_as="a100",
+    also_named=("a100-sxm-40gb",),
 )
 
 MODEL = ModelSummary(

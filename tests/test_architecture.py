@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "resnet50.onnx"
 
 # Rooms in the order in which data flows through them; a room may use itself and those before it.
 ROOMS = (
-    ("errors", "dtypes", "data_files", "collection", "strides"),
+    ("errors", "dtypes", "data_files", "collection", "strides", "gpu_names"),
     ("gpu", "graph"),
     ("kernels", "runtime"),
     ("fusion", "lowering", "precision"),

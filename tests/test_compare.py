@@ -260,6 +260,22 @@ def test_cost_of_a_million() -> None:
     assert second.totals.latency_ms < first.totals.latency_ms
 
 
+@pytest.mark.parametrize("given", [["--gpu", "a30, t4,l4"], ["--gpu", "a30", "--gpu", "t4,l4"]], ids=["one", "two"])
+def test_gpus_in_a_list(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(RESNET), *given, "--format", "json", "--sort", "cost", "--price", "a30=1/h"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {case["gpu"] for case in shown["cases"]} == {"a30", "t4", "l4"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("a30,,t4", "'a30,,t4' has an empty name in its list"), ("a30,t5", "unknown GPU 't5'"), (",", "an empty name")],
+)
+def test_a_bad_gpu_in_a_list_is_named(given: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(RESNET), "--gpu", given]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_one_gpu_by_two_names_is_one_case() -> None:
     assert len(compare(RESNET, gpus=["t4", "Tesla T4"], precisions=("auto", "fp32")).cases) == 1
 
@@ -461,7 +477,7 @@ def test_what_stands_in_for_a_condition_is_said_once() -> None:
     assert compare(model, gpus=["t4"]).assumptions == tuple(alone)
     of_one = " (of one case; in others the figures differ)"
     for found in (
-        compare(model, gpus=["t4", "a100"], dims={"batch": [1, 4096]}).assumptions,
+        compare(model, gpus=["t4", "a30"], dims={"batch": [1, 4096]}).assumptions,
         sweep(model, gpu="t4", dims={"batch": [1, 64, 4096]}).assumptions,
     ):
         # the batch is given, the slower branch is the same at every size

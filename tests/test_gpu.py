@@ -21,9 +21,11 @@ from neusight_onnx.gpu import (
     TEXT_KEYS,
     GpuSpec,
     available_gpus,
+    find_gpus,
     gpu_names,
     load_gpu,
 )
+from neusight_onnx.gpu_names import instance_gpus
 
 GPUS = {gpu.name: gpu for gpu in available_gpus()}
 
@@ -366,6 +368,89 @@ def test_alias_is_fast() -> None:
         load_gpu("a100")
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 0.005
+
+
+SHARED = [
+    ("v100", "v100-sxm2-32gb", "v100-pcie-16gb v100-pcie-32gb v100-sxm2-16gb"),  # a V100S is another GPU
+    ("V100 SXM2", "v100-sxm2-32gb", "v100-sxm2-16gb"),
+    ("a100-80gb", "a100-sxm-80gb", "a100-pcie-80gb"),
+    ("a100-pcie", "a100-pcie-80gb", "a100-pcie-40gb"),
+    ("h100", "h100-sxm", "h100-nvl h100-pcie"),
+    ("NVIDIA GeForce RTX 4060 Ti", "rtx-4060-ti-16gb", "rtx-4060-ti-8gb"),  # nvidia-smi prints it for both
+    ("3080", "rtx-3080", "rtx-3080-12gb"),  # nor is a 3080 Ti called so
+    ("rtx pro 6000", "rtx-pro-6000-server", "rtx-pro-6000-max-q rtx-pro-6000-workstation"),
+    ("p4d.24xlarge", "a100-sxm-40gb", ""),
+    ("Standard_NC24ads_A100_v4", "a100-pcie-80gb", ""),
+    ("a3-highgpu-8g", "h100-sxm", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "resolved", "others"), SHARED, ids=[row[0] for row in SHARED])
+def test_a_name_of_several_says_which(name: str, resolved: str, others: str) -> None:
+    gpu = load_gpu(f" {name} ")
+    assert (gpu.name, gpu.asked_as, gpu.also_named) == (resolved, name, tuple(others.split()))
+    assert gpu == GPUS[resolved]
+
+
+@pytest.mark.parametrize(
+    "name", ["t4", "rtx-4090", "h100-nvl", "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3", "l4 24gb"]
+)
+def test_a_name_of_one_says_nothing(name: str) -> None:
+    gpu = load_gpu(name)
+    assert (gpu.asked_as, gpu.also_named) == (None, ())
+
+
+def test_the_gpus_of_clouds_are_known() -> None:
+    assert set(instance_gpus()) <= GPUS.keys()
+
+
+MEMORY_BEHIND = [("l4 24gb", "l4"), ("RTX 4090 24GB", "rtx-4090"), ("A10-24GB", "a10"), ("t4-16gb", "t4")]
+
+
+@pytest.mark.parametrize(("name", "expected"), MEMORY_BEHIND, ids=[row[0] for row in MEMORY_BEHIND])
+def test_memory_behind_a_name(name: str, expected: str) -> None:
+    assert load_gpu(name).name == expected
+
+
+def test_memory_of_another_gpu_is_refused() -> None:
+    with pytest.raises(SpecError, match="unknown GPU 'l4 48gb': nearest are l4"):
+        load_gpu("l4 48gb")
+
+
+VAGUE = [
+    ("rtx 6000", "several are called so; give one of quadro-rtx-6000, rtx-6000-ada, rtx-pro-6000-max-q"),
+    ("v100-16gb", "several are called so; give one of v100-pcie-16gb, v100-sxm2-16gb"),
+    ("laptop", "give one of rtx-3060-laptop, rtx-3070-laptop, "),
+    ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a MIG instance is a part of a GPU"),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), VAGUE, ids=[row[0] for row in VAGUE])
+def test_vague_names_are_refused(name: str, said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_gpu(name)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+FOUND = [
+    ("hopper", "gh200 h100-nvl h100-pcie h100-sxm h20 h200-nvl h200-sxm h800-sxm"),
+    ("RTX 6000", "quadro-rtx-6000 rtx-6000-ada rtx-pro-6000-max-q rtx-pro-6000-server rtx-pro-6000-workstation"),
+    ("ada laptop", "rtx-4050-laptop rtx-4060-laptop rtx-4070-laptop rtx-4090-laptop"),
+    ("cdna2", "mi210 mi250 mi250x"),
+    ("v100", "v100-sxm2-32gb"),  # a name is the GPU that it names
+]
+
+
+@pytest.mark.parametrize(("text", "names"), FOUND, ids=[row[0] for row in FOUND])
+def test_gpus_are_found_by_words(text: str, names: str) -> None:
+    assert [gpu.name for gpu in find_gpus(text)] == names.split()
+
+
+def test_words_of_no_gpu() -> None:
+    for text in ("hopper laptop", "", "-"):
+        with pytest.raises(SpecError, match="unknown GPU"):
+            find_gpus(text)
 
 
 UNKNOWN = [

@@ -65,6 +65,7 @@ from neusight_onnx.assumptions import (
     of_sums,
     of_tactics,
     of_the_batch,
+    of_the_gpu,
     of_the_host,
     of_the_run,
     other_types,
@@ -255,6 +256,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             prepared.trained,
         )
         said = (
+            *of_the_gpu(spec),
             *prepared.graph.assumptions,
             *decided.said,
             *range_of_branches(decided, totals, prepared.runtime),
@@ -402,6 +404,7 @@ def _assemble(
     coverage = make_coverage(placed, counted.left_out, rows, by_data)
     parameter_count, weight_bytes = parameter_summary(model)
     assumptions = [
+        *of_the_gpu(spec),
         *inferred.assumptions,
         *counted.said,
         *share_by_data(coverage),

@@ -40,6 +40,20 @@ if TYPE_CHECKING:
 _QUANTIZED_BITS = 8
 
 
+def of_the_gpu(spec: GpuSpec) -> Iterator[str]:
+    """Which GPU is meant, where the name that was given is not its alone."""
+    if spec.also_named:
+        *rest, last = (f"'{name}'" for name in spec.also_named)
+        others = f"{', '.join(rest)} or {last}" if rest else last
+        which = "the others" if rest else "the other"
+        yield f"GPU: '{spec.asked_as}' is taken as '{spec.name}'; --gpu {others} for {which}"
+    elif spec.asked_as is not None:
+        yield (
+            f"GPU: one of those in '{spec.asked_as}', '{spec.name}' (which GPUs a cloud's machine has is from general "
+            "knowledge)"
+        )
+
+
 def of_the_batch(inferred: InferredGraph, settings: Settings) -> Iterator[str]:
     """How many samples a run is taken to be, where no dim is named as a batch."""
     _, guessed = batch_of(inferred, settings.dims, settings.batch)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from os.path import commonprefix
 from pathlib import Path
 
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import SpecError
+from neusight_onnx.gpu_names import also_named, gibibytes, gpu_of_instance, name_key, plain_words, with_words, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class GpuSpec:
     ``last_level_cache_bytes``: a memory-side cache behind the L2 (AMD's Infinity Cache).
     ``memory_bus_bits``: width of the bus to memory; with HBM it tells how fast one of its channels is.
     ``device_names`` are what ``nvidia-smi`` and PyTorch print. ``name`` is the canonical name, ``label`` for people.
+    ``asked_as`` is the name that it was asked by where that isn't its alone: ``also_named`` are the GPUs that may be
+    meant as well ("v100"); without any, it is that of a machine that a cloud rents, with one such GPU or several.
     """
 
     name: str
@@ -65,6 +68,8 @@ class GpuSpec:
     notes: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     device_names: tuple[str, ...] = ()
+    asked_as: str | None = field(default=None, compare=False)
+    also_named: tuple[str, ...] = field(default=(), compare=False)
 
     def peak(self, dtype: DataType) -> float:
         """FLOP/s of the plain (vector, IEEE) pipe for ``dtype``: FP32 lanes for every type without its own."""
@@ -236,6 +241,25 @@ def gpu_names() -> tuple[str, ...]:
     return tuple(path.stem for path in _spec_files())
 
 
+def find_gpus(text: str) -> tuple[GpuSpec, ...]:
+    """The GPUs that ``text`` is the name of, or that have all of its words in names, maker and architecture, by name.
+
+    "hopper", "rtx 6000" and "ada laptop" find several, a name or a TOML file one. Raises SpecError where none is found.
+    """
+    try:
+        return (load_gpu(text),)
+    except SpecError:
+        wanted = plain_words(text)
+        found = tuple(spec for spec in available_gpus() if wanted and wanted <= _all_words(spec))
+        if not found:
+            raise
+        return found
+
+
+def _all_words(spec: GpuSpec) -> frozenset[str]:
+    return plain_words(" ".join((*_names_of(spec), spec.vendor, spec.architecture)))
+
+
 _FIELDS: Mapping[str, tuple[str, float]] = {
     "compute_capability": ("compute_capability", 1),
     "process_nm": ("process_nm", 1),
@@ -311,24 +335,8 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
 
 # -- names ---------------------------------------------------------------------------------------------------
 
-_BRANDS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "radeon"})
-_TRADE_MARKS = re.compile(r"\((?:tm|r)\)|[™®]")
-_SEPARATORS = re.compile(r"[\s_-]+")
 _NAMES_IN_FILE = re.compile(rb'^(?:label|aliases|device_names)\s*=\s*(\[[^\]]*\]|"[^"\n]*")', re.MULTILINE)
 _QUOTED = re.compile(r'"([^"\n]*)"')
-
-
-def _words(name: str) -> list[str]:
-    """The words of a name in lower case, without trade marks and leading brands."""
-    words = [word for word in _SEPARATORS.split(_TRADE_MARKS.sub(" ", name.casefold())) if word]
-    while len(words) > 1 and words[0] in _BRANDS:
-        del words[0]
-    return words
-
-
-def _name_key(name: str) -> str:
-    """Two names of a GPU are the same when their keys are."""
-    return "".join(_words(name))
 
 
 def _spec_files() -> list[Path]:
@@ -340,38 +348,63 @@ def _spec_files() -> list[Path]:
 
 
 def _find(name: str) -> GpuSpec | None:
-    """The shipped GPU of that name, or None.
+    """The shipped GPU of that name, or None; with the names of others that it may mean.
 
     Parses one file in most cases, found by its name or by a scan of the lines that hold names: parsing all
     of them takes some 0.1 s, and every analysis of a model starts here.
     """
-    words = _words(name)
-    key = "".join(words)
     files = {path.stem: path for path in _spec_files()}
-    canonical = files.get("-".join(words))
+    spec = _find_words(words(name), files)
+    if spec is not None:
+        others = also_named(name, spec.name, files)
+        return replace(spec, asked_as=_one_line(name), also_named=others) if others else spec
+    rented = gpu_of_instance(name)
+    return None if rented is None else replace(_read_spec(files[rented]), asked_as=_one_line(name))
+
+
+def _one_line(name: str) -> str:
+    return " ".join(name.split())
+
+
+def _find_words(found: Sequence[str], files: Mapping[str, Path]) -> GpuSpec | None:
+    """The GPU whose names have the key of these words; a memory's size behind a name that has none must be its own."""
+    key = "".join(found)
+    canonical = files.get("-".join(found))
     if canonical is not None:
         return _read_spec(canonical)
     for path in files.values():
-        if _name_key(path.stem) == key:
+        if name_key(path.stem) == key:
             return _read_spec(path)
     for path in files.values():
         if key in _keys_in_file(path):
             spec = _read_spec(path)
             if key in _keys_of(spec):
                 return spec
-    return None
+    *rest, last = found or ("",)
+    size = gibibytes(last)
+    if size is None or not rest or gibibytes(rest[-1]) is not None:
+        return None
+    without = _find_words(rest, files)
+    return without if without is not None and round(without.memory_bytes / 2**30) == size else None
 
 
 def _keys_in_file(path: Path) -> Iterator[str]:
     """The keys of a file's names, read without parsing it."""
     for found in _NAMES_IN_FILE.findall(path.read_bytes()):
         for quoted in _QUOTED.findall(found.decode("utf-8", "replace")):
-            yield _name_key(quoted)
+            yield name_key(quoted)
 
 
 def _keys_of(spec: GpuSpec) -> Iterator[str]:
-    for name in (spec.name, spec.label, *spec.aliases, *spec.device_names):
-        yield _name_key(name)
+    for name in _names_of(spec):
+        yield name_key(name)
+
+
+def _names_of(spec: GpuSpec) -> tuple[str, ...]:
+    return (spec.name, spec.label, *spec.aliases, *spec.device_names)
+
+
+_MOST_NAMED = 6
 
 
 def _unknown_name(name: str) -> str:
@@ -384,11 +417,22 @@ def _unknown_name(name: str) -> str:
             f"unknown GPU {_shown(name)}: these are {len(known)} names; give one, or, where a command takes several, "
             "each by itself: --gpu " + " --gpu ".join(known[:4])
         )
+    if "mig" in words(name):
+        return (
+            f"unknown GPU {_shown(name)}: a MIG instance is a part of a GPU; give a .toml file with the part's SMs, "
+            "memory, bandwidth and peak rates, or the whole GPU's name"
+        )
+    fitting = with_words(name, gpu_names())
+    if len(fitting) > 1:
+        more = f" and {len(fitting) - _MOST_NAMED} more" if len(fitting) > _MOST_NAMED else ""
+        return (
+            f"unknown GPU {_shown(name)}: several are called so; give one of {', '.join(fitting[:_MOST_NAMED])}{more}"
+        )
     canonical: dict[str, str] = {}
-    for spec in available_gpus():
-        canonical |= dict.fromkeys(_keys_of(spec), spec.name)
-    canonical |= {_name_key(own): own for own in gpu_names()}
-    wanted = _name_key(name)[:100]
+    for shipped in available_gpus():
+        canonical |= dict.fromkeys(_keys_of(shipped), shipped.name)
+    canonical |= {name_key(own): own for own in gpu_names()}
+    wanted = name_key(name)[:100]
     close = get_close_matches(wanted, canonical, n=8, cutoff=0.5)
     # What begins alike comes first: a100 before h100 for a1000.
     close.sort(key=lambda key: len(commonprefix([key, wanted])), reverse=True)  # noqa: RUF071 - characters are meant

@@ -23,6 +23,7 @@ from neusight_onnx.cli.options import (
     OutputOption,
     TableFormat,
     TableFormatOption,
+    gpus_begun,
 )
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
@@ -70,6 +71,7 @@ Examples:
 \b
   neusight-onnx gpus
   neusight-onnx gpus h100
+  neusight-onnx gpus rtx ada
   neusight-onnx gpus --format json
 """
 PREDICTORS_LIST_EXAMPLES = """\
@@ -305,20 +307,26 @@ def operators_command(
 
 
 def gpus_command(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full (or a FILE.toml).")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME|WORD...]",
+            help="Show this one in full (or a FILE.toml), or list those with all the words.",
+            autocompletion=gpus_begun,
+        ),
+    ] = None,
     table_format: TableFormatOption = TableFormat.RICH,
 ) -> None:
     """List the GPUs that are known, or show one with its sources."""
-    from neusight_onnx.gpu import available_gpus, load_gpu
+    from neusight_onnx.gpu import available_gpus, find_gpus
     from neusight_onnx.report.gpus import gpu_to_json, gpu_to_terminal, gpus_to_json, gpus_to_terminal
 
-    if name is None:
-        gpus = available_gpus()
-        as_json = table_format is TableFormat.JSON
-        emit(gpus_to_json(gpus) if as_json else gpus_to_terminal(gpus, canvas_for(None)), None)
+    gpus = find_gpus(" ".join(names)) if names else available_gpus()
+    as_json = table_format is TableFormat.JSON
+    if len(gpus) == 1:
+        emit(gpu_to_json(gpus[0]) if as_json else gpu_to_terminal(gpus[0], canvas_for(None)), None)
     else:
-        gpu = load_gpu(name)
-        emit(gpu_to_json(gpu) if table_format is TableFormat.JSON else gpu_to_terminal(gpu, canvas_for(None)), None)
+        emit(gpus_to_json(gpus) if as_json else gpus_to_terminal(gpus, canvas_for(None)), None)
 
 
 def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neusight_onnx.cli.execution import Execution
-from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
+from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, several_gpus, target_path
 from neusight_onnx.cli.options import GpusOption, ListFormat, OutputOption, Precision
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
@@ -120,7 +120,7 @@ def check_command(
 
         plan = make_plan(
             model=path,
-            gpus=tuple(gpu or ()),
+            gpus=several_gpus(gpu),
             bindings=sizes.bindings(),
             precision=None if execution.precision is Precision.AUTO else execution.precision.value,
             runtime=execution.runtime_name,

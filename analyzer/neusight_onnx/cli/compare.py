@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from neusight_onnx.cli.execution import RunOptions
-from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, target_path
+from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, several_gpus, target_path
 from neusight_onnx.cli.options import (
     DEFAULT_RUNTIMES,
     GpusOption,
@@ -48,7 +48,7 @@ EXAMPLES = """\
 Examples:
 
 \b
-  neusight-onnx compare model.onnx --gpu a100 --gpu l4 --gpu t4 --batch 8
+  neusight-onnx compare model.onnx --gpu a100,l4,t4 --batch 8
   neusight-onnx compare model.onnx --all-gpus --batch 1,8,32 --sort throughput
   neusight-onnx compare model.onnx --gpu a100 --gpu t4 --price a100=2.1/h --price t4=0.35/h --sort cost
   neusight-onnx compare model.onnx --gpu h100 --runtime onnxruntime,tensorrt --format csv -o runs.csv
@@ -96,7 +96,7 @@ def compare_command(
 ) -> None:
     """Compare MODEL on several GPUs, at several sizes, in one table."""
     path, target = model_path(model), target_path(output)
-    files = [(file, "a GPU file itself") for name in gpu or () for file in gpu_file(name)]
+    files = [(file, "a GPU file itself") for name in several_gpus(gpu) for file in gpu_file(name)]
     files += [(Path(prices), "the file of prices itself")] if prices else []
     check_target(target, (path, "the model itself"), *files)
     with working(f"comparing {path.name}"):
@@ -108,7 +108,7 @@ def compare_command(
         bindings = sizes.bindings()
         comparison = compare(
             read_guarded(path, target),
-            gpus=available_gpus() if all_gpus else tuple(gpu or ()),
+            gpus=available_gpus() if all_gpus else several_gpus(gpu),
             dims=sizes.dims(),
             batch=sizes.batches(),
             shapes=bindings.shapes,

@@ -36,6 +36,20 @@ def one_gpu(names: Sequence[str]) -> str:
     return names[0]
 
 
+def several_gpus(texts: Sequence[str] | None) -> tuple[str, ...]:
+    """The GPUs of a command that takes several: each --gpu is one, or a list with commas (no GPU has one in its name).
+
+    SpecError for a list with nothing between two commas.
+    """
+    found: list[str] = []
+    for text in texts or ():
+        parts = [text] if "," not in text or Path(text).is_file() else [part.strip() for part in text.split(",")]
+        if len(parts) > 1 and "" in parts:
+            raise SpecError(f"--gpu {text[:60]!a} has an empty name in its list; write it as --gpu a100,l4")
+        found += parts
+    return tuple(found)
+
+
 def gpu_file(text: str) -> list[Path]:
     """The file that ``--gpu`` may mean; none if it can only be a name."""
     return [Path(text)] if text.lower().endswith(".toml") or "/" in text or os.sep in text else []

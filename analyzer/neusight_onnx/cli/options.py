@@ -110,7 +110,7 @@ GpusOption = Annotated[
     typer.Option(
         "--gpu",
         metavar="NAME|FILE.toml",
-        help="A GPU's name, or a file about it; may be repeated.",
+        help="A GPU's name, or a file about it; several as a100,l4, or repeated.",
         autocompletion=gpus_begun,
     ),
 ]

@@ -91,6 +91,7 @@ def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
     l2_rate = "" if gpu.l2_bytes_per_s is None else f", {scaled(gpu.l2_bytes_per_s, 'B/s')}"
     rows: list[tuple[str, RenderableType]] = [
         ("Names", Text(", ".join(printable(name) for name in (gpu.name, *gpu.aliases, *gpu.device_names)))),
+        *([("Also", Text(_others(gpu)))] if gpu.asked_as is not None else []),
         ("Chip", Text(f"{printable(gpu.vendor)} {printable(gpu.architecture)}{capability}, {gpu.process_nm:g} nm")),
         (
             "Processors",
@@ -128,6 +129,12 @@ def gpu_to_terminal(gpu: GpuSpec, canvas: Canvas) -> str:
         if items:
             parts += [heading(title), bullets([printable(item) for item in items], canvas)]
     return render(parts, canvas)
+
+
+def _others(gpu: GpuSpec) -> str:
+    asked = printable(gpu.asked_as or "")
+    others = ", ".join(printable(name) for name in gpu.also_named)
+    return f"'{asked}' may be {others} as well" if others else f"in '{asked}', by general knowledge"
 
 
 def _generation(gpu: GpuSpec) -> tuple[str, float, str, list[tuple[int, str]]]:

@@ -1,0 +1,137 @@
+"""How GPUs are called: by their words, by what several of them share, and by the machines that clouds rent them in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+_BRANDS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "radeon"})
+_TRADE_MARKS = re.compile(r"\((?:tm|r)\)|[™®]")
+_SEPARATORS = re.compile(r"[\s_-]+")
+_SOCKET = re.compile(r"sxm\d")
+_MEMORY = re.compile(r"(\d{1,4})gb")
+_EDITIONS = frozenset({"sxm", "pcie", "nvl", "server", "workstation", "max", "q"})
+"""Words that, like a memory's size, tell GPUs of one name apart."""
+
+
+def words(name: str) -> list[str]:
+    """The words of a name in lower case, without trade marks and leading brands."""
+    found = [word for word in _SEPARATORS.split(_TRADE_MARKS.sub(" ", name.casefold())) if word]
+    while len(found) > 1 and found[0] in _BRANDS:
+        del found[0]
+    return found
+
+
+def plain_words(text: str) -> frozenset[str]:
+    """The words of any text in lower case, brands included."""
+    return frozenset(word for word in _SEPARATORS.split(_TRADE_MARKS.sub(" ", text.casefold())) if word)
+
+
+def name_key(name: str) -> str:
+    """Two names of a GPU are the same when their keys are."""
+    return "".join(words(name))
+
+
+def gibibytes(word: str) -> int | None:
+    """The memory's size that a word of a name says: 24 of "24gb"; None of any other word."""
+    found = _MEMORY.fullmatch(word)
+    return int(found[1]) if found else None
+
+
+def also_named(name: str, resolved: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``names`` that ``name`` may mean as well as ``resolved``, all canonical: they have all of its words, and
+    beyond these only sizes of memory, sockets and editions. "v100" may be v100-pcie-16gb, but not v100s-pcie-32gb.
+    """
+    wanted = _comparable(words(name))
+    known = wanted | _comparable(words(resolved))
+    return tuple(
+        other
+        for other in names
+        if other != resolved and wanted <= (of_other := _comparable(words(other))) and _only_editions(of_other - known)
+    )
+
+
+def with_words(name: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``names`` that have all words of ``name``: quadro-rtx-6000 and rtx-6000-ada for "rtx 6000"."""
+    wanted = _comparable(words(name))
+    return tuple(other for other in names if wanted and wanted <= _comparable(words(other)))
+
+
+def _comparable(found: Iterable[str]) -> set[str]:
+    return {"sxm" if _SOCKET.fullmatch(word) else word for word in found}
+
+
+def _only_editions(found: Iterable[str]) -> bool:
+    return all(word in _EDITIONS or gibibytes(word) is not None for word in found)
+
+
+_INSTANCES: tuple[tuple[str, str], ...] = (
+    # Amazon EC2, "Accelerated computing" in its list of instance types
+    ("p3.*", "v100-sxm2-16gb"),
+    ("p3dn.*", "v100-sxm2-32gb"),
+    ("p4d.*", "a100-sxm-40gb"),
+    ("p4de.*", "a100-sxm-80gb"),
+    ("p5.*", "h100-sxm"),
+    ("p5e.*", "h200-sxm"),
+    ("p5en.*", "h200-sxm"),
+    ("p6-b200.*", "b200-sxm"),
+    ("p6-b300.*", "b300-sxm"),
+    ("g4dn.*", "t4"),
+    ("g5.*", "a10g"),
+    ("g6.*", "l4"),
+    ("gr6.*", "l4"),
+    ("g6e.*", "l40s"),
+    # Google Compute Engine, "GPU machine types"
+    ("a2-highgpu-*g", "a100-sxm-40gb"),
+    ("a2-megagpu-16g", "a100-sxm-40gb"),
+    ("a2-ultragpu-*g", "a100-sxm-80gb"),
+    ("a3-highgpu-*g", "h100-sxm"),
+    ("a3-megagpu-8g", "h100-sxm"),
+    ("a3-edgegpu-8g", "h100-sxm"),
+    ("a3-ultragpu-8g", "h200-sxm"),
+    ("a4-highgpu-8g", "b200-sxm"),
+    ("a4x-highgpu-4g", "gb200"),
+    ("g2-standard-*", "l4"),
+    # Microsoft Azure, "GPU accelerated virtual machine sizes"; those with a part of a GPU (NV6ads_A10_v5) are left out
+    ("standard_nc*s_v2", "p100-pcie-16gb"),
+    ("standard_nc*s_v3", "v100-pcie-16gb"),
+    ("standard_nd40rs_v2", "v100-sxm2-32gb"),
+    ("standard_nc*as_t4_v3", "t4"),
+    ("standard_nv36ads_a10_v5", "a10"),
+    ("standard_nv36adms_a10_v5", "a10"),
+    ("standard_nv72ads_a10_v5", "a10"),
+    ("standard_nc*ads_a100_v4", "a100-pcie-80gb"),
+    ("standard_nd96asr_v4", "a100-sxm-40gb"),
+    ("standard_nd96amsr_a100_v4", "a100-sxm-80gb"),
+    ("standard_nc40ads_h100_v5", "h100-nvl"),
+    ("standard_nc80adis_h100_v5", "h100-nvl"),
+    ("standard_nd96isr_h100_v5", "h100-sxm"),
+    ("standard_nd96isr_h200_v5", "h200-sxm"),
+    ("standard_nd96isr_mi300x_v5", "mi300x"),
+    # Oracle Cloud Infrastructure, "Compute Shapes"
+    ("vm.gpu3.*", "v100-sxm2-16gb"),
+    ("bm.gpu3.8", "v100-sxm2-16gb"),
+    ("bm.gpu4.8", "a100-sxm-40gb"),
+    ("bm.gpu.a100-v2.8", "a100-sxm-80gb"),
+    ("vm.gpu.a10.*", "a10"),
+    ("bm.gpu.a10.4", "a10"),
+    ("bm.gpu.l40s.4", "l40s"),
+    ("bm.gpu.h100.8", "h100-sxm"),
+    ("bm.gpu.h200.8", "h200-sxm"),
+    ("bm.gpu.b200.8", "b200-sxm"),
+    ("bm.gpu.mi300x.8", "mi300x"),
+)
+"""Name of a machine that a cloud rents -> the GPU in it, one or several. From general knowledge of the providers' pages
+that are named; these were not opened. Machines whose GPU has no file, and those with a part of a GPU, are left out."""
+
+
+def gpu_of_instance(name: str) -> str | None:
+    """The canonical name of the GPU in a cloud's machine; None where no such machine is known."""
+    wanted = name.strip().casefold()
+    return next((gpu for pattern, gpu in _INSTANCES if fnmatchcase(wanted, pattern)), None)
+
+
+def instance_gpus() -> tuple[str, ...]:
+    """The canonical names of all GPUs that :func:`gpu_of_instance` gives."""
+    return tuple(dict.fromkeys(gpu for _, gpu in _INSTANCES))
