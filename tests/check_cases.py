@@ -30,7 +30,7 @@ class Case:
 
     model: Callable[[], ModelProto]
     codes: frozenset[str]
-    gpu: str | GpuSpec = "a100"
+    gpu: str | GpuSpec = "a100-sxm-80gb"
     precision: str = "auto"
     runtime: str = "eager"
     dims: Mapping[str, int] = field(default_factory=lambda: {"batch": 2})
@@ -246,10 +246,42 @@ CASES = {
     # --- shapes
     "a shape that the user gave stays": Case(model=TOLD, codes=codes(501), shapes={"h": (2, 4)}),
     "what is made of a shape that the user gave": Case(model=TOLD_AND_JOINED, codes=codes(501), shapes={"h": (2, 4)}),
-    "unbound": Case(model=linear, codes=codes(301), dims={}, node="batch", says="1 stands in"),
+    "unbound": Case(
+        model=linear,
+        codes=codes(301),
+        dims={},
+        limits=limits(max_memory="fits"),
+        node="batch",
+        says="'batch' of input 'x' is not bound, 1 stands in",
+        fix="--dim batch=1 (what stands in), or dims = { batch = 1 } in the target",
+    ),
+    "unbound, no limit that hangs on it": Case(
+        model=linear, codes=codes(301), notes=codes(301), dims={}, limits=limits(max_parameters=100)
+    ),
+    "several unbound": Case(
+        model=one([node("Exp", "x", "y", "exp")], x=("batch", "the seq", 4)),
+        codes=codes(109, 301),
+        notes=codes(109),
+        dims={},
+        limits=limits(max_latency="1s"),
+        says="'batch' and 'the seq' of input 'x' are not bound, defaults stand in",
+        fix="--dim 'batch=1,the seq=128' (what stands in), or dims = { batch = 1, \"the seq\" = 128 } in the target",
+    ),
+    "a batch that is more to launch than to compute": Case(
+        model=linear,
+        codes=codes(109),
+        notes=codes(109),
+        limits=limits(max_latency="1s"),
+        says="host-bound: the host takes ",
+        fix="--cuda-graph, or cuda-graph = true",
+    ),
+    "a batch that is enough for the host": Case(
+        model=linear, codes=codes(), dims={"batch": 1 << 24}, limits=limits(min_throughput="1/s")
+    ),
     "no name": Case(
         model=one([node("Relu", "x", "y")], x=(None, 4)),
         codes=codes(302),
+        notes=codes(302),
         dims={},
         node="x",
         says="dimension 0",
@@ -259,6 +291,7 @@ CASES = {
         model=one([node("Relu", "x", "y")], x=(None, 4, None)),
         codes=codes(302),
         dims={},
+        limits=limits(max_memory="fits"),
         node="x",
         says="dimensions 0, 2",
         fix="--shape x=Nx4xN, or shapes = { x = [N, 4, N] } in the target",
@@ -269,6 +302,7 @@ CASES = {
     "a batch is given, and another dimension has no name": Case(
         model=one([node("Relu", "x", "y")], x=(None, 4, None)),
         codes=codes(302),
+        notes=codes(302),
         dims={},
         batch=8,
         says="dimension 2",
@@ -356,7 +390,11 @@ CASES = {
         model=declared(value("xw", ["n", 3]), value("pre", ["m", "n"])), codes=codes(304), node="n"
     ),
     "stale to a stand-in for 0": Case(
-        model=one([node("Relu", "x", "y")], x=(0, 4), y=(0, 4)), codes=codes(302), dims={}, says="dimension 0"
+        model=one([node("Relu", "x", "y")], x=(0, 4), y=(0, 4)),
+        codes=codes(302),
+        notes=codes(302),
+        dims={},
+        says="dimension 0",
     ),
     "stale": Case(model=declared(value("xw", [7, 3])), codes=codes(305), notes=codes(305), says="[7, 3]"),
     "disagreeing": Case(

@@ -38,8 +38,14 @@ def verdict() -> Verdict:
     """Three targets: one that fails, one whose only finding is allowed, one that has a note and wasn't predicted."""
     found = check(
         [
-            target("slow", "latency", limits=limits(max_latency="1us", max_memory="fits")),
-            target("open", "unbound", bindings=make_bindings(), allow=(("NSX301", "any batch"),)),
+            target("slow", "latency", limits=limits(max_latency="1us", max_memory="fits"), cuda_graph=True),
+            target(
+                "open",
+                "unbound",
+                bindings=make_bindings(),
+                limits=limits(max_memory="fits"),
+                allow=(("NSX301", "any batch"),),
+            ),
             target("noted", "stale"),
         ]
     )
@@ -313,9 +319,10 @@ def test_github_annotates() -> None:
     assert "80 %25 interval" in lines[0]
     assert lines[1].startswith("::notice file=case.onnx,title=NSX305 declared shapes are stale::")
     assert lines[2].startswith("allowed NSX301 symbolic dim not bound (case.onnx: batch): any batch")
-    assert lines[3].startswith("assumed batch = 1 (default")
-    assert lines[3].endswith("(on open)")
-    assert lines[4] == "neusight-onnx check failed: 1 of 3 targets; 1 error, 1 note, 1 allowed"
+    assert lines[3] == "assumed runs are replayed as CUDA graphs (--cuda-graph) (on slow)"
+    assert lines[4].startswith("assumed batch = 1 (default")
+    assert lines[4].endswith("(on open)")
+    assert lines[5] == "neusight-onnx check failed: 1 of 3 targets; 1 error, 1 note, 1 allowed"
 
 
 @pytest.mark.parametrize(

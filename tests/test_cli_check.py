@@ -83,7 +83,9 @@ def test_the_python_of_the_guide_runs(project: Path, capsys: pytest.CaptureFixtu
     found = re.search(r"^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert found is not None
     exec(compile(found[1], str(GUIDE), "exec"), {})
-    assert capsys.readouterr().out == "False [('NSX201', ('l4', 'a100')), ('NSX301', ('l4', 'a100'))]\n"
+    assert capsys.readouterr().out == (
+        "False [('NSX201', ('l4', 'a100')), ('NSX301', ('l4', 'a100')), ('NSX109', ('a100',))]\n"
+    )
 
 
 def test_the_guide_names_every_key_and_limit() -> None:
@@ -214,6 +216,8 @@ def test_explain_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert main(["explain", "nsx303"]) == 0
     assert "NSX303 dim declared free but baked in (warning)" in capsys.readouterr().out
+    assert main(["explain", "NSX303,nsx109", "NSX303", "--format", "json"]) == 0
+    assert [rule["code"] for rule in json.loads(capsys.readouterr().out)["rules"]] == ["NSX303", "NSX109"]
     assert main(["explain", "NSX303", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["rules"][0]["code"] == "NSX303"
 

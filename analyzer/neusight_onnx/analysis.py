@@ -213,13 +213,14 @@ class Outcome:
     largest first, or before it "host" where the host takes longer than the kernels. ``unsupported``: the nodes that
     count as nothing. ``assumptions``: what stands in for what the model doesn't say (sizes, trips, branches); those
     that hold for every prediction are in a report only. ``precision``: what the model was computed in, which hangs on
-    the GPU where none was asked for."""
+    the GPU where none was asked for. ``host``: whether the host takes longer than the GPU, where that was asked for."""
 
     totals: Totals
     bound_shares: Mapping[str, float]
     unsupported: tuple[UnsupportedNode, ...]
     precision: str
     assumptions: tuple[str, ...] = ()
+    host: HostSummary | None = None
 
 
 def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predictors | None = None) -> Totals:
@@ -230,8 +231,10 @@ def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predic
     return predict_outcome(prepared, spec, predictors=predictors).totals
 
 
-def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predictors | None = None) -> Outcome:
-    """As :func:`predict_totals`, with what bounds the latency and what is not in it."""
+def predict_outcome(
+    prepared: PreparedModel, spec: GpuSpec, *, predictors: Predictors | None = None, with_host: bool = False
+) -> Outcome:
+    """As :func:`predict_totals`, with what bounds the latency and what is not in it; ``with_host``: and the host."""
     with no_collection():
         # most nodes of an exported graph are free for host and GPU: without a branch to decide, nothing asks for them
         run = run_on(prepared, spec, predictors)
@@ -269,6 +272,7 @@ def predict_outcome(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predi
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
             precision=executed.name,
+            host=_host(counted, prepared, spec, totals) if with_host else None,
         )
 
 

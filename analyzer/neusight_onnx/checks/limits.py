@@ -52,6 +52,12 @@ class Limits:
     def judged_at(self) -> str:
         return self.at or UPPER
 
+    @property
+    def depend_on_sizes(self) -> bool:
+        """Whether any of them is kept or missed by the sizes of the inputs: latency, throughput, memory."""
+        figures = (self.max_latency_ms, self.min_throughput_per_s, self.max_memory_bytes)
+        return self.memory_fits or any(figure is not None for figure in figures)
+
     def over(self, base: Limits) -> Limits:
         """These, and those of ``base`` where these say nothing; a limit of memory replaces the other kind, too."""
         changed: dict[str, object] = {}

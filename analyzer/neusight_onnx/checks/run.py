@@ -74,9 +74,10 @@ def rules() -> tuple[Rule, ...]:
     return tuple(CHECKS[code].rule for code in sorted(CHECKS))
 
 
-def explained(code: str | None = None) -> tuple[Rule, ...]:
-    """The rule of ``code``, or all of them; CheckError for a code that there is not."""
-    return rules() if code is None else (CHECKS[known_code(code, "explain")].rule,)
+def explained(*codes: str) -> tuple[Rule, ...]:
+    """The rules of ``codes`` in that order, each once, or all there are; CheckError for a code that there is not."""
+    asked = dict.fromkeys(known_code(code, "explain") for code in codes)
+    return tuple(CHECKS[code].rule for code in asked) if asked else rules()
 
 
 def _findings(subjects: Sequence[Subject]) -> list[Finding]:
@@ -183,6 +184,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         memory=subject.memory,
         passed=not any(verdict.fails(finding) for finding in own),
         assumptions=subject.assumptions,
+        host=subject.host,
     )
 
 
@@ -239,7 +241,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         include_io=target.include_io,
         channels_last=target.channels_last,
     )
-    outcome = None if not_predicted is not None else predict_outcome(prepared, gpu)
+    outcome = None if not_predicted is not None else predict_outcome(prepared, gpu, with_host=True)
     return replace(
         subject,
         shaped=shaped,
@@ -247,6 +249,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         kernel_types=kept(bench.kernel_types, id(prepared), lambda: kernel_types(prepared.work)),
         opaque=_opaque(prepared.work),
         totals=None if outcome is None else outcome.totals,
+        host=None if outcome is None else outcome.host,
         executed_precision=None if outcome is None else outcome.precision,
         memory=memory_on(prepared.memory, gpu) if outcome is None else outcome.totals.memory,
         assumptions=prepared.graph.assumptions if outcome is None else outcome.assumptions,

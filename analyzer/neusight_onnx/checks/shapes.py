@@ -11,7 +11,7 @@ from neusight_onnx.checks.thresholds import missed
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node, TripCount, Value, file_name
-from neusight_onnx.graph.names import option
+from neusight_onnx.graph.names import option, options
 from neusight_onnx.graph.shapes import bind_and_infer
 from neusight_onnx.memory.bodies import reads_of
 from neusight_onnx.preparation import ShapedModel
@@ -23,23 +23,45 @@ from neusight_onnx.report.verdict import Severity
     "NSX301",
     "symbolic dim not bound",
     severity=Severity.WARNING,
-    scope=Scope.SHAPES,
-    explanation="The model leaves the dim free and the target says nothing about it, so that a default stands in (1 "
-    "for a batch, 128 for a sequence, ...): limits are judged at a size that may not be the one in use.",
+    scope=Scope.TARGET,
+    explanation="The model leaves dims free and the target says nothing about them, so that defaults stand in (1 for a "
+    "batch, 128 for a sequence, ...): limits of latency, throughput and memory are judged at sizes that may not be "
+    "the ones in use. A note where the target has no such limit.",
     fix="bind it: --dim NAME=SIZE, or dims = { NAME = SIZE } in the target",
 )
-def unbound_symbol(subject: Subject) -> Iterator[Found]:
-    if subject.shaped is None:
+def unbound_symbols(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None or not subject.shaped.bound.defaults:
         return
     bound = subject.shaped.bound
-    for symbol in sorted(bound.defaults):
-        inputs = [item.name for item in subject.model.graph.inputs if symbol in (item.shape or ())]
-        others = f" and {len(inputs) - 1} more" if len(inputs) > 1 else ""
-        yield Found(
-            message=f"'{symbol}' of input '{inputs[0]}'{others} is not bound, {bound.symbols[symbol]} stands in",
-            node=symbol,
-            fix=f"{option('--dim', symbol, 'SIZE')}, or dims = {{ {_key(symbol)} = SIZE }} in the target",
-        )
+    stand_in = {symbol: bound.symbols[symbol] for symbol in sorted(bound.defaults)}
+    inputs = [item.name for item in subject.model.graph.inputs if not stand_in.keys().isdisjoint(item.shape or ())]
+    others = f" and {len(inputs) - 1} more" if len(inputs) > 1 else ""
+    names = [f"'{symbol}'" for symbol in stand_in][:_MOST_NAMED]
+    unnamed = len(stand_in) - len(names)
+    last = f"{unnamed} more" if unnamed else names.pop()
+    table = ", ".join(f"{_key(symbol)} = {size}" for symbol, size in stand_in.items())
+    one = len(stand_in) == 1
+    listed = f"{', '.join(names)} and {last}" if names else last
+    given = f"{options('--dim', stand_in)} (what stands in), or dims = {{ {table} }} in the target"
+    yield Found(
+        message=f"{listed} of input '{inputs[0]}'{others} "
+        + (
+            f"is not bound, {bound.symbols[next(iter(stand_in))]} stands in"
+            if one
+            else "are not bound, defaults stand in"
+        ),
+        node=next(iter(stand_in)) if one else None,
+        severity=_unless_judged(subject),
+        fix=None if unnamed else f"give the sizes in use: {given}",
+    )
+
+
+_MOST_NAMED = 12
+
+
+def _unless_judged(subject: Subject) -> Severity | None:
+    """A mere note where no limit is judged at the sizes that stand in."""
+    return None if subject.target.limits.depend_on_sizes else Severity.NOTE
 
 
 def _key(name: str) -> str:
@@ -51,9 +73,10 @@ def _key(name: str) -> str:
     "NSX302",
     "input without a full shape",
     severity=Severity.WARNING,
-    scope=Scope.SHAPES,
+    scope=Scope.TARGET,
     explanation="An input declares no shape, or a dim without even a name, and the target doesn't give it: a default "
-    "stands in, or nothing that depends on it can be costed.",
+    "stands in, or nothing that depends on it can be costed. A dim is a note where the target has no limit of latency, "
+    "throughput or memory.",
     fix="give it: --shape INPUT=1x3x224x224, or shapes = { INPUT = [1, 3, 224, 224] } in the target",
 )
 def open_input(subject: Subject) -> Iterator[Found]:
@@ -78,6 +101,7 @@ def open_input(subject: Subject) -> Iterator[Found]:
                     message=f"input '{declared.name}' ({shape_text(declared.shape)}) leaves "
                     f"{'dimension' if len(axes) == 1 else 'dimensions'} {', '.join(axes)} open, without a name",
                     node=declared.name,
+                    severity=_unless_judged(subject),
                     fix="--batch N, or batch = N in the target" if in_front and axes == ["0"] else whole,
                 )
 

@@ -15,7 +15,7 @@ from neusight_onnx.graph.model import Model
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.precision import Precision
 from neusight_onnx.preparation import PreparedModel, ShapedModel
-from neusight_onnx.report.model import MemoryEstimate, Totals
+from neusight_onnx.report.model import HostSummary, MemoryEstimate, Totals
 from neusight_onnx.runtime import DEFAULT_RUNTIME
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ class Subject:
 
     ``shaped`` is None where the shapes don't agree, ``fault`` says why; all behind it is None then, too. ``stored``
     is the type of most plain floats in the file. ``totals`` is None where the GPU can't run the precision, or
-    the runtime not on the GPU, which ``not_predicted`` says; ``executed_precision`` is theirs. ``opaque`` is the work
-    that is not supported; ``kernel_types`` has (type, whether for a product of matrices) of all kernels.
+    the runtime not on the GPU, which ``not_predicted`` says; ``host`` and ``executed_precision`` are theirs.
+    ``opaque`` is the work that is not supported; ``kernel_types`` has (type, whether for a product of matrices) of all
+    kernels.
     ``assumptions``: what stands in for what neither the model nor the target says.
     """
 
@@ -73,6 +74,7 @@ class Subject:
     opaque: tuple[NodeWork, ...] = ()
     kernel_types: frozenset[tuple[DataType, bool]] = frozenset()
     totals: Totals | None = None
+    host: HostSummary | None = None
     executed_precision: str | None = None
     memory: MemoryEstimate | None = None
     assumptions: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from neusight_onnx.checks.limits import MEDIAN
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
+from neusight_onnx.report.execution import host_text
 from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, Totals
 from neusight_onnx.report.quantities import capacity, counted, duration, significant
 from neusight_onnx.report.verdict import Severity
@@ -200,6 +201,25 @@ def lower_bound(subject: Subject) -> Iterator[Found]:
         message=f"latency and throughput were judged without {count}",
         severity=Severity.NOTE if accepted else None,
     )
+
+
+@checks(
+    "NSX109",
+    "the host takes longer than the GPU",
+    severity=Severity.NOTE,
+    scope=Scope.TARGET,
+    explanation="Launching the run's kernels takes the CPU longer than the GPU takes to execute them, so that the GPU "
+    "waits and a faster one changes little. The message says from which batch on it would no longer be so, by scaling "
+    "each kernel's time with the batch, where the model has a batch. It is looked at where a limit of latency or "
+    "throughput hangs on it; reports say it of every target.",
+    fix="launch once (--cuda-graph, or cuda-graph = true in the target), take a runtime that merges more "
+    "(--runtime tensorrt) or a larger batch",
+    applies=_predicts,
+)
+def host_bound(subject: Subject) -> Iterator[Found]:
+    if subject.host is not None and subject.host.is_bound and subject.totals is not None:
+        kernels = duration(subject.totals.kernel_ms * 1e3)
+        yield Found(message=f"{host_text(subject.host)}; the GPU's kernels take {kernels}")
 
 
 def _interval(totals: Totals, at: str) -> str:

@@ -37,6 +37,7 @@ Examples:
 
 \b
   neusight-onnx explain NSX101
+  neusight-onnx explain NSX109 NSX301
   neusight-onnx explain --format markdown
 """
 
@@ -190,8 +191,9 @@ def _report(verdict: Verdict, check_format: CheckFormat, output: Path | None) ->
 
 
 def explain_command(
-    code: Annotated[
-        str | None, typer.Argument(metavar="CODE", help="A finding's code, such as NSX101; without it, all of them.")
+    codes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CODE...]", help="A finding's code, such as NSX101, or several; without, all of them."),
     ] = None,
     list_format: Annotated[ListFormat, typer.Option("--format", help="How to print it.")] = ListFormat.RICH,
 ) -> None:
@@ -199,11 +201,11 @@ def explain_command(
     from neusight_onnx.checks import explained
     from neusight_onnx.report.rules import rules_to_json, rules_to_markdown, rules_to_terminal
 
-    found = explained(code)
+    found = explained(*(code for text in codes or () for code in text.split(",")))
     match list_format:
         case ListFormat.JSON:
             emit(rules_to_json(found), None)
         case ListFormat.MARKDOWN:
             emit(rules_to_markdown(found), None)
         case ListFormat.RICH:
-            emit(rules_to_terminal(found, canvas_for(None), in_full=code is not None), None)
+            emit(rules_to_terminal(found, canvas_for(None), in_full=bool(codes)), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 MOST_WRITTEN = 80
 """Characters of a name in a hint; of a longer one only both ends are written, with "…" between them."""
@@ -44,8 +44,13 @@ def _escaped(char: str) -> str:
 
 def option(flag: str, name: str, value: object) -> str:
     """``--flag NAME=value``, in quotes where a shell would take the name apart."""
-    text = f"{written(name)}={value}"
-    plain = re.fullmatch(r"[^\s'\"\\`$&|;<>()*?!#~\x00-\x1f]+", written(name))
+    return options(flag, {name: value})
+
+
+def options(flag: str, values: Mapping[str, object]) -> str:
+    """``--flag NAME=value,OTHER=value``, in quotes where a shell would take a name apart."""
+    text = ",".join(f"{written(name)}={value}" for name, value in values.items())
+    plain = all(re.fullmatch(r"[^\s'\"\\`$&|;<>()*?!#~\x00-\x1f]+", written(name)) for name in values)
     return f"{flag} {text if plain else shlex.quote(text)}"
 
 

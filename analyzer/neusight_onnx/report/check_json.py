@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neusight_onnx.report.json_text import Json, json_text
+from neusight_onnx.report.json_text import Json, json_text, rounded
 from neusight_onnx.report.machine import known
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
 
@@ -45,6 +45,9 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
         "latency_high_ms": None if totals is None else known(totals, totals.latency_high_ms),
         "throughput_per_s": None if totals is None else known(totals, totals.throughput_per_s),
         "batch_size": None if totals is None else totals.batch_size,
+        "host_ms": None if target.host is None else rounded(target.host.host_ms),
+        "host_bound": None if target.host is None else target.host.is_bound,
+        "host_free_from_batch": None if target.host is None else target.host.free_from_batch,
         "not_predicted": target.not_predicted,
         "memory_bytes": None if memory is None else memory.peak_bytes,
         "memory_high_bytes": None if memory is None else memory.high_bytes,

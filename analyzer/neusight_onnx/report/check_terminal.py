@@ -14,6 +14,7 @@ from neusight_onnx.report.check_words import (
     settings_text,
     throughput_text,
 )
+from neusight_onnx.report.execution import host_text
 from neusight_onnx.report.layout import Canvas, bullets, facts, heading, render
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Finding, Severity, TargetVerdict, Verdict
@@ -21,6 +22,7 @@ from neusight_onnx.report.verdict import Finding, Severity, TargetVerdict, Verdi
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_NO_LIMITS = "none (--max-latency, --min-throughput, --max-memory, ... set some)"
 _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 
 
@@ -63,11 +65,13 @@ def _target(target: TargetVerdict, canvas: Canvas) -> list[RenderableType]:
     elif target.totals is not None and target.totals.latency_ms:
         share = f"{target.totals.interval * 100:.0f} %"
         latency = f"{latency}, {share} interval; {throughput_text(target)} at batch size {target.totals.batch_size:,}"
+    if target.host is not None and target.host.is_bound:
+        latency += f"\n{host_text(target.host)}"
     rows = [
         ("GPU", printable(f"{target.gpu.label}{canvas.dot}{settings_text(target, canvas.dot)}")),
-        ("Latency", printable(latency)),
+        ("Latency", "\n".join(map(printable, latency.split("\n")))),
         ("Memory", memory_text(target)),
-        ("Limits", printable(limits_text(target))),
+        ("Limits", printable(limits_text(target) if target.limits else _NO_LIMITS)),
     ]
     return [title, facts([(label, Text(text)) for label, text in rows])]
 

@@ -61,6 +61,7 @@ def rules_to_terminal(rules: Sequence[Rule], canvas: Canvas, *, in_full: bool) -
     parts: list[RenderableType] = []
     for rule in rules:
         parts += [
+            *([Text()] if parts else []),
             Text.assemble((rule.code, "bold"), f" {rule.title} ({rule.severity})"),
             facts([("Why", Text(rule.explanation)), ("Fix", Text(rule.fix))]),
         ]

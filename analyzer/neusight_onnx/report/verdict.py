@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.report.model import MemoryEstimate, Totals
+from neusight_onnx.report.model import HostSummary, MemoryEstimate, Totals
 
 
 class Severity(StrEnum):
@@ -60,7 +60,8 @@ class TargetVerdict:
 
     ``limits`` are those asked for, as texts; ``codes`` the checks that had something to judge. ``totals`` is None where
     the latency could not be predicted, ``not_predicted`` says why; ``memory`` is None where the shapes don't agree.
-    ``assumptions``: what stands in for what neither the model nor the target says.
+    ``assumptions``: what stands in for what neither the model nor the target says. ``host``: whether the host takes
+    longer than the GPU; None where the latency could not be predicted.
     """
 
     name: str
@@ -83,6 +84,7 @@ class TargetVerdict:
     cuda_graph: bool = False
     include_io: bool = False
     channels_last: bool = False
+    host: HostSummary | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
