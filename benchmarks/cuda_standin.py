@@ -1,15 +1,20 @@
-"""Stand-ins for CUDA's libraries that compute nothing: ONNX Runtime's CUDA provider prepares models without a GPU.
+"""Stand-ins for CUDA's libraries that compute nothing: PyTorch and ONNX Runtime run models without a GPU.
 
-    python benchmarks/cuda_standin.py SITE-PACKAGES -o FOLDER [--compute-capability 8.0]
+    python benchmarks/cuda_standin.py SITE-PACKAGES -o FOLDER [--gpu a100]
 
-SITE-PACKAGES is where ``onnxruntime-gpu`` (1.31, of CUDA 13), ``nvidia-cuda-runtime`` and ``nvidia-cuda-crt`` (headers)
-are installed; gcc and binutils (nm, readelf) are needed. With FOLDER on ``LD_LIBRARY_PATH`` a session of that ONNX
-Runtime can be made on the CUDA provider: it places nodes, optimises the graph for this provider and writes it
-(``optimized_model_filepath``), all of which looks at the graph and at properties of the device only. Whatever it would
-run gives memory as it was.
+SITE-PACKAGES is where ``torch`` (2.9, of CUDA 12) or ``onnxruntime-gpu`` (1.31, of CUDA 13) is installed, and with it
+``nvidia-cuda-runtime`` (for CUDA 13 ``nvidia-cuda-crt``, too) for the headers; gcc and binutils (nm, readelf) are
+needed. Programs see a device with the figures of ``--gpu``'s file in ``specs/``. What is in memory is what the host
+put there.
 
-The stand-ins have one device with 80 GB. A call returns success, one that creates something a pointer that nobody
-reads, memory is the host's.
+ONNX Runtime looks for the libraries in ``LD_LIBRARY_PATH``: a session on its CUDA provider can be made, which places
+nodes, optimises the graph for this provider and writes it (``optimized_model_filepath``). PyTorch knows where its
+own are, so that the stand-ins are loaded first (``LD_PRELOAD``, :func:`environment`). Then models run in eager mode and
+under CUDA graphs; ``STANDIN_LOG`` names a file that gets a line for each launch (the kernel's name, grid and block) and
+for each call of cuBLAS, cuBLASLt and cuDNN that would launch kernels. ``standin/cudart.c`` says what else can be set.
+
+What a library's file calls and ``standin/`` doesn't define returns success, and where it creates something, a
+pointer that nobody reads.
 """
 
 from __future__ import annotations
@@ -19,118 +24,48 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
+from neusight_onnx.errors import NeusightError
+from neusight_onnx.gpu import GpuSpec, load_gpu
+
 CUDNN = "libcudnn.so.9"
-"""Opened at run time by the name, so that the provider's file doesn't list its functions as undefined."""
+CUDNN_VERSION = 91300
+"""Where no header of cuDNN says which one it is."""
+
+CALLERS = ("onnxruntime/capi/libonnxruntime_providers_cuda.so", "torch/lib/*.so")
+"""Files that call CUDA's libraries."""
+
+DEFINES = ("nvidia/*/include", "triton/backends/nvidia/include")
+"""Where ``crt/host_defines.h`` may lie, which CUDA's headers include."""
 
 HANDLES = re.compile(r"Create(?!Tiled)|Instantiate|LoadData|GetKernel")
 """Calls whose first argument is where the address of something new goes."""
 
-DEFINED: dict[str, str] = {
-    "cudaGetDeviceCount": "(int *count) { *count = 1; return 0; }",
-    "cudaGetDevice": "(int *device) { *device = 0; return 0; }",
-    "cudaGetDeviceProperties": """(struct cudaDeviceProp *p, int device) {
-  memset(p, 0, sizeof *p);
-  strcpy(p->name, "stand-in");
-  p->major = MAJOR; p->minor = MINOR;
-  p->totalGlobalMem = MEMORY;
-  p->multiProcessorCount = 108; p->warpSize = 32;
-  p->maxThreadsPerBlock = 1024; p->maxThreadsPerMultiProcessor = 2048;
-  p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024; p->maxThreadsDim[2] = 64;
-  p->maxGridSize[0] = 2147483647; p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-  p->regsPerBlock = p->regsPerMultiprocessor = 65536;
-  p->sharedMemPerBlock = 49152; p->sharedMemPerBlockOptin = 166912; p->sharedMemPerMultiprocessor = 167936;
-  p->l2CacheSize = 41943040;
-  return 0;
-}""",
-    "cudaDeviceGetAttribute": """(int *value, int attribute, int device) {
-  struct cudaDeviceProp p;
-  cudaGetDeviceProperties(&p, device);
-  switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor: *value = p.major; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = p.minor; break;
-    case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; break;
-    case cudaDevAttrMaxThreadsPerBlock: *value = p.maxThreadsPerBlock; break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = p.maxThreadsPerMultiProcessor; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = p.sharedMemPerBlock; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = p.sharedMemPerBlockOptin; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = p.sharedMemPerMultiprocessor; break;
-    case cudaDevAttrWarpSize: *value = p.warpSize; break;
-    default: *value = 1;
-  }
-  return 0;
-}""",
-    "cudaMalloc": "(void **p, size_t n) { *p = host(n); return 0; }",
-    "cudaMallocFromPoolAsync": "(void **p, size_t n, void *pool, void *stream) { *p = host(n); return 0; }",
-    "cudaMallocHost": "(void **p, size_t n) { *p = host(n); return 0; }",
-    "cudaHostAlloc": "(void **p, size_t n, unsigned flags) { *p = host(n); return 0; }",
-    "cudaFree": "(void *p) { free(p); return 0; }",
-    "cudaFreeHost": "(void *p) { free(p); return 0; }",
-    "cudaFreeAsync": "(void *p, void *stream) { free(p); return 0; }",
-    "cudaMemGetInfo": "(size_t *free_bytes, size_t *total) { *free_bytes = *total = MEMORY; return 0; }",
-    "cudaDriverGetVersion": "(int *version) { *version = 13000; return 0; }",
-    "cudaRuntimeGetVersion": "(int *version) { *version = 13000; return 0; }",
-    "cudaMemcpy": "(void *to, const void *from, size_t n, int kind) { memcpy(to, from, n); return 0; }",
-    "cudaMemcpyAsync": "(void *to, const void *from, size_t n, int kind, void *s) { memcpy(to, from, n); return 0; }",
-    "cudaMemset": "(void *p, int value, size_t n) { memset(p, value, n); return 0; }",
-    "cudaMemsetAsync": "(void *p, int value, size_t n, void *stream) { memset(p, value, n); return 0; }",
-    "cudaEventElapsedTime": "(float *ms, void *start, void *end) { *ms = 1; return 0; }",
-    "cudaPointerGetAttributes": """(struct cudaPointerAttributes *a, const void *p) {
-  memset(a, 0, sizeof *a);
-  a->type = cudaMemoryTypeDevice;
-  return 0;
-}""",
-    "cudaFuncGetAttributes": """(struct cudaFuncAttributes *a, const void *function) {
-  memset(a, 0, sizeof *a);
-  a->maxThreadsPerBlock = 1024;
-  a->binaryVersion = a->ptxVersion = 10 * MAJOR + MINOR;
-  return 0;
-}""",
-    "cudaGetDriverEntryPointByVersion": """(const char *name, void **p, unsigned version, unsigned long long flags,
-    int *found) {
-  *p = (void *)cudaFree;
-  if (found) *found = 0;
-  return 0;
-}""",
-    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "(int *blocks) { *blocks = 2; return 0; }",
-    "cudaStreamIsCapturing": "(void *stream, int *status) { *status = 0; return 0; }",
-    "cudnnGetStream": "(void *handle, void **stream) { *stream = thing; return 0; }",
-    "cudnnDropoutGetStatesSize": "(void *handle, size_t *n) { *n = 1024; return 0; }",
-    "cudnnGetReductionWorkspaceSize": "(void *handle, void *r, void *a, void *c, size_t *n) { *n = 0; return 0; }",
-}
-"""Signature and body of the functions that return an int and do something."""
-
-OTHERS: dict[str, str] = {
-    "__cudaRegisterFatBinary": "void **__cudaRegisterFatBinary(void *binary) { return (void **)thing; }",
-    "cudnnGetVersion": "size_t cudnnGetVersion(void) { return 91300; }",
-    **{
-        name: f'const char *{name}(int status) {{ return "stand-in"; }}'
-        for name in (
-            "cudaGetErrorString",
-            "cudaGetErrorName",
-            "cudnnGetErrorString",
-            "cublasGetStatusName",
-            "cublasGetStatusString",
-        )
-    },
-}
-"""Functions that return something else."""
+SOURCES = Path(__file__).parent / "standin"
+DEFINITION = re.compile(r"^(?:int|void|unsigned|size_t|const char) \**(\w+)\(", re.MULTILINE)
+"""A function in C as the sources there begin one."""
 
 PREAMBLE = """#include <stdlib.h>
 #include <string.h>
 static char thing[65536];
 """
-RUNTIME = """#include <driver_types.h>
-#define MEMORY (80ull << 30)
-static void *host(size_t n) { return aligned_alloc(256, (n + 511) / 256 * 256); }
-"""
+TEXTS = ("cudnnGetErrorString", "cudnnGetLastErrorString", "cublasGetStatusName", "cublasGetStatusString")
+"""Functions that return a text."""
+
+RESERVED_SHARED_BYTES = 1024
+"""Shared memory that CUDA keeps of a block's from compute capability 8.0 on (CUDA C++ Programming Guide)."""
 
 
-def functions_of(provider: Path) -> dict[str, list[str]]:
-    """Functions of CUDA's libraries that the provider's file calls, by library."""
+def functions_of(caller: Path, site_packages: Path) -> dict[str, list[str]]:
+    """Functions of CUDA's libraries that a file calls, by library.
+
+    A library whose functions can't be told by their version is left to the real one where that is installed: it loads
+    without a GPU.
+    """
     listed = subprocess.run(
-        ["nm", "-D", "--undefined-only", "--with-symbol-versions", str(provider)],
+        ["nm", "-D", "--undefined-only", "--with-symbol-versions", str(caller)],
         capture_output=True,
         text=True,
         check=True,
@@ -138,31 +73,29 @@ def functions_of(provider: Path) -> dict[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for line in listed.splitlines():
         name, _, library = line.split()[-1].partition("@")
-        if library.lstrip("@").startswith(("libcu", "libcublas")):
+        if library.lstrip("@").startswith("libcu"):
             found[library.lstrip("@")].append(name)
-        elif re.match(r"cu[A-Z]", name):
+        elif re.match(r"cu(?!File)[A-Z]", name):
             found["libcuda.so.1"].append(name)
-    needed = subprocess.run(["readelf", "-d", str(provider)], capture_output=True, text=True, check=True).stdout
+    needed = subprocess.run(["readelf", "-d", str(caller)], capture_output=True, text=True, check=True).stdout
     for library in re.findall(r"\[(libcu[a-zA-Z]+\.so\.\d+)\]", needed):
-        found.setdefault(library, [])
-    names = re.findall(rb"(?<=\0)cudnn[A-Z][A-Za-z]+(?:_v\d)?(?=\0)", provider.read_bytes())
-    found[CUDNN] = sorted({name.decode() for name in names})
+        if not any(site_packages.glob(f"nvidia/*/lib/{library}")):
+            found.setdefault(library, [])
+    if CUDNN not in found and CUDNN not in needed and "onnxruntime" in caller.name:
+        # opened at run time by the name, so that the file doesn't list its functions as undefined
+        names = re.findall(rb"(?<=\0)cudnn[A-Z][A-Za-z]+(?:_v\d)?(?=\0)", caller.read_bytes())
+        found[CUDNN] = sorted({name.decode() for name in names})
     return dict(found)
 
 
-def source_of(library: str, names: list[str], capability: tuple[int, int]) -> str:
-    """C source of one library."""
-    runtime = library.startswith("libcudart")
-    lines = [PREAMBLE, f"#define MAJOR {capability[0]}", f"#define MINOR {capability[1]}"]
-    if runtime:
-        # what others of the library's functions call stands first
-        names = ["cudaGetDeviceProperties", "cudaFree", *sorted(set(names) - {"cudaGetDeviceProperties", "cudaFree"})]
-        lines.append(RUNTIME)
-    for name in names:
-        if name in OTHERS:
-            lines.append(OTHERS[name])
-        elif name in DEFINED:
-            lines.append(f"int {name}{DEFINED[name]}")
+def source_of(library: str, names: set[str], facts: Mapping[str, object]) -> str:
+    """C source of one library: what ``standin/`` has of it, and the other functions that are called."""
+    written = SOURCES / f"{library.partition('.')[0].removeprefix('lib')}.c"
+    own = written.read_text() if written.is_file() else ""
+    lines = [*(f"#define {name} {value}" for name, value in facts.items()), PREAMBLE, own]
+    for name in sorted(names - set(DEFINITION.findall(own))):
+        if name in TEXTS:
+            lines.append(f'const char *{name}(int status) {{ return "stand-in"; }}')
         elif HANDLES.search(name):
             lines.append(f"int {name}(void **made) {{ *made = thing; return 0; }}")
         else:
@@ -170,43 +103,110 @@ def source_of(library: str, names: list[str], capability: tuple[int, int]) -> st
     return "\n".join(lines) + "\n"
 
 
-def build(site_packages: Path, folder: Path, capability: tuple[int, int]) -> None:
-    """All libraries into ``folder``.
+def facts_of(gpu: GpuSpec, headers: Path, cudnn: Path | None) -> dict[str, object]:
+    """What the sources are told of the device and of the libraries' versions.
 
     Raises:
-        FileNotFoundError: ``site_packages`` lacks the provider's library or CUDA's headers.
+        FileNotFoundError: The GPU is none of CUDA's, or the headers lack their version.
+    """
+    if gpu.compute_capability is None:
+        raise FileNotFoundError(f"{gpu.name} has no compute capability: give a GPU of NVIDIA's")
+    version = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", (headers / "cuda_runtime_api.h").read_text())
+    if version is None:
+        raise FileNotFoundError(f"{headers}/cuda_runtime_api.h doesn't say its version")
+    cuda = int(version[1])
+    shared = gpu.shared_memory_bytes_per_sm or 65536
+    reserved = RESERVED_SHARED_BYTES if gpu.compute_capability >= 8 else 0
+    parts = re.findall(r"#define\s+CUDNN_(?:MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", cudnn.read_text()) if cudnn else []
+    return {
+        "DEVICE_NAME": '"' + (gpu.device_names[0] if gpu.device_names else gpu.label) + '"',
+        "MAJOR": int(gpu.compute_capability),
+        "MINOR": round(gpu.compute_capability * 10) % 10,
+        "SM_COUNT": gpu.sm_count,
+        "MEMORY": f"((size_t){gpu.memory_bytes}ull)",
+        "L2_BYTES": gpu.l2_bytes,
+        "MAX_THREADS_PER_SM": gpu.max_threads_per_sm,
+        "SHARED_PER_SM": shared,
+        "SHARED_PER_BLOCK_OPTIN": shared - reserved,
+        "CUDA_MAJOR": cuda // 1000,
+        "CUDA_MINOR": cuda % 1000 // 10,
+        "CUDNN_VERSION_NUMBER": 10_000 * int(parts[0]) + 100 * int(parts[1]) + int(parts[2])
+        if parts
+        else CUDNN_VERSION,
+    }
+
+
+def build(site_packages: Path, folder: Path, gpu: GpuSpec) -> None:
+    """All libraries into ``folder``, and an ``nvidia-smi``.
+
+    Raises:
+        FileNotFoundError: ``site_packages`` lacks what calls CUDA, or CUDA's headers; or the GPU is none of CUDA's.
         subprocess.CalledProcessError: nm or gcc failed.
     """
-    provider = site_packages / "onnxruntime/capi/libonnxruntime_providers_cuda.so"
+    callers = sorted(path for caller in CALLERS for path in site_packages.glob(caller))
     headers = next(iter(site_packages.glob("nvidia/*/include/driver_types.h")), None)
-    if not provider.is_file():
-        raise FileNotFoundError(f"{provider} is not there: install onnxruntime-gpu")
-    if headers is None:
-        raise FileNotFoundError(f"no driver_types.h in {site_packages}: install nvidia-cuda-runtime, nvidia-cuda-crt")
+    # of a package of its own for CUDA 13; triton, which torch needs, brings it for CUDA 12
+    defines = next((found for place in DEFINES for found in site_packages.glob(f"{place}/crt/host_defines.h")), None)
+    if not callers:
+        raise FileNotFoundError(f"no torch with CUDA and no onnxruntime-gpu in {site_packages}")
+    if headers is None or defines is None:
+        raise FileNotFoundError(
+            f"CUDA's headers aren't in {site_packages}: install nvidia-cuda-runtime, nvidia-cuda-crt"
+        )
+    facts = facts_of(gpu, headers.parent, next(iter(site_packages.glob("nvidia/cudnn/include/cudnn_version.h")), None))
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for caller in callers:
+        for library, called in functions_of(caller, site_packages).items():
+            names[library].update(called)
     folder.mkdir(parents=True, exist_ok=True)
-    for library, names in functions_of(provider).items():
+    runtime = next(library for library in names if library.startswith("libcudart"))
+    for library in sorted(names, key=lambda library: library != runtime):  # others call it
         source = folder / f"{library}.c"
-        source.write_text(source_of(library, names, capability))
+        source.write_text(source_of(library, names[library], facts))
         versions = folder / f"{library}.map"
         versions.write_text(f"{library} {{ global: *; }};\n")
         linked = [f"-Wl,-soname,{library}", f"-Wl,--version-script={versions}"]
+        if library != runtime:
+            linked += [str(folder / runtime), "-Wl,-rpath,$ORIGIN"]
         # gnu89: a function declared without parameters takes any
-        options = ["-w", "-std=gnu89", "-shared", "-fPIC", "-O1", "-I", str(headers.parent), *linked]
-        subprocess.run(["gcc", *options, str(source), "-o", str(folder / library)], check=True)
+        included = ["-I", str(headers.parent), "-I", str(defines.parent.parent)]
+        options = ["-w", "-std=gnu89", "-shared", "-fPIC", "-O1", "-pthread", *included]
+        subprocess.run(["gcc", *options, str(source), *linked, "-o", str(folder / library)], check=True)
+    _write_smi(folder / "nvidia-smi", gpu)
+
+
+def _write_smi(path: Path, gpu: GpuSpec) -> None:
+    """Answers a query of nvidia-smi as a card under load would, for the fields that ``measurements`` asks for."""
+    clock_mhz = round(gpu.clock_hz / 1e6)
+    path.write_text(
+        f"""#!/bin/sh
+case "$*" in
+  *driver_version*) echo 999.0 ;;
+  *) echo {clock_mhz}, 1000, {gpu.power_w:.2f}, 60 ;;
+esac
+"""
+    )
+    path.chmod(0o755)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Variables with which a process takes the stand-ins in ``folder`` for CUDA's libraries."""
+    libraries = sorted(str(path.resolve()) for path in folder.glob("lib*.so.*") if path.suffix not in (".c", ".map"))
+    return {"LD_LIBRARY_PATH": str(folder.resolve()), "LD_PRELOAD": ":".join(libraries)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("site_packages", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--compute-capability", default="8.0")
+    parser.add_argument("--gpu", default="a100", help="whose figures the device has (default: a100)")
     arguments = parser.parse_args()
-    major, _, minor = arguments.compute_capability.partition(".")
     try:
-        build(arguments.site_packages, arguments.output, (int(major), int(minor or 0)))
-    except (FileNotFoundError, subprocess.CalledProcessError, ValueError) as error:
+        build(arguments.site_packages, arguments.output, load_gpu(arguments.gpu))
+    except (FileNotFoundError, subprocess.CalledProcessError, NeusightError) as error:
         sys.exit(f"error: {error}")
-    print(f"built in {arguments.output}: put it on LD_LIBRARY_PATH")
+    variables = " ".join(f"{name}={value}" for name, value in environment(arguments.output).items())
+    print(f"built in {arguments.output}: put it on LD_LIBRARY_PATH, for PyTorch all that follows\n{variables}")
 
 
 if __name__ == "__main__":

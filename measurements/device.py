@@ -21,7 +21,7 @@ from typing import Any
 
 from measurements.calls import call_for
 from measurements.cases import Case
-from measurements.session import DeviceLostError, SkipCaseError, Timing
+from measurements.session import LOST_REASON, DeviceLostError, SkipCaseError, Timing
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.learning.measured import COLD, WARM
@@ -143,7 +143,9 @@ class CudaTimer:
         except torch.cuda.OutOfMemoryError as error:
             torch.cuda.empty_cache()
             raise SkipCaseError("out of memory") from error
-        except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        except SkipCaseError:
+            raise
+        except Exception as error:  # whatever a library may raise: one case is not worth a run
             reason = " ".join(str(error).split())[:160] or type(error).__name__
             self._check_alive(reason)
             raise SkipCaseError(reason) from error
@@ -162,7 +164,7 @@ class CudaTimer:
             torch.cuda.synchronize()
             del graph, kept
         except RuntimeError as error:
-            raise DeviceLostError(f"the GPU takes no more work in this process after: {reason}; run again") from error
+            raise DeviceLostError(f"{LOST_REASON} after: {reason}; run again") from error
 
     def _timed(self, case: Case) -> Timing:
         torch, stream = self._torch, self._stream

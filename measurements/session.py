@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from measurements.cases import Case
-from measurements.plan import ordered
+from measurements.plan import ordered, stratum
 from neusight_onnx.errors import OutputError
 from neusight_onnx.kernels import KERNEL_CLASSES
 from neusight_onnx.learning.measured import COLUMNS, MEASURED, SKIPPED, append, kernel_to_text, read_rows
@@ -143,7 +143,7 @@ def run(
     start = clock()
     mend(path)
     settle(path)
-    waiting = ordered(cases, done_in(path, timer.gpu))
+    waiting = _fatal_last(ordered(cases, done_in(path, timer.gpu)), cases, path, timer.gpu)
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     lost, begun, said_at = "", 0, start
@@ -188,6 +188,27 @@ def run(
 
 
 SAY_EVERY_S = 15.0
+
+
+FATAL = 2
+"""So many cases of a stratum in which a process ended, and its others come last: each costs another one's start."""
+
+
+def _fatal_last(waiting: Sequence[Case], cases: Sequence[Case], path: Path, gpu: str) -> list[Case]:
+    """The cases in their order, those behind that are like ones in which processes ended."""
+    if not path.exists() or path.stat().st_size == 0:
+        return list(waiting)
+    ended = {
+        (row["kernel"], row["precision"], row["layout"])
+        for row in read_rows(path)
+        if row["gpu"] == gpu and (row.get("reason", "").startswith((ENDED, LOST_REASON)))
+    }
+    counts = Counter(stratum(case) for case in cases if case.key in ended)
+    return sorted(waiting, key=lambda case: counts[stratum(case)] >= FATAL)
+
+
+LOST_REASON = "the GPU takes no more work in this process"
+"""How the reason of a case begins behind which nothing can be timed in its process."""
 
 
 def _described(case: Case, gpu: str) -> dict[str, object]:

@@ -31,7 +31,7 @@ from measurements.cases import (
     write_shapes,
 )
 from measurements.plan import kind, ordered, stratum
-from measurements.session import LOST, DeviceLostError, SkipCaseError, Timing, begun_file, run
+from measurements.session import LOST, LOST_REASON, DeviceLostError, SkipCaseError, Timing, begun_file, run
 from measurements.supervision import GRACE_S, STALL_S, supervise
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import DataError, NeusightError
@@ -441,6 +441,28 @@ def test_a_lost_gpu_ends_the_run_and_is_not_tried_again(tmp_path: Path) -> None:
     run(again, gemms(1, 2, 4), path, seconds=60.0, clock=again.clock)
     assert 2 not in again.timed
     assert sorted(timer.timed + again.timed) == [1, 2, 4]
+
+
+class SkippingTimer(FakeTimer):
+    def time(self, case: Case) -> Timing:
+        raise SkipCaseError("enough")
+
+
+def test_after_two_ended_processes_a_stratum_waits_for_all_others(tmp_path: Path) -> None:
+    """A kind of kernel that takes the GPU down costs the start of a process a case."""
+    path = tmp_path / "own.csv"
+    softmaxes = cases_of([Softmax(rows=2**i, cols=64, dtype=FP32) for i in range(5)])
+    fatal = [case for case in softmaxes if case.precision == "fp16"]
+    for ended, waits in ((1, False), (2, True)):
+        path.unlink(missing_ok=True)
+        for case in fatal[:ended]:
+            lost = {"status": "skipped", "reason": f"{LOST_REASON} after: an illegal memory access", "latency_us": None}
+            append(path, [row(case.kernel, precision=case.precision, **lost)])
+        run(SkippingTimer(), softmaxes, path, seconds=60.0)
+        with path.open(newline="") as stream:
+            timed = [entry["precision"] for entry in csv.DictReader(stream)][ended:]
+        assert len(timed) == 10 - ended
+        assert (timed[-3:] == ["fp16"] * 3) == waits, f"{ended} ended"
 
 
 def test_the_case_in_which_a_process_ended_is_not_tried_again(tmp_path: Path) -> None:
@@ -866,8 +888,10 @@ def test_every_kind_of_case_has_a_call_that_reads_and_writes_its_bytes(torch: An
         extra = sum(spec.byte_count for spec in getattr(case.kernel, "extra_outputs", ()))
         assert result.numel() * result.element_size() == case.kernel.write_bytes - extra, where
         if KERNEL_CLASSES[type(case.kernel)] != "gather_scatter":
-            read = sum(tensor.numel() * tensor.element_size() for tensor in own)
             kernel = case.kernel
+            read = sum(tensor.numel() * tensor.element_size() for tensor in own)
+            if isinstance(kernel, Normalization) and kernel.method == "batch":  # its parameters are FP32 at any rate
+                read -= kernel.parameter_count * (4 - kernel.dtype.bytes_of(1))
             idle = 0  # of three operands a gradient reads two
             if isinstance(kernel, Conv) and kernel.direction != "forward":
                 idle = read - kernel.read_bytes

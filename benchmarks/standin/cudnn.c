@@ -1,0 +1,236 @@
+/* cuDNN without a GPU: its backend's descriptors are kept as they are given, heuristics answer with one engine, and what
+   is executed is logged and counts as one kernel. Numbers of attributes and types: cudnn_graph_v9.h. */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern int standin_launch(void *stream, const char *line);
+
+enum { /* descriptors */
+  ENGINE = 2, ENGINE_CONFIG = 3, CONVOLUTION_FORWARD = 10, BACKWARD_FILTER = 11, BACKWARD_DATA = 12, OPERATIONS = 15 };
+enum { /* attributes */
+  COMPUTE_TYPE = 100, DILATIONS = 102, STRIDES = 103, PRE_PADDINGS = 105, HEURISTIC_GRAPH = 201, RESULTS = 202,
+  CONFIG_ENGINE = 300, PLAN_CONFIG = 401, GRAPH_OPERATIONS = 801, TENSOR_TYPE = 901, DIMENSIONS = 902,
+  TENSOR_STRIDES = 903, ENGINE_GRAPH = 1300 };
+enum { INT64 = 3, DESCRIPTOR = 15 };
+
+struct attribute {
+  int name, type;
+  long long count;
+  void *data;
+};
+struct descriptor {
+  int type, count;
+  struct attribute attributes[64];
+};
+
+static size_t size_of(int type) {
+  switch (type) {
+    case 0: case 3: case 5: case 6: case DESCRIPTOR: return 8;
+    case 2: case 24: return 1;
+    case 26: return 16;
+    default: return 4;
+  }
+}
+
+static struct descriptor *copied(const struct descriptor *from);
+
+static void *copied_data(int type, long long count, const void *from) {
+  char *data = malloc(count * size_of(type) + 8);
+  long long i;
+  memcpy(data, from, count * size_of(type));
+  if (type == DESCRIPTOR)
+    for (i = 0; i < count; i++) ((struct descriptor **)data)[i] = copied(((struct descriptor *const *)from)[i]);
+  return data;
+}
+
+static struct descriptor *copied(const struct descriptor *from) {
+  struct descriptor *made;
+  int i;
+  if (from == NULL) return NULL;
+  made = malloc(sizeof *made);
+  *made = *from;
+  for (i = 0; i < made->count; i++) {
+    struct attribute *a = &made->attributes[i];
+    a->data = copied_data(a->type, a->count, a->data);
+  }
+  return made;
+}
+
+static void emptied(struct descriptor *descriptor) {
+  int i;
+  long long j;
+  for (i = 0; i < descriptor->count; i++) {
+    struct attribute *a = &descriptor->attributes[i];
+    if (a->type == DESCRIPTOR)
+      for (j = 0; j < a->count; j++) {
+        struct descriptor *inner = ((struct descriptor **)a->data)[j];
+        if (inner != NULL) emptied(inner), free(inner);
+      }
+    free(a->data);
+  }
+  descriptor->count = 0;
+}
+
+static struct attribute *found(struct descriptor *descriptor, int name) {
+  int i;
+  for (i = 0; descriptor != NULL && i < descriptor->count; i++)
+    if (descriptor->attributes[i].name == name) return &descriptor->attributes[i];
+  return NULL;
+}
+
+static struct descriptor *inside(struct descriptor *descriptor, int name, int i) {
+  struct attribute *a = found(descriptor, name);
+  return a == NULL || i >= a->count ? NULL : ((struct descriptor **)a->data)[i];
+}
+
+int cudnnBackendCreateDescriptor(int type, void **made) {
+  struct descriptor *descriptor = calloc(1, sizeof *descriptor);
+  descriptor->type = type;
+  *made = descriptor;
+  return 0;
+}
+int cudnnBackendDestroyDescriptor(struct descriptor *descriptor) {
+  if (descriptor != NULL) emptied(descriptor);
+  free(descriptor);
+  return 0;
+}
+int cudnnBackendSetAttribute(struct descriptor *descriptor, int name, int type, long long count, const void *data) {
+  struct attribute *a = found(descriptor, name);
+  if (a == NULL) {
+    if (descriptor->count == 64) return 2000; /* bad parameter */
+    a = &descriptor->attributes[descriptor->count++];
+  }
+  a->name = name;
+  a->type = type;
+  a->count = count;
+  a->data = copied_data(type, count, data);
+  return 0;
+}
+
+static void filled(struct descriptor **slot, struct descriptor *from) {
+  struct descriptor *made = copied(from);
+  if (*slot == NULL) *slot = made;
+  else {
+    emptied(*slot);
+    **slot = *made;
+    free(made);
+  }
+}
+
+int cudnnBackendGetAttribute(struct descriptor *descriptor, int name, int type, long long wanted, long long *count,
+                             void *data) {
+  struct attribute *a = found(descriptor, name);
+  long long i, given, ignored;
+  if (count == NULL) count = &ignored;
+  if (name == RESULTS) {
+    *count = 1;
+    if (wanted > 0 && data != NULL) {
+      struct descriptor engine = {ENGINE}, config = {ENGINE_CONFIG}, *engine_at = &engine,
+                        *graph = inside(descriptor, HEURISTIC_GRAPH, 0);
+      cudnnBackendSetAttribute(&engine, ENGINE_GRAPH, DESCRIPTOR, 1, &graph);
+      cudnnBackendSetAttribute(&config, CONFIG_ENGINE, DESCRIPTOR, 1, &engine_at);
+      filled(data, &config);
+      emptied(&config);
+      emptied(&engine);
+    }
+    return 0;
+  }
+  if (a == NULL) { /* a size of nothing, else an empty list */
+    *count = type == INT64 && wanted == 1;
+    if (*count && data != NULL) *(long long *)data = 0;
+    return 0;
+  }
+  *count = a->count;
+  given = a->count < wanted ? a->count : wanted;
+  if (data == NULL) return 0;
+  if (type != DESCRIPTOR) memcpy(data, a->data, given * size_of(type));
+  else
+    for (i = 0; i < given; i++) filled((struct descriptor **)data + i, ((struct descriptor **)a->data)[i]);
+  return 0;
+}
+
+static char *numbers(char *to, char *end, const char *label, struct descriptor *descriptor, int name) {
+  struct attribute *a = found(descriptor, name);
+  long long i;
+  if (a == NULL) return to;
+  to += snprintf(to, end - to, "%s", label);
+  for (i = 0; i < a->count && to < end - 24; i++)
+    to += sprintf(to, i ? "x%lld" : "%lld", a->type == INT64 ? ((long long *)a->data)[i] : (long long)((int *)a->data)[i]);
+  return to;
+}
+
+struct handle {
+  void *stream;
+};
+int cudnnCreate(void **made) {
+  *made = calloc(1, sizeof(struct handle));
+  return 0;
+}
+int cudnnSetStream(struct handle *handle, void *stream) {
+  handle->stream = stream;
+  return 0;
+}
+int cudnnGetStream(struct handle *handle, void **stream) {
+  *stream = handle->stream;
+  return 0;
+}
+
+int cudnnBackendExecute(struct handle *handle, struct descriptor *plan, void *pack) {
+  static const struct {
+    int type, first; /* its attributes: ..., the convolution, then three tensors */
+    const char *name, *tensors[3];
+  } CONVOLUTIONS[] = {
+      {CONVOLUTION_FORWARD, 702, "convolution forward", {"w", "x", "y"}},
+      {BACKWARD_DATA, 708, "convolution backward data", {"w", "dx", "dy"}},
+      {BACKWARD_FILTER, 714, "convolution backward filter", {"dw", "x", "dy"}},
+  };
+  char line[2048], *to = line, *end = line + sizeof line - 64;
+  struct descriptor *graph = inside(inside(inside(plan, PLAN_CONFIG, 0), CONFIG_ENGINE, 0), ENGINE_GRAPH, 0), *operation;
+  int i, j, k;
+  to += sprintf(to, "library\tcudnn");
+  for (i = 0; (operation = inside(graph, GRAPH_OPERATIONS, i)) != NULL && to < end; i++) {
+    for (j = 0; j < 3 && CONVOLUTIONS[j].type != operation->type; j++) continue;
+    if (j == 3) {
+      to += snprintf(to, end - to, "\toperation %d", operation->type);
+      continue;
+    }
+    to += snprintf(to, end - to, "\t%s", CONVOLUTIONS[j].name);
+    for (k = 0; k < 3; k++) {
+      struct descriptor *tensor = inside(operation, CONVOLUTIONS[j].first + 1 + k, 0);
+      to += snprintf(to, end - to, " %s", CONVOLUTIONS[j].tensors[k]);
+      to = numbers(to, end, "=", tensor, DIMENSIONS);
+      to = numbers(to, end, "/", tensor, TENSOR_STRIDES);
+      to = numbers(to, end, ":", tensor, TENSOR_TYPE);
+    }
+    operation = inside(operation, CONVOLUTIONS[j].first, 0);
+    to = numbers(to, end, " stride=", operation, STRIDES);
+    to = numbers(to, end, " pad=", operation, PRE_PADDINGS);
+    to = numbers(to, end, " dilation=", operation, DILATIONS);
+    to = numbers(to, end, " compute=", operation, COMPUTE_TYPE);
+  }
+  return standin_launch(handle->stream, line) ? 5000 : 0; /* execution failed */
+}
+
+int cudnnDropoutGetStatesSize(void *handle, size_t *n) {
+  *n = 1024;
+  return 0;
+}
+int cudnnGetReductionWorkspaceSize(void *handle, void *r, void *a, void *c, size_t *n) {
+  *n = 0;
+  return 0;
+}
+size_t cudnnGetVersion(void) { return CUDNN_VERSION_NUMBER; }
+int cudnnGetProperty(int part, int *value) {
+  static const int PARTS[] = {CUDNN_VERSION_NUMBER / 10000, CUDNN_VERSION_NUMBER / 100 % 100, CUDNN_VERSION_NUMBER % 100};
+  *value = PARTS[part];
+  return 0;
+}
+size_t cudnnGetCudartVersion(void) { return CUDA_MAJOR * 1000 + CUDA_MINOR * 10; }
+int cudnnBatchNormalizationForwardInference(struct handle *handle) {
+  return standin_launch(handle->stream, "library\tcudnnBatchNormalizationForwardInference") ? 5000 : 0;
+}
+int cudnnConvolutionForward(struct handle *handle) {
+  return standin_launch(handle->stream, "library\tcudnnConvolutionForward") ? 5000 : 0;
+}

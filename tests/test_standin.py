@@ -1,0 +1,162 @@
+"""The stand-ins for CUDA's libraries: PyTorch on a GPU that isn't there, and ``measurements/`` on it from end to end.
+
+They run where a torch with CUDA is: in this environment, or in the site-packages that NEUSIGHT_TORCH_SITE names.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from measurements.cases import cases_of, default_kernels, write_shapes
+from measurements.plan import ordered, stratum
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Kernel, Softmax
+
+ROOT = Path(__file__).parent.parent
+KERNEL_US = 5.0
+"""What a kernel takes on the stand-ins' clock (``benchmarks/standin/cudart.c``)."""
+
+
+def torch_site() -> Path:
+    """Folder that a torch with CUDA is installed in."""
+    named = os.environ.get("NEUSIGHT_TORCH_SITE")
+    found = importlib.util.find_spec("torch") if named is None else None
+    site = Path(named) if named else Path(found.origin).parents[1] if found and found.origin else None
+    if site is None or not (site / "torch" / "lib" / "libtorch_cuda.so").is_file():
+        pytest.skip("no torch with CUDA, here or where NEUSIGHT_TORCH_SITE says")
+    if any(shutil.which(tool) is None for tool in ("gcc", "nm", "readelf")):
+        pytest.skip("gcc and binutils are needed")
+    return site
+
+
+@pytest.fixture(scope="module")
+def pretended(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
+    """GPU -> environment of a process that has it."""
+    site = torch_site()
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import cuda_standin
+    finally:
+        sys.path.pop(0)
+
+    def make(gpu: str) -> dict[str, str]:
+        folder = tmp_path_factory.mktemp(gpu)
+        cuda_standin.build(site, folder, load_gpu(gpu))
+        variables = cuda_standin.environment(folder)
+        places = os.pathsep.join((str(ROOT), str(ROOT / "analyzer"), str(site)))
+        path = os.pathsep.join((str(folder), os.environ["PATH"]))
+        return {**os.environ, **variables, "PYTHONPATH": places, "PATH": path}
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One small kernel of each kind."""
+    first: dict[tuple[str, str], Kernel] = {}
+    for case in ordered(cases_of(default_kernels())):
+        if case.kernel.read_bytes + case.kernel.write_bytes < 64e6:
+            first.setdefault(stratum(case)[:2], case.kernel)
+    path = tmp_path_factory.mktemp("shapes") / "shapes.txt"
+    write_shapes(path, list(first.values()))
+    return path
+
+
+def measured(environment: dict[str, str], shapes: Path, output: Path, *options: str) -> list[dict[str, str]]:
+    command = [sys.executable, "-m", "measurements", "run", "--shapes", str(shapes), "--output", str(output)]
+    done = subprocess.run([*command, "--minutes", "1", *options], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with output.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "t4", "rtx-4090", "h200-sxm"])
+def test_measurements_run_from_end_to_end(
+    gpu: str, pretended: Callable[[str], dict[str, str]], shapes: Path, tmp_path: Path
+) -> None:
+    """Every case is timed in a graph, 5 us a kernel. A case has one; reductions may set memory before."""
+    environment = pretended(gpu)
+    rows = measured(environment, shapes, tmp_path / "own.csv")
+    spec = load_gpu(gpu)
+    assert {(row["gpu"], row["device_name"]) for row in rows} == {(gpu, spec.device_names[0])}
+    assert {row["sm_clock_mhz"] for row in rows} == {str(round(spec.clock_hz / 1e6))}
+    reasons = Counter(row["reason"] for row in rows if row["status"] != "measured")
+    old = spec.compute_capability is not None and spec.compute_capability < 8
+    assert set(reasons) <= ({f"no {name} below compute capability 8.0" for name in ("bf16", "tf32")} if old else set())
+    assert len(rows) - sum(reasons.values()) > 60
+    for row in rows:
+        if row["status"] == "measured":
+            count = float(row["latency_us"]) / KERNEL_US
+            most = 2 if row["kernel_class"] == "reduction" else 1
+            assert count == pytest.approx(round(count)), row
+            assert 1 <= round(count) <= most, row
+    evaluated = subprocess.run(
+        [sys.executable, "-m", "neusight_onnx", "predictors", "evaluate", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "analyzer")},
+        capture_output=True,
+        text=True,
+    )
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert "conv float16" in evaluated.stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("error:softmax", "the GPU takes no more work in this process after: CUDA error: an illegal memory access"),
+        ("abort:softmax", "the process ended while it was timed"),
+    ],
+    ids=["a kernel that fails", "a process that ends"],
+)
+def test_a_kernel_that_fails_costs_its_cases_alone(
+    fault: str, reason: str, pretended: Callable[[str], dict[str, str]], shapes: Path, tmp_path: Path
+) -> None:
+    environment = {**pretended("a100"), "STANDIN_FAULT": fault}
+    rows = measured(environment, shapes, tmp_path / "own.csv")
+    lost = [row for row in rows if row["status"] != "measured"]
+    assert {row["kernel_class"] for row in lost} == {"softmax"}
+    assert all(row["reason"].startswith(reason) for row in lost)
+    assert len({(row["kernel"], row["precision"], row["layout"]) for row in rows}) == len(rows) > 90
+
+
+def test_a_device_without_the_memory_is_told(pretended: Callable[[str], dict[str, str]], tmp_path: Path) -> None:
+    """Scores of 32 heads by 8,192 x 8,192 are 4.3 GB in 16 bits; read, written and once more to spare is too much."""
+    path = tmp_path / "shapes.txt"
+    write_shapes(path, [Softmax(rows=32 * 8192, cols=8192, dtype=DataType.FLOAT32)])
+    rows = measured(pretended("t4"), path, tmp_path / "own.csv")
+    assert [row["reason"] for row in rows] == ["needs 25.8 GB of memory", "needs 51.5 GB of memory"]
+
+
+def test_the_log_names_what_is_launched(pretended: Callable[[str], dict[str, str]], tmp_path: Path) -> None:
+    """A linear layer in 16 bits is one product with its bias, a GELU one kernel of PyTorch's, a convolution cuDNN's."""
+    program = """
+import torch
+functional = torch.nn.functional
+x = torch.empty(64, 64, device="cuda", dtype=torch.half)
+maps = torch.empty(2, 32, 8, 8, device="cuda", dtype=torch.half)
+weight = torch.empty(16, 32, 3, 3, device="cuda", dtype=torch.half)
+functional.linear(x, x, x[0])
+functional.gelu(x)
+functional.conv2d(maps, weight, padding=1)
+"""
+    log = tmp_path / "log"
+    environment = {**pretended("a100"), "STANDIN_LOG": str(log)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    product, gelu, convolution = log.read_text().splitlines()
+    assert product.startswith("library\tcublasLtMatmul\tm=64 n=64 k=64 batch=1")
+    assert gelu.startswith("kernel\t")
+    assert "GeluCUDAKernel" in gelu
+    assert convolution.startswith(
+        "library\tcudnn\tconvolution forward w=16x32x3x3/288x9x3x1:2 x=2x32x8x8/2048x64x8x1:2"
+    )
