@@ -15,7 +15,7 @@ DIST_STAMP := build/dist-check.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
-	bench-operators bench-frontend bench-coverage bench-models bench-fusion bench-fusion-cuda bench-speed fuzz clean
+	bench-operators bench-frontend bench-coverage bench-plausibility bench-models bench-fusion bench-fusion-cuda bench-speed fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -78,6 +78,9 @@ bench-frontend: $(VENV)/.installed-dev ## shapes and operators of many models: m
 bench-coverage: $(VENV)/.installed-dev ## share of nodes in kernels, free, unsupported: make bench-coverage MODELS=folder
 	$(call required,MODELS,folder of ONNX models)
 	$(BIN)/python benchmarks/coverage.py "$(MODELS)"
+
+bench-plausibility: $(VENV)/.installed-dev ## what physics says must hold of predictions on GPUs that nobody measured
+	$(BIN)/python benchmarks/plausibility.py
 
 bench-models: $(VENV)/.installed-dev ## measured models by runtime and GPU: make bench-models DATA=folder
 	$(call required,DATA,folder that holds data/ and models/)
