@@ -625,6 +625,59 @@ def test_sparse_peaks_are_refused(content: str, key: str, value: float, most: st
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "key", "value", "does"),
+    [
+        # 5,120 bits x 4.8 / 3 to 6.4 x 3 Gbit/s
+        pytest.param(
+            H100, "memory_bandwidth_gb_s", 33500, "memory_bus_bits = 5120 does about 1024 to 12288", id="h100"
+        ),
+        pytest.param(
+            H100, "memory_bandwidth_gb_s", 335, "memory_bus_bits = 5120 does about 1024 to", id="h100, a tenth"
+        ),
+        pytest.param(
+            H100, "memory_bus_bits", 512, "memory_bus_bits = 512 does about 102 to 1229", id="the bus is wrong"
+        ),
+        # 24 GB are 6 pairs of chips, 192 bits, at 19 / 1.6 Gbit/s at least, 512 bits at 24 x 1.6 at most
+        pytest.param(RTX_4090, "memory_bandwidth_gb_s", 10080, "24 GB does about 285 to 2458", id="no bus"),
+        pytest.param(RTX_4090, "memory_bandwidth_gb_s", 100.8, "24 GB does about 285 to", id="no bus, a tenth"),
+    ],
+)
+def test_bandwidths_that_memory_does_not_have_are_refused(
+    content: str, key: str, value: float, does: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "gpu.toml"
+    file.write_text(with_value(content, key, value), encoding="utf-8")
+    with pytest.raises(SpecError, match=rf"'memory_bandwidth_gb_s' is .*{re.escape(does)}.* a memory_type of its own"):
+        load_gpu(file)
+
+
+def test_memory_of_a_kind_that_is_not_known_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.toml"
+    content = with_value(H100, "memory_bandwidth_gb_s", 33500)
+    file.write_text(with_value(content, "memory_type", '"HBM9"'), encoding="utf-8")
+    assert load_gpu(file).memory_bytes_per_s == 33.5e12
+
+
+def test_slips_of_the_point_in_bandwidths_are_found(tmp_path: Path) -> None:
+    """In a copy of any shipped file, but for ten times a narrow bus that isn't stated; half and twice are taken."""
+    taken = []
+    file = tmp_path / "gpu.toml"
+    for name, gpu in GPUS.items():
+        for factor in (0.1, 0.5, 2, 10):
+            value = gpu.memory_bytes_per_s / 1e9 * factor
+            file.write_text(with_value(shipped(name), "memory_bandwidth_gb_s", value), encoding="utf-8")
+            try:
+                load_gpu(file)
+            except SpecError:
+                continue
+            taken.append((name, factor))
+    narrow = [name for name, factor in taken if factor == 10]
+    assert all(GPUS[name].memory_bus_bits is None and GPUS[name].memory_bytes_per_s < 450e9 for name in narrow)
+    assert [name for name, factor in taken if factor == 0.1] == []
+    assert sum(factor in (0.5, 2) for _, factor in taken) == 2 * len(GPUS)
+
+
 def test_peaks_of_generations_that_are_not_known_are_taken(tmp_path: Path) -> None:
     """A GPU on paper may do more a clock, if it doesn't claim to be of today's generation."""
     file = tmp_path / "gpu.toml"

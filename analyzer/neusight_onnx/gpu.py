@@ -210,6 +210,44 @@ _MOST_OF_DENSE = 1.4
 to 1.11 (A10G) of the boost; a figure for sparse matrices is twice the dense one."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryKind:
+    """What a kind of memory can do: Gbit/s of a pin from the slowest to the fastest, bits of one device (a chip, a
+    stack of HBM), the most GB behind these, and bits of the widest bus that there may be."""
+
+    slowest: float
+    fastest: float
+    device_bits: int
+    device_gb: float
+    widest_bits: int
+
+
+_MEMORY_KINDS: Mapping[str, MemoryKind] = {
+    "gddr5": MemoryKind(slowest=4, fastest=9, device_bits=32, device_gb=2, widest_bits=512),
+    "gddr5x": MemoryKind(slowest=10, fastest=14, device_bits=32, device_gb=2, widest_bits=512),
+    "gddr6": MemoryKind(slowest=10, fastest=24, device_bits=32, device_gb=4, widest_bits=512),
+    "gddr6x": MemoryKind(slowest=19, fastest=24, device_bits=32, device_gb=4, widest_bits=512),
+    "gddr7": MemoryKind(slowest=18.1, fastest=48, device_bits=32, device_gb=6, widest_bits=512),
+    "hbm2": MemoryKind(slowest=1.4, fastest=2.5, device_bits=1024, device_gb=8, widest_bits=8192),
+    "hbm2e": MemoryKind(slowest=2.4, fastest=3.6, device_bits=1024, device_gb=24, widest_bits=8192),
+    "hbm3": MemoryKind(slowest=4.8, fastest=6.4, device_bits=1024, device_gb=24, widest_bits=16_384),
+    "hbm3e": MemoryKind(slowest=5.6, fastest=9.8, device_bits=1024, device_gb=48, widest_bits=16_384),
+    "hbm4": MemoryKind(slowest=6.4, fastest=13, device_bits=2048, device_gb=64, widest_bits=65_536),
+    "lpddr4x": MemoryKind(slowest=3.2, fastest=4.3, device_bits=32, device_gb=8, widest_bits=512),
+    "lpddr5": MemoryKind(slowest=4.2, fastest=8.6, device_bits=32, device_gb=16, widest_bits=1024),
+    "lpddr5x": MemoryKind(slowest=6.4, fastest=10.7, device_bits=32, device_gb=16, widest_bits=1024),
+}
+"""Rates and sizes of the standards (JEDEC's JESD212 GDDR5, JESD232 GDDR5X, JESD250 GDDR6, JESD239 GDDR7, JESD235 HBM2
+and HBM2E, JESD238 HBM3, JESD270 HBM4, JESD209 LPDDR; Micron's GDDR6X), HBM3E's of its makers, from general knowledge;
+the slowest are those of cards on the market. GDDR's GB count two chips on the same 32 bits. Memory of any other name
+isn't held against anything."""
+_SLACK_OVER_BUS = 3.0
+"""Lets through half and twice a GPU's bandwidth, which people try out, but no slip of the point, which is tenfold, and
+no bits for bytes: the fastest of a kind is less than 8/3 of the slowest."""
+_SLACK = 1.6
+"""The same where the bus isn't stated, whose possible widths are slack already."""
+
+
 def load_gpu(name_or_path: str | Path) -> GpuSpec:
     """The GPU of this name, or the one that a TOML file describes.
 
@@ -506,6 +544,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
     most = _MOST_OF_DENSE if vendor == "NVIDIA" else _FP32_PEAK_TOLERANCE
     _check_fp32_peak(number, where, least=_LEAST_FP32_SHARE, most=most)
     _check_dense_peaks(number, text["architecture"], where)
+    _check_bandwidth(number, text["memory_type"], where)
 
     def scaled(key: str, factor: float) -> float | None:
         return number[key] * factor if key in number else None
@@ -632,6 +671,28 @@ def _check_fp32_peak(
             f"{where}: key 'fp32_tflops' is {number['fp32_tflops']:g}, but sm_count x fp32_lanes_per_sm x 2 x boost_mhz"
             f" gives {computed_tflops:.4g}: correct whichever is wrong (fp32_tflops counts the vector lanes only)"
         )
+
+
+def _check_bandwidth(number: Mapping[str, float], memory_type: str, where: str) -> None:
+    """The bandwidth is the width of the bus times a pin's rate; without the width, between what the kind of memory does
+    over the narrowest bus that such a memory needs and over the widest one."""
+    kind = _MEMORY_KINDS.get(memory_type.casefold())
+    if kind is None:
+        return
+    gbit_per_s = 8 * number["memory_bandwidth_gb_s"]
+    bits = number.get("memory_bus_bits")
+    narrowest = kind.device_bits * max(1.0, number["memory_gb"] / kind.device_gb)
+    slack = _SLACK_OVER_BUS if bits else _SLACK
+    least = kind.slowest / slack * (bits or narrowest)
+    most = kind.fastest * slack * (bits or kind.widest_bits)
+    if least <= gbit_per_s <= most:
+        return
+    over = f"over memory_bus_bits = {bits:g}" if bits else f"with {number['memory_gb']:g} GB"
+    raise SpecError(
+        f"{where}: key 'memory_bandwidth_gb_s' is {number['memory_bandwidth_gb_s']:g}, but {memory_type} {over} does "
+        f"about {least / 8:.0f} to {most / 8:.0f} GB/s ({kind.slowest:g} to {kind.fastest:g} Gbit/s a pin): correct "
+        "whichever is wrong, or give a GPU on paper a memory_type of its own, such as 'HBM9'"
+    )
 
 
 def _check_dense_peaks(number: Mapping[str, float], architecture: str, where: str) -> None:
