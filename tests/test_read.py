@@ -696,6 +696,27 @@ def test_paths_that_are_no_file(tmp_path: Path, prepare: Callable[[Path], None],
         read_model(path)
 
 
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        pytest.param([], "is a folder; there is no .onnx file in it", id="none"),
+        pytest.param(["config.json", "onnx/model.onnx"], "give the .onnx file in it, onnx/model.onnx", id="one"),
+        pytest.param(
+            ["b.ONNX", "a.onnx", "a.onnx_data"], "give one of the .onnx files in it: a.onnx, b.ONNX", id="two"
+        ),
+        pytest.param([f"{n}.onnx" for n in range(9)], "0.onnx, 1.onnx, 2.onnx, 3.onnx and 5 more", id="many"),
+        pytest.param(["a/b/deep.onnx"], "there is no .onnx file in it", id="deeper"),
+    ],
+)
+def test_a_folder_is_told_its_models(files: list[str], said: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ModelError) as caught:
+        read_model(tmp_path)
+    assert said in str(caught.value)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission(tmp_path: Path) -> None:
     path = saved(tmp_path, linear())

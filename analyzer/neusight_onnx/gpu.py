@@ -230,7 +230,7 @@ _MEMORY_KINDS: Mapping[str, MemoryKind] = {
     "gddr7": MemoryKind(slowest=18.1, fastest=48, device_bits=32, device_gb=6, widest_bits=512),
     "hbm2": MemoryKind(slowest=1.4, fastest=2.5, device_bits=1024, device_gb=8, widest_bits=8192),
     "hbm2e": MemoryKind(slowest=2.4, fastest=3.6, device_bits=1024, device_gb=24, widest_bits=8192),
-    "hbm3": MemoryKind(slowest=4.8, fastest=6.4, device_bits=1024, device_gb=24, widest_bits=16_384),
+    "hbm3": MemoryKind(slowest=4.8, fastest=6.4, device_bits=1024, device_gb=32, widest_bits=16_384),
     "hbm3e": MemoryKind(slowest=5.6, fastest=9.8, device_bits=1024, device_gb=48, widest_bits=16_384),
     "hbm4": MemoryKind(slowest=6.4, fastest=13, device_bits=2048, device_gb=64, widest_bits=65_536),
     "lpddr4x": MemoryKind(slowest=3.2, fastest=4.3, device_bits=32, device_gb=8, widest_bits=512),

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from neusight_onnx.collection import no_collection
@@ -58,12 +59,41 @@ def opened_model(path: Path) -> Iterator[Buffer]:
         raise ModelError(f"{shown(str(path), 300)} {error}") from None
 
 
+_MOST_LISTED = 4
+_MOST_LOOKED_AT = 2000
+
+
+def _models_in(folder: Path) -> str:
+    """What to give in place of a folder: the models in it and in its folders, as an exporter leaves them."""
+    found = []
+    pending = [folder]
+    looked_at = 0
+    for place in pending:
+        try:
+            with os.scandir(place) as entries:
+                for entry in islice(entries, _MOST_LOOKED_AT - looked_at):
+                    looked_at += 1
+                    if entry.name.lower().endswith(".onnx") and entry.is_file():
+                        found.append(os.path.relpath(entry.path, folder))
+                    elif place == folder and entry.is_dir(follow_symlinks=False):
+                        pending.append(Path(entry.path))
+        except OSError:
+            continue
+    if not found:
+        return "there is no .onnx file in it; export the model first"
+    names = [shown(name, 60) for name in sorted(found)[:_MOST_LISTED]]
+    more = f" and {len(found) - len(names):,} more" if len(found) > len(names) else ""
+    if len(found) == 1:
+        return f"give the .onnx file in it, {names[0]}"
+    return f"give one of the .onnx files in it: {', '.join(names)}{more}"
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Buffer]:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise ModelError("is a folder; give the .onnx file in it")
+            raise ModelError(f"is a folder; {_models_in(path)}")
         if not stat.S_ISREG(mode):
             raise ModelError("is no regular file; save the model to a file first")
         with path.open("rb") as file:
