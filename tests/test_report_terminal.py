@@ -12,6 +12,7 @@ import pytest
 
 from neusight_onnx.graph.model import Notice
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE
+from neusight_onnx.report.execution import standing_text
 from neusight_onnx.report.gpus import gpu_to_terminal, gpus_to_terminal
 from neusight_onnx.report.grouping import (
     by_bound,
@@ -61,6 +62,39 @@ def test_golden(name: str, render: Callable[[], str]) -> None:
     if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
         (GOLDEN / name).write_text(text, encoding="utf-8")
     assert text == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_assumptions_of_every_run_are_counted_and_shown_in_full_when_asked() -> None:
+    always = ("the host takes a while", "inputs are there")
+    report = replace(REPORT, assumptions=(always[0], "seq = 512, a default", always[1]), standing=frozenset(always))
+    short = to_terminal(report, width=120, colour=False)
+    assert "seq = 512, a default" in short
+    assert not any(text in short for text in always)
+    assert "3 more hold for every such run" in short  # with how the interval was made
+    assert "interval: from the errors" not in short
+    for whole in ("\n".join(standing_text(report)), to_markdown(report), to_json(report)):
+        assert all(text in whole for text in always)
+        assert "more hold" not in whole
+
+
+def test_sizes_that_stand_in_are_one_sentence() -> None:
+    def sentence(name: str, size: int, option: str) -> str:
+        return f"{name} = {size} (default, the model leaves it free; --dim {option} changes it)"
+
+    alone = sentence("batch", 1, "batch=N")
+    assert folded(["x", alone]) == ["x", alone]
+    two = folded(["x", alone, "y", sentence("seq", 128, "seq=N"), "total = 9 (default: seq + 1, ...)"])
+    assert two == [
+        "x",
+        "batch = 1, seq = 128 (defaults, the model leaves them free; --dim batch=N,seq=N changes them)",
+        "y",
+        "total = 9 (default: seq + 1, ...)",
+    ]
+    (many,) = folded(sentence(f"s{n}", n, f"s{n}=N") for n in range(1, 31))
+    assert many.startswith("s1 = 1, s2 = 2,")
+    assert "s12 = 12 and 18 more (defaults, the model leaves them free; --dim NAME=N,... changes them)" in many
+    quoted = [alone, sentence("the seq", 128, "'the seq=N'")]
+    assert folded(quoted) == quoted  # a shell would take it apart in a list
 
 
 @pytest.mark.parametrize("report", [REPORT, hostile_report(), empty_report()], ids=["fixed", "hostile", "empty"])

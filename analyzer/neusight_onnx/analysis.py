@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.batch_dimension import find_batch
@@ -21,7 +22,15 @@ from neusight_onnx.graph.model import Array, InferredGraph, Model, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.memory import RunMemory, largest_batch, memory_on, parameter_summary, run_memory, with_more_weights
+from neusight_onnx.memory import (
+    STANDING_ASSUMPTIONS,
+    RunMemory,
+    largest_batch,
+    memory_on,
+    parameter_summary,
+    run_memory,
+    with_more_weights,
+)
 from neusight_onnx.precision import Precision, in_tf32, require, resolve, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
 from neusight_onnx.report.model import (
@@ -68,11 +77,12 @@ from neusight_onnx.assumptions import (
     of_the_gpu,
     of_the_host,
     of_the_run,
+    of_the_runtime,
+    of_the_stored_precision,
     other_types,
     own_warnings,
     range_of_branches,
     share_by_data,
-    standing_assumptions,
 )
 from neusight_onnx.preparation import PreparedModel, fusion_of, infer_shapes, prepare
 
@@ -407,6 +417,12 @@ def _assemble(
     totals = make_totals(inferred, counted.works, facts, runtime, settings, bool(unsupported), memory, trained)
     coverage = make_coverage(placed, counted.left_out, rows, by_data)
     parameter_count, weight_bytes = parameter_summary(model)
+    of_runtime = tuple(of_the_runtime(settings, asked_precision, runtime, spec))
+    of_memory = [f"memory: {text}" for text in memory.assumptions]
+    of_formats = tuple(of_precision(precision, runtime, [item.work for item in placed]))
+    of_predictors, of_power = tuple(other_types(rows)), tuple(of_clocks(counted.works, spec))
+    tf32 = of_formats if precision.products is DataType.TFLOAT32 else ()
+    standing = (*of_runtime, *of_memory[:STANDING_ASSUMPTIONS], *tf32, *of_predictors, *of_power)
     assumptions = [
         *of_the_gpu(spec),
         *inferred.assumptions,
@@ -415,17 +431,18 @@ def _assemble(
         *range_of_branches(counted, totals, runtime),
         *of_the_batch(inferred, settings),
         *said,
-        *standing_assumptions(settings, asked_precision, runtime, spec),
-        *(f"memory: {text}" for text in memory.assumptions),
-        *of_precision(precision, runtime, [item.work for item in placed]),
-        *other_types(rows),
+        *of_the_stored_precision(settings, asked_precision, runtime),
+        *of_runtime,
+        *of_memory,
+        *of_formats,
+        *of_predictors,
         *of_quantization(placed, runtime),
         *of_the_host(placed, runtime),
         *of_copies(placed, spec),
         *of_pipes(placed, spec),
         *of_layouts(counted.works, runtime, spec),
         *of_sums(counted.works, runtime, spec),
-        *of_clocks(counted.works, spec),
+        *of_power,
     ]
     return Report(
         tool_version=__version__,
@@ -448,6 +465,7 @@ def _assemble(
         unsupported=unsupported,
         assumptions=tuple(dict.fromkeys(assumptions)),
         warnings=(*model.warnings, *inferred.warnings, *own_warnings(totals, unsupported, spec)),
+        standing=frozenset(standing),
     )
 
 

@@ -104,8 +104,8 @@ def range_of_branches(counted: Counted, totals: Totals, runtime: Runtime) -> Ite
         )
 
 
-def standing_assumptions(settings: Settings, asked: str, runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
-    """Those of every report: precision, runtime, where the inputs are."""
+def of_the_stored_precision(settings: Settings, asked: str, runtime: Runtime) -> Iterator[str]:
+    """What the model is computed in, and whether that is as it is stored."""
     if asked == AUTO and settings.precision == DataType.TFLOAT32.label:
         yield (
             f"precision tf32: float32 as stored in the model, multiplied in TF32, which {runtime.name} does unasked on "
@@ -114,6 +114,10 @@ def standing_assumptions(settings: Settings, asked: str, runtime: Runtime, spec:
     else:
         stored = "as stored in the model" if asked == AUTO else "as asked; the file may store another"
         yield f"precision {settings.precision} ({stored}; --precision changes it)"
+
+
+def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
+    """What every run of a runtime assumes: what its host costs, where the inputs are, what isn't counted."""
     if runtime.captured:
         yield (
             f"runtime {runtime.name}: {runtime.description}, replayed as a CUDA graph: {runtime.graph_us:g} us of host "

@@ -222,9 +222,9 @@ def analyze_command(
             if what_if and not isinstance(loaded, Path):
                 report = replace(report, what_if=variants(loaded, base, what_if))
             if verbosity() is Verbosity.VERBOSE:
-                from neusight_onnx.report.execution import near_misses_text
+                from neusight_onnx.report.execution import near_misses_text, standing_text
 
-                say(near_misses_text(report.fusion))
+                say((*near_misses_text(report.fusion), *standing_text(report)))
             text = _report_text(report, report_format, target, top)
     emit(text, target)
 

@@ -171,6 +171,10 @@ def _sharing(caches: Sequence[CachePair]) -> str:
     return "once" if all(pair.shared for pair in caches) else "twice"
 
 
+STANDING_ASSUMPTIONS = 2
+"""So many of an estimate's assumptions, the first, hold for every model: what the allocator does, the context."""
+
+
 def _assumptions(found: Liveness, policy: Policy, caches: Sequence[CachePair]) -> Iterator[str]:
     yield policy.described
     yield (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neusight_onnx.report.model import FusionSummary, HostSummary
+from neusight_onnx.report.grouping import interval_assumption
+from neusight_onnx.report.model import FusionSummary, HostSummary, Report
 from neusight_onnx.report.quantities import counted, duration, scaled
 
 
@@ -27,6 +28,12 @@ def near_misses_text(fusion: FusionSummary) -> Iterator[str]:
     for (rule, reason), nodes in groups.items():
         others = f" and {counted(len(nodes) - 1, 'other node')}" if len(nodes) > 1 else ""
         yield f"not merged by '{rule}': {nodes[0]}{others}: {reason}"
+
+
+def standing_text(report: Report) -> Iterator[str]:
+    """The assumptions that hold for every such run, which a report in a terminal only counts."""
+    for text in (*(each for each in report.assumptions if each in report.standing), *interval_assumption(report)):
+        yield f"assumed of every such run: {text}"
 
 
 def host_text(host: HostSummary) -> str:

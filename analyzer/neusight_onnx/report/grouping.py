@@ -153,7 +153,7 @@ _NAME = re.compile(r"'[^']*'|--[a-z-]+ \S+")
 def folded(sentences: Iterable[str]) -> list[str]:
     """Sentences that differ in names only (one for each of 96 experts): the first two, and how many are like them."""
     alike: dict[str, list[str]] = {}
-    for sentence in sentences:
+    for sentence in _sizes_together(sentences):
         alike.setdefault(_NAME.sub("'", sentence), []).append(sentence)
     shown = []
     for group in alike.values():
@@ -163,6 +163,28 @@ def folded(sentences: Iterable[str]) -> list[str]:
             more = len(group) - _MOST_ALIKE
             shown += [*group[: _MOST_ALIKE - 1], f"{group[_MOST_ALIKE - 1]} (and {more} more like this)"]
     return shown
+
+
+_OPEN_SIZE = re.compile(r"(.+ = \d+) \(default, the model leaves it free; --dim ('?)(.+)=N\2 changes it\)")
+
+
+_MOST_OPTIONS = 4
+_MOST_SIZES = 12
+
+
+def _sizes_together(sentences: Iterable[str]) -> list[str]:
+    """Sizes that stand in for open dims in one sentence, where the first is (graph/bindings.py has one for each)."""
+    found = list(sentences)
+    sizes = [match for match in map(_OPEN_SIZE.fullmatch, found) if match is not None]
+    if len(sizes) < 2 or any(match[2] for match in sizes):
+        return found
+    names = ",".join(f"{match[3]}=N" for match in sizes) if len(sizes) <= _MOST_OPTIONS else "NAME=N,..."
+    said = [match[1] for match in sizes[:_MOST_SIZES]]
+    more = f" and {len(sizes) - len(said)} more" if len(sizes) > len(said) else ""
+    together = f"{', '.join(said)}{more} (defaults, the model leaves them free; --dim {names} changes them)"
+    rest = [sentence for sentence in found if _OPEN_SIZE.fullmatch(sentence) is None]
+    rest.insert(next(at for at, sentence in enumerate(found) if _OPEN_SIZE.fullmatch(sentence)), together)
+    return rest
 
 
 def place_of(row: KernelRow) -> str:

@@ -349,7 +349,8 @@ class Report:
     """What ``analyze`` found; section "The machine-readable report" of the docs describes the JSON made from it.
 
     ``timeline``: where it was asked for, the run as host and GPU go through it. ``what_if``: the model under changes.
-    ``training``: how it is trained; None at inference.
+    ``training``: how it is trained; None at inference. ``standing``: those of the assumptions that hold for every run
+    of such settings, whatever the model.
     """
 
     tool_version: str
@@ -367,6 +368,7 @@ class Report:
     fusion: FusionSummary = FusionSummary()
     host: HostSummary = HostSummary()
     training: TrainingSummary | None = None
+    standing: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

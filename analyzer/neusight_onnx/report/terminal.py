@@ -94,7 +94,10 @@ _BOUND_ORDER = ("compute", "memory", "l2", "latency", "launch", "pcie", "cpu", "
 
 
 def to_terminal(report: Report, *, width: int, colour: bool, top: int = 10, plain: bool = False) -> str:
-    """The report in ``width`` columns; ``top`` kernels in detail; ``plain`` keeps to ASCII."""
+    """The report in ``width`` columns; ``top`` kernels in detail; ``plain`` keeps to ASCII.
+
+    Assumptions that hold for every such run are only counted: :func:`~neusight_onnx.report.execution.standing_text`.
+    """
     canvas = Canvas(width=width, colour=colour, plain=plain)
     parts: list[RenderableType] = [
         _header(report, canvas),
@@ -499,7 +502,15 @@ def _unsupported(report: Report, canvas: Canvas) -> list[RenderableType]:
 
 
 def _assumptions(report: Report, canvas: Canvas) -> list[RenderableType]:
-    items = [printable(item) for item in (*folded(report.assumptions), *interval_assumption(report))]
+    own = [item for item in report.assumptions if item not in report.standing]
+    always = len(report.assumptions) - len(own)
+    items = [printable(item) for item in (*folded(own), *(() if always else interval_assumption(report)))]
+    if always:
+        always += len(interval_assumption(report))
+        items.append(
+            f"{always} more hold for every such run (what the host costs, what isn't counted, how the interval was "
+            "made): -v says them, as every other --format does"
+        )
     return [heading("Assumptions"), bullets(items, canvas)] if items else []
 
 
