@@ -1,7 +1,7 @@
 """Direct convolution on vector lanes: a thread for each output element, or for eight channels of it.
 
 For depthwise convolutions and their like, whose reduction is too short for a matrix unit. Integer arithmetic for
-addresses bounds it, or DRAM.
+addresses bounds it, the issue of instructions where a thread has several channels, or DRAM.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.bandwidth import capability
 from neusight_onnx.laws.base import Column, Columns, Constants
-from neusight_onnx.laws.elementwise import integer_lanes_per_sm
+from neusight_onnx.laws.elementwise import ISSUE_LANES, integer_lanes_per_sm
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
 from neusight_onnx.laws.tensor_conv.miopen_solvers import has_no_product
 
@@ -20,11 +21,20 @@ SHORT_REDUCTION = 64.0
 
 THREAD_CHANNELS = 8.0
 CHANNEL_OPERATIONS = 4.0
-"""Channels of a depthwise convolution over (n, h, w, c) that a thread computes, and lane operations that each takes a
+"""Channels of a depthwise convolution over (n, h, w, c) that a thread computes, and instructions that each takes a
 tap: its weight is loaded and widened, its input widened, multiplied and added. The place of the result, and of each
 tap its bounds, its address and one load of 16 bytes, are the thread's. So does NVIDIA's kernel for 16 bits that
-TensorRT for RTX 1.7 holds as text and compiles when it is used (``depthwise_conv_fp16_nhwc``, eight elements a thread);
-the 8 bits of an engine, packed by 4 or 32 channels (``kCHW4``, ``kCHW32`` of its formats), are taken to be no worse."""
+TensorRT for RTX 1.7 holds as text and compiles when it is used (``depthwise_conv_fp16_nhwc``, eight elements a
+thread); the 8 bits of an engine, packed by 4 or 32 channels (``kCHW4``, ``kCHW32`` of its formats), are taken to be no
+worse.
+
+None of the four is one of the integer lanes'. Widening is 16-bit arithmetic (HADD2.F32: 64 lanes an SM and clock at
+least, CUDA C++ Programming Guide, throughput of native arithmetic instructions), the multiply-add is the FP32 lanes'
+(FFMA), as in PyTorch's ``conv_depthwise2d_forward_kernel``, whose machine code for compute capability 7.5 to 9.0 has
+for a tap 2 loads, 2 widenings, 1 multiply-add and 5.6 integer instructions (PyTorch 2.9, windows of 5x5 less those of
+3x3). So the issue of instructions binds the thread of several channels, 4.75 / 128 of a clock a tap and channel, before
+the widenings do, 2 / 64, and the integer lanes, 0.75 / 64. The thread of one element has more integer instructions than
+lanes for them: 5.6 / 64 a tap beside 10.6 / 128 to be issued."""
 
 
 def by_channels(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
@@ -39,15 +49,17 @@ def by_channels(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
 
 
 def element_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
-    """A kernel per output element, or one per eight channels of it: index arithmetic of each tap, or DRAM."""
+    """A kernel per output element, or one per eight channels of it: its instructions, or DRAM."""
     traffic = (cols["read_bytes"] + cols["write_bytes"]) / dram_rate(cols, gpu, c)
-    lanes = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
     wide = by_channels(cols, gpu)
     shared = np.where(wide, THREAD_CHANNELS, 1.0)
+    integer = integer_lanes_per_sm(gpu)
+    issue = ISSUE_LANES if capability(gpu) >= 7.0 else integer
     of_tap = c["tap_operations"] / shared + np.where(wide, CHANNEL_OPERATIONS, 0.0)
-    work = cols["macs"] * of_tap + cols["outputs"] * c["element_operations"] / shared
+    instructions = cols["macs"] * of_tap + cols["outputs"] * c["element_operations"] / shared
+    work = instructions / np.where(wide, issue, integer) / (gpu.sm_count * gpu.clock_hz)
     norm = c["norm"]
-    joined = c["floor_us"] + 1e6 * (traffic**norm + (work / lanes) ** norm) ** (1.0 / norm)
+    joined = c["floor_us"] + 1e6 * (traffic**norm + work**norm) ** (1.0 / norm)
     few = (cols["groups"] > 1) & (cols["c_each"] * cols["k_each"] < SHORT_REDUCTION)
     if gpu.compute_capability is None:
         few = (few | has_no_product(cols, gpu)) & (cols["rank"] <= 2)
