@@ -15,7 +15,8 @@ DIST_STAMP := build/dist-check.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
-	bench-operators bench-frontend bench-coverage bench-plausibility bench-models bench-fusion bench-fusion-cuda bench-speed fuzz clean
+	bench-operators bench-frontend bench-coverage bench-plausibility bench-models bench-fusion bench-fusion-cuda \
+	bench-fusion-inductor bench-speed fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -100,6 +101,18 @@ bench-fusion-cuda: $(VENV)/.installed-dev build/onnxruntime-gpu/.installed ## th
 	$(call required,MODELS,folder of ONNX models)
 	$(BIN)/python benchmarks/cuda_standin.py $(CUDA_SITE) -o build/cuda-stand-ins
 	$(BIN)/python benchmarks/fusion_ort.py "$(MODELS)" --cuda $(CUDA_SITE) --stand-ins build/cuda-stand-ins
+
+TORCH_ENV := build/torch
+build/torch/.installed:
+	$(PYTHON) -m venv $(TORCH_ENV)
+	$(TORCH_ENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.9.1 torchvision timm==1.0.31 \
+		transformers==5.24.0
+	@touch $@
+
+bench-fusion-inductor: $(VENV)/.installed-dev build/torch/.installed ## our kernels beside those of torch.compile, no GPU needed
+	$(call required,MODELS,folder of ONNX models named as in timm)
+	$(BIN)/python benchmarks/cuda_standin.py $(TORCH_ENV)/lib/python3*/site-packages -o build/torch-stand-ins --gpu rtx-4090
+	$(BIN)/python benchmarks/fusion_inductor.py "$(MODELS)" --python $(TORCH_ENV)/bin/python --stand-ins build/torch-stand-ins
 
 bench-speed: $(VENV)/.installed-dev ## cold and warm analysis times: make bench-speed [MODEL=file.onnx]
 	$(BIN)/python benchmarks/speed.py $(if $(MODEL),"$(MODEL)")

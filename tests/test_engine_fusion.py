@@ -939,13 +939,15 @@ decode (float[32, 32, 511, 128] past, float[32, 32, 1, 128] key, float[1, 128] a
 
 
 @pytest.mark.parametrize("gpu", ["v100", "t4", "a100", "h100", "rtx-4090"])
-def test_a_rotary_key_is_not_computed_for_the_whole_cache(gpu: str) -> None:
+def test_engines_do_not_compute_a_rotary_key_for_the_whole_cache(gpu: str) -> None:
     """More fusion isn't slower: cosines of one position, which 511 others don't ask for."""
     model = read_model_bytes(parser.parse_model(DECODE).SerializeToString())
     reports = {runtime: analyze(model, gpu=gpu, precision="fp32", runtime=runtime) for runtime in RUNTIMES}
     times = {runtime: report.totals.kernel_ms for runtime, report in reports.items()}
-    assert times["compiled"] < times["eager"]
     assert times["tensorrt"] < times["onnxruntime"]
+    # Inductor's one loop does, under a mask: PyTorch 2.9 generates one loop over the result's elements
+    (joined,) = reports["compiled"].kernels
+    assert dict(joined.dims)["operations"] == "cos,sin,mul,mul,add,concat"
 
 
 BIASED = Gemm(m=128, n=768, k=3072, b_is_weight=True, dtype=DataType.FLOAT32, epilogue=("bias", "gelu", "add"))

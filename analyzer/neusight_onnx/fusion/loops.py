@@ -1,4 +1,4 @@
-"""What a loop compiler makes of eager kernels: PyTorch's Inductor in its default mode, as of PyTorch 2.1.
+"""What a loop compiler makes of eager kernels: PyTorch's Inductor in its default mode, as of PyTorch 2.9.
 
 It works on the kernels that lowering gave to each node, in two steps that mirror Inductor's own:
 
@@ -9,14 +9,16 @@ It works on the kernels that lowering gave to each node, in two steps that mirro
    the pointwise work over its rows before and after it, and other reductions over the same rows.
 
 Products, convolutions, sorts, scans, fused attention and what has no rule here stay library calls: nothing merges
-with them. Views are index arithmetic. A copy that a library needs (dense matrices) computes what it copies. A
-concatenation is no kernel: what makes a part writes it at its place in the result, and what lies elsewhere is copied.
+with them. Views are index arithmetic. A copy that a library needs (dense matrices) computes what it copies. A softmax
+or a normalization is a reduction, which leaves statistics, and pointwise work. A concatenation is a loop over its
+result, or no kernel: what makes a part writes it at its place in the result, and what lies elsewhere is copied.
 
 Engines compile chains by the same two steps, with their own choice where Inductor has a fixed rule (``engine``).
 
 Where the rules come from: the thresholds are documented options of ``torch._inductor.config``; the behaviour is that
-of its public sources (``ir.StorageBox``, ``ir.ConcatKernel``, ``scheduler.Scheduler``, ``fx_passes/post_grad.py``,
-``kernel/conv.py``).
+of its public sources (``ir.StorageBox``, ``ir.ConcatKernel``, ``lowering.cat``, ``scheduler.Scheduler``,
+``fx_passes/post_grad.py``, ``kernel/conv.py``), and of the kernels that 2.9.1 generates for models
+(``benchmarks/fusion_inductor.py``).
 Left out on purpose: fusion of kernels that only share an input (Inductor asks for equal offsets, so that parts of one
 product don't count) and splitting of long reductions. What it replaces before: :mod:`neusight_onnx.fusion.attention`.
 """
@@ -57,8 +59,10 @@ OPERATIONS_TO_INLINE = 30
 FLOPS_ANEW = 2_000_000
 """An engine writes a value that is broadcast rather than to spend so many FLOPs more: what a kernel's launch (2 us)
 takes at 10 TFLOP/s, where a FLOP of special functions by our count stands for ten issue slots."""
-COPIED_AT_ONCE = 8
-"""``max_pointwise_cat_inputs`` (PyTorch 2.2 and later): parts that one kernel copies if all of them must be."""
+MOST_JOINED = 8
+"""``max_pointwise_cat_inputs``: parts of a concatenation that may be one loop."""
+POINTWISE_USES = frozenset({"loop", "part"})
+"""Users of a concatenation that are pointwise, or another one."""
 LARGEST_WINDOW = 25
 """``should_fallback_max_pool_with_indices``, ``_avg_poolnd``: pooling of larger windows is a call of PyTorch's."""
 RESIZE_TAPS = {"linear": 2, "cubic": 4}
@@ -80,12 +84,23 @@ ROW_METHODS = frozenset({"layer", "rms", "lp", "group", "instance"})
 DECOMPOSED = {"gelu": 6, "gelu_tanh": 12, "silu": 2, "mish": 6, "softplus": 4, "hardswish": 4, "hardsigmoid": 3}
 """Operations that one name stands for, by its formula; others count as one."""
 BATCH_NORM = ("sub", "mul", "mul", "add")
+WIDENED = frozenset(
+    {"elu", "gelu", "gelu_tanh", "hardsigmoid", "hardswish", "leaky_relu", "mish", "selu", "silu", "softplus"}
+)
+"""Functions whose decompositions compute in FP32 (``pw_cast_for_opmath`` and type promotion in ``torch/_decomp``)."""
+OPERAND_TWICE = frozenset({"gelu", "gelu_tanh", "hardswish", "mish", "silu"})
+"""Those of them that two operations of the formula take the operand of."""
+STATISTICS = {"layer": 2, "rms": 1, "softmax": 2}
+"""Numbers a row that a reduction leaves for the pointwise rest of its formula: mean and variance, maximum and sum."""
+APPLIED = {"layer": ("sub", "mul", "mul", "add"), "rms": ("mul", "mul"), "softmax": ("sub", "exp", "div")}
+"""That rest."""
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 NO_VIEWS = frozenset({"Shape", "Size", "SequenceLength"})
 """Free operators that look at nothing but the shape."""
 IN_PLACE = "its parts are written at their places in it"
 UNUSED = "nothing uses its result: a compiler drops it"
 
+HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 GENERATED = Elementwise | Softmax | Normalization
 RowKernel: TypeAlias = Softmax | Normalization | Reduction
 Key: TypeAlias = tuple[str, str]
@@ -96,12 +111,14 @@ class _Read:
     """Elements of a value in memory (``root``) that a loop reads, through a view.
 
     ``aligned``: in the order of the loop's own elements, all of the value, each once (or repeated as its shape says).
+    ``per_row``: a statistic of the rows that the elements lie in.
     """
 
     root: str
     view: str
     spec: TensorSpec
     aligned: bool
+    per_row: bool = False
 
 
 @dataclass(slots=True)
@@ -213,7 +230,10 @@ class _Compiler:
     ``sizes``: elements of what a node's pointwise work makes. ``placed``: concatenations with those of their parts that
     are written at their places; ``parts``: values that are such a part. ``fixed``: values whose layout a library call
     has settled; ``flexible``: those that a loop writes, in whatever order a library call wants
-    (``require_stride_order`` of ``ir.ExternKernel`` has such a buffer laid out so, and copies others).
+    (``require_stride_order`` of ``ir.ExternKernel`` has such a buffer laid out so, and copies others). ``reduced``:
+    results of reductions. ``widened``: values that a user computes on in FP32; ``stored``: those that are written in
+    another type than the model says. ``peeled``: library calls without the bias that the compiler adds, and the bias.
+    ``outs``: products of matrices, which the library writes where it is told (``ir.ExternKernelOut``).
     """
 
     graph: InferredGraph
@@ -235,6 +255,11 @@ class _Compiler:
     parts: set[str] = field(default_factory=set)
     fixed: set[str] = field(default_factory=set)
     flexible: set[str] = field(default_factory=set)
+    reduced: set[str] = field(default_factory=set)
+    widened: set[str] = field(default_factory=set)
+    stored: dict[str, DataType] = field(default_factory=dict)
+    peeled: dict[str, tuple[Gemm | Conv, TensorSpec]] = field(default_factory=dict)
+    outs: set[str] = field(default_factory=set)
 
     def merged(self) -> list[NodeWork]:
         """The work of every node that changes."""
@@ -245,6 +270,10 @@ class _Compiler:
             self.kept.add(self._root(declared.name)[0])
         for body in self.graph.bodies.values():
             self.kept.update(self._root(name)[0] for name in _named(body) if name)
+        for node in nodes:
+            plan = self.plans.get(node.name)
+            if plan is not None and plan.role == "library" and len(plan.kernels) == 1:
+                self._peel(node, plan.kernels[0])
         for node in nodes:
             plan = self.plans.get(node.name)
             if plan is not None:
@@ -272,13 +301,20 @@ class _Compiler:
         if plan.role != "library" and not plan.parts:
             self.flexible.update(filter(None, node.outputs))
         if plan.role == "reduction":
-            kind = "reduction"
+            kind = "loop" if not self.engine and _casts_first(plan.kernels[0]) else "reduction"
         elif plan.parts:
             kind = "part"
         else:
             kind = "loop" if plan.again is None else "hint"
+        twice = kind == "loop" and not OPERAND_TWICE.isdisjoint(plan.operations)
+        again = 2 if not self.engine and (twice or self._is_applied(plan)) else 1
+        widens = not WIDENED.isdisjoint(plan.operations) or (
+            plan.operations == ("cast",) and _writes_fp32(plan.kernels[-1])
+        )
         for name, _ in plan.reads:
-            self.uses[self._root(name)[0]].append(kind)
+            self.uses[self._root(name)[0]].extend([kind] * again)
+            if widens:
+                self.widened.add(self._root(name)[0])
         for _, name in plan.copies:
             self.uses[self._root(name)[0]].append("loop")
         for name in plan.buffers:
@@ -334,7 +370,7 @@ class _Compiler:
         return TensorSpec(dtype=value.dtype or DataType.FLOAT32, shape=shape)
 
     def _plan(self, node: Node, work: NodeWork) -> _Plan:
-        kernels = work.kernels
+        kernels = work.kernels if self.engine else tuple(_as_reduction(kernel) for kernel in work.kernels)
         names = [name for name in node.inputs if name]
         specs = [self._spec(name) for name in names]
         single = len([name for name in node.outputs if name]) == 1 and self._shape(node.outputs[0]) is not None
@@ -375,13 +411,31 @@ class _Compiler:
         size = spec.dtype.bytes_of(prod(shape))
         return copy.read == spec.byte_count and size > 0 and copy.written % size == 0
 
+    def _peel(self, node: Node, kernel: Kernel) -> None:
+        """Notes where the compiler adds a bias itself: the library call needs none in memory then."""
+        bare = self._peeled(node, kernel)
+        if bare is None:
+            return
+        self.peeled[node.name] = bare
+        bias = self.uses[self._root(node.inputs[2])[0]]
+        bias[bias.index("buffer")] = "loop"
+
+    def _is_applied(self, plan: _Plan) -> bool:
+        """Whether a reduction leaves statistics of each row, and what is done with them is pointwise."""
+        if self.engine or plan.role != "reduction":
+            return False
+        (kernel,) = plan.kernels
+        assert isinstance(kernel, RowKernel)
+        known = isinstance(kernel, Normalization) or (isinstance(kernel, Softmax) and not plan.buffers)
+        return known and _row_name(kernel) in STATISTICS and not getattr(kernel, "fused", ())
+
     # --- Step 1: inlining ---------------------------------------------------------------------------------------------
 
     def _build(self, node: Node, plan: _Plan) -> None:
         if plan.role == "library":
             self._call(node, plan)
             return
-        if plan.parts and not self.engine:
+        if plan.parts and not self.engine and not self._joins_in_a_loop(node, plan):
             self._concatenate(node, plan)
             return
         spec = self._spec(node.outputs[0]) or plan.reads[0][1]
@@ -400,12 +454,46 @@ class _Compiler:
             loop.kernels = plan.kernels
         if row_kernel is None:
             self.sizes[node.name] = n
-            if plan.parts and self._must_write(loop):
+            if plan.parts and self.engine and self._must_write(loop):
                 self._concatenate(node, plan)
                 return
             self._define(loop)
         elif self._is_kept(node):
+            if self._is_applied(plan):
+                self._apply(node, plan, loop, spec)
+                return
             self._schedule(loop, main=next(iter(loop.reads)) if len(loop.reads) == 1 else None)
+
+    def _apply(self, node: Node, plan: _Plan, loop: _Loop, spec: TensorSpec) -> None:
+        """Splits a softmax or a normalization in its statistics, a reduction, and the pointwise rest of its formula.
+
+        The rest is computed where it is used, as any pointwise value: in the reduction's kernel if it runs over the
+        same rows in their order, else from the operand, which is read again.
+        """
+        (kernel,) = plan.kernels
+        assert isinstance(kernel, RowKernel)
+        rows, _, _ = _space(kernel)
+        name = _row_name(kernel)
+        count = STATISTICS[name]
+        shape = (*spec.shape[:-1], 1) if spec.shape and prod(spec.shape[:-1]) == rows else (rows,)
+        loop.kernels = ()
+        loop.output = f"{node.outputs[0]} statistics"
+        loop.spec = TensorSpec(dtype=DataType.FLOAT32, shape=(count, rows) if count > 1 else (rows,))
+        self._schedule(loop, main=next(iter(loop.reads)) if len(loop.reads) == 1 else None)
+        self.owners.pop(node.outputs[0], None)
+        rest = _Loop(node=node, output=node.outputs[0], spec=spec, n=loop.n, strides=self.strides.get(node.outputs[0]))
+        for operand, read in plan.reads:
+            self._take(rest, operand, read, reorders=False)
+        statistic = TensorSpec(dtype=DataType.FLOAT32, shape=shape)
+        for place in range(count):
+            rest.reads[(loop.output, str(place))] = _Read(loop.output, str(place), statistic, True, per_row=True)
+        for root, item in zip(loop.buffers, plan.buffers, strict=True):
+            found = self._spec(item)
+            if found is not None:
+                rest.reads.setdefault((root, root), _Read(root, root, found, True))
+        rest.members[node.name] = APPLIED[name]
+        self.sizes[node.name] = rest.n
+        self._define(rest)
 
     def _is_kept(self, node: Node) -> bool:
         """Whether any output is asked for."""
@@ -414,6 +502,8 @@ class _Compiler:
     def _take(self, loop: _Loop, name: str, spec: TensorSpec, *, reorders: bool) -> None:
         """Adds an operand: computed in the loop if it isn't in memory, else read."""
         root, view = self._root(name)
+        if root in self.stored:
+            spec = replace(spec, dtype=self.stored[root])
         source = self.pending.get(root)
         if source is not None and self.engine and self._is_dear_anew(source, loop.n):
             del self.pending[root]
@@ -448,19 +538,53 @@ class _Compiler:
         if whole is None or prod(whole) != spec.element_count:
             return False
         if loop.row_kernel is not None:
-            return view == root
+            return view == root and (self.engine or self._is_in_rows(name, loop.row_kernel))
         if spec.element_count == loop.n:
             return self.strides.get(name) == loop.strides
         return loop.strides is None and (view == root or _in_order(self.strides.get(name), spec.shape))
+
+    def _is_in_rows(self, name: str, kernel: RowKernel) -> bool:
+        """Whether the elements that a reduction combines lie side by side, a row after the other: only then does a loop
+        over memory write what the reduction's loops read in their order ("memory deps did not match")."""
+        shape, strides = self._shape(name), self.strides.get(name)
+        _, cols, inner = _space(kernel)
+        if strides is None or shape is None:
+            return inner == 1
+        axis = len(shape)
+        after = 1
+        while axis and after < inner:
+            axis -= 1
+            after *= shape[axis]
+        reduced: list[int] = []
+        combined = 1
+        while axis and combined < cols:
+            axis -= 1
+            combined *= shape[axis]
+            reduced.append(axis)
+        own = [strides[place] for place in reduced if shape[place] != 1]
+        others = [strides[place] for place, size in enumerate(shape) if place not in reduced and size != 1]
+        return not own or not others or max(own) < min(stride for stride in others)
 
     def _define(self, loop: _Loop) -> None:
         """Leaves a pointwise value to those who use it, or has it written."""
         if not self.uses.get(loop.output) and loop.output not in self.kept:
             return
         if self._must_write(loop):
+            if self._is_stored_wide(loop):
+                loop.spec = replace(loop.spec, dtype=DataType.FLOAT32)
+                loop.kernels = ()
+                self.stored[loop.output] = DataType.FLOAT32
             self._schedule(loop)
         else:
             self.pending[loop.output] = loop
+
+    def _is_stored_wide(self, loop: _Loop) -> bool:
+        """Whether a value of 16 bits is written in FP32: computed so, and a user widens it, which leaves no cast
+        between (``joint_graph.pointless_convert``)."""
+        if self.engine or loop.output in self.kept or loop.spec.dtype not in HALVES or loop.output not in self.widened:
+            return False
+        own = loop.members.get(loop.node.name, ())
+        return own == BATCH_NORM or not WIDENED.isdisjoint(own)
 
     def _must_write(self, loop: _Loop) -> bool:
         """Whether a pointwise value is written to memory, rather than computed wherever it is used."""
@@ -472,6 +596,33 @@ class _Compiler:
             again = len(uses) * read > read + (1 + len(uses)) * size
         again = again or ("hint" in uses and loop.load_count > 1)
         return loop.output in self.kept or dear or again or "buffer" in uses
+
+    def _joins_in_a_loop(self, node: Node, plan: _Plan) -> bool:
+        """Whether a concatenation is one loop over its result that computes each part under a mask (``lowering.cat``).
+
+        So it is for a few parts, if only pointwise work uses the result and one part at least needn't be written for
+        it, or if all parts would have to be copied and none is made from a reduction's results.
+        """
+        if len(plan.parts) > MOST_JOINED:
+            return False
+        loose = [self._is_loose(name) for name in plan.parts]
+        uses = self.uses.get(node.outputs[0], [])
+        if any(loose) and uses and set(uses) <= POINTWISE_USES and node.outputs[0] not in self.kept:
+            return True
+        return all(loose) and not any(self._is_of_reduction(name) for name in plan.parts)
+
+    def _is_loose(self, name: str) -> bool:
+        """Whether a part of a concatenation isn't written at its place in it by what makes it: nothing does so far, or
+        it lies elsewhere."""
+        root, _ = self._root(name)
+        return root in self.pending or name != root or not self._may_place(root)
+
+    def _is_of_reduction(self, name: str) -> bool:
+        """Whether a part is the result of a reduction, or computed from such right here."""
+        root, _ = self._root(name)
+        source = self.pending.get(root)
+        roots = [root] if source is None else [read.root for read in source.reads.values()]
+        return any(root in self.reduced for root in roots)
 
     def _concatenate(self, node: Node, plan: _Plan) -> None:
         """A concatenation: each part is written at its place by what makes it, or copied there by a kernel of its own.
@@ -502,8 +653,7 @@ class _Compiler:
                 roots.append(self._part(node, kernel, (name,)))
             else:
                 copied.append(name)
-        together = self.engine or (copied == list(plan.parts) and len(copied) <= COPIED_AT_ONCE)
-        kernels = [tuple(copied)] if copied and together else [(name,) for name in copied]
+        kernels = [tuple(copied)] if copied and self.engine else [(name,) for name in copied]
         roots += [self._part(node, kernel, names) for names in kernels]
         whole.level = max((self._read_by(whole, root) for root in roots), default=0)
         self.placed[node.name] = tuple(placed)
@@ -514,7 +664,7 @@ class _Compiler:
         owner = self._owner(root)
         if owner is None or root in self.parts or root in self.kept:
             return False
-        return self.engine or not (owner.is_library or root in self.fixed)
+        return self.engine or not (owner.is_library or root in self.fixed) or root in self.outs
 
     def _part(self, node: Node, kernel: Movement, names: tuple[str, ...]) -> str:
         """Has parts of a concatenation computed at their places, or copied there; the name of what is written."""
@@ -561,16 +711,22 @@ class _Compiler:
             operations = (*_operations(loop.members.values()), "copy")
             emitted.append(_elementwise(operations, self._operands(loop.reads.values()), (written,)))
             self.origins[node.name].update(dict.fromkeys(loop.members))
+        peeled = self.peeled.get(node.name)
         for name in plan.buffers:
+            if peeled is not None and name == node.inputs[2]:
+                continue
             self.fixed.add(self._root(name)[0])
             level = max(level, self._read_by(group, self._root(name)[0]))
         group.level = level + 1
-        kernel = plan.kernels[-1] if plan.kernels else None
-        peeled = self._peeled(node, kernel) if kernel is not None and len(plan.kernels) == 1 else None
         if peeled is None:
             for name in node.outputs:
                 if name:
                     self.owners[name] = group
+                    if (
+                        isinstance(plan.kernels[-1] if plan.kernels else None, Gemm)
+                        and len(self._shape(name) or ()) == 2
+                    ):
+                        self.outs.add(name)
             self.library[node.name] = (*emitted, *plan.kernels)
             return
         bare, bias = peeled
@@ -582,7 +738,7 @@ class _Compiler:
         strides = self.strides.get(node.outputs[0])
         loop = _Loop(node=node, output=node.outputs[0], spec=output, n=output.element_count, strides=strides)
         loop.reads[(product, product)] = _Read(product, product, output, True)
-        loop.reads[(node.inputs[2], node.inputs[2])] = _Read(node.inputs[2], node.inputs[2], bias, True)
+        self._take(loop, node.inputs[2], bias, reorders=False)
         loop.members[node.name] = ("add",)
         self.sizes[node.name] = loop.n
         self._define(loop)
@@ -636,7 +792,7 @@ class _Compiler:
         Kernels may merge if none that stays apart has to run between them. Levels answer that without a search: who
         reads from a kernel is on a higher level, so that kernels on one level don't wait for each other.
         """
-        space = None if loop.row_kernel is None else _space(loop.row_kernel)
+        space = None if loop.row_kernel is None else self._space_of(loop)
         producers: dict[int, tuple[_Group, list[_Read]]] = {}
         for read in loop.reads.values():
             owner = self._owner(read.root)
@@ -658,9 +814,22 @@ class _Compiler:
         for root in (*loop.buffers, *(read.root for read in loop.reads.values())):
             self._read_by(group, root)
         if loop.row_kernel is not None:
+            self.reduced.update(filter(None, loop.node.outputs))
             group.row_kernels.append((loop.node.name, loop.row_kernel, main))
         group.writes[loop.output] = loop.spec
         self.owners.update((name, group) for name in (loop.output, *loop.node.outputs[1:]) if name)
+
+    def _space_of(self, loop: _Loop) -> tuple[int, int, int]:
+        """(rows, columns, distance of neighbours in a row) of a reduction, as they lie in memory: what is done with
+        statistics runs in the order of the result, other work in that of the operand."""
+        assert loop.row_kernel is not None
+        rows, cols, inner = _space(loop.row_kernel)
+        if self.engine or not loop.node.inputs:
+            return rows, cols, inner
+        looked = loop.node.outputs[0] if self._is_applied(self.plans[loop.node.name]) else loop.node.inputs[0]
+        if self._is_in_rows(looked, loop.row_kernel):
+            return rows, cols, 1
+        return rows, cols, max(inner, 2)
 
     def _joined(self, groups: Sequence[_Group], loop: _Loop, level: int, space: tuple[int, int, int] | None) -> _Group:
         if not groups:
@@ -766,10 +935,16 @@ class _Compiler:
         around = {name: others.get(name) or group.members[name] for name in members if name != node}
         # what has no more elements than there are rows is computed once a row, wherever in the kernel it is used
         per_row = {name for name in around if name not in others and self.sizes[name] <= rows < n}
-        reads = list(outside)
+        parameters = (
+            {self._root(name)[0] for name in self.plans[node].buffers} if self._is_applied(self.plans[node]) else ()
+        )
+        reads = [read for read in outside if read.root not in parameters]
         full = [read for read in reads if read.spec.element_count == n]
         chosen = next((read for read in full if (read.root, read.view) == main), None)
         chosen = chosen or next((read for read in full if read.spec.dtype is kernel.dtype), None)
+        if chosen is None and not self.engine:
+            # rows are made from what lies in another type, or from parts
+            chosen = next((read for read in full if read.spec.dtype.is_float), None) or _largest_part(reads, n)
         if chosen is not None:
             reads.remove(chosen)
             if chosen.spec.dtype.is_float and chosen.spec.dtype is not kernel.dtype:
@@ -828,6 +1003,12 @@ class _Compiler:
         )
 
 
+def _largest_part(reads: Sequence[_Read], n: int) -> _Read | None:
+    """What most of ``n`` elements of rows are read from, where nothing has them all; None if they are made from few."""
+    largest = max(reads, key=lambda read: read.spec.element_count, default=None)
+    return largest if largest is not None and n < 2 * largest.spec.element_count < 2 * n else None
+
+
 def _may_merge(
     loop: _Loop,
     space: tuple[int, int, int] | None,
@@ -846,7 +1027,8 @@ def _may_merge(
     if loop.n == rows * cols:
         per_row = inner == 1
         return all(
-            read.spec.element_count == loop.n or (per_row and _is_row_statistic(read.spec, rows, loop))
+            read.spec.element_count == loop.n
+            or (per_row and (read.per_row or _is_row_statistic(read.spec, rows, loop)))
             for read in reads
         )
     return space is None and loop.n == rows and all(read.spec.element_count == rows for read in reads)
@@ -860,6 +1042,25 @@ def _named(graph: InferredGraph) -> Iterable[str]:
         yield declared.name
     for body in graph.bodies.values():
         yield from _named(body)
+
+
+def _as_reduction(kernel: Kernel) -> Kernel:
+    """Average pooling over a whole image is a mean (``adaptive_avg_pool2d`` to one element)."""
+    if isinstance(kernel, Pooling) and kernel.operation == "global_average" and not kernel.extra_inputs:
+        outputs = kernel.output.element_count
+        return Reduction(
+            operation="mean", outputs=outputs, reduced=kernel.window, dtype=kernel.input.dtype, output=kernel.output
+        )
+    return kernel
+
+
+def _casts_first(kernel: Kernel) -> bool:
+    """Whether a softmax of 16 bits is told to give 32: its formula begins with a cast then."""
+    return isinstance(kernel, Softmax) and kernel.output_dtype is not None and kernel.output_dtype is not kernel.dtype
+
+
+def _writes_fp32(kernel: Kernel) -> bool:
+    return isinstance(kernel, Movement) and kernel.written > kernel.read
 
 
 def _is_copy(kernel: Kernel) -> bool:
