@@ -139,9 +139,15 @@ def test_demand_order() -> None:
 
 def with_cache(*nodes: Node, length: int = 4) -> InferredGraph:
     """past (2, 3, 4, 5) and new (2, 3, 1, 5) make present (2, 3, length, 5), float32."""
-    shapes = {"past": (2, 3, 4, 5), "new": (2, 3, 1, 5), "present": (2, 3, length, 5), "y": (2, 3, length, 5)}
+    shapes = {
+        "past": (2, 3, 4, 5),
+        "new": (2, 3, 1, 5),
+        "three": (2, 3, 3, 5),
+        "present": (2, 3, length, 5),
+        "y": (2, 3, length, 5),
+    }
     values = {name: Value(dtype=F32, shape=shapes.get(name, (1,))) for node in nodes for name in node.outputs}
-    values |= {name: Value(dtype=F32, shape=shapes[name]) for name in ("past", "new")}
+    values |= {name: Value(dtype=F32, shape=shapes[name]) for name in ("past", "new", "three")}
     return InferredGraph(
         graph=Graph(
             name="g",
@@ -184,6 +190,26 @@ def test_caches(graph: InferredGraph, sharing: str, peak_bytes: int, low_bytes: 
     assert memory_on(run, GPU).cache_sharing == sharing
     found = run.found
     assert (found.peak_bytes, found.low_peak_bytes, found.high_peak_bytes) == (peak_bytes, low_bytes, high_bytes)
+
+
+SCATTER = Node(name="write", op_type="TensorScatter", inputs=("past", "new"), outputs=("present",))
+
+
+@pytest.mark.parametrize(
+    ("graph", "new_tokens"),
+    [
+        pytest.param(with_cache(JOIN, length=5), 1, id="Concat"),
+        pytest.param(with_cache(replace(JOIN, inputs=("past", "three")), length=7), 3, id="three"),
+        pytest.param(with_cache(SHARING, length=5), 1, id="GroupQueryAttention"),
+        pytest.param(with_cache(SHARING, length=4), 1, id="GroupQueryAttention in a buffer of the greatest length"),
+        pytest.param(with_cache(SCATTER, length=4), 1, id="TensorScatter"),
+        pytest.param(with_cache(replace(SHARING, op_type="PagedAttention"), length=4), None, id="paged"),
+        pytest.param(with_cache(replace(JOIN, op_type="Add"), length=5), None, id="no cache"),
+    ],
+)
+def test_tokens_that_a_cache_grows_by(graph: InferredGraph, new_tokens: int | None) -> None:
+    work = [NodeWork(node=node.name, op_type=node.op_type, kernels=(COPIED,)) for node in graph.graph.nodes]
+    assert memory_on(run_memory(graph, work, "eager"), GPU).new_token_count == new_tokens
 
 
 @pytest.mark.parametrize(("parts", "peak_bytes"), [((), 1320), (("n",), 1200)], ids=["copied", "in place"])

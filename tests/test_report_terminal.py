@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -75,6 +76,19 @@ def test_assumptions_of_every_run_are_counted_and_shown_in_full_when_asked() -> 
     for whole in ("\n".join(standing_text(report)), to_markdown(report), to_json(report)):
         assert all(text in whole for text in always)
         assert "more hold" not in whole
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 new token each"), (512, "512 new tokens each")])
+def test_models_with_a_cache_have_tokens_a_second(count: int, said: str) -> None:
+    totals = replace(REPORT.totals, memory=replace(REPORT.totals.memory, new_token_count=count))
+    report = replace(REPORT, totals=totals)
+    assert json.loads(to_json(report))["totals"]["tokens_per_s"] == pytest.approx(
+        totals.throughput_per_s * count, rel=1e-4
+    )
+    for text in (to_terminal(report, width=120, colour=False), to_markdown(report)):
+        assert f"{said}: {significant(totals.throughput_per_s * count)} tokens/s" in text
+    assert "tokens/s" not in to_terminal(REPORT, width=120, colour=False)
+    assert json.loads(to_json(REPORT))["totals"]["tokens_per_s"] is None
 
 
 def test_sizes_that_stand_in_are_one_sentence() -> None:

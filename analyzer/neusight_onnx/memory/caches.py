@@ -36,11 +36,15 @@ _STEPS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePair:
-    """An output of the model that is an input with something appended. ``shared``: both are the same memory."""
+    """An output of the model that is an input with something appended. ``shared``: both are the same memory.
+
+    ``new_tokens``: so many a sample; None where that isn't known.
+    """
 
     past: str
     present: str
     shared: bool
+    new_tokens: int | None = None
 
 
 def cache_pairs(graph: InferredGraph) -> tuple[CachePair, ...]:
@@ -74,15 +78,51 @@ def cache_pairs(graph: InferredGraph) -> tuple[CachePair, ...]:
                 first = _back(node.inputs[past], inputs, producers)
                 last = node.outputs[present]
                 if first is not None and last in outputs:
-                    found[last] = CachePair(past=first, present=last, shared=_is_shared(node))
+                    count = _appended(graph, node, node.inputs[past], last)
+                    found[last] = CachePair(past=first, present=last, shared=_is_shared(node), new_tokens=count)
     for node in joins:
         start = _back(node.inputs[0], inputs, producers) if len(node.inputs) == 2 else None
         if start is None or not _holds_numbers(graph, start):
             continue
         end = _ahead(node.outputs[0], outputs, onward)
         if end is not None and end not in found and _grew(graph, node):
-            found[end] = CachePair(past=start, present=end, shared=False)
+            count = _growth(graph, node.inputs[0], node.outputs[0])
+            found[end] = CachePair(past=start, present=end, shared=False, new_tokens=count)
     return tuple(found.values())
+
+
+def _growth(graph: InferredGraph, before: str, after: str) -> int | None:
+    """By how much the one dimension is longer in which two values differ."""
+    first, last = (graph.values.get(name) for name in (before, after))
+    if first is None or last is None or first.shape is None or last.shape is None:
+        return None
+    pairs = [(old, new) for old, new in zip(first.shape, last.shape, strict=False) if old != new]
+    if len(first.shape) != len(last.shape) or len(pairs) != 1:
+        return None
+    return pairs[0][1] - pairs[0][0]
+
+
+_TOKEN_AXES = {3: 1, 4: 2}
+"""Rank of an operator's queries, (b, s, h d) or (b, h, s, d) -> their dimension of tokens."""
+
+
+def _appended(graph: InferredGraph, node: Node, past: str, present: str) -> int | None:
+    """How many tokens an operator appends to a cache: what that grows by, or, in a buffer that doesn't, its queries."""
+    grown = _growth(graph, past, present)
+    if grown is not None and grown > 0:
+        return grown
+    queries = graph.values.get(node.inputs[1 if node.op_type == "TensorScatter" else 0])
+    if node.op_type == "PagedAttention" or queries is None or queries.shape is None:
+        return None  # paged: the samples' tokens are packed
+    if node.op_type == "TensorScatter":
+        return queries.shape[_attribute_axis(node, len(queries.shape))]
+    axis = _TOKEN_AXES.get(len(queries.shape))
+    return None if axis is None else queries.shape[axis]
+
+
+def _attribute_axis(node: Node, rank: int) -> int:
+    axis = node.attributes.get("axis")
+    return (axis if isinstance(axis, int) else -2) % rank
 
 
 def _is_shared(node: Node) -> bool:

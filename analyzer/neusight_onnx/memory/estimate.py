@@ -127,6 +127,7 @@ def memory_on(run: RunMemory, gpu: GpuSpec) -> MemoryEstimate:
         output_bytes=alive_bytes["output"],
         cache_bytes=alive_bytes["cache"],
         cache_sharing=_sharing(run.caches),
+        new_token_count=_new_tokens(run.caches),
         workspace_bytes=library_bytes + alive_bytes["workspace"],
         allocator_bytes=reserved_bytes - used_bytes,
         context_bytes=CONTEXT_BYTES,
@@ -169,6 +170,11 @@ def _sharing(caches: Sequence[CachePair]) -> str:
     if not caches:
         return "none"
     return "once" if all(pair.shared for pair in caches) else "twice"
+
+
+def _new_tokens(caches: Sequence[CachePair]) -> int | None:
+    """The tokens that a sample's own cache grows by; that of another sequence (a decoder's of its encoder) doesn't."""
+    return max((pair.new_tokens for pair in caches if pair.new_tokens), default=None)
 
 
 STANDING_ASSUMPTIONS = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neusight_onnx.report.grouping import interval_assumption
-from neusight_onnx.report.model import FusionSummary, HostSummary, Report
-from neusight_onnx.report.quantities import counted, duration, scaled
+from neusight_onnx.report.model import FusionSummary, HostSummary, Report, Totals
+from neusight_onnx.report.quantities import counted, duration, scaled, significant
 
 
 def fusion_text(fusion: FusionSummary) -> str:
@@ -40,6 +40,14 @@ def host_text(host: HostSummary) -> str:
     """That the host takes longer than the GPU, and from which batch on it doesn't."""
     until = f", by scaling no longer from a batch of about {host.free_from_batch:,} on" if host.free_from_batch else ""
     return f"host-bound: the host takes {duration(host.host_ms * 1e3)}{until}"
+
+
+def tokens_text(totals: Totals) -> str:
+    """What samples a second are in tokens, where a model keeps keys and values; with a comma in front, else nothing."""
+    if totals.tokens_per_s is None or not totals.latency_ms:
+        return ""
+    tokens = counted(totals.memory.new_token_count or 0, "new token")
+    return f", {tokens} each: {significant(totals.tokens_per_s)} tokens/s"
 
 
 def run_texts(runtime: str, *, cuda_graph: bool, include_io: bool, channels_last: bool) -> list[str]:

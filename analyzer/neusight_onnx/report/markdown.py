@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neusight_onnx.report.execution import fusion_text, host_text, run_texts
+from neusight_onnx.report.execution import fusion_text, host_text, run_texts, tokens_text
 from neusight_onnx.report.grouping import (
     by_bound,
     by_kernel_class,
@@ -151,6 +151,7 @@ def _summary(report: Report) -> list[tuple[str, str]]:
         (
             "**Throughput**",
             f"{most}{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size:,}"
+            f"{tokens_text(totals)}"
             if totals.latency_ms
             else "none: nothing runs",
         ),

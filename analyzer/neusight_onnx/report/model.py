@@ -151,7 +151,8 @@ class MemoryEstimate:
     ``optimizer_bytes`` (states and master weights). ``input_bytes``, ``output_bytes`` and ``cache_bytes`` are parts of
     ``activation_bytes``;
     ``cache_sharing`` says whether past and present keys and values are one buffer: "none" (there is no cache), "once"
-    or "twice".
+    or "twice". ``new_token_count``: so many tokens a sample are appended to the cache; None without one, or where that
+    isn't known.
     ``verdict`` compares the range with ``available_bytes``: "fits", "tight" or "does not fit" (docs/memory.md).
     ``peak_node`` runs at the peak, ``peak_tensors`` are alive then, largest first. ``timeline`` and ``largest_batch``
     are there where they were asked for. ``assumptions`` say what the range rests on.
@@ -178,6 +179,7 @@ class MemoryEstimate:
     largest_batch: LargestBatch | None = None
     gradient_bytes: int = 0
     optimizer_bytes: int = 0
+    new_token_count: int | None = None
 
     @property
     def fits(self) -> bool:
@@ -211,6 +213,12 @@ class Totals:
     memory: MemoryEstimate
     partial: bool
     interval_method: str = ""
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens that are appended to the cache of keys and values; None for a model that keeps none."""
+        count = self.memory.new_token_count
+        return None if count is None else self.throughput_per_s * count
 
     @property
     def is_costed(self) -> bool:

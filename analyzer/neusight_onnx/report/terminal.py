@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.report.comparison_terminal import figure_table
 from neusight_onnx.report.comparison_words import left_out_note
-from neusight_onnx.report.execution import fusion_text, host_text, run_texts
+from neusight_onnx.report.execution import fusion_text, host_text, run_texts, tokens_text
 from neusight_onnx.report.grouping import (
     KernelGroup,
     Slice,
@@ -223,7 +223,8 @@ def _throughput(report: Report) -> Text:
         return Text("none: nothing runs")
     most = "at most " if totals.partial else ""
     return Text.assemble(
-        (f"{most}{significant(totals.throughput_per_s)} samples/s", "bold"), f" at batch size {totals.batch_size:,}"
+        (f"{most}{significant(totals.throughput_per_s)} samples/s", "bold"),
+        f" at batch size {totals.batch_size:,}{tokens_text(totals)}",
     )
 
 
