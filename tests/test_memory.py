@@ -295,6 +295,16 @@ def branch(name: str) -> GraphProto:
     return graph([node("Add", "x inner", name)], [], [value(name)], [tensor("inner", np.zeros(7, np.float32))])
 
 
+def packed(bits: int) -> ModelProto:
+    """x (batch, 64) @ w (64, 3) in ``bits``, a block of 32: 3 x 2 x 32 weights beside 6 scales."""
+    attributes = {"K": 64, "N": 3, "block_size": 32, **({} if bits == 4 else {"bits": bits})}
+    weights = tensor("w", np.zeros((3, 2, 4 * bits), np.uint8))
+    scales = tensor("s", np.ones(6, np.float32))
+    multiply = node("MatMulNBits", "x w s", "y", "fc", domain="com.microsoft", **attributes)
+    opsets = {"": 17, "com.microsoft": 1}
+    return model(graph([multiply], [value("x", ["batch", 64])], [value("y")], [weights, scales]), opsets=opsets)
+
+
 PARAMETERS: list[tuple[str, ModelProto, tuple[int, int]]] = [
     ("none", model(graph([])), (0, 0)),
     ("weights", model(graph([], initializers=[tensor("a", ARRAY), tensor("b", np.zeros(3, np.float16))])), (203, 806)),
@@ -364,6 +374,9 @@ PARAMETERS: list[tuple[str, ModelProto, tuple[int, int]]] = [
         ),
         (200, 800),
     ),
+    ("4 bits in bytes", packed(4), (192 + 6, 96 + 24)),
+    ("2 bits in bytes", packed(2), (192 + 6, 48 + 24)),
+    ("8 bits in bytes", packed(8), (192 + 6, 192 + 24)),
 ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Initializer, Model, Node
@@ -13,7 +13,8 @@ def parameter_summary(model: Model) -> tuple[int, int]:
     """(number of parameters, their bytes): initializers and constants of all graphs, a shared one once.
 
     Not counted, for it is not learned: int64 (indices, shapes), bool (masks) and string tensors, int32 tensors of at
-    most 8 elements, and single numbers written as Constant nodes (scale factors, epsilons).
+    most 8 elements, and single numbers written as Constant nodes (scale factors, epsilons). Weights of 4 bits that lie
+    packed in bytes count as many as they are.
     """
     count = size = 0
     seen: set[int] = set()
@@ -21,6 +22,7 @@ def parameter_summary(model: Model) -> tuple[int, int]:
     while pending:
         graph = pending.pop()
         tensors = [tensor for tensor in graph.initializers.values() if _is_parameter(tensor)]
+        in_a_byte = _packed(graph.nodes)
         for node in graph.nodes:
             if node.op_type == "Constant" and node.domain == "":
                 tensors.extend(_constant(node))
@@ -30,9 +32,32 @@ def parameter_summary(model: Model) -> tuple[int, int]:
             if tensor.data is None and id(tensor) in seen:
                 continue
             seen.add(id(tensor))
-            count += tensor.element_count
+            count += tensor.element_count * (in_a_byte.get(tensor.name, 1) if tensor.dtype.bits == 8 else 1)
             size += tensor.byte_count
     return count, size
+
+
+_PACKED: Mapping[str, tuple[str, int, tuple[int, ...]]] = {
+    "MatMulNBits": ("bits", 4, (1,)),
+    "MatMulBnb4": ("bits", 4, (1,)),
+    "GatherBlockQuantized": ("bits", 4, (0,)),
+    "QMoE": ("expert_weight_bits", 4, (2, 5, 8)),
+}
+"""Operators of com.microsoft whose weights lie packed in bytes: the attribute that says their bits and what it is by
+default, the inputs (ContribOperators.md of ONNX Runtime). QMoE's are the experts' three matrices."""
+
+
+def _packed(nodes: Iterable[Node]) -> dict[str, int]:
+    """How many weights a byte of these values holds."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        if node.domain != "com.microsoft" or node.op_type not in _PACKED:
+            continue
+        attribute, default, places = _PACKED[node.op_type]
+        bits = node.attributes.get(attribute, default)
+        if isinstance(bits, int) and bits in (2, 4):
+            found |= {node.inputs[place]: 8 // bits for place in places if place < len(node.inputs)}
+    return found
 
 
 def _constant(node: Node) -> Iterator[Initializer]:
