@@ -433,9 +433,13 @@ def test_the_cascade_speaks_as_lowering_does() -> None:
             ["b", *(f"NonZero 'n{i}': at most 4" for i in range(5)), "c"],
             ["b", "NonZero 'n0': at most 4", "NonZero 'n1': at most 4 (and 3 more like this)", "c"],
         ),
+        (
+            [f"NonZero 'n{i}': at most {4 * i} of {i}" for i in range(5)],
+            ["NonZero 'n0': at most 0 of 0", "NonZero 'n1': at most 4 of 1 (and 3 more like this)"],
+        ),
         ([f"NonZero 'n': at most {i}" for i in range(4)], [f"NonZero 'n': at most {i}" for i in range(4)]),
     ],
-    ids=["few", "many of a kind", "other figures are not alike"],
+    ids=["few", "many of a kind", "with figures of their own", "other figures are not alike"],
 )
 def test_sentences_that_differ_in_names_are_folded(sentences: list[str], expected: list[str]) -> None:
     assert folded(sentences) == expected

@@ -422,7 +422,9 @@ def _assemble(
     of_formats = tuple(of_precision(precision, runtime, [item.work for item in placed]))
     of_predictors, of_power = tuple(other_types(rows)), tuple(of_clocks(counted.works, spec))
     tf32 = of_formats if precision.products is DataType.TFLOAT32 else ()
-    standing = (*of_runtime, *of_memory[:STANDING_ASSUMPTIONS], *tf32, *of_predictors, *of_power)
+    of_order = tuple(of_layouts(counted.works, runtime, spec))
+    order = () if runtime.channels_last else of_order
+    standing = (*of_runtime, *of_memory[:STANDING_ASSUMPTIONS], *tf32, *of_predictors, *of_power, *order)
     assumptions = [
         *of_the_gpu(spec),
         *inferred.assumptions,
@@ -440,7 +442,7 @@ def _assemble(
         *of_the_host(placed, runtime),
         *of_copies(placed, spec),
         *of_pipes(placed, spec),
-        *of_layouts(counted.works, runtime, spec),
+        *of_order,
         *of_sums(counted.works, runtime, spec),
         *of_power,
     ]

@@ -122,7 +122,8 @@ def counted_works(inferred: InferredGraph, placed: Sequence[Placed]) -> Counted:
         return tuple(item for at, item in enumerate(placed) if at not in left_out)
 
     def shown(cost: Cost) -> str:
-        return f"{cost[0] if cost else 0.0:.3g} us"
+        time_us = cost[0] if cost else 0.0
+        return f"{time_us:,.0f} us" if time_us >= 1e3 else f"{time_us:.3g} us"
 
     said = decisions_said(
         [decision for decision in slower.decisions if any(cost and cost[0] for cost in decision.costs.values())],

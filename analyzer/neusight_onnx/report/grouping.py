@@ -148,13 +148,19 @@ def interval_assumption(report: Report) -> tuple[str, ...]:
 
 _MOST_ALIKE = 2
 _NAME = re.compile(r"'[^']*'|--[a-z-]+ \S+")
+_FIGURE = re.compile(r"\d[\d.,]*")
 
 
 def folded(sentences: Iterable[str]) -> list[str]:
-    """Sentences that differ in names only (one for each of 96 experts): the first two, and how many are like them."""
+    """Sentences that differ in names only, or in names and figures (one for each of 96 experts, of ten NonZero): the
+    first two, and how many are like them. Other figures of one name are another statement."""
     alike: dict[str, list[str]] = {}
+    seen: set[tuple[str, ...]] = set()
     for sentence in _sizes_together(sentences):
-        alike.setdefault(_NAME.sub("'", sentence), []).append(sentence)
+        kind = _FIGURE.sub("0", _NAME.sub("'", sentence))
+        named = (kind, *_NAME.findall(sentence))
+        alike.setdefault(sentence if named in seen else kind, []).append(sentence)
+        seen.add(named)
     shown = []
     for group in alike.values():
         if len(group) <= _MOST_ALIKE + 1:
