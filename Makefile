@@ -16,7 +16,7 @@ DIST_STAMP := build/dist-check.stamp
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
 	bench-operators bench-frontend bench-coverage bench-plausibility bench-models bench-fusion bench-fusion-cuda \
-	bench-fusion-inductor bench-speed fuzz clean
+	bench-fusion-inductor bench-fusion-trt bench-speed fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -113,6 +113,16 @@ bench-fusion-inductor: $(VENV)/.installed-dev build/torch/.installed ## our kern
 	$(call required,MODELS,folder of ONNX models named as in timm)
 	$(BIN)/python benchmarks/cuda_standin.py $(TORCH_ENV)/lib/python3*/site-packages -o build/torch-stand-ins --gpu rtx-4090
 	$(BIN)/python benchmarks/fusion_inductor.py "$(MODELS)" --python $(TORCH_ENV)/bin/python --stand-ins build/torch-stand-ins
+
+TRT_SITE := build/tensorrt-rtx
+build/tensorrt-rtx/.installed:
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target $(TRT_SITE) --no-deps \
+		tensorrt_rtx_cu13_bindings==1.7.1.116 tensorrt_rtx_cu13_libs==1.7.1.116
+	@touch $@
+
+bench-fusion-trt: $(VENV)/.installed-dev build/tensorrt-rtx/.installed ## our kernels beside layers of TensorRT engines, no GPU needed
+	$(call required,MODELS,folder of ONNX models)
+	$(BIN)/python benchmarks/fusion_trt.py "$(MODELS)" --trt $(TRT_SITE)
 
 bench-speed: $(VENV)/.installed-dev ## cold and warm analysis times: make bench-speed [MODEL=file.onnx]
 	$(BIN)/python benchmarks/speed.py $(if $(MODEL),"$(MODEL)")

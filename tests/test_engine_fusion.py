@@ -69,7 +69,7 @@ s = Add(q, x)
 y = LayerNormalization(s, scale, shift)
 """
 WEIGHTS = {"w": (16, 32), "b": (32,), "v": (32, 16), "c": (16,), "scale": (16,), "shift": (16,)}
-HEADS = {"q": (2, 4, 6, 8), "k": (2, 4, 6, 8), "v": (2, 4, 6, 8), "mask": (2, 1, 1, 6)}
+HEADS = {"q": (2, 4, 6, 16), "k": (2, 4, 6, 16), "v": (2, 4, 6, 16), "mask": (2, 1, 1, 6)}
 ATTENTION = """
 t = Transpose<perm=[0,1,3,2]>(k)
 p = MatMul(q, t)
@@ -163,8 +163,16 @@ def shown(graph: InferredGraph, runtime: str) -> list[str]:
             TOKENS,
             False,
             "tensorrt",
-            ["gemm bias gelu", "gemm bias add", "normalization"],
-            id="feed-forward, tensorrt",
+            ["gemm bias gelu", "gemm", "normalization add add"],
+            id="feed-forward, tensorrt: nothing but the normalization reads the sum",
+        ),
+        pytest.param(
+            FEED_FORWARD + "z = Add(y, s)\n",
+            TOKENS,
+            False,
+            "tensorrt",
+            ["gemm bias gelu", "gemm bias add", "normalization add"],
+            id="feed-forward, tensorrt: the sum goes on, too",
         ),
         pytest.param(
             ATTENTION,
@@ -246,12 +254,12 @@ def test_kernels(nodes: str, inputs: dict[str, tuple[int, ...]], half: bool, run
             id="a convolution's result that is asked for",
         ),
         pytest.param(
-            "c = Conv(x, w)\ny = Sigmoid(c)",
+            "c = Conv(x, w)\ny = Softplus(c)",
             IMAGE,
             None,
             "tensorrt",
             "epilogue of a product",
-            "no kernel that applies Sigmoid",
+            "no kernel that applies Softplus",
             id="an activation that convolutions don't have",
         ),
         pytest.param(
@@ -341,16 +349,44 @@ o = MatMul(w, v)
     ],
 )
 def test_fused_attention_reads_by_strides(nodes: str, expected: list[str]) -> None:
-    """x is (batch, tokens, 3, heads, 8)."""
+    """x is (batch, tokens, 3, heads, 16)."""
     graph = inferred(
         nodes,
-        {"x": (2, 8, 3, 4, 8)},
-        constants={"scale": np.float16(0.35), "heads": [2, 4, 8, 8], **{f"i{i}": np.int64(i) for i in range(3)}},
+        {"x": (2, 16, 3, 4, 16)},
+        constants={"scale": np.float16(0.35), "heads": [2, 4, 16, 16], **{f"i{i}": np.int64(i) for i in range(3)}},
         types={"x": 10},
         outputs=["o", *(["r"] if "r =" in nodes else [])],
         opset=20,
     )
     assert shown(graph, "tensorrt") == expected
+
+
+BIASED = PACKED.replace("(x)\n", "(r)\n").replace(
+    "t = ", "m = MatMul(x, l)\nf = Add(m, vector)\nr = Reshape(f, packed)\nt = ", 1
+)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        pytest.param(BIASED, ["gemm", *["elementwise add"] * 3, "attention"], id="attention alone reads it"),
+        pytest.param(
+            BIASED + "z = Relu(f)\n", ["gemm bias", "attention", "elementwise relu"], id="something else does, too"
+        ),
+    ],
+)
+def test_the_bias_of_queries_keys_and_values_is_added_behind_their_product(nodes: str, expected: list[str]) -> None:
+    """A kernel for each of the three parts; x is (batch, tokens, 64)."""
+    graph = inferred(
+        nodes,
+        {"x": (2, 16, 64)},
+        weights={"l": (64, 192), "vector": (192,)},
+        constants={"scale": np.float16(0.35), "heads": [2, 4, 16, 16], "packed": [2, 16, 3, 4, 16]},
+        types={"x": 10, "l": 10, "vector": 10},
+        outputs=["o", *(["z"] if "z =" in nodes else [])],
+        opset=20,
+    )
+    assert sorted(shown(graph, "tensorrt")) == sorted(expected)
 
 
 def test_open_sizes_keep_a_bias_apart() -> None:
@@ -366,7 +402,7 @@ def test_open_sizes_keep_a_bias_apart() -> None:
 
 
 def test_linear_layers_of_one_input_are_one_product() -> None:
-    """(2 x 6, 16) by three (16, 8): n = 24, and its bias of 24."""
+    """(2 x 6, 16) by three (16, 8): n = 24; biases are added where the parts are read, here in one sum."""
     nodes = "\n".join(f"m{i} = MatMul(x, w{i})\na{i} = Add(m{i}, b{i})" for i in range(3))
     graph = inferred(
         f"{nodes}\ny = Sum(a0, a1, a2)",
@@ -375,8 +411,8 @@ def test_linear_layers_of_one_input_are_one_product() -> None:
     )
     runtime = RUNTIMES["tensorrt"]
     product, *rest = [kernel for work in works_of(fused_graph(graph, runtime), runtime) for kernel in work.kernels]
-    assert product == Gemm(m=12, n=24, k=16, b_is_weight=True, dtype=DataType.FLOAT32, epilogue=("bias",))
-    assert len(rest) == 1
+    assert product == Gemm(m=12, n=24, k=16, b_is_weight=True, dtype=DataType.FLOAT32)
+    assert [getattr(kernel, "operations", ()) for kernel in rest] == [("add",) * 5]
 
 
 @pytest.mark.parametrize(
@@ -720,11 +756,171 @@ def test_onnxruntime_runs_quantised_pairs_one_by_one() -> None:
     assert shown(graph, "tensorrt") == ["elementwise quantize", "gemm requantize", "elementwise dequantize"]
 
 
-def test_heads_that_the_fused_kernel_does_not_take() -> None:
-    """26 is no multiple of 8."""
-    odd = {"q": (2, 4, 6, 26), "k": (2, 4, 6, 26), "v": (2, 4, 6, 26), "mask": (2, 1, 1, 6)}
-    graph = built(ATTENTION, odd, half=True)
-    assert shown(graph, "tensorrt") == ["gemm", "softmax div add", "gemm"]
+PARTS = ["gemm", "softmax div add", "gemm"]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        pytest.param(
+            {"q": (2, 4, 6, 26), "k": (2, 4, 6, 26), "v": (2, 4, 6, 26)}, ["attention"], id="26, no multiple of 8"
+        ),
+        pytest.param({"q": (2, 4, 6, 256), "k": (2, 4, 6, 256), "v": (2, 4, 6, 256)}, ["attention"], id="256"),
+        pytest.param({"q": (2, 4, 6, 264), "k": (2, 4, 6, 264), "v": (2, 4, 6, 264)}, PARTS, id="264"),
+        pytest.param({"q": (2, 4, 6, 8), "k": (2, 4, 6, 8), "v": (2, 4, 6, 8)}, PARTS, id="8"),
+        pytest.param({"v": (2, 4, 6, 32)}, PARTS, id="values of another width"),
+        pytest.param(
+            {"q": (1, 1, 6, 16), "k": (1, 1, 6, 16), "v": (1, 1, 6, 16), "mask": (1, 1, 1, 6)},
+            PARTS,
+            id="one head in all",
+        ),
+    ],
+)
+def test_heads_that_the_fused_kernel_takes(shapes: dict[str, tuple[int, ...]], expected: list[str]) -> None:
+    """As engines of TensorRT for RTX 1.7 for compute capabilities 7.5 to 12.0 have them."""
+    assert shown(built(ATTENTION, HEADS | shapes, half=True), "tensorrt") == expected
+
+
+WINDOWS = """
+t = Transpose<perm=[0,1,3,2]>(k)
+p = MatMul(q, t)
+b = Add(p, bias)
+r = Reshape(b, windows)
+a = Add(r, mask)
+g = Reshape(a, heads)
+w = Softmax<axis=-1>(g)
+y = MatMul(w, v)
+"""
+"""Attention of shifted windows, as Swin has it: a bias of each head, a mask of each window."""
+NO_NUMBERS = """
+t = Transpose<perm=[0,1,3,2]>(k)
+p = MatMul(q, t)
+s = Mul(p, root)
+a = Add(s, mask)
+w = Softmax<axis=-1>(a)
+n = IsNaN(w)
+z = Where(n, zero, w)
+y = MatMul(z, v)
+"""
+"""Rows without any key become zeros, as PyTorch's newer exporter writes it."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shapes", "expected"),
+    [
+        pytest.param(WINDOWS, {}, ["attention"], id="windows"),
+        pytest.param(
+            WINDOWS.replace("(b, windows)", "(b, swapped)").replace("Add(r, mask)", "Relu(r)"),
+            {},
+            ["gemm", "softmax add relu", "gemm"],
+            id="windows, a Reshape that takes rows apart",
+        ),
+        pytest.param(NO_NUMBERS, {"mask": (4, 1, 1, 6)}, ["attention"], id="rows without keys"),
+        pytest.param(
+            NO_NUMBERS.replace("n = IsNaN(w)\nz = Where(n, zero, w)", "n = Greater(mask, zero)\nz = Where(n, w, zero)"),
+            {"mask": (4, 1, 1, 6)},
+            ["attention"],
+            id="weights that are selected",
+        ),
+        pytest.param(
+            NO_NUMBERS.replace("n = IsNaN(w)\nz = Where(n, zero, w)", "z = Relu(w)"),
+            {"mask": (4, 1, 1, 6)},
+            ["gemm", "softmax mul add relu", "gemm"],
+            id="weights that something computes with",
+        ),
+        pytest.param(
+            WINDOWS.replace(
+                "r = Reshape(b, windows)\na = Add(r, mask)\ng = Reshape(a, heads)", "g = Clip(b, zero, root)"
+            ),
+            {},
+            ["attention"],
+            id="scores within limits",
+        ),
+    ],
+)
+def test_what_lies_between_the_products_of_attention(
+    nodes: str, shapes: dict[str, tuple[int, ...]], expected: list[str]
+) -> None:
+    inputs = dict.fromkeys(("q", "k", "v"), (4, 3, 6, 16)) | {"bias": (1, 3, 6, 6), "mask": (2, 1, 6, 6)} | shapes
+    constants = {
+        "windows": [2, 2, 3, 6, 6],
+        "swapped": [4, 3, 36],
+        "heads": [4, 3, 6, 6],
+        "zero": np.float16(0),
+        "root": np.float16(0.25),
+    }
+    used = set(re.findall(r"\w+", nodes))
+    graph = inferred(
+        nodes,
+        {name: shape for name, shape in inputs.items() if name in used},
+        constants={name: value for name, value in constants.items() if name in used},
+        types=dict.fromkeys(inputs, 10),
+        outputs=["y"],
+        opset=20,
+    )
+    assert shown(graph, "tensorrt") == expected
+
+
+def test_attention_over_five_dimensions() -> None:
+    """Windows as a dimension of their own, as NesT has them."""
+    nodes = ATTENTION.replace("[0,1,3,2]", "[0,1,2,4,3]")
+    shapes = dict.fromkeys(("q", "k", "v"), (2, 4, 5, 6, 16)) | {"mask": (2, 1, 1, 1, 6)}
+    assert shown(built(nodes, shapes, half=True), "tensorrt") == ["attention"]
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        pytest.param("y = Sigmoid(c)", ["conv sigmoid"], id="sigmoid"),
+        pytest.param("y = Tanh(c)", ["conv tanh"], id="tanh"),
+        pytest.param("y = HardSwish(c)", ["conv hardswish"], id="hard swish"),
+        pytest.param("y = HardSigmoid(c)", ["conv hardsigmoid"], id="hard sigmoid"),
+        pytest.param("y = Elu(c)", ["conv elu"], id="elu"),
+        pytest.param("s = Sigmoid(c)\ny = Mul(c, s)", ["conv silu"], id="SiLU"),
+        pytest.param("y = Softplus(c)", ["conv", "elementwise softplus"], id="softplus"),
+        pytest.param("y = Mish(c)", ["conv", "elementwise mish"], id="mish"),
+        pytest.param("a = Add(c, x)\nt = Sigmoid(a)\ny = Mul(a, t)", ["conv add silu"], id="a sum, then SiLU"),
+        pytest.param("r = Relu(c)\ny = Add(r, x)", ["conv relu add"], id="ReLU, then a sum"),
+        pytest.param("h = HardSwish(c)\ny = Add(h, x)", ["conv hardswish add"], id="hard swish, then a sum"),
+        pytest.param(
+            "h = HardSwish(c)\nm = ReduceMean<keepdims=1>(h, places)\ng = Conv(m, w)\ny = Mul(h, g)",
+            ["conv", "reduction mean", "conv", "elementwise hardswish mul"],
+            id="squeeze and excitation",
+        ),
+        pytest.param(
+            "h = Relu(c)\nm = ReduceMean<keepdims=1>(h, places)\ng = Conv(m, w)\ny = Mul(h, g)",
+            ["conv relu", "reduction mean", "conv", "elementwise mul"],
+            id="squeeze and excitation, ReLU",
+        ),
+    ],
+)
+def test_what_a_convolution_applies_in_tensorrt(behind: str, expected: list[str]) -> None:
+    graph = inferred(
+        f"c = Conv(x, w)\n{behind}",
+        {"x": (2, 4, 8, 8)},
+        weights={"w": (4, 4, 1, 1)},
+        constants={"places": [2, 3]} if "places" in behind else {},
+        outputs=["y"],
+        opset=22,
+    )
+    assert shown(graph, "tensorrt") == expected
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        pytest.param("y = Gelu(m)", ["gemm gelu"], id="GELU"),
+        pytest.param("y = HardSwish(m)", ["gemm hardswish"], id="hard swish"),
+        pytest.param("y = LeakyRelu(m)", ["gemm leaky_relu"], id="leaky ReLU"),
+        pytest.param("r = Relu(m)\ny = Add(r, x)", ["gemm relu add"], id="ReLU, then a sum"),
+        pytest.param("y = Tanh(m)", ["gemm", "elementwise tanh"], id="tanh"),
+        pytest.param("y = Sigmoid(m)", ["gemm", "elementwise sigmoid"], id="sigmoid"),
+        pytest.param("s = Sigmoid(m)\ny = Mul(m, s)", ["gemm", "elementwise silu"], id="SiLU"),
+    ],
+)
+def test_what_a_product_applies_in_tensorrt(behind: str, expected: list[str]) -> None:
+    graph = inferred(f"m = MatMul(x, w)\n{behind}", {"x": (2, 4, 16)}, weights={"w": (16, 16)}, outputs=["y"], opset=22)
+    assert shown(graph, "tensorrt") == expected
 
 
 def test_a_what_if_keeps_or_changes_the_graph() -> None:
@@ -767,7 +963,7 @@ def test_fused_attention_has_kernels_since_turing(gpu: str, classes: list[str], 
                 split(ATTENTION),
                 "attention",
                 [value_info(name, HEADS[name], TensorProto.FLOAT16) for name in names],
-                [value_info("y", (2, 4, 6, 8), TensorProto.FLOAT16)],
+                [value_info("y", (2, 4, 6, 16), TensorProto.FLOAT16)],
                 [numpy_helper.from_array(np.float16(2.8), "root")],
             ),
             opset_imports=[helper.make_opsetid("", 17)],
@@ -779,8 +975,8 @@ def test_fused_attention_has_kernels_since_turing(gpu: str, classes: list[str], 
     assert [row.kernel_class for row in report.kernels] == classes
     assert all(len(row.nodes) >= 5 for row in report.kernels)
     first = report.kernels[0].dims
-    if gpu == "v100":  # scores: 2 x 4 heads, 6 queries, 6 keys, heads of 8
-        assert [first[name] for name in ("batch", "m", "n", "k")] == [8, 6, 6, 8]
+    if gpu == "v100":  # scores: 2 x 4 heads, 6 queries, 6 keys, heads of 16
+        assert [first[name] for name in ("batch", "m", "n", "k")] == [8, 6, 6, 16]
 
 
 def test_a_sweep_and_a_comparison_of_captured_runs() -> None:

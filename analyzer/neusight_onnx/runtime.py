@@ -137,7 +137,9 @@ RUNTIMES: dict[str, Runtime] = {
     # An engine is a list of launches and no more: 3.8 us a kernel of 2.9 us launched from C++ without waiting (V100;
     # NVIDIA's blog "Getting Started with CUDA Graphs", 2019: 3.4 us in a graph), so 4. Fusions: "Types of Fusions" of
     # NVIDIA's TensorRT developer guide; what Myelin, its compiler of transformers, merges is public in outline only:
-    # chains of pointwise operators and reductions over the same rows, and epilogues of matrix products.
+    # chains of pointwise operators and reductions over the same rows, and epilogues of matrix products. Which epilogues
+    # those are was read off engines that TensorRT for RTX 1.7 builds without a GPU: each operator behind a convolution
+    # and behind a product, for compute capabilities 7.5 and 8.6 (benchmarks/results/fusion_trt.md).
     # FP16 accumulates in either type: names of its kernels have the accumulator in them, "f16f16_f16f16_f16" beside
     # "f16f16_f16f32_f32" in products and convolutions, but "bf16bf16_bf16f32_f32" and "*_e4m3f32_f32" alone (strings of
     # the library of TensorRT for RTX 1.7); the builder takes the fastest.
@@ -150,8 +152,11 @@ RUNTIMES: dict[str, Runtime] = {
         elementwise="generated",
         pointwise="chains",
         products={
-            "conv": frozenset({"bias", "scale", "Add", "Relu", "Clip", "LeakyRelu", "Gelu"}),
-            "gemm": frozenset({"bias", "scale", "Add", "Relu", "Clip", "Gelu", "Tanh", "Sigmoid", "Swish"}),
+            "conv": frozenset(
+                {"bias", "scale", "Add", "Relu", "Clip", "Sigmoid", "Tanh", "Elu", "Gelu", "HardSigmoid", "HardSwish"}
+                | {"LeakyRelu", "Swish"}
+            ),
+            "gemm": frozenset({"bias", "scale", "Add", "Relu", "Clip", "Gelu", "HardSwish", "LeakyRelu"}),
         },
         attention="one kernel",
         attention_capability=7.5,  # fused attention came with kernels for Turing and later

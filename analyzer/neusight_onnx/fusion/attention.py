@@ -11,10 +11,13 @@
 The unmasked ones are replaced here. Pattern 5 is not: its own mask has the shape of the scores, and whether a broadcast
 one is taken could not be established.
 
-TensorRT has fused kernels for attention in 16 and 8 bits, with any scale and an added or selecting mask, for heads of
-at most 256 that are a multiple of 8 (developer guide, "Multi-Head Attention Fusion"). Casts between floating-point
-types around the softmax are part of them: they accumulate in FP32 anyway. They read queries, keys and values by
-strides, heads being dense: Transposes of (b, s, h, d), and what takes the three out of one tensor, are gone.
+TensorRT has fused kernels for attention in 16 and 8 bits (developer guide, "Multi-Head Attention Fusion"). What they
+take was read off engines that TensorRT for RTX 1.7 builds without a GPU, alike for compute capabilities 7.5 to 12.0
+(``benchmarks/results/fusion_trt.md``): any scale, added or selecting masks one behind another, limits of the scores
+(Clip, Max), a selection behind the softmax, Reshapes between that leave rows alone (windows of Swin), casts between
+floating-point types, tensors of three and more dimensions, heads of 9 to 256, as many values as keys a head. They read
+queries, keys and values by strides, heads being dense: Transposes of (b, s, h, d), and what takes the three out of one
+tensor, are gone.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, Verdict
@@ -77,8 +81,7 @@ def replace_attention(graph: InferredGraph) -> InferredGraph:
     return replace(graph, graph=replace(graph.graph, nodes=kept))
 
 
-LARGEST_HEAD = 256
-HEAD_STEP = 8
+SMALLEST_HEAD, LARGEST_HEAD = 9, 256
 FUSED_TYPES = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN})
 ENGINE_RULE = "attention in one kernel"
 
@@ -97,6 +100,7 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
     order = {node.name: place for place, node in enumerate(nodes)}
     makers = {name: node for node in nodes for name in node.outputs}
     readers: dict[str, Node] = {name: node for node in nodes for name in node.inputs}
+    not_numbers = {node.inputs[0]: node for node in nodes if node.op_type == "IsNaN"}
     uses = Counter(_read(graph))
     found: dict[str, Node] = {}
     gone: set[str] = set()
@@ -105,7 +109,7 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
     read_in_place: Counter[str] = Counter()
     for softmax in anchors:
         above = _above(graph, softmax, makers, uses)
-        below = _below(graph, softmax, readers, uses)
+        below = _below(graph, softmax, readers, not_numbers, uses)
         scores, product = above.end, below.end
         reason = _engine_refusal(graph, above, softmax, below, uses)
         if reason is not None or scores is None or product is None:
@@ -113,6 +117,7 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
             continue
         operands = (*above.operands, *softmax.inputs[1:])
         masks = [name for name in operands if graph.values[name].shape not in ((), (1,))]
+        masks.sort(key=lambda name: graph.values[name].element_count or 0)  # of several the largest is read most
         names = [*scores.inputs[:2], product.inputs[1]]
         transposed_key = scores.attributes.get("transB", 0) != 1
         for place, name in enumerate(names):
@@ -170,8 +175,30 @@ def _is_float_cast(graph: InferredGraph, node: Node) -> bool:
     return all(kind is not None and kind.is_float for kind in types)
 
 
+def _keeps_rows(graph: InferredGraph, node: Node) -> bool:
+    """Whether a node is a Reshape of all but the last two dimensions."""
+    if node.domain or node.op_type not in ("Reshape", "Squeeze", "Unsqueeze"):
+        return False
+    shapes = [
+        None if (value := graph.values.get(name)) is None else value.shape for name in (node.inputs[0], node.outputs[0])
+    ]
+    return (
+        all(shape is not None and len(shape) > 1 for shape in shapes)
+        and len({shape[-2:] for shape in shapes if shape is not None}) == 1
+    )
+
+
+def _is_limit(graph: InferredGraph, node: Node) -> bool:
+    """Whether a node bounds its first input by numbers."""
+    if node.domain or node.op_type not in ("Clip", "Max", "Min"):
+        return False
+    bounds = [graph.values.get(name) for name in node.inputs[1:] if name]
+    return all(value is not None and value.element_count == 1 for value in bounds)
+
+
 def _above(graph: InferredGraph, softmax: Node, makers: Mapping[str, Node], uses: Counter[str]) -> _Way:
-    """Up from the softmax over casts, scales and masks (those right before the softmax are part of it already)."""
+    """Up from the softmax over casts, Reshapes, limits, scales and masks (those right before it are part of it
+    already)."""
     name = softmax.inputs[0]
     passed: list[Node] = []
     operands: list[str] = []
@@ -179,7 +206,7 @@ def _above(graph: InferredGraph, softmax: Node, makers: Mapping[str, Node], uses
         node = makers.get(name)
         if node is None or uses[name] != 1:
             break
-        if _is_float_cast(graph, node):
+        if _is_float_cast(graph, node) or _keeps_rows(graph, node) or _is_limit(graph, node):
             source = node.inputs[0]
         elif passed and (step := _scale_or_mask(graph, node, name)) is not None:
             source, others = step
@@ -214,17 +241,38 @@ def _scale_or_mask(graph: InferredGraph, node: Node, result: str) -> tuple[str, 
     return full[0], others
 
 
-def _below(graph: InferredGraph, softmax: Node, readers: Mapping[str, Node], uses: Counter[str]) -> _Way:
-    """Down from the softmax over casts."""
+def _below(
+    graph: InferredGraph,
+    softmax: Node,
+    readers: Mapping[str, Node],
+    not_numbers: Mapping[str, Node],
+    uses: Counter[str],
+) -> _Way:
+    """Down from the softmax over casts, and over a selection of zeros, or of zeros in place of what is no number."""
     name = softmax.outputs[0]
     passed: list[Node] = []
     for _ in range(LONGEST_CHAIN):
         node = readers.get(name)
-        if node is None or uses[name] != 1 or not _is_float_cast(graph, node):
+        asked = not_numbers.get(name)
+        if uses[name] == 2 and asked is not None and uses[asked.outputs[0]] == 1:
+            selected = readers.get(asked.outputs[0])
+            if selected is None or selected.op_type != "Where" or name not in selected.inputs:
+                break
+            passed.append(asked)
+            node = selected
+        elif uses[name] != 1 or node is None or not (_is_float_cast(graph, node) or _selects(graph, node, name)):
             break
         passed.append(node)
         name = node.outputs[0]
     return _Way(readers.get(name), name, tuple(passed))
+
+
+def _selects(graph: InferredGraph, node: Node, name: str) -> bool:
+    """Whether a node takes ``name`` or a number, by a condition that broadcasts."""
+    if node.domain or node.op_type != "Where" or name not in node.inputs[1:]:
+        return False
+    other = graph.values.get(node.inputs[2] if node.inputs[1] == name else node.inputs[1])
+    return other is not None and other.element_count == 1
 
 
 def _views_above(graph: InferredGraph, name: str, dense: int, makers: Mapping[str, Node]) -> list[Node]:
@@ -331,13 +379,15 @@ def _engine_refusal(graph: InferredGraph, above: _Way, softmax: Node, below: _Wa
     names = (*scores.inputs[:2], product.inputs[1])
     values = [graph.values.get(name) for name in names]
     shapes = [value.shape for value in values if value is not None and value.shape is not None]
-    if len(shapes) < 3 or any(len(shape) not in (3, 4) for shape in shapes):
-        return "queries, keys and values don't have three or four dimensions"
+    if len(shapes) < 3 or any(len(shape) < 3 for shape in shapes) or prod(shapes[0][:-2]) == 1:
+        return "queries, keys and values aren't those of several heads"
     query = values[0]
     if query is None or query.dtype not in FUSED_TYPES:
         return "it has fused kernels in 16 and 8 bits only"
-    if any(shape[-1] > LARGEST_HEAD or shape[-1] % HEAD_STEP for shape in (shapes[0], shapes[2])):
-        return f"a head of more than {LARGEST_HEAD}, or of no multiple of {HEAD_STEP}"
+    if not SMALLEST_HEAD <= shapes[0][-1] <= LARGEST_HEAD:
+        return f"a head of {shapes[0][-1]}: its kernels are for {SMALLEST_HEAD} to {LARGEST_HEAD}"
+    if shapes[2][-1] != shapes[0][-1]:
+        return "a head of its values is as wide as none of its keys"
     axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
     if softmax.op_type == "Softmax" and axis not in (-1, len(shapes[0]) - 1):
         return "the softmax isn't over the last dimension"

@@ -3,6 +3,11 @@
 A product takes the operators behind it as long as nothing else reads the value between, the runtime has a kernel with
 that epilogue, and the operand of an addition is a vector over the columns (channels) or one tensor of the result's
 shape. Products that share their left operand become one (queries, keys and values of attention). Both in linear time.
+
+What a generated kernel takes instead, seen in engines of TensorRT for RTX 1.7 (``benchmarks/results/fusion_trt.md``):
+biases and a residual sum in front of a normalization that is their only reader, which then writes no sum; the bias of
+queries, keys and values in front of fused attention; an activation of :data:`GENERATED` behind a convolution where a
+reduction reads it (squeeze and excitation).
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
@@ -21,6 +27,11 @@ PRODUCTS = frozenset(
 )
 KERNEL_NAMES = {"Clip": "clamp", "Swish": "silu", "LeakyRelu": "leaky_relu", "HardSwish": "hardswish"}
 """What the operators are called in kernels, where that isn't their name in lower case."""
+GENERATED = frozenset({"Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Swish"})
+"""Activations that libraries' convolutions don't have: the compiler generates the epilogue, or a kernel behind."""
+VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+NORMALIZATIONS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
+REDUCTIONS = frozenset({"ReduceMax", "ReduceMean", "ReduceSum"})
 EPILOGUE = "epilogue of a product"
 ELSEWHERE = "is used elsewhere"
 
@@ -55,6 +66,7 @@ def fuse_epilogues(graph: InferredGraph, runtime: Runtime) -> tuple[InferredGrap
     nodes = graph.graph.nodes
     walk = _indexed(graph)
     merged: dict[str, Node] = {}
+    apart: dict[str, tuple[Node, Node]] = {}
     verdicts: list[Verdict] = []
     for node in nodes:
         key = (node.domain, node.op_type)
@@ -62,6 +74,13 @@ def fuse_epilogues(graph: InferredGraph, runtime: Runtime) -> tuple[InferredGrap
         if kind is None or len(node.outputs) != 1 or node.name in walk.taken:
             continue
         followers, epilogue, operands, output, reason = _behind(walk, node, runtime.products[kind], kind)
+        if kind == "gemm" and set(epilogue) <= {"bias", "add"} and _is_normalized(walk, output):
+            if node.op_type == "Linear":
+                apart[node.name] = _taken_apart(node)
+            continue
+        if node.op_type == "Linear" and not followers and (parts := _parts_attended(walk, output)):
+            apart[node.name] = _taken_apart(node, parts)
+            continue
         if reason is not None and not (followers and reason.endswith(ELSEWHERE)):
             verdicts.append(Verdict(rule=EPILOGUE, node=node.name, reason=reason))
         if not followers:
@@ -85,12 +104,18 @@ def fuse_epilogues(graph: InferredGraph, runtime: Runtime) -> tuple[InferredGrap
             },
             origins=_origins((node, *followers)),
         )
-    if not merged:
+    if not merged and not apart:
         return replace(graph, bodies=bodies), tuple(verdicts)
-    left = [merged.get(node.name, node) for node in nodes if node.name not in walk.taken or node.name in merged]
+    left = [
+        part
+        for node in nodes
+        if node.name not in walk.taken or node.name in merged
+        for part in apart.get(node.name, (merged.get(node.name, node),))
+    ]
     written = {name for node in left for name in node.outputs}
     gone = {name for node in nodes if node.name in walk.taken for name in node.outputs} - written
     values = {name: value for name, value in graph.values.items() if name not in gone}
+    values |= {product.outputs[0]: graph.values[bias.outputs[0]] for product, bias in apart.values()}
     result = replace(graph, graph=replace(graph.graph, nodes=tuple(left)), values=values, bodies=bodies)
     return result, tuple(verdicts)
 
@@ -130,6 +155,8 @@ def _behind(
             epilogue.append(step)
             operands.append(other)
         elif user.op_type in allowed and user.inputs[0] == output:
+            if kind == "conv" and user.op_type in GENERATED and _is_reduced(walk, user):
+                return followers, epilogue, operands, output, f"the kernel that reads it applies {user.op_type}"
             epilogue.append(KERNEL_NAMES.get(user.op_type, user.op_type.lower()))
         elif user.op_type in ACTIVATIONS:
             return followers, epilogue, operands, output, f"it has no kernel that applies {user.op_type}"
@@ -138,6 +165,37 @@ def _behind(
         followers.append(user)
         output = user.outputs[0]
     return followers, epilogue, operands, output, None
+
+
+def _is_normalized(walk: _Walk, name: str) -> bool:
+    """Whether a normalization is the only reader."""
+    users = walk.consumers.get(name, ())
+    return len(users) == 1 and users[0].op_type in NORMALIZATIONS and name not in walk.kept
+
+
+def _parts_attended(walk: _Walk, name: str) -> int:
+    """How many parts of a value fused attention reads, by views alone; 0 where anything else reads it."""
+    pending, parts, is_attended = [name], 0, False
+    while pending:
+        value = pending.pop()
+        whole = walk.shape(value)
+        if value in walk.kept or whole is None:
+            return 0
+        for user in walk.consumers.get(value, ()):
+            if (user.domain, user.op_type) == (OWN, "ScaledDotProductAttention"):
+                is_attended = True
+            elif user.op_type == "InPlace" or (not user.domain and user.op_type in VIEWS):
+                part = walk.shape(user.outputs[0])
+                parts += len(user.outputs) if part is not None and prod(part) < prod(whole) else 0
+                pending.extend(user.outputs)
+            else:
+                return 0
+    return max(parts, 1) if is_attended else 0
+
+
+def _is_reduced(walk: _Walk, activation: Node) -> bool:
+    """Whether a reduction reads an activation's result."""
+    return any(user.op_type in REDUCTIONS for user in walk.consumers.get(activation.outputs[0], ()))
 
 
 ACTIVATIONS = frozenset(
@@ -176,8 +234,12 @@ def _binary(
 
 
 def _share_operands(graph: InferredGraph) -> InferredGraph:
-    """Linear layers of one input become one product, whose parts are read where they lie."""
-    groups: dict[tuple[str, str, int], list[Node]] = defaultdict(list)
+    """Linear layers of one input become one product, whose parts are read where they lie; biases are added behind it.
+
+    So engines of TensorRT for RTX 1.7 have it: the product of queries, keys and values is plain, and a kernel for each
+    of them adds its bias, scales queries, and puts heads where attention reads them.
+    """
+    groups: dict[tuple[str, int], list[Node]] = defaultdict(list)
     values = graph.values
     for node in graph.graph.nodes:
         if (node.domain, node.op_type) not in ((OWN, "Linear"), ("", "MatMul")) or len(node.outputs) != 1:
@@ -186,33 +248,67 @@ def _share_operands(graph: InferredGraph) -> InferredGraph:
         if weight is None or source is None or not weight.is_constant or weight.shape is None or source.is_constant:
             continue
         if len(weight.shape) == 2:
-            groups[(node.inputs[0], node.op_type, weight.shape[0])].append(node)
+            groups[(node.inputs[0], weight.shape[0])].append(node)
     shared = {key: nodes for key, nodes in groups.items() if len(nodes) > 1}
     if not shared:
         return graph
-    first: dict[str, Node] = {}
-    gone: set[str] = set()
-    for (source_name, op_type, _), members in shared.items():
-        gone.update(node.name for node in members)
-        first[members[0].name] = Node(
+    parts: dict[str, tuple[Node, ...]] = {}
+    made: dict[str, Value] = {}
+    for (source_name, _), members in shared.items():
+        plain = {node.name: node.outputs[0] + ("" if node.op_type == "MatMul" else "/product") for node in members}
+        made.update((plain[node.name], values[node.outputs[0]]) for node in members)
+        product = Node(
             name=members[0].name,
             op_type="SharedLinear",
             domain=OWN,
             version=members[0].version,
-            inputs=(source_name, *(name for node in members for name in node.inputs[1:])),
-            outputs=tuple(node.outputs[0] for node in members),
-            attributes={"biased": int(op_type == "Linear")},
-            origins=_origins(members),
+            inputs=(source_name, *(node.inputs[1] for node in members)),
+            outputs=tuple(plain.values()),
+            origins=_origins(members, without="Add"),
         )
-    nodes = tuple(
-        first.get(node.name, node) for node in graph.graph.nodes if node.name not in gone or node.name in first
+        for node in members:
+            parts[node.name] = (product,) if node is members[0] else ()
+            if node.op_type == "Linear":
+                parts[node.name] += (_bias_behind(node, plain[node.name]),)
+    nodes = tuple(part for node in graph.graph.nodes for part in parts.get(node.name, (node,)))
+    return replace(graph, graph=replace(graph.graph, nodes=nodes), values={**values, **made})
+
+
+def _taken_apart(linear: Node, parts: int = 1) -> tuple[Node, Node]:
+    """A linear layer as a plain product and the sum behind it, a kernel for each of ``parts``."""
+    product = f"{linear.outputs[0]}/product"
+    plain = replace(
+        linear,
+        op_type="MatMul",
+        domain="",
+        version=13,
+        inputs=linear.inputs[:2],
+        outputs=(product,),
+        origins=_origins([linear], without="Add"),
     )
-    return replace(graph, graph=replace(graph.graph, nodes=nodes))
+    bias = _bias_behind(linear, product)
+    if parts > 1:
+        bias = replace(bias, op_type="BiasByParts", domain=OWN, version=1, attributes={"parts": parts})
+    return plain, bias
 
 
-def _origins(nodes: Iterable[Node]) -> tuple[Origin, ...]:
+def _bias_behind(linear: Node, product: str) -> Node:
+    """The sum of a linear layer's plain product, and its bias."""
+    return Node(
+        name=f"{linear.name}/bias",
+        op_type="Add",
+        domain="",
+        version=14,
+        inputs=(product, linear.inputs[2]),
+        outputs=linear.outputs,
+        origins=_origins([linear], only="Add"),
+    )
+
+
+def _origins(nodes: Iterable[Node], *, without: str = "", only: str = "") -> tuple[Origin, ...]:
     found = [origin for node in nodes for origin in node.stands_for]
-    return tuple(dict.fromkeys(found))
+    kept = [origin for origin in found if origin.op_type != without and only in ("", origin.op_type)]
+    return tuple(dict.fromkeys(kept))
 
 
 def _indexed(graph: InferredGraph) -> _Walk:

@@ -102,6 +102,8 @@ UNUSED = "nothing uses its result: a compiler drops it"
 
 HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 GENERATED = Elementwise | Softmax | Normalization
+BY_PARTS = frozenset({"BiasByParts"})
+"""Nodes that are a kernel for each part of their result already."""
 RowKernel: TypeAlias = Softmax | Normalization | Reduction
 Key: TypeAlias = tuple[str, str]
 
@@ -372,6 +374,8 @@ class _Compiler:
     def _plan(self, node: Node, work: NodeWork) -> _Plan:
         kernels = work.kernels if self.engine else tuple(_as_reduction(kernel) for kernel in work.kernels)
         names = [name for name in node.inputs if name]
+        if node.op_type in BY_PARTS:
+            return _Plan("library", kernels, buffers=tuple(names))
         specs = [self._spec(name) for name in names]
         single = len([name for name in node.outputs if name]) == 1 and self._shape(node.outputs[0]) is not None
         rest = tuple(kernel for kernel in kernels if not _is_copy(kernel)) or kernels[-1:]

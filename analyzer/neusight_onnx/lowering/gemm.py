@@ -196,10 +196,9 @@ def _bias_before(context: NodeContext, kernels: tuple[Kernel, ...]) -> tuple[Ker
 
 @lowers("SharedLinear", domain="neusight", gives="gemm", note="recognised: linear layers of one input, as one product")
 def shared_linear(context: NodeContext) -> Outcome:
-    """x (..., k) by several (k, n), each perhaps with a bias: one product with all their columns."""
+    """x (..., k) by several (k, n): one product with all their columns."""
     source = context.shape(0)
-    step = 2 if context.integer("biased", 0) else 1
-    weights = [context.shape(index) for index in range(1, len(context.inputs), step)]
+    weights = [context.shape(index) for index in range(1, len(context.inputs))]
     kernel = Gemm(
         m=prod(source[:-1]),
         n=sum(shape[1] for shape in weights),
@@ -208,9 +207,17 @@ def shared_linear(context: NodeContext) -> Outcome:
         dtype=context.dtype(0),
         b_dtype=None if context.dtype(1) is context.dtype(0) else context.dtype(1),
         output_dtype=None if context.out().dtype is context.dtype(0) else context.out().dtype,
-        epilogue=("bias",) if step == 2 else (),
     )
     return Kernels(kernels=(kernel,))
+
+
+@lowers("BiasByParts", domain="neusight", gives="elementwise", note="recognised: of queries, keys and values")
+def bias_by_parts(context: NodeContext) -> Outcome:
+    """x (..., parts * n) + a vector: a kernel a part."""
+    parts, out = context.integer("parts", 1), context.out()
+    part = replace(out, shape=(prod(out.shape[:-1]), out.shape[-1] // parts))
+    kernel = Elementwise(operations=("add",), inputs=(part, replace(part, shape=part.shape[1:])), output=part)
+    return Kernels(kernels=(kernel,) * parts)
 
 
 @lowers(

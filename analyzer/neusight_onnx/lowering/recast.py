@@ -547,5 +547,5 @@ def _weight_places(node: Node, kinds: frozenset[tuple[str, str]]) -> range:
     if key not in kinds or count < 2:
         return range(0)
     if key == ("neusight", "SharedLinear"):
-        return range(1, count, 2 if node.attributes["biased"] else 1)
+        return range(1, count)
     return range(1, 2)
