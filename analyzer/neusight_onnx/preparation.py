@@ -10,7 +10,8 @@ from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.fusion.folded_norms import with_folded_norms
-from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
+from neusight_onnx.fusion.patterns.search import Verdict
+from neusight_onnx.fusion.runtimes import fused_and_said
 from neusight_onnx.fusion.savings import savings
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
 from neusight_onnx.graph.model import InferredGraph, Model, file_name
@@ -118,7 +119,7 @@ def prepare(
 
             narrow = precision.mixed and precision.plain is not None
             called = with_called_attention(graph, runtime=runtime, autocast=narrow)
-        recognised = fused_graph(called, runtime_model)
+        recognised, verdicts = fused_and_said(called, runtime_model, explained=explain_fusion)
         if training is not None:
             recognised = _in_training(recognised, training)
         elif in_pytorch:
@@ -153,7 +154,7 @@ def prepare(
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
         fusion = _fusion(graph, work, runtime_model)
         if explain_fusion:
-            fusion = replace(fusion, near_misses=_near_misses(graph, runtime_model))
+            fusion = replace(fusion, near_misses=_near_misses(verdicts))
         if runtime_model.times_kernels:
             from neusight_onnx.fusion.alternatives import with_alternatives
 
@@ -224,10 +225,9 @@ def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runti
     return None
 
 
-def _near_misses(unfused: InferredGraph, runtime: Runtime) -> tuple[NearMiss, ...]:
+def _near_misses(verdicts: Sequence[Verdict]) -> tuple[NearMiss, ...]:
     """Where a rule looked and didn't merge; not where it did so from another of the formula's nodes (a normalization
     has two means)."""
-    verdicts = fusion_verdicts(unfused, runtime)
     merged = {(verdict.rule, name) for verdict in verdicts for name in verdict.merged}
     return tuple(
         NearMiss(rule=verdict.rule, node=file_name(verdict.node), reason=verdict.reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neusight_onnx.fusion.patterns.registry import explain, recognise
+from neusight_onnx.fusion.patterns.registry import recognise_and_say
 from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.quantization import dequantized_at_run_time, fold_quantization
 from neusight_onnx.graph.model import InferredGraph
@@ -12,7 +12,19 @@ from neusight_onnx.runtime import Runtime
 
 
 def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
-    """``graph`` with each subgraph that ``runtime`` executes as one kernel replaced by one node.
+    """``graph`` with each subgraph that ``runtime`` executes as one kernel replaced by one node."""
+    return fused_and_said(graph, runtime, explained=False)[0]
+
+
+def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ...]:
+    """What each rule of ``runtime`` said wherever it could have applied, in the main graph: merged, or why not."""
+    return fused_and_said(graph, runtime, explained=True)[1]
+
+
+def fused_and_said(
+    graph: InferredGraph, runtime: Runtime, *, explained: bool
+) -> tuple[InferredGraph, tuple[Verdict, ...]]:
+    """:func:`fused_graph`, and :func:`fusion_verdicts` where ``explained``, at once.
 
     Constant nodes, two in five of an exporter's, stand in front: no rule asks for them, but for the facts of their
     values, so that rules walk over the others alone.
@@ -20,25 +32,28 @@ def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     nodes = graph.graph.nodes
     constants = tuple([node for node in nodes if node.op_type == "Constant" and not node.domain])
     if not constants:
-        return _fused(graph, runtime)
+        return _fused(graph, runtime, explained=explained)
     others = tuple([node for node in nodes if node.op_type != "Constant" or node.domain])
-    fused = _fused(replace(graph, graph=replace(graph.graph, nodes=others)), runtime)
-    return replace(fused, graph=replace(fused.graph, nodes=(*constants, *fused.graph.nodes)))
+    fused, said = _fused(replace(graph, graph=replace(graph.graph, nodes=others)), runtime, explained=explained)
+    return replace(fused, graph=replace(fused.graph, nodes=(*constants, *fused.graph.nodes))), said
 
 
-def _fused(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
-    fused = _quantised(recognise(_without_redundant(graph, runtime), runtime=runtime.name), runtime)
-    if runtime.name == "eager":
-        return fused
-    if runtime.name == "compiled":
+def _fused(graph: InferredGraph, runtime: Runtime, *, explained: bool) -> tuple[InferredGraph, tuple[Verdict, ...]]:
+    name = runtime.name
+    fused, said = recognise_and_say(_without_redundant(graph, runtime), runtime=name, explained=explained)
+    fused = _quantised(fused, runtime)
+    if name == "eager":
+        return fused, said
+    if name == "compiled":
         from neusight_onnx.fusion.attention import replace_attention
 
-        return replace_attention(fused)
+        return replace_attention(fused), said
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
     apart = _taken_apart(fused, runtime)
-    fused = recognise(apart, runtime=runtime.name, rules=ENGINE_RULES)
+    fused, of_engine = recognise_and_say(apart, runtime=name, rules=ENGINE_RULES, explained=explained)
+    of_attention: tuple[Verdict, ...] = ()
     if runtime.rewrites:
         from neusight_onnx.fusion.redundant import without_unread
 
@@ -46,8 +61,9 @@ def _fused(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     if runtime.attention == "one kernel":
         from neusight_onnx.fusion.attention import fuse_attention
 
-        fused, _ = fuse_attention(fused)
-    return fuse_epilogues(fused, runtime)[0]
+        fused, of_attention = fuse_attention(fused)
+    fused, of_epilogues = fuse_epilogues(fused, runtime)
+    return fused, (*said, *of_engine, *of_attention, *of_epilogues)
 
 
 def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
@@ -70,24 +86,3 @@ def _taken_apart(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     from neusight_onnx.fusion.transposes import with_moved_transposes
 
     return with_moved_transposes(taken_apart(graph))
-
-
-def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ...]:
-    """What each rule of ``runtime`` said wherever it could have applied, in the main graph: merged, or why not."""
-    graph = _without_redundant(graph, runtime)
-    found = list(explain(graph, runtime=runtime.name))
-    if runtime.name == "eager":
-        return tuple(found)
-    from neusight_onnx.fusion.engine_rules import ENGINE_RULES
-    from neusight_onnx.fusion.epilogues import fuse_epilogues
-
-    fused = _taken_apart(_quantised(recognise(graph, runtime=runtime.name), runtime), runtime)
-    found += explain(fused, runtime=runtime.name, rules=ENGINE_RULES)
-    fused = recognise(fused, runtime=runtime.name, rules=ENGINE_RULES)
-    if runtime.attention == "one kernel":
-        from neusight_onnx.fusion.attention import fuse_attention
-
-        fused, said = fuse_attention(fused)
-        found += said
-    found += fuse_epilogues(fused, runtime)[1]
-    return tuple(found)

@@ -85,12 +85,20 @@ def recognise(graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] 
     The new node stands where the last node of the subgraph stood, has its name, and lists all of them as origins.
     Facts of values stay; those of inner values are dropped. A graph without matches comes back as it is.
     """
-    matches, _ = _search(graph, runtime, rules, explained=False)
+    return recognise_and_say(graph, runtime=runtime, rules=rules, explained=False)[0]
+
+
+def recognise_and_say(
+    graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] = PATTERNS, explained: bool
+) -> tuple[InferredGraph, tuple[Verdict, ...]]:
+    """:func:`recognise`, and where ``explained`` :func:`explain`, in one search."""
+    matches, said = _search(graph, runtime, rules, explained=explained)
+    verdicts = tuple(said)
     bodies = {key: recognise(body, runtime=runtime, rules=rules) for key, body in graph.bodies.items()}
     if not matches and all(bodies[key] is body for key, body in graph.bodies.items()):
-        return graph
+        return graph, verdicts
     if not matches:
-        return replace(graph, bodies=bodies)
+        return replace(graph, bodies=bodies), verdicts
     replaced = {match.output: match for match in matches}
     gone = {node.name for match in matches for node in match.nodes}
     values = dict(graph.values)
@@ -105,7 +113,7 @@ def recognise(graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] 
                 values.pop(name, None)
             continue
         nodes.append(_replacement(match, node))
-    return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)), values=values, bodies=bodies)
+    return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)), values=values, bodies=bodies), verdicts
 
 
 def explain(graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] = PATTERNS) -> tuple[Verdict, ...]:
