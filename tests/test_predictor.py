@@ -38,7 +38,6 @@ from neusight_onnx.kernels import (
 from neusight_onnx.predictor import estimate, list_predictors, load_predictors, predict, predictor_for
 from neusight_onnx.similarity import (
     FAMILIAR_DISTANCE,
-    Residual,
     carried_over,
     distance,
     gpu_vector,
@@ -326,15 +325,21 @@ def test_shape_weight(row: list[float], weight: float) -> None:
 def test_a_near_gpu_gets_what_its_neighbour_shows() -> None:
     """Trees that know GPUs by their ridge alone: log 2 for a ridge of 3, log 3 for 2; the neighbour's ridge is 3."""
 
-    def residual(features: NDArray[np.float32]) -> Residual:
-        return Residual(correction=np.where(features[:, 1] > 2.5, log(2), log(3)), inside=features[:, 0] * 1.0)
+    def trees(features: NDArray[np.float32]) -> NDArray[np.float64]:
+        asked.append(len(features))
+        return np.where(features[:, 1] > 2.5, log(2), log(3))
+
+    def inside(features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return features[:, 0] * 1.0
+
+    asked: list[int] = []
 
     features = np.array([[1.0, 2.0], [0.5, 2.0]], dtype=np.float32)
     names = ("log_m", "log_ridge")
     neighbour = np.array([[9.0, 3.0]], dtype=np.float32)
 
     def applied(near: float, unseen_weight: float) -> list[float]:
-        found = carried_over(residual, features, names, near, unseen_weight, lambda: neighbour)
+        found = carried_over(trees, inside, features, names, near, unseen_weight, lambda: neighbour)
         assert found.inside.tolist() == pytest.approx([1.0, 0.5])
         return found.correction.tolist()
 
@@ -342,6 +347,9 @@ def test_a_near_gpu_gets_what_its_neighbour_shows() -> None:
     assert applied(0.0, 0.25) == pytest.approx([log(3) / 4, log(3) / 8])
     assert applied(0.75, 0.0) == pytest.approx([0.75 * log(2), 0.75 * log(2) / 2])
     assert applied(0.75, 0.5)[0] == pytest.approx(0.75 * log(2) + 0.25 * 0.5 * log(3))
+    asked.clear()
+    assert applied(0.0, 0.0) == [0.0, 0.0]
+    assert not asked, "trees without weight aren't loaded"
 
 
 def test_a_gpu_with_faster_memory_only_is_hardly_slower() -> None:

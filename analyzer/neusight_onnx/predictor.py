@@ -34,7 +34,7 @@ from neusight_onnx.kernels import (
     predictor_label,
 )
 from neusight_onnx.power import holds_clock
-from neusight_onnx.similarity import Residual, carried_over, gpu_weight, nearest_of, remoteness, shape_weight
+from neusight_onnx.similarity import carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
 if TYPE_CHECKING:
     from neusight_onnx.laws.base import Column, LawResult
@@ -598,15 +598,16 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     assert used is not None, "a predictor without a law isn't loaded"
     answer = apply_law(used, kernels, gpu, predictor.constants)
     law, features = answer.result, answer.features
-    session = _session(predictor.path, predictor.sha256, predictor.name)
     names = used.feature_names
     told = 1.0 if law.unmeasured is None else np.where(law.unmeasured, 0.0, 1.0)
 
-    def residual(of: NDArray[np.float32]) -> Residual:
-        return Residual(
-            correction=session.run(None, {"features": of})[0][:, 0].astype(np.float64),
-            inside=told * shape_weight(of, predictor.feature_low, predictor.feature_high, names),
-        )
+    def trees(of: NDArray[np.float32]) -> Column:
+        session = _session(predictor.path, predictor.sha256, predictor.name)
+        found: Column = session.run(None, {"features": of})[0][:, 0].astype(np.float64)
+        return found
+
+    def inside(of: NDArray[np.float32]) -> Column:
+        return told * shape_weight(of, predictor.feature_low, predictor.feature_high, names)
 
     def of_the_nearest() -> NDArray[np.float32] | None:
         other = _measured_gpu(predictor.gpus[nearest_of(gpu, predictor.gpu_vectors)])
@@ -615,12 +616,11 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
         return apply_law(used, kernels[:1], other, predictor.constants).features
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
-    carried = carried_over(residual, features, names, near, predictor.unseen_weight, of_the_nearest)
-    inside = carried.inside
+    carried = carried_over(trees, inside, features, names, near, predictor.unseen_weight, of_the_nearest)
     latency = np.maximum(law.latency_us * np.exp(carried.correction), law.ideal_us)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
     remote = remoteness(gpu, predictor.law_vectors)
-    spread = half_widths(widths, gpu, near, inside, remote, law.doubt_log_sd)
+    spread = half_widths(widths, gpu, near, carried.inside, remote, law.doubt_log_sd)
     low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
     high = latency * np.exp(spread.width)
     return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)

@@ -140,14 +140,15 @@ def shape_weight(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """What trees say beyond the law of some kernels, log, shape (n,), and how far within what was measured each is."""
+    """What is applied beyond the law of some kernels, log, shape (n,), and how far within what was measured each is."""
 
     correction: NDArray[np.float64]
     inside: NDArray[np.float64]
 
 
 def carried_over(
-    residual: Callable[[NDArray[np.float32]], Residual],
+    trees: Callable[[NDArray[np.float32]], NDArray[np.float64]],
+    inside: Callable[[NDArray[np.float32]], NDArray[np.float64]],
     features: NDArray[np.float32],
     names: Sequence[str],
     near: float,
@@ -156,20 +157,24 @@ def carried_over(
 ) -> Residual:
     """The share of the trees' residual that is applied to kernels on a GPU.
 
-    On a trained GPU (``near`` is 1) all of it, within the range of shapes. On another, ``near`` of what the nearest
-    trained GPU shows, whose features ``other`` gives (None where they aren't known), and ``unseen_weight`` of what the
-    trees make of a GPU like this for the rest.
+    ``trees``: what they say beyond the law, log; ``inside``: how far within what was measured kernels are, both of
+    features, shape (n,). On a trained GPU (``near`` is 1) all of it, within the range of shapes. On another, ``near``
+    of what the nearest trained GPU shows, whose features ``other`` gives (None where they aren't known), and
+    ``unseen_weight`` of what the trees make of a GPU like this for the rest. Trees that have no weight aren't asked:
+    to load them takes longer than a law's answer.
     """
     nothing = np.zeros(len(features))
     parts = []
     if near < 1.0:
-        own = residual(features)
-        parts.append((1.0 - near, unseen_weight * own.inside * own.correction, own.inside))
+        within = inside(features)
+        applied = unseen_weight * within * trees(features) if unseen_weight else nothing
+        parts.append((1.0 - near, applied, within))
     if near > NEGLIGIBLE:
         theirs = None if near == 1.0 else other()
-        found = residual(features if theirs is None else with_gpu_of(features, names, theirs))
-        parts.append((near, found.inside * found.correction, found.inside))
+        seen = features if theirs is None else with_gpu_of(features, names, theirs)
+        within = inside(seen)
+        parts.append((near, within * trees(seen), within))
     return Residual(
         correction=sum((share * part for share, part, _ in parts), nothing),
-        inside=sum((share * inside for share, _, inside in parts), nothing),
+        inside=sum((share * within for share, _, within in parts), nothing),
     )

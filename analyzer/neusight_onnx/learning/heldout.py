@@ -29,7 +29,7 @@ from neusight_onnx.learning.fitting import (
     near_knot,
     residual_rows,
 )
-from neusight_onnx.similarity import Residual, carried_over, gpu_vector, gpu_weight, nearest_of, shape_weight
+from neusight_onnx.similarity import carried_over, gpu_vector, gpu_weight, nearest_of, shape_weight
 
 SCORED_US = 50.0
 """Below this an event-timed row shows the host's launch time and not the kernel."""
@@ -314,18 +314,19 @@ def predict_rows(
         unmeasured = answer.result.unmeasured
         told = 1.0 if unmeasured is None else np.where(unmeasured, 0.0, 1.0)
 
-        def residual(of: NDArray[np.float32]) -> Residual:
-            return Residual(
-                correction=booster.predict(of.astype(np.float64), num_threads=1),
-                inside=told * shape_weight(of, trained.feature_low, trained.feature_high, names),
-            )
+        def trees(of: NDArray[np.float32]) -> NDArray[np.float64]:
+            found: NDArray[np.float64] = booster.predict(of.astype(np.float64), num_threads=1)
+            return found
+
+        def inside(of: NDArray[np.float32]) -> NDArray[np.float64]:
+            return told * shape_weight(of, trained.feature_low, trained.feature_high, names)
 
         def of_the_nearest() -> NDArray[np.float32]:
             other = trained.specs[nearest_of(gpu, trained.vectors)]
             return apply_law(trained.law, kernels[:1], other, trained.fit.constants).features
 
         near = gpu_weight(gpu, trained.vectors)
-        carried = carried_over(residual, answer.features, names, near, unseen_weight, of_the_nearest)
+        carried = carried_over(trees, inside, answer.features, names, near, unseen_weight, of_the_nearest)
         latency = latency * np.exp(carried.correction)
     return np.maximum(latency, answer.result.ideal_us)
 
