@@ -84,7 +84,7 @@ from neusight_onnx.assumptions import (
     range_of_branches,
     share_by_data,
 )
-from neusight_onnx.preparation import PreparedModel, fusion_of, infer_shapes, prepare
+from neusight_onnx.preparation import PreparedModel, every_work, fusion_of, infer_shapes, prepare
 
 
 def analyze(
@@ -163,7 +163,7 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
     """
     with no_collection():
         run = run_on(prepared, spec)
-        placed = _placed(run.works, spec)
+        placed = _placed(every_work(prepared, run.works), spec)
         executed = precision_on(prepared, spec)
         report = _assemble(
             prepared.shaped.model,

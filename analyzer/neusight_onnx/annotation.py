@@ -20,7 +20,7 @@ from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.branches import NOT_COUNTED
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import require, resolve
-from neusight_onnx.preparation import infer_shapes, prepare
+from neusight_onnx.preparation import every_work, infer_shapes, prepare
 from neusight_onnx.report.model import KernelRow, Report
 from neusight_onnx.report.quantities import printable, shorten
 from neusight_onnx.runtime import default_runtime, get_runtime, require_made_for
@@ -126,7 +126,7 @@ def annotation_of(
         source=source,
         report=report,
         inferred=shaped.inferred,
-        costs=_costs(report.kernels, prepared.work, source.owners),
+        costs=_costs(report.kernels, every_work(prepared, prepared.work), source.owners),
     )
 
 

@@ -14,12 +14,13 @@ from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.runtimes import fused_and_said
 from neusight_onnx.fusion.savings import savings
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
-from neusight_onnx.graph.model import InferredGraph, Model, file_name
+from neusight_onnx.graph.model import InferredGraph, Model, Node, file_name
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering import Lowered, lower_laid_out
 from neusight_onnx.lowering.broadcasts import with_own_broadcasts
 from neusight_onnx.lowering.context import LAZY_VIEWS
+from neusight_onnx.lowering.known_numbers import known_apart, works_of_known
 from neusight_onnx.lowering.layouts import order_of, with_layouts
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
@@ -56,6 +57,8 @@ class PreparedModel:
     ``include_io``: the work has the copies of inputs and outputs. ``said``: why there is no CUDA graph, if one was
     asked for that can't be. ``tactics``: the layers that an engine's builder may keep in 16 bits on a GPU where the
     format that was asked for is slower; None where it has no choice. ``unfused``: before anything was merged.
+    ``known``: nodes that give numbers alone, which neither the graphs nor the work hold
+    (:mod:`~neusight_onnx.lowering.known_numbers`).
     """
 
     shaped: ShapedModel
@@ -71,6 +74,12 @@ class PreparedModel:
     trained: Trained | None = None
     work_in_tf32: tuple[NodeWork, ...] | None = None
     tactics: Tactics | None = None
+    known: tuple[Node, ...] = ()
+
+
+def every_work(prepared: PreparedModel, works: Sequence[NodeWork]) -> list[NodeWork]:
+    """``works`` of a prepared model with those of the nodes that it has apart, in front: one for each node at least."""
+    return [*works_of_known(prepared.known), *works]
 
 
 def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
@@ -112,7 +121,8 @@ def prepare(
     in_pytorch = runtime in ("eager", "compiled")
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
-        graph = _before_recognition(shaped.expected, precision, runtime, in_pytorch)
+        graph, known = (shaped.expected, ()) if training is not None else known_apart(shaped.expected)
+        graph = _before_recognition(graph, precision, runtime, in_pytorch)
         called = graph
         if in_pytorch and precision.name not in ("fp32", "tf32"):
             from neusight_onnx.fusion.called_attention import with_called_attention
@@ -197,6 +207,7 @@ def prepare(
         unfused=graph,
         trained=trained,
         tactics=tactics,
+        known=known,
     )
 
 
