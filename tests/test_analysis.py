@@ -313,6 +313,18 @@ def test_a_formula_that_was_merged_is_no_near_miss(tmp_path: Path) -> None:
         assert ("layer normalization" in rules) == (told is not text)
 
 
+def test_attention_that_is_called_is_no_near_miss() -> None:
+    """PyTorch calls one operator in 16 bits: its products and softmax were no more to be merged."""
+    bert = Path(__file__).parents[1] / "examples" / "bert_base.onnx"
+    found = {
+        precision: analyze(bert, gpu="a100", runtime="compiled", precision=precision, explain_fusion=True).fusion
+        for precision in ("fp32", "fp16")
+    }
+    missed = {name: {miss.rule for miss in fusion.near_misses} for name, fusion in found.items()}
+    assert "LogSoftmax" in missed["fp32"]
+    assert not missed["fp16"] & {"LogSoftmax", "scaled dot-product attention"}
+
+
 def test_a_quantised_graph_in_floats_is_said_to_be_one(tmp_path: Path) -> None:
     text = """g (float[64, 64] x, int8[64, 64] w) => (float[64, 64] y) <float s = {0.1}, int8 z = {0}> {
         q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  v = DequantizeLinear(w, s, z)  y = MatMul(d, v)

@@ -60,7 +60,7 @@ def positions() -> onnx.ModelProto:
 # --- points -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runtime", ["eager", "compiled"])
+@pytest.mark.parametrize("runtime", ["eager", "compiled", "onnxruntime", "tensorrt"])
 def test_every_point_has_the_figures_of_an_analysis(runtime: str) -> None:
     found = sweep(BERT, gpu="t4", dims={"batch": (1, 3, 8), "sequence": (64, 128)}, runtime=runtime)
     assert [dict(point.dims) for point in found.points] == [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from neusight_onnx.collection import no_collection
@@ -11,6 +11,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.fusion.folded_norms import with_folded_norms
 from neusight_onnx.fusion.patterns.search import Verdict
+from neusight_onnx.fusion.redundant import Redundant
 from neusight_onnx.fusion.runtimes import fused_and_said
 from neusight_onnx.fusion.savings import savings
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
@@ -20,6 +21,7 @@ from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering import Lowered, lower_laid_out
 from neusight_onnx.lowering.broadcasts import with_own_broadcasts
 from neusight_onnx.lowering.context import LAZY_VIEWS
+from neusight_onnx.lowering.free_works import FreeWorks
 from neusight_onnx.lowering.known_numbers import known_apart, works_of_known
 from neusight_onnx.lowering.layouts import order_of, with_layouts
 from neusight_onnx.lowering.placement import boundary_copies, place
@@ -82,6 +84,15 @@ def every_work(prepared: PreparedModel, works: Sequence[NodeWork]) -> list[NodeW
     return [*works_of_known(prepared.known), *works]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtOtherSizes:
+    """What preparing a model leaves for its other sizes: what doesn't hang on them. Of one model and one way to run
+    it."""
+
+    redundant: Redundant = field(default_factory=Redundant)
+    free: FreeWorks = field(default_factory=FreeWorks)
+
+
 def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
     """The first step of :func:`analyze`, to be shared between analyses of one model at the same sizes.
 
@@ -106,6 +117,7 @@ def prepare(
     memory_timeline: bool = False,
     explain_fusion: bool = False,
     training: Training | None = None,
+    others: AtOtherSizes | None = None,
 ) -> PreparedModel:
     """The second step: what ``runtime`` executes in ``precision``.
 
@@ -113,8 +125,10 @@ def prepare(
     from and to the host. ``channels_last``: images and filters lie as (n, *spatial, c), as PyTorch's
     ``memory_format=torch.channels_last`` has it. ``memory_timeline``: keep the bytes alive after each node;
     ``explain_fusion``: and why rules of the runtime that could have merged nodes didn't. ``training``: a step of
-    training, not inference; raises TrainingError where the model has nothing to train.
+    training, not inference; raises TrainingError where the model has nothing to train. ``others``: shared between
+    sizes of the model that are prepared alike.
     """
+    others = AtOtherSizes() if others is None else others
     runtime_model = get_runtime(runtime, cuda_graph=cuda_graph, channels_last=channels_last)
     if training is not None:
         _require_training(precision, runtime_model, include_io)
@@ -129,7 +143,9 @@ def prepare(
 
             narrow = precision.mixed and precision.plain is not None
             called = with_called_attention(graph, runtime=runtime, autocast=narrow)
-        recognised, verdicts = fused_and_said(called, runtime_model, explained=explain_fusion)
+        recognised, verdicts = fused_and_said(
+            called, runtime_model, explained=explain_fusion, redundant=others.redundant
+        )
         if training is not None:
             recognised = _in_training(recognised, training)
         elif in_pytorch:
@@ -140,7 +156,7 @@ def prepare(
             recognised = autocast(recognised, precision.plain, runtime=runtime)
         trained = None
         if training is None:
-            work = works_of(recognised, runtime_model)
+            work = works_of(recognised, runtime_model, free=others.free)
         else:
             recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
         wide = None
@@ -265,18 +281,23 @@ def _fusion(unfused: InferredGraph, work: Sequence[NodeWork], runtime: Runtime) 
     )
 
 
-def _laid_out(fused: InferredGraph, runtime: Runtime, *, training: bool) -> Lowered:
-    return lower_laid_out(fused, runtime=runtime.name, order=order_of(fused, runtime, training=training))
+def _laid_out(fused: InferredGraph, runtime: Runtime, *, training: bool, free: FreeWorks | None = None) -> Lowered:
+    return lower_laid_out(fused, runtime=runtime.name, order=order_of(fused, runtime, training=training), free=free)
 
 
-def works_of(fused: InferredGraph, runtime: Runtime, *, training: bool = False) -> tuple[NodeWork, ...]:
-    """The work of every node of a graph that was fused for ``runtime``; ``training``: as the run forward of a step."""
-    lowered = _laid_out(fused, runtime, training=training)
+def works_of(
+    fused: InferredGraph, runtime: Runtime, *, training: bool = False, free: FreeWorks | None = None
+) -> tuple[NodeWork, ...]:
+    """The work of every node of a graph that was fused for ``runtime``; ``training``: as the run forward of a step.
+
+    ``free``: shared between the sizes of a model.
+    """
+    lowered = _laid_out(fused, runtime, training=training, free=free)
     works = place(fused, lowered.works, runtime)
     if runtime.computes_shapes:
         from neusight_onnx.lowering.shape_arithmetic import with_host_arithmetic
 
-        works = with_host_arithmetic(fused, works)
+        works = with_host_arithmetic(fused, works, free)
     if runtime.pointwise == "chains":
         from neusight_onnx.fusion.loops import merge_loops
 

@@ -19,7 +19,7 @@ from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import require, resolve
-from neusight_onnx.preparation import infer_shapes, prepare
+from neusight_onnx.preparation import AtOtherSizes, infer_shapes, prepare
 from neusight_onnx.report.model import FITS
 from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
@@ -76,6 +76,7 @@ def sweep(
     require(resolved, spec)
     require_made_for(runtime, spec)
     memo = Memo(graph=read.graph)
+    others = AtOtherSizes()
     executed = resolved.name
     points: list[Point] = []
     captured: list[bool] = []
@@ -103,6 +104,7 @@ def sweep(
                 cuda_graph=cuda_graph,
                 include_io=include_io,
                 channels_last=channels_last,
+                others=others,
             )
             captured.append(prepared.runtime.captured)
             outcome = predict_outcome(prepared, spec)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import is_
 
 from neusight_onnx.graph.model import InferredGraph, Initializer, Node, Origin, Value, kept_values
 
@@ -67,6 +68,35 @@ def without_redundant(graph: InferredGraph) -> InferredGraph:
             more = [origin for name in (node.name, *node.inputs) for origin in gone.pop(name, ())]
             nodes[place] = replace(node, origins=tuple(dict.fromkeys((*node.stands_for, *more))))
     return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)))
+
+
+@dataclass(slots=True)
+class Redundant:
+    """What :func:`without_redundant` left of a graph, for the same model at other sizes.
+
+    It asks for no sizes: nodes and what is constant are the model's at all of them, so that of values only their types
+    and ranks could differ.
+    """
+
+    before: tuple[Node, ...] = ()
+    facts: tuple[object, ...] = ()
+    after: tuple[Node, ...] | None = None
+
+    def without(self, graph: InferredGraph) -> InferredGraph:
+        """``without_redundant(graph)``; bodies of control flow, which data may choose, are looked at anew."""
+        if graph.bodies:
+            return without_redundant(graph)
+        nodes = graph.graph.nodes
+        passing = [node for node in nodes if node.op_type in PASSING]
+        facts = tuple([_fact(graph.values.get(name)) for node in passing for name in (*node.inputs, *node.outputs)])
+        is_known = len(nodes) == len(self.before) and all(map(is_, nodes, self.before)) and facts == self.facts
+        if self.after is None or not is_known:
+            self.before, self.facts, self.after = nodes, facts, without_redundant(graph).graph.nodes
+        return replace(graph, graph=replace(graph.graph, nodes=self.after))
+
+
+def _fact(value: Value | None) -> object:
+    return None if value is None else (value.dtype, None if value.shape is None else len(value.shape))
 
 
 def _reading(node: Node, instead: Mapping[str, str]) -> Node:

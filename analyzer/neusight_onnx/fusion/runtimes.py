@@ -7,6 +7,7 @@ from dataclasses import replace
 from neusight_onnx.fusion.patterns.registry import recognise_and_say
 from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.quantization import dequantized_at_run_time, fold_quantization
+from neusight_onnx.fusion.redundant import Redundant, without_redundant, without_unread
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.runtime import Runtime
 
@@ -22,25 +23,28 @@ def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ..
 
 
 def fused_and_said(
-    graph: InferredGraph, runtime: Runtime, *, explained: bool
+    graph: InferredGraph, runtime: Runtime, *, explained: bool, redundant: Redundant | None = None
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     """:func:`fused_graph`, and :func:`fusion_verdicts` where ``explained``, at once.
 
     Constant nodes, two in five of an exporter's, stand in front: no rule asks for them, but for the facts of their
-    values, so that rules walk over the others alone.
+    values, so that rules walk over the others alone. ``redundant``: shared between the same model's sizes.
     """
     nodes = graph.graph.nodes
     constants = tuple([node for node in nodes if node.op_type == "Constant" and not node.domain])
     if not constants:
-        return _fused(graph, runtime, explained=explained)
+        return _fused(graph, runtime, redundant, explained=explained)
     others = tuple([node for node in nodes if node.op_type != "Constant" or node.domain])
-    fused, said = _fused(replace(graph, graph=replace(graph.graph, nodes=others)), runtime, explained=explained)
+    rest = replace(graph, graph=replace(graph.graph, nodes=others))
+    fused, said = _fused(rest, runtime, redundant, explained=explained)
     return replace(fused, graph=replace(fused.graph, nodes=(*constants, *fused.graph.nodes))), said
 
 
-def _fused(graph: InferredGraph, runtime: Runtime, *, explained: bool) -> tuple[InferredGraph, tuple[Verdict, ...]]:
+def _fused(
+    graph: InferredGraph, runtime: Runtime, redundant: Redundant | None, *, explained: bool
+) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     name = runtime.name
-    fused, said = recognise_and_say(_without_redundant(graph, runtime), runtime=name, explained=explained)
+    fused, said = recognise_and_say(_without_redundant(graph, runtime, redundant), runtime=name, explained=explained)
     fused = _quantised(fused, runtime)
     if name == "eager":
         return fused, said
@@ -55,8 +59,6 @@ def _fused(graph: InferredGraph, runtime: Runtime, *, explained: bool) -> tuple[
     fused, of_engine = recognise_and_say(apart, runtime=name, rules=ENGINE_RULES, explained=explained)
     of_attention: tuple[Verdict, ...] = ()
     if runtime.rewrites:
-        from neusight_onnx.fusion.redundant import without_unread
-
         fused = without_unread(fused, apart)
     if runtime.attention == "one kernel":
         from neusight_onnx.fusion.attention import fuse_attention
@@ -71,12 +73,10 @@ def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     return fold_quantization(graph) if runtime.folds_quantization else dequantized_at_run_time(graph)
 
 
-def _without_redundant(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+def _without_redundant(graph: InferredGraph, runtime: Runtime, redundant: Redundant | None) -> InferredGraph:
     if not runtime.rewrites:
         return graph
-    from neusight_onnx.fusion.redundant import without_redundant
-
-    return without_redundant(graph)
+    return without_redundant(graph) if redundant is None else redundant.without(graph)
 
 
 def _taken_apart(graph: InferredGraph, runtime: Runtime) -> InferredGraph:

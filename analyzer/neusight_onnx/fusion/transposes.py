@@ -61,13 +61,18 @@ class _Moving:
     made: int = 0
 
     def add(self, node: Node) -> None:
-        self.nodes[node.name] = node
+        own, readers = node.name, self.readers
+        self.nodes[own] = node
         for name in node.outputs:
             if name:
-                self.makers[name] = node.name
+                self.makers[name] = own
         for name in node.inputs:
-            self.readers.setdefault(name, {})[node.name] = None
-        if _order_of(node) is not None:
+            read = readers.get(name)
+            if read is None:
+                readers[name] = {own: None}
+            else:
+                read[own] = None
+        if node.op_type == "Transpose" and _order_of(node) is not None:
             self.transposed.update(node.outputs)
 
     def drop(self, node: Node) -> None:
@@ -136,7 +141,7 @@ def with_moved_transposes(graph: InferredGraph) -> InferredGraph:
     bodies = {key: with_moved_transposes(body) for key, body in graph.bodies.items()}
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
-    if not any(_order_of(node) for node in graph.graph.nodes):
+    if not any(node.op_type == "Transpose" and _order_of(node) for node in graph.graph.nodes):
         return graph
     work = _Moving(
         values=dict(graph.values),
@@ -174,7 +179,7 @@ def _leading_to_transposes(nodes: Sequence[Node], work: _Moving) -> frozenset[st
     """Values that a Transpose reads, at once or behind operators that Transposes can move over."""
     found: set[str] = set()
     for node in reversed(nodes):
-        if _order_of(node) is not None:
+        if node.op_type == "Transpose" and _order_of(node) is not None:
             found.add(node.inputs[0])
             continue
         rule = None if found.isdisjoint(node.outputs) else _rule_of(node)
@@ -401,18 +406,25 @@ def _name_also(work: _Moving, node: Node, origins: Sequence[Origin]) -> Node:
 def _in_order(work: _Moving, places: Sequence[str]) -> Iterator[Node]:
     """The nodes, each behind those that make its inputs, otherwise as they stood."""
     done: set[str] = set()
-    makers = work.makers
-    for name in (*places, *work.nodes):
-        pending = [name] if name in work.nodes and name not in done else []
+    makers, nodes = work.makers, work.nodes
+    # what is made by a node that isn't done yet, of those that stand: all that a place waits for
+    waiting = set(makers)
+    for name in (*places, *nodes):
+        if name not in nodes or name in done:
+            continue
+        pending = [name]
         while pending:
-            node = work.nodes[pending[-1]]
-            waited = [made for item in node.inputs if (made := makers.get(item)) is not None and made not in done]
+            node = nodes[pending[-1]]
+            waited = (
+                () if waiting.isdisjoint(node.inputs) else [makers[item] for item in node.inputs if item in waiting]
+            )
             if waited and node.name not in done:
                 pending.extend(waited)
                 continue
             pending.pop()
             if node.name not in done:
                 done.add(node.name)
+                waiting.difference_update(node.outputs)
                 yield node
 
 

@@ -15,11 +15,17 @@ from collections.abc import Sequence
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.graph.reshape_targets import becomes_constant
 from neusight_onnx.kernels import NodeWork
+from neusight_onnx.lowering.free_works import FreeWorks
 from neusight_onnx.lowering.walk import ON_HOST
 
 
-def with_host_arithmetic(graph: InferredGraph, works: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
-    """``works`` with what is computed of shapes in every run marked as the host's: an operator without a kernel."""
+def with_host_arithmetic(
+    graph: InferredGraph, works: Sequence[NodeWork], free: FreeWorks | None = None
+) -> tuple[NodeWork, ...]:
+    """``works`` with what is computed of shapes in every run marked as the host's: an operator without a kernel.
+
+    ``free``: shared between the sizes of a model.
+    """
     if all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ()):
         return tuple(works)
     computed = {work.node for work in works if work.free == ON_HOST}
@@ -30,20 +36,8 @@ def with_host_arithmetic(graph: InferredGraph, works: Sequence[NodeWork]) -> tup
         pending.extend(current.bodies.values())
         folded |= _folded(current, computed)
     left = computed - folded
-    return tuple([_on_host(work) if work.node in left else work for work in works])
-
-
-def _on_host(work: NodeWork) -> NodeWork:
-    """``work``, which has no kernel, as an operator of the host (``replace`` takes thrice as long, for most nodes)."""
-    return NodeWork(
-        node=work.node,
-        op_type=work.op_type,
-        origins=work.origins,
-        free=work.free,
-        count=work.count,
-        branch=work.branch,
-        host_operation=True,
-    )
+    marked = (FreeWorks() if free is None else free).on_the_host
+    return tuple([marked(work) if work.node in left else work for work in works])
 
 
 def _folded(graph: InferredGraph, computed: set[str]) -> set[str]:

@@ -11,6 +11,7 @@ from neusight_onnx.graph.names import option
 from neusight_onnx.graph.wire import shown
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
+from neusight_onnx.lowering.free_works import FreeWorks
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
 from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order
 from neusight_onnx.strides import channels_last_strides, is_contiguous
@@ -42,6 +43,7 @@ class _Pass:
 
     runtime: str
     order: Order
+    free: FreeWorks
     works: list[NodeWork] = field(default_factory=list)
     strides: dict[str, tuple[int, ...]] = field(default_factory=dict)
     answers: _Answers = field(default_factory=dict)
@@ -66,10 +68,15 @@ def lower(graph: InferredGraph, *, runtime: str) -> tuple[NodeWork, ...]:
     return lower_laid_out(graph, runtime=runtime).works
 
 
-def lower_laid_out(graph: InferredGraph, *, runtime: str, order: Order = AS_EXPORTED) -> Lowered:
-    """As :func:`lower`, with where each value lies: names of values are unique in a model."""
+def lower_laid_out(
+    graph: InferredGraph, *, runtime: str, order: Order = AS_EXPORTED, free: FreeWorks | None = None
+) -> Lowered:
+    """As :func:`lower`, with where each value lies: names of values are unique in a model.
+
+    ``free``: shared between the sizes of a model.
+    """
     given = _images(graph, order.ranks) if order.given else {}
-    run = _Pass(runtime=runtime, order=order)
+    run = _Pass(runtime=runtime, order=order, free=FreeWorks() if free is None else free)
     run.strides.update((name, layout.strides) for name, layout in given.items())
     _lower(graph, run, given, 1, ())
     return Lowered(works=tuple(run.works), strides=run.strides)
@@ -117,16 +124,7 @@ def _lower(graph: InferredGraph, run: _Pass, outer: Mapping[str, Layout], count:
             outputs = outputs if node.outputs[1] in read else outputs[:1]
         reason = _before_the_run(outputs, run.runtime)
         if reason is not None:
-            works.append(
-                NodeWork(
-                    node=node.name,
-                    op_type=node.op_type,
-                    origins=_origins(node),
-                    free=reason,
-                    count=count,
-                    branch=branch,
-                )
-            )
+            works.append(run.free.of(node, reason, count, branch))
         else:
             inputs = tuple([find(name) if name else None for name in node.inputs])
             works.append(_work(node, inputs, outputs, graph, run, layouts, count, branch))
