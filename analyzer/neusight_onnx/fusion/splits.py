@@ -101,9 +101,9 @@ def sized(graph: InferredGraph) -> set[str]:
         elif node.op_type == "Expand" and not node.domain:
             known = node.inputs[1] not in given
         elif node.op_type == "Concat":
-            known = all(name in found for name in given)
+            known = found.issuperset(given)
         else:
-            known = not given or any(name in found for name in given)
+            known = not given or not found.isdisjoint(given)
         if known:
             found.update(node.outputs)
             continue

@@ -9,10 +9,9 @@ model is loaded. Beside the files that the optimiser writes we keep 27 such node
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
-from neusight_onnx.graph.model import InferredGraph, Node
+from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.graph.reshape_targets import becomes_constant
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.free_works import FreeWorks
@@ -43,14 +42,12 @@ def with_host_arithmetic(
 def _folded(graph: InferredGraph, computed: set[str]) -> set[str]:
     """The nodes of ``computed`` that nothing needs once the targets of Reshapes are constants."""
     nodes = graph.graph.nodes
-    producers: dict[str, Node] = {}
-    readers: dict[str, list[str]] = defaultdict(list)
+    producers = {name: node for node in nodes if node.name in computed for name in node.outputs if name}
+    readers: dict[str, list[str]] = {name: [] for name in ("", *producers)}
     for node in nodes:
-        for name in node.outputs:
-            producers[name] = node
         for name in node.inputs:
-            readers[name].append(node.name)
-    producers.pop("", None)
+            if name in producers:
+                readers[name].append(node.name)
     kept = {declared.name for declared in graph.graph.outputs}
     for body in graph.bodies.values():
         kept |= _read(body)

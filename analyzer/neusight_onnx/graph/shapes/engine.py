@@ -417,8 +417,13 @@ def _infer_graph(
     walk.scopes.append(scope)
     if len(walk.scopes) > MAX_DEPTH:
         raise ModelError(f"bodies of control-flow nodes are nested more than {MAX_DEPTH} deep, in '{graph.name}'")
+    nodes = graph.nodes
+    is_settled = memo is not None and memo.others and not walk.bindings.shapes
+    if memo is not None and is_settled:
+        own.update(memo.given)
+        nodes = memo.others
     try:
-        for node in graph.nodes:
+        for node in nodes:
             if memo is None:
                 outputs = _infer_node(node, graph, values, walk, certain=certain)
             else:
@@ -437,6 +442,8 @@ def _infer_graph(
                     own[name] = value
     finally:
         walk.scopes.pop()
+    if memo is not None and not memo.others:
+        memo.settle(own)
     _note_stale(graph, own, walk)
     return InferredGraph(
         graph=graph,

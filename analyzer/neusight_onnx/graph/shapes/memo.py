@@ -26,6 +26,10 @@ class Memo:
     shared: set[int] = field(default_factory=set)
     """Identities of the values in ``values``."""
     initial: dict[int, Value] = field(default_factory=dict)
+    given: dict[str, Value] = field(default_factory=dict)
+    """What Constant nodes give, once a walk has ended: the same at all sizes."""
+    others: tuple[Node, ...] = ()
+    """The nodes but those."""
     too_new: tuple[Notice, ...] | None = None
     """What there is to say of operators that the model's opset doesn't have: the same at all sizes."""
 
@@ -54,6 +58,16 @@ class Memo:
         if all(id(value) in self.shared for value in found):
             self.answers[key] = tuple(found)
         return found
+
+    def settle(self, values: Mapping[str, Value]) -> None:
+        """Sets ``given`` and ``others``, all nodes having been walked; those of which something is to be noted stay."""
+        others = []
+        for node in self.graph.nodes:
+            if node.op_type == "Constant" and not node.domain and self.key(node, values) in self.answers:
+                self.given.update((name, values[name]) for name in node.outputs if name)
+            else:
+                others.append(node)
+        self.others = tuple(others)
 
     def initializer(self, initializer: Initializer) -> Value:
         """The value of an initializer of the graph."""
