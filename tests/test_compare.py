@@ -276,6 +276,17 @@ def test_a_bad_gpu_in_a_list_is_named(given: str, said: str, capsys: pytest.Capt
     assert said in capsys.readouterr().err
 
 
+def test_why_fewer_bits_are_slower_is_said() -> None:
+    """ONNX Runtime's CUDA provider multiplies no INT8; TensorRT's builder keeps layers in 16 bits."""
+    model = ROOT / "examples" / "bert_base.onnx"
+    found = compare(
+        model, gpus=["t4"], batch=(8,), precisions=("fp16", "int8"), runtimes=("onnxruntime", "tensorrt")
+    ).assumptions
+    assert sum("CUDA provider multiplies no int8" in text for text in found) == 1
+    assert sum(text.startswith("int8: convolutions and linear layers") for text in found) == 1
+    assert not any(text.startswith("int8") for text in compare(model, gpus=["t4"], precisions=("fp16",)).assumptions)
+
+
 def test_one_gpu_by_two_names_is_one_case() -> None:
     assert len(compare(RESNET, gpus=["t4", "Tesla T4"], precisions=("auto", "fp32")).cases) == 1
 

@@ -275,6 +275,9 @@ def predict_outcome(
             *range_of_branches(decided, totals, prepared.runtime),
             *of_the_batch(prepared.graph, _settings(prepared, executed)),
             *of_the_run(prepared),
+            # why fewer bits may be slower
+            *(of_precision(executed, prepared.runtime, run.works) if executed.weights is not None else ()),
+            *run.said,
         )
         return Outcome(
             totals=totals,
