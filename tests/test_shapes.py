@@ -945,6 +945,21 @@ FAULTS = {
         {"dims": {"a": 100_000}},
         ("Gather", "indices are 0 to 99999, but axis 0 has 4"),
     ),
+    "positions behind a cache, too many to carry": (
+        """g (float[a] x, float[5000, 2] table) => (float[1, a, 2] y) <int64 zero = {0}, int64 one = {1},
+           int64 past = {100}, int64[2] row = {1, -1}> {
+             s = Shape(x)  n = Gather(s, zero)  where = Range(zero, n, one)  behind = Add(where, past)
+             rows = Reshape(behind, row)  y = Gather(table, rows) }""",
+        {"dims": {"a": 4950}},
+        ("Gather", "indices are 100 to 5049, but axis 0 has 5000"),
+    ),
+    "positions of several samples, too many to carry": (
+        """g (float[b, a] x, float[64, 2] table) => (float[b, a, 2] y) <int64 zero = {0}, int64 one = {1}> {
+             s = Shape(x)  n = Gather(s, one)  where = Range(zero, n, one)  rows = Expand(where, s)
+             y = Gather(table, rows) }""",
+        {"dims": {"a": 65, "b": 64}},
+        ("Gather", "indices are 0 to 64, but axis 0 has 64"),
+    ),
     "before a table": (
         "g (float[4, 2] x, int64[1] i) => (float[1, 2] y) <int64[1] j = {-5}> { y = Gather(x, j) }",
         {},
@@ -963,6 +978,30 @@ def test_contradictions_name_the_node_and_the_shapes(
     for part in says:
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("length", "formula"),
+    [
+        (4900, "i = Add(where, past)"),
+        (5100, "i = Sub(where, past)"),
+        (5001, "mirror = Sub(last, where)  i = Add(where, mirror)"),  # no two are the greatest at one place
+    ],
+    ids=["behind", "before", "of two that vary"],
+)
+def test_positions_within_a_table_are_taken(length: int, formula: str) -> None:
+    text = f"""g (float[a] x, float[5001, 2] table) => (float[a, 2] y)
+        <int64 zero = {{0}}, int64 one = {{1}}, int64 past = {{100}}, int64 last = {{5000}}> {{
+          s = Shape(x)  n = Gather(s, zero)  where = Range(zero, n, one)  {formula}  y = Gather(table, i) }}"""
+    assert inferred(text, dims={"a": length}).values["y"].shape == (length, 2)
+
+
+def test_other_integers_of_the_shape_of_positions_have_not_their_range() -> None:
+    """Equal values are made one object; 5,100 positions and 5,100 zeros (types of tokens) are not equal."""
+    text = """g (float[a] x, float[8, 2] table) => (float[a, 2] y) <int64 zero = {0}, int64 one = {1}> {
+          s = Shape(x)  n = Gather(s, zero)  where = Range(zero, n, one)
+          types = ConstantOfShape<value = int64[1] {0}>(s)  y = Gather(table, types) }"""
+    assert inferred(text, dims={"a": 5100}).values["y"].shape == (5100, 2)
 
 
 def test_another_default_length_is_tried_where_the_first_contradicts_the_model() -> None:

@@ -10,6 +10,7 @@ must pass is made through ``require``, which is silent while sizes are intervals
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
@@ -333,6 +334,17 @@ class NodeContext:
         return axis + rank if axis < 0 else axis
 
     # Results
+
+    def of_same_elements(self, made: Value) -> Value:
+        """``made``, which has each element of the first input at least once, with the least and the greatest of them
+        where they are integers that are known, but too many for ``data``."""
+        data = self.data(0)
+        if made.data is not None or not made.element_count:
+            return made
+        span = self.value(0).span
+        if data is not None and data.size and data.dtype.kind in "iu" and not self.bounded:
+            span = (int(data.min()), int(data.max()))
+        return made if span is None else replace(made, span=span)
 
     def tensor(self, dtype: DataType | None, shape: Sequence[int], data: Array | None = None) -> Value:
         """A tensor of exactly this shape, with its content if that is known and small."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -218,7 +219,27 @@ def _arithmetic(ctx: NodeContext) -> Sequence[Value]:
             return (ctx.tensor(dtype, result.shape, result),)
     if ctx.node.version < 7 and ctx.integer("broadcast", 0):
         return (ctx.same(),)
-    return (ctx.tensor(dtype or ctx.dtype(1), ctx.broadcast(0, 1)),)
+    return (replace(ctx.tensor(dtype or ctx.dtype(1), ctx.broadcast(0, 1)), span=_moved_span(ctx)),)
+
+
+def _moved_span(ctx: NodeContext) -> tuple[int, int] | None:
+    """The span of integers that all have one number added, taken off or as a factor; None for anything else."""
+    for at, other in ((0, 1), (1, 0)):
+        span, number = ctx.value(at).span, ctx.data(other)
+        if span is None or number is None or number.size != 1 or number.dtype.kind not in "iu" or ctx.bounded:
+            continue
+        step = int(number.ravel()[0])
+        match ctx.node.op_type:
+            case "Add":
+                return span[0] + step, span[1] + step
+            case "Sub" if at == 0:
+                return span[0] - step, span[1] - step
+            case "Sub":
+                return step - span[1], step - span[0]
+            case "Mul":
+                least, most = sorted((span[0] * step, span[1] * step))
+                return least, most
+    return None
 
 
 @rule("Mod")

@@ -90,7 +90,7 @@ def _reshape(ctx: NodeContext) -> Sequence[Value]:
             raise ctx.error(_reshape_fault(ctx, shape, target))
     data = ctx.data(0)
     data = data.reshape(result) if data is not None and data.size == prod(result) else None
-    return (ctx.tensor(ctx.dtype(0), result, data),)
+    return (ctx.of_same_elements(ctx.tensor(ctx.dtype(0), result, data)),)
 
 
 def _copied(ctx: NodeContext, shape: tuple[int, ...], target: list[int], place: int) -> int:
@@ -198,7 +198,8 @@ def _squeeze(ctx: NodeContext) -> Sequence[Value]:
                 ctx.require(False, f"cannot drop axis {axis} of {list(shape)}: its size is not 1")
         result = tuple(size for axis, size in enumerate(shape) if axis not in dropped)
     data = ctx.data(0)
-    return (ctx.tensor(ctx.dtype(0), result, None if data is None else data.reshape(result)),)
+    made = ctx.tensor(ctx.dtype(0), result, None if data is None else data.reshape(result))
+    return (ctx.of_same_elements(made),)
 
 
 @rule("Unsqueeze")
@@ -215,7 +216,7 @@ def _unsqueeze(ctx: NodeContext) -> Sequence[Value]:
     result = tuple(1 if axis in places else next(rest) for axis in range(rank))
     data = ctx.data(0)
     made = ctx.tensor(ctx.dtype(0), result, None if data is None else data.reshape(result))
-    return (made if ctx.value(0).span is None else replace(made, span=ctx.value(0).span),)
+    return (ctx.of_same_elements(made),)
 
 
 @rule("ExpandDims", domain="com.microsoft")
@@ -624,7 +625,7 @@ def _expand(ctx: NodeContext) -> Sequence[Value]:
     if data is not None and (prod(result) > MAX_DATA or broadcast_shapes(data.shape, result) != result):
         data = None
     data = None if data is None else np.broadcast_to(data, result)
-    return (ctx.tensor(ctx.dtype(0), result, data),)
+    return (ctx.of_same_elements(ctx.tensor(ctx.dtype(0), result, data)),)
 
 
 def _expand_interval(ctx: NodeContext, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:

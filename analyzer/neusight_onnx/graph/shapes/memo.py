@@ -90,7 +90,7 @@ class Memo:
         content = None if value.data is None else _content(value.data)
         if value.data is not None and content is None:
             return value
-        found = self.values.setdefault((value.dtype, value.shape, value.is_constant, content), value)
+        found = self.values.setdefault((value.dtype, value.shape, value.is_constant, value.span, content), value)
         if found is value:
             self.shared.add(id(value))
         return found
