@@ -6,12 +6,14 @@ import re
 import shlex
 from pathlib import Path
 
+import onnx
 import pytest
 
+from models import decoder
 from neusight_onnx.cli import main
 
 ROOT = Path(__file__).parents[1]
-GUIDES = ("choose-a-gpu.md", "find-what-is-slow.md", "precision.md", "training.md")
+GUIDES = ("choose-a-gpu.md", "find-what-is-slow.md", "language-models.md", "precision.md", "training.md")
 """docs/gate-a-pull-request.md has a test of its own, beside those of ``check``."""
 
 FILES = {("choose-a-gpu.md", "toml"): "prices.toml", ("choose-a-gpu.md", "csv"): "prices.csv"}
@@ -40,11 +42,12 @@ def commands() -> list[tuple[str, str, int]]:
 
 
 def project(folder: Path, guide: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder as the guide describes it: the examples, and its files."""
+    """The folder as the guide describes it: the examples, its files, and a decoder."""
     (folder / "examples").symlink_to(ROOT / "examples")
     for language, text in blocks(guide):
         if (guide, language) in FILES:
             (folder / FILES[guide, language]).write_text(text, "utf-8")
+    onnx.save(decoder(), folder / "decoder.onnx")
     monkeypatch.chdir(folder)
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from models import decoder
 from neusight_onnx import analyze
 from neusight_onnx.cli import main
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.model import Declared, Graph, InferredGraph, Initializer, Node, Value
+from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, Movement, NodeWork, Sort, TensorSpec
 from neusight_onnx.memory import largest_batch, memory_on, run_memory, verdict
 from neusight_onnx.memory.allocators import arena_bytes, caching_bytes, planned_bytes
@@ -210,6 +212,23 @@ SCATTER = Node(name="write", op_type="TensorScatter", inputs=("past", "new"), ou
 def test_tokens_that_a_cache_grows_by(graph: InferredGraph, new_tokens: int | None) -> None:
     work = [NodeWork(node=node.name, op_type=node.op_type, kernels=(COPIED,)) for node in graph.graph.nodes]
     assert memory_on(run_memory(graph, work, "eager"), GPU).new_token_count == new_tokens
+
+
+@pytest.mark.parametrize(
+    ("dims", "new_tokens", "cached_tokens"),
+    [({"total_sequence_length": 2048}, 1, 2048), ({"past_sequence_length": 0, "sequence_length": 512}, 512, 512)],
+    ids=["decoding", "prompt"],
+)
+def test_a_decoder_as_genai_exports_it(dims: dict[str, int], new_tokens: int, cached_tokens: int) -> None:
+    report = analyze(read_model_bytes(decoder().SerializeToString()), gpu="l4", batch=8, dims=dims)
+    totals, memory = report.totals, report.totals.memory
+    assert (report.unsupported, totals.batch_size, memory.new_token_count) == ((), 8, new_tokens)
+    assert totals.tokens_per_s == pytest.approx(8 * new_tokens / totals.latency_ms * 1e3)
+    # keys and values of 2 layers, 8 sequences, 2 groups of 64 in 16 bits, once: GroupQueryAttention writes in place
+    assert (memory.cache_sharing, memory.cache_bytes) == ("once", 2 * 2 * 8 * 2 * cached_tokens * 64 * 2)
+    # the embedding and the head, the products of two layers, a scale for 32 weights; 2 tables of 4,096 x 32 and 5 norms
+    assert report.model.parameter_count == 256_000 * 2 + 2 * (256 * 768 + 3 * 256 * 512) + 44_864 + 263_424
+    assert totals.read_bytes > memory.weight_bytes / 2
 
 
 @pytest.mark.parametrize(("parts", "peak_bytes"), [((), 1320), (("n",), 1200)], ids=["copied", "in place"])

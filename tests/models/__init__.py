@@ -82,6 +82,77 @@ def reference(name: str, attribute: str, kind: AttributeProto.AttributeType) -> 
     return AttributeProto(name=name, ref_attr_name=attribute, type=kind)
 
 
+def decoder() -> ModelProto:
+    """A decoder of two layers as ONNX Runtime GenAI exports it: 4 bits in MatMulNBits, GroupQueryAttention with rotary
+    embeddings and a cache in 16 bits, lengths made of the mask; weights in a file that isn't there."""
+    f16, int32, int64, byte = TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8
+    ms, hidden, heads, groups, size, inner, words = "com.microsoft", 256, 4, 2, 64, 512, 1000
+    weights = [tensor("one", np.array([1])), tensor("zero", np.array([0])), tensor("axis", np.array(1))]
+    nodes = [
+        node("ReduceSum", "mask one", "lengths", "mask/sum"),
+        node("Sub", "lengths one", "before", "mask/sub"),
+        node("Cast", "before", "seqlens_k", "mask/cast", to=int32),
+        node("Shape", "mask", "mask_shape", "mask/shape"),
+        node("Gather", "mask_shape axis", "total64", "mask/total"),
+        node("Cast", "total64", "total", "mask/total/cast", to=int32),
+        node("Gather", "embed ids", "x", "embed"),
+        node("SimplifiedLayerNormalization", "x norm", "n", "first/norm", epsilon=1e-5),
+    ]
+
+    def weight(name: str, *shape: int, dtype: int = f16) -> str:
+        weights.append(external_tensor(name, shape, "decoder.onnx.data", dtype))
+        return name
+
+    def product(x: str, name: str, k: int, n: int, y: str = "") -> str:
+        packed = f"{weight(f'{name}.q', n, k // 32, 16, dtype=byte)} {weight(f'{name}.s', n * k // 32)}"
+        y = y or f"{name}.y"
+        nodes.append(node("MatMulNBits", f"{x} {packed}", y, name, ms, K=k, N=n, bits=4, block_size=32))
+        return y
+
+    for name, shape in {"embed": (words, hidden), "norm": (hidden,), "cos": (4096, 32), "sin": (4096, 32)}.items():
+        weight(name, *shape)
+    past, present = [], []
+    x, n = "x", "n"
+    for layer in ("0", "1"):
+        q, k, v = (product(n, f"{layer}/{part}", hidden, width) for part, width in (("q", 256), ("k", 128), ("v", 128)))
+        for kind in ("key", "value"):
+            at = ["batch_size", groups, "past_sequence_length", size]
+            past.append(value(f"past.{layer}.{kind}", at, f16))
+            present.append(value(f"present.{layer}.{kind}", ["batch_size", groups, "total_sequence_length", size], f16))
+        caches = f"past.{layer}.key past.{layer}.value", f"present.{layer}.key present.{layer}.value"
+        nodes.append(
+            node(
+                "GroupQueryAttention",
+                f"{q} {k} {v} {caches[0]} seqlens_k total cos sin",
+                f"{layer}/a {caches[1]}",
+                f"{layer}/attention",
+                ms,
+                num_heads=heads,
+                kv_num_heads=groups,
+                do_rotary=1,
+            )
+        )
+        o = product(f"{layer}/a", f"{layer}/o", hidden, hidden)
+        skip = f"{layer}/n - - {layer}/x"
+        norm = weight(f"{layer}/norm", hidden)
+        nodes.append(node("SkipSimplifiedLayerNormalization", f"{x} {o} {norm}", skip, f"{layer}/norm", ms))
+        gate, up = (product(f"{layer}/n", f"{layer}/{part}", hidden, inner) for part in ("gate", "up"))
+        nodes += [
+            node("Sigmoid", gate, f"{layer}/s", f"{layer}/sigmoid"),
+            node("Mul", f"{gate} {layer}/s", f"{layer}/silu", f"{layer}/act"),
+            node("Mul", f"{layer}/silu {up}", f"{layer}/m", f"{layer}/mul"),
+        ]
+        down = product(f"{layer}/m", f"{layer}/down", inner, hidden)
+        x, n = f"{layer}/z", f"{layer}/zn"
+        norm = weight(f"{layer}/last", hidden)
+        nodes.append(node("SkipSimplifiedLayerNormalization", f"{layer}/x {down} {norm}", f"{n} - - {x}", norm, ms))
+    product(n, "head", hidden, words, "logits")
+    ids = value("ids", ["batch_size", "sequence_length"], int64)
+    mask = value("mask", ["batch_size", "total_sequence_length"], int64)
+    logits = value("logits", ["batch_size", "sequence_length", words], f16)
+    return model(graph(nodes, [ids, mask, *past], [logits, *present], weights), opsets={"": 17, ms: 1})
+
+
 def linear(weight: TensorProto | None = None) -> ModelProto:
     """x (batch, 4) @ w (4, 3) + b (3) -> y, ReLU."""
     w = tensor("w", np.zeros((4, 3), np.float32)) if weight is None else weight
