@@ -54,6 +54,7 @@ from neusight_onnx.assembly import (
     bound_shares,
     counted_works,
     host_us_of,
+    joined_views,
     kernel_facts,
     kernel_rows,
     make_coverage,
@@ -246,14 +247,8 @@ def predict_outcome(
 ) -> Outcome:
     """As :func:`predict_totals`, with what bounds the latency and what is not in it; ``with_host``: and the host."""
     with no_collection():
-        # most nodes of an exported graph are free for host and GPU: without a branch to decide, nothing asks for them
         run = run_on(prepared, spec, predictors)
-        work = [
-            item
-            for item in run.works
-            if item.kernels or item.host_operation or item.branch or item.unsupported is not None
-        ]
-        placed = _placed(work, spec, predictors)
+        placed = _placed(joined_views(run.works), spec, predictors)
         executed = precision_on(prepared, spec)
         decided = counted_works(prepared.graph, placed)
         counted = decided.works

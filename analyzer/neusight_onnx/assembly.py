@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,33 @@ class Placed:
     @property
     def latency_us(self) -> float:
         return self.work.count * sum(prediction.latency_us for prediction in self.predictions)
+
+
+def joined_views(works: Iterable[NodeWork]) -> list[NodeWork]:
+    """What the totals of a run are made of: works that cost something, are not supported or depend on a branch.
+
+    Most nodes of an exported graph are free for host and GPU. Operators in a row that launch nothing are one, the first
+    of them, as often as all are.
+    """
+    found: list[NodeWork] = []
+    views: list[NodeWork] = []
+
+    def join() -> None:
+        if views:
+            count = sum(item.count for item in views)
+            found.append(views[0] if count == views[0].count else replace(views[0], count=count))
+            views.clear()
+
+    for item in works:
+        if item.kernels or item.branch or item.unsupported is not None:
+            join()
+            found.append(item)
+        elif item.host_operation:
+            if views and views[0].phase != item.phase:
+                join()
+            views.append(item)
+    join()
+    return found
 
 
 def with_predictions(work: Sequence[NodeWork], predictions: Sequence[Prediction]) -> list[Placed]:

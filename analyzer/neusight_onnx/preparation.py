@@ -13,7 +13,6 @@ from neusight_onnx.fusion.folded_norms import with_folded_norms
 from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.redundant import Redundant
 from neusight_onnx.fusion.runtimes import fused_and_said
-from neusight_onnx.fusion.savings import savings
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
 from neusight_onnx.graph.model import InferredGraph, Model, Node, file_name
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
@@ -58,7 +57,9 @@ class PreparedModel:
 
     ``include_io``: the work has the copies of inputs and outputs. ``said``: why there is no CUDA graph, if one was
     asked for that can't be. ``tactics``: the layers that an engine's builder may keep in 16 bits on a GPU where the
-    format that was asked for is slower; None where it has no choice. ``unfused``: before anything was merged.
+    format that was asked for is slower; None where it has no choice. ``unfused``: before anything was merged;
+    ``merged``: what became of it by the runtime's rules, before a builder chooses among ways. ``near_misses``: where
+    they were asked for.
     ``known``: nodes that give numbers alone, which neither the graphs nor the work hold
     (:mod:`~neusight_onnx.lowering.known_numbers`).
     """
@@ -69,7 +70,8 @@ class PreparedModel:
     work: tuple[NodeWork, ...]
     runtime: Runtime
     memory: RunMemory
-    fusion: FusionSummary
+    merged: tuple[NodeWork, ...]
+    near_misses: tuple[NearMiss, ...]
     unfused: InferredGraph
     include_io: bool = False
     said: tuple[str, ...] = ()
@@ -178,9 +180,7 @@ def prepare(
 
             work = at_the_borders(recognised, work, wide)
         memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
-        fusion = _fusion(graph, work, runtime_model)
-        if explain_fusion:
-            fusion = replace(fusion, near_misses=_near_misses(verdicts))
+        merged = tuple(work)
         if runtime_model.times_kernels:
             from neusight_onnx.fusion.alternatives import with_alternatives
 
@@ -219,7 +219,8 @@ def prepare(
         memory=memory,
         include_io=include_io,
         said=said,
-        fusion=fusion,
+        merged=merged,
+        near_misses=_near_misses(verdicts) if explain_fusion else (),
         unfused=graph,
         trained=trained,
         tactics=tactics,
@@ -265,19 +266,16 @@ def _near_misses(verdicts: Sequence[Verdict]) -> tuple[NearMiss, ...]:
 
 def fusion_of(prepared: PreparedModel, executed: Sequence[NodeWork]) -> FusionSummary:
     """What fusion saves of a run: where an engine's builder chooses among ways to do the work, by what it chose."""
-    if not prepared.runtime.times_kernels:
-        return prepared.fusion
-    found = _fusion(prepared.unfused, executed, prepared.runtime)
-    return replace(found, near_misses=prepared.fusion.near_misses)
+    from neusight_onnx.fusion.savings import savings
 
-
-def _fusion(unfused: InferredGraph, work: Sequence[NodeWork], runtime: Runtime) -> FusionSummary:
-    saved = savings(unfused, work, lazy=runtime.name in LAZY_VIEWS)
+    works = executed if prepared.runtime.times_kernels else prepared.merged
+    saved = savings(prepared.unfused, works, lazy=prepared.runtime.name in LAZY_VIEWS)
     return FusionSummary(
         fused_kernel_count=saved.fused_count,
         fused_node_count=saved.node_count,
         saved_kernel_count=saved.kernel_count,
         saved_bytes=saved.byte_count,
+        near_misses=prepared.near_misses,
     )
 
 
