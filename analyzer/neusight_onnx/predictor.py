@@ -180,7 +180,8 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
         answers_for = dict(zip(rest, predict(rest, gpu, predictors=predictors), strict=True))
         return tuple(_backward(kernel, answers_for[_forward_of(kernel)]) for kernel in kernels)
     groups: dict[tuple[str, str, DataType, bool, bool], dict[Kernel, None]] = {}
-    for kernel in kernels:
+    objects = {id(kernel): kernel for kernel in kernels}  # layers that repeat share theirs, which are slow to compare
+    for kernel in objects.values():
         # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
         label, dtype = predictor_label(kernel), kernel_dtype(kernel)
         key = KERNEL_CLASSES[type(kernel)], label, dtype, _is_streamed(kernel), _multiplies_nothing(kernel)
@@ -200,7 +201,8 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
     if permitted:
         in_fp32 = predict(tuple(permitted.values()), gpu, predictors=shipped)
         found.update((kernel, _quicker(found[kernel], wide)) for kernel, wide in zip(permitted, in_fp32, strict=True))
-    return tuple(found[kernel] for kernel in kernels)
+    answers_of = {key: found[kernel] for key, kernel in objects.items()}
+    return tuple([answers_of[id(kernel)] for kernel in kernels])
 
 
 def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import exp, log, sqrt
 
 import numpy as np
@@ -82,8 +83,14 @@ def remoteness(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
         return 1.0
     vector = _vector_beside(gpu, trained)
     nearest = min(distance(vector, other) for other in trained)
-    tried = max(min(distance(one, other) for j, other in enumerate(trained) if i != j) for i, one in enumerate(trained))
+    tried = _farthest(tuple(map(tuple, trained)))
     return sqrt(max(1.0, nearest / tried)) if tried > 0 else 1.0
+
+
+@lru_cache(maxsize=64)
+def _farthest(trained: tuple[tuple[float, ...], ...]) -> float:
+    """The distance to its nearest of the training set's GPU that is farthest from the others."""
+    return max(min(distance(one, other) for j, other in enumerate(trained) if i != j) for i, one in enumerate(trained))
 
 
 def gpu_weight(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
