@@ -29,6 +29,7 @@ from cuda_standin import environment
 from neusight_onnx import __version__
 from neusight_onnx.errors import NeusightError
 from neusight_onnx.graph.bindings import make_bindings
+from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import (
     Attention,
@@ -69,6 +70,7 @@ class Compared:
     """One model: the kernels of both sides, and of how many graphs theirs are."""
 
     name: str
+    versions: dict[str, str]
     theirs: tuple[Launched, ...]
     ours: tuple[Launched, ...]
     graph_count: int
@@ -101,6 +103,8 @@ class Inductor:
             )
             if done.returncode:
                 raise RuntimeError((done.stderr.strip().splitlines() or ["failed without a message"])[-1])
+            if "error" in json.loads(done.stdout):
+                raise RuntimeError(json.loads(done.stdout)["error"])
             self.cache.mkdir(parents=True, exist_ok=True)
             kept.write_text(done.stdout)
         found: dict[str, Any] = json.loads(kept.read_text())
@@ -120,9 +124,17 @@ def theirs_of(found: dict[str, Any]) -> tuple[Launched, ...]:
     )
 
 
-def ours_of(path: Path, *, batch: int, precision: str) -> tuple[Launched, ...]:
-    """Our kernels for a file, in the order of their execution."""
-    model = read_model(path)
+def _asked(path: Path, model: Model) -> str:
+    """What to ask ``inductor_kernels.py`` for: the architecture that the file is named after, and its images' size."""
+    name = path.stem.partition("__")[0]
+    if name in TEXT:
+        return TEXT[name]
+    shape = model.graph.inputs[0].shape or ()
+    return f"{name}:{shape[-1]}" if shape and isinstance(shape[-1], int) else name
+
+
+def ours_of(model: Model, *, batch: int, precision: str) -> tuple[Launched, ...]:
+    """Our kernels for a model, in the order of their execution."""
     free = {dim for item in model.graph.inputs for dim in item.shape or () if isinstance(dim, str)}
     dims = {name: batch if "batch" in name else 128 for name in sorted(free)}
     shaped = infer_shapes(model, make_bindings(dims, None, None, None))
@@ -156,10 +168,10 @@ def _launched(kernel: Kernel) -> Launched:
 
 def compare(path: Path, inductor: Inductor) -> Compared:
     """One file through both."""
-    name = path.stem.partition("__")[0]
-    found = inductor.kernels(TEXT.get(name, name))
+    model = read_model(path)
+    found = inductor.kernels(_asked(path, model))
     theirs = theirs_of(found)
-    ours = ours_of(path, batch=inductor.batch, precision=inductor.precision)
+    ours = ours_of(model, batch=inductor.batch, precision=inductor.precision)
     calls = [Counter(item.kind for item in side if not item.is_generated) for side in (theirs, ours)]
     differing = {
         kind: (calls[0][kind], calls[1][kind])
@@ -167,7 +179,12 @@ def compare(path: Path, inductor: Inductor) -> Compared:
         if calls[0][kind] != calls[1][kind]
     }
     return Compared(
-        name=path.stem, theirs=theirs, ours=ours, graph_count=len(found["graphs"]), differing_calls=differing
+        name=path.stem,
+        versions=found["versions"],
+        theirs=theirs,
+        ours=ours,
+        graph_count=len(found["graphs"]),
+        differing_calls=differing,
     )
 
 
@@ -209,8 +226,8 @@ def _percent(ours: float, theirs: float) -> str:
     return f"{100 * (ours / theirs - 1):+.1f}" if theirs else "-"
 
 
-def table(compared: Sequence[Compared], failed: dict[str, str], versions: dict[str, str], inductor: Inductor) -> str:
-    named = ", ".join(f"{name} {version}" for name, version in versions.items())
+def table(compared: Sequence[Compared], failed: dict[str, str], inductor: Inductor) -> str:
+    named = ", ".join(f"{name} {version}" for name, version in compared[0].versions.items())
     lines = [
         "# Our kernels beside Inductor's",
         "",
@@ -256,12 +273,10 @@ def main() -> None:
     )
     compared: list[Compared] = []
     failed: dict[str, str] = {}
-    versions: dict[str, str] = {}
     given = [path for item in arguments.models for path in (sorted(item.glob("*.onnx")) if item.is_dir() else [item])]
     for path in given:
         try:
             compared.append(compare(path, inductor))
-            versions = inductor.kernels(TEXT.get(path.stem, path.stem.partition("__")[0]))["versions"]
         except (NeusightError, RuntimeError) as error:
             failed[path.stem] = str(error).splitlines()[0][:150]
             continue
@@ -269,7 +284,7 @@ def main() -> None:
             print(side_by_side(compared[-1]))
     if not compared:
         sys.exit(f"error: nothing to compare: {failed}")
-    text = table(compared, failed, versions, inductor)
+    text = table(compared, failed, inductor)
     if arguments.output:
         arguments.output.write_text(text)
     print(text)

@@ -4,13 +4,13 @@
 
 It imports PyTorch (with CUDA), timm and transformers, and nothing of this project, so that any Python that has those
 runs it; ``fusion_inductor.py`` does, on the stand-ins for CUDA's libraries that ``cuda_standin.py`` builds. MODELS are
-names of timm's, or ``ARCHITECTURE:sequence`` for one of :data:`TEXT_MODELS`. Weights are what initialisation leaves:
-Inductor looks at shapes, strides and number formats only.
+names of timm's with the size of their images (``resnet50:224``), or ``ARCHITECTURE:sequence`` for one of
+:data:`TEXT_MODELS`. Weights are what initialisation leaves: Inductor looks at shapes, strides and number formats only.
 
 A model is traced as a user's: ``torch.compile`` around it, called in ``torch.inference_mode()`` and, for FP16, under
-``torch.autocast("cuda")``. Inductor runs to the end of its code generation; what it would compile and launch is read
-off its schedule (:func:`_kernel_of`). Then the graph is run by PyTorch's eager kernels, which the stand-ins ignore, to
-get to the next graph, where the model is in several.
+``torch.autocast("cuda")``. Inductor runs to the end of its scheduling; what it would generate and launch, a kernel
+a node, is read off there (:func:`_kernel_of`). Then the graph is run by PyTorch's eager kernels, which the stand-ins
+ignore, to get to the next graph, where the model is in several.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ LIBRARY_CALLS = (
 """Parts of the names of library calls, with the kernel class that is ours; others keep their name."""
 
 
-class GeneratedError(Exception):
-    """Not an error: the code of a graph has been generated, and isn't to be compiled."""
+class ScheduledError(Exception):
+    """Not an error: the kernels of a graph have been decided on, and aren't to be generated."""
 
 
 def main() -> None:
@@ -89,19 +89,21 @@ def kernels_of(name: str, *, batch: int, precision: str) -> dict[str, Any]:
     """The kernels of each graph of a model, in the order of their execution."""
     graphs: list[dict[str, Any]] = []
 
-    def keep(self: GraphLowering, code: Any) -> None:
+    def keep(self: GraphLowering) -> None:
+        self.init_wrapper_code()
+        self._update_scheduler()
         graphs.append({"kernels": [kernel for node in self.scheduler.nodes for kernel in _kernel_of(node)]})
-        raise GeneratedError
+        raise ScheduledError
 
     def backend(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
             compile_fx.compile_fx(module, inputs)
         except Exception as error:
-            if not any(isinstance(cause, GeneratedError) for cause in _causes(error)):
+            if not any(isinstance(cause, ScheduledError) for cause in _causes(error)):
                 raise
         return module.forward
 
-    GraphLowering._compile_to_module_lines = keep
+    GraphLowering.codegen = keep
     torch._dynamo.reset()
     model, inputs = _model(name, batch)
     with (
@@ -128,10 +130,8 @@ def _model(name: str, batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor, 
             return text, (torch.zeros(batch, int(length or 128), dtype=torch.int64),)
         import timm
 
-        model = timm.create_model(name).eval()
-        settings = model.default_cfg
-        size = settings["input_size"] if settings.get("fixed_input_size") else (3, 224, 224)
-        return model.cuda(), (torch.zeros(batch, *size),)
+        size = int(length or 224)
+        return timm.create_model(architecture).eval(), (torch.zeros(batch, 3, size, size),)
 
 
 def _causes(error: BaseException | None) -> Iterable[BaseException]:

@@ -551,13 +551,15 @@ DIV, MUL = "s = Div(p, number)\n", "s = Mul(p, number)\n"
 MASK = DIV.replace("s =", "t =") + "s = Add(t, mask)\n"
 PLAIN = "s = Identity(p)\n"
 ATTENTION = [
-    # batch, before, scale, whether PyTorch 2.1 has a pattern
+    # batch, before, scale, whether PyTorch 2.9 has a pattern (what 2.9.1 makes of each)
     pytest.param(2, HEADS, DIV, True, id="permuted and divided"),
     pytest.param(2, TWICE, DIV, True, id="keys transposed apart"),
     pytest.param(2, HEADS, MUL, False, id="multiplied, with copies"),
     pytest.param(1, HEADS, MUL, True, id="multiplied, without copies"),
     pytest.param(2, HALVED, DIV, False, id="values permuted otherwise"),
-    pytest.param(1, HEADS, MASK, False, id="masked"),
+    pytest.param(1, HEADS, MASK, True, id="masked"),
+    pytest.param(2, HEADS, MASK, True, id="divided and masked, with copies"),
+    pytest.param(1, HEADS, MASK.replace("Div", "Mul"), False, id="multiplied and masked"),
     pytest.param(1, HEADS, PLAIN, False, id="not scaled"),
 ]
 
@@ -578,8 +580,10 @@ def test_attention_is_replaced_where_a_pattern_exists(batch: int, before: str, s
     works = merge_loops(found, lowered.works, lowered.strides)
     kernels = [kernel for work in works for kernel in work.kernels]
     if replaced:
-        assert kernels == [Attention(b=batch, h=4, g=4, s=8, t=8, d=16, v=16, dtype=F32)]
-        assert {op_type for _, op_type in works[-1].origins} == {"MatMul", "Softmax", scale[4:7]}
+        mask = spec(1, 1, 1, 8) if scale is MASK else None
+        assert kernels == [Attention(b=batch, h=4, g=4, s=8, t=8, d=16, v=16, mask=mask, dtype=F32)]
+        added = {"Add"} if scale is MASK else set()
+        assert {op_type for _, op_type in works[-1].origins} == {"MatMul", "Softmax", scale[4:7], *added}
     else:
         assert not any(isinstance(kernel, Attention) for kernel in kernels)
         assert sum(isinstance(kernel, Gemm) for kernel in kernels) == 2

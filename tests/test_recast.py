@@ -141,15 +141,21 @@ def test_a_learned_scale_of_one_element_promotes() -> None:
     assert kinds(autocast(graph, FP16, runtime="eager")) == ["Cast(x):16", "Cast(w):16", "MatMul:16", "Mul:32"]
 
 
-def test_resizing_takes_float32() -> None:
+@pytest.mark.parametrize(
+    ("runtime", "expected"),
+    [
+        ("eager", ["Cast(x):16", "Cast(w):16", "Conv:16", "Cast(m):32", "Resize:32"]),
+        ("compiled", ["Cast(x):16", "Cast(w):16", "Conv:16", "Resize:16"]),
+    ],
+)
+def test_resizing_takes_float32_but_in_a_trace(runtime: str, expected: list[str]) -> None:
     graph = inferred(
         'm = Conv(x, w)\ny = Resize<mode = "nearest">(m, , k)',
         {"x": (1, 3, 8, 8)},
         weights={"w": (4, 3, 3, 3)},
         constants={"k": [1.0, 1.0, 2.0, 2.0]},
     )
-    made = autocast(graph, FP16, runtime="eager")
-    assert kinds(made) == ["Cast(x):16", "Cast(w):16", "Conv:16", "Cast(m):32", "Resize:32"]
+    assert kinds(autocast(graph, FP16, runtime=runtime)) == expected
 
 
 def test_a_compiler_casts_an_activation_once() -> None:

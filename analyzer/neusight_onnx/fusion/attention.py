@@ -1,15 +1,16 @@
-"""Attention that a model writes itself and a compiler replaces: the patterns of PyTorch 2.1's Inductor.
+"""Attention that a model writes itself and a compiler replaces: the patterns of PyTorch 2.9's Inductor.
 
 ``fx_passes/fuse_attention.py`` of that version knows, for tensors of four dimensions at inference,
 
 - 1 and 2: ``softmax(q @ k^T / s) @ v`` and ``softmax(q @ k^T * s) @ v``, s being a number, where the products need no
   copies of permuted operands: with a batch of one they don't,
 - 11: the first of them with such copies, q, k and v being permuted from (b, s, h, d) right before,
-- 5: an added mask, but only without copies; permuted and masked (BERT) came with 2.2, a selecting mask (GPT-2) with
-  2.3.
+- 5 and 14: 1 and 11 with an added mask, whatever it broadcasts (BERT; 14 came with PyTorch 2.2),
+- 18: a selecting mask, where permuted keys and values are results, too (GPT-2 with a cache). It isn't replaced here.
 
-The unmasked ones are replaced here. Pattern 5 is not: its own mask has the shape of the scores, and whether a broadcast
-one is taken could not be established.
+Which graphs they take was seen in what PyTorch 2.9.1 makes of each form, in FP32 (``benchmarks/inductor_kernels.py``
+runs it without a GPU): masked scores that are multiplied by a number match none, nor do those of autocast, whose mask
+stays in FP32.
 
 TensorRT has fused kernels for attention in 16 and 8 bits (developer guide, "Multi-Head Attention Fusion"). What they
 take was read off engines that TensorRT for RTX 1.7 builds without a GPU, alike for compute capabilities 7.5 to 12.0
@@ -33,7 +34,7 @@ from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.kernels import Attention, Gemm, Kernel, NodeWork, Softmax
 from neusight_onnx.strides import contiguous_strides, view_strides
 
-SCALES = ("div", "mul")
+SCALES = ("div", "mul", "div,add")
 HEADS_FIRST = (0, 2, 1, 3)
 """(b, s, h, d) -> (b, h, s, d)."""
 KEYS_TRANSPOSED = (0, 2, 3, 1)
@@ -42,7 +43,7 @@ SWAPPED = (0, 1, 3, 2)
 
 
 def replace_attention(graph: InferredGraph) -> InferredGraph:
-    """``graph`` (recognised for "compiled") with unmasked attention as one operator, in bodies, too.
+    """``graph`` (recognised for "compiled") with attention as one operator where a pattern has it, in bodies, too.
 
     The operator stands where the second product stood, has its name, and lists what it replaces as origins. A graph
     without such attention comes back as it is.
@@ -71,7 +72,7 @@ def replace_attention(graph: InferredGraph) -> InferredGraph:
                 product,
                 op_type="ScaledDotProductAttention",
                 domain="neusight",
-                inputs=(*scores.inputs, product.inputs[1]),
+                inputs=(*scores.inputs, product.inputs[1], *softmax.inputs[1:-1]),
                 origins=tuple(dict.fromkeys(origins)),
             )
             gone.update((scores.name, softmax.name))
@@ -395,10 +396,11 @@ def _engine_refusal(graph: InferredGraph, above: _Way, softmax: Node, below: _Wa
 
 
 def _is_attention(graph: InferredGraph, scores: Node, softmax: Node, product: Node, makers: dict[str, Node]) -> bool:
-    """(b, h, s, d) @ transposed (b, h, t, d), scaled by a number, softmax, @ (b, h, t, v)."""
-    if softmax.attributes.get("fused") not in SCALES or len(softmax.inputs) != 2:
+    """(b, h, s, d) @ transposed (b, h, t, d), scaled by a number, perhaps masked, softmax, @ (b, h, t, v)."""
+    steps = softmax.attributes.get("fused")
+    if steps not in SCALES or len(softmax.inputs) != 1 + str(steps).count(",") + 1:
         return False
-    scale = graph.values.get(softmax.inputs[1])
+    scale = graph.values.get(softmax.inputs[-1])
     if scale is None or not scale.is_constant or scale.shape not in ((), (1,)):
         return False
     if any(node.op_type != "MatMul" or node.domain for node in (scores, product)):
@@ -415,7 +417,7 @@ def _is_attention(graph: InferredGraph, scores: Node, softmax: Node, product: No
     before = key if _permutation(key) != SWAPPED else makers.get(key.inputs[0])
     permuted = _permutation(before) == (KEYS_TRANSPOSED if before is key else HEADS_FIRST)
     others = all(_permutation(makers.get(name)) == HEADS_FIRST for name in (scores.inputs[0], product.inputs[1]))
-    return softmax.attributes.get("fused") == "div" and permuted and others
+    return str(steps).startswith("div") and permuted and others
 
 
 def _permutation(node: Node | None) -> tuple[int, ...] | None:

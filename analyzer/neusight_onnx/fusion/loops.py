@@ -90,10 +90,21 @@ WIDENED = frozenset(
 """Functions whose decompositions compute in FP32 (``pw_cast_for_opmath`` and type promotion in ``torch/_decomp``)."""
 OPERAND_TWICE = frozenset({"gelu", "gelu_tanh", "hardswish", "mish", "silu"})
 """Those of them that two operations of the formula take the operand of."""
-STATISTICS = {"layer": 2, "rms": 1, "softmax": 2}
+STATISTICS = {"layer": 2, "group": 2, "instance": 2, "rms": 1, "softmax": 2}
 """Numbers a row that a reduction leaves for the pointwise rest of its formula: mean and variance, maximum and sum."""
-APPLIED = {"layer": ("sub", "mul", "mul", "add"), "rms": ("mul", "mul"), "softmax": ("sub", "exp", "div")}
+_NORMED = ("sub", "mul", "mul", "add")
+APPLIED = {
+    "layer": _NORMED,
+    "group": _NORMED,
+    "instance": _NORMED,
+    "rms": ("mul", "mul"),
+    "softmax": ("sub", "exp", "div"),
+}
 """That rest."""
+SPLIT_COLUMNS = 8192
+"""Longer rows are reduced in two kernels where there are few (``reduction_split_factor``); nothing merges behind."""
+SPLIT_ROWS = 200
+"""So few: twice the GPU's multiprocessors. About a hundred stand for those, as graphs are prepared for all GPUs."""
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 NO_VIEWS = frozenset({"Shape", "Size", "SequenceLength"})
 """Free operators that look at nothing but the shape."""
@@ -158,7 +169,8 @@ class _Loop:
 class _Group:
     """A kernel in the making. ``space``: (rows, columns, inner) of its reductions, None where it has none.
 
-    ``level`` is above that of every kernel that it reads from; ``is_read``: whether other kernels read from it yet.
+    ``level`` is above that of every kernel that it reads from; ``is_read``: whether other kernels read from it yet;
+    ``is_split``: its reduction is finished by a second kernel.
     """
 
     n: int
@@ -166,6 +178,7 @@ class _Group:
     space: tuple[int, int, int] | None = None
     is_library: bool = False
     is_read: bool = False
+    is_split: bool = False
     members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     reads: dict[Key, _Read] = field(default_factory=dict)
     writes: dict[str, TensorSpec] = field(default_factory=dict)
@@ -819,6 +832,8 @@ class _Compiler:
             self._read_by(group, root)
         if loop.row_kernel is not None:
             self.reduced.update(filter(None, loop.node.outputs))
+            rows, cols, inner = _space(loop.row_kernel)
+            group.is_split = not self.engine and rows < SPLIT_ROWS and cols > SPLIT_COLUMNS and inner == 1
             group.row_kernels.append((loop.node.name, loop.row_kernel, main))
         group.writes[loop.output] = loop.spec
         self.owners.update((name, group) for name in (loop.output, *loop.node.outputs[1:]) if name)
@@ -892,7 +907,10 @@ class _Compiler:
                 root, spec = next(reversed(group.writes.items()))
                 results = {root: spec}
             written.update(results)
-            kernels.setdefault(carrier, []).append(self._kernel(group, members, outside, tuple(results.values())))
+            merged = self._kernel(group, members, outside, tuple(results.values()))
+            kernels.setdefault(carrier, []).append(merged)
+            if group.is_split and isinstance(merged, Reduction):
+                kernels[carrier].append(_second_step(merged))
             self.origins[carrier].update(dict.fromkeys(members))
             for name in members[:-1]:
                 merged_into.setdefault(name, carrier)
@@ -1007,6 +1025,17 @@ class _Compiler:
         )
 
 
+def _second_step(kernel: Reduction) -> Reduction:
+    """What reduces the parts of rows that a first kernel has reduced."""
+    return Reduction(
+        operation=kernel.operation,
+        outputs=kernel.outputs,
+        reduced=-(-kernel.reduced // SPLIT_COLUMNS),
+        dtype=kernel.output.dtype,
+        output=kernel.output,
+    )
+
+
 def _largest_part(reads: Sequence[_Read], n: int) -> _Read | None:
     """What most of ``n`` elements of rows are read from, where nothing has them all; None if they are made from few."""
     largest = max(reads, key=lambda read: read.spec.element_count, default=None)
@@ -1021,7 +1050,7 @@ def _may_merge(
     reads: Sequence[_Read],
 ) -> bool:
     """Whether ``loop`` may run in its producer's kernel: the same elements in the same order, or rows of them."""
-    if owner.is_library or not all(read.aligned for read in reads):
+    if owner.is_library or owner.is_split or not all(read.aligned for read in reads):
         return False
     if owner.space is None:
         return owner.n == loop.n and all(read.spec.element_count == loop.n for read in reads)

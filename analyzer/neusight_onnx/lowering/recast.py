@@ -94,6 +94,10 @@ _IN_FP32 = frozenset(
         *(("", name) for name in ("If", "Loop", "Scan", "SequenceMap")),
     }
 )
+_RESIZING = frozenset({("", "Resize"), ("", "Upsample")})
+"""What a compiler's trace decomposes before autocast sees it: its type is the operand's (``upsample_nearest2d_vec`` and
+its like in ``torch/_decomp``, registered below autocast; PyTorch 2.9.1 generates 16 bits for all modes)."""
+
 _TO_FP32 = frozenset(
     {
         *(("", name) for name in ("LogSoftmax", "ReduceL1", "ReduceL2", "ReduceProd", "ReduceSum", "Softmax")),
@@ -140,11 +144,12 @@ _BODIES = frozenset({("", name) for name in ("If", "Loop", "Scan", "SequenceMap"
 class _Recast:
     """One graph on its way: its values as they become, the nodes with their casts, what was counted.
 
-    ``cast``: names of casts that later nodes read again. ``low`` is the 16-bit type.
+    ``cast``: names of casts that later nodes read again. ``low`` is the 16-bit type. ``is_traced``: for a compiler,
+    which shares casts.
     """
 
     low: DataType
-    shares_casts: bool
+    is_traced: bool
     caches_weights: bool
     values: dict[str, Value]
     nodes: list[Node] = field(default_factory=list)
@@ -184,7 +189,7 @@ class _Recast:
         if known is not None:
             return known
         is_weight = value.is_constant
-        made = f"{name}/{dtype.label}" if self.shares_casts or is_weight else f"{node.name}/{name}/{dtype.label}"
+        made = f"{name}/{dtype.label}" if self.is_traced or is_weight else f"{node.name}/{name}/{dtype.label}"
         attributes = _CASTS[dtype, is_weight and self.caches_weights]
         self.nodes.append(
             Node(
@@ -198,7 +203,7 @@ class _Recast:
             )
         )
         self.values[made] = self.typed(value, dtype, runs=True)
-        if self.shares_casts or is_weight:
+        if self.is_traced or is_weight:
             self.cast[name, dtype] = made
         self.weight_casts += is_weight
         self.activation_casts += not is_weight
@@ -231,7 +236,7 @@ def autocast(graph: InferredGraph, low: DataType, *, runtime: str) -> InferredGr
     Eager mode casts an activation for every operator that needs it in another type; what a compiler traces has each
     cast once. A weight is cast once a run: autocast keeps it until its context ends, which is that of one run.
     """
-    work = _Recast(low=low, shares_casts=runtime != "eager", caches_weights=runtime == "eager", values={})
+    work = _Recast(low=low, is_traced=runtime != "eager", caches_weights=runtime == "eager", values={})
     made = _autocast(graph, work, {}, {})
     said = [
         f"{low.label} by PyTorch's autocast: products run in it",
@@ -318,7 +323,11 @@ def _autocast_node(node: Node, work: _Recast) -> None:
         work.finish(
             work.with_inputs(node, work.low, first_only=True), work.low if work.is_plain(node.inputs[0]) else None
         )
-    elif key in _IN_FP32 or (key in _SOFTMAXES and work.low is DataType.BFLOAT16) or _divides_a_number(node, work):
+    elif (
+        (key in _IN_FP32 and not (work.is_traced and key in _RESIZING))
+        or (key in _SOFTMAXES and work.low is DataType.BFLOAT16)
+        or _divides_a_number(node, work)
+    ):
         changed = work.with_inputs(node, _FP32)
         if key not in _BODIES:
             work.wide[node.op_type] += 1
@@ -331,7 +340,8 @@ def _autocast_node(node: Node, work: _Recast) -> None:
         work.finish(node if widest is None else work.with_inputs(node, widest), widest)
     else:
         # a cast between plain types is one that export wrote for a float32 model: .to(x.dtype), which follows, too
-        follows = node.inputs[:1] if key in _AS_FIRST or node.op_type in ("Cast", "CastLike") else node.inputs
+        first = key in _AS_FIRST or key in _RESIZING or node.op_type in ("Cast", "CastLike")
+        follows = node.inputs[:1] if first else node.inputs
         work.finish(node, _widest(follows, work))
 
 
@@ -383,7 +393,7 @@ def converted(graph: InferredGraph, low: DataType, *, runtime: str, keeps_io: bo
     blocked = _BLOCKED if runtime == "onnxruntime" else frozenset()
     original = graph
     graph = as_precision(graph, low)
-    work = _Recast(low=low, shares_casts=True, caches_weights=False, values=dict(graph.values))
+    work = _Recast(low=low, is_traced=True, caches_weights=False, values=dict(graph.values))
     renamed = _cast_inputs(original, work) if keeps_io else {}
     kept = original.graph.outputs if keeps_io else ()
     outputs = {declared.name for declared in kept if _is_wide(original.values.get(declared.name))}
