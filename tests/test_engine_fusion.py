@@ -334,6 +334,14 @@ o = MatMul(w, v)
             ["attention"],
             id="indexed",
         ),
+        # as exporters write the scale of their own attention: from the size of a head, on both factors
+        pytest.param(
+            PACKED.replace("s = Mul(q, scale)", "z = Shape<start=-1>(q)\ns = Mul(q, scale)").replace(
+                "p = MatMul(s, u)", "e = Mul(u, scale)\np = MatMul(s, e)"
+            ),
+            ["attention"],
+            id="split, PyTorch's own attention",
+        ),
         # the Transpose's result is a tensor of its own: the three lie in it
         pytest.param(
             PACKED.replace("(x)\n", "(x)\nr = Relu(t)\n"),
@@ -762,9 +770,7 @@ PARTS = ["gemm", "softmax div add", "gemm"]
 @pytest.mark.parametrize(
     ("shapes", "expected"),
     [
-        pytest.param(
-            {"q": (2, 4, 6, 26), "k": (2, 4, 6, 26), "v": (2, 4, 6, 26)}, ["attention"], id="26, no multiple of 8"
-        ),
+        pytest.param({"q": (2, 4, 6, 26), "k": (2, 4, 6, 26), "v": (2, 4, 6, 26)}, PARTS, id="26, no multiple of 8"),
         pytest.param({"q": (2, 4, 6, 256), "k": (2, 4, 6, 256), "v": (2, 4, 6, 256)}, ["attention"], id="256"),
         pytest.param({"q": (2, 4, 6, 264), "k": (2, 4, 6, 264), "v": (2, 4, 6, 264)}, PARTS, id="264"),
         pytest.param({"q": (2, 4, 6, 8), "k": (2, 4, 6, 8), "v": (2, 4, 6, 8)}, PARTS, id="8"),
@@ -777,7 +783,7 @@ PARTS = ["gemm", "softmax div add", "gemm"]
     ],
 )
 def test_heads_that_the_fused_kernel_takes(shapes: dict[str, tuple[int, ...]], expected: list[str]) -> None:
-    """As engines of TensorRT for RTX 1.7 for compute capabilities 7.5 to 12.0 have them."""
+    """Multiples of 8 by TensorRT's guide; the rest as engines of TensorRT for RTX 1.7 have it."""
     assert shown(built(ATTENTION, HEADS | shapes, half=True), "tensorrt") == expected
 
 
@@ -859,6 +865,14 @@ def test_what_lies_between_the_products_of_attention(
         opset=20,
     )
     assert shown(graph, "tensorrt") == expected
+
+
+def test_pytorchs_own_attention_in_fp32_is_by_parts() -> None:
+    """There are fused kernels in 16 and 8 bits only, whatever the exporter's formula was."""
+    nodes = "s = Mul(q, root)\nt = Transpose<perm=[0,1,3,2]>(k)\ne = Mul(t, root)\np = MatMul(s, e)\n"
+    nodes += "p2 = Softmax<axis=-1>(p)\ny = MatMul(p2, v)"
+    assert shown(built(nodes, HEADS), "tensorrt") == ["movement transpose", "gemm", "softmax mul", "gemm"]
+    assert shown(built(nodes, HEADS, half=True), "tensorrt") == ["attention"]
 
 
 def test_attention_over_five_dimensions() -> None:

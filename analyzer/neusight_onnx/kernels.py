@@ -465,6 +465,23 @@ class Attention:
 
         return up_to(self.t) - up_to(max(self.t - self.s, 0))
 
+    def parts(self) -> tuple[Gemm, Softmax, Gemm]:
+        """What does its work where no kernel is fused: scores, a softmax with scale and mask, their sums of values."""
+        batch = self.b * self.h
+        softmax = Softmax(
+            rows=batch * self.s,
+            cols=self.t,
+            dtype=self.dtype,
+            fused=("mul", "add") if self.mask is not None else ("mul",),
+            extra_inputs=() if self.mask is None else (self.mask,),
+            generated=True,
+        )
+        return (
+            Gemm(batch=batch, m=self.s, n=self.t, k=self.d, transpose_b=True, dtype=self.dtype),
+            softmax,
+            Gemm(batch=batch, m=self.s, n=self.v, k=self.t, dtype=self.dtype),
+        )
+
     @property
     def seen_keys(self) -> int:
         """Keys that any query looks at: with a window those behind the first query's are left out."""

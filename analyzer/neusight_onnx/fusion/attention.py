@@ -12,26 +12,26 @@ Which graphs they take was seen in what PyTorch 2.9.1 makes of each form, in FP3
 runs it without a GPU): masked scores that are multiplied by a number match none, nor do those of autocast, whose mask
 stays in FP32.
 
-TensorRT has fused kernels for attention in 16 and 8 bits (developer guide, "Multi-Head Attention Fusion"). What they
-take was read off engines that TensorRT for RTX 1.7 builds without a GPU, alike for compute capabilities 7.5 to 12.0
-(``benchmarks/results/fusion_trt.md``): any scale, added or selecting masks one behind another, limits of the scores
-(Clip, Max), a selection behind the softmax, Reshapes between that leave rows alone (windows of Swin), casts between
-floating-point types, tensors of three and more dimensions, heads of 9 to 256, as many values as keys a head. They read
-queries, keys and values by strides, heads being dense: Transposes of (b, s, h, d), and what takes the three out of one
-tensor, are gone.
+TensorRT has fused kernels for attention in 16 and 8 bits, for heads of at most 256 that are a multiple of 8 (developer
+guide, "Multi-Head Attention Fusion"). What else they take was read off engines that TensorRT for RTX 1.7 builds without
+a GPU, alike for compute capabilities 7.5 to 12.0 (``benchmarks/results/fusion_trt.md``): any scale, added or selecting
+masks one behind another, limits of the scores (Clip, Max), a selection behind the softmax, Reshapes between that leave
+rows alone (windows of Swin), casts between floating-point types, tensors of three and more dimensions, values as wide
+as keys. They read queries, keys and values by strides, heads being dense: Transposes of (b, s, h, d), and what takes
+the three out of one tensor, are gone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, Verdict
 from neusight_onnx.graph.model import InferredGraph, Node
-from neusight_onnx.kernels import Attention, Gemm, Kernel, NodeWork, Softmax
+from neusight_onnx.kernels import Attention, Kernel, NodeWork
 from neusight_onnx.strides import contiguous_strides, view_strides
 
 SCALES = ("div", "mul", "div,add")
@@ -82,7 +82,8 @@ def replace_attention(graph: InferredGraph) -> InferredGraph:
     return replace(graph, graph=replace(graph.graph, nodes=kept))
 
 
-SMALLEST_HEAD, LARGEST_HEAD = 9, 256
+SMALLEST_HEAD, LARGEST_HEAD, HEAD_STEP = 16, 256, 8
+"""The guide has multiples of 8 up to 256. The engines looked at ran heads of 8 by parts, and took odd ones, too."""
 FUSED_TYPES = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN})
 ENGINE_RULE = "attention in one kernel"
 
@@ -96,11 +97,14 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
     anchors = [
         node for node in nodes if (node.domain, node.op_type) in (("", "Softmax"), ("neusight", "MaskedSoftmax"))
     ]
-    if not anchors:
+    exported = [node for node in nodes if (node.domain, node.op_type) == ("neusight", "ScaledDotProductAttention")]
+    if not anchors and not exported:
         return graph, ()
     order = {node.name: place for place, node in enumerate(nodes)}
     makers = {name: node for node in nodes for name in node.outputs}
-    readers: dict[str, Node] = {name: node for node in nodes for name in node.inputs}
+    readers: dict[str, Node] = {
+        name: node for node in nodes if node.op_type not in ("Shape", "Size") for name in node.inputs
+    }
     not_numbers = {node.inputs[0]: node for node in nodes if node.op_type == "IsNaN"}
     uses = Counter(_read(graph))
     found: dict[str, Node] = {}
@@ -108,6 +112,23 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
     verdicts: list[Verdict] = []
     views: dict[str, Node] = {}
     read_in_place: Counter[str] = Counter()
+
+    def read_by_strides(product: Node, names: Iterable[str], *, transposed_key: bool) -> None:
+        for place, name in enumerate(names):
+            dense = -2 if place == 1 and transposed_key else -1
+            views.update((node.name, node) for node in _views_above(graph, name, dense, makers))
+            read_in_place[name] += 1
+        behind = readers.get(product.outputs[0])
+        if behind is not None and uses[product.outputs[0]] == 1 and _permutation(behind) == HEADS_FIRST:
+            found[behind.name] = replace(behind, op_type="InPlace", domain="neusight", attributes={})
+
+    for node in exported:
+        reason = _operand_refusal(graph, node.inputs[:3])
+        if reason is None:
+            read_by_strides(node, node.inputs[:3], transposed_key=node.attributes.get("transposed_key", 1) == 1)
+        else:
+            found[node.name] = replace(node, attributes={**node.attributes, "by_parts": 1})
+            verdicts.append(Verdict(rule=ENGINE_RULE, node=node.name, reason=reason))
     for softmax in anchors:
         above = _above(graph, softmax, makers, uses)
         below = _below(graph, softmax, readers, not_numbers, uses)
@@ -121,13 +142,7 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
         masks.sort(key=lambda name: graph.values[name].element_count or 0)  # of several the largest is read most
         names = [*scores.inputs[:2], product.inputs[1]]
         transposed_key = scores.attributes.get("transB", 0) != 1
-        for place, name in enumerate(names):
-            dense = -2 if place == 1 and transposed_key else -1
-            views.update((node.name, node) for node in _views_above(graph, name, dense, makers))
-            read_in_place[name] += 1
-        behind = readers.get(product.outputs[0])
-        if behind is not None and uses[product.outputs[0]] == 1 and _permutation(behind) == HEADS_FIRST:
-            found[behind.name] = replace(behind, op_type="InPlace", domain="neusight", attributes={})
+        read_by_strides(product, names, transposed_key=transposed_key)
         inner = (*above.passed, scores, softmax, *below.passed, product)
         members = sorted(inner, key=lambda node: order[node.name])
         found[product.name] = replace(
@@ -140,7 +155,7 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
         )
         gone.update(node.name for node in inner if node is not product)
         verdicts.append(Verdict(rule=ENGINE_RULE, node=softmax.name, merged=tuple(node.name for node in members)))
-    if not found:
+    if not found and not views:
         return graph, tuple(verdicts)
     for node in sorted(views.values(), key=lambda node: -order[node.name]):
         # what all of its readers read where it lies: other attention, or views that are no copies themselves
@@ -350,22 +365,8 @@ def by_parts(work: NodeWork) -> NodeWork:
         return work
     kernels: list[Kernel] = []
     for kernel in work.kernels:
-        kernels.extend(_parts(kernel) if isinstance(kernel, Attention) else (kernel,))
+        kernels.extend(kernel.parts() if isinstance(kernel, Attention) else (kernel,))
     return replace(work, kernels=tuple(kernels), alternatives=())
-
-
-def _parts(kernel: Attention) -> tuple[Kernel, ...]:
-    batch = kernel.b * kernel.h
-    scores = Gemm(batch=batch, m=kernel.s, n=kernel.t, k=kernel.d, transpose_b=True, dtype=kernel.dtype)
-    softmax = Softmax(
-        rows=batch * kernel.s,
-        cols=kernel.t,
-        dtype=kernel.dtype,
-        fused=("mul", "add") if kernel.mask is not None else ("mul",),
-        extra_inputs=() if kernel.mask is None else (kernel.mask,),
-        generated=True,
-    )
-    return scores, softmax, Gemm(batch=batch, m=kernel.s, n=kernel.v, k=kernel.t, dtype=kernel.dtype)
 
 
 def _engine_refusal(graph: InferredGraph, above: _Way, softmax: Node, below: _Way, uses: Counter[str]) -> str | None:
@@ -377,7 +378,15 @@ def _engine_refusal(graph: InferredGraph, above: _Way, softmax: Node, below: _Wa
         return "the scores or weights are used elsewhere, too"
     if product is None or product.op_type != "MatMul" or product.domain or product.inputs[0] != below.last:
         return "its result is not multiplied with values"
-    names = (*scores.inputs[:2], product.inputs[1])
+    axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
+    shape = None if (value := graph.values.get(softmax.inputs[0])) is None else value.shape
+    if softmax.op_type == "Softmax" and (shape is None or axis not in (-1, len(shape) - 1)):
+        return "the softmax isn't over the last dimension"
+    return _operand_refusal(graph, (*scores.inputs[:2], product.inputs[1]))
+
+
+def _operand_refusal(graph: InferredGraph, names: Sequence[str]) -> str | None:
+    """Why queries, keys and values aren't what a fused kernel of TensorRT takes; None if they are."""
     values = [graph.values.get(name) for name in names]
     shapes = [value.shape for value in values if value is not None and value.shape is not None]
     if len(shapes) < 3 or any(len(shape) < 3 for shape in shapes) or prod(shapes[0][:-2]) == 1:
@@ -385,13 +394,11 @@ def _engine_refusal(graph: InferredGraph, above: _Way, softmax: Node, below: _Wa
     query = values[0]
     if query is None or query.dtype not in FUSED_TYPES:
         return "it has fused kernels in 16 and 8 bits only"
-    if not SMALLEST_HEAD <= shapes[0][-1] <= LARGEST_HEAD:
-        return f"a head of {shapes[0][-1]}: its kernels are for {SMALLEST_HEAD} to {LARGEST_HEAD}"
+    if not SMALLEST_HEAD <= shapes[0][-1] <= LARGEST_HEAD or shapes[0][-1] % HEAD_STEP:
+        kernels = f"its kernels are for multiples of {HEAD_STEP} from {SMALLEST_HEAD} to {LARGEST_HEAD}"
+        return f"a head of {shapes[0][-1]}: {kernels}"
     if shapes[2][-1] != shapes[0][-1]:
         return "a head of its values is as wide as none of its keys"
-    axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
-    if softmax.op_type == "Softmax" and axis not in (-1, len(shapes[0]) - 1):
-        return "the softmax isn't over the last dimension"
     return None
 
 
@@ -429,9 +436,10 @@ def _permutation(node: Node | None) -> tuple[int, ...] | None:
 
 
 def _read(graph: InferredGraph) -> Iterable[str]:
-    """Every name that the graph, its outputs and its bodies read, as often as they do."""
+    """Every name whose elements the graph, its outputs and its bodies read, as often as they do."""
     for node in graph.graph.nodes:
-        yield from node.inputs
+        if node.op_type not in ("Shape", "Size") or node.domain:
+            yield from node.inputs
     for declared in graph.graph.outputs:
         yield declared.name
     for body in graph.bodies.values():

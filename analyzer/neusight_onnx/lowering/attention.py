@@ -92,7 +92,10 @@ def _tokens_first(context: NodeContext) -> tuple[Layout | None, ...]:
 
 @lowers("ScaledDotProductAttention", domain="neusight", gives="attention", note="recognised: as exporters write it")
 def recognised(context: NodeContext) -> Outcome:
-    """q (..., s, d), k transposed (..., d, t) (where "transposed_key" is 0: (..., t, d)), v (..., t, v), and a mask."""
+    """q (..., s, d), k transposed (..., d, t) (where "transposed_key" is 0: (..., t, d)), v (..., t, v), and a mask.
+
+    ``by_parts``: the runtime has no fused kernel for them.
+    """
     query, key, value = context.shape(0), context.shape(1), context.shape(2)
     if not context.integer("transposed_key", 1):
         key = (*key[:-2], key[-1], key[-2])
@@ -108,6 +111,8 @@ def recognised(context: NodeContext) -> Outcome:
         mask=context.spec(3) if context.has(3) and context.spec(3).element_count > 1 else None,
         dtype=context.dtype(0),
     )
+    if context.integer("by_parts", 0):
+        return Kernels(kernels=kernel.parts())
     return Kernels(kernels=(kernel,), layouts=_tokens_first(context))
 
 
