@@ -26,7 +26,8 @@ from neusight_onnx.graph.model import Array, Declared, Graph, Model, Node, Notic
 from neusight_onnx.graph.names import is_written, named, option
 from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.graph.size_formulas import Formula, formula_of
-from neusight_onnx.graph.wire import NUMPY_TYPES, shown
+from neusight_onnx.graph.tensors import NUMPY_TYPES
+from neusight_onnx.graph.wire import shown
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neusight_onnx.graph.functions import Places
+from neusight_onnx.graph.raw import RawGraph, RawNode
 from neusight_onnx.graph.read import opened_model, read_places
-from neusight_onnx.graph.wire import RawGraph, RawNode
 
 FunctionKey = tuple[str, str, str]
 """Domain ("" for ai.onnx), name, overload."""
