@@ -7,8 +7,12 @@ from onnx import TensorProto
 
 from graphs import inferred
 from neusight_onnx import analyze
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.called_attention import with_called_attention
 from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.kernels import Gemm, Softmax
+from neusight_onnx.lowering import lower_laid_out
+from neusight_onnx.lowering.recast import autocast
 
 HEADS = (2, 4, 16, 8)
 """(b, h, s, d) of queries, keys and values."""
@@ -187,3 +191,30 @@ def test_what_is_left_as_written_is_said(row: str, left: int) -> None:
 def test_a_classifiers_softmax_is_no_attention() -> None:
     graph = inferred("p = MatMul(x, w)\ny = Softmax<axis=-1>(p)", {"x": (4, 8)}, weights={"w": (8, 3)})
     assert with_called_attention(graph, runtime="eager", autocast=True) is graph
+
+
+def test_five_dimensions_have_no_kernel_and_are_computed_in_float32() -> None:
+    """As PyTorch 2.9.1 compiles it: three copies that cast, two products in FP32 and a softmax between them."""
+    groups = (2, 3, 4, 16, 8)
+    nodes = "t = Transpose<perm=[0,1,2,4,3]>(k)\np = MatMul(q, t)\nw = Softmax<axis=-1>(p)\ny = MatMul(w, v)"
+    graph = inferred(nodes, {"q": groups, "k": groups, "v": groups})
+    cast = autocast(
+        with_called_attention(graph, runtime="compiled", autocast=True), DataType.FLOAT16, runtime="compiled"
+    )
+    (work,) = [work for work in lower_laid_out(cast, runtime="compiled").works if "Scaled" in work.op_type]
+    assert [type(kernel).__name__ for kernel in work.kernels] == ["Elementwise"] * 3 + ["Gemm", "Softmax", "Gemm"]
+    scores, softmax, product = work.kernels[3:]
+    assert scores == Gemm(batch=24, m=16, n=16, k=8, transpose_b=True, dtype=DataType.FLOAT32)
+    assert isinstance(softmax, Softmax)
+    assert (softmax.rows, softmax.cols, softmax.dtype) == (384, 16, DataType.FLOAT32)
+    assert product == Gemm(batch=24, m=16, n=8, k=16, dtype=DataType.FLOAT32)
+    assert "1 attention of five dimensions" in cast.assumptions[0]
+
+
+def test_in_eager_mode_five_dimensions_are_executed_as_written() -> None:
+    groups = (2, 3, 4, 16, 8)
+    nodes = "t = Transpose<perm=[0,1,2,4,3]>(k)\np = MatMul(q, t)\nw = Softmax<axis=-1>(p)\ny = MatMul(w, v)"
+    called = with_called_attention(
+        inferred(nodes, {"q": groups, "k": groups, "v": groups}), runtime="eager", autocast=True
+    )
+    assert [node.op_type for node in called.graph.nodes] == ["Transpose", "MatMul", "Softmax", "MatMul"]

@@ -19,6 +19,10 @@ from neusight_onnx.fusion.patterns.softmax import over_last_axis
 from neusight_onnx.graph.model import InferredGraph, Node
 
 PYTORCH = frozenset({"eager", "compiled"})
+COMPILED = frozenset({"compiled"})
+BY_PARTS = 5
+"""Dimensions that no fused kernel takes ("All fused kernels requires query, key and value to be 4 dimensional",
+``sdp_utils_cpp.h``): PyTorch executes the formula, of 16 bits in FP32 (``_scaled_dot_product_attention_math``, 2.9)."""
 NARROW = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 
 
@@ -29,10 +33,16 @@ def with_called_attention(graph: InferredGraph, *, runtime: str, autocast: bool)
     """
     called = recognise(graph, runtime=runtime, rules=ANY_TYPE if autocast else IN_NARROW_TYPES)
     said = []
-    if called is not graph:
+    by_parts = _count_by_parts(called)
+    if found := _count(called) - _count(graph) - by_parts:
         said.append(
-            f"{_attentions(_count(called) - _count(graph))} that the graph writes out: one kernel each, as PyTorch "
+            f"{_attentions(found)} that the graph writes out: one kernel each, as PyTorch "
             "models call scaled_dot_product_attention in 16 bits, also those exported without it"
+        )
+    if by_parts:
+        said.append(
+            f"{_attentions(by_parts)} of five dimensions that the graph writes out: products and a softmax in float32, "
+            "which scaled_dot_product_attention makes of such, as it has one kernel for four dimensions only"
         )
     if left := _left(called, any_type=autocast):
         said.append(
@@ -49,6 +59,16 @@ def _attentions(count: int) -> str:
 def _count(graph: InferredGraph) -> int:
     own = sum(node.op_type == "ScaledDotProductAttention" and node.domain == OWN for node in graph.graph.nodes)
     return own + sum(_count(body) for body in graph.bodies.values())
+
+
+def _count_by_parts(graph: InferredGraph) -> int:
+    values = [
+        graph.values.get(node.inputs[0])
+        for node in graph.graph.nodes
+        if node.op_type == "ScaledDotProductAttention" and node.domain == OWN
+    ]
+    own = sum(value is not None and len(value.shape or ()) == BY_PARTS for value in values)
+    return own + sum(_count_by_parts(body) for body in graph.bodies.values())
 
 
 _BETWEEN = frozenset(
@@ -178,7 +198,7 @@ def _reshaped(trail: Trail, name: str) -> str:
     return node.inputs[0]
 
 
-def _written(search: Search, anchor: Node, *, any_type: bool) -> Match | str:
+def _written(search: Search, anchor: Node, *, any_type: bool, ranks: tuple[int, ...]) -> Match | str:
     """softmax(scale * (q @ k^T) + mask) @ v, the scale being on the product, on q or on k, or left out.
 
     The mask may be added, or filled in where a condition says so.
@@ -199,8 +219,8 @@ def _written(search: Search, anchor: Node, *, any_type: bool) -> Match | str:
     query, key = (_scaled(trail, operand) for operand in scores.inputs)
     operands = (query, key, product.inputs[1])
     shapes = [search.shape(operand) for operand in operands]
-    if any(shape is None or len(shape) not in (3, 4) for shape in shapes):
-        return "queries, keys and values don't have three or four dimensions"
+    if any(shape is None or len(shape) not in ranks for shape in shapes):
+        return f"queries, keys and values don't have {' or '.join(map(str, ranks))} dimensions"
     if any(search.is_constant(operand) for operand in operands):
         return "a factor is a constant"
     value = search.values.get(scores.inputs[0])
@@ -217,7 +237,13 @@ def _rules(any_type: bool) -> tuple[Pattern, ...]:
             name="attention that the model calls",
             anchors=("Softmax",),
             runtimes=PYTORCH,
-            find=lambda search, anchor: _written(search, anchor, any_type=any_type),
+            find=lambda search, anchor: _written(search, anchor, any_type=any_type, ranks=(3, 4)),
+        ),
+        Pattern(
+            name="attention of five dimensions that the model calls",
+            anchors=("Softmax",),
+            runtimes=COMPILED,
+            find=lambda search, anchor: _written(search, anchor, any_type=any_type, ranks=(BY_PARTS,)),
         ),
     )
 

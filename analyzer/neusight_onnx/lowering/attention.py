@@ -99,6 +99,8 @@ def recognised(context: NodeContext) -> Outcome:
     query, key, value = context.shape(0), context.shape(1), context.shape(2)
     if not context.integer("transposed_key", 1):
         key = (*key[:-2], key[-1], key[-2])
+    if context.runtime == "compiled" and len(query) == 5 and context.dtype(0) in (DataType.FLOAT16, DataType.BFLOAT16):
+        return Kernels(kernels=_in_wide_parts(context, query, key[-1], value[-1]))
     heads = query[-3] if len(query) > 2 else 1
     kernel = Attention(
         b=prod(query[:-3]),
@@ -114,6 +116,35 @@ def recognised(context: NodeContext) -> Outcome:
     if context.integer("by_parts", 0):
         return Kernels(kernels=kernel.parts())
     return Kernels(kernels=(kernel,), layouts=_tokens_first(context))
+
+
+def _in_wide_parts(context: NodeContext, query: tuple[int, ...], t: int, v: int) -> tuple[Kernel, ...]:
+    """Attention of 16 bits by its formula, which PyTorch computes in FP32: casts, which a compiler merges with the
+    scaling of queries and keys and with the copies that products need; (…, s, d) @ (…, d, t); softmax; @ (…, t, v)."""
+    wide = DataType.FLOAT32
+    *batch, s, d = query
+    count = prod(batch)
+    casts = [
+        Elementwise(
+            operations=("cast", "mul") if place < 2 else ("cast",),
+            inputs=(context.spec(place),),
+            output=TensorSpec(dtype=wide, shape=context.shape(place)),
+            generated=True,
+        )
+        for place in range(3)
+    ]
+    masked = context.has(3) and context.spec(3).element_count > 1
+    softmax = Softmax(
+        rows=count * s,
+        cols=t,
+        dtype=wide,
+        # rows without any key are zero (_safe_softmax)
+        fused=("add", "eq", "where") if masked else ("eq", "where"),
+        extra_inputs=(context.spec(3),) if masked else (),
+        generated=True,
+    )
+    scores = Gemm(batch=count, m=s, n=t, k=d, transpose_b=True, dtype=wide)
+    return (*casts, scores, softmax, Gemm(batch=count, m=s, n=v, k=t, dtype=wide))
 
 
 def _head_copies(context: NodeContext, index: int) -> tuple[Movement, ...]:
