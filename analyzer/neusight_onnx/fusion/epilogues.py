@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
-from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
+from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, kept_values
 from neusight_onnx.runtime import Runtime
 
 CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
@@ -316,16 +316,4 @@ def _indexed(graph: InferredGraph) -> _Walk:
     for node in graph.graph.nodes:
         for name in dict.fromkeys(node.inputs):
             consumers[name].append(node)
-    kept = {declared.name for declared in graph.graph.outputs}
-    for body in graph.bodies.values():
-        kept.update(_used(body))
-    return _Walk(values=graph.values, consumers=consumers, kept=frozenset(kept))
-
-
-def _used(graph: InferredGraph) -> Iterable[str]:
-    for node in graph.graph.nodes:
-        yield from node.inputs
-    for declared in graph.graph.outputs:
-        yield declared.name
-    for body in graph.bodies.values():
-        yield from _used(body)
+    return _Walk(values=graph.values, consumers=consumers, kept=kept_values(graph))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN
-from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
+from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, kept_values
 from neusight_onnx.kernels import NodeWork
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Linear"})
@@ -160,19 +160,7 @@ def _indexed(graph: InferredGraph) -> _Folding:
         producers.update((name, node) for name in node.outputs if name)
         for name in dict.fromkeys(node.inputs):
             consumers[name].append(node)
-    kept = {declared.name for declared in graph.graph.outputs}
-    for body in graph.bodies.values():
-        kept.update(_used(body))
-    return _Folding(values=dict(graph.values), producers=producers, consumers=consumers, kept=frozenset(kept))
-
-
-def _used(graph: InferredGraph) -> Iterable[str]:
-    for node in graph.graph.nodes:
-        yield from node.inputs
-    for declared in graph.graph.outputs:
-        yield declared.name
-    for body in graph.bodies.values():
-        yield from _used(body)
+    return _Folding(values=dict(graph.values), producers=producers, consumers=consumers, kept=kept_values(graph))
 
 
 # --- Products ---------------------------------------------------------------------------------------------------------

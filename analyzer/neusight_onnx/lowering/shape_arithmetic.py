@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.graph.model import InferredGraph, kept_values
 from neusight_onnx.graph.reshape_targets import becomes_constant
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.free_works import FreeWorks
@@ -48,9 +48,7 @@ def _folded(graph: InferredGraph, computed: set[str]) -> set[str]:
         for name in node.inputs:
             if name in producers:
                 readers[name].append(node.name)
-    kept = {declared.name for declared in graph.graph.outputs}
-    for body in graph.bodies.values():
-        kept |= _read(body)
+    kept = kept_values(graph)
     folded: set[str] = set()
     for node in nodes:
         if node.op_type == "Reshape" and not node.domain and len(node.inputs) > 1:
@@ -65,10 +63,3 @@ def _folded(graph: InferredGraph, computed: set[str]) -> set[str]:
         if all(folded.issuperset(readers[name]) for name in node.outputs):
             folded.add(node.name)
     return folded
-
-
-def _read(body: InferredGraph) -> set[str]:
-    """What a body, or one in it, reads or gives."""
-    found = {name for node in body.graph.nodes for name in node.inputs}
-    found |= {declared.name for declared in body.graph.outputs}
-    return found.union(*(_read(inner) for inner in body.bodies.values()))

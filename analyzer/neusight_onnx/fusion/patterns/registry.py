@@ -7,7 +7,6 @@ they are asked. A graph is searched once, in linear time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import replace
 
 from neusight_onnx.fusion.patterns.activations import (
@@ -25,7 +24,7 @@ from neusight_onnx.fusion.patterns.products import conv_batch_norm, linear
 from neusight_onnx.fusion.patterns.search import BUT_ORT, COMPILERS, EVERYWHERE, Match, Pattern, Search, Verdict
 from neusight_onnx.fusion.patterns.slices import slice_assignment
 from neusight_onnx.fusion.patterns.softmax import attention, log_softmax, masked_softmax, written_softmax
-from neusight_onnx.graph.model import InferredGraph, Node, Origin
+from neusight_onnx.graph.model import InferredGraph, Node, Origin, kept_values
 
 PATTERNS: tuple[Pattern, ...] = (
     Pattern(name="linear", anchors=("MatMul",), runtimes=EVERYWHERE, find=linear),
@@ -176,25 +175,13 @@ def _indexed(graph: InferredGraph, runtime: str) -> Search:
             producers[name] = node
         for name in dict.fromkeys(node.inputs) if len(node.inputs) > 1 else node.inputs:
             consumers[name].append(node)
-    kept = {declared.name for declared in graph.graph.outputs}
-    for body in graph.bodies.values():
-        kept.update(_used(body))
     fixed = all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ())
     return Search(
         values=graph.values,
         producers=producers,
         consumers=consumers,
-        kept=frozenset(kept),
+        kept=kept_values(graph),
         runtime=runtime,
         fixed=fixed,
         declared=graph.graph.declared,
     )
-
-
-def _used(graph: InferredGraph) -> Iterable[str]:
-    for node in graph.graph.nodes:
-        yield from node.inputs
-    for declared in graph.graph.outputs:
-        yield declared.name
-    for body in graph.bodies.values():
-        yield from _used(body)
