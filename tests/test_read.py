@@ -717,6 +717,21 @@ def test_a_folder_is_told_its_models(files: list[str], said: str, tmp_path: Path
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["model.onnx.data", "model.onnx_data", "model.onnx_data_1"])
+def test_weights_that_lie_beside_a_model(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(bytes(64))
+    with pytest.raises(ModelError, match="is the weights of a model"):
+        read_model(tmp_path / name)
+    (tmp_path / name).write_bytes(linear().SerializeToString())  # whatever it is called
+    assert read_model(tmp_path / name).graph.nodes
+
+
+@pytest.mark.parametrize("address", ["https://example.org/model.onnx", "s3://bucket/model.onnx"])
+def test_an_address_is_no_path(address: str) -> None:
+    with pytest.raises(ModelError, match="is an address; download the file"):
+        read_model(address)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission(tmp_path: Path) -> None:
     path = saved(tmp_path, linear())

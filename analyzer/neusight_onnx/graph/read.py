@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -61,6 +62,10 @@ def opened_model(path: Path) -> Iterator[Buffer]:
         raise ModelError(f"{shown(str(path), 300)} {error}") from None
 
 
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/")
+_WEIGHTS_BESIDE = re.compile(r"\.onnx[._]?(?:data|weights?)", re.IGNORECASE)
+"""Names that exporters give files of external data: torch's model.onnx.data, Optimum's model.onnx_data."""
+
 _MOST_LISTED = 4
 _MOST_LOOKED_AT = 2000
 
@@ -108,6 +113,8 @@ def _opened(path: Path) -> Iterator[Buffer]:
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
                     yield mapped
     except FileNotFoundError:
+        if _URL.match(str(path)):
+            raise ModelError("is an address; download the file, and give its path") from None
         raise ModelError("does not exist; check the path") from None
     except PermissionError:
         raise ModelError("can't be read: permission denied") from None
@@ -159,6 +166,10 @@ def _model(buffer: Buffer, path: Path | None, label: str) -> Model:
     except ModelError as error:
         if _is_text(buffer[:1024]):
             raise ModelError("is a text file, no ONNX model; give a .onnx file (binary protobuf)") from None
+        if path is not None and _WEIGHTS_BESIDE.search(path.name):
+            raise ModelError(
+                "is the weights of a model, kept beside it; give the .onnx file, which holds the graph"
+            ) from None
         if not _begins_like_a_model(buffer[0]):
             raise ModelError("is no ONNX model, it begins like none; give a .onnx file (binary protobuf)") from None
         raise error
