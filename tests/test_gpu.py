@@ -381,6 +381,8 @@ SHARED = [
     ("rtx pro 6000", "rtx-pro-6000-server", "rtx-pro-6000-max-q rtx-pro-6000-workstation"),
     ("p4d.24xlarge", "a100-sxm-40gb", ""),
     ("Standard_NC24ads_A100_v4", "a100-pcie-80gb", ""),
+    ("NC4as_T4_v3", "t4", ""),
+    ("ml.g5.2xlarge", "a10g", ""),
     ("a3-highgpu-8g", "h100-sxm", ""),
 ]
 

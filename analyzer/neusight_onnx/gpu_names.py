@@ -94,21 +94,21 @@ _INSTANCES: tuple[tuple[str, str], ...] = (
     ("a4x-highgpu-4g", "gb200"),
     ("g2-standard-*", "l4"),
     # Microsoft Azure, "GPU accelerated virtual machine sizes"; those with a part of a GPU (NV6ads_A10_v5) are left out
-    ("standard_nc*s_v2", "p100-pcie-16gb"),
-    ("standard_nc*s_v3", "v100-pcie-16gb"),
-    ("standard_nd40rs_v2", "v100-sxm2-32gb"),
-    ("standard_nc*as_t4_v3", "t4"),
-    ("standard_nv36ads_a10_v5", "a10"),
-    ("standard_nv36adms_a10_v5", "a10"),
-    ("standard_nv72ads_a10_v5", "a10"),
-    ("standard_nc*ads_a100_v4", "a100-pcie-80gb"),
-    ("standard_nd96asr_v4", "a100-sxm-40gb"),
-    ("standard_nd96amsr_a100_v4", "a100-sxm-80gb"),
-    ("standard_nc40ads_h100_v5", "h100-nvl"),
-    ("standard_nc80adis_h100_v5", "h100-nvl"),
-    ("standard_nd96isr_h100_v5", "h100-sxm"),
-    ("standard_nd96isr_h200_v5", "h200-sxm"),
-    ("standard_nd96isr_mi300x_v5", "mi300x"),
+    ("nc*s_v2", "p100-pcie-16gb"),
+    ("nc*s_v3", "v100-pcie-16gb"),
+    ("nd40rs_v2", "v100-sxm2-32gb"),
+    ("nc*as_t4_v3", "t4"),
+    ("nv36ads_a10_v5", "a10"),
+    ("nv36adms_a10_v5", "a10"),
+    ("nv72ads_a10_v5", "a10"),
+    ("nc*ads_a100_v4", "a100-pcie-80gb"),
+    ("nd96asr_v4", "a100-sxm-40gb"),
+    ("nd96amsr_a100_v4", "a100-sxm-80gb"),
+    ("nc40ads_h100_v5", "h100-nvl"),
+    ("nc80adis_h100_v5", "h100-nvl"),
+    ("nd96isr_h100_v5", "h100-sxm"),
+    ("nd96isr_h200_v5", "h200-sxm"),
+    ("nd96isr_mi300x_v5", "mi300x"),
     # Oracle Cloud Infrastructure, "Compute Shapes"
     ("vm.gpu3.*", "v100-sxm2-16gb"),
     ("bm.gpu3.8", "v100-sxm2-16gb"),
@@ -127,8 +127,11 @@ that are named; these were not opened. Machines whose GPU has no file, and those
 
 
 def gpu_of_instance(name: str) -> str | None:
-    """The canonical name of the GPU in a cloud's machine; None where no such machine is known."""
-    wanted = name.strip().casefold()
+    """The canonical name of the GPU in a cloud's machine; None where no such machine is known.
+
+    Azure's "Standard_" may be left out; SageMaker puts "ml." before the names of EC2.
+    """
+    wanted = name.strip().casefold().removeprefix("standard_").removeprefix("ml.")
     return next((gpu for pattern, gpu in _INSTANCES if fnmatchcase(wanted, pattern)), None)
 
 
