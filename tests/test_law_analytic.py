@@ -305,35 +305,33 @@ def test_nothing_gives_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "divisions", "expected_us"),
+    ("run", "library", "expected_us"),
     [
-        pytest.param(1, None, 469.8, id="each element: 70 operations"),
-        pytest.param(128, None, 58.7, id="runs of 256 bytes: 70 for 8 elements"),
-        pytest.param(12, None, 469.8, id="runs of 24 bytes, which are no whole vectors"),
-        pytest.param(128, 2, 134.2, id="two divisions: 2 x 6 + 8"),
-        pytest.param(128, 0, 0.0, id="made for the shape"),
+        pytest.param(1, "", 469.8, id="each element: 70 operations"),
+        pytest.param(128, "", 58.7, id="runs of 256 bytes: 70 for 8 elements"),
+        pytest.param(12, "", 469.8, id="runs of 24 bytes, which are no whole vectors"),
+        pytest.param(1, "own", 0.0, id="made for the shape"),
     ],
 )
-def test_copies_find_places_by_element_or_vector(run: int, divisions: int | None, expected_us: float) -> None:
+def test_copies_find_places_by_element_or_vector(run: int, library: str, expected_us: float) -> None:
     """2^26 elements of 2 bytes; 100 SMs x 64 integer lanes x 1.5625 GHz = 1e13 operations/s."""
     size = 2 * 64 * MIB
     kernel = Movement(
-        operation="concat", dtype=FP16, shape=(1024, 512, 128), read=size, written=size, run=run, divisions=divisions
+        operation="concat", dtype=FP16, shape=(1024, 512, 128), read=size, written=size, run=run, library=library
     )
     assert analytic_estimate([kernel], ROUND).parts_us["compute"][0] == pytest.approx(expected_us, rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("divisions", "expected_us"),
+    ("library", "expected_us"),
     [
-        pytest.param(None, 117.4, id="PyTorch's: 70 operations"),
-        pytest.param(2, 33.55, id="two divisions: 2 x 6 + 8"),
-        pytest.param(0, 0.0, id="made for the shape"),
+        pytest.param("", 117.4, id="PyTorch's: 70 operations"),
+        pytest.param("own", 0.0, id="made for the shape"),
     ],
 )
-def test_lookups_find_places(divisions: int | None, expected_us: float) -> None:
+def test_lookups_find_places(library: str, expected_us: float) -> None:
     """2^24 elements at 1e13 operations/s."""
-    kernel = replace(gather(1024), divisions=divisions)
+    kernel = replace(gather(1024), library=library)
     assert analytic_estimate([kernel], ROUND).parts_us["compute"][0] == pytest.approx(expected_us, rel=1e-3)
 
 

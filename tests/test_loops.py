@@ -102,7 +102,7 @@ def layer_norm(
 
 def join(part: TensorSpec, run: int = 1) -> Movement:
     size = part.byte_count
-    return Movement(operation="concat", dtype=F32, shape=part.shape, read=size, written=size, run=run, divisions=0)
+    return Movement(operation="concat", dtype=F32, shape=part.shape, read=size, written=size, run=run, library="own")
 
 
 def product(m: int, n: int, k: int, *epilogue: str) -> Gemm:
@@ -471,7 +471,7 @@ CASES = {
         nodes='y = Resize<mode="nearest">(x, , scales)',
         inputs={"x": (1, 2, 4, 4)},
         constants={"scales": [1.0, 1.0, 2.0, 2.0]},
-        expected=[Movement(operation="resize", dtype=F32, shape=(1, 2, 8, 8), read=128, written=512, divisions=0)],
+        expected=[Movement(operation="resize", dtype=F32, shape=(1, 2, 8, 8), read=128, written=512, library="own")],
     ),
     "a small window is a loop, too": Case(
         nodes="s = Add(x, z)\np = MaxPool<kernel_shape=[2,2], strides=[2,2]>(s)\ny = Relu(p)",

@@ -223,7 +223,8 @@ class Elementwise:
     ``generated``: a compiler wrote the kernel for these shapes (constant strides, every load on its own), in place of
     a library's kernel for any shape. Its inputs need not broadcast to the output: a concatenation reads parts of it.
     ``access``: how a thread reads: "" as PyTorch's kernel does, "element" one element at a time, "vector" 16 bytes.
-    ``divisions``: integer divisions an element by which it finds operands that broadcast; None: PyTorch's kernel.
+    ``library``: whose kernel it is where not PyTorch's: "onnxruntime", or "own" (written for what it does: finding an
+    element's place costs nothing that counts).
     """
 
     operations: tuple[str, ...]
@@ -232,7 +233,7 @@ class Elementwise:
     extra_outputs: tuple[TensorSpec, ...] = ()
     generated: bool = False
     access: str = ""
-    divisions: int | None = None
+    library: str = ""
 
     @property
     def macs(self) -> int:
@@ -259,7 +260,8 @@ class Softmax:
     ``fused``: pointwise operations before and after it, whose operands are in ``extra_inputs`` and whose results may
     be written as well (``extra_outputs``).
     ``backward``: the gradient of the input from that of the result, with the result in ``extra_inputs``: a sum over the
-    row, then one operation an element. ``generated``: a compiler wrote the kernel, in place of PyTorch's.
+    row, then one operation an element. ``generated``: a compiler wrote the kernel, in place of PyTorch's. ``library``
+    is as in :class:`Elementwise`.
     """
 
     rows: int
@@ -273,6 +275,7 @@ class Softmax:
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
     generated: bool = False
+    library: str = ""
 
     @property
     def macs(self) -> int:
@@ -306,7 +309,7 @@ class Normalization:
     residual added before, whose operand is in ``extra_inputs`` and whose sum may be written as well
     (``extra_outputs``). ``access`` is as in :class:`Elementwise`. ``backward``: the gradient of the input, from the
     input and the result's gradient (in ``extra_inputs``, with the statistics that were saved). ``generated``: a
-    compiler wrote the kernel, in place of PyTorch's.
+    compiler wrote the kernel, in place of PyTorch's. ``library`` is as in :class:`Elementwise`.
     """
 
     method: str
@@ -321,6 +324,7 @@ class Normalization:
     extra_outputs: tuple[TensorSpec, ...] = ()
     access: str = ""
     generated: bool = False
+    library: str = ""
 
     @property
     def macs(self) -> int:
@@ -352,7 +356,7 @@ class Reduction:
     ``inner`` > 1: reduced elements are ``inner`` apart in memory. ``output`` is what is written (all elements
     for a cumulative sum, and where ``fused`` says what is done with the result before it is written).
     ``fused``: operations on the elements, before and after it; ``epilogue``: operations on the results, one a row.
-    ``extra_inputs`` and ``extra_outputs`` are as in :class:`Softmax`.
+    ``extra_inputs`` and ``extra_outputs`` are as in :class:`Softmax`, ``library`` as in :class:`Elementwise`.
     """
 
     operation: str
@@ -365,6 +369,7 @@ class Reduction:
     epilogue: tuple[str, ...] = ()
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
+    library: str = ""
 
     @property
     def macs(self) -> int:
@@ -522,7 +527,7 @@ class GatherScatter:
 
     ``moved`` elements of ``dtype`` go through ``index_count`` indices of ``index_dtype``, in contiguous runs of
     ``run`` elements. Only what is touched is read; a scatter out of place also copies its ``base`` (all of it
-    read and written). ``access`` and ``divisions`` are as in :class:`Elementwise`.
+    read and written). ``access`` and ``library`` are as in :class:`Elementwise`.
     """
 
     operation: str
@@ -533,7 +538,7 @@ class GatherScatter:
     index_dtype: DataType
     base: TensorSpec | None = None
     access: str = ""
-    divisions: int | None = None
+    library: str = ""
 
     @property
     def macs(self) -> int:
@@ -559,8 +564,8 @@ class Movement:
 
     ``read`` are the bytes really read (a slice reads what it keeps); ``permutation`` for transposes, of
     ``shape`` (the source's shape), so that a predictor can tell coalesced from strided. ``run``: elements that stay
-    together, each run starting at a multiple of its length on both sides (1: not known to). ``divisions``: by which an
-    element's place is found, as in :class:`Elementwise`.
+    together, each run starting at a multiple of its length on both sides (1: not known to). ``library`` is
+    as in :class:`Elementwise`.
     """
 
     operation: str
@@ -571,7 +576,7 @@ class Movement:
     written: int
     flops_per_element: int = 0
     run: int = 1
-    divisions: int | None = None
+    library: str = ""
 
     @property
     def macs(self) -> int:

@@ -620,6 +620,7 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     near = gpu_weight(gpu, predictor.gpu_vectors)
     carried = carried_over(trees, inside, features, names, near, predictor.unseen_weight, of_the_nearest)
     latency = np.maximum(law.latency_us * np.exp(carried.correction), law.ideal_us)
+    law, latency = _issued(kernels, gpu, law, latency)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
     remote = remoteness(gpu, predictor.law_vectors)
     spread = half_widths(widths, gpu, near, carried.inside, remote, law.doubt_log_sd)
@@ -715,12 +716,23 @@ def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) ->
     return _predictions(kernels, gpu, estimate(kernels, gpu, predictor), method="learned", predictor=predictor.name)
 
 
+def _issued(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult, latency_us: Column) -> tuple[LawResult, Column]:
+    """The law's parts and the latency of kernels, held to what their instructions take to be issued."""
+    from neusight_onnx.laws.issue import issue_us, with_issue
+
+    issue = issue_us(kernels, gpu)
+    if issue is None:
+        return law, latency_us
+    parts = {**law.parts_us, "compute": np.maximum(law.parts_us["compute"], issue)}
+    return replace(law, parts_us=parts), with_issue(latency_us, law.parts_us["launch"], issue)
+
+
 def analytic_answer(kernels: Sequence[Kernel], gpu: GpuSpec) -> Estimate:
     """What the analytic law says of kernels that have no predictor; its interval is a judgement."""
     from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE, analytic_estimate
 
     law = analytic_estimate(kernels, gpu)
-    latency = np.maximum(law.latency_us, law.ideal_us)
+    law, latency = _issued(kernels, gpu, law, np.maximum(law.latency_us, law.ideal_us))
     low = np.maximum(latency * exp(-HALF_WIDTH_LOG), np.minimum(law.ideal_us, latency))
     return Estimate(
         law=law,

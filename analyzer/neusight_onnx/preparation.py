@@ -18,11 +18,11 @@ from neusight_onnx.graph.model import InferredGraph, Model, Node, file_name
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering import Lowered, lower_laid_out
-from neusight_onnx.lowering.broadcasts import with_own_broadcasts
 from neusight_onnx.lowering.context import LAZY_VIEWS
 from neusight_onnx.lowering.free_works import FreeWorks
 from neusight_onnx.lowering.known_numbers import known_apart, works_of_known
 from neusight_onnx.lowering.layouts import order_of, with_layouts
+from neusight_onnx.lowering.own_kernels import with_own_kernels
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.memory import RunMemory, run_memory
@@ -300,7 +300,7 @@ def works_of(
         from neusight_onnx.fusion.loops import merge_loops
 
         works = merge_loops(fused, works, lowered.strides, engine=bool(runtime.products))
-    return with_own_broadcasts(works, runtime)
+    return with_own_kernels(works, runtime)
 
 
 def _step_of_training(

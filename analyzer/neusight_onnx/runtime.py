@@ -24,8 +24,8 @@ class Runtime:
     launch of a captured CUDA graph to its first kernel. ``host_spread``: the factor each way that the interval allows
     for a faster or slower host. ``captured``: the run is replayed as a CUDA graph, which needs one launch in all.
 
-    ``elementwise``: whose kernels run over elements: "pytorch", "divisions" (ONNX Runtime's, which find operands that
-    broadcast by fast divisions), "generated" (for their shapes).
+    ``elementwise``: whose kernels run over elements: "pytorch", "onnxruntime", "generated" (for their
+    shapes).
     ``pointwise``: which kernels over elements are merged: "patterns" (those of named formulas only) or "chains".
     ``products``: what a convolution or a matrix product applies before it writes, by "conv" and "gemm" (names of
     operators; "Add" is of a tensor of the result's shape, "bias" of a vector). ``attention``: what becomes of attention
@@ -127,7 +127,7 @@ RUNTIMES: dict[str, Runtime] = {
         tf32=True,
         rewrites=True,
         computes_shapes=True,
-        elementwise="divisions",
+        elementwise="onnxruntime",
         # "ONNX Runtime leverages the TensorRT execution provider for quantization on GPU" (its docs, "Quantize ONNX
         # models"): the passes that fold Q/DQ pairs are those of the CPU provider
         folds_quantization=False,

@@ -940,7 +940,7 @@ class _Compiler:
         if len(group.alone) == 1:
             kernel = group.alone[0]
             if isinstance(kernel, Movement) and kernel.operation in POINTWISE_MOVES and kernel.permutation is None:
-                return replace(kernel, divisions=0)
+                return replace(kernel, library="own")
             return replace(kernel, generated=True) if isinstance(kernel, GENERATED) else kernel
         if group.row_kernels:
             return self._row_kernel(group, members, outside, results)

@@ -42,8 +42,6 @@ from neusight_onnx.kernels import (
 from neusight_onnx.laws.bandwidth import dram_bytes_per_s, is_amd, l2_bytes_per_s, l2_miss_fraction, p_norm
 from neusight_onnx.laws.base import Law, LawResult
 from neusight_onnx.laws.elementwise import (
-    ADDRESS_OPERATIONS,
-    DIVISION_OPERATIONS,
     ELEMENTWISE,
     float64_flops_per_s,
     fused_cost,
@@ -463,9 +461,7 @@ def _gather_scatter(kernel: GatherScatter, gpu: GpuSpec) -> Work:
     base = kernel.base.byte_count if kernel.base else 0
     scattered = moved * (1.0 + rounding) + kernel.index_dtype.bytes_of(kernel.index_count)
     lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
-    operations = GATHER_ACCESS[kernel.access]
-    if kernel.divisions is not None:
-        operations = kernel.divisions * DIVISION_OPERATIONS + ADDRESS_OPERATIONS if kernel.divisions else 0.0
+    operations = 0.0 if kernel.library else GATHER_ACCESS[kernel.access]
     # what one index takes of the first dimension lies together: it is copied
     efficiency = GATHER_EFFICIENCY if kernel.moved > kernel.run and kernel.access != "vector" else 1.0
     if kernel.operation == "embedding":
@@ -496,7 +492,7 @@ def _movement(kernel: Movement, gpu: GpuSpec) -> Work:
         rank = len(kernel.permutation)
         if kernel.permutation != tuple(range(rank)):
             cost = PERMUTE_COST if kernel.permutation[-1] == rank - 1 else STRIDED_PERMUTE_COST
-            if kernel.divisions is None:
+            if not kernel.library:
                 instructions = index_instructions(_permuted_dimensions(kernel.shape, kernel.permutation), 2.0)
                 compute_us += float(index_us(np.asarray(count), np.asarray(instructions), INDEX_OPERATIONS, gpu))
     elif kernel.operation not in ("copy", "cast", "fill"):
@@ -518,9 +514,12 @@ def _permuted_dimensions(shape: Sequence[int], permutation: Sequence[int]) -> in
 
 
 def _place_operations(kernel: Movement) -> float:
-    """Integer operations an element for finding its place in the source: once a vector where runs are whole vectors."""
-    if kernel.divisions is not None:
-        return kernel.divisions * DIVISION_OPERATIONS + ADDRESS_OPERATIONS if kernel.divisions else 0.0
+    """Integer operations an element for finding its place in the source: once a vector where runs are whole vectors.
+
+    What other libraries' kernels take is not PyTorch's (:mod:`neusight_onnx.laws.issue`).
+    """
+    if kernel.library:
+        return 0.0
     run_bits = kernel.run * kernel.dtype.bits
     return INDEX_OPERATIONS * (kernel.dtype.bits / VECTOR_BITS if run_bits % VECTOR_BITS == 0 else 1.0)
 

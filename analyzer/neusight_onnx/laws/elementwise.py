@@ -7,8 +7,7 @@ The law, with n output elements (times in us)::
     Tl = all bytes / L2 rate
     Tc = n * cost of the operations / FP32 peak
     Tb = n * instructions / issue slots              (broadcasting and where: PyTorch's kernel is not vectorised)
-       = n * index operations / integer lanes        (the same before Volta and on AMD; other runtimes' kernels make so
-                                                      many divisions an element)
+       = n * index operations / integer lanes        (the same before Volta and on AMD)
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from neusight_onnx.laws.bandwidth import (
     stream_floor_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.issue import ISSUE_LANES
 
 OPERATION_COST: dict[str, float] = {
     "exp": 16.0,
@@ -93,17 +93,6 @@ POWER_OPERATIONS = frozenset({"pow"})
 INDEXED_OPERATIONS = frozenset({"where"})
 WIDE_INTEGER_COST = 3.0
 """64-bit integer arithmetic takes about three 32-bit instructions an operation (GPUs have no 64-bit integer lanes)."""
-
-DIVISION_OPERATIONS = 6.0
-"""Integer operations of a division by a number known before the run, and of the offset that it gives: a high product, a
-sum, a shift, a product and a difference (ONNX Runtime's ``fast_divmod``), a multiply-add into an operand's offset."""
-ADDRESS_OPERATIONS = 8.0
-"""The same beside them: the bound, and three addresses of 64 bits."""
-
-ISSUE_LANES = 128.0
-"""Lanes of an SM that an instruction is issued for in a clock: four schedulers of a warp each, Volta and later
-(NVIDIA's white papers). Half of the integer instructions are multiply-adds, on other lanes than the rest, so that
-neither binds."""
 
 DIMENSION_INSTRUCTIONS, OPERAND_DIMENSION_INSTRUCTIONS = 7.0, 1.0
 """Instructions an element of PyTorch's broadcasting kernel (``elementwise_kernel`` with an ``OffsetCalculator``) for a
@@ -238,10 +227,10 @@ def broadcast_reload(kernel: Elementwise) -> tuple[float, float]:
 def needs_index_arithmetic(kernel: Elementwise) -> bool:
     """Whether PyTorch takes its unvectorised kernel, which computes an offset for every element and operand.
 
-    A generated kernel divides by constants, which takes a few integer operations: hidden behind its loads. A kernel
-    whose ``divisions`` are known is another runtime's.
+    A generated kernel divides by constants, which takes a few integer operations: hidden behind its loads. What another
+    library's takes isn't this law's (:mod:`neusight_onnx.laws.issue`).
     """
-    if kernel.generated or kernel.divisions is not None:
+    if kernel.generated or kernel.library:
         return False
     if any(name in INDEXED_OPERATIONS for name in kernel.operations):
         return True
@@ -266,11 +255,6 @@ def index_instructions(dimensions: float, operands: float) -> float:
     """Instructions an element of PyTorch's kernel that finds each operand's offset; the result is an operand."""
     each = DIMENSION_INSTRUCTIONS + OPERAND_DIMENSION_INSTRUCTIONS * operands
     return dimensions * each + KERNEL_INSTRUCTIONS + OPERAND_INSTRUCTIONS * operands
-
-
-def own_index_operations(kernel: Elementwise) -> float:
-    """Integer operations an element of a kernel whose divisions are known; 0 where it makes none."""
-    return kernel.divisions * DIVISION_OPERATIONS + ADDRESS_OPERATIONS if kernel.divisions else 0.0
 
 
 def operation_cost(kernel: Elementwise) -> float:
@@ -316,7 +300,6 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
                 float(needs_index_arithmetic(kernel)),
                 float(1 + tensors + len(kernel.extra_outputs)),
                 float(wide),
-                own_index_operations(kernel),
                 index_instructions(iterated_dimensions(kernel), 1.0 + len(kernel.inputs)),
             )
         )
@@ -337,7 +320,6 @@ COLUMN_NAMES: tuple[str, ...] = (
     "indexed",
     "streams",
     "float64",
-    "index_operations",
     "index_instructions",
 )
 
@@ -398,9 +380,7 @@ def _index_us(columns: Columns, gpu: GpuSpec, constants: Constants) -> Column:
     """Time for finding operands that broadcast."""
     indexed = columns["indexed"]
     n = columns["elements"]
-    found = index_us(n, indexed * columns["index_instructions"], indexed * constants["index_operations"], gpu)
-    lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
-    return np.asarray(found + n * columns["index_operations"] / lane_rate * 1e6, dtype=np.float64)
+    return index_us(n, indexed * columns["index_instructions"], indexed * constants["index_operations"], gpu)
 
 
 def power_cost(scalar: Column, gpu: GpuSpec, constants: Constants) -> Column:

@@ -175,7 +175,8 @@ def linear(context: NodeContext) -> Outcome:
 def _bias_before(context: NodeContext, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """ONNX Runtime's Gemm writes the bias to all rows of the result first and adds the product to it.
 
-    (``onnxruntime/core/providers/cuda/math/gemm.cc``: beta is 1 where there is a bias; a product of ones spreads it.)
+    (``onnxruntime/core/providers/cuda/math/gemm.cc``: beta is 1 where there is a bias;
+    ``BroadcastBiasKernel`` spreads it.)
     """
     last = kernels[-1]
     if context.runtime != "onnxruntime" or not isinstance(last, Gemm) or last.epilogue[:1] not in (("bias",), ("add",)):
@@ -184,12 +185,12 @@ def _bias_before(context: NodeContext, kernels: tuple[Kernel, ...]) -> tuple[Ker
     size = out.bytes_of(last.batch * last.m * last.n)
     vector = last.epilogue[0] == "bias"
     spread = Movement(
-        operation="expand" if vector else "copy",
+        operation="bias" if vector else "copy",
         dtype=out,
         shape=(last.batch * last.m, last.n),
         read=out.bytes_of(last.n) if vector else size,
         written=size,
-        divisions=0,  # as a product finds its operands
+        library="onnxruntime",
     )
     return (*kernels[:-1], spread, replace(last, epilogue=("add", *last.epilogue[1:])))
 

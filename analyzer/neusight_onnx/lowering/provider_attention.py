@@ -71,7 +71,7 @@ def heads_apart(attention: Attention, *, tokens: int, merged: bool = False, bias
         written=size,
         flops_per_element=1 if biased else 0,
         run=attention.d,
-        divisions=0,  # blocks are numbered by token, head and batch
+        library="own",  # blocks are numbered by token, head and batch
     )
 
 
@@ -90,7 +90,7 @@ def projected_apart(attention: Attention, *, tokens: int, width: int, biased: bo
         written=size,
         flops_per_element=1 if biased else 0,
         run=attention.d,
-        divisions=0,
+        library="own",
     )
 
 
@@ -103,7 +103,7 @@ def cache_joined(present: TensorSpec) -> Movement:
         read=present.byte_count,
         written=present.byte_count,
         run=present.shape[-1],
-        divisions=0,
+        library="own",
     )
 
 
@@ -127,5 +127,5 @@ def appended(b: int, s: int, h: int, g: int, d: int, dtype: DataType, *, rotary:
         read=tokens.byte_count,
         written=tokens.byte_count,
         run=d,
-        divisions=0,
+        library="own",
     )

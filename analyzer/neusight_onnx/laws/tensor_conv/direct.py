@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import capability
 from neusight_onnx.laws.base import Column, Columns, Constants
-from neusight_onnx.laws.elementwise import ISSUE_LANES, integer_lanes_per_sm
+from neusight_onnx.laws.elementwise import integer_lanes_per_sm
+from neusight_onnx.laws.issue import ISSUE_LANES
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
 from neusight_onnx.laws.tensor_conv.miopen_solvers import has_no_product
 

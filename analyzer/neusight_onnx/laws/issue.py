@@ -1,0 +1,288 @@
+"""How long the SMs take to issue the instructions of ONNX Runtime's own CUDA kernels.
+
+Those kernels load and store one element at a time, four a thread, find each by 64-bit addresses, and where operands
+broadcast or places move by a division a dimension; sums of rows are kept by Welford's formula with a division a step.
+Each of an SM's four schedulers issues a warp's instruction a clock, so that a kernel of ``i`` instructions an element
+takes at least::
+
+    Ti = n * i / (lanes issued for * SMs * clock)
+
+which competes with its bytes (other warps issue while one waits). On GPUs whose memory is quick for their SMs (HBM)
+it is often the larger of the two. ``INSTRUCTIONS`` holds the counts: the kernels of onnxruntime-gpu 1.31.1 were
+launched on stand-ins of CUDA's libraries, and the machine code for compute capability 8.0 and 9.0 of what ran was
+interpreted with the arguments of the launch, whose path it took (``benchmarks/ort_instructions.py`` does it again; code
+for 7.5 has about as many as that for 8.0). What is counted there by pipe, too, shows that none of them binds before the
+issue slots do. Kernels that aren't in the table (cuDNN's, copies by the driver) have no such bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, log2
+
+import numpy as np
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import (
+    Elementwise,
+    GatherScatter,
+    Kernel,
+    Movement,
+    Normalization,
+    Reduction,
+    Softmax,
+    TensorSpec,
+)
+from neusight_onnx.laws.bandwidth import capability, is_amd, p_norm
+from neusight_onnx.laws.base import Column
+
+SHARPNESS = 8.0
+"""Of the soft maximum with the time that memory and the rest take: the elementwise law's."""
+
+ISSUE_LANES = 128.0
+"""Lanes of an SM that an instruction is issued for in a clock: four schedulers of a warp each, Volta and later
+(NVIDIA's white papers)."""
+
+WARP = 32
+
+LIBRARY = "onnxruntime"
+"""Kernels whose ``library`` it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instructions:
+    """Instructions an element, ``fixed + dimensions * by_dimension``: in code for compute capability 8.0, and for 9.0,
+    which computes addresses in uniform registers and takes more of them."""
+
+    fixed: float
+    fixed_hopper: float
+    by_dimension: float = 0.0
+    by_dimension_hopper: float = 0.0
+
+    def each(self, dimensions: int = 0, *, hopper: bool) -> float:
+        if hopper:
+            return self.fixed_hopper + dimensions * self.by_dimension_hopper
+        return self.fixed + dimensions * self.by_dimension
+
+
+INSTRUCTIONS: dict[str, Instructions] = {
+    # _UnaryElementWise, _BinaryElementWiseSimple, _BinaryElementWiseRhsPerChannelBatchN, _BinaryElementWise
+    "unary": Instructions(fixed=16.5, fixed_hopper=18.75),
+    "binary": Instructions(fixed=16.5, fixed_hopper=17.0),
+    "vector": Instructions(fixed=24.0, fixed_hopper=27.5),
+    "broadcast one": Instructions(fixed=18.0, fixed_hopper=19.0, by_dimension=8.0, by_dimension_hopper=11.0),
+    "broadcast both": Instructions(fixed=18.25, fixed_hopper=19.5, by_dimension=9.0, by_dimension_hopper=13.0),
+    # _TenaryElementWiseSimple, _TenaryElementWise with one or two operands to find
+    "where": Instructions(fixed=20.0, fixed_hopper=21.75),
+    "where broadcast": Instructions(fixed=26.0, fixed_hopper=23.5, by_dimension=9.0, by_dimension_hopper=12.0),
+    # Transpose3DKernel; Transpose4DKernelParallelizeMultipleElements.. (of 16 bytes); TransposeKernel
+    "transpose tile": Instructions(fixed=36.5, fixed_hopper=41.25),
+    "transpose vector": Instructions(fixed=63.0, fixed_hopper=66.0),
+    "transpose": Instructions(fixed=18.0, fixed_hopper=22.0, by_dimension=8.0, by_dimension_hopper=11.0),
+    # _SliceKernel; _ConcatKernelSameConcatDim; _SplitKernelSameSplitDim, _SplitSmallInnerKernel (of 16 bytes)
+    "slice": Instructions(fixed=10.25, fixed_hopper=11.5, by_dimension=8.0, by_dimension_hopper=11.0),
+    "concat": Instructions(fixed=29.75, fixed_hopper=35.5),
+    "split": Instructions(fixed=30.25, fixed_hopper=37.25),
+    "split vector": Instructions(fixed=80.0, fixed_hopper=80.0),
+    # ExpandKernel2D; ExpandKernel over the three dimensions that are left when neighbours merge
+    "expand 2d": Instructions(fixed=20.0, fixed_hopper=26.0),
+    "expand": Instructions(fixed=39.5, fixed_hopper=48.75),
+    # BroadcastBiasKernel (Gemm's bias, which divides by a size that isn't prepared); _PadNCHWInput..; _GatherKernel
+    "bias": Instructions(fixed=92.0, fixed_hopper=99.0),
+    "pad": Instructions(fixed=87.0, fixed_hopper=98.0),
+    "gather": Instructions(fixed=43.0, fixed_hopper=50.0),
+    # reduce_matrix_columns_kernel; SkipLayerNormKernelSmall without and with a mean
+    "reduce": Instructions(fixed=42.8, fixed_hopper=41.2),
+    "skip rms": Instructions(fixed=20.5, fixed_hopper=21.4),
+    "skip layer": Instructions(fixed=27.3, fixed_hopper=29.8),
+    # VectorizedBiasGeluKernel of 16 and 32 bits; FastGeluKernel2, FastGeluKernel, without and with a bias
+    "bias gelu 16": Instructions(fixed=36.0, fixed_hopper=37.0),
+    "bias gelu 32": Instructions(fixed=68.75, fixed_hopper=71.5),
+    "fast gelu 16": Instructions(fixed=31.5, fixed_hopper=31.5),
+    "fast gelu 32": Instructions(fixed=41.0, fixed_hopper=45.0),
+    "bias fast gelu 16": Instructions(fixed=44.0, fixed_hopper=44.5),
+    "bias fast gelu 32": Instructions(fixed=66.0, fixed_hopper=71.0),
+    "clip": Instructions(fixed=34.0, fixed_hopper=39.0),
+}
+"""Of ONNX Runtime's kernels, each element of the result; of "vector" transposes and splits, each 16 bytes."""
+
+OPERATION_INSTRUCTIONS: dict[str, float] = {
+    "sigmoid": 26.0,
+    "tanh": 18.0,
+    "erf": 29.0,
+    "gelu": 65.0,
+    "exp": 11.0,
+    "log": 28.0,
+    "sqrt": 12.0,
+    "reciprocal": 12.0,
+    "div": 11.0,
+    "pow": 88.0,
+    "softplus": 43.0,
+    "softsign": 16.0,
+    "silu": 28.0,
+    "hardswish": 19.0,
+    "sin": 27.0,
+    "cos": 28.0,
+}
+"""What an operation takes beyond a kernel that only moves its element: the lesser of 16 and 32 bits, compute capability
+8.0; the others take 0 to 7, left out."""
+
+SOFTMAX_WARP_COLUMNS = 1024
+SOFTMAX_ROW, SOFTMAX_STEP, SOFTMAX_EMPTY_STEP = 40.0, 32.0, 18.0
+"""Instructions of a warp that holds a row (``softmax_warp_forward``): once, for each 32 columns, and for each 32 that
+the kernel of the next power of two has beyond them. Counts of 32 to 1,024 columns follow it within 4 %."""
+SOFTMAX_BLOCK = 42.0
+"""Instructions an element of the kernel of a block a row: 42 (16,384 columns) to 63."""
+
+LAYER_ROW, LAYER_STEP = 790.0, 47.3
+LAYER_ROW_NARROW, LAYER_STEP_NARROW = 723.0, 63.7
+"""Instructions of the warps of a row's block (``cuApplyLayerNorm``) in 32 and in 16 bits: once, and every 32 columns.
+The counts of 384, 768, 1,024 and 4,096 columns follow it within 1 %."""
+RMS_ELEMENT = 17.0
+"""The same kernel without a mean, an element: 17 (4,096 columns in 16 bits) to 29."""
+
+
+def instructions_of(kernel: Kernel, *, hopper: bool) -> float:
+    """Instructions of all threads of a kernel by ONNX Runtime, for each lane; 0 where it isn't one that was counted."""
+    match kernel:
+        case Elementwise() if kernel.library == LIBRARY:
+            return kernel.output.element_count * _pointwise(kernel, hopper=hopper)
+        case Movement() if kernel.library == LIBRARY:
+            return _moved(kernel, hopper=hopper)
+        case GatherScatter() if kernel.library == LIBRARY and kernel.operation in ("embedding", "gather"):
+            return kernel.moved * INSTRUCTIONS["gather"].each(hopper=hopper)
+        case Softmax() if kernel.library == LIBRARY and not kernel.fused and not kernel.backward:
+            return _softmax(kernel)
+        case Normalization() if kernel.library == LIBRARY and not kernel.backward:
+            return _normalized(kernel, hopper=hopper)
+        case Reduction() if kernel.library == LIBRARY and kernel.inner == 1 and kernel.operation in ("sum", "mean"):
+            return kernel.outputs * kernel.reduced * INSTRUCTIONS["reduce"].each(hopper=hopper)
+        case _:
+            return 0.0
+
+
+def _pointwise(kernel: Elementwise, *, hopper: bool) -> float:
+    n, narrow = kernel.output.element_count, kernel.output.dtype.bits <= 16
+    bits = "16" if narrow else "32"
+    found = [spec for spec in kernel.inputs if 1 < spec.element_count < n]
+    match kernel.operations:
+        case ("add", "gelu"):
+            return INSTRUCTIONS[f"bias gelu {bits}"].each(hopper=hopper)
+        case ("add", "gelu_tanh"):
+            return INSTRUCTIONS[f"bias fast gelu {bits}"].each(hopper=hopper)
+        case ("gelu_tanh",):
+            return INSTRUCTIONS[f"fast gelu {bits}"].each(hopper=hopper)
+        case ("clip",):
+            return INSTRUCTIONS["clip"].each(hopper=hopper)
+        case _:
+            pass
+    dimensions = len(kernel.output.shape)
+    if "where" in kernel.operations:
+        base = INSTRUCTIONS["where broadcast"].each(dimensions, hopper=hopper) if found else None
+        base = INSTRUCTIONS["where"].each(hopper=hopper) if base is None else base
+    elif not found:
+        base = INSTRUCTIONS["binary" if len(kernel.inputs) > 1 else "unary"].each(hopper=hopper)
+    elif is_vector_on_the_right(kernel.inputs, n):
+        base = INSTRUCTIONS["vector"].each(hopper=hopper)
+    else:
+        both = "both" if len(found) > 1 else "one"
+        base = INSTRUCTIONS[f"broadcast {both}"].each(dimensions, hopper=hopper)
+    return base + sum(OPERATION_INSTRUCTIONS.get(name, 0.0) for name in kernel.operations)
+
+
+def is_vector_on_the_right(inputs: Sequence[TensorSpec], output_elements: int) -> bool:
+    """Whether one operand, not the first, is a vector along one dimension and the others are whole or numbers."""
+    spread = [spec for spec in inputs if 1 < spec.element_count < output_elements]
+    return len(spread) == 1 and sum(size != 1 for size in spread[0].shape) == 1 and spread[0] is not inputs[0]
+
+
+def _moved(kernel: Movement, *, hopper: bool) -> float:
+    size = max(kernel.dtype.bits / 8, 1.0)
+    count = kernel.written / size
+    vectors = kernel.written / 16.0
+    rank = len(kernel.shape)
+    match kernel.operation:
+        case "transpose" if kernel.permutation is not None:
+            merged = merged_permutation(kernel.shape, kernel.permutation)
+            if merged == tuple(range(len(merged))):
+                return 0.0  # a copy
+            if merged[-2:] == (len(merged) - 1, len(merged) - 2) and merged[:-2] in ((), (0,)):
+                return count * INSTRUCTIONS["transpose tile"].each(hopper=hopper)
+            rows = merged[-1] == len(merged) - 1 and len(merged) <= 4
+            if rows and kernel.shape[-1] * kernel.dtype.bits % 128 == 0:
+                return vectors * INSTRUCTIONS["transpose vector"].each(hopper=hopper)
+            return count * INSTRUCTIONS["transpose"].each(len(merged), hopper=hopper)
+        case "slice":
+            return count * INSTRUCTIONS["slice"].each(rank, hopper=hopper)
+        case "split" if kernel.run * kernel.dtype.bits % 128 == 0:
+            return vectors * INSTRUCTIONS["split vector"].each(hopper=hopper)
+        case "bias" | "concat" | "pad" | "split":
+            return count * INSTRUCTIONS[kernel.operation].each(hopper=hopper)
+        case "expand":
+            return count * INSTRUCTIONS["expand" if rank > 2 else "expand 2d"].each(hopper=hopper)
+        case "cast":
+            return count * INSTRUCTIONS["unary"].each(hopper=hopper)
+        case _:
+            return 0.0
+
+
+def merged_permutation(shape: Sequence[int], permutation: Sequence[int]) -> tuple[int, ...]:
+    """The permutation of the dimensions that are left when those of one element go and neighbours that stay merge.
+
+    (2, 3, 4, 5) by (0, 2, 3, 1) is (0, 2, 1).
+    """
+    axes = [axis for axis in permutation if shape[axis] != 1]
+    left = [axis for axis in range(len(shape)) if shape[axis] != 1]
+    follows = dict(pairwise(left))
+    heads = [axis for index, axis in enumerate(axes) if index == 0 or follows.get(axes[index - 1]) != axis]
+    order = sorted(heads)
+    return tuple(order.index(axis) for axis in heads)
+
+
+def _softmax(kernel: Softmax) -> float:
+    if kernel.inner > 1 or not kernel.cols:
+        return 0.0
+    if kernel.cols > SOFTMAX_WARP_COLUMNS:
+        return kernel.rows * kernel.cols * SOFTMAX_BLOCK
+    steps = ceil(kernel.cols / WARP)
+    padded = max(2.0 ** ceil(log2(kernel.cols)), WARP) / WARP
+    each = SOFTMAX_ROW + SOFTMAX_STEP * steps + SOFTMAX_EMPTY_STEP * max(padded - steps, 0.0)
+    return kernel.rows * WARP * each
+
+
+def _normalized(kernel: Normalization, *, hopper: bool) -> float:
+    n = kernel.rows * kernel.cols
+    if kernel.method not in ("layer", "rms"):
+        return 0.0
+    if "add" in kernel.fused:
+        return n * INSTRUCTIONS[f"skip {kernel.method}"].each(hopper=hopper)
+    if kernel.method == "rms":
+        return n * RMS_ELEMENT
+    narrow = kernel.dtype.bits <= 16
+    row, step = (LAYER_ROW_NARROW, LAYER_STEP_NARROW) if narrow else (LAYER_ROW, LAYER_STEP)
+    return kernel.rows * WARP * (row + step * ceil(kernel.cols / WARP))
+
+
+def issue_lanes(gpu: GpuSpec) -> float:
+    """Lanes of an SM that an instruction is issued for in a clock; before Volta and on AMD, as many as it has."""
+    if is_amd(gpu) or capability(gpu) < 7.0:
+        return float(gpu.fp32_lanes_per_sm)
+    return ISSUE_LANES
+
+
+def issue_us(kernels: Sequence[Kernel], gpu: GpuSpec) -> Column | None:
+    """Time that each kernel's instructions take to be issued, in us; None where none of them was counted."""
+    if not any(getattr(kernel, "library", "") == LIBRARY for kernel in kernels):
+        return None
+    hopper = not is_amd(gpu) and capability(gpu) >= 9.0
+    rate = issue_lanes(gpu) * gpu.sm_count * gpu.clock_hz
+    counts = [instructions_of(kernel, hopper=hopper) for kernel in kernels]
+    return np.asarray(counts, dtype=np.float64) / rate * 1e6
+
+
+def with_issue(latency_us: Column, launch_us: Column, issue: Column) -> Column:
+    """The time of a kernel that issues while others of its warps wait for memory; not less than without."""
+    body = np.maximum(latency_us - launch_us, 0.0)
+    return np.asarray(np.maximum(latency_us, launch_us + p_norm((body, issue), SHARPNESS)), dtype=np.float64)

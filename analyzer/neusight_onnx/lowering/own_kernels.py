@@ -1,0 +1,68 @@
+"""Whose kernels go over elements, in runtimes that don't run PyTorch's.
+
+ONNX Runtime's CUDA provider has its own (:mod:`neusight_onnx.laws.issue` lists those that were counted). TensorRT's
+are made for their shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from neusight_onnx.kernels import (
+    Elementwise,
+    GatherScatter,
+    Kernel,
+    Movement,
+    NodeWork,
+    Normalization,
+    Reduction,
+    Softmax,
+)
+from neusight_onnx.runtime import Runtime
+
+BY_ONNXRUNTIME = (Elementwise, GatherScatter, Movement, Normalization, Reduction, Softmax)
+"""Classes of kernels that its provider has its own of; others are cuDNN's, cuBLAS's, or costed alike."""
+COPIES = frozenset({"cast", "concat", "copy", "expand", "pad", "slice", "split", "tile", "transpose"})
+"""Of those that copy; the others (such as Resize) are costed as PyTorch's."""
+PLACED = frozenset({"concat", "copy", "expand", "flip", "pad", "slice", "split", "tile", "transpose"})
+"""Copies that find places at all: those that a kernel made for their shapes finds for nothing."""
+LOOK_UPS = frozenset({"embedding", "gather"})
+"""Copies by index that Gather makes."""
+
+
+def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
+    """``works`` with the kernels over elements that ``runtime`` has; those of PyTorch's runtimes as they are."""
+    if runtime.elementwise == "pytorch":
+        return tuple(works)
+    own = _generated if runtime.elementwise == "generated" else _by_onnxruntime
+    known: dict[Kernel, Kernel] = {}
+    result = []
+    for work in works:
+        is_other = False
+        for kernel in work.kernels:
+            if kernel not in known:
+                known[kernel] = own(kernel)
+            is_other |= known[kernel] is not kernel
+        result.append(replace(work, kernels=tuple([known[kernel] for kernel in work.kernels])) if is_other else work)
+    return tuple(result)
+
+
+def _generated(kernel: Kernel) -> Kernel:
+    if isinstance(kernel, Elementwise | Softmax | Normalization):
+        return replace(kernel, generated=True)
+    if isinstance(kernel, GatherScatter):
+        return replace(kernel, library="own")
+    return replace(kernel, library="own") if isinstance(kernel, Movement) and kernel.operation in PLACED else kernel
+
+
+def _by_onnxruntime(kernel: Kernel) -> Kernel:
+    if not isinstance(kernel, BY_ONNXRUNTIME) or kernel.library:
+        return kernel
+    if isinstance(kernel, GatherScatter) and (
+        kernel.operation not in LOOK_UPS or kernel.index_count == kernel.moved  # GatherElements
+    ):
+        return kernel
+    if isinstance(kernel, Movement) and kernel.operation not in COPIES:
+        return kernel
+    return replace(kernel, library="onnxruntime")

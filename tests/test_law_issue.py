@@ -1,0 +1,245 @@
+"""Instructions of ONNX Runtime's kernels, and what issuing them takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from neusight_onnx import load_gpu
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import (
+    Elementwise,
+    GatherScatter,
+    Kernel,
+    Movement,
+    Normalization,
+    Reduction,
+    Softmax,
+    TensorSpec,
+)
+from neusight_onnx.laws.issue import instructions_of, issue_us, merged_permutation, with_issue
+from neusight_onnx.predictor import predict
+
+HALF, FLOAT = DataType.FLOAT16, DataType.FLOAT32
+A100, H100 = load_gpu("a100-sxm-40gb"), load_gpu("h100-sxm")
+ORT = "onnxruntime"
+
+
+def spec(*shape: int, dtype: DataType = HALF) -> TensorSpec:
+    return TensorSpec(dtype=dtype, shape=shape)
+
+
+def pointwise(*operations: str, inputs: tuple[TensorSpec, ...], dtype: DataType = HALF) -> Elementwise:
+    """Of the first input's shape; operands of other formats keep theirs."""
+    whole = max(inputs, key=lambda operand: operand.element_count)
+    return Elementwise(operations=operations, inputs=inputs, output=replace(whole, dtype=dtype), library=ORT)
+
+
+def moved(operation: str, *shape: int, dtype: DataType = HALF, permutation: tuple[int, ...] | None = None) -> Movement:
+    size = dtype.bytes_of(int(np.prod(shape)))
+    return Movement(
+        operation=operation,
+        dtype=dtype,
+        shape=shape,
+        permutation=permutation,
+        read=size,
+        written=size,
+        run=shape[-1],
+        library=ORT,
+    )
+
+
+X, MASK, SCORES, VECTOR = spec(16, 384, 1024), spec(16, 1, 1, 384), spec(16, 16, 384, 384), spec(1024)
+N = 16 * 384 * 1024
+
+
+# Counts of benchmarks/ort_instructions.py for onnxruntime-gpu 1.31.1, compute capability 8.0 and 9.0, an element.
+@pytest.mark.parametrize(
+    ("kernel", "elements", "ampere", "hopper"),
+    [
+        pytest.param(pointwise("add", inputs=(X, X)), N, 16.5, 17.0, id="sum"),
+        pytest.param(pointwise("relu", inputs=(X,)), N, 16.5, 18.75, id="unary"),
+        pytest.param(pointwise("add", inputs=(X, VECTOR)), N, 24.0, 27.5, id="bias on the right"),
+        pytest.param(pointwise("add", inputs=(VECTOR, X)), N, 42.0, 52.0, id="bias on the left"),
+        pytest.param(pointwise("add", inputs=(SCORES, MASK)), 6 * N, 50.25, 63.0, id="mask"),
+        pytest.param(
+            pointwise("mul", inputs=(spec(16, 384, 1), spec(1, 1, 1024), X)), N, 45.25, 58.5, id="two that broadcast"
+        ),
+        pytest.param(pointwise("div", inputs=(X,)), N, 27.75, 29.0, id="division"),
+        pytest.param(pointwise("erf", inputs=(X,)), N, 47.25, 50.0, id="erf"),
+        pytest.param(pointwise("add", "gelu", inputs=(X, VECTOR)), N, 36.0, 37.0, id="BiasGelu"),
+        pytest.param(
+            pointwise("gelu_tanh", inputs=(spec(16, 384, 1024, dtype=FLOAT),), dtype=FLOAT),
+            N,
+            41.0,
+            45.0,
+            id="FastGelu",
+        ),
+        pytest.param(pointwise("where", inputs=(X, X, X)), N, 20.0, 21.75, id="where"),
+        pytest.param(pointwise("where", inputs=(SCORES, MASK, SCORES)), 6 * N, 62.0, 71.5, id="where, broadcast"),
+        pytest.param(moved("transpose", 16, 384, 16, 64, permutation=(0, 2, 1, 3)), N, 7.88, 8.25, id="heads apart"),
+        pytest.param(moved("transpose", 16, 384, 16, 64, permutation=(0, 2, 3, 1)), N, 36.5, 41.25, id="tiles"),
+        pytest.param(
+            moved("transpose", 8, 196, 3, 16, 64, permutation=(2, 0, 3, 1, 4)),
+            8 * 196 * 3072,
+            58.0,
+            77.0,
+            id="any order",
+        ),
+        pytest.param(moved("transpose", 16, 384, 1024, permutation=(0, 1, 2)), N, 0.0, 0.0, id="a copy"),
+        pytest.param(moved("slice", 16, 384, 1024), N, 34.25, 44.5, id="slice"),
+        pytest.param(moved("concat", 16, 384, 1024), N, 29.75, 35.5, id="concat"),
+        pytest.param(moved("split", 16, 384, 1024), N, 10.0, 9.97, id="split into whole vectors"),
+        pytest.param(moved("bias", 6144, 1024), N, 92.0, 99.0, id="bias of Gemm"),
+        pytest.param(moved("cast", 16, 384, 1024), N, 16.5, 18.75, id="cast"),
+        pytest.param(moved("copy", 16, 384, 1024), N, 0.0, 0.0, id="copied by the driver"),
+        pytest.param(
+            GatherScatter(
+                operation="embedding",
+                moved=N,
+                run=1024,
+                dtype=HALF,
+                index_count=6144,
+                index_dtype=DataType.INT64,
+                library=ORT,
+            ),
+            N,
+            43.0,
+            50.0,
+            id="gather",
+        ),
+        *(
+            pytest.param(
+                Softmax(rows=6144, cols=cols, dtype=HALF, library=ORT), 6144 * cols, each, each, id=f"row {cols}"
+            )
+            for cols, each in ((32, 74.0), (64, 52.75), (128, 42.1), (384, 41.2), (512, 34.5), (1024, 33.25))
+        ),
+        *(
+            pytest.param(
+                Normalization(method="layer", rows=6144, cols=cols, dtype=dtype, library=ORT), 6144 * cols, each, each
+            )
+            for cols, dtype, each in (
+                (384, HALF, 124.0),
+                (1024, HALF, 86.3),
+                (4096, HALF, 69.4),
+                (384, FLOAT, 114.7),
+                (1024, FLOAT, 72.0),
+                (4096, FLOAT, 53.45),
+            )
+        ),
+        pytest.param(
+            Normalization(method="layer", rows=6144, cols=1024, dtype=HALF, fused=("add",), library=ORT),
+            N,
+            27.3,
+            29.75,
+            id="SkipLayerNormalization",
+        ),
+        pytest.param(
+            Reduction(operation="mean", outputs=6144, reduced=1024, dtype=HALF, output=spec(6144), library=ORT),
+            N,
+            42.8,
+            41.2,
+            id="mean of rows",
+        ),
+        pytest.param(
+            Reduction(operation="mean", outputs=6144, reduced=64, inner=8, dtype=HALF, output=spec(6144), library=ORT),
+            1,
+            0.0,
+            0.0,
+            id="mean of columns: cuDNN's",
+        ),
+    ],
+)
+def test_counts(kernel: Kernel, elements: int, ampere: float, hopper: float) -> None:
+    each = [instructions_of(kernel, hopper=recent) / elements for recent in (False, True)]
+    assert each == pytest.approx([ampere, hopper], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param(replace(pointwise("add", inputs=(X, VECTOR)), library=""), id="PyTorch's sum"),
+        pytest.param(replace(moved("concat", 16, 384, 64), library="own"), id="made for its shape"),
+        pytest.param(Softmax(rows=64, cols=64, dtype=HALF), id="PyTorch's softmax"),
+    ],
+)
+def test_other_kernels_have_no_counts(kernel: Kernel) -> None:
+    assert instructions_of(kernel, hopper=False) == 0.0
+    assert issue_us([kernel], A100) is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "lanes"),
+    [
+        pytest.param("a100-sxm-40gb", 128, id="four schedulers"),
+        pytest.param("p100-pcie-16gb", 64, id="Pascal's 64 lanes"),
+        pytest.param("p4", 128, id="Pascal's 128 lanes"),
+        pytest.param("mi210", 64, id="a compute unit's lanes"),
+    ],
+)
+def test_time_of_issuing(gpu: str, lanes: int) -> None:
+    """16.5 instructions an element over lanes x SMs x clock."""
+    card = load_gpu(gpu)
+    found = issue_us([pointwise("add", inputs=(X, X))], card)
+    assert found is not None
+    assert found[0] == pytest.approx(N * 16.5 / (lanes * card.sm_count * card.clock_hz) * 1e6)
+
+
+def test_it_competes_with_the_rest_of_the_time() -> None:
+    """2 us of start beside: far below, equal (2 ** (1 / 8) of either), far above."""
+    found = with_issue(np.full(3, 102.0), np.full(3, 2.0), np.array([10.0, 100.0, 1000.0]))
+    assert found == pytest.approx([102.0, 2.0 + 100.0 * 2**0.125, 1002.0], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "permutation", "merged"),
+    [
+        pytest.param((2, 3, 4, 5), (0, 2, 3, 1), (0, 2, 1), id="neighbours merge"),
+        pytest.param((2, 3, 4, 5), (0, 1, 2, 3), (0,), id="none moves"),
+        pytest.param((2, 3, 1, 5), (0, 2, 1, 3), (0,), id="one of one element"),
+        pytest.param((2, 3, 4, 5), (3, 2, 1, 0), (3, 2, 1, 0), id="all turn"),
+        pytest.param((2, 3, 4), (2, 0, 1), (1, 0), id="the last to the front"),
+        pytest.param((1, 1), (1, 0), (), id="a single element"),
+    ],
+)
+def test_merged_permutation(shape: tuple[int, ...], permutation: tuple[int, ...], merged: tuple[int, ...]) -> None:
+    assert merged_permutation(shape, permutation) == merged
+
+
+def _us(kernel: Kernel, gpu: GpuSpec) -> float:
+    return predict([kernel], gpu)[0].latency_us
+
+
+@pytest.mark.parametrize("gpu", ["t4", "a100-sxm-40gb", "h100-sxm", "b200-sxm"])
+def test_predictions_are_not_quicker_than_issuing(gpu: str) -> None:
+    kernels = [
+        pointwise("add", inputs=(SCORES, MASK)),
+        pointwise("tanh", inputs=(X,)),
+        moved("transpose", 16, 384, 16, 63, permutation=(0, 2, 1, 3)),
+        Softmax(rows=98_304, cols=384, dtype=HALF, library=ORT),
+        Normalization(method="layer", rows=6144, cols=1024, dtype=HALF, library=ORT),
+    ]
+    card = load_gpu(gpu)
+    issue = issue_us(kernels, card)
+    assert issue is not None
+    for kernel, prediction, least in zip(kernels, predict(kernels, card), issue, strict=True):
+        assert prediction.latency_us > least, kernel
+        assert prediction.low_us <= prediction.latency_us <= prediction.high_us
+        assert prediction.latency_us >= 0.999 * _us(replace(kernel, library="own"), card)
+
+
+def test_a_mask_costs_an_h100_more_than_its_bytes() -> None:
+    """63 instructions for each of 37.7 million elements take longer than 151 MB do."""
+    masked, whole = pointwise("add", inputs=(SCORES, MASK)), pointwise("add", inputs=(SCORES, SCORES))
+    assert _us(masked, H100) > 1.1 * _us(whole, H100) * 151.0 / 226.5
+
+
+@pytest.mark.parametrize("dims", [1, 2, 4, 8])
+def test_it_grows_with_the_elements_and_falls_with_the_clock(dims: int) -> None:
+    kernel = pointwise("add", inputs=(spec(dims, 16, 384, 384), spec(dims, 1, 1, 384)))
+    larger = pointwise("add", inputs=(spec(2 * dims, 16, 384, 384), spec(2 * dims, 1, 1, 384)))
+    assert _us(larger, H100) > _us(kernel, H100)
+    assert _us(kernel, replace(H100, clock_hz=0.5 * H100.clock_hz)) > 1.3 * _us(kernel, H100)
