@@ -1,10 +1,10 @@
 """Runs threads of a CUDA kernel's machine code and counts their instructions, without a GPU.
 
-What ``nvdisasm -c`` prints of a kernel (compute capability 7.5 to 9.0) is interpreted for one thread at a time: integers,
-predicates and branches exactly, floating point in single precision, memory as far as the thread wrote it itself (what it
-didn't write reads as a given word). So loops and branches are taken as a launch of a given size takes them, and each
-instruction that a warp issues is counted once, by the pipe that executes it. An instruction whose predicate is false
-takes its issue slot, too, but no pipe.
+What ``nvdisasm -c`` prints of a kernel (compute capability 7.5 to 9.0) is interpreted for one thread at a time:
+integers, predicates and branches exactly, floating point in single precision, memory as far as the thread wrote it
+itself (what it didn't write reads as a given word). So loops and branches are taken as a launch of a given size takes
+them, and each instruction that a warp issues is counted once, by the pipe that executes it. An instruction whose
+predicate is false takes its issue slot, too, but no pipe.
 
 Which pipe: NVIDIA's CUDA programming guide, "Throughput of Native Arithmetic Instructions", counts what follows apart:
 FP32 and integer multiply-adds, other integer and logic instructions, halves, conversions and special functions. Loads
@@ -28,15 +28,46 @@ LABEL = re.compile(r"^\s*(\.L_x?_?\d+|\.L_[\w$]+|[\w$]+):\s*$")
 CONSTANT = re.compile(r"^c\[(?:0x)?([0-9a-f]+)\]\s*\[(.*)\]$")
 
 PIPES: Mapping[str, frozenset[str]] = {
-    "fp32": frozenset("FFMA FADD FMUL FSWZADD FFMA32I FADD32I FMUL32I".split()),
-    "imad": frozenset("IMAD IDP IDP4A".split()),
-    "half": frozenset("HADD2 HMUL2 HFMA2 HSETP2 HSET2 HMNMX2 HADD2_32I HFMA2_32I HMUL2_32I".split()),
-    "xu": frozenset("MUFU F2F F2I I2F I2I FRND POPC FLO BREV".split()),
-    "fp64": frozenset("DADD DMUL DFMA DSETP DMMA".split()),
-    "memory": frozenset("LDG STG LD ST LDS STS LDL STL SHFL ATOM ATOMS ATOMG RED".split()),
+    "fp32": frozenset(["FFMA", "FADD", "FMUL", "FSWZADD", "FFMA32I", "FADD32I", "FMUL32I"]),
+    "imad": frozenset(["IMAD", "IDP", "IDP4A"]),
+    "half": frozenset(["HADD2", "HMUL2", "HFMA2", "HSETP2", "HSET2", "HMNMX2", "HADD2_32I", "HFMA2_32I", "HMUL2_32I"]),
+    "xu": frozenset(["MUFU", "F2F", "F2I", "I2F", "I2I", "FRND", "POPC", "FLO", "BREV"]),
+    "fp64": frozenset(["DADD", "DMUL", "DFMA", "DSETP", "DMMA"]),
+    "memory": frozenset(
+        ["LDG", "STG", "LD", "ST", "LDS", "STS", "LDL", "STL", "SHFL", "ATOM", "ATOMS", "ATOMG", "RED"]
+    ),
     "control": frozenset(
-        "BRA BSSY BSYNC BMOV EXIT CALL RET BAR NOP WARPSYNC S2R S2UR CS2R DEPBAR MEMBAR YIELD ERRBAR R2UR BREAK BRX CGAERRBAR "
-        "ULDC LDC LDCU VOTE VOTEU B2R NANOSLEEP CCTL".split()
+        [
+            "BRA",
+            "BSSY",
+            "BSYNC",
+            "BMOV",
+            "EXIT",
+            "CALL",
+            "RET",
+            "BAR",
+            "NOP",
+            "WARPSYNC",
+            "S2R",
+            "S2UR",
+            "CS2R",
+            "DEPBAR",
+            "MEMBAR",
+            "YIELD",
+            "ERRBAR",
+            "R2UR",
+            "BREAK",
+            "BRX",
+            "CGAERRBAR",
+            "ULDC",
+            "LDC",
+            "LDCU",
+            "VOTE",
+            "VOTEU",
+            "B2R",
+            "NANOSLEEP",
+            "CCTL",
+        ]
     ),
 }
 """Opcodes by pipe; what is in none of them is "alu" (with a U in front: "control", the uniform pipe, issued alike)."""
@@ -499,7 +530,6 @@ class Thread:
         while re.match(r"^U?P[0-9T]$", parts[1]):
             carries.append(parts.pop(1))
         total = sum(self.integer(part) for part in parts[1:4])
-        negative = sum(part.startswith("-") and not part.startswith("-0x") for part in parts[1:4])
         # -x is ~x + 1, whose carry counts for x = 0
         total += sum(
             1 << 32
@@ -509,7 +539,6 @@ class Thread:
             and self.integer(part) == 0
             and not part.endswith("Z")
         )
-        del negative
         if "X" in modifiers:
             total = 0
             for part in parts[1:4]:
@@ -835,11 +864,54 @@ class Thread:
     _op_voteu = _op_vote
 
 
-_UNIFORM = frozenset("MOV IADD3 IMAD LEA SHF LOP3 ISETP SEL PLOP3 PRMT SGXT BMSK FLO POPC P2R R2P VOTE IMNMX".split())
-_NOTHING = frozenset(
-    "BSSY BSYNC BMOV BAR CGAERRBAR NOP WARPSYNC DEPBAR MEMBAR YIELD ERRBAR BREAK NANOSLEEP CCTL B2R RED ATOM ATOMG ATOMS UCGABAR_ARV UCGABAR_WAIT".split()
+_UNIFORM = frozenset(
+    [
+        "MOV",
+        "IADD3",
+        "IMAD",
+        "LEA",
+        "SHF",
+        "LOP3",
+        "ISETP",
+        "SEL",
+        "PLOP3",
+        "PRMT",
+        "SGXT",
+        "BMSK",
+        "FLO",
+        "POPC",
+        "P2R",
+        "R2P",
+        "VOTE",
+        "IMNMX",
+    ]
 )
-_MEMORY = frozenset("LDG STG LD ST LDS STS LDL STL".split())
+_NOTHING = frozenset(
+    [
+        "BSSY",
+        "BSYNC",
+        "BMOV",
+        "BAR",
+        "CGAERRBAR",
+        "NOP",
+        "WARPSYNC",
+        "DEPBAR",
+        "MEMBAR",
+        "YIELD",
+        "ERRBAR",
+        "BREAK",
+        "NANOSLEEP",
+        "CCTL",
+        "B2R",
+        "RED",
+        "ATOM",
+        "ATOMG",
+        "ATOMS",
+        "UCGABAR_ARV",
+        "UCGABAR_WAIT",
+    ]
+)
+_MEMORY = frozenset(["LDG", "STG", "LD", "ST", "LDS", "STS", "LDL", "STL"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -865,7 +937,6 @@ def functions_of(cubin: Path) -> dict[str, Function]:
     """The kernels of a cubin, by their mangled names."""
     data = cubin.read_bytes()
     offset, entry, count, names_index = struct.unpack_from("<Q10xHHH", data, 0x28)
-    del names_index
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, offset + entry * index) for index in range(count)]
     strings_at = sections[struct.unpack_from("<H", data, 0x3E)[0]][4]
 
