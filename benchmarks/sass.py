@@ -936,7 +936,7 @@ _PARAMETER, _BANK, _REGISTERS = 0x17, 0x0A, 0x2F
 def functions_of(cubin: Path) -> dict[str, Function]:
     """The kernels of a cubin, by their mangled names."""
     data = cubin.read_bytes()
-    offset, entry, count, names_index = struct.unpack_from("<Q10xHHH", data, 0x28)
+    offset, entry, count, _ = struct.unpack_from("<Q10xHHH", data, 0x28)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, offset + entry * index) for index in range(count)]
     strings_at = sections[struct.unpack_from("<H", data, 0x3E)[0]][4]
 
