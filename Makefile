@@ -124,6 +124,15 @@ bench-fusion-trt: $(VENV)/.installed-dev build/tensorrt-rtx/.installed ## our ke
 	$(call required,MODELS,folder of ONNX models)
 	$(BIN)/python benchmarks/fusion_trt.py "$(MODELS)" --trt $(TRT_SITE)
 
+build/instructions/.installed:
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target build/instructions --no-deps \
+		onnxruntime-gpu==1.31.1 "nvidia-cuda-runtime==13.*" "nvidia-cuda-crt==13.*" \
+		"nvidia-cuda-cuobjdump==13.*" "nvidia-cuda-nvdisasm==13.*"
+	@touch $@
+
+bench-instructions: $(VENV)/.installed-dev build/instructions/.installed ## instructions of ONNX Runtime's CUDA kernels, no GPU needed
+	$(BIN)/python benchmarks/ort_instructions.py build/instructions
+
 bench-speed: $(VENV)/.installed-dev ## cold and warm analysis times: make bench-speed [MODEL=file.onnx]
 	$(BIN)/python benchmarks/speed.py $(if $(MODEL),"$(MODEL)")
 

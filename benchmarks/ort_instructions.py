@@ -2,13 +2,13 @@
 
     python benchmarks/ort_instructions.py SITE-PACKAGES [--capability 8.0,9.0] [--only TEXT] [--format text|json]
 
-SITE-PACKAGES is where ``onnxruntime-gpu``, ``nvidia-cuda-runtime``, ``nvidia-cuda-crt`` (headers), ``nvidia-cuda-cuobjdump``
-and ``nvidia-cuda-nvdisasm`` are installed (``make bench-instructions`` does it). Each operator of ``CASES`` is a model
-that a session runs on stand-ins of CUDA's libraries (``cuda_standin.py``), which log what it launches with which
-arguments; the machine code of those kernels, taken out of the provider's library, is then interpreted as that launch
-would execute it (``sass.py``): a thread of several warps of a block in the middle of the grid, for all. Beside it stands
-what ``neusight_onnx.laws.issue`` says of the kernels that we lower the same model to, and the share of its time that the
-busiest pipe needs against the issue slots (below 1: the slots bind).
+SITE-PACKAGES is where ``onnxruntime-gpu``, ``nvidia-cuda-runtime``, ``nvidia-cuda-crt`` (headers),
+``nvidia-cuda-cuobjdump`` and ``nvidia-cuda-nvdisasm`` are installed (``make bench-instructions`` does it). Each
+operator of ``CASES`` is a model that a session runs on stand-ins of CUDA's libraries (``cuda_standin.py``), which log
+what it launches with which arguments; the machine code of those kernels, taken out of the provider's library, is then
+interpreted as that launch would execute it (``sass.py``): a thread of several warps of a block in the middle of the
+grid, for all. Beside it stands what ``neusight_onnx.laws.issue`` says of the kernels that we lower the same model to,
+and the share of its time that the busiest pipe needs against the issue slots (below 1: the slots bind).
 
 Kernels of cuDNN and cuBLAS show as no launch.
 """
@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-import cuda_standin
 import numpy as np
 import onnx
-import sass
 from onnx import TensorProto, helper, numpy_helper
 
+import cuda_standin
+import sass
 from neusight_onnx import load_gpu
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.graph.bindings import make_bindings
