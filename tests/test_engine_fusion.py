@@ -921,6 +921,37 @@ def test_what_a_convolution_applies_in_tensorrt(behind: str, expected: list[str]
 
 
 @pytest.mark.parametrize(
+    ("nodes", "half", "expected"),
+    [
+        pytest.param("", True, ["normalization", "conv"], id="in 16 bits"),
+        pytest.param(
+            "",
+            False,
+            ["normalization", "movement transpose", "conv"],
+            id="in FP32, whose kernels read the file's order",
+        ),
+        pytest.param(
+            "\nz = Relu(t)",
+            True,
+            ["normalization", "conv", "elementwise transpose relu"],
+            id="read by others",
+        ),
+    ],
+)
+def test_channels_that_a_convolution_wants_last_lie_so(nodes: str, half: bool, expected: list[str]) -> None:
+    """A normalization over channels, in the order of its own, in front of a convolution."""
+    graph = inferred(
+        f"n = LayerNormalization(x, g)\nt = Transpose<perm=[0,3,1,2]>(n)\ny = Conv(t, w){nodes}",
+        {"x": (2, 8, 8, 16)},
+        weights={"g": (16,), "w": (4, 16, 1, 1)},
+        types=dict.fromkeys(("x", "g", "w"), 10) if half else None,
+        outputs=["y", *(["z"] if nodes else [])],
+        opset=22,
+    )
+    assert sorted(shown(graph, "tensorrt")) == sorted(expected)
+
+
+@pytest.mark.parametrize(
     ("behind", "expected"),
     [
         pytest.param("y = Gelu(m)", ["gemm gelu"], id="GELU"),

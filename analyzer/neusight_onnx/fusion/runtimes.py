@@ -65,6 +65,10 @@ def _fused(
 
         fused, of_attention = fuse_attention(fused)
     fused, of_epilogues = fuse_epilogues(fused, runtime)
+    if runtime.conv_layout.startswith("nhwc"):
+        from neusight_onnx.fusion.channel_order import read_channels_last
+
+        fused = read_channels_last(fused)
     return fused, (*said, *of_engine, *of_attention, *of_epilogues)
 
 

@@ -89,9 +89,9 @@ def slice_assignment(context: NodeContext) -> Outcome:
     return Kernels(kernels=(copy,), layouts=(context.layout(0),))
 
 
-@lowers("InPlace", domain="neusight", gives="free", note="recognised: read where it lies by fused attention")
+@lowers("InPlace", domain="neusight", gives="free", note="recognised: read where it lies")
 def in_place(context: NodeContext) -> Outcome:
-    return Free(reason="read where it lies by the fused attention")
+    return Free(reason="read where it lies by the kernels behind it")
 
 
 @lowers("Shape", "Size", gives="free", note="shape arithmetic on the host", needs_shapes=False)
