@@ -19,7 +19,7 @@ def main() -> None:
     sys.path.insert(0, site_packages)
     import tensorrt_rtx_bindings as trt
 
-    class Log(trt.ILogger):  # type: ignore[misc]  # the bindings have no types
+    class Log(trt.ILogger):
         """Keeps the list of layers, and errors."""
 
         def __init__(self) -> None:
