@@ -156,7 +156,9 @@ RUNTIMES: dict[str, Runtime] = {
                 {"bias", "scale", "Add", "Relu", "Clip", "Sigmoid", "Tanh", "Elu", "Gelu", "HardSigmoid", "HardSwish"}
                 | {"LeakyRelu", "Swish"}
             ),
-            "gemm": frozenset({"bias", "scale", "Add", "Relu", "Clip", "Gelu", "HardSwish", "LeakyRelu"}),
+            "gemm": frozenset(
+                {"bias", "scale", "Add", "Relu", "Clip", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"}
+            ),
         },
         attention="one kernel",
         attention_capability=7.5,  # fused attention came with kernels for Turing and later
