@@ -92,6 +92,18 @@ ROWS: list[tuple[str, str, dict[str, tuple[int, ...]], tuple[str, ...] | None]] 
         None,
     ),
     (
+        "channels attend to channels, as DaViT writes it: queries and values lie across",
+        KEYS + "p = MatMul(t, v)\nw = Softmax<axis=-1>(p)\nr = Transpose<perm=[0,1,3,2]>(q)\ny = MatMul(w, r)",
+        {},
+        None,
+    ),
+    (
+        "tokens first, so that heads are a view whose rows are dense",
+        "h = Transpose<perm=[0,2,1,3]>(f)\n" + KEYS + "p = MatMul(h, t)\nw = Softmax<axis=-1>(p)\ny = MatMul(w, v)",
+        {"f": (2, 16, 4, 8)},
+        ("h", "t", "v"),
+    ),
+    (
         "a softmax over another axis",
         KEYS + "p = MatMul(q, t)\nw = Softmax<axis=2>(p)\ny = MatMul(w, v)",
         {},

@@ -47,7 +47,7 @@ def with_called_attention(graph: InferredGraph, *, runtime: str, autocast: bool)
     if left := _left(called, any_type=autocast):
         said.append(
             f"{_attentions(left)} that the graph writes out, executed as written in 16 bits, too: between product and "
-            "softmax there is more than scaled_dot_product_attention does"
+            "softmax there is more than scaled_dot_product_attention does, or its kernels don't read such operands"
         )
     return replace(called, assumptions=(*called.assumptions, *said)) if said else called
 
@@ -198,6 +198,20 @@ def _reshaped(trail: Trail, name: str) -> str:
     return node.inputs[0]
 
 
+def _lies_across(search: Search, name: str) -> bool:
+    """Whether a value is a Transpose that leaves its rows across memory, as where channels attend to channels (DaViT).
+
+    PyTorch's fused kernels take operands whose last stride is one; for others ``scaled_dot_product_attention`` runs
+    products and a softmax itself (``check_last_dim_stride_equals_1`` in ATen's sdp_utils_cpp.h; seen on stand-ins for
+    CUDA's libraries), so that models that attend so have no reason to call it.
+    """
+    node = search.producers.get(name)
+    if node is None or node.domain or node.op_type != "Transpose":
+        return False
+    axes = node.attributes.get("perm")
+    return not isinstance(axes, tuple) or axes[-1] != len(axes) - 1
+
+
 def _written(search: Search, anchor: Node, *, any_type: bool, ranks: tuple[int, ...]) -> Match | str:
     """softmax(scale * (q @ k^T) + mask) @ v, the scale being on the product, on q or on k, or left out.
 
@@ -223,6 +237,8 @@ def _written(search: Search, anchor: Node, *, any_type: bool, ranks: tuple[int, 
         return f"queries, keys and values don't have {' or '.join(map(str, ranks))} dimensions"
     if any(search.is_constant(operand) for operand in operands):
         return "a factor is a constant"
+    if any(_lies_across(search, operand) for operand in (query, product.inputs[1])):
+        return "queries or values lie across memory: PyTorch's kernels read dense rows"
     value = search.values.get(scores.inputs[0])
     if not any_type and (value is None or value.dtype not in NARROW):
         return "PyTorch is taken to call one kernel in 16 bits only"

@@ -18,6 +18,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.provider_attention import (
     appended,
     by_parts,
@@ -115,7 +116,22 @@ def recognised(context: NodeContext) -> Outcome:
     )
     if context.integer("by_parts", 0):
         return Kernels(kernels=kernel.parts())
-    return Kernels(kernels=(kernel,), layouts=_tokens_first(context))
+    return Kernels(kernels=(*_padded_mask(context, kernel), kernel), layouts=_tokens_first(context))
+
+
+MASK_STEP = 8
+"""Columns that rows of a mask are padded to a multiple of before PyTorch's memory-efficient kernel (``pad_bias`` of
+ATen's native/transformers/attention.cpp)."""
+
+
+def _padded_mask(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
+    """In eager mode a mask whose rows are no multiple of ``MASK_STEP`` columns is padded: a fill, then a copy."""
+    mask = kernel.mask
+    if context.runtime != "eager" or mask is None or kernel.dtype.bits > 16 or mask.shape[-1] % MASK_STEP == 0:
+        return ()
+    padded = replace(mask, shape=(*mask.shape[:-1], -(-mask.shape[-1] // MASK_STEP) * MASK_STEP))
+    copy = Movement(operation="copy", dtype=mask.dtype, shape=mask.shape, read=mask.byte_count, written=mask.byte_count)
+    return fill(padded), copy
 
 
 def _in_wide_parts(context: NodeContext, query: tuple[int, ...], t: int, v: int) -> tuple[Kernel, ...]:

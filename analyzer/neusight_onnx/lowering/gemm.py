@@ -169,6 +169,14 @@ def matmul(context: NodeContext) -> Outcome:
 
 @lowers("Linear", domain="neusight", gives="gemm", note="recognised: MatMul and the addition of a constant bias")
 def linear(context: NodeContext) -> Outcome:
+    """In eager mode rows that don't follow each other in memory get their bias from a kernel of its own.
+
+    (aten's ``linear`` flattens what is contiguous and calls ``addmm``; else it is ``matmul``, then ``add_``.)
+    """
+    if context.runtime == "eager" and context.layout(0) is not None and len(context.shape(0)) > 2:
+        out = context.out()
+        add = Elementwise(operations=("add",), inputs=(out, context.spec(2)), output=out)
+        return Kernels(kernels=(*product(context, linear=True), add))
     return Kernels(kernels=_bias_before(context, product(context, linear=context.lazy, epilogue=("bias",))))
 
 

@@ -175,7 +175,10 @@ def split(context: NodeContext) -> Outcome:
 
 @lowers("Concat", gives="movement")
 def concat(context: NodeContext) -> Outcome:
-    """One kernel. PyTorch's takes strided inputs as they are (of up to four dimensions), others run by run."""
+    """One kernel. PyTorch's takes strided inputs as they are, others run by run.
+
+    In eager mode tensors of several types, and of more than ``PARALLEL_CAT_DIMENSIONS``, are copied one by one.
+    """
     if _on_host(context):
         return TEXT
     parts = [context.spec(index) for index in range(len(context.inputs)) if context.has(index)]
@@ -192,15 +195,24 @@ def concat(context: NodeContext) -> Outcome:
         layouts = context.channels_last_output(present[0])
         if all(is_channels_last(context.shape(index), context.strides(index)) for index in present):
             run = max(gcd(*(_inside(part.shape, axis) for part in full)), 1)
-    kernel = Movement(
-        operation="concat",
-        dtype=out.dtype,
-        shape=out.shape,
-        read=sum(part.byte_count for part in full),
-        written=out.byte_count,
-        run=run,
+    apart = len(out.shape) > PARALLEL_CAT_DIMENSIONS or len({part.dtype for part in full}) > 1
+    kernels = tuple(
+        Movement(
+            operation="concat",
+            dtype=out.dtype,
+            shape=out.shape if group is full else group[0].shape,
+            read=sum(part.byte_count for part in group),
+            written=out.dtype.bytes_of(sum(part.element_count for part in group)),
+            run=run,
+        )
+        for group in ([[part] for part in full] if context.runtime == "eager" and apart else [full])
     )
-    return Kernels(kernels=(kernel,), layouts=layouts)
+    return Kernels(kernels=kernels, layouts=layouts)
+
+
+PARALLEL_CAT_DIMENSIONS = 4
+"""Dimensions of the largest result that PyTorch's kernel of all inputs writes (CAT_ARRAY_MAX_INPUT_DIMS of ATen's
+native/cuda/Shape.cu, which also asks for one type)."""
 
 
 def _inside(shape: tuple[int, ...], axis: int) -> int:
@@ -221,13 +233,16 @@ def tile(context: NodeContext) -> Outcome:
 def pad(context: NodeContext) -> Outcome:
     source, out = context.spec(0), context.out()
     kept = min(source.element_count, out.element_count)
-    if source.shape == out.shape:
-        return alias(context, "pads nothing", host=True)
-    if context.runtime == "eager" and context.text("mode", "constant") == "constant":
+    constant = context.text("mode", "constant") == "constant"
+    if context.runtime == "eager" and constant:
         size = source.dtype.bytes_of(kept)
         copy = Movement(operation="copy", dtype=source.dtype, shape=source.shape, read=size, written=size)
+        if source.shape == out.shape:  # a clone (aten's constant_pad_nd)
+            return Kernels(kernels=(copy,), layouts=context.channels_last_output())
         return Kernels(kernels=(fill(out), copy), layouts=context.channels_last_output())
-    layouts = context.channels_last_output() if context.text("mode", "constant") == "constant" else ()
+    if source.shape == out.shape:
+        return alias(context, "pads nothing", host=True)
+    layouts = context.channels_last_output() if constant else ()
     return Kernels(kernels=move(context, "pad", read=kept).kernels, layouts=layouts)
 
 
