@@ -99,7 +99,7 @@ class Inductor:
             script = Path(__file__).with_name("inductor_kernels.py")
             asked = ["--batch", str(self.batch), "--precision", self.precision, model]
             done = subprocess.run(
-                [str(self.python), str(script), *asked], capture_output=True, text=True, env=variables
+                [str(self.python), "-P", str(script), *asked], capture_output=True, text=True, env=variables
             )
             if done.returncode:
                 raise RuntimeError((done.stderr.strip().splitlines() or ["failed without a message"])[-1])

@@ -37,6 +37,8 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering import lower_laid_out
+from neusight_onnx.lowering.recast import autocast
+from neusight_onnx.lowering.views import Order
 
 F32, I64, BOOL = DataType.FLOAT32, DataType.INT64, DataType.BOOL
 Shape = tuple[int, ...]
@@ -489,6 +491,48 @@ CASES = {
             loop("relu exp concat", [spec(1, 2, 3, 2)], spec(1, 4, 3, 2)),
         ],
     ),
+    "of a normalization that is used in part, the rest is computed for that part": Case(
+        nodes="""s = Add(x, z)
+                 n = LayerNormalization<axis=-1>(s, gamma, beta)
+                 l = Slice(n, start, half, axis)
+                 y = Relu(l)""",
+        inputs=ROWS,
+        constants=HALVES,
+        weights=NORM,
+        # as Inductor 2.9 has it: mean and variance of each row, then half of both operands again
+        expected=[
+            Reduction(
+                operation="layer",
+                outputs=8,
+                reduced=16,
+                dtype=F32,
+                output=spec(2, 8),
+                fused=("add",),
+                extra_inputs=(A,),
+            ),
+            loop(
+                "add sub mul mul add relu",
+                [spec(64), spec(64), spec(8, 1), spec(8, 1), spec(16), spec(16)],
+                spec(8, 8),
+            ),
+        ],
+    ),
+    "few long rows are reduced in two kernels, and what is done with them runs apart": Case(
+        nodes="y = Softmax<axis=-1>(x)",
+        inputs={"x": (4, 20000)},
+        expected=[
+            Reduction(operation="softmax", outputs=4, reduced=20000, dtype=F32, output=spec(2, 4)),
+            Reduction(operation="softmax", outputs=4, reduced=3, dtype=F32, output=spec(2, 4)),
+            loop("sub exp div", [spec(4, 20000), spec(4, 1), spec(4, 1)], spec(4, 20000)),
+        ],
+    ),
+    "average pooling of a whole image is a mean": Case(
+        nodes="r = Relu(x)\ny = GlobalAveragePool(r)",
+        inputs={"x": (2, 4, 8, 8)},
+        expected=[
+            Reduction(operation="mean", outputs=8, reduced=64, dtype=F32, output=spec(2, 4, 1, 1), fused=("relu",))
+        ],
+    ),
     "a large window is a call": Case(
         nodes="p = MaxPool<kernel_shape=[4,7]>(x)\ny = Relu(p)",
         inputs={"x": (1, 2, 8, 8)},
@@ -660,3 +704,30 @@ def test_compiled_is_not_slower_than_eager_and_counts_the_same_nodes(tmp_path: P
     assert merged.coverage.kernel_node_count == eager.coverage.kernel_node_count == 6
     assert merged.totals.macs == eager.totals.macs
     assert merged.totals.memory.weight_bytes == eager.totals.memory.weight_bytes
+
+
+def test_between_batch_norm_and_silu_float32_lies_in_memory_and_channels_last_is_read_again() -> None:
+    """Squeeze and excitation as Inductor 2.9 compiles it under autocast: batch norm writes FP32, as SiLU computes in it
+    and takes it twice; the mean over an image whose channels lie together reads that, and so does the product."""
+    image = (8, 64, 14, 14)
+    graph = inferred(
+        """c = Conv(x, w)
+           b = BatchNormalization(c, s, t, m, v)
+           g = Sigmoid(b)
+           a = Mul(b, g)
+           p = GlobalAveragePool(a)
+           y = Mul(a, p)""",
+        {"x": (8, 3, 14, 14)},
+        weights={"w": (64, 3, 1, 1), **dict.fromkeys("stmv", (64,))},
+    )
+    cast = autocast(recognise(graph, runtime="compiled"), DataType.FLOAT16, runtime="compiled")
+    lowered = lower_laid_out(cast, runtime="compiled", order=Order(ranks=frozenset({4})))
+    kernels = [kernel for work in merge_loops(cast, lowered.works, lowered.strides) for kernel in work.kernels]
+    written, mean, product = kernels[-3:]
+    assert isinstance(written, Elementwise)
+    assert isinstance(mean, Reduction)
+    assert isinstance(product, Elementwise)
+    assert (written.operations, written.output) == (("sub", "mul", "mul", "add"), spec(*image))
+    assert (mean.operation, mean.fused, mean.dtype, mean.extra_inputs) == ("mean", ("silu",), F32, ())
+    assert product.operations == ("silu", "mul")
+    assert product.inputs[0] == spec(*image)
