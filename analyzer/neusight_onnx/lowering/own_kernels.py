@@ -39,12 +39,14 @@ def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeW
     known: dict[Kernel, Kernel] = {}
     result = []
     for work in works:
-        is_other = False
+        kernels = []
         for kernel in work.kernels:
-            if kernel not in known:
-                known[kernel] = own(kernel)
-            is_other |= known[kernel] is not kernel
-        result.append(replace(work, kernels=tuple([known[kernel] for kernel in work.kernels])) if is_other else work)
+            other = known.get(kernel)
+            if other is None:
+                other = known[kernel] = own(kernel)
+            kernels.append(other)
+        is_other = any(a is not b and a != b for a, b in zip(kernels, work.kernels, strict=True))
+        result.append(replace(work, kernels=tuple(kernels)) if is_other else work)
     return tuple(result)
 
 
