@@ -18,7 +18,17 @@ _COLUMNS = (
     *("b", "m", "n", "k", "depth", "a_bytes", "b_bytes", "bytes", "pipe", "read_bytes", "write_bytes", "flops"),
     *("taps", "stride", "dilation", "groups", "c_each", "k_each", "batch", "out", "side", "data", "weight"),
     *("taps_met", "padded", "image_m", "image_n", "image_k", "image_b", "images", "gathered", "as_it_lies"),
-    *("rank", "channels_last", "transposed_bytes", "ordered_bytes", "macs", "outputs", "burst", "activity"),
+    *(
+        "rank",
+        "channels_last",
+        "transposed_bytes",
+        "ordered_bytes",
+        "weight_bytes",
+        "macs",
+        "outputs",
+        "burst",
+        "activity",
+    ),
     *("first_depth", "back_launches", "zeroed_bytes", "divides", "loaded", "packed_b", "packed_depth"),
 )
 
@@ -74,6 +84,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.channels_last,
                 {"forward": source, "data": result, "weight": source + result}[direction],
                 source + result,
+                weight,
                 kernel.macs,
                 max((source if direction == "data" else weight if is_weight else result) / element, 1.0),
                 kernel.burst,

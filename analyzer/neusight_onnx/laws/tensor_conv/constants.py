@@ -176,13 +176,39 @@ _AMD_ONLY = (
         source="the same of kernels in HIP that multiply bfloat16 by CDNA's first instructions: an MI100's are fitted "
         "with three times float16's; fitted",
     ),
+    Constant(
+        name="series_us",
+        prior=14.0,
+        prior_log_sd=0.3,
+        source="the same where a product an image follows the first: beyond what an image takes in a long series, "
+        "1x1 gradients of weights over three axes show 50 us (MI100) and 44 (MI210) for one image, 15-19 and 13-16 for "
+        "two and four; fitted",
+    ),
+    Constant(
+        name="image_split_us",
+        prior=5.0,
+        prior_log_sd=0.3,
+        source="of an image's product whose reduction is split: nothing is converted after, as it adds to what the "
+        "image before left; gradients of weights of 4,000-60,000 channel pairs over 800-3,200 positions take 15-25 us "
+        "an image, which no tile takes unsplit; fitted",
+    ),
+    Constant(
+        name="weight_taps",
+        prior=4.0,
+        prior_log_sd=0.3,
+        source="lane operations of a tap in a depthwise weight's gradient over those of other directions: both "
+        "operands are loaded and bounded, a sum goes through a block; 24-55 a tap are measured, 6-13 in other "
+        "directions; fitted",
+    ),
     Constant(name="tap_step", prior=1.5, prior_log_sd=0.5, source="the same where a filter has several taps; fitted"),
     Constant(name="data_step", prior=1.5, prior_log_sd=0.5, source="and of the input's gradient then; fitted"),
     Constant(
         name="transpose_operations",
-        prior=20.0,
-        prior_log_sd=0.5,
-        source="lane operations an element read or written of the kernels that transpose, as those of convolutions",
+        prior=15.0,
+        prior_log_sd=0.2,
+        source="lane operations an element read or written of the kernels that transpose, beside DRAM: convolutions "
+        "that are in the find database in both orders, with assembled kernels in both, take 8-11 us and what moves at "
+        "860-940 GB/s (MI100) or 1,010-1,070 (MI210) longer in (n, c, h, w); fitted",
     ),
     Constant(
         name="gather_efficiency",

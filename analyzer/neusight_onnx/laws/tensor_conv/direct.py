@@ -57,7 +57,12 @@ def element_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     integer = integer_lanes_per_sm(gpu)
     issue = ISSUE_LANES if capability(gpu) >= 7.0 else integer
     of_tap = c["tap_operations"] / shared + np.where(wide, CHANNEL_OPERATIONS, 0.0)
+    if gpu.compute_capability is None:
+        of_tap = of_tap * np.where(cols["weight"] > 0, c["weight_taps"], 1.0)
     instructions = cols["macs"] * of_tap + cols["outputs"] * c["element_operations"] / shared
+    if gpu.compute_capability is None:
+        # what bounds the other kernels there: 55-85 operations an element moved, whatever the stride
+        instructions = instructions + (cols["read_bytes"] + cols["write_bytes"]) / cols["bytes"] * c["move_operations"]
     work = instructions / np.where(wide, issue, integer) / (gpu.sm_count * gpu.clock_hz)
     norm = c["norm"]
     joined = c["floor_us"] + 1e6 * (traffic**norm + work**norm) ** (1.0 / norm)

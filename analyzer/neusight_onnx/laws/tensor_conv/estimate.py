@@ -35,13 +35,15 @@ def algorithms_us(
     product = joined_us(parts, c) + transposes_us(cols, gpu, c)
     if gpu.compute_capability is None:
         compiled = compiled_us(cols, gpu, c, tile)
+        # no assembled kernel that reads (n, *spatial, c) is among the 6,900 16-bit ones in groups (find database)
+        product = np.where(cols["groups"] > 1.0, np.inf, product)
         bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16"))
         if has_first_bf16(gpu):
             product = np.where(bf16, compiled, np.minimum(product, compiled))
-            product = np.where(has_no_product(cols, gpu), np.inf, product)
         else:
             # no compiled kernel is among the MI210's gradients of inputs in bfloat16
             product = np.where(bf16 & (cols["data"] > 0), product, np.minimum(product, compiled))
+        product = np.where(has_no_product(cols, gpu), np.inf, product)
         product = np.where(cols["rank"] > 2.0, np.inf, product)
     return np.stack([product, images_us(cols, gpu, c, image_tile), element_us(cols, gpu, c)]), parts
 
@@ -59,7 +61,8 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     image = image_times(cols, gpu, constants, image_tile)
     image_launch = image["launch"]
     if gpu.compute_capability is None:
-        image_launch = constants["call_us"] + cols["images"] * constants["image_us"]
+        called = np.where(cols["images"] > 1.0, constants["series_us"], constants["call_us"])
+        image_launch = called + cols["images"] * constants["image_us"]
     threads = 256.0
     shown = np.where(by_image, image_tile, tile)
     blocks = np.where(by_image, cols["images"] * image["blocks"], parts["blocks"])

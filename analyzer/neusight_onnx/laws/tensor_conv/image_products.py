@@ -30,7 +30,8 @@ def images_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float6
     gathered = cols["gathered"]
     moved_s = 2.0 * gathered * cols["bytes"] / (c["gather_efficiency"] * gpu.memory_bytes_per_s)
     gather = np.where(gathered > 0, c["gather_us"] * launch_slowness(gpu) + 1e6 * moved_s, 0.0)
-    return c["call_us"] * launch_slowness(gpu) + cols["images"] * (one + gather)
+    called = np.where(cols["images"] > 1.0, c["series_us"], c["call_us"]) * launch_slowness(gpu)
+    return called + cols["images"] * (one + gather)
 
 
 def image_times(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
@@ -50,7 +51,7 @@ def image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
     plain = {**c, "index_overhead": 1.0}
     if gpu.compute_capability is not None:
         return plain
-    return {**plain, "floor_us": c["image_us"] * launch_slowness(gpu)}
+    return {**plain, "floor_us": c["image_us"] * launch_slowness(gpu), "split_us": c["image_split_us"]}
 
 
 def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:

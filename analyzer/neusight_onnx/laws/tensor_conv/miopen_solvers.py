@@ -50,9 +50,13 @@ def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
 
 
 def has_no_product(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
-    """Gradients of inputs that no kernel of implicit GEMM on an AMD GPU takes (:func:`_divides`)."""
-    alone = _is_first_bf16(cols, gpu) & has_first_bf16(gpu)
-    found: NDArray[np.bool_] = alone & (cols["data"] > 0) & (cols["divides"] == 0)
+    """Gradients of inputs in bfloat16 that no kernel of implicit GEMM on CDNA and CDNA2 takes.
+
+    On an MI100 those that don't divide (:func:`_divides`); on an MI210, which has the assembled kernels alone, those in
+    groups: a direct kernel or a product an image has all 383 in the find database.
+    """
+    gradient = _is_first_bf16(cols, gpu) & (cols["data"] > 0)
+    found: NDArray[np.bool_] = gradient & (cols["divides"] == 0 if has_first_bf16(gpu) else cols["groups"] > 1)
     return found
 
 

@@ -27,11 +27,11 @@ def transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     """What a convolution reads beside weights into (n, *spatial, c) order, and what it writes back, where the library
     has to."""
     if gpu.compute_capability is None:
-        moved = 2.0 * cols["ordered_bytes"]
+        moved = 2.0 * (cols["ordered_bytes"] + cols["weight_bytes"])
         lanes = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
         issue_s = moved / cols["bytes"] * c["transpose_operations"] / lanes
         # the weight as well, by a launch of its own
-        us = 3.0 * c["step_us"] + 1e6 * np.maximum(issue_s, moved / dram_rate(cols, gpu, c))
+        us = 3.0 * c["step_us"] + 1e6 * np.hypot(issue_s, moved / dram_rate(cols, gpu, c))
         return np.where(cols["channels_last"] > 0, 0.0, us)
     rate = dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
     both = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
