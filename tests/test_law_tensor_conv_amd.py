@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import hypot
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,17 @@ from tensor_conv_cases import AMD_PRIORS, BASE, BF16, FP16, PLAIN
 
 @pytest.mark.parametrize("direction", ["forward", "data", "weight"])
 def test_assembled_kernels_of_amd_have_both_tensors_transposed(direction: Direction) -> None:
-    """256 images: 154 M elements of input and output, either gradient's, read and written once by 20 lane operations
-    each: 6.2e9 on 104 x 64 lanes of 1.7 GHz are 545 us, where DRAM at .848 of 1,638 GB/s takes 444.
+    """256 images: 154 M elements of input and output, either gradient's, and 74 k of the weight, read and written once
+    by 15 lane operations each: 4.6e9 on 104 x 64 lanes of 1.7 GHz are 409 us beside DRAM's 444 at .848 of 1,638 GB/s.
 
-    The weight is transposed, too, by a launch of its own.
+    Both together move 1,020 GB/s, as convolutions that were measured in both orders do.
     """
     mi210 = load_gpu("mi210")
     exported = replace(BASE, n=256, channels_last=False, direction=direction)
-    expected = 3 * 5.0 + 1e6 * 2 * 256 * 3136 * (64 + 128) * 20.0 / (104 * 64 * 1.7e9)
+    elements = 2 * (256 * 3136 * (64 + 128) + 64 * 128 * 9)
+    lanes_s, dram_s = elements * 15.0 / (104 * 64 * 1.7e9), 2 * elements / (0.848 * 1638e9)
+    expected = 3 * 5.0 + 1e6 * hypot(lanes_s, dram_s)
+    assert 2e-3 * elements / (expected - 15.0) == pytest.approx(1020, abs=10)
     found = transposes_us(conv_columns((exported,)), mi210, AMD_PRIORS)
     assert found.tolist() == pytest.approx([expected], rel=2e-3)
     last = conv_columns((replace(exported, channels_last=True),))
@@ -120,6 +124,88 @@ def test_amd_multiplies_image_by_image_in_three_dimensions() -> None:
     assert [plain[name][0] for name in ("images", "image_b", "gathered")] == [1, 16, 0]
 
 
+def test_a_series_of_products_waits_for_one_call_less() -> None:
+    """Gradients of weights over three axes: a product an image. One alone shows the call (38 us); those of two images
+    the series (14), and twice what an image takes, as the find database's do."""
+    mi210 = load_gpu("mi210")
+    kernel = replace(
+        BASE,
+        spatial=(1, 14, 14),
+        out=(1, 14, 14),
+        filter=(1, 1, 1),
+        strides=(1,) * 3,
+        dilations=(1,) * 3,
+        direction="weight",
+    )
+    counts = (1, 2, 4)
+    one, two, four = estimate(
+        conv_columns([replace(kernel, n=count) for count in counts]), mi210, AMD_PRIORS
+    ).latency_us
+    each = (four - two) / 2
+    assert two - 2 * each == pytest.approx(14.0, rel=1e-6)
+    assert one - each == pytest.approx(38.0, rel=1e-6)
+
+
+def test_an_images_product_converts_no_sums() -> None:
+    """64 x 128 weights over 3,136 positions are a tile or two, whose reduction is split: by its own launch, not by that
+    of a gradient whose sums are zeroed before and converted after."""
+    mi210 = load_gpu("mi210")
+    kernel = replace(
+        BASE,
+        n=8,
+        spatial=(1, 56, 56),
+        out=(1, 56, 56),
+        filter=(1, 1, 1),
+        strides=(1,) * 3,
+        dilations=(1,) * 3,
+        direction="weight",
+    )
+    columns = pin(conv_columns((kernel,)), mi210, AMD_PRIORS)
+    assert columns["image_split_k"][0] > 1
+    found, dearer = (
+        estimate(columns, mi210, {**AMD_PRIORS, "image_split_us": split_us}).latency_us[0] for split_us in (5.0, 6.0)
+    )
+    assert dearer - found == pytest.approx(8.0, rel=1e-6), "one of each image's"
+    assert estimate(columns, mi210, {**AMD_PRIORS, "split_us": 99.0}).latency_us[0] == pytest.approx(found)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_assembled_kernels_of_amd_take_no_groups(groups: int) -> None:
+    """What lies as (n, h, w, c) has an assembled kernel, which is quicker than the compiled one, unless in groups."""
+    mi210 = load_gpu("mi210")
+    columns = conv_columns((replace(BASE, n=256, c=512, k=512, groups=groups),))
+    columns, tile, images = with_tiles(columns, mi210, AMD_PRIORS)
+    times, parts = algorithms_us(columns, mi210, AMD_PRIORS, tile, images)
+    compiled = compiled_us(columns, mi210, AMD_PRIORS, tile)[0]
+    assembled = implicit_gemm.joined_us(parts, AMD_PRIORS)[0]
+    assert assembled < compiled
+    assert times[0, 0] == pytest.approx(assembled if groups == 1 else compiled)
+
+
+@pytest.mark.parametrize(
+    ("direction", "operations"),
+    [
+        # nine taps of six operations and an element's 40, and 20 an element read or written
+        pytest.param("forward", 9 * 6.0 + 40.0, id="forward"),
+        # four times as many a tap; a filter's elements are nine a channel
+        pytest.param("weight", 9 * 4 * 6.0 + 9 * 40.0 / (8 * 112 * 112), id="weight"),
+    ],
+)
+def test_depthwise_convolutions_on_amd_are_bound_by_instructions(direction: Direction, operations: float) -> None:
+    """An output's instructions, at stride 1 as many inputs as outputs, on 104 x 64 lanes of 1.7 GHz."""
+    mi210 = load_gpu("mi210")
+    kernel = replace(BASE, n=8, c=64, k=64, groups=64, spatial=(112, 112), out=(112, 112), direction=direction)
+    columns, tile, images = with_tiles(conv_columns((kernel,)), mi210, AMD_PRIORS)
+    times, _ = algorithms_us(columns, mi210, AMD_PRIORS, tile, images)
+    outputs = 8 * 64 * 112 * 112
+    instructions = outputs * operations + 20.0 * (2 * outputs + 64 * 9)
+    lanes_us = 1e6 * instructions / (104 * 64 * 1.7e9)
+    dram_us = 1e6 * 2 * (2 * outputs + 64 * 9) / (0.848 * 1638e9)
+    norm = AMD_PRIORS["norm"]
+    expected = AMD_PRIORS["floor_us"] + (lanes_us**norm + dram_us**norm) ** (1 / norm)
+    assert times[2, 0] == pytest.approx(expected, rel=0.01)
+
+
 def test_launches_of_amd_follow_the_clock() -> None:
     """A call of 38 us at 1.7 GHz takes an MI100 (1,502 MHz) 43, and a gather of 22 us 24.9."""
     kernel = replace(
@@ -205,6 +291,9 @@ def test_gradients_of_few_weights_are_split_among_compute_units_on_amd() -> None
         pytest.param("mi100", BF16, {"c": 3, "direction": "forward"}, True, id="forward-pads"),
         pytest.param("mi100", FP16, {"c": 3}, True, id="float16-has-others"),
         pytest.param("mi210", BF16, {"c": 3}, True, id="so-has-cdna2"),
+        pytest.param("mi210", BF16, {"groups": 4}, False, id="no-groups-on-cdna2"),
+        pytest.param("mi210", FP16, {"groups": 4}, True, id="groups-in-float16"),
+        pytest.param("mi300x", BF16, {"groups": 4}, True, id="groups-on-cdna3"),
     ],
 )
 def test_gradients_of_inputs_that_no_product_takes(

@@ -12,7 +12,7 @@ from neusight_onnx.laws.tensor_conv.direct import THREAD_CHANNELS, by_channels, 
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
 from neusight_onnx.laws.tensor_conv.image_products import image_times, images_us
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
-from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, has_first_bf16, has_no_product
+from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, has_first_bf16, has_no_product, is_first_bf16
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 
@@ -42,7 +42,8 @@ def algorithms_us(
             product = np.where(bf16, compiled, np.minimum(product, compiled))
         else:
             # no compiled kernel is among the MI210's gradients of inputs in bfloat16
-            product = np.where(bf16 & (cols["data"] > 0), product, np.minimum(product, compiled))
+            alone = is_first_bf16(cols, gpu) & (cols["data"] > 0)
+            product = np.where(alone, product, np.minimum(product, compiled))
         product = np.where(has_no_product(cols, gpu), np.inf, product)
         product = np.where(cols["rank"] > 2.0, np.inf, product)
     return np.stack([product, images_us(cols, gpu, c, image_tile), element_us(cols, gpu, c)]), parts

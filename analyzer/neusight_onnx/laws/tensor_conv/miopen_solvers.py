@@ -45,7 +45,7 @@ def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
     }
     own = {**c, "tap_channels": 0.0, "pipe_overhead": c["pipe_overhead"] * c["compiled_overhead"]}
     # MLIR makes none for bfloat16 there; what is left, in HIP, has fewer loads in flight
-    waiting = np.where(_is_first_bf16(cols, gpu), c["first_waiting"], 1.0)
+    waiting = np.where(is_first_bf16(cols, gpu), c["first_waiting"], 1.0)
     return joined_us(times(merged, gpu, own, tile, slower=compiled_slower(cols, gpu), waiting=waiting), c)
 
 
@@ -55,12 +55,12 @@ def has_no_product(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     On an MI100 those that don't divide (:func:`_divides`); on an MI210, which has the assembled kernels alone, those in
     groups: a direct kernel or a product an image has all 383 in the find database.
     """
-    gradient = _is_first_bf16(cols, gpu) & (cols["data"] > 0)
+    gradient = is_first_bf16(cols, gpu) & (cols["data"] > 0)
     found: NDArray[np.bool_] = gradient & (cols["divides"] == 0 if has_first_bf16(gpu) else cols["groups"] > 1)
     return found
 
 
-def _is_first_bf16(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+def is_first_bf16(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether compiled kernels multiply by CDNA's first instructions for bfloat16."""
     found: NDArray[np.bool_] = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & (gpu.process_nm >= _CDNA2_NM)
     return found
@@ -77,5 +77,5 @@ def stated_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
 def compiled_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
     """Time of the matrix instructions of compiled kernels over that of the format's fastest."""
     slower = np.maximum(1.0 / _FIRST_BF16_RATE / stated_slower(cols, gpu), 1.0)
-    found: NDArray[np.float64] = np.where(_is_first_bf16(cols, gpu), slower, 1.0)
+    found: NDArray[np.float64] = np.where(is_first_bf16(cols, gpu), slower, 1.0)
     return found
