@@ -299,7 +299,10 @@ def pipe_share(kernel: Kernel, found: Prediction, gpu: GpuSpec) -> float:
     """FLOP/s over the dense peak of the kernel's format at the stated boost clock."""
     if not isinstance(kernel, Gemm | Conv | Attention) or (isinstance(kernel, Conv) and kernel.dtype is FP32):
         return 0.0  # FP32's convolutions by Winograd take fewer FLOPs
-    peak = gpu.peak_flops_per_s["fp32" if kernel.dtype is FP32 else pipe_of(kernel.dtype)]
+    peaks = gpu.peak_flops_per_s
+    peak = peaks.get("fp32_matrix", peaks["fp32"]) if kernel.dtype is FP32 else peaks[pipe_of(kernel.dtype)]
+    if isinstance(kernel, Attention) and kernel.kv_dtype is FP8:
+        peak = peaks["fp8"]  # some kernels convert the queries
     return 2.0 * kernel.macs / (found.latency_us * 1e-6) / peak
 
 
@@ -502,6 +505,11 @@ def main(arguments: Sequence[str]) -> int:
     grouped: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in findings(gpus, table, predictors):
         grouped[finding.kind, finding.family].append(finding)
+    print("\nWhat contradicts: kinds, with the number of cases and the median and largest of how far")
+    for kind in sorted({kind for kind, _ in grouped}):
+        ratios = sorted(case.by for (other, _), cases in grouped.items() if other == kind for case in cases)
+        middle = ratios[len(ratios) // 2]
+        print(f"{kind:26} {len(ratios):5} cases, {100 * middle - 100:+.1f} %, {100 * ratios[-1] - 100:+.1f} %")
     print()
     for kind, family in sorted(grouped):
         cases = sorted(grouped[kind, family], key=lambda case: -case.by)

@@ -222,7 +222,8 @@ def test_flash_attention_3_transposes_values_of_8_bits() -> None:
 
 def test_an_h100_pads_prompts_in_fp8_to_powers_of_two() -> None:
     times = [law(replace(encoder(132, 2, 1024, d), dtype=FP8), H100).parts_us["compute"][0] for d in (192, 256)]
-    assert times[0] == pytest.approx(times[1], rel=1e-9)
+    # but for the clock: wider heads wait for more bytes
+    assert times[0] == pytest.approx(times[1], rel=2e-3)
 
 
 def test_exponentials_take_little_power() -> None:
@@ -235,9 +236,9 @@ def test_exponentials_take_little_power() -> None:
 
 
 def test_decoding_with_mma_is_bound_by_l2_where_it_holds_the_keys() -> None:
-    """67 MB of keys and values on an L40S, .5 of 20 bytes a clock and SM: 3.6 TB/s."""
+    """67 MB of keys and values on an L40S, .5 of 17 bytes a clock and SM: 3.0 TB/s."""
     memory = law(decode(64, 64, 8, 256), L40S).parts_us["memory"][0]
-    assert memory == pytest.approx(1e6 * 64 * 8 * 256 * 512 / (0.5 * 142 * 20 * 2.52e9), rel=0.4)
+    assert memory == pytest.approx(1e6 * 64 * 8 * 256 * 512 / (0.5 * 142 * 17 * 2.52e9), rel=0.3)
 
 
 def test_prompts_in_parts_are_added_row_by_row() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Gemm
-from neusight_onnx.laws.clock import energy_at, idle_w, power_level
+from neusight_onnx.laws.clock import energy_at, idle_w, level_under_limit, power_level
 from neusight_onnx.predictor import predict
 
 LONG = Gemm(m=16384, n=8192, k=8192, dtype=DataType.FLOAT16, b_is_weight=True, transpose_b=True)
@@ -49,6 +49,24 @@ def test_a_card_never_rests_at_more_than_half_of_its_limit() -> None:
 )
 def test_level(budget_share: float, top: float, level: float) -> None:
     assert power_level(np.array([budget_share]), sharpness=200.0, top=top)[0] == pytest.approx(level, abs=0.001)
+
+
+@pytest.mark.parametrize("norm", [2.0, 4.0])
+@pytest.mark.parametrize(
+    ("level", "waits_s"),
+    [
+        pytest.param(0.4, (), id="nothing to wait for"),
+        pytest.param(0.4, (0.5,), id="waits for less than it computes"),
+        pytest.param(0.6, (4.0, 0.1), id="waits for more"),
+        pytest.param(0.9, (1.0,), id="for as much"),
+    ],
+)
+def test_level_of_a_kernel_that_waits(level: float, waits_s: tuple[float, ...], norm: float) -> None:
+    """The energy that makes it draw its limit at a level, worked out from the level, gives the level."""
+    whole_s = ((1.0 / level) ** norm + sum(wait**norm for wait in waits_s)) ** (1.0 / norm)
+    limit_s = whole_s / level**0.6
+    found = level_under_limit(np.ones(1), np.array([limit_s]), [np.array([wait]) for wait in waits_s], norm=norm)
+    assert found[0] == pytest.approx(level, rel=2e-3)
 
 
 def test_energy_goes_with_the_clock() -> None:

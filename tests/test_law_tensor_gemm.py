@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -206,15 +207,45 @@ def test_a_burst_is_over_before_the_limit_acts() -> None:
 
 
 def test_waiting_takes_no_power() -> None:
-    """A kernel that waits for DRAM four fifths of its time keeps its clock on a T4; one that computes doesn't."""
+    """On a T4 a kernel that waits for DRAM keeps its clock; one that half waits loses what it doesn't need; one that
+    computes takes longer."""
     spec = load_gpu("t4")
-    streams, computes = linear(64, 16384, 16384, FP16), linear(8192, 8192, 8192, FP16)
-    times = [
-        tensor_gemm.times(tensor_gemm.columns((kernel,)), spec, PRIORS, np.array([[128.0], [64.0], [256.0], [1.0]]))
-        for kernel in (streams, computes)
-    ]
-    assert times[0]["level"][0] > 0.9
-    assert times[1]["level"][0] < 0.43
+    tile = np.array([[128.0], [64.0], [256.0], [1.0]])
+    kernels = (linear(16, 16384, 16384, FP16), linear(64, 16384, 16384, FP16), linear(8192, 8192, 8192, FP16))
+    streams, mixed, computes = (
+        tensor_gemm.times(tensor_gemm.columns((kernel,)), spec, PRIORS, tile) for kernel in kernels
+    )
+    assert streams["level"][0] > 0.99
+    assert 0.7 < mixed["level"][0] < 0.85
+    assert mixed["compute"][0] < 0.5 * mixed["memory"][0]
+    assert computes["level"][0] < 0.43
+
+
+@pytest.mark.parametrize("name", ["t4", "l4", "h100-sxm", "rtx-pro-6000-max-q"])
+@pytest.mark.parametrize("rows", [16, 64, 256, 4096])
+def test_a_higher_boost_clock_slows_nothing(name: str, rows: int) -> None:
+    """What the power limit leaves is the same, whatever clock the maker states, also where memory is waited for."""
+    spec = load_gpu(name)
+    peaks = {pipe: 1.25 * peak for pipe, peak in spec.peak_flops_per_s.items()}
+    quicker = replace(spec, clock_hz=1.25 * spec.clock_hz, peak_flops_per_s=peaks)
+    cols = tensor_gemm.columns((linear(rows, 28672, 8192, FP16),))
+    before, after = (tensor_gemm.estimate(cols, gpu, PRIORS).latency_us[0] for gpu in (spec, quicker))
+    assert after <= 1.005 * before
+
+
+@pytest.mark.parametrize("name", ["t4", "a10", "jetson-agx-orin-64gb", "rtx-4060", "h20"])
+@pytest.mark.parametrize("rows", [1, 64, 256, 4096])
+def test_more_sms_slow_nothing(name: str, rows: int) -> None:
+    """The last round of tiles is emptier, which takes no bytes and no bandwidth."""
+    spec = load_gpu(name)
+    cols = tensor_gemm.columns((linear(rows, 28672, 8192, FP16), linear(rows, 4096, 4096, FP16)))
+    times = []
+    for factor in (1.0, 1.1, 1.25, 1.5):
+        sms = round(factor * spec.sm_count)
+        peaks = {pipe: peak * sms / spec.sm_count for pipe, peak in spec.peak_flops_per_s.items()}
+        gpu = replace(spec, sm_count=sms, peak_flops_per_s=peaks)
+        times.append(tensor_gemm.estimate(cols, gpu, PRIORS).latency_us)
+    assert all(np.all(after <= 1.03 * before) for before, after in pairwise(times))
 
 
 def test_energy_of_unmeasured_processes_is_doubted() -> None:

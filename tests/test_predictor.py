@@ -335,11 +335,10 @@ def test_a_near_gpu_gets_what_its_neighbour_shows() -> None:
     asked: list[int] = []
 
     features = np.array([[1.0, 2.0], [0.5, 2.0]], dtype=np.float32)
-    names = ("log_m", "log_ridge")
-    neighbour = np.array([[9.0, 3.0]], dtype=np.float32)
+    neighbour = np.array([[1.0, 3.0], [0.5, 3.0]], dtype=np.float32)
 
     def applied(near: float, unseen_weight: float) -> list[float]:
-        found = carried_over(trees, inside, features, names, near, unseen_weight, lambda: neighbour)
+        found = carried_over(trees, inside, features, near, unseen_weight, lambda: neighbour)
         assert found.inside.tolist() == pytest.approx([1.0, 0.5])
         return found.correction.tolist()
 
@@ -358,7 +357,7 @@ def test_a_gpu_with_faster_memory_only_is_hardly_slower() -> None:
     ]
     h100, h200 = (predict(products, load_gpu(name)) for name in ("h100-sxm", "h200-sxm"))
     for before, after in zip(h100, h200, strict=True):
-        assert after.latency_us < 1.13 * before.latency_us  # its memory takes 36 W more of the same power
+        assert after.latency_us < 1.04 * before.latency_us  # its memory takes 15 W more of the same power
 
 
 def test_a_vector_product_takes_no_residual() -> None:

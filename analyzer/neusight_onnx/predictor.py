@@ -615,10 +615,10 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
         other = _measured_gpu(predictor.gpus[nearest_of(gpu, predictor.gpu_vectors)])
         if other is None:
             return None
-        return apply_law(used, kernels[:1], other, predictor.constants).features
+        return apply_law(used, kernels, other, predictor.constants).features
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
-    carried = carried_over(trees, inside, features, names, near, predictor.unseen_weight, of_the_nearest)
+    carried = carried_over(trees, inside, features, near, predictor.unseen_weight, of_the_nearest)
     latency = np.maximum(law.latency_us * np.exp(carried.correction), law.ideal_us)
     law, latency = _issued(kernels, gpu, law, latency)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval

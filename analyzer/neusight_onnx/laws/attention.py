@@ -34,7 +34,7 @@ from neusight_onnx.kernels import Attention, Kernel
 from neusight_onnx.laws.bandwidth import capability, is_amd, l2_bytes_per_s, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.gemm import process_energy
-from neusight_onnx.laws.tensor_gemm import AMD_OVERHEAD, PIPES, clock_had, clock_level, unit_energy
+from neusight_onnx.laws.tensor_gemm import AMD_OVERHEAD, PIPES, clock_had, sustained_level, unit_energy
 
 STREAM_FRACTIONS = {
     "pascal_turing": 0.751,
@@ -158,12 +158,6 @@ CONSTANTS: tuple[Constant, ...] = (
         prior=0.5,
         prior_log_sd=0.4,
         source="share of the time of queries, output and each block's first keys that no step hides; fitted",
-    ),
-    Constant(
-        name="tail",
-        prior=1.0,
-        prior_log_sd=0.5,
-        source="share of an incomplete last round of blocks that is lost: all of it where blocks are alike; fitted",
     ),
     Constant(
         name="convert_instructions",
@@ -707,15 +701,11 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     # two tiles of 128 on tcgen05 are stored by warps of their own
     stored_rows = np.minimum(np.minimum(tile_q, cols["rows"]), 128.0 if unit == "tcgen05" else np.inf)
     block = start + c["row_cycles"] * stored_rows * width / 256.0
-    # energy in FLOPs by mma in 16 nm
-    energy = 2.0 * width * unit_energy(gpu, _pipes(cols, gpu)) + c["softmax_flops"] * process_energy(gpu.process_nm)
-    level = clock_level(gpu, c, pairs * energy * sms * clock / step, np.ones_like(step))
     per_sm = np.maximum(blocks / sms, 1.0)
-    lost = 1.0 + c["tail"] * (np.ceil(per_sm) / per_sm - 1.0)
     steps = cols["steps"] / blocks
     per_block = block / (1.0 if unit == "wgmma" else RESIDENT_BLOCKS)
-    compute = per_sm * (steps * step + per_block) * lost / clock
-    compute = compute / clock_had(compute, level, cols["burst"], gpu, c)
+    # blocks are alike: SMs wait for the last round's
+    at_boost = np.ceil(per_sm) * (steps * step + per_block) / clock
     latency = (longest * alone + block) / clock
 
     keys, io, past = cols["seen_bytes"], cols["io_bytes"], cols["past_bytes"]
@@ -730,6 +720,10 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
         memory = memory + (keys - past) * (1.0 - miss) / (c["l2_stream_mma"] * l2_bytes_per_s(gpu))
     panels = per_sm * steps * tile_k * cols["kv_bytes"] * (cols["d"] + cols["v"])
     l2 = (panels + cols["mask_reads"] / sms) / l2_rate
+    # energy in FLOPs by mma in 16 nm
+    energy = 2.0 * width * unit_energy(gpu, _pipes(cols, gpu)) + c["softmax_flops"] * process_energy(gpu.process_nm)
+    level = sustained_level(gpu, c, cols["steps"] * pairs * energy, at_boost, (latency, memory, l2))
+    compute = at_boost / clock_had(at_boost, level, cols["burst"], gpu, c)
     first = (io + keys / longest) * (miss / rate + (1.0 - miss) / (l2_rate * np.minimum(sms, blocks)))
     slowness = 1.7e9 / clock
     parts = cols["split_k"]

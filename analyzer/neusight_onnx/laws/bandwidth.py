@@ -184,10 +184,20 @@ L2_BYTES_PER_CLOCK_PER_HOPPER_SM = 33.7
 """The same of Hopper: H100 8,820 GB/s (PipeWeave). Data-centre Blackwell is taken to have no less."""
 
 
+L2_BYTES_PER_CLOCK_PER_GDDR_SM = 17.0
+"""The same of cards with GDDR since Ampere (compute capability 8.6 and later, but for 9 and 10): A40 16.6, RTX A6000
+17.9, L20 17.3, L40 16.0, RTX 6000 Ada 17.8, RTX PRO 6000 15.1 at its boost clock and 16.9 at that which PipeWeave
+states; an RTX 4090's 5-5.5 TB/s (public micro-benchmarks, as remembered) are 16-17."""
+
+
 def l2_bytes_per_s(gpu: GpuSpec) -> float:
     """L2 bandwidth: the spec's, else so many bytes a clock and SM; never less than DRAM's."""
-    recent = not is_amd(gpu) and 9.0 <= capability(gpu) < 12.0
-    bytes_per_clock = L2_BYTES_PER_CLOCK_PER_HOPPER_SM if recent else L2_BYTES_PER_CLOCK_PER_SM
+    version = capability(gpu)
+    bytes_per_clock = L2_BYTES_PER_CLOCK_PER_SM
+    if not is_amd(gpu) and 9.0 <= version < 12.0:
+        bytes_per_clock = L2_BYTES_PER_CLOCK_PER_HOPPER_SM
+    elif not is_amd(gpu) and version > 8.0:
+        bytes_per_clock = L2_BYTES_PER_CLOCK_PER_GDDR_SM
     stated = gpu.l2_bytes_per_s or bytes_per_clock * gpu.sm_count * gpu.clock_hz
     return max(stated, 1.2 * gpu.memory_bytes_per_s)
 

@@ -7,6 +7,8 @@ energies of their operations are theirs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,12 +71,48 @@ def energy_at(clock_hz: float) -> float:
     return float((clock_hz / REFERENCE_CLOCK_HZ) ** ENERGY_EXPONENT)
 
 
-def power_level(budget_share: NDArray[np.float64], *, sharpness: float, top: float = 1.0) -> NDArray[np.float64]:
-    """Sustained over boost clock under a power limit, at most ``top``.
+LEVEL_STEPS = 3
+"""Newton's steps for a level. The function is concave in log, so that they come from below: the second starts on the
+branch that holds, the third ends within a thousandth."""
 
-    ``budget_share``: power left for arithmetic over what it takes at the boost clock. A smooth minimum with ``top``:
-    the limit bites gradually as load varies.
+
+def level_under_limit(
+    boost_s: NDArray[np.float64],
+    limit_s: NDArray[np.float64],
+    waits_s: Sequence[NDArray[np.float64]],
+    *,
+    norm: float,
+) -> NDArray[np.float64]:
+    """Clock over boost clock at which a kernel draws just what its power limit leaves for arithmetic; above 1 where it
+    may have more.
+
+    ``boost_s``: time at the boost clock of what goes with the clock, ``waits_s``: times that compete with it and don't
+    (p-norm of power ``norm``); ``limit_s``: what the arithmetic's energy at the boost clock takes at that power. At the
+    level x the kernel takes ``((boost_s / x)^p + waits_s^p)^(1/p)`` and ``x^ENERGY_EXPONENT`` of that energy, so that
+    its power is the limit where ``limit_s x^ENERGY_EXPONENT`` is that time. What a limit leaves is the same whatever
+    clock the maker states.
     """
-    share = budget_share ** (1.0 / (1.0 + ENERGY_EXPONENT))
-    limited: NDArray[np.float64] = top * (1.0 + (share / top) ** -sharpness) ** (-1.0 / sharpness)
+    waiting = np.sum([wait**norm for wait in np.broadcast_arrays(*waits_s)], axis=0) if waits_s else np.zeros(1)
+    running = boost_s**norm
+    log_limit = np.log(limit_s)
+    log_level = np.zeros(np.broadcast_shapes(running.shape, log_limit.shape, waiting.shape))
+    for _ in range(LEVEL_STEPS):
+        slower = running * np.exp(-norm * log_level)
+        whole = slower + waiting
+        off = log_limit + ENERGY_EXPONENT * log_level - np.log(whole) / norm
+        log_level = log_level - off / (ENERGY_EXPONENT + slower / whole)
+    return np.exp(log_level)
+
+
+def below(level: NDArray[np.float64], *, sharpness: float, top: float = 1.0) -> NDArray[np.float64]:
+    """A level, at most ``top``: a smooth minimum, since a limit bites gradually as load varies."""
+    limited: NDArray[np.float64] = top * (1.0 + (level / top) ** -sharpness) ** (-1.0 / sharpness)
     return limited
+
+
+def power_level(budget_share: NDArray[np.float64], *, sharpness: float, top: float = 1.0) -> NDArray[np.float64]:
+    """Sustained over boost clock of what arithmetic alone bounds, at most ``top`` (:func:`below`).
+
+    ``budget_share``: power left for arithmetic over what it takes at the boost clock.
+    """
+    return below(budget_share ** (1.0 / (1.0 + ENERGY_EXPONENT)), sharpness=sharpness, top=top)

@@ -27,7 +27,14 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Gemm, Kernel
 from neusight_onnx.laws.bandwidth import GDDR6X, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
-from neusight_onnx.laws.clock import ENERGY_EXPONENT, EXPONENT_SPREAD, energy_at, idle_w, power_level
+from neusight_onnx.laws.clock import (
+    ENERGY_EXPONENT,
+    EXPONENT_SPREAD,
+    below,
+    energy_at,
+    idle_w,
+    level_under_limit,
+)
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.laws.gemm import process_energy
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, with_tile
@@ -92,12 +99,6 @@ CONSTANTS: tuple[Constant, ...] = (
         prior=0.82,
         prior_log_sd=0.07,
         source="the same where a unit of its own fetches tiles; fitted",
-    ),
-    Constant(
-        name="idle_loss",
-        prior=0.3,
-        prior_log_sd=0.5,
-        source="power of the share of SMs that are busy, over all rounds of tiles, by which DRAM slows; fitted",
     ),
     Constant(name="reload_knee", prior=1.0, prior_log_sd=0.5, source="as the FP32 law's; fitted"),
     Constant(
@@ -519,22 +520,12 @@ def top_clock(gpu: GpuSpec) -> float:
     return GEFORCE_BOOST if gpu.halves_fp32_sums else 1.0
 
 
-def clock_level(
-    gpu: GpuSpec, constants: Constants, flops_per_s: NDArray[np.float64], energy: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Sustained over boost clock, up to :func:`top_clock`: :func:`~neusight_onnx.laws.clock.power_level`.
-
-    ``flops_per_s``: at the boost clock; ``energy``: of a FLOP against a 16-bit one in 16 nm.
-    """
-    at_boost_w = constants["energy_pj"] * 1e-12 * energy * energy_at(gpu.clock_hz) * flops_per_s
-    return power_level((gpu.power_w - idle_w(gpu)) / at_boost_w, sharpness=LIMIT_SHARPNESS, top=top_clock(gpu))
-
-
 def sustained_share(gpu: GpuSpec, pipe_name: str) -> float:
     """Sustained over boost clock while a pipe is fully busy, by the expected energy of a FLOP."""
     pipe = np.array([float(PIPES.index(pipe_name))])
     constants = {constant.name: constant.prior for constant in CONSTANTS}
-    return float(clock_level(gpu, constants, peaks(gpu, pipe), unit_energy(gpu, pipe))[0])
+    second = np.ones(1)
+    return float(sustained_level(gpu, constants, peaks(gpu, pipe) * unit_energy(gpu, pipe), second, ())[0])
 
 
 MEASURED_LEVEL = 0.7
@@ -583,17 +574,28 @@ def pipe_seconds(
     """Time on the pipe at the clock that it has, and the sustained clock over the boost clock.
 
     ``boost_s``: the time at the boost clock; ``waits_s``: times that compete with it. Power is energy over the time of
-    the whole kernel, their p-norm: SMs that wait, for memory or for others' last tiles, take none for arithmetic. Below
-    the boost clock the whole takes so long that the limit holds, which the pipe's time makes it do.
+    the whole kernel, their p-norm: SMs that wait, for memory or for others' last tiles, take none for arithmetic.
     """
-    power = c["norm"]
-    waiting = np.sum([wait**power for wait in np.broadcast_arrays(*waits_s)], axis=0)
-    whole_s = (boost_s**power + waiting) ** (1.0 / power)
     energy = unit_energy(gpu, cols["pipe"]) * cols["activity"]
-    level = clock_level(gpu, c, flops / whole_s, energy)
-    had = clock_had(boost_s, level, cols["burst"], gpu, c)
-    slowed = np.maximum((whole_s / had) ** power - waiting, boost_s**power) ** (1.0 / power)
-    return np.where(had < 1.0, slowed, boost_s / had), level
+    level = sustained_level(gpu, c, flops * energy, boost_s, waits_s)
+    return boost_s / clock_had(boost_s, level, cols["burst"], gpu, c), level
+
+
+def sustained_level(
+    gpu: GpuSpec,
+    c: Constants,
+    energy_flops: NDArray[np.float64],
+    boost_s: NDArray[np.float64],
+    waits_s: Sequence[NDArray[np.float64]],
+) -> NDArray[np.float64]:
+    """Sustained over boost clock of kernels on matrix units, up to :func:`top_clock`.
+
+    ``energy_flops``: what takes as much energy as so many 16-bit FLOPs by mma in 16 nm; ``boost_s``: time at the boost
+    clock of what goes with the clock; ``waits_s``: times that compete with it and don't.
+    """
+    limit_s = c["energy_pj"] * 1e-12 * energy_at(gpu.clock_hz) * energy_flops / (gpu.power_w - idle_w(gpu))
+    level = level_under_limit(boost_s, limit_s, waits_s, norm=c["norm"])
+    return below(level, sharpness=LIMIT_SHARPNESS, top=top_clock(gpu))
 
 
 def times(
@@ -646,7 +648,9 @@ def times(
     wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
     wave_n = np.clip(wave_blocks / wave_m, 1.0, grid_n)
     entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
-    reload = waves * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
+    # a last round of fewer blocks fetches less
+    rounds = blocks / wave_blocks
+    reload = rounds * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
     unique = a_all + b_all + output
     spill = c["reload_knee"] * entry / gpu.l2_bytes
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
@@ -660,9 +664,6 @@ def times(
     )
     memory_s = b_all * (kept_b / l2 + (1.0 - kept_b) / dram) + (a_all + output) * (kept / l2 + (1.0 - kept) / dram)
     memory_s = memory_s + (extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / dram
-    # SMs that wait for others' last tiles don't load
-    memory_s = memory_s * np.where(on_lanes, sms * lane_rounds / lane_blocks, sms * per_sm / blocks) ** c["idle_loss"]
-
     # an SM that has one tile more than others loads for longer, too
     side_n, side_m = t1 * cols["b_bytes"], t2 * cols["a_bytes"]
     shared = CLUSTER_SHARE * np.maximum(side_n, side_m) if asynchronous(gpu) else 0.0

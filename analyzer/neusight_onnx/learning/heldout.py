@@ -323,10 +323,10 @@ def predict_rows(
 
         def of_the_nearest() -> NDArray[np.float32]:
             other = trained.specs[nearest_of(gpu, trained.vectors)]
-            return apply_law(trained.law, kernels[:1], other, trained.fit.constants).features
+            return apply_law(trained.law, kernels, other, trained.fit.constants).features
 
         near = gpu_weight(gpu, trained.vectors)
-        carried = carried_over(trees, inside, answer.features, names, near, unseen_weight, of_the_nearest)
+        carried = carried_over(trees, inside, answer.features, near, unseen_weight, of_the_nearest)
         latency = latency * np.exp(carried.correction)
     return np.maximum(latency, answer.result.ideal_us)
 

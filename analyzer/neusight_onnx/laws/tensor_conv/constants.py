@@ -143,6 +143,13 @@ _AMD_PRIORS: Mapping[str, Constant] = {
 
 _AMD_ONLY = (
     Constant(
+        name="idle_loss",
+        prior=0.3,
+        prior_log_sd=0.5,
+        source="power of the share of compute units that are busy, over all rounds of tiles, by which DRAM slows; "
+        "fitted",
+    ),
+    Constant(
         name="compiled_overhead",
         prior=1.4,
         prior_log_sd=0.3,

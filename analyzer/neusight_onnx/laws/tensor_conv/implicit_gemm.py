@@ -71,7 +71,7 @@ def times(
     full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak
 
     unique = cols["read_bytes"] + cols["write_bytes"]
-    rate = dram_rate(cols, gpu, c) * (blocks / (sms * per_sm)) ** c["idle_loss"]
+    rate = dram_rate(cols, gpu, c) * ((blocks / (sms * per_sm)) ** c["idle_loss"] if amd else 1.0)
     entry = cols["a_bytes"] * m * k + cols["b_bytes"] * n * k
     waves = np.maximum(np.ceil(blocks / (sms * occupancy)), 1.0)
     wave_blocks = np.minimum(sms * occupancy, blocks)
@@ -80,7 +80,9 @@ def times(
     wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
     wave_n = np.clip(wave_blocks / wave_m, 1.0, grid_n)
     entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
-    reload = waves * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
+    # a last round of fewer blocks fetches less
+    rounds = waves if amd else blocks / wave_blocks
+    reload = rounds * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
     spill = c["reload_knee"] * entry / gpu.l2_bytes
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
     memory_s = (unique + extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / rate
