@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws.clock import energy_at, idle_w, level_under_limit, power_level
-from neusight_onnx.predictor import predict
+from neusight_onnx.predictor import load_predictors, predict
 
 LONG = Gemm(m=16384, n=8192, k=8192, dtype=DataType.FLOAT16, b_is_weight=True, transpose_b=True)
 
@@ -143,7 +144,14 @@ def test_faster_memory_costs_a_long_product_little() -> None:
     m=st.sampled_from([64, 1000, 8192]),
 )
 def test_no_product_is_slower_with_more_power(name: str, power_w: float, more: float, m: int) -> None:
+    """By the law not at all; as shipped by what a GPU near a measured one loses of that one's residual."""
     spec = load_gpu(name)
     kernel = replace(LONG, m=m)
-    (less,), (found,) = (predict([kernel], replace(spec, power_w=watts)) for watts in (power_w, power_w * more))
-    assert found.latency_us <= less.latency_us * 1.02
+    shipped = load_predictors(data_folder("predictors"))
+    laws = {key: replace(predictor, gpu_vectors=()) for key, predictor in shipped.items()}
+    for predictors, slower in ((laws, 1.001), (shipped, 1.05)):
+        (less,), (found,) = (
+            predict([kernel], replace(spec, power_w=watts), predictors=predictors)
+            for watts in (power_w, power_w * more)
+        )
+        assert found.latency_us <= less.latency_us * slower

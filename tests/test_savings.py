@@ -90,7 +90,7 @@ def test_what_is_saved_is_what_an_engine_runs() -> None:
         precision=FORMATS["fp16"],
         runtime="tensorrt",
     )
-    report = predict_report(prepared, load_gpu("l4"), asked_precision="fp16")
+    report = predict_report(prepared, load_gpu("h100-sxm"), asked_precision="fp16")
     fewest = sum(len(work.kernels) for work in prepared.work)
     more = sum(row.count for row in report.kernels) - fewest
     assert more > 0
