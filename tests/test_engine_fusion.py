@@ -45,6 +45,7 @@ from neusight_onnx.lowering.walk import ON_HOST
 from neusight_onnx.precision import resolve
 from neusight_onnx.predictor import Prediction, predict
 from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare, works_of
+from neusight_onnx.report.model import HostSummary
 from neusight_onnx.runtime import RUNTIMES
 
 RESNET = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
@@ -735,6 +736,43 @@ def test_a_captured_run_launches_once() -> None:
     assert not captured.host.is_bound
     assert captured.totals.overhead_ms == pytest.approx(RUNTIMES["onnxruntime"].graph_us / 1e3)
     assert captured.totals.kernel_ms == pytest.approx(plain.totals.kernel_ms)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "runtime", "precision"),
+    [
+        pytest.param(
+            "bert_base.onnx", {"batch": 1, "sequence": 16}, "onnxruntime", "auto", id="kernels that fill little"
+        ),
+        pytest.param("bert_base.onnx", {"batch": 3, "sequence": 128}, "eager", "fp16", id="doublings of 3"),
+        pytest.param("resnet50.onnx", {"batch": 1}, "onnxruntime", "auto", id="convolutions"),
+    ],
+)
+def test_the_batch_that_frees_the_gpu_of_the_host_does(
+    name: str, sizes: dict[str, int], runtime: str, precision: str
+) -> None:
+    """Small kernels take hardly longer at a larger batch: scaled by their tiles they fell short 4 to 12 times."""
+    path = Path(__file__).parent.parent / "examples" / name
+
+    def bound(batch: int) -> HostSummary:
+        report = analyze(path, gpu="b200", dims={**sizes, "batch": batch}, runtime=runtime, precision=precision)
+        return report.host
+
+    said = bound(sizes["batch"])
+    assert said.is_bound
+    assert said.free_from_batch is not None
+    assert not bound(said.free_from_batch).is_bound
+    before = bound(said.free_from_batch // 2)
+    assert before.is_bound
+    assert before.free_from_batch == said.free_from_batch
+
+
+def test_no_batch_to_vary_frees_nothing() -> None:
+    """A batch that --shape fixes can't be varied: none is named."""
+    path = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
+    report = analyze(path, gpu="b200", shapes={"images": (1, 3, 224, 224)}, runtime="onnxruntime")
+    assert report.host.is_bound
+    assert report.host.free_from_batch is None
 
 
 def test_onnxruntime_runs_quantised_pairs_one_by_one() -> None:

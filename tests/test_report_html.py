@@ -185,7 +185,7 @@ def test_a_host_that_takes_longer_and_a_cuda_graph_are_said() -> None:
     host = HostSummary(host_ms=9.0, is_bound=True, free_from_batch=32)
     text = to_html(replace(REPORT, settings=settings, host=host))
     assert "onnxruntime in a CUDA graph" in text
-    assert "host-bound: the host takes 9.00 ms, by scaling no longer from a batch of about 32 on" in text
+    assert "host-bound: the host takes 9.00 ms, no longer from a batch of about 32 on" in text
 
 
 def test_fusion_is_not_said_where_it_saved_nothing() -> None:

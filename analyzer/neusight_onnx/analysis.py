@@ -5,6 +5,7 @@ Not named after its function: a module `analyze` would hide `neusight_onnx.analy
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import ModelError, SpecError
+from neusight_onnx.errors import BindingError, ModelError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.graph.batch_dimension import find_batch
-from neusight_onnx.graph.bindings import Bindings, make_bindings
-from neusight_onnx.graph.dimension_roles import is_batch_symbol
+from neusight_onnx.graph.batch_dimension import Batch, find_batch
+from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Array, InferredGraph, Model, file_name
 from neusight_onnx.graph.read import read_model
+from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import (
@@ -85,7 +86,7 @@ from neusight_onnx.assumptions import (
     range_of_branches,
     share_by_data,
 )
-from neusight_onnx.preparation import PreparedModel, every_work, fusion_of, infer_shapes, prepare
+from neusight_onnx.preparation import AtOtherSizes, PreparedModel, every_work, fusion_of, infer_shapes, prepare
 
 
 def analyze(
@@ -151,7 +152,7 @@ def analyze(
     )
     report = predict_report(prepared, spec, asked_precision=precision, timeline=timeline)
     if with_largest_batch:
-        found = find_largest_batch(prepared, bindings, spec)
+        found = find_largest_batch(prepared, spec)
         memory = replace(report.totals.memory, largest_batch=found)
         report = replace(report, totals=replace(report.totals, memory=memory))
     return report
@@ -190,32 +191,71 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
         return replace(report, timeline=tuple(timeline_spans(counted, prepared.runtime)))
 
 
-MOST_BATCH = 1 << 16
+MOST_DOUBLINGS = 10
+"""The batch from which on the host no longer takes longer is looked for up to so many times twice the batch at hand."""
 
 
-def _host(counted: Sequence[Placed], prepared: PreparedModel, spec: GpuSpec, totals: Totals) -> HostSummary:
-    """Whether the host or the GPU takes longer, and from which batch on the GPU does.
+class OtherBatches:
+    """A prepared model at other sizes of its batch, all else as it was; each is inferred and lowered anew."""
 
-    By scaling, not by analysing other batches: a kernel whose tiles fill the GPU takes as many times longer as the
-    batch is larger, one that fills a part of it only from where it would be full.
-    """
-    host_us = host_us_of(counted, prepared.runtime)
-    kernel_us = totals.kernel_ms * 1e3
-    is_bound = host_us > kernel_us
-    has_batch = prepared.shaped.bound.batch is not None or any(map(is_batch_symbol, prepared.shaped.bound.symbols))
-    if not is_bound or not has_batch:
-        return HostSummary(host_ms=host_us / 1e3, is_bound=is_bound)
-    kernels = [
-        (item.work.count * prediction.latency_us, min(1.0, prediction.tile_count / spec.sm_count))
-        for item in counted
-        for prediction in item.predictions
-    ]
-    factor = 2
-    while factor * totals.batch_size <= MOST_BATCH:
-        if sum(time_us * max(1.0, factor * filled) for time_us, filled in kernels) >= host_us:
-            return HostSummary(host_ms=host_us / 1e3, is_bound=True, free_from_batch=factor * totals.batch_size)
-        factor *= 2
-    return HostSummary(host_ms=host_us / 1e3, is_bound=True)
+    def __init__(self, prepared: PreparedModel) -> None:
+        """BindingError where the model has no batch that can be varied."""
+        self.prepared = prepared
+        self.batch: Batch = find_batch(prepared.shaped.model, "the largest batch")
+        self._others = AtOtherSizes()
+        self._memo = Memo(graph=prepared.shaped.model.graph)
+
+    def at(self, size: int) -> PreparedModel:
+        """BindingError or ModelError where the model can't have this size."""
+        prepared = self.prepared
+        bindings = prepared.shaped.bindings
+        dims = {name: bound for name, bound in bindings.dims.items() if name not in self.batch.symbols}
+        return prepare(
+            infer_shapes(prepared.shaped.model, replace(bindings, dims=dims, batch=size), self._memo),
+            precision=prepared.precision,
+            runtime=prepared.runtime.name,
+            cuda_graph=prepared.runtime.captured,
+            include_io=prepared.include_io,
+            channels_last=prepared.runtime.channels_last,
+            training=None if prepared.trained is None else prepared.trained.plan,
+            others=self._others,
+        )
+
+
+def _host(
+    counted: Sequence[Placed],
+    prepared: PreparedModel,
+    spec: GpuSpec,
+    totals: Totals,
+    predictors: Predictors | None = None,
+) -> HostSummary:
+    """Whether the host or the GPU takes longer, and from which batch on the GPU does: of the doublings of the batch,
+    the first at which it is predicted to."""
+    host_ms = host_us_of(counted, prepared.runtime) / 1e3
+    if host_ms <= totals.kernel_ms:
+        return HostSummary(host_ms=host_ms, is_bound=False)
+    return HostSummary(host_ms=host_ms, is_bound=True, free_from_batch=_free_from(prepared, spec, totals, predictors))
+
+
+def _free_from(
+    prepared: PreparedModel, spec: GpuSpec, totals: Totals, predictors: Predictors | None = None
+) -> int | None:
+    """The first doubling of the batch at which the kernels take at least as long as the host; None where none does,
+    or where the model has no batch to vary."""
+
+    def is_free(doublings: int) -> bool:
+        size = totals.batch_size << doublings
+        outcome = predict_outcome(batches.at(size), spec, predictors=predictors)
+        if outcome.totals.batch_size != size:
+            raise BindingError("what counts as samples isn't the batch")
+        return outcome.host_ms <= outcome.totals.kernel_ms
+
+    try:
+        batches = OtherBatches(prepared)
+        first = bisect_left(range(1, MOST_DOUBLINGS + 1), x=True, key=is_free) + 1
+    except (BindingError, ModelError):
+        return None
+    return totals.batch_size << first if first <= MOST_DOUBLINGS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +270,7 @@ class Outcome:
     bound_shares: Mapping[str, float]
     unsupported: tuple[UnsupportedNode, ...]
     precision: str
+    host_ms: float
     assumptions: tuple[str, ...] = ()
     host: HostSummary | None = None
 
@@ -280,34 +321,24 @@ def predict_outcome(
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
             precision=executed.name,
-            host=_host(counted, prepared, spec, totals) if with_host else None,
+            host_ms=host_us_of(counted, prepared.runtime) / 1e3,
+            host=_host(counted, prepared, spec, totals, predictors) if with_host else None,
         )
 
 
-def find_largest_batch(prepared: PreparedModel, bindings: Bindings, spec: GpuSpec) -> LargestBatch:
+def find_largest_batch(prepared: PreparedModel, spec: GpuSpec) -> LargestBatch:
     """The largest batch that fits on ``spec``, the other sizes being those of ``prepared``.
 
-    ``bindings`` are those that the model was prepared with. Each size tried is inferred and lowered anew. BindingError
-    where the model has no batch that can be varied.
+    Each size tried is inferred and lowered anew. BindingError where the model has no batch that can be varied.
     """
-    batch = find_batch(prepared.shaped.model, "the largest batch")
-    others = {name: size for name, size in bindings.dims.items() if name not in batch.symbols}
+    batches = OtherBatches(prepared)
 
     def measure(size: int) -> MemoryEstimate:
-        rebound = replace(bindings, dims=others, batch=size)
-        shaped = infer_shapes(prepared.shaped.model, rebound)
-        plan = None if prepared.trained is None else prepared.trained.plan
-        found = prepare(
-            shaped,
-            precision=prepared.precision,
-            runtime=prepared.runtime.name,
-            channels_last=prepared.runtime.channels_last,
-            training=plan,
-        )
-        return memory_on(run_on(found, spec).memory, spec)
+        return memory_on(run_on(batches.at(size), spec).memory, spec)
 
-    current = prepared.shaped.bound.symbols.get(batch.name, 1)
-    return largest_batch(measure, batch.name, current, memory_on(run_on(prepared, spec).memory, spec))
+    name = batches.batch.name
+    current = prepared.shaped.bound.symbols.get(name, 1)
+    return largest_batch(measure, name, current, memory_on(run_on(prepared, spec).memory, spec))
 
 
 def _settings(prepared: PreparedModel, executed: Precision) -> Settings:

@@ -42,10 +42,12 @@ if TYPE_CHECKING:
 class ShapedModel:
     """A model with its dims bound and its shapes inferred: the same for every precision, runtime and GPU.
 
-    ``inferred`` holds bounds where shapes depend on data, ``expected`` the sizes that costs are counted with.
+    ``bindings`` are what the user bound, ``bound`` what became of the inputs. ``inferred`` holds bounds where shapes
+    depend on data, ``expected`` the sizes that costs are counted with.
     """
 
     model: Model
+    bindings: Bindings
     bound: BoundInputs
     inferred: InferredGraph
     expected: InferredGraph
@@ -105,7 +107,7 @@ def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> 
     with no_collection():
         bound, inferred = bind_and_infer(model, bindings, memo)
         expected = at_expected_sizes(model, bindings, bound, inferred)
-    return ShapedModel(model=model, bound=bound, inferred=inferred, expected=expected)
+    return ShapedModel(model=model, bindings=bindings, bound=bound, inferred=inferred, expected=expected)
 
 
 def prepare(

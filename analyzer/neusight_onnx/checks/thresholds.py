@@ -209,9 +209,9 @@ def lower_bound(subject: Subject) -> Iterator[Found]:
     severity=Severity.NOTE,
     scope=Scope.TARGET,
     explanation="Launching the run's kernels takes the CPU longer than the GPU takes to execute them, so that the GPU "
-    "waits and a faster one changes little. The message says from which batch on it would no longer be so, by scaling "
-    "each kernel's time with the batch, where the model has a batch. It is looked at where a limit of latency or "
-    "throughput hangs on it; reports say it of every target.",
+    "waits and a faster one changes little. The message says from which batch on it would no longer be so: doublings "
+    "are predicted, up to 1,024 times the batch at hand, where the model has one to vary. It is looked at where a "
+    "limit of latency or throughput hangs on it; reports say it of every target.",
     fix="launch once (--cuda-graph, or cuda-graph = true in the target), take a runtime that merges more "
     "(--runtime tensorrt) or a larger batch",
     applies=_predicts,

@@ -38,7 +38,7 @@ def standing_text(report: Report) -> Iterator[str]:
 
 def host_text(host: HostSummary) -> str:
     """That the host takes longer than the GPU, and from which batch on it doesn't."""
-    until = f", by scaling no longer from a batch of about {host.free_from_batch:,} on" if host.free_from_batch else ""
+    until = f", no longer from a batch of about {host.free_from_batch:,} on" if host.free_from_batch else ""
     return f"host-bound: the host takes {duration(host.host_ms * 1e3)}{until}"
 
 

@@ -313,8 +313,8 @@ class FusionSummary:
 class HostSummary:
     """``host_ms``: what the host takes to hand over the run. ``is_bound``: longer than the kernels take.
 
-    ``free_from_batch``: where it is, the batch from which on it would no longer be, by scaling each kernel's time; None
-    where the model has no batch to vary, or where none up to 65,536 would do.
+    ``free_from_batch``: where it is, the batch from which on it would no longer be, of its doublings; None
+    where the model has no batch to vary, or where none up to 1,024 times it would do.
     """
 
     host_ms: float = 0.0
