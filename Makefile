@@ -16,11 +16,11 @@ DIST_STAMP := build/dist-check.stamp
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
 	bench-operators bench-frontend bench-coverage bench-plausibility bench-models bench-fusion bench-fusion-cuda \
-	bench-fusion-inductor bench-fusion-trt bench-speed fuzz clean
+	bench-fusion-inductor bench-fusion-trt bench-instructions bench-speed fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 24
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 30
 
 demo: $(VENV)/.installed ## analyse examples/resnet50.onnx on an A100 and print the report
 	@echo "neusight-onnx analyze examples/resnet50.onnx --gpu a100 --batch 8"

@@ -10,13 +10,18 @@ detailed: a layer a line, with its operands and the ONNX nodes that it does the 
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 
 
 def main() -> None:
-    site_packages, model, *capabilities = sys.argv[1:]
-    sys.path.insert(0, site_packages)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("site_packages", metavar="SITE-PACKAGES")
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("capabilities", metavar="CAPABILITY", nargs="+")
+    options = parser.parse_args()
+    sys.path.insert(0, options.site_packages)
     import tensorrt_rtx_bindings as trt
 
     class Log(trt.ILogger):
@@ -34,13 +39,13 @@ def main() -> None:
                 self.layers = message
 
     found = {"version": trt.__version__}
-    for capability in capabilities:
+    for capability in options.capabilities:
         log = Log()
         builder = trt.Builder(log)
         network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-        parser = trt.OnnxParser(network, log)
-        if not parser.parse_from_file(model):
-            sys.exit(str(parser.get_error(0)))
+        reader = trt.OnnxParser(network, log)
+        if not reader.parse_from_file(options.model):
+            sys.exit(str(reader.get_error(0)))
         config = builder.create_builder_config()
         config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
         config.num_compute_capabilities = 1

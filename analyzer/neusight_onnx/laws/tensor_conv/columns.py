@@ -115,7 +115,7 @@ def _padded(channels: int, element_bytes: float) -> int:
 FIRST_LAYER = 7.5
 """Compute capability from which cuDNN 9.1 has kernels for the first layer of a network over images,
 ``sm75_xmma_fprop_image_first_layer_*_hmma_k64c4r7s7_stride2x2_tile16x64x64`` and their like for sm80 and sm90: 16, 32
-or 64 filters of 3x3 and 7x7 taps, stride 2, four channels (``strings`` of its library of compiled engines)."""
+or 64 filters of 3x3 and 7x7 taps, stride 2, four channels (names of kernels, as profilers print them)."""
 _FIRST_CHANNELS, _FIRST_FILTERS, _FIRST_SIDES = 4, 64, (3, 7)
 _INSTRUCTION_DEPTH = 8
 """Depth of the instructions in those kernels (``tensor1688``: 16x8x8)."""
@@ -142,10 +142,11 @@ PACKED_SIDE = 64
 """Channels in and out of the tiles, 64 x 64 x 64, in which cuDNN 9.1 packs groups. Its kernels
 ``sm{70,75,80}_xmma_{fprop,dgrad}_*`` for FP16, BF16 and TF32, which later GPUs run as well, have forms ``_g2_`` to
 ``_g16_``: 2 to 16 groups of 32 to 4 channels a tile."""
-_PACKED_DEPTHS = {2: 32, 4: 16, 8: 16, 16: 16}
-"""Groups in a tile -> depth that its instructions multiply of the 64 channels of a step. Their cubins have 64 of
-m16n8k16 for two groups and 32 for more, where 128 are the whole tile: blocks on the diagonal of 32 and of 16 channels,
-so that groups of 8 and of 4 multiply zeros beside them."""
+_PACKED_INSTRUCTION_DEPTH = 16
+_PACKED_DEPTHS = {count: max(PACKED_SIDE // count, _PACKED_INSTRUCTION_DEPTH) for count in (2, 4, 8, 16)}
+"""Groups in a tile -> depth that its instructions multiply of the 64 channels of a step. Blocks on the diagonal, of a
+group's channels and at least of the 16 that m16n8k16 takes at once (PTX ISA, mma), so that groups of 8 and of 4
+multiply zeros beside them."""
 _PACKED_INT8 = (2,)
 """Groups in a tile of INT8, whose m16n8k32 takes a group's 32 channels at once: TensorRT's library has the form
 ``_g2_`` alone, for sm80 and on (``sm80_xmma_fprop_implicit_gemm_i8i8_i8i32_f32_*_tilesize64x64x64_*_g2_tensor16x8x32``,

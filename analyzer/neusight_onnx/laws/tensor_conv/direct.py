@@ -24,10 +24,10 @@ THREAD_CHANNELS = 8.0
 CHANNEL_OPERATIONS = 4.0
 """Channels of a depthwise convolution over (n, h, w, c) that a thread computes, and instructions that each takes a
 tap: its weight is loaded and widened, its input widened, multiplied and added. The place of the result, and of each
-tap its bounds, its address and one load of 16 bytes, are the thread's. So does NVIDIA's kernel for 16 bits that
-TensorRT for RTX 1.7 holds as text and compiles when it is used (``depthwise_conv_fp16_nhwc``, eight elements a
-thread); the 8 bits of an engine, packed by 4 or 32 channels (``kCHW4``, ``kCHW32`` of its formats), are taken to be no
-worse.
+tap its bounds, its address and one load of 16 bytes, are the thread's: eight halves are the widest load (CUDA C++
+Programming Guide, device memory accesses), and what NVIDIA's open kernels take at once (CUTLASS, 128 bits over those of
+an element). The 8 bits of an engine, packed by 4 or 32 channels (``kCHW4``, ``kCHW32`` of its formats), are taken to be
+no worse.
 
 None of the four is one of the integer lanes'. Widening is 16-bit arithmetic (HADD2.F32: 64 lanes an SM and clock at
 least, CUDA C++ Programming Guide, throughput of native arithmetic instructions), the multiply-add is the FP32 lanes'
