@@ -101,6 +101,16 @@ def test_a_merged_value_takes_memory_only_if_it_is_written() -> None:
     assert sizes == {True: (1200, 200), False: (800, 200)}
 
 
+def test_onnxruntime_keeps_weights_beside_the_regions_that_double() -> None:
+    """A weight of 300 MiB: at its own size, rounded to 256 B, not half a GiB; the run's values take one region."""
+    nodes = [op("1", "x w", "a", "Add"), op("2", "a", "y")]
+    graph_in = build(nodes, weights={"w": (75 << 20, 1), "v": (5,)})
+    work = [NodeWork(node=n.name, op_type=n.op_type, kernels=(COPY,)) for n in nodes]
+    found = memory_on(run_memory(graph_in, work, "onnxruntime"), GPU)
+    assert found.weight_bytes == 300 << 20  # nothing reads v
+    assert found.peak_bytes == CONTEXT_BYTES + (300 << 20) + (1 << 20)
+
+
 def estimate(graph_in: InferredGraph, free: Sequence[str] = (), gpu: GpuSpec = GPU) -> MemoryEstimate:
     """All nodes are copies but those in ``free``."""
     pending, work = [graph_in], []

@@ -129,6 +129,12 @@ max_dead_bytes_per_chunk, max_power_of_two_extend_bytes; onnxruntime 1.32); when
 public source."""
 
 
+def arena_reserve(sizes: Iterable[int]) -> int:
+    """Bytes that ONNX Runtime reserves for weights: each rounded, none in a region of the arena (BFCArena::Reserve,
+    which it logs when a session begins, with the weights' own size)."""
+    return sum(-(-size // ARENA_ROUND) for size in sizes) * ARENA_ROUND
+
+
 def arena_bytes(sizes: Sequence[int], requests: Iterable[int]) -> int:
     """Bytes of the regions that ONNX Runtime's arena has in the end."""
     blocks = _Blocks()
