@@ -291,6 +291,34 @@ CASES = {
             ("Elementwise", 0, 4 * 160, 4 * 80),
         ],
     ),
+    # 4 tokens take 2 of 16 experts each: 16 (1 - (7/8)^4) = 6.6 experts are read, not 8: one has 2 rows, six have 1
+    "MoE of a few tokens": Case(
+        node='y = com.microsoft.MoE<k=2, activation_type="gelu">(x, p, w1, , w2)',
+        inputs={"x": (4, 16), "p": (4, 16)},
+        weights={"w1": (16, 32, 16), "w2": (16, 16, 32)},
+        kernels=[
+            ("Softmax", 0, 256, 256),
+            ("GatherScatter", 0, 4 * (128 + 8), 4 * 128),
+            ("Gemm", 2 * 16 * 32, 4 * (2 * 16 + 512), 4 * 2 * 32),
+            ("Gemm", 6 * 16 * 32, 4 * (6 * 16 + 6 * 512), 4 * 6 * 32),
+            ("Gemm", 2 * 32 * 16, 4 * (2 * 32 + 512), 4 * 2 * 16),
+            ("Gemm", 6 * 32 * 16, 4 * (6 * 32 + 6 * 512), 4 * 6 * 16),
+            ("Elementwise", 0, 4 * 128, 4 * 64),
+        ],
+    ),
+    # one token reads exactly those that it chooses
+    "MoE of one token": Case(
+        node='y = com.microsoft.MoE<k=2, activation_type="gelu">(x, p, w1, , w2)',
+        inputs={"x": (1, 16), "p": (1, 16)},
+        weights={"w1": (16, 32, 16), "w2": (16, 16, 32)},
+        kernels=[
+            ("Softmax", 0, 64, 64),
+            ("GatherScatter", 0, 4 * (32 + 2), 4 * 32),
+            ("Gemm", 2 * 16 * 32, 4 * (2 * 16 + 2 * 512), 4 * 2 * 32),
+            ("Gemm", 2 * 32 * 16, 4 * (2 * 32 + 2 * 512), 4 * 2 * 16),
+            ("Elementwise", 0, 4 * 32, 4 * 16),
+        ],
+    ),
     # fc1 holds gate and value, 2 x 32; their product is a kernel of its own
     "MoE with a fused gate": Case(
         node='y = com.microsoft.MoE<k=2, activation_type="swiglu", swiglu_fusion=1>(x, p, w1, , w2)',

@@ -511,14 +511,15 @@ def position_bias(context: NodeContext) -> Outcome:
     "QMoE",
     domain="com.microsoft",
     gives="depends",
-    note="gemms over the k chosen experts of each token",
+    note="gemms over the k chosen experts of each token, chosen independently",
 )
 def mixture(context: NodeContext) -> Outcome:
     """tokens * k rows in all through fc1 (hidden -> inner), its activation, and fc2 (inner -> hidden).
 
-    Every expert's weights are read once, at most one expert a row; the rows are spread evenly. Around the products, as
-    ONNX Runtime's CUDA kernels: scores of the experts, rows put together by expert, the k results of a token added. A
-    gate (fc1 twice as wide, or fc3 beside it) multiplies in a kernel of its own.
+    Weights of the experts that some token chooses are read once; the rows are spread evenly over those. Tokens are
+    taken to choose independently, each expert as often: what a decoder's few tokens leave out isn't read. Around the
+    products, as ONNX Runtime's CUDA kernels: scores of the experts, rows put together by expert, the k results of a
+    token added. A gate (fc1 twice as wide, or fc3 beside it) multiplies in a kernel of its own.
     """
     quantised = context.node.op_type == "QMoE"
     source, scores = context.spec(0), context.spec(1)
@@ -544,14 +545,17 @@ def mixture(context: NodeContext) -> Outcome:
         ),
     ]
     epilogue = () if gated else (activation,)
-    kernels += _expert_products(context, fc1, rows, wide, hidden, first_type, epilogue)
+    experts = _chosen_experts(context.shape(fc1)[0], tokens, chosen)
+    kernels += _expert_products(context, fc1, rows, experts, wide, hidden, first_type, epilogue)
     if context.has(fc3):
-        kernels += _expert_products(context, fc3, rows, inner, hidden, _expert_weights(context, fc3, "fc3"), ())
+        kernels += _expert_products(
+            context, fc3, rows, experts, inner, hidden, _expert_weights(context, fc3, "fc3"), ()
+        )
     if gated:
         step = {"swiglu": "silu", "geglu": "gelu"}.get(activation, activation)
         one = TensorSpec(dtype=source.dtype, shape=(rows, inner))
         kernels.append(Elementwise(operations=(step, "mul"), inputs=(one, one), output=one))
-    kernels += _expert_products(context, fc2, rows, hidden, inner, second_type, ())
+    kernels += _expert_products(context, fc2, rows, experts, hidden, inner, second_type, ())
     results = TensorSpec(dtype=source.dtype, shape=(rows, hidden))
     steps = ("mul", "add") * (chosen - 1) + ("mul",)
     kernels.append(Elementwise(operations=steps, inputs=(results,), output=context.out()))
@@ -564,17 +568,29 @@ def _expert_width(context: NodeContext, place: int, dtype: DataType, hidden: int
     return 8 * weights.byte_count // dtype.bits // max(weights.shape[0] * hidden, 1)
 
 
+def _chosen_experts(stored: int, tokens: int, chosen: int) -> int:
+    """How many of the experts some token chooses, as expected where each token takes ``chosen`` of them by chance."""
+    left_out = (1 - min(chosen / max(stored, 1), 1)) ** tokens
+    return max(round(stored * (1 - left_out)), 1)
+
+
 def _expert_products(
-    context: NodeContext, place: int, rows: int, n: int, k: int, weight: DataType, epilogue: tuple[str, ...]
+    context: NodeContext,
+    place: int,
+    rows: int,
+    experts: int,
+    n: int,
+    k: int,
+    weight: DataType,
+    epilogue: tuple[str, ...],
 ) -> list[Gemm]:
-    """``rows`` spread over the experts, (m, k) @ (k, n) each: m is the same for all, or one more for some of them.
+    """``rows`` spread over ``experts``, (m, k) @ (k, n) each: m is the same for all, or one more for some of them.
 
     Of the scales, zero points and biases the experts that have rows read their share.
     """
     quantised = context.node.op_type == "QMoE"
     dtype = context.dtype(0)
     stored = context.shape(place)[0]
-    experts = min(stored, max(rows, 1))
     each, more = divmod(rows, experts)
     bias = place + 2 if quantised else place + 1
     beside = [bias]
