@@ -185,7 +185,6 @@ TENSOR_RATES: dict[str, dict[str, int]] = {
 # The clock at which the vendor states the tensor rates, where it isn't the boost clock: that clock in MHz and why.
 TENSOR_CLOCK = {
     "titan-v": (1343, "NVIDIA states 110 TFLOPS, below its own boost clock"),
-    "a10g": (1900, "the datasheet's 70 TFLOPS implies a clock above the boost"),
     "h100-sxm": (1830, "NVIDIA computes tensor rates at 1830 MHz, FP32 at 1980"),
     "h800-sxm": (1830, "as h100-sxm"),
     "h200-sxm": (1830, "as h100-sxm"),

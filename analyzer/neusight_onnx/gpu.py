@@ -207,7 +207,7 @@ _DENSE_BY_ARCHITECTURE: Mapping[str, Mapping[str, int]] = {
 (``tests/test_gpu.py`` holds the shipped GPUs against them). GeForce cards have half of some."""
 _MOST_OF_DENSE = 1.4
 """A peak above this share of units x rate x boost clock is no dense one. Vendors compute with clocks of .87 (H100 NVL)
-to 1.11 (A10G) of the boost; a figure for sparse matrices is twice the dense one."""
+to 1 of the boost; a figure for sparse matrices is twice the dense one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
