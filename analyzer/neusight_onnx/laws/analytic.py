@@ -39,7 +39,14 @@ from neusight_onnx.kernels import (
     Sort,
     Transfer,
 )
-from neusight_onnx.laws.bandwidth import dram_bytes_per_s, is_amd, l2_bytes_per_s, l2_miss_fraction, p_norm
+from neusight_onnx.laws.bandwidth import (
+    dram_bytes_per_s,
+    is_amd,
+    l2_bytes_per_s,
+    l2_miss_fraction,
+    p_norm,
+    stream_floor_us,
+)
 from neusight_onnx.laws.base import Law, LawResult
 from neusight_onnx.laws.elementwise import (
     ELEMENTWISE,
@@ -258,7 +265,8 @@ def _by_law(law: Law, kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
 
 
 def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
-    """Roofline of the pipe that the kernel's arithmetic runs on; convolutions may save up to 2.25x by Winograd.
+    """Roofline of the pipe that the kernel's arithmetic runs on, DRAM's share of it as for every kernel that streams:
+    what the L2 can't be expected to hold. Convolutions may save up to 2.25x by Winograd.
 
     A copy's is PCIe at its nominal rate.
     """
@@ -280,8 +288,8 @@ def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
             return max(kernel.byte_count / pcie_bytes_per_s(gpu) * 1e6, 1e-6)
         case _:
             pass
-    bytes_ = float(kernel.read_bytes + kernel.write_bytes)
-    return max(flops / peak * 1e6, bytes_ / gpu.memory_bytes_per_s * 1e6, 1e-6)
+    bytes_ = np.array([kernel.read_bytes + kernel.write_bytes], dtype=np.float64)
+    return float(stream_floor_us(np.array([flops]), bytes_, peak, gpu)[0])
 
 
 def kernel_work(kernel: Kernel, gpu: GpuSpec) -> Work:
