@@ -250,6 +250,23 @@ def test_what_does_not_fit_is_last_and_never_best() -> None:
     assert "\n*" not in shown
 
 
+def test_a_price_of_a_machine_is_one_gpus(tmp_path: Path) -> None:
+    """p4d.24xlarge has eight GPUs: its price as it is would make each of them cost as much as all."""
+    (tmp_path / "p.csv").write_text("gpu,price_per_h\ng5.xlarge,1\nl4,0.7\np4d.24xlarge,32\n")
+    prices = parse_prices(["a100-sxm-40gb=4/h"]).over(read_prices(tmp_path / "p.csv"))
+    assert prices.machines == {"a10g": "g5.xlarge"}
+    prices = parse_prices(["p4d.24xlarge=32/h", "v100=1/h"]).over(read_prices(tmp_path / "p.csv"))
+    assert prices.machines == {"a10g": "g5.xlarge", "a100-sxm-40gb": "p4d.24xlarge"}
+    said = compare(RESNET, gpus=["p4d.24xlarge", "l4"], dims={"batch": 1}, prices=prices).assumptions
+    assert "GPU: 'p4d.24xlarge' is taken as one 'a100-sxm-40gb'" in " ".join(said)
+    assert (
+        "costs: a price of 'p4d.24xlarge' is taken as one GPU's; divide that of a machine with several by their number"
+        in said
+    )
+    alone = compare(RESNET, gpus=["l4"], dims={"batch": 1}, prices=prices).assumptions
+    assert not any(text.startswith("costs:") for text in alone)
+
+
 def test_cost_of_a_million() -> None:
     """A GPU of 3.6 an hour costs 0.001 a second: a million runs of 8 samples at L ms cost 1000 * L / 8 / 1000."""
     found = compare(RESNET, gpus=["a100", "t4"], dims={"batch": 8}, prices=parse_prices(["t4=3.6/h"]), sort="cost")

@@ -49,7 +49,7 @@ def of_the_gpu(spec: GpuSpec) -> Iterator[str]:
         yield f"GPU: '{spec.asked_as}' is taken as '{spec.name}'; --gpu {others} for {which}"
     elif spec.asked_as is not None:
         yield (
-            f"GPU: one of those in '{spec.asked_as}', '{spec.name}' (which GPUs a cloud's machine has is from general "
+            f"GPU: '{spec.asked_as}' is taken as one '{spec.name}' (which GPUs a cloud's machine has is from general "
             "knowledge)"
         )
 

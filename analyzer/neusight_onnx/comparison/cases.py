@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -148,7 +148,7 @@ def compare(
         cuda_graph=all(captured),
         include_io=include_io,
         channels_last=channels_last,
-        assumptions=(*assumed_by_all(assumptions), *_rests_on(prices)),
+        assumptions=(*assumed_by_all(assumptions), *_rests_on(prices, specs)),
         warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *refused, *left_out, *_unused(prices, specs)))),
     )
 
@@ -208,7 +208,10 @@ def _unused(prices: Prices, specs: Sequence[GpuSpec]) -> Sequence[Notice]:
     ]
 
 
-def _rests_on(prices: Prices) -> Sequence[str]:
-    if not prices.per_h:
-        return ()
-    return ("costs are those of a GPU that is paid by the time and always busy with such runs; a batch of n counts n",)
+def _rests_on(prices: Prices, specs: Sequence[GpuSpec]) -> Iterator[str]:
+    if prices.per_h:
+        yield "costs are those of a GPU that is paid by the time and always busy with such runs; a batch of n counts n"
+    compared = [prices.machines[spec.name] for spec in specs if spec.name in prices.machines]
+    if compared:
+        names = ", ".join(f"'{name}'" for name in dict.fromkeys(compared))
+        yield f"costs: a price of {names} is taken as one GPU's; divide that of a machine with several by their number"

@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from neusight_onnx.errors import ComparisonError, SpecError
@@ -26,11 +26,13 @@ class Prices:
     """Price of an hour by a GPU's canonical name; ``currency`` is what the file calls it, "" if it doesn't.
 
     ``expected``: the GPUs that were priced one by one, each of which should be compared; a file may have more.
+    ``machines``: canonical names of GPUs that were priced by the name of a cloud's machine -> that name.
     """
 
     per_h: Mapping[str, float] = field(default_factory=dict)
     currency: str = ""
     expected: tuple[str, ...] = ()
+    machines: Mapping[str, str] = field(default_factory=dict)
 
     def over(self, base: Prices) -> Prices:
         """These, and those of ``base`` for other GPUs."""
@@ -38,6 +40,8 @@ class Prices:
             per_h={**base.per_h, **self.per_h},
             currency=self.currency or base.currency,
             expected=tuple(dict.fromkeys((*base.expected, *self.expected))),
+            machines={name: machine for name, machine in base.machines.items() if name not in self.per_h}
+            | dict(self.machines),
         )
 
 
@@ -49,8 +53,8 @@ def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu
         if not separator or not name.strip():
             raise ComparisonError(f"--price {shown(text)} names no GPU; {_EXAMPLE}")
         entries.append((name.strip(), price.strip(), f"--price {shown(text)}"))
-    per_h = _by_gpu(entries, load)
-    return Prices(per_h=per_h, expected=tuple(per_h))
+    found = _by_gpu(entries, load)
+    return replace(found, expected=tuple(found.per_h))
 
 
 def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices:
@@ -58,7 +62,7 @@ def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices
     the columns ``gpu,price_per_h``. Raises ComparisonError for what can't be read or be meant."""
     text = _read(path)
     if path.suffix.lower() == ".csv":
-        return Prices(per_h=_by_gpu(_csv_entries(text, path), load))
+        return _by_gpu(_csv_entries(text, path), load)
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -78,7 +82,7 @@ def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices
             raise ComparisonError(f"{path}: the price of {name[:60]!a} is no number; write a100 = 2.1")
         where = f"{path}: {name[:60]!a} = {price!a:.60}"
         entries.append((name, price if isinstance(price, str) else f"{price}/h", where))
-    return Prices(per_h=_by_gpu(entries, load), currency=currency)
+    return replace(_by_gpu(entries, load), currency=currency)
 
 
 def _read(path: Path) -> str:
@@ -120,18 +124,21 @@ def _csv_entries(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
 
 def _by_gpu(
     entries: Sequence[tuple[str, str, str]] | Iterator[tuple[str, str, str]], load: Callable[[str], GpuSpec]
-) -> dict[str, float]:
+) -> Prices:
     """(name, price, where it is written) as prices by canonical name, each GPU once."""
     found: dict[str, float] = {}
+    machines: dict[str, str] = {}
     for name, text, where in entries:
         price = _price(text, where)
         try:
-            gpu = load(name).name
+            spec = load(name)
         except SpecError as error:
             raise ComparisonError(f"{where}: {error}") from None
-        if found.setdefault(gpu, price) != price:
-            raise ComparisonError(f"{where}: {gpu} has another price already; keep one of them")
-    return found
+        if found.setdefault(spec.name, price) != price:
+            raise ComparisonError(f"{where}: {spec.name} has another price already; keep one of them")
+        if spec.asked_as is not None and not spec.also_named:
+            machines[spec.name] = spec.asked_as
+    return Prices(per_h=found, machines=machines)
 
 
 def _price(text: str, where: str) -> float:
