@@ -19,11 +19,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 
-from models import graph, model, node, tensor, value
+from models import graph, model, node, value
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import bind_and_infer
@@ -177,32 +176,3 @@ def test_what_works_in_place(op_type: str, operands: tuple[str, ...], tmp_path: 
     theirs, _, ours = requested(source, tmp_path)
     assert theirs == 256_000 * (1 if op_type in ORT_IN_PLACE else 2)
     assert activation_block(ours) == theirs
-
-
-WEIGHTS = r"""
-import sys
-import onnxruntime as ort
-
-ort.set_default_logger_severity(1)
-options = ort.SessionOptions()
-options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-"""
-
-
-def test_weights_are_reserved_beside_the_arena(tmp_path: Path) -> None:
-    """Small weights, since the CPU provider uses larger ones where the file's bytes are: each at its own size."""
-    built = model(
-        graph(
-            [node("Add", "x w", "a"), node("Mul", "a v", "y")],
-            [value("x", (2, 31))],
-            [value("y", (2, 31))],
-            [tensor("w", np.ones(31, np.float32)), tensor("v", np.full(31, 2, np.float32))],
-        )
-    )
-    source = tmp_path / "source.onnx"
-    onnx.save(built, str(source))
-    done = subprocess.run([sys.executable, "-c", WEIGHTS, str(source)], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert re.findall(r"Reserving memory in BFCArena for Cpu size: (\d+)", done.stderr) == ["124", "124"]
-    assert "Extending BFCArena" not in done.stderr

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import NodeWork
-from neusight_onnx.memory.allocators import ALLOCATORS, arena_bytes, arena_reserve, planned_bytes
+from neusight_onnx.memory.allocators import ALLOCATORS, planned_bytes
 from neusight_onnx.memory.caches import CachePair, cache_pairs
 from neusight_onnx.memory.liveness import Liveness, live_tensors
 from neusight_onnx.memory.policy import (
@@ -150,17 +150,19 @@ def verdict(peak_bytes: int, high_bytes: int, available_bytes: int) -> str:
 
 def _reserved_bytes(found: Liveness, weights: Sequence[int], library_bytes: int, policy: Policy) -> int:
     """What the allocator has taken in the end: for the weights, the library's workspace, and one run."""
-    if policy.allocator == "arena":
-        # ONNX Runtime reserves weights beside the arena's regions, at what they take; the BLAS library takes its
-        # workspace from the driver.
+    is_arena = policy.allocator == "arena"
+    # Under ONNX Runtime the BLAS library takes its workspace from the driver.
+    before = [*weights, library_bytes] if library_bytes and not is_arena else list(weights)
+    count = len(before)
+    sizes = before + found.sizes
+    requests = [*range(1, count + 1), *(at + count if at > 0 else at - count for at in found.requests)]
+    if is_arena:
         # From the second run on the activations lie in one block; the first run's regions stay.
         own = [at for at in found.requests if found.kinds[abs(at) - 1] == "activation"]
-        sizes = [*found.sizes, planned_bytes(found.sizes, own)]
-        return arena_reserve(weights) + library_bytes + arena_bytes(sizes, [*found.requests, len(sizes)])
-    before = [*weights, library_bytes] if library_bytes else list(weights)
-    count = len(before)
-    requests = [*range(1, count + 1), *(at + count if at > 0 else at - count for at in found.requests)]
-    return ALLOCATORS[policy.allocator](before + found.sizes, requests)
+        sizes.append(planned_bytes(found.sizes, own))
+        requests.append(len(sizes))
+    reserved = ALLOCATORS[policy.allocator](sizes, requests)
+    return reserved + (library_bytes if is_arena else 0)
 
 
 def _sharing(caches: Sequence[CachePair]) -> str:
