@@ -383,6 +383,8 @@ SHARED = [
     ("NC4as_T4_v3", "t4", ""),
     ("ml.g5.2xlarge", "a10g", ""),
     ("a3-highgpu-8g", "h100-sxm", ""),
+    ("P4d", "a100-sxm-40gb", ""),
+    ("g5", "a10g", ""),
 ]
 
 
@@ -399,6 +401,12 @@ def test_a_name_of_several_says_which(name: str, resolved: str, others: str) -> 
 def test_a_name_of_one_says_nothing(name: str) -> None:
     gpu = load_gpu(name)
     assert (gpu.asked_as, gpu.also_named) == (None, ())
+
+
+@pytest.mark.parametrize("name", ["g5.", "g5.*", "p5.[x]", "g2-standard-", "g2-standard", "g5 xlarge", "g4ad.xlarge"])
+def test_what_no_cloud_calls_a_machine_is_unknown(name: str) -> None:
+    with pytest.raises(SpecError, match="unknown GPU"):
+        load_gpu(name)
 
 
 def test_the_gpus_of_clouds_are_known() -> None:

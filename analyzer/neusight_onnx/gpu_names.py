@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 
 _BRANDS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "radeon"})
 _TRADE_MARKS = re.compile(r"\((?:tm|r)\)|[™®]")
@@ -129,10 +128,16 @@ that are named; these were not opened. Machines whose GPU has no file, and those
 def gpu_of_instance(name: str) -> str | None:
     """The canonical name of the GPU in a cloud's machine; None where no such machine is known.
 
-    Azure's "Standard_" may be left out; SageMaker puts "ml." before the names of EC2.
+    Azure's "Standard_" may be left out; SageMaker puts "ml." before the names of EC2. A family ("g5") stands for its
+    machines.
     """
     wanted = name.strip().casefold().removeprefix("standard_").removeprefix("ml.")
-    return next((gpu for pattern, gpu in _INSTANCES if fnmatchcase(wanted, pattern)), None)
+    return next((gpu for pattern, gpu in _INSTANCES if _is_machine(wanted, pattern)), None)
+
+
+def _is_machine(name: str, pattern: str) -> bool:
+    family = pattern.removesuffix(".*")
+    return name == family or re.fullmatch(re.escape(pattern).replace(r"\*", "[a-z0-9-]+"), name) is not None
 
 
 def instance_gpus() -> tuple[str, ...]:
