@@ -102,8 +102,8 @@ def test_a_merged_value_takes_memory_only_if_it_is_written() -> None:
 
 
 def test_onnxruntime_asks_its_arena_for_each_weight() -> None:
-    """20 weights of 65 MiB, as onnxruntime-gpu 1.31 logs them: regions of 128, 128, 256, 512 and 1024 MiB, not one of 2 GiB
-    for 1,300 MiB. What the run needs finds room there."""
+    """20 weights of 65 MiB, as onnxruntime-gpu 1.31 logs them: regions of 128, 128, 256, 512 and 1024 MiB. What the run
+    needs finds room there."""
     names = [f"w{at}" for at in range(20)]
     nodes = [op(f"n{at}", f"{'x' if not at else f'a{at - 1}'} w{at}", f"a{at}", "Add") for at in range(20)]
     graph_in = build(nodes, outputs=("a19",), weights=dict.fromkeys(names, (65 << 18, 1)))

@@ -127,8 +127,8 @@ default arena_extend_strategy). A chunk is split if it is at least twice the req
 figures are what it logs when a session begins (initial_chunk_size_bytes, initial_growth_chunk_size_bytes,
 max_dead_bytes_per_chunk, max_power_of_two_extend_bytes; onnxruntime 1.32); when it splits is as remembered of its
 public source. Weights are requests like any other, one each: so the CUDA provider of 1.31 logs them when a session
-begins on stand-ins for CUDA's libraries (20 of 65 MiB: regions of 128, 128, 256, 512 and 1024 MiB, as here), in an order
-of its own, so that the sum is a region off at times (16 of 64 MiB and 3 of 300: 2,176 MiB, 2,048 here)."""
+begins on stand-ins for CUDA's libraries (20 of 65 MiB: regions of 128, 128, 256, 512 and 1024 MiB, as here), in an
+order of its own, so that the sum is a region off at times (16 of 64 MiB and 3 of 300: 2,176 MiB, 2,048 here)."""
 
 
 def arena_bytes(sizes: Sequence[int], requests: Iterable[int]) -> int:
