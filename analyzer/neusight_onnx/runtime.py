@@ -141,8 +141,8 @@ RUNTIMES: dict[str, Runtime] = {
     # those are was read off engines that TensorRT for RTX 1.7 builds without a GPU: each operator behind a convolution
     # and behind a product, for compute capabilities 7.5 and 8.6 (benchmarks/results/fusion_trt.md).
     # FP16 accumulates in either type: names of its kernels have the accumulator in them, "f16f16_f16f16_f16" beside
-    # "f16f16_f16f32_f32" in products and convolutions, but "bf16bf16_bf16f32_f32" and "*_e4m3f32_f32" alone (strings of
-    # the library of TensorRT for RTX 1.7); the builder takes the fastest.
+    # "f16f16_f16f32_f32" in products and convolutions, but "bf16bf16_bf16f32_f32" and "*_e4m3f32_f32" alone
+    # (TensorRT for RTX 1.7); the builder takes the fastest.
     "tensorrt": Runtime(
         name="tensorrt",
         description="TensorRT engine, one stream",
