@@ -89,6 +89,7 @@ class Case:
 X, SCORES = (16, 384, 1024), (16, 16, 384, 384)
 HEADS = (16, 384, 16, 64)
 IMAGES = (8, 64, 56, 56)
+IMAGE = (1, 64, 56, 56)
 MICROSOFT = "com.microsoft"
 
 
@@ -102,10 +103,23 @@ def _turned(shape: tuple[int, ...], permutation: tuple[int, ...]) -> Case:
     )
 
 
+def _split(shape: tuple[int, ...], axis: int, parts: tuple[int, ...]) -> Case:
+    return Case(
+        label=f"Split of {shape} into {parts}",
+        op_type="Split",
+        inputs=[shape],
+        outputs=[(*shape[:axis], part, *shape[axis + 1 :]) for part in parts],
+        attributes={"axis": axis},
+        constants={1: parts},
+        counted=prod(shape),
+    )
+
+
 CASES: tuple[Case, ...] = (
     Case(label="Add of one shape", op_type="Add", inputs=[X, X], outputs=[X]),
     Case(label="Add, vector on the right", op_type="Add", inputs=[X, (1024,)], outputs=[X]),
     Case(label="Add, vector on the left", op_type="Add", inputs=[(1024,), X], outputs=[X]),
+    Case(label="Add, vector on the right, one image", op_type="Add", inputs=[IMAGE, (64, 1, 1)], outputs=[IMAGE]),
     Case(label="Add of a mask", op_type="Add", inputs=[SCORES, (16, 1, 1, 384)], outputs=[SCORES]),
     Case(label="Mul, both broadcast", op_type="Mul", inputs=[(16, 384, 1), (16, 1, 1024)], outputs=[X]),
     Case(label="Mul by a number", op_type="Mul", inputs=[X, ()], outputs=[X]),
@@ -120,19 +134,23 @@ CASES: tuple[Case, ...] = (
     _turned(HEADS, (0, 2, 1, 3)),
     _turned(HEADS, (0, 2, 3, 1)),
     _turned(IMAGES, (0, 2, 3, 1)),
+    _turned((8, 20, 50, 50), (0, 2, 3, 1)),
+    _turned((8, 3, 224, 224), (0, 2, 3, 1)),
+    _turned((1, 3, 224, 224), (0, 2, 3, 1)),
+    _turned((1024, 1024), (1, 0)),
+    _turned((16, 384, 16, 16, 4), (0, 2, 1, 3, 4)),
     _turned((8, 196, 3, 16, 64), (2, 0, 3, 1, 4)),
     _turned(HEADS, (3, 2, 1, 0)),
     Case(label="Slice", op_type="Slice", inputs=[X], outputs=[(16, 384, 512)], constants={1: [0], 2: [512], 3: [2]}),
     Case(label="Concat", op_type="Concat", inputs=[HEADS, HEADS], outputs=[(16, 768, 16, 64)], attributes={"axis": 1}),
-    Case(
-        label="Split into vectors",
-        op_type="Split",
-        inputs=[(16, 384, 3072)],
-        outputs=[X, X, X],
-        attributes={"axis": 2, "num_outputs": 3},
-        opset=18,
-        counted=3 * prod(X),
-    ),
+    _split((16, 384, 3072), 2, (1024, 1024, 1024)),
+    _split((16, 384, 3072), 2, (1024, 1536, 512)),
+    _split((16, 384, 3072), 2, (1536, 1536)),
+    _split((16, 384, 56), 2, (28, 28)),
+    _split((16, 384, 2049), 2, (683, 683, 683)),
+    _split((16, 384, 3840), 2, (768,) * 5),
+    _split((16, 3, 384, 64), 1, (1, 1, 1)),
+    _split((8, 64, 56, 56), 1, (16, 48)),
     Case(label="Gather", op_type="Gather", inputs=[(30522, 1024), ("int64", (16, 384))], outputs=[X]),
     Case(
         label="Expand",
@@ -358,7 +376,7 @@ def main() -> None:
                     if options.format == "text":
                         row = rows[-1]
                         print(
-                            f"{row['case']:44} {dtype:6}{capability:>5}{row['counted']:8.2f}{row['law']:8.2f}"
+                            f"{row['case']:50} {dtype:6}{capability:>5}{row['counted']:8.2f}{row['law']:8.2f}"
                             f"  {row['pipe']} {row['pipe_share']:.2f}",
                             flush=True,
                         )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
+from graphs import inferred
 from neusight_onnx import load_gpu
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
@@ -20,8 +23,11 @@ from neusight_onnx.kernels import (
     Softmax,
     TensorSpec,
 )
-from neusight_onnx.laws.issue import instructions_of, issue_us, merged_permutation, with_issue
+from neusight_onnx.laws.issue import instructions_of, issue_us, merged, with_issue
+from neusight_onnx.lowering.own_kernels import with_own_kernels
+from neusight_onnx.lowering.walk import lower
 from neusight_onnx.predictor import predict
+from neusight_onnx.runtime import RUNTIMES
 
 HALF, FLOAT = DataType.FLOAT16, DataType.FLOAT32
 A100, H100 = load_gpu("a100-sxm-40gb"), load_gpu("h100-sxm")
@@ -92,7 +98,18 @@ N = 16 * 384 * 1024
         pytest.param(moved("transpose", 16, 384, 1024, permutation=(0, 1, 2)), N, 0.0, 0.0, id="a copy"),
         pytest.param(moved("slice", 16, 384, 1024), N, 34.25, 44.5, id="slice"),
         pytest.param(moved("concat", 16, 384, 1024), N, 29.75, 35.5, id="concat"),
-        pytest.param(moved("split", 16, 384, 1024), N, 10.0, 9.97, id="split into whole vectors"),
+        pytest.param(moved("transpose", 8, 20, 2500, permutation=(0, 2, 1)), 400_000, 59.05, 66.7, id="cut tiles"),
+        pytest.param(moved("transpose", 1024, 1024, permutation=(1, 0)), 1 << 20, 30.5, 33.5, id="matrix"),
+        pytest.param(
+            moved("transpose", 1024, 1024, dtype=FLOAT, permutation=(1, 0)), 1 << 20, 0.0, 0.0, id="matrix by cuBLAS"
+        ),
+        pytest.param(
+            moved("transpose", 1024, 1024, dtype=DataType.INT64, permutation=(1, 0)), 1 << 20, 34.0, 44.0, id="integers"
+        ),
+        pytest.param(
+            moved("transpose", 16, 384, 16, 16, 4, permutation=(0, 2, 1, 3, 4)), N, 7.88, 8.25, id="rows of two sizes"
+        ),
+        pytest.param(pointwise("add", inputs=(spec(1, 64, 3136), spec(64, 1))), 200_704, 19.0, 21.75, id="one image"),
         pytest.param(moved("bias", 6144, 1024), N, 92.0, 99.0, id="bias of Gemm"),
         pytest.param(moved("cast", 16, 384, 1024), N, 16.5, 18.75, id="cast"),
         pytest.param(moved("copy", 16, 384, 1024), N, 0.0, 0.0, id="copied by the driver"),
@@ -195,18 +212,68 @@ def test_it_competes_with_the_rest_of_the_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "permutation", "merged"),
+    ("shape", "permutation", "sizes", "order"),
     [
-        pytest.param((2, 3, 4, 5), (0, 2, 3, 1), (0, 2, 1), id="neighbours merge"),
-        pytest.param((2, 3, 4, 5), (0, 1, 2, 3), (0,), id="none moves"),
-        pytest.param((2, 3, 1, 5), (0, 2, 1, 3), (0,), id="one of one element"),
-        pytest.param((2, 3, 4, 5), (3, 2, 1, 0), (3, 2, 1, 0), id="all turn"),
-        pytest.param((2, 3, 4), (2, 0, 1), (1, 0), id="the last to the front"),
-        pytest.param((1, 1), (1, 0), (), id="a single element"),
+        pytest.param((2, 3, 4, 5), (0, 2, 3, 1), (2, 3, 20), (0, 2, 1), id="neighbours merge"),
+        pytest.param((2, 3, 4, 5), (0, 1, 2, 3), (120,), (0,), id="none moves"),
+        pytest.param((2, 3, 1, 5), (0, 2, 1, 3), (30,), (0,), id="one of one element"),
+        pytest.param((2, 3, 4, 5), (3, 2, 1, 0), (2, 3, 4, 5), (3, 2, 1, 0), id="all turn"),
+        pytest.param((2, 3, 4), (2, 0, 1), (6, 4), (1, 0), id="the last to the front"),
+        pytest.param((2, 0, 4), (1, 0, 2), (2, 0, 4), (1, 0, 2), id="none at all"),
+        pytest.param((1, 1), (1, 0), (), (), id="a single element"),
     ],
 )
-def test_merged_permutation(shape: tuple[int, ...], permutation: tuple[int, ...], merged: tuple[int, ...]) -> None:
-    assert merged_permutation(shape, permutation) == merged
+def test_merged(
+    shape: tuple[int, ...], permutation: tuple[int, ...], sizes: tuple[int, ...], order: tuple[int, ...]
+) -> None:
+    assert merged(shape, permutation) == (sizes, order)
+
+
+# Counts of benchmarks/ort_instructions.py as above, of what is lowered from the operator.
+@pytest.mark.parametrize(
+    ("shape", "axis", "parts", "ampere", "hopper"),
+    [
+        pytest.param((16, 384, 3072), 2, (1024, 1024, 1024), 10.0, 9.97, id="equal parts of rows, by 16 bytes"),
+        pytest.param((16, 384, 3072), 2, (1024, 1536, 512), 9.78, 9.75, id="unequal ones alike"),
+        pytest.param((16, 384, 56), 2, (28, 28), 17.84, 17.91, id="by 8 bytes"),
+        pytest.param((16, 384, 2049), 2, (683, 683, 683), 72.1, 67.0, id="by 2 bytes"),
+        pytest.param((16, 384, 3840), 2, (768,) * 5, 30.25, 37.25, id="five parts of rows"),
+        pytest.param((16, 3, 384, 64), 1, (1, 1, 1), 30.25, 37.25, id="equal parts across"),
+        pytest.param((8, 64, 56, 56), 1, (16, 48), 43.75, 51.25, id="unequal parts across"),
+    ],
+)
+def test_splits(shape: tuple[int, ...], axis: int, parts: tuple[int, ...], ampere: float, hopper: float) -> None:
+    outputs = [f"y{place}" for place in range(len(parts))]
+    found = _instructions(f"{', '.join(outputs)} = Split<axis={axis}>(x, sizes)", shape, outputs, sizes=list(parts))
+    assert [each / prod(shape) for each in found] == pytest.approx([ampere, hopper], rel=0.13)
+
+
+@pytest.mark.parametrize(
+    ("ends", "axes", "ampere"),
+    [
+        pytest.param([8], [0], 0.0, id="the first ones: copied"),
+        pytest.param([1, 10], [0, 1], 0.0, id="of one row: copied"),
+        pytest.param([1, 1, 512], [0, 1, 2], 0.0, id="a part of one row: copied"),
+        pytest.param([512], [2], 34.25, id="a part of each row"),
+        pytest.param([8, 1], [0, 1], 34.25, id="a row of each"),
+    ],
+)
+def test_slices(ends: list[int], axes: list[int], ampere: float) -> None:
+    size = dict(zip(axes, ends, strict=True))
+    count = prod(size.get(axis, whole) for axis, whole in enumerate((16, 384, 1024)))
+    found = _instructions(
+        "y = Slice(x, starts, ends, axes)", (16, 384, 1024), ["y"], starts=[0] * len(ends), ends=ends, axes=axes
+    )
+    assert found[0] / count == pytest.approx(ampere, rel=0.01)
+
+
+def _instructions(nodes: str, shape: tuple[int, ...], outputs: list[str], **constants: list[int]) -> list[float]:
+    """Of compute capability 8.0 and 9.0, of a graph in 16 bits by ONNX Runtime."""
+    runtime = RUNTIMES["onnxruntime"]
+    graph = inferred(nodes, {"x": shape}, outputs=outputs, types={"x": TensorProto.FLOAT16}, constants=constants)
+    works = with_own_kernels(lower(graph, runtime="onnxruntime"), runtime)
+    kernels = [kernel for work in works for kernel in work.kernels]
+    return [sum(instructions_of(kernel, hopper=recent) for kernel in kernels) for recent in (False, True)]
 
 
 def _us(kernel: Kernel, gpu: GpuSpec) -> float:

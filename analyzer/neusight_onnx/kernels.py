@@ -564,8 +564,8 @@ class Movement:
 
     ``read`` are the bytes really read (a slice reads what it keeps); ``permutation`` for transposes, of
     ``shape`` (the source's shape), so that a predictor can tell coalesced from strided. ``run``: elements that stay
-    together, each run starting at a multiple of its length on both sides (1: not known to). ``library`` is
-    as in :class:`Elementwise`.
+    together, each run starting at a multiple of its length on both sides (1: not known to). ``parts``: sizes along its
+    axis of what a split gives, where known. ``library`` is as in :class:`Elementwise`.
     """
 
     operation: str
@@ -576,6 +576,7 @@ class Movement:
     written: int
     flops_per_element: int = 0
     run: int = 1
+    parts: tuple[int, ...] = ()
     library: str = ""
 
     @property

@@ -13,7 +13,13 @@ launched on stand-ins of CUDA's libraries, and the machine code for compute capa
 interpreted with the arguments of the launch, whose path it took (``benchmarks/ort_instructions.py`` does it again; code
 for 7.5 has about as many as that for 8.0). What is counted there by pipe, too, shows that none of them binds before the
 issue slots do, but for up to 19 % the integer lanes in Relu and the 64 FP32 lanes of compute capability 7.5 and 8.0 in
-BiasGelu of 32 bits. Kernels that aren't in the table (cuDNN's, copies by the driver) have no such bound.
+BiasGelu of 32 bits.
+
+Elsewhere the counts are taken over, not counted: Blackwell issues what code for 9.0 does; GPUs before Volta, whose
+integer products take several instructions, and AMD's, for which builds compile the same sources, what code for 8.0
+does.
+
+Kernels that aren't in the table (cuDNN's, cuBLAS's, copies by the driver) have no such bound.
 """
 
 from __future__ import annotations
@@ -21,10 +27,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, log2
+from math import ceil, gcd, log2, prod
 
 import numpy as np
 
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import (
     Elementwise,
@@ -69,24 +76,30 @@ class Instructions:
 
 
 INSTRUCTIONS: dict[str, Instructions] = {
-    # _UnaryElementWise, _BinaryElementWiseSimple, _BinaryElementWiseRhsPerChannelBatchN, _BinaryElementWise
+    # _UnaryElementWise, _BinaryElementWiseSimple, _BinaryElementWiseRhsPerChannelBatchN and ..Batch1 (nothing stands
+    # before the vector's dimension), _BinaryElementWise
     "unary": Instructions(fixed=16.5, fixed_hopper=18.75),
     "binary": Instructions(fixed=16.5, fixed_hopper=17.0),
     "vector": Instructions(fixed=24.0, fixed_hopper=27.5),
+    "vector first": Instructions(fixed=19.0, fixed_hopper=21.75),
     "broadcast one": Instructions(fixed=18.0, fixed_hopper=19.0, by_dimension=8.0, by_dimension_hopper=11.0),
     "broadcast both": Instructions(fixed=18.25, fixed_hopper=19.5, by_dimension=9.0, by_dimension_hopper=13.0),
     # _TenaryElementWiseSimple, _TenaryElementWise with one or two operands to find
     "where": Instructions(fixed=20.0, fixed_hopper=21.75),
     "where broadcast": Instructions(fixed=26.0, fixed_hopper=23.5, by_dimension=9.0, by_dimension_hopper=12.0),
-    # Transpose3DKernel; Transpose4DKernelParallelizeMultipleElements.. (of 16 bytes); TransposeKernel
+    # Transpose3DKernel and, of a matrix in 16 bits, transposeNoOverlap, each place of whole tiles (down to 28 and 19
+    # where columns are few); Transpose4DKernelParallelizeMultipleElements.. (of 16 bytes); TransposeKernel
     "transpose tile": Instructions(fixed=36.5, fixed_hopper=41.25),
+    "transpose matrix": Instructions(fixed=30.5, fixed_hopper=33.5),
     "transpose vector": Instructions(fixed=63.0, fixed_hopper=66.0),
     "transpose": Instructions(fixed=18.0, fixed_hopper=22.0, by_dimension=8.0, by_dimension_hopper=11.0),
-    # _SliceKernel; _ConcatKernelSameConcatDim; _SplitKernelSameSplitDim, _SplitSmallInnerKernel (of 16 bytes)
+    # _SliceKernel; _ConcatKernelSameConcatDim; _SplitKernelSameSplitDim, _SplitKernel, _SplitSmallInnerKernel (a vector
+    # of up to 16 bytes: 67 to 87, the more parts the more)
     "slice": Instructions(fixed=10.25, fixed_hopper=11.5, by_dimension=8.0, by_dimension_hopper=11.0),
     "concat": Instructions(fixed=29.75, fixed_hopper=35.5),
     "split": Instructions(fixed=30.25, fixed_hopper=37.25),
-    "split vector": Instructions(fixed=80.0, fixed_hopper=80.0),
+    "split unequal": Instructions(fixed=43.75, fixed_hopper=51.25),
+    "split vector": Instructions(fixed=75.0, fixed_hopper=75.0),
     # ExpandKernel2D; ExpandKernel over the three dimensions that are left when neighbours merge
     "expand 2d": Instructions(fixed=20.0, fixed_hopper=26.0),
     "expand": Instructions(fixed=39.5, fixed_hopper=48.75),
@@ -107,7 +120,14 @@ INSTRUCTIONS: dict[str, Instructions] = {
     "bias fast gelu 32": Instructions(fixed=66.0, fixed_hopper=71.0),
     "clip": Instructions(fixed=34.0, fixed_hopper=39.0),
 }
-"""Of ONNX Runtime's kernels, each element of the result; of "vector" transposes and splits, each 16 bytes."""
+"""Of ONNX Runtime's kernels, each element of the result; of "vector" transposes and splits, each vector."""
+
+TRANSPOSED_TILE = 32
+"""Rows and columns of the tiles by which matrices are transposed: lanes beyond the matrix issue as well."""
+
+INNER_PARTS = 4
+"""Parts of the last dimension that ``_SplitSmallInnerKernel`` takes at most."""
+VECTOR_BYTES = 16
 
 OPERATION_INSTRUCTIONS: dict[str, float] = {
     "sigmoid": 26.0,
@@ -186,7 +206,8 @@ def _pointwise(kernel: Elementwise, *, hopper: bool) -> float:
     elif not found:
         base = INSTRUCTIONS["binary" if len(kernel.inputs) > 1 else "unary"].each(hopper=hopper)
     elif is_vector_on_the_right(kernel.inputs, n):
-        base = INSTRUCTIONS["vector"].each(hopper=hopper)
+        is_first = _elements_before(found[0].shape, kernel.output.shape) == 1
+        base = INSTRUCTIONS["vector first" if is_first else "vector"].each(hopper=hopper)
     else:
         both = "both" if len(found) > 1 else "one"
         base = INSTRUCTIONS[f"broadcast {both}"].each(dimensions, hopper=hopper)
@@ -199,27 +220,28 @@ def is_vector_on_the_right(inputs: Sequence[TensorSpec], output_elements: int) -
     return len(spread) == 1 and sum(size != 1 for size in spread[0].shape) == 1 and spread[0] is not inputs[0]
 
 
+def _elements_before(vector: Sequence[int], output: Sequence[int]) -> int:
+    """Elements of the dimensions before the one that a vector lies along: (64, 1, 1) on (2, 64, 9, 9) has 2."""
+    places = [len(output) - len(vector) + axis for axis, size in enumerate(vector) if size != 1]
+    return prod(output[: places[0]])
+
+
 def _moved(kernel: Movement, *, hopper: bool) -> float:
     size = max(kernel.dtype.bits / 8, 1.0)
     count = kernel.written / size
-    vectors = kernel.written / 16.0
     rank = len(kernel.shape)
     match kernel.operation:
         case "transpose" if kernel.permutation is not None:
-            merged = merged_permutation(kernel.shape, kernel.permutation)
-            if merged == tuple(range(len(merged))):
-                return 0.0  # a copy
-            if merged[-2:] == (len(merged) - 1, len(merged) - 2) and merged[:-2] in ((), (0,)):
-                return count * INSTRUCTIONS["transpose tile"].each(hopper=hopper)
-            rows = merged[-1] == len(merged) - 1 and len(merged) <= 4
-            if rows and kernel.shape[-1] * kernel.dtype.bits % 128 == 0:
-                return vectors * INSTRUCTIONS["transpose vector"].each(hopper=hopper)
-            return count * INSTRUCTIONS["transpose"].each(len(merged), hopper=hopper)
+            return _transposed(kernel.shape, kernel.permutation, kernel.dtype, hopper=hopper)
         case "slice":
             return count * INSTRUCTIONS["slice"].each(rank, hopper=hopper)
-        case "split" if kernel.run * kernel.dtype.bits % 128 == 0:
-            return vectors * INSTRUCTIONS["split vector"].each(hopper=hopper)
-        case "bias" | "concat" | "pad" | "split":
+        case "split" if 0 < len(kernel.parts) <= INNER_PARTS and kernel.run < kernel.shape[-1]:
+            vector = gcd(int(kernel.run * size), VECTOR_BYTES)
+            return kernel.written / vector * INSTRUCTIONS["split vector"].each(hopper=hopper)
+        case "split":
+            name = "split" if len(set(kernel.parts)) < 2 else "split unequal"
+            return count * INSTRUCTIONS[name].each(hopper=hopper)
+        case "bias" | "concat" | "pad":
             return count * INSTRUCTIONS[kernel.operation].each(hopper=hopper)
         case "expand":
             return count * INSTRUCTIONS["expand" if rank > 2 else "expand 2d"].each(hopper=hopper)
@@ -229,17 +251,41 @@ def _moved(kernel: Movement, *, hopper: bool) -> float:
             return 0.0
 
 
-def merged_permutation(shape: Sequence[int], permutation: Sequence[int]) -> tuple[int, ...]:
-    """The permutation of the dimensions that are left when those of one element go and neighbours that stay merge.
+def _transposed(shape: Sequence[int], permutation: Sequence[int], dtype: DataType, *, hopper: bool) -> float:
+    sizes, order = merged(shape, permutation)
+    rank, count = len(order), prod(sizes)
+    if order == tuple(range(rank)):
+        return 0.0  # a copy
+    is_matrix = order == (1, 0)
+    if is_matrix and dtype in (DataType.FLOAT32, DataType.FLOAT64):
+        return 0.0  # cuBLAS's
+    if order == (0, 2, 1) or (is_matrix and dtype in (DataType.FLOAT16, DataType.BFLOAT16)):
+        *batch, rows, columns = sizes
+        tiles = prod(batch) * ceil(rows / TRANSPOSED_TILE) * ceil(columns / TRANSPOSED_TILE)
+        each = INSTRUCTIONS["transpose matrix" if is_matrix else "transpose tile"].each(hopper=hopper)
+        return tiles * TRANSPOSED_TILE**2 * each
+    row_bytes = sizes[-1] * dtype.bits / 8
+    if order[-1] == rank - 1 and rank <= 4 and row_bytes % VECTOR_BYTES == 0:
+        return count * dtype.bits / 8 / VECTOR_BYTES * INSTRUCTIONS["transpose vector"].each(hopper=hopper)
+    return count * INSTRUCTIONS["transpose"].each(rank, hopper=hopper)
 
-    (2, 3, 4, 5) by (0, 2, 3, 1) is (0, 2, 1).
+
+def merged(shape: Sequence[int], permutation: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and permutation of what is left when dimensions of one element go and neighbours that stay such merge.
+
+    (2, 3, 4, 5) by (0, 2, 3, 1) is (2, 3, 20) by (0, 2, 1).
     """
     axes = [axis for axis in permutation if shape[axis] != 1]
     left = [axis for axis in range(len(shape)) if shape[axis] != 1]
     follows = dict(pairwise(left))
-    heads = [axis for index, axis in enumerate(axes) if index == 0 or follows.get(axes[index - 1]) != axis]
-    order = sorted(heads)
-    return tuple(order.index(axis) for axis in heads)
+    sizes: dict[int, int] = {}
+    head = -1
+    for index, axis in enumerate(axes):
+        if index == 0 or follows.get(axes[index - 1]) != axis:
+            head = axis
+        sizes[head] = sizes.get(head, 1) * shape[axis]
+    heads = sorted(sizes)
+    return tuple(sizes[axis] for axis in heads), tuple(heads.index(axis) for axis in sizes)
 
 
 def _softmax(kernel: Softmax) -> float:

@@ -144,11 +144,29 @@ def slice_(context: NodeContext) -> Outcome:
     if source == target and all(step > 0 for step in pairs.values()):
         return alias(context, "keeps everything", host=True)
     if not context.lazy:
-        return move(context, "slice")
+        is_copy = context.runtime == "onnxruntime" and all(step == 1 for step in pairs.values())
+        return move(context, "copy" if is_copy and _lies_together(source, target) else "slice")
     if any(step < 0 for step in pairs.values()):
         return move(context, "flip")
     strides = tuple(stride * pairs.get(axis, 1) for axis, stride in enumerate(context.strides(0)))
     return Free(reason=VIEW, host=True, layouts=(context.view(0, target, strides),))
+
+
+def _lies_together(source: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether a slice of ``target`` is one run of ``source``'s elements, which ONNX Runtime has the driver copy.
+
+    So it is where nothing but ones stands in front of the last dimension that is cut.
+    """
+    last = max((axis for axis, (old, new) in enumerate(zip(source, target, strict=True)) if old != new), default=0)
+    return all(size == 1 for size in target[:last])
+
+
+def _parts(context: NodeContext, source: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """Sizes of a split's results along its axis, which those of size 1 may have lost; () where not all are known."""
+    counts = [value.element_count for value in context.outputs if value is not None]
+    each = prod(source[:axis]) * prod(source[axis + 1 :])
+    known = [count for count in counts if count is not None]
+    return tuple(count // each for count in known) if each and len(known) == len(context.outputs) else ()
 
 
 @lowers("Split", gives="movement", note="views in eager and compiled")
@@ -157,12 +175,16 @@ def split(context: NodeContext) -> Outcome:
         return alias(context, "into one part: passes its input on")
     if not context.lazy:
         source = context.spec(0)
+        axis = context.integer("axis", 0) % max(len(source.shape), 1)
+        parts = _parts(context, source.shape, axis)
         kernel = Movement(
             operation="split",
             dtype=source.dtype,
             shape=source.shape,
             read=source.byte_count,
             written=source.byte_count,
+            run=max(gcd(*parts) * prod(source.shape[axis + 1 :]), 1),
+            parts=parts,
         )
         return Kernels(kernels=(kernel,))
     strides = context.strides(0)
