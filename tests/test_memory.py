@@ -317,6 +317,18 @@ def packed(bits: int) -> ModelProto:
     return model(graph([multiply], [value("x", ["batch", 64])], [value("y")], [weights, scales]), opsets=opsets)
 
 
+def packed_in_a_branch() -> ModelProto:
+    """The same in 4 bits, multiplied in a branch, as merged decoders are: the weight stands outside."""
+    whole = packed(4)
+    opsets = {"": 17, "com.microsoft": 1}
+    multiply = graph([whole.graph.node[0]], [], [value("y")], name="then")
+    other = graph([node("Neg", "x", "z")], [], [value("z")], name="else")
+    chosen = node("If", "flag", "out", "if", then_branch=multiply, else_branch=other)
+    flag = value("flag", [], TensorProto.BOOL)
+    inputs = [flag, *whole.graph.input]
+    return model(graph([chosen], inputs, [value("out")], list(whole.graph.initializer)), opsets=opsets)
+
+
 PARAMETERS: list[tuple[str, ModelProto, tuple[int, int]]] = [
     ("none", model(graph([])), (0, 0)),
     ("weights", model(graph([], initializers=[tensor("a", ARRAY), tensor("b", np.zeros(3, np.float16))])), (203, 806)),
@@ -389,6 +401,7 @@ PARAMETERS: list[tuple[str, ModelProto, tuple[int, int]]] = [
     ("4 bits in bytes", packed(4), (192 + 6, 96 + 24)),
     ("2 bits in bytes", packed(2), (192 + 6, 48 + 24)),
     ("8 bits in bytes", packed(8), (192 + 6, 192 + 24)),
+    ("4 bits in bytes, for a branch", packed_in_a_branch(), (192 + 6, 96 + 24)),
 ]
 
 

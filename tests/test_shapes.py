@@ -965,6 +965,11 @@ FAULTS = {
         {},
         ("Gather", "indices are -5 to -5, but axis 0 has 4"),
     ),
+    "what is new for a cache has no dimensions": (
+        "g (float[2, 64, 8] past, float new) => (float[a, b, c] y) { y = TensorScatter(past, new) }",
+        {},
+        ("TensorScatter", "one rank, 2 or more"),
+    ),
     "missing input": ("g (float[3] x) => (float[a] y) { y = MatMul(x) }", {}, ("MatMul", "has 1 input, needs 2")),
 }
 

@@ -13,20 +13,21 @@ def parameter_summary(model: Model) -> tuple[int, int]:
     """(number of parameters, their bytes): initializers and constants of all graphs, a shared one once.
 
     Not counted, for it is not learned: int64 (indices, shapes), bool (masks) and string tensors, int32 tensors of at
-    most 8 elements, and single numbers written as Constant nodes (scale factors, epsilons). Weights of 4 bits that lie
-    packed in bytes count as many as they are.
+    most 8 elements, and single numbers written as Constant nodes (scale factors, epsilons). Weights of 2 and 4 bits
+    that lie packed in bytes count as many as they are.
     """
     count = size = 0
     seen: set[int] = set()
-    pending = [model.graph]
-    while pending:
-        graph = pending.pop()
+    graphs = [model.graph]
+    for graph in graphs:
+        graphs.extend(body for node in graph.nodes for body in bodies_of(node))
+    # a body reads weights of the graphs around it: names are unique in a model
+    in_a_byte = _packed(node for graph in graphs for node in graph.nodes)
+    for graph in graphs:
         tensors = [tensor for tensor in graph.initializers.values() if _is_parameter(tensor)]
-        in_a_byte = _packed(graph.nodes)
         for node in graph.nodes:
             if node.op_type == "Constant" and node.domain == "":
                 tensors.extend(_constant(node))
-            pending.extend(bodies_of(node))
         for tensor in tensors:
             # The body of a function that is called twice holds the same tensor twice; small ones are alike by chance.
             if tensor.data is None and id(tensor) in seen:

@@ -607,6 +607,12 @@ def _scatter_nd(ctx: NodeContext) -> Sequence[Value]:
 
 @rule("TensorScatter")
 def _tensor_scatter(ctx: NodeContext) -> Sequence[Value]:
+    """Cache (b, ..., tokens, ...) and update (b, ..., new tokens, ...) give a cache."""
+    cache, update = ctx.value(0).shape, ctx.value(1).shape
+    if cache is not None and update is not None and not len(cache) == len(update) > 1:
+        ctx.require(
+            False, f"cannot write {ctx.shown()} into each other: a cache and what is new have one rank, 2 or more"
+        )
     return (ctx.same(),)
 
 
