@@ -122,6 +122,43 @@ def test_limits_are_judged_at_the_upper_end_unless_at_median(kind: str) -> None:
     assert check([target(limits=limits(**texts, at="median"))]).passed
 
 
+@pytest.mark.parametrize(
+    ("gpu", "runtime", "cuda_graph", "says", "says_not"),
+    [
+        pytest.param(
+            "b200", "onnxruntime", False, ["--cuda-graph", "--runtime tensorrt"], ["faster GPU"], id="launches"
+        ),
+        pytest.param("b200", "tensorrt", False, ["--cuda-graph"], ["--runtime", "faster GPU"], id="merged"),
+        pytest.param("mi300x", "onnxruntime", False, ["--runtime compiled"], ["tensorrt", "faster GPU"], id="AMD"),
+        pytest.param("b200", "onnxruntime", True, ["faster GPU"], ["--cuda-graph"], id="captured"),
+        pytest.param("p4", "onnxruntime", False, ["faster GPU"], ["--cuda-graph"], id="the GPU takes longer"),
+    ],
+)
+def test_a_host_bound_target_is_told_what_helps_there(
+    gpu: str, runtime: str, cuda_graph: bool, says: list[str], says_not: list[str]
+) -> None:
+    path = Path(__file__).parent.parent / "examples" / "bert_base.onnx"
+    target = Target(
+        name="x",
+        model=path,
+        gpu=gpu,
+        precision="fp16",
+        runtime=runtime,
+        cuda_graph=cuda_graph,
+        bindings=make_bindings({"batch": 1, "sequence": 16}),
+        limits=limits(max_latency="1us", min_throughput="1000000/s"),
+    )
+    fixes = {finding.code: finding.fix for finding in check([target]).findings}
+    for text in says:
+        assert text in fixes["NSX101"]
+    for text in says_not:
+        assert text not in fixes["NSX101"]
+    bound = "faster GPU" not in says
+    assert bound == ("NSX109" in fixes)
+    assert ("smaller batch" in fixes["NSX101"]) != bound
+    assert "larger batch" in fixes["NSX102"]
+
+
 def test_a_limit_that_is_just_kept_is_kept() -> None:
     totals = check([target()]).targets[0].totals
     assert totals is not None

@@ -11,6 +11,7 @@ from neusight_onnx.report.execution import host_text
 from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, Totals
 from neusight_onnx.report.quantities import capacity, counted, duration, significant
 from neusight_onnx.report.verdict import Severity
+from neusight_onnx.runtime import not_made_for
 
 _MEMORY_FIX = "take a smaller batch or sequence, a narrower number format or a GPU with more memory"
 
@@ -32,7 +33,10 @@ def latency(subject: Subject) -> Iterator[Found]:
         return
     judged_ms = totals.latency_ms if limits.judged_at == MEDIAN else totals.latency_high_ms
     if judged_ms > limits.max_latency_ms:
-        yield Found(message=f"latency is {_interval(totals, limits.judged_at)}, the limit {_limit(subject, 'latency')}")
+        yield Found(
+            message=f"latency is {_interval(totals, limits.judged_at)}, the limit {_limit(subject, 'latency')}",
+            fix=_less_to_launch(subject, larger=False),
+        )
 
 
 @checks(
@@ -55,7 +59,8 @@ def throughput(subject: Subject) -> Iterator[Found]:
     if judged_per_s < limits.min_throughput_per_s:
         yield Found(
             message=f"throughput is {significant(judged_per_s)}/s at batch size {totals.batch_size:,} "
-            f"({limits.judged_at} latency), the limit {_limit(subject, 'throughput')}"
+            f"({limits.judged_at} latency), the limit {_limit(subject, 'throughput')}",
+            fix=_less_to_launch(subject, larger=True),
         )
 
 
@@ -219,7 +224,34 @@ def lower_bound(subject: Subject) -> Iterator[Found]:
 def host_bound(subject: Subject) -> Iterator[Found]:
     if subject.host is not None and subject.host.is_bound and subject.totals is not None:
         kernels = duration(subject.totals.kernel_ms * 1e3)
-        yield Found(message=f"{host_text(subject.host)}; the GPU's kernels take {kernels}")
+        yield Found(
+            message=f"{host_text(subject.host)}; the GPU's kernels take {kernels}",
+            fix=_less_to_launch(subject, larger=True),
+        )
+
+
+def _less_to_launch(subject: Subject, *, larger: bool) -> str | None:
+    """What would do where the host takes longer than the GPU, of what this target can have: a faster GPU changes
+    little there, a smaller batch nothing. None where it doesn't, or nothing is left to say. ``larger``: a larger batch
+    would do, too.
+    """
+    target, host = subject.target, subject.host
+    if host is None or not host.is_bound:
+        return None
+    ways = []
+    if not target.cuda_graph and target.training is None:
+        ways.append("launch once (--cuda-graph, or cuda-graph = true in the target)")
+    merging = "compiled" if target.training is not None else "tensorrt"
+    merging = "compiled" if not_made_for(merging, subject.gpu) else merging
+    if target.runtime not in ("tensorrt", merging):
+        ways.append(f"take a runtime that merges more (--runtime {merging})")
+    if larger and host.free_from_batch is not None:
+        ways.append("take a larger batch")
+    if not ways:
+        return None
+    *before, last = ways
+    text = f"{', '.join(before)} or {last}" if before else last
+    return text if larger else f"{text}: the host is what takes longest"
 
 
 def _interval(totals: Totals, at: str) -> str:
