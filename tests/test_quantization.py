@@ -11,8 +11,10 @@ from graphs import inferred
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.fusion.quantization import dequantized_at_run_time, fold_quantization
+from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.kernels import Conv, Elementwise, GatherScatter, Gemm, Kernel, Movement, NodeWork, TensorSpec
 from neusight_onnx.lowering import lower
+from neusight_onnx.runtime import RUNTIMES as RUNTIMES_BY_NAME
 
 RUNTIMES = ("eager", "compiled", "onnxruntime", "tensorrt")
 U8, I8, I32, I4, F8 = (
@@ -397,6 +399,98 @@ def test_bytes_of_a_weight_only_product() -> None:
     assert kernel.read_bytes == 6 * 64 * 4 + 256 + 128 + 16
     assert kernel.write_bytes == 6 * 8 * 4
     assert kernel.macs == 6 * 8 * 64
+
+
+BLOCKS = "d = DequantizeLinear<axis=0, block_size=32>(w, s)"
+BLOCKED = {"w": (64, 8), "s": (2, 8)}
+FOUR_BITS = {"w": TensorProto.INT4}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "weights", "types", "apart"),
+    [
+        # the graph of onnxruntime-gpu 1.31's CUDA provider, prepared on stand-ins for CUDA's libraries
+        pytest.param(f"{BLOCKS}\ny = MatMul(x, d)", BLOCKED, FOUR_BITS, 0, id="blocks of 32 rows"),
+        pytest.param(f"{BLOCKS}\ny = Gemm(x, d)", BLOCKED, FOUR_BITS, 0, id="Gemm"),
+        pytest.param(
+            f"{BLOCKS}\na = MatMul(x, d)\ny = Add(a, bias)", {**BLOCKED, "bias": (8,)}, FOUR_BITS, 0, id="bias"
+        ),
+        pytest.param(f"{BLOCKS}\ny = MatMul(x, d)\nz = MatMul(x, d)", BLOCKED, FOUR_BITS, 1, id="two readers"),
+        pytest.param(
+            "d = DequantizeLinear<axis=0, block_size=8>(w, s)\ny = MatMul(x, d)",
+            {"w": (64, 8), "s": (8, 8)},
+            FOUR_BITS,
+            1,
+            id="blocks of 8 rows",
+        ),
+        pytest.param(
+            "d = DequantizeLinear<axis=1, block_size=4>(w, s)\ny = MatMul(x, d)",
+            {"w": (64, 8), "s": (64, 2)},
+            FOUR_BITS,
+            1,
+            id="blocks of columns",
+        ),
+        pytest.param(
+            "d = DequantizeLinear<axis=1>(w, s)\ny = MatMul(x, d)",
+            {"w": (64, 8), "s": (8,)},
+            {"w": TensorProto.INT8},
+            0,
+            id="int8, a scale a column",
+        ),
+        pytest.param(
+            "d = DequantizeLinear<axis=0>(w, s)\ny = MatMul(x, d)",
+            {"w": (64, 8), "s": (64,)},
+            {"w": TensorProto.INT8},
+            1,
+            id="int8, a scale a row",
+        ),
+        pytest.param(
+            "d = DequantizeLinear<axis=0>(w, s)\nt = Transpose(d)\ny = MatMul(x, t)",
+            {"w": (8, 64), "s": (8,)},
+            {"w": TensorProto.INT8},
+            0,
+            id="transposed",
+        ),
+        pytest.param(
+            "d = DequantizeLinear<axis=1, block_size=32>(w, s)\nt = Transpose(d)\ny = MatMul(x, t)",
+            {"w": (8, 64), "s": (8, 2)},
+            FOUR_BITS,
+            1,
+            id="transposed blocks",
+        ),
+        pytest.param(
+            "d = DequantizeLinear<axis=1, block_size=32>(w, s)\ny = Gemm<transB=1>(x, d)",
+            {"w": (8, 64), "s": (8, 2)},
+            FOUR_BITS,
+            1,
+            id="Gemm that transposes",
+        ),
+        pytest.param(
+            "d = DequantizeLinear<axis=1>(w, s)\ny = MatMul(x, d)",
+            {"w": (64, 8), "s": (8,)},
+            {"w": TensorProto.FLOAT8E4M3FN},
+            1,
+            id="float8",
+        ),
+        pytest.param(
+            "q = QuantizeLinear(x, r, z)\ne = DequantizeLinear(q, r, z)\n"
+            "d = DequantizeLinear<axis=1>(w, s)\ny = MatMul(e, d)",
+            {"w": (64, 8), "s": (8,), "r": (), "z": ()},
+            {"w": TensorProto.INT8, "z": TensorProto.INT8},
+            3,
+            id="activations, too",
+        ),
+    ],
+)
+def test_onnxruntime_reads_small_weights_as_they_are(
+    nodes: str, weights: dict[str, tuple[int, ...]], types: dict[str, int], apart: int
+) -> None:
+    outputs = ["y", "z"] if "\nz = " in nodes else ["y"]
+    graph = inferred(nodes, {"x": (6, 64)}, weights=weights, types=types, opset=23, outputs=outputs)
+    works = lower(fused_graph(graph, RUNTIMES_BY_NAME["onnxruntime"]), runtime="onnxruntime")
+    assert sum(work.op_type in ("QuantizeLinear", "DequantizeLinear") for work in works if work.kernels) == apart
+    products = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Gemm)]
+    assert all((kernel.b_dtype is not None) == (not apart) for kernel in products)
 
 
 DYNAMIC = """

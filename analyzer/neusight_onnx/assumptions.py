@@ -305,8 +305,8 @@ def of_quantization(works: Sequence[Placed], runtime: Runtime) -> Iterator[str]:
     if apart:
         count = counted(sum(len(work.kernels) for work in apart), "kernel")
         yield (
-            f"{runtime.name} folds no QuantizeLinear or DequantizeLinear on a GPU: {count} of their own, "
-            "products in floats (--runtime tensorrt multiplies in few bits)"
+            f"{runtime.name} folds QuantizeLinear and DequantizeLinear on a GPU for weights alone at most: {count} of "
+            "their own, products in floats (--runtime tensorrt multiplies in few bits)"
         )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, kept_values
 from neusight_onnx.kernels import NodeWork
@@ -76,6 +77,8 @@ MOVING = frozenset(
 CARRIERS = POINTWISE | REDUCING | MOVING | {"Concat", "Resize", "Upsample"}
 _ALL_INPUTS = POINTWISE | {"Concat"}
 _DOMAINS = ("", "com.microsoft")
+_NARROW = frozenset({DataType.INT4, DataType.UINT4, DataType.INT8, DataType.UINT8})
+_SCALES = frozenset({DataType.FLOAT32, DataType.FLOAT16})
 _ROUNDING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
@@ -123,14 +126,17 @@ class _Folding:
         return node if node.inputs[0] == name and name not in node.inputs[1:] else None
 
 
-def fold_quantization(graph: InferredGraph) -> InferredGraph:
+def fold_quantization(graph: InferredGraph, *, only_weights: bool = False) -> InferredGraph:
     """``graph`` with quantised operators in place of what stands between DequantizeLinear and QuantizeLinear.
 
     Holds in every runtime: a file with such pairs is meant for one that has these kernels. Apply it to recognised
     graphs, whose operators are those that a runtime executes. Nodes list what they swallowed as origins. A graph
     without DequantizeLinear and products of integers comes back as it is, its bodies folded.
+
+    ``only_weights``: what ONNX Runtime's CUDA provider makes a MatMulNBits of, and nothing else
+    (:func:`_is_narrow_product`).
     """
-    bodies = {key: fold_quantization(body) for key, body in graph.bodies.items()}
+    bodies = {key: fold_quantization(body, only_weights=only_weights) for key, body in graph.bodies.items()}
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
     nodes = graph.graph.nodes
@@ -140,7 +146,10 @@ def fold_quantization(graph: InferredGraph) -> InferredGraph:
     for node in nodes:
         if node.name in folding.gone or node.name in folding.replaced:
             continue
-        if node.op_type in PRODUCTS and node.domain in ("", OWN):
+        if only_weights:
+            if _is_narrow_product(folding, node):
+                _fold_product(folding, node)
+        elif node.op_type in PRODUCTS and node.domain in ("", OWN):
             _fold_product(folding, node)
         elif node.op_type in INTEGER_PRODUCTS and not node.domain:
             _fold_integer_product(folding, node)
@@ -201,6 +210,36 @@ def _fold_product(folding: _Folding, node: Node) -> None:
         attributes={**node.attributes, "epilogue": tuple(epilogue), "weight_only": int(weight_only)},
         origins=_origins(merged, node),
     )
+
+
+def _is_narrow_product(folding: _Folding, node: Node) -> bool:
+    """Whether ONNX Runtime's CUDA provider multiplies by weights as they are stored: a MatMul or Gemm of floats by a
+    constant matrix of integers that nothing else reads, with one scale, one a column, or blocks of 16 or more rows.
+
+    So onnxruntime-gpu 1.31 does on stand-ins for CUDA's libraries (its pass is DQMatMulToMatMulNBits). Gemm's transB
+    isn't among them, a Transpose behind the DequantizeLinear only where there are no blocks.
+    """
+    if node.op_type not in MATRIX_PRODUCTS or node.domain not in ("", OWN) or node.attributes.get("transB"):
+        return False
+    pair, column = folding.producers.get(node.inputs[1]), 1
+    if pair is not None and pair.op_type == "Transpose" and not pair.domain:
+        pair, column = folding.producers.get(pair.inputs[0]), 0
+    if pair is None or pair.op_type != "DequantizeLinear" or pair.domain not in _DOMAINS:
+        return False
+    others = [name for at, name in enumerate(node.inputs) if at != 1 and name]
+    if folding.only_user(pair.outputs[0]) is None or any(folding.dequantizer(name) for name in others):
+        return False
+    weight, scale = folding.values.get(pair.inputs[0]), folding.values.get(pair.inputs[1])
+    if weight is None or scale is None or not all(folding.is_constant(name) for name in pair.inputs if name):
+        return False
+    if weight.shape is None or len(weight.shape) != 2 or weight.dtype not in _NARROW or scale.dtype not in _SCALES:
+        return False
+    axis = pair.attributes.get("axis", 1)
+    axis = axis % 2 if isinstance(axis, int) else 1
+    block = pair.attributes.get("block_size", 0)
+    if isinstance(block, int) and block:
+        return column == 1 and axis == 0 and block >= 16
+    return folding.element_count(pair.inputs[1]) == 1 or axis == column
 
 
 def _behind_transpose(folding: _Folding, name: str) -> tuple[Node | None, str | None]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from neusight_onnx.fusion.patterns.registry import recognise_and_say
 from neusight_onnx.fusion.patterns.search import Verdict
-from neusight_onnx.fusion.quantization import dequantized_at_run_time, fold_quantization
+from neusight_onnx.fusion.quantization import fold_quantization
 from neusight_onnx.fusion.redundant import Redundant, without_redundant, without_unread
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.runtime import Runtime
@@ -73,8 +73,9 @@ def _fused(
 
 
 def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
-    """Pairs of quantisation folded into kernels that compute in few bits, or run one by one where there are none."""
-    return fold_quantization(graph) if runtime.folds_quantization else dequantized_at_run_time(graph)
+    """Pairs of quantisation folded into kernels that compute in few bits, where there are none into those that read
+    small weights alone."""
+    return fold_quantization(graph, only_weights=not runtime.folds_quantization)
 
 
 def _without_redundant(graph: InferredGraph, runtime: Runtime, redundant: Redundant | None) -> InferredGraph:
