@@ -16,7 +16,7 @@ from neusight_onnx.laws.tensor_conv import implicit_gemm
 from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
 from neusight_onnx.laws.tensor_conv.estimate import algorithms_us, estimate
 from neusight_onnx.laws.tensor_conv.miopen_issue import back_us
-from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, has_first_bf16
+from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, has_first_bf16, is_first_bf16
 from neusight_onnx.laws.tensor_conv.tiles import pin, with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 from tensor_conv_cases import AMD_PRIORS, BASE, BF16, FP16, PLAIN
@@ -329,3 +329,19 @@ def test_which_gpus_have_the_first_bfloat16_alone(gpu: str, slow: bool) -> None:
         found = estimate(columns, spec, AMD_PRIORS).latency_us[0]
         assert bool(found == pytest.approx(compiled, rel=0.05)) is slow
         assert found < compiled * 1.05
+
+
+@pytest.mark.parametrize(
+    ("gpu", "process_nm", "first"),
+    [
+        pytest.param("mi100", 7.0, True, id="cdna"),
+        pytest.param("mi210", 6.0, True, id="cdna2"),
+        pytest.param("mi300x", 5.0, False, id="cdna3"),
+        pytest.param("rx-7900-xtx", 5.0, False, id="rdna3"),
+        pytest.param("rx-7900-xtx", 6.0, False, id="rdna3 in 6 nm, as Navi 33"),
+    ],
+)
+def test_which_gpus_have_compiled_kernels_with_the_first_bfloat16(gpu: str, process_nm: float, first: bool) -> None:
+    spec = replace(load_gpu(gpu), process_nm=process_nm)
+    columns = conv_columns((replace(BASE, dtype=BF16), replace(BASE, dtype=DataType.FLOAT16)))
+    assert is_first_bf16(columns, spec).tolist() == [first, False]

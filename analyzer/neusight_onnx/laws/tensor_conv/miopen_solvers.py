@@ -26,8 +26,8 @@ _FIRST_BF16_RATE = 0.5
 """MIOpen's compiled kernels multiply bfloat16 by CDNA's first instructions on CDNA2, too, at half the rate of float16:
 there 1x1 convolutions that the same solver runs in both take 1.2-1.4 times as long, those of assembled kernels 1.0."""
 
-_CDNA2_NM = 6.0
-"""Process of CDNA2, of which no later GPU of AMD's with matrix units is made."""
+_CDNA2_NM, _CDNA_WAVE = 6.0, 64
+"""Process of CDNA2, of which no later one of AMD's is made but RDNA3's smallest, whose waves are of 32."""
 
 
 def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -62,7 +62,8 @@ def has_no_product(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
 
 def is_first_bf16(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether compiled kernels multiply by CDNA's first instructions for bfloat16."""
-    found: NDArray[np.bool_] = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & (gpu.process_nm >= _CDNA2_NM)
+    is_first = gpu.process_nm >= _CDNA2_NM and gpu.warp_size == _CDNA_WAVE
+    found: NDArray[np.bool_] = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & is_first
     return found
 
 
