@@ -1285,3 +1285,19 @@ def test_an_engine_is_not_slower_than_operators_one_by_one(gpu: str) -> None:
         for runtime in ("onnxruntime", "tensorrt")
     }
     assert times["tensorrt"] < times["onnxruntime"]
+
+
+@pytest.mark.parametrize("clash", ["add0/bias", "add1/bias"])
+def test_a_node_that_is_called_as_a_bias_would_be_changes_nothing(clash: str) -> None:
+    """Linear layers of one input, taken apart into their product and biases, which merge with what is behind."""
+    text = "h = MatMul(x, w)\na = Add(h, b)\ni = MatMul(x, w)\nc = Add(i, b)\ne = Relu(a)\nf = Tanh(c)\ny = Add(e, f)"
+    found = []
+    for name in ("relu", clash):
+        nodes = split(text)
+        for node, own in zip(nodes, ("mm0", "add0", "mm1", "add1", name, "tanh", "sum"), strict=True):
+            node.name = own
+        graph = inferred(nodes, TOKENS, weights={"w": (16, 32), "b": (32,)})
+        works = works_of(fused_graph(graph, RUNTIMES["tensorrt"]), RUNTIMES["tensorrt"])
+        found.append([kernel for work in works for kernel in work.kernels])
+    assert found[0] == found[1]
+    assert [type(kernel) for kernel in found[0]] == [Gemm, Elementwise]
