@@ -191,7 +191,10 @@ def _said_of_linear_layers(precision: Precision, runtime: Runtime, plain: DataTy
     stored = f"weights are stored as {weights.label}"
     layers = "linear layers, whose weights are constants"
     if products is None:
-        return f"{layers}: {stored} beside activations in {plain.label}"
+        beside = f"{layers}: {stored} beside activations in {plain.label}"
+        if runtime.narrow_rows is None:
+            return beside
+        return f"{beside}, and widened by a kernel of {runtime.name} before products of over {runtime.narrow_rows} rows"
     if runtime.narrow_products == "calibrated":
         what = "convolutions and linear layers" if products is DataType.INT8 else "linear layers"
         return (
@@ -237,7 +240,7 @@ def _is_widened(work: NodeWork, precision: Precision) -> bool:
     return any(
         isinstance(kernel, Elementwise)
         and kernel.operations == ("dequantize",)
-        and kernel.inputs[0].dtype is precision.products
+        and kernel.inputs[0].dtype in (precision.products, precision.weights)
         for kernel in work.kernels
     ) and any(isinstance(kernel, Gemm) and kernel.b_is_weight for kernel in work.kernels)
 

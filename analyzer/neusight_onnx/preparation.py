@@ -25,6 +25,7 @@ from neusight_onnx.lowering.layouts import order_of, with_layouts
 from neusight_onnx.lowering.own_kernels import with_own_kernels
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
+from neusight_onnx.lowering.widened_weights import with_widened_weights
 from neusight_onnx.memory import RunMemory, run_memory
 from neusight_onnx.precision import FORMATS, Precision, keeps_fp32
 from neusight_onnx.report.model import (
@@ -302,7 +303,7 @@ def works_of(
         from neusight_onnx.fusion.loops import merge_loops
 
         works = merge_loops(fused, works, lowered.strides, engine=bool(runtime.products))
-    return with_own_kernels(works, runtime)
+    return with_own_kernels(with_widened_weights(works, runtime), runtime)
 
 
 def _step_of_training(

@@ -39,6 +39,8 @@ class Runtime:
     ``narrow_products``: what becomes of linear layers that are asked for in 8 or 4 bits: "converted" (a kernel converts
     the activations before each), "calibrated" (the layer that makes them does), "widened" (none multiplies so few bits:
     pairs of quantisation stand around products of 16).
+    ``narrow_rows``: up to how many rows it multiplies weights of 2 to 8 bits as they are stored; for more a kernel
+    widens them first. None: for any number.
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
     ``times_kernels``: whether its builder times what could do a node's work on the GPU, and keeps the quickest.
@@ -69,6 +71,7 @@ class Runtime:
     fallback: str = "none"
     folds_quantization: bool = True
     narrow_products: str = "converted"
+    narrow_rows: int | None = None
     rewrites: bool = False
     computes_shapes: bool = False
     times_kernels: bool = False
@@ -132,6 +135,7 @@ RUNTIMES: dict[str, Runtime] = {
         # models"): the passes that fold Q/DQ pairs are those of the CPU provider
         folds_quantization=False,
         narrow_products="widened",
+        narrow_rows=16,  # lowering/widened_weights.py
         fallback="host",
     ),
     # An engine is a list of launches and no more: 3.8 us a kernel of 2.9 us launched from C++ without waiting (V100;
