@@ -7,6 +7,9 @@ onnxruntime-gpu 1.31.1 on stand-ins of CUDA's libraries show it (``benchmarks/cu
 ``MatMulFloat4BatchedKernel`` up to 16, ``Dequantize4BitsKernel`` and ``cublasGemmEx`` from 17 on, and for any number of
 rows where the columns are no multiple of 8. Its kernels that multiply narrow weights on matrix units
 (``fpA_intB_gemm``) are switched off unless a session asks for them.
+
+The scales' bytes stay with the product. Blocks of more than 128 weights, which are widened for any number of rows, too,
+aren't told from others: a product doesn't know its blocks.
 """
 
 from __future__ import annotations
