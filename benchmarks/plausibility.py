@@ -29,6 +29,7 @@ from neusight_onnx.kernels import (
     Attention,
     Conv,
     Elementwise,
+    GatherScatter,
     Gemm,
     Kernel,
     Movement,
@@ -138,9 +139,18 @@ def vector(kind: str, rows: int, cols: int, dtype: DataType) -> Kernel:
             return Movement(
                 operation=kind, dtype=dtype, shape=(rows, cols), permutation=(1, 0), read=size, written=size
             )
-        case _:
+        case "layer" | "rms":
             count = cols * (2 if kind == "layer" else 1)
             return Normalization(method=kind, rows=rows, cols=cols, parameter_count=count, dtype=dtype)
+        case _:
+            return GatherScatter(
+                operation=kind,
+                moved=rows * cols,
+                run=cols,
+                dtype=dtype,
+                index_count=rows,
+                index_dtype=DataType.INT64,
+            )
 
 
 VECTORS = ("add", "gelu", "softmax", "sum", "transpose", "layer", "rms")

@@ -9,20 +9,13 @@ from itertools import pairwise, permutations
 
 import pytest
 
+from benchmarks.plausibility import attention, conv, vector
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
 from neusight_onnx.kernels import (
-    Attention,
-    Conv,
-    Elementwise,
-    GatherScatter,
     Gemm,
     Kernel,
-    Movement,
-    Normalization,
     Pooling,
-    Reduction,
-    Softmax,
     TensorSpec,
 )
 from neusight_onnx.predictor import predict
@@ -45,59 +38,7 @@ def gemm(m: int, n: int, k: int, dtype: DataType, batch: int = 1) -> Gemm:
     return Gemm(batch=batch, m=m, n=n, k=k, dtype=dtype, output_dtype=FP16 if dtype in (INT8, FP8) else None)
 
 
-def conv(n: int, c: int, k: int, side: int, window: int, stride: int, dtype: DataType, groups: int = 1) -> Conv:
-    out = (side - 1) // stride + 1
-    return Conv(
-        n=n,
-        c=c,
-        k=k,
-        groups=groups,
-        spatial=(side, side),
-        out=(out, out),
-        filter=(window, window),
-        strides=(stride, stride),
-        dilations=(1, 1),
-        dtype=dtype,
-        channels_last=dtype is not FP32,
-    )
-
-
-def vector(kind: str, rows: int, cols: int, dtype: DataType) -> Kernel:
-    tensor = TensorSpec(dtype=dtype, shape=(rows, cols))
-    size = rows * cols * dtype.bits // 8
-    match kind:
-        case "add":
-            return Elementwise(operations=("add",), inputs=(tensor, tensor), output=tensor)
-        case "gelu":
-            return Elementwise(operations=("gelu",), inputs=(tensor,), output=tensor)
-        case "softmax":
-            return Softmax(rows=rows, cols=cols, dtype=dtype)
-        case "layer" | "rms":
-            parameters = cols * (2 if kind == "layer" else 1)
-            return Normalization(method=kind, rows=rows, cols=cols, parameter_count=parameters, dtype=dtype)
-        case "sum":
-            output = TensorSpec(dtype=dtype, shape=(rows,))
-            return Reduction(operation="sum", outputs=rows, reduced=cols, dtype=dtype, output=output)
-        case "transpose":
-            return Movement(
-                operation=kind, dtype=dtype, shape=(rows, cols), permutation=(1, 0), read=size, written=size
-            )
-        case _:
-            return GatherScatter(
-                operation=kind,
-                moved=rows * cols,
-                run=cols,
-                dtype=dtype,
-                index_count=rows,
-                index_dtype=DataType.INT64,
-            )
-
-
 VECTORS = ("add", "gelu", "softmax", "layer", "rms", "sum", "transpose", "embedding")
-
-
-def attention(b: int, s: int, t: int) -> Attention:
-    return Attention(b=b, h=32, g=8, s=s, t=t, d=128, v=128, causal=s > 1, dtype=FP16)
 
 
 # --- more work
