@@ -1,0 +1,142 @@
+"""What a node is to the compiler: a loop, a reduction, or a call of a library, by the kernels that lowering gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neusight_onnx.graph.model import Node
+from neusight_onnx.kernels import (
+    Elementwise,
+    GatherScatter,
+    Kernel,
+    Movement,
+    Normalization,
+    Pooling,
+    TensorSpec,
+)
+
+POINTWISE_MOVES = frozenset(
+    {"cast", "concat", "copy", "expand", "fill", "flip", "pad", "resize", "slice", "split", "tile", "transpose"}
+)
+"""Movements that compilers write as loops: every output element is one input element, at a computed place."""
+REORDERING_MOVES = POINTWISE_MOVES - {"cast", "copy", "fill"} | {"gather"}
+REORDERING = frozenset({"RotaryEmbedding", "GemmaRotaryEmbedding", "MRotaryEmbedding", "Glu", "BiasSplitGelu"})
+"""Pointwise operators that combine elements at different places."""
+GATHERS = frozenset({"embedding", "gather"})
+BATCH_NORM = ("sub", "mul", "mul", "add")
+LARGEST_WINDOW = 25
+"""``should_fallback_max_pool_with_indices``, ``_avg_poolnd``: pooling of larger windows is a call of PyTorch's."""
+RESIZE_TAPS = {"linear": 2, "cubic": 4}
+"""Elements along each axis that an interpolated one is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a node is to the compiler. ``role``: "pointwise", "reduction" or "library".
+
+    ``reads``: inputs of a loop with what is read of each. ``copies``: of a library call, with the input that each
+    copies. ``kernels``: without the copies that strided loads make unnecessary. ``reorders``: an output element isn't
+    made from the input elements at its own place. ``parts``: of a concatenation, its inputs with elements. ``again``:
+    of a loop over neighbours, how often it reads its operands beyond once.
+    """
+
+    role: str
+    kernels: tuple[Kernel, ...]
+    reads: tuple[tuple[str, TensorSpec], ...] = ()
+    buffers: tuple[str, ...] = ()
+    copies: tuple[tuple[Movement, str], ...] = ()
+    operations: tuple[str, ...] = ()
+    reorders: bool = False
+    parts: tuple[str, ...] = ()
+    again: int | None = None
+
+
+def neighbours_plan(
+    node: Node, kernels: tuple[Kernel, ...], names: Sequence[str], specs: Sequence[TensorSpec]
+) -> Plan | None:
+    """The plan of small windows and of resizing, which Inductor writes as loops over their output, None for others.
+
+    ``lowering.py``: pooling of windows of up to 25 elements, nearest neighbours; a decomposition for linear and cubic
+    ones. Each element is a masked load, or an index, and an operation. What they read is written before, unless it is
+    made from one load (``realize_hint``).
+    """
+    if len(kernels) != 1 or not names:
+        return None
+    (kernel,) = kernels
+    match kernel:
+        case Pooling(operation="max" | "average", window=window, extra_outputs=()) if window <= LARGEST_WINDOW:
+            taps = window
+            each: tuple[str, ...] = ("where", "max" if kernel.operation == "max" else "add")
+        case Movement(operation="resize"):
+            mode = node.attributes.get("mode", "nearest")
+            changed = sum(old != new for old, new in zip(specs[0].shape, kernel.shape, strict=True))
+            taps = RESIZE_TAPS.get(mode if isinstance(mode, str) else "", 1) ** changed
+            each = ("copy", "mul") if taps > 1 else ("copy",)
+        case _:
+            return None
+    return Plan(
+        "pointwise",
+        kernels,
+        reads=((names[0], specs[0]),),
+        operations=each * taps,
+        reorders=True,
+        again=taps - 1,
+    )
+
+
+def pointwise_plan(
+    node: Node,
+    kernels: tuple[Kernel, ...],
+    names: Sequence[str],
+    specs: Sequence[TensorSpec],
+    numbers: frozenset[str],
+) -> Plan | None:
+    """The plan of a node whose kernels are loops over its output, None if they aren't.
+
+    ``numbers``: operands that are known numbers; they aren't read. The operand of resizing must be in memory, as
+    PyTorch's ``upsample`` functions ask for it.
+    """
+    operations: list[str] = []
+    taken = list(zip(names, specs, strict=True))
+    for kernel in kernels:
+        match kernel:
+            case Elementwise(operations=own):
+                operations.extend(own)
+            case Movement(operation=operation) if operation in POINTWISE_MOVES:
+                operations.append(operation)
+                if operation != "concat":
+                    taken = [] if operation == "fill" else taken[:1]
+            case GatherScatter(operation=operation) if operation in GATHERS and len(kernels) == 1 and len(taken) >= 2:
+                moved = min(kernel.moved, taken[0][1].element_count)
+                shape = (moved,) if moved != kernel.moved else (moved // max(kernel.run, 1), kernel.run)
+                taken = [(names[0], TensorSpec(dtype=kernel.dtype, shape=shape)), taken[1]]
+                operations.append("gather")
+            case Normalization(method="batch", fused=()) if len(kernels) == 1 and len(taken) == 5:
+                rank = len(specs[0].shape)
+                channel = [
+                    (name, TensorSpec(dtype=spec.dtype, shape=(*spec.shape, *(1 for _ in range(rank - 2)))))
+                    for name, spec in taken[1:]
+                ]
+                taken = [taken[0], *channel]
+                operations.extend(BATCH_NORM)
+            case _:
+                return None
+    reads = [item for item in taken if item[0] not in numbers] or taken[:1]
+    only = kernels[0] if len(kernels) == 1 else None
+    if isinstance(only, Elementwise) and len(only.inputs) == len(reads):
+        reads = [(name, spec) for (name, _), spec in zip(reads, only.inputs, strict=True)]
+    if "resize" in operations:
+        return Plan("library", kernels, buffers=tuple(name for name, _ in reads))
+    reorders = node.op_type in REORDERING or not REORDERING_MOVES.isdisjoint(operations)
+    joins = operations == ["concat"] and len(kernels) == 1 and node.op_type == "Concat"
+    parts = tuple(name for name, spec in zip(names, specs, strict=True) if spec.element_count) if joins else ()
+    return Plan("pointwise", kernels, reads=tuple(reads), operations=tuple(operations), reorders=reorders, parts=parts)
+
+
+def writes_fp32(kernel: Kernel) -> bool:
+    return isinstance(kernel, Movement) and kernel.written > kernel.read
+
+
+def is_copy(kernel: Kernel) -> bool:
+    return isinstance(kernel, Movement) and kernel.operation == "copy"
