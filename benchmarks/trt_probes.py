@@ -3,7 +3,7 @@
     python benchmarks/trt_probes.py SITE-PACKAGES [--capability 7.5 --capability 8.6] [-o FILE]
 
 Each graph isolates one question; engines are built ahead of time without a GPU (``trt_engine.py``). The rules of
-``fusion/attention.py`` and ``fusion/epilogues.py`` follow what it prints.
+``fusion/engine_attention.py`` and ``fusion/epilogues.py`` follow what it prints.
 """
 
 from __future__ import annotations

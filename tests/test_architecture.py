@@ -116,7 +116,8 @@ def test_heavy_dependencies_have_owners(path: Path) -> None:
             f"main(['analyze', {str(EXAMPLE)!r}, '--gpu', 't4', '--format', 'json', '-o', '/dev/null'])",
             {
                 "neusight_onnx.fusion.loops",
-                "neusight_onnx.fusion.attention",
+                "neusight_onnx.fusion.compiled_attention",
+                "neusight_onnx.fusion.engine_attention",
                 "neusight_onnx.lowering.recast",
                 "neusight_onnx.backward",
                 "onnx",

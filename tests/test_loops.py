@@ -15,7 +15,7 @@ from onnx import TensorProto, numpy_helper, parser
 from graphs import inferred
 from neusight_onnx import analyze
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.attention import replace_attention
+from neusight_onnx.fusion.compiled_attention import replace_attention
 from neusight_onnx.fusion.loops import merge_loops
 from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.graph.bindings import Bindings

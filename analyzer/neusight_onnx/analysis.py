@@ -411,7 +411,7 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
         works, said = chosen.works, of_tactics(prepared.tactics, chosen)
     least = prepared.runtime.attention_capability
     if least is not None and spec.compute_capability is not None and spec.compute_capability < least:
-        from neusight_onnx.fusion.attention import by_parts
+        from neusight_onnx.fusion.engine_attention import by_parts
 
         works = tuple(by_parts(work) for work in works)
     return Run(works=works, memory=memory, said=said)

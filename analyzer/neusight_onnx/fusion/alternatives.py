@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.attention import by_parts
+from neusight_onnx.fusion.engine_attention import by_parts
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, NodeWork, TensorSpec
 from neusight_onnx.runtime import Runtime

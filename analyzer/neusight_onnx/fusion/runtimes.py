@@ -49,7 +49,7 @@ def _fused(
     if name == "eager":
         return fused, said
     if name == "compiled":
-        from neusight_onnx.fusion.attention import replace_attention
+        from neusight_onnx.fusion.compiled_attention import replace_attention
 
         return replace_attention(fused), said
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
@@ -61,7 +61,7 @@ def _fused(
     if runtime.rewrites:
         fused = without_unread(fused, apart)
     if runtime.attention == "one kernel":
-        from neusight_onnx.fusion.attention import fuse_attention
+        from neusight_onnx.fusion.engine_attention import fuse_attention
 
         fused, of_attention = fuse_attention(fused)
     fused, of_epilogues = fuse_epilogues(fused, runtime)

@@ -24,7 +24,8 @@ of its public sources (``ir.StorageBox``, ``ir.ConcatKernel``, ``lowering.cat``,
 ``fx_passes/post_grad.py``, ``kernel/conv.py``), and of the kernels that 2.9.1 generates for models
 (``benchmarks/fusion_inductor.py``).
 Left out on purpose: fusion of kernels that only share an input (Inductor asks for equal offsets, so that parts of one
-product don't count) and splitting of long reductions. What it replaces before: :mod:`neusight_onnx.fusion.attention`.
+product don't count) and splitting of long reductions. What it replaces before:
+:mod:`neusight_onnx.fusion.compiled_attention`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,4 @@
-"""Attention that a model writes itself and a compiler replaces: the patterns of PyTorch 2.9's Inductor.
-
-``fx_passes/fuse_attention.py`` of that version knows, for tensors of four dimensions at inference,
-
-- 1 and 2: ``softmax(q @ k^T / s) @ v`` and ``softmax(q @ k^T * s) @ v``, s being a number, where the products need no
-  copies of permuted operands: with a batch of one they don't,
-- 11: the first of them with such copies, q, k and v being permuted from (b, s, h, d) right before,
-- 5 and 14: 1 and 11 with an added mask, whatever it broadcasts (BERT; 14 came with PyTorch 2.2),
-- 18: a selecting mask, where permuted keys and values are results, too (GPT-2 with a cache). It isn't replaced here.
-
-Which graphs they take was seen in what PyTorch 2.9.1 makes of each form, in FP32 (``benchmarks/inductor_kernels.py``
-runs it without a GPU): masked scores that are multiplied by a number match none, nor do those of autocast, whose mask
-stays in FP32.
+"""Attention that a model writes itself and TensorRT runs as one kernel, reading its operands where they lie.
 
 TensorRT has fused kernels for attention in 16 and 8 bits, for heads of at most 256 that are a multiple of 8 (developer
 guide, "Multi-Head Attention Fusion"). What else they take was read off engines that TensorRT for RTX 1.7 builds without
@@ -29,63 +17,40 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.compiled_attention import HEADS_FIRST, permutation_of, reads_of
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, Verdict
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.kernels import Attention, Kernel, NodeWork
 from neusight_onnx.strides import contiguous_strides, view_strides
 
-SCALES = ("div", "mul", "div,add")
-HEADS_FIRST = (0, 2, 1, 3)
-"""(b, s, h, d) -> (b, h, s, d)."""
-KEYS_TRANSPOSED = (0, 2, 3, 1)
-"""The same and its last two dimensions swapped, which exporters write as one Transpose."""
-SWAPPED = (0, 1, 3, 2)
-
-
-def replace_attention(graph: InferredGraph) -> InferredGraph:
-    """``graph`` (recognised for "compiled") with attention as one operator where a pattern has it, in bodies, too.
-
-    The operator stands where the second product stood, has its name, and lists what it replaces as origins. A graph
-    without such attention comes back as it is.
-    """
-    bodies = {key: replace_attention(body) for key, body in graph.bodies.items()}
-    if any(bodies[key] is not body for key, body in graph.bodies.items()):
-        graph = replace(graph, bodies=bodies)
-    nodes = graph.graph.nodes
-    anchors = [node for node in nodes if node.op_type == "MaskedSoftmax" and node.domain == "neusight"]
-    if not anchors:
-        return graph
-    makers = {name: node for node in nodes for name in node.outputs}
-    readers: dict[str, Node] = {name: node for node in nodes for name in node.inputs}
-    uses = Counter(_read(graph))
-    found: dict[str, Node] = {}
-    gone: set[str] = set()
-    for softmax in anchors:
-        scores = makers.get(softmax.inputs[0])
-        product = readers.get(softmax.outputs[0])
-        inner = (softmax.inputs[0], softmax.outputs[0])
-        if scores is None or product is None or any(uses[name] != 1 for name in inner):
-            continue
-        if _is_attention(graph, scores, softmax, product, makers):
-            origins = [origin for node in (scores, softmax, product) for origin in node.stands_for]
-            found[product.name] = replace(
-                product,
-                op_type="ScaledDotProductAttention",
-                domain="neusight",
-                inputs=(*scores.inputs, product.inputs[1], *softmax.inputs[1:-1]),
-                origins=tuple(dict.fromkeys(origins)),
-            )
-            gone.update((scores.name, softmax.name))
-    if not found:
-        return graph
-    kept = tuple(found.get(node.name, node) for node in nodes if node.name not in gone)
-    return replace(graph, graph=replace(graph.graph, nodes=kept))
-
-
 SMALLEST_HEAD, LARGEST_HEAD, HEAD_STEP = 16, 256, 8
 """The guide has multiples of 8 up to 256. The engines looked at ran heads of 8 by parts, and took odd ones, too."""
 FUSED_TYPES = frozenset({DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN})
 ENGINE_RULE = "attention in one kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """A graph's nodes by what they make and read. ``uses``: how often the elements of a value are read;
+    ``not_numbers``: the IsNaN over a value; ``order``: places of nodes, by name."""
+
+    graph: InferredGraph
+    order: Mapping[str, int]
+    makers: Mapping[str, Node]
+    readers: Mapping[str, Node]
+    not_numbers: Mapping[str, Node]
+    uses: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fused:
+    """Attention in one kernel: the node that stands for it (its second product's), which reads queries, keys and values
+    (``operands``) by strides; the nodes that it was (``members``), in their order."""
+
+    node: Node
+    operands: tuple[str, ...]
+    transposed_key: bool
+    members: tuple[Node, ...] = ()
 
 
 def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, ...]]:
@@ -94,77 +59,100 @@ def fuse_attention(graph: InferredGraph) -> tuple[InferredGraph, tuple[Verdict, 
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
     nodes = graph.graph.nodes
-    anchors = [
+    written = [
         node for node in nodes if (node.domain, node.op_type) in (("", "Softmax"), ("neusight", "MaskedSoftmax"))
     ]
     exported = [node for node in nodes if (node.domain, node.op_type) == ("neusight", "ScaledDotProductAttention")]
-    if not anchors and not exported:
+    if not written and not exported:
         return graph, ()
-    order = {node.name: place for place, node in enumerate(nodes)}
-    makers = {name: node for node in nodes for name in node.outputs}
-    readers: dict[str, Node] = {
-        name: node for node in nodes if node.op_type not in ("Shape", "Size") for name in node.inputs
-    }
-    not_numbers = {node.inputs[0]: node for node in nodes if node.op_type == "IsNaN"}
-    uses = Counter(_read(graph))
-    found: dict[str, Node] = {}
-    gone: set[str] = set()
+    index = _indexed(graph)
+    fused: list[_Fused] = []
+    replaced: dict[str, Node] = {}
     verdicts: list[Verdict] = []
-    views: dict[str, Node] = {}
-    read_in_place: Counter[str] = Counter()
-
-    def read_by_strides(product: Node, names: Iterable[str], *, transposed_key: bool) -> None:
-        for place, name in enumerate(names):
-            dense = -2 if place == 1 and transposed_key else -1
-            views.update((node.name, node) for node in _views_above(graph, name, dense, makers))
-            read_in_place[name] += 1
-        behind = readers.get(product.outputs[0])
-        if behind is not None and uses[product.outputs[0]] == 1 and _permutation(behind) == HEADS_FIRST:
-            found[behind.name] = replace(behind, op_type="InPlace", domain="neusight", attributes={})
-
     for node in exported:
         reason = _operand_refusal(graph, node.inputs[:3])
         if reason is None:
-            read_by_strides(node, node.inputs[:3], transposed_key=node.attributes.get("transposed_key", 1) == 1)
+            fused.append(_Fused(node, node.inputs[:3], node.attributes.get("transposed_key", 1) == 1))
         else:
-            found[node.name] = replace(node, attributes={**node.attributes, "by_parts": 1})
+            replaced[node.name] = replace(node, attributes={**node.attributes, "by_parts": 1})
             verdicts.append(Verdict(rule=ENGINE_RULE, node=node.name, reason=reason))
-    for softmax in anchors:
-        above = _above(graph, softmax, makers, uses)
-        below = _below(graph, softmax, readers, not_numbers, uses)
-        scores, product = above.end, below.end
-        reason = _engine_refusal(graph, above, softmax, below, uses)
-        if reason is not None or scores is None or product is None:
-            verdicts.append(Verdict(rule=ENGINE_RULE, node=softmax.name, reason=reason))
-            continue
-        operands = (*above.operands, *softmax.inputs[1:])
-        masks = [name for name in operands if graph.values[name].shape not in ((), (1,))]
-        masks.sort(key=lambda name: graph.values[name].element_count or 0)  # of several the largest is read most
-        names = [*scores.inputs[:2], product.inputs[1]]
-        transposed_key = scores.attributes.get("transB", 0) != 1
-        read_by_strides(product, names, transposed_key=transposed_key)
-        inner = (*above.passed, scores, softmax, *below.passed, product)
-        members = sorted(inner, key=lambda node: order[node.name])
-        found[product.name] = replace(
-            product,
-            op_type="ScaledDotProductAttention",
-            domain="neusight",
-            inputs=(*names, *masks[-1:]),
-            attributes={"transposed_key": int(transposed_key)},
-            origins=tuple(dict.fromkeys(origin for node in members for origin in node.stands_for)),
-        )
-        gone.update(node.name for node in inner if node is not product)
-        verdicts.append(Verdict(rule=ENGINE_RULE, node=softmax.name, merged=tuple(node.name for node in members)))
-    if not found and not views:
+    for softmax in written:
+        found = _around(index, softmax)
+        if isinstance(found, _Fused):
+            fused.append(found)
+            verdicts.append(
+                Verdict(rule=ENGINE_RULE, node=softmax.name, merged=tuple(node.name for node in found.members))
+            )
+        else:
+            verdicts.append(Verdict(rule=ENGINE_RULE, node=softmax.name, reason=found))
+    replaced.update(_read_in_place(index, fused))
+    replaced.update({item.node.name: item.node for item in fused if item.members})
+    if not replaced:
         return graph, tuple(verdicts)
-    for node in sorted(views.values(), key=lambda node: -order[node.name]):
-        # what all of its readers read where it lies: other attention, or views that are no copies themselves
-        if all(uses[name] == read_in_place[name] for name in node.outputs if name):
-            read_in_place[node.inputs[0]] += 1
-            if node.op_type in MOVING_VIEWS:
-                found[node.name] = replace(node, op_type="InPlace", domain="neusight", attributes={})
-    kept = tuple(found.get(node.name, node) for node in nodes if node.name not in gone)
+    gone = {node.name for item in fused for node in item.members if node.name != item.node.name}
+    kept = tuple(replaced.get(node.name, node) for node in nodes if node.name not in gone)
     return replace(graph, graph=replace(graph.graph, nodes=kept)), tuple(verdicts)
+
+
+def _indexed(graph: InferredGraph) -> _Index:
+    nodes = graph.graph.nodes
+    return _Index(
+        graph=graph,
+        order={node.name: place for place, node in enumerate(nodes)},
+        makers={name: node for node in nodes for name in node.outputs},
+        readers={name: node for node in nodes if node.op_type not in ("Shape", "Size") for name in node.inputs},
+        not_numbers={node.inputs[0]: node for node in nodes if node.op_type == "IsNaN"},
+        uses=Counter(reads_of(graph)),
+    )
+
+
+def _around(index: _Index, softmax: Node) -> _Fused | str | None:
+    """The attention that a softmax is part of, or why it is none in one kernel."""
+    values = index.graph.values
+    above = _above(index.graph, softmax, index.makers, index.uses)
+    below = _below(index.graph, softmax, index.readers, index.not_numbers, index.uses)
+    scores, product = above.end, below.end
+    reason = _engine_refusal(index.graph, above, softmax, below, index.uses)
+    if reason is not None or scores is None or product is None:
+        return reason
+    masks = [name for name in (*above.operands, *softmax.inputs[1:]) if values[name].shape not in ((), (1,))]
+    masks.sort(key=lambda name: values[name].element_count or 0)  # of several the largest is read most
+    operands = (*scores.inputs[:2], product.inputs[1])
+    transposed_key = scores.attributes.get("transB", 0) != 1
+    inner = (*above.passed, scores, softmax, *below.passed, product)
+    members = tuple(sorted(inner, key=lambda node: index.order[node.name]))
+    attention = replace(
+        product,
+        op_type="ScaledDotProductAttention",
+        domain="neusight",
+        inputs=(*operands, *masks[-1:]),
+        attributes={"transposed_key": int(transposed_key)},
+        origins=tuple(dict.fromkeys(origin for node in members for origin in node.stands_for)),
+    )
+    return _Fused(attention, operands, transposed_key, members)
+
+
+def _read_in_place(index: _Index, fused: Iterable[_Fused]) -> dict[str, Node]:
+    """What copies nothing, since attention reads its operands by strides and writes its result by them, by name."""
+    views: dict[str, Node] = {}
+    times: Counter[str] = Counter()
+    gone: dict[str, Node] = {}
+    for item in fused:
+        for place, name in enumerate(item.operands):
+            dense = -2 if place == 1 and item.transposed_key else -1
+            views.update((node.name, node) for node in _views_above(index.graph, name, dense, index.makers))
+            times[name] += 1
+        result = item.node.outputs[0]
+        behind = index.readers.get(result)
+        if behind is not None and index.uses[result] == 1 and permutation_of(behind) == HEADS_FIRST:
+            gone[behind.name] = behind
+    for node in sorted(views.values(), key=lambda node: -index.order[node.name]):
+        # what all of its readers read where it lies: other attention, or views that are no copies themselves
+        if all(index.uses[name] == times[name] for name in node.outputs if name):
+            times[node.inputs[0]] += 1
+            if node.op_type in MOVING_VIEWS:
+                gone[node.name] = node
+    return {name: replace(node, op_type="InPlace", domain="neusight", attributes={}) for name, node in gone.items()}
 
 
 MOVING_VIEWS = frozenset({"Transpose", "Split", "Slice", "Gather"})
@@ -319,7 +307,7 @@ def _seen_by(graph: InferredGraph, node: Node, result: str, strides: tuple[int, 
         return None
     match node.op_type:
         case "Transpose":
-            axes = _permutation(node) or tuple(reversed(range(len(strides))))
+            axes = permutation_of(node) or tuple(reversed(range(len(strides))))
             return tuple(strides[axis] for axis in axes)
         case "Split":
             return strides
@@ -400,47 +388,3 @@ def _operand_refusal(graph: InferredGraph, names: Sequence[str]) -> str | None:
     if shapes[2][-1] != shapes[0][-1]:
         return "a head of its values is as wide as none of its keys"
     return None
-
-
-def _is_attention(graph: InferredGraph, scores: Node, softmax: Node, product: Node, makers: dict[str, Node]) -> bool:
-    """(b, h, s, d) @ transposed (b, h, t, d), scaled by a number, perhaps masked, softmax, @ (b, h, t, v)."""
-    steps = softmax.attributes.get("fused")
-    if steps not in SCALES or len(softmax.inputs) != 1 + str(steps).count(",") + 1:
-        return False
-    scale = graph.values.get(softmax.inputs[-1])
-    if scale is None or not scale.is_constant or scale.shape not in ((), (1,)):
-        return False
-    if any(node.op_type != "MatMul" or node.domain for node in (scores, product)):
-        return False
-    key = makers.get(scores.inputs[1])
-    if key is None or key.op_type != "Transpose" or product.inputs[0] != softmax.outputs[0]:
-        return False
-    names = (*scores.inputs, product.inputs[1])
-    shapes = [None if (value := graph.values.get(name)) is None else value.shape for name in names]
-    if any(shape is None or len(shape) != 4 for shape in shapes):
-        return False
-    if all(shape is not None and shape[0] == 1 for shape in shapes):
-        return True
-    before = key if _permutation(key) != SWAPPED else makers.get(key.inputs[0])
-    permuted = _permutation(before) == (KEYS_TRANSPOSED if before is key else HEADS_FIRST)
-    others = all(_permutation(makers.get(name)) == HEADS_FIRST for name in (scores.inputs[0], product.inputs[1]))
-    return str(steps).startswith("div") and permuted and others
-
-
-def _permutation(node: Node | None) -> tuple[int, ...] | None:
-    """The permutation of a Transpose that says it; None for any other node."""
-    if node is None or node.op_type != "Transpose" or node.domain:
-        return None
-    axes = node.attributes.get("perm")
-    return tuple([axis for axis in axes if isinstance(axis, int)]) if isinstance(axes, tuple) else None
-
-
-def _read(graph: InferredGraph) -> Iterable[str]:
-    """Every name whose elements the graph, its outputs and its bodies read, as often as they do."""
-    for node in graph.graph.nodes:
-        if node.op_type not in ("Shape", "Size") or node.domain:
-            yield from node.inputs
-    for declared in graph.graph.outputs:
-        yield declared.name
-    for body in graph.bodies.values():
-        yield from _read(body)
