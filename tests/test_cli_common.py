@@ -236,7 +236,7 @@ def test_a_bad_dim_of_the_only_target_names_file_and_target(folder: Path, capsys
 
 
 def test_the_guide_says_how_bounds_are_decided() -> None:
-    from neusight_onnx.predictor import BUSY_SHARE
+    from neusight_onnx.predictor.predictions import BUSY_SHARE
 
     table = GUIDE.read_text("utf-8").partition("## What bounds a kernel")[2].partition("\n## ")[0]
     assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == [

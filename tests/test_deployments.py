@@ -25,7 +25,8 @@ from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, Softmax
 from neusight_onnx.learning.__main__ import main
 from neusight_onnx.learning.datasets.products import CONSTANT_OPERAND, TENSOR_CORE_GEMM
 from neusight_onnx.learning.deployments import _of_kin, common_variance, deployments, run_of
-from neusight_onnx.predictor import DEPLOYMENTS_NAME, MANIFEST_NAME, estimate, load_predictors
+from neusight_onnx.predictor import estimate, load_predictors
+from neusight_onnx.predictor.manifest import DEPLOYMENTS_NAME, MANIFEST_NAME
 
 
 def product(n: int, m: int = 64) -> Gemm:

@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 from neusight_onnx import analyze
-from neusight_onnx import predictor as module
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError, PredictorError
@@ -448,9 +447,8 @@ def test_a_file_that_is_not_the_manifests(fault: str, tmp_path: Path) -> None:
         estimate([LEARNED[7]], load_gpu("t4"), shipped)
 
 
-def test_a_class_without_predictor_is_analytic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "load_predictors", lambda folder: {})
-    assert {found.method for found in predict(LEARNED, load_gpu("t4"))} == {"analytic"}
+def test_a_class_without_predictor_is_analytic() -> None:
+    assert {found.method for found in predict(LEARNED, load_gpu("t4"), predictors={})} == {"analytic"}
 
 
 DATASHEET = """

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.predictor import Prediction, Widths, half_widths
+from neusight_onnx.predictor import Prediction
+from neusight_onnx.predictor.intervals import half_widths
+from neusight_onnx.predictor.manifest import Widths
 from neusight_onnx.similarity import distance, gpu_vector, remoteness
 from neusight_onnx.uncertainty import Share, cancelling, combined_us
 

@@ -47,9 +47,6 @@ from neusight_onnx.learning.datasets.training_rows import (
 from neusight_onnx.learning.heldout import OWN_SHARE, launch_shown, scored_rows
 from neusight_onnx.learning.train import SHARED_PREDICTORS, shared_parts, shared_rows
 from neusight_onnx.predictor import (
-    DEPLOYMENTS_NAME,
-    DEPLOYMENTS_VERSION,
-    EIGHTY_PERCENT,
     Predictor,
     Predictors,
     estimate,
@@ -57,6 +54,8 @@ from neusight_onnx.predictor import (
     predictor_for,
     without_gpu,
 )
+from neusight_onnx.predictor.intervals import EIGHTY_PERCENT
+from neusight_onnx.predictor.manifest import DEPLOYMENTS_NAME, DEPLOYMENTS_VERSION
 from neusight_onnx.similarity import gpu_weight
 
 SAMPLED_ROWS = 3000

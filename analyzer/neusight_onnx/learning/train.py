@@ -60,7 +60,7 @@ from neusight_onnx.learning.heldout import (
     train_once,
 )
 from neusight_onnx.power import holds_clock
-from neusight_onnx.predictor import MANIFEST_NAME, MANIFEST_VERSION
+from neusight_onnx.predictor.manifest import MANIFEST_NAME, MANIFEST_VERSION
 from neusight_onnx.similarity import FAMILIAR_DISTANCE, MATRIX_VECTOR_NAMES, VECTOR_NAMES
 
 COVERAGE = 0.8

@@ -1,0 +1,136 @@
+"""Which predictor stands for a kernel on a GPU: its own, one for kernels like it, or none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import (
+    KERNEL_CLASSES,
+    MATRIX_FORMATS,
+    OF_WEIGHT,
+    Attention,
+    Conv,
+    Gemm,
+    Kernel,
+    Normalization,
+    Softmax,
+    predictor_label,
+)
+from neusight_onnx.predictor.manifest import Predictor, Predictors
+
+MATRIX = "matrix"
+"""Label of a predictor for all formats of matrix units: the law knows them by their peaks, some were measured."""
+ON_AMD = "+amd"
+"""Ends the label of a predictor for AMD's matrix cores, whose libraries are others."""
+_GCN_LANES = 64
+"""Lanes of a wave on GCN and CDNA; of RDNA's there are 32."""
+_VECTOR_CLASSES = frozenset({"elementwise", "normalization", "softmax"})
+
+
+def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predictor | None:
+    """The predictor of a kernel on a GPU, None where only the analytic law stands.
+
+    It is the same for all kernels of one class, label (``predictor_label``) and dtype, generated or not, empty or not.
+    """
+    if multiplies_nothing(kernel):
+        return None
+    kernel_class, label = KERNEL_CLASSES[type(kernel)], predictor_label(kernel)
+    if isinstance(kernel, Gemm | Conv | Attention) and kernel.dtype in MATRIX_FORMATS:
+        return _for_matrix_units(kernel, kernel_class, label, gpu, predictors)
+    if isinstance(kernel, Conv) and kernel.direction != "forward":
+        found = predictors.get((kernel_class, kernel.dtype.label))
+        return None if found is None else _law_alone(found)
+    found = predictors.get((kernel_class, label)) or _stand_in(kernel_class, label, predictors)
+    return _law_alone(found) if found is not None and is_streamed(kernel) else found
+
+
+def multiplies_nothing(kernel: Kernel) -> bool:
+    """Whether a size of a product, convolution or attention is 0: at most zeros are written, by no measured kernel."""
+    return isinstance(kernel, Gemm | Conv | Attention) and kernel.macs == 0
+
+
+def is_streamed(kernel: Kernel) -> bool:
+    """Whether a compiler wrote a kernel over rows: the trees have seen PyTorch's, which are other kernels."""
+    return isinstance(kernel, Softmax | Normalization) and kernel.is_streamed
+
+
+def _for_matrix_units(
+    kernel: Gemm | Conv | Attention, kernel_class: str, label: str, gpu: GpuSpec, predictors: Predictors
+) -> Predictor | None:
+    """That of the format, else the one that formats share; TF32's products take the law of 16-bit ones."""
+    from neusight_onnx.laws.catalog import law_of
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    if not serves(gpu, kernel.dtype):  # it runs other kernels than were measured
+        return _on_fp32_lanes(kernel, kernel_class, gpu, predictors)
+    direction = OF_WEIGHT if label.endswith(OF_WEIGHT) else ""
+    vendor = ON_AMD if gpu.compute_capability is None else ""
+    shared = predictors.get((kernel_class, f"{MATRIX}{direction}{vendor}"))
+    if shared is not None:
+        return shared if label.removesuffix(OF_WEIGHT) in shared.formats else _law_alone(shared)
+    found = predictors.get((kernel_class, label))
+    if found is None and label == DataType.TFLOAT32.label and law_of(kernel_class, label) is not None:
+        found = predictors.get((kernel_class, DataType.BFLOAT16.label))
+        return None if found is None else _law_alone(found)
+    if found is None and isinstance(kernel, Gemm) and "+" in label and kernel.b_dtype is not None:
+        # weights in narrow floats are unpacked before they are multiplied, as integers of as many bits are
+        found = predictors.get((kernel_class, f"{DataType.BFLOAT16.label}+int{kernel.b_dtype.bits}"))
+        return None if found is None else _law_alone(found)
+    return found
+
+
+def _on_fp32_lanes(
+    kernel: Gemm | Conv | Attention, kernel_class: str, gpu: GpuSpec, predictors: Predictors
+) -> Predictor | None:
+    """FP32's predictor for float16's products on a GPU that has nothing faster for them than its FP32 lanes.
+
+    Nor do GCN's packed halves make its convolutions much faster: of the same ones that an MI50 ran in both, float16's
+    take .77 (1x1) and .87 (others) of float32's time forward, .80 and .84 for the input's gradient (medians of
+    MIOpen's find database), which is about what operands of half as many bytes save.
+    """
+    from neusight_onnx.laws.analytic import pipe_flops_per_s
+
+    if kernel.dtype is not DataType.FLOAT16 or isinstance(kernel, Attention):  # bfloat16 came with its units
+        return None
+    packed = pipe_flops_per_s(gpu, kernel.dtype)[0] > gpu.peak_flops_per_s["fp32"]
+    if packed and not (isinstance(kernel, Conv) and _is_gcn(gpu)):
+        return None
+    found = predictors.get((kernel_class, DataType.FLOAT32.label))
+    if found is not None and isinstance(kernel, Conv) and kernel.direction != "forward":
+        found = _law_alone(found)
+    return None if found is None else replace(found, narrow_operands=True)
+
+
+def _is_gcn(gpu: GpuSpec) -> bool:
+    """Whether an AMD GPU's fastest 16-bit instructions are packed ones of vector lanes (GCN)."""
+    return gpu.vendor == "AMD" and gpu.warp_size == _GCN_LANES and "fp32_matrix" not in gpu.peak_flops_per_s
+
+
+def _law_alone(predictor: Predictor) -> Predictor:
+    """A predictor for a format, or gradients, that no kernel was fitted in: the law with its constants.
+
+    Without the trees, which have seen other kernels, and with the interval of a GPU that was not measured. What the law
+    gets wrong of a format it gets wrong of all its kernels, which left-out GPUs don't show: they err in common as much
+    as kernels do that have an analytic estimate.
+    """
+    from neusight_onnx.laws.analytic import LEVEL_SHARE
+
+    interval, amd_interval = (
+        replace(widths, unseen_level_share=max(widths.unseen_level_share, LEVEL_SHARE))
+        for widths in (predictor.interval, predictor.amd_interval)
+    )
+    return replace(
+        predictor, gpu_vectors=(), law_vectors=(), unseen_weight=0.0, interval=interval, amd_interval=amd_interval
+    )
+
+
+def _stand_in(kernel_class: str, label: str, shipped: Predictors) -> Predictor | None:
+    """FP32's law for vector kernels in 16 and 8 bits that none of their own was fitted for."""
+    from neusight_onnx.laws.catalog import NARROW_LABELS
+
+    if label not in NARROW_LABELS or kernel_class not in _VECTOR_CLASSES:
+        return None
+    found = shipped.get((kernel_class, DataType.FLOAT32.label))
+    return None if found is None else replace(_law_alone(found), dtype=label)

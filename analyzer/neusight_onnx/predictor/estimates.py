@@ -1,0 +1,147 @@
+"""A predictor's answer for kernels of its class: law x exp(weight x residual), with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import exp
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import SpecError
+from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.kernels import Conv, Gemm, Kernel
+from neusight_onnx.predictor.intervals import half_widths
+from neusight_onnx.predictor.manifest import Predictor
+from neusight_onnx.predictor.trees import session_of
+from neusight_onnx.similarity import carried_over, gpu_weight, nearest_of, remoteness, shape_weight
+
+if TYPE_CHECKING:
+    from neusight_onnx.laws.base import Column, LawResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A predictor's answer for n kernels on one GPU: the law, the latency with its interval in us, n entries each.
+
+    ``level_share``: share of the interval's variance (in log) that is the GPU's level.
+    """
+
+    law: LawResult
+    latency_us: Column
+    low_us: Column
+    high_us: Column
+    level_share: Column
+
+
+def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:
+    """Applies a predictor to kernels of its class; latency is at least the ideal time, and so is the interval."""
+    if predictor.narrow_operands:
+        return _of_narrow_operands(kernels, gpu, predictor)
+    from neusight_onnx.laws.bandwidth import is_amd
+    from neusight_onnx.laws.catalog import apply_law, law_of
+
+    used = law_of(predictor.kernel_class, predictor.dtype)
+    assert used is not None, "a predictor without a law isn't loaded"
+    answer = apply_law(used, kernels, gpu, predictor.constants)
+    law, features = answer.result, answer.features
+    names = used.feature_names
+    told = 1.0 if law.unmeasured is None else np.where(law.unmeasured, 0.0, 1.0)
+
+    def trees(of: NDArray[np.float32]) -> Column:
+        session = session_of(predictor.path, predictor.sha256, predictor.name)
+        found: Column = session.run(None, {"features": of})[0][:, 0].astype(np.float64)
+        return found
+
+    def inside(of: NDArray[np.float32]) -> Column:
+        return told * shape_weight(of, predictor.feature_low, predictor.feature_high, names)
+
+    def of_the_nearest() -> NDArray[np.float32] | None:
+        other = _measured_gpu(predictor.gpus[nearest_of(gpu, predictor.gpu_vectors)])
+        if other is None:
+            return None
+        return apply_law(used, kernels, other, predictor.constants).features
+
+    near = gpu_weight(gpu, predictor.gpu_vectors)
+    carried = carried_over(trees, inside, features, near, predictor.unseen_weight, of_the_nearest)
+    latency = np.maximum(law.latency_us * np.exp(carried.correction), law.ideal_us)
+    law, latency = _issued(kernels, gpu, law, latency)
+    widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
+    remote = remoteness(gpu, predictor.law_vectors)
+    spread = half_widths(widths, gpu, near, carried.inside, remote, law.doubt_log_sd)
+    low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
+    high = latency * np.exp(spread.width)
+    return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)
+
+
+@lru_cache(maxsize=64)
+def _measured_gpu(name: str) -> GpuSpec | None:
+    """A GPU that predictors were fitted on, read once; None where its file isn't here."""
+    try:
+        return load_gpu(name)
+    except SpecError:
+        return None
+
+
+def _of_narrow_operands(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:
+    """Products of 16 bits on FP32's lanes: the FP32 product's time, by what its law says that fewer bytes save.
+
+    The residual is that of the FP32 product, whose features it was fitted to; the interval is at least that of a GPU
+    that was not measured, for no such product was.
+    """
+    from neusight_onnx.laws.catalog import apply_law, law_of
+
+    used = law_of(predictor.kernel_class, predictor.dtype)
+    assert used is not None, "a predictor without a law isn't loaded"
+    law = apply_law(used, kernels, gpu, predictor.constants).result
+    wide = estimate([_in_fp32(kernel) for kernel in kernels], gpu, replace(predictor, narrow_operands=False))
+    latency = np.maximum(wide.latency_us * np.minimum(law.latency_us / wide.law.latency_us, 1.0), law.ideal_us)
+    least = exp(predictor.interval.unseen)
+    return Estimate(
+        law=law,
+        latency_us=latency,
+        low_us=np.maximum(latency / np.maximum(wide.latency_us / wide.low_us, least), law.ideal_us),
+        high_us=latency * np.maximum(wide.high_us / wide.latency_us, least),
+        level_share=wide.level_share,
+    )
+
+
+def _in_fp32(kernel: Kernel) -> Kernel:
+    match kernel:
+        case Gemm():
+            return replace(kernel, dtype=DataType.FLOAT32, a_dtype=None, b_dtype=None, output_dtype=None)
+        case Conv():
+            return replace(kernel, dtype=DataType.FLOAT32)
+        case _:
+            return kernel
+
+
+def analytic_answer(kernels: Sequence[Kernel], gpu: GpuSpec) -> Estimate:
+    """What the analytic law says of kernels that have no predictor; its interval is a judgement."""
+    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE, analytic_estimate
+
+    law = analytic_estimate(kernels, gpu)
+    law, latency = _issued(kernels, gpu, law, np.maximum(law.latency_us, law.ideal_us))
+    low = np.maximum(latency * exp(-HALF_WIDTH_LOG), np.minimum(law.ideal_us, latency))
+    return Estimate(
+        law=law,
+        latency_us=latency,
+        low_us=low,
+        high_us=latency * exp(HALF_WIDTH_LOG),
+        level_share=np.full_like(latency, LEVEL_SHARE),
+    )
+
+
+def _issued(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult, latency_us: Column) -> tuple[LawResult, Column]:
+    """The law's parts and the latency of kernels, held to what their instructions take to be issued."""
+    from neusight_onnx.laws.issue import issue_us, with_issue
+
+    issue = issue_us(kernels, gpu)
+    if issue is None:
+        return law, latency_us
+    parts = {**law.parts_us, "compute": np.maximum(law.parts_us["compute"], issue)}
+    return replace(law, parts_us=parts), with_issue(latency_us, law.parts_us["launch"], issue)

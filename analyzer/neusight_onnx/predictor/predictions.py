@@ -1,0 +1,250 @@
+"""The time of each of a run's kernels on a GPU, with its interval and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import exp
+from typing import TypeGuard
+
+import numpy as np
+
+from neusight_onnx.data_files import data_folder
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import (
+    KERNEL_CLASSES,
+    Attention,
+    Conv,
+    Gemm,
+    HostWork,
+    Kernel,
+    Normalization,
+    Softmax,
+    Transfer,
+    kernel_dtype,
+    predictor_label,
+)
+from neusight_onnx.predictor.choice import is_streamed, multiplies_nothing, predictor_for
+from neusight_onnx.predictor.estimates import Estimate, analytic_answer, estimate
+from neusight_onnx.predictor.manifest import Predictor, Predictors, load_predictors
+
+BUSY_SHARE = 0.15
+"""Share of a kernel's time that a unit at its peak rate must need to be called its bound: below, what the kernel waits
+for is its own latency (too few tiles, dependent steps), whatever the unit. Chosen, not measured: it decides a word in
+the report, no time."""
+ATTENTION_BACKWARD = 1.16
+"""Time of fused attention's multiply-adds backwards over forwards: at best 73 % of A100's peak forwards and 63 %
+backwards (FlashAttention-2, Dao 2023)."""
+
+# parts of a law that are one bound to a reader
+_BOUND_OF_PART = {"drift": "memory", "shared": "compute", "serial": "latency"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """One kernel on one GPU.
+
+    ``latency_us`` is the time on the GPU (no host time), at least the physical ceiling and above zero; the
+    interval holds the truth in ``interval`` of cases. ``utilization`` is ideal time / latency, in (0, 1].
+    ``bound``: "compute", "memory", "l2", "latency", "launch", "pcie", "cpu". ``method``: "learned" (fitted on
+    measurements of this kernel class and dtype) or "analytic" (a stated efficiency). ``predictor``: the name in the
+    manifest, or "analytic".
+    ``level_share``: share of the interval's variance that kernels of its class in a run have in common, 0..1.
+    """
+
+    latency_us: float
+    low_us: float
+    high_us: float
+    tile: Mapping[str, int] = field(default_factory=dict)
+    tile_count: int
+    wave_count: int
+    utilization: float
+    bound: str
+    method: str
+    predictor: str
+    level_share: float
+
+
+def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors | None = None) -> tuple[Prediction, ...]:
+    """Predicts each kernel, in order; one call of onnxruntime per kernel class, equal kernels predicted once.
+
+    ``predictors``: default the shipped ones. Kernels of a class and dtype without one get the analytic law. Raises
+    PredictorError where a predictor is missing or is not the one that its manifest describes.
+    """
+    turned = [kernel for kernel in kernels if isinstance(kernel, Attention) and kernel.backward]
+    if turned:
+        rest = [_forward_of(kernel) for kernel in kernels]
+        answers_for = dict(zip(rest, predict(rest, gpu, predictors=predictors), strict=True))
+        return tuple(_backward(kernel, answers_for[_forward_of(kernel)]) for kernel in kernels)
+    groups: dict[tuple[str, str, DataType, bool, bool], dict[Kernel, None]] = {}
+    objects = {id(kernel): kernel for kernel in kernels}  # layers that repeat share theirs, which are slow to compare
+    for kernel in objects.values():
+        # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
+        label, dtype = predictor_label(kernel), kernel_dtype(kernel)
+        key = KERNEL_CLASSES[type(kernel)], label, dtype, is_streamed(kernel), multiplies_nothing(kernel)
+        groups.setdefault(key, {})[kernel] = None
+    shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
+    found: dict[Kernel, Prediction] = {}
+    for unique in groups.values():
+        members = tuple(unique)
+        predictor = predictor_for(members[0], gpu, shipped)
+        answers = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
+        found.update(zip(members, answers, strict=True))
+    twins = {kernel: twin for kernel in found if (twin := _wide_twin(kernel)) is not None}
+    if twins:
+        limits = predict(tuple(twins.values()), gpu, predictors=shipped)
+        found.update((kernel, _at_most(found[kernel], limit)) for kernel, limit in zip(twins, limits, strict=True))
+    permitted = {kernel: replace(kernel, dtype=DataType.FLOAT32) for kernel in found if _may_multiply_fp32(kernel, gpu)}
+    if permitted:
+        in_fp32 = predict(tuple(permitted.values()), gpu, predictors=shipped)
+        found.update((kernel, _quicker(found[kernel], wide)) for kernel, wide in zip(permitted, in_fp32, strict=True))
+    answers_of = {key: found[kernel] for key, kernel in objects.items()}
+    return tuple([answers_of[id(kernel)] for kernel in kernels])
+
+
+def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv]:
+    """Whether a product or convolution is in TF32 on units for it, which is a permission: libraries keep FP32's kernels
+    in the choice, such as Winograd's and matrix-vector products, and take those that they expect to be quicker."""
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    is_tf32 = isinstance(kernel, Gemm | Conv) and kernel.dtype is DataType.TFLOAT32
+    return is_tf32 and serves(gpu, DataType.TFLOAT32)
+
+
+def _quicker(one: Prediction, other: Prediction) -> Prediction:
+    return other if other.latency_us < one.latency_us else one
+
+
+def _wide_twin(kernel: Kernel) -> Kernel | None:
+    """PyTorch's layer normalization or softmax of the same rows in FP32, for one in 16 or 8 bits; else None.
+
+    Normalization loads four elements at a time whatever their size, softmax 16 bytes: half the bytes take no longer.
+    The law of normalization in 16 bits was fitted to rows of 2,560 columns alone, that of softmax to none, and FP32's
+    trees know more.
+    """
+    from neusight_onnx.laws.catalog import NARROW_LABELS
+
+    match kernel:
+        case Normalization(method="layer", access=""):
+            is_pytorchs = not kernel.is_streamed
+        case Softmax():
+            is_pytorchs = not kernel.generated
+        case _:
+            return None
+    if not is_pytorchs or predictor_label(kernel) not in NARROW_LABELS:
+        return None
+    return replace(
+        kernel,
+        dtype=DataType.FLOAT32,
+        output_dtype=None,
+        extra_inputs=tuple([replace(spec, dtype=DataType.FLOAT32) for spec in kernel.extra_inputs]),
+        extra_outputs=tuple([replace(spec, dtype=DataType.FLOAT32) for spec in kernel.extra_outputs]),
+    )
+
+
+def _at_most(found: Prediction, limit: Prediction) -> Prediction:
+    """``found``, moved with its interval to the latency of ``limit`` where it is longer."""
+    share = limit.latency_us / found.latency_us
+    if share >= 1.0:
+        return found
+    return replace(
+        found,
+        latency_us=limit.latency_us,
+        low_us=found.low_us * share,
+        high_us=found.high_us * share,
+        utilization=min(found.utilization / share, 1.0),
+    )
+
+
+def _forward_of(kernel: Kernel) -> Kernel:
+    return replace(kernel, backward=False) if isinstance(kernel, Attention) else kernel
+
+
+def _backward(kernel: Kernel, forward: Prediction) -> Prediction:
+    """Fused attention backwards, which nothing was fitted to: the forward kernel's time for as much more work."""
+    if not isinstance(kernel, Attention) or not kernel.backward:
+        return forward
+    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE
+
+    factor = ATTENTION_BACKWARD * kernel.macs / max(_forward_of(kernel).macs, 1)
+    latency_us = factor * forward.latency_us
+    return replace(
+        forward,
+        latency_us=latency_us,
+        low_us=latency_us * exp(-HALF_WIDTH_LOG),
+        high_us=latency_us * exp(HALF_WIDTH_LOG),
+        utilization=forward.utilization / ATTENTION_BACKWARD,
+        method="analytic",
+        predictor="analytic",
+        level_share=LEVEL_SHARE,
+    )
+
+
+def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) -> list[Prediction]:
+    return _predictions(kernels, gpu, estimate(kernels, gpu, predictor), method="learned", predictor=predictor.name)
+
+
+def _analytic(kernels: tuple[Kernel, ...], gpu: GpuSpec) -> list[Prediction]:
+    return _predictions(kernels, gpu, analytic_answer(kernels, gpu), method="analytic", predictor="analytic")
+
+
+def _predictions(
+    kernels: tuple[Kernel, ...], gpu: GpuSpec, answer: Estimate, *, method: str, predictor: str
+) -> list[Prediction]:
+    law, latency = answer.law, answer.latency_us
+    assert bool(np.all((latency > 0) & np.isfinite(latency))), "a law gives a time for every kernel"
+    names = list(law.parts_us)
+    largest = np.argmax(np.stack([np.broadcast_to(law.parts_us[name], latency.shape) for name in names]), axis=0)
+    tiles = {name: values.astype(np.int64).tolist() for name, values in law.tile.items()}
+    rows = zip(
+        kernels,
+        latency.tolist(),
+        answer.low_us.tolist(),
+        answer.high_us.tolist(),
+        law.ideal_us.tolist(),
+        law.tile_count.tolist(),
+        law.wave_count.tolist(),
+        largest.tolist(),
+        answer.level_share.tolist(),
+        strict=True,
+    )
+    return [
+        Prediction(
+            latency_us=time,
+            low_us=bottom,
+            high_us=top,
+            tile={name: values[i] for name, values in tiles.items()},
+            tile_count=max(int(tile_count), 1),
+            wave_count=max(int(wave_count), 1),
+            utilization=min(ideal / time, 1.0),
+            bound=_bound(names[part], time, kernel, gpu),
+            method=method,
+            predictor=predictor,
+            level_share=level_share,
+        )
+        for i, (kernel, time, bottom, top, ideal, tile_count, wave_count, part, level_share) in enumerate(rows)
+    ]
+
+
+def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
+    """What bounds a kernel, in a reader's words, from the largest of the law's parts.
+
+    A law's time in the pipe holds idle lanes and half-empty waves, too. "compute" is said only where the pipe at its
+    peak would need a good part of the time; otherwise memory may, else nothing is near its limit: "latency".
+    """
+    from neusight_onnx.laws.analytic import pipe_flops_per_s
+
+    if isinstance(kernel, Transfer | HostWork):
+        return "pcie" if isinstance(kernel, Transfer) else "cpu"
+    name = _BOUND_OF_PART.get(part, part)
+    memory_us = 1e6 * (kernel.read_bytes + kernel.write_bytes) / gpu.memory_bytes_per_s
+    if name == "launch" and memory_us >= 0.5 * latency_us:
+        return "memory"  # raised to the roofline
+    if name != "compute":
+        return name
+    accumulator = kernel.accumulator if isinstance(kernel, Gemm | Conv) else None
+    compute_us = 1e6 * kernel.flops / pipe_flops_per_s(gpu, kernel_dtype(kernel), accumulator)[0]
+    if compute_us >= memory_us and compute_us >= BUSY_SHARE * latency_us:
+        return "compute"
+    return "memory" if memory_us >= BUSY_SHARE * latency_us else "latency"
