@@ -32,7 +32,7 @@ from neusight_onnx.laws.base import Columns, Constants, Law
 from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.learning import fitting
 from neusight_onnx.learning.__main__ import main as learn
-from neusight_onnx.learning.datasets.parts import Measurements
+from neusight_onnx.learning.datasets.parts import Measurements, known_gpus
 from neusight_onnx.learning.datasets.registry import file_sha256, measured_folder, read_measurements, read_parts
 from neusight_onnx.learning.datasets.training_rows import TRAINING_FILES
 from neusight_onnx.learning.evaluate import ALL, ANALYTIC, SAMPLED_ROWS, evaluate, judge
@@ -49,7 +49,6 @@ from neusight_onnx.learning.heldout import (
     scored_sessions,
     train_once,
 )
-from neusight_onnx.learning.train import known_gpus
 from neusight_onnx.predictor import load_predictors
 from neusight_onnx.similarity import gpu_vector
 from neusight_onnx.tiling import Tile, candidates

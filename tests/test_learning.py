@@ -34,6 +34,7 @@ from neusight_onnx.learning.datasets.parts import Measurements
 from neusight_onnx.learning.datasets.products import TENSOR_CORE_GEMM
 from neusight_onnx.learning.datasets.registry import read_measurements, read_parts
 from neusight_onnx.learning.datasets.training_rows import product_levels
+from neusight_onnx.learning.entry import best_weight
 from neusight_onnx.learning.evaluate import evaluate, evaluation_to_json
 from neusight_onnx.learning.extras import require
 from neusight_onnx.learning.fitting import HOST_KNOTS, ResidualSettings, fit_law, host_floor_us, residual_rows
@@ -45,8 +46,9 @@ from neusight_onnx.learning.heldout import (
     launch_of,
     launches_of,
 )
+from neusight_onnx.learning.interval_widths import with_session_widths
 from neusight_onnx.learning.measured import append, kernel_to_text
-from neusight_onnx.learning.train import best_weight, train, train_matrix_units, with_session_widths
+from neusight_onnx.learning.train import train, train_matrix_units
 from neusight_onnx.predictor import list_predictors
 from neusight_onnx.report.layout import Canvas
 

@@ -16,10 +16,9 @@ from neusight_onnx.learning.datasets.attention import ATTENTION
 from neusight_onnx.learning.datasets.registry import has_files
 from neusight_onnx.learning.datasets.training_rows import MATRIX_UNIT_FILES
 from neusight_onnx.learning.deployments import deployments
+from neusight_onnx.learning.shared_predictors import SHARED_NAMES, SHARED_PREDICTORS
 from neusight_onnx.learning.train import (
     MATRIX_UNIT_FORMATS,
-    SHARED_NAMES,
-    SHARED_PREDICTORS,
     train,
     train_attention,
     train_matrix_units,

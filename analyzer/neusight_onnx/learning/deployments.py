@@ -45,7 +45,7 @@ from neusight_onnx.learning.datasets.training_rows import (
     read_attention,
 )
 from neusight_onnx.learning.heldout import OWN_SHARE, launch_shown, scored_rows
-from neusight_onnx.learning.train import SHARED_PREDICTORS, shared_parts, shared_rows
+from neusight_onnx.learning.shared_predictors import SHARED_PREDICTORS, shared_parts, shared_rows
 from neusight_onnx.predictor import (
     Predictor,
     Predictors,

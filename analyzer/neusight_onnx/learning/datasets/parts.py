@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import BY_LABEL, DataType
+from neusight_onnx.errors import SpecError
+from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Attention, Kernel
 from neusight_onnx.learning.datasets.tables import Table, grouped, strings, take
 
@@ -274,3 +276,15 @@ def one_after_another(parts: Sequence[Measurements]) -> Measurements:
         measured_us=np.concatenate([part.measured_us for part in parts]),
         kernel_name=np.concatenate([part.kernel_name for part in parts]),
     )
+
+
+def known_gpus(measurements: Measurements, log: Callable[[str], None] = print) -> dict[str, GpuSpec]:
+    """Specs of the GPUs that rows name; GPUs without a spec are reported and left out."""
+    specs: dict[str, GpuSpec] = {}
+    for name in sorted(set(measurements.gpu.tolist())):
+        try:
+            specs[name] = load_gpu(name)
+        except SpecError as error:
+            count = int(np.count_nonzero(measurements.gpu == name))
+            log(f"{measurements.file}: {count} rows of {name} skipped: {error}")
+    return specs

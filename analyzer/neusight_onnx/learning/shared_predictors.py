@@ -1,0 +1,161 @@
+"""The predictors that all formats of matrix units share, and the rows that each is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from neusight_onnx.dtypes import BY_LABEL
+from neusight_onnx.kernels import (
+    MATRIX_FORMATS,
+    OF_WEIGHT,
+    Conv,
+    Kernel,
+    kernel_dtype,
+    measured_format,
+    predictor_label,
+)
+from neusight_onnx.laws.bandwidth import is_amd
+from neusight_onnx.laws.tensor_gemm import serves
+from neusight_onnx.learning.datasets.conv import DEEPBENCH, MIOPEN_CONV
+from neusight_onnx.learning.datasets.own import OWN, own_files
+from neusight_onnx.learning.datasets.parts import Measurements, Part, known_gpus, one_after_another
+from neusight_onnx.learning.datasets.products import AMD_GEMM, OTHER_KERNELS
+from neusight_onnx.learning.datasets.registry import read_parts
+from neusight_onnx.learning.entry import DTYPE_SUFFIX, UNSEEN_WEIGHTS
+from neusight_onnx.learning.fitting import ResidualSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPredictor:
+    """A predictor of all formats of matrix units: its class and label, the file and the rows that it is trained on.
+
+    ``measured``: labels of the file's parts. ``formats``: labels of kernels that those rows stand for.
+    ``unseen_weights``: weights of the residual on unseen GPUs that are tried.
+    """
+
+    kernel_class: str
+    label: str
+    file: str
+    measured: tuple[str, ...]
+    formats: tuple[str, ...]
+    settings: ResidualSettings
+    unseen_weights: tuple[float, ...] = UNSEEN_WEIGHTS
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel_class}_{DTYPE_SUFFIX[self.label]}"
+
+    @property
+    def amd(self) -> bool:
+        return self.label.endswith("+amd")
+
+    def takes(self, part: Part) -> bool:
+        """Whether it is trained on rows of the part, if they are of its maker's GPUs."""
+        gradient = part.kernel_class == "conv" and part.variant == "weight"
+        return (
+            part.file == self.file
+            and part.kernel_class == self.kernel_class
+            and part.dtype in self.measured
+            and gradient == (OF_WEIGHT in self.label)
+            and part.variant != OTHER_KERNELS
+        )
+
+    def operation(self, part: Part) -> str:
+        """What rows of the part are called in its figures: direction or implementation, and format."""
+        dtype = BY_LABEL[part.dtype]
+        return f"{part.variant} {part.dtype if self.kernel_class == 'conv' else measured_format(dtype)}"
+
+
+_SIXTEEN_BITS = ("float16", "bfloat16")
+_CONVOLUTIONS = ResidualSettings(
+    tree_count=400, leaf_count=128, learning_rate=0.08, rows_per_leaf=15, l2=1.0, row_limit=400_000
+)
+"""MIOpen's find database: a hundred thousand convolutions a GPU, whose solver follows the exact sizes."""
+
+SHARED_PREDICTORS: tuple[SharedPredictor, ...] = (
+    SharedPredictor(
+        kernel_class="gemm",
+        label="matrix+amd",
+        file=AMD_GEMM,
+        measured=("bfloat16", "float8e4m3fn", "float8e4m3fnuz", "int8"),
+        formats=("bfloat16", "float8e4m3fn", "int8"),
+        settings=ResidualSettings(),
+    ),
+    *(
+        SharedPredictor(
+            kernel_class="conv",
+            label=f"matrix{of}",
+            file=DEEPBENCH,
+            measured=("float16",),
+            formats=_SIXTEEN_BITS,
+            settings=ResidualSettings(tree_count=100, leaf_count=8, rows_per_leaf=20),
+            # Volta and Turing with one library of 2019: what trees learn of its choices says nothing of later ones
+            unseen_weights=(0.0,),
+        )
+        for of in ("", "/weight")
+    ),
+    *(
+        SharedPredictor(
+            kernel_class="conv",
+            label=f"matrix{of}+amd",
+            file=MIOPEN_CONV,
+            measured=_SIXTEEN_BITS,
+            formats=_SIXTEEN_BITS,
+            settings=_CONVOLUTIONS,
+        )
+        for of in ("", "/weight")
+    ),
+)
+
+SHARED_NAMES = tuple(predictor.name for predictor in SHARED_PREDICTORS)
+
+
+def shared_parts(shared: SharedPredictor, folder: Path) -> list[Part]:
+    """The parts that a shared predictor is trained on, own measurements of such kernels among them."""
+    parts = [part for part in read_parts(folder, (shared.file,)) if part.load is not None and shared.takes(part)]
+    if shared.kernel_class != "conv" or shared.amd:
+        return parts
+    formats = {dtype.label for dtype in MATRIX_FORMATS}
+    own = [part for file in own_files(folder) for part in read_parts(folder, (file,))]
+    return parts + [part for part in own if part.kernel_class == "conv" and part.dtype in formats and part.load]
+
+
+def shared_rows(
+    shared: SharedPredictor, parts: Sequence[Part], log: Callable[[str], None], *, sampled: int | None = None
+) -> Measurements | None:
+    """The rows of the parts that are of its GPUs and directions, each format and direction an operation.
+
+    ``sampled``: at most so many of each GPU and part.
+    """
+    found = []
+    for part in parts:
+        assert part.load is not None, "a part without kernels isn't chosen"
+        rows = part.load(None if sampled is None else part.sample(sampled))
+        specs = known_gpus(rows, log)
+        served = {name: spec for name, spec in specs.items() if serves(spec, kernel_dtype(rows.kernels[0]))}
+        mine = {name for name, spec in served.items() if is_amd(spec) == shared.amd}
+        kept = np.isin(rows.gpu, sorted(mine)) & np.isfinite(rows.measured_us)
+        if part.file != shared.file:
+            of_weight = OF_WEIGHT in shared.label
+            kept = kept & np.array(
+                [predictor_label(kernel).endswith(OF_WEIGHT) == of_weight for kernel in rows.kernels]
+            )
+        elif shared.kernel_class == "conv" and not shared.amd:
+            kept = kept & np.array([_fills_loads(kernel) for kernel in rows.kernels])
+        rows = rows.select(kept)
+        if len(rows):
+            gpu = np.array([specs[name].name for name in rows.gpu.tolist()])
+            name = shared.operation(part) if part.file == shared.file else f"{OWN} {part.variant} {part.dtype}"
+            found.append(replace(rows, gpu=gpu, operation=np.full(len(rows), name), dtype=shared.label))
+    return one_after_another(found) if found else None
+
+
+def _fills_loads(kernel: Kernel) -> bool:
+    """Whether channels are a multiple of eight: cuDNN 7.6, which DeepBench's rows ran with, had no kernel on tensor
+    cores for others, which later ones pad."""
+    assert isinstance(kernel, Conv)
+    return kernel.c // kernel.groups % 8 == 0 and kernel.k // kernel.groups % 8 == 0
