@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.kernels import Gemm, kernel_dtype, measured_format, predictor_label
+from neusight_onnx.kernel_formats import kernel_dtype, measured_format, predictor_label
+from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws import gemm
 from neusight_onnx.laws.base import Columns, Constants, Law
 from neusight_onnx.laws.gemm import GEMM

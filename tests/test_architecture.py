@@ -19,6 +19,7 @@ ROOMS = (
     ("errors", "dtypes", "data_files", "collection", "strides", "gpu_names"),
     ("gpu", "graph"),
     ("kernels", "runtime"),
+    ("kernel_formats",),
     ("fusion", "lowering", "precision"),
     ("backward",),
     ("tiling", "power", "batch"),

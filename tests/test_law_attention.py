@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.kernels import Attention, Kernel, TensorSpec, predictor_label
+from neusight_onnx.kernel_formats import predictor_label
+from neusight_onnx.kernels import Attention, Kernel, TensorSpec
 from neusight_onnx.laws import attention
 from neusight_onnx.laws.analytic import analytic_estimate
 from neusight_onnx.laws.base import LawResult

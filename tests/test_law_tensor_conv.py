@@ -10,7 +10,8 @@ import pytest
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.kernels import Conv, Direction, predictor_label
+from neusight_onnx.kernel_formats import predictor_label
+from neusight_onnx.kernels import Conv, Direction
 from neusight_onnx.laws.catalog import apply_law, law_of
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.tensor_conv import implicit_gemm

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.kernels import Gemm, measured_format, predictor_label
+from neusight_onnx.kernel_formats import measured_format, predictor_label
+from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.catalog import apply_law, law_of
 from neusight_onnx.laws.gemm import GEMM

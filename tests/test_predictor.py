@@ -19,6 +19,7 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError, PredictorError
 from neusight_onnx.gpu import available_gpus, load_gpu
+from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import (
     Attention,
     Conv,
@@ -32,7 +33,6 @@ from neusight_onnx.kernels import (
     Reduction,
     Softmax,
     TensorSpec,
-    kernel_dtype,
 )
 from neusight_onnx.predictor import estimate, list_predictors, load_predictors, predict, predictor_for
 from neusight_onnx.similarity import (

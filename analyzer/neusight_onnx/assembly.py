@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from neusight_onnx.batch import batch_of
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph, file_name
-from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec, kernel_dtype
+from neusight_onnx.kernel_formats import kernel_dtype
+from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec
 from neusight_onnx.lowering.branches import NOT_COUNTED, Cost, choose_branches, decisions_said
 from neusight_onnx.predictor import Prediction
 from neusight_onnx.report.model import (

@@ -9,7 +9,8 @@ from neusight_onnx.checks.subject import Subject
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import file_name
-from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recurrent, kernel_dtype
+from neusight_onnx.kernel_formats import kernel_dtype
+from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recurrent
 from neusight_onnx.precision import leaves_out_int8, refusal
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity

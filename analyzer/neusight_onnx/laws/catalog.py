@@ -41,7 +41,7 @@ MATRIX_CORE_LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (TENSOR_
 
 
 def law_of(kernel_class: str, label: str) -> Law | None:
-    """The law of a class in a number format (``kernels.predictor_label``), None where there is none."""
+    """The law of a class in a number format (``kernel_formats.predictor_label``), None where there is none."""
     if label != "float32" and kernel_class in MATRIX_UNIT_LAWS:
         return (MATRIX_CORE_LAWS if label.endswith("+amd") else MATRIX_UNIT_LAWS)[kernel_class]
     if kernel_class == "attention":

@@ -49,7 +49,7 @@ DTYPE_SUFFIX = {
     "matrix/weight+amd": "matrix_weight_amd",
     "bfloat16+float8e4m3fn": "bf16_kv8",
 }
-"""How a predictor's file names the number format (``kernels.predictor_label``)."""
+"""How a predictor's file names the number format (``kernel_formats.predictor_label``)."""
 
 MANY_ROWS = 40_000
 """From so many rows on they bear ``MATRIX_UNIT_SETTINGS``; formats with fewer have the usual trees."""

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import DataError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.kernels import Kernel, predictor_label
+from neusight_onnx.kernel_formats import predictor_label
+from neusight_onnx.kernels import Kernel
 from neusight_onnx.learning.datasets.parts import EVENTS, Measurements, Part
 from neusight_onnx.learning.datasets.registry import files_in, files_without_reader, read_parts
 from neusight_onnx.learning.fitting import HOST_KNOTS

@@ -9,15 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from neusight_onnx.dtypes import BY_LABEL
-from neusight_onnx.kernels import (
-    MATRIX_FORMATS,
-    OF_WEIGHT,
-    Conv,
-    Kernel,
-    kernel_dtype,
-    measured_format,
-    predictor_label,
-)
+from neusight_onnx.kernel_formats import MATRIX_FORMATS, OF_WEIGHT, kernel_dtype, measured_format, predictor_label
+from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.tensor_gemm import serves
 from neusight_onnx.learning.datasets.conv import DEEPBENCH, MIOPEN_CONV

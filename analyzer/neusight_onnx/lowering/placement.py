@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph, Node, Value
-from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Transfer, kernel_dtype
+from neusight_onnx.kernel_formats import kernel_dtype
+from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Transfer
 from neusight_onnx.runtime import Runtime
 
 

@@ -6,18 +6,8 @@ from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernels import (
-    KERNEL_CLASSES,
-    MATRIX_FORMATS,
-    OF_WEIGHT,
-    Attention,
-    Conv,
-    Gemm,
-    Kernel,
-    Normalization,
-    Softmax,
-    predictor_label,
-)
+from neusight_onnx.kernel_formats import MATRIX_FORMATS, OF_WEIGHT, predictor_label
+from neusight_onnx.kernels import KERNEL_CLASSES, Attention, Conv, Gemm, Kernel, Normalization, Softmax
 from neusight_onnx.predictor.manifest import Predictor, Predictors
 
 MATRIX = "matrix"

@@ -12,6 +12,7 @@ import numpy as np
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernel_formats import kernel_dtype, predictor_label
 from neusight_onnx.kernels import (
     KERNEL_CLASSES,
     Attention,
@@ -22,8 +23,6 @@ from neusight_onnx.kernels import (
     Normalization,
     Softmax,
     Transfer,
-    kernel_dtype,
-    predictor_label,
 )
 from neusight_onnx.predictor.choice import is_streamed, multiplies_nothing, predictor_for
 from neusight_onnx.predictor.estimates import Estimate, analytic_answer, estimate

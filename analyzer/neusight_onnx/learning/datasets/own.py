@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import BY_LABEL
-from neusight_onnx.kernels import KERNEL_CLASSES, Attention, Conv, Gemm, Kernel, kernel_dtype
+from neusight_onnx.kernel_formats import kernel_dtype
+from neusight_onnx.kernels import KERNEL_CLASSES, Attention, Conv, Gemm, Kernel
 from neusight_onnx.learning.datasets.parts import DEVICE, Measurements, Part
 from neusight_onnx.learning.measured import MeasuredRow, is_measured, measured_rows
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from neusight_onnx.kernels import Gemm, Kernel, predictor_label
+from neusight_onnx.kernel_formats import predictor_label
+from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.learning.datasets.attention import ATTENTION, TIMED_ALONE
 from neusight_onnx.learning.datasets.neusight import NEUSIGHT_KERNELS
 from neusight_onnx.learning.datasets.own import own_files
