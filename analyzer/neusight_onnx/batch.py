@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from neusight_onnx.errors import shown
 from neusight_onnx.graph.dimension_roles import can_be_batch, is_batch_symbol
 from neusight_onnx.graph.model import Declared, InferredGraph
-from neusight_onnx.graph.wire import shown
 
 _IMAGES = (4, 5)
 """Ranks of (n, c, h, w) and (n, c, d, h, w)."""

@@ -75,3 +75,9 @@ class TrainingError(NeusightError):
     """A way of training that can't be meant, or a model with nothing to train."""
 
     code = "training"
+
+
+def shown(name: str, limit: int = 80) -> str:
+    """``name`` as it can stand in a one-line message: cut at ``limit`` characters, nothing unprintable."""
+    short = name if len(name) <= limit else name[:limit] + "…"
+    return short if short.isprintable() else short.encode("unicode_escape").decode("ascii")

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from neusight_onnx.errors import TrainingError
-from neusight_onnx.graph.wire import shown
+from neusight_onnx.errors import TrainingError, shown
 
 OPTIMIZERS = ("adamw", "adam", "momentum", "sgd", "none")
 LOSSES = ("cross-entropy", "mse", "none")

@@ -20,9 +20,8 @@ from neusight_onnx.backward.registry import (
     has_gradient,
     is_differentiable,
 )
-from neusight_onnx.errors import TrainingError
+from neusight_onnx.errors import TrainingError, shown
 from neusight_onnx.graph.model import InferredGraph, Node, Value, file_name
-from neusight_onnx.graph.wire import shown
 from neusight_onnx.kernels import Elementwise, Kernel, NodeWork, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.views import Layout

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
 from math import prod
 
-from neusight_onnx.errors import BindingError, ComparisonError
+from neusight_onnx.errors import BindingError, ComparisonError, shown
 from neusight_onnx.graph.batch_dimension import find_batch
 from neusight_onnx.graph.binding_text import parse_size
 from neusight_onnx.graph.bindings import Bindings, make_bindings
 from neusight_onnx.graph.model import Array, Model
-from neusight_onnx.graph.wire import shown
 
 MOST_CASES = 1024
 """Cases of one comparison or points of one sweep: each takes up to a second on a large graph."""

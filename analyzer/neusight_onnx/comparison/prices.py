@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from neusight_onnx.errors import ComparisonError, SpecError
+from neusight_onnx.errors import ComparisonError, SpecError, shown
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.graph.wire import shown
 
 _MAX_FILE_BYTES = 1 << 20
 _HOURS = {"h": 1.0, "hr": 1.0, "hour": 1.0, "min": 1 / 60, "s": 1 / 3600, "day": 24.0}

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import ComparisonError, NeusightError
+from neusight_onnx.errors import ComparisonError, NeusightError, shown
 from neusight_onnx.gpu import GpuSpec, changed_gpu
 from neusight_onnx.graph.binding_text import parse_dim, parse_size
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.dimension_roles import is_batch_symbol
 from neusight_onnx.graph.model import Model
-from neusight_onnx.graph.wire import shown
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import require, resolve
 from neusight_onnx.report.model import Variant

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neusight_onnx.errors import BindingError
+from neusight_onnx.errors import BindingError, shown
 from neusight_onnx.graph.binding_text import listed, written_dims
 from neusight_onnx.graph.dimension_roles import is_batch_symbol, is_made_up, places_of, role_of
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.names import option
 from neusight_onnx.graph.size_formulas import formula_of
-from neusight_onnx.graph.wire import shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,8 @@ from math import prod
 
 import numpy as np
 
-from neusight_onnx.errors import BindingError
+from neusight_onnx.errors import BindingError, shown
 from neusight_onnx.graph.model import Array, Dim
-from neusight_onnx.graph.wire import shown
 
 MAX_SIZE = 2**31 - 1
 """Of one dimension: indices of GPU kernels and most runtimes are 32 bits wide."""

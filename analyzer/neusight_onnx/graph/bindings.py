@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import BindingError
+from neusight_onnx.errors import BindingError, shown
 from neusight_onnx.graph.batch_dimension import Batch, find_batch, has_batch
 from neusight_onnx.graph.binding_text import check_shape, check_size, listed, written_dims, written_shape
 from neusight_onnx.graph.dimension_roles import (
@@ -27,7 +27,6 @@ from neusight_onnx.graph.names import is_written, named, option
 from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.graph.size_formulas import Formula, formula_of
 from neusight_onnx.graph.tensors import NUMPY_TYPES
-from neusight_onnx.graph.wire import shown
 
 T = TypeVar("T")
 

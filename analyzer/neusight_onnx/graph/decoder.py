@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
-from neusight_onnx.errors import ModelError
+from neusight_onnx.errors import ModelError, shown
 from neusight_onnx.graph.model import Attribute, Declared, Dim, Initializer
 from neusight_onnx.graph.raw import ExternalFiles, RawFunction, RawGraph, RawModel, RawNode, Reference
 from neusight_onnx.graph.tensors import TensorDecoder
@@ -27,7 +27,6 @@ from neusight_onnx.graph.wire import (
     Buffer,
     fields,
     same_width,
-    shown,
     signed,
     truncated,
     varint,

@@ -10,11 +10,10 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from neusight_onnx.errors import ModelError
+from neusight_onnx.errors import ModelError, shown
 from neusight_onnx.graph.model import Attribute, Declared, Graph, Initializer, Node, Notice, Origin
 from neusight_onnx.graph.raw import RawFunction, RawGraph, RawModel, RawNode, Reference
 from neusight_onnx.graph.versions import newest_known
-from neusight_onnx.graph.wire import shown
 
 MAX_NODES = 1_000_000
 """Nodes (and calls) after inlining; a file beyond it is a bomb: a few bytes can double the count at each level."""

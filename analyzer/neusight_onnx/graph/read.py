@@ -14,13 +14,13 @@ from itertools import islice
 from pathlib import Path
 
 from neusight_onnx.collection import no_collection
-from neusight_onnx.errors import ModelError
+from neusight_onnx.errors import ModelError, shown
 from neusight_onnx.graph.decoder import Decoder
 from neusight_onnx.graph.functions import Places, build_graph
 from neusight_onnx.graph.model import Model, Notice
 from neusight_onnx.graph.raw import ExternalData, RawModel
 from neusight_onnx.graph.versions import newer_ir, newer_opset
-from neusight_onnx.graph.wire import Buffer, shown
+from neusight_onnx.graph.wire import Buffer
 
 MAPPED_BYTES = 8 << 20
 """Larger files are mapped, so that only the pages of the graph are ever read; smaller ones are faster read whole."""

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
-from neusight_onnx.errors import ModelError
+from neusight_onnx.errors import ModelError, shown
 from neusight_onnx.graph.model import Array, Initializer
 from neusight_onnx.graph.raw import ExternalData, ExternalFiles
-from neusight_onnx.graph.wire import BYTES, VARINT, Buffer, fields, same_width, shown, signed, varints
+from neusight_onnx.graph.wire import BYTES, VARINT, Buffer, fields, same_width, signed, varints
 
 MAX_ELEMENTS = 2**48
 """A tensor of more elements is a damaged file: 2**48 bytes are 280 TB."""

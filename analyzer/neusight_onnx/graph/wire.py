@@ -22,12 +22,6 @@ MAX_FIELDS = 2_000_000
 """Of one message: a graph has at most a million nodes, and a long list is not decoded field by field."""
 
 
-def shown(name: str, limit: int = 80) -> str:
-    """``name`` as it can stand in a one-line message: cut at ``limit`` characters, nothing unprintable."""
-    short = name if len(name) <= limit else name[:limit] + "…"
-    return short if short.isprintable() else short.encode("unicode_escape").decode("ascii")
-
-
 def varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     """The unsigned varint at ``position`` and the position behind it."""
     result = shift = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from neusight_onnx.errors import shown
 from neusight_onnx.graph.names import option
-from neusight_onnx.graph.wire import shown
 from neusight_onnx.kernels import NodeWork
 
 NOT_COUNTED = "the other branch of its If is counted"

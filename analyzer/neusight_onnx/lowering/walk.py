@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
+from neusight_onnx.errors import shown
 from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value, file_name
 from neusight_onnx.graph.names import option
-from neusight_onnx.graph.wire import shown
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.free_works import FreeWorks

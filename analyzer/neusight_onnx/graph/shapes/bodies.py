@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import shown
 from neusight_onnx.graph.model import (
     Array,
     Attribute,
@@ -22,7 +23,6 @@ from neusight_onnx.graph.model import (
 )
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.sequence import greatest
-from neusight_onnx.graph.wire import shown
 
 KEPT_NODES = 2_000
 """Nodes of all trips of one loop, together, up to which trips of different sizes are costed one by one.

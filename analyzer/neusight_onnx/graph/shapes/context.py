@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
-from neusight_onnx.errors import ModelError
+from neusight_onnx.errors import ModelError, shown
 from neusight_onnx.graph.model import Array, Attribute, Graph, InferredGraph, Initializer, Node, TripCount, Value
-from neusight_onnx.graph.wire import shown
 
 MAX_ELEMENTS = 1 << 60
 """No tensor has more elements: 2^60 of one byte are more than any machine holds, and int64 sizes must not overflow."""

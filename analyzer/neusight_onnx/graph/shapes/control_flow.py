@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from neusight_onnx.errors import BindingError
+from neusight_onnx.errors import BindingError, shown
 from neusight_onnx.graph.model import InferredGraph, TripCount, Value
 from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes.bodies import any_of, keep_trips, known_integer, outputs_of, stacked, without_content
@@ -13,7 +13,6 @@ from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape
 from neusight_onnx.graph.shapes.loop import IDLE, given
 from neusight_onnx.graph.shapes.registry import rule
 from neusight_onnx.graph.shapes.sequence import sequence_of
-from neusight_onnx.graph.wire import shown
 
 NOT_TAKEN = "its branch is not taken"
 

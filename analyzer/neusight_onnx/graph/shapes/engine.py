@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import BindingError, ModelError
+from neusight_onnx.errors import BindingError, ModelError, shown
 from neusight_onnx.graph.bindings import SYMBOL_CONTRADICTION, Bindings, BoundInputs, bind_inputs
 from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, default_size
 from neusight_onnx.graph.model import (
@@ -35,7 +35,6 @@ from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
 from neusight_onnx.graph.shapes.unknown_sizes import PLACES, possible_sizes
 from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version, unknown_attributes, wrong_elements
 from neusight_onnx.graph.signatures import fault as fault_of_form
-from neusight_onnx.graph.wire import shown
 
 MAX_DEPTH = 60
 """Bodies within bodies; protobuf's own limit on nesting (100 messages, three a body) stops files before this."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import BindingError
+from neusight_onnx.errors import BindingError, shown
 from neusight_onnx.graph.model import Graph, InferredGraph, TripCount, Value
 from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes.bodies import (
@@ -26,7 +26,6 @@ from neusight_onnx.graph.shapes.bodies import (
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.registry import rule
 from neusight_onnx.graph.shapes.sequence import greatest
-from neusight_onnx.graph.wire import shown
 
 _I64 = DataType.INT64
 _EAGER_NODES = 5_000
