@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.bandwidth import capability
+from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.laws.issue import ISSUE_LANES
@@ -40,7 +40,7 @@ lanes for them: 5.6 / 64 a tap beside 10.6 / 128 to be issued."""
 
 def by_channels(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Depthwise convolutions whose threads have several channels: forward, in 16 and 8 bits as whole vectors lie."""
-    if gpu.compute_capability is None:
+    if is_amd(gpu):
         return np.zeros(cols["groups"].shape, dtype=np.bool_)
     depthwise = (cols["groups"] > 1) & (cols["c_each"] == 1) & (cols["k_each"] == 1) & (cols["weight"] == 0)
     found: NDArray[np.bool_] = (
@@ -57,16 +57,16 @@ def element_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     integer = integer_lanes_per_sm(gpu)
     issue = ISSUE_LANES if capability(gpu) >= 7.0 else integer
     of_tap = c["tap_operations"] / shared + np.where(wide, CHANNEL_OPERATIONS, 0.0)
-    if gpu.compute_capability is None:
+    if is_amd(gpu):
         of_tap = of_tap * np.where(cols["weight"] > 0, c["weight_taps"], 1.0)
     instructions = cols["macs"] * of_tap + cols["outputs"] * c["element_operations"] / shared
-    if gpu.compute_capability is None:
+    if is_amd(gpu):
         # what bounds the other kernels there: 55-85 operations an element moved, whatever the stride
         instructions = instructions + (cols["read_bytes"] + cols["write_bytes"]) / cols["bytes"] * c["move_operations"]
     work = instructions / np.where(wide, issue, integer) / (gpu.sm_count * gpu.clock_hz)
     norm = c["norm"]
     joined = c["floor_us"] + 1e6 * (traffic**norm + work**norm) ** (1.0 / norm)
     few = (cols["groups"] > 1) & (cols["c_each"] * cols["k_each"] < SHORT_REDUCTION)
-    if gpu.compute_capability is None:
+    if is_amd(gpu):
         few = (few | has_no_product(cols, gpu)) & (cols["rank"] <= 2)
     return np.where(few, joined, np.inf)

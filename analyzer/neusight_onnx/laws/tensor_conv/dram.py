@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws import tensor_gemm
-from neusight_onnx.laws.bandwidth import memory_family
+from neusight_onnx.laws.bandwidth import is_amd, memory_family
 from neusight_onnx.laws.base import Constants
 
 _RESIDENT_FILL = 0.92
@@ -23,7 +23,7 @@ def dram_rate(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constant
     """Bytes/s from DRAM, or from L2 where the operands still lie there from the kernel (or repetition) before."""
     fill = (cols["read_bytes"] + cols["write_bytes"]) / gpu.l2_bytes
     resident = 1.0 / (1.0 + (fill / _RESIDENT_FILL) ** _RESIDENT_SHARPNESS)
-    efficiency = memory_family(gpu).fraction if gpu.compute_capability is None else c["dram_efficiency"]
+    efficiency = memory_family(gpu).fraction if is_amd(gpu) else c["dram_efficiency"]
     rate = efficiency * tensor_gemm.stream_gain(gpu) * gpu.memory_bytes_per_s
     found: NDArray[np.float64] = rate * c["resident_gain"] ** resident
     return found

@@ -7,12 +7,13 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
 from neusight_onnx.laws.tensor_conv.direct import THREAD_CHANNELS, by_channels, element_us
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
 from neusight_onnx.laws.tensor_conv.image_products import image_times, images_us
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
-from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, has_first_bf16, has_no_product, is_first_bf16
+from neusight_onnx.laws.tensor_conv.miopen_solvers import taken_us
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 
@@ -33,19 +34,8 @@ def algorithms_us(
     """Times of implicit GEMM, of a product an image and of a kernel an element, (3, kernels); the first one's parts."""
     parts = times(cols, gpu, c, tile)
     product = joined_us(parts, c) + transposes_us(cols, gpu, c)
-    if gpu.compute_capability is None:
-        compiled = compiled_us(cols, gpu, c, tile)
-        # no assembled kernel that reads (n, *spatial, c) is among the 6,900 16-bit ones in groups (find database)
-        product = np.where(cols["groups"] > 1.0, np.inf, product)
-        bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16"))
-        if has_first_bf16(gpu):
-            product = np.where(bf16, compiled, np.minimum(product, compiled))
-        else:
-            # no compiled kernel is among the MI210's gradients of inputs in bfloat16
-            alone = is_first_bf16(cols, gpu) & (cols["data"] > 0)
-            product = np.where(alone, product, np.minimum(product, compiled))
-        product = np.where(has_no_product(cols, gpu), np.inf, product)
-        product = np.where(cols["rank"] > 2.0, np.inf, product)
+    if is_amd(gpu):
+        product = taken_us(cols, gpu, c, tile, assembled_us=product)
     return np.stack([product, images_us(cols, gpu, c, image_tile), element_us(cols, gpu, c)]), parts
 
 
@@ -61,7 +51,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     by_image, by_element = best == 1, best == 2
     image = image_times(cols, gpu, constants, image_tile)
     image_launch = image["launch"]
-    if gpu.compute_capability is None:
+    if is_amd(gpu):
         called = np.where(cols["images"] > 1.0, constants["series_us"], constants["call_us"])
         image_launch = called + cols["images"] * constants["image_us"]
     threads = 256.0

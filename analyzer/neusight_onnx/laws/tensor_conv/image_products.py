@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
 from neusight_onnx.laws.tensor_conv.transposes import NHWC_ALONE
@@ -41,7 +42,7 @@ def image_times(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
 def image_columns(cols: Columns, gpu: GpuSpec) -> dict[str, NDArray[np.float64]]:
     """As :func:`_image`; NVIDIA's batch shares the weights, which are read once."""
     found = _image(cols)
-    if gpu.compute_capability is None:
+    if is_amd(gpu):
         return found
     return {**found, "read_bytes": cols["read_bytes"], "write_bytes": cols["write_bytes"]}
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.tensor_conv.columns import FIRST_LAYER
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
@@ -41,7 +42,7 @@ def times(
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
     # in the weight's gradient taps lie along n, whose tiles they don't change; MIOpen's threads keep their tap along k
-    kept = cols["weight"] if gpu.compute_capability is None else 0.0
+    kept = cols["weight"] if is_amd(gpu) else 0.0
     begun = c["tap_channels"] * 2.0 / cols["bytes"] * (cols["taps_met"] - 1.0) * (1.0 - kept)
     k = k * (1.0 + begun / np.where(cols["weight"] > 0, n, k))
     if (gpu.compute_capability or 0.0) >= FIRST_LAYER:
@@ -55,7 +56,7 @@ def times(
     in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
     exposed = tensor_gemm.exposed_shares(gpu, cols["pipe"], cols["bytes"])
-    amd = gpu.compute_capability is None
+    amd = is_amd(gpu)
     kind = c["index_overhead"] * c["data_overhead"] ** cols["data"] * c["weight_overhead"] ** cols["weight"]
     if amd:
         # a filter of one tap has no addresses of its own to make

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
 
@@ -19,7 +20,7 @@ def has_first_bf16(gpu: GpuSpec) -> bool:
     MI210's bfloat16 (find database).
     """
     peaks = gpu.peak_flops_per_s
-    return gpu.compute_capability is None and peaks.get("bf16", 0.0) < peaks.get("fp16", 0.0)
+    return is_amd(gpu) and peaks.get("bf16", 0.0) < peaks.get("fp16", 0.0)
 
 
 _FIRST_BF16_RATE = 0.5
@@ -28,6 +29,27 @@ there 1x1 convolutions that the same solver runs in both take 1.2-1.4 times as l
 
 _CDNA2_NM, _CDNA_WAVE = 6.0, 64
 """Process of CDNA2, of which no later one of AMD's is made but RDNA3's smallest, whose waves are of 32."""
+
+
+def taken_us(
+    cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64], *, assembled_us: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Implicit GEMM by the quicker of the solvers that take a convolution, in us; infinite where none does.
+
+    ``assembled_us``: the time of the assembled kernels, did they take all. What each takes is what MIOpen's find
+    database has of 16-bit convolutions.
+    """
+    compiled = compiled_us(cols, gpu, c, tile)
+    # no assembled kernel that reads (n, *spatial, c) is among the 6,900 16-bit ones in groups
+    found = np.where(cols["groups"] > 1.0, np.inf, assembled_us)
+    if has_first_bf16(gpu):
+        bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16"))
+        found = np.where(bf16, compiled, np.minimum(found, compiled))
+    else:
+        # no compiled kernel is among the MI210's gradients of inputs in bfloat16
+        alone = is_first_bf16(cols, gpu) & (cols["data"] > 0)
+        found = np.where(alone, found, np.minimum(found, compiled))
+    return np.where(has_no_product(cols, gpu) | (cols["rank"] > 2.0), np.inf, found)
 
 
 def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:

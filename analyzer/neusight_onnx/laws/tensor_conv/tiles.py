@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.tensor_conv.columns import PACKED_INT8_SINCE, PACKED_SIDE
 from neusight_onnx.laws.tensor_conv.image_products import image_columns, image_constants
@@ -31,7 +32,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     menu = matrix_unit_candidates(tiles)
     constants = tensor_gemm.own_constants(gpu, constants)
     tile = _choice(cols, gpu, constants, menu)
-    if gpu.compute_capability is None and np.any(cols["weight"]):
+    if is_amd(gpu) and np.any(cols["weight"]):
         deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, deep), tile)
     elif of_weight != tiles and np.any(cols["weight"]):
@@ -39,7 +40,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     found = {**cols, **dict(zip(TILE, tile, strict=True))}
     if gpu.compute_capability is not None and np.any(cols["packed_b"]):
         found = _with_packed(found, gpu, constants)
-    if gpu.compute_capability is None or np.any(cols["as_it_lies"]):
+    if is_amd(gpu) or np.any(cols["as_it_lies"]):
         images = _choice(image_columns(cols, gpu), gpu, image_constants(gpu, constants), menu)
         found |= dict(zip(IMAGE_TILE, images, strict=True))
     else:
