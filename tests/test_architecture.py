@@ -22,7 +22,7 @@ ROOMS = (
     ("kernel_formats",),
     ("fusion", "lowering", "precision"),
     ("backward",),
-    ("tiling", "power", "batch"),
+    ("tiling", "batch"),
     ("laws", "similarity"),
     ("predictor",),
     ("tactics",),

@@ -357,9 +357,28 @@ def clock_level(
 
     Power = idle + energy x FLOP/s, by the rule of :func:`~neusight_onnx.laws.clock.power_level`.
     """
+    return power_level(_budget_share(unit, constants, pipe_share, tile_energy), sharpness=_LIMIT_SHARPNESS)
+
+
+def _budget_share(
+    unit: Machine, constants: Constants, pipe_share: NDArray[np.float64], tile_energy: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Power that is left for arithmetic over what it takes at the boost clock."""
     pj = constants["energy_pj"] * (constants["energy_7nm"] if unit.is_measured_7nm else unit.energy_scale)
     at_boost_w = pj * 1e-12 * energy_at(unit.clock_hz) * unit.flops_per_s * pipe_share * tile_energy
-    return power_level(unit.arithmetic_w / at_boost_w, sharpness=_LIMIT_SHARPNESS)
+    return unit.arithmetic_w / at_boost_w
+
+
+def holds_clock(gpu: GpuSpec) -> bool:
+    """Whether the power limit leaves the boost clock to large products in FP32; where it doesn't, the clock follows how
+    warm a card is, and sessions differ by more.
+
+    By the law's priors, since what they are fitted to is weighed by the answer.
+    """
+    unit = machine(gpu)
+    constants = {constant.name: constant.prior for constant in CONSTANTS}
+    overhead = constants["matrix_overhead"] if unit.is_matrix else constants["pipe_overhead"]
+    return bool(_budget_share(unit, constants, np.array(1.0 / overhead), np.array(1.0)) >= 1.0)
 
 
 def times(

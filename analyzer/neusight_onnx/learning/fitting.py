@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.base import Column, Columns, Law
 from neusight_onnx.laws.catalog import apply_law
+from neusight_onnx.laws.gemm import holds_clock
 from neusight_onnx.learning.datasets.parts import EVENTS, Measurements
 from neusight_onnx.learning.extras import require
-from neusight_onnx.power import holds_clock
 
 ROWS_PER_SESSION = 500
 """Rows that a session brings to the fit of some twenty constants; more rows of one session add no information."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.power import holds_clock
 from neusight_onnx.predictor.manifest import Widths
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ def half_widths(
     doubt about constants that no measured GPU shows. Rows of left-out GPUs have the deployment of the others, so that
     another one's variance adds to theirs, as to that of measured GPUs.
     """
+    from neusight_onnx.laws.gemm import holds_clock
+
     session = widths.session if holds_clock(gpu) else widths.throttled_session
     deployment = max(session, widths.deployment) ** 2
     seen_own = (1.0 - widths.seen_level_share) * widths.seen**2
