@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from models import graph, model, node, value
 from neusight_onnx.cli.bindings import parse_bindings
@@ -299,6 +299,41 @@ DEFAULTS: list[tuple[str, list[onnx.ValueInfoProto], dict[str, tuple[int, ...]]]
         {"input_ids": (1, 1), "attention_mask": (1, 128), "past": (2, 1, 12, 127, 64)},
     ),
     (
+        "decoder-behind-an-encoder",
+        [
+            value("encoder_attention_mask", ["batch", "encoder_sequence_length"], INT),
+            value("input_ids", ["batch", "decoder_sequence_length"], INT),
+            value("past.0.decoder.key", ["batch", 8, "past_decoder_sequence_length", 64]),
+            value("past.0.encoder.key", ["batch", 8, "encoder_sequence_length", 64]),
+        ],
+        {
+            "encoder_attention_mask": (1, 128),
+            "input_ids": (1, 1),
+            "past.0.decoder.key": (1, 8, 127, 64),
+            "past.0.encoder.key": (1, 8, 128, 64),
+        },
+    ),
+    (
+        "decoder-behind-an-encoder-made-up",
+        [
+            value("encoder_hidden_states", ["s0", "s1", 512]),
+            value("input_ids", ["s2", "s3"], INT),
+            value("past.self.0.keys", ["s4", 8, "s5", 64]),
+            value("past.cross.0.keys", ["s6", 8, "s7", 64]),
+        ],
+        {
+            "encoder_hidden_states": (1, 128, 512),
+            "input_ids": (1, 1),
+            "past.self.0.keys": (1, 8, 127, 64),
+            "past.cross.0.keys": (1, 8, 128, 64),
+        },
+    ),
+    (
+        "sizes-written-as-names",
+        [value("input_ids", ["s1", "s2"], INT), value("past_k", ["s1", "8", "s3", "64"])],
+        {"input_ids": (1, 1), "past_k": (1, 8, 127, 64)},
+    ),
+    (
         "formula-of-nothing-known",
         [value("hidden", ["batch", "encoder_sequence_length / 2", 384])],
         {"hidden": (1, 128, 384)},
@@ -437,6 +472,54 @@ def test_arrays_given_in_python_are_taken_as_they_are() -> None:
     got = bind_inputs(with_inputs(value("x", ["a", 2], INT)), Bindings(values={"x": given}))
     assert got.values["x"].shape == (1, 2)
     assert given.flags.writeable
+
+
+# --- sizes of heads ---------------------------------------------------------------------------------------------------
+
+GROUPED = "GroupQueryAttention"
+HEADS = [
+    ("packed", GROUPED, "? ? past_k past_v lengths total", {"num_heads": 6, "kv_num_heads": 2}, 640, 64),
+    ("apart", GROUPED, "k v past_k past_v lengths total", {"num_heads": 6, "kv_num_heads": 2}, 384, 64),
+    (
+        "four bits",
+        GROUPED,
+        "? ? past_k past_v lengths total",
+        {"num_heads": 6, "kv_num_heads": 2, "kv_cache_bit_width": 4},
+        640,
+        32,
+    ),
+    ("many", "MultiHeadAttention", "k v ? ? ? past_k past_v", {"num_heads": 6}, 384, 64),
+    ("indivisible", GROUPED, "? ? past_k past_v lengths total", {"num_heads": 6, "kv_num_heads": 2}, 641, 1),
+]
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "by the weight"])
+@pytest.mark.parametrize("row", HEADS, ids=[row[0] for row in HEADS])
+def test_heads_of_a_cache_are_those_of_its_queries(
+    row: tuple[str, str, str, dict[str, int], int, int], declared: bool
+) -> None:
+    """As ONNX Runtime GenAI's builder writes a cache, whose last dimension is a symbol."""
+    _, operator, others, attributes, width, expected = row
+    past = [value(name, ["batch", 2, "past", "kv_cache_dim"]) for name in ("past_k", "past_v")]
+    hidden = value("hidden", ["batch", "seq", 32])
+    inputs = ["q", *(name.replace("?", "") for name in others.split())]
+    nodes = [
+        helper.make_node("MatMul", ["hidden", "weight"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["q"]),
+        helper.make_node(operator, inputs, ["y"], domain="com.microsoft", **attributes),
+    ]
+    weights = [
+        numpy_helper.from_array(np.zeros(shape, np.float32), name)
+        for name, shape in (("weight", (32, width)), ("bias", (width,)))
+    ]
+    rest = [value(name, [1, 1, 1]) for name in inputs if name and name != "q" and not name.startswith("past")]
+    made = graph(nodes, [hidden, *rest, *past], initializers=weights)
+    if declared:
+        made.value_info.append(value("q", ["batch", "seq", width]))
+    got = bind_inputs(read_model_bytes(model(made).SerializeToString()), Bindings())
+    assert got.values["past_k"].shape == (1, 2, 127, expected)
+    given = bind_inputs(read_model_bytes(model(made).SerializeToString()), Bindings(dims={"kv_cache_dim": 5}))
+    assert given.values["past_k"].shape == (1, 2, 127, 5)
 
 
 # --- sizes of 0 -------------------------------------------------------------------------------------------------------

@@ -20,8 +20,10 @@ from neusight_onnx.graph.dimension_roles import (
     is_batch_symbol,
     places_of,
     role_of,
+    roles_of,
     size_of_role,
 )
+from neusight_onnx.graph.head_sizes import head_sizes
 from neusight_onnx.graph.model import Array, Declared, Graph, Model, Node, Notice, Value
 from neusight_onnx.graph.names import is_written, named, option
 from neusight_onnx.graph.signatures import first_version
@@ -199,7 +201,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         check_size(size, cause, least=0)
         sizes.fix(symbol, size, cause)
     batch = None if bindings.batch is None else _bind_batch(model, bindings.batch, sizes, shapes)
-    assumptions = _complete(places, sizes, lengths)
+    assumptions = _complete(places, sizes, lengths, head_sizes(model.graph))
     given = {dim for name in values for dim in inputs[name].shape or ()}
     for symbol, size in sizes.symbols.items():
         if size == 0 and symbol not in given:  # an empty list is a value like any other
@@ -373,8 +375,13 @@ def _as_declared(declared: Declared, array: Array) -> Array:
     return converted
 
 
-def _complete(places: Mapping[str, list[Place]], sizes: _Sizes, lengths: Lengths) -> list[str]:
-    """Fixes every symbol of the inputs that is still free; returns a line for each default."""
+def _complete(
+    places: Mapping[str, list[Place]], sizes: _Sizes, lengths: Lengths, heads: Mapping[str, int]
+) -> list[str]:
+    """Fixes every symbol of the inputs that is still free; returns a line for each default.
+
+    ``heads``: the sizes of heads that operators fix, by symbol.
+    """
     plain = {name for name in places if formula_of(name, frozenset()) is None}
     expressions: dict[str, Formula] = {}
     for name in places:
@@ -383,13 +390,16 @@ def _complete(places: Mapping[str, list[Place]], sizes: _Sizes, lengths: Lengths
             expressions[name] = expression
     _solve(expressions, sizes)
     free = [name for name in places if name not in sizes.symbols and name not in expressions]
-    roles = {name: role_of(name, where) for name, where in places.items() if name not in expressions}
+    roles = roles_of({name: where for name, where in places.items() if name not in expressions})
     has_past = "past" in roles.values()
     assumptions = []
     sizes.defaults.update(free)
     # What is computed from others comes after them.
     for name in sorted(free, key=lambda name: {"past": 1, "total": 2}.get(roles[name], 0)):
-        size, note = _default(name, roles, sizes, lengths, has_past=has_past)
+        if name in heads:
+            size, note = heads[name], "default: the size of the heads"
+        else:
+            size, note = _default(name, roles, sizes, lengths, has_past=has_past)
         sizes.fix(name, size, note)
         sizes.has_default_length |= roles[name] in LENGTH_ROLES
         assumptions.append(
@@ -428,7 +438,7 @@ def _default(
         past = next(other for other, its_role in roles.items() if its_role == "past")
         return sizes.symbols[past] + new, f"default: {shown(past)} + {new_name}"
     # Without a cache a mask is as long as the sequence. Two sequences (encoder, decoder) need not be alike.
-    alike = {"batch": "batch", "past": "past", "total": "sequence"}.get(role)
+    alike = {"batch": "batch", "past": "past", "total": "sequence", "source": "source"}.get(role)
     for other, size in sizes.symbols.items():
         if alike is not None and roles.get(other) == alike and other not in sizes.defaults:
             return size, f"default: as {shown(other)}"

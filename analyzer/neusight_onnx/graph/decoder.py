@@ -500,7 +500,8 @@ class Decoder:
                     dim = signed(a) if not a >> 63 else None
                 elif inner == 2 and inner_wire == BYTES:
                     symbol = self._text(a, b)
-                    dim = None if symbol in _UNNAMED else symbol
+                    # torch's exporter writes the sizes that it found out as names
+                    dim = None if symbol in _UNNAMED else int(symbol) if _is_number(symbol) else symbol
             dims.append(dim)
             if len(dims) > 1024:
                 raise ModelError("declares a shape with more than 1,024 dimensions")
@@ -508,6 +509,11 @@ class Decoder:
 
 
 _KINDS = {1: "tensor", 4: "sequence", 5: "map", 8: "sparse_tensor", 9: "optional"}
+
+
+def _is_number(symbol: str) -> bool:
+    return symbol.isascii() and symbol.isdigit() and len(symbol) < 19  # beyond, it is no size
+
 
 _UNNAMED = frozenset({"", "?", "-1", "None"})
 """What exporters write for a free dimension without a name; two of them are not the same size."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from neusight_onnx.graph.model import Declared
@@ -91,6 +91,9 @@ _IMAGE_WORDS = frozenset(
 )
 _CHANNEL_WORDS = frozenset({"channel", "channels", "c", "ch"})
 _AUDIO_WORDS = frozenset({"samples", "sample", "audio", "wave", "waveform", "wav", "signal"})
+_SOURCE_WORDS = frozenset({"encoder", "enc", "source", "src", "cross"})
+_TARGET_WORDS = frozenset({"decoder", "dec", "target", "tgt"})
+_STATE_WORDS = frozenset({"state", "states", "hidden", "h", "c", "h0", "c0", "hx", "cx", "hn", "cn"})
 _MADE_UP = re.compile(r"^(s\d+|u\d+|unk__\d+|dim_?\d*|.*dynamicdimension.*|dynamic|.*_dim_\d+|axis\w*)$")
 """Names that exporters make up (torch's s77, tf2onnx's unk__12, Paddle's DynamicDimension.0); they tell nothing."""
 
@@ -141,8 +144,27 @@ class Place:
         return len(self.input.shape or ())
 
 
-LENGTH_ROLES = frozenset({"sequence", "total", "past", "audio"})
+LENGTH_ROLES = frozenset({"sequence", "total", "past", "audio", "source"})
 """Roles whose default is one of ``Lengths``."""
+
+
+def roles_of(places: Mapping[str, Sequence[Place]]) -> dict[str, str]:
+    """The role of each symbol, as :func:`role_of` has it, and "source": in a model that keeps keys and values,
+    the length of what an encoder read before. A step of decoding appends nothing to it."""
+    roles = {name: role_of(name, where) for name, where in places.items()}
+    if "past" not in roles.values():
+        return roles
+    return {
+        name: "source" if role in LENGTH_ROLES and _is_source(name, places[name]) else role
+        for name, role in roles.items()
+    }
+
+
+def _is_source(symbol: str, places: Sequence[Place]) -> bool:
+    """By the symbol's words, or, where an exporter made it up, by those of all inputs that it stands in."""
+    names = [place.input.name for place in places] if is_made_up(symbol) else [symbol]
+    words = [set(_words(name)) for name in names]
+    return all(said & _SOURCE_WORDS and not said & _TARGET_WORDS for said in words)
 
 
 def role_of(symbol: str | None, places: Sequence[Place]) -> str:
@@ -159,7 +181,8 @@ def role_of(symbol: str | None, places: Sequence[Place]) -> str:
         if words & _TOTAL_WORDS and (words & (_SEQUENCE_WORDS | _PAST_WORDS) or len(words) == 1):
             return "total"
         if words & _PAST_WORDS:
-            return "past"
+            # (b, heads, length, size of a head): the last one is no length, whatever words it is called by
+            return "other" if all(place.rank == 4 and place.axis == 3 for place in places) else "past"
         if words & _AUDIO_WORDS:
             return "audio"
         if first.rank in (4, 5) and words & _IMAGE_WORDS and first.axis > 0:
@@ -186,19 +209,8 @@ def role_of(symbol: str | None, places: Sequence[Place]) -> str:
         return "audio"
     if first.rank == 2 and first.input.dtype is not None and first.input.dtype.is_integer:
         return "sequence"
-    if first.rank == 3 and not input_words & {
-        "state",
-        "states",
-        "hidden",
-        "h",
-        "c",
-        "h0",
-        "c0",
-        "hx",
-        "cx",
-        "hn",
-        "cn",
-    }:
+    # A recurrent state is (layers, batch, size); an encoder's "hidden states" are (batch, length, size).
+    if first.rank == 3 and (input_words & _SOURCE_WORDS or not input_words & _STATE_WORDS):
         return "sequence"
     return "other"
 
@@ -217,7 +229,7 @@ def size_of_role(role: str, lengths: Lengths, *, has_past: bool) -> int:
     match role:
         case "sequence":
             return 1 if has_past else lengths.sequence
-        case "total":
+        case "total" | "source":
             return lengths.sequence
         case "past":
             return lengths.sequence - 1
