@@ -18,6 +18,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "resnet50.onnx"
 ROOMS = (
     ("errors", "dtypes", "data_files", "collection", "strides", "gpu_names"),
     ("gpu", "graph"),
+    ("releases",),
     ("kernels", "runtime"),
     ("kernel_formats",),
     ("fusion", "lowering", "precision"),

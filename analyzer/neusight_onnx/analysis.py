@@ -34,6 +34,7 @@ from neusight_onnx.memory import (
 )
 from neusight_onnx.precision import Precision, in_tf32, require, resolve, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
+from neusight_onnx.releases import release_text
 from neusight_onnx.report.model import (
     HostSummary,
     LargestBatch,
@@ -78,6 +79,7 @@ from neusight_onnx.assumptions import (
     of_the_batch,
     of_the_gpu,
     of_the_host,
+    of_the_release,
     of_the_run,
     of_the_runtime,
     of_the_stored_precision,
@@ -213,7 +215,7 @@ class OtherBatches:
         return prepare(
             infer_shapes(prepared.shaped.model, replace(bindings, dims=dims, batch=size), self._memo),
             precision=prepared.precision,
-            runtime=prepared.runtime.name,
+            runtime=prepared.runtime.label,
             cuda_graph=prepared.runtime.captured,
             include_io=prepared.include_io,
             channels_last=prepared.runtime.channels_last,
@@ -346,7 +348,8 @@ def _settings(prepared: PreparedModel, executed: Precision) -> Settings:
     return Settings(
         mode="inference" if prepared.trained is None else "training",
         precision=executed.name,
-        runtime=prepared.runtime.name,
+        runtime=prepared.runtime.label,
+        runtime_release=release_text(prepared.runtime.described_release),
         dims=dims,
         cuda_graph=prepared.runtime.captured,
         include_io=prepared.include_io,
@@ -461,6 +464,7 @@ def _assemble(
         *share_by_data(coverage),
         *range_of_branches(counted, totals, runtime),
         *of_the_batch(inferred, settings),
+        *of_the_release(runtime),
         *said,
         *of_the_stored_precision(settings, asked_precision, runtime),
         *of_runtime,

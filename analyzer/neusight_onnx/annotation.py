@@ -274,6 +274,7 @@ def _model_notes(report: Report) -> dict[str, str]:
         "precision": settings.precision,
         "mode": settings.mode,
         "runtime": settings.runtime,
+        "runtime_release": settings.runtime_release or "",
         "cuda_graph": str(settings.cuda_graph).lower(),
         "include_io": str(settings.include_io).lower(),
         "channels_last": str(settings.channels_last).lower(),

@@ -23,6 +23,7 @@ from neusight_onnx.laws.analytic import (
 from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
 from neusight_onnx.precision import AUTO, Precision
 from neusight_onnx.preparation import PreparedModel
+from neusight_onnx.releases import release_text
 from neusight_onnx.report.model import (
     TIGHT,
     Coverage,
@@ -32,7 +33,7 @@ from neusight_onnx.report.model import (
     UnsupportedNode,
 )
 from neusight_onnx.report.quantities import capacity, counted, percent, significant
-from neusight_onnx.runtime import Runtime, last_releases, stream_time_us
+from neusight_onnx.runtime import Runtime, last_release, stream_time_us
 
 if TYPE_CHECKING:
     from neusight_onnx.tactics import Chosen, Tactics
@@ -63,6 +64,7 @@ def of_the_batch(inferred: InferredGraph, settings: Settings) -> Iterator[str]:
 
 def of_the_run(prepared: PreparedModel) -> Iterator[str]:
     """What was asked for and is not the default: a short report has it among its assumptions."""
+    yield from of_the_release(prepared.runtime)
     yield from prepared.said
     if prepared.runtime.captured:
         yield "runs are replayed as CUDA graphs (--cuda-graph)"
@@ -118,17 +120,18 @@ def of_the_stored_precision(settings: Settings, asked: str, runtime: Runtime) ->
 
 def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
     """What every run of a runtime assumes: what its host costs, where the inputs are, what isn't counted."""
+    of_release = f"{runtime.description}, as of release {release_text(runtime.described_release)}"
     if runtime.captured:
         yield (
-            f"runtime {runtime.name}: {runtime.description}, replayed as a CUDA graph: {runtime.graph_us:g} us of host "
+            f"runtime {runtime.label}: {of_release}, replayed as a CUDA graph: {runtime.graph_us:g} us of host "
             "time in all (--no-cuda-graph changes it); capturing it is not counted"
         )
     else:
         yield (
-            f"runtime {runtime.name}: {runtime.description}; {runtime.kernel_us:g} us of host time a kernel, "
+            f"runtime {runtime.label}: {of_release}; {runtime.kernel_us:g} us of host time a kernel, "
             f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
         )
-    if (older := last_releases(runtime, spec)) is not None:
+    if (older := last_release(runtime, spec)) is not None:
         yield older
     if runtime.fallback == "host" and spec.vendor != "NVIDIA":
         yield f"on a GPU by {spec.vendor}: kernels as the CUDA provider's, of which its ROCm provider shares most"
@@ -137,6 +140,17 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
     else:
         yield "inputs are on the GPU already; copies from and to the host are not counted"
     yield from _said_of_engines(runtime, asked)
+
+
+def of_the_release(runtime: Runtime) -> Iterator[str]:
+    """What a release that was asked for does otherwise than the newest, or that it isn't known yet."""
+    if runtime.newer is not None:
+        yield (
+            f"{runtime.name} {release_text(runtime.newer)} is newer than what is known: taken as "
+            f"{release_text(runtime.described_release)}, the newest release that is"
+        )
+    if runtime.earlier:
+        yield f"otherwise than later releases, {runtime.label}: {'; '.join(runtime.earlier)}"
 
 
 def _said_of_engines(runtime: Runtime, asked: str) -> Iterator[str]:

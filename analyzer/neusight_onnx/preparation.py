@@ -124,7 +124,7 @@ def prepare(
     training: Training | None = None,
     others: AtOtherSizes | None = None,
 ) -> PreparedModel:
-    """The second step: what ``runtime`` executes in ``precision``.
+    """The second step: what ``runtime`` (as ``--runtime`` calls it) executes in ``precision``.
 
     ``cuda_graph``: replayed as a graph, where that is possible; ``include_io``: with the copies of inputs and outputs
     from and to the host. ``channels_last``: images and filters lie as (n, *spatial, c), as PyTorch's
@@ -137,17 +137,17 @@ def prepare(
     runtime_model = get_runtime(runtime, cuda_graph=cuda_graph, channels_last=channels_last)
     if training is not None:
         _require_training(precision, runtime_model, include_io)
-    in_pytorch = runtime in ("eager", "compiled")
+    in_pytorch = runtime_model.name in ("eager", "compiled")
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
         graph, known = (shaped.expected, ()) if training is not None else known_apart(shaped.expected)
-        graph = _before_recognition(graph, precision, runtime, in_pytorch)
+        graph = _before_recognition(graph, precision, runtime_model.name, in_pytorch)
         called = graph
-        if in_pytorch and precision.name not in ("fp32", "tf32"):
+        if runtime_model.calls_attention and precision.name not in ("fp32", "tf32"):
             from neusight_onnx.fusion.called_attention import with_called_attention
 
             narrow = precision.mixed and precision.plain is not None
-            called = with_called_attention(graph, runtime=runtime, autocast=narrow)
+            called = with_called_attention(graph, runtime=runtime_model, autocast=narrow)
         recognised, verdicts = fused_and_said(
             called, runtime_model, explained=explain_fusion, redundant=others.redundant
         )
@@ -158,7 +158,7 @@ def prepare(
         if precision.mixed and in_pytorch and precision.plain is not None:
             from neusight_onnx.lowering.recast import autocast
 
-            recognised = autocast(recognised, precision.plain, runtime=runtime)
+            recognised = autocast(recognised, precision.plain, runtime=runtime_model.name)
         trained = None
         if training is None:
             work = works_of(recognised, runtime_model, free=others.free)
@@ -182,7 +182,7 @@ def prepare(
             from neusight_onnx.tactics import at_the_borders
 
             work = at_the_borders(recognised, work, wide)
-        memory = run_memory(recognised, work, runtime, timeline=memory_timeline, trained=trained)
+        memory = run_memory(recognised, work, runtime_model.name, timeline=memory_timeline, trained=trained)
         merged = tuple(work)
         if runtime_model.times_kernels:
             from neusight_onnx.fusion.alternatives import with_alternatives
@@ -283,7 +283,7 @@ def fusion_of(prepared: PreparedModel, executed: Sequence[NodeWork]) -> FusionSu
 
 
 def _laid_out(fused: InferredGraph, runtime: Runtime, *, training: bool, free: FreeWorks | None = None) -> Lowered:
-    return lower_laid_out(fused, runtime=runtime.name, order=order_of(fused, runtime, training=training), free=free)
+    return lower_laid_out(fused, runtime=runtime, order=order_of(fused, runtime, training=training), free=free)
 
 
 def works_of(
@@ -315,7 +315,7 @@ def _step_of_training(
     lowered = _laid_out(fused, runtime, training=True)
     works = place(fused, lowered.works, runtime)
     merged = works_of(fused, runtime, training=True) if runtime.pointwise == "chains" else None
-    trained = train(fused, works, lowered.strides, plan, runtime.name, merged=merged)
+    trained = train(fused, works, lowered.strides, plan, runtime, merged=merged)
     if precision.products is not None:
         from neusight_onnx.lowering.products import with_products
 

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.releases import History, Release, is_before, parse_release, release_text
+from neusight_onnx.releases.onnxruntime import ONNXRUNTIME
+from neusight_onnx.releases.pytorch import COMPILED, EAGER
+from neusight_onnx.releases.tensorrt import TENSORRT
 
 if TYPE_CHECKING:
     from neusight_onnx.gpu import GpuSpec
 
 
+NO_HISTORY = History(project="", first=(0,), newest=(0,))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What executes the model: what it costs on the host, and what it makes of a graph.
+    """What executes the model: what it costs on the host, and what it makes of a graph, as its newest release does.
+
+    ``history``: what earlier releases did otherwise. ``release``: the one that is described, where one was asked for
+    (``newer``: one that came after the newest that is known); ``lacks``: the fusion rules that it doesn't have yet.
 
     Host costs in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one, ``graph_us`` from the
     launch of a captured CUDA graph to its first kernel. ``host_spread``: the factor each way that the interval allows
@@ -44,8 +55,9 @@ class Runtime:
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
     ``times_kernels``: whether its builder times what could do a node's work on the GPU, and keeps the quickest.
-    ``vendors``: whose GPUs it runs on; of NVIDIA's, those of ``least_capability`` (compute capability) and later, and
-    by releases of today those of ``capability_today``.
+    ``calls_attention``: whether attention in 16 bits that a graph writes out is one call in the model.
+    ``vendors``: whose GPUs it runs on; of NVIDIA's, those of compute capability ``least_capability`` to
+    ``most_capability``.
     ``rewrites``: whether redundant nodes go, parts of a tensor come from one Split, and Transposes move.
     ``computes_shapes``: whether operators that compute shapes are run on the host, one by one, where sizes are open.
     """
@@ -77,7 +89,27 @@ class Runtime:
     times_kernels: bool = False
     vendors: frozenset[str] = frozenset({"NVIDIA", "AMD"})
     least_capability: float = 0.0
-    capability_today: float = 0.0
+    most_capability: float = inf
+    calls_attention: bool = False
+    history: History = NO_HISTORY
+    release: Release | None = None
+    newer: Release | None = None
+    lacks: frozenset[str] = frozenset()
+
+    @property
+    def label(self) -> str:
+        """What ``--runtime`` calls it: with its release where one was asked for."""
+        return self.name if self.release is None else f"{self.name}@{release_text(self.release)}"
+
+    @property
+    def described_release(self) -> Release:
+        """The release whose behaviour this is."""
+        return self.history.newest if self.release is None else self.release
+
+    @property
+    def earlier(self) -> tuple[str, ...]:
+        """What this release does otherwise than the newest, in its order."""
+        return tuple(reversed([change.before for change in self.history.after(self.described_release)]))
 
 
 # ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
@@ -96,13 +128,15 @@ RUNTIMES: dict[str, Runtime] = {
         view_us=5.0,
         host_spread=1.7,
         takes_order=True,
+        calls_attention=True,
+        history=EAGER,
     ),
     # What torch.compile generates launches its kernels from Python without the dispatcher: a plain CUDA launch (4-6 us,
     # the same survey) and a few bytecodes, so the upper half of that; views are gone. Its default mode replays no CUDA
     # graph. Library calls still go through the dispatcher, but come with large kernels, which hide the host.
     "compiled": Runtime(
         name="compiled",
-        description="PyTorch torch.compile (as of 2.9), default mode, one stream",
+        description="PyTorch torch.compile, default mode, one stream",
         kernel_us=5.5,
         view_us=0.0,
         host_spread=1.4,
@@ -111,6 +145,8 @@ RUNTIMES: dict[str, Runtime] = {
         reorders=True,
         # Inductor refuses older ones: "too old to be supported by the triton GPU compiler" (torch._inductor.scheduler)
         least_capability=7.0,
+        calls_attention=True,
+        history=COMPILED,
     ),
     # Its executor walks a prepared list in C++: a plain launch (4-6 us, the same survey; the upper end, as cuBLAS and
     # cuDNN choose an algorithm on the way), and 0.2 us to look up inputs and to take memory from the arena, all that a
@@ -137,6 +173,7 @@ RUNTIMES: dict[str, Runtime] = {
         narrow_products="widened",
         narrow_rows=16,  # lowering/widened_weights.py
         fallback="host",
+        history=ONNXRUNTIME,
     ),
     # An engine is a list of launches and no more: 3.8 us a kernel of 2.9 us launched from C++ without waiting (V100;
     # NVIDIA's blog "Getting Started with CUDA Graphs", 2019: 3.4 us in a graph), so 4. Fusions: "Types of Fusions" of
@@ -173,8 +210,8 @@ RUNTIMES: dict[str, Runtime] = {
         times_kernels=True,
         fallback="refused",
         vendors=frozenset({"NVIDIA"}),
-        # its support matrices: 10.x takes none before Turing (Volta until 10.4), 8.6 took Pascal
-        capability_today=7.5,
+        least_capability=7.5,
+        history=TENSORRT,
     ),
 }
 
@@ -191,14 +228,17 @@ def default_runtime(*, training: bool) -> str:
     return TRAINING_RUNTIME if training else DEFAULT_RUNTIME
 
 
-def get_runtime(name: str, *, cuda_graph: bool = False, channels_last: bool = False) -> Runtime:
-    """The runtime of that name (``cuda_graph``: replayed as a graph; ``channels_last``: images and filters lie so).
+def get_runtime(called: str, *, cuda_graph: bool = False, channels_last: bool = False) -> Runtime:
+    """The runtime that is ``called`` so, as ``--runtime`` has it: NAME, or NAME@RELEASE for one that isn't the newest.
 
-    Raises NotSupportedError for an unknown one, and for one that chooses the order of tensors itself.
+    ``cuda_graph``: replayed as a graph; ``channels_last``: images and filters lie so. A release newer than what is
+    known is taken as the newest. Raises NotSupportedError for an unknown runtime, for a release that nothing is known
+    of, and for a runtime that chooses the order of tensors itself.
     """
+    name, at, text = called.partition("@")
     if name not in RUNTIMES:
-        raise NotSupportedError(f"unknown runtime '{name}'; supported now: {', '.join(sorted(RUNTIMES))}")
-    found = RUNTIMES[name]
+        raise NotSupportedError(f"unknown runtime {name[:40]!a}; supported now: {', '.join(sorted(RUNTIMES))}")
+    found = _at_release(RUNTIMES[name], parse_release(text, f"runtime {name}")) if at else RUNTIMES[name]
     if channels_last and not found.takes_order:
         those = " or ".join(sorted(other.name for other in RUNTIMES.values() if other.takes_order))
         raise NotSupportedError(
@@ -208,35 +248,91 @@ def get_runtime(name: str, *, cuda_graph: bool = False, channels_last: bool = Fa
     return replace(found, captured=cuda_graph, channels_last=channels_last) if cuda_graph or channels_last else found
 
 
-def not_made_for(runtime: str, gpu: GpuSpec) -> str | None:
-    """Why a runtime doesn't run on a GPU at all, and what would do; None if it does."""
-    asked = get_runtime(runtime)
+def release_of(called: str) -> str:
+    """The release that is assumed of a runtime that is ``called`` so."""
+    return release_text(get_runtime(called).described_release)
+
+
+def as_runtime(runtime: Runtime | str) -> Runtime:
+    """A runtime, or the one that is called so."""
+    return get_runtime(runtime) if isinstance(runtime, str) else runtime
+
+
+def _at_release(newest: Runtime, release: Release) -> Runtime:
+    """A runtime as it was at a release: every later change of its history undone, the newest first."""
+    history = newest.history
+    if is_before(release, history.first):
+        first, last = release_text(history.first), release_text(history.newest)
+        raise NotSupportedError(
+            f"runtime {newest.name}@{release_text(release)}: nothing is known of releases of {history.project} before "
+            f"{first}; take one from {newest.name}@{first} to {newest.name}@{last}"
+        )
+    if release[: len(history.newest)] > history.newest:
+        return replace(newest, release=history.newest, newer=release)
+    found = replace(newest, release=release)
+    for change in history.after(release):
+        fields: dict[str, Any] = dict(change.fields)
+        found = replace(found, lacks=found.lacks | change.lacks, **fields)
+    return found
+
+
+def takes(runtime: Runtime, gpu: GpuSpec) -> bool:
+    """Whether the release of a runtime runs on a GPU by its compute capability; True for one that has none."""
+    capability = gpu.compute_capability
+    return capability is None or runtime.least_capability <= capability <= runtime.most_capability
+
+
+def _releases_that_take(runtime: Runtime, gpu: GpuSpec) -> tuple[Release, Release] | None:
+    """The first and the last known release that runs on a GPU; None where none does."""
+    history = runtime.history
+    points = (history.first, *(point for change in history.changes for point in (change.last_before, change.since)))
+    known = sorted({point for point in points if not is_before(point, history.first)} | {history.newest})
+    taking = [release for release in known if takes(_at_release(RUNTIMES[runtime.name], release), gpu)]
+    return (taking[0], taking[-1]) if taking else None
+
+
+def not_made_for(called: str, gpu: GpuSpec) -> str | None:
+    """Why a runtime doesn't run on a GPU, and what would do; None if it does, be it in an earlier release."""
+    asked = get_runtime(called)
     if gpu.vendor not in asked.vendors:
         others = ", ".join(sorted(name for name, other in RUNTIMES.items() if gpu.vendor in other.vendors))
-        return f"runtime {runtime} on {gpu.name}: it runs on no GPU by {gpu.vendor}; take another (--runtime {others})"
-    capability = gpu.compute_capability
-    if capability is not None and capability < asked.least_capability:
-        return (
-            f"runtime {runtime} on {gpu.name}: its compiler takes GPUs of compute capability "
-            f"{asked.least_capability:.1f} and later, this one has {capability:.1f}; take --runtime onnxruntime"
-        )
-    return None
-
-
-def last_releases(runtime: Runtime, gpu: GpuSpec) -> str | None:
-    """Which releases of a runtime still take a GPU that today's don't; None if today's do."""
-    capability = gpu.compute_capability
-    if capability is None or runtime.capability_today <= capability:
+        return f"runtime {called} on {gpu.name}: it runs on no GPU by {gpu.vendor}; take another (--runtime {others})"
+    if takes(asked, gpu):
         return None
+    assert gpu.compute_capability is not None
+    capability = f"{gpu.compute_capability:.1f}"
+    releases = _releases_that_take(asked, gpu)
+    if releases is None:
+        return (
+            f"runtime {called} on {gpu.name}: it takes GPUs of compute capability {asked.least_capability:.1f} and "
+            f"later, this one has {capability}; take --runtime onnxruntime"
+        )
+    if asked.release is None:
+        return None
+    first, last = releases
+    name, history = asked.name, asked.history
+    since, until = (f"{name}@{release_text(release)}" for release in releases)
+    which = (
+        f"{since} or later" if last == history.newest else until if first == history.first else f"{since} to {until}"
+    )
+    return f"runtime {called} on {gpu.name}: this release takes no GPU of compute capability {capability}; take {which}"
+
+
+def last_release(runtime: Runtime, gpu: GpuSpec) -> str | None:
+    """Which release of a runtime is the last for a GPU that its newest doesn't take; None if that does."""
+    releases = None if takes(runtime, gpu) else _releases_that_take(runtime, gpu)
+    if releases is None:
+        return None
+    last = f"{runtime.name}@{release_text(releases[1])}"
     return (
-        f"{runtime.name}: releases of today take GPUs of compute capability {runtime.capability_today:.1f} and later, "
-        f"{gpu.name} has {capability:.1f}: an earlier release would run it, and may merge less"
+        f"{runtime.name}: releases after {release_text(releases[1])} take no GPU of compute capability "
+        f"{gpu.compute_capability:.1f}, as {gpu.name}; that one may merge less than is assumed here (--runtime {last})"
     )
 
 
-def require_made_for(runtime: str, gpu: GpuSpec) -> None:
-    """Raises NotSupportedError where a runtime doesn't run on a GPU at all."""
-    reason = not_made_for(runtime, gpu)
+def require_made_for(called: str, gpu: GpuSpec) -> None:
+    """Raises NotSupportedError where a runtime doesn't run on a GPU."""
+    reason = not_made_for(called, gpu)
     if reason is not None:
         raise NotSupportedError(reason)
 

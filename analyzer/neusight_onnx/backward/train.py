@@ -12,6 +12,7 @@ from neusight_onnx.backward.recompute import Segments, segments_of
 from neusight_onnx.backward.walk import Backward, Made, Parameter, Step, backward
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Elementwise, NodeWork, TensorSpec
+from neusight_onnx.runtime import Runtime
 
 LOSS = "loss"
 
@@ -43,7 +44,7 @@ def train(
     works: Sequence[NodeWork],
     strides: Mapping[str, tuple[int, ...]],
     plan: Training,
-    runtime: str,
+    runtime: Runtime | str,
     *,
     merged: Sequence[NodeWork] | None = None,
 ) -> Trained:

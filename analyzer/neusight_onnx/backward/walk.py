@@ -25,6 +25,7 @@ from neusight_onnx.graph.model import InferredGraph, Node, Value, file_name
 from neusight_onnx.kernels import Elementwise, Kernel, NodeWork, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.views import Layout
+from neusight_onnx.runtime import Runtime, as_runtime
 
 FAMILIES = (pointwise, products, rows, structure)
 """The modules that hold rules: importing them fills the table."""
@@ -89,7 +90,7 @@ class _Walk:
     graph: InferredGraph
     works: Mapping[str, NodeWork]
     layouts: Mapping[str, Layout]
-    runtime: str
+    runtime: Runtime
     plan: Training
     needing: Mapping[str, int]
     strides: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
@@ -101,7 +102,7 @@ def backward(
     works: Sequence[NodeWork],
     strides: Mapping[str, tuple[int, ...]],
     plan: Training,
-    runtime: str,
+    runtime: Runtime | str,
 ) -> Backward:
     """The steps for ``graph`` (in its form for training), whose nodes became ``works``.
 
@@ -117,7 +118,7 @@ def backward(
         graph=graph,
         works={work.node: work for work in works},
         layouts={name: Layout(strides=value) for name, value in strides.items()},
-        runtime=runtime,
+        runtime=as_runtime(runtime),
         plan=plan,
         needing=needing,
         strides=dict.fromkeys(losses),

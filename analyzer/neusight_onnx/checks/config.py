@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from neusight_onnx.checks.limits import LIMIT_KEYS, Limits, parse_limits
 from neusight_onnx.checks.registry import known_code
 from neusight_onnx.checks.subject import Target
-from neusight_onnx.errors import BindingError, CheckError, TrainingError
+from neusight_onnx.errors import BindingError, CheckError, NotSupportedError, TrainingError
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.precision import PRECISIONS
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runtime import KNOWN_RUNTIMES, default_runtime
+from neusight_onnx.runtime import default_runtime, get_runtime
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
@@ -253,7 +253,7 @@ def _targets(
             model=path,
             gpu=folder / gpu if gpu.lower().endswith(".toml") else gpu,
             precision=_choice(table, "precision", PRECISIONS, "auto", where),
-            runtime=_choice(table, "runtime", KNOWN_RUNTIMES, unsaid, where),
+            runtime=_runtime(table, unsaid, where),
             training=training,
             cuda_graph=_switch(table, "cuda-graph", where),
             include_io=_switch(table, "include-io", where),
@@ -265,6 +265,15 @@ def _targets(
         )
         for gpu in gpus
     ]
+
+
+def _runtime(table: _Table, default: str, where: str) -> str:
+    """A runtime as ``--runtime`` has it, by the name that it goes by from then on."""
+    called = _text(table, "runtime", where, default=default)
+    try:
+        return get_runtime(called).label
+    except NotSupportedError as error:
+        raise CheckError(f"{where}: 'runtime' is {called[:40]!a}: {error}") from None
 
 
 def _training(table: _Table, where: str) -> Training | None:

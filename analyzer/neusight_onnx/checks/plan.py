@@ -20,7 +20,7 @@ from neusight_onnx.checks.subject import Target
 from neusight_onnx.errors import CheckError, ModelError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runtime import default_runtime
+from neusight_onnx.runtime import default_runtime, get_runtime
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
@@ -71,7 +71,7 @@ def make_plan(
                 model=model,
                 gpu=gpu,
                 precision=precision or "auto",
-                runtime=runtime or default_runtime(training=training is not None),
+                runtime=get_runtime(runtime or default_runtime(training=training is not None)).label,
                 training=training,
                 cuda_graph=cuda_graph,
                 include_io=include_io,

@@ -11,7 +11,7 @@ from neusight_onnx.report.execution import host_text
 from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, Totals
 from neusight_onnx.report.quantities import capacity, counted, duration, significant
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runtime import not_made_for
+from neusight_onnx.runtime import get_runtime, not_made_for
 
 _MEMORY_FIX = "take a smaller batch or sequence, a narrower number format or a GPU with more memory"
 
@@ -243,7 +243,7 @@ def _less_to_launch(subject: Subject, *, larger: bool) -> str | None:
         ways.append("launch once (--cuda-graph, or cuda-graph = true in the target)")
     merging = "compiled" if target.training is not None else "tensorrt"
     merging = "compiled" if not_made_for(merging, subject.gpu) else merging
-    if target.runtime not in ("tensorrt", merging):
+    if get_runtime(target.runtime).name not in ("tensorrt", merging):
         ways.append(f"take a runtime that merges more (--runtime {merging})")
     if larger and host.free_from_batch is not None:
         ways.append("take a larger batch")

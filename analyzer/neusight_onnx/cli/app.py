@@ -188,7 +188,7 @@ def analyze_command(
             base = Question(
                 gpu=load_gpu(gpu),
                 precision=execution.precision.value,
-                runtime=execution.runtime_name or default_runtime(training=training is not None),
+                runtime=execution.runtime or default_runtime(training=training is not None),
                 bindings=bindings,
                 training=training,
                 cuda_graph=execution.run.cuda_graph,

@@ -124,7 +124,7 @@ def check_command(
             gpus=several_gpus(gpu),
             bindings=sizes.bindings(),
             precision=None if execution.precision is Precision.AUTO else execution.precision.value,
-            runtime=execution.runtime_name,
+            runtime=execution.runtime,
             cuda_graph=execution.run.cuda_graph,
             include_io=execution.run.include_io,
             channels_last=execution.run.channels_last,

@@ -76,7 +76,7 @@ def compare_command(
         typer.Option(
             "--runtime",
             metavar="NAMES",
-            help="What runs it: onnxruntime,tensorrt.",
+            help="What runs it: onnxruntime,tensorrt, or releases: onnxruntime@1.9,onnxruntime.",
             show_default=DEFAULT_RUNTIMES,
             autocompletion=list_begun(RuntimeName),
         ),

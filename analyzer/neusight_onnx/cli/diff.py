@@ -82,7 +82,7 @@ def diff_command(
             trip_counts=bindings.trip_counts,
             batch=bindings.batch,
             precision=execution.precision.value,
-            runtime=execution.runtime_name,
+            runtime=execution.runtime,
             cuda_graph=execution.run.cuda_graph,
             include_io=execution.run.include_io,
             channels_last=execution.run.channels_last,

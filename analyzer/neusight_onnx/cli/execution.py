@@ -140,8 +140,3 @@ class Execution:
     precision: PrecisionOption = Precision.AUTO
     runtime: RuntimeOption = None
     run: RunOptions
-
-    @property
-    def runtime_name(self) -> str | None:
-        """As the library takes it; None: the default."""
-        return None if self.runtime is None else self.runtime.value

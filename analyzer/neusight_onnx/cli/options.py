@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from neusight_onnx.errors import NeusightError
+
 
 class TableFormat(StrEnum):
     RICH = "rich"
@@ -35,10 +37,28 @@ class Precision(StrEnum):
 
 
 class RuntimeName(StrEnum):
+    """Names that a shell completes; a release may stand behind one ("onnxruntime@1.9")."""
+
     EAGER = "eager"
     COMPILED = "compiled"
     ONNXRUNTIME = "onnxruntime"
     TENSORRT = "tensorrt"
+
+
+def runtimes_begun(incomplete: str) -> list[str]:
+    """For a shell that completes ``--runtime``: the runtimes whose names begin so."""
+    return [name.value for name in RuntimeName if name.startswith(incomplete)]
+
+
+def _known_runtime(called: str | None) -> str | None:
+    from neusight_onnx.runtime import get_runtime
+
+    if called is not None:
+        try:
+            get_runtime(called)
+        except NeusightError as error:
+            raise typer.BadParameter(str(error)) from None
+    return called
 
 
 def gpus_begun(incomplete: str) -> list[str]:
@@ -137,5 +157,13 @@ ChannelsLastOption = Annotated[
 ]
 DEFAULT_RUNTIMES = "onnxruntime, in training eager"
 RuntimeOption = Annotated[
-    RuntimeName | None, typer.Option("--runtime", help="What executes the model.", show_default=DEFAULT_RUNTIMES)
+    str | None,
+    typer.Option(
+        "--runtime",
+        metavar="NAME[@RELEASE]",
+        help="What executes the model: eager, compiled, onnxruntime or tensorrt; an older release as onnxruntime@1.9.",
+        show_default=DEFAULT_RUNTIMES,
+        autocompletion=runtimes_begun,
+        callback=_known_runtime,
+    ),
 ]

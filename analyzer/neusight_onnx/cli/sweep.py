@@ -85,7 +85,7 @@ def sweep_command(
             values=bindings.values,
             trip_counts=bindings.trip_counts,
             precision=execution.precision.value,
-            runtime=execution.runtime_name,
+            runtime=execution.runtime,
             cuda_graph=execution.run.cuda_graph,
             include_io=execution.run.include_io,
             channels_last=execution.run.channels_last,

@@ -61,9 +61,9 @@ def compare(
         raise ComparisonError("sorting by cost needs prices; give --price NAME=AMOUNT/h or --prices FILE")
     if not gpus:
         raise ComparisonError("there is nothing to compare; give a --gpu, or several, or --all-gpus")
-    runtimes = tuple(dict.fromkeys(runtimes)) or (default_runtime(training=training is not None),)
-    for runtime in runtimes:
-        get_runtime(runtime, channels_last=channels_last)
+    asked_runtimes = runtimes or (default_runtime(training=training is not None),)
+    described = [get_runtime(called, channels_last=channels_last) for called in asked_runtimes]
+    runtimes = tuple({runtime.label: None for runtime in described})
     bench = Workbench()
     specs = list({spec.name: spec for spec in map(bench.gpu, gpus)}.values())
     asked = size_lists(dims, batch)

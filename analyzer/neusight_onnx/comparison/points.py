@@ -136,7 +136,7 @@ def sweep(
         model_sha256=read.sha256,
         gpu=spec,
         precision=executed,
-        runtime=runtime_model.name,
+        runtime=runtime_model.label,
         mode="inference" if training is None else "training",
         cuda_graph=all(captured),
         include_io=include_io,

@@ -106,6 +106,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
             gpu=_text(document["gpu"]["name"]),
             precision=_text(settings["precision"]),
             runtime=_text(settings["runtime"]),
+            runtime_release=None if (release := settings.get("runtime_release")) is None else _text(release),
             dims={_text(name): int(size) for name, size in settings["dims"].items()},
             latency_ms=_number(totals["latency_ms"] or 0),
             latency_low_ms=_number(totals["latency_low_ms"] or 0),

@@ -17,6 +17,7 @@ from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.fusion.patterns.search import OWN, Match, Pattern, Search, Trail
 from neusight_onnx.fusion.patterns.softmax import over_last_axis
 from neusight_onnx.graph.model import InferredGraph, Node
+from neusight_onnx.runtime import Runtime
 
 PYTORCH = frozenset({"eager", "compiled"})
 COMPILED = frozenset({"compiled"})
@@ -26,7 +27,7 @@ BY_PARTS = 5
 NARROW = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 
 
-def with_called_attention(graph: InferredGraph, *, runtime: str, autocast: bool) -> InferredGraph:
+def with_called_attention(graph: InferredGraph, *, runtime: Runtime | str, autocast: bool) -> InferredGraph:
     """``graph`` with written attention in 16 bits as one operator, and said so, also where it is left as it is written.
 
     ``autocast``: the products run in 16 bits, whatever the graph holds; else its values' types decide.

@@ -44,7 +44,7 @@ def _fused(
     graph: InferredGraph, runtime: Runtime, redundant: Redundant | None, *, explained: bool
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     name = runtime.name
-    fused, said = recognise_and_say(_without_redundant(graph, runtime, redundant), runtime=name, explained=explained)
+    fused, said = recognise_and_say(_without_redundant(graph, runtime, redundant), runtime=runtime, explained=explained)
     fused = _quantised(fused, runtime)
     if name == "eager":
         return fused, said
@@ -56,7 +56,7 @@ def _fused(
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
     apart = _taken_apart(fused, runtime)
-    fused, of_engine = recognise_and_say(apart, runtime=name, rules=ENGINE_RULES, explained=explained)
+    fused, of_engine = recognise_and_say(apart, runtime=runtime, rules=ENGINE_RULES, explained=explained)
     of_attention: tuple[Verdict, ...] = ()
     if runtime.rewrites:
         fused = without_unread(fused, apart)

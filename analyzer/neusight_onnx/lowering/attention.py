@@ -79,7 +79,23 @@ def attention(context: NodeContext) -> Outcome:
         extra_outputs=context.other_outputs(3),
     )
     copies = [copy for index in range(3) for copy in _head_copies(context, index)]
+    if context.lazy and not context.executor.calls_attention:
+        return Kernels(kernels=(*copies, *_as_modules_wrote(kernel)))
     return Kernels(kernels=(*copies, kernel), layouts=_tokens_first(context))
+
+
+def _as_modules_wrote(kernel: Attention) -> tuple[Kernel, ...]:
+    """Attention in PyTorch before it had an operator: scores (b, h, s, t), scaled, masked, their softmax, @ (t, v)."""
+    before, softmax, behind = kernel.parts()
+    scores = TensorSpec(dtype=kernel.dtype, shape=(kernel.b, kernel.h, kernel.s, kernel.t))
+    scaled = Elementwise(operations=("mul",), inputs=(scores,), output=scores)
+    masks: list[Kernel] = []
+    if kernel.causal:
+        seen = TensorSpec(dtype=DataType.BOOL, shape=(kernel.s, kernel.t))
+        masks.append(Elementwise(operations=("where",), inputs=(seen, scores), output=scores))
+    if kernel.mask is not None:
+        masks.append(Elementwise(operations=("add",), inputs=(scores, kernel.mask), output=scores))
+    return before, scaled, *masks, replace(softmax, fused=(), extra_inputs=(), generated=False), behind
 
 
 def _tokens_first(context: NodeContext) -> tuple[Layout | None, ...]:

@@ -12,6 +12,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Array, InferredGraph, Node, Origin, Value
 from neusight_onnx.kernels import Movement, TensorSpec
 from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order, copy_kernel, latest
+from neusight_onnx.runtime import Runtime
 from neusight_onnx.strides import (
     channels_last_strides,
     contiguous_strides,
@@ -33,6 +34,7 @@ provider by cudnnAddTensor, unless its option fuse_conv_bias is set (it isn't by
 class NodeContext:
     """One node with the facts of its values. Inputs and outputs that are absent are None.
 
+    ``executor``: the runtime that executes it, ``runtime`` its name.
     ``layouts`` maps the values that aren't contiguous to their strides; it is empty in runtimes without views.
     ``order``: which convolutions work channels last whatever their input.
     """
@@ -40,10 +42,14 @@ class NodeContext:
     node: Node
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value | None, ...]
-    runtime: str
+    executor: Runtime
     layouts: Mapping[str, Layout]
     graph: InferredGraph
     order: Order = AS_EXPORTED
+
+    @property
+    def runtime(self) -> str:
+        return self.executor.name
 
     @property
     def lazy(self) -> bool:

@@ -69,12 +69,12 @@ def order_of(graph: InferredGraph, runtime: Runtime, *, training: bool) -> Order
     """Which convolutions of a graph a runtime has work channels last."""
     if runtime.channels_last:
         return Order(ranks=frozenset({IMAGES, VOLUMES}), given=True)
-    if runtime.reorders and is_reordered(tuple(_convolutions(graph, runtime.name)), training=training):
+    if runtime.reorders and is_reordered(tuple(_convolutions(graph, runtime)), training=training):
         return Order(ranks=frozenset({IMAGES}))
     return AS_EXPORTED
 
 
-def _convolutions(graph: InferredGraph, runtime: str) -> Iterator[Conv]:
+def _convolutions(graph: InferredGraph, runtime: Runtime) -> Iterator[Conv]:
     """The convolutions of a graph and its bodies whose sizes are known."""
     find = graph.values.get
     for node in graph.graph.nodes:

@@ -14,6 +14,7 @@ from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.free_works import FreeWorks
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
 from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order
+from neusight_onnx.runtime import Runtime, as_runtime
 from neusight_onnx.strides import channels_last_strides, is_contiguous
 
 CONSTANT = "computed once when the model is loaded"
@@ -41,7 +42,7 @@ _FROM_VALUES = frozenset({"", "com.microsoft"})
 class _Pass:
     """What runs the graph, and what has been found so far."""
 
-    runtime: str
+    runtime: Runtime
     order: Order
     free: FreeWorks
     works: list[NodeWork] = field(default_factory=list)
@@ -57,10 +58,10 @@ class Lowered:
     strides: Mapping[str, tuple[int, ...]]
 
 
-def lower(graph: InferredGraph, *, runtime: str) -> tuple[NodeWork, ...]:
+def lower(graph: InferredGraph, *, runtime: Runtime | str) -> tuple[NodeWork, ...]:
     """The work of every node in order; the nodes of a body follow the node that it belongs to.
 
-    ``runtime`` is "eager", "compiled", "onnxruntime" or "tensorrt". In a body ``count`` is the product of the
+    ``runtime``: or what ``--runtime`` calls it. In a body ``count`` is the product of the
     trip counts around it; ``branch`` holds "node/then" or "node/else" for each If around it of which either branch may
     run, the outer one first. Nodes that are known not to run are free, with the reason and a count of 0. Where the
     trips of a loop differ in size, its nodes appear several times, under other names, with the file's nodes as origins.
@@ -69,14 +70,14 @@ def lower(graph: InferredGraph, *, runtime: str) -> tuple[NodeWork, ...]:
 
 
 def lower_laid_out(
-    graph: InferredGraph, *, runtime: str, order: Order = AS_EXPORTED, free: FreeWorks | None = None
+    graph: InferredGraph, *, runtime: Runtime | str, order: Order = AS_EXPORTED, free: FreeWorks | None = None
 ) -> Lowered:
     """As :func:`lower`, with where each value lies: names of values are unique in a model.
 
     ``free``: shared between the sizes of a model.
     """
     given = _images(graph, order.ranks) if order.given else {}
-    run = _Pass(runtime=runtime, order=order, free=FreeWorks() if free is None else free)
+    run = _Pass(runtime=as_runtime(runtime), order=order, free=FreeWorks() if free is None else free)
     run.strides.update((name, layout.strides) for name, layout in given.items())
     _lower(graph, run, given, 1, ())
     return Lowered(works=tuple(run.works), strides=run.strides)
@@ -122,7 +123,7 @@ def _lower(graph: InferredGraph, run: _Pass, outer: Mapping[str, Layout], count:
             # exporters name the mask at inference, too, where most often nothing reads it
             read = _read_in(graph.graph) if read is None else read
             outputs = outputs if node.outputs[1] in read else outputs[:1]
-        reason = _before_the_run(outputs, run.runtime)
+        reason = _before_the_run(outputs, run.runtime.name)
         if reason is not None:
             works.append(run.free.of(node, reason, count, branch))
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from neusight_onnx.report.json_text import Json, json_text, rounded
 from neusight_onnx.report.machine import known
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
+from neusight_onnx.runtime import release_of
 
 SCHEMA_VERSION = 1
 
@@ -34,6 +35,7 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
         "mode": target.mode,
         "precision": target.precision,
         "runtime": target.runtime,
+        "runtime_release": release_of(target.runtime),
         "cuda_graph": target.cuda_graph,
         "include_io": target.include_io,
         "channels_last": target.channels_last,

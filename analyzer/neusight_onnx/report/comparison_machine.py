@@ -9,6 +9,7 @@ from neusight_onnx.report.comparison import Case, Comparison
 from neusight_onnx.report.json_text import Json, json_text, rounded
 from neusight_onnx.report.machine import figures_json, notice_json
 from neusight_onnx.report.quantities import dims_text, printable
+from neusight_onnx.runtime import release_of
 
 SCHEMA_VERSION = 1
 
@@ -64,6 +65,7 @@ def case_json(case: Case) -> dict[str, Json]:
         "gpu": case.gpu.name,
         "precision": case.precision,
         "runtime": case.runtime,
+        "runtime_release": release_of(case.runtime),
         "dims": dict(case.dims),
         **figures_json(totals, case.bound_shares, case.unsupported_count),
         "price_per_h": case.price_per_h,

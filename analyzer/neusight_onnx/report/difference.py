@@ -32,6 +32,7 @@ class Side:
     cuda_graph: bool = False
     include_io: bool = False
     channels_last: bool = False
+    runtime_release: str | None = None
 
     @property
     def is_costed(self) -> bool:

@@ -198,6 +198,7 @@ def _settings(settings: Settings) -> dict[str, Json]:
         "mode": settings.mode,
         "precision": settings.precision,
         "runtime": settings.runtime,
+        "runtime_release": settings.runtime_release,
         "dims": dict(settings.dims),
         "parallelism": dict(settings.parallelism),
         "cuda_graph": settings.cuda_graph,

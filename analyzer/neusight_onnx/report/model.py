@@ -44,6 +44,7 @@ class Settings:
     """How the model is run. ``cuda_graph``: replayed as a graph; ``include_io``: inputs and outputs are copied, too;
     ``channels_last``: images and filters lie as (n, h, w, c).
 
+    ``runtime``: as ``--runtime`` calls it; ``runtime_release``: the release of it that is assumed.
     ``batch``: the size that was asked for as the batch; None: ``dims`` have it, or it was guessed.
     """
 
@@ -56,6 +57,7 @@ class Settings:
     include_io: bool = False
     channels_last: bool = False
     batch: int | None = None
+    runtime_release: str | None = None
 
 
 FITS = "fits"

@@ -9,6 +9,7 @@ from neusight_onnx.report.comparison_machine import flat
 from neusight_onnx.report.json_text import Json, json_text, rounded
 from neusight_onnx.report.machine import figures_json, notice_json
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Sweep
+from neusight_onnx.runtime import release_of
 
 SCHEMA_VERSION = 1
 
@@ -25,6 +26,7 @@ def sweep_to_json(sweep: Sweep) -> str:
             "mode": sweep.mode,
             "precision": sweep.precision,
             "runtime": sweep.runtime,
+            "runtime_release": release_of(sweep.runtime),
             "cuda_graph": sweep.cuda_graph,
             "include_io": sweep.include_io,
             "channels_last": sweep.channels_last,

@@ -43,6 +43,7 @@ def to_trace(report: Report) -> str:
                 "gpu": report.gpu.label,
                 "precision": settings.precision,
                 "runtime": settings.runtime,
+                "runtime_release": settings.runtime_release,
                 "dims": " ".join(f"{_name(name)}={size}" for name, size in settings.dims.items()),
                 "latency_ms": known(totals, totals.latency_ms),
                 "latency_low_ms": known(totals, totals.latency_low_ms),

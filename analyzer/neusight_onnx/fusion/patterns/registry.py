@@ -25,6 +25,7 @@ from neusight_onnx.fusion.patterns.search import BUT_ORT, COMPILERS, EVERYWHERE,
 from neusight_onnx.fusion.patterns.slices import slice_assignment
 from neusight_onnx.fusion.patterns.softmax import attention, log_softmax, masked_softmax, written_softmax
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, kept_values
+from neusight_onnx.runtime import Runtime, as_runtime
 
 PATTERNS: tuple[Pattern, ...] = (
     Pattern(name="linear", anchors=("MatMul",), runtimes=EVERYWHERE, find=linear),
@@ -78,7 +79,7 @@ PATTERNS: tuple[Pattern, ...] = (
 """In order: a rule takes its nodes from the rules after it, so those that need more of the graph stand first."""
 
 
-def recognise(graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] = PATTERNS) -> InferredGraph:
+def recognise(graph: InferredGraph, *, runtime: Runtime | str, rules: tuple[Pattern, ...] = PATTERNS) -> InferredGraph:
     """``graph`` with each recognised subgraph replaced by one node, in bodies of control flow, too.
 
     The new node stands where the last node of the subgraph stood, has its name, and lists all of them as origins.
@@ -88,9 +89,10 @@ def recognise(graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] 
 
 
 def recognise_and_say(
-    graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] = PATTERNS, explained: bool
+    graph: InferredGraph, *, runtime: Runtime | str, rules: tuple[Pattern, ...] = PATTERNS, explained: bool
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     """:func:`recognise`, and where ``explained`` :func:`explain`, in one search."""
+    runtime = as_runtime(runtime)
     matches, said = _search(graph, runtime, rules, explained=explained)
     verdicts = tuple(said)
     bodies = {key: recognise(body, runtime=runtime, rules=rules) for key, body in graph.bodies.items()}
@@ -115,9 +117,11 @@ def recognise_and_say(
     return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)), values=values, bodies=bodies), verdicts
 
 
-def explain(graph: InferredGraph, *, runtime: str, rules: tuple[Pattern, ...] = PATTERNS) -> tuple[Verdict, ...]:
+def explain(
+    graph: InferredGraph, *, runtime: Runtime | str, rules: tuple[Pattern, ...] = PATTERNS
+) -> tuple[Verdict, ...]:
     """What each rule said at each of its anchors in this graph (not in bodies), in the graph's order."""
-    return tuple(_search(graph, runtime, rules, explained=True)[1])
+    return tuple(_search(graph, as_runtime(runtime), rules, explained=True)[1])
 
 
 def _replacement(match: Match, last: Node) -> Node:
@@ -137,9 +141,9 @@ def _replacement(match: Match, last: Node) -> Node:
 
 
 def _search(
-    graph: InferredGraph, runtime: str, patterns: tuple[Pattern, ...], *, explained: bool
+    graph: InferredGraph, runtime: Runtime, patterns: tuple[Pattern, ...], *, explained: bool
 ) -> tuple[list[Match], list[Verdict]]:
-    rules = [pattern for pattern in patterns if runtime in pattern.runtimes]
+    rules = [pattern for pattern in patterns if runtime.name in pattern.runtimes and pattern.name not in runtime.lacks]
     wanted = {anchor for rule in rules for anchor in rule.anchors}
     anchors: dict[str, list[tuple[int, Node]]] = defaultdict(list)
     for place, node in enumerate(graph.graph.nodes):
@@ -167,7 +171,7 @@ def _search(
     return matches, [verdict for _, verdict in sorted(verdicts, key=lambda item: item[0])]
 
 
-def _indexed(graph: InferredGraph, runtime: str) -> Search:
+def _indexed(graph: InferredGraph, runtime: Runtime) -> Search:
     producers: dict[str, Node] = {}
     consumers: dict[str, list[Node]] = defaultdict(list)
     for node in graph.graph.nodes:
@@ -181,7 +185,7 @@ def _indexed(graph: InferredGraph, runtime: str) -> Search:
         producers=producers,
         consumers=consumers,
         kept=kept_values(graph),
-        runtime=runtime,
+        executor=runtime,
         fixed=fixed,
         declared=graph.graph.declared,
     )

@@ -13,6 +13,7 @@ from math import isclose
 import numpy as np
 
 from neusight_onnx.graph.model import Attribute, Declared, Node, Value
+from neusight_onnx.runtime import Runtime
 
 EVERYWHERE = frozenset({"eager", "compiled", "onnxruntime", "tensorrt"})
 COMPILERS = frozenset({"compiled", "onnxruntime", "tensorrt"})
@@ -39,7 +40,10 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """One rule: ``find`` is asked at every node whose operator is in ``anchors``, if the runtime is in ``runtimes``."""
+    """One rule: ``find`` is asked at every node whose operator is in ``anchors``, if the runtime is in ``runtimes``.
+
+    ``name`` is what a release that doesn't have the rule yet is said to lack (:class:`~neusight_onnx.releases.Change`).
+    """
 
     name: str
     anchors: tuple[str, ...]
@@ -61,17 +65,22 @@ class Verdict:
 class Search:
     """The graph, indexed: who makes and who uses a value, which values must stay, which nodes are merged already.
 
-    ``fixed``: the file fixes all sizes of its inputs; ``declared``: what it says itself of inner values.
+    ``executor``: whose rules search, ``runtime`` its name. ``fixed``: the file fixes all sizes of its inputs;
+    ``declared``: what it says itself of inner values.
     """
 
     values: Mapping[str, Value]
     producers: dict[str, Node]
     consumers: dict[str, list[Node]]
     kept: frozenset[str]
-    runtime: str
+    executor: Runtime
     fixed: bool = True
     declared: Mapping[str, Declared] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+
+    @property
+    def runtime(self) -> str:
+        return self.executor.name
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         value = self.values.get(name)

@@ -1,0 +1,61 @@
+"""What changed in PyTorch, operator by operator ("eager") and compiled, until the release that is described.
+
+GPUs: a release's libraries hold code for the compute capabilities that its CUDA knew. Of those in NVIDIA's containers,
+which come before the packages of pytorch.org, the first is counted (their release notes, as remembered): 20.06 with 1.6
+and CUDA 11.0, 22.09 with 1.13 and CUDA 11.8, 25.01 with 2.6 and CUDA 12.8. CUDA's release notes say which GPUs each was
+the first to take: 11.0 compute capability 8.0, 11.8 8.9 and 9.0, 12.8 10.0 and 12.0. Code for 8.0 runs on 8.6 and 8.9.
+"""
+
+from __future__ import annotations
+
+from neusight_onnx.releases import Change, History
+
+_CUDA = "release notes of CUDA and of NVIDIA's PyTorch containers, as remembered"
+_BLACKWELL = Change(
+    since=(2, 6),
+    what="runs on GPUs of compute capability 10.0 and later (CUDA 12.8)",
+    before="compute capability up to 9.0",
+    source=_CUDA,
+    fields={"most_capability": 9.0},
+)
+
+EAGER = History(
+    project="PyTorch",
+    first=(1, 5),
+    newest=(2, 9),
+    changes=(
+        Change(
+            since=(1, 6),
+            what="runs on GPUs of compute capability 8.0 and later (CUDA 11)",
+            before="compute capability up to 7.5",
+            source=_CUDA,
+            fields={"most_capability": 7.5},
+            last=(1, 5),
+        ),
+        Change(
+            since=(1, 13),
+            what="runs on GPUs of compute capability 9.0 (CUDA 11.8)",
+            before="compute capability up to 8.9",
+            source=_CUDA,
+            fields={"most_capability": 8.9},
+        ),
+        Change(
+            since=(2, 0),
+            what="attention in 16 bits is one kernel (scaled_dot_product_attention)",
+            before="attention is computed as it is written, in products and a softmax",
+            source="PyTorch 2.0's release notes: torch.nn.functional.scaled_dot_product_attention is new, with kernels "
+            "of FlashAttention and memory-efficient attention",
+            fields={"calls_attention": False},
+            lacks=frozenset({"scaled dot-product attention"}),
+            last=(1, 13),
+        ),
+        _BLACKWELL,
+    ),
+)
+
+COMPILED = History(
+    project="PyTorch",
+    first=(2, 0),  # torch.compile is new in 2.0 (its release notes)
+    newest=(2, 9),
+    changes=(_BLACKWELL,),
+)

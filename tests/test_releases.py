@@ -1,0 +1,273 @@
+"""Runtimes as they were at earlier releases: ``--runtime NAME@RELEASE``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphs import inferred
+from neusight_onnx import analyze, compare, read_model
+from neusight_onnx.backward import make_training
+from neusight_onnx.checks.config import read_config
+from neusight_onnx.cli import main
+from neusight_onnx.errors import CheckError, NotSupportedError
+from neusight_onnx.fusion.engine_rules import ENGINE_RULES
+from neusight_onnx.fusion.patterns.registry import PATTERNS, recognise
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.lowering import lower
+from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
+from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, last_release, not_made_for
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "releases.md"
+BERT = ROOT / "examples" / "bert_base.onnx"
+PLAN = make_training()
+CHANGES = [(name, change) for name, runtime in RUNTIMES.items() for change in runtime.history.changes]
+
+
+@pytest.mark.parametrize(
+    ("text", "since", "expected"),
+    [
+        ("1.8", (1, 9), True),
+        ("1.8.2", (1, 9), True),
+        ("1.9", (1, 9), False),
+        ("1.9.0", (1, 9), False),
+        ("1.10", (1, 9), False),
+        ("1", (1, 9), False),
+        ("1.9", (1, 9, 1), False),
+        ("1.9.0", (1, 9, 1), True),
+        ("2.0", (1, 9), False),
+    ],
+)
+def test_order_of_releases(text: str, since: tuple[int, ...], expected: bool) -> None:
+    """What a release leaves out is the newest: 1.9 is the last 1.9, 1 the last 1."""
+    assert is_before(parse_release(text, ""), since) is expected
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.", ".9", "1.9+cu117", "-1", "1.9.0.0.0", "１.9", "99999", "1 9"])
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_what_is_no_release_is_refused(name: str, text: str) -> None:
+    with pytest.raises(NotSupportedError, match=f"runtime {name}: .* is no release; write its numbers, such as @1.9"):
+        get_runtime(f"{name}@{text}")
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_the_range_of_releases(name: str) -> None:
+    """Before the first: refused, the range named. The newest: as without one. Newer: taken as the newest, and said."""
+    history = RUNTIMES[name].history
+    first, newest = release_text(history.first), release_text(history.newest)
+    assert get_runtime(f"{name}@{first}").release == history.first
+    with pytest.raises(NotSupportedError, match=f"before {first}; take one from {name}@{first} to {name}@{newest}$"):
+        get_runtime(f"{name}@0.1")
+    today = get_runtime(f"{name}@{newest}")
+    assert replace(today, release=None) == RUNTIMES[name]
+    newer = get_runtime(f"{name}@99.1")
+    assert newer.newer == (99, 1)
+    assert replace(newer, newer=None) == today
+    assert newer.label == f"{name}@{newest}"
+    said = analyze(BERT, gpu="t4", dims={"batch": 1, "sequence": 8}, runtime=f"{name}@99.1").assumptions
+    assert f"{name} 99.1 is newer than what is known: taken as {newest}, the newest release that is" in said
+
+
+@pytest.mark.parametrize(("name", "change"), CHANGES, ids=[f"{name} {change.what}" for name, change in CHANGES])
+def test_a_change(name: str, change: Change) -> None:
+    """Each is within the history, names rules that the runtime has, and makes the release before it another one."""
+    newest = RUNTIMES[name]
+    assert newest.history.first < change.since <= newest.history.newest
+    assert is_before(change.last_before, change.since)
+    assert not is_before(change.last_before, newest.history.first)
+    rules = {rule.name for rule in (*PATTERNS, *ENGINE_RULES) if name in rule.runtimes}
+    assert change.lacks <= rules, f"no rule of {name}: {sorted(change.lacks - rules)}"
+    assert change.what and change.before and change.source
+    before = get_runtime(f"{name}@{release_text(change.last_before)}")
+    since = get_runtime(f"{name}@{release_text(change.since)}")
+    assert change.before in before.earlier
+    assert change.before not in since.earlier
+    assert change.lacks <= before.lacks
+    assert not change.lacks & since.lacks
+    assert any(getattr(before, field) != getattr(since, field) for field in change.fields) is bool(change.fields)
+
+
+def test_changes_are_undone_from_the_newest_on() -> None:
+    """A field that changed twice is what it was at first before both; a rule that came later is lacking until then."""
+    first = Change(since=(1, 2), what="b", before="a", source="-", fields={"view_us": 1.0}, lacks=frozenset({"x"}))
+    second = Change(since=(1, 4), what="c", before="b", source="-", fields={"view_us": 2.0}, lacks=frozenset({"y"}))
+    history = History(project="P", first=(1, 0), newest=(1, 5), changes=(first, second))
+    assert list(history.after((1, 1))) == [second, first]
+    assert list(history.after((1, 2, 3))) == [second]
+    assert list(history.after((1, 4))) == []
+    described = Runtime(name="made-up", description="", kernel_us=1.0, view_us=3.0, host_spread=1.5, history=history)
+    assert replace(described, release=(1, 1)).earlier == ("a", "b")
+    assert replace(described, release=(1, 3)).earlier == ("b",)
+    assert described.earlier == ()
+
+
+# runtime, GPU, what is said (None: it runs)
+ON_GPUS = [
+    ("tensorrt@8.6", "p100", None),
+    ("tensorrt@10.0", "p100", "takes no GPU of compute capability 6.0; take tensorrt@7.0 to tensorrt@8.6"),
+    ("tensorrt@10.4", "v100-pcie-16gb", None),
+    ("tensorrt@10.5", "v100-pcie-16gb", "capability 7.0; take tensorrt@7.0 to tensorrt@10.4"),
+    ("tensorrt@11", "t4", None),
+    ("tensorrt@7.0", "a100-pcie-40gb", "capability 8.0; take tensorrt@7.1 or later"),
+    ("tensorrt@8.4", "h100-sxm", "capability 9.0; take tensorrt@8.5 or later"),
+    ("tensorrt@8.4", "rtx-4090", "capability 8.9; take tensorrt@8.5 or later"),
+    ("tensorrt@10.7", "b200", "capability 10.0; take tensorrt@10.8 or later"),
+    ("tensorrt", "b200", None),
+    ("tensorrt", "p4", None),
+    ("eager@1.12", "h100-sxm", "capability 9.0; take eager@1.13 or later"),
+    ("eager@1.12", "rtx-4090", None),
+    ("eager@1.12", "mi100", None),
+    ("compiled@2.5", "rtx-5090", "capability 12.0; take compiled@2.6 or later"),
+    ("compiled@2.4", "p4", "takes GPUs of compute capability 7.0 and later, this one has 6.1"),
+    ("compiled", "p4", "takes GPUs of compute capability 7.0 and later, this one has 6.1"),
+]
+
+
+@pytest.mark.parametrize(("runtime", "gpu", "said"), ON_GPUS, ids=[f"{row[0]} {row[1]}" for row in ON_GPUS])
+def test_which_gpus_a_release_takes(runtime: str, gpu: str, said: str | None) -> None:
+    found = not_made_for(runtime, load_gpu(gpu))
+    assert found is None if said is None else found is not None and found.endswith(f"{said}") or said in str(found)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "last"), [("p4", "8.6"), ("v100-pcie-16gb", "10.4"), ("t4", None), ("b200", None), ("mi300x", None)]
+)
+def test_the_last_release_for_a_gpu(gpu: str, last: str | None) -> None:
+    """TensorRT alone has dropped GPUs that it took; without a release it is predicted there, and the last one named."""
+    found = last_release(get_runtime("tensorrt"), load_gpu(gpu))
+    assert (found is None) is (last is None)
+    assert last is None or f"--runtime tensorrt@{last})" in str(found)
+
+
+SCALED = """
+s = Mul(q, scale)
+r = Mul(t, scale)
+p = MatMul(s, r)
+w = Softmax<axis=-1>(p)
+y = MatMul(w, v)
+"""
+HEADS = (2, 4, 16, 8)
+
+
+def test_attention_before_pytorch_had_an_operator_for_it() -> None:
+    """What the exporter writes of ``scaled_dot_product_attention`` is one kernel from 2.0 on, and as written before."""
+    graph = inferred(SCALED, {"q": HEADS, "t": (2, 4, 8, 16), "v": HEADS}, constants={"scale": 0.6})
+    assert [node.op_type for node in recognise(graph, runtime="eager").graph.nodes] == ["ScaledDotProductAttention"]
+    assert [node.op_type for node in recognise(graph, runtime="eager@2.0").graph.nodes] == ["ScaledDotProductAttention"]
+    assert recognise(graph, runtime="eager@1.13") is graph
+    operator = inferred(
+        "y = Attention<is_causal=1>(q, k, v, mask)", {"q": HEADS, "k": HEADS, "v": HEADS} | {"mask": (16, 16)}, opset=23
+    )
+    kinds = [type(kernel).__name__ for work in lower(operator, runtime="eager@1.13") for kernel in work.kernels]
+    assert kinds == ["Gemm", "Elementwise", "Elementwise", "Elementwise", "Softmax", "Gemm"]
+    assert [len(work.kernels) for work in lower(operator, runtime="eager")] == [1]
+
+
+def test_reports_say_which_release() -> None:
+    sizes = {"batch": 1, "sequence": 128}
+    model = read_model(BERT)
+    today = analyze(model, gpu="t4", dims=sizes, precision="fp16", runtime="eager")
+    old = analyze(model, gpu="t4", dims=sizes, precision="fp16", runtime="eager@1.13")
+    assert (today.settings.runtime, today.settings.runtime_release) == ("eager", "2.9")
+    assert (old.settings.runtime, old.settings.runtime_release) == ("eager@1.13", "1.13")
+    assert Counter(row.kernel_class for row in today.kernels)["attention"] == 12
+    assert Counter(row.kernel_class for row in old.kernels)["attention"] == 0
+    assert any(text.startswith("runtime eager: ") and "as of release 2.9" in text for text in today.assumptions)
+    (said,) = [text for text in old.assumptions if text.startswith("otherwise than later releases, eager@1.13: ")]
+    assert "attention is computed as it is written" in said
+    assert said not in old.standing
+    both = compare(
+        model, gpus=["t4"], dims=sizes, precisions=["fp16"], runtimes=["eager@1.13", "eager", "eager@1.13.1"]
+    )
+    assert {case.runtime for case in both.cases} == {"eager", "eager@1.13", "eager@1.13.1"}
+    assert next(case for case in both.cases if case.runtime == "eager@1.13").totals == old.totals
+
+
+def test_training_at_a_release() -> None:
+    """Gradients of attention follow what the release runs forward."""
+    reports = [
+        analyze(BERT, gpu="a100", dims={"batch": 4, "sequence": 128}, precision="bf16", runtime=runtime, training=PLAN)
+        for runtime in ("eager", "eager@1.13")
+    ]
+    assert [any(row.kernel_class == "attention" for row in report.kernels) for report in reports] == [True, False]
+    assert reports[0].totals.latency_ms < reports[1].totals.latency_ms
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["analyze", str(BERT), "--gpu", "t4"],
+        ["sweep", str(BERT), "--gpu", "t4", "--batch", "1,2"],
+        ["check", str(BERT), "--gpu", "t4"],
+        ["compare", str(BERT), "--gpu", "t4"],
+        ["diff", str(BERT), str(BERT), "--gpu", "t4"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_takes_a_release_and_says_it(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--dim", "sequence=16"] if command[0] == "sweep" else ["--dim", "batch=1,sequence=16"]
+    code = main([*command, *sizes, "--runtime", "onnxruntime@1.9", "--format", "json"])
+    out = capsys.readouterr().out
+    assert code in (0, 1)
+    found = json.loads(out)
+    part = {
+        "analyze": lambda: found["settings"],
+        "sweep": lambda: found,
+        "check": lambda: found["targets"][0],
+        "compare": lambda: found["cases"][0],
+        "diff": lambda: found["new"],
+    }[command[0]]()
+    assert (part["runtime"], part["runtime_release"]) == ("onnxruntime@1.9", "1.9")
+    assert main([*command, *sizes, "--runtime", "onnxruntime@1.9"]) == code
+    assert "onnxruntime@1.9" in capsys.readouterr().out
+    assert main([*command, *sizes, "--runtime", "onnxruntime@1.x"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_target_names_a_release(tmp_path: Path) -> None:
+    file = tmp_path / "neusight.toml"
+    text = '[[target]]\nmodel = "m.onnx"\ngpu = "t4"\nruntime = "{}"\n'
+    file.write_text(text.format("tensorrt@8.2"), encoding="utf-8")
+    (target,) = read_config(file).targets
+    assert target.runtime == "tensorrt@8.2"
+    file.write_text(text.format("tensorrt@6"), encoding="utf-8")
+    with pytest.raises(CheckError, match=r"neusight.toml: target 1: .*take one from tensorrt@7.0 to tensorrt@11.0"):
+        read_config(file)
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def _tables() -> str:
+    lines: list[str] = []
+    for name, runtime in RUNTIMES.items():
+        history = runtime.history
+        first, newest = release_text(history.first), release_text(history.newest)
+        lines += [f"## `{name}`", "", f"{history.project} {first} to {newest}.", ""]
+        if history.changes:
+            lines += ["| from | since then | before | known from |", "|---|---|---|---|"]
+            lines += [
+                f"| {release_text(change.since)} | {change.what} | {change.before} | {change.source} |"
+                for change in sorted(history.changes, key=lambda change: change.since)
+            ]
+        else:
+            lines.append("Nothing is known to have changed.")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def test_the_page_of_releases_is_what_the_code_says() -> None:
+    """NEUSIGHT_UPDATE_GOLDEN=1 pytest tests/test_releases.py writes it anew."""
+    before, begin, rest = PAGE.read_text(encoding="utf-8").partition("<!-- releases -->\n")
+    shown, end, behind = rest.partition("<!-- /releases -->\n")
+    assert begin and end
+    if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
+        PAGE.write_text(f"{before}{begin}{_tables()}{end}{behind}", encoding="utf-8")
+        return
+    assert shown == _tables(), "NEUSIGHT_UPDATE_GOLDEN=1 writes it anew"
