@@ -312,9 +312,10 @@ def not_made_for(called: str, gpu: GpuSpec) -> str | None:
     first, last = releases
     name, history = asked.name, asked.history
     since, until = (f"{name}@{release_text(release)}" for release in releases)
-    which = (
-        f"{since} or later" if last == history.newest else until if first == history.first else f"{since} to {until}"
-    )
+    if last == history.newest:
+        which = f"{since} or later"
+    else:
+        which = f"{until} or earlier" if first == history.first else f"{since} to {until}"
     return f"runtime {called} on {gpu.name}: this release takes no GPU of compute capability {capability}; take {which}"
 
 
