@@ -29,6 +29,12 @@ NUMBERS: dict[str, object] = {
     "to2": np.array([2]),
     "flat": np.array([-1]),
     "wide": np.zeros((2, 24), np.int64),
+    "zeros": np.zeros(EXPERTS, np.int64),
+    "ones": np.ones(TOKENS * CHOSEN, np.int64),
+    "all_rows": np.array([TOKENS * CHOSEN]),
+    "four": np.array([4]),
+    "zeros16": np.zeros(16, np.int64),
+    "ones4": np.ones(4, np.int64),
 }
 # p (12, 4): the router's probabilities
 MIXTRAL = """
@@ -58,6 +64,18 @@ SWITCH = """
     row = Reshape(slice, flat)
     places = NonZero(row)
 """
+GROUPED = """
+    v, choice = TopK(p, two)
+    chosen = Reshape(choice, flat)
+    sorted, order = TopK<largest=0>(chosen, all_rows)
+    counts = ScatterElements<reduction="add">(zeros, sorted, ones)
+    ends = CumSum(counts, zero)
+    end0, end1, end2, end3 = Split<num_outputs=4>(ends)
+    s0 = Squeeze(end0)
+    s1 = Squeeze(end1)
+    s2 = Squeeze(end2)
+    s3 = Squeeze(end3)
+"""
 MASKED = """
     v, choice = TopK(p, two)
     hot = OneHot<axis=-1>(choice, depth, levels)
@@ -75,6 +93,7 @@ def model(nodes: str) -> Model:
         "router",
         [
             value_info("p", (TOKENS, EXPERTS), TensorProto.FLOAT),
+            value_info("p2", (2, 16), TensorProto.FLOAT),
             value_info("x", (TOKENS, 16), TensorProto.FLOAT),
             value_info("attended", (TOKENS, CHOSEN, EXPERTS), TensorProto.INT64),
             value_info("w", (16, 32), TensorProto.FLOAT),
@@ -82,7 +101,7 @@ def model(nodes: str) -> Model:
         [value_info(listed[-1].output[0], None, TensorProto.FLOAT)],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     return read_model_bytes(made.SerializeToString())
 
 
@@ -130,6 +149,38 @@ def test_what_is_no_router_stays_at_its_bound(nodes: str) -> None:
     bounds, even = both(nodes)
     assert even is bounds
     assert bounds.values["places"].is_bound
+
+
+@pytest.mark.parametrize(
+    ("start", "limit"), [("zero", "s0"), ("s0", "s1"), ("s2", "s3")], ids=["first", "second", "last"]
+)
+def test_rows_between_running_counts_are_an_experts(start: str, limit: str) -> None:
+    """torch's grouped products: 24 choices of 12 tokens, sorted by expert; 6 rows each, 24 at most."""
+    bounds, even = both(f"{GROUPED}\n    rows = Range({start}, {limit}, one)")
+    assert (bounds.values["rows"].shape, bounds.values["rows"].is_bound) == ((24,), True)
+    assert (even.values["rows"].shape, even.values["rows"].is_bound) == ((6,), False)
+    assert "'rows' has 6 elements, not the 24 that it can have" in even.assumptions[-1]
+
+
+@pytest.mark.parametrize(
+    ("start", "limit"), [("s0", "s2"), ("s1", "s0"), ("one", "s0"), ("zero", "s1")], ids=["two", "back", "one", "far"]
+)
+def test_what_lies_between_other_counts_is_no_group(start: str, limit: str) -> None:
+    bounds, _ = both(f"{GROUPED}\n    rows = Range({start}, {limit}, one)")
+    assert bounds.expected.get("rows") != (6,)
+
+
+def test_few_tokens_leave_experts_without_rows() -> None:
+    """2 tokens choose 2 of 16: 16 (1 - (14 / 16)^2) = 3.75 experts get the 4 rows."""
+    wide = GROUPED.split("    s0")[0].replace("(p, two)", "(p2, two)").replace("num_outputs=4", "num_outputs=16")
+    ends = ", ".join(f"end{i}" for i in range(16))
+    wide = wide.replace("end0, end1, end2, end3 =", f"{ends} =").replace("(zeros,", "(zeros16,")
+    wide = wide.replace("ones)", "ones4)").replace("(chosen, all_rows)", "(chosen, four)")
+    lines = [f"    s{i} = Squeeze(end{i})" for i in range(16)]
+    lines += [f"    rows{i} = Range(s{i - 1}, s{i}, one)" for i in range(1, 16)]
+    even = both("\n".join([wide, *lines]))[1]
+    sizes = [even.values[f"rows{i}"].shape for i in range(1, 16)]
+    assert sizes == [(1,)] * 3 + [(0,)] * 12
 
 
 def test_the_users_size_counts() -> None:

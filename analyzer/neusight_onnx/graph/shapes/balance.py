@@ -4,11 +4,17 @@ A mixture of experts without a capacity (Mixtral and its kin) turns the experts 
 tensor and takes the tokens of one expert as the non-zero elements of one slice of it. Any expert may get all of them,
 so that is the bound of each; but together the slices hold one element for each choice, so that the cost of all experts
 at their bounds is too high by experts / choices. What such a slice holds on average is all choices / experts.
+
+Where tokens are sorted by expert instead (torch's grouped products, which transformers' mixtures are exported with
+since release 5), the experts' rows lie between running sums of how many each got: ``Range(ends[i - 1], ends[i])``. Of
+few tokens not every expert gets some, and those that get none read no weights: as many get rows as are expected to if
+each token chooses by chance, and share them.
 """
 
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 from neusight_onnx.graph.model import Node
 from neusight_onnx.graph.shapes.context import Session
@@ -42,6 +48,128 @@ def even_share(name: str, session: Session) -> int | None:
             case _:
                 return None
     return None
+
+
+class Group(NamedTuple):
+    """The rows of one group of those that a running count divides: at most ``most``, and ``share`` as expected."""
+
+    most: int
+    share: int
+
+
+def group_between(start: str, limit: str, session: Session) -> Group | None:
+    """The group between two neighbours of a running count of ``most`` choices; None where they are no such.
+
+    ``limit`` is element i of the count of what was chosen among n, ``start`` is element i - 1, or 0 before the first.
+    """
+    last = _place_in_count(limit, session)
+    if last is None:
+        return None
+    counted, place, size = last
+    first = _place_in_count(start, session)
+    if place > 0:
+        if first is None or first[:2] != (counted, place - 1):
+            return None
+    elif not _is_zero(start, session):
+        return None
+    found = _counted_choices(counted, size, session)
+    if found is None or size < 1:
+        return None
+    rows, chosen = found
+    left_out = (1 - min(chosen / size, 1)) ** (rows / chosen)
+    hit = min(max(round(size * (1 - left_out)), 1), rows)
+    each, more = divmod(rows, hit) if hit else (0, 0)
+    return Group(most=rows, share=0 if place >= hit else each + (place < more))
+
+
+def _place_in_count(name: str, session: Session) -> tuple[str, int, int] | None:
+    """What a running count sums up, which of its elements the value is, and how many there are."""
+    place = 0
+    size: int | None = None
+    for _ in range(MAX_STEPS):
+        node = _producer(name, session)
+        if node is None:
+            return None
+        source = session.value(node.inputs[0])
+        if source is None or source.shape is None:
+            return None
+        match node.op_type:
+            case op_type if op_type in _SAME_COUNT:
+                name = node.inputs[0]
+            case "Split" | "Gather" if size is None and len(source.shape) == 1:
+                index = _index_of(node, name, source.shape[0], session)
+                if index is None:
+                    return None
+                place, size, name = index, source.shape[0], node.inputs[0]
+            case "CumSum" if size is not None and source.shape == (size,):
+                if node.attributes.get("reverse") or node.attributes.get("exclusive"):
+                    return None
+                return node.inputs[0], place, size
+            case _:
+                return None
+    return None
+
+
+def _index_of(node: Node, name: str, size: int, session: Session) -> int | None:
+    """Which single element of a vector a Split or Gather takes."""
+    if node.op_type == "Split":
+        return node.outputs.index(name) if len(node.outputs) == size and name in node.outputs else None
+    index = session.value(node.inputs[1])
+    if index is None or index.data is None or index.data_low is not None or index.data.size != 1:
+        return None
+    return int(index.data.ravel()[0]) % size
+
+
+def _is_zero(name: str, session: Session) -> bool:
+    value = session.value(name)
+    return value is not None and value.data is not None and value.data_low is None and not value.data.any()
+
+
+def _counted_choices(name: str, size: int, session: Session) -> tuple[int, int] | None:
+    """How many choices a vector of counts adds up to, ones that were added to zeros, and how many a token makes."""
+    for _ in range(MAX_STEPS):
+        node = _producer(name, session)
+        if node is None:
+            return None
+        if node.op_type in _SAME_COUNT:
+            name = node.inputs[0]
+            continue
+        if node.op_type != "ScatterElements" or node.attributes.get("reduction") != "add":
+            return None
+        chosen = session.value(node.inputs[1])
+        if chosen is None or chosen.shape is None or chosen.is_bound or not _is_zero(node.inputs[0], session):
+            return None
+        if not _is_one(node.inputs[2], session):
+            return None
+        return prod(chosen.shape), _choices_a_token(node.inputs[1], size, session)
+    return None
+
+
+def _choices_a_token(name: str, size: int, session: Session) -> int:
+    """How many of ``size`` a TopK took of each line, whose indices were flattened and sorted since; 1 if unknown."""
+    for _ in range(MAX_STEPS):
+        node, value = _producer(name, session), session.value(name)
+        if node is None or value is None:
+            return 1
+        source = session.value(node.inputs[0])
+        if node.op_type == "TopK" and source is not None and source.shape and name == node.outputs[-1]:
+            axis = _axis(node, len(source.shape), -1)
+            return max(value.shape[axis], 1) if value.shape and source.shape[axis] == size else 1
+        if node.op_type not in (*_SAME_COUNT, "TopK", "Clip", "Div", "Floor"):
+            return 1
+        name = node.inputs[0]
+    return 1
+
+
+def _is_one(name: str, session: Session) -> bool:
+    for _ in range(MAX_STEPS):
+        value, node = session.value(name), _producer(name, session)
+        if value is not None and value.data is not None:
+            return value.data_low is None and bool((value.data == 1).all())
+        if node is None or node.op_type not in (*_SAME_COUNT, "Expand"):
+            return False
+        name = node.inputs[0]
+    return False
 
 
 def _share_of_slice(node: Node, name: str, session: Session) -> int | None:

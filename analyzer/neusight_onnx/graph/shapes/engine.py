@@ -322,9 +322,10 @@ def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, infe
         return replace(result, assumptions=(*result.assumptions, *kept))
     name, shape = next(iter(shared.items()))
     most = inferred.values[name].shape if name in inferred.values else None
+    kind = "columns" if len(shape) > 1 else "elements"
     reason = (
         f"the cost takes tokens to be spread evenly over experts, at {len(shared)} places: '{name}' has "
-        f"{shape[-1]} columns" + (f", not the {most[-1]} that it can have" if most else "") + "; "
+        f"{shape[-1]} {kind}" + (f", not the {most[-1]} that it can have" if most else "") + "; "
         f"{option('--shape', name, 'x'.join(map(str, shape)))} with another size changes it"
     )
     return replace(result, assumptions=(*result.assumptions, *kept, reason))

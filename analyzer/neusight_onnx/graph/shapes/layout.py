@@ -10,6 +10,7 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Value
+from neusight_onnx.graph.shapes.balance import group_between
 from neusight_onnx.graph.shapes.context import (
     MAX_DATA,
     NUMPY,
@@ -732,6 +733,13 @@ def _constant_of_shape(ctx: NodeContext) -> Sequence[Value]:
 def _range(ctx: NodeContext) -> Sequence[Value]:
     step_data = ctx.data(2) if ctx.has(2) else np.ones((), _INT64)
     start_data = ctx.opposite(0)
+    if ctx.data(1) is None and step_data is not None and (step_data == 1).all():
+        group = group_between(ctx.node.inputs[0], ctx.node.inputs[1], ctx.session)
+        if group is not None:
+            if ctx.session.expects(ctx.node.outputs[0], (group.share,)):
+                return (ctx.tensor(ctx.dtype(0), (group.share,)),)
+            how = f"at most {group.most} elements, the rows of one group of those that its count divides"
+            return (ctx.bound(ctx.dtype(0), (group.most,), (0,), how),)
     if ctx.data(0) is None or start_data is None:
         raise UnknownShape(ctx.value(0).unknown_because)
     if step_data is None:
