@@ -702,6 +702,36 @@ def test_an_operator_without_a_kernel_runs_on_the_host() -> None:
     assert first.host_waits
 
 
+@pytest.mark.parametrize(
+    ("nodes", "copied", "runtime"),
+    [
+        # n in 0 .. 4, made by a kernel; two ranges read it
+        ("n = ArgMax<keepdims=0>(v)\na = Range(zero, n, one)\ny = Range(n, five, one)", [1, 0], "onnxruntime"),
+        ("n = ArgMax<keepdims=1>(v)\nm = Squeeze(n)\ny = Range(zero, m, one)", [1], "onnxruntime"),
+        ("n = ArgMax<keepdims=0>(v)\ny = Range(zero, n, one)", [0], "eager"),
+        # fed, computed from a shape, or known
+        ("y = Range(zero, fed, one)", [0], "onnxruntime"),
+        ("y = Range(zero, five, one)", [0], "onnxruntime"),
+    ],
+    ids=["once", "behind a view", "another runtime", "fed", "known"],
+)
+def test_sizes_that_kernels_make_are_copied_to_the_host(nodes: str, copied: list[int], runtime: str) -> None:
+    """ONNX Runtime's Range reads its numbers on the host: a MemcpyToHost each, for which the host waits."""
+    graph = inferred(
+        nodes,
+        {"v": (5,), "fed": ()},
+        constants={"zero": np.array(0), "one": np.array(1), "five": np.array(5)},
+        types={"fed": TensorProto.INT64},
+        outputs=["y"] if "a =" not in nodes else ["a", "y"],
+    )
+    works = works_of(fused_graph(graph, RUNTIMES[runtime]), RUNTIMES[runtime])
+    ranges = [work for work in works if work.op_type == "Range"]
+    found = [[kernel for kernel in work.kernels if isinstance(kernel, Transfer)] for work in ranges]
+    assert [len(kernels) for kernels in found] == copied
+    assert all(kernel.byte_count == 8 and kernel.direction == "to_host" for kernels in found for kernel in kernels)
+    assert [work.host_waits for work in ranges] == [bool(count) for count in copied]
+
+
 def test_tensorrt_refuses_what_its_parser_lacks() -> None:
     graph = inferred(UNIQUE, {"x": (3, 4, 4)}, outputs=["e", "y"])
     works = works_of(fused_graph(graph, RUNTIMES["tensorrt"]), RUNTIMES["tensorrt"])

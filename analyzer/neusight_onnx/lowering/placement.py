@@ -179,6 +179,24 @@ def _lacking_form(node: Node) -> str | None:
     return None
 
 
+ORT_HOST_INPUTS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("CumSum", "Expand", "OneHot", "ReduceSum", "Reshape", "Split", "Squeeze", "Tile", "TopK"), (1,)),
+    **dict.fromkeys(("Trilu", "Unsqueeze"), (1,)),
+    "ConstantOfShape": (0,),
+    "NonMaxSuppression": (2,),
+    "Pad": (1,),
+    "Range": (0, 1, 2),
+    "Resize": (2,),
+    "Slice": (1, 2, 3),
+}
+"""Inputs that kernels of ONNX Runtime's CUDA provider read in the host's memory: where such a value is made on the GPU,
+the graph that provider prepares has a MemcpyToHost (1.31.1 on stand-ins, ``benchmarks/cuda_standin.py``, one small
+graph for each operator). Of other inputs and operators nothing is said."""
+
+_FREE_STEPS = 8
+"""Operators without a kernel in a row that are followed from such an input back to where it was made."""
+
+
 def is_refused(node: Node) -> bool:
     """Whether TensorRT can't build a node of the file; what a rule of ours made stands for operators that it can."""
     if node.domain == OWN or len(node.origins) > 1:
@@ -204,6 +222,8 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
             and works[at].kernels
             and (is_refused(node) if refuses else why_on_host(node, current.values) is not None)
         ]
+        if not refuses:
+            _copy_for_host(current, {node.name for node in chosen}, places, works, result)
         if not chosen:
             continue
         if refuses:
@@ -214,6 +234,69 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
             continue
         _to_host(current, chosen, places, works, result)
     return tuple(result)
+
+
+def _copy_for_host(
+    graph: InferredGraph,
+    on_cpu: set[str],
+    places: Mapping[str, int],
+    works: Sequence[NodeWork],
+    result: list[NodeWork],
+) -> None:
+    """In front of kernels that read sizes or indices on the host, copies of those that kernels made; each value once.
+
+    The host waits for such a copy, and so for all that was launched before: of an empty result, too, since the copy
+    tells that it is empty.
+    """
+    readers = [
+        node
+        for node in graph.graph.nodes
+        if node.op_type in ORT_HOST_INPUTS and not node.domain and node.name not in on_cpu and node.name in places
+    ]
+    unknown = [
+        (node, name)
+        for node in readers
+        for place in ORT_HOST_INPUTS[node.op_type]
+        if place < len(node.inputs) and (name := node.inputs[place])
+        if (value := graph.values.get(name)) is not None and _moves(value)
+    ]
+    if not unknown:
+        return
+    producers = {name: node for node in graph.graph.nodes for name in node.outputs}
+    copied: set[str] = set()
+    for node, name in unknown:
+        at = places[node.name]
+        if name in copied or not (works[at].kernels or _is_empty(graph, node)):
+            continue
+        if _is_made_on_gpu(name, producers, on_cpu, places, works):
+            copied.add(name)
+            kernels = (transfer("to_host", graph.values[name]), *result[at].kernels)
+            result[at] = replace(result[at], kernels=kernels, free=None, host_waits=True)
+
+
+def _is_empty(graph: InferredGraph, node: Node) -> bool:
+    value = graph.values.get(node.outputs[0])
+    return value is not None and value.shape is not None and 0 in value.shape
+
+
+def _is_made_on_gpu(
+    name: str,
+    producers: Mapping[str, Node],
+    on_cpu: set[str],
+    places: Mapping[str, int],
+    works: Sequence[NodeWork],
+) -> bool:
+    """Whether a kernel makes the value: it is neither fed nor computed from shapes on the host."""
+    for _ in range(_FREE_STEPS):
+        node = producers.get(name)
+        if node is None or node.name not in places or node.name in on_cpu:
+            return False
+        if works[places[node.name]].kernels:
+            return True
+        if not node.inputs or node.op_type in ("Shape", "Size"):
+            return False
+        name = node.inputs[0]
+    return False
 
 
 def _to_host(
