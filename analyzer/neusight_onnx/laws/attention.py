@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Attention, Kernel
+from neusight_onnx.laws import attention_fp8
 from neusight_onnx.laws.bandwidth import capability, is_amd, l2_bytes_per_s, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.gemm import process_energy
@@ -163,8 +164,7 @@ CONSTANTS: tuple[Constant, ...] = (
         name="convert_instructions",
         prior=3.0,
         prior_log_sd=0.4,
-        source="an element of keys and values stored in fewer bits: unpacked by every warp that multiplies it, or, of "
-        "values in 8 bits, put in another order (ldmatrix transposes 16 bits); fitted",
+        source="an element of keys and values stored in fewer bits: unpacked by every warp that multiplies it; fitted",
     ),
     Constant(
         name="producer_cycles",
@@ -175,18 +175,10 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="pack_cycles",
-        prior=1.0 / 16.0,
-        prior_log_sd=0.7,
-        source="mma with queries of 8 bits: cycles of an SM to convert a probability to them and to lay it out for the "
-        "second product, taken to be as many as for its exponential: an L40S takes .43 cycles a pair whether heads "
-        "have 64 or 128; fitted",
-    ),
-    Constant(
-        name="spill_overhead",
-        prior=1.0,
-        prior_log_sd=0.7,
-        source="the same kernels' products where heads are wider than 192: an L40S takes 2.5-5 times as long for 256 "
-        "as for 192, as if sums left the registers; no prior knowledge; fitted",
+        prior=1.0 / 32.0,
+        prior_log_sd=0.5,
+        source="mma with queries of 8 bits: cycles of an SM to convert a probability to them: 16 conversions a clock "
+        "(CUDA C++ Programming Guide, all other type conversions), each of two values (PTX ISA: cvt to e4m3x2); fitted",
     ),
     Constant(
         name="energy_pj",
@@ -309,9 +301,9 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="prepare_bytes_per_clock",
-        prior=12.0,
+        prior=15.0,
         prior_log_sd=0.3,
-        source="bytes that its SMs move in a clock each: 9.3 on B200, 12 on H100; fitted",
+        source="bytes that its SMs move in a clock each: 14 on B200, 18 on H100; fitted",
     ),
     Constant(
         name="prepare_window_cycles",
@@ -396,6 +388,10 @@ CACHE_THREADS = (128.0, 512.0)
 """Least and most threads of a block that writes a token to the cache: one an element (vLLM's reshape_and_cache_flash);
 with fewer than 128, blocks start no faster."""
 
+GIVEN_BYTES = 2.0
+"""Least bytes of an element that a cache's kernel is given: a product's output in 16 bits, also where it converts queries,
+keys and values to 8 (TensorRT-LLM's preprocessing)."""
+
 WARPS = 4.0
 """Warps of mma's blocks: each has rows of queries of its own and reads all keys; with FlashInfer's tile of 16 rows each
 has keys of its own."""
@@ -429,9 +425,6 @@ SPLIT_EFFICIENCY = 0.85
 """FlashAttention 2 takes the least number of parts that comes within 85 % of the best filling of two blocks an SM, 128
 at most, and one part from .8 of such a round on (num_splits_heuristic of its sources)."""
 SPLIT_BELOW = 0.8
-
-SPILLING_HEAD = 192.0
-"""Widest head whose sums the registers of mma's kernels for 8-bit queries hold."""
 
 
 def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
@@ -475,7 +468,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 seen,
                 past * seen,
                 query * b * h * s * (d + v) + mask + extra,
-                kernel.cache_write_elements * (query + stored),
+                kernel.cache_write_elements * (max(query, GIVEN_BYTES) + stored),
                 reads,
                 kernel.read_bytes,
                 kernel.write_bytes,
@@ -524,6 +517,12 @@ def _prompt8(cols: Columns) -> NDArray[np.bool_]:
 def _flash3_fp8(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether FlashAttention 3 multiplies in FP8."""
     found: NDArray[np.bool_] = (cols["kv_bytes"] < 2.0) & ~_prompt8(cols) & (instruction(gpu) == "wgmma")
+    return found
+
+
+def _mma_fp8(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether TensorRT-LLM's kernels for mma in FP8 run, which need compute capability 8.9."""
+    found: NDArray[np.bool_] = (cols["query_bytes"] < 2.0) & (instruction(gpu) == "mma") & (capability(gpu) >= 8.9)
     return found
 
 
@@ -589,12 +588,18 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     # tiles by the libraries' sources: kBlockM and kBlockN of FlashAttention 2 and 3 (with paged keys), two tiles of 128
     # in a block of FlashAttention 4; 128 x 256 of TensorRT-LLM's on WGMMA (fmha_v2, two groups of 64 rows)
     tile_k = np.where(d > 128, 64.0, 128.0)
+    resident = np.full(s.shape, 1.0 if unit == "wgmma" else RESIDENT_BLOCKS)
     if unit == "mma":
+        queries8 = _mma_fp8(cols, gpu)
         tile_q = np.where(causal | (rows <= 64), 64.0, 128.0)
         tile_k = np.where((d <= 64) & causal, 256.0, tile_k)
         flashinfer_q, flashinfer_k = _flashinfer_tiles(cols, rows, gpu)
         tile_q = np.where(_narrow(cols), flashinfer_q, tile_q)
         tile_k = np.where(_narrow(cols), flashinfer_k, tile_k)
+        tile_q = np.where(queries8, attention_fp8.of_kernel(cols, "queries"), tile_q)
+        tile_k = np.where(queries8, attention_fp8.of_kernel(cols, "keys"), tile_k)
+        shared_bytes = gpu.shared_memory_bytes_per_sm or SHARED_BYTES
+        resident = np.where(queries8, attention_fp8.resident_blocks(cols, shared_bytes), resident)
     elif unit == "wgmma":
         tile_q = np.where((d <= 96) & (rows > 128) & ~prompt8, 192.0, 128.0)
         tile_k = np.where((d > 128) & (d <= 192), 96.0, tile_k)
@@ -650,6 +655,7 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
         # a window's keys lie in one of the parts
         "longest": np.where((unit == "wgmma") & (cols["window"] < t), longest, np.ceil(longest / parts)),
         "blocks": blocks * parts,
+        "resident": resident,
     }
 
 
@@ -671,6 +677,9 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     unit, sms, clock = instruction(gpu), float(gpu.sm_count), gpu.clock_hz
     peak, narrow = _peaks(cols, gpu), _narrow(cols)
     tile_q, tile_k, blocks, longest = (cols[name] for name in ("tile_q", "tile_k", "blocks", "longest"))
+    # bytes a clock and SM from L2: what its port takes, and its share of what the L2 gives all that work
+    l2_rate = c["l2_bytes_per_clock"] * clock
+    l2_share = np.minimum(l2_rate, l2_bytes_per_s(gpu) / np.minimum(blocks, sms)) / clock
     overhead = c["pipe_overhead_tcgen05" if unit == "tcgen05" else "pipe_overhead"]
     if is_amd(gpu):
         overhead = max(overhead, AMD_OVERHEAD)
@@ -681,12 +690,14 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     vector = c["vector_instructions_tcgen05" if unit == "tcgen05" else "vector_instructions"]
     softmax = c["exp_overhead"] * pairs * (1.0 / EXPONENTIALS_PER_CLOCK + vector / gpu.fp32_lanes_per_sm)
     exposed = np.full(pairs.shape, c[f"exposed_{unit}"])
+    spilled = np.zeros(pairs.shape)
     if unit == "mma":
-        queries8 = cols["query_bytes"] < 2.0
-        converted = narrow * np.where(tile_q > 16.0, WARPS, 1.0) * width + queries8 * WARPS * width_v
+        queries8 = _mma_fp8(cols, gpu)
+        converted = narrow * np.where(tile_q > 16.0, WARPS, 1.0) * width
         softmax = softmax + c["convert_instructions"] * converted * tile_k / gpu.fp32_lanes_per_sm
-        softmax = softmax + queries8 * pairs * c["pack_cycles"]
-        products = products * np.where(queries8 & (cols["d"] > SPILLING_HEAD), c["spill_overhead"], 1.0)
+        of_fp8 = pairs * c["pack_cycles"] + attention_fp8.vector_cycles(cols, gpu, width_d, width_v)
+        softmax = softmax + queries8 * of_fp8
+        spilled = queries8 * attention_fp8.spilled_bytes(cols, gpu) / l2_share
     if unit == "wgmma":
         exposed = np.where(_flash3_fp8(cols, gpu) & (cols["d"] > UNOVERLAPPED_HEAD), 1.0, exposed)
     overlapped = np.maximum(products, softmax) + exposed * np.minimum(products, softmax)
@@ -694,27 +705,28 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
         # warps of their own load and transpose
         transposed = _flash3_fp8(cols, gpu) * c["producer_cycles"] * tile_k * width_v
         overlapped = _norm((overlapped, transposed), c["norm"])
-    step = overlapped + c["step_cycles"]
+    step = _norm((overlapped, spilled), c["norm"]) + c["step_cycles"]
     # alone on its SM, a block of mma hides nothing behind another
-    alone = (products + softmax if unit == "mma" else overlapped) + c["step_latency_cycles"]
+    alone = (products + softmax + spilled if unit == "mma" else overlapped) + c["step_latency_cycles"]
+    step = np.where((unit == "mma") & (cols["resident"] < RESIDENT_BLOCKS), alone, step)
     start = np.where(narrow & (unit == "mma"), c["block_cycles_flashinfer"], c["block_cycles"])
     # two tiles of 128 on tcgen05 are stored by warps of their own
     stored_rows = np.minimum(np.minimum(tile_q, cols["rows"]), 128.0 if unit == "tcgen05" else np.inf)
     block = start + c["row_cycles"] * stored_rows * width / 256.0
     per_sm = np.maximum(blocks / sms, 1.0)
     steps = cols["steps"] / blocks
-    per_block = block / (1.0 if unit == "wgmma" else RESIDENT_BLOCKS)
+    per_block = block / cols["resident"]
     # blocks are alike: SMs wait for the last round's
     at_boost = np.ceil(per_sm) * (steps * step + per_block) / clock
     latency = (longest * alone + block) / clock
 
     keys, io, past = cols["seen_bytes"], cols["io_bytes"], cols["past_bytes"]
     # what is written to the cache is read from it
-    fresh = cols["cache_bytes"] * cols["query_bytes"] / (cols["query_bytes"] + cols["kv_bytes"])
+    given = np.maximum(cols["query_bytes"], GIVEN_BYTES)
+    fresh = cols["cache_bytes"] * given / (given + cols["kv_bytes"])
     held = c["l2_fill"] * (c["l2_partitioned"] if _partitioned(gpu) else 1.0) * gpu.l2_bytes
     miss = 1.0 / (1.0 + ((keys + io + fresh) / held) ** -L2_SHARPNESS)
     rate = gpu.memory_bytes_per_s * c["dram_efficiency"] * stream_fraction(gpu)
-    l2_rate = c["l2_bytes_per_clock"] * clock
     memory = ((keys + io - past) * miss + past) / rate
     if unit == "mma":
         memory = memory + (keys - past) * (1.0 - miss) / (c["l2_stream_mma"] * l2_bytes_per_s(gpu))
@@ -755,7 +767,8 @@ def _cache_s(cols: Columns, gpu: GpuSpec, c: Constants, dram_s_per_byte: Column)
     prepares queries as well."""
     written, narrow, queries8 = cols["cache_bytes"], _narrow(cols), cols["query_bytes"] < 2.0
     cycles_per_s = gpu.sm_count * gpu.clock_hz
-    tokens = written / (cols["query_bytes"] + cols["kv_bytes"]) / (cols["g"] * (cols["d"] + cols["v"]))
+    given = np.maximum(cols["query_bytes"], GIVEN_BYTES)
+    tokens = written / (given + cols["kv_bytes"]) / (cols["g"] * (cols["d"] + cols["v"]))
     threads = np.clip(cols["g"] * cols["d"], *CACHE_THREADS)
     life = np.where(narrow, c["cache_block_cycles_narrow"], c["cache_block_cycles"])
     writing = tokens * threads / gpu.max_threads_per_sm * life / cycles_per_s
