@@ -202,8 +202,8 @@ def test_mma_converts_probabilities_to_8_bits() -> None:
 @pytest.mark.parametrize(
     ("d", "cycles"),
     [
-        # products at 1,024 multiply-adds a clock; on 128 lanes two scales of 64 x 32 pairs and 64 x 128 sums; four warps
-        # load 32 keys and values at 128 bytes a clock and shuffle 32 x 128 values, four of them by one of 64 lanes
+        # products at 1,024 multiply-adds a clock; two scales of 64 x 32 pairs and 64 x 128 sums on 128 lanes; four warps
+        # load 32 keys and values at 128 bytes a clock and shuffle 32 x 128 values, by one of 64 lanes four of them
         pytest.param(128, 2 * 64 * 32 * 128 / 1024 + (2 * 64 * 32 + 64 * 128) / 128 + 256 + 64, id="128"),
         # one block of 64 KB an SM; of 128 threads that each move 40 bytes the L1 holds all
         pytest.param(192, 2 * 64 * 32 * 192 / 1024 + (2 * 64 * 32 + 64 * 192) / 128 + 384 + 96, id="192"),

@@ -18,7 +18,8 @@ cache.
 Which kernels run follows from the instructions: FlashAttention 2 on mma (Ampere, Ada, GeForce), FlashAttention 3 on
 WGMMA (Hopper), TensorRT-LLM's and FlashAttention 4 on tcgen05 (data-centre Blackwell). Where keys are stored in fewer
 bits than queries, mma runs FlashInfer's, whose warps unpack them in registers; Hopper and Blackwell multiply in FP8,
-which FlashAttention 3 transposes values for. Everything is vectorised over kernels.
+which FlashAttention 3 transposes values for. Queries of 8 bits have TensorRT-LLM's kernels (``attention_fp8`` for
+mma's). Everything is vectorised over kernels.
 """
 
 from __future__ import annotations
@@ -389,8 +390,8 @@ CACHE_THREADS = (128.0, 512.0)
 with fewer than 128, blocks start no faster."""
 
 GIVEN_BYTES = 2.0
-"""Least bytes of an element that a cache's kernel is given: a product's output in 16 bits, also where it converts queries,
-keys and values to 8 (TensorRT-LLM's preprocessing)."""
+"""Least bytes of an element that a cache's kernel is given: a product's output in 16 bits, also where queries, keys and
+values are converted to 8 (TensorRT-LLM's preprocessing)."""
 
 WARPS = 4.0
 """Warps of mma's blocks: each has rows of queries of its own and reads all keys; with FlashInfer's tile of 16 rows each

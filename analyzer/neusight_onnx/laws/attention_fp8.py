@@ -1,12 +1,12 @@
-"""Fused attention of 8-bit queries on mma (Ada, workstation Blackwell): what its kernels need of an SM, and its cost.
+"""Fused attention of 8-bit queries on mma (Ada, workstation Blackwell): what its kernels need of an SM.
 
-TensorRT-LLM's fmha_v2, whose generator and kernels FlashInfer ships. A step's queries, keys, values, scores and sums stand
-in registers as a whole, and the output leaves through shared memory in FP32. Tiles were chosen by the width of heads, and some need more registers than a
-thread can have or more shared memory than leaves room for a second block:
+TensorRT-LLM's fmha_v2, whose generator and kernels FlashInfer ships. All queries, keys, values, scores and sums of a
+step stand in registers, and the output leaves through shared memory in FP32. Tiles go with the width of heads, and some
+need more than there is:
 
-- Heads of 33 to 64 and of 193 to 256: the compiler *spills*, it stores registers to local memory and loads them again in
-  every step. What the L1 doesn't hold of them goes to L2.
-- Heads wider than 128: one block an SM where shared memory is 100 KB; nothing hides what its warps wait for.
+- Heads of 33 to 64 and of 193 to 256: more registers than a thread can have. The compiler *spills* them: stores them to
+  local memory and loads them again in every step. What the L1 doesn't hold of them goes to L2.
+- Heads wider than 128: so much shared memory that an SM with 100 KB has one block. Nothing hides what its warps wait for.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neusight_onnx.laws.base import Column, Columns
 class MmaFp8Kernel(NamedTuple):
     """A kernel of the library's table: the widest head it is for, and what it needs.
 
-    ``stack_bytes`` are a thread's bytes of local memory, ``spilled_bytes`` those that it stores to and loads from there.
+    ``stack_bytes`` are a thread's local memory, ``spilled_bytes`` what it stores there and loads from there in a step.
     """
 
     head: float
@@ -42,9 +42,9 @@ MMA_FP8_KERNELS = (
     MmaFp8Kernel(head=192, queries=64, keys=32, shared_bytes=65_536, stack_bytes=16, spilled_bytes=40),
     MmaFp8Kernel(head=np.inf, queries=64, keys=32, shared_bytes=65_536, stack_bytes=496, spilled_bytes=1_592),
 )
-"""Tiles: ``enumerate_qmma_flash_kernels`` of the generator (FlashInfer 0.7.4). Shared memory: the kernels' traits, and
-registers: the compiler's report (ptxas -v of CUDA 12.9 and 13.3, which agree), of causal kernels for compute capability
-8.9. Almost all of what is spilled stands in the loop over keys."""
+"""Tiles by the generator (``enumerate_qmma_flash_kernels``, FlashInfer 0.7.4), shared memory by the kernels' traits, local
+memory by the compiler's report (ptxas -v of CUDA 12.9 and 13.5, which agree) on causal kernels for compute capability
+8.9. With keys in pages or a window it is up to a fifth more; nearly all of it is the loop's."""
 
 RESIDENT_BLOCKS = 2.0
 """Most blocks on an SM: of 128 threads with 215 registers and more, 65,536 registers hold two."""
