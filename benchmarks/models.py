@@ -12,6 +12,10 @@ which rows. These rows judge: nothing is trained or tuned on them. What was meas
 - NVIDIA's BERT under Triton: the server's compute time (that of PyTorch isn't waited for there: its client's average);
 - transformer-deploy, ONNX Runtime's transformers page, PaddleClas: latencies as printed.
 
+Each row is judged under the release that measured it (``--runtime NAME@RELEASE``): the one that its label states, else
+that of its source's date (``SOURCES``, with the reasons). The figures under today's release, as if that had run them,
+stand beside them, in the lines that end in "today's release".
+
 Rows of ONNX Runtime that were measured on a file that its transformers' optimiser had rewritten are judged on what the
 same tool makes of the graph (its weights being zeros), where sympy is installed, which it needs; else on the file as it
 is, which runs more kernels. They are a group of their own, in which both tables of ONNX Runtime's transformers page are
@@ -27,11 +31,12 @@ import csv
 import json
 import logging
 import platform
+import re
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -47,6 +52,8 @@ from neusight_onnx.graph.read import read_model
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare
+from neusight_onnx.runtime import RUNTIMES as DESCRIBED
+from neusight_onnx.runtime import get_runtime
 
 GPUS = {
     "NVIDIA GeForce RTX 3090": "rtx-3090",
@@ -74,6 +81,51 @@ RUNTIMES: tuple[tuple[str, str, str], ...] = (
     ("onnxruntime", "onnxruntime", "onnxruntime"),
 )
 PRECISIONS = {"fp32": "fp32", "float32": "fp32", "fp16": "fp16", "float16": "fp16", "float16(autocast)": "fp16"}
+STATED = re.compile(r"(?:onnxruntime|torchscript|pytorch eager|torch\.compile) (\d+\.\d+)")
+"""The release in a row's label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What is known of the releases of a source's rows whose labels state none: ``path`` is part of its place,
+    ``releases`` those of each runtime, ``why`` says from what."""
+
+    path: str
+    releases: dict[str, str]
+    why: str
+
+
+SOURCES = (
+    Source(
+        path="LanguageModeling/BERT/triton",
+        releases={"onnxruntime": "1.9", "tensorrt": "8.0", "eager": "1.10"},
+        why="the pages ask for Triton's container 21.10, whose release notes list ONNX Runtime 1.9.0, TensorRT 8.0.3 "
+        "and PyTorch 1.10.0a0 (as remembered)",
+    ),
+    Source(
+        path="docs/benchmarks.md",
+        releases={"onnxruntime": "1.9", "tensorrt": "8.2", "eager": "1.10"},
+        why="transformer-deploy published them in November and December 2021, on Triton 21.10 and 21.11 with ONNX "
+        "Runtime 1.9 and 1.10, TensorRT 8.2 and PyTorch 1.10 (as remembered)",
+    ),
+    Source(
+        path="docs/en/models/",
+        releases={"tensorrt": "7.0"},
+        why="PaddleClas measured in 2020 and 2021; Paddle's packages of that time were built with TensorRT 6.0 to 7.2 "
+        "(as remembered): the earliest that is known stands for them",
+    ),
+)
+"""Releases by source, none of them chosen by what it predicts."""
+
+
+def release_of(label: str, path: str, runtime: str) -> str | None:
+    """The release that measured a row, by its label or its source; None where neither says."""
+    if (found := STATED.search(label)) is not None:
+        return found[1]
+    source = next((source for source in SOURCES if source.path in path), None)
+    return None if source is None else source.releases.get(runtime)
+
+
 CHANNELS_LAST = "nhwc"
 """In the label of rows whose images and filters lie as (n, h, w, c)."""
 LAST = "channels last"
@@ -101,6 +153,7 @@ class Case:
     kernel_ms: float
     analytic_share: float
     class_shares: dict[str, float]
+    release: str = ""
 
     @property
     def error(self) -> float:
@@ -128,6 +181,16 @@ class Wanted:
     batch: int
     size: str
     measured_ms: float
+    release: str | None = None
+
+    @property
+    def called(self) -> str:
+        """The runtime as it is judged: at its release, where that isn't as today's in all that is known."""
+        if self.release is None:
+            return self.runtime
+        found = get_runtime(f"{self.runtime}@{self.release}")
+        same = replace(found, release=None, newer=None) == DESCRIBED[self.runtime]
+        return self.runtime if same else found.label
 
 
 def matching(shared: Path) -> tuple[list[Wanted], dict[str, int]]:
@@ -183,6 +246,7 @@ def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted 
         is_vision=graph["file"].startswith("timm/"),
         dims=tuple(sizes.items()),
         runtime=runtime[1],
+        release=release_of(text["runtime"], text["source_path"], runtime[1]),
         channels_last=CHANNELS_LAST in text["runtime"],
         group=", ".join(
             (
@@ -249,7 +313,7 @@ def _read(path: Path, group: str, left_out: dict[str, int]) -> Model:
 
 def _place(row: Wanted) -> tuple[object, ...]:
     """Rows with one file, and then with one preparation, are neighbours."""
-    return row.file, row.group == OPTIMISED, row.runtime, row.group, row.precision, row.dims
+    return row.file, row.group == OPTIMISED, row.called, row.group, row.precision, row.dims
 
 
 def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> list[Case]:
@@ -264,7 +328,7 @@ def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> li
                 last = (wanted, _read(shared / "models" / row.file, row.group, left_out))
                 prepared = {}
             model = last[1]
-            key = (row.runtime, row.group, row.precision, row.dims)
+            key = (row.called, row.group, row.precision, row.dims)
             if key not in prepared:
                 prepared = {key: _prepared(model, row)}
             report = predict_report(prepared[key], load_gpu(row.gpu), asked_precision=row.precision)
@@ -295,9 +359,27 @@ def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> li
                 kernel_ms=totals.kernel_ms,
                 analytic_share=report.coverage.latency_share["analytic"],
                 class_shares=classes,
+                release=row.release or "",
             )
         )
     return cases
+
+
+def judged_both(
+    shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]
+) -> tuple[list[Case], dict[tuple[object, ...], Case]]:
+    """Ours beside each row under the release that measured it, and those under today's of the rows where it differs."""
+    others = [replace(row, release=None) for row in rows if row.called != row.runtime]
+    today = judged(shared, others, {})
+    return judged(shared, rows, left_out), {_identity(case): case for case in today}
+
+
+def _identity(case: Case) -> tuple[object, ...]:
+    return case.file, case.group, case.source, case.gpu, case.precision, case.batch, case.size, case.measured_ms
+
+
+def under_today(cases: Sequence[Case], today: Mapping[tuple[object, ...], Case]) -> list[Case]:
+    return [today.get(_identity(case), case) for case in cases]
 
 
 def _prepared(model: Model, row: Wanted) -> PreparedModel:
@@ -314,7 +396,7 @@ def _prepared(model: Model, row: Wanted) -> PreparedModel:
     shaped = infer_shapes(model, make_bindings(dims, None, None, None))
     precision = resolve(row.precision, stored_precision(model))
     plan = make_training(optimizer="momentum") if row.group.endswith(", training") else None
-    return prepare(shaped, precision=precision, runtime=row.runtime, channels_last=row.channels_last, training=plan)
+    return prepare(shaped, precision=precision, runtime=row.called, channels_last=row.channels_last, training=plan)
 
 
 def rank_correlation(cases: Sequence[Case]) -> float | None:
@@ -355,7 +437,18 @@ HEADS = (
 )
 
 
-def table(cases: Sequence[Case], left_out: dict[str, int], *, every: int) -> str:
+TODAY = "    today's release"
+
+
+def table(
+    cases: Sequence[Case],
+    left_out: dict[str, int],
+    *,
+    every: int,
+    today: Mapping[tuple[object, ...], Case] | None = None,
+) -> str:
+    """``today``: what today's release would make of the rows that an earlier one measured, where that differs."""
+    today = today or {}
     lines = [
         f"neusight-onnx {__version__}, Python {platform.python_version()}, {platform.machine()}; "
         "predictors trained on single kernels only, see predictors/manifest.json",
@@ -364,6 +457,7 @@ def table(cases: Sequence[Case], left_out: dict[str, int], *, every: int) -> str
         "Errors are absolute (bias: the median of the signed ones). rank: Spearman's correlation of the time a sample.",
         "in 80%: measured within our 80 % interval; interval: its ends around the prediction, medians.",
         "analytic: share of the predicted time without a learned predictor.",
+        "Each row is judged under the release that measured it, and beside it as if today's had, where that differs.",
         "",
         "Targets",
         HEADS,
@@ -386,24 +480,30 @@ def table(cases: Sequence[Case], left_out: dict[str, int], *, every: int) -> str
             chosen(lambda case: case.group.startswith("onnx") and case.precision == "fp16" and case.batch >= 8),
         ),
     ]
-    lines += [line(label, members) for label, members in targets if members]
+    for label, members in targets:
+        lines += _with_today(label, members, today)
     single = chosen(lambda case: case.batch == 1)
     if single:
-        near = sum(case.factor <= 1.5 for case in single)
-        lines.append(f"batch 1 within a factor of 1.5 (80 %): {near} of {len(single)}, {near / len(single):.0%}")
+        near, was = (sum(case.factor <= 1.5 for case in found) for found in (single, under_today(single, today)))
+        lines.append(
+            f"batch 1 within a factor of 1.5 (80 %): {near} of {len(single)}, {near / len(single):.0%}"
+            f" (today's release: {was}, {was / len(single):.0%})"
+        )
     lines += ["", "By runtime, GPU and precision", HEADS]
     for key in sorted({(case.group, case.gpu, case.precision) for case in cases}):
         members = chosen(lambda case, key=key: (case.group, case.gpu, case.precision) == key)
-        lines.append(line(", ".join(key), members))
+        lines += _with_today(", ".join(key), members, today)
         for label, test in BATCHES:
             part = [case for case in members if test(case.batch)]
             if part and len(part) < len(members):
                 lines.append(line(f"    batch {label}", part))
     lines += ["", "By what was measured", HEADS]
-    for source in sorted({(case.group, case.source, case.gpu) for case in cases}):
-        lines.append(
-            line(", ".join(source), chosen(lambda case, key=source: (case.group, case.source, case.gpu) == key))
-        )
+    for source in sorted({(case.group, case.source, case.gpu, case.release) for case in cases}):
+        members = chosen(lambda case, key=source: (case.group, case.source, case.gpu, case.release) == key)
+        group, said, gpu, release = source
+        # a label that has its release needs none beside it
+        shown = f", taken as {release}" if release and STATED.search(said) is None else ""
+        lines += _with_today(f"{group}, {said}, {gpu}{shown}", members, today)
     lines += ["", "By what a model spends most of its predicted time on, eager and compiled", HEADS]
     for name, members in _by_class(chosen(lambda case: case.group in ("eager", "compiled"))):
         lines.append(line(name, members))
@@ -412,6 +512,15 @@ def table(cases: Sequence[Case], left_out: dict[str, int], *, every: int) -> str
     lines += [line(name, chosen(lambda case, name=name: case.model == name)) for name in models]
     lines += ["", *(f"left out: {count} rows: {reason}" for reason, count in sorted(left_out.items()))]
     return "\n".join(lines)
+
+
+def _with_today(label: str, members: Sequence[Case], today: Mapping[tuple[object, ...], Case]) -> list[str]:
+    """The line of some rows, and the one as if today's release had run them, where that isn't the same."""
+    if not members:
+        return []
+    others = under_today(members, today)
+    differ = any(other.ours_ms != case.ours_ms for other, case in zip(others, members, strict=True))
+    return [line(label, members), *([line(TODAY, others)] if differ else [])]
 
 
 BATCHES: tuple[tuple[str, Callable[[int], bool]], ...] = (
@@ -440,13 +549,15 @@ def main() -> None:
     arguments = parser.parse_args()
     rows, left_out = matching(arguments.shared)
     rows = [row for row in rows if arguments.only in f"{row.file} {row.model} {row.group} {row.source} {row.gpu}"]
-    cases = judged(arguments.shared, rows[:: arguments.every], left_out)
+    cases, today = judged_both(arguments.shared, rows[:: arguments.every], left_out)
     if not cases:
         sys.exit("error: no row is left to be judged")
     if arguments.format == "json":
-        text = json.dumps({"cases": [asdict(case) for case in cases], "left_out": left_out}, indent=1)
+        as_today = [case.ours_ms for case in under_today(cases, today)]
+        found = [asdict(case) | {"today_ms": ms} for case, ms in zip(cases, as_today, strict=True)]
+        text = json.dumps({"cases": found, "left_out": left_out}, indent=1)
     else:
-        text = table(cases, left_out, every=arguments.every)
+        text = table(cases, left_out, every=arguments.every, today=today)
     if arguments.output:
         arguments.output.write_text(text + "\n")
     print(text)

@@ -18,8 +18,10 @@ from neusight_onnx.cli import main
 from neusight_onnx.errors import CheckError, NotSupportedError
 from neusight_onnx.fusion.engine_rules import ENGINE_RULES
 from neusight_onnx.fusion.patterns.registry import PATTERNS, recognise
+from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.lowering import lower
+from neusight_onnx.preparation import works_of
 from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
 from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, last_release, not_made_for
 
@@ -86,7 +88,7 @@ def test_a_change(name: str, change: Change) -> None:
     assert all((change.what, change.before, change.source))
     before = get_runtime(f"{name}@{release_text(change.last_before)}")
     since = get_runtime(f"{name}@{release_text(change.since)}")
-    assert change.before in before.earlier
+    assert (change.before in before.earlier) is not change.only_moves_gpus
     assert change.before not in since.earlier
     assert change.lacks <= before.lacks
     assert not change.lacks & since.lacks
@@ -168,6 +170,53 @@ def test_attention_before_pytorch_had_an_operator_for_it() -> None:
     kinds = [type(kernel).__name__ for work in lower(operator, runtime="eager@1.13") for kernel in work.kernels]
     assert kinds == ["Gemm", "Elementwise", "Elementwise", "Elementwise", "Softmax", "Gemm"]
     assert [len(work.kernels) for work in lower(operator, runtime="eager")] == [1]
+
+
+def test_tensorrt_before_it_merged_attention() -> None:
+    """One kernel each of 12 layers on a T4 from 8.6 on; two products and a softmax before, as ever on a V100."""
+    sizes = {"batch": 8, "sequence": 128}
+    classes = {
+        (gpu, runtime): Counter(
+            row.kernel_class for row in analyze(BERT, gpu=gpu, dims=sizes, precision="fp16", runtime=runtime).kernels
+        )
+        for gpu in ("t4", "v100-pcie-16gb")
+        for runtime in ("tensorrt@8.5", "tensorrt@8.6")
+    }
+    assert classes["t4", "tensorrt@8.6"]["attention"] == 12
+    assert classes["t4", "tensorrt@8.6"]["softmax"] == 0
+    for case in (("t4", "tensorrt@8.5"), ("v100-pcie-16gb", "tensorrt@8.5"), ("v100-pcie-16gb", "tensorrt@8.6")):
+        assert (classes[case]["attention"], classes[case]["softmax"]) == (0, 12)
+
+
+@pytest.mark.parametrize(
+    ("activation", "merged_before"),
+    [
+        ("r = Relu(c)", True),
+        ("r = Sigmoid(c)", False),
+        ("s = Sigmoid(c)\nr = Mul(c, s)", False),
+        ("r = Tanh(c)", False),
+    ],
+    ids=["Relu", "Sigmoid", "SiLU", "Tanh"],
+)
+def test_what_tensorrt_merged_into_convolutions(activation: str, merged_before: bool) -> None:
+    graph = inferred(
+        f"c = Conv(x, w)\n{activation}\ny = MaxPool<kernel_shape=[2,2]>(r)",
+        {"x": (1, 8, 16, 16)},
+        weights={"w": (8, 8, 3, 3)},
+    )
+    for release, merged in (("8.6", merged_before), ("10.0", True)):
+        runtime = get_runtime(f"tensorrt@{release}")
+        works = works_of(fused_graph(graph, runtime), runtime)
+        kinds = [type(kernel).__name__ for work in works for kernel in work.kernels]
+        assert kinds == ["Conv", *([] if merged else ["Elementwise"]), "Pooling"]
+
+
+@pytest.mark.parametrize(
+    ("release", "precision"), [("1.6", "fp32"), ("1.7", "tf32"), ("1.11", "tf32"), ("1.12", "fp32"), ("2.9", "fp32")]
+)
+def test_tf32_in_eager_mode(release: str, precision: str) -> None:
+    report = analyze(BERT, gpu="a100", dims={"batch": 1, "sequence": 8}, runtime=f"eager@{release}")
+    assert report.settings.precision == precision
 
 
 def test_reports_say_which_release() -> None:

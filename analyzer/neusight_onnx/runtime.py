@@ -15,7 +15,7 @@ from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.releases import History, Release, is_before, parse_release, release_text
 from neusight_onnx.releases.onnxruntime import ONNXRUNTIME
 from neusight_onnx.releases.pytorch import COMPILED, EAGER
-from neusight_onnx.releases.tensorrt import TENSORRT
+from neusight_onnx.releases.tensorrt import EPILOGUES, TENSORRT
 
 if TYPE_CHECKING:
     from neusight_onnx.gpu import GpuSpec
@@ -108,8 +108,9 @@ class Runtime:
 
     @property
     def earlier(self) -> tuple[str, ...]:
-        """What this release does otherwise than the newest, in its order."""
-        return tuple(reversed([change.before for change in self.history.after(self.described_release)]))
+        """What this release does on a GPU otherwise than the newest, the first that changed first."""
+        later = [change for change in self.history.after(self.described_release) if not change.only_moves_gpus]
+        return tuple(change.before for change in reversed(later))
 
 
 # ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
@@ -192,15 +193,7 @@ RUNTIMES: dict[str, Runtime] = {
         host_spread=1.5,
         elementwise="generated",
         pointwise="chains",
-        products={
-            "conv": frozenset(
-                {"bias", "scale", "Add", "Relu", "Clip", "Sigmoid", "Tanh", "Elu", "Gelu", "HardSigmoid", "HardSwish"}
-                | {"LeakyRelu", "Swish"}
-            ),
-            "gemm": frozenset(
-                {"bias", "scale", "Add", "Relu", "Clip", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"}
-            ),
-        },
+        products=EPILOGUES,
         attention="one kernel",
         attention_capability=7.5,  # fused attention came with kernels for Turing and later
         conv_layout="nhwc in 16 and 8 bits, nchw in FP32",

@@ -44,6 +44,11 @@ class Change:
         """The last release without it."""
         return (*self.since[:-1], self.since[-1] - 1) if self.last is None else self.last
 
+    @property
+    def only_moves_gpus(self) -> bool:
+        """Whether it is about which GPUs a release takes, and not about what it does on one."""
+        return not self.lacks and set(self.fields) <= {"least_capability", "most_capability"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:

@@ -33,6 +33,20 @@ EAGER = History(
             last=(1, 5),
         ),
         Change(
+            since=(1, 7),
+            what="FP32 products take TF32 units where there are some",
+            before="FP32 products are IEEE FP32",
+            source="release notes of 1.7: TF32 is enabled by default on Ampere",
+            fields={"tf32": False},
+        ),
+        Change(
+            since=(1, 12),
+            what="FP32 products are IEEE FP32 unless asked otherwise",
+            before="FP32 products take TF32 units where there are some",
+            source="release notes of 1.12: torch.backends.cuda.matmul.allow_tf32 is False by default",
+            fields={"tf32": True},
+        ),
+        Change(
             since=(1, 13),
             what="runs on GPUs of compute capability 9.0 (CUDA 11.8)",
             before="compute capability up to 8.9",

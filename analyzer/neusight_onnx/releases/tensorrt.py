@@ -5,7 +5,16 @@ NVIDIA's documents say it: release notes, support matrices and the developer gui
 
 from __future__ import annotations
 
+from math import inf
+
 from neusight_onnx.releases import Change, History
+
+_IN_GUIDES = frozenset({"bias", "scale", "Add", "Relu", "Clip", "Gelu"})
+EPILOGUES = {
+    "conv": _IN_GUIDES | {"Sigmoid", "Tanh", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "Swish"},
+    "gemm": _IN_GUIDES | {"HardSigmoid", "HardSwish", "LeakyRelu"},
+}
+"""What convolutions and products of the newest release apply before they write."""
 
 TENSORRT = History(
     project="TensorRT",
@@ -28,12 +37,30 @@ TENSORRT = History(
             last=(8, 4),
         ),
         Change(
+            since=(8, 6),
+            what="attention in 16 and 8 bits is one kernel (since Turing)",
+            before="attention is two products and a softmax, scaled and masked, on every GPU",
+            source="the developer guides of 8.0 to 8.4 list no such fusion under their types of fusions, and NVIDIA's "
+            "own demos took plugins for it: BERT's, and Stable Diffusion's with 8.5, which went with 8.6",
+            fields={"attention_capability": inf},
+        ),
+        Change(
             since=(9, 0),
             what="runs on GPUs of compute capability 7.0 and later",
             before="also on earlier ones, of compute capability 5.0 and later",
             source="release notes: 8.6 is the last release for Maxwell and Pascal",
             fields={"least_capability": 5.0},
             last=(8, 6),
+        ),
+        Change(
+            since=(10, 0),
+            what="activations other than Relu, Clip and Gelu, SiLU among them, are part of a convolution",
+            before="activations other than Relu, Clip and Gelu behind a convolution are kernels of their own",
+            source="the developer guides of 7 and 8 list no others; build logs of 7.0 to 8.6 have layers PWN(Sigmoid, "
+            "Mul) and PWN(LeakyRelu) behind those of convolutions (YOLOv3 to v8). Which release between 8.6 and 10 "
+            "changed it is not known",
+            fields={"products": {**EPILOGUES, "conv": _IN_GUIDES}},
+            last=(9, 3),
         ),
         Change(
             since=(10, 5),

@@ -1,0 +1,87 @@
+"""The benchmark of measured models: which release measured a row, and what stands beside it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the learning extra")
+
+from neusight_onnx.runtime import get_runtime
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BERT = "PyTorch/LanguageModeling/BERT/triton/large/README.md"
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[Any]:
+    """The program, which finds its neighbours beside it; tests have modules of the same names."""
+    sys.path.append(str(BENCHMARKS))
+    specification = importlib.util.spec_from_file_location("benchmark_of_models", BENCHMARKS / "models.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    yield module
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.mark.parametrize(
+    ("label", "path", "runtime", "expected"),
+    [
+        ("pytorch eager 1.13 nhwc cu117", "results/a.csv", "eager", "1.13"),
+        ("pytorch+torch.compile 2.9.1 nchw cu128", "results/a.csv", "compiled", "2.9"),
+        ("torchscript 1.5.1", "transformers/README.md", "eager", "1.5"),
+        ("onnxruntime 1.4.0 CUDA EP, optimizer+IO binding", "transformers/README.md", "onnxruntime", "1.4"),
+        ("Triton, ONNX Runtime", BERT, "onnxruntime", "1.9"),
+        ("Triton, ONNX Runtime with TensorRT accelerator", BERT, "tensorrt", "8.0"),
+        ("Triton, PyTorch", BERT, "eager", "1.10"),
+        ("TensorRT (FP16)", "docs/benchmarks.md", "tensorrt", "8.2"),
+        ("Paddle Inference + TensorRT", "docs/en/models/HRNet_en.md", "tensorrt", "7.0"),
+        ("framework native", "elsewhere/README.md", "eager", None),
+    ],
+)
+def test_the_release_of_a_row(models: Any, label: str, path: str, runtime: str, expected: str | None) -> None:
+    assert models.release_of(label, path, runtime) == expected
+
+
+def test_releases_of_sources_are_known(models: Any) -> None:
+    for source in models.SOURCES:
+        assert source.why
+        for runtime, release in source.releases.items():
+            assert get_runtime(f"{runtime}@{release}").newer is None
+
+
+def test_a_release_that_is_as_todays_is_predicted_once(models: Any) -> None:
+    def called(runtime: str, release: str | None) -> str:
+        wanted = models.Wanted(
+            file="", model="", is_vision=False, dims=(), runtime=runtime, channels_last=False, group="", source="",
+            gpu="", precision="fp16", batch=1, size="", measured_ms=1.0, release=release,
+        )  # fmt: skip
+        return str(wanted.called)
+
+    assert called("eager", "1.13") == "eager@1.13"
+    assert called("eager", "2.9") == "eager"
+    assert called("tensorrt", "8.0") == "tensorrt@8.0"
+    assert called("tensorrt", None) == "tensorrt"
+
+
+def test_todays_figures_stand_beside(models: Any) -> None:
+    case = models.Case(
+        model="m", file="f", is_vision=False, group="eager", source="pytorch eager 1.13", gpu="t4", precision="fp16",
+        batch=1, size="", measured_ms=10.0, ours_ms=9.0, low_ms=8.0, high_ms=10.0, kernel_ms=9.0, analytic_share=0.0,
+        class_shares={"gemm": 1.0}, release="1.13",
+    )  # fmt: skip
+    other = models.replace(case, ours_ms=5.0, low_ms=4.0, high_ms=6.0, release="")
+    today = {models._identity(other): other}
+    text = models.table([case], {}, every=1, today=today)
+    rows = [row.split() for row in text.splitlines() if "10.0%" in row or "50.0%" in row]
+    assert ["today's", "release"] in [row[:2] for row in rows]
+    assert "batch 1 within a factor of 1.5 (80 %): 1 of 1, 100% (today's release: 0, 0%)" in text
+    assert models.TODAY not in models.table([case], {}, every=1)
