@@ -16,6 +16,7 @@ from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, is_batch_symbol
 from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer
+from neusight_onnx.memory.caches import cache_pairs
 
 
 def with_inputs(*inputs: onnx.ValueInfoProto, nodes: list[onnx.NodeProto] | None = None) -> Model:
@@ -520,6 +521,52 @@ def test_heads_of_a_cache_are_those_of_its_queries(
     assert got.values["past_k"].shape == (1, 2, 127, expected)
     given = bind_inputs(read_model_bytes(model(made).SerializeToString()), Bindings(dims={"kv_cache_dim": 5}))
     assert given.values["past_k"].shape == (1, 2, 127, 5)
+
+
+# --- branches that read a cache ---------------------------------------------------------------------------------------
+
+
+def merged(condition: str = "use_cache_branch") -> Model:
+    """As Optimum merges a decoder's first step and those behind it: either the past is joined, or the new keys are all."""
+    past, key = value("past_key", ["batch", 2, "past", 8]), value("k", ["batch", 2, "seq", 8])
+    flag = value("use_cache_branch", [1], TensorProto.BOOL)
+    bodies = {
+        "then_branch": graph(
+            [node("Concat", "past_key k", "joined", axis=2)], outputs=[onnx.ValueInfoProto(name="joined")]
+        ),
+        "else_branch": graph([node("Identity", "k", "alone")], outputs=[onnx.ValueInfoProto(name="alone")]),
+    }
+    nodes = [helper.make_node("If", [condition], ["present"], **bodies)]
+    if condition == "flat":
+        nodes.insert(0, helper.make_node("Squeeze", ["use_cache_branch"], ["flat"]))
+    made = graph(nodes, [past, key, flag], [onnx.ValueInfoProto(name="present")])
+    return read_model_bytes(model(made).SerializeToString())
+
+
+@pytest.mark.parametrize("condition", ["use_cache_branch", "flat"])
+@pytest.mark.parametrize(
+    ("bindings", "present", "taken"),
+    [
+        (Bindings(), (1, 2, 128, 8), 1),
+        (Bindings(dims={"past": 0, "seq": 5}), (1, 2, 5, 8), 0),
+        (Bindings(dims={"past": 7, "seq": 5}), (1, 2, 12, 8), 1),
+        (Bindings(dims={"past": 7, "seq": 5}, values={"use_cache_branch": np.array([False])}), (1, 2, 5, 8), None),
+    ],
+    ids=["a step", "an empty cache", "a cache", "the user's"],
+)
+def test_a_past_says_which_branch_runs(
+    bindings: Bindings, present: tuple[int, ...], taken: int | None, condition: str
+) -> None:
+    result = infer(merged(condition), bindings)
+    assert (result.values["present"].shape, result.values["present"].is_bound) == (present, False)
+    said = [text for text in result.assumptions if text.startswith("use_cache_branch")]
+    assert [text.split(" (")[0] for text in said] == ([] if taken is None else [f"use_cache_branch = {taken}"])
+    assert all(f"--value use_cache_branch=[{1 - (taken or 0)}]" in text.replace("'", "") for text in said)
+
+
+def test_a_merged_decoder_keeps_a_cache() -> None:
+    (pair,) = cache_pairs(infer(merged(), Bindings()))
+    assert (pair.past, pair.present, pair.new_tokens) == ("past_key", "present", 1)
 
 
 # --- sizes of 0 -------------------------------------------------------------------------------------------------------

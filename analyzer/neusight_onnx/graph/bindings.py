@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, shown
 from neusight_onnx.graph.batch_dimension import Batch, find_batch, has_batch
 from neusight_onnx.graph.binding_text import check_shape, check_size, listed, written_dims, written_shape
+from neusight_onnx.graph.cache_branches import cache_branches
 from neusight_onnx.graph.dimension_roles import (
     DEFAULT_LENGTHS,
     LENGTH_ROLES,
@@ -219,6 +221,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         )
         for symbol, text in sizes.disputed.items()
     ]
+    branches = _branches(model, places, sizes, values)
     bound: dict[str, Value] = {}
     for name, declared in inputs.items():
         bound_shape = shapes.get(name)
@@ -235,6 +238,9 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
                     f"{option('--shape', name, '…')} gives it",
                 )
             )
+        if name in branches and bound_shape is not None and prod(bound_shape) == 1:
+            values[name] = np.full(bound_shape, branches[name])
+            assumptions.append(_branch_taken(name, branches[name], len(bound_shape)))
         bound[name] = Value(
             dtype=declared.dtype,
             shape=bound_shape,
@@ -250,6 +256,29 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         has_default_length=sizes.has_default_length,
         defaults=frozenset(sizes.defaults),
         batch=bindings.batch,
+    )
+
+
+def _branches(
+    model: Model, places: Mapping[str, list[Place]], sizes: _Sizes, values: Mapping[str, Array]
+) -> dict[str, bool]:
+    """What inputs that choose between branches are where nobody said: that the past is read, unless it is empty."""
+    past = [symbol for symbol, role in roles_of(places).items() if role == "past"]
+    caches = {place.input.name for symbol in past for place in places[symbol]}
+    is_empty = not any(sizes.symbols.get(symbol) for symbol in past)
+    kinds = {declared.name: declared.dtype for declared in model.graph.inputs}
+    return {
+        name: reads is not is_empty
+        for name, reads in cache_branches(model.graph, caches).items()
+        if name not in values and kinds[name] is DataType.BOOL
+    }
+
+
+def _branch_taken(name: str, taken: bool, rank: int) -> str:
+    other = "[" * rank + str(int(not taken)) + "]" * rank
+    return (
+        f"{shown(name)} = {int(taken)} (default: the branch for this length of the past; "
+        f"{option('--value', name, other)} takes the other)"
     )
 
 

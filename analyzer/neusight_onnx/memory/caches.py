@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph, Node
@@ -48,11 +48,30 @@ class CachePair:
 
 
 def cache_pairs(graph: InferredGraph) -> tuple[CachePair, ...]:
-    """The caches of a model: inputs that an attention operator, or a Concat, continues into an output."""
-    inputs = {declared.name for declared in graph.graph.inputs}
-    if not any(_holds_numbers(graph, name) for name in inputs):
+    """The caches of a model: inputs that an attention operator, or a Concat, continues into an output.
+
+    In the only branch of an If that can run, too: decoders whose first step is another branch.
+    """
+    inputs = {name for declared in graph.graph.inputs if _holds_numbers(graph, name := declared.name)}
+    if not inputs:
         return ()
     outputs = {declared.name for declared in graph.graph.outputs}
+    pairs = list(_pairs_of(graph, inputs, outputs))
+    for node in graph.graph.nodes:
+        if node.op_type != "If" or node.domain:
+            continue
+        taken = [body for (name, _), body in graph.bodies.items() if name == node.name]
+        if len(taken) == 1:
+            (body,) = taken
+            names = dict(zip((item.name for item in body.graph.outputs), node.outputs, strict=False))
+            around = replace(body, values={**{name: graph.values[name] for name in inputs}, **body.values})
+            found = _pairs_of(around, inputs, {name for name, outer in names.items() if outer in outputs})
+            pairs += [replace(pair, present=names[pair.present]) for pair in found]
+    return tuple(pairs)
+
+
+def _pairs_of(graph: InferredGraph, inputs: set[str], outputs: set[str]) -> tuple[CachePair, ...]:
+    """Those of one graph's own nodes, between the model's inputs and the graph's outputs."""
     asking = [node for node in graph.graph.nodes if (node.domain, node.op_type) in _PAIRS]
     joins = [node for node in graph.graph.nodes if node.op_type == "Concat" and not node.domain]
     if not asking and not joins:
