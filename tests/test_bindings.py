@@ -527,7 +527,7 @@ def test_heads_of_a_cache_are_those_of_its_queries(
 
 
 def merged(condition: str = "use_cache_branch") -> Model:
-    """As Optimum merges a decoder's first step and those behind it: either the past is joined, or the new keys are all."""
+    """As Optimum merges a first step and those behind it: the past is joined, or the new keys are all."""
     past, key = value("past_key", ["batch", 2, "past", 8]), value("k", ["batch", 2, "seq", 8])
     flag = value("use_cache_branch", [1], TensorProto.BOOL)
     bodies = {
