@@ -348,12 +348,13 @@ def main() -> None:
     cuda = None
     if arguments.cuda is not None:
         cuda = Cuda(site_packages=arguments.cuda, stand_ins=arguments.stand_ins)
+    refusals = onnxruntime.capi.onnxruntime_pybind11_state
     compared: list[Compared] = []
     failed: dict[str, str] = {}
     for path in files_of(arguments.models):
         try:
             compared.append(compare(path, cuda))
-        except (NeusightError, RuntimeError, onnxruntime.capi.onnxruntime_pybind11_state.Fail) as error:
+        except (NeusightError, RuntimeError, refusals.Fail, refusals.NotImplemented) as error:
             failed[path.stem] = str(error).splitlines()[0][:150]
     if not compared:
         sys.exit(f"error: nothing to compare: {failed}")

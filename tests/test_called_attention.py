@@ -223,10 +223,24 @@ def test_five_dimensions_have_no_kernel_and_are_computed_in_float32() -> None:
     assert "1 attention of five dimensions" in cast.assumptions[0]
 
 
-def test_in_eager_mode_five_dimensions_are_executed_as_written() -> None:
+def test_in_eager_mode_five_dimensions_are_computed_in_float32_kernel_by_kernel() -> None:
+    """As PyTorch 2.9.1 launches it for timm's Hiera and NesT: scaled operands, products, and a softmax that minds rows
+    without a key."""
     groups = (2, 3, 4, 16, 8)
     nodes = "t = Transpose<perm=[0,1,2,4,3]>(k)\np = MatMul(q, t)\nw = Softmax<axis=-1>(p)\ny = MatMul(w, v)"
-    called = with_called_attention(
-        inferred(nodes, {"q": groups, "k": groups, "v": groups}), runtime="eager", autocast=True
-    )
-    assert [node.op_type for node in called.graph.nodes] == ["Transpose", "MatMul", "Softmax", "MatMul"]
+    graph = inferred(nodes, {"q": groups, "k": groups, "v": groups})
+    cast = autocast(with_called_attention(graph, runtime="eager", autocast=True), DataType.FLOAT16, runtime="eager")
+    (work,) = [work for work in lower_laid_out(cast, runtime="eager").works if "Scaled" in work.op_type]
+    kinds = [
+        str(getattr(kernel, "operation", "") or getattr(kernel, "operations", "") or type(kernel).__name__)
+        for kernel in work.kernels
+    ]
+    # the copy is that of the keys, which the Transpose leaves across memory
+    scaled = ["cast", "('mul',)"]
+    softmax = ["Softmax", "('eq',)", "and", "fill", "('where',)"]
+    assert kinds == [*scaled, *scaled, "copy", "cast", "Gemm", *softmax, "Gemm", "cast"]
+    products = [kernel for kernel in work.kernels if isinstance(kernel, Gemm)]
+    assert products == [
+        Gemm(batch=24, m=16, n=16, k=8, transpose_b=True, dtype=DataType.FLOAT32),
+        Gemm(batch=24, m=16, n=8, k=16, dtype=DataType.FLOAT32),
+    ]

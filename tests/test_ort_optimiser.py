@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from benchmarks.fusion_ort import compare, optimised
@@ -29,6 +30,11 @@ INTEGERS: dict[str, object] = {
     "pads": [0, 1, 0, 2, 1, 0],
     "twice": [1, 2, 1],
     "none": [],
+    "heads": [2, 4, 8, 8],
+    "apart": [2, 4, 8, 2, 4],
+    "longer": [8, 8, 8, 1],
+    "ahead": [1, 8, 8, 8],
+    "other": [16, 4, 8],
 }
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -104,6 +110,17 @@ MOVED = {
     "over a new dimension": T + "b = Unsqueeze(a, n1)\ny = Transpose<perm=[2, 1, 3, 0]>(b)",
     "over a dimension that goes": "b = Unsqueeze(x, n0)\nc = Transpose<perm=[0, 3, 1, 2]>(b)\nd = Squeeze(c, n0)\n"
     "y = Transpose<perm=[1, 2, 0]>(d)",
+    "over a dimension that is taken apart": "a = Transpose<perm=[0, 2, 1]>(x)\nb = Reshape(a, heads)\nc = Exp(b)\n"
+    "y = Transpose<perm=[0, 1, 3, 2]>(c)",
+    "over two that are": "a = Transpose<perm=[0, 2, 1]>(x)\nb = Reshape(a, apart)\n"
+    "y = Transpose<perm=[0, 1, 3, 4, 2]>(b)",
+    "over one in front": "a = Transpose<perm=[0, 2, 1]>(x)\nb = Reshape(a, ahead)\ny = Transpose<perm=[0, 1, 3, 2]>(b)",
+    "not over one behind": "a = Transpose<perm=[0, 2, 1]>(x)\nb = Reshape(a, longer)\n"
+    "y = Transpose<perm=[0, 2, 1, 3]>(b)",
+    "not over dimensions that are put together": "a = Transpose<perm=[0, 2, 1]>(x)\nb = Reshape(a, other)\n"
+    "y = Transpose<perm=[0, 2, 1]>(b)",
+    "over a dimension that is taken apart, and read elsewhere": "a = Transpose<perm=[0, 2, 1]>(x)\n"
+    "b = Reshape(a, heads)\nc = Exp(b)\nd = Exp(a)\ne = Reshape(d, heads)\ny = Add(c, e)",
     # into products
     "into two products": "a = Transpose<perm=[0, 2, 1]>(x)\nb = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",
     "into a product, and read elsewhere": "a = Transpose<perm=[0, 2, 1]>(x)\nb = Exp(a)\ny = MatMul(a, b)",
@@ -135,6 +152,62 @@ def test_nodes_move_and_go_as_it_has_them(nodes: str, tmp_path: Path) -> None:
         node.name for node in graph.graph.nodes if not node.origins
     }
     assert origins == {node.name for node in read_model(path).graph.nodes}
+
+
+CONVOLVED = {
+    "a frozen normalization": "c = Conv(x, k)\nm = Mul(c, by_channel)\ny = Add(m, by_channel)",
+    "an addend, then a factor, then an addend": "c = Conv(x, k)\na = Add(c, by_channel)\nm = Mul(a, by_channel)\n"
+    "y = Add(m, by_channel)",
+    "not a factor in front": "c = Conv(x, k)\nm = Mul(by_channel, c)\ny = Exp(m)",
+    "not an addend in front": "c = Conv(x, k)\nm = Mul(c, by_channel)\ny = Add(by_channel, m)",
+    "a factor by channel, then one by row": "c = Conv(x, k)\nm = Mul(c, by_channel)\ny = Mul(m, by_row)",
+    "a factor, and read elsewhere": "c = Conv(x, k)\nm = Mul(c, by_channel)\na = Add(m, by_channel)\ny = Sub(m, a)",
+    "zeros around": "p = Pad(x, one_row)\ny = Conv(p, k)",
+    "zeros around that are said": "p = Pad(x, one_row, zero)\ny = Conv<pads=[1, 1, 1, 1]>(p, k)",
+    "not ones around": "p = Pad(x, one_row, one)\ny = Conv(p, k)",
+    "not a row less": "p = Pad(x, a_row_less)\ny = Conv(p, k)",
+    "not what is reflected": 'p = Pad<mode="reflect">(x, one_row)\ny = Conv(p, k)',
+    "not before sizes that find themselves": 'p = Pad(x, one_row)\ny = Conv<auto_pad="SAME_UPPER">(p, k)',
+    "not for two": "p = Pad(x, one_row)\nc = Conv(p, k)\nd = Conv<dilations=[2, 2], pads=[1, 1, 1, 1]>(p, k)\n"
+    "y = Sub(c, d)",
+    "not for one of two": "p = Pad(x, one_row)\nc = Conv(p, k)\nr = Exp(p)\nd = Conv(r, k)\ny = Sub(c, d)",
+    "zeros around a mean": "p = Pad(x, one_row)\ny = AveragePool<kernel_shape=[3, 3]>(p)",
+    "not a mean that pads itself": "p = Pad(x, one_row)\ny = AveragePool<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(p)",
+    "not a mean that rounds up": "p = Pad(x, one_row)\ny = AveragePool<kernel_shape=[3, 3], ceil_mode=1>(p)",
+    "not a maximum": "p = Pad(x, one_row)\ny = MaxPool<kernel_shape=[3, 3]>(p)",
+}
+
+
+@pytest.mark.parametrize("nodes", CONVOLVED.values(), ids=CONVOLVED.keys())
+def test_convolutions_take_in_what_its_take_in(nodes: str, tmp_path: Path) -> None:
+    constants: dict[str, NDArray[np.float32] | NDArray[np.int64]] = {
+        "k": np.ones((4, 4, 3, 3), np.float32),
+        "by_channel": np.full((1, 4, 1, 1), 2, np.float32),
+        "by_row": np.full((1, 1, 6, 1), 2, np.float32),
+        "one_row": np.array([0, 0, 0, 0, 0, 0, 1, 1]),
+        "a_row_less": np.array([0, 0, -1, 0, 0, 0, 1, 1]),
+        "zero": np.array(0, np.float32),
+        "one": np.array(1, np.float32),
+    }
+    listed = split(f"{nodes}\nz = Relu(y)")
+    used = {name for node in listed for name in node.input}
+    graph = helper.make_graph(
+        listed,
+        "graph",
+        [value_info("x", (1, 4, 8, 8), onnx.TensorProto.FLOAT)],
+        [value_info("z", None, onnx.TensorProto.FLOAT)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items() if name in used],
+    )
+    path = tmp_path / "row.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    compared = compare(path)
+    assert not compared.differences
+    graph_of_ours = fused_graph(infer_shapes(read_model(path), Bindings()).expected, RUNTIMES["onnxruntime"])
+    output = graph_of_ours.values["z"].shape
+    assert output is not None
+    assert all(
+        graph_of_ours.values[name].shape is not None for node in graph_of_ours.graph.nodes for name in node.outputs
+    )
 
 
 UNKNOWN = {

@@ -18,6 +18,7 @@ from neusight_onnx.backward.form import dropout_places
 from neusight_onnx.backward.registry import RULES, differentiates
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NeusightError, TrainingError
+from neusight_onnx.fusion.called_attention import with_called_attention
 from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import make_bindings
@@ -301,6 +302,34 @@ def test_fused_attention_goes_backwards_in_one_kernel() -> None:
     )
     found = backwards(trained(graph)[2])["Attention"]
     assert found[:2] == ["sum 24 of 4", f"attention backward {5 * 2 * 2 * 6 * 6 * 8 // 2}"]
+
+
+def test_attention_of_five_dimensions_goes_backwards_by_its_formula() -> None:
+    """Heads of 4, in 2 x 3 x 2 groups of 6 tokens: the gradients of both products, the softmax and the scales."""
+    nodes = """
+x2 = MatMul (x, w)
+h = Mul (x2, root)
+t = Transpose <perm=[0,1,2,4,3]> (x2)
+u = Mul (t, root)
+s = MatMul (h, u)
+p = Softmax <axis=-1> (s)
+y = MatMul (p, x2)
+"""
+    graph = inferred(nodes, {"x": (2, 3, 2, 6, 8)}, weights={"w": (8, 4)}, constants={"root": 0.5})
+    called = with_called_attention(graph, runtime="eager", autocast=True)
+    found = backwards(trained(called)[2])["ScaledDotProductAttention"]
+    assert [kernel for kernel in found if kernel.startswith("gemm")] == [
+        "gemm 12x6x6x4 B",
+        "gemm 12x6x4x6 A",
+        "gemm 12x6x4x6",
+        "gemm 12x4x6x6 A",
+    ]
+    assert [kernel for kernel in found if not kernel.startswith("gemm")] == [
+        "mul [432, 432] -> 432",
+        "softmax backward 72x6",
+        *["mul [288] -> 288"] * 2,
+        "add [288, 288] -> 288",  # of what is queries and values at once
+    ]
 
 
 @pytest.mark.parametrize("dtype", [DataType.FLOAT32, DataType.BFLOAT16], ids=["float32", "bfloat16"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil, prod
 
-from neusight_onnx.backward.products import by_left, by_weight
+from neusight_onnx.backward.products import by_left, by_right, by_weight
 from neusight_onnx.backward.registry import (
     BackwardContext,
     Derivative,
@@ -316,7 +316,7 @@ def attention(context: BackwardContext) -> Derivative | Unknown:
     """Queries, keys, values, the result and a number a query are kept; the scores are made anew."""
     kernel = next((kernel for kernel in context.kernels if isinstance(kernel, Attention)), None)
     if kernel is None:
-        return Unknown(reason="its attention was not lowered")
+        return _attention_by_formula(context)
     recognised = context.op_type == "ScaledDotProductAttention"
     kernels: list[Kernel] = [*context.contiguous_gradient(), *attention_kernels(kernel)]
     flows: dict[int, Flow] = {
@@ -326,17 +326,7 @@ def attention(context: BackwardContext) -> Derivative | Unknown:
     }
     if 3 in context.needs:
         scores = TensorSpec(dtype=kernel.dtype, shape=(kernel.b, kernel.h, kernel.s, kernel.t))
-        mask = context.whole(3)
-        kernels.append(
-            Reduction(
-                operation="sum",
-                outputs=mask.element_count,
-                reduced=max(scores.element_count // max(mask.element_count, 1), 1),
-                inner=mask.element_count,
-                dtype=kernel.dtype,
-                output=mask,
-            )
-        )
+        kernels.append(_mask_sum(scores, context.whole(3)))
         flows[3] = Flow()
     saved = tuple(context.name(index) for index in (0, 1, 2))
     return Derivative(
@@ -344,6 +334,53 @@ def attention(context: BackwardContext) -> Derivative | Unknown:
         flows=flows,
         saved=(*saved, context.output_name()),
         kept_bytes=_STATISTIC.bytes_of(kernel.b * kernel.h * kernel.s),
+    )
+
+
+def _mask_sum(scores: TensorSpec, mask: TensorSpec) -> Reduction:
+    """The gradient of a mask: that of the scores, summed over what it was repeated for."""
+    return Reduction(
+        operation="sum",
+        outputs=mask.element_count,
+        reduced=max(scores.element_count // max(mask.element_count, 1), 1),
+        inner=mask.element_count,
+        dtype=scores.dtype,
+        output=mask,
+    )
+
+
+def _attention_by_formula(context: BackwardContext) -> Derivative | Unknown:
+    """Of products and a softmax in FP32: scaled queries and keys, values and the softmax's result are kept as such."""
+    products = [kernel for kernel in context.kernels if isinstance(kernel, Gemm)]
+    softmax = next((kernel for kernel in context.kernels if isinstance(kernel, Softmax)), None)
+    if len(products) != 2 or softmax is None:
+        return Unknown(reason="its attention was not lowered")
+    scores, values = products
+    wide = DataType.FLOAT32
+    narrow = context.out().dtype is not wide
+    weights = TensorSpec(dtype=wide, shape=(scores.batch, scores.m, scores.n))
+    gradient = replace(context.out(), dtype=wide)
+    kernels: list[Kernel] = list(context.contiguous_gradient())
+    if narrow:
+        kernels.append(Elementwise(operations=("cast",), inputs=(context.out(),), output=gradient))
+    kernels += [by_left(values, False), by_right(values, False), *softmax_kernels(softmax, weights)]
+    kernels += [by_left(scores, False), by_right(scores, False)]
+    kept_bytes = weights.byte_count
+    for index in (0, 1, 2):
+        operand = context.whole(index)
+        whole = replace(operand, dtype=wide)
+        kept_bytes += whole.byte_count if narrow or index < 2 else 0
+        if index < 2:
+            kernels.append(Elementwise(operations=("mul",), inputs=(whole,), output=whole))
+        if narrow:
+            kernels.append(Elementwise(operations=("cast",), inputs=(whole,), output=operand))
+    if 3 in context.needs:
+        kernels.append(_mask_sum(weights, context.whole(3)))
+    return Derivative(
+        kernels=tuple(kernels),
+        flows={index: Flow() for index in (0, 1, 2, 3) if index in context.needs},
+        saved=() if narrow else (context.name(2),),
+        kept_bytes=kept_bytes,
     )
 
 

@@ -20,7 +20,6 @@ from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.runtime import Runtime
 
 PYTORCH = frozenset({"eager", "compiled"})
-COMPILED = frozenset({"compiled"})
 BY_PARTS = 5
 """Dimensions that no fused kernel takes ("All fused kernels requires query, key and value to be 4 dimensional",
 ``sdp_utils_cpp.h``): PyTorch executes the formula, of 16 bits in FP32 (``_scaled_dot_product_attention_math``, 2.9)."""
@@ -259,7 +258,7 @@ def _rules(any_type: bool) -> tuple[Pattern, ...]:
         Pattern(
             name="attention of five dimensions that the model calls",
             anchors=("Softmax",),
-            runtimes=COMPILED,
+            runtimes=PYTORCH,
             find=lambda search, anchor: _written(search, anchor, any_type=any_type, ranks=(BY_PARTS,)),
         ),
     )

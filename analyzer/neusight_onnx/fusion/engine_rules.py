@@ -152,31 +152,57 @@ def _bias_softmax(search: Search, anchor: Node) -> Match | str:
 
 
 def _constant_into_conv(search: Search, anchor: Node) -> Match | str:
-    """A factor or addend per channel behind a convolution joins its weights (ConvMulFusion, ConvAddFusion)."""
+    """Factors and addends per channel behind a convolution join its weights (ConvMulFusion, ConvAddFusion).
+
+    From the first one on as many as follow: a normalization with frozen statistics is a factor and an addend.
+    ONNX Runtime looks for the convolution in the first operand alone.
+    """
     trail = Trail(search)
     trail.add(anchor)
-    for name, other in (tuple(anchor.inputs), tuple(reversed(anchor.inputs))):
+    orders = (tuple(anchor.inputs), tuple(reversed(anchor.inputs)))[: 1 if search.runtime == "onnxruntime" else 2]
+    for name, other in orders:
         attempt = Trail(search, nodes=dict(trail.nodes))
         conv = attempt.up(name, "Conv")
         if conv is None:
             continue
-        output, constant = search.shape(conv.outputs[0]), search.shape(other)
         if not search.is_constant(other) or not search.is_constant(conv.inputs[1]):
             return "what is multiplied or added is no constant"
-        if output is None or constant is None:
+        output = search.shape(conv.outputs[0])
+        if output is None or search.shape(other) is None:
             return "a shape is not known"
-        wanted = (output[1], *(1 for _ in output[2:]))
-        one_for_all = anchor.op_type == "Mul" and prod(constant) == 1 and len(constant) <= len(output)
-        is_wanted = one_for_all or constant in (wanted, (1, *wanted))
-        if not is_wanted or search.shape(anchor.outputs[0]) != output:
+        if not _is_by_channel(search, anchor, other, output):
             return "it isn't one number a channel"
         if len(conv.inputs) > 2 and not search.is_constant(conv.inputs[2]):
             return "the convolution's bias is no constant"
-        bias = conv.inputs[2:3] or ((other,) if anchor.op_type == "Add" else ())
+        bias = conv.inputs[2:3]
+        last, constant = anchor, other
+        while True:
+            if last.op_type == "Add" and not bias:
+                bias = (constant,)
+            ahead = Trail(search, nodes=dict(attempt.nodes))
+            following = ahead.down(last.outputs[0], "Mul", "Add")
+            found = None if following is None else ahead.other(following, last.outputs[0])
+            if following is None or found is None or not search.is_constant(found):
+                break
+            if not _is_by_channel(search, following, found, output):
+                break
+            if search.runtime == "onnxruntime" and found == following.inputs[0]:
+                break
+            attempt, last, constant = ahead, following, found
         return attempt.finish(
-            "Conv", (*conv.inputs[:2], *bias), anchor.outputs[0], version=conv.version, attributes=conv.attributes
+            "Conv", (*conv.inputs[:2], *bias), last.outputs[0], version=conv.version, attributes=conv.attributes
         )
     return "it doesn't follow a convolution"
+
+
+def _is_by_channel(search: Search, node: Node, constant: str, output: tuple[int, ...]) -> bool:
+    """Whether a constant of a Mul or Add is one number a channel of a convolution's output (n, c, *spatial)."""
+    shape = search.shape(constant)
+    if shape is None or search.shape(node.outputs[0]) != output:
+        return False
+    by_channel = (output[1], *(1 for _ in output[2:]))
+    one_for_all = node.op_type == "Mul" and prod(shape) == 1 and len(shape) <= len(output)
+    return one_for_all or shape in (by_channel, (1, *by_channel))
 
 
 ENGINE_RULES: tuple[Pattern, ...] = (

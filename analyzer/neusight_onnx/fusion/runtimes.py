@@ -44,7 +44,8 @@ def _fused(
     graph: InferredGraph, runtime: Runtime, redundant: Redundant | None, *, explained: bool
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     name = runtime.name
-    fused, said = recognise_and_say(_without_redundant(graph, runtime, redundant), runtime=runtime, explained=explained)
+    read = _with_folded_pads(_without_redundant(graph, runtime, redundant), runtime)
+    fused, said = recognise_and_say(read, runtime=runtime, explained=explained)
     fused = _quantised(fused, runtime)
     if name == "eager":
         return fused, said
@@ -82,6 +83,14 @@ def _without_redundant(graph: InferredGraph, runtime: Runtime, redundant: Redund
     if not runtime.rewrites:
         return graph
     return without_redundant(graph) if redundant is None else redundant.without(graph)
+
+
+def _with_folded_pads(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+    if runtime.name in ("eager", "compiled"):
+        return graph
+    from neusight_onnx.fusion.pads import with_folded_pads
+
+    return with_folded_pads(graph, runtime)
 
 
 def _taken_apart(graph: InferredGraph, runtime: Runtime) -> InferredGraph:

@@ -35,7 +35,8 @@ class _Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rule:
-    """``operands``: places of the inputs that change their order together; ``transposes``: so do the results."""
+    """``operands``: places of the inputs that change their order together; ``transposes``: so do the results, at a cost
+    where no Transpose takes it over (behind a Reshape none is asked for)."""
 
     operands: Callable[[Node, _Moving], tuple[int, ...]]
     move: Callable[[Node, Order, _Moving], _Moved | None]
@@ -47,7 +48,7 @@ class _Moving:
     """A graph on its way: nodes by name, who makes and who reads a value.
 
     ``kept``: values that must stay. ``sized``: those whose sizes ONNX Runtime knows; ``declared``: what the file says.
-    ``transposed``: those that a Transpose makes.
+    ``transposed``: those that a Transpose makes. ``fixed``: the file leaves no size of an input open.
     """
 
     values: dict[str, Value]
@@ -58,6 +59,7 @@ class _Moving:
     makers: dict[str, str] = field(default_factory=dict)
     readers: dict[str, dict[str, None]] = field(default_factory=dict)
     transposed: set[str] = field(default_factory=set)
+    fixed: bool = False
     made: int = 0
 
     def add(self, node: Node) -> None:
@@ -148,6 +150,7 @@ def with_moved_transposes(graph: InferredGraph) -> InferredGraph:
         kept=kept_values(graph),
         sized=sized(graph),
         declared=graph.graph.declared,
+        fixed=all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ()),
     )
     for node in graph.graph.nodes:
         work.add(node)
@@ -550,6 +553,42 @@ def _unsqueeze(node: Node, order: Order, work: _Moving) -> _Moved | None:
     return _Moved(node=node, orders=(tuple(into),))
 
 
+def _split_dimensions(
+    before: tuple[int, ...] | None, after: tuple[int, ...] | None
+) -> tuple[tuple[int, ...], ...] | None:
+    """For each dimension of a Reshape's input what it is split into; None where it puts dimensions together."""
+    if before is None or after is None:
+        return None
+    found: list[tuple[int, ...]] = []
+    start = 0
+    for size in before:
+        end, product = start, 0
+        while end < len(after) and (not product or product < size):
+            product = (product or 1) * after[end]
+            end += 1
+        if product != size:
+            return None
+        found.append(after[start:end])
+        start = end
+    return tuple(found) if start == len(after) and len(after) > len(before) else None
+
+
+def _reshape(node: Node, order: Order, work: _Moving) -> _Moved | None:
+    """(6, 4, 5) -> (2, 3, 4, 5), whose input is (6, 5, 4) in the old order: (2, 3, 5, 4) and a Transpose.
+
+    Only where it takes dimensions apart, into sizes that are constants, in a file that leaves no size open.
+    """
+    source, out = work.values[node.inputs[0]], work.values[node.outputs[0]]
+    parts = _split_dimensions(source.shape, out.shape)
+    if not work.fixed or parts is None or work.numbers(node.inputs[1]) is None:
+        return None
+    moved = [parts[place] for place in _inverse(order)]
+    starts = [sum(len(part) for part in moved[:place]) for place in range(len(moved))]
+    into = tuple(start + at for source in order for start in (starts[source],) for at in range(len(moved[source])))
+    target = work.constant([size for part in moved for size in part], node.inputs[1])
+    return _Moved(node=replace(node, inputs=(node.inputs[0], target)), orders=(into,))
+
+
 def _split(node: Node, order: Order, work: _Moving) -> _Moved | None:
     """Parts of one place may be without the axis, as Gathers take them."""
     axis = _axis(node, order, 0)
@@ -717,6 +756,7 @@ RULES: Mapping[str, _Rule] = {
     "Concat": _Rule(operands=_all, move=_over_axis),
     "Gather": _Rule(operands=_by_one_index, move=_gather),
     "Pad": _Rule(operands=_first, move=_pad),
+    "Reshape": _Rule(operands=_first, move=_reshape, transposes=False),
     "Shape": _Rule(operands=_first, move=_shape, transposes=False),
     "Slice": _Rule(operands=_first, move=_slice),
     "Split": _Rule(operands=_first, move=_split),

@@ -14,6 +14,7 @@ from neusight_onnx.kernels import (
     Kernel,
     Movement,
     Opaque,
+    Reduction,
     Softmax,
     TensorSpec,
 )
@@ -116,8 +117,10 @@ def recognised(context: NodeContext) -> Outcome:
     query, key, value = context.shape(0), context.shape(1), context.shape(2)
     if not context.integer("transposed_key", 1):
         key = (*key[:-2], key[-1], key[-2])
-    if context.runtime == "compiled" and len(query) == 5 and context.dtype(0) in (DataType.FLOAT16, DataType.BFLOAT16):
+    if len(query) == BY_FORMULA and context.runtime == "compiled":
         return Kernels(kernels=_in_wide_parts(context, query, key[-1], value[-1]))
+    if len(query) == BY_FORMULA and context.runtime == "eager":
+        return Kernels(kernels=_by_formula(context, query, key[-1], value[-1]))
     heads = query[-3] if len(query) > 2 else 1
     kernel = Attention(
         b=prod(query[:-3]),
@@ -135,6 +138,9 @@ def recognised(context: NodeContext) -> Outcome:
     return Kernels(kernels=(*_padded_mask(context, kernel), kernel), layouts=_tokens_first(context))
 
 
+BY_FORMULA = 5
+"""Dimensions of queries that PyTorch has no fused kernel for (``check_tensor_shapes`` of ATen's sdp_utils_cpp.h)."""
+
 MASK_STEP = 8
 """Columns that rows of a mask are padded to a multiple of before PyTorch's memory-efficient kernel (``pad_bias`` of
 ATen's native/transformers/attention.cpp)."""
@@ -151,19 +157,20 @@ def _padded_mask(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
 
 
 def _in_wide_parts(context: NodeContext, query: tuple[int, ...], t: int, v: int) -> tuple[Kernel, ...]:
-    """Attention of 16 bits by its formula, which PyTorch computes in FP32: casts, which a compiler merges with the
-    scaling of queries and keys and with the copies that products need; (…, s, d) @ (…, d, t); softmax; @ (…, t, v)."""
+    """Attention by its formula, which PyTorch computes in FP32: casts, which a compiler merges with the scaling of
+    queries and keys and with the copies that products need; (…, s, d) @ (…, d, t); softmax; @ (…, t, v)."""
     wide = DataType.FLOAT32
     *batch, s, d = query
     count = prod(batch)
+    is_narrow = context.dtype(0) is not wide
     casts = [
         Elementwise(
-            operations=("cast", "mul") if place < 2 else ("cast",),
+            operations=(*(("cast",) if is_narrow else ()), *(("mul",) if place < 2 else ())),
             inputs=(context.spec(place),),
             output=TensorSpec(dtype=wide, shape=context.shape(place)),
             generated=True,
         )
-        for place in range(3)
+        for place in range(3 if is_narrow else 2)
     ]
     masked = context.has(3) and context.spec(3).element_count > 1
     softmax = Softmax(
@@ -177,6 +184,47 @@ def _in_wide_parts(context: NodeContext, query: tuple[int, ...], t: int, v: int)
     )
     scores = Gemm(batch=count, m=s, n=t, k=d, transpose_b=True, dtype=wide)
     return (*casts, scores, softmax, Gemm(batch=count, m=s, n=v, k=t, dtype=wide))
+
+
+def _by_formula(context: NodeContext, query: tuple[int, ...], t: int, v: int) -> tuple[Kernel, ...]:
+    """What eager mode launches for it (``_scaled_dot_product_attention_math`` of PyTorch 2.9, as seen on stand-ins for
+    CUDA's libraries): casts to FP32 and back, queries and keys scaled, copies of what doesn't lie dense,
+    (…, s, d) @ (…, d, t), a mask added, softmax with rows of zeros where there is no key, and (…, s, t) @ (…, t, v)."""
+    wide = DataType.FLOAT32
+    *batch, s, d = query
+    count = prod(batch)
+    scores = TensorSpec(dtype=wide, shape=(*batch, s, t))
+    unseen = TensorSpec(dtype=DataType.BOOL, shape=scores.shape)
+    result = TensorSpec(dtype=wide, shape=(*batch, s, v))
+    kernels: list[Kernel] = []
+    for place in range(3):
+        operand = TensorSpec(dtype=wide, shape=context.shape(place))
+        if context.dtype(place) is not wide:
+            kernels.append(_cast(context.spec(place), operand))
+        if place < 2:
+            kernels.append(Elementwise(operations=("mul",), inputs=(operand,), output=operand))
+        kernels.extend(replace(copy, dtype=wide) for copy in context.contiguous(place))
+    kernels.append(Gemm(batch=count, m=s, n=t, k=d, transpose_b=True, dtype=wide))
+    if context.has(3) and context.spec(3).element_count > 1:
+        kernels.append(Elementwise(operations=("add",), inputs=(scores, context.spec(3)), output=scores))
+    rows = TensorSpec(dtype=DataType.BOOL, shape=(*batch, s, 1))
+    kernels += [
+        Softmax(rows=count * s, cols=t, dtype=wide),
+        Elementwise(operations=("eq",), inputs=(scores,), output=unseen),
+        Reduction(operation="and", outputs=count * s, reduced=t, dtype=DataType.BOOL, output=rows),
+        fill(scores),
+        Elementwise(operations=("where",), inputs=(rows, scores, scores), output=scores),
+        Gemm(batch=count, m=s, n=v, k=t, dtype=wide),
+    ]
+    if context.out().dtype is not wide:
+        kernels.append(_cast(result, context.out()))
+    return tuple(kernels)
+
+
+def _cast(source: TensorSpec, target: TensorSpec) -> Movement:
+    return Movement(
+        operation="cast", dtype=source.dtype, shape=target.shape, read=source.byte_count, written=target.byte_count
+    )
 
 
 def _head_copies(context: NodeContext, index: int) -> tuple[Movement, ...]:
