@@ -523,6 +523,23 @@ def test_heads_of_a_cache_are_those_of_its_queries(
     assert given.values["past_k"].shape == (1, 2, 127, 5)
 
 
+@pytest.mark.parametrize(("dims", "kept"), [({}, 32), ({"past": 500, "seq": 3}, 32), ({"sliding": 40}, 40)], ids=str)
+def test_layers_with_a_window_keep_no_more(dims: dict[str, int], kept: int) -> None:
+    """Their cache has a length of its own, which doesn't grow (ContribOperators.md, sliding_window_cache)."""
+    attributes = {"num_heads": 6, "kv_num_heads": 2, "local_window_size": 32, "sliding_window_cache": 1}
+    past = [value(name, [1, 2, "sliding", 64]) for name in ("past_k", "past_v")]
+    inputs = ["q", "", "", "past_k", "past_v", "lengths", "total"]
+    outputs = ["y", "present_k", "present_v"]
+    nodes = [helper.make_node(GROUPED, inputs, outputs, domain="com.microsoft", **attributes)]
+    rest = [value("q", [1, "seq", 640]), value("lengths", [1], INT), value("total", [], INT)]
+    others = [value("other_past", [1, 2, "past", 64]), value("attention_mask", [1, "total_length"], INT)]
+    made = graph(nodes, [*rest, *past, *others], [onnx.ValueInfoProto(name=name) for name in outputs])
+    loaded = read_model_bytes(model(made, opsets={"": 17, "com.microsoft": 1}).SerializeToString())
+    result = infer(loaded, Bindings(dims=dims))
+    assert result.values["past_k"].shape == result.values["present_k"].shape == (1, 2, kept, 64)
+    assert result.values["attention_mask"].shape == (1, dims.get("past", 127) + dims.get("seq", 1))
+
+
 # --- branches that read a cache ---------------------------------------------------------------------------------------
 
 

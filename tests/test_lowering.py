@@ -831,6 +831,25 @@ ATTENTION = [
         types={"s": INT32},
         expected=[(Attention, {"h": 8, "g": 2, "s": 1, "t": 128, "d": 64, "macs": 8 * 128 * 128})],
     ),
+    *(
+        Case(
+            name=f"grouped queries that keep a window of 128, {total - 1} before",
+            nodes="y, pk, pv = com.microsoft.GroupQueryAttention"
+            "<num_heads=8, kv_num_heads=2, local_window_size=128, sliding_window_cache=1>(q, k, v, ck, cv, s, t)",
+            inputs={
+                "q": (1, 1, 512),
+                "k": (1, 1, 128),
+                "v": (1, 1, 128),
+                "ck": (1, 2, 128, 64),
+                "cv": (1, 2, 128, 64),
+                "s": (1,),
+            },
+            constants={"t": total},
+            types={"s": INT32},
+            expected=[(Attention, {"s": 1, "t": t, "window": 128})],
+        )
+        for total, t in ((1_000, 129), (20, 20))
+    ),
     Case(
         name="rotary",
         nodes="y = RotaryEmbedding(x, c, s, p)",

@@ -14,6 +14,7 @@ from neusight_onnx.errors import BindingError, shown
 from neusight_onnx.graph.batch_dimension import Batch, find_batch, has_batch
 from neusight_onnx.graph.binding_text import check_shape, check_size, listed, written_dims, written_shape
 from neusight_onnx.graph.cache_branches import cache_branches
+from neusight_onnx.graph.cache_sizes import cache_sizes
 from neusight_onnx.graph.dimension_roles import (
     DEFAULT_LENGTHS,
     LENGTH_ROLES,
@@ -25,7 +26,6 @@ from neusight_onnx.graph.dimension_roles import (
     roles_of,
     size_of_role,
 )
-from neusight_onnx.graph.head_sizes import head_sizes
 from neusight_onnx.graph.model import Array, Declared, Graph, Model, Node, Notice, Value
 from neusight_onnx.graph.names import is_written, named, option
 from neusight_onnx.graph.signatures import first_version
@@ -203,7 +203,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         check_size(size, cause, least=0)
         sizes.fix(symbol, size, cause)
     batch = None if bindings.batch is None else _bind_batch(model, bindings.batch, sizes, shapes)
-    assumptions = _complete(places, sizes, lengths, head_sizes(model.graph))
+    assumptions = _complete(places, sizes, lengths, cache_sizes(model.graph))
     given = {dim for name in values for dim in inputs[name].shape or ()}
     for symbol, size in sizes.symbols.items():
         if size == 0 and symbol not in given:  # an empty list is a value like any other
@@ -405,11 +405,11 @@ def _as_declared(declared: Declared, array: Array) -> Array:
 
 
 def _complete(
-    places: Mapping[str, list[Place]], sizes: _Sizes, lengths: Lengths, heads: Mapping[str, int]
+    places: Mapping[str, list[Place]], sizes: _Sizes, lengths: Lengths, fixed: Mapping[str, tuple[int, str]]
 ) -> list[str]:
     """Fixes every symbol of the inputs that is still free; returns a line for each default.
 
-    ``heads``: the sizes of heads that operators fix, by symbol.
+    ``fixed``: sizes of caches that operators fix, by symbol, and what they are.
     """
     plain = {name for name in places if formula_of(name, frozenset()) is None}
     expressions: dict[str, Formula] = {}
@@ -421,12 +421,14 @@ def _complete(
     free = [name for name in places if name not in sizes.symbols and name not in expressions]
     roles = roles_of({name: where for name, where in places.items() if name not in expressions})
     has_past = "past" in roles.values()
+    # a cache that is as long as a window doesn't tell how many tokens came before
+    roles.update({name: "window" for name in fixed if name in roles})
     assumptions = []
     sizes.defaults.update(free)
     # What is computed from others comes after them.
     for name in sorted(free, key=lambda name: {"past": 1, "total": 2}.get(roles[name], 0)):
-        if name in heads:
-            size, note = heads[name], "default: the size of the heads"
+        if name in fixed:
+            size, note = fixed[name][0], f"default: {fixed[name][1]}"
         else:
             size, note = _default(name, roles, sizes, lengths, has_past=has_past)
         sizes.fix(name, size, note)
@@ -464,8 +466,9 @@ def _default(
     sequence = next((other for other, its_role in roles.items() if its_role == "sequence"), None)
     new, new_name = (1, "1") if sequence is None else (sizes.symbols.get(sequence, 0), shown(sequence))
     if role == "total" and has_past:
-        past = next(other for other, its_role in roles.items() if its_role == "past")
-        return sizes.symbols[past] + new, f"default: {shown(past)} + {new_name}"
+        past = next((other for other, its_role in roles.items() if its_role == "past"), None)
+        if past is not None:
+            return sizes.symbols[past] + new, f"default: {shown(past)} + {new_name}"
     # Without a cache a mask is as long as the sequence. Two sequences (encoder, decoder) need not be alike.
     alike = {"batch": "batch", "past": "past", "total": "sequence", "source": "source"}.get(role)
     for other, size in sizes.symbols.items():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.cache_sizes import keeps_a_window
 from neusight_onnx.kernels import (
     Attention,
     Elementwise,
@@ -434,7 +435,9 @@ def grouped(context: NodeContext) -> Outcome:
     packed_width = heads + 2 * groups
     d = query[-1] // (heads if context.has(1) else packed_width)
     total = context.ints(6) if context.node.op_type == "GroupQueryAttention" else None
-    if total:
+    if total and keeps_a_window(context.node) and context.has(3):
+        t = max(min(total[0], context.shape(3)[2] + s), s)
+    elif total:
         t = total[0]
     elif context.node.op_type in ("GroupQueryAttention", "SparseAttention") and context.has(3):
         past = context.shape(3)[2]

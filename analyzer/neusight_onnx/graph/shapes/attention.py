@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.cache_sizes import keeps_a_window
 from neusight_onnx.graph.model import Value
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.registry import rule
@@ -170,7 +171,9 @@ def _group_query(ctx: NodeContext) -> Sequence[Value]:
         _require_same_heads(ctx, d, ctx.shape(1)[2] // g)
     past = ctx.shape(3)[2] if ctx.has(3) else 0
     total = ctx.data(6)
-    if total is not None and total.size:
+    if past and keeps_a_window(ctx.node):
+        t = past
+    elif total is not None and total.size:
         t = max(past, int(total.ravel()[0]))
     else:
         t = past + new

@@ -1,7 +1,8 @@
-"""Sizes of heads that a cache of keys and values leaves free, though the operator that reads it fixes them.
+"""Sizes of a cache of keys and values that its inputs leave free, though the operators that read it fix them.
 
 ONNX Runtime GenAI's builder gives the last dimension of a cache a symbol (``kv_cache_dim``), since one in four bits has
-half of it. The operator's queries tell it: ContribOperators.md, GroupQueryAttention and MultiHeadAttention, "past_key".
+half of it, and another to the length of those that layers with a window keep (``past_sliding_length``). The operators
+tell both: ContribOperators.md, GroupQueryAttention ("past_key", "sliding_window_cache") and MultiHeadAttention.
 """
 
 from __future__ import annotations
@@ -22,32 +23,42 @@ _STEPS = 8
 """Operators in a row that are followed from queries back to a product whose width is known."""
 
 
-def head_sizes(graph: Graph) -> dict[str, int]:
-    """The sizes of symbols that are the last dimension of an input that an attention operator reads as its past.
+def cache_sizes(graph: Graph) -> dict[str, tuple[int, str]]:
+    """Symbol -> its size and what that is, for dimensions of inputs that an attention operator reads as its past.
 
-    A cache whose queries' width isn't told by the file has none.
+    The last one is the size of the heads, where the file tells how wide the queries are. The length is the window's of
+    operators that keep no more than that.
     """
-    inputs = {declared.name: declared for declared in graph.inputs}
     free = {
-        name: declared.shape[-1]
-        for name, declared in inputs.items()
-        if declared.shape is not None and len(declared.shape) == 4 and isinstance(declared.shape[-1], str)
+        declared.name: declared.shape
+        for declared in graph.inputs
+        if declared.shape is not None
+        and len(declared.shape) == 4
+        and any(isinstance(dim, str) for dim in declared.shape[2:])
     }
     if not free:
         return {}
     producers: dict[str, Node] | None = None
-    sizes: dict[str, int] = {}
+    sizes: dict[str, tuple[int, str]] = {}
     for node in graph.nodes:
         for place in _CACHES.get((node.domain, node.op_type), ()):
-            symbol = free.get(node.inputs[place]) if place < len(node.inputs) else None
-            if not isinstance(symbol, str) or symbol in sizes:
+            dims = free.get(node.inputs[place]) if place < len(node.inputs) else None
+            if dims is None:
                 continue
-            if producers is None:
-                producers = {output: other for other in graph.nodes for output in other.outputs}
-            size = _head_size(graph, producers, node)
-            if size is not None:
-                sizes[symbol] = size
+            length, last = dims[2:]
+            if isinstance(length, str) and keeps_a_window(node):
+                sizes.setdefault(length, (_count(node, "local_window_size"), "the window of its layers"))
+            if isinstance(last, str) and last not in sizes:
+                producers = producers or {output: other for other in graph.nodes for output in other.outputs}
+                size = _head_size(graph, producers, node)
+                if size is not None:
+                    sizes[last] = (size, "the size of the heads")
     return sizes
+
+
+def keeps_a_window(node: Node) -> bool:
+    """Whether an attention operator's cache is as long as its window, however long the sequence."""
+    return bool(_count(node, "sliding_window_cache")) and _count(node, "local_window_size") > 0
 
 
 def _head_size(graph: Graph, producers: Mapping[str, Node], node: Node) -> int | None:
