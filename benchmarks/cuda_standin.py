@@ -78,14 +78,29 @@ def functions_of(caller: Path, site_packages: Path) -> dict[str, list[str]]:
         elif re.match(r"cu(?!File)[A-Z]", name):
             found["libcuda.so.1"].append(name)
     needed = subprocess.run(["readelf", "-d", str(caller)], capture_output=True, text=True, check=True).stdout
-    for library in re.findall(r"\[(libcu[a-zA-Z]+\.so\.\d+)\]", needed):
+    listed_libraries = re.findall(r"\[(lib(?:cu|nvrtc)\w*\.so\.\d+(?:\.\d+)?)\]", needed)
+    for library in (*listed_libraries, *_loaded_first(caller)):
         if not any(site_packages.glob(f"nvidia/*/lib/{library}")):
             found.setdefault(library, [])
-    if CUDNN not in found and CUDNN not in needed and "onnxruntime" in caller.name:
-        # opened at run time by the name, so that the file doesn't list its functions as undefined
-        names = re.findall(rb"(?<=\0)cudnn[A-Z][A-Za-z]+(?:_v\d)?(?=\0)", caller.read_bytes())
-        found[CUDNN] = sorted({name.decode() for name in names})
+    if "onnxruntime" in caller.name:
+        # opened at run time by their names, so that the file doesn't list their functions as undefined
+        held = caller.read_bytes()
+        opened = {"libcuda.so.1": rb"cu[A-Z]"} if b"libcuda.so.1" in held else {}
+        if not any(library.startswith("libcudnn.") for library in found):
+            opened[CUDNN] = rb"cudnn[A-Z]"
+        for library, prefix in opened.items():
+            names = re.findall(rb"(?<=\0)" + prefix + rb"[A-Za-z]+(?:_v\d)?(?=\0)", held)
+            found[library] = sorted({*found[library], *(name.decode() for name in names)})
     return dict(found)
+
+
+def _loaded_first(caller: Path) -> list[str]:
+    """Libraries that ONNX Runtime's wheels until 1.14 load by name before the caller, which then doesn't list them.
+
+    Where one of them isn't found, these wheels leave the CUDA provider out.
+    """
+    listed = caller.with_name("_ld_preload.py")
+    return re.findall(r'CDLL\("(lib[^"]+)"', listed.read_text()) if listed.is_file() else []
 
 
 def source_of(library: str, names: set[str], facts: Mapping[str, object]) -> str:

@@ -1,6 +1,6 @@
 """Our graph for ``--runtime onnxruntime`` beside the file that ONNX Runtime's own optimiser writes, by operator.
 
-    python benchmarks/fusion_ort.py MODELS... [--cuda SITE-PACKAGES --stand-ins FOLDER] [-o FILE]
+    python benchmarks/fusion_ort.py MODELS... [--cuda SITE-PACKAGES --stand-ins FOLDER [--python FILE]] [-o FILE]
 
 MODELS are ONNX files, or folders whose files are taken. Weights that are not there are zeros (a sparse file stands for
 them): the optimiser decides by structure, not by values. It runs at level "all" on the CPU provider without a GPU; the
@@ -8,7 +8,8 @@ passes that its CUDA provider doesn't have are switched off (:data:`CPU_PASSES`)
 merge is read from our graph as what it is made of (:data:`APART`).
 
 With --cuda it is the CUDA provider's own graph: that of the onnxruntime-gpu in SITE-PACKAGES, prepared without a GPU by
-the stand-ins that ``cuda_standin.py`` has built in FOLDER. Copies between host and GPU are in it.
+the stand-ins that ``cuda_standin.py`` has built in FOLDER. Copies between host and GPU are in it. Ours is that of the
+release which is installed there (``--runtime onnxruntime@RELEASE``); an early one wants a Python of its time.
 
 Operators that shapes are computed with count on neither side: we know such values before the run.
 """
@@ -40,7 +41,7 @@ from neusight_onnx.kernels import HostWork
 from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.placement import place
 from neusight_onnx.preparation import infer_shapes
-from neusight_onnx.runtime import RUNTIMES
+from neusight_onnx.runtime import get_runtime
 
 CPU_PASSES = ["NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion", "GemmActivationFusion"]
 """Passes of which ONNX Runtime 1.31's CUDA provider has none, or no kernels for: blocked layouts, activations in
@@ -148,11 +149,14 @@ class Cuda:
 
     site_packages: Path
     stand_ins: Path
+    python: str = sys.executable
 
     @property
     def version(self) -> str:
         found = sorted(self.site_packages.glob("onnxruntime_gpu-*.dist-info"))
-        return found[-1].name.removeprefix("onnxruntime_gpu-").removesuffix(".dist-info") if found else "(unknown)"
+        if not found:
+            raise RuntimeError(f"no onnxruntime-gpu in {self.site_packages}")
+        return found[-1].name.removeprefix("onnxruntime_gpu-").removesuffix(".dist-info")
 
     def optimise(self, model: Path, written: Path) -> list[tuple[str, str]]:
         """Has the CUDA provider write its graph; operator and name of the nodes that it leaves to the CPU.
@@ -161,7 +165,7 @@ class Cuda:
             RuntimeError: it failed; with ONNX Runtime's last line.
         """
         environment = {**os.environ, "LD_LIBRARY_PATH": str(self.stand_ins.resolve())}
-        script = [sys.executable, str(Path(__file__).with_name("cuda_graph.py")), str(self.site_packages)]
+        script = [self.python, str(Path(__file__).with_name("cuda_graph.py")), str(self.site_packages)]
         done = subprocess.run([*script, str(model), str(written)], capture_output=True, text=True, env=environment)
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or ["failed without a message"])[-1])
@@ -258,7 +262,7 @@ def compare(path: Path, cuda: Cuda | None = None) -> Compared:
     file = onnx.load(path, load_external_data=False)
     shaped = infer_shapes(read_model(path), make_bindings(sizes_for(path), None, None, None))
     known = _known_names(shaped.expected) | _shape_values(file)
-    runtime = RUNTIMES["onnxruntime"]
+    runtime = get_runtime("onnxruntime" if cuda is None else f"onnxruntime@{cuda.version}")
     fused = fused_graph(shaped.expected, runtime)
     before = histogram_of_file(file, known)
     with tempfile.TemporaryDirectory() as name:
@@ -276,13 +280,13 @@ def compare(path: Path, cuda: Cuda | None = None) -> Compared:
     shapes = _shape_values(written) | _known_names(shaped.expected, constants=False)
     unknown = {node.name for node in _all_nodes(written.graph) if not _on_host(node, shapes)}
     left = Counter(op_type for op_type, name in placed if op_type not in UNSEEN and name in unknown)
-    works = place(fused, lower_laid_out(fused, runtime=runtime.name).works, runtime)
+    works = place(fused, lower_laid_out(fused, runtime=runtime).works, runtime)
     ours_left = Counter(work.op_type for work in works if any(isinstance(kernel, HostWork) for kernel in work.kernels))
     return Compared(
         name=path.stem,
         before=before,
         theirs=theirs,
-        ours=histogram_of_ours(fused, known, {}),
+        ours=histogram_of_ours(fused, known, {} if runtime.has_hard_swish else {"HardSwish": APART["HardSwish"]}),
         on_cpu=(left, ours_left),
     )
 
@@ -341,13 +345,14 @@ def main() -> None:
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--cuda", type=Path, metavar="SITE-PACKAGES", help="where onnxruntime-gpu is installed")
     parser.add_argument("--stand-ins", type=Path, metavar="FOLDER", help="made by cuda_standin.py")
+    parser.add_argument("--python", default=sys.executable, metavar="FILE", help="which runs it (default: this one)")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     if (arguments.cuda is None) != (arguments.stand_ins is None):
         parser.error("--cuda and --stand-ins go together")
     cuda = None
     if arguments.cuda is not None:
-        cuda = Cuda(site_packages=arguments.cuda, stand_ins=arguments.stand_ins)
+        cuda = Cuda(site_packages=arguments.cuda, stand_ins=arguments.stand_ins, python=arguments.python)
     refusals = onnxruntime.capi.onnxruntime_pybind11_state
     compared: list[Compared] = []
     failed: dict[str, str] = {}

@@ -84,7 +84,7 @@ def test_a_change(name: str, change: Change) -> None:
     assert is_before(change.last_before, change.since)
     assert not is_before(change.last_before, newest.history.first)
     rules = {rule.name for rule in (*PATTERNS, *ENGINE_RULES) if name in rule.runtimes}
-    assert change.lacks <= rules, f"no rule of {name}: {sorted(change.lacks - rules)}"
+    assert change.lacks | change.had <= rules, f"no rule of {name}: {sorted((change.lacks | change.had) - rules)}"
     assert all((change.what, change.before, change.source))
     before = get_runtime(f"{name}@{release_text(change.last_before)}")
     since = get_runtime(f"{name}@{release_text(change.since)}")
@@ -92,6 +92,8 @@ def test_a_change(name: str, change: Change) -> None:
     assert change.before not in since.earlier
     assert change.lacks <= before.lacks
     assert not change.lacks & since.lacks
+    assert change.had <= since.lacks
+    assert not change.had & before.lacks
     assert any(getattr(before, field) != getattr(since, field) for field in change.fields) is bool(change.fields)
 
 

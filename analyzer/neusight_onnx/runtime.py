@@ -29,7 +29,8 @@ class Runtime:
     """What executes the model: what it costs on the host, and what it makes of a graph, as its newest release does.
 
     ``history``: what earlier releases did otherwise. ``release``: the one that is described, where one was asked for
-    (``newer``: one that came after the newest that is known); ``lacks``: the fusion rules that it doesn't have yet.
+    (``newer``: one that came after the newest that is known); ``lacks``: the fusion rules that it doesn't have, or no
+    longer has.
 
     Host costs in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one, ``graph_us`` from the
     launch of a captured CUDA graph to its first kernel. ``host_spread``: the factor each way that the interval allows
@@ -56,6 +57,16 @@ class Runtime:
     CPU, with copies both ways), "refused" (such a model isn't built).
     ``times_kernels``: whether its builder times what could do a node's work on the GPU, and keeps the quickest.
     ``calls_attention``: whether attention in 16 bits that a graph writes out is one call in the model.
+    ``fused_attention``: which of com.microsoft's attention operators find a fused kernel: "none", those whose operand
+    for padding is a list of "lengths", or "any" that one can take. ``biases_attention_first``: whether the bias of
+    Attention's projection is written to all rows before the product, as Gemm's is, and not added behind it.
+    ``norms_in_fp32``: what becomes of a normalization of 16 bits that casts to FP32 in between: "apart", as written;
+    "deviation", a kernel that starts at the deviations from the mean; "whole", one kernel.
+    ``newest_pow``: the newest opset whose Pow formulas of normalizations and GELU may hold; None: any.
+    ``biased_gelu_at_open_sizes``: whether a bias joins GELU in a file that leaves sizes open; ``biased_stacks``:
+    whether one joins a product of more than two dimensions.
+    ``drops_neutral``: whether sums with 0 and products with 1 go, where redundant nodes do; ``splits_gathers``:
+    whether Gathers that take a tensor apart become one Split. ``has_hard_swish``: whether HardSwish is one kernel.
     ``vendors``: whose GPUs it runs on; of NVIDIA's, those of compute capability ``least_capability`` to
     ``most_capability``.
     ``rewrites``: whether redundant nodes go, parts of a tensor come from one Split, and Transposes move.
@@ -91,6 +102,15 @@ class Runtime:
     least_capability: float = 0.0
     most_capability: float = inf
     calls_attention: bool = False
+    fused_attention: str = "any"
+    biases_attention_first: bool = False
+    norms_in_fp32: str = "whole"
+    newest_pow: int | None = None
+    biased_gelu_at_open_sizes: bool = True
+    biased_stacks: bool = True
+    drops_neutral: bool = True
+    splits_gathers: bool = True
+    has_hard_swish: bool = True
     history: History = NO_HISTORY
     release: Release | None = None
     newer: Release | None = None
@@ -174,6 +194,7 @@ RUNTIMES: dict[str, Runtime] = {
         narrow_products="widened",
         narrow_rows=16,  # lowering/widened_weights.py
         fallback="host",
+        lacks=frozenset({"activation into convolution", "sum and activation into convolution"}),
         history=ONNXRUNTIME,
     ),
     # An engine is a list of launches and no more: 3.8 us a kernel of 2.9 us launched from C++ without waiting (V100;
@@ -265,7 +286,7 @@ def _at_release(newest: Runtime, release: Release) -> Runtime:
     found = replace(newest, release=release)
     for change in history.after(release):
         fields: dict[str, Any] = dict(change.fields)
-        found = replace(found, lacks=found.lacks | change.lacks, **fields)
+        found = replace(found, lacks=(found.lacks | change.lacks) - change.had, **fields)
     return found
 
 

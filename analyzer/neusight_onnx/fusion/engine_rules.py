@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.search import Match, Pattern, Search, Trail
 from neusight_onnx.graph.model import Node
 
@@ -86,6 +87,8 @@ def _bias_gelu(search: Search, anchor: Node) -> Match | str:
     vectors = [name for name in plus.inputs if search.is_constant(name) and search.shape(name) == (shape or ())[-1:]]
     if len(vectors) != 1:
         return "what is added before is no constant vector over the last dimension"
+    if not search.fixed and not search.executor.biased_gelu_at_open_sizes:
+        return NOT_FIXED
     x = next(name for name in plus.inputs if name != vectors[0])
     tanh = anchor.attributes.get("approximate") == "tanh"
     op_type = "FastGelu" if tanh else "BiasGelu"
@@ -119,7 +122,7 @@ def _skip_layer_norm(search: Search, anchor: Node) -> Match | str:
         if biased is None or len(search.consumers.get(biased.outputs[0], ())) != 1 or len(inputs) != 4:
             continue
         vectors = [item for item in biased.inputs if search.is_constant(item) and search.shape(item) == shapes[0][-1:]]
-        if len(vectors) == 1 and biased.outputs[0] not in search.kept:
+        if vectors == [biased.inputs[1]] and biased.outputs[0] not in search.kept:  # the other order it doesn't take
             x = next(item for item in biased.inputs if item != vectors[0])
             trail = attempt
             inputs = (x, plus.inputs[1 - place], *anchor.inputs[1:], vectors[0])
@@ -205,10 +208,50 @@ def _is_by_channel(search: Search, node: Node, constant: str, output: tuple[int,
     return one_for_all or shape in (by_channel, (1, *by_channel))
 
 
+def _into_conv(search: Search, anchor: Node, *, summed: bool) -> Match | str:
+    """Relu of a convolution in FP32, or of the sum of one and a tensor of its result's shape (ConvActivationFusion,
+    ConvAddActivationFusion): one call of cuDNN's, which adds the bias, too."""
+    trail = Trail(search)
+    trail.add(anchor)
+    plus = trail.up(anchor.inputs[0], "Add") if summed else None
+    if summed and plus is None:
+        return "it isn't of a sum"
+    for name in (anchor.inputs[0],) if plus is None else plus.inputs:
+        attempt = Trail(search, nodes=dict(trail.nodes))
+        conv = attempt.up(name, "Conv")
+        value = None if conv is None else search.values.get(conv.outputs[0])
+        if conv is None or value is None:
+            continue
+        if value.dtype is not DataType.FLOAT32:
+            return "the convolution isn't in FP32"
+        inputs = conv.inputs
+        if plus is not None:
+            other = plus.inputs[1] if plus.inputs[0] == name else plus.inputs[0]
+            if search.is_constant(other) or search.shape(other) != value.shape:
+                return "what is added has another shape, or is constant"
+            inputs = (*conv.inputs[:2], conv.inputs[2] if len(conv.inputs) > 2 else "", other)
+        attributes = {**conv.attributes, "activation": "Relu"}
+        return attempt.finish("FusedConv", inputs, anchor.outputs[0], domain="com.microsoft", attributes=attributes)
+    return "it doesn't follow a convolution"
+
+
+def _activation_into_conv(search: Search, anchor: Node) -> Match | str:
+    return _into_conv(search, anchor, summed=False)
+
+
+def _sum_and_activation_into_conv(search: Search, anchor: Node) -> Match | str:
+    return _into_conv(search, anchor, summed=True)
+
+
 ENGINE_RULES: tuple[Pattern, ...] = (
     Pattern(name="scale or transpose into product", anchors=("MatMul",), runtimes=ENGINES, find=_into_product),
     Pattern(name="bias and GELU", anchors=("Gelu",), runtimes=ORT, find=_bias_gelu),
     Pattern(name="sum and layer normalization", anchors=("LayerNormalization",), runtimes=ORT, find=_skip_layer_norm),
     Pattern(name="mask and softmax", anchors=("Softmax",), runtimes=ORT, find=_bias_softmax),
     Pattern(name="constant into convolution", anchors=("Mul", "Add"), runtimes=ENGINES, find=_constant_into_conv),
+    # what earlier releases had (releases/onnxruntime.py)
+    Pattern(name="activation into convolution", anchors=("Relu",), runtimes=ORT, find=_activation_into_conv),
+    Pattern(
+        name="sum and activation into convolution", anchors=("Relu",), runtimes=ORT, find=_sum_and_activation_into_conv
+    ),
 )

@@ -24,9 +24,12 @@ ABSORBED = frozenset({"Div", "Mul", "Transpose"})
 """What several products may each take into them."""
 
 
-def without_redundant(graph: InferredGraph) -> InferredGraph:
-    """``graph`` without them, in bodies of control flow, too; another node lists those that are gone as origins."""
-    bodies = {key: without_redundant(body) for key, body in graph.bodies.items()}
+def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> InferredGraph:
+    """``graph`` without them, in bodies of control flow, too; another node lists those that are gone as origins.
+
+    ``neutral``: whether sums with 0, products with 1 and the like are among them.
+    """
+    bodies = {key: without_redundant(body, neutral=neutral) for key, body in graph.bodies.items()}
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
     kept = kept_values(graph)
@@ -43,7 +46,8 @@ def without_redundant(graph: InferredGraph) -> InferredGraph:
             continue
         node = _reading(node, instead)
         if kept.isdisjoint(node.outputs):
-            source = _unchanged(node, graph.values, given) if node.op_type in PASSING else None
+            passes = node.op_type in PASSING and (neutral or node.op_type not in NEUTRAL)
+            source = _unchanged(node, graph.values, given) if passes else None
             if source is not None:
                 instead[node.outputs[0]] = source
                 passed.setdefault(source, []).extend(node.stands_for)
@@ -82,16 +86,17 @@ class Redundant:
     facts: tuple[object, ...] = ()
     after: tuple[Node, ...] | None = None
 
-    def without(self, graph: InferredGraph) -> InferredGraph:
+    def without(self, graph: InferredGraph, *, neutral: bool = True) -> InferredGraph:
         """``without_redundant(graph)``; bodies of control flow, which data may choose, are looked at anew."""
         if graph.bodies:
-            return without_redundant(graph)
+            return without_redundant(graph, neutral=neutral)
         nodes = graph.graph.nodes
         passing = [node for node in nodes if node.op_type in PASSING]
-        facts = tuple([_fact(graph.values.get(name)) for node in passing for name in (*node.inputs, *node.outputs)])
+        read = [_fact(graph.values.get(name)) for node in passing for name in (*node.inputs, *node.outputs)]
+        facts = (neutral, *read)
         is_known = len(nodes) == len(self.before) and all(map(is_, nodes, self.before)) and facts == self.facts
         if self.after is None or not is_known:
-            self.before, self.facts, self.after = nodes, facts, without_redundant(graph).graph.nodes
+            self.before, self.facts, self.after = nodes, facts, without_redundant(graph, neutral=neutral).graph.nodes
         return replace(graph, graph=replace(graph.graph, nodes=self.after))
 
 

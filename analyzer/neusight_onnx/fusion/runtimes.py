@@ -82,7 +82,8 @@ def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
 def _without_redundant(graph: InferredGraph, runtime: Runtime, redundant: Redundant | None) -> InferredGraph:
     if not runtime.rewrites:
         return graph
-    return without_redundant(graph) if redundant is None else redundant.without(graph)
+    neutral = runtime.drops_neutral
+    return without_redundant(graph, neutral=neutral) if redundant is None else redundant.without(graph, neutral=neutral)
 
 
 def _with_folded_pads(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
@@ -99,4 +100,4 @@ def _taken_apart(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     from neusight_onnx.fusion.splits import taken_apart
     from neusight_onnx.fusion.transposes import with_moved_transposes
 
-    return with_moved_transposes(taken_apart(graph))
+    return with_moved_transposes(taken_apart(graph) if runtime.splits_gathers else graph)

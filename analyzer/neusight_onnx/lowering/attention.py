@@ -20,6 +20,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.gemm import bias_before
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.provider_attention import (
     appended,
@@ -304,17 +305,22 @@ def _in_the_provider(context: NodeContext, projection: Gemm, attention: Attentio
     b, s = attention.b, attention.s
     padding = context.spec(3) if context.has(3) else None
     cached = context.has(4) or context.has_output(1)
-    kernels: list[Kernel] = [
-        replace(projection, epilogue=()),
-        projected_apart(attention, tokens=s, width=projection.n),
-    ]
+    kernels: list[Kernel]
+    if context.executor.biases_attention_first:
+        kernels = [
+            *bias_before(context, (projection,)),
+            projected_apart(attention, tokens=s, width=projection.n, biased=False),
+        ]
+    else:
+        kernels = [replace(projection, epilogue=()), projected_apart(attention, tokens=s, width=projection.n)]
     if cached:
         shared = context.integer("past_present_share_buffer", 0) == 1
         written = context.out(1) if context.has_output(1) else context.spec(4)
         if not shared:
             kernels.append(cache_joined(written))
     core = replace(attention, cache_write_elements=2 * b * attention.h * s * attention.d if cached else 0)
-    if is_one_kernel(attention, padding=padding, with_cache=cached):
+    having = context.executor.fused_attention
+    if is_one_kernel(attention, padding=padding, having=having, with_cache=cached):
         return (*kernels, core)
     return (*kernels, *by_parts(attention, padding=padding))
 
@@ -388,7 +394,8 @@ def multi_head(context: NodeContext) -> Outcome:
     )
     if context.runtime == "onnxruntime" and not masked_decoder and not attention.extra_outputs:
         padding = context.spec(4) if context.has(4) else None
-        if not is_one_kernel(attention, padding=padding, takes_bias=True):
+        having = context.executor.fused_attention
+        if not is_one_kernel(attention, padding=padding, having=having, takes_bias=True):
             return Kernels(kernels=_heads_by_parts(context, attention, padding))
     kernels: list[Kernel] = []
     if context.has(bias):

@@ -124,6 +124,12 @@ def pointwise_layouts(context: NodeContext, indices: tuple[int, ...]) -> tuple[L
 
 @lowers(*UNARY, gives="elementwise")
 def unary(context: NodeContext) -> Outcome:
+    if context.node.op_type == "HardSwish" and not context.executor.has_hard_swish:
+        x = context.spec(0)
+        inner = Elementwise(operations=("hardsigmoid",), inputs=(x,), output=context.out())
+        return Kernels(
+            kernels=(inner, Elementwise(operations=("mul",), inputs=(x, context.out()), output=context.out()))
+        )
     return pointwise(context, (UNARY[context.node.op_type],), (0,))
 
 

@@ -177,10 +177,10 @@ def linear(context: NodeContext) -> Outcome:
         out = context.out()
         add = Elementwise(operations=("add",), inputs=(out, context.spec(2)), output=out)
         return Kernels(kernels=(*product(context, linear=True), add))
-    return Kernels(kernels=_bias_before(context, product(context, linear=context.lazy, epilogue=("bias",))))
+    return Kernels(kernels=bias_before(context, product(context, linear=context.lazy, epilogue=("bias",))))
 
 
-def _bias_before(context: NodeContext, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+def bias_before(context: NodeContext, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """ONNX Runtime's Gemm writes the bias to all rows of the result first and adds the product to it.
 
     (``onnxruntime/core/providers/cuda/math/gemm.cc``: beta is 1 where there is a bias;
@@ -262,7 +262,7 @@ def with_epilogue(context: NodeContext) -> Outcome:
 
 @lowers("Gemm", gives="gemm", note="in onnxruntime the bias is written to all rows before")
 def gemm(context: NodeContext) -> Outcome:
-    return Kernels(kernels=_bias_before(context, gemm_kernels(context, ())))
+    return Kernels(kernels=bias_before(context, gemm_kernels(context, ())))
 
 
 @lowers("FusedGemm", domain="com.microsoft", gives="gemm")

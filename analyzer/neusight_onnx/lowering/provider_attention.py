@@ -22,14 +22,22 @@ _HEAD_STEP = 8
 
 
 def is_one_kernel(
-    attention: Attention, *, padding: TensorSpec | None, with_cache: bool = False, takes_bias: bool = False
+    attention: Attention,
+    *,
+    padding: TensorSpec | None,
+    having: str = "any",
+    with_cache: bool = False,
+    takes_bias: bool = False,
 ) -> bool:
-    """Whether an attention operator finds a fused kernel.
+    """Whether an attention operator finds a fused kernel among those that the release has (``having``:
+    :attr:`~neusight_onnx.runtime.Runtime.fused_attention`).
 
     ``padding``: its operand that says which keys are there; fused kernels know lengths, (b,) in 16 bits and (3 b + 2,)
     in any, but no masks (b, t) or larger. ``with_cache``: past keys come in or present ones go out, of an operator
     whose fused kernels know none. ``takes_bias``: they add a bias to the scores (``attention.mask``).
     """
+    if having == "none" or (having == "lengths" and (padding is None or attention.dtype.bits > 16)):
+        return False
     if with_cache or (attention.mask is not None and not takes_bias):
         return False
     if attention.d % _HEAD_STEP or attention.v % _HEAD_STEP:

@@ -27,7 +27,8 @@ class Change:
 
     Both are parts of sentences for the report and the documentation, ``source`` says where it is known from.
     ``lacks``: the names of fusion rules (:class:`~neusight_onnx.fusion.patterns.search.Pattern`) that earlier releases
-    don't have. ``fields``: what fields of :class:`~neusight_onnx.runtime.Runtime` were in them.
+    don't have, ``had``: of those that only they have. ``fields``: what fields of
+    :class:`~neusight_onnx.runtime.Runtime` were in them.
     ``last``: the release before ``since``, where that isn't one less in its last number.
     """
 
@@ -36,6 +37,7 @@ class Change:
     before: str
     source: str
     lacks: frozenset[str] = frozenset()
+    had: frozenset[str] = frozenset()
     fields: Mapping[str, object] = field(default_factory=dict)
     last: Release | None = None
 

@@ -1,7 +1,129 @@
-"""What changed in ONNX Runtime's CUDA provider and in its optimiser until the release that is described."""
+"""What changed in ONNX Runtime's CUDA provider and in its optimiser until the release that is described.
+
+Seen in onnxruntime-gpu's wheels themselves: the newest patch of each release that is named was run on stand-ins for
+CUDA's libraries (``benchmarks/cuda_standin.py``), the graphs that it prepares and the kernels that it launches compared
+(``benchmarks/results/fusion_releases.md``). PyPI has no wheel with the CUDA provider of releases before 1.11 but for
+Pythons that are gone: they are taken to do what 1.11 does.
+"""
 
 from __future__ import annotations
 
-from neusight_onnx.releases import History
+from neusight_onnx.releases import Change, History
 
-ONNXRUNTIME = History(project="ONNX Runtime", first=(1, 4), newest=(1, 31))
+_GRAPHS = "graphs that the CUDA provider of onnxruntime-gpu {} prepares"
+_LAUNCHES = "kernels that onnxruntime-gpu {} launches for Attention in FP16, for compute capabilities 7.0, 7.5 and 8.0"
+
+ONNXRUNTIME = History(
+    project="ONNX Runtime",
+    first=(1, 4),
+    newest=(1, 31),
+    changes=(
+        Change(
+            since=(1, 12),
+            what="a normalization that casts to FP32 in between is one kernel behind the deviations from the mean",
+            before="a normalization that casts to FP32 in between runs as it is written",
+            source=_GRAPHS.format("1.11 and 1.12"),
+            fields={"norms_in_fp32": "apart"},
+        ),
+        Change(
+            since=(1, 12),
+            what="a mask joins softmax where opset 13 or later is used",
+            before="masks are added in kernels of their own where opset 13 or later is used",
+            source=_GRAPHS.format("1.11 and 1.12"),
+            lacks=frozenset({"mask and softmax"}),
+        ),
+        Change(
+            since=(1, 13),
+            what="attention operators of com.microsoft in 16 bits with a list of lengths find a fused kernel",
+            before="attention operators of com.microsoft run by parts",
+            source=_LAUNCHES.format("1.12 and 1.13"),
+            fields={"fused_attention": "none"},
+        ),
+        Change(
+            since=(1, 13),
+            what="the bias of Attention's projection is added by the kernel that puts heads first",
+            before="the bias of Attention's projection is written to all rows before the product",
+            source=_LAUNCHES.format("1.12 and 1.13"),
+            fields={"biases_attention_first": True},
+        ),
+        Change(
+            since=(1, 13),
+            what="formulas with a Pow of opset 15 and later are recognised: normalizations, GELU by tanh",
+            before="normalizations and GELU by tanh that are written with a Pow of opset 15 or later run as written",
+            source=_GRAPHS.format("1.12 and 1.13"),
+            fields={"newest_pow": 14},
+        ),
+        Change(
+            since=(1, 14),
+            what="attention operators of com.microsoft find a fused kernel wherever there is one",
+            before="attention operators of com.microsoft in FP32 or without a list of lengths run by parts",
+            source=_LAUNCHES.format("1.13 and 1.14"),
+            fields={"fused_attention": "lengths"},
+        ),
+        Change(
+            since=(1, 14),
+            what="a normalization that casts to FP32 in between is one kernel",
+            before="a normalization that casts to FP32 in between is one kernel behind the deviations from the mean",
+            source=_GRAPHS.format("1.13 and 1.14"),
+            fields={"norms_in_fp32": "deviation"},
+        ),
+        Change(
+            since=(1, 14),
+            what="x * sigmoid(x) is one kernel",
+            before="x * sigmoid(x) is two kernels",
+            source=_GRAPHS.format("1.13 and 1.14"),
+            lacks=frozenset({"SiLU"}),
+        ),
+        Change(
+            since=(1, 14),
+            what="Gathers that take a tensor apart are one Split",
+            before="Gathers that take a tensor apart are kernels of their own",
+            source=_GRAPHS.format("1.13, 1.14 and 1.17") + ": some forms from 1.14 on, others from 1.17 or 1.22",
+            fields={"splits_gathers": False},
+        ),
+        Change(
+            since=(1, 17),
+            what="a bias joins GELU in files that leave sizes open, too",
+            before="a bias joins GELU in files that fix all sizes only",
+            source=_GRAPHS.format("1.16 and 1.17"),
+            fields={"biased_gelu_at_open_sizes": False},
+        ),
+        Change(
+            since=(1, 17),
+            what="sums with 0 and products with 1 are taken out before formulas are looked for (the epsilon of a "
+            "normalization in FP16 may be 0)",
+            before="sums with 0 and products with 1 stay",
+            source=_GRAPHS.format("1.16 and 1.17"),
+            fields={"drops_neutral": False},
+        ),
+        Change(
+            since=(1, 18),
+            what="Relu of the sum of a convolution in FP32 and a tensor is a kernel of its own, as is the sum",
+            before="sum and Relu behind a convolution in FP32 are part of it",
+            source=_GRAPHS.format("1.17 and 1.18"),
+            had=frozenset({"sum and activation into convolution"}),
+        ),
+        Change(
+            since=(1, 20),
+            what="Relu behind a convolution in FP32 is a kernel of its own",
+            before="Relu behind a convolution in FP32 is part of it",
+            source=_GRAPHS.format("1.19 and 1.20"),
+            had=frozenset({"activation into convolution"}),
+        ),
+        Change(
+            since=(1, 21),
+            what="where a file fixes all sizes, a bias joins a product of more than two dimensions (a Gemm)",
+            before="biases of products of more than two dimensions are added in kernels of their own, or with GELU, or "
+            "with a sum and normalization",
+            source=_GRAPHS.format("1.20 and 1.21"),
+            fields={"biased_stacks": False},
+        ),
+        Change(
+            since=(1, 24),
+            what="HardSwish is one kernel",
+            before="HardSwish is two kernels",
+            source=_GRAPHS.format("1.23 and 1.24"),
+            fields={"has_hard_swish": False},
+        ),
+    ),
+)

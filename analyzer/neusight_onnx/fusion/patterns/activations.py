@@ -167,7 +167,7 @@ def _cube(trail: Trail, name: str, x: str, *, power: int = 3) -> str | None:
             pending.extend(node.inputs)
         elif (node := trail.up(item, "Pow")) is not None:
             exponent = search.number(node.inputs[1])
-            if trail.root(node.inputs[0]) != x or exponent not in (2.0, 3.0):
+            if trail.root(node.inputs[0]) != x or exponent not in (2.0, 3.0) or not search.knows(node):
                 return None
             powers += int(exponent)
             kind = "Pow"

@@ -44,6 +44,8 @@ def _squared(trail: Trail, name: str) -> str | None:
     if node is None:
         return None
     if node.op_type == "Pow":
+        if not trail.search.knows(node):
+            return None
         return trail.root(node.inputs[0]) if trail.search.is_number(node.inputs[1], 2.0) else None
     first, second = (trail.root(operand) for operand in node.inputs)
     return first if first == second else None
@@ -131,6 +133,13 @@ def _cast_back(trail: Trail, x: str, result: str) -> str:
     return cast.outputs[0]
 
 
+def _casts_in(trail: Trail) -> bool:
+    """Whether casts to another type are part of the subgraph."""
+    return any(
+        trail.search.is_float_cast(node) and not trail.search.is_transparent(node) for node in trail.nodes.values()
+    )
+
+
 def layer_norm(search: Search, anchor: Node) -> Match | str:
     """(x - mean x) / sqrt(mean (x - mean x)^2 + epsilon) * gamma + beta, the mean of squares being the anchor."""
     trail = Trail(search, casts=True)
@@ -165,6 +174,8 @@ def layer_norm(search: Search, anchor: Node) -> Match | str:
         maker = search.producers.get(trail.root(anchor.inputs[0]))
         if maker is None or maker.op_type != "Pow" or len(parameters) < 2:
             return "ONNX Runtime's LayerNormFusion asks for a pow, a scale and a shift"
+        if search.executor.norms_in_fp32 != "whole" and _casts_in(trail):
+            return "it casts in between, which this release of ONNX Runtime doesn't merge"
     result = _cast_back(trail, x, result)
     return trail.finish("LayerNormalization", (x, *parameters), result, version=17, attributes={"axis": axis})
 
@@ -187,6 +198,12 @@ def rms_norm(search: Search, anchor: Node) -> Match | str:
         return "another value than what is squared is divided by the root"
     if search.runtime == "onnxruntime" and any(node.op_type == "Reciprocal" for node in trail.nodes.values()):
         return "the root is inverted: ONNX Runtime's SimplifiedLayerNormFusion asks for a division"
+    if search.runtime == "onnxruntime":
+        maker = search.producers.get(trail.root(anchor.inputs[0]))
+        if maker is None or maker.op_type != "Pow":
+            return "ONNX Runtime's SimplifiedLayerNormFusion asks for a pow"
+        if search.executor.norms_in_fp32 == "apart" and _casts_in(trail):
+            return "it casts in between, which this release of ONNX Runtime doesn't merge"
     axis, size = rows
     attempt = Trail(search, casts=True, nodes=dict(trail.nodes))
     scale = attempt.down(last.outputs[0], "Mul")

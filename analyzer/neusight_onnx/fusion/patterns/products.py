@@ -28,6 +28,8 @@ def linear(search: Search, anchor: Node) -> Match | str:
         return "the vector has more dimensions than one, which ONNX Runtime's MatMulAddFusion doesn't take"
     if search.runtime == "onnxruntime" and not search.fixed and len(search.shape(anchor.inputs[0]) or ()) > 2:
         return "of more than two dimensions, and the file leaves sizes open: MatMulAddFusion asks for fixed ones"
+    if not search.executor.biased_stacks and len(search.shape(anchor.inputs[0]) or ()) > 2:
+        return "of more than two dimensions, which MatMulAddFusion of this release doesn't take"
     return trail.finish("Linear", (*anchor.inputs, bias), plus.outputs[0], domain=OWN)
 
 

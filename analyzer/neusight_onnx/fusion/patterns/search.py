@@ -104,6 +104,11 @@ class Search:
         value = self.values.get(name)
         return value is not None and value.is_constant
 
+    def knows(self, node: Node) -> bool:
+        """Whether the release that searches takes a Pow of this version for part of a formula."""
+        newest = self.executor.newest_pow
+        return newest is None or node.version <= newest
+
     def are_alike(self, *names: str) -> bool:
         """Whether a runtime that knows no sizes before the run can tell that values have one shape: all sizes are
         fixed, or the file declares the same sizes and symbols for them."""
