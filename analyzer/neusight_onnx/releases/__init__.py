@@ -49,7 +49,7 @@ class Change:
     @property
     def only_moves_gpus(self) -> bool:
         """Whether it is about which GPUs a release takes, and not about what it does on one."""
-        return not self.lacks and set(self.fields) <= {"least_capability", "most_capability"}
+        return not (self.lacks or self.had) and set(self.fields) <= {"least_capability", "most_capability"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
