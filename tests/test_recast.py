@@ -204,7 +204,7 @@ CONVERTED = {
         "m = MatMul(x, w)\nk = Max(m, z)\ny = Relu(k)",
         {"x": (4, 8)},
         {"w": (8, 2), "z": (2,)},
-        ["Cast(x):16", "MatMul:16", "Cast(m):32", "Max:32", "Cast(k/float32):16", "Relu:16", "Cast(y):32"],
+        ["Cast(x):16", "MatMul:16", "Cast(m):32", "Max:32", "Cast(k\0float32):16", "Relu:16", "Cast(y):32"],
         ["Cast(x):16", "MatMul:16", "Max:16", "Relu:16", "Cast(y):32"],
     ),
 }

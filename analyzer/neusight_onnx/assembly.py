@@ -210,7 +210,7 @@ def kernel_rows(counted: Sequence[Placed], facts: Mapping[Kernel, KernelFacts]) 
     """A report's rows, in the order of execution."""
     for position, item in enumerate(counted):
         work = item.work
-        names = tuple(name for name, _ in work.origins) or (work.node,)
+        names = tuple(name for name, _ in work.origins) or (file_name(work.node),)
         op_types = tuple(dict.fromkeys(op_type for _, op_type in work.origins)) or (work.op_type,)
         for index, (kernel, prediction) in enumerate(zip(work.kernels, item.predictions, strict=True)):
             known = facts[kernel]
@@ -273,7 +273,7 @@ def timeline_spans(counted: Sequence[Placed], runtime: Runtime) -> Iterator[Time
     for launch in stream_launches(steps, runtime):
         position, work = executed[launch.step][0], executed[launch.step][1].work
         yield TimelineSpan(
-            node=work.origins[0][0] if work.origins else work.node,
+            node=work.origins[0][0] if work.origins else file_name(work.node),
             op_type=work.origins[0][1] if work.origins else work.op_type,
             kernel_id=None if launch.kernel is None else f"{position}.{launch.kernel}",
             run_count=launch.run_count,
@@ -422,7 +422,7 @@ def make_coverage(
             reason = work.free or NOT_COUNTED
         elif work.kernels:
             state = 1
-        for name, _ in work.origins or ((work.node, work.op_type),):
+        for name, _ in work.origins or ((file_name(work.node), work.op_type),):
             if state > states.get(name, -1):
                 states[name] = state
                 reasons[name] = reason

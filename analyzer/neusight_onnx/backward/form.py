@@ -10,7 +10,7 @@ from neusight_onnx.backward.plan import Training
 from neusight_onnx.backward.registry import has_gradient, is_differentiable
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.folded_norms import STATISTICS_VERSION, unfolded
-from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value
+from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, made_name
 
 OWN = "neusight"
 _KINDS = {
@@ -139,7 +139,7 @@ def _own_rate(node: Node, graph: InferredGraph) -> float | None:
 
 def _dropout(name: str, source: str, target: str, values: dict[str, Value], origins: tuple[Origin, ...]) -> Node:
     """A Dropout that writes its mask; the value of the mask is made known."""
-    mask = f"{target}\0mask"
+    mask = made_name(target, "mask")
     values[mask] = Value(dtype=DataType.BOOL, shape=values[source].shape)
     return Node(
         name=name, op_type="Dropout", domain=OWN, version=1, inputs=(source,), outputs=(target, mask), origins=origins
@@ -155,10 +155,10 @@ def _inserted(nodes: Iterable[Node], places: frozenset[str], values: dict[str, V
         yield node
         for name in node.outputs:
             if name in places:
-                dropped = f"{name}\0dropped"
+                dropped = made_name(name, "dropped")
                 values[dropped] = values[name]
                 renamed[name] = dropped
-                yield _dropout(f"{node.name}\0dropout", name, dropped, values, node.stands_for)
+                yield _dropout(made_name(node.name, "dropout"), name, dropped, values, node.stands_for)
 
 
 def dropout_places(graph: InferredGraph) -> dict[str, str]:

@@ -10,7 +10,7 @@ from neusight_onnx.backward.optimizer import OptimizerMemory, optimizer_memory, 
 from neusight_onnx.backward.plan import Training
 from neusight_onnx.backward.recompute import Segments, segments_of
 from neusight_onnx.backward.walk import Backward, Made, Parameter, Step, backward
-from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.graph.model import InferredGraph, made_name
 from neusight_onnx.kernels import Elementwise, NodeWork, TensorSpec
 from neusight_onnx.runtime import Runtime
 
@@ -118,7 +118,7 @@ def _spec(graph: InferredGraph, name: str) -> TensorSpec:
 
 
 def _loss_work(name: str, loss: Loss, spec: TensorSpec) -> NodeWork:
-    return NodeWork(node=LOSS, op_type=LOSS, origins=(), kernels=loss.forward, host_operation=True)
+    return NodeWork(node=made_name(LOSS, ""), op_type=LOSS, origins=(), kernels=loss.forward, host_operation=True)
 
 
 def _start(found: Backward, losses: Mapping[str, Loss], specs: Mapping[str, TensorSpec]) -> Step:
@@ -126,7 +126,7 @@ def _start(found: Backward, losses: Mapping[str, Loss], specs: Mapping[str, Tens
     kernels = tuple(kernel for name in found.losses for kernel in losses[name].backward)
     return Step(
         work=NodeWork(
-            node=LOSS,
+            node=made_name(LOSS, ""),
             op_type=LOSS,
             origins=(),
             kernels=kernels,

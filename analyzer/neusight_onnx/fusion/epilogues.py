@@ -13,12 +13,12 @@ reduction reads it (squeeze and excitation).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
-from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, kept_values
+from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, kept_values, made_name
 from neusight_onnx.runtime import Runtime
 
 CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
@@ -43,7 +43,6 @@ class _Walk:
     values: Mapping[str, Value]
     consumers: Mapping[str, list[Node]]
     kept: frozenset[str]
-    names: frozenset[str]
     taken: set[str] = field(default_factory=set)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
@@ -77,10 +76,10 @@ def fuse_epilogues(graph: InferredGraph, runtime: Runtime) -> tuple[InferredGrap
         followers, epilogue, operands, output, reason = _behind(walk, node, runtime.products[kind], kind)
         if kind == "gemm" and set(epilogue) <= {"bias", "add"} and _is_normalized(walk, output):
             if node.op_type == "Linear":
-                apart[node.name] = _taken_apart(walk, node)
+                apart[node.name] = _taken_apart(node)
             continue
         if node.op_type == "Linear" and not followers and (parts := _parts_attended(walk, output)):
-            apart[node.name] = _taken_apart(walk, node, parts)
+            apart[node.name] = _taken_apart(node, parts)
             continue
         if reason is not None and not (followers and reason.endswith(ELSEWHERE)):
             verdicts.append(Verdict(rule=EPILOGUE, node=node.name, reason=reason))
@@ -253,12 +252,12 @@ def _share_operands(graph: InferredGraph) -> InferredGraph:
     shared = {key: nodes for key, nodes in groups.items() if len(nodes) > 1}
     if not shared:
         return graph
-    names = {node.name for node in graph.graph.nodes}
     parts: dict[str, tuple[Node, ...]] = {}
     made: dict[str, Value] = {}
     for (source_name, _), members in shared.items():
         plain = {
-            node.name: node.outputs[0] if node.op_type == "MatMul" else _product_name(values, node) for node in members
+            node.name: node.outputs[0] if node.op_type == "MatMul" else made_name(node.outputs[0], "product")
+            for node in members
         }
         made.update((plain[node.name], values[node.outputs[0]]) for node in members)
         product = Node(
@@ -273,22 +272,14 @@ def _share_operands(graph: InferredGraph) -> InferredGraph:
         for node in members:
             parts[node.name] = (product,) if node is members[0] else ()
             if node.op_type == "Linear":
-                parts[node.name] += (_bias_behind(names, node, plain[node.name]),)
+                parts[node.name] += (_bias_behind(node, plain[node.name]),)
     nodes = tuple(part for node in graph.graph.nodes for part in parts.get(node.name, (node,)))
     return replace(graph, graph=replace(graph.graph, nodes=nodes), values={**values, **made})
 
 
-def _product_name(values: Mapping[str, Value], linear: Node) -> str:
-    """What the product of a linear layer is called without its bias: no value of the graph."""
-    name = f"{linear.outputs[0]}/product"
-    while name in values:
-        name += "'"
-    return name
-
-
-def _taken_apart(walk: _Walk, linear: Node, parts: int = 1) -> tuple[Node, Node]:
+def _taken_apart(linear: Node, parts: int = 1) -> tuple[Node, Node]:
     """A linear layer as a plain product and the sum behind it, a kernel for each of ``parts``."""
-    product = _product_name(walk.values, linear)
+    product = made_name(linear.outputs[0], "product")
     plain = replace(
         linear,
         op_type="MatMul",
@@ -298,19 +289,16 @@ def _taken_apart(walk: _Walk, linear: Node, parts: int = 1) -> tuple[Node, Node]
         outputs=(product,),
         origins=_origins([linear], without="Add"),
     )
-    bias = _bias_behind(walk.names, linear, product)
+    bias = _bias_behind(linear, product)
     if parts > 1:
         bias = replace(bias, op_type="BiasByParts", domain=OWN, version=1, attributes={"parts": parts})
     return plain, bias
 
 
-def _bias_behind(names: Set[str], linear: Node, product: str) -> Node:
-    """The sum of a linear layer's plain product, and its bias; none of the graph's ``names`` of nodes is its."""
-    name = f"{linear.name}/bias"
-    while name in names:
-        name += "'"
+def _bias_behind(linear: Node, product: str) -> Node:
+    """The sum of a linear layer's plain product, and its bias."""
     return Node(
-        name=name,
+        name=made_name(linear.name, "bias"),
         op_type="Add",
         domain="",
         version=14,
@@ -331,5 +319,4 @@ def _indexed(graph: InferredGraph) -> _Walk:
     for node in graph.graph.nodes:
         for name in dict.fromkeys(node.inputs):
             consumers[name].append(node)
-    names = frozenset(node.name for node in graph.graph.nodes)
-    return _Walk(values=graph.values, consumers=consumers, kept=kept_values(graph), names=names)
+    return _Walk(values=graph.values, consumers=consumers, kept=kept_values(graph))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from neusight_onnx.graph.model import InferredGraph, Node
+from neusight_onnx.graph.model import InferredGraph, Node, made_name
 
 STATISTICS_VERSION = 14
 """Opset from which an attribute of BatchNormalization says that it trains."""
@@ -52,11 +52,11 @@ def unfolded(graph: InferredGraph) -> tuple[InferredGraph, int]:
             continue
         weight, shift = node.inputs[1:]
         target = node.outputs[0]
-        inner = f"{target}\0convolved"
+        inner = made_name(target, "convolved")
         values[inner] = values[target]
         made = []
         for part in ("scale", "mean", "variance"):
-            name = f"{shift}\0{part}"
+            name = made_name(shift, part)
             initializers[name] = replace(initializers[shift], name=name, data=None)
             values[name] = replace(values[shift], data=None)
             made.append(name)
@@ -64,7 +64,7 @@ def unfolded(graph: InferredGraph) -> tuple[InferredGraph, int]:
         nodes.append(replace(node, inputs=(node.inputs[0], weight), outputs=(inner,)))
         nodes.append(
             Node(
-                name=f"{node.name}\0norm",
+                name=made_name(node.name, "norm"),
                 op_type="BatchNormalization",
                 version=STATISTICS_VERSION,
                 inputs=(inner, scale, shift, mean, variance),

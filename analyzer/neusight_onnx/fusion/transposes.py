@@ -14,7 +14,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from neusight_onnx.fusion.splits import sized
-from neusight_onnx.graph.model import Array, Attribute, Declared, InferredGraph, Node, Origin, Value, kept_values
+from neusight_onnx.graph.model import (
+    Array,
+    Attribute,
+    Declared,
+    InferredGraph,
+    Node,
+    Origin,
+    Value,
+    kept_values,
+    made_name,
+)
 
 UNKNOWN_RANK = 5
 """Dimensions that a tensor counts as where they aren't known."""
@@ -115,7 +125,7 @@ class _Moving:
 
     def new_name(self, name: str) -> str:
         self.made += 1
-        return f"{name}/moved {self.made}"
+        return made_name(name, "moved", str(self.made))
 
     def reordered(self, name: str, order: Order) -> str:
         """A new value: ``name`` with its dimensions in another order."""

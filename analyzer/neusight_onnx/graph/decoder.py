@@ -26,6 +26,7 @@ from neusight_onnx.graph.wire import (
     VARINT,
     Buffer,
     fields,
+    name_text,
     same_width,
     signed,
     truncated,
@@ -118,12 +119,7 @@ class Decoder:
     def _name(self, raw: bytes) -> str:
         name = self._names.get(raw)
         if name is None:
-            # Escapes keep names that are no UTF-8 apart and printable.
-            try:
-                name = raw.decode()
-            except UnicodeDecodeError:
-                name = raw.decode("utf-8", "backslashreplace")
-            self._names[raw] = name
+            name = self._names[raw] = name_text(raw)
         return name
 
     def _domain(self, start: int, stop: int) -> str:

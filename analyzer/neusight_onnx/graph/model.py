@@ -168,17 +168,28 @@ class Value:
         return prod(self.shape)
 
 
-_TRIP = "\0"
+_MADE = "\0"
+"""No name of a file holds it: ``decoder`` writes it as an escape."""
+
+
+def made_name(name: str, *what: str) -> str:
+    """A name that no node or value of any file has, for what is made beside the one called ``name``, by what it is."""
+    return _MADE.join((name, *what))
 
 
 def name_in_trip(name: str, loop: str, trip: int) -> str:
     """A name of its own for a node or value of a loop's body in one of several kinds of trip."""
-    return f"{name}{_TRIP}{loop}{_TRIP}{trip}"
+    return made_name(name, "", loop, str(trip))
 
 
 def file_name(name: str) -> str:
-    """The name in the file of what :func:`name_in_trip` may have named."""
-    return name.partition(_TRIP)[0]
+    """The name in the file of a node or value, or of the one that it was made beside (:func:`made_name`)."""
+    return name.partition(_MADE)[0]
+
+
+def readable_name(name: str) -> str:
+    """A name for a reader, with what was made beside it ("x/float16"); the kinds of a loop's trips go by one name."""
+    return name.partition(2 * _MADE)[0].rstrip(_MADE).replace(_MADE, "/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError
 from neusight_onnx.graph.read import opened_model
 from neusight_onnx.graph.source import FunctionKey, Source, SourceGraph, SourceNode
-from neusight_onnx.graph.wire import BYTES, Buffer, fields
+from neusight_onnx.graph.wire import BYTES, Buffer, fields, name_text
 
 MOST_BYTES = 2**31 - 1
 """Protobuf refuses larger messages."""
@@ -154,7 +154,7 @@ def _function_key(buffer: Buffer, start: int, stop: int) -> FunctionKey:
     texts = {_FUNCTION_NAME: "", _FUNCTION_DOMAIN: "", _FUNCTION_OVERLOAD: ""}
     for number, wire, first, last in fields(buffer, start, stop):
         if wire == BYTES and number in texts:
-            texts[number] = _text(buffer, first, last)
+            texts[number] = name_text(buffer[first:last])
     domain = texts[_FUNCTION_DOMAIN]
     return "" if domain == "ai.onnx" else domain, texts[_FUNCTION_NAME], texts[_FUNCTION_OVERLOAD]
 
@@ -234,7 +234,7 @@ def _attribute(buffer: Buffer, start: int, stop: int, node: SourceNode, notes: N
     count = 0
     for number, wire, first, last in fields(buffer, start, stop):
         if wire == BYTES and number == _ATTRIBUTE_NAME:
-            name = _text(buffer, first, last)
+            name = name_text(buffer[first:last])
         count += wire == BYTES and number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS)
     bodies = node.bodies.get(name, ())
     made = _Pieces()
@@ -253,7 +253,7 @@ def _attribute(buffer: Buffer, start: int, stop: int, node: SourceNode, notes: N
 def _is_ours(buffer: Buffer, start: int, stop: int, notes: Notes) -> bool:
     """Whether a StringStringEntryProto has one of our keys."""
     return any(
-        number == 1 and wire == BYTES and _text(buffer, first, min(last, first + 64)).startswith(notes.prefix)
+        number == 1 and wire == BYTES and name_text(buffer[first : min(last, first + 64)]).startswith(notes.prefix)
         for number, wire, first, last in fields(buffer, start, stop)
     )
 
@@ -262,12 +262,8 @@ def _name_of(buffer: Buffer, start: int, stop: int) -> str:
     name = ""
     for number, wire, first, last in fields(buffer, start, stop):
         if number == 1 and wire == BYTES:
-            name = _text(buffer, first, last)
+            name = name_text(buffer[first:last])
     return name
-
-
-def _text(buffer: Buffer, start: int, stop: int) -> str:
-    return buffer[start:stop].decode("utf-8", "backslashreplace")
 
 
 # --- protobuf, written ------------------------------------------------------------------------------------------------

@@ -22,6 +22,15 @@ MAX_FIELDS = 2_000_000
 """Of one message: a graph has at most a million nodes, and a long list is not decoded field by field."""
 
 
+def name_text(raw: bytes) -> str:
+    """A name as we spell it: escapes keep what is no UTF-8 apart and printable, and NUL for names that we make."""
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        name = raw.decode("utf-8", "backslashreplace")
+    return name.replace("\0", "\\x00")
+
+
 def varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
     """The unsigned varint at ``position`` and the position behind it."""
     result = shift = 0

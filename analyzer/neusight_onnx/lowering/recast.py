@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Value
+from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Value, made_name
 from neusight_onnx.lowering.precision import KEPT_FOR_THE_RUN, PLAIN, as_precision
 
 _FP32 = DataType.FLOAT32
@@ -189,11 +189,13 @@ class _Recast:
         if known is not None:
             return known
         is_weight = value.is_constant
-        made = f"{name}/{dtype.label}" if self.is_traced or is_weight else f"{node.name}/{name}/{dtype.label}"
+        # in eager mode every reader has a cast of its own
+        reader = () if self.is_traced or is_weight else (node.name,)
+        made = made_name(name, dtype.label, *reader)
         attributes = _CASTS[dtype, is_weight and self.caches_weights]
         self.nodes.append(
             Node(
-                name=f"{node.name}/cast {name}",
+                name=made_name(node.name, "cast", name),
                 op_type="Cast",
                 version=13,
                 inputs=(name,),
@@ -473,14 +475,14 @@ def _run_wide(node: Node, work: _Recast) -> None:
         for name in node.inputs
     )
     narrow = [name for name in node.outputs if work.is_plain(name)]
-    wide = {name: f"{name}/float32" for name in narrow}
+    wide = {name: made_name(name, _FP32.label) for name in narrow}
     work.nodes.append(replace(node, inputs=inputs, outputs=tuple(wide.get(name, name) for name in node.outputs)))
     for name, made in wide.items():
         value = work.values[name]
         work.values[made] = work.typed(value, _FP32, runs=False)
         work.nodes.append(
             Node(
-                name=f"{node.name}/cast {made}",
+                name=made_name(node.name, "cast", made),
                 op_type="Cast",
                 version=13,
                 inputs=(made,),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, file_name
+from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, readable_name
 from neusight_onnx.kernels import Elementwise, NodeWork, Softmax
 from neusight_onnx.lowering.precision import KEPT_FOR_THE_RUN
 from neusight_onnx.memory.bodies import reads_of
@@ -172,7 +172,7 @@ class Liveness:
                 del alive[-request - 1]
         tensors = [
             LiveTensor(
-                name=file_name(self.names[at]),
+                name=readable_name(self.names[at]),
                 kind=self.kinds[at],
                 byte_count=self.sizes[at],
                 node=_made_by(self.makers[at]),
@@ -183,7 +183,7 @@ class Liveness:
 
 
 def _made_by(maker: str | None) -> str | None:
-    return None if maker is None else file_name(maker)
+    return None if maker is None else readable_name(maker)
 
 
 def live_tensors(
@@ -314,7 +314,9 @@ def run_nodes(graph: InferredGraph, walk: Liveness) -> None:
         for storage in walk.held.pop(node.name, ()):
             walk.release(storage)
         if walk.timeline is not None:
-            walk.timeline.append(MemoryPoint(node=file_name(node.name), live_bytes=walk.live_bytes, peak_bytes=peak))
+            walk.timeline.append(
+                MemoryPoint(node=readable_name(node.name), live_bytes=walk.live_bytes, peak_bytes=peak)
+            )
             walk.points.append((most, len(walk.requests)))
 
 

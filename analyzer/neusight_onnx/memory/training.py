@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from neusight_onnx.backward import Trained
 from neusight_onnx.backward.recompute import Segments
 from neusight_onnx.backward.walk import Made, Step
-from neusight_onnx.graph.model import InferredGraph, file_name
+from neusight_onnx.graph.model import InferredGraph, file_name, readable_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.memory.caches import CachePair
 from neusight_onnx.memory.liveness import Liveness, end, run_nodes, started
@@ -118,7 +118,7 @@ class _Gradients:
             self.walk.release(self.places.pop(name))
 
     def _new(self, name: str, byte_count: int, kind: str, node: str | None = None) -> int:
-        return self.walk.allocate(f"gradient of {_shown(name)}", byte_count, kind, node, extra_references=1)
+        return self.walk.allocate(f"gradient of {file_name(name)}", byte_count, kind, node, extra_references=1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -178,17 +178,13 @@ def _kept_inputs(segments: Segments, walk: Liveness) -> tuple[SavedTensor, ...]:
     """What is kept for the segments: each of their inputs, unless it is one of the model."""
     found: dict[int, SavedTensor] = {}
     for segment in segments.all:
-        node = _shown(file_name(segment.nodes[0].name))
+        node = file_name(segment.nodes[0].name)
         for name in segment.inputs:
             for storage in walk.places.get(name, ()):
                 size = walk.sizes[storage]
                 if size and walk.kinds[storage] not in ("weight", "input", "cache"):
-                    found.setdefault(storage, SavedTensor(node=node, name=_shown(name), byte_count=size))
+                    found.setdefault(storage, SavedTensor(node=node, name=file_name(name), byte_count=size))
     return tuple(found.values())
-
-
-def _shown(name: str) -> str:
-    return name.partition("\0")[0]
 
 
 def _backwards(step: Step, walk: Liveness, gradients: _Gradients) -> None:
@@ -210,7 +206,7 @@ def _backwards(step: Step, walk: Liveness, gradients: _Gradients) -> None:
     if node in walk.behind:
         walk.release(walk.behind.pop(node))
     if walk.timeline is not None:
-        point = MemoryPoint(node=f"{file_name(node)} (backward)", live_bytes=walk.live_bytes, peak_bytes=peak)
+        point = MemoryPoint(node=f"{readable_name(node)} (backward)", live_bytes=walk.live_bytes, peak_bytes=peak)
         walk.timeline.append(point)
 
 
@@ -220,7 +216,7 @@ def _saved(steps: Sequence[Step], walk: Liveness) -> tuple[SavedTensor, ...]:
     for step in reversed(steps):
         node = file_name(step.work.node)
         storages = [
-            (storage, _shown(name))
+            (storage, file_name(name))
             for name in step.saved
             for storage in walk.places.get(name, ())
             if walk.kinds[storage] not in ("weight", "input", "cache")
@@ -230,5 +226,5 @@ def _saved(steps: Sequence[Step], walk: Liveness) -> tuple[SavedTensor, ...]:
         for storage, name in storages:
             if storage not in seen and walk.sizes[storage]:
                 seen.add(storage)
-                found.append(SavedTensor(node=_shown(node), name=name, byte_count=walk.sizes[storage]))
+                found.append(SavedTensor(node=file_name(node), name=name, byte_count=walk.sizes[storage]))
     return tuple(found)

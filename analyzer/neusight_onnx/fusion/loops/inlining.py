@@ -12,7 +12,7 @@ from neusight_onnx.fusion.loops.plans import BATCH_NORM, Plan
 from neusight_onnx.fusion.loops.row_kernels import APPLIED, STATISTICS, RowKernel, row_name, space_of
 from neusight_onnx.fusion.loops.scheduling import Schedule
 from neusight_onnx.fusion.loops.survey import WIDENED, Survey
-from neusight_onnx.graph.model import Node
+from neusight_onnx.graph.model import Node, made_name
 from neusight_onnx.kernels import ELEMENTWISE_FLOPS, Gemm, Kernel, Movement, Pooling, TensorSpec
 from neusight_onnx.strides import channels_last_strides, suggests_channels_last
 
@@ -102,7 +102,7 @@ class Inlining:
         count = STATISTICS[name]
         shape = (*spec.shape[:-1], 1) if spec.shape and prod(spec.shape[:-1]) == rows else (rows,)
         loop.kernels = ()
-        loop.output = f"{node.outputs[0]} statistics"
+        loop.output = made_name(node.outputs[0], "statistics")
         loop.spec = TensorSpec(dtype=DataType.FLOAT32, shape=(count, rows) if count > 1 else (rows,))
         self.schedule.write(loop, main=next(iter(loop.reads)) if len(loop.reads) == 1 else None)
         self.schedule.owners.pop(node.outputs[0], None)
@@ -142,7 +142,7 @@ class Inlining:
         for key, read in source.reads.items():
             if shown < source.n and read.spec.element_count > shown:
                 part = TensorSpec(dtype=read.spec.dtype, shape=(shown,))
-                read = Read(read.root, f"{read.view} by {name}", part, False)
+                read = Read(read.root, made_name(read.view, "by", name), part, False)
                 key = (read.root, read.view)
             elif not aligned and read.aligned:
                 read = replace(read, aligned=False)
@@ -271,7 +271,7 @@ class Inlining:
         ordered = whole is not None and suggests_channels_last(kernel.shape, whole)
         loop = Loop(
             node=node,
-            output=f"{names[0]} in {node.outputs[0]}",
+            output=made_name(names[0], "in", node.outputs[0]),
             spec=written,
             n=written.element_count,
             strides=channels_last_strides(joined) if ordered else None,
@@ -324,7 +324,7 @@ class Inlining:
             self.library[node.name] = (*emitted, *plan.kernels)
             return
         bare, bias = peeled
-        product = f"{node.outputs[0]} before bias"
+        product = made_name(node.outputs[0], "before bias")
         self.schedule.owners[product] = group
         self.library[node.name] = (*emitted, bare)
         output = self.looked.spec(node.outputs[0])
