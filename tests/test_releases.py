@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from graphs import inferred
-from neusight_onnx import analyze, compare, read_model
-from neusight_onnx.backward import make_training
+from neusight_onnx import analyze, compare, diff, read_model
+from neusight_onnx.backward import make_training, train
 from neusight_onnx.checks.config import read_config
 from neusight_onnx.cli import main
 from neusight_onnx.errors import CheckError, NotSupportedError
@@ -20,15 +20,17 @@ from neusight_onnx.fusion.engine_rules import ENGINE_RULES
 from neusight_onnx.fusion.patterns.registry import PATTERNS, recognise
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.lowering import lower
+from neusight_onnx.lowering import lower, lower_laid_out
 from neusight_onnx.preparation import works_of
 from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
+from neusight_onnx.report.machine import to_json
 from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, last_release, not_made_for
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "releases.md"
 BERT = ROOT / "examples" / "bert_base.onnx"
 PLAN = make_training()
+EXAMPLES = {"bert_base.onnx": {"batch": 2, "sequence": 64}, "resnet50.onnx": {"batch": 2}}
 CHANGES = [(name, change) for name, runtime in RUNTIMES.items() for change in runtime.history.changes]
 
 
@@ -88,8 +90,8 @@ def test_a_change(name: str, change: Change) -> None:
     assert all((change.what, change.before, change.source))
     before = get_runtime(f"{name}@{release_text(change.last_before)}")
     since = get_runtime(f"{name}@{release_text(change.since)}")
-    assert (change.before in before.earlier) is not change.only_moves_gpus
-    assert change.before not in since.earlier
+    assert (change.before in before.earlier(training=True)) is not change.only_moves_gpus
+    assert change.before not in since.earlier(training=True)
     assert change.lacks <= before.lacks
     assert not change.lacks & since.lacks
     assert change.had <= since.lacks
@@ -106,9 +108,9 @@ def test_changes_are_undone_from_the_newest_on() -> None:
     assert list(history.after((1, 2, 3))) == [second]
     assert list(history.after((1, 4))) == []
     described = Runtime(name="made-up", description="", kernel_us=1.0, view_us=3.0, host_spread=1.5, history=history)
-    assert replace(described, release=(1, 1)).earlier == ("a", "b")
-    assert replace(described, release=(1, 3)).earlier == ("b",)
-    assert described.earlier == ()
+    assert replace(described, release=(1, 1)).earlier(training=False) == ("a", "b")
+    assert replace(described, release=(1, 3)).earlier(training=False) == ("b",)
+    assert described.earlier(training=True) == ()
 
 
 # runtime, GPU, what is said (None: it runs)
@@ -251,6 +253,26 @@ def test_training_at_a_release() -> None:
     assert reports[0].totals.latency_ms < reports[1].totals.latency_ms
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "momentum", "none"])
+def test_the_optimizer_before_foreach_was_the_default(optimizer: str) -> None:
+    """A kernel for each operation and parameter, zeros in every gradient, which the next step adds to."""
+    nodes = "h = MatMul(x, w)\nr = Relu(h)\ny = MatMul(r, v)"
+    graph = inferred(nodes, {"x": (4, 8)}, weights={"w": (8, 16), "v": (16, 16)})
+    plan = make_training(optimizer=optimizer, loss="none")
+    counts: dict[str, Counter[str]] = {}
+    for runtime in ("eager@2.0", "eager@1.13"):
+        lowered = lower_laid_out(graph, runtime=runtime)
+        trained = train(graph, lowered.works, lowered.strides, plan, runtime)
+        stepping = [work for work in trained.works if work.phase == "optimizer" or work.op_type == "AccumulateGrad"]
+        counts[runtime] = sum((Counter({work.node: work.count}) for work in stepping), Counter())
+        assert trained.held is (optimizer != "none" and runtime == "eager@1.13")
+    passes = {"adamw": "mul lerp mul addcmul sqrt div add addcdiv", "momentum": "mul add add", "none": ""}[optimizer]
+    assert counts["eager@2.0"] == Counter(f"optimizer/{name}" for name in passes.split())
+    alone = Counter(f"optimizer/{name}" for name in passes.replace("lerp", "mul add").split())
+    zeroed = Counter({"optimizer/zero_grad": 2, "w": 1, "v": 1}) if passes else Counter()
+    assert counts["eager@1.13"] == Counter({name: 2 * count for name, count in alone.items()}) + zeroed
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -280,6 +302,37 @@ def test_every_command_takes_a_release_and_says_it(command: list[str], capsys: p
     assert "onnxruntime@1.9" in capsys.readouterr().out
     assert main([*command, *sizes, "--runtime", "onnxruntime@1.x"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_report_of_another_release_is_compared_with_a_note(tmp_path: Path) -> None:
+    """One that an earlier state of this tool wrote, whose newest release was an earlier one."""
+    report = json.loads(to_json(analyze(BERT, gpu="t4", dims={"batch": 1, "sequence": 8}, runtime="eager")))
+    new = tmp_path / "new.json"
+    new.write_text(json.dumps(report), encoding="utf-8")
+    old = tmp_path / "old.json"
+    for release, said in (("2.8", ["the release of eager that is assumed differs: 2.8, now 2.9"]), (None, [])):
+        settings = {**report["settings"], "runtime_release": release}
+        if release is None:  # from before reports said it
+            del settings["runtime_release"]
+        old.write_text(json.dumps({**report, "settings": settings}), encoding="utf-8")
+        assert [note for note in diff(old, new).notes if "release" in note] == said
+
+
+@pytest.mark.parametrize("precision", ["auto", "fp16", "int8"])
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_every_release_costs_every_example(name: str, precision: str) -> None:
+    """Around each change; the work that is done (multiply-adds) is that of today."""
+    history = RUNTIMES[name].history
+    releases = sorted({history.first, *(change.last_before for change in history.changes)})
+    for path, dims in EXAMPLES.items():
+        model = read_model(ROOT / "examples" / path)
+        today = analyze(model, gpu="t4", dims=dims, precision=precision, runtime=name).totals
+        for release in releases:
+            totals = analyze(
+                model, gpu="t4", dims=dims, precision=precision, runtime=f"{name}@{release_text(release)}"
+            ).totals
+            assert totals.macs == today.macs
+            assert 0.5 * today.latency_ms < totals.latency_ms < 5 * today.latency_ms
 
 
 def test_a_target_names_a_release(tmp_path: Path) -> None:

@@ -464,7 +464,7 @@ def _assemble(
         *share_by_data(coverage),
         *range_of_branches(counted, totals, runtime),
         *of_the_batch(inferred, settings),
-        *of_the_release(runtime),
+        *of_the_release(runtime, training=trained is not None),
         *said,
         *of_the_stored_precision(settings, asked_precision, runtime),
         *of_runtime,

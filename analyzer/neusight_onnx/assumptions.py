@@ -64,7 +64,7 @@ def of_the_batch(inferred: InferredGraph, settings: Settings) -> Iterator[str]:
 
 def of_the_run(prepared: PreparedModel) -> Iterator[str]:
     """What was asked for and is not the default: a short report has it among its assumptions."""
-    yield from of_the_release(prepared.runtime)
+    yield from of_the_release(prepared.runtime, training=prepared.trained is not None)
     yield from prepared.said
     if prepared.runtime.captured:
         yield "runs are replayed as CUDA graphs (--cuda-graph)"
@@ -142,15 +142,15 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
     yield from _said_of_engines(runtime, asked)
 
 
-def of_the_release(runtime: Runtime) -> Iterator[str]:
+def of_the_release(runtime: Runtime, *, training: bool) -> Iterator[str]:
     """What a release that was asked for does otherwise than the newest, or that it isn't known yet."""
     if runtime.newer is not None:
         yield (
             f"{runtime.name} {release_text(runtime.newer)} is newer than what is known: taken as "
             f"{release_text(runtime.described_release)}, the newest release that is"
         )
-    if runtime.earlier:
-        yield f"otherwise than later releases, {runtime.label}: {'; '.join(runtime.earlier)}"
+    if earlier := runtime.earlier(training=training):
+        yield f"otherwise than later releases, {runtime.label}: {'; '.join(earlier)}"
 
 
 def _said_of_engines(runtime: Runtime, asked: str) -> Iterator[str]:

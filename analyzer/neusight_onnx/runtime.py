@@ -67,6 +67,8 @@ class Runtime:
     whether one joins a product of more than two dimensions.
     ``drops_neutral``: whether sums with 0 and products with 1 go, where redundant nodes do; ``splits_gathers``:
     whether Gathers that take a tensor apart become one Split. ``has_hard_swish``: whether HardSwish is one kernel.
+    ``foreach_optimizer``: whether a step's kernels go through many parameters each; ``frees_gradients``: whether
+    gradients are given back after a step, not filled with zeros.
     ``vendors``: whose GPUs it runs on; of NVIDIA's, those of compute capability ``least_capability`` to
     ``most_capability``.
     ``rewrites``: whether redundant nodes go, parts of a tensor come from one Split, and Transposes move.
@@ -111,6 +113,8 @@ class Runtime:
     drops_neutral: bool = True
     splits_gathers: bool = True
     has_hard_swish: bool = True
+    foreach_optimizer: bool = True
+    frees_gradients: bool = True
     history: History = NO_HISTORY
     release: Release | None = None
     newer: Release | None = None
@@ -126,10 +130,13 @@ class Runtime:
         """The release whose behaviour this is."""
         return self.history.newest if self.release is None else self.release
 
-    @property
-    def earlier(self) -> tuple[str, ...]:
+    def earlier(self, *, training: bool) -> tuple[str, ...]:
         """What this release does on a GPU otherwise than the newest, the first that changed first."""
-        later = [change for change in self.history.after(self.described_release) if not change.only_moves_gpus]
+        later = [
+            change
+            for change in self.history.after(self.described_release)
+            if not change.only_moves_gpus and (training or not change.in_training)
+        ]
         return tuple(change.before for change in reversed(later))
 
 

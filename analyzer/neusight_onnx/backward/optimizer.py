@@ -1,17 +1,20 @@
 """The optimizer's step: PyTorch's foreach kernels, each of which goes through many parameters.
 
 In a loop of its own for every operation (``torch.optim``, foreach=True, the default on a GPU): the operations of
-``_multi_tensor_adamw`` and its like. A launch takes a limited number of tensors and of chunks.
+``_multi_tensor_adamw`` and its like. A launch takes a limited number of tensors and of chunks. Before that was the
+default, each parameter had a kernel for each operation (``_single_tensor_adamw`` and its like).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from neusight_onnx.backward.walk import Parameter
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork, TensorSpec
+from neusight_onnx.lowering.normalization import fill
 
 CHUNK_ELEMENTS = 65_536
 CHUNKS_A_LAUNCH = 320
@@ -49,6 +52,10 @@ PASSES: dict[str, tuple[_Pass, ...]] = {
 """adam: m = lerp(m, g), v = v b + g g (1 - b), p += m / (sqrt(v) + e); adamw shrinks p before. momentum: b = b m + g,
 p -= b. Learning rates and corrections are numbers of the host."""
 
+_ADAM_ALONE = (_Pass("mul", 1, 1), _Pass("add", 2, 2), *_ADAM[1:])
+PASSES_ALONE = PASSES | {"adam": _ADAM_ALONE, "adamw": (_Pass("mul", 1, 1), *_ADAM_ALONE)}
+"""Of one parameter at a time: m is scaled and added to, which was ``lerp`` only later."""
+
 STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
 """Tensors of a parameter's size that the optimizer keeps between steps."""
 
@@ -70,8 +77,11 @@ def is_mixed(dtype: DataType) -> bool:
     return dtype.bits < DataType.FLOAT32.bits
 
 
-def optimizer_memory(optimizer: str, parameters: Sequence[Parameter]) -> OptimizerMemory:
-    """States and master weights in float32 where the parameters are narrower, else in the parameters' own type."""
+def optimizer_memory(optimizer: str, parameters: Sequence[Parameter], *, foreach: bool = True) -> OptimizerMemory:
+    """States and master weights in float32 where the parameters are narrower, else in the parameters' own type.
+
+    Not ``foreach``: what exists during the step only is of one parameter at a time.
+    """
     state = master = temporary = 0
     if optimizer == "none":
         return OptimizerMemory(state_bytes=0, master_bytes=0, temporary_bytes=0)
@@ -80,45 +90,52 @@ def optimizer_memory(optimizer: str, parameters: Sequence[Parameter]) -> Optimiz
         dtype = DataType.FLOAT32 if mixed else parameter.spec.dtype
         size = dtype.bytes_of(parameter.spec.element_count)
         state += STATES[optimizer] * size
-        temporary += (TEMPORARIES[optimizer] + mixed) * size  # gradients are cast to float32, too
+        during = (TEMPORARIES[optimizer] + mixed) * size  # gradients are cast to float32, too
+        temporary = temporary + during if foreach else max(temporary, during)
         master += size if mixed else 0
     return OptimizerMemory(state_bytes=state, master_bytes=master, temporary_bytes=temporary)
 
 
-def optimizer_works(optimizer: str, parameters: Sequence[Parameter]) -> Iterator[NodeWork]:
-    """The step over all parameters, those of each number format apart, as foreach does."""
+def optimizer_works(optimizer: str, parameters: Sequence[Parameter], *, foreach: bool = True) -> Iterator[NodeWork]:
+    """The step over all parameters, those of each number format apart, as foreach does; else one after the other."""
     if optimizer == "none":
         return
     groups: dict[DataType, list[int]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.spec.dtype, []).append(parameter.spec.element_count)
     for stored, sizes in groups.items():
-        launches = _Launches(sizes)
+        passes = (PASSES if foreach else PASSES_ALONE)[optimizer]
         dtype = DataType.FLOAT32 if is_mixed(stored) else stored
         if is_mixed(stored):
-            count, elements = launches.of(2)
-            yield _work("cast", _copy(stored, dtype, elements), count)
-        for step in PASSES[optimizer]:
-            count, elements = launches.of(step.lists)
-            spec = TensorSpec(dtype=dtype, shape=(elements,))
-            kernel = Elementwise(operations=(step.operation,), inputs=(spec,) * step.reads, output=spec)
-            yield _work(step.operation, kernel, count)
+            for count, elements in _launches(sizes, 2, foreach=foreach):
+                yield _work("cast", _copy(stored, dtype, elements), count)
+        for step in passes:
+            for count, elements in _launches(sizes, step.lists, foreach=foreach):
+                spec = TensorSpec(dtype=dtype, shape=(elements,))
+                kernel = Elementwise(operations=(step.operation,), inputs=(spec,) * step.reads, output=spec)
+                yield _work(step.operation, kernel, count)
         if is_mixed(stored):
-            count, elements = launches.of(2)
-            yield _work("cast", _copy(dtype, stored, elements), count)
+            for count, elements in _launches(sizes, 2, foreach=foreach):
+                yield _work("cast", _copy(dtype, stored, elements), count)
 
 
-@dataclass(frozen=True, slots=True)
-class _Launches:
-    """How a foreach operation over tensors of these sizes is cut into launches."""
+def zeroed_gradients(parameters: Sequence[Parameter]) -> Iterator[NodeWork]:
+    """``zero_grad(set_to_none=False)``: every gradient is filled with zeros."""
+    groups = Counter(parameter.spec for parameter in parameters)
+    for spec, count in groups.items():
+        yield _work("zero_grad", fill(spec), count)
 
-    sizes: Sequence[int]
 
-    def of(self, lists: int) -> tuple[int, int]:
-        """(launches, elements of each on average) of an operation that goes through so many lists."""
-        chunks = sum(-(-size // CHUNK_ELEMENTS) for size in self.sizes)
-        launches = max(-(-len(self.sizes) // TENSORS_A_LAUNCH[lists]), -(-chunks // CHUNKS_A_LAUNCH), 1)
-        return launches, -(-sum(self.sizes) // launches)
+def _launches(sizes: Sequence[int], lists: int, *, foreach: bool) -> list[tuple[int, int]]:
+    """(launches, elements of each) of an operation that goes through so many lists of tensors of these sizes.
+
+    ``foreach``: as it cuts all of them into launches, elements on average; else a launch for each tensor.
+    """
+    if not foreach:
+        return [(count, size) for size, count in Counter(sizes).items()]
+    chunks = sum(-(-size // CHUNK_ELEMENTS) for size in sizes)
+    launches = max(-(-len(sizes) // TENSORS_A_LAUNCH[lists]), -(-chunks // CHUNKS_A_LAUNCH), 1)
+    return [(launches, -(-sum(sizes) // launches))]
 
 
 def _copy(source: DataType, target: DataType, elements: int) -> Movement:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from neusight_onnx.backward.loss import Loss, loss_of
-from neusight_onnx.backward.optimizer import OptimizerMemory, optimizer_memory, optimizer_works
+from neusight_onnx.backward.optimizer import OptimizerMemory, optimizer_memory, optimizer_works, zeroed_gradients
 from neusight_onnx.backward.plan import Training
 from neusight_onnx.backward.recompute import Segments, segments_of
 from neusight_onnx.backward.walk import Backward, Made, Parameter, Step, backward
 from neusight_onnx.graph.model import InferredGraph, made_name
 from neusight_onnx.kernels import Elementwise, NodeWork, TensorSpec
-from neusight_onnx.runtime import Runtime
+from neusight_onnx.runtime import Runtime, as_runtime
 
 LOSS = "loss"
 
@@ -52,6 +52,7 @@ def train(
 
     ``merged``: what a compiler makes of the works; it does the same to the run backwards.
     """
+    runtime = as_runtime(runtime)
     found = backward(graph, works, strides, plan, runtime)
     specs = {name: _spec(graph, name) for name in found.losses}
     losses = {name: loss_of(plan.loss, spec) for name, spec in specs.items()}
@@ -64,20 +65,24 @@ def train(
     run = [*forward, *behind, *_run_backwards(steps, forward, segments, graph, fused=merged is not None)]
     if repeats > 1:
         run = [replace(work, count=work.count * repeats) for work in run]
-    additions = repeats if plan.gradients_held else repeats - 1
+    # zeros stay in memory, and what is there is added to
+    zeroed = plan.optimizer != "none" and not runtime.frees_gradients
+    additions = repeats if plan.gradients_held or zeroed else repeats - 1
     if additions:
         run += [_addition(parameter, additions) for parameter in found.parameters]
-    run += optimizer_works(plan.optimizer, found.parameters)
+    run += optimizer_works(plan.optimizer, found.parameters, foreach=runtime.foreach_optimizer)
+    if zeroed:
+        run += zeroed_gradients(found.parameters)
     return Trained(
         plan=plan,
         works=tuple(run),
         steps=steps,
         parameters=found.parameters,
         losses=found.losses,
-        optimizer=optimizer_memory(plan.optimizer, found.parameters),
+        optimizer=optimizer_memory(plan.optimizer, found.parameters, foreach=runtime.foreach_optimizer),
         segments=segments,
         held=additions > 0,
-        said=(*found.said, *segments.said, *_said(plan, found, merged=merged is not None)),
+        said=(*found.said, *segments.said, *_said(plan, found, runtime, zeroed=zeroed, merged=merged is not None)),
     )
 
 
@@ -156,20 +161,22 @@ def _addition(parameter: Parameter, count: int) -> NodeWork:
     )
 
 
-def _said(plan: Training, found: Backward, *, merged: bool) -> Iterator[str]:
+def _said(plan: Training, found: Backward, runtime: Runtime, *, zeroed: bool, merged: bool) -> Iterator[str]:
     if merged:
         yield (
             "training: pointwise kernels of the run backwards are merged as torch.compile does it; the optimizer "
             "runs as it does without"
         )
+    cleared = "filled with zeros, and added to" if zeroed else "cleared by set_to_none"
     yield (
-        "training: what PyTorch's autograd executes, gradients cleared by set_to_none; the host's time in the "
+        f"training: what PyTorch's autograd executes, gradients {cleared}; the host's time in the "
         "optimizer's Python code and for autograd's own thread is that of any other operator"
     )
     if plan.optimizer == "none":
         yield "training: no optimizer (--optimizer none)"
     else:
-        yield f"training: {plan.optimizer} as foreach kernels over all parameters (PyTorch's default)"
+        over = "foreach kernels over all parameters" if runtime.foreach_optimizer else "kernels of each parameter alone"
+        yield f"training: {plan.optimizer} as {over} (PyTorch's default)"
     if any(parameter.spec.dtype.bits < 32 for parameter in found.parameters):
         yield (
             "training: parameters and gradients are kept in the narrower format, master weights and states of the "

@@ -231,6 +231,9 @@ def _settings(old: Saved, new: Saved) -> list[str]:
         before, after = getattr(old.side, what), getattr(new.side, what)
         if before != after:
             notes.append(f"the {what if what != 'gpu' else 'GPU'} differs: {before}, now {after}")
+    assumed = old.side.runtime_release, new.side.runtime_release
+    if old.side.runtime == new.side.runtime and None not in assumed and assumed[0] != assumed[1]:
+        notes.append(f"the release of {new.side.runtime} that is assumed differs: {assumed[0]}, now {assumed[1]}")
     notes += [
         f"{_PLANS.get(plan, f'the {plan} of training')} differs: {before}, now {new.training[plan]}"
         for plan, before in old.training.items()

@@ -28,7 +28,7 @@ class Change:
     Both are parts of sentences for the report and the documentation, ``source`` says where it is known from.
     ``lacks``: the names of fusion rules (:class:`~neusight_onnx.fusion.patterns.search.Pattern`) that earlier releases
     don't have, ``had``: of those that only they have. ``fields``: what fields of
-    :class:`~neusight_onnx.runtime.Runtime` were in them.
+    :class:`~neusight_onnx.runtime.Runtime` were in them. ``in_training``: it changes steps of training alone.
     ``last``: the release before ``since``, where that isn't one less in its last number.
     """
 
@@ -40,6 +40,7 @@ class Change:
     had: frozenset[str] = frozenset()
     fields: Mapping[str, object] = field(default_factory=dict)
     last: Release | None = None
+    in_training: bool = False
 
     @property
     def last_before(self) -> Release:
