@@ -244,7 +244,7 @@ def test_the_guide_says_how_bounds_are_decided() -> None:
         "memory",
         "l2",
         "latency",
-        "launch",
+        "floor",
         "pcie",
         "cpu",
         "host",

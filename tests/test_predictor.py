@@ -88,7 +88,42 @@ def test_every_prediction_keeps_to_physics(gpu: str) -> None:
         assert 0.0 < prediction.utilization <= 1.0
         assert prediction.tile_count >= 1
         assert prediction.wave_count >= 1
-        assert prediction.bound in {"compute", "memory", "l2", "latency", "launch"}
+        assert prediction.bound in {"compute", "memory", "l2", "latency", "floor"}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "bound"),
+    [
+        pytest.param(
+            Movement(operation="copy", dtype=FP32, shape=(1, 12, 128, 64), read=393_216, written=393_216),
+            "t4",
+            "floor",
+            id="DRAM at its peak would need 2.5 us of 2.6, but the L2 holds it",
+        ),
+        pytest.param(
+            Elementwise(operations=("add",), inputs=(tensor(64, 768), tensor(64, 768)), output=tensor(64, 768)),
+            "a100",
+            "floor",
+            id="600 KB",
+        ),
+        pytest.param(
+            Elementwise(operations=("add",), inputs=(tensor(8, 1 << 22),) * 2, output=tensor(8, 1 << 22)),
+            "a100",
+            "memory",
+            id="400 MB",
+        ),
+        pytest.param(Gemm(m=8192, n=8192, k=8192, dtype=FP32), "a100", "compute", id="1.1 TFLOP"),
+        pytest.param(
+            convolution(n=1, c=128, k=128, spatial=(56, 56), out=(28, 28), strides=(2, 2)),
+            "a100",
+            "latency",
+            id="a thread an element: 100 us, of which the floor is 2.5 and the lanes need 12",
+        ),
+    ],
+)
+def test_bounds(kernel: Kernel, gpu: str, bound: str) -> None:
+    (found,) = predict([kernel], load_gpu(gpu))
+    assert found.bound == bound
 
 
 def test_no_prediction_beats_the_roofline() -> None:

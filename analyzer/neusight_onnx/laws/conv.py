@@ -488,13 +488,14 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     l2 = 1e6 * np.stack([times.direct["l2"], times.fused["l2"], times.staged["l2"], zero])
     level = np.stack([times.direct["level"], times.fused["level"], times.staged["level"], np.ones(count)])
     every = np.arange(count)
+    element = ALGORITHMS.index("element")
     tile = tiles[best, :, every].T
     blocks = blocks[best, every]
     return LawResult(
         latency_us=latency,
         ideal_us=ideal_us(cols, gpu),
         parts_us={
-            "compute": compute[best, every],
+            "compute": np.where(best == element, times.all_us[element] - constants["floor_us"], compute[best, every]),
             "memory": memory[best, every],
             "l2": l2[best, every],
             "launch": np.full(count, constants["floor_us"]),
@@ -504,9 +505,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         wave_count=np.maximum(np.ceil(blocks / (unit.sm_count * resident[best, every])), 1.0),
         doubt_log_sd=np.hypot(
             np.hypot(cols["gradient_log_sd"], gemm.doubt(unit, level[best, every], compute[best, every] / latency)),
-            np.where(
-                best == ALGORITHMS.index("element"), ELEMENT_LOG_SD, np.where(cols["winograd"] > 0, 0.0, KIND_LOG_SD)
-            ),
+            np.where(best == element, ELEMENT_LOG_SD, np.where(cols["winograd"] > 0, 0.0, KIND_LOG_SD)),
         ),
     )
 

@@ -46,7 +46,7 @@ class Prediction:
 
     ``latency_us`` is the time on the GPU (no host time), at least the physical ceiling and above zero; the
     interval holds the truth in ``interval`` of cases. ``utilization`` is ideal time / latency, in (0, 1].
-    ``bound``: "compute", "memory", "l2", "latency", "launch", "pcie", "cpu". ``method``: "learned" (fitted on
+    ``bound``: "compute", "memory", "l2", "latency", "floor", "pcie", "cpu". ``method``: "learned" (fitted on
     measurements of this kernel class and dtype) or "analytic" (a stated efficiency). ``predictor``: the name in the
     manifest, or "analytic".
     ``level_share``: share of the interval's variance that kernels of its class in a run have in common, 0..1.
@@ -193,8 +193,12 @@ def _predictions(
 ) -> list[Prediction]:
     law, latency = answer.law, answer.latency_us
     assert bool(np.all((latency > 0) & np.isfinite(latency))), "a law gives a time for every kernel"
-    names = list(law.parts_us)
-    largest = np.argmax(np.stack([np.broadcast_to(law.parts_us[name], latency.shape) for name in names]), axis=0)
+    floor_us = np.broadcast_to(law.parts_us["launch"], latency.shape)
+    names = [name for name in law.parts_us if name != "launch"]
+    parts_us = np.stack([np.broadcast_to(law.parts_us[name], latency.shape) for name in names])
+    # laws add what is beside the floor to it; the roofline knows none
+    is_floor = np.maximum(latency - floor_us, law.ideal_us) <= floor_us
+    largest = np.where(is_floor, -1, np.argmax(parts_us, axis=0))
     tiles = {name: values.astype(np.int64).tolist() for name, values in law.tile.items()}
     rows = zip(
         kernels,
@@ -217,7 +221,7 @@ def _predictions(
             tile_count=max(int(tile_count), 1),
             wave_count=max(int(wave_count), 1),
             utilization=min(ideal / time, 1.0),
-            bound=_bound(names[part], time, kernel, gpu),
+            bound=_bound(names[part] if part >= 0 else "floor", time, kernel, gpu),
             method=method,
             predictor=predictor,
             level_share=level_share,
@@ -227,7 +231,7 @@ def _predictions(
 
 
 def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
-    """What bounds a kernel, in a reader's words, from the largest of the law's parts.
+    """What bounds a kernel, in a reader's words, from the largest of the law's parts, or "floor" where that decides.
 
     A law's time in the pipe holds idle lanes and half-empty waves, too. "compute" is said only where the pipe at its
     peak would need a good part of the time; otherwise memory may, else nothing is near its limit: "latency".
@@ -238,8 +242,6 @@ def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
         return "pcie" if isinstance(kernel, Transfer) else "cpu"
     name = _BOUND_OF_PART.get(part, part)
     memory_us = 1e6 * (kernel.read_bytes + kernel.write_bytes) / gpu.memory_bytes_per_s
-    if name == "launch" and memory_us >= 0.5 * latency_us:
-        return "memory"  # raised to the roofline
     if name != "compute":
         return name
     accumulator = kernel.accumulator if isinstance(kernel, Gemm | Conv) else None

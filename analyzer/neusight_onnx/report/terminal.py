@@ -77,7 +77,7 @@ _BOUND_STYLES = {
     "memory": "cyan",
     "l2": "blue",
     "latency": "magenta",
-    "launch": "yellow",
+    "floor": "yellow",
     "pcie": "red",
 }
 _OPERATION_DIMS = ("operation", "operations", "method", "cell")
@@ -90,7 +90,7 @@ _FLAG_DIMS = ("transpose_a", "transpose_b", "transposed", "causal", "log", "back
 _UNIT_DIMS = ("strides", "dilations")
 """Dims that say nothing where they are all 1."""
 
-_BOUND_ORDER = ("compute", "memory", "l2", "latency", "launch", "pcie", "cpu", "host")
+_BOUND_ORDER = ("compute", "memory", "l2", "latency", "floor", "pcie", "cpu", "host")
 
 
 def to_terminal(report: Report, *, width: int, colour: bool, top: int = 10, plain: bool = False) -> str:
