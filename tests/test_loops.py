@@ -731,3 +731,29 @@ def test_between_batch_norm_and_silu_float32_lies_in_memory_and_channels_last_is
     assert (mean.operation, mean.fused, mean.dtype, mean.extra_inputs) == ("mean", ("silu",), F32, ())
     assert product.operations == ("silu", "mul")
     assert product.inputs[0] == spec(*image)
+
+
+@pytest.mark.parametrize(("to", "stored"), [("1", F32), ("7", DataType.FLOAT16)], ids=["to float32", "to int64"])
+def test_what_is_cast_up_lies_in_memory_as_it_was_computed(to: str, stored: DataType) -> None:
+    """A value of 16 bits with five reads and two users is written; ELU computed it in FP32, and a cast to FP32 wants that.
+
+    A cast to integers is no second conversion between floating-point types, however many bytes it writes.
+    """
+    graph = inferred(
+        f"""s = Sum(a, b, c, d, e)
+            f = Elu(s)
+            g = Transpose <perm = [1, 0]> (f)
+            h = Cast <to = {to}> (f)
+            y = ReduceMax <axes = [0], keepdims = 0> (h)
+            z = Softmax(g)""",
+        dict.fromkeys("abcde", (64, 32)),
+        types=dict.fromkeys("abcde", TensorProto.FLOAT16),
+        outputs=["y", "z"],
+    )
+    (written,) = [
+        kernel
+        for work in compiled(graph)
+        for kernel in work.kernels
+        if isinstance(kernel, Elementwise) and "elu" in kernel.operations
+    ]
+    assert written.output == spec(64, 32, dtype=stored)

@@ -134,9 +134,5 @@ def pointwise_plan(
     return Plan("pointwise", kernels, reads=tuple(reads), operations=tuple(operations), reorders=reorders, parts=parts)
 
 
-def writes_fp32(kernel: Kernel) -> bool:
-    return isinstance(kernel, Movement) and kernel.written > kernel.read
-
-
 def is_copy(kernel: Kernel) -> bool:
     return isinstance(kernel, Movement) and kernel.operation == "copy"

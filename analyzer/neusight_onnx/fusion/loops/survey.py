@@ -9,7 +9,7 @@ from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.loops.loop import Loop, Read
-from neusight_onnx.fusion.loops.plans import Plan, is_copy, neighbours_plan, pointwise_plan, writes_fp32
+from neusight_onnx.fusion.loops.plans import Plan, is_copy, neighbours_plan, pointwise_plan
 from neusight_onnx.fusion.loops.row_kernels import (
     STATISTICS,
     RowKernel,
@@ -26,6 +26,8 @@ WIDENED = frozenset(
     {"elu", "gelu", "gelu_tanh", "hardsigmoid", "hardswish", "leaky_relu", "mish", "selu", "silu", "softplus"}
 )
 """Functions whose decompositions compute in FP32 (``pw_cast_for_opmath`` and type promotion in ``torch/_decomp``)."""
+WIDE = frozenset({DataType.FLOAT32, DataType.FLOAT64})
+"""Types that a cast from 16 bits joins the one before it for (``joint_graph.pointless_convert``)."""
 OPERAND_TWICE = frozenset({"gelu", "gelu_tanh", "hardswish", "mish", "silu"})
 """Those of them that two operations of the formula take the operand of."""
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -83,6 +85,10 @@ class Survey:
     def shape(self, name: str) -> tuple[int, ...] | None:
         value = self.graph.values.get(name)
         return None if value is None else value.shape
+
+    def _dtype(self, name: str) -> DataType | None:
+        value = self.graph.values.get(name)
+        return None if value is None else value.dtype
 
     def is_number(self, name: str) -> bool:
         """Whether a value is one number that the compiler knows, and writes into the kernel."""
@@ -182,9 +188,8 @@ class Survey:
             kind = "loop" if plan.again is None else "hint"
         twice = kind == "loop" and not OPERAND_TWICE.isdisjoint(plan.operations)
         again = 2 if not self.engine and (twice or self.is_applied(plan)) else 1
-        widens = not WIDENED.isdisjoint(plan.operations) or (
-            plan.operations == ("cast",) and writes_fp32(plan.kernels[-1])
-        )
+        casts_up = plan.operations == ("cast",) and self._dtype(node.outputs[0]) in WIDE
+        widens = casts_up or not WIDENED.isdisjoint(plan.operations)
         for name, _ in plan.reads:
             self.uses[self.root(name)[0]].extend([kind] * again)
             if widens:
