@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shlex
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from neusight_onnx.report.comparison_machine import comparison_to_json
 from neusight_onnx.report.comparison_markdown import comparison_to_markdown
 from neusight_onnx.report.comparison_terminal import comparison_to_terminal
 from neusight_onnx.report.layout import Canvas
+from neusight_onnx.report.quantities import significant
 from test_report_machine import SCHEMA, documented_keys, keys_of
 
 ROOT = Path(__file__).parents[1]
@@ -527,6 +529,26 @@ def test_what_stands_in_for_a_condition_is_said_once() -> None:
 )
 def test_assumptions_of_many_cases(cases: list[list[str]], expected: list[str]) -> None:
     assert assumed_by_all(cases) == tuple(expected)
+
+
+def test_models_with_a_cache_are_compared_by_tokens_a_second() -> None:
+    found = compare(ROOT / "examples" / "bert_base.onnx", gpus=["t4", "l4"], dims={"batch": [2], "sequence": [16]})
+    assert "tokens/s" not in comparison_to_terminal(found, Canvas(width=120))
+    assert [case["tokens_per_s"] for case in json.loads(comparison_to_json(found))["cases"]] == [None, None]
+    cases = tuple(
+        replace(case, totals=replace(case.totals, memory=replace(case.totals.memory, new_token_count=3)))
+        for case in found.cases
+    )
+    decoder = replace(found, cases=cases)
+    tokens = [significant(3 * case.totals.throughput_per_s) for case in cases]
+    for text in (comparison_to_terminal(decoder, Canvas(width=120)), comparison_to_markdown(decoder)):
+        assert "tokens/s" in text
+        assert "per s: samples" not in text
+        assert all(figure in text for figure in tokens)
+    # one run whose tokens can't be told: all are compared by samples
+    mixed = comparison_to_terminal(replace(found, cases=(cases[0], found.cases[1])), Canvas(width=120))
+    assert "tokens/s" not in mixed
+    assert significant(cases[0].totals.throughput_per_s) in mixed
 
 
 def test_what_a_narrow_terminal_shows() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import pickle
 import re
 import time
 import tomllib
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from neusight_onnx.cli import main
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import (
@@ -886,3 +889,17 @@ def test_file_states_units_in_order(name: str) -> None:
     declared = [*list(TEXT_KEYS)[:3], *(key.name for key in NUMBER_KEYS), *LIST_KEYS]
     present = [key for key in table if key != "memory_type"]
     assert present == [key for key in declared if key in table]
+
+
+def test_gpus_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gpus", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(StringIO(capsys.readouterr().out)))
+    assert [row["name"] for row in rows] == list(gpu_names())
+    for row in rows:
+        gpu = load_gpu(row["name"])
+        assert float(row["memory_bytes_per_s"]) == pytest.approx(gpu.memory_bytes_per_s, rel=1e-5)
+        assert (row["vendor"], row["sm_count"]) == (gpu.vendor, str(gpu.sm_count))
+        rates = {
+            key.removesuffix("_flops_per_s"): float(rate) for key, rate in row.items() if "_flops_" in key and rate
+        }
+        assert rates == pytest.approx(dict(gpu.peak_flops_per_s), rel=1e-5)

@@ -735,7 +735,7 @@ def test_between_batch_norm_and_silu_float32_lies_in_memory_and_channels_last_is
 
 @pytest.mark.parametrize(("to", "stored"), [("1", F32), ("7", DataType.FLOAT16)], ids=["to float32", "to int64"])
 def test_what_is_cast_up_lies_in_memory_as_it_was_computed(to: str, stored: DataType) -> None:
-    """A value of 16 bits with five reads and two users is written; ELU computed it in FP32, and a cast to FP32 wants that.
+    """A value of 16 bits with five reads and two users is written; ELU computed it in FP32, as a cast to it wants.
 
     A cast to integers is no second conversion between floating-point types, however many bytes it writes.
     """

@@ -17,6 +17,7 @@ from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
 from neusight_onnx.cli.groups import with_groups
 from neusight_onnx.cli.options import (
+    GpuFormat,
     ListFormat,
     ModelArgument,
     OneGpuOption,
@@ -72,7 +73,7 @@ Examples:
   neusight-onnx gpus
   neusight-onnx gpus h100
   neusight-onnx gpus rtx ada
-  neusight-onnx gpus --format json
+  neusight-onnx gpus --format csv > gpus.csv
 """
 PREDICTORS_LIST_EXAMPLES = """\
 Examples:
@@ -315,18 +316,22 @@ def gpus_command(
             autocompletion=gpus_begun,
         ),
     ] = None,
-    table_format: TableFormatOption = TableFormat.RICH,
+    gpu_format: Annotated[GpuFormat, typer.Option("--format", help="How to print it.")] = GpuFormat.RICH,
 ) -> None:
     """List the GPUs that are known, or show one with its sources."""
     from neusight_onnx.gpu import available_gpus, find_gpus
-    from neusight_onnx.report.gpus import gpu_to_json, gpu_to_terminal, gpus_to_json, gpus_to_terminal
+    from neusight_onnx.report.gpus import gpu_to_json, gpu_to_terminal, gpus_to_csv, gpus_to_json, gpus_to_terminal
 
     gpus = find_gpus(" ".join(names)) if names else available_gpus()
-    as_json = table_format is TableFormat.JSON
-    if len(gpus) == 1:
-        emit(gpu_to_json(gpus[0]) if as_json else gpu_to_terminal(gpus[0], canvas_for(None)), None)
-    else:
-        emit(gpus_to_json(gpus) if as_json else gpus_to_terminal(gpus, canvas_for(None)), None)
+    is_one = len(gpus) == 1
+    match gpu_format:
+        case GpuFormat.JSON:
+            emit(gpu_to_json(gpus[0]) if is_one else gpus_to_json(gpus), None)
+        case GpuFormat.CSV:
+            emit(gpus_to_csv(gpus), None)
+        case GpuFormat.RICH:
+            canvas = canvas_for(None)
+            emit(gpu_to_terminal(gpus[0], canvas) if is_one else gpus_to_terminal(gpus, canvas), None)
 
 
 def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) -> None:

@@ -16,6 +16,12 @@ class TableFormat(StrEnum):
     JSON = "json"
 
 
+class GpuFormat(StrEnum):
+    RICH = "rich"
+    JSON = "json"
+    CSV = "csv"
+
+
 class ListFormat(StrEnum):
     RICH = "rich"
     JSON = "json"

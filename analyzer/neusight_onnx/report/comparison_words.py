@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from neusight_onnx.report.comparison import Case, Comparison, SortKey
 from neusight_onnx.report.execution import run_texts
@@ -25,12 +26,38 @@ BEST = {
 """What the best case has."""
 
 UNKNOWN = "unknown"
-INTERVAL, PER_S, MEMORY, BOUND = "interval", "per s", "memory", "bound"
-SPARED = (BOUND, PER_S, INTERVAL, MEMORY)
+INTERVAL, PER_S, TOKENS_PER_S, MEMORY, BOUND = "interval", "per s", "tokens/s", "memory", "bound"
+SPARED = (BOUND, PER_S, TOKENS_PER_S, INTERVAL, MEMORY)
 """Columns that a narrow terminal does without, these first; throughput is the batch over the latency."""
-_SORTED_BY = {SortKey.THROUGHPUT: PER_S, SortKey.MEMORY: MEMORY}
+_SORTED_BY = {SortKey.THROUGHPUT: (PER_S, TOKENS_PER_S), SortKey.MEMORY: (MEMORY,)}
 
 _SHORT_VERDICTS = {FITS: "fits", TIGHT: "tight", DOES_NOT_FIT: "too large"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the columns of runs beside each other show.
+
+    ``all_fit``: all runs fit, so that no column needs to say so. ``in_tokens``: throughput is told in tokens, as every
+    run keeps keys and values; else in samples.
+    """
+
+    all_fit: bool
+    in_tokens: bool
+
+    @property
+    def throughput(self) -> str:
+        """The title of throughput's column."""
+        return TOKENS_PER_S if self.in_tokens else PER_S
+
+
+def shown_of(runs: Iterable[Totals]) -> Shown:
+    """What the columns of ``runs`` beside each other show."""
+    listed = list(runs)
+    return Shown(
+        all_fit=all(totals.memory.verdict == FITS for totals in listed),
+        in_tokens=all(totals.tokens_per_s is not None for totals in listed),
+    )
 
 
 def heads(comparison: Comparison) -> tuple[tuple[str, str], ...]:
@@ -38,7 +65,7 @@ def heads(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     named = [("GPU", "left")]
     named += [(title, "left") for title in ("precision", "runtime") if title in comparison.varied]
     named += [(name, "right") for name in varied_dims(comparison)]
-    return (*named, *figure_heads(comparison_fits(comparison)), *([("cost", "right")] if is_priced(comparison) else []))
+    return (*named, *figure_heads(_shown(comparison)), *([("cost", "right")] if is_priced(comparison) else []))
 
 
 def cells(case: Case, comparison: Comparison) -> list[str]:
@@ -47,7 +74,7 @@ def cells(case: Case, comparison: Comparison) -> list[str]:
     found += [case.precision] if "precision" in comparison.varied else []
     found += [case.runtime] if "runtime" in comparison.varied else []
     found += [str(case.dims.get(name, "")) for name in varied_dims(comparison)]
-    found += figures(case.totals, case.bound_shares, all_fit=comparison_fits(comparison))
+    found += figures(case.totals, case.bound_shares, _shown(comparison))
     if is_priced(comparison):
         cost = case.cost()
         found.append("-" if cost is None else significant(cost))
@@ -59,31 +86,32 @@ def is_priced(comparison: Comparison) -> bool:
     return any(case.price_per_h is not None for case in comparison.cases)
 
 
-def comparison_fits(comparison: Comparison) -> bool:
-    """Whether all cases fit, so that no column needs to say so."""
-    return all(case.totals.memory.verdict == FITS for case in comparison.cases)
+def _shown(comparison: Comparison) -> Shown:
+    return shown_of(case.totals for case in comparison.cases)
 
 
-def figure_heads(all_fit: bool) -> tuple[tuple[str, str], ...]:
+def figure_heads(shown: Shown) -> tuple[tuple[str, str], ...]:
     """The columns of :func:`figures`."""
-    fits = () if all_fit else (("fits", "left"),)
-    return (("latency", "right"), (INTERVAL, "right"), (PER_S, "right"), (MEMORY, "right"), *fits, (BOUND, "left"))
+    fits = () if shown.all_fit else (("fits", "left"),)
+    numbers = ("latency", INTERVAL, shown.throughput, MEMORY)
+    return (*((title, "right") for title in numbers), *fits, (BOUND, "left"))
 
 
-def figures(totals: Totals, bound_shares: Mapping[str, float], *, all_fit: bool) -> list[str]:
-    """Latency, interval, samples a second, memory, whether it fits unless all do, and what bounds most of the time.
+def figures(totals: Totals, bound_shares: Mapping[str, float], shown: Shown) -> list[str]:
+    """Latency, interval, throughput, memory, whether it fits unless all do, and what bounds most of the time.
 
     Where something counts as nothing, latency and throughput are bounds: ">8.36 ms", "<957".
     """
     memory = totals.memory
     least, most = (">", "<") if totals.partial else ("", "")
-    kept = [capacity(memory.peak_bytes), *([] if all_fit else [_SHORT_VERDICTS[memory.verdict]])]
+    kept = [capacity(memory.peak_bytes), *([] if shown.all_fit else [_SHORT_VERDICTS[memory.verdict]])]
+    throughput = totals.tokens_per_s if shown.in_tokens else totals.throughput_per_s
     if totals.partial and not totals.latency_ms:
         return [UNKNOWN, "-", "-", *kept, "-"]
     return [
         f"{least}{duration(totals.latency_ms * 1e3)}",
         duration_range(totals.latency_low_ms * 1e3, totals.latency_high_ms * 1e3),
-        f"{most}{significant(totals.throughput_per_s)}" if totals.latency_ms else "-",
+        f"{most}{significant(throughput)}" if totals.latency_ms and throughput is not None else "-",
         *kept,
         next(iter(bound_shares), "-"),
     ]
@@ -117,7 +145,7 @@ def same_for_all(comparison: Comparison) -> list[str]:
 
 def spared(comparison: Comparison) -> tuple[str, ...]:
     """:data:`SPARED` without the column that the cases are sorted by."""
-    return tuple(title for title in SPARED if title != _SORTED_BY.get(comparison.sort))
+    return tuple(title for title in SPARED if title not in _SORTED_BY.get(comparison.sort, ()))
 
 
 def left_out_note(left_out: Collection[str], width: int) -> list[str]:
@@ -125,11 +153,11 @@ def left_out_note(left_out: Collection[str], width: int) -> list[str]:
     return [f"left out to fit {width} columns: {', '.join(left_out)}"] if left_out else []
 
 
-def legend(interval: float, *, all_fit: bool, left_out: Collection[str] = ()) -> list[str]:
+def legend(interval: float, shown: Shown, *, left_out: Collection[str] = ()) -> list[str]:
     """What the columns of :func:`figures` are, but for those that are left out; one line, or none."""
     parts = [] if INTERVAL in left_out else [f"interval: {interval * 100:.0f} % of cases"]
-    parts += [] if PER_S in left_out else ["per s: samples"]
-    parts += ["all fit the memory with room"] if all_fit else []
+    parts += [] if shown.in_tokens or PER_S in left_out else ["per s: samples"]
+    parts += ["all fit the memory with room"] if shown.all_fit else []
     parts += (
         []
         if BOUND in left_out
@@ -143,11 +171,11 @@ def notes(comparison: Comparison, left_out: Collection[str] = ()) -> list[str]:
     cases = comparison.cases
     found = []
     if comparison.has_best:
-        rest = " of those that fit" if not comparison_fits(comparison) else ""
+        rest = " of those that fit" if not _shown(comparison).all_fit else ""
         found.append(f"best: {BEST[comparison.sort]}{rest}")
     elif not any(case.totals.memory.fits for case in cases):
         found.append("none fits: the latencies are those of a GPU with more memory")
-    found += legend(cases[0].totals.interval, all_fit=comparison_fits(comparison), left_out=left_out)
+    found += legend(cases[0].totals.interval, _shown(comparison), left_out=left_out)
     if is_priced(comparison):
         of_what = "inferences" if comparison.mode == "inference" else "samples"
         found.append(f"cost: {f'in {comparison.currency} ' if comparison.currency else ''}of a million {of_what}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.report.json_text import json_text, record_json
+from neusight_onnx.report.comparison_machine import flat
+from neusight_onnx.report.json_text import json_text, record_json, rounded
 from neusight_onnx.report.layout import Canvas, bullets, columns, facts, heading, render
 from neusight_onnx.report.quantities import capacity, counted, printable, scaled, significant
 
@@ -37,6 +40,20 @@ def gpus_to_json(gpus: Sequence[GpuSpec]) -> str:
 def gpu_to_json(gpu: GpuSpec) -> str:
     """The report's "gpu" on its own."""
     return json_text({"gpu": record_json(gpu)})
+
+
+def gpus_to_csv(gpus: Sequence[GpuSpec]) -> str:
+    """One row a GPU, under the keys of the JSON but for texts and names; each peak rate has a column of its own."""
+    pipes = [pipe for pipe, _ in _PIPES if any(pipe in gpu.peak_flops_per_s for gpu in gpus)]
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    records = [record_json(gpu) for gpu in gpus]
+    keys = [key for key, value in records[0].items() if not isinstance(value, list | dict) and key != "asked_as"]
+    writer.writerow([*keys, *(f"{pipe}_flops_per_s" for pipe in pipes)])
+    for gpu, record in zip(gpus, records, strict=True):
+        rates = [gpu.peak_flops_per_s.get(pipe) for pipe in pipes]
+        writer.writerow([*(flat(record[key]) for key in keys), *(rate and rounded(rate) for rate in rates)])
+    return buffer.getvalue()
 
 
 def gpus_to_terminal(gpus: Sequence[GpuSpec], canvas: Canvas) -> str:

@@ -153,6 +153,7 @@ def figures_json(totals: Totals, bound_shares: Mapping[str, float], unsupported_
         "latency_high_ms": known(totals, totals.latency_high_ms),
         "interval": rounded(totals.interval),
         "throughput_per_s": known(totals, totals.throughput_per_s),
+        "tokens_per_s": None if totals.tokens_per_s is None else known(totals, totals.tokens_per_s),
         "batch_size": totals.batch_size,
         "partial": totals.partial,
         "unsupported_count": unsupported_count,

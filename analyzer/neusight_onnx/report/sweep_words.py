@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from neusight_onnx.report.comparison_words import figure_heads, figures, legend
+from neusight_onnx.report.comparison_words import Shown, figure_heads, figures, legend, shown_of
 from neusight_onnx.report.execution import run_texts
-from neusight_onnx.report.model import FITS
 from neusight_onnx.report.quantities import counted, dims_text, duration
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
 
 
-def all_fit(sweep: Sweep) -> bool:
-    """Whether every point fits, so that no column needs to say so."""
-    return all(point.totals is None or point.totals.memory.verdict == FITS for point in sweep.points)
+def _shown(sweep: Sweep) -> Shown:
+    return shown_of(point.totals for point in sweep.points if point.totals is not None)
 
 
 def heads(sweep: Sweep) -> tuple[tuple[str, str], ...]:
     """(title, "left" or "right") of each column of a series."""
-    return ((sweep.axis, "right"), *figure_heads(all_fit(sweep)))
+    return ((sweep.axis, "right"), *figure_heads(_shown(sweep)))
 
 
 def cells(point: Point, sweep: Sweep) -> list[str]:
@@ -27,7 +25,7 @@ def cells(point: Point, sweep: Sweep) -> list[str]:
     size = f"{point.dims[sweep.axis]:,}"
     if point.totals is None:
         return [size, "refused", *[""] * (len(heads(sweep)) - 2)]
-    return [size, *figures(point.totals, point.bound_shares, all_fit=all_fit(sweep))]
+    return [size, *figures(point.totals, point.bound_shares, _shown(sweep))]
 
 
 def charted(point: Point, sweep: Sweep) -> float:
@@ -64,7 +62,7 @@ def found_cells(series: Series, sweep: Sweep) -> list[str]:
 def notes(sweep: Sweep, left_out: Collection[str] = ()) -> list[str]:
     """What the tables need to be understood; columns that are left out need nothing."""
     totals = next(point.totals for point in sweep.points if point.totals is not None)
-    found = legend(totals.interval, all_fit=all_fit(sweep), left_out=left_out)
+    found = legend(totals.interval, _shown(sweep), left_out=left_out)
     if sweep.axis_is_batch:
         found.append(
             f"knee: the smallest {sweep.axis} with {KNEE_SHARE * 100:.0f} % of the highest throughput of those that fit"

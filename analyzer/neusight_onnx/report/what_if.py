@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from neusight_onnx.report.comparison_words import figure_heads, figures
+from neusight_onnx.report.comparison_words import Shown, figure_heads, figures, shown_of
 from neusight_onnx.report.difference_words import change
 from neusight_onnx.report.grouping import by_bound
-from neusight_onnx.report.model import FITS, Report, deciding_first
+from neusight_onnx.report.model import Report, deciding_first
 
 BASE = "as it is"
 
@@ -13,7 +13,7 @@ BASE = "as it is"
 def variant_heads(report: Report) -> tuple[tuple[str, str], ...]:
     """(title, "left" or "right") of each column."""
     precision = (("precision", "left"),) if _differ_in_precision(report) else ()
-    return (("what if", "left"), *precision, ("change", "right"), *figure_heads(_all_fit(report)))
+    return (("what if", "left"), *precision, ("change", "right"), *figure_heads(_shown(report)))
 
 
 def variant_rows(report: Report) -> list[list[str]]:
@@ -21,13 +21,13 @@ def variant_rows(report: Report) -> list[list[str]]:
     base = report.totals
     shares = {part.label: part.share for part in by_bound(report)}
     shares = deciding_first(shares, is_host_bound=report.host.is_bound)
-    all_fit = _all_fit(report)
+    shown = _shown(report)
     own = [report.settings.precision] if _differ_in_precision(report) else []
-    rows = [[BASE, *own, "", *figures(base, shares, all_fit=all_fit)]]
+    rows = [[BASE, *own, "", *figures(base, shares, shown)]]
     for variant in report.what_if:
         changed = change(base.latency_ms, variant.totals.latency_ms)
-        shown = figures(variant.totals, variant.bound_shares, all_fit=all_fit)
-        rows.append([variant.changes, *([variant.precision] if own else []), changed, *shown])
+        found = figures(variant.totals, variant.bound_shares, shown)
+        rows.append([variant.changes, *([variant.precision] if own else []), changed, *found])
     return rows
 
 
@@ -35,6 +35,5 @@ def _differ_in_precision(report: Report) -> bool:
     return any(variant.precision != report.settings.precision for variant in report.what_if)
 
 
-def _all_fit(report: Report) -> bool:
-    every = (report.totals, *(variant.totals for variant in report.what_if))
-    return all(totals.memory.verdict == FITS for totals in every)
+def _shown(report: Report) -> Shown:
+    return shown_of((report.totals, *(variant.totals for variant in report.what_if)))
