@@ -24,7 +24,7 @@ from neusight_onnx.lowering import lower, lower_laid_out
 from neusight_onnx.preparation import works_of
 from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
 from neusight_onnx.report.machine import to_json
-from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, last_release, not_made_for
+from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, lacks_format, last_release, not_made_for
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "releases.md"
@@ -90,7 +90,7 @@ def test_a_change(name: str, change: Change) -> None:
     assert all((change.what, change.before, change.source))
     before = get_runtime(f"{name}@{release_text(change.last_before)}")
     since = get_runtime(f"{name}@{release_text(change.since)}")
-    assert (change.before in before.earlier(training=True)) is not change.only_moves_gpus
+    assert (change.before in before.earlier(training=True)) is not change.only_widens
     assert change.before not in since.earlier(training=True)
     assert change.lacks <= before.lacks
     assert not change.lacks & since.lacks
@@ -140,6 +140,40 @@ def test_which_gpus_a_release_takes(runtime: str, gpu: str, said: str | None) ->
     found = not_made_for(runtime, load_gpu(gpu))
     assert (found is None) is (said is None)
     assert said is None or said in str(found)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "since"),
+    [
+        ("tensorrt@8.6", "bf16", "9.0"),
+        ("tensorrt@8.6", "bf16-model", "9.0"),
+        ("tensorrt@8.6", "fp8", "9.0"),
+        ("tensorrt@9.0", "fp8", None),
+        ("tensorrt@9.3", "int4w", "10.0"),
+        ("tensorrt@8.6", "int4w", "10.0"),
+        ("tensorrt@10.7", "fp4", "10.8"),
+        ("tensorrt@10.8", "fp4", None),
+        ("tensorrt@7.0", "fp16", None),
+        ("tensorrt@7.1", "int8", None),
+        ("tensorrt", "fp4", None),
+        ("onnxruntime@1.9", "bf16", None),
+    ],
+)
+def test_which_number_formats_a_release_has(runtime: str, precision: str, since: str | None) -> None:
+    found = lacks_format(runtime, precision)
+    assert (found is None) is (since is None)
+    assert since is None or str(found).endswith(f"take another, or tensorrt@{since} or later")
+
+
+def test_a_number_format_that_a_release_lacks_is_refused_and_left_out() -> None:
+    sizes = {"batch": 1, "sequence": 16}
+    with pytest.raises(
+        NotSupportedError, match=r"^runtime tensorrt@8.2 in precision bf16: this release doesn't compute"
+    ):
+        analyze(BERT, gpu="a100", dims=sizes, precision="bf16", runtime="tensorrt@8.2")
+    both = compare(BERT, gpus=["a100"], dims=sizes, precisions=["bf16", "fp16"], runtimes=["tensorrt@8.2"])
+    assert [case.precision for case in both.cases] == ["fp16"]
+    assert any("left out: runtime tensorrt@8.2 in precision bf16" in notice.message for notice in both.warnings)
 
 
 @pytest.mark.parametrize(

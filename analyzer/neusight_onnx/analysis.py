@@ -140,7 +140,7 @@ def analyze(
     bindings = make_bindings(dims, shapes, values, trip_counts, batch)
     resolved = resolve(precision, stored_precision(loaded))
     require(resolved, spec)
-    require_made_for(runtime, spec)
+    require_made_for(runtime, spec, resolved.name)
     prepared = prepare(
         infer_shapes(loaded, bindings),
         precision=resolved,

@@ -108,7 +108,7 @@ def annotation_of(
     model = read_model(path)
     resolved = resolve(precision, stored_precision(model))
     require(resolved, spec)
-    require_made_for(runtime, spec)
+    require_made_for(runtime, spec, resolved.name)
     shaped = infer_shapes(model, make_bindings(dims, shapes, values, trip_counts, batch))
     prepared = prepare(
         shaped,

@@ -67,6 +67,7 @@ class Runtime:
     whether one joins a product of more than two dimensions.
     ``drops_neutral``: whether sums with 0 and products with 1 go, where redundant nodes do; ``splits_gathers``:
     whether Gathers that take a tensor apart become one Split. ``has_hard_swish``: whether HardSwish is one kernel.
+    ``lacks_formats``: values of ``--precision`` that it doesn't compute in, "bf16" for "bf16-model", too.
     ``foreach_optimizer``: whether a step's kernels go through many parameters each; ``frees_gradients``: whether
     gradients are given back after a step, not filled with zeros.
     ``vendors``: whose GPUs it runs on; of NVIDIA's, those of compute capability ``least_capability`` to
@@ -113,6 +114,7 @@ class Runtime:
     drops_neutral: bool = True
     splits_gathers: bool = True
     has_hard_swish: bool = True
+    lacks_formats: frozenset[str] = frozenset()
     foreach_optimizer: bool = True
     frees_gradients: bool = True
     history: History = NO_HISTORY
@@ -135,7 +137,7 @@ class Runtime:
         later = [
             change
             for change in self.history.after(self.described_release)
-            if not change.only_moves_gpus and (training or not change.in_training)
+            if not change.only_widens and (training or not change.in_training)
         ]
         return tuple(change.before for change in reversed(later))
 
@@ -340,6 +342,23 @@ def not_made_for(called: str, gpu: GpuSpec) -> str | None:
     return f"runtime {called} on {gpu.name}: this release takes no GPU of compute capability {capability}; take {which}"
 
 
+def lacks_format(called: str, precision: str) -> str | None:
+    """Why a release of a runtime doesn't compute in ``precision`` (its name), and what would do; None if it does."""
+    asked = get_runtime(called)
+    if precision.removesuffix("-model") not in asked.lacks_formats:
+        return None
+    since = next(
+        change.since
+        for change in sorted(asked.history.changes, key=lambda change: change.since)
+        if precision.removesuffix("-model")
+        not in get_runtime(f"{asked.name}@{release_text(change.since)}").lacks_formats
+    )
+    return (
+        f"runtime {called} in precision {precision}: this release doesn't compute in it; take another, or "
+        f"{asked.name}@{release_text(since)} or later"
+    )
+
+
 def last_release(runtime: Runtime, gpu: GpuSpec) -> str | None:
     """Which release of a runtime is the last for a GPU that its newest doesn't take; None if that does."""
     releases = None if takes(runtime, gpu) else _releases_that_take(runtime, gpu)
@@ -352,9 +371,9 @@ def last_release(runtime: Runtime, gpu: GpuSpec) -> str | None:
     )
 
 
-def require_made_for(called: str, gpu: GpuSpec) -> None:
-    """Raises NotSupportedError where a runtime doesn't run on a GPU."""
-    reason = not_made_for(called, gpu)
+def require_made_for(called: str, gpu: GpuSpec, precision: str) -> None:
+    """Raises NotSupportedError where a runtime doesn't run on a GPU, or not in ``precision`` (its name)."""
+    reason = not_made_for(called, gpu) or lacks_format(called, precision)
     if reason is not None:
         raise NotSupportedError(reason)
 

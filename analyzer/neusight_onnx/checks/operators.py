@@ -18,7 +18,7 @@ from neusight_onnx.lowering.placement import REFUSED_BY
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runtime import not_made_for
+from neusight_onnx.runtime import lacks_format, not_made_for
 
 
 def nodes_of(graph: Graph) -> Iterator[Node]:
@@ -184,11 +184,13 @@ def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
     severity=Severity.ERROR,
     scope=Scope.TARGET,
     explanation="The runtime is made for the GPUs of another vendor (TensorRT for NVIDIA's), or its compiler for newer "
-    "ones (Triton, of torch.compile, for Volta and later): nothing is predicted.",
+    "ones (Triton, of torch.compile, for Volta and later), or the release that the target names takes no such GPU or "
+    "has no such number format: nothing is predicted.",
     fix="take another runtime for this GPU (--runtime onnxruntime), or another GPU",
 )
 def not_for_this_gpu(subject: Subject) -> Iterator[Found]:
-    reason = not_made_for(subject.target.runtime, subject.gpu)
+    called = subject.target.runtime
+    reason = not_made_for(called, subject.gpu) or lacks_format(called, subject.precision.name)
     if reason is not None:
         yield Found(message=reason)
 

@@ -74,7 +74,7 @@ def sweep(
     varied = tuple(name for name, sizes in lists.items() if len(sizes) > 1)
     resolved = resolve(precision, stored_precision(read))
     require(resolved, spec)
-    require_made_for(runtime, spec)
+    require_made_for(runtime, spec, resolved.name)
     memo = Memo(graph=read.graph)
     others = AtOtherSizes()
     executed = resolved.name

@@ -132,7 +132,7 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
         with _named("--what-if", text):
             precision = resolve(question.precision, stored)
             require(precision, question.gpu)
-            require_made_for(question.runtime, question.gpu)
+            require_made_for(question.runtime, question.gpu, precision.name)
             get_runtime(question.runtime, channels_last=question.channels_last)
             shaped = bench.shaped(model, question.bindings)
             prepared = bench.prepared(

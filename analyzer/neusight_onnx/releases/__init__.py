@@ -48,9 +48,10 @@ class Change:
         return (*self.since[:-1], self.since[-1] - 1) if self.last is None else self.last
 
     @property
-    def only_moves_gpus(self) -> bool:
-        """Whether it is about which GPUs a release takes, and not about what it does on one."""
-        return not (self.lacks or self.had) and set(self.fields) <= {"least_capability", "most_capability"}
+    def only_widens(self) -> bool:
+        """Whether it is about what a release takes (GPUs, number formats), and not about what it does with it."""
+        taken = {"least_capability", "most_capability", "lacks_formats"}
+        return not (self.lacks or self.had) and set(self.fields) <= taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

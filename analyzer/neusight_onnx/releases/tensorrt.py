@@ -53,6 +53,22 @@ TENSORRT = History(
             last=(8, 6),
         ),
         Change(
+            since=(9, 0),
+            what="computes in bfloat16 and FP8",
+            before="computes in no bfloat16 and no FP8",
+            source="release notes of 9.0, the first whose builder has the flags kBF16 and, beyond a preview, kFP8",
+            fields={"lacks_formats": frozenset({"bf16", "fp8", "int4w", "fp4"})},
+            last=(8, 6),
+        ),
+        Change(
+            since=(10, 0),
+            what="takes weights in INT4",
+            before="takes no weights in INT4",
+            source="release notes of 10.0: INT4 weight-only quantisation",
+            fields={"lacks_formats": frozenset({"int4w", "fp4"})},
+            last=(9, 3),
+        ),
+        Change(
             since=(10, 0),
             what="activations other than Relu, Clip and Gelu, SiLU among them, are part of a convolution",
             before="activations other than Relu, Clip and Gelu behind a convolution are kernels of their own",
@@ -75,6 +91,13 @@ TENSORRT = History(
             before="compute capability up to 9.0",
             source="release notes of 10.8: support for Blackwell",
             fields={"most_capability": 9.0},
+        ),
+        Change(
+            since=(10, 8),
+            what="computes in FP4",
+            before="computes in no FP4",
+            source="release notes of 10.8: FP4 on Blackwell",
+            fields={"lacks_formats": frozenset({"fp4"})},
         ),
     ),
 )
