@@ -300,6 +300,30 @@ DEFAULTS: list[tuple[str, list[onnx.ValueInfoProto], dict[str, tuple[int, ...]]]
         {"input_ids": (1, 1), "attention_mask": (1, 128), "past": (2, 1, 12, 127, 64)},
     ),
     (
+        "buffer-for-the-cache",
+        [
+            value("input_ids", ["batch", "seq"], INT),
+            value("past_0_k", ["batch", 4, "max_length", 32]),
+        ],
+        {"input_ids": (1, 1), "past_0_k": (1, 4, 128, 32)},
+    ),
+    (
+        "buffer-of-fixed-length",
+        [
+            value("input_ids", ["batch", "seq"], INT),
+            value("key_cache_0", ["batch", 4, 2048, 32]),
+        ],
+        {"input_ids": (1, 1), "key_cache_0": (1, 4, 2048, 32)},
+    ),
+    (
+        "no-cache-but-images",
+        [
+            value("input_ids", ["batch", "seq"], INT),
+            value("pixels", ["batch", 3, 224, 224]),
+        ],
+        {"input_ids": (1, 128), "pixels": (1, 3, 224, 224)},
+    ),
+    (
         "decoder-behind-an-encoder",
         [
             value("encoder_attention_mask", ["batch", "encoder_sequence_length"], INT),

@@ -21,6 +21,7 @@ from neusight_onnx.graph.dimension_roles import (
     Lengths,
     Place,
     is_batch_symbol,
+    keeps_cache,
     places_of,
     role_of,
     roles_of,
@@ -203,7 +204,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         check_size(size, cause, least=0)
         sizes.fix(symbol, size, cause)
     batch = None if bindings.batch is None else _bind_batch(model, bindings.batch, sizes, shapes)
-    assumptions = _complete(places, sizes, lengths, cache_sizes(model.graph))
+    assumptions = _complete(model.graph.inputs, places, sizes, lengths, cache_sizes(model.graph))
     given = {dim for name in values for dim in inputs[name].shape or ()}
     for symbol, size in sizes.symbols.items():
         if size == 0 and symbol not in given:  # an empty list is a value like any other
@@ -405,7 +406,11 @@ def _as_declared(declared: Declared, array: Array) -> Array:
 
 
 def _complete(
-    places: Mapping[str, list[Place]], sizes: _Sizes, lengths: Lengths, fixed: Mapping[str, tuple[int, str]]
+    inputs: Sequence[Declared],
+    places: Mapping[str, list[Place]],
+    sizes: _Sizes,
+    lengths: Lengths,
+    fixed: Mapping[str, tuple[int, str]],
 ) -> list[str]:
     """Fixes every symbol of the inputs that is still free; returns a line for each default.
 
@@ -420,7 +425,7 @@ def _complete(
     _solve(expressions, sizes)
     free = [name for name in places if name not in sizes.symbols and name not in expressions]
     roles = roles_of({name: where for name, where in places.items() if name not in expressions})
-    has_past = "past" in roles.values()
+    has_past = keeps_cache(roles, places, inputs)
     # a cache that is as long as a window doesn't tell how many tokens came before
     roles.update({name: "window" for name in fixed if name in roles})
     assumptions = []

@@ -160,6 +160,33 @@ def roles_of(places: Mapping[str, Sequence[Place]]) -> dict[str, str]:
     }
 
 
+_CACHE_WORDS = frozenset({"past", "cache", "kv"})
+"""Words of inputs that hold keys and values."""
+_BUFFER_WORDS = frozenset({"past", "cache"})
+"""Those of them that nothing else is called by, whatever the rank."""
+
+
+def keeps_cache(roles: Mapping[str, str], places: Mapping[str, Sequence[Place]], inputs: Iterable[Declared]) -> bool:
+    """Whether a model keeps keys and values: the length of what came before is free, or a buffer for all of it is an
+    input, of a free length or a fixed one (what TensorScatter writes into)."""
+    if "past" in roles.values():
+        return True
+    buffers = [name for name, role in roles.items() if role == "total" and _is_in_cache(places[name])]
+    return bool(buffers) or any(
+        len(declared.shape or ()) == 4
+        and set(_words(declared.name)) & _BUFFER_WORDS
+        and all(isinstance(dim, int) and dim > 1 for dim in (declared.shape or ())[1:])
+        for declared in inputs
+    )
+
+
+def _is_in_cache(places: Sequence[Place]) -> bool:
+    """Whether a dimension that isn't the first stands in an input of keys and values."""
+    return any(set(_words(place.input.name)) & _CACHE_WORDS for place in places) and any(
+        place.axis > 0 for place in places
+    )
+
+
 def _is_source(symbol: str, places: Sequence[Place]) -> bool:
     """By the symbol's words, or, where an exporter made it up, by those of all inputs that it stands in."""
     names = [place.input.name for place in places] if is_made_up(symbol) else [symbol]
@@ -171,9 +198,7 @@ def role_of(symbol: str | None, places: Sequence[Place]) -> str:
     """batch, sequence, past, total, image, channels, audio or other, for a symbol or an unnamed dimension (None)."""
     first = places[0]
     input_words = set(_words(first.input.name))
-    in_cache = any(set(_words(place.input.name)) & {"past", "cache", "kv"} for place in places) and any(
-        place.axis > 0 for place in places
-    )
+    in_cache = _is_in_cache(places)
     if symbol is not None and not is_made_up(symbol):
         words = set(_words(symbol))
         if is_batch_symbol(symbol) or (words & _AUDIO_WORDS and first.axis == 0 and first.rank >= 2):
