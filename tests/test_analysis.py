@@ -22,7 +22,7 @@ from neusight_onnx.report.markdown import to_markdown
 from neusight_onnx.report.model import Report
 from neusight_onnx.report.terminal import to_terminal
 
-HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1]>\n'
+HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1, "com.microsoft" : 1]>\n'
 
 
 def analyzed(folder: Path, text: str, *, gpu: str = "a100", **settings: str) -> Report:
@@ -415,3 +415,14 @@ def test_the_share_of_what_depends_on_data_is_reported() -> None:
     assert 0.5 < share < 1
     assert report.coverage.data_dependent_share == pytest.approx(share)
     assert any("of the kernels' time goes to tensors whose shape depends on data" in a for a in report.assumptions)
+
+
+def test_how_tokens_choose_experts_is_said(tmp_path: Path) -> None:
+    text = """g (float[6, 16] x, float[6, 4] p, float[4, 32, 16] w1, float[4, 16, 32] w2) => (float[6, 16] y) {
+        h = com.microsoft.MoE <k = 2> (x, p, w1, , w2)
+        y = com.microsoft.MoE <k = 2> (h, p, w1, , w2)
+    }"""
+    report = analyzed(tmp_path, text)
+    assert [said for said in report.assumptions if said.startswith("2 mixtures of experts: each token chooses")]
+    dense = analyzed(tmp_path, "g (float[6, 16] x, float[16, 16] w) => (float[6, 16] y) { y = MatMul(x, w) }")
+    assert not [said for said in dense.assumptions if "expert" in said]

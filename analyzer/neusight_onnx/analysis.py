@@ -70,6 +70,7 @@ from neusight_onnx.assembly import (
 from neusight_onnx.assumptions import (
     of_clocks,
     of_copies,
+    of_experts,
     of_layouts,
     of_pipes,
     of_precision,
@@ -477,6 +478,7 @@ def _assemble(
         *of_pipes(placed, spec),
         *of_order,
         *of_sums(counted.works, runtime, spec),
+        *of_experts(counted.works),
         *of_power,
     ]
     return Report(

@@ -375,6 +375,17 @@ def of_sums(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iterato
         )
 
 
+def of_experts(works: Sequence[Placed]) -> Iterator[str]:
+    """How tokens are taken to choose among experts: the graph doesn't tell, and it decides which weights are read."""
+    count = sum(item.work.op_type in ("MoE", "QMoE") and bool(item.work.kernels) for item in works)
+    if count:
+        yield (
+            f"{counted(count, 'mixture')} of experts: each token chooses its experts independently of the others, all "
+            "experts as likely; the weights of those that some token is expected to choose are read, their rows spread "
+            "evenly. Uneven choices read fewer weights and fill some products more than others"
+        )
+
+
 LITTLE_BELOW_BOOST = 0.95
 """A sustained clock of this share of the boost clock is worth no words."""
 
