@@ -250,3 +250,12 @@ def test_the_guide_says_how_bounds_are_decided() -> None:
         "host",
     ]
     assert set(re.findall(r"(\d+) %", table)) == {f"{BUSY_SHARE * 100:.0f}"}
+
+
+@pytest.mark.parametrize("command", ["analyze", "check", "compare", "sweep", "diff", "annotate", "inspect", "gpus"])
+def test_help_fits_80_columns(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main([command, "--help"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []

@@ -48,16 +48,16 @@ Examples:
 
 \b
   neusight-onnx analyze model.onnx --gpu a100 --batch 8
-  neusight-onnx analyze model.onnx --gpu h100 --batch 8 --format json -o report.json
+  neusight-onnx analyze model.onnx --gpu h100 --format json -o report.json
   neusight-onnx analyze model.onnx --gpu l4 --format html -o report.html
-  neusight-onnx analyze model.onnx --gpu t4 --runtime compiled --format trace -o trace.json
+  neusight-onnx analyze model.onnx --gpu t4 --format trace -o trace.json
 """
 INSPECT_EXAMPLES = """\
 Examples:
 
 \b
   neusight-onnx inspect model.onnx
-  neusight-onnx inspect model.onnx --batch 8 --values --format json -o values.json
+  neusight-onnx inspect model.onnx --values --format json -o values.json
 """
 OPERATORS_EXAMPLES = """\
 Examples:
@@ -73,7 +73,7 @@ Examples:
   neusight-onnx gpus
   neusight-onnx gpus h100
   neusight-onnx gpus rtx ada
-  neusight-onnx gpus --format csv > gpus.csv
+  neusight-onnx gpus --format csv
 """
 PREDICTORS_LIST_EXAMPLES = """\
 Examples:

@@ -28,7 +28,7 @@ CHECK_EXAMPLES = """\
 Examples:
 
 \b
-  neusight-onnx check model.onnx --gpu l4 --gpu a100 --batch 8 --max-latency 40ms --max-memory fits
+  neusight-onnx check model.onnx --gpu l4 --gpu a100 --max-latency 40ms
   neusight-onnx check model.onnx --gpu t4 --format junit -o check.xml
   neusight-onnx check --config neusight.toml
 """

@@ -50,8 +50,8 @@ Examples:
 \b
   neusight-onnx compare model.onnx --gpu a100,l4,t4 --batch 8
   neusight-onnx compare model.onnx --all-gpus --batch 1,8,32 --sort throughput
-  neusight-onnx compare model.onnx --gpu a100 --gpu t4 --price a100=2.1/h --price t4=0.35/h --sort cost
-  neusight-onnx compare model.onnx --gpu h100 --runtime onnxruntime,tensorrt --format csv -o runs.csv
+  neusight-onnx compare model.onnx --gpu l4,t4 --price l4=.8/h --sort cost
+  neusight-onnx compare model.onnx --gpu h100 --runtime onnxruntime,tensorrt
 """
 
 

@@ -26,7 +26,7 @@ Examples:
 
 \b
   neusight-onnx diff old.onnx new.onnx --gpu t4 --batch 8
-  neusight-onnx diff old.onnx new.onnx --gpu t4 --fail-over 5% --format markdown -o comment.md
+  neusight-onnx diff old.onnx new.onnx --gpu t4 --fail-over 5% --format json
   neusight-onnx diff baseline.json new.onnx --gpu t4 --fail-over 5%
   neusight-onnx diff old.json new.json
 """

@@ -146,7 +146,13 @@ OutputOption = Annotated[
 ]
 TableFormatOption = Annotated[TableFormat, typer.Option("--format", help="How to print it.")]
 PrecisionOption = Annotated[
-    Precision, typer.Option("--precision", help="Number format; auto is what the model is stored in.")
+    Precision,
+    typer.Option(
+        "--precision",
+        metavar="FORMAT",
+        help=f"Number format: {', '.join(list(Precision)[:-1])} or {list(Precision)[-1]}; auto is what the model is "
+        "stored in.",
+    ),
 ]
 CudaGraphOption = Annotated[
     bool, typer.Option("--cuda-graph/--no-cuda-graph", help="Replay the run as a CUDA graph: no host time a kernel.")

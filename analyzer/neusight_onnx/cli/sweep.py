@@ -34,9 +34,9 @@ Examples:
 
 \b
   neusight-onnx sweep model.onnx --gpu a100 --batch 1,2,4,...,256
-  neusight-onnx sweep model.onnx --gpu a100 --batch 1..64*2 --dim seq=128..512+128 --max-latency 50ms
-  neusight-onnx sweep model.onnx --gpu t4 --batch 1..32 --format csv -o points.csv
-  neusight-onnx sweep model.onnx --gpu t4 --batch 1..64*2 --format html -o sweep.html
+  neusight-onnx sweep model.onnx --gpu a100 --batch 1..64*2 --max-latency 50ms
+  neusight-onnx sweep model.onnx --gpu t4 --dim seq=128..512+128 --format csv
+  neusight-onnx sweep model.onnx --gpu t4 --batch 1..8 --format html -o s.html
 """
 
 
