@@ -831,6 +831,23 @@ ATTENTION = [
         types={"s": INT32},
         expected=[(Attention, {"h": 8, "g": 2, "s": 1, "t": 128, "d": 64, "macs": 8 * 128 * 128})],
     ),
+    Case(
+        name="grouped queries with a cache of four bits",
+        nodes="y, pk, pv = com.microsoft.GroupQueryAttention"
+        "<num_heads=8, kv_num_heads=2, kv_cache_bit_width=4>(q, k, v, ck, cv, s, t)",
+        inputs={
+            "q": (1, 1, 512),
+            "k": (1, 1, 128),
+            "v": (1, 1, 128),
+            "ck": (1, 2, 127, 32),
+            "cv": (1, 2, 127, 32),
+            "s": (1,),
+        },
+        constants={"t": 128},
+        types={"s": INT32, "ck": TensorProto.UINT8, "cv": TensorProto.UINT8},
+        # queries in FP32; 2 heads of 64 and 128 keys and values, half a byte each
+        expected=[(Attention, {"t": 128, "d": 64, "read_bytes": 4 * 512 + 2 * 128 * 64 * 2 // 2})],
+    ),
     *(
         Case(
             name=f"grouped queries that keep a window of 128, {total - 1} before",

@@ -530,9 +530,10 @@ def paged(context: NodeContext) -> Outcome:
 
 
 def _cache_dtype(context: NodeContext) -> DataType | None:
+    """The format of past keys and values; None where it is that of the queries. Two of four bits are in a byte."""
     if not context.has(3) or context.dtype(3) is context.dtype(0):
         return None
-    return context.dtype(3)
+    return DataType.UINT4 if context.integer("kv_cache_bit_width", 8) == 4 else context.dtype(3)
 
 
 @lowers("DecoderAttention", domain="com.microsoft", gives="attention", note="with its projections")
