@@ -180,4 +180,5 @@ def implementation_widths(levels: Mapping[str, Sequence[float]]) -> dict[str, An
 
 
 def rounded(value: float) -> float:
+    """Six significant digits, as a manifest has them."""
     return float(f"{value:.6g}")

@@ -37,6 +37,7 @@ class Emission:
     inlined: Inlining
 
     def works(self, nodes: Sequence[Node]) -> list[NodeWork]:
+        """The works of ``nodes``, in their order, but for those that have no kernel to begin with."""
         order = {node.name: place for place, node in enumerate(nodes)}
         kernels: dict[str, list[Kernel]] = {name: list(given) for name, given in self.inlined.library.items()}
         merged_into: dict[str, str] = {}

@@ -57,6 +57,7 @@ class Inlining:
     outs: set[str] = field(default_factory=set)
 
     def build(self, node: Node, plan: Plan) -> None:
+        """Takes the next node: what it is decides who computes it, and where (:class:`.plans.Plan`)."""
         if plan.role == "library":
             self._call(node, plan)
             return

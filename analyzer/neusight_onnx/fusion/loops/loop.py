@@ -85,6 +85,7 @@ class Group:
 
 
 def flattened(given: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The operations of several nodes, in their order, as one kernel lists them."""
     return tuple([name for names in given for name in names])
 
 

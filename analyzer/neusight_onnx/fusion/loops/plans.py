@@ -135,4 +135,5 @@ def pointwise_plan(
 
 
 def is_copy(kernel: Kernel) -> bool:
+    """Whether a kernel only brings elements into the order that a library call wants."""
     return isinstance(kernel, Movement) and kernel.operation == "copy"

@@ -59,6 +59,7 @@ def stored_as(kernel: RowKernel, dtype: DataType, written: DataType) -> RowKerne
 
 
 def row_name(kernel: RowKernel) -> str:
+    """What reports call the reduction, and :data:`STATISTICS` lists it by."""
     match kernel:
         case Reduction():
             return kernel.operation

@@ -28,6 +28,7 @@ class Schedule:
     reduced: set[str] = field(default_factory=set)
 
     def owner_of(self, root: str) -> Group | None:
+        """The kernel that writes a value, whatever it has been merged into; None where none in this graph does."""
         group = self.owners.get(root)
         if group is None:
             return None

@@ -80,9 +80,11 @@ class Survey:
     peeled: dict[str, tuple[Gemm | Conv, TensorSpec]] = field(default_factory=dict)
 
     def root(self, name: str) -> tuple[str, str]:
+        """(value in memory, view of it) that a name stands for."""
         return self.roots.get(name, (name, name))
 
     def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of a value, None where it is unknown."""
         value = self.graph.values.get(name)
         return None if value is None else value.shape
 
