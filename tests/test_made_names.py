@@ -17,6 +17,7 @@ from neusight_onnx.graph.read import read_model, read_model_bytes
 from neusight_onnx.kernels import Kernel
 from neusight_onnx.precision import FORMATS
 from neusight_onnx.preparation import infer_shapes, prepare
+from neusight_onnx.report.machine import to_json
 
 TEXT = """
 h = MatMul(x, w)
@@ -120,3 +121,25 @@ def test_nul_in_a_file_is_written_as_an_escape(tmp_path: Path) -> None:
         ("\\x00", ("x\\x00float16",))
     ]
     assert "\\x00" in {name for kernel in analyze(path, gpu="a100").kernels for name in kernel.nodes}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reports_name_the_nodes_of_the_file(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model({}))
+    runtime, precision, training = CASES[case]
+    report = analyze(
+        path,
+        gpu="a100",
+        runtime=runtime,
+        precision=precision,
+        training=training,
+        explain_fusion=True,
+        memory_timeline=True,
+        timeline=True,
+    )
+    assert "\\u0000" not in to_json(report)
+    given = {node.name for node in read_model(path).graph.nodes}
+    kernels = [kernel for kernel in report.kernels if kernel.phase != "optimizer"]
+    assert {name for kernel in kernels for name in kernel.nodes} <= given | {"loss"}
+    assert {tensor.node for tensor in report.totals.memory.peak_tensors} <= given | {None, "loss", "optimizer"}

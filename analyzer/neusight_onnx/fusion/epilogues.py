@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
-from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, kept_values, made_name
+from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, file_name, kept_values, made_name
 from neusight_onnx.runtime import Runtime
 
 CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
@@ -140,14 +140,20 @@ def _behind(
                 epilogue,
                 operands,
                 output,
-                f"the value of {(followers or [node])[-1].name} {ELSEWHERE}",
+                f"the value of {file_name((followers or [node])[-1].name)} {ELSEWHERE}",
             )
         user = users[0]
         if user.domain or shape is None or user.name in walk.taken or len(user.outputs) != 1:
             return followers, epilogue, operands, output, None
         if user.op_type in ("Add", "Sub", "Mul", "Div"):
             if len(user.inputs) != 2 or user.inputs[0] == user.inputs[1] or walk.shape(user.outputs[0]) != shape:
-                return followers, epilogue, operands, output, f"{user.name} changes the shape, or has one operand twice"
+                return (
+                    followers,
+                    epilogue,
+                    operands,
+                    output,
+                    f"{file_name(user.name)} changes the shape, or has one operand twice",
+                )
             other = user.inputs[1] if user.inputs[0] == output else user.inputs[0]
             step, reason = _binary(walk, user, other, shape, channel, allowed, epilogue)
             if step is None:
@@ -222,7 +228,7 @@ def _binary(
         padded = (1,) * (len(shape) - len(operand)) + operand
         per_channel = all(size == 1 or (axis == channel and size == shape[axis]) for axis, size in enumerate(padded))
         if not per_channel:
-            return None, f"{user.name} takes a constant that isn't one number a column"
+            return None, f"{file_name(user.name)} takes a constant that isn't one number a column"
         if ("bias" if added else "scale") not in allowed:
             return None, f"it has no kernel that applies {user.op_type} by column"
         return ("bias" if added else "mul"), None

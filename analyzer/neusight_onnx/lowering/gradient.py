@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import Node
+from neusight_onnx.graph.model import Node, file_name
 from neusight_onnx.kernels import Elementwise, Gemm, Kernel, Reduction, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.normalization import fill
@@ -51,7 +51,9 @@ def gradient(context: NodeContext) -> Outcome:
         for name in operands:
             step = _backward(context, node, name)
             if step is None:
-                return Unsupported(reason=f"the gradient of {node.op_type} '{node.name}' is not modelled yet")
+                return Unsupported(
+                    reason=f"the gradient of {node.op_type} '{file_name(node.name)}' is not modelled yet"
+                )
             kernels += step
             into = _spec(context, name)
             if name in reached and into is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, readable_name
+from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, file_name, readable_name
 from neusight_onnx.kernels import Elementwise, NodeWork, Softmax
 from neusight_onnx.lowering.precision import KEPT_FOR_THE_RUN
 from neusight_onnx.memory.bodies import reads_of
@@ -183,7 +183,7 @@ class Liveness:
 
 
 def _made_by(maker: str | None) -> str | None:
-    return None if maker is None else readable_name(maker)
+    return None if maker is None else file_name(maker)
 
 
 def live_tensors(

@@ -11,7 +11,7 @@ from neusight_onnx.fusion.loops.plans import POINTWISE_MOVES
 from neusight_onnx.fusion.loops.row_kernels import row_name, second_step, space_of, stored_as
 from neusight_onnx.fusion.loops.scheduling import Schedule
 from neusight_onnx.fusion.loops.survey import Survey
-from neusight_onnx.graph.model import Node
+from neusight_onnx.graph.model import Node, file_name
 from neusight_onnx.kernels import (
     Elementwise,
     Kernel,
@@ -169,7 +169,7 @@ class Emission:
         return replace(
             work,
             kernels=(),
-            free=UNUSED if carrier is None else f"merged into the kernel of {carrier}",
+            free=UNUSED if carrier is None else f"merged into the kernel of {file_name(carrier)}",
             host_operation=False,
             merged_into=carrier,
             written=placed is not None or any(name in written for name in node.outputs),

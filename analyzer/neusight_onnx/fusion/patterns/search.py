@@ -12,7 +12,7 @@ from math import isclose
 
 import numpy as np
 
-from neusight_onnx.graph.model import Attribute, Declared, Node, Value
+from neusight_onnx.graph.model import Attribute, Declared, Node, Value, file_name
 from neusight_onnx.runtime import Runtime
 
 EVERYWHERE = frozenset({"eager", "compiled", "onnxruntime", "tensorrt"})
@@ -219,9 +219,9 @@ class Trail:
                 del nodes[node.name]
         for node in nodes.values():
             if node.name in search.taken:
-                return f"{node.name} is part of another kernel"
+                return f"{file_name(node.name)} is part of another kernel"
             if output not in node.outputs and self._leaks(node, nodes):
-                return f"the value of {node.name} is used elsewhere, too"
+                return f"the value of {file_name(node.name)} is used elsewhere, too"
         return Match(
             nodes=tuple(nodes.values()),
             op_type=op_type,
