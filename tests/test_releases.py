@@ -15,11 +15,14 @@ from neusight_onnx import analyze, compare, diff, read_model
 from neusight_onnx.backward import make_training, train
 from neusight_onnx.checks.config import read_config
 from neusight_onnx.cli import main
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import CheckError, NotSupportedError
+from neusight_onnx.fusion.called_attention import with_called_attention
 from neusight_onnx.fusion.engine_rules import ENGINE_RULES
 from neusight_onnx.fusion.patterns.registry import PATTERNS, recognise
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Elementwise, Gemm, Softmax
 from neusight_onnx.lowering import lower, lower_laid_out
 from neusight_onnx.preparation import works_of
 from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
@@ -208,6 +211,30 @@ def test_attention_before_pytorch_had_an_operator_for_it() -> None:
     kinds = [type(kernel).__name__ for work in lower(operator, runtime="eager@1.13") for kernel in work.kernels]
     assert kinds == ["Gemm", "Elementwise", "Elementwise", "Elementwise", "Softmax", "Gemm"]
     assert [len(work.kernels) for work in lower(operator, runtime="eager")] == [1]
+
+
+@pytest.mark.parametrize("runtime", ["eager", "compiled"])
+def test_attention_of_five_dimensions(runtime: str) -> None:
+    """By its formula: in 16 bits before 2.5, then in FP32, with zeros where a row has no key."""
+    heads = (2, 4, 3, 16, 8)
+    nodes = "t = Transpose<perm=[0,1,2,4,3]>(k)\np = MatMul(q, t)\nw = Softmax<axis=-1>(p)\ny = MatMul(w, v)"
+    graph = inferred(nodes, dict.fromkeys("qkv", heads), types=dict.fromkeys("qkv", 10))
+    for release, dtype in (("2.4", DataType.FLOAT16), ("2.5", DataType.FLOAT32)):
+        called = with_called_attention(graph, runtime=f"{runtime}@{release}", autocast=False)
+        (work,) = [work for work in lower(called, runtime=f"{runtime}@{release}") if "Scaled" in work.op_type]
+        products = [kernel for kernel in work.kernels if isinstance(kernel, Gemm)]
+        assert [(kernel.batch, kernel.m, kernel.n, kernel.k) for kernel in products] == [
+            (24, 16, 16, 8),
+            (24, 16, 8, 16),
+        ]
+        (softmax,) = [kernel for kernel in work.kernels if isinstance(kernel, Softmax)]
+        assert {kernel.dtype for kernel in (*products, softmax)} == {dtype}
+        others = [
+            operation for kernel in work.kernels if isinstance(kernel, Elementwise) for operation in kernel.operations
+        ]
+        operations = [*others, *softmax.fused]
+        assert operations.count("mul") == 2
+        assert operations.count("where") == (dtype is DataType.FLOAT32)
 
 
 def test_tensorrt_before_it_merged_attention() -> None:

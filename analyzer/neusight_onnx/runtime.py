@@ -67,6 +67,7 @@ class Runtime:
     whether one joins a product of more than two dimensions.
     ``drops_neutral``: whether sums with 0 and products with 1 go, where redundant nodes do; ``splits_gathers``:
     whether Gathers that take a tensor apart become one Split. ``has_hard_swish``: whether HardSwish is one kernel.
+    ``widens_attention``: whether PyTorch's formula for attention without a fused kernel computes in FP32.
     ``lacks_formats``: values of ``--precision`` that it doesn't compute in, "bf16" for "bf16-model", too.
     ``foreach_optimizer``: whether a step's kernels go through many parameters each; ``frees_gradients``: whether
     gradients are given back after a step, not filled with zeros.
@@ -114,6 +115,7 @@ class Runtime:
     drops_neutral: bool = True
     splits_gathers: bool = True
     has_hard_swish: bool = True
+    widens_attention: bool = True
     lacks_formats: frozenset[str] = frozenset()
     foreach_optimizer: bool = True
     frees_gradients: bool = True

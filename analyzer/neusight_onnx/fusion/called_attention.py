@@ -17,7 +17,7 @@ from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.fusion.patterns.search import OWN, Match, Pattern, Search, Trail
 from neusight_onnx.fusion.patterns.softmax import over_last_axis
 from neusight_onnx.graph.model import InferredGraph, Node
-from neusight_onnx.runtime import Runtime
+from neusight_onnx.runtime import Runtime, as_runtime
 
 PYTORCH = frozenset({"eager", "compiled"})
 BY_PARTS = 5
@@ -40,8 +40,9 @@ def with_called_attention(graph: InferredGraph, *, runtime: Runtime | str, autoc
             "models call scaled_dot_product_attention in 16 bits, also those exported without it"
         )
     if by_parts:
+        wide = " in float32" if as_runtime(runtime).widens_attention else ""
         said.append(
-            f"{_attentions(by_parts)} of five dimensions that the graph writes out: products and a softmax in float32, "
+            f"{_attentions(by_parts)} of five dimensions that the graph writes out: products and a softmax{wide}, "
             "which scaled_dot_product_attention makes of such, as it has one kernel for four dimensions only"
         )
     if left := _left(called, any_type=autocast):

@@ -159,12 +159,14 @@ def _padded_mask(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
 
 
 def _in_wide_parts(context: NodeContext, query: tuple[int, ...], t: int, v: int) -> tuple[Kernel, ...]:
-    """Attention by its formula, which PyTorch computes in FP32: casts, which a compiler merges with the scaling of
-    queries and keys and with the copies that products need; (…, s, d) @ (…, d, t); softmax; @ (…, t, v)."""
-    wide = DataType.FLOAT32
+    """Attention by its formula, which PyTorch computes in FP32 (before 2.5 in the operands' type): casts, which a
+    compiler merges with the scaling of queries and keys and with the copies that products need;
+    (…, s, d) @ (…, d, t); softmax; @ (…, t, v)."""
+    wide = DataType.FLOAT32 if context.executor.widens_attention else context.dtype(0)
     *batch, s, d = query
     count = prod(batch)
     is_narrow = context.dtype(0) is not wide
+    zeros = ("eq", "where") if context.executor.widens_attention else ()  # rows without any key (_safe_softmax)
     casts = [
         Elementwise(
             operations=(*(("cast",) if is_narrow else ()), *(("mul",) if place < 2 else ())),
@@ -179,8 +181,7 @@ def _in_wide_parts(context: NodeContext, query: tuple[int, ...], t: int, v: int)
         rows=count * s,
         cols=t,
         dtype=wide,
-        # rows without any key are zero (_safe_softmax)
-        fused=("add", "eq", "where") if masked else ("eq", "where"),
+        fused=(*(("add",) if masked else ()), *zeros),
         extra_inputs=(context.spec(3),) if masked else (),
         generated=True,
     )
@@ -191,8 +192,9 @@ def _in_wide_parts(context: NodeContext, query: tuple[int, ...], t: int, v: int)
 def _by_formula(context: NodeContext, query: tuple[int, ...], t: int, v: int) -> tuple[Kernel, ...]:
     """What eager mode launches for it (``_scaled_dot_product_attention_math`` of PyTorch 2.9, as seen on stand-ins for
     CUDA's libraries): casts to FP32 and back, queries and keys scaled, copies of what doesn't lie dense,
-    (…, s, d) @ (…, d, t), a mask added, softmax with rows of zeros where there is no key, and (…, s, t) @ (…, t, v)."""
-    wide = DataType.FLOAT32
+    (…, s, d) @ (…, d, t), a mask added, softmax with rows of zeros where there is no key, and (…, s, t) @ (…, t, v).
+    Before 2.5 it stays in the operands' type, and no row is looked at for keys."""
+    wide = DataType.FLOAT32 if context.executor.widens_attention else context.dtype(0)
     *batch, s, d = query
     count = prod(batch)
     scores = TensorSpec(dtype=wide, shape=(*batch, s, t))
@@ -210,14 +212,15 @@ def _by_formula(context: NodeContext, query: tuple[int, ...], t: int, v: int) ->
     if context.has(3) and context.spec(3).element_count > 1:
         kernels.append(Elementwise(operations=("add",), inputs=(scores, context.spec(3)), output=scores))
     rows = TensorSpec(dtype=DataType.BOOL, shape=(*batch, s, 1))
-    kernels += [
-        Softmax(rows=count * s, cols=t, dtype=wide),
-        Elementwise(operations=("eq",), inputs=(scores,), output=unseen),
-        Reduction(operation="and", outputs=count * s, reduced=t, dtype=DataType.BOOL, output=rows),
-        fill(scores),
-        Elementwise(operations=("where",), inputs=(rows, scores, scores), output=scores),
-        Gemm(batch=count, m=s, n=v, k=t, dtype=wide),
-    ]
+    kernels.append(Softmax(rows=count * s, cols=t, dtype=wide))
+    if context.executor.widens_attention:
+        kernels += [
+            Elementwise(operations=("eq",), inputs=(scores,), output=unseen),
+            Reduction(operation="and", outputs=count * s, reduced=t, dtype=DataType.BOOL, output=rows),
+            fill(scores),
+            Elementwise(operations=("where",), inputs=(rows, scores, scores), output=scores),
+        ]
+    kernels.append(Gemm(batch=count, m=s, n=v, k=t, dtype=wide))
     if context.out().dtype is not wide:
         kernels.append(_cast(result, context.out()))
     return tuple(kernels)

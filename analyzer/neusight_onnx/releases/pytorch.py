@@ -19,11 +19,21 @@ _BLACKWELL = Change(
     fields={"most_capability": 9.0},
 )
 
+_FORMULA = Change(
+    since=(2, 5),
+    what="attention without a fused kernel (of five dimensions) is computed in FP32, rows without a key become zeros",
+    before="attention of five dimensions is computed in its own 16 bits",
+    source="operators of torch 2.1.2, 2.4.1 and 2.9.1 on stand-ins for CUDA's libraries; "
+    "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp is new in 2.5",
+    fields={"widens_attention": False},
+)
+
 EAGER = History(
     project="PyTorch",
     first=(1, 5),
     newest=(2, 9),
     changes=(
+        _FORMULA,
         Change(
             since=(1, 6),
             what="runs on GPUs of compute capability 8.0 and later (CUDA 11)",
@@ -89,5 +99,5 @@ COMPILED = History(
     project="PyTorch",
     first=(2, 0),  # torch.compile is new in 2.0 (its release notes)
     newest=(2, 9),
-    changes=(_BLACKWELL,),
+    changes=(_FORMULA, _BLACKWELL),
 )
