@@ -20,7 +20,7 @@ from neusight_onnx.graph.functions import Places, build_graph
 from neusight_onnx.graph.model import Model, Notice
 from neusight_onnx.graph.raw import ExternalData, RawModel
 from neusight_onnx.graph.versions import newer_ir, newer_opset
-from neusight_onnx.graph.wire import Buffer
+from neusight_onnx.graph.wire import NUL, Buffer
 
 MAPPED_BYTES = 8 << 20
 """Larger files are mapped, so that only the pages of the graph are ever read; smaller ones are faster read whole."""
@@ -316,7 +316,7 @@ class _Files:
         """The file's size, None if it is not there (or is no regular file, or can't be read)."""
         location = data.location
         parts = location.replace("\\", "/").split("/")
-        inside = not (location.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in location)
+        inside = not (location.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or NUL in location)
         if not inside or not location:
             raise ModelError(_escaping(data))
         if self.model is None:

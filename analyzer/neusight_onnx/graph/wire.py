@@ -22,13 +22,17 @@ MAX_FIELDS = 2_000_000
 """Of one message: a graph has at most a million nodes, and a long list is not decoded field by field."""
 
 
+NUL = "\\x00"
+"""How :func:`name_text` writes that character."""
+
+
 def name_text(raw: bytes) -> str:
     """A name as we spell it: escapes keep what is no UTF-8 apart and printable, and NUL for names that we make."""
     try:
         name = raw.decode()
     except UnicodeDecodeError:
         name = raw.decode("utf-8", "backslashreplace")
-    return name.replace("\0", "\\x00")
+    return name.replace("\0", NUL)
 
 
 def varint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:

@@ -10,7 +10,6 @@ from io import StringIO
 from typing import TYPE_CHECKING
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.report.comparison_machine import flat
 from neusight_onnx.report.json_text import json_text, record_json, rounded
 from neusight_onnx.report.layout import Canvas, bullets, columns, facts, heading, render
 from neusight_onnx.report.quantities import capacity, counted, printable, scaled, significant
@@ -52,7 +51,12 @@ def gpus_to_csv(gpus: Sequence[GpuSpec]) -> str:
     writer.writerow([*keys, *(f"{pipe}_flops_per_s" for pipe in pipes)])
     for gpu, record in zip(gpus, records, strict=True):
         rates = [gpu.peak_flops_per_s.get(pipe) for pipe in pipes]
-        writer.writerow([*(flat(record[key]) for key in keys), *(rate and rounded(rate) for rate in rates)])
+        writer.writerow(
+            [
+                *(printable(cell) if isinstance(cell := record[key], str) else cell for key in keys),
+                *(rate and rounded(rate) for rate in rates),
+            ]
+        )
     return buffer.getvalue()
 
 
