@@ -112,6 +112,16 @@ SDPA = """
     w1 = Softmax<axis=-1>(p)
     y = MatMul(w1, v)
 """
+SWAPPED = """
+    k3 = Reshape(keys, joined)
+    k3t = Transpose<perm=[0, 2, 1]>(k3)
+    kt = Reshape(k3t, apart)
+    p = MatMul(q, kt)
+    w1 = Softmax<axis=-1>(p)
+    y = MatMul(w1, v)
+"""
+"""torchlib's scaled_dot_product_attention of keys (b, h, t, d), its scale being 1."""
+SWAPPED_SHAPES = {"q": (2, 4, 5, 8), "keys": (2, 4, 6, 8), "v": (2, 4, 6, 8)}
 ATTENDED = {"q": (2, 4, 5, 8), "k": (2, 4, 8, 6), "v": (2, 4, 6, 8)}
 WEIGHTS = {
     "gamma": (16,),
@@ -216,6 +226,7 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
 def build(nodes: str, inputs: dict[str, tuple[int, ...]], outputs: list[str] | None = None) -> InferredGraph:
     used = {name for node in split(nodes) for name in node.input}
     constants = NUMBERS | {"groups": [0, 4, -1], "back": [2, 8, 4, 4], "last": [-1]}
+    constants |= {"joined": [-1, 6, 8], "apart": [2, 4, 8, 6]}
     return inferred(
         nodes,
         inputs,
@@ -245,6 +256,30 @@ def test_matches(
     (work,) = lower(recognise(graph, runtime=runtime), runtime=runtime)
     assert work.kernels
     assert len(work.origins) == len(graph.graph.nodes)
+
+
+MASKED_SWAP = SWAPPED.replace("Softmax<axis=-1>(p)", "Softmax<axis=-1>(r)").replace(
+    "w1 =", "r = Add(p, mask)\n    w1 ="
+)
+SCALED_SWAP = SWAPPED.replace("MatMul(q, kt)", "MatMul(qs, ks)").replace(
+    "p =", "qs = Mul(q, half)\n    ks = Mul(kt, half)\n    p ="
+)
+
+
+@pytest.mark.parametrize("nodes", [SWAPPED, MASKED_SWAP, SCALED_SWAP], ids=["scale of 1", "with a mask", "scaled"])
+@pytest.mark.parametrize("runtime", ["eager", "compiled"])
+def test_attention_whose_keys_torchlib_transposes(nodes: str, runtime: str) -> None:
+    """PyTorch's kernel reads keys as they lie: what is left of the two Reshapes is a view."""
+    graph = build(nodes, SWAPPED_SHAPES | ({"mask": (2, 1, 5, 6)} if "mask" in nodes else {}))
+    found = recognise(graph, runtime=runtime)
+    assert [node.op_type for node in found.graph.nodes] == ["Transpose", "ScaledDotProductAttention"]
+    works = lower(found, runtime=runtime)
+    assert [len(work.kernels) for work in works] == [0, 1]
+
+
+def test_transposed_keys_that_others_read_stay() -> None:
+    found = recognise(build(SWAPPED, SWAPPED_SHAPES, ["y", "k3t"]), runtime="eager")
+    assert [node.op_type for node in found.graph.nodes][:3] == ["Reshape", "Transpose", "Reshape"]
 
 
 def test_a_sum_is_no_factor_of_gelu() -> None:
@@ -345,6 +380,15 @@ REFUSED: list[tuple[str, str, dict[str, tuple[int, ...]], list[str] | None, str,
         "scaled dot-product attention",
         "not only multiplied",
     ),
+    ("no keys", "y = Softmax<axis=-1>(x)", X, None, "keys transposed between Reshapes", "over a product"),
+    (
+        "keys come transposed",
+        SDPA,
+        ATTENDED,
+        None,
+        "keys transposed between Reshapes",
+        "between two Reshapes",
+    ),
     (
         "not reshaped back",
         "f = Reshape(x, groups)\ny = InstanceNormalization(f, ones, zeros)",
@@ -373,7 +417,8 @@ def test_every_rule_has_rows() -> None:
     matched = set()
     for _, nodes, inputs, _, runtimes in MATCHING:
         matched |= {item.rule for item in explain(build(nodes, inputs), runtime=runtimes[-1]) if item.merged}
-    assert matched == {pattern.name for pattern in PATTERNS} - {"assignment to a slice"}  # has a test of its own
+    own_tests = {"assignment to a slice", "keys transposed between Reshapes"}
+    assert matched == {pattern.name for pattern in PATTERNS} - own_tests
     refused = {row[4] for row in REFUSED}
     assert refused >= {pattern.name for pattern in PATTERNS if "eager" in pattern.runtimes}
 

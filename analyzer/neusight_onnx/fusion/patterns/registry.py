@@ -23,7 +23,7 @@ from neusight_onnx.fusion.patterns.normalizations import group_norm, layer_norm,
 from neusight_onnx.fusion.patterns.products import conv_batch_norm, linear
 from neusight_onnx.fusion.patterns.search import BUT_ORT, COMPILERS, EVERYWHERE, Match, Pattern, Search, Verdict
 from neusight_onnx.fusion.patterns.slices import slice_assignment
-from neusight_onnx.fusion.patterns.softmax import attention, log_softmax, masked_softmax, written_softmax
+from neusight_onnx.fusion.patterns.softmax import attention, log_softmax, masked_softmax, swapped_keys, written_softmax
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, kept_values
 from neusight_onnx.runtime import Runtime, as_runtime
 
@@ -47,6 +47,12 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(name="HardSwish by clip", anchors=("Clip",), runtimes=BUT_ORT, find=clipped),
     Pattern(name="Softplus", anchors=("Log",), runtimes=BUT_ORT, find=softplus),
     Pattern(name="LogSoftmax", anchors=("Softmax",), runtimes=BUT_ORT, find=log_softmax),
+    Pattern(
+        name="keys transposed between Reshapes",
+        anchors=("Softmax",),
+        runtimes=frozenset({"eager", "compiled"}),
+        find=swapped_keys,
+    ),
     # onnxruntime fuses attention in another tool, which writes its own operators into the file.
     Pattern(
         name="scaled dot-product attention",

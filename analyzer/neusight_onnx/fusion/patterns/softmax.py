@@ -40,7 +40,9 @@ def attention(search: Search, anchor: Node) -> Match | str:
     """softmax((q * s) @ (k^T * s) + mask) @ v: PyTorch's exporters write scaled_dot_product_attention so.
 
     Scaling *both* factors by the root of the scale is their signature: attention that a model writes itself scales
-    one of them, or the product, and runs operator by operator.
+    one of them, or the product, and runs operator by operator. A scale of 1 (Whisper's) is dropped; then the other
+    thing that no model writes itself tells: keys that are transposed as (b h, t, d), between two Reshapes
+    (``aten_scaled_dot_product_attention`` of onnxscript's torchlib).
     """
     if not over_last_axis(search, anchor):
         return "the softmax isn't over the last axis"
@@ -58,11 +60,56 @@ def attention(search: Search, anchor: Node) -> Match | str:
     if scores is None:
         return "the softmax isn't over a product"
     query, key = (_scaled(trail, operand) for operand in scores.inputs)
+    if query is None and key is None and _swapped_by_torchlib(search, scores.inputs[1]):
+        return _attention(trail, anchor, (scores.inputs[0], scores.inputs[1]), mask)
     if query is None or key is None:
         return "not both factors of the product are scaled: attention that the model writes itself"
     same = trail.root(query[1]) == trail.root(key[1])
     if not same and (search.number(query[1]) is None or search.number(query[1]) != search.number(key[1])):
         return "the two factors are scaled differently"
+    return _attention(trail, anchor, (query[0], key[0]), mask)
+
+
+def swapped_keys(search: Search, anchor: Node) -> Match | str:
+    """Keys of scaled_dot_product_attention that torchlib transposes as (b h, t, d): PyTorch's kernel reads them as they
+    lie, and between the two Reshapes they would be copied."""
+    trail = Trail(search)
+    product = trail.up(anchor.inputs[0], "MatMul", "Add")
+    if product is not None and product.op_type == "Add":
+        product = next((made for name in product.inputs if (made := trail.up(name, "MatMul")) is not None), None)
+    if product is None:
+        return "the softmax isn't over a product"
+    scaled = _scaled(trail, product.inputs[1])
+    swapped = Trail(search)
+    nodes = _swapped_by_torchlib(search, product.inputs[1] if scaled is None else scaled[0])
+    if not nodes:
+        return "its keys are not transposed between two Reshapes"
+    if any(len(search.consumers.get(node.outputs[0], ())) != 1 for node in nodes):
+        return "its transposed keys are read by others, too"
+    swapped.add(*nodes)
+    last, _, first = nodes
+    attributes = {"perm": (0, 1, 3, 2)}
+    return swapped.finish("Transpose", (first.inputs[0],), last.outputs[0], version=13, attributes=attributes)
+
+
+def _swapped_by_torchlib(search: Search, name: str) -> tuple[Node, ...]:
+    """The nodes, the last one first, by which a value is (b, h, d, t) of (b, h, t, d) by way of (b h, t, d)."""
+    path: list[Node] = []
+    for op_type in ("Reshape", "Transpose", "Reshape"):
+        node = search.producers.get(name)
+        if node is None or node.op_type != op_type:
+            return ()
+        path.append(node)
+        name = node.inputs[0]
+    before, after = search.shape(name), search.shape(path[0].outputs[0])
+    if path[1].attributes.get("perm") != (0, 2, 1) or before is None or len(before) != 4:
+        return ()
+    return tuple(path) if after == (*before[:2], before[3], before[2]) else ()
+
+
+def _attention(trail: Trail, anchor: Node, factors: tuple[str, str], mask: tuple[str, ...]) -> Match | str:
+    """What follows the softmax of queries and transposed keys."""
+    search = trail.search
     name = anchor.outputs[0]
     users = search.consumers.get(name, ())
     if {user.op_type for user in users} == {"IsNaN", "Where"} and len(users) == 2:
@@ -73,7 +120,7 @@ def attention(search: Search, anchor: Node) -> Match | str:
     if product is None or trail.root(product.inputs[0]) != name:
         return "the weights are not only multiplied with values"
     return trail.finish(
-        "ScaledDotProductAttention", (query[0], key[0], product.inputs[1], *mask), product.outputs[0], domain=OWN
+        "ScaledDotProductAttention", (*factors, product.inputs[1], *mask), product.outputs[0], domain=OWN
     )
 
 
