@@ -158,16 +158,50 @@ def test_products_take_their_flops_at_the_dense_peak(gpu: str) -> None:
     """Full tiles in full rounds on every SM, no mask: 4 b h s t d FLOPs over the peak."""
     spec = load_gpu(gpu)
     kernel = encoder(spec.sm_count, 3, 1536)
-    compute = law(kernel, gpu, PLAIN).parts_us["compute"][0]
+    # without what loading operands from shared memory adds to them
+    compute = law(kernel, gpu, {**PLAIN, "norm": 60.0}).parts_us["compute"][0]
     flops = 4.0 * kernel.b * kernel.h * 1536 * 1536 * 128
     assert compute == pytest.approx(1e6 * flops / spec.peak_flops_per_s["bf16"], rel=1e-6)
 
 
 @pytest.mark.parametrize("gpu", [A100, H100, B200, L40S])
 def test_a_causal_mask_halves_the_steps(gpu: str) -> None:
-    causal, full = chosen(prefill(4, 32, 32, 16384), gpu)["steps"], chosen(encoder(4, 32, 16384), gpu)
-    size = full["tile_q"] / chosen(prefill(4, 32, 32, 16384), gpu)["tile_q"]
-    assert 0.5 < causal / (full["steps"] * size) < 0.52
+    causal, full = (
+        found["steps"] * found["tile_q"] * found["tile_k"]
+        for found in (chosen(prefill(4, 32, 32, 16384), gpu), chosen(encoder(4, 32, 16384), gpu))
+    )
+    assert 0.5 < causal / full < 0.52
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "expected"),
+    [
+        # queries, keys and values of 128 x 2 bytes: 16 + 64 KB of 164 and of 100
+        pytest.param(prefill(2, 8, 2, 512), A100, {"tile_q": 64, "tile_k": 128, "resident": 2}, id="a100"),
+        pytest.param(prefill(2, 8, 2, 512), L40S, {"tile_q": 64, "tile_k": 128, "resident": 1}, id="l40s"),
+        pytest.param(prefill(2, 8, 2, 512), "rtx-a6000", {"tile_k": 128, "resident": 1}, id="a6000"),
+        # 32 + 64 KB
+        pytest.param(prefill(2, 8, 2, 512, d=256), A100, {"tile_k": 64, "resident": 1}, id="a100-256"),
+        pytest.param(encoder(2, 8, 512, 64), L40S, {"tile_q": 128, "tile_k": 128, "resident": 2}, id="encoder-64"),
+        pytest.param(encoder(2, 8, 512, 80), L40S, {"tile_q": 128, "tile_k": 64, "resident": 2}, id="encoder-80"),
+        pytest.param(encoder(2, 8, 512), L40S, {"tile_q": 128, "tile_k": 32, "resident": 2}, id="encoder-128"),
+        pytest.param(encoder(2, 8, 512), A100, {"tile_q": 128, "tile_k": 64, "resident": 2}, id="encoder-128-a100"),
+        # eight warps: 48 + 48 KB, and 64 + 64 of A100's
+        pytest.param(encoder(2, 8, 512, 192), L40S, {"tile_q": 128, "warps": 8, "resident": 2}, id="encoder-192"),
+        pytest.param(encoder(2, 8, 512, 256), A100, {"tile_q": 128, "warps": 8}, id="encoder-256-a100"),
+        pytest.param(encoder(2, 8, 512, 256), L40S, {"tile_q": 64, "warps": 4, "resident": 1}, id="encoder-256"),
+    ],
+)
+def test_blocks_that_shared_memory_holds(kernel: Attention, gpu: str, expected: dict[str, float]) -> None:
+    found = chosen(kernel, gpu)
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_loads_from_shared_memory_compete_with_an_a100s_products() -> None:
+    """Four warps load 128 keys of 2 x 256 bytes, as long as 64 x 128 x 256 multiply-adds at 1,024 a clock: 2^(1/4)."""
+    kernel = prefill(108, 8, 8, 8192)
+    plain, joined = (law(kernel, A100, {**PLAIN, "norm": norm}).parts_us["compute"][0] for norm in (60.0, 4.0))
+    assert joined / plain == pytest.approx(2**0.25 / 2 ** (1 / 60), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +236,8 @@ def test_mma_converts_probabilities_to_8_bits() -> None:
 @pytest.mark.parametrize(
     ("d", "cycles"),
     [
-        # products at 1,024 multiply-adds a clock; two scales of 64 x 32 pairs and 64 x 128 sums on 128 lanes; four warps
-        # load 32 keys and values at 128 bytes a clock and shuffle 32 x 128 values, by one of 64 lanes four of them
+        # products at 1,024 multiply-adds a clock; two scales of 64 x 32 pairs and 64 x 128 sums on 128 lanes; four
+        # warps load 32 keys and values at 128 bytes a clock and shuffle 32 x 128 values, one of 64 lanes four of them
         pytest.param(128, 2 * 64 * 32 * 128 / 1024 + (2 * 64 * 32 + 64 * 128) / 128 + 256 + 64, id="128"),
         # one block of 64 KB an SM; of 128 threads that each move 40 bytes the L1 holds all
         pytest.param(192, 2 * 64 * 32 * 192 / 1024 + (2 * 64 * 32 + 64 * 192) / 128 + 384 + 96, id="192"),

@@ -4,8 +4,9 @@
 holds a tile of queries and walks over tiles of keys (a *step* each): two products on the matrix pipe, an exponential a
 pair in between. Queries of the heads that share keys may stand in one tile (*packed*). What competes (p-norm):
 
-- *compute*: all steps over all SMs, the softmax partly hidden behind the products; blocks have a prologue and an
-  epilogue; a causal mask or a window leaves out the tiles that nobody looks at.
+- *compute*: all steps over all SMs, the softmax partly hidden behind the products (with mma by another block of the SM,
+  where shared memory holds two); blocks have a prologue and an epilogue; a causal mask or a window leaves out the tiles
+  that nobody looks at.
 - *latency*: the block with the most steps, one after the other.
 - *memory*: queries, keys, values and output through DRAM, as far as L2 doesn't hold them; with mma, keys and values
   from L2 as far as it does.
@@ -422,6 +423,15 @@ OTHER_KERNELS_LOG_SD = 0.3
 have CUTLASS's memory-efficient attention, AMD's GPUs Composable Kernel's. A judgement."""
 
 MOST_SPLITS = 128
+FLASH2_HEADS = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
+"""Widths of heads that FlashAttention 2 has kernels for; others are padded (HEADDIM_SWITCH of its sources)."""
+
+RESERVED_BYTES = 1024.0
+"""Shared memory that a block has beside its own (CUDA C++ Programming Guide, technical specifications, from 8.0)."""
+
+SHARED_BYTES_PER_CLOCK = 128.0
+"""Of an SM: 32 banks of four bytes (CUDA C++ Programming Guide)."""
+
 SPLIT_EFFICIENCY = 0.85
 """FlashAttention 2 takes the least number of parts that comes within 85 % of the best filling of two blocks an SM, 128
 at most, and one part from .8 of such a round on (num_splits_heuristic of its sources)."""
@@ -522,8 +532,9 @@ def _flash3_fp8(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
 
 
 def _mma_fp8(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
-    """Whether TensorRT-LLM's kernels for mma in FP8 run, which need compute capability 8.9."""
-    found: NDArray[np.bool_] = (cols["query_bytes"] < 2.0) & (instruction(gpu) == "mma") & (capability(gpu) >= 8.9)
+    """Whether TensorRT-LLM's kernels of prompts in FP8 run on mma, which need compute capability 8.9."""
+    prompt = (cols["query_bytes"] < 2.0) & (_prompt8(cols) | (cols["s"] > 1))
+    found: NDArray[np.bool_] = prompt & (instruction(gpu) == "mma") & (capability(gpu) >= 8.9)
     return found
 
 
@@ -540,6 +551,34 @@ def _peaks(cols: Columns, gpu: GpuSpec) -> Column:
     wider = peaks.get("fp16", peaks.get("bf16", peaks["fp32"]))
     found: Column = np.array([peaks.get(name, wider) for name in PIPES])[_pipes(cols, gpu).astype(np.int64)]
     return found
+
+
+def _shared_bytes(gpu: GpuSpec) -> float:
+    """Shared memory of an SM."""
+    return float(gpu.shared_memory_bytes_per_sm or SHARED_BYTES)
+
+
+def _flash2_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column, Column, Column]:
+    """Queries and keys of FlashAttention 2's tile, warps of a block, and how many times four of them are on an SM.
+
+    Causal kernels and those of few rows: with keys in pages (``run_mha_fwd_splitkv_dispatch``). Others have a tile for
+    each head (``run_mha_fwd_hdim*``). A block holds its queries, a tile of keys and one of values in shared memory.
+    """
+    d = FLASH2_HEADS[np.minimum(np.searchsorted(FLASH2_HEADS, cols["d"]), FLASH2_HEADS.size - 1)]
+    # Composable Kernel's blocks on AMD are not known: taken to leave room for a second one
+    shared = np.inf if is_amd(gpu) else _shared_bytes(gpu)
+    paged = (cols["causal"] > 0) | (rows <= 64)
+    paged_k = np.where(d <= 64, 256.0, np.where(d <= 128, 128.0, 64.0))
+    small = 8.0 < capability(gpu) < 9.0
+    whole_k = np.where(d <= 64, 128.0, np.where((d == 128) & small, 32.0, 64.0))
+    # heads of 256: 128 queries where they fit, but not where two blocks of 64 do
+    fewer = (d == 256) & ((shared < 2 * 256 * 256) | (shared >= 4 * 256 * 192))
+    tile_q = np.where(paged | fewer, 64.0, 128.0)
+    tile_k = np.where(paged, paged_k, whole_k)
+    warps = np.where((d > 128) & (tile_q == 128.0), 2.0 * WARPS, WARPS)
+    block = cols["query_bytes"] * d * (tile_q + 2.0 * tile_k)
+    blocks = np.maximum(np.floor(shared / (block + RESERVED_BYTES)), 1.0)
+    return tile_q, tile_k, warps, np.minimum(blocks * warps / WARPS, RESIDENT_BLOCKS)
 
 
 def _flash2_splits(blocks: Column, steps: Column, slots: float) -> Column:
@@ -590,17 +629,18 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     # in a block of FlashAttention 4; 128 x 256 of TensorRT-LLM's on WGMMA (fmha_v2, two groups of 64 rows)
     tile_k = np.where(d > 128, 64.0, 128.0)
     resident = np.full(s.shape, 1.0 if unit == "wgmma" else RESIDENT_BLOCKS)
+    warps = np.full(s.shape, WARPS)
     if unit == "mma":
         queries8 = _mma_fp8(cols, gpu)
-        tile_q = np.where(causal | (rows <= 64), 64.0, 128.0)
-        tile_k = np.where((d <= 64) & causal, 256.0, tile_k)
+        tile_q, tile_k, warps, resident = _flash2_tiles(cols, rows, gpu)
         flashinfer_q, flashinfer_k = _flashinfer_tiles(cols, rows, gpu)
         tile_q = np.where(_narrow(cols), flashinfer_q, tile_q)
         tile_k = np.where(_narrow(cols), flashinfer_k, tile_k)
         tile_q = np.where(queries8, attention_fp8.of_kernel(cols, "queries"), tile_q)
         tile_k = np.where(queries8, attention_fp8.of_kernel(cols, "keys"), tile_k)
-        shared_bytes = gpu.shared_memory_bytes_per_sm or SHARED_BYTES
-        resident = np.where(queries8, attention_fp8.resident_blocks(cols, shared_bytes), resident)
+        warps = np.where(_narrow(cols) | queries8, WARPS, warps)
+        resident = np.where(_narrow(cols), RESIDENT_BLOCKS, resident)
+        resident = np.where(queries8, attention_fp8.resident_blocks(cols, _shared_bytes(gpu)), resident)
     elif unit == "wgmma":
         tile_q = np.where((d <= 96) & (rows > 128) & ~prompt8, 192.0, 128.0)
         tile_k = np.where((d > 128) & (d <= 192), 96.0, tile_k)
@@ -657,6 +697,7 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
         "longest": np.where((unit == "wgmma") & (cols["window"] < t), longest, np.ceil(longest / parts)),
         "blocks": blocks * parts,
         "resident": resident,
+        "warps": warps,
     }
 
 
@@ -696,7 +737,13 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
         queries8 = _mma_fp8(cols, gpu)
         converted = narrow * np.where(tile_q > 16.0, WARPS, 1.0) * width
         softmax = softmax + c["convert_instructions"] * converted * tile_k / gpu.fp32_lanes_per_sm
-        of_fp8 = pairs * c["pack_cycles"] + attention_fp8.vector_cycles(cols, gpu, width_d, width_v)
+        # from shared memory each warp loads all keys and values, but with FlashInfer's tile of 16 rows, of which it has
+        # its own: beside the products, but in FP8 before them; AMD's overhead has its kernels' loads
+        loading = np.where(narrow & (tile_q == 16.0), 1.0, cols["warps"])
+        loaded = loading * tile_k * width * cols["kv_bytes"] / SHARED_BYTES_PER_CLOCK
+        apart = queries8 | is_amd(gpu)
+        products = np.where(apart, products, _norm((products, loaded), c["norm"]))
+        of_fp8 = pairs * c["pack_cycles"] + loaded + attention_fp8.vector_cycles(cols, gpu, width_v)
         softmax = softmax + queries8 * of_fp8
         spilled = queries8 * attention_fp8.spilled_bytes(cols, gpu) / l2_share
     if unit == "wgmma":

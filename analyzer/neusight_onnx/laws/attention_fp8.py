@@ -6,7 +6,7 @@ need more than there is:
 
 - Heads of 33 to 64 and of 193 to 256: more registers than a thread can have. The compiler *spills* them: stores them to
   local memory and loads them again in every step. What the L1 doesn't hold of them goes to L2.
-- Heads wider than 128: so much shared memory that an SM with 100 KB has one block. Nothing hides what its warps wait for.
+- Heads wider than 128: so much shared memory that an SM with 100 KB has one block, whose waiting nothing hides.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ MMA_FP8_KERNELS = (
     MmaFp8Kernel(head=192, queries=64, keys=32, shared_bytes=65_536, stack_bytes=16, spilled_bytes=40),
     MmaFp8Kernel(head=np.inf, queries=64, keys=32, shared_bytes=65_536, stack_bytes=496, spilled_bytes=1_592),
 )
-"""Tiles by the generator (``enumerate_qmma_flash_kernels``, FlashInfer 0.7.4), shared memory by the kernels' traits, local
-memory by the compiler's report (ptxas -v of CUDA 12.9 and 13.5, which agree) on causal kernels for compute capability
-8.9. With keys in pages or a window it is up to a fifth more; nearly all of it is the loop's."""
+"""Tiles by the generator (``enumerate_qmma_flash_kernels``, FlashInfer 0.7.4), shared memory by the kernels' traits,
+local memory by the compiler's report (ptxas -v of CUDA 12.9 and 13.5, which agree) on causal kernels for compute
+capability 8.9, all of it counted as the loop's. With keys in pages or a window it is up to a fifth more."""
 
 RESIDENT_BLOCKS = 2.0
 """Most blocks on an SM: of 128 threads with 215 registers and more, 65,536 registers hold two."""
@@ -64,9 +64,6 @@ UNIFIED_BYTES = 128.0 * 1024.0
 SHUFFLES_PER_CLOCK = 64.0
 """Of an SM, of four bytes: byte permutes (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
 
-SHARED_BYTES_PER_CLOCK = 128.0
-"""Of an SM: 32 banks of four bytes (CUDA C++ Programming Guide)."""
-
 
 def of_kernel(cols: Columns, field: str) -> Column:
     """A field of the table for each kernel, by the wider of its heads."""
@@ -82,7 +79,7 @@ def resident_blocks(cols: Columns, shared_bytes: float) -> Column:
     return np.clip(fits, 1.0, RESIDENT_BLOCKS)
 
 
-def vector_cycles(cols: Columns, gpu: GpuSpec, width_d: Column, width_v: Column) -> Column:
+def vector_cycles(cols: Columns, gpu: GpuSpec, width_v: Column) -> Column:
     """Cycles of an SM for what a step does beside products, exponentials and FlashAttention's vector instructions.
 
     Scores and probabilities are scaled apart from the exponential, sums once a step of few keys. A warp loads the
@@ -91,9 +88,8 @@ def vector_cycles(cols: Columns, gpu: GpuSpec, width_d: Column, width_v: Column)
     """
     tile_k = cols["tile_k"]
     scaled = (2.0 + width_v / tile_k) * cols["tile_q"] * tile_k / gpu.fp32_lanes_per_sm
-    loaded = WARPS * tile_k * (width_d + width_v) / SHARED_BYTES_PER_CLOCK
     shuffled = WARPS * tile_k * width_v / 4.0 / SHUFFLES_PER_CLOCK
-    found: Column = scaled + loaded + shuffled
+    found: Column = scaled + shuffled
     return found
 
 
