@@ -91,16 +91,26 @@ bench-fusion: $(VENV)/.installed-dev ## our graph beside ONNX Runtime's own: mak
 	$(call required,MODELS,folder of ONNX models)
 	$(BIN)/python benchmarks/fusion_ort.py "$(MODELS)"
 
-CUDA_SITE := build/onnxruntime-gpu
-build/onnxruntime-gpu/.installed:
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target $(CUDA_SITE) --no-deps \
-		onnxruntime-gpu==1.31.1 "nvidia-cuda-runtime==13.*" "nvidia-cuda-crt==13.*"
+# An early release wants a Python of its time: make bench-fusion-cuda MODELS=... RELEASE=1.14.1 ORT_PYTHON=python3.9
+RELEASE ?= 1.31.1
+ORT_PYTHON ?= $(PYTHON)
+ORT_ENV := build/onnxruntime-gpu-$(RELEASE)
+# The headers are those of the CUDA that the release asks for; the wheels until 1.18 want numpy 1.
+build/onnxruntime-gpu-%/.installed:
+	$(ORT_PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check "onnxruntime-gpu==$*" "numpy<2"
+	cuda=$$(grep -aoh 'libcudart\.so\.1[0-9]' $(@D)/lib/python3*/site-packages/onnxruntime/capi/libonnxruntime_providers_cuda.so \
+		| head -n 1 | grep -o '..$$') && case "$$cuda" in \
+		11 | 12) headers="nvidia-cuda-runtime-cu$$cuda nvidia-cuda-nvcc-cu$$cuda" ;; \
+		*) headers="nvidia-cuda-runtime==$$cuda.* nvidia-cuda-crt==$$cuda.*" ;; esac && \
+		$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $$headers
 	@touch $@
 
-bench-fusion-cuda: $(VENV)/.installed-dev build/onnxruntime-gpu/.installed ## the same with its CUDA provider's graph, no GPU needed
+bench-fusion-cuda: $(VENV)/.installed-dev $(ORT_ENV)/.installed ## the same with its CUDA provider's graph, no GPU needed [RELEASE=1.31.1]
 	$(call required,MODELS,folder of ONNX models)
-	$(BIN)/python benchmarks/cuda_standin.py $(CUDA_SITE) -o build/cuda-stand-ins
-	$(BIN)/python benchmarks/fusion_ort.py "$(MODELS)" --cuda $(CUDA_SITE) --stand-ins build/cuda-stand-ins
+	$(BIN)/python benchmarks/cuda_standin.py $(ORT_ENV)/lib/python3*/site-packages -o $(ORT_ENV)/stand-ins
+	$(BIN)/python benchmarks/fusion_ort.py "$(MODELS)" --cuda $(ORT_ENV)/lib/python3*/site-packages \
+		--stand-ins $(ORT_ENV)/stand-ins --python $(ORT_ENV)/bin/python
 
 TORCH_ENV := build/torch
 build/torch/.installed:
