@@ -318,6 +318,24 @@ def test_activations_and_output_that_fit_l2_come_from_it_in_a_model_too() -> Non
 
 
 @pytest.mark.parametrize(
+    ("m", "gain"),
+    [
+        # 36,352 x 512 elements of 2 bytes, 37 MB, and 4.7 MB of output: one fits .9 of 100.7 MB, five don't
+        pytest.param(142 * 256, L40S_GAIN, id="five copies leave L2"),
+        pytest.param(142 * 64, 1.0, id="five copies fit"),
+        pytest.param(142 * 128 * 8, 1.0, id="one doesn't fit either"),
+    ],
+)
+def test_activations_of_which_each_repetition_takes_another_copy(m: int, gain: float) -> None:
+    """64 columns: the activations are nearly all that moves, and the output of an eighth stays the same one."""
+    kernel = linear(m, 64, 512, repeated=True)
+    same, other = (memory_us(replace(kernel, rotated=rotated), "l40s", 64, 128) for rotated in (False, True))
+    output = 64 / (512 + 64)
+    expected = 1.0 if gain == 1.0 else (1.0 - output) * gain + output
+    assert other / same == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
     ("name", "pipe", "element_bytes", "share"),
     [
         # 256 multiply-adds a clock and SM, of 500; FP8 has 512, of 1,000; INT8 isn't halved

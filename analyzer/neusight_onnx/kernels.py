@@ -55,7 +55,8 @@ class Gemm:
     own, found while it is converted. ``extra_read_bytes``: scales, zero points. ``epilogue`` names fused
     operations in order ("bias", "relu", "gelu", "add", …); "bias" reads n elements, "add" reads m x n.
     ``repeated``: the weight comes from L2 where it fits, as when one kernel is repeated to be measured; in a model
-    the other layers have been there since.
+    the other layers have been there since. ``rotated``: each repetition takes the next of several left operands, as of
+    several weights; else all take one, which may still lie in L2, as what the layer before has written.
     ``burst``: measured within some ms, at the boost clock until a power limit acts; a model that runs on has the clock
     that the limit sustains. ``activity``: energy of an operation on the operands' values over that on real ones:
     constants, with which some benchmarks fill them, switch few transistors.
@@ -79,6 +80,7 @@ class Gemm:
     epilogue: tuple[str, ...] = ()
     extra_read_bytes: int = 0
     repeated: bool = False
+    rotated: bool = False
     burst: bool = False
     activity: float = 1.0
     accumulator: DataType | None = None

@@ -148,7 +148,11 @@ def shared_rows(
 
 
 def _fills_loads(kernel: Kernel) -> bool:
-    """Whether channels are a multiple of eight: cuDNN 7.6, which DeepBench's rows ran with, had no kernel on tensor
-    cores for others, which later ones pad."""
+    """Whether channels are a multiple of eight, as DeepBench pads them for tensor cores (as its source is remembered).
+
+    What it pads, images and spectra of 1 and 3 channels, isn't how libraries multiply those since: cuDNN 7.6's kernels
+    take 32 channels a tap, however few there are (5x20 taps of one channel take 5 times FP32's time on a T4, 8 times on
+    a V100; with 32 a tap the law is 10-16 % off), cuDNN 9.1's have forms for a first layer and ``indexed`` ones.
+    """
     assert isinstance(kernel, Conv)
     return kernel.c // kernel.groups % 8 == 0 and kernel.k // kernel.groups % 8 == 0

@@ -39,6 +39,15 @@ _LONE = frozenset({("sq", "trtllm"), ("int8_wo", "trtllm"), ("int4_wo", "trtllm"
 Their weights come from DRAM, whatever their size (an L40S takes 19 us for 8-16 MB of them, .69 of its DRAM's peak,
 where replays of the other formats take 8), and the events' own time is in them (:func:`_events_ms`)."""
 
+_ROTATING = ("sglang",)
+"""Frameworks whose replays go round as many copies of the activations as of the weights.
+
+16-bit products of up to 128 columns and 256 rows and more on an L40S read activations of up to 17 MB (96 MB of L2,
+five copies: 19) at 900-1,000 GB/s and larger ones at 600-650, three quarters of its DRAM's peak; vLLM's and
+TensorRT-LLM's at 1,100 to 1,900 up to 90 MB. On A100, H100 and B200 SGLang's are slower likewise from a fifth to all of
+the L2 (a half of it: 1,030 GB/s and 1,580, 2,100 and 2,900, 4,500 and 6,000). FP8 on the L40S shows it, too. Those that
+write a large output for a short reduction take as long by all three: the output is one."""
+
 _SMALL = {"m": 64, "n": 512, "k": 256}
 """Sizes up to which a product takes as long as any launch: what a lone run takes beyond a replay is the events'."""
 
@@ -111,6 +120,7 @@ def _tensor_core_parts(table: Table) -> list[Part]:
         lone = (name, variant.split(",")[0]) in _LONE
         activity = LONE_RUN if lone else _ACTIVITY.get(variant, 1.0)
         searched = (name, variant.split(",")[0]) in _SEARCHED
+        rotated = variant.split(",")[0] in _ROTATING
 
         def make(
             part: Table,
@@ -118,6 +128,7 @@ def _tensor_core_parts(table: Table) -> list[Part]:
             lone: bool = lone,
             activity: float = activity,
             searched: bool = searched,
+            rotated: bool = rotated,
         ) -> list[Kernel]:
             assert known is not None, "a part of an unknown format isn't loaded"
             _, multiplied, a_dtype, b_dtype = known
@@ -135,6 +146,7 @@ def _tensor_core_parts(table: Table) -> list[Part]:
                     b_is_weight=True,
                     transpose_b=True,
                     repeated=not lone,
+                    rotated=rotated,
                     burst=True,
                     activity=activity,
                 )

@@ -114,10 +114,10 @@ def product_levels(parts: Sequence[Part], measurements: Measurements) -> dict[st
 
 
 def _compared(kernel: Kernel) -> Kernel:
-    """The kernel as frameworks share it: whatever is written beside attention, whatever a product's operands hold and
-    however they are converted."""
+    """The kernel as frameworks share it: whatever is written beside attention, whatever a product's operands hold,
+    however they are converted and however many copies of them there are."""
     kernel = without_cache_write(kernel)
-    return replace(kernel, activity=1.0, tensor_scale=False) if isinstance(kernel, Gemm) else kernel
+    return replace(kernel, activity=1.0, tensor_scale=False, rotated=False) if isinstance(kernel, Gemm) else kernel
 
 
 def _levels(measurements: Measurements, others: Iterable[Measurements]) -> dict[str, list[float]]:
