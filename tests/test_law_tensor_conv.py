@@ -419,3 +419,26 @@ def test_ideal_is_the_direct_convolution_at_the_peak() -> None:
     found = ideal_us(conv_columns((wide, replace(wide, filter=(1, 1)))), load_gpu("a100"))
     bytes_ = 2 * (256 * 3136 * (64 + 128) + 64 * 128) - 40 * 2**20
     assert found.tolist() == pytest.approx([1e6 * 2 * 256 * 3136 * 128 * 576 / 312e12, 1e6 * bytes_ / 2039e9], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("burst", "direction", "filters_us", "least_us"),
+    [
+        # 512 x 512 x 9 filters of 2 bytes at .82 of 2,039 GB/s; the roofline: at all of it. 0.23 GFLOP take .74 us
+        pytest.param(False, "forward", 2.822, 2.314, id="other layers have been there since"),
+        pytest.param(False, "data", 2.822, 2.314, id="and in the backward pass"),
+        # four times that rate (``resident_gain``), nothing exceeds L2
+        pytest.param(True, "forward", 2.822 / 4, 0.741, id="repeated"),
+        pytest.param(False, "weight", 2.822 / 4, 0.741, id="a gradient writes them"),
+    ],
+)
+def test_filters_come_from_dram_in_a_model(
+    burst: bool, direction: Direction, filters_us: float, least_us: float
+) -> None:
+    """One image of 512 channels over 7x7, read and written at four times the rate: .015 us."""
+    kernel = replace(BASE, n=1, c=512, k=512, spatial=(7, 7), out=(7, 7), direction=direction, burst=burst)
+    cols, gpu = conv_columns((kernel,)), load_gpu("a100")
+    whole = np.array([[128.0], [128.0], [256.0], [1.0]])
+    memory_us = 1e6 * implicit_gemm.times(cols, gpu, PRIORS, whole)["memory"][0]
+    assert memory_us == pytest.approx(filters_us + 0.015, rel=0.01)
+    assert ideal_us(cols, gpu)[0] == pytest.approx(least_us, rel=2e-3)

@@ -23,7 +23,21 @@ def dram_rate(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constant
     """Bytes/s from DRAM, or from L2 where the operands still lie there from the kernel (or repetition) before."""
     fill = (cols["read_bytes"] + cols["write_bytes"]) / gpu.l2_bytes
     resident = 1.0 / (1.0 + (fill / _RESIDENT_FILL) ** _RESIDENT_SHARPNESS)
+    found: NDArray[np.float64] = stream_rate(gpu, c) * c["resident_gain"] ** resident
+    return found
+
+
+def stream_rate(gpu: GpuSpec, c: Constants) -> float:
+    """Bytes/s of what comes from DRAM."""
     efficiency = memory_family(gpu).fraction if is_amd(gpu) else c["dram_efficiency"]
-    rate = efficiency * tensor_gemm.stream_gain(gpu) * gpu.memory_bytes_per_s
-    found: NDArray[np.float64] = rate * c["resident_gain"] ** resident
+    return efficiency * tensor_gemm.stream_gain(gpu) * gpu.memory_bytes_per_s
+
+
+def cold_bytes(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Bytes of filters that come from DRAM whatever L2 could hold.
+
+    In a model the other layers' filters have been there since, as with the weights of products (``Gemm.repeated``);
+    what is repeated to be measured, a burst, finds its own. A gradient of the filters writes them.
+    """
+    found: NDArray[np.float64] = cols["weight_bytes"] * (1.0 - cols["weight"]) * (1.0 - cols["burst"])
     return found

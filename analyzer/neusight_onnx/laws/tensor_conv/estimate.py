@@ -10,7 +10,7 @@ from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
 from neusight_onnx.laws.tensor_conv.direct import THREAD_CHANNELS, by_channels, element_us
-from neusight_onnx.laws.tensor_conv.dram import dram_rate
+from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate
 from neusight_onnx.laws.tensor_conv.image_products import image_times, images_us
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
 from neusight_onnx.laws.tensor_conv.miopen_solvers import taken_us
@@ -19,12 +19,14 @@ from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 
 
 def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
-    """Roofline: FLOPs at the dense peak of the pipe, what exceeds L2 at the peak of DRAM, whichever takes longer.
+    """Roofline: FLOPs at the dense peak of the pipe, what exceeds L2 and filters that it has lost at the peak of DRAM,
+    whichever takes longer.
 
     Winograd's saving isn't in it: its transforms run on vector lanes and keep matrix units waiting. Of 250,000 measured
     convolutions a handful is faster than the direct one at the peak, by 8 % at most.
     """
-    memory = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0) / gpu.memory_bytes_per_s
+    beyond = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0)
+    memory = np.maximum(beyond, cold_bytes(cols)) / gpu.memory_bytes_per_s
     return 1e6 * np.maximum(cols["flops"] / tensor_gemm.peaks(gpu, cols["pipe"]), memory)
 
 

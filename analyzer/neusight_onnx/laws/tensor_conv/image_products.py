@@ -44,7 +44,7 @@ def image_columns(cols: Columns, gpu: GpuSpec) -> dict[str, NDArray[np.float64]]
     found = _image(cols)
     if is_amd(gpu):
         return found
-    return {**found, "read_bytes": cols["read_bytes"], "write_bytes": cols["write_bytes"]}
+    return {**found, **{name: cols[name] for name in ("read_bytes", "write_bytes", "weight_bytes")}}
 
 
 def image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
@@ -79,6 +79,7 @@ def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.floa
         "loaded": zero + 1.0,
         "back_launches": zero + 1.0,
         "zeroed_bytes": zero,
+        "weight_bytes": zero,
         "burst": cols["burst"],
         "activity": cols["activity"],
     }

@@ -16,7 +16,7 @@ from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.tensor_conv.columns import FIRST_LAYER
-from neusight_onnx.laws.tensor_conv.dram import dram_rate
+from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate, stream_rate
 from neusight_onnx.laws.tensor_conv.miopen_issue import back_us, lane_issue_s, lasting_steps
 
 PARTS = ("compute", "memory", "l2", "issue")
@@ -86,7 +86,9 @@ def times(
     reload = rounds * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
     spill = c["reload_knee"] * entry / gpu.l2_bytes
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
-    memory_s = (unique + extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / rate
+    cold = cold_bytes(cols)
+    partial = np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)
+    memory_s = cold / stream_rate(gpu, c) + (unique - cold + extra + partial) / rate
     panels = kz * (t1 + t2 * cols["loaded"]) * cols["bytes"]
     l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
     flops = 2.0 * b * m * n * cols["depth"]
