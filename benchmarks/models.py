@@ -10,7 +10,9 @@ which rows. These rows judge: nothing is trained or tuned on them. What was meas
   last"); steps of training, too, with cross-entropy and SGD with momentum (the default of timm's benchmark, as
   remembered), dropout as the file has it;
 - NVIDIA's BERT under Triton: the server's compute time (that of PyTorch isn't waited for there: its client's average);
-- transformer-deploy, ONNX Runtime's transformers page, PaddleClas: latencies as printed.
+- transformer-deploy, ONNX Runtime's transformers page: latencies as printed;
+- PaddleClas: as printed by its ``tools/infer/predict.py``, whose timer holds the copies of input and output between
+  host and GPU (``copy_from_cpu``, ``copy_to_cpu``; as remembered), so that ours holds them, too.
 
 Each row is judged under the release that measured it (``--runtime NAME@RELEASE``): the one that its label states, else
 that of its source's date (``SOURCES``, with the reasons). The figures under today's release, as if that had run them,
@@ -129,6 +131,8 @@ def release_of(label: str, path: str, runtime: str) -> str | None:
 CHANNELS_LAST = "nhwc"
 """In the label of rows whose images and filters lie as (n, h, w, c)."""
 LAST = "channels last"
+COPIES = ("Paddle Inference",)
+"""Labels begin so of rows whose time holds the copies of inputs and outputs."""
 SERVER_COMPUTE = "Server Compute Infer (ms)"
 
 
@@ -174,6 +178,7 @@ class Wanted:
     dims: tuple[tuple[str, int], ...]
     runtime: str
     channels_last: bool
+    include_io: bool
     group: str
     source: str
     gpu: str
@@ -248,6 +253,7 @@ def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted 
         runtime=runtime[1],
         release=release_of(text["runtime"], text["source_path"], runtime[1]),
         channels_last=CHANNELS_LAST in text["runtime"],
+        include_io=text["runtime"].startswith(COPIES),
         group=", ".join(
             (
                 runtime[2],
@@ -313,7 +319,7 @@ def _read(path: Path, group: str, left_out: dict[str, int]) -> Model:
 
 def _place(row: Wanted) -> tuple[object, ...]:
     """Rows with one file, and then with one preparation, are neighbours."""
-    return row.file, row.group == OPTIMISED, row.called, row.group, row.precision, row.dims
+    return row.file, row.group == OPTIMISED, row.called, row.group, row.include_io, row.precision, row.dims
 
 
 def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> list[Case]:
@@ -328,7 +334,7 @@ def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> li
                 last = (wanted, _read(shared / "models" / row.file, row.group, left_out))
                 prepared = {}
             model = last[1]
-            key = (row.called, row.group, row.precision, row.dims)
+            key = (row.called, row.group, row.include_io, row.precision, row.dims)
             if key not in prepared:
                 prepared = {key: _prepared(model, row)}
             report = predict_report(prepared[key], load_gpu(row.gpu), asked_precision=row.precision)
@@ -396,7 +402,14 @@ def _prepared(model: Model, row: Wanted) -> PreparedModel:
     shaped = infer_shapes(model, make_bindings(dims, None, None, None))
     precision = resolve(row.precision, stored_precision(model))
     plan = make_training(optimizer="momentum") if row.group.endswith(", training") else None
-    return prepare(shaped, precision=precision, runtime=row.called, channels_last=row.channels_last, training=plan)
+    return prepare(
+        shaped,
+        precision=precision,
+        runtime=row.called,
+        channels_last=row.channels_last,
+        include_io=row.include_io,
+        training=plan,
+    )
 
 
 def rank_correlation(cases: Sequence[Case]) -> float | None:
