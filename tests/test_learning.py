@@ -134,7 +134,8 @@ def matrix_unit_rows(count: int, *, seed: int) -> list[dict[str, Any]]:
             for m, n, k in np.exp(random.uniform(np.log(16), np.log(6000), (count, 3))).astype(int).tolist():
                 stored = bf16 if dtype is fp8 else None
                 kernel = Gemm(m=m, n=n, k=k, dtype=dtype, a_dtype=stored, output_dtype=stored, b_is_weight=True)
-                kernel = replace(kernel, burst=True, tensor_scale=framework == "trtllm")
+                of_framework = {"tensor_scale": framework == "trtllm", "rotated": framework == "sglang"}
+                kernel = replace(kernel, burst=True, **of_framework)
                 time_us = apply_law(law, (kernel,), load_gpu(gpu), constants).result.latency_us[0]
                 # a framework that must not be trained on takes ten times as long
                 slow = 10.0 if (label, framework) == ("fp8", "vllm") else 1.0
