@@ -62,7 +62,8 @@ def test_a_release_that_is_as_todays_is_predicted_once(models: Any) -> None:
     def called(runtime: str, release: str | None) -> str:
         wanted = models.Wanted(
             file="", model="", is_vision=False, dims=(), runtime=runtime, channels_last=False,
-            include_io=False, group="", source="", gpu="", precision="fp16", batch=1, size="", measured_ms=1.0, release=release,
+            include_io=False, group="", source="", gpu="", precision="fp16", batch=1, size="", measured_ms=1.0,
+            release=release,
         )  # fmt: skip
         return str(wanted.called)
 
