@@ -124,6 +124,14 @@ MOVED = {
     # into products
     "into two products": "a = Transpose<perm=[0, 2, 1]>(x)\nb = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",
     "into a product, and read elsewhere": "a = Transpose<perm=[0, 2, 1]>(x)\nb = Exp(a)\ny = MatMul(a, b)",
+    "rows in front of the batch into a product": "a = Transpose<perm=[1, 0, 2]>(x)\nb = Mul(a, half)\ny = MatMul(b, x2)",
+    "columns in front of the batch into a product": "a = Transpose<perm=[1, 0, 2]>(x2)\ny = MatMul(x, a)",
+    "rows behind the batch into a product": "a = Transpose<perm=[1, 2, 0]>(x2)\ny = MatMul(x, a)",
+    "not a batch behind its rows": "a = Transpose<perm=[2, 0, 1]>(x2)\ny = MatMul(x, a)",
+    "not rows in front of the batch for an operand without one": "a = Transpose<perm=[1, 0, 2]>(x)\n"
+    "g = Gather<axis=0>(x2, i1)\ny = MatMul(a, g)",
+    "a scale that follows from sizes into a product": "n = Shape(x)\nl = Gather(n, i1)\nf = Cast<to=1>(l)\nr = Sqrt(f)\n"
+    "a = Mul(x, r)\ny = MatMul(a, x2)",
     "twice into one product": "a = Transpose<perm=[0, 2, 1]>(x)\ny = MatMul(a, a)",
     "a scale and a Transpose into two products": "s = Mul(half, x)\na = Transpose<perm=[0, 2, 1]>(s)\n"
     "b = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",
@@ -162,6 +170,9 @@ CONVOLVED = {
     "not an addend in front": "c = Conv(x, k)\nm = Mul(c, by_channel)\ny = Add(by_channel, m)",
     "a factor by channel, then one by row": "c = Conv(x, k)\nm = Mul(c, by_channel)\ny = Mul(m, by_row)",
     "a factor, and read elsewhere": "c = Conv(x, k)\nm = Mul(c, by_channel)\na = Add(m, by_channel)\ny = Sub(m, a)",
+    "a normalization behind a transposed one": "c = ConvTranspose(x, k)\ny = BatchNormalization(c, v4, v4, v4, v4)",
+    "a Relu before a Clip": "c = Conv(x, k)\nr = Relu(c)\ny = Clip(r, zero, one)",
+    "not a Relu that is read elsewhere": "c = Conv(x, k)\nr = Relu(c)\nm = Clip(r, zero, one)\ny = Sub(r, m)",
     "zeros around": "p = Pad(x, one_row)\ny = Conv(p, k)",
     "zeros around that are said": "p = Pad(x, one_row, zero)\ny = Conv<pads=[1, 1, 1, 1]>(p, k)",
     "not ones around": "p = Pad(x, one_row, one)\ny = Conv(p, k)",
@@ -182,6 +193,7 @@ CONVOLVED = {
 def test_convolutions_take_in_what_its_take_in(nodes: str, tmp_path: Path) -> None:
     constants: dict[str, NDArray[np.float32] | NDArray[np.int64]] = {
         "k": np.ones((4, 4, 3, 3), np.float32),
+        "v4": np.ones(4, np.float32),
         "by_channel": np.full((1, 4, 1, 1), 2, np.float32),
         "by_row": np.full((1, 1, 6, 1), 2, np.float32),
         "one_row": np.array([0, 0, 0, 0, 0, 0, 1, 1]),

@@ -20,16 +20,21 @@ NOT_FIXED = "the file neither fixes all sizes of its inputs nor declares one sha
 
 
 def _scalar(search: Search, node: Node, name: str) -> str | None:
-    """The other operand of ``name * scalar`` or ``name / scalar``, if it is a known number."""
+    """The other operand of ``name * scalar`` or ``name / scalar``, if it is a known number: a constant, or what follows
+    from sizes that the file fixes."""
     if node.op_type == "Div" and node.inputs[0] != name:
         return None
     other = node.inputs[1] if node.inputs[0] == name else node.inputs[0]
-    return other if search.is_constant(other) and search.shape(other) in ((), (1,)) else None
+    if search.shape(other) not in ((), (1,)):
+        return None
+    value = search.values.get(other)
+    follows = search.fixed and value is not None and value.data is not None and value.data_low is None
+    return other if follows or search.is_constant(other) else None
 
 
 def _into_product(search: Search, anchor: Node) -> Match | str:
-    """Numbers that scale a product or its operands, and Transposes of the last two dimensions of an operand, become
-    attributes of the product (ONNX Runtime: MatMulScaleFusion, MatmulTransposeFusion; it does so for each product that
+    """Numbers that scale a product or its operands, and Transposes of an operand's last two dimensions, become
+    attributes of the product, and what ONNX Runtime alone has for others (ONNX Runtime: MatMulScaleFusion, MatmulTransposeFusion; it does so for each product that
     reads one of them, and what then nothing reads is gone)."""
     trail = Trail(search)
     trail.add(anchor)
@@ -51,11 +56,11 @@ def _into_product(search: Search, anchor: Node) -> Match | str:
             if is_shared and search.runtime not in ORT:
                 break
             if node.op_type == "Transpose":
-                rank = len(search.shape(node.outputs[0]) or ())
-                if rank < 2 or node.attributes.get("perm") != (*range(rank - 2), rank - 1, rank - 2):
+                flags = _flags_of(search, node, anchor, flag)
+                if not flags or any(attributes.get(name, 0) for name in flags):
                     break
                 source = node.inputs[0]
-                attributes[flag] = 1
+                attributes.update(dict.fromkeys(flags, 1))
             else:
                 found = next((item for item in node.inputs if _scalar(search, node, item) is not None), None)
                 if found is None or search.is_constant(found):
@@ -74,6 +79,26 @@ def _into_product(search: Search, anchor: Node) -> Match | str:
     if len(trail.nodes) == 1 and not is_changed:
         return "no number scales it, and no operand's last two dimensions are swapped right before"
     return trail.finish("FusedMatMul", tuple(inputs), output, domain="com.microsoft", attributes=attributes)
+
+
+def _flags_of(search: Search, transpose: Node, product: Node, flag: str) -> tuple[str, ...]:
+    """Attributes of a product that read an operand as before a Transpose; () if none do.
+
+    ``flag`` ("transA") swaps the last two dimensions. ONNX Runtime has another ("transBatchA") for rows that lie in front
+    of the batch, as sequences in front of heads do, where both operands have as many dimensions.
+    """
+    shape, order = search.shape(transpose.outputs[0]), transpose.attributes.get("perm")
+    rank = len(shape or ())
+    if rank < 2 or not isinstance(order, tuple):
+        return ()
+    if order == (*range(rank - 2), rank - 1, rank - 2):
+        return (flag,)
+    ranks = {len(search.shape(name) or ()) for name in product.inputs}
+    if search.runtime not in ORT or rank < 3 or ranks != {rank}:
+        return ()
+    of_batch = flag.replace("trans", "transBatch")
+    found = {(*range(1, rank - 1), 0, rank - 1): (of_batch,), (*range(1, rank), 0): (of_batch, flag)}
+    return found.get(order, ())
 
 
 def _bias_gelu(search: Search, anchor: Node) -> Match | str:
@@ -243,11 +268,25 @@ def _sum_and_activation_into_conv(search: Search, anchor: Node) -> Match | str:
     return _into_conv(search, anchor, summed=True)
 
 
+def _clipped_relu(search: Search, anchor: Node) -> Match | str:
+    """Clip of a Relu that nothing else reads is a Clip from zero on (ReluClipFusion)."""
+    trail = Trail(search)
+    trail.add(anchor)
+    relu = trail.up(anchor.inputs[0], "Relu")
+    if relu is None:
+        return "it doesn't follow a Relu"
+    if not all(search.is_constant(name) for name in anchor.inputs[1:] if name):
+        return "its limits are no constants"
+    inputs = (relu.inputs[0], *anchor.inputs[1:])
+    return trail.finish("Clip", inputs, anchor.outputs[0], version=anchor.version, attributes=anchor.attributes)
+
+
 ENGINE_RULES: tuple[Pattern, ...] = (
     Pattern(name="scale or transpose into product", anchors=("MatMul",), runtimes=ENGINES, find=_into_product),
     Pattern(name="bias and GELU", anchors=("Gelu",), runtimes=ORT, find=_bias_gelu),
     Pattern(name="sum and layer normalization", anchors=("LayerNormalization",), runtimes=ORT, find=_skip_layer_norm),
     Pattern(name="mask and softmax", anchors=("Softmax",), runtimes=ORT, find=_bias_softmax),
+    Pattern(name="Relu into Clip", anchors=("Clip",), runtimes=ORT, find=_clipped_relu),
     Pattern(name="constant into convolution", anchors=("Mul", "Add"), runtimes=ENGINES, find=_constant_into_conv),
     # what earlier releases had (releases/onnxruntime.py)
     Pattern(name="activation into convolution", anchors=("Relu",), runtimes=ORT, find=_activation_into_conv),

@@ -34,16 +34,16 @@ def linear(search: Search, anchor: Node) -> Match | str:
 
 
 def conv_batch_norm(search: Search, anchor: Node) -> Match | str:
-    """A BatchNormalization behind a convolution is folded into its weights."""
+    """A BatchNormalization behind a convolution, transposed or not, is folded into its weights."""
     trail = Trail(search)
     trail.add(anchor)
-    conv = trail.up(anchor.inputs[0], "Conv")
+    conv = trail.up(anchor.inputs[0], "Conv", "ConvTranspose")
     if conv is None:
         return "it doesn't follow a convolution"
     if not search.is_constant(conv.inputs[1]):
         return "the convolution's weight is no constant"
     return trail.finish(
-        "Conv",
+        conv.op_type,
         (conv.inputs[0], conv.inputs[1], anchor.inputs[2]),
         anchor.outputs[0],
         version=conv.version,
