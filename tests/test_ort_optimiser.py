@@ -124,14 +124,15 @@ MOVED = {
     # into products
     "into two products": "a = Transpose<perm=[0, 2, 1]>(x)\nb = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",
     "into a product, and read elsewhere": "a = Transpose<perm=[0, 2, 1]>(x)\nb = Exp(a)\ny = MatMul(a, b)",
-    "rows in front of the batch into a product": "a = Transpose<perm=[1, 0, 2]>(x)\nb = Mul(a, half)\ny = MatMul(b, x2)",
+    "rows in front of the batch into a product": "a = Transpose<perm=[1, 0, 2]>(x)\nb = Mul(a, half)\n"
+    "y = MatMul(b, x2)",
     "columns in front of the batch into a product": "a = Transpose<perm=[1, 0, 2]>(x2)\ny = MatMul(x, a)",
     "rows behind the batch into a product": "a = Transpose<perm=[1, 2, 0]>(x2)\ny = MatMul(x, a)",
     "not a batch behind its rows": "a = Transpose<perm=[2, 0, 1]>(x2)\ny = MatMul(x, a)",
     "not rows in front of the batch for an operand without one": "a = Transpose<perm=[1, 0, 2]>(x)\n"
     "g = Gather<axis=0>(x2, i1)\ny = MatMul(a, g)",
-    "a scale that follows from sizes into a product": "n = Shape(x)\nl = Gather(n, i1)\nf = Cast<to=1>(l)\nr = Sqrt(f)\n"
-    "a = Mul(x, r)\ny = MatMul(a, x2)",
+    "a scale that follows from sizes into a product": "n = Shape(x)\nl = Gather(n, i1)\nf = Cast<to=1>(l)\n"
+    "r = Sqrt(f)\na = Mul(x, r)\ny = MatMul(a, x2)",
     "twice into one product": "a = Transpose<perm=[0, 2, 1]>(x)\ny = MatMul(a, a)",
     "a scale and a Transpose into two products": "s = Mul(half, x)\na = Transpose<perm=[0, 2, 1]>(s)\n"
     "b = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",

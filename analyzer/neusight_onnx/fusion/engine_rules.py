@@ -34,7 +34,7 @@ def _scalar(search: Search, node: Node, name: str) -> str | None:
 
 def _into_product(search: Search, anchor: Node) -> Match | str:
     """Numbers that scale a product or its operands, and Transposes of an operand's last two dimensions, become
-    attributes of the product, and what ONNX Runtime alone has for others (ONNX Runtime: MatMulScaleFusion, MatmulTransposeFusion; it does so for each product that
+    attributes of the product (ONNX Runtime: MatMulScaleFusion, MatmulTransposeFusion; it does so for each product that
     reads one of them, and what then nothing reads is gone)."""
     trail = Trail(search)
     trail.add(anchor)
@@ -84,8 +84,8 @@ def _into_product(search: Search, anchor: Node) -> Match | str:
 def _flags_of(search: Search, transpose: Node, product: Node, flag: str) -> tuple[str, ...]:
     """Attributes of a product that read an operand as before a Transpose; () if none do.
 
-    ``flag`` ("transA") swaps the last two dimensions. ONNX Runtime has another ("transBatchA") for rows that lie in front
-    of the batch, as sequences in front of heads do, where both operands have as many dimensions.
+    ``flag`` ("transA") swaps the last two dimensions. ONNX Runtime has another ("transBatchA") for rows that lie
+    in front of the batch, as sequences in front of heads do, where both operands have as many dimensions.
     """
     shape, order = search.shape(transpose.outputs[0]), transpose.attributes.get("perm")
     rank = len(shape or ())

@@ -42,6 +42,9 @@ def conv_batch_norm(search: Search, anchor: Node) -> Match | str:
         return "it doesn't follow a convolution"
     if not search.is_constant(conv.inputs[1]):
         return "the convolution's weight is no constant"
+    made = search.producers.get(trail.root(conv.inputs[1]))
+    if search.runtime == "onnxruntime" and made is not None and made.op_type == "DequantizeLinear":
+        return "the convolution's weight is dequantised, which ONNX Runtime does in every run"
     return trail.finish(
         conv.op_type,
         (conv.inputs[0], conv.inputs[1], anchor.inputs[2]),
