@@ -2,10 +2,11 @@
 
     python benchmarks/cuda_standin.py SITE-PACKAGES -o FOLDER [--gpu a100]
 
-SITE-PACKAGES is where ``torch`` (2.9, of CUDA 12) or ``onnxruntime-gpu`` (1.31, of CUDA 13) is installed, and with it
-``nvidia-cuda-runtime`` (for CUDA 13 ``nvidia-cuda-crt``, too) for the headers; gcc and binutils (nm, readelf) are
-needed. Programs see a device with the figures of ``--gpu``'s file in ``specs/``. What is in memory is what the host
-put there.
+SITE-PACKAGES is where ``torch`` (2.0 to 2.9, of CUDA 11.7 and 12) or ``onnxruntime-gpu`` (1.31, of CUDA 13) is
+installed, and with it ``nvidia-cuda-runtime`` (for CUDA 13 ``nvidia-cuda-crt``, too, for PyTorch before 2.4
+``nvidia-cuda-nvcc``) for the headers; PyTorch wants ``nvidia-nccl`` and ``nvidia-nvtx`` there. gcc and binutils (nm,
+readelf) are needed. Programs see a device with the figures of ``--gpu``'s file in ``specs/``. What is in memory is what
+the host put there.
 
 ONNX Runtime looks for the libraries in ``LD_LIBRARY_PATH``: a session on its CUDA provider can be made, which places
 nodes, optimises the graph for this provider and writes it (``optimized_model_filepath``). PyTorch knows where its
@@ -31,8 +32,8 @@ from neusight_onnx.errors import NeusightError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 
 CUDNN = "libcudnn.so.9"
-CUDNN_VERSION = 91300
-"""Where no header of cuDNN says which one it is."""
+CUDNN_VERSION = (9, 13, 0)
+"""Where neither its header nor what torch requires says which one it is."""
 
 CALLERS = ("onnxruntime/capi/libonnxruntime_providers_cuda.so", "torch/lib/*.so")
 """Files that call CUDA's libraries."""
@@ -71,13 +72,19 @@ def functions_of(caller: Path, site_packages: Path) -> dict[str, list[str]]:
         check=True,
     ).stdout
     found: defaultdict[str, list[str]] = defaultdict(list)
+    unversioned: list[str] = []
     for line in listed.splitlines():
         name, _, library = line.split()[-1].partition("@")
         if library.lstrip("@").startswith("libcu"):
             found[library.lstrip("@")].append(name)
         elif re.match(r"cu(?!File)[A-Z]", name):
             found["libcuda.so.1"].append(name)
+        elif name.startswith("cublasLt"):
+            unversioned.append(name)
     needed = subprocess.run(["readelf", "-d", str(caller)], capture_output=True, text=True, check=True).stdout
+    if unversioned:  # linked without this library itself, which cuBLAS of the same version brings
+        release = re.search(r"\[libcublas\.so\.(\d+)\]", needed)
+        found[f"libcublasLt.so.{release[1] if release else ''}"].extend(unversioned)
     listed_libraries = re.findall(r"\[(lib(?:cu|nvrtc)\w*\.so\.\d+(?:\.\d+)?)\]", needed)
     for library in (*listed_libraries, *_loaded_first(caller)):
         if not any(site_packages.glob(f"nvidia/*/lib/{library}")):
@@ -118,7 +125,19 @@ def source_of(library: str, names: set[str], facts: Mapping[str, object]) -> str
     return "\n".join(lines) + "\n"
 
 
-def facts_of(gpu: GpuSpec, headers: Path, cudnn: Path | None) -> dict[str, object]:
+def cudnn_version(site_packages: Path) -> tuple[int, int, int]:
+    """Major, minor and patch of the cuDNN that callers expect: of its header, else as torch requires it."""
+    for header in site_packages.glob("nvidia/cudnn/include/cudnn_version.h"):
+        parts = re.findall(r"#define\s+CUDNN_(?:MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", header.read_text())
+        return int(parts[0]), int(parts[1]), int(parts[2])
+    for metadata in site_packages.glob("torch-*.dist-info/METADATA"):
+        required = re.search(r"nvidia-cudnn-cu\d+ *\(?==(\d+)\.(\d+)\.(\d+)", metadata.read_text())
+        if required is not None:
+            return int(required[1]), int(required[2]), int(required[3])
+    return CUDNN_VERSION
+
+
+def facts_of(gpu: GpuSpec, headers: Path, cudnn: tuple[int, int, int]) -> dict[str, object]:
     """What the sources are told of the device and of the libraries' versions.
 
     Raises:
@@ -132,7 +151,7 @@ def facts_of(gpu: GpuSpec, headers: Path, cudnn: Path | None) -> dict[str, objec
     cuda = int(version[1])
     shared = gpu.shared_memory_bytes_per_sm or 65536
     reserved = RESERVED_SHARED_BYTES if gpu.compute_capability >= 8 else 0
-    parts = re.findall(r"#define\s+CUDNN_(?:MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", cudnn.read_text()) if cudnn else []
+    major, minor, patch = cudnn
     return {
         "DEVICE_NAME": '"' + (gpu.device_names[0] if gpu.device_names else gpu.label) + '"',
         "MAJOR": int(gpu.compute_capability),
@@ -145,9 +164,10 @@ def facts_of(gpu: GpuSpec, headers: Path, cudnn: Path | None) -> dict[str, objec
         "SHARED_PER_BLOCK_OPTIN": shared - reserved,
         "CUDA_MAJOR": cuda // 1000,
         "CUDA_MINOR": cuda % 1000 // 10,
-        "CUDNN_VERSION_NUMBER": 10_000 * int(parts[0]) + 100 * int(parts[1]) + int(parts[2])
-        if parts
-        else CUDNN_VERSION,
+        "CUDNN_MAJOR": major,
+        "CUDNN_MINOR": minor,
+        "CUDNN_PATCH": patch,
+        "CUDNN_VERSION_NUMBER": (10_000 if major >= 9 else 1_000) * major + 100 * minor + patch,
     }
 
 
@@ -166,9 +186,10 @@ def build(site_packages: Path, folder: Path, gpu: GpuSpec) -> None:
         raise FileNotFoundError(f"no torch with CUDA and no onnxruntime-gpu in {site_packages}")
     if headers is None or defines is None:
         raise FileNotFoundError(
-            f"CUDA's headers aren't in {site_packages}: install nvidia-cuda-runtime, nvidia-cuda-crt"
+            f"CUDA's headers aren't in {site_packages}: install nvidia-cuda-runtime and "
+            "nvidia-cuda-crt or nvidia-cuda-nvcc"
         )
-    facts = facts_of(gpu, headers.parent, next(iter(site_packages.glob("nvidia/cudnn/include/cudnn_version.h")), None))
+    facts = facts_of(gpu, headers.parent, cudnn_version(site_packages))
     names: defaultdict[str, set[str]] = defaultdict(set)
     for caller in callers:
         for library, called in functions_of(caller, site_packages).items():

@@ -284,6 +284,67 @@ def test_tf32_in_eager_mode(release: str, precision: str) -> None:
     assert report.settings.precision == precision
 
 
+LINEAR = "t = MatMul(x, w)\ny = Add(t, b)"
+NORM = "y = LayerNormalization(x, s, b)"
+RMS = "y = RMSNormalization(x, s)"
+MASKED = "y = Attention(q, k, v, mask)"
+VECTORS = {"s": [1.0] * 16, "b": [0.0] * 16}
+WEIGHTS = {"w": [[0.5] * 16] * 16, "b": [0.0] * 16}
+BIASED, ADDED = "Gemm+bias", "Gemm+add"
+# what stands in the file, sizes of its inputs, constants, runtime: kernels. Launches of torch 1.13.1, 2.0.1, 2.1.2,
+# 2.4.1 and 2.9.1 on stand-ins for CUDA's libraries; operators of 1.10.2, 1.11.0, 1.12.1
+KERNELS_OF_RELEASES: list[tuple[str, dict[str, tuple[int, ...]], dict[str, list[object]], str, list[str]]] = [
+    (LINEAR, {"x": (8, 16)}, WEIGHTS, "eager@1.11", ["Movement", ADDED]),
+    (LINEAR, {"x": (2, 8, 16)}, WEIGHTS, "eager@1.11", ["Gemm", "Elementwise"]),
+    (LINEAR, {"x": (8, 16)}, WEIGHTS, "eager@1.12", [BIASED]),
+    (LINEAR, {"x": (2, 8, 16)}, WEIGHTS, "eager@1.12", [BIASED]),
+    (LINEAR, {"x": (2, 4, 4, 16)}, WEIGHTS, "eager@1.12", ["Gemm", "Elementwise"]),
+    (LINEAR, {"x": (2, 4, 4, 16)}, WEIGHTS, "eager@2.0", ["Gemm", "Elementwise"]),
+    (LINEAR, {"x": (2, 4, 4, 16)}, WEIGHTS, "eager@2.1", [BIASED]),
+    (LINEAR, {"x": (2, 4, 4, 16)}, WEIGHTS, "compiled@2.0", [BIASED]),
+    (LINEAR, {"x": (8, 16)}, WEIGHTS, "onnxruntime", ["Movement", ADDED]),
+    (NORM, {"x": (8, 16)}, VECTORS, "eager@1.10", ["Reduction", "Normalization"]),
+    (NORM, {"x": (8, 16)}, VECTORS, "eager@1.11", ["Normalization"]),
+    (RMS, {"x": (8, 16)}, {"s": VECTORS["s"]}, "eager@2.9", ["Normalization"]),
+    (
+        RMS,
+        {"x": (8, 16)},
+        {"s": VECTORS["s"]},
+        "eager@2.8",
+        ["Elementwise", "Reduction", *["Elementwise"] * 4],
+    ),
+    (MASKED, dict.fromkeys("qkv", HEADS) | {"mask": (16, 16)}, {}, "eager@2.1", ["Attention"]),
+    (
+        MASKED,
+        dict.fromkeys("qkv", HEADS) | {"mask": (16, 16)},
+        {},
+        "eager@2.0",
+        ["Elementwise", "Elementwise", "Gemm", "Elementwise", "Softmax", "Gemm"],
+    ),
+    (MASKED, dict.fromkeys("qkv", HEADS) | {"mask": (16, 16)}, {}, "compiled@2.0", ["Gemm", "Softmax", "Gemm"]),
+    ("y = Attention(q, k, v)", dict.fromkeys("qkv", HEADS), {}, "eager@2.0", ["Attention"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs", "constants", "runtime", "kernels"),
+    KERNELS_OF_RELEASES,
+    ids=[f"{row[0].split('(')[0]} {next(iter(row[1].values()))} {row[3]}" for row in KERNELS_OF_RELEASES],
+)
+def test_kernels_of_a_release(
+    text: str,
+    inputs: dict[str, tuple[int, ...]],
+    constants: dict[str, list[object]],
+    runtime: str,
+    kernels: list[str],
+) -> None:
+    graph = recognise(inferred(text, inputs, constants=constants, opset=23), runtime=runtime)
+    found = [kernel for work in lower(graph, runtime=runtime) for kernel in work.kernels]
+    assert [
+        "+".join((type(kernel).__name__, *(kernel.epilogue if isinstance(kernel, Gemm) else ()))) for kernel in found
+    ] == kernels
+
+
 def test_reports_say_which_release() -> None:
     sizes = {"batch": 1, "sequence": 128}
     model = read_model(BERT)
@@ -308,10 +369,13 @@ def test_training_at_a_release() -> None:
     """Gradients of attention follow what the release runs forward."""
     reports = [
         analyze(BERT, gpu="a100", dims={"batch": 4, "sequence": 128}, precision="bf16", runtime=runtime, training=PLAN)
-        for runtime in ("eager", "eager@1.13")
+        for runtime in ("eager", "eager@1.13", "eager@1.10")
     ]
-    assert [any(row.kernel_class == "attention" for row in report.kernels) for report in reports] == [True, False]
-    assert reports[0].totals.latency_ms < reports[1].totals.latency_ms
+    attentions = [any(row.kernel_class == "attention" for row in report.kernels) for report in reports]
+    assert attentions == [True, False, False]
+    latencies = [report.totals.latency_ms for report in reports]
+    assert latencies == sorted(latencies)
+    assert latencies[0] < latencies[1] < latencies[2]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "momentum", "none"])

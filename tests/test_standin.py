@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -40,15 +41,19 @@ def torch_site() -> Path:
     return site
 
 
+def standin_module() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        return importlib.import_module("cuda_standin")
+    finally:
+        sys.path.pop(0)
+
+
 @pytest.fixture(scope="module")
 def pretended(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
     """GPU -> environment of a process that has it."""
     site = torch_site()
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        import cuda_standin
-    finally:
-        sys.path.pop(0)
+    cuda_standin = standin_module()
 
     def make(gpu: str) -> dict[str, str]:
         folder = tmp_path_factory.mktemp(gpu)
@@ -59,6 +64,29 @@ def pretended(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[
         return {**os.environ, **variables, "PYTHONPATH": places, "PATH": path}
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("header", "metadata", "expected"),
+    [
+        (None, None, (9, 13, 0)),
+        (None, "Requires-Dist: nvidia-cudnn-cu11 (==8.5.0.96) ; platform_system == 'Linux'", (8, 5, 0)),
+        (None, "Requires-Dist: nvidia-cudnn-cu12==9.1.0.70; platform_system == 'Linux'", (9, 1, 0)),
+        ("#define CUDNN_MAJOR 9\n#define CUDNN_MINOR 10\n#define CUDNN_PATCHLEVEL 2\n", None, (9, 10, 2)),
+    ],
+    ids=["unknown", "torch 1.13", "torch 2.4", "header"],
+)
+def test_which_cudnn_is_pretended(
+    header: str | None, metadata: str | None, expected: tuple[int, int, int], tmp_path: Path
+) -> None:
+    if header is not None:
+        include = tmp_path / "nvidia" / "cudnn" / "include"
+        include.mkdir(parents=True)
+        (include / "cudnn_version.h").write_text(header)
+    if metadata is not None:
+        (tmp_path / "torch-2.0.0.dist-info").mkdir()
+        (tmp_path / "torch-2.0.0.dist-info" / "METADATA").write_text(f"Name: torch\n{metadata}\n")
+    assert standin_module().cudnn_version(tmp_path) == expected
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,11 @@ class Runtime:
     ``lacks_formats``: values of ``--precision`` that it doesn't compute in, "bf16" for "bf16-model", too.
     ``foreach_optimizer``: whether a step's kernels go through many parameters each; ``frees_gradients``: whether
     gradients are given back after a step, not filled with zeros.
+    ``attention_masks``: whether the kernel of such a call takes a mask.
+    ``flattens``: a linear layer of up to so many dimensions is one product of two (None: of any), else its bias is a
+    kernel behind it. ``bias_first``: whether a bias is written to all rows of the result before, and the product added.
+    ``norm_kernels``: of a layer normalization (two: moments of the rows, then what they are for).
+    ``fused_rms_norm``: whether an RMS normalization that the file has as one operator is one kernel.
     ``vendors``: whose GPUs it runs on; of NVIDIA's, those of compute capability ``least_capability`` to
     ``most_capability``.
     ``rewrites``: whether redundant nodes go, parts of a tensor come from one Split, and Transposes move.
@@ -119,6 +124,11 @@ class Runtime:
     lacks_formats: frozenset[str] = frozenset()
     foreach_optimizer: bool = True
     frees_gradients: bool = True
+    attention_masks: bool = True
+    flattens: int | None = None
+    bias_first: bool = False
+    norm_kernels: int = 1
+    fused_rms_norm: bool = True
     history: History = NO_HISTORY
     release: Release | None = None
     newer: Release | None = None
@@ -204,6 +214,7 @@ RUNTIMES: dict[str, Runtime] = {
         folds_quantization=False,
         narrow_products="widened",
         narrow_rows=16,  # lowering/widened_weights.py
+        bias_first=True,  # onnxruntime/core/providers/cuda/math/gemm.cc: beta is 1 where there is a bias
         fallback="host",
         lacks=frozenset({"activation into convolution", "sum and activation into convolution"}),
         history=ONNXRUNTIME,

@@ -246,10 +246,12 @@ int __cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **argumen
   return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
 }
 
+#if CUDA_MAJOR * 100 + CUDA_MINOR >= 1108 /* has this call and its type */
 int cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function, void **arguments) {
   return cudaLaunchKernel(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
                           config->stream);
 }
+#endif
 
 int cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *function) {
   memset(a, 0, sizeof *a);

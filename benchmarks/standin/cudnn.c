@@ -223,7 +223,7 @@ int cudnnGetReductionWorkspaceSize(void *handle, void *r, void *a, void *c, size
 }
 size_t cudnnGetVersion(void) { return CUDNN_VERSION_NUMBER; }
 int cudnnGetProperty(int part, int *value) {
-  static const int PARTS[] = {CUDNN_VERSION_NUMBER / 10000, CUDNN_VERSION_NUMBER / 100 % 100, CUDNN_VERSION_NUMBER % 100};
+  static const int PARTS[] = {CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCH};
   *value = PARTS[part];
   return 0;
 }
@@ -231,6 +231,105 @@ size_t cudnnGetCudartVersion(void) { return CUDA_MAJOR * 1000 + CUDA_MINOR * 10;
 int cudnnBatchNormalizationForwardInference(struct handle *handle) {
   return standin_launch(handle->stream, "library\tcudnnBatchNormalizationForwardInference") ? 5000 : 0;
 }
-int cudnnConvolutionForward(struct handle *handle) {
-  return standin_launch(handle->stream, "library\tcudnnConvolutionForward") ? 5000 : 0;
+/* --- the calls of cuDNN 7, with which PyTorch convolved until 2.0 and ONNX Runtime with cuDNN 8 */
+
+struct shape { /* of a tensor, of filters (no strides), of a convolution: pads, then strides, then dilations */
+  int type, format, count, groups, math, sizes[8], strides[8], dilations[8];
+};
+
+int cudnnCreateTensorDescriptor(void **made) {
+  *made = calloc(1, sizeof(struct shape));
+  return 0;
+}
+int cudnnCreateFilterDescriptor(void **made) { return cudnnCreateTensorDescriptor(made); }
+int cudnnCreateConvolutionDescriptor(void **made) { return cudnnCreateTensorDescriptor(made); }
+int cudnnDestroyTensorDescriptor(void *shape) {
+  free(shape);
+  return 0;
+}
+int cudnnDestroyFilterDescriptor(void *shape) { return cudnnDestroyTensorDescriptor(shape); }
+int cudnnDestroyConvolutionDescriptor(void *shape) { return cudnnDestroyTensorDescriptor(shape); }
+
+static void taken_over(int to[8], const int *from, int count) {
+  if (from != NULL) memcpy(to, from, (count < 8 ? count : 8) * sizeof *to);
+}
+int cudnnSetTensorNdDescriptor(struct shape *shape, int type, int count, const int *sizes, const int *strides) {
+  shape->type = type;
+  shape->count = count;
+  taken_over(shape->sizes, sizes, count);
+  taken_over(shape->strides, strides, count);
+  return 0;
+}
+int cudnnSetFilterNdDescriptor(struct shape *shape, int type, int format, int count, const int *sizes) {
+  shape->format = format;
+  return cudnnSetTensorNdDescriptor(shape, type, count, sizes, NULL);
+}
+int cudnnSetConvolutionNdDescriptor(struct shape *shape, int count, const int *pads, const int *strides,
+                                    const int *dilations, int mode, int type) {
+  taken_over(shape->dilations, dilations, count);
+  return cudnnSetTensorNdDescriptor(shape, type, count, pads, strides);
+}
+int cudnnSetConvolutionGroupCount(struct shape *shape, int groups) {
+  shape->groups = groups;
+  return 0;
+}
+int cudnnSetConvolutionMathType(struct shape *shape, int math) {
+  shape->math = math;
+  return 0;
+}
+
+struct answer { /* cudnnConvolution*AlgoPerf_t */
+  int algorithm, status;
+  float ms;
+  size_t workspace;
+  int deterministic, math, reserved[3];
+};
+
+int cudnnGetConvolutionForwardAlgorithm_v7(void *handle, void *x, void *w, const struct shape *convolution, void *y,
+                                           int wanted, int *count, struct answer *answers) {
+  *count = wanted > 0;
+  if (wanted > 0) {
+    memset(answers, 0, sizeof *answers);
+    answers->algorithm = 1; /* implicit GEMM with precomputed offsets */
+    answers->math = convolution->math;
+  }
+  return 0;
+}
+int cudnnGetConvolutionForwardWorkspaceSize(void *handle, void *x, void *w, void *convolution, void *y, int algorithm,
+                                            size_t *bytes) {
+  *bytes = 0;
+  return 0;
+}
+int cudnnFindConvolutionForwardAlgorithmEx(void *handle, void *x, void *x_at, void *w, void *w_at, void *convolution,
+                                           void *y, void *y_at, int wanted, int *count, void *answers, void *space,
+                                           size_t bytes) {
+  return cudnnGetConvolutionForwardAlgorithm_v7(handle, x, w, convolution, y, wanted, count, answers);
+}
+
+static char *listed(char *to, char *end, const char *label, const int *values, int count) {
+  int i;
+  to += snprintf(to, end - to, "%s", label);
+  for (i = 0; i < count && to < end - 24; i++) to += sprintf(to, i ? "x%d" : "%d", values[i]);
+  return to;
+}
+static char *described(char *to, char *end, const char *label, const struct shape *shape, int strided) {
+  to = listed(to, end, label, shape->sizes, shape->count);
+  if (strided) to = listed(to, end, "/", shape->strides, shape->count);
+  return to + snprintf(to, end - to, ":%d", shape->type);
+}
+
+int cudnnConvolutionForward(struct handle *handle, const void *alpha, const struct shape *x, const void *x_at,
+                            const struct shape *w, const void *w_at, const struct shape *convolution, int algorithm,
+                            void *space, size_t bytes, const void *beta, const struct shape *y, void *y_at) {
+  char line[2048], *to = line, *end = line + sizeof line - 64;
+  to += sprintf(to, "library\tcudnn\tconvolution forward");
+  to = described(to, end, " w=", w, 0);
+  to += snprintf(to, end - to, "/%s", w->format == 1 ? "nhwc" : "nchw");
+  to = described(to, end, " x=", x, 1);
+  to = described(to, end, " y=", y, 1);
+  to = listed(to, end, " stride=", convolution->strides, convolution->count);
+  to = listed(to, end, " pad=", convolution->sizes, convolution->count);
+  to = listed(to, end, " dilation=", convolution->dilations, convolution->count);
+  to += snprintf(to, end - to, " groups=%d compute=%d", convolution->groups, convolution->type);
+  return standin_launch(handle->stream, line) ? 5000 : 0;
 }

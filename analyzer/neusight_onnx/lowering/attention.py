@@ -82,23 +82,41 @@ def attention(context: NodeContext) -> Outcome:
         extra_outputs=context.other_outputs(3),
     )
     copies = [copy for index in range(3) for copy in _head_copies(context, index)]
-    if context.lazy and not context.executor.calls_attention:
-        return Kernels(kernels=(*copies, *_as_modules_wrote(kernel)))
+    if context.lazy and not _is_one_kernel(context, kernel):
+        return Kernels(kernels=(*copies, *_pytorch_formula(context, kernel)))
     return Kernels(kernels=(*copies, kernel), layouts=_tokens_first(context))
 
 
-def _as_modules_wrote(kernel: Attention) -> tuple[Kernel, ...]:
-    """Attention in PyTorch before it had an operator: scores (b, h, s, t), scaled, masked, their softmax, @ (t, v)."""
+def _is_one_kernel(context: NodeContext, kernel: Attention) -> bool:
+    """Whether the release of PyTorch has a fused kernel for it."""
+    return context.executor.calls_attention and (kernel.mask is None or context.executor.attention_masks)
+
+
+def _pytorch_formula(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
+    """Attention where PyTorch has no fused kernel yet: scores (b, h, s, t), scaled, masked, their softmax, @ (t, v).
+
+    Modules scale the scores; scaled_dot_product_attention scales queries and keys by the root of the factor each
+    (``_scaled_dot_product_attention_math``). A compiler merges what stands between the products.
+    """
     before, softmax, behind = kernel.parts()
+    if context.runtime == "compiled":
+        return before, softmax, behind
     scores = TensorSpec(dtype=kernel.dtype, shape=(kernel.b, kernel.h, kernel.s, kernel.t))
-    scaled = Elementwise(operations=("mul",), inputs=(scores,), output=scores)
+    queries = replace(scores, shape=(kernel.b, kernel.h, kernel.s, kernel.d))
+    keys = replace(scores, shape=(kernel.b, kernel.g, kernel.t, kernel.d))
+    of_function = context.executor.calls_attention
+    scaled = [
+        Elementwise(operations=("mul",), inputs=(spec,), output=spec)
+        for spec in ((queries, keys) if of_function else (scores,))
+    ]
     masks: list[Kernel] = []
     if kernel.causal:
         seen = TensorSpec(dtype=DataType.BOOL, shape=(kernel.s, kernel.t))
         masks.append(Elementwise(operations=("where",), inputs=(seen, scores), output=scores))
     if kernel.mask is not None:
         masks.append(Elementwise(operations=("add",), inputs=(scores, kernel.mask), output=scores))
-    return before, scaled, *masks, replace(softmax, fused=(), extra_inputs=(), generated=False), behind
+    plain = replace(softmax, fused=(), extra_inputs=(), generated=False)
+    return (*scaled, before, *masks, plain, behind) if of_function else (before, *scaled, *masks, plain, behind)
 
 
 def _tokens_first(context: NodeContext) -> tuple[Layout | None, ...]:
@@ -137,6 +155,8 @@ def recognised(context: NodeContext) -> Outcome:
     )
     if context.integer("by_parts", 0):
         return Kernels(kernels=kernel.parts())
+    if context.lazy and not _is_one_kernel(context, kernel):
+        return Kernels(kernels=_pytorch_formula(context, kernel))
     return Kernels(kernels=(*_padded_mask(context, kernel), kernel), layouts=_tokens_first(context))
 
 

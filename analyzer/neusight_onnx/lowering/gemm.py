@@ -169,11 +169,14 @@ def matmul(context: NodeContext) -> Outcome:
 
 @lowers("Linear", domain="neusight", gives="gemm", note="recognised: MatMul and the addition of a constant bias")
 def linear(context: NodeContext) -> Outcome:
-    """In eager mode rows that don't follow each other in memory get their bias from a kernel of its own.
+    """In eager mode rows that don't follow each other in memory get their bias from a kernel of its own, and so do
+    layers of more dimensions than the release flattens.
 
     (aten's ``linear`` flattens what is contiguous and calls ``addmm``; else it is ``matmul``, then ``add_``.)
     """
-    if context.runtime == "eager" and context.layout(0) is not None and len(context.shape(0)) > 2:
+    rank, flattened = len(context.shape(0)), context.executor.flattens
+    apart = context.layout(0) is not None or (flattened is not None and rank > flattened)
+    if context.runtime == "eager" and rank > 2 and apart:
         out = context.out()
         add = Elementwise(operations=("add",), inputs=(out, context.spec(2)), output=out)
         return Kernels(kernels=(*product(context, linear=True), add))
@@ -181,24 +184,24 @@ def linear(context: NodeContext) -> Outcome:
 
 
 def bias_before(context: NodeContext, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """ONNX Runtime's Gemm writes the bias to all rows of the result first and adds the product to it.
+    """Where the runtime writes the bias to all rows of the result first and adds the product to it (beta is 1).
 
-    (``onnxruntime/core/providers/cuda/math/gemm.cc``: beta is 1 where there is a bias;
-    ``BroadcastBiasKernel`` spreads it.)
+    ONNX Runtime's Gemm spreads it by ``BroadcastBiasKernel``, ``addmm`` of early PyTorch by a copy of what is expanded.
     """
     last = kernels[-1]
-    if context.runtime != "onnxruntime" or not isinstance(last, Gemm) or last.epilogue[:1] not in (("bias",), ("add",)):
+    if not context.executor.bias_first or not isinstance(last, Gemm) or last.epilogue[:1] not in (("bias",), ("add",)):
         return kernels
     out = last.output_dtype or last.dtype
     size = out.bytes_of(last.batch * last.m * last.n)
     vector = last.epilogue[0] == "bias"
+    in_pytorch = context.lazy
     spread = Movement(
-        operation="bias" if vector else "copy",
+        operation="bias" if vector and not in_pytorch else "copy",
         dtype=out,
         shape=(last.batch * last.m, last.n),
         read=out.bytes_of(last.n) if vector else size,
         written=size,
-        library="onnxruntime",
+        library="" if in_pytorch else "onnxruntime",
     )
     return (*kernels[:-1], spread, replace(last, epilogue=("add", *last.epilogue[1:])))
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-from neusight_onnx.kernels import GatherScatter, Movement, Normalization, TensorSpec
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import (
+    Elementwise,
+    GatherScatter,
+    Kernel,
+    Movement,
+    Normalization,
+    Reduction,
+    TensorSpec,
+)
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
@@ -19,6 +28,14 @@ def layer(context: NodeContext) -> Outcome:
     """Rows are the dimensions before ``axis``, columns those from it on."""
     shape = context.shape(0)
     axis = context.integer("axis", -1) % max(len(shape), 1)
+    if (
+        context.runtime == "eager"
+        and context.node.op_type != "LayerNormalization"
+        and not context.executor.fused_rms_norm
+    ):
+        return Kernels(
+            kernels=(*context.contiguous(0), *_rms_by_parts(context, prod(shape[:axis]), prod(shape[axis:])))
+        )
     kernel = Normalization(
         method="layer" if context.node.op_type == "LayerNormalization" else "rms",
         rows=prod(shape[:axis]),
@@ -27,7 +44,33 @@ def layer(context: NodeContext) -> Outcome:
         dtype=context.dtype(0),
         extra_outputs=context.other_outputs(),
     )
+    if context.runtime == "eager" and kernel.method == "layer" and context.executor.norm_kernels == 2:
+        moments = Reduction(
+            operation="mean",
+            outputs=kernel.rows,
+            reduced=kernel.cols,
+            dtype=kernel.dtype,
+            output=TensorSpec(dtype=DataType.FLOAT32, shape=(kernel.rows, 2)),
+        )
+        return Kernels(kernels=(*context.contiguous(0), moments, kernel))
     return Kernels(kernels=(*context.contiguous(0), kernel))
+
+
+def _rms_by_parts(context: NodeContext, rows: int, cols: int) -> tuple[Kernel, ...]:
+    """x (rows, cols) by its formula: squares, their means, plus epsilon, the inverse root, x times it, scaled."""
+    x = TensorSpec(dtype=context.dtype(0), shape=(rows, cols))
+    mean = TensorSpec(dtype=x.dtype, shape=(rows, 1))
+    steps: list[Kernel] = [
+        Elementwise(operations=("mul",), inputs=(x,), output=x),
+        Reduction(operation="mean", outputs=rows, reduced=cols, dtype=x.dtype, output=mean),
+        Elementwise(operations=("add",), inputs=(mean,), output=mean),
+        Elementwise(operations=("rsqrt",), inputs=(mean,), output=mean),
+        Elementwise(operations=("mul",), inputs=(x, mean), output=x),
+    ]
+    if context.has(1):
+        scale = TensorSpec(dtype=context.dtype(1), shape=(cols,))
+        steps.append(Elementwise(operations=("mul",), inputs=(x, scale), output=x))
+    return tuple(steps)
 
 
 @lowers("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft", gives="normalization")

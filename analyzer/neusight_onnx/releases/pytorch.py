@@ -27,6 +27,15 @@ _FORMULA = Change(
     "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp is new in 2.5",
     fields={"widens_attention": False},
 )
+_MASKS = Change(
+    since=(2, 1),
+    what="a mask goes into the one kernel of attention in 16 bits (memory-efficient attention)",
+    before="attention with a mask is computed by its formula: queries and keys scaled, a product, the mask added, a "
+    "softmax, a product",
+    source="launches of torch 2.0.1 and 2.1.2 on stand-ins for CUDA's libraries, compute capabilities 7.0 to 8.9",
+    fields={"attention_masks": False},
+    last=(2, 0),
+)
 
 EAGER = History(
     project="PyTorch",
@@ -50,11 +59,28 @@ EAGER = History(
             fields={"tf32": False},
         ),
         Change(
+            since=(1, 11),
+            what="layer normalization is one kernel",
+            before="layer normalization is two kernels: moments of the rows, then what they are for",
+            source="names of kernels in the libraries of torch 1.9.1, 1.10.2 and 1.11.0: RowwiseMomentsCUDAKernel and "
+            "LayerNormForwardCUDAKernel alone, then vectorized_layer_norm_kernel beside them",
+            fields={"norm_kernels": 2},
+        ),
+        Change(
             since=(1, 12),
             what="FP32 products are IEEE FP32 unless asked otherwise",
             before="FP32 products take TF32 units where there are some",
             source="release notes of 1.12: torch.backends.cuda.matmul.allow_tf32 is False by default",
             fields={"tf32": True},
+        ),
+        Change(
+            since=(1, 12),
+            what="the bias of a linear layer is part of its product (cublasLt), for inputs of two and three dimensions",
+            before="the bias of a linear layer of three and more dimensions is a kernel behind the product; of two it "
+            "is copied to all rows before, and the product added to it",
+            source="operators of torch 1.10.2, 1.11.0 and 1.12.1 (autograd's profiler): linear is matmul, add_, then "
+            "addmm; gemm_and_bias is new in 1.12.1's ATen/cuda/CUDABlas.h",
+            fields={"flattens": 2, "bias_first": True},
         ),
         Change(
             since=(1, 13),
@@ -91,7 +117,24 @@ EAGER = History(
             in_training=True,
             last=(1, 13),
         ),
+        Change(
+            since=(2, 1),
+            what="the bias of a linear layer is part of its product for inputs of any number of dimensions",
+            before="the bias of a linear layer of four and more dimensions is a kernel behind the product",
+            source="launches of torch 1.13.1, 2.0.1 and 2.1.2 on stand-ins for CUDA's libraries (ConvNeXt)",
+            fields={"flattens": 3},
+            last=(2, 0),
+        ),
+        _MASKS,
         _BLACKWELL,
+        Change(
+            since=(2, 9),
+            what="an RMS normalization that is one operator is one kernel",
+            before="an RMS normalization is computed by its formula, in six kernels",
+            source="launches of rms_norm in torch 2.4.1 and 2.9.1 on stand-ins for CUDA's libraries; that 2.8 didn't "
+            "yet as remembered of the pull request's date",
+            fields={"fused_rms_norm": False},
+        ),
     ),
 )
 
@@ -99,5 +142,5 @@ COMPILED = History(
     project="PyTorch",
     first=(2, 0),  # torch.compile is new in 2.0 (its release notes)
     newest=(2, 9),
-    changes=(_FORMULA, _BLACKWELL),
+    changes=(_MASKS, _FORMULA, _BLACKWELL),
 )
