@@ -1069,14 +1069,15 @@ def test_verbose_says_why_nothing_was_merged(capsys: pytest.CaptureFixture[str])
 )
 def test_fused_attention_has_kernels_since_turing(gpu: str, classes: list[str], tmp_path: Path) -> None:
     model = tmp_path / "attention.onnx"
-    names = ("q", "k", "v", "mask")
+    heads, mask = (8, 12, 128, 64), (8, 1, 1, 128)  # TensorRT takes fewer tokens by parts, where that is quicker
+    inputs = {"q": heads, "k": heads, "v": heads, "mask": mask}
     onnx.save(
         helper.make_model(
             helper.make_graph(
                 split(ATTENTION),
                 "attention",
-                [value_info(name, HEADS[name], TensorProto.FLOAT16) for name in names],
-                [value_info("y", (2, 4, 6, 16), TensorProto.FLOAT16)],
+                [value_info(name, shape, TensorProto.FLOAT16) for name, shape in inputs.items()],
+                [value_info("y", heads, TensorProto.FLOAT16)],
                 [numpy_helper.from_array(np.float16(2.8), "root")],
             ),
             opset_imports=[helper.make_opsetid("", 17)],
@@ -1089,7 +1090,7 @@ def test_fused_attention_has_kernels_since_turing(gpu: str, classes: list[str], 
     assert all(len(row.nodes) >= 5 for row in report.kernels)
     first = report.kernels[0].dims
     if gpu == "v100":  # scores: 2 x 4 heads, 6 queries, 6 keys, heads of 16
-        assert [first[name] for name in ("batch", "m", "n", "k")] == [8, 6, 6, 16]
+        assert [first[name] for name in ("batch", "m", "n", "k")] == [96, 128, 128, 64]
 
 
 def test_a_sweep_and_a_comparison_of_captured_runs() -> None:
