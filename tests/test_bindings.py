@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from models import graph, model, node, value
 from neusight_onnx.cli.bindings import parse_bindings
-from neusight_onnx.errors import BindingError
+from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.binding_text import parse_dim, parse_shape, parse_trip_count, parse_value
 from neusight_onnx.graph.bindings import Bindings, bind_inputs
 from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, is_batch_symbol
@@ -608,6 +608,31 @@ def test_a_past_says_which_branch_runs(
 def test_a_merged_decoder_keeps_a_cache() -> None:
     (pair,) = cache_pairs(infer(merged(), Bindings()))
     assert (pair.past, pair.present, pair.new_tokens) == ("past_key", "present", 1)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs"), [("If", []), ("Cast", []), ("MatMul", ["q"])], ids=["no condition", "no source", "no weight"]
+)
+def test_a_missing_operand_is_said_where_defaults_look_at_nodes(op_type: str, inputs: list[str]) -> None:
+    """Sizes are completed before anyone has counted the nodes' inputs."""
+    past = [value(name, ["batch", 2, "past", "kv_cache_dim"]) for name in ("past_k", "past_v")]
+    flag, query = value("use_cache_branch", [1], TensorProto.BOOL), value("q", ["batch", "seq", 32])
+    bodies = {
+        "then_branch": graph([node("Identity", "past_k", "a")], outputs=[onnx.ValueInfoProto(name="a")]),
+        "else_branch": graph([node("Identity", "q", "e")], outputs=[onnx.ValueInfoProto(name="e")]),
+    }
+    faulty = helper.make_node(op_type, inputs, ["made"], **(bodies if op_type == "If" else {}), name="faulty")
+    if op_type == "Cast":
+        faulty.attribute.append(helper.make_attribute("to", TensorProto.BOOL))
+    reader = helper.make_node("If", ["made"], ["present"], **bodies)
+    if op_type == "MatMul":
+        attended = ["made", "q", "q", "past_k", "past_v", "lengths", "total"]
+        reader = helper.make_node("GroupQueryAttention", attended, ["present"], domain="com.microsoft", num_heads=4)
+    lengths = [value("lengths", [1], TensorProto.INT32), value("total", [], TensorProto.INT32)]
+    made = graph([faulty, reader], [query, flag, *past, *lengths], [onnx.ValueInfoProto(name="present")])
+    loaded = read_model_bytes(model(made, opsets={"": 17, "com.microsoft": 1}).SerializeToString())
+    with pytest.raises(ModelError, match=r"faulty.*needs"):
+        infer(loaded, Bindings())
 
 
 # --- sizes of 0 -------------------------------------------------------------------------------------------------------

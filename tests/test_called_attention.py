@@ -9,6 +9,7 @@ from graphs import inferred
 from neusight_onnx import analyze
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.called_attention import with_called_attention
+from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Gemm, Softmax
 from neusight_onnx.lowering import lower_laid_out
@@ -244,3 +245,18 @@ def test_in_eager_mode_five_dimensions_are_computed_in_float32_kernel_by_kernel(
         Gemm(batch=24, m=16, n=16, k=8, transpose_b=True, dtype=DataType.FLOAT32),
         Gemm(batch=24, m=16, n=8, k=16, dtype=DataType.FLOAT32),
     ]
+
+
+@pytest.mark.parametrize("runtime", ["eager", "compiled"])
+def test_five_dimensions_of_64_bits_stay_in_them(runtime: str) -> None:
+    """PyTorch's formula widens 16 bits; what is wider already it doesn't narrow."""
+    groups = (2, 3, 4, 16, 8)
+    nodes = "t = Transpose<perm=[0,1,2,4,3]>(k)\nqs = Mul(q, root)\nks = Mul(t, root)\np = MatMul(qs, ks)\n"
+    nodes += "w = Softmax<axis=-1>(p)\ny = MatMul(w, v)"
+    double = dict.fromkeys(("q", "k", "v", "root"), TensorProto.DOUBLE)
+    graph = inferred(nodes, dict.fromkeys("qkv", groups), weights={"root": ()}, types=double)
+    works = lower_laid_out(recognise(graph, runtime=runtime), runtime=runtime).works
+    (work,) = [work for work in works if "Scaled" in work.op_type]
+    assert [kernel.dtype for kernel in work.kernels if isinstance(kernel, Gemm | Softmax)] == [DataType.FLOAT64] * 3
+    operations = [getattr(kernel, "operation", "") or getattr(kernel, "operations", ()) for kernel in work.kernels]
+    assert not any("cast" in operation for operation in operations)

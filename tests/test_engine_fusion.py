@@ -21,6 +21,8 @@ from neusight_onnx.comparison.points import sweep
 from neusight_onnx.comparison.what_if import Question, variants
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.alternatives import with_alternatives
+from neusight_onnx.fusion.engine_rules import ENGINE_RULES
+from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.fusion.runtimes import fused_graph, fusion_verdicts
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import make_bindings
@@ -948,6 +950,19 @@ def test_attention_over_five_dimensions() -> None:
     nodes = ATTENTION.replace("[0,1,3,2]", "[0,1,2,4,3]")
     shapes = dict.fromkeys(("q", "k", "v"), (2, 4, 5, 6, 16)) | {"mask": (2, 1, 1, 1, 6)}
     assert shown(built(nodes, shapes, half=True), "tensorrt") == ["attention"]
+
+
+def test_a_product_swaps_behind_the_batch_only_after_it_moved_the_batch() -> None:
+    """(5, 6, 4) -> (5, 4, 6) -> (4, 5, 6): both attributes together would read (6, 4, 5)."""
+    nodes = "s = Transpose<perm=[0,2,1]>(a)\nt = Transpose<perm=[1,0,2]>(s)\ny = MatMul(t, b)"
+    shapes = {"a": (5, 6, 4), "b": (4, 6, 7)}
+    (swap, product) = recognise(inferred(nodes, shapes), runtime="onnxruntime", rules=ENGINE_RULES).graph.nodes
+    assert (swap.op_type, product.inputs, product.attributes) == ("Transpose", ("s", "b"), {"transBatchA": 1})
+    turned = "s = Transpose<perm=[1,0,2]>(a)\nt = Transpose<perm=[0,2,1]>(s)\ny = MatMul(t, b)"
+    (product,) = recognise(
+        inferred(turned, {"a": (5, 4, 6), "b": (4, 5, 7)}), runtime="onnxruntime", rules=ENGINE_RULES
+    ).graph.nodes
+    assert (product.inputs, product.attributes) == (("a", "b"), {"transA": 1, "transBatchA": 1})
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,9 @@ def _into_product(search: Search, anchor: Node) -> Match | str:
                 break
             if node.op_type == "Transpose":
                 flags = _flags_of(search, node, anchor, flag)
-                if not flags or any(attributes.get(name, 0) for name in flags):
+                # a product swaps what lies behind the batch after it moved the batch
+                taken = (*flags, flag.replace("trans", "transBatch"))
+                if not flags or any(attributes.get(name, 0) for name in taken):
                     break
                 source = node.inputs[0]
                 attributes.update(dict.fromkeys(flags, 1))

@@ -20,10 +20,11 @@ def cache_branches(graph: Graph, caches: Collection[str]) -> dict[str, bool]:
     """Input -> the value of it with which a run reads its past: the condition of an If of which just one branch does.
 
     ``caches``: the names of the inputs that hold the past. An input of which Ifs disagree has no entry.
+    Nodes that lack inputs, which nobody has looked for yet, are passed over.
     """
     if not caches:
         return {}
-    conditions = [node for node in graph.nodes if node.op_type == "If" and not node.domain]
+    conditions = [node for node in graph.nodes if node.op_type == "If" and not node.domain and node.inputs]
     inputs = {declared.name for declared in graph.inputs}
     producers = {name: node for node in graph.nodes for name in node.outputs} if conditions else {}
     found: dict[str, set[bool]] = {}
@@ -31,7 +32,7 @@ def cache_branches(graph: Graph, caches: Collection[str]) -> dict[str, bool]:
         source = node.inputs[0]
         for _ in range(_STEPS):
             maker = producers.get(source)
-            if maker is None or maker.op_type not in _PASSING or maker.domain:
+            if maker is None or maker.op_type not in _PASSING or maker.domain or not maker.inputs:
                 break
             source = maker.inputs[0]
         then, other = (_reads(node, name, caches) for name in ("then_branch", "else_branch"))

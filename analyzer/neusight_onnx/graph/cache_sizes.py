@@ -91,7 +91,7 @@ def _width(graph: Graph, producers: Mapping[str, Node], name: str) -> int | None
             return None
         if node.op_type == "MatMulNBits":
             return _count(node, "N") or None
-        if node.op_type == "MatMul":
+        if node.op_type == "MatMul" and len(node.inputs) > 1:
             weight = graph.initializers.get(node.inputs[1])
             return weight.shape[-1] if weight is not None and weight.shape else None
         if node.op_type not in ("Add", "Cast", "Identity") or not node.inputs:

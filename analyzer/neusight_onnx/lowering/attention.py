@@ -178,11 +178,17 @@ def _padded_mask(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
     return fill(padded), copy
 
 
+def _type_of_formula(context: NodeContext) -> DataType:
+    """What PyTorch computes attention by its formula in: 16 bits are widened (before 2.5 they weren't), others kept."""
+    given = context.dtype(0)
+    return DataType.FLOAT32 if context.executor.widens_attention and given.bits < DataType.FLOAT32.bits else given
+
+
 def _in_wide_parts(context: NodeContext, query: tuple[int, ...], t: int, v: int) -> tuple[Kernel, ...]:
     """Attention by its formula, which PyTorch computes in FP32 (before 2.5 in the operands' type): casts, which a
     compiler merges with the scaling of queries and keys and with the copies that products need;
     (…, s, d) @ (…, d, t); softmax; @ (…, t, v)."""
-    wide = DataType.FLOAT32 if context.executor.widens_attention else context.dtype(0)
+    wide = _type_of_formula(context)
     *batch, s, d = query
     count = prod(batch)
     is_narrow = context.dtype(0) is not wide
@@ -214,7 +220,7 @@ def _by_formula(context: NodeContext, query: tuple[int, ...], t: int, v: int) ->
     CUDA's libraries): casts to FP32 and back, queries and keys scaled, copies of what doesn't lie dense,
     (…, s, d) @ (…, d, t), a mask added, softmax with rows of zeros where there is no key, and (…, s, t) @ (…, t, v).
     Before 2.5 it stays in the operands' type, and no row is looked at for keys."""
-    wide = DataType.FLOAT32 if context.executor.widens_attention else context.dtype(0)
+    wide = _type_of_formula(context)
     *batch, s, d = query
     count = prod(batch)
     scores = TensorSpec(dtype=wide, shape=(*batch, s, t))
