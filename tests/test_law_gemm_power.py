@@ -20,6 +20,7 @@ from neusight_onnx.laws.gemm import holds_clock
         ),
         pytest.param("a100-pcie-80gb", True, id="7 nm: 243 W of 208"),
         pytest.param("mi100", True, id="matrix cores of 7 nm: 240 W, and 3.83 x 1.04 x 35.5 T are 142"),
+        pytest.param("rtx-3090", False, id="8 nm: 270 W, and 9.95 x 1.12 x 33.9 T are 378"),
         pytest.param("rtx-3080", False, id="8 nm: 255 W, and 9.95 x 1.13 x 28.4 T are 318"),
         pytest.param("h100-sxm", True, id="5 nm: 625 W, and 5.51 x 1.23 x 63.7 T are 432"),
         pytest.param("rtx-4090", False, id="5 nm: 364 W, and 5.51 x 1.42 x 78.6 T are 616"),

@@ -422,16 +422,13 @@ OTHER_KERNELS_LOG_SD = 0.3
 """Doubt (log) where other kernels run than were measured: FlashAttention 2 needs Ampere (its README), Volta and Turing
 have CUTLASS's memory-efficient attention, AMD's GPUs Composable Kernel's. A judgement."""
 
-MOST_SPLITS = 128
 FLASH2_HEADS = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
 """Widths of heads that FlashAttention 2 has kernels for; others are padded (HEADDIM_SWITCH of its sources)."""
-
-RESERVED_BYTES = 1024.0
-"""Shared memory that a block has beside its own (CUDA C++ Programming Guide, technical specifications, from 8.0)."""
 
 SHARED_BYTES_PER_CLOCK = 128.0
 """Of an SM: 32 banks of four bytes (CUDA C++ Programming Guide)."""
 
+MOST_SPLITS = 128
 SPLIT_EFFICIENCY = 0.85
 """FlashAttention 2 takes the least number of parts that comes within 85 % of the best filling of two blocks an SM, 128
 at most, and one part from .8 of such a round on (num_splits_heuristic of its sources)."""
@@ -577,7 +574,7 @@ def _flash2_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Co
     tile_k = np.where(paged, paged_k, whole_k)
     warps = np.where((d > 128) & (tile_q == 128.0), 2.0 * WARPS, WARPS)
     block = cols["query_bytes"] * d * (tile_q + 2.0 * tile_k)
-    blocks = np.maximum(np.floor(shared / (block + RESERVED_BYTES)), 1.0)
+    blocks = np.maximum(np.floor(shared / (block + attention_fp8.RESERVED_BYTES)), 1.0)
     return tile_q, tile_k, warps, np.minimum(blocks * warps / WARPS, RESIDENT_BLOCKS)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.bandwidth import is_amd
+from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
 from neusight_onnx.laws.tensor_conv.transposes import NHWC_ALONE
@@ -22,8 +22,8 @@ from neusight_onnx.laws.tensor_conv.transposes import NHWC_ALONE
 def images_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> Column:
     """All images one after the other: their products, and the gathering of their taps; on NVIDIA the batch of products
     on tensors as they lie."""
-    if gpu.compute_capability is not None:
-        allowed = cols["as_it_lies"] > (1.0 if gpu.compute_capability < NHWC_ALONE else 0.0)
+    if not is_amd(gpu):
+        allowed = cols["as_it_lies"] > (1.0 if capability(gpu) < NHWC_ALONE else 0.0)
         if not np.any(allowed):
             return np.full(cols["m"].shape, np.inf)
         return np.where(allowed, joined_us(image_times(cols, gpu, c, tile), c), np.inf)
@@ -50,7 +50,7 @@ def image_columns(cols: Columns, gpu: GpuSpec) -> dict[str, NDArray[np.float64]]
 def image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
     """Constants of an image's product: a plain one."""
     plain = {**c, "index_overhead": 1.0}
-    if gpu.compute_capability is not None:
+    if not is_amd(gpu):
         return plain
     return {**plain, "floor_us": c["image_us"] * launch_slowness(gpu), "split_us": c["image_split_us"]}
 

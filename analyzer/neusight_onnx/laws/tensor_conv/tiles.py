@@ -38,7 +38,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     elif of_weight != tiles and np.any(cols["weight"]):
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
     found = {**cols, **dict(zip(TILE, tile, strict=True))}
-    if gpu.compute_capability is not None and np.any(cols["packed_b"]):
+    if not is_amd(gpu) and np.any(cols["packed_b"]):
         found = _with_packed(found, gpu, constants)
     if is_amd(gpu) or np.any(cols["as_it_lies"]):
         images = _choice(image_columns(cols, gpu), gpu, image_constants(gpu, constants), menu)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
 
@@ -26,7 +27,7 @@ are in its cubins for 7.5, in none for 8.0 and 8.6 (cuDNN 9.1, ``cuobjdump -symb
 def transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     """What a convolution reads beside weights into (n, *spatial, c) order, and what it writes back, where the library
     has to."""
-    if gpu.compute_capability is None:
+    if is_amd(gpu):
         moved = 2.0 * (cols["ordered_bytes"] + cols["weight_bytes"])
         lanes = gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz
         issue_s = moved / cols["bytes"] * c["transpose_operations"] / lanes
@@ -36,7 +37,7 @@ def transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     rate = dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
     both = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
     us = both
-    if gpu.compute_capability < NHWC_ALONE:
+    if capability(gpu) < NHWC_ALONE:
         us = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
     as_they_lie = (cols["channels_last"] > 0) | (cols["bytes"] > WIDEST_TRANSPOSED_BYTES)
     return np.where(as_they_lie, 0.0, us)
