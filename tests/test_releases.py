@@ -284,6 +284,18 @@ def test_tf32_in_eager_mode(release: str, precision: str) -> None:
     assert report.settings.precision == precision
 
 
+def test_a_step_of_training_in_tf32_unasked_is_a_whole_step() -> None:
+    """The same kernels as where TF32 is asked for, of the run backwards and of the optimizer, too."""
+    dims = {"batch": 1, "sequence": 8}
+    unasked, asked = (
+        analyze(BERT, gpu="a100", dims=dims, runtime="eager@1.11", training=make_training(), precision=precision)
+        for precision in ("auto", "tf32")
+    )
+    assert unasked.settings.precision == "tf32"
+    assert [row.kernel_class for row in unasked.kernels] == [row.kernel_class for row in asked.kernels]
+    assert unasked.totals.latency_ms == asked.totals.latency_ms
+
+
 LINEAR = "t = MatMul(x, w)\ny = Add(t, b)"
 NORM = "y = LayerNormalization(x, s, b)"
 RMS = "y = RMSNormalization(x, s)"

@@ -176,7 +176,7 @@ def prepare(
 
                 convolutions = how == "calibrated" and precision.products is DataType.INT8
                 recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
-        narrowed = _in_tf32(work, precision, runtime_model)
+        narrowed = _in_tf32(work if trained is None else trained.works, precision, runtime_model)
         work = with_layouts(work, runtime_model)
         if wide is not None and precision.products is DataType.INT8:
             from neusight_onnx.tactics import at_the_borders
@@ -232,8 +232,8 @@ def prepare(
 
 
 def _in_tf32(work: Sequence[NodeWork], precision: Precision, runtime: Runtime) -> tuple[NodeWork, ...] | None:
-    """The work where the GPU has TF32 units and the runtime multiplies float32 there by itself; None where it is the
-    same."""
+    """All of the work, a step of training's as well, where the GPU has TF32 units and the runtime multiplies float32
+    there by itself; None where it is the same."""
     if not runtime.tf32 or keeps_fp32(precision):
         return None
     from neusight_onnx.lowering.products import with_products
