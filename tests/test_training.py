@@ -332,6 +332,29 @@ y = MatMul (p, x2)
     ]
 
 
+@pytest.mark.parametrize(("release", "casts"), [("2.4", 0), ("2.5", 4)])
+def test_attention_by_its_formula_goes_backwards_in_the_type_that_it_ran_in(release: str, casts: int) -> None:
+    """In 16 bits before PyTorch 2.5, without casts; then in FP32, where the gradient is cast on its way in and out."""
+    heads = (2, 4, 3, 16, 8)
+    nodes = """
+q = MatMul (x, w)
+t = Transpose <perm=[0,1,2,4,3]> (k)
+s = MatMul (q, t)
+p = Softmax <axis=-1> (s)
+y = MatMul (p, v)
+"""
+    half = dict.fromkeys(("x", "k", "v", "w"), TensorProto.FLOAT16)
+    graph = inferred(nodes, dict.fromkeys("xkv", heads), weights={"w": (8, 8)}, types=half)
+    runtime = f"eager@{release}"
+    form = as_trained(with_called_attention(graph, runtime=runtime, autocast=False), BARE).graph
+    lowered = lower_laid_out(form, runtime=runtime)
+    step = train(form, lowered.works, lowered.strides, BARE, runtime)
+    (work,) = [item.work for item in step.steps if "Scaled" in item.work.op_type]
+    kernels = [kernel for kernel in work.kernels if isinstance(kernel, Gemm | Softmax)]
+    assert {kernel.dtype for kernel in kernels} == {DataType.FLOAT32 if casts else DataType.FLOAT16}
+    assert sum(getattr(kernel, "operations", ()) == ("cast",) for kernel in work.kernels) == casts
+
+
 @pytest.mark.parametrize("dtype", [DataType.FLOAT32, DataType.BFLOAT16], ids=["float32", "bfloat16"])
 def test_fused_attention_takes_as_much_longer_backwards(dtype: DataType) -> None:
     """2.5 times the multiply-adds, each 1.16 times as long; what runs beside it stays as it is."""

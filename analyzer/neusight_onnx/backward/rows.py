@@ -350,13 +350,14 @@ def _mask_sum(scores: TensorSpec, mask: TensorSpec) -> Reduction:
 
 
 def _attention_by_formula(context: BackwardContext) -> Derivative | Unknown:
-    """Of products and a softmax in FP32: scaled queries and keys, values and the softmax's result are kept as such."""
+    """Of products and a softmax, of 16 bits in FP32 (not before PyTorch 2.5): scaled queries and keys, values and the
+    softmax's result are kept as such."""
     products = [kernel for kernel in context.kernels if isinstance(kernel, Gemm)]
     softmax = next((kernel for kernel in context.kernels if isinstance(kernel, Softmax)), None)
     if len(products) != 2 or softmax is None:
         return Unknown(reason="its attention was not lowered")
     scores, values = products
-    wide = DataType.FLOAT32
+    wide = scores.dtype
     narrow = context.out().dtype is not wide
     weights = TensorSpec(dtype=wide, shape=(scores.batch, scores.m, scores.n))
     gradient = replace(context.out(), dtype=wide)
