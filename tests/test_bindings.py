@@ -699,3 +699,36 @@ def test_the_past_is_what_the_total_leaves() -> None:
     ids = value("input_ids", ["batch", "sequence"], TensorProto.INT64)
     got = bind_inputs(with_inputs(past, mask, ids), Bindings(dims={"total_length": 16, "sequence": 16}))
     assert got.symbols["past_length"] == 0
+
+
+def test_fewer_tokens_in_all_than_new_ones_are_refused() -> None:
+    past = value("past_key", ["batch", 2, "past_length", 8])
+    mask = value("attention_mask", ["batch", "total_length"], TensorProto.INT64)
+    ids = value("input_ids", ["batch", "sequence"], TensorProto.INT64)
+    model = with_inputs(past, mask, ids)
+    with pytest.raises(BindingError, match=r"total_length = 16 counts past and new tokens, but sequence = 17 are new"):
+        bind_inputs(model, Bindings(dims={"total_length": 16, "sequence": 17}))
+    longer = bind_inputs(model, Bindings(dims={"total_length": 16, "sequence": 1, "past_length": 3}))
+    assert longer.symbols["total_length"] == 16  # a mask over a buffer that isn't full
+
+
+@pytest.mark.parametrize(("past", "said"), [(7, []), (0, ["dim-contradiction"])], ids=["left empty", "made"])
+def test_what_a_branch_leaves_empty_contradicts_no_name(past: int, said: list[str]) -> None:
+    """With a past an encoder's keys come back empty, whatever the file names their dims; without one they do not."""
+    flag, key = value("use_cache_branch", [1], TensorProto.BOOL), value("k", ["batch", 2, "seq", 8])
+    cache = value("past_key", ["batch", 2, "past", 8])
+    nothing = helper.make_node("Constant", [], ["nothing"], value=numpy_helper.from_array(np.zeros((0, 2, 1, 8), "f4")))
+    then = [node("Concat", "past_key k", "joined", axis=2), nothing]
+    other = [node("Identity", "k", "alone"), node("Concat", "k k", "twice", axis=0)]
+    bodies = {
+        "then_branch": graph(then, outputs=[onnx.ValueInfoProto(name=name) for name in ("joined", "nothing")]),
+        "else_branch": graph(other, outputs=[onnx.ValueInfoProto(name=name) for name in ("alone", "twice")]),
+    }
+    outputs = [onnx.ValueInfoProto(name="present"), value("of_encoder", ["batch", 2, "seq", 8])]
+    made = graph(
+        [helper.make_node("If", ["use_cache_branch"], ["present", "of_encoder"], **bodies)], [cache, key, flag]
+    )
+    made.output.extend(outputs)
+    read = read_model_bytes(model(made).SerializeToString())
+    result = infer(read, Bindings(dims={"batch": 4, "past": past, "seq": 5}))
+    assert [notice.code for notice in result.warnings if notice.code == "dim-contradiction"] == said

@@ -10,6 +10,7 @@ from neusight_onnx.checks.subject import Subject
 from neusight_onnx.checks.thresholds import missed
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.cache_branches import left_empty
 from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node, TripCount, Value, file_name
 from neusight_onnx.graph.names import option, options
 from neusight_onnx.graph.shapes import bind_and_infer
@@ -310,11 +311,12 @@ def contradicting_symbols(subject: Subject) -> Iterator[Found]:
         return
     shaped = subject.shaped
     sizes = {name: (size, "the inputs") for name, size in shaped.bound.symbols.items()}
-    inputs = {declared.name for declared in subject.model.graph.inputs}
+    passed_over = {declared.name for declared in subject.model.graph.inputs}
+    passed_over |= left_empty(subject.model.graph, shaped.inferred.values)
     wrong: dict[str, list[str]] = {}
     for declared in (*subject.model.graph.outputs, *subject.model.graph.declared.values()):
         value = shaped.inferred.values.get(declared.name)
-        if declared.name in inputs or value is None or not _comparable(declared, value):
+        if declared.name in passed_over or value is None or not _comparable(declared, value):
             continue
         for symbol, size in zip(declared.shape or (), value.shape or (), strict=True):
             if isinstance(symbol, str):

@@ -441,6 +441,8 @@ def _complete(
         assumptions.append(
             f"{shown(name)} = {size} ({note}, the model leaves it free; {option('--dim', name, 'N')} changes it)"
         )
+    if has_past:
+        _require_room(roles, sizes)
     for name, expression in expressions.items():
         result = expression.size(sizes.symbols)
         if name in sizes.symbols:
@@ -458,6 +460,20 @@ def _complete(
             check_size(result, f"the dimension {shown(name)!r}")
             sizes.fix(name, result, "its formula")
     return assumptions
+
+
+def _require_room(roles: Mapping[str, str], sizes: _Sizes) -> None:
+    """Raises BindingError where all tokens, past and new, are fewer than the new ones."""
+    new = [name for name, role in roles.items() if role == "sequence" and name in sizes.symbols]
+    if len(new) != 1:  # an encoder's tokens aren't in a decoder's cache
+        return
+    for name, role in roles.items():
+        if role == "total" and sizes.symbols.get(name, sizes.symbols[new[0]]) < sizes.symbols[new[0]]:
+            raise BindingError(
+                f"{shown(name)} = {sizes.symbols[name]} counts past and new tokens, but {shown(new[0])} = "
+                f"{sizes.symbols[new[0]]} are new alone; raise the one or lower the other "
+                f"({option('--dim', name, 'N')})"
+            )
 
 
 def _default(

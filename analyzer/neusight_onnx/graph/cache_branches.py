@@ -7,9 +7,9 @@ that say that there is a past say with it which of them is meant.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from neusight_onnx.graph.model import Graph, Node
+from neusight_onnx.graph.model import Graph, Node, Value
 
 _PASSING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _STEPS = 8
@@ -52,3 +52,17 @@ def _reads(node: Node, branch: str, names: Collection[str]) -> bool:
                 return True
             pending.extend(value for value in inner.attributes.values() if isinstance(value, Graph))
     return False
+
+
+def left_empty(graph: Graph, values: Mapping[str, Value]) -> frozenset[str]:
+    """The outputs that an If of ``graph`` leaves without elements: names in their shapes tell of its other branch.
+
+    A merged decoder's step returns no keys of the encoder's tokens, which the first step has returned.
+    """
+    return frozenset(
+        name
+        for node in graph.nodes
+        if node.op_type == "If" and not node.domain
+        for name in node.outputs
+        if name in values and 0 in (values[name].shape or ())
+    )

@@ -12,6 +12,7 @@ import numpy as np
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError, shown
 from neusight_onnx.graph.bindings import SYMBOL_CONTRADICTION, Bindings, BoundInputs, bind_inputs
+from neusight_onnx.graph.cache_branches import left_empty
 from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, default_size
 from neusight_onnx.graph.model import (
     Array,
@@ -867,11 +868,12 @@ def _contradicted_symbols(graph: Graph, bound: BoundInputs, values: Mapping[str,
     summed over, or broadcasts.
     """
     given = {symbol: size for symbol, size in bound.symbols.items() if symbol not in bound.defaults}
-    inputs = {declared.name for declared in graph.inputs}
+    passed_over = {declared.name for declared in graph.inputs}
+    passed_over |= left_empty(graph, values)
     computed: dict[str, dict[int, str]] = {}
     for declared in (*graph.outputs, *graph.declared.values()):
         value = values.get(declared.name)
-        if declared.name in inputs or value is None or value.is_bound or value.shape is None:
+        if declared.name in passed_over or value is None or value.is_bound or value.shape is None:
             continue
         if declared.shape is None or len(declared.shape) != len(value.shape):
             continue
