@@ -71,6 +71,7 @@ from neusight_onnx.assumptions import (
     of_clocks,
     of_copies,
     of_experts,
+    of_fp32_convolutions,
     of_layouts,
     of_pipes,
     of_precision,
@@ -479,6 +480,7 @@ def _assemble(
         *of_order,
         *of_sums(counted.works, runtime, spec),
         *of_experts(counted.works),
+        *of_fp32_convolutions(counted.works, runtime, spec, asked_precision),
         *of_power,
     ]
     return Report(

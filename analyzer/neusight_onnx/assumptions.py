@@ -21,7 +21,7 @@ from neusight_onnx.laws.analytic import (
     pcie_bytes_per_s,
 )
 from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
-from neusight_onnx.precision import AUTO, Precision
+from neusight_onnx.precision import AUTO, Precision, takes_tf32
 from neusight_onnx.preparation import PreparedModel
 from neusight_onnx.releases import release_text
 from neusight_onnx.report.model import (
@@ -372,6 +372,21 @@ def of_sums(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iterato
             f"products and convolutions in float16 ({count}) accumulate in float16, at {significant(fast / 1e12)} "
             f"TFLOP/s on this GPU where sums in float32 have {significant(slow / 1e12)}: {runtime.name} has kernels of "
             "both and takes the fastest; an engine that is held to float32 sums is slower"
+        )
+
+
+def of_fp32_convolutions(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec, asked: str) -> Iterator[str]:
+    """That a runtime's FP32 convolutions take TF32 by themselves, which the prediction doesn't follow."""
+    if asked != AUTO or runtime.tf32 or not runtime.tf32_convolutions or not takes_tf32(spec):
+        return
+    count = sum(
+        isinstance(kernel, Conv) and kernel.dtype is DataType.FLOAT32 for item in works for kernel in item.work.kernels
+    )
+    if count:
+        yield (
+            f"convolutions in float32 ({count}) are predicted in IEEE FP32; PyTorch's take TF32 on this GPU unless "
+            "torch.backends.cudnn.allow_tf32 is off, and are faster then (--precision tf32 shows them, with products "
+            "in TF32, too)"
         )
 
 

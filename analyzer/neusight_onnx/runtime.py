@@ -47,6 +47,7 @@ class Runtime:
     and filters lie as (n, *spatial, c), as which operators then keep them; ``channels_last``: and does. ``reorders``:
     whether a compiler has filters of images lie so where it finds that worth its while.
     ``tf32``: whether FP32 products take TF32 units where there are some unless one says otherwise.
+    ``tf32_convolutions``: whether FP32 convolutions take them unasked though products don't (said, not predicted).
     ``folds_quantization``: whether QuantizeLinear and DequantizeLinear around an operator make it one in few bits.
     ``narrow_products``: what becomes of linear layers that are asked for in 8 or 4 bits: "converted" (a kernel converts
     the activations before each), "calibrated" (the layer that makes them does), "widened" (none multiplies so few bits:
@@ -100,6 +101,7 @@ class Runtime:
     channels_last: bool = False
     reorders: bool = False
     tf32: bool = False
+    tf32_convolutions: bool = False
     fallback: str = "none"
     folds_quantization: bool = True
     narrow_products: str = "converted"
@@ -146,12 +148,15 @@ class Runtime:
 
     def earlier(self, *, training: bool) -> tuple[str, ...]:
         """What this release does on a GPU otherwise than the newest, the first that changed first."""
-        later = [
+        later = list(self.history.after(self.described_release))
+        told = [
             change
-            for change in self.history.after(self.described_release)
-            if not change.only_widens and (training or not change.in_training)
+            for place, change in enumerate(later)
+            if not change.only_widens
+            and not change.is_overruled(later[place + 1 :])
+            and (training or not change.in_training)
         ]
-        return tuple(change.before for change in reversed(later))
+        return tuple(change.before for change in reversed(told))
 
 
 # ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
@@ -171,6 +176,7 @@ RUNTIMES: dict[str, Runtime] = {
         host_spread=1.7,
         takes_order=True,
         calls_attention=True,
+        tf32_convolutions=True,  # torch.backends.cudnn.allow_tf32, its documentation
         history=EAGER,
     ),
     # What torch.compile generates launches its kernels from Python without the dispatcher: a plain CUDA launch (4-6 us,
@@ -184,6 +190,7 @@ RUNTIMES: dict[str, Runtime] = {
         host_spread=1.4,
         pointwise="chains",
         takes_order=True,
+        tf32_convolutions=True,
         reorders=True,
         # Inductor refuses older ones: "too old to be supported by the triton GPU compiler" (torch._inductor.scheduler)
         least_capability=7.0,

@@ -9,7 +9,7 @@ undone that came after it. So what hangs on a release stands in one table of its
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -52,6 +52,11 @@ class Change:
         """Whether it is about what a release takes (GPUs, number formats), and not about what it does with it."""
         taken = {"least_capability", "most_capability", "lacks_formats"}
         return not (self.lacks or self.had) and set(self.fields) <= taken
+
+    def is_overruled(self, older: Iterable[Change]) -> bool:
+        """Whether nothing is left of what was ``before`` it where changes that came before it are undone, too."""
+        overruled = {name for change in older for name in change.fields}
+        return not (self.lacks or self.had) and set(self.fields) <= overruled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

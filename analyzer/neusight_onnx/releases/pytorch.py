@@ -56,7 +56,7 @@ EAGER = History(
             what="FP32 products take TF32 units where there are some",
             before="FP32 products are IEEE FP32",
             source="release notes of 1.7: TF32 is enabled by default on Ampere",
-            fields={"tf32": False},
+            fields={"tf32": False, "tf32_convolutions": False},
         ),
         Change(
             since=(1, 11),
