@@ -1,6 +1,6 @@
 """Whole models measured in public against what the analyser says of their graphs, by runtime and GPU.
 
-    python benchmarks/models.py SHARED [--only TEXT] [--every N] [--format text|json] [-o FILE]
+    python benchmarks/models.py SHARED [--more FOLDER]... [--only TEXT] [--every N] [--format text|json] [-o FILE]
 
 SHARED holds ``data/end_to_end/measured_models*.parquet`` and ``models/index_e2e.csv``, which says which graph fits
 which rows. These rows judge: nothing is trained or tuned on them. What was measured how stands with each group:
@@ -24,6 +24,13 @@ is, which runs more kernels. They are a group of their own, in which both tables
 ("ONNX Runtime uses optimizer for model optimization, and IO binding is enabled", as remembered; the label of one says
 so). The measured GPT-2 has its attention with the cache as one operator, which today's tool doesn't find in this
 export: ours gathers, concatenates and masks in kernels of their own.
+
+FOLDER has graphs of further models, built anew from public definitions (``more_models.py`` makes such a folder), and
+``index.csv`` with columns of ``index_e2e.csv``. Read are ``file`` (in FOLDER), ``csv_model`` (what the rows call the
+model, without "timm/"), ``source_repo`` (of its rows; empty: of any), ``img_size`` or ``sequence``,
+``applies_to_rows`` and ``notes``, and ``family``, which it alone has. Such graphs stand for what was measured by name
+and size; they judge the rows for which SHARED has none, in groups of their own ("equivalent graph"), never in the
+targets. ``--only "equivalent graph"`` leaves these.
 """
 
 from __future__ import annotations
@@ -134,6 +141,8 @@ LAST = "channels last"
 COPIES = ("Paddle Inference",)
 """Labels begin so of rows whose time holds the copies of inputs and outputs."""
 SERVER_COMPUTE = "Server Compute Infer (ms)"
+EQUIVALENT = "equivalent graph"
+"""In the group of rows that a graph of ``--more`` stands for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +167,11 @@ class Case:
     analytic_share: float
     class_shares: dict[str, float]
     release: str = ""
+    family: str = ""
+
+    @property
+    def is_equivalent(self) -> bool:
+        return self.group.endswith(EQUIVALENT)
 
     @property
     def error(self) -> float:
@@ -170,8 +184,9 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """A row to be judged: the graph, its sizes, what ran it."""
+    """A row to be judged: the graph (``file`` in ``folder``), its sizes, what ran it."""
 
+    folder: Path
     file: str
     model: str
     is_vision: bool
@@ -187,6 +202,12 @@ class Wanted:
     size: str
     measured_ms: float
     release: str | None = None
+    family: str = ""
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether ONNX Runtime's optimiser of transformers had rewritten the file that was measured."""
+        return self.group.startswith(OPTIMISED)
 
     @property
     def called(self) -> str:
@@ -198,16 +219,41 @@ class Wanted:
         return self.runtime if same else found.label
 
 
-def matching(shared: Path) -> tuple[list[Wanted], dict[str, int]]:
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """A line of an index: a graph and the rows that it fits."""
+
+    folder: Path
+    row: Mapping[str, str]
+    is_equivalent: bool
+
+    def says(self, column: str) -> str:
+        """What the index has in a column, which it may lack."""
+        return self.row.get(column) or ""
+
+
+def graphs_of(shared: Path, more: Sequence[Path]) -> dict[str, list[Graph]]:
+    """The graphs by the model's name in the rows, SHARED's first."""
+    indices = [(shared / "models", "index_e2e.csv", False), *((folder, "index.csv", True) for folder in more)]
+    found: dict[str, list[Graph]] = {}
+    for folder, name, is_equivalent in indices:
+        try:
+            with (folder / name).open(newline="") as handle:
+                for row in csv.DictReader(handle):
+                    if row["file"] and row["csv_model"]:
+                        graph = Graph(folder=folder, row=row, is_equivalent=is_equivalent)
+                        found.setdefault(row["csv_model"], []).append(graph)
+        except (OSError, KeyError) as error:
+            sys.exit(f"error: {folder / name} is not an index of graphs: {error}")
+    return found
+
+
+def matching(shared: Path, more: Sequence[Path] = ()) -> tuple[list[Wanted], dict[str, int]]:
     """The rows with a graph, and how many others there are for which reason."""
     files = sorted((shared / "data" / "end_to_end").glob("measured_models*.parquet"))
     if not files:
         sys.exit(f"error: no data/end_to_end/measured_models*.parquet under {shared}")
-    with (shared / "models" / "index_e2e.csv").open(newline="") as handle:
-        index = [row for row in csv.DictReader(handle) if row["csv_model"]]
-    by_model: dict[str, list[dict[str, str]]] = {}
-    for row in index:
-        by_model.setdefault(row["csv_model"], []).append(row)
+    by_model = graphs_of(shared, more)
     found: list[Wanted] = []
     left_out: dict[str, int] = {}
     for row in (row for file in files for row in pq.read_table(file).to_pylist()):
@@ -220,7 +266,7 @@ def matching(shared: Path) -> tuple[list[Wanted], dict[str, int]]:
     return found, left_out
 
 
-def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted | str:
+def _wanted(row: dict[str, object], graphs: Sequence[Graph]) -> Wanted | str:
     text = {key: "" if value is None else str(value) for key, value in row.items()}
     if not graphs:
         return "no graph of the model"
@@ -238,7 +284,7 @@ def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted 
     if graph is None:
         return "measured with other sizes, or another form of the model, than the graph has"
     sizes: dict[str, int] = {"batch": int(text["batch"])}
-    size = text["input"] if text["input"] else f"seq={graph['sequence']}"
+    size = text["input"] if text["input"] else f"seq={graph.says('sequence')}"
     for part in size.split(","):
         key, _, value = part.strip().partition("=")
         if key in ("seq", "past") and value:
@@ -246,9 +292,10 @@ def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted 
     if "past" in sizes:
         sizes["sequence"] = 1
     return Wanted(
-        file=graph["file"],
+        folder=graph.folder,
+        file=graph.row["file"],
         model=text["model"].removeprefix("timm/"),
-        is_vision=graph["file"].startswith("timm/"),
+        is_vision=graph.row["file"].startswith("timm/") and not graph.is_equivalent,
         dims=tuple(sizes.items()),
         runtime=runtime[1],
         release=release_of(text["runtime"], text["source_path"], runtime[1]),
@@ -259,6 +306,7 @@ def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted 
                 runtime[2],
                 *([LAST] if CHANNELS_LAST in text["runtime"] else []),
                 *(["training"] if text["phase"] != "infer" else []),
+                *([EQUIVALENT] if graph.is_equivalent else []),
             )
         ),
         source=text["runtime"],
@@ -267,22 +315,26 @@ def _wanted(row: dict[str, object], graphs: Sequence[dict[str, str]]) -> Wanted 
         batch=int(text["batch"]),
         size=size,
         measured_ms=float(text["latency_ms"]),
+        family=graph.says("family"),
     )
 
 
-def _graph_of(text: dict[str, str], graphs: Sequence[dict[str, str]]) -> dict[str, str] | None:
+def _graph_of(text: dict[str, str], graphs: Sequence[Graph]) -> Graph | None:
     """The graph that a row was measured on: of these image sizes, and re-parameterised where it was."""
     for graph in graphs:
-        if graph["img_size"]:
+        said = graph.says
+        if graph.is_equivalent and said("source_repo") not in ("", text["source_repo"]):
+            continue
+        if said("img_size"):
             size = text["input"].partition("=")[2] or text["input"].removeprefix("crop ").rstrip("?")
-            if not size or float(size) != float(graph["img_size"]):
+            if not size or float(size) != float(said("img_size")):
                 continue
-        applies = graph["applies_to_rows"]
+        applies = said("applies_to_rows")
         if applies and ("2.9.1 rows (" in applies) != ("2.9.1" in text["runtime"]):
             continue
-        if "res 224x224" in graph["notes"] and "224" not in text["input"]:
+        if "res 224x224" in said("notes") and "224" not in text["input"]:
             continue
-        if not graph["img_size"] and not text["input"] and not graph["sequence"]:
+        if not said("img_size") and not text["input"] and not said("sequence"):
             continue
         return graph
     return None
@@ -306,8 +358,9 @@ def rewritten(path: Path, folder: Path) -> Path:
     return target
 
 
-def _read(path: Path, group: str, left_out: dict[str, int]) -> Model:
-    if group != OPTIMISED:
+def _read(row: Wanted, left_out: dict[str, int]) -> Model:
+    path = row.folder / row.file
+    if not row.is_rewritten:
         return read_model(path)
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -319,19 +372,19 @@ def _read(path: Path, group: str, left_out: dict[str, int]) -> Model:
 
 def _place(row: Wanted) -> tuple[object, ...]:
     """Rows with one file, and then with one preparation, are neighbours."""
-    return row.file, row.group == OPTIMISED, row.called, row.group, row.include_io, row.precision, row.dims
+    return row.folder, row.file, row.is_rewritten, row.called, row.group, row.include_io, row.precision, row.dims
 
 
-def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> list[Case]:
+def judged(rows: Sequence[Wanted], left_out: dict[str, int]) -> list[Case]:
     """Ours beside each row; models are read once, prepared once for each runtime and size."""
     cases: list[Case] = []
-    last: tuple[tuple[str, bool], Model] | None = None
+    last: tuple[tuple[Path, str, bool], Model] | None = None
     prepared: dict[tuple[object, ...], PreparedModel] = {}
     for row in sorted(rows, key=_place):
         try:
-            wanted = (row.file, row.group == OPTIMISED)
+            wanted = (row.folder, row.file, row.is_rewritten)
             if last is None or last[0] != wanted:
-                last = (wanted, _read(shared / "models" / row.file, row.group, left_out))
+                last = (wanted, _read(row, left_out))
                 prepared = {}
             model = last[1]
             key = (row.called, row.group, row.include_io, row.precision, row.dims)
@@ -366,18 +419,17 @@ def judged(shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]) -> li
                 analytic_share=report.coverage.latency_share["analytic"],
                 class_shares=classes,
                 release=row.release or "",
+                family=row.family,
             )
         )
     return cases
 
 
-def judged_both(
-    shared: Path, rows: Sequence[Wanted], left_out: dict[str, int]
-) -> tuple[list[Case], dict[tuple[object, ...], Case]]:
+def judged_both(rows: Sequence[Wanted], left_out: dict[str, int]) -> tuple[list[Case], dict[tuple[object, ...], Case]]:
     """Ours beside each row under the release that measured it, and those under today's of the rows where it differs."""
     others = [replace(row, release=None) for row in rows if row.called != row.runtime]
-    today = judged(shared, others, {})
-    return judged(shared, rows, left_out), {_identity(case): case for case in today}
+    today = judged(others, {})
+    return judged(rows, left_out), {_identity(case): case for case in today}
 
 
 def _identity(case: Case) -> tuple[object, ...]:
@@ -401,7 +453,7 @@ def _prepared(model: Model, row: Wanted) -> PreparedModel:
             dims[name] = sizes.get("sequence", 1)
     shaped = infer_shapes(model, make_bindings(dims, None, None, None))
     precision = resolve(row.precision, stored_precision(model))
-    plan = make_training(optimizer="momentum") if row.group.endswith(", training") else None
+    plan = make_training(optimizer="momentum") if ", training" in row.group else None
     return prepare(
         shaped,
         precision=precision,
@@ -471,9 +523,6 @@ def table(
         "in 80%: measured within our 80 % interval; interval: its ends around the prediction, medians.",
         "analytic: share of the predicted time without a learned predictor.",
         "Each row is judged under the release that measured it, and beside it as if today's had, where that differs.",
-        "",
-        "Targets",
-        HEADS,
     ]
 
     def chosen(test: Callable[[Case], bool]) -> list[Case]:
@@ -490,12 +539,21 @@ def table(
         ),
         (
             "onnxruntime, fp16, batch >= 8 (median <= 20 %)",
-            chosen(lambda case: case.group.startswith("onnx") and case.precision == "fp16" and case.batch >= 8),
+            chosen(
+                lambda case: (
+                    case.group.startswith("onnx")
+                    and case.precision == "fp16"
+                    and case.batch >= 8
+                    and not case.is_equivalent
+                )
+            ),
         ),
     ]
+    if any(not case.is_equivalent for case in cases):
+        lines += ["", "Targets", HEADS]
     for label, members in targets:
         lines += _with_today(label, members, today)
-    single = chosen(lambda case: case.batch == 1)
+    single = chosen(lambda case: case.batch == 1 and not case.is_equivalent)
     if single:
         near, was = (sum(case.factor <= 1.5 for case in found) for found in (single, under_today(single, today)))
         lines.append(
@@ -506,10 +564,15 @@ def table(
     for key in sorted({(case.group, case.gpu, case.precision) for case in cases}):
         members = chosen(lambda case, key=key: (case.group, case.gpu, case.precision) == key)
         lines += _with_today(", ".join(key), members, today)
-        for label, test in BATCHES:
-            part = [case for case in members if test(case.batch)]
-            if part and len(part) < len(members):
-                lines.append(line(f"    batch {label}", part))
+        lines += _by_batch(members)
+    if any(case.family for case in cases):
+        lines += ["", "Equivalent graphs by family, runtime, GPU and precision", HEADS]
+    for key in sorted({(case.family, case.group, case.gpu, case.precision) for case in cases if case.family}):
+        members = chosen(lambda case, key=key: (case.family, case.group, case.gpu, case.precision) == key)
+        family, group, gpu, precision = key
+        shown = group.removesuffix(f", {EQUIVALENT}")
+        lines += _with_today(f"{family}: {shown}, {gpu}, {precision}", members, today)
+        lines += _by_batch(members)
     lines += ["", "By what was measured", HEADS]
     for source in sorted({(case.group, case.source, case.gpu, case.release) for case in cases}):
         members = chosen(lambda case, key=source: (case.group, case.source, case.gpu, case.release) == key)
@@ -536,6 +599,11 @@ def _with_today(label: str, members: Sequence[Case], today: Mapping[tuple[object
     return [line(label, members), *([line(TODAY, others)] if differ else [])]
 
 
+def _by_batch(members: Sequence[Case]) -> list[str]:
+    parts = {label: [case for case in members if test(case.batch)] for label, test in BATCHES}
+    return [line(f"    batch {label}", part) for label, part in parts.items() if 0 < len(part) < len(members)]
+
+
 BATCHES: tuple[tuple[str, Callable[[int], bool]], ...] = (
     ("1", lambda batch: batch == 1),
     ("2 to 7", lambda batch: 1 < batch < 8),
@@ -555,14 +623,22 @@ def _by_class(cases: Iterable[Case]) -> list[tuple[str, list[Case]]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shared", type=Path)
+    parser.add_argument(
+        "--more",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="graphs of further models, with their index",
+    )
     parser.add_argument("--only", default="", help="rows whose model, file or runtime holds this text")
     parser.add_argument("--every", type=int, default=1, help="every n-th row only")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    rows, left_out = matching(arguments.shared)
+    rows, left_out = matching(arguments.shared, arguments.more)
     rows = [row for row in rows if arguments.only in f"{row.file} {row.model} {row.group} {row.source} {row.gpu}"]
-    cases, today = judged_both(arguments.shared, rows[:: arguments.every], left_out)
+    cases, today = judged_both(rows[:: arguments.every], left_out)
     if not cases:
         sys.exit("error: no row is left to be judged")
     if arguments.format == "json":

@@ -61,7 +61,7 @@ def test_releases_of_sources_are_known(models: Any) -> None:
 def test_a_release_that_is_as_todays_is_predicted_once(models: Any) -> None:
     def called(runtime: str, release: str | None) -> str:
         wanted = models.Wanted(
-            file="", model="", is_vision=False, dims=(), runtime=runtime, channels_last=False,
+            folder=Path(), file="", model="", is_vision=False, dims=(), runtime=runtime, channels_last=False,
             include_io=False, group="", source="", gpu="", precision="fp16", batch=1, size="", measured_ms=1.0,
             release=release,
         )  # fmt: skip
@@ -86,3 +86,75 @@ def test_todays_figures_stand_beside(models: Any) -> None:
     assert ["today's", "release"] in [row[:2] for row in rows]
     assert "batch 1 within a factor of 1.5 (80 %): 1 of 1, 100% (today's release: 0, 0%)" in text
     assert models.TODAY not in models.table([case], {}, every=1)
+
+
+ROW = {
+    "gpu": "T4", "model": "ResNet18", "phase": "infer", "dtype": "FP16", "runtime": "Paddle Inference + TensorRT",
+    "batch": "4", "input": "crop 224", "latency_ms": 1.5, "metric": "latency_ms",
+    "source_repo": "PaddlePaddle/PaddleClas",
+    "source_path": "docs/en/models/ResNet_and_vd_en.md", "note": "",
+}  # fmt: skip
+COLUMNS = "file,csv_model,source_repo,img_size,sequence,applies_to_rows,notes"
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """SHARED with a graph of ``known`` alone, and a folder with graphs of it and of ResNet18."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        ROW,
+        ROW | {"input": "crop 288"},
+        ROW | {"model": "known"},
+        ROW | {"source_repo": "elsewhere"},
+    ]
+    data = tmp_path / "data" / "end_to_end"
+    data.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), data / "measured_models_dev.parquet")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "index_e2e.csv").write_text(f"{COLUMNS}\na/known.onnx,known,,224.0,,,\n")
+    more = tmp_path / "more"
+    more.mkdir()
+    paddle = "PaddlePaddle/PaddleClas"
+    (more / "index.csv").write_text(
+        f"{COLUMNS},family\nresnet18.onnx,ResNet18,{paddle},224,,,,ResNet\nknown.onnx,known,{paddle},224,,,,Other\n"
+    )
+    return tmp_path, more
+
+
+def test_further_graphs_fill_what_has_none(models: Any, folders: tuple[Path, Path]) -> None:
+    shared, more = folders
+    alone, left_out = models.matching(shared)
+    assert [row.model for row in alone] == ["known"]
+    assert left_out == {"no graph of the model": 3}
+    found, left_out = models.matching(shared, [more])
+    assert [(row.folder, row.file, row.group, row.family) for row in found] == [
+        (more, "resnet18.onnx", "tensorrt, equivalent graph", "ResNet"),
+        (shared / "models", "a/known.onnx", "tensorrt", ""),
+    ]
+    # another size, another source
+    assert sum(left_out.values()) == 2
+
+
+def test_a_folder_without_an_index_is_refused(models: Any, folders: tuple[Path, Path]) -> None:
+    shared, _ = folders
+    with pytest.raises(SystemExit, match=r"index\.csv is not an index of graphs"):
+        models.matching(shared, [shared])
+
+
+def test_equivalents_are_in_no_target(models: Any) -> None:
+    case = models.Case(
+        model="m", file="timm/m.onnx", is_vision=False, group="onnxruntime, equivalent graph", source="onnxruntime",
+        gpu="t4", precision="fp16", batch=8, size="", measured_ms=10.0, ours_ms=9.0, low_ms=8.0, high_ms=10.0,
+        kernel_ms=9.0, analytic_share=0.0, class_shares={"gemm": 1.0}, family="MobileNet",
+    )  # fmt: skip
+    primary = models.replace(case, group="onnxruntime", family="")
+    alone = models.table([case], {}, every=1)
+    assert "Targets" not in alone
+    assert "MobileNet: onnxruntime, t4, fp16" in alone
+    both = [case, models.replace(case, batch=1), primary, models.replace(primary, batch=1)]
+    targets = models.table(both, {}, every=1).split("By runtime")[0]
+    target = next(row for row in targets.splitlines() if row.startswith("onnxruntime, fp16, batch >= 8"))
+    assert target.removeprefix("onnxruntime, fp16, batch >= 8 (median <= 20 %)").split()[0] == "1"
+    assert "1 of 1, 100%" in targets
