@@ -348,6 +348,8 @@ def test_keys_of_the_past_come_from_dram_unless_a_kernel_is_repeated() -> None:
     repeated, in_model = (law(replace(kernel, past_in_l2=held), H100).parts_us["memory"][0] for held in (True, False))
     assert repeated < 0.01
     assert in_model == pytest.approx(1e6 * 1023 * 8 * 256 * 2 / 3.35e12, rel=0.25)
+    kept = law(replace(kernel, past_in_l2=False, kept_in_l2=0.75), H100).parts_us["memory"][0]
+    assert kept == pytest.approx(in_model / 4, rel=0.01)
 
 
 def test_a_written_cache_is_a_kernel_of_its_own() -> None:

@@ -422,21 +422,24 @@ def test_ideal_is_the_direct_convolution_at_the_peak() -> None:
 
 
 @pytest.mark.parametrize(
-    ("burst", "direction", "filters_us", "least_us"),
+    ("burst", "direction", "kept", "filters_us", "least_us"),
     [
         # 512 x 512 x 9 filters of 2 bytes at .82 of 2,039 GB/s; the roofline: at all of it. 0.23 GFLOP take .74 us
-        pytest.param(False, "forward", 2.822, 2.314, id="other layers have been there since"),
-        pytest.param(False, "data", 2.822, 2.314, id="and in the backward pass"),
+        pytest.param(False, "forward", 0.0, 2.822, 2.314, id="other layers have been there since"),
+        pytest.param(False, "data", 0.0, 2.822, 2.314, id="and in the backward pass"),
         # four times that rate (``resident_gain``), nothing exceeds L2
-        pytest.param(True, "forward", 2.822 / 4, 0.741, id="repeated"),
-        pytest.param(False, "weight", 2.822 / 4, 0.741, id="a gradient writes them"),
+        pytest.param(True, "forward", 0.0, 2.822 / 4, 0.741, id="repeated"),
+        pytest.param(False, "forward", 1.0, 2.822 / 4, 0.741, id="the run before left them"),
+        pytest.param(False, "forward", 0.5, 2.822 * 5 / 8, 1.157, id="it left half of them"),
+        pytest.param(False, "weight", 0.0, 2.822 / 4, 0.741, id="a gradient writes them"),
     ],
 )
 def test_filters_come_from_dram_in_a_model(
-    burst: bool, direction: Direction, filters_us: float, least_us: float
+    burst: bool, direction: Direction, kept: float, filters_us: float, least_us: float
 ) -> None:
     """One image of 512 channels over 7x7, read and written at four times the rate: .015 us."""
-    kernel = replace(BASE, n=1, c=512, k=512, spatial=(7, 7), out=(7, 7), direction=direction, burst=burst)
+    kernel = replace(BASE, n=1, c=512, k=512, spatial=(7, 7), out=(7, 7), direction=direction)
+    kernel = replace(kernel, burst=burst, kept_in_l2=kept)
     cols, gpu = conv_columns((kernel,)), load_gpu("a100")
     whole = np.array([[128.0], [128.0], [256.0], [1.0]])
     memory_us = 1e6 * implicit_gemm.times(cols, gpu, PRIORS, whole)["memory"][0]

@@ -311,6 +311,18 @@ def test_what_fits_l2_is_not_read_from_dram_if_a_kernel_is_repeated() -> None:
     assert in_model / small == pytest.approx(L40S_GAIN, rel=0.02)
 
 
+@pytest.mark.parametrize("share", [0.25, 0.75, 1.0])
+def test_weights_that_the_run_before_left_in_l2(share: float) -> None:
+    """142 tiles of 64 x 512 weights, 9 MB, hardly anything else; what is no weight was written since."""
+    cold, kept, warm = (
+        memory_us(linear(1, 142 * 64, 512, repeated=repeated, kept_in_l2=at), "l40s")
+        for repeated, at in ((False, 0.0), (False, share), (True, 0.0))
+    )
+    assert kept == pytest.approx(share * warm + (1.0 - share) * cold, rel=1e-6)
+    made = replace(linear(1, 142 * 64, 512), b_is_weight=False)
+    assert memory_us(replace(made, kept_in_l2=share), "l40s") == memory_us(made, "l40s")
+
+
 def test_activations_and_output_that_fit_l2_come_from_it_in_a_model_too() -> None:
     """142 tiles of 64 x 128 in one column: 18 MB of activations, hardly any weights; eight times as many don't fit."""
     few, many = (memory_us(linear(142 * 128 * times, 64, 512), "l40s", 64, 128) for times in (1, 8))
@@ -384,18 +396,19 @@ def test_l2_is_no_slower_than_dram(name: str, gain: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "repeated", "ideal_us"),
+    ("n", "repeated", "kept", "ideal_us"),
     [
         # 4,096 x 4,096 weights of 2 bytes, 33.6 MB, at 864 GB/s: 38.8 us; the FLOPs of one row take .1
-        pytest.param(4096, False, 38.84, id="cold weights"),
-        pytest.param(4096, True, 0.0927, id="weights that L2 holds"),
+        pytest.param(4096, False, 0.0, 38.84, id="cold weights"),
+        pytest.param(4096, False, 0.75, 38.84 / 4, id="a quarter of them cold"),
+        pytest.param(4096, True, 0.0, 0.0927, id="weights that L2 holds"),
         # 134.2 MB: what exceeds 100.7 MB of L2, whatever else it holds
-        pytest.param(16384, True, 38.9, id="beyond L2"),
-        pytest.param(16384, False, 155.34, id="all of them cold"),
+        pytest.param(16384, True, 0.0, 38.9, id="beyond L2"),
+        pytest.param(16384, False, 0.0, 155.34, id="all of them cold"),
     ],
 )
-def test_the_roofline_of_cold_weights(n: int, repeated: bool, ideal_us: float) -> None:
-    columns = tensor_gemm.columns((linear(1, n, 4096, repeated=repeated),))
+def test_the_roofline_of_cold_weights(n: int, repeated: bool, kept: float, ideal_us: float) -> None:
+    columns = tensor_gemm.columns((linear(1, n, 4096, repeated=repeated, kept_in_l2=kept),))
     assert tensor_gemm.ideal_us(columns, load_gpu("l40s"))[0] == pytest.approx(ideal_us, rel=2e-3)
 
 

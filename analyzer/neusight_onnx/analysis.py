@@ -26,6 +26,7 @@ from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import (
     STANDING_ASSUMPTIONS,
     RunMemory,
+    kept_in_l2,
     largest_batch,
     memory_on,
     parameter_summary,
@@ -81,6 +82,7 @@ from neusight_onnx.assumptions import (
     of_the_batch,
     of_the_gpu,
     of_the_host,
+    of_the_l2,
     of_the_release,
     of_the_run,
     of_the_runtime,
@@ -169,7 +171,7 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
     """
     with no_collection():
         run = run_on(prepared, spec)
-        placed = _placed(every_work(prepared, run.works), spec)
+        placed = _placed(every_work(prepared, run.works), spec, run.memory)
         executed = precision_on(prepared, spec)
         report = _assemble(
             prepared.shaped.model,
@@ -182,7 +184,7 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
             asked_precision,
             memory_on(run.memory, spec),
             sized_by_data(prepared.shaped.inferred),
-            (*prepared.said, *run.said),
+            (*prepared.said, *run.said, *of_the_l2(placed, run.memory, spec)),
             prepared.trained,
         )
         counted = counted_works(prepared.graph, placed).works
@@ -293,7 +295,7 @@ def predict_outcome(
     """As :func:`predict_totals`, with what bounds the latency and what is not in it; ``with_host``: and the host."""
     with no_collection():
         run = run_on(prepared, spec, predictors)
-        placed = _placed(joined_views(run.works), spec, predictors)
+        placed = _placed(joined_views(run.works), spec, run.memory, predictors)
         executed = precision_on(prepared, spec)
         decided = counted_works(prepared.graph, placed)
         counted = decided.works
@@ -422,10 +424,13 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
     return Run(works=works, memory=memory, said=said)
 
 
-def _placed(work: Sequence[NodeWork], spec: GpuSpec, predictors: Predictors | None = None) -> list[Placed]:
+def _placed(
+    work: Sequence[NodeWork], spec: GpuSpec, memory: RunMemory, predictors: Predictors | None = None
+) -> list[Placed]:
     kernels = [kernel for item in work for kernel in item.kernels]
     others = [kernel for item in work for way in item.alternatives for kernel in way]
-    predictions = predict([*kernels, *others], spec, predictors=predictors)
+    kept = kept_in_l2(memory, spec)
+    predictions = predict([*kernels, *others], spec, predictors=predictors, kept_in_l2=kept)
     placed = with_predictions(work, predictions[: len(kernels)])
     return quickest(placed, predictions[len(kernels) :]) if others else placed
 

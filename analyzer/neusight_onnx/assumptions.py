@@ -21,6 +21,7 @@ from neusight_onnx.laws.analytic import (
     pcie_bytes_per_s,
 )
 from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
+from neusight_onnx.memory import RunMemory, kept_in_l2, run_bytes
 from neusight_onnx.precision import AUTO, Precision, takes_tf32
 from neusight_onnx.preparation import PreparedModel
 from neusight_onnx.releases import release_text
@@ -387,6 +388,28 @@ def of_fp32_convolutions(works: Sequence[Placed], runtime: Runtime, spec: GpuSpe
             f"convolutions in float32 ({count}) are predicted in IEEE FP32; PyTorch's take TF32 on this GPU unless "
             "torch.backends.cudnn.allow_tf32 is off, and are faster then (--precision tf32 shows them, with products "
             "in TF32, too)"
+        )
+
+
+LITTLE_IN_L2 = 0.05
+"""A share of the weights that L2 holds from run to run which is worth no words."""
+
+
+def of_the_l2(works: Sequence[Placed], memory: RunMemory, spec: GpuSpec) -> Iterator[str]:
+    """That weights stay in L2 between runs, where a good part of them does and kernels are predicted so."""
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    share = kept_in_l2(memory, spec)
+    if share >= LITTLE_IN_L2 and any(
+        serves(spec, kernel.dtype)
+        for item in works
+        for kernel in item.work.kernels
+        if isinstance(kernel, Conv | Attention) or (isinstance(kernel, Gemm) and kernel.b_is_weight)
+    ):
+        yield (
+            f"runs follow each other: a run touches {capacity(run_bytes(memory))} and L2 is {capacity(spec.l2_bytes)}, "
+            f"so that {percent(share)} of the weights of products and convolutions on matrix units are taken to be "
+            "there from the run before; after a pause, or beside other work on the GPU, they come from DRAM"
         )
 
 

@@ -55,7 +55,8 @@ class Gemm:
     own, found while it is converted. ``extra_read_bytes``: scales, zero points. ``epilogue`` names fused
     operations in order ("bias", "relu", "gelu", "add", …); "bias" reads n elements, "add" reads m x n.
     ``repeated``: the weight comes from L2 where it fits, as when one kernel is repeated to be measured; in a model
-    the other layers have been there since. ``rotated``: each repetition takes the next of several left operands, as of
+    the other layers have been there since, and ``kept_in_l2`` is the share of it that L2 holds from the run before.
+    ``rotated``: each repetition takes the next of several left operands, as of
     several weights; else all take one, which may still lie in L2, as what the layer before has written.
     ``burst``: measured within some ms, at the boost clock until a power limit acts; a model that runs on has the clock
     that the limit sustains. ``activity``: energy of an operation on the operands' values over that on real ones:
@@ -80,6 +81,7 @@ class Gemm:
     epilogue: tuple[str, ...] = ()
     extra_read_bytes: int = 0
     repeated: bool = False
+    kept_in_l2: float = 0.0
     rotated: bool = False
     burst: bool = False
     activity: float = 1.0
@@ -128,7 +130,7 @@ class Conv:
     input and output's gradient and writes the weight's. Sizes, strides and dtypes stay those of the forward operator
     (``input_dtype`` is that of the input *and* of its gradient, and so on), the multiply-adds are as many.
     ``channels_last``: input and output lie in memory as (n, *spatial, c), the order of kernels on matrix units.
-    ``burst``, ``activity`` and ``accumulator``: as a product's.
+    ``kept_in_l2``, ``burst``, ``activity`` and ``accumulator``: as a product's.
     """
 
     n: int
@@ -150,6 +152,7 @@ class Conv:
     epilogue: tuple[str, ...] = ()
     extra_read_bytes: int = 0
     extra_write_bytes: int = 0
+    kept_in_l2: float = 0.0
     burst: bool = False
     activity: float = 1.0
     accumulator: DataType | None = None
@@ -437,7 +440,8 @@ class Attention:
     ``backward``: the gradients of queries, keys and values from that of the result: the scores are made anew and four
     more products follow (FlashAttention, Dao et al. 2022): 2.5 times the work forwards where d and v are equal.
     ``past_in_l2``: keys of the past come from L2 where they fit, as when one kernel is repeated to be measured; in a
-    model the other layers have been there since. ``burst``: as a product's.
+    model the other layers have been there since, and ``kept_in_l2`` is the share of them that L2 holds from the run
+    before. ``burst``: as a product's.
     """
 
     b: int
@@ -456,6 +460,7 @@ class Attention:
     extra_outputs: tuple[TensorSpec, ...] = ()
     backward: bool = False
     past_in_l2: bool = False
+    kept_in_l2: float = 0.0
     burst: bool = False
 
     @property

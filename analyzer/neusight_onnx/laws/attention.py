@@ -458,7 +458,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
             b * h * s * keys * kernel.mask.dtype.bits / 8 if kernel.mask and kernel.mask.element_count >= s * t else 0.0
         )
         extra = sum(spec.byte_count for spec in kernel.extra_outputs)
-        past = 0.0 if kernel.past_in_l2 else max(1.0 - s / keys, 0.0)
+        past = 0.0 if kernel.past_in_l2 else max(1.0 - s / keys, 0.0) * (1.0 - kernel.kept_in_l2)
         rows.append(
             (
                 b,

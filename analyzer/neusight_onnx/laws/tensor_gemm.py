@@ -317,6 +317,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.flops,
                 float(PIPES.index(pipe_of_product(kernel))),
                 float(kernel.repeated or not kernel.b_is_weight),
+                kernel.kept_in_l2 if kernel.b_is_weight else 0.0,
                 float(kernel.rotated),
                 float(kernel.burst),
                 kernel.activity,
@@ -343,6 +344,7 @@ _COLUMNS = (
     "flops",
     "pipe",
     "repeated",
+    "kept_in_l2",
     "rotated",
     "burst",
     "activity",
@@ -457,6 +459,11 @@ def step_ns(gpu: GpuSpec, c: Constants) -> float:
 def partitioned(gpu: GpuSpec) -> bool:
     """Whether L2 is two partitions: NVIDIA's dies with HBM since Ampere (A100 white paper)."""
     return gpu.memory_type.upper().startswith("HBM") and (gpu.compute_capability or 0.0) >= 8.0
+
+
+def l2_bytes_held(gpu: GpuSpec) -> float:
+    """Bytes of L2 up to which data that are used again and again stay there; half of them do at that size."""
+    return RESIDENT_FILL * (PARTITIONED_FILL if partitioned(gpu) else 1.0) * gpu.l2_bytes
 
 
 def own_constants(gpu: GpuSpec, constants: Constants) -> Constants:
@@ -663,7 +670,7 @@ def times(
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
     dram = c["dram_efficiency"] * stream_gain(gpu) * gpu.memory_bytes_per_s
     l2 = np.maximum(dram, c["l2_stream_bytes_per_clock"] * sms * gpu.clock_hz)
-    held = RESIDENT_FILL * (PARTITIONED_FILL if partitioned(gpu) else 1.0) * gpu.l2_bytes
+    held = l2_bytes_held(gpu)
     kept = _kept(unique, held)
     filled, copies = _copies(cols, gpu)
     converted = cols["converted_bytes"]
@@ -672,6 +679,7 @@ def times(
     others = unique + (copies - 1.0) * (b_all + rotated * a_all)
     kept_a = np.where(rotated > 0.0, _kept(others, held), kept)
     kept_b = cols["repeated"] * _kept(others, np.where(filled, FILLED / RESIDENT_FILL, 1.0) * held)
+    kept_b = np.maximum(kept_b, cols["kept_in_l2"])
     memory_s = b_all * (kept_b / l2 + (1.0 - kept_b) / dram) + a_all * (kept_a / l2 + (1.0 - kept_a) / dram)
     memory_s = memory_s + output * (kept / l2 + (1.0 - kept) / dram)
     memory_s = memory_s + (extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / dram
@@ -772,7 +780,9 @@ def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
     """
     compute = cols["flops"] / (peaks(gpu, cols["pipe"]) * top_clock(gpu))
     beyond = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0)
-    cold = (1.0 - cols["repeated"]) * cols["b_bytes"] * cols["b"] * cols["n"] * cols["k"]
+    cold = (
+        (1.0 - np.maximum(cols["repeated"], cols["kept_in_l2"])) * cols["b_bytes"] * cols["b"] * cols["n"] * cols["k"]
+    )
     memory = np.maximum(beyond, cold) / gpu.memory_bytes_per_s
     return 1e6 * np.maximum(compute, memory)
 

@@ -8,15 +8,18 @@ from neusight_onnx.memory.estimate import (
     verdict,
     with_more_weights,
 )
+from neusight_onnx.memory.l2 import kept_in_l2, run_bytes
 from neusight_onnx.memory.largest import largest_batch
 from neusight_onnx.memory.parameters import parameter_summary
 
 __all__ = [
     "STANDING_ASSUMPTIONS",
     "RunMemory",
+    "kept_in_l2",
     "largest_batch",
     "memory_on",
     "parameter_summary",
+    "run_bytes",
     "run_memory",
     "verdict",
     "with_more_weights",

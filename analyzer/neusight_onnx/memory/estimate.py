@@ -37,7 +37,8 @@ _MOST_TENSORS = 10
 class RunMemory:
     """What a run needs of any GPU: the same for all, so that comparing GPUs walks the graph once.
 
-    ``weights``: bytes of each weight. ``uses_blas``: some kernel goes through the BLAS library.
+    ``weights``: bytes of each weight, ``touched_weight_bytes`` those of all that aren't rows of a table looked up.
+    ``uses_blas``: some kernel goes through the BLAS library.
     ``reserved_bytes``: what the allocator takes, by the bytes of the library's workspace (filled as GPUs ask).
     ``saved``: in training, what the run forward leaves for the run backwards.
     """
@@ -46,6 +47,7 @@ class RunMemory:
     policy: Policy
     caches: tuple[CachePair, ...]
     weights: tuple[int, ...]
+    touched_weight_bytes: int
     uses_blas: bool
     alive: tuple[LiveTensor, ...]
     reserved_bytes: dict[int, int]
@@ -84,6 +86,7 @@ def run_memory(
         policy=policy,
         caches=caches,
         weights=tuple(found.weight_sizes()),
+        touched_weight_bytes=found.whole_weight_bytes(),
         uses_blas=any(map(uses_blas, work)),
         alive=tuple(found.alive_at_peak()),
         reserved_bytes={},
@@ -95,7 +98,12 @@ def with_more_weights(run: RunMemory, byte_count: int) -> RunMemory:
     """``run`` with so many bytes of weights more, as where some are stored wider on a GPU."""
     if not byte_count:
         return run
-    return replace(run, weights=(*run.weights, byte_count), reserved_bytes={})
+    return replace(
+        run,
+        weights=(*run.weights, byte_count),
+        touched_weight_bytes=run.touched_weight_bytes + byte_count,
+        reserved_bytes={},
+    )
 
 
 def memory_on(run: RunMemory, gpu: GpuSpec) -> MemoryEstimate:

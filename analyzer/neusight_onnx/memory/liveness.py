@@ -24,6 +24,16 @@ from neusight_onnx.report.model import LiveTensor, MemoryPoint
 _NO_VIEWS = frozenset({"Constant", "ConstantOfShape", "Range", "Shape", "Size", "SequenceEmpty", "SequenceLength"})
 """Operators that may be free but whose output is never the memory of their input."""
 
+_TABLES = {
+    "Gather": (0,),
+    "GatherBlockQuantized": (0, 2, 3),
+    "GatherElements": (0,),
+    "GatherND": (0,),
+    "EmbedLayerNormalization": (2, 3, 4),
+    "QEmbedLayerNormalization": (2, 3, 4),
+}
+"""Inputs of which an operator reads the rows that it looks up."""
+
 _IN_PLACE = (Elementwise, Softmax)
 """Kernels that read each element before they write at its place, so that both may be one (a row is read first)."""
 
@@ -38,6 +48,7 @@ class Liveness:
     ``peak_node`` ran. ``low_peak_bytes``: the same where results go in place, caches are shared and scratch is at its
     low end; ``high_peak_bytes``: where caches are not shared and scratch is at its high end.
     ``unknown_count``: values of unknown shape, which count nothing.
+    ``read_weights``: storages that some kernel reads, ``whole_weights`` those of which it isn't rows of a table.
     In training, ``left_behind`` are the bytes that a node leaves for the run backwards beside its results, and
     ``behind`` the storages that they have got. ``cached``: storages that autocast's cache holds.
     ``runs``: after how many requests which node ran, ``points``: the same of each point of the timeline, at its most
@@ -59,6 +70,7 @@ class Liveness:
     uses: dict[str, int] = field(default_factory=dict)
     held: dict[str, list[int]] = field(default_factory=dict)
     read_weights: set[int] = field(default_factory=set)
+    whole_weights: set[int] = field(default_factory=set)
     live_bytes: int = 0
     saved_bytes: int = 0
     doubled_bytes: int = 0
@@ -161,6 +173,10 @@ class Liveness:
     def weight_sizes(self) -> list[int]:
         """Bytes of each weight that some kernel reads."""
         return [self.sizes[storage] for storage in sorted(self.read_weights)]
+
+    def whole_weight_bytes(self) -> int:
+        """Bytes of the weights that are read from one end to the other, tables that rows are looked up in left out."""
+        return sum(self.sizes[storage] for storage in self.whole_weights)
 
     def alive_at_peak(self) -> list[LiveTensor]:
         """What is alive when the peak is reached, weights left out, largest first."""
@@ -284,10 +300,13 @@ def run_nodes(graph: InferredGraph, walk: Liveness) -> None:
         )
         merged = item.merged_into if item is not None else None
         if item is None or item.free is None or merged is not None:
+            tables = {node.inputs[place] for place in _TABLES.get(node.op_type, ()) if place < len(node.inputs)}
             for name in names:
                 for storage in places.get(name, ()):
                     if walk.kinds[storage] == "weight":
                         walk.read_weights.add(storage)
+                        if name not in tables:
+                            walk.whole_weights.add(storage)
         # A node with bodies costs nothing itself, yet its bodies do, and what they return is memory of its own.
         peak, most = walk.live_bytes, len(walk.requests)
         if item is None or item.free is None or item.written or bodies:

@@ -65,19 +65,25 @@ class Prediction:
     level_share: float
 
 
-def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors | None = None) -> tuple[Prediction, ...]:
+def predict(
+    kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors | None = None, kept_in_l2: float = 0.0
+) -> tuple[Prediction, ...]:
     """Predicts each kernel, in order; one call of onnxruntime per kernel class, equal kernels predicted once.
 
-    ``predictors``: default the shipped ones. Kernels of a class and dtype without one get the analytic law. Raises
+    ``predictors``: default the shipped ones. ``kept_in_l2``: share of weights and earlier keys that L2 holds from the
+    run before (0: all of them come from DRAM). Kernels of a class and dtype without one get the analytic law. Raises
     PredictorError where a predictor is missing or is not the one that its manifest describes.
     """
     turned = [kernel for kernel in kernels if isinstance(kernel, Attention) and kernel.backward]
     if turned:
         rest = [_forward_of(kernel) for kernel in kernels]
-        answers_for = dict(zip(rest, predict(rest, gpu, predictors=predictors), strict=True))
+        answers = predict(rest, gpu, predictors=predictors, kept_in_l2=kept_in_l2)
+        answers_for = dict(zip(rest, answers, strict=True))
         return tuple(_backward(kernel, answers_for[_forward_of(kernel)]) for kernel in kernels)
     groups: dict[tuple[str, str, DataType, bool, bool], dict[Kernel, None]] = {}
     objects = {id(kernel): kernel for kernel in kernels}  # layers that repeat share theirs, which are slow to compare
+    if kept_in_l2:
+        objects = {key: _with_kept(kernel, kept_in_l2) for key, kernel in objects.items()}
     for kernel in objects.values():
         # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
         label, dtype = predictor_label(kernel), kernel_dtype(kernel)
@@ -88,8 +94,8 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
     for unique in groups.values():
         members = tuple(unique)
         predictor = predictor_for(members[0], gpu, shipped)
-        answers = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
-        found.update(zip(members, answers, strict=True))
+        of_members = _analytic(members, gpu) if predictor is None else _learned(members, gpu, predictor)
+        found.update(zip(members, of_members, strict=True))
     twins = {kernel: twin for kernel in found if (twin := _wide_twin(kernel)) is not None}
     if twins:
         limits = predict(tuple(twins.values()), gpu, predictors=shipped)
@@ -100,6 +106,10 @@ def predict(kernels: Sequence[Kernel], gpu: GpuSpec, *, predictors: Predictors |
         found.update((kernel, _quicker(found[kernel], wide)) for kernel, wide in zip(permitted, in_fp32, strict=True))
     answers_of = {key: found[kernel] for key, kernel in objects.items()}
     return tuple([answers_of[id(kernel)] for kernel in kernels])
+
+
+def _with_kept(kernel: Kernel, share: float) -> Kernel:
+    return replace(kernel, kept_in_l2=share) if isinstance(kernel, Gemm | Conv | Attention) else kernel
 
 
 def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv]:

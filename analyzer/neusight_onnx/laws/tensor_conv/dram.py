@@ -36,8 +36,10 @@ def stream_rate(gpu: GpuSpec, c: Constants) -> float:
 def cold_bytes(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
     """Bytes of filters that come from DRAM whatever L2 could hold.
 
-    In a model the other layers' filters have been there since, as with the weights of products (``Gemm.repeated``);
-    what is repeated to be measured, a burst, finds its own. A gradient of the filters writes them.
+    In a model the other layers' filters have been there since, as with the weights of products (``Gemm.repeated``), so
+    that L2 holds of them what it holds of all; what is repeated to be measured, a burst, finds its own. A gradient of
+    the filters writes them.
     """
-    found: NDArray[np.float64] = cols["weight_bytes"] * (1.0 - cols["weight"]) * (1.0 - cols["burst"])
+    lost = (1.0 - cols["burst"]) * (1.0 - cols["kept_in_l2"])
+    found: NDArray[np.float64] = cols["weight_bytes"] * (1.0 - cols["weight"]) * lost
     return found

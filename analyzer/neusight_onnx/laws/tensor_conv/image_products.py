@@ -80,6 +80,7 @@ def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.floa
         "back_launches": zero + 1.0,
         "zeroed_bytes": zero,
         "weight_bytes": zero,
+        "kept_in_l2": cols["kept_in_l2"],
         "burst": cols["burst"],
         "activity": cols["activity"],
     }
