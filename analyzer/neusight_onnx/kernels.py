@@ -441,7 +441,8 @@ class Attention:
     more products follow (FlashAttention, Dao et al. 2022): 2.5 times the work forwards where d and v are equal.
     ``past_in_l2``: keys of the past come from L2 where they fit, as when one kernel is repeated to be measured; in a
     model the other layers have been there since, and ``kept_in_l2`` is the share of them that L2 holds from the run
-    before. ``burst``: as a product's.
+    before. ``burst``: as a product's. ``library``: whose kernel it is: "pytorch", "onnxruntime", or "" (of whatever
+    library is the fastest on the GPU).
     """
 
     b: int
@@ -462,6 +463,7 @@ class Attention:
     past_in_l2: bool = False
     kept_in_l2: float = 0.0
     burst: bool = False
+    library: str = ""
 
     @property
     def pair_count(self) -> int:

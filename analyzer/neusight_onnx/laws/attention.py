@@ -17,7 +17,9 @@ kernel that adds parts where rows of keys are split among blocks, and the kernel
 cache.
 
 Which kernels run follows from the instructions: FlashAttention 2 on mma (Ampere, Ada, GeForce), FlashAttention 3 on
-WGMMA (Hopper), TensorRT-LLM's and FlashAttention 4 on tcgen05 (data-centre Blackwell). Where keys are stored in fewer
+WGMMA (Hopper), TensorRT-LLM's and FlashAttention 4 on tcgen05 (data-centre Blackwell). PyTorch and ONNX Runtime have
+FlashAttention 2 on all of them, and CUTLASS's memory-efficient attention where it can't run: laws of their own with the
+same constants (``FLASH2_ATTENTION``, ``EFFICIENT_ATTENTION``; ``memory_efficient``). Where keys are stored in fewer
 bits than queries, mma runs FlashInfer's, whose warps unpack them in registers; Hopper and Blackwell multiply in FP8,
 which FlashAttention 3 transposes values for. Queries of 8 bits have TensorRT-LLM's kernels (``attention_fp8`` for
 mma's). Everything is vectorised over kernels.
@@ -25,7 +27,8 @@ mma's). Everything is vectorised over kernels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +36,11 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Attention, Kernel
-from neusight_onnx.laws import attention_fp8
+from neusight_onnx.laws import attention_fp8, memory_efficient
 from neusight_onnx.laws.bandwidth import capability, is_amd, l2_bytes_per_s, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.gemm import process_energy
+from neusight_onnx.laws.memory_efficient import FLASH2, MEMORY_EFFICIENT, MMA_SHARE
 from neusight_onnx.laws.tensor_gemm import AMD_OVERHEAD, PIPES, clock_had, sustained_level, unit_energy
 
 STREAM_FRACTIONS = {
@@ -339,6 +343,7 @@ _COLUMNS = (
     "flops",
     "pipe",
     "burst",
+    "mask_bytes",
 )
 
 FEATURES: tuple[str, ...] = (
@@ -375,6 +380,8 @@ _PIPE_OF: dict[DataType, str] = {
     DataType.FLOAT8E4M3FNUZ: "fp8",
     DataType.FLOAT8E5M2: "fp8",
     DataType.FLOAT8E5M2FNUZ: "fp8",
+    DataType.FLOAT32: "tf32",
+    DataType.TFLOAT32: "tf32",
 }
 
 EXPONENTIALS_PER_CLOCK = 16.0
@@ -421,6 +428,9 @@ begins. WGMMA's kernels fill an SM with one, whose warps do both."""
 OTHER_KERNELS_LOG_SD = 0.3
 """Doubt (log) where other kernels run than were measured: FlashAttention 2 needs Ampere (its README), Volta and Turing
 have CUTLASS's memory-efficient attention, AMD's GPUs Composable Kernel's. A judgement."""
+
+OTHER_PIPE_LOG_SD = 0.15
+"""The same where FlashAttention 2 was measured on other GPUs' mma instructions only. A judgement."""
 
 FLASH2_HEADS = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
 """Widths of heads that FlashAttention 2 has kernels for; others are padded (HEADDIM_SWITCH of its sources)."""
@@ -483,10 +493,20 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 2.0 * kernel.macs,
                 float(PIPES.index(_PIPE_OF[kernel.dtype])),
                 float(kernel.burst),
+                mask,
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
     return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
+
+
+def _columns_of(used: str) -> Callable[[Sequence[Kernel]], dict[str, Column]]:
+    """Columns of kernels that are all ``FLASH2``, or all ``MEMORY_EFFICIENT``: a column of that name says so."""
+
+    def found(kernels: Sequence[Kernel]) -> dict[str, Column]:
+        return {**columns(kernels), used: np.ones(len(kernels))}
+
+    return found
 
 
 def instruction(gpu: GpuSpec) -> str:
@@ -499,8 +519,17 @@ def instruction(gpu: GpuSpec) -> str:
     return "mma"
 
 
-def _doubt_log_sd(gpu: GpuSpec) -> float:
+def _unit(cols: Columns, gpu: GpuSpec) -> str:
+    """The instruction that the kernels are written in."""
+    return "mma" if FLASH2 in cols or MEMORY_EFFICIENT in cols else instruction(gpu)
+
+
+def _doubt_log_sd(cols: Columns, gpu: GpuSpec) -> float:
     """Standard deviation (log) that no left-out GPU shows."""
+    if MEMORY_EFFICIENT in cols:
+        return OTHER_KERNELS_LOG_SD
+    if FLASH2 in cols:
+        return OTHER_PIPE_LOG_SD
     return OTHER_KERNELS_LOG_SD if gpu.compute_capability is None or gpu.compute_capability < 8.0 else 0.0
 
 
@@ -542,8 +571,16 @@ def _pipes(cols: Columns, gpu: GpuSpec) -> Column:
     return np.where(_narrow(cols), float(PIPES.index("fp8")), cols["pipe"])
 
 
+def _rates(cols: Columns, gpu: GpuSpec) -> Column:
+    """FLOP/s that the instructions which the kernels are written in reach at most."""
+    peaks = _peaks(cols, gpu)
+    return peaks if _unit(cols, gpu) == instruction(gpu) else peaks * MMA_SHARE[instruction(gpu)]
+
+
 def _peaks(cols: Columns, gpu: GpuSpec) -> Column:
     """Dense FLOP/s of each kernel's pipe; a format that the GPU lacks runs on the 16-bit one, else on vector lanes."""
+    if MEMORY_EFFICIENT in cols:
+        return memory_efficient.rate(cols, gpu)
     peaks = gpu.peak_flops_per_s
     wider = peaks.get("fp16", peaks.get("bf16", peaks["fp32"]))
     found: Column = np.array([peaks.get(name, wider) for name in PIPES])[_pipes(cols, gpu).astype(np.int64)]
@@ -609,7 +646,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
 
 
 def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
-    unit, sms = instruction(gpu), float(gpu.sm_count)
+    unit, sms = _unit(cols, gpu), float(gpu.sm_count)
     b, h, g, s, t, d = (cols[name] for name in ("b", "h", "g", "s", "t", "d"))
     causal, shared = cols["causal"] > 0, h / g
     prompt8 = _prompt8(cols)
@@ -619,7 +656,7 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
         packed = s == 1
     else:
         packed = _narrow(cols) | ((s == 1) & (cols["windowed"] == 0))
-    packed = packed & ~prompt8
+    packed = packed & ~prompt8 & (MEMORY_EFFICIENT not in cols)
     rows = np.where(packed, s * shared, s)
     heads = np.where(packed, g, h)
     # tiles by the libraries' sources: kBlockM and kBlockN of FlashAttention 2 and 3 (with paged keys), two tiles of 128
@@ -638,6 +675,10 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
         warps = np.where(_narrow(cols) | queries8, WARPS, warps)
         resident = np.where(_narrow(cols), RESIDENT_BLOCKS, resident)
         resident = np.where(queries8, attention_fp8.resident_blocks(cols, _shared_bytes(gpu)), resident)
+        if MEMORY_EFFICIENT in cols:
+            build = memory_efficient.build_of(cols, gpu)
+            tile_q, tile_k, warps = build["queries"], build["keys"], build["warps"]
+            resident = memory_efficient.resident_blocks(cols, gpu, _shared_bytes(gpu), attention_fp8.RESERVED_BYTES)
     elif unit == "wgmma":
         tile_q = np.where((d <= 96) & (rows > 128) & ~prompt8, 192.0, 128.0)
         tile_k = np.where((d > 128) & (d <= 192), 96.0, tile_k)
@@ -713,8 +754,8 @@ def _widths(cols: Columns, gpu: GpuSpec) -> tuple[Column, Column]:
 
 def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     """Competing times in s and what they are made of; ``cols`` are pinned."""
-    unit, sms, clock = instruction(gpu), float(gpu.sm_count), gpu.clock_hz
-    peak, narrow = _peaks(cols, gpu), _narrow(cols)
+    unit, sms, clock = _unit(cols, gpu), float(gpu.sm_count), gpu.clock_hz
+    peak, narrow = _rates(cols, gpu), _narrow(cols)
     tile_q, tile_k, blocks, longest = (cols[name] for name in ("tile_q", "tile_k", "blocks", "longest"))
     # bytes a clock and SM from L2: what its port takes, and its share of what the L2 gives all that work
     l2_rate = c["l2_bytes_per_clock"] * clock
@@ -723,6 +764,8 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     if is_amd(gpu):
         overhead = max(overhead, AMD_OVERHEAD)
     width_d, width_v = _widths(cols, gpu)
+    if MEMORY_EFFICIENT in cols:
+        width_v = memory_efficient.build_of(cols, gpu)["width_v"]
     width = width_d + width_v
     pairs = tile_q * tile_k
     products = overhead * 2.0 * pairs * width * sms * clock / peak
@@ -738,6 +781,9 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
         # its own: beside the products, but in FP8 before them; AMD's overhead has its kernels' loads
         loading = np.where(narrow & (tile_q == 16.0), 1.0, cols["warps"])
         loaded = loading * tile_k * width * cols["kv_bytes"] / SHARED_BYTES_PER_CLOCK
+        if MEMORY_EFFICIENT in cols:
+            softmax = memory_efficient.issue_cycles(cols, gpu)
+            loaded = memory_efficient.loaded_bytes(cols, gpu) / SHARED_BYTES_PER_CLOCK
         apart = queries8 | is_amd(gpu)
         products = np.where(apart, products, _norm((products, loaded), c["norm"]))
         of_fp8 = pairs * c["pack_cycles"] + loaded + attention_fp8.vector_cycles(cols, gpu, width_v)
@@ -778,7 +824,10 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     panels = per_sm * steps * tile_k * cols["kv_bytes"] * (cols["d"] + cols["v"])
     l2 = (panels + cols["mask_reads"] / sms) / l2_rate
     # energy in FLOPs by mma in 16 nm
-    energy = 2.0 * width * unit_energy(gpu, _pipes(cols, gpu)) + c["softmax_flops"] * process_energy(gpu.process_nm)
+    of_products = unit_energy(gpu, _pipes(cols, gpu))
+    if MEMORY_EFFICIENT in cols:
+        of_products = of_products * memory_efficient.energy_share(cols, gpu)
+    energy = 2.0 * width * of_products + c["softmax_flops"] * process_energy(gpu.process_nm)
     level = sustained_level(gpu, c, cols["steps"] * pairs * energy, at_boost, (latency, memory, l2))
     compute = at_boost / clock_had(at_boost, level, cols["burst"], gpu, c)
     first = (io + keys / longest) * (miss / rate + (1.0 - miss) / (l2_rate * np.minimum(sms, blocks)))
@@ -869,7 +918,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"queries": cols["tile_q"], "keys": cols["tile_k"], "split_k": cols["split_k"]},
         tile_count=cols["blocks"],
         wave_count=np.maximum(np.ceil(cols["blocks"] / gpu.sm_count), 1.0),
-        doubt_log_sd=np.full(latency.shape, _doubt_log_sd(gpu)),
+        doubt_log_sd=np.full(latency.shape, _doubt_log_sd(cols, gpu)),
     )
 
 
@@ -923,3 +972,9 @@ ATTENTION = Law(
     features=features,
     pin=pin,
 )
+
+FLASH2_ATTENTION = replace(ATTENTION, columns=_columns_of(FLASH2))
+"""FlashAttention 2 where the newest kernels are others."""
+
+EFFICIENT_ATTENTION = replace(ATTENTION, columns=_columns_of(MEMORY_EFFICIENT))
+"""CUTLASS's memory-efficient attention."""

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Kernel
-from neusight_onnx.laws.attention import ATTENTION
+from neusight_onnx.laws.attention import ATTENTION, EFFICIENT_ATTENTION, FLASH2_ATTENTION
 from neusight_onnx.laws.base import Constants, Law, LawResult
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.elementwise import ELEMENTWISE
 from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.laws.memory_efficient import FLASH2, MEMORY_EFFICIENT
 from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
@@ -45,7 +46,8 @@ def law_of(kernel_class: str, label: str) -> Law | None:
     if label != "float32" and kernel_class in MATRIX_UNIT_LAWS:
         return (MATRIX_CORE_LAWS if label.endswith("+amd") else MATRIX_UNIT_LAWS)[kernel_class]
     if kernel_class == "attention":
-        return ATTENTION if label in ATTENTION_FORMATS else None
+        others = {FLASH2: FLASH2_ATTENTION, MEMORY_EFFICIENT: EFFICIENT_ATTENTION}
+        return ATTENTION if label in ATTENTION_FORMATS else others.get(label)
     if label in NARROW_LABELS:
         return NARROW_LAWS.get(kernel_class, LAWS.get(kernel_class))
     return LAWS.get(kernel_class)

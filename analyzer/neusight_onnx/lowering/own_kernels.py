@@ -1,4 +1,4 @@
-"""Whose kernels go over elements, in runtimes that don't run PyTorch's.
+"""Whose kernels go over elements and attend, by runtime.
 
 ONNX Runtime's CUDA provider has its own (:mod:`neusight_onnx.laws.issue` lists those that were counted). TensorRT's
 are made for their shapes.
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from neusight_onnx.kernels import (
+    Attention,
     Elementwise,
     GatherScatter,
     Kernel,
@@ -21,7 +22,7 @@ from neusight_onnx.kernels import (
 )
 from neusight_onnx.runtime import Runtime
 
-BY_ONNXRUNTIME = (Elementwise, GatherScatter, Movement, Normalization, Reduction, Softmax)
+BY_ONNXRUNTIME = (Attention, Elementwise, GatherScatter, Movement, Normalization, Reduction, Softmax)
 """Classes of kernels that its provider has its own of; others are cuDNN's, cuBLAS's, or costed alike."""
 COPIES = frozenset({"cast", "concat", "copy", "expand", "pad", "slice", "split", "tile", "transpose"})
 """Of those that copy; the others (such as Resize) are costed as PyTorch's."""
@@ -32,10 +33,8 @@ LOOK_UPS = frozenset({"embedding", "gather"})
 
 
 def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
-    """``works`` with the kernels over elements that ``runtime`` has; those of PyTorch's runtimes as they are."""
-    if runtime.elementwise == "pytorch":
-        return tuple(works)
-    own = _generated if runtime.elementwise == "generated" else _by_onnxruntime
+    """``works`` with the kernels over elements, and of attention, that ``runtime`` has."""
+    own = OWN[runtime.elementwise]
     known: dict[Kernel, Kernel] = {}
     result = []
     for work in works:
@@ -58,6 +57,10 @@ def _generated(kernel: Kernel) -> Kernel:
     return replace(kernel, library="own") if isinstance(kernel, Movement) and kernel.operation in PLACED else kernel
 
 
+def _by_pytorch(kernel: Kernel) -> Kernel:
+    return replace(kernel, library="pytorch") if isinstance(kernel, Attention) else kernel
+
+
 def _by_onnxruntime(kernel: Kernel) -> Kernel:
     if not isinstance(kernel, BY_ONNXRUNTIME) or kernel.library:
         return kernel
@@ -68,3 +71,7 @@ def _by_onnxruntime(kernel: Kernel) -> Kernel:
     if isinstance(kernel, Movement) and kernel.operation not in COPIES:
         return kernel
     return replace(kernel, library="onnxruntime")
+
+
+OWN = {"pytorch": _by_pytorch, "generated": _generated, "onnxruntime": _by_onnxruntime}
+"""By what a runtime has for kernels over elements (``Runtime.elementwise``)."""

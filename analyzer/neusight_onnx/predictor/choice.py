@@ -22,11 +22,15 @@ _VECTOR_CLASSES = frozenset({"elementwise", "normalization", "softmax"})
 def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predictor | None:
     """The predictor of a kernel on a GPU, None where only the analytic law stands.
 
-    It is the same for all kernels of one class, label (``predictor_label``) and dtype, generated or not, empty or not.
+    It is the same for all kernels of one class, label (``predictor_label``) and dtype, generated or not, empty or not,
+    and of attention by the same kernel (``attention_kernel``).
     """
     if multiplies_nothing(kernel):
         return None
     kernel_class, label = KERNEL_CLASSES[type(kernel)], predictor_label(kernel)
+    if isinstance(kernel, Attention) and (used := attention_kernel(kernel, gpu)):
+        found = predictors.get((kernel_class, DataType.BFLOAT16.label))
+        return None if found is None else replace(_law_alone(found), dtype=used)
     if isinstance(kernel, Gemm | Conv | Attention) and kernel.dtype in MATRIX_FORMATS:
         return _for_matrix_units(kernel, kernel_class, label, gpu, predictors)
     if isinstance(kernel, Conv) and kernel.direction != "forward":
@@ -39,6 +43,15 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
 def multiplies_nothing(kernel: Kernel) -> bool:
     """Whether a size of a product, convolution or attention is 0: at most zeros are written, by no measured kernel."""
     return isinstance(kernel, Gemm | Conv | Attention) and kernel.macs == 0
+
+
+def attention_kernel(kernel: Kernel, gpu: GpuSpec) -> str:
+    """Which kernel its library has for attention on a GPU, "" where it is as those that were measured."""
+    if not isinstance(kernel, Attention) or not kernel.library:
+        return ""
+    from neusight_onnx.laws.memory_efficient import kernel_of
+
+    return kernel_of(kernel, gpu)
 
 
 def is_streamed(kernel: Kernel) -> bool:

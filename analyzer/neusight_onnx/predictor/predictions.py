@@ -24,7 +24,7 @@ from neusight_onnx.kernels import (
     Softmax,
     Transfer,
 )
-from neusight_onnx.predictor.choice import is_streamed, multiplies_nothing, predictor_for
+from neusight_onnx.predictor.choice import attention_kernel, is_streamed, multiplies_nothing, predictor_for
 from neusight_onnx.predictor.estimates import Estimate, analytic_answer, estimate
 from neusight_onnx.predictor.manifest import Predictor, Predictors, load_predictors
 
@@ -80,14 +80,15 @@ def predict(
         answers = predict(rest, gpu, predictors=predictors, kept_in_l2=kept_in_l2)
         answers_for = dict(zip(rest, answers, strict=True))
         return tuple(_backward(kernel, answers_for[_forward_of(kernel)]) for kernel in kernels)
-    groups: dict[tuple[str, str, DataType, bool, bool], dict[Kernel, None]] = {}
+    groups: dict[tuple[object, ...], dict[Kernel, None]] = {}
     objects = {id(kernel): kernel for kernel in kernels}  # layers that repeat share theirs, which are slow to compare
     if kept_in_l2:
         objects = {key: _with_kept(kernel, kept_in_l2) for key, kernel in objects.items()}
     for kernel in objects.values():
         # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
         label, dtype = predictor_label(kernel), kernel_dtype(kernel)
-        key = KERNEL_CLASSES[type(kernel)], label, dtype, is_streamed(kernel), multiplies_nothing(kernel)
+        kinds = is_streamed(kernel), multiplies_nothing(kernel), attention_kernel(kernel, gpu)
+        key = (KERNEL_CLASSES[type(kernel)], label, dtype, *kinds)
         groups.setdefault(key, {})[kernel] = None
     shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
     found: dict[Kernel, Prediction] = {}
@@ -191,7 +192,12 @@ def _backward(kernel: Kernel, forward: Prediction) -> Prediction:
 
 
 def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) -> list[Prediction]:
-    return _predictions(kernels, gpu, estimate(kernels, gpu, predictor), method="learned", predictor=predictor.name)
+    from neusight_onnx.laws.memory_efficient import MEMORY_EFFICIENT
+
+    answer = estimate(kernels, gpu, predictor)
+    if predictor.dtype == MEMORY_EFFICIENT:  # counted, not measured
+        return _predictions(kernels, gpu, answer, method="analytic", predictor="analytic")
+    return _predictions(kernels, gpu, answer, method="learned", predictor=predictor.name)
 
 
 def _analytic(kernels: tuple[Kernel, ...], gpu: GpuSpec) -> list[Prediction]:
