@@ -431,7 +431,6 @@ def test_linear_layers_of_one_input_are_one_product() -> None:
     [
         ("a100", "onnxruntime", "auto", "tf32"),
         ("a100", "tensorrt", "auto", "tf32"),
-        ("a100", "eager", "auto", "fp32"),
         ("a100", "onnxruntime", "fp32", "fp32"),
         ("a100", "onnxruntime", "tf32", "tf32"),
         ("a100", "onnxruntime", "fp16", "fp16"),

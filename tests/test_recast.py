@@ -503,21 +503,3 @@ def test_check_finds_what_a_gpu_cannot_run() -> None:
     verdict = check([target])
     assert {"NSX108", "NSX406"} <= {finding.code for finding in verdict.findings if finding.severity.value == "error"}
     assert verdict.targets[0].not_predicted is not None
-
-
-@pytest.mark.parametrize(
-    ("gpu", "runtime", "precision", "said"),
-    [
-        pytest.param("a100", "eager", "auto", True, id="by default"),
-        pytest.param("a100", "compiled", "auto", True, id="compiled"),
-        pytest.param("a100", "eager", "fp32", False, id="as asked"),
-        pytest.param("a100", "eager", "fp16", False, id="in 16 bits"),
-        pytest.param("t4", "eager", "auto", False, id="no such units"),
-        pytest.param("a100", "onnxruntime", "auto", False, id="a runtime that is followed"),
-        pytest.param("a100", "eager@1.9", "auto", False, id="products in TF32, too"),
-        pytest.param("v100", "eager@1.6", "auto", False, id="before it"),
-    ],
-)
-def test_convolutions_that_pytorch_narrows_are_spoken_of(gpu: str, runtime: str, precision: str, *, said: bool) -> None:
-    report = analyze("examples/resnet50.onnx", gpu=gpu, runtime=runtime, precision=precision)
-    assert any("convolutions in float32 (53) are predicted in IEEE FP32" in text for text in report.assumptions) == said

@@ -33,7 +33,7 @@ from neusight_onnx.memory import (
     run_memory,
     with_more_weights,
 )
-from neusight_onnx.precision import Precision, in_tf32, require, resolve, takes_tf32
+from neusight_onnx.precision import AUTO, Precision, in_tf32, require, resolve, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
 from neusight_onnx.releases import release_text
 from neusight_onnx.report.model import (
@@ -72,7 +72,6 @@ from neusight_onnx.assumptions import (
     of_clocks,
     of_copies,
     of_experts,
-    of_fp32_convolutions,
     of_layouts,
     of_pipes,
     of_precision,
@@ -317,6 +316,12 @@ def predict_outcome(
             *range_of_branches(decided, totals, prepared.runtime),
             *of_the_batch(prepared.graph, _settings(prepared, executed)),
             *of_the_run(prepared),
+            # what was done unasked, under a name that can't be asked for
+            *(
+                of_the_stored_precision(_settings(prepared, executed), AUTO, prepared.runtime)
+                if executed.by_cudnn
+                else ()
+            ),
             # why fewer bits may be slower
             *(of_precision(executed, prepared.runtime, run.works) if executed.weights is not None else ()),
             *run.said,
@@ -384,7 +389,9 @@ def _training(trained: Trained, memory: RunMemory) -> TrainingSummary:
 
 def precision_on(prepared: PreparedModel, spec: GpuSpec) -> Precision:
     """What the model is computed in on a GPU: float32 may be multiplied in TF32 by a runtime that does so unasked."""
-    return in_tf32(prepared.precision) if prepared.work_in_tf32 is not None and takes_tf32(spec) else prepared.precision
+    if prepared.work_in_tf32 is None or not takes_tf32(spec):
+        return prepared.precision
+    return in_tf32(prepared.precision, by_cudnn=prepared.runtime.tf32 == "cudnn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,7 +492,6 @@ def _assemble(
         *of_order,
         *of_sums(counted.works, runtime, spec),
         *of_experts(counted.works),
-        *of_fp32_convolutions(counted.works, runtime, spec, asked_precision),
         *of_power,
     ]
     return Report(

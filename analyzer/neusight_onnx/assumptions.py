@@ -22,7 +22,7 @@ from neusight_onnx.laws.analytic import (
 )
 from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
 from neusight_onnx.memory import RunMemory, kept_in_l2, run_bytes
-from neusight_onnx.precision import AUTO, Precision, takes_tf32
+from neusight_onnx.precision import AUTO, TF32_BY_CUDNN, Precision, takes_tf32
 from neusight_onnx.preparation import PreparedModel
 from neusight_onnx.releases import release_text
 from neusight_onnx.report.model import (
@@ -114,6 +114,12 @@ def of_the_stored_precision(settings: Settings, asked: str, runtime: Runtime) ->
             f"precision tf32: float32 as stored in the model, multiplied in TF32, which {runtime.name} does unasked on "
             "this GPU (--precision fp32 keeps to IEEE FP32)"
         )
+    elif settings.precision == TF32_BY_CUDNN:
+        yield (
+            f"precision {TF32_BY_CUDNN}: float32 as stored in the model; convolutions and recurrent layers multiply "
+            "TF32, which PyTorch has cuDNN do unasked on this GPU (torch.backends.cudnn.allow_tf32), other "
+            "products are in IEEE FP32 (--precision fp32 keeps to that everywhere, tf32 narrows all)"
+        )
     else:
         stored = "as stored in the model" if asked == AUTO else "as asked; the file may store another"
         yield f"precision {settings.precision} ({stored}; --precision changes it)"
@@ -140,7 +146,14 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
         yield "inputs are copied from the host and outputs back, over PCIe, before and after everything else"
     else:
         yield "inputs are on the GPU already; copies from and to the host are not counted"
-    yield from _said_of_engines(runtime, asked)
+    if runtime.fallback != "none":
+        yield "loading, optimising and building the model are not counted, nor is the first run"
+    if asked == "fp32" and runtime.tf32 != "none" and takes_tf32(spec):
+        what = "products" if runtime.tf32 == "all" else "convolutions and recurrent layers"
+        yield (
+            f"{runtime.name} takes TF32 for {what} of FP32 on this GPU, unless it is told not to: as asked, this is "
+            "IEEE FP32"
+        )
 
 
 def of_the_release(runtime: Runtime, *, training: bool) -> Iterator[str]:
@@ -154,24 +167,14 @@ def of_the_release(runtime: Runtime, *, training: bool) -> Iterator[str]:
         yield f"otherwise than later releases, {runtime.label}: {'; '.join(earlier)}"
 
 
-def _said_of_engines(runtime: Runtime, asked: str) -> Iterator[str]:
-    if runtime.fallback == "none":
-        return
-    yield "loading, optimising and building the model are not counted, nor is the first run"
-    if runtime.tf32 and asked == "fp32":
-        yield (
-            f"{runtime.name} takes TF32 for products of FP32 where the GPU has it, unless it is told not to: as "
-            "asked, this is IEEE FP32"
-        )
-
-
 def of_precision(precision: Precision, runtime: Runtime, works: Sequence[NodeWork]) -> Iterator[str]:
     """What a precision changes of ``works``; autocast and converters say themselves what they did."""
     plain, name = precision.plain, precision.name
     if precision.products is DataType.TFLOAT32:
+        what = "" if precision.by_cudnn else "products, attention, "
         yield (
-            "products, convolutions, attention and recurrent layers of float32 multiply TF32; no kernel in it was "
-            "measured: its products rest on the law of 16-bit ones with the TF32 peak"
+            f"{what}convolutions and recurrent layers of float32 multiply TF32; no kernel in it was measured: its "
+            "products rest on the law of 16-bit ones with the TF32 peak"
         )
     elif precision.weights is not None and plain is not None:
         changed, kept = _linear_layers(precision, works)
@@ -373,21 +376,6 @@ def of_sums(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iterato
             f"products and convolutions in float16 ({count}) accumulate in float16, at {significant(fast / 1e12)} "
             f"TFLOP/s on this GPU where sums in float32 have {significant(slow / 1e12)}: {runtime.name} has kernels of "
             "both and takes the fastest; an engine that is held to float32 sums is slower"
-        )
-
-
-def of_fp32_convolutions(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec, asked: str) -> Iterator[str]:
-    """That a runtime's FP32 convolutions take TF32 by themselves, which the prediction doesn't follow."""
-    if asked != AUTO or runtime.tf32 or not runtime.tf32_convolutions or not takes_tf32(spec):
-        return
-    count = sum(
-        isinstance(kernel, Conv) and kernel.dtype is DataType.FLOAT32 for item in works for kernel in item.work.kernels
-    )
-    if count:
-        yield (
-            f"convolutions in float32 ({count}) are predicted in IEEE FP32; PyTorch's take TF32 on this GPU unless "
-            "torch.backends.cudnn.allow_tf32 is off, and are faster then (--precision tf32 shows them, with products "
-            "in TF32, too)"
         )
 
 

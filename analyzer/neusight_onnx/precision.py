@@ -18,13 +18,15 @@ class Precision:
 
     ``plain``: the type of what the file holds as float16, bfloat16 or float32; None leaves each as it is stored.
     ``mixed``: not all of it changes, but what the runtime's own conversion changes (autocast, a block list, a builder's
-    flag). ``products``: what products multiply instead; ``weights``: what linear layers store their weights as.
+    flag). ``products``: what products multiply instead (``by_cudnn``: of those that cuDNN computes alone, convolutions
+    and recurrent layers); ``weights``: what linear layers store their weights as.
     """
 
     name: str
     plain: DataType | None = None
     mixed: bool = False
     products: DataType | None = None
+    by_cudnn: bool = False
     weights: DataType | None = None
 
 
@@ -84,10 +86,16 @@ def keeps_fp32(precision: Precision) -> bool:
     return precision.plain is _FP32 and precision.products is None
 
 
-def in_tf32(precision: Precision) -> Precision:
-    """What a model is computed in whose runtime multiplies float32 in TF32 unasked."""
-    is_fp32 = precision.name == "fp32"
-    return replace(precision, name="tf32", products=DataType.TFLOAT32) if is_fp32 else precision
+TF32_BY_CUDNN = "tf32-cudnn"
+"""What float32 is called whose convolutions and recurrent layers alone multiply TF32. It can't be asked for."""
+
+
+def in_tf32(precision: Precision, *, by_cudnn: bool) -> Precision:
+    """What a model is computed in whose runtime multiplies float32 in TF32 unasked, ``by_cudnn`` in cuDNN alone."""
+    if precision.name != "fp32":
+        return precision
+    name = TF32_BY_CUDNN if by_cudnn else "tf32"
+    return replace(precision, name=name, products=DataType.TFLOAT32, by_cudnn=by_cudnn)
 
 
 def takes_tf32(gpu: GpuSpec) -> bool:

@@ -234,11 +234,11 @@ def prepare(
 def _in_tf32(work: Sequence[NodeWork], precision: Precision, runtime: Runtime) -> tuple[NodeWork, ...] | None:
     """All of the work, a step of training's as well, where the GPU has TF32 units and the runtime multiplies float32
     there by itself; None where it is the same."""
-    if not runtime.tf32 or keeps_fp32(precision):
+    if runtime.tf32 == "none" or keeps_fp32(precision):
         return None
     from neusight_onnx.lowering.products import with_products
 
-    narrowed = with_products(work, DataType.TFLOAT32, None)
+    narrowed = with_products(work, DataType.TFLOAT32, None, by_cudnn=runtime.tf32 == "cudnn")
     return None if narrowed == tuple(work) else with_layouts(narrowed, runtime)
 
 

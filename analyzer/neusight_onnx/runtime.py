@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.releases import History, Release, is_before, parse_release, release_text
@@ -46,8 +46,8 @@ class Runtime:
     ``conv_layout``: the order that convolutions get their input in. ``takes_order``: whether the caller may have images
     and filters lie as (n, *spatial, c), as which operators then keep them; ``channels_last``: and does. ``reorders``:
     whether a compiler has filters of images lie so where it finds that worth its while.
-    ``tf32``: whether FP32 products take TF32 units where there are some unless one says otherwise.
-    ``tf32_convolutions``: whether FP32 convolutions take them unasked though products don't (said, not predicted).
+    ``tf32``: which products of FP32 take TF32 units where there are some unless one says otherwise: "none", "cudnn"
+    (those that cuDNN computes: convolutions and recurrent layers) or "all".
     ``folds_quantization``: whether QuantizeLinear and DequantizeLinear around an operator make it one in few bits.
     ``narrow_products``: what becomes of linear layers that are asked for in 8 or 4 bits: "converted" (a kernel converts
     the activations before each), "calibrated" (the layer that makes them does), "widened" (none multiplies so few bits:
@@ -100,8 +100,7 @@ class Runtime:
     takes_order: bool = False
     channels_last: bool = False
     reorders: bool = False
-    tf32: bool = False
-    tf32_convolutions: bool = False
+    tf32: Literal["none", "cudnn", "all"] = "none"
     fallback: str = "none"
     folds_quantization: bool = True
     narrow_products: str = "converted"
@@ -176,7 +175,9 @@ RUNTIMES: dict[str, Runtime] = {
         host_spread=1.7,
         takes_order=True,
         calls_attention=True,
-        tf32_convolutions=True,  # torch.backends.cudnn.allow_tf32, its documentation
+        # torch 2.9.1: torch.backends.cudnn.conv.fp32_precision and .rnn.fp32_precision are "tf32", that of
+        # torch.backends.cuda.matmul "none"; both reach cuDNN's math type (ATen/cudnn/Descriptors.h)
+        tf32="cudnn",
         history=EAGER,
     ),
     # What torch.compile generates launches its kernels from Python without the dispatcher: a plain CUDA launch (4-6 us,
@@ -190,7 +191,9 @@ RUNTIMES: dict[str, Runtime] = {
         host_spread=1.4,
         pointwise="chains",
         takes_order=True,
-        tf32_convolutions=True,
+        # as eager: its convolutions and recurrent layers are ATen's, those of one tap, too (torch._inductor.config's
+        # conv_1x1_as_mm is False)
+        tf32="cudnn",
         reorders=True,
         # Inductor refuses older ones: "too old to be supported by the triton GPU compiler" (torch._inductor.scheduler)
         least_capability=7.0,
@@ -212,7 +215,7 @@ RUNTIMES: dict[str, Runtime] = {
         kernel_us=6.0,
         view_us=0.2,
         host_spread=1.5,
-        tf32=True,
+        tf32="all",
         rewrites=True,
         computes_shapes=True,
         elementwise="onnxruntime",
@@ -248,7 +251,7 @@ RUNTIMES: dict[str, Runtime] = {
         attention_capability=7.5,  # fused attention came with kernels for Turing and later
         conv_layout="nhwc in 16 and 8 bits, nchw in FP32",
         sums_fp16=True,
-        tf32=True,
+        tf32="all",
         narrow_products="calibrated",
         times_kernels=True,
         fallback="refused",

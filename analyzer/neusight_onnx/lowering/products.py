@@ -15,15 +15,23 @@ _QUANTIZED = (DataType.INT8,)
 """Formats whose measured products got activations that were converted already: a kernel before them does it. In the
 predictors of 8- and 4-bit floats that kernel is in the product's own time."""
 
+_RECURRENT = frozenset({"RNN", "GRU", "LSTM"})
+
 
 def with_products(
-    works: Sequence[NodeWork], products: DataType | None, weights: DataType | None, *, how: str = "converted"
+    works: Sequence[NodeWork],
+    products: DataType | None,
+    weights: DataType | None,
+    *,
+    how: str = "converted",
+    by_cudnn: bool = False,
 ) -> tuple[NodeWork, ...]:
     """``works`` with other formats of products.
 
     ``weights`` None: every product of float32 multiplies ``products`` (TF32). Else the products of linear layers alone,
     whose weights are constants of the model: they store them as ``weights`` and multiply ``products`` (None: the
     16-bit activations as they are); what they read and write otherwise stays in 16 bits.
+    ``by_cudnn``: not every product of float32 multiplies TF32, but those that PyTorch has cuDNN compute.
     ``how``: a runtime's ``narrow_products``. "calibrated": scales are known beforehand, so that activations are
     quantised by the layer that makes them, and convolutions and pooling run in int8 from one to the next.
     "widened": nothing multiplies ``products``; 8-bit integers become 16 bits again in kernels of their own, floats
@@ -47,12 +55,20 @@ def with_products(
 
     found = []
     for work in works:
-        if not work.kernels:
+        if not work.kernels or (by_cudnn and not _is_cudnns(work)):
             found.append(work)
             continue
         kernels = tuple([new for kernel in work.kernels for new in changed(kernel)])
         found.append(work if kernels == work.kernels else replace(work, kernels=kernels))
     return tuple(found)
+
+
+def _is_cudnns(work: NodeWork) -> bool:
+    """Whether PyTorch hands an operator's products to cuDNN: all of a recurrent layer's, that of its inputs, too
+    (``ATen/native/cudnn/RNN.cpp``), and convolutions. torchvision's deformable one gathers columns for cuBLAS."""
+    if work.op_type in _RECURRENT:
+        return True
+    return work.op_type != "DeformConv" and any(isinstance(kernel, Conv) for kernel in work.kernels)
 
 
 def _in_tf32(kernel: Kernel) -> Kernel:

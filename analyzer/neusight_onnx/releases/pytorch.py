@@ -53,10 +53,11 @@ EAGER = History(
         ),
         Change(
             since=(1, 7),
-            what="FP32 products take TF32 units where there are some",
+            what="FP32 products, convolutions and recurrent layers take TF32 units where there are some",
             before="FP32 products are IEEE FP32",
-            source="release notes of 1.7: TF32 is enabled by default on Ampere",
-            fields={"tf32": False, "tf32_convolutions": False},
+            source="release notes of 1.7: TF32 is enabled by default on Ampere; 1.7.1's ATen/Context.h "
+            "(allow_tf32_cudnn, allow_tf32_cublas) and ATen/cudnn/Descriptors.h",
+            fields={"tf32": "none"},
         ),
         Change(
             since=(1, 11),
@@ -68,10 +69,12 @@ EAGER = History(
         ),
         Change(
             since=(1, 12),
-            what="FP32 products are IEEE FP32 unless asked otherwise",
+            what="FP32 matrix products are IEEE FP32 unless asked otherwise; convolutions and recurrent layers still "
+            "take TF32 units",
             before="FP32 products take TF32 units where there are some",
-            source="release notes of 1.12: torch.backends.cuda.matmul.allow_tf32 is False by default",
-            fields={"tf32": True},
+            source="release notes of 1.12: torch.backends.cuda.matmul.allow_tf32 is False by default; 1.12.1's "
+            "ATen/Context.h (allow_tf32_cudnn is true)",
+            fields={"tf32": "all"},
         ),
         Change(
             since=(1, 12),
