@@ -63,3 +63,33 @@ def test_kernels(names: tuple[str, str | None], runtime: str, expected: list[str
     # every kernel is of a node that the file has
     assert {name for row in report.kernels for name in row.nodes} == {"conv", "relu"}
     assert report.coverage.node_count == 2
+
+
+@pytest.mark.parametrize(
+    ("runtime", "expected"),
+    [
+        pytest.param("eager", ["conv", "normalization"] * 2, id="PyTorch runs both"),
+        pytest.param("tensorrt", ["conv", "conv"], id="an engine folds both"),
+    ],
+)
+def test_equal_biases_are_one_tensor_and_identities(runtime: str, expected: list[str]) -> None:
+    """What torch.onnx writes of a model that was never trained: all biases are zeros, one of them is stored."""
+    shape = [4, 4, 1, 1]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Identity", ["onnx::Conv_13"], ["onnx::Conv_16"], name="equal"),
+            helper.make_node("Conv", ["x", "onnx::Conv_12", "onnx::Conv_13"], ["a"], name="first"),
+            helper.make_node("Conv", ["a", "onnx::Conv_15", "onnx::Conv_16"], ["y"], name="second"),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4, 8, 8])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4, 8, 8])],
+        [
+            helper.make_tensor("onnx::Conv_12", onnx.TensorProto.FLOAT, shape, [1.0] * 16),
+            helper.make_tensor("onnx::Conv_13", onnx.TensorProto.FLOAT, [4], [0.0] * 4),
+            helper.make_tensor("onnx::Conv_15", onnx.TensorProto.FLOAT, shape, [2.0] * 16),
+        ],
+    )
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    report = analyze(read_model_bytes(data), gpu="a100", runtime=runtime)
+    assert [row.kernel_class for row in report.kernels] == expected

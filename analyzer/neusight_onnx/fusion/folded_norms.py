@@ -35,18 +35,23 @@ def unfolded(graph: InferredGraph) -> tuple[InferredGraph, int]:
     """The graph with the batch normalizations that PyTorch's exporter folded into convolutions, and how many.
 
     In eval mode it does. The weights that it makes have names of its own, while those of a module keep theirs: a
-    convolution whose weight and bias both have such names was folded. The bias stands for the shift; scale and
-    statistics are made up anew.
+    convolution whose weight and bias both have such names was folded. Of equal weights, as the biases of a model that
+    was never trained are, it stores one and has an Identity make the others (_jit_pass_onnx_deduplicate_initializers).
+    The bias stands for the shift; scale and statistics are made up anew.
     """
     nodes: list[Node] = []
     values = dict(graph.values)
     initializers = dict(graph.graph.initializers)
+    stored = {name: name for name in initializers}
+    for node in graph.graph.nodes:
+        if node.op_type == "Identity" and not node.domain and node.inputs[0] in stored:
+            stored[node.outputs[0]] = stored[node.inputs[0]]
     count = 0
     for node in graph.graph.nodes:
         if not (
             node.op_type in ("Conv", "ConvTranspose")
             and len(node.inputs) == 3
-            and all(name in initializers and _MADE_BY_EXPORTER.fullmatch(name) for name in node.inputs[1:])
+            and all(name in stored and _MADE_BY_EXPORTER.fullmatch(name) for name in node.inputs[1:])
         ):
             nodes.append(node)
             continue
@@ -57,7 +62,7 @@ def unfolded(graph: InferredGraph) -> tuple[InferredGraph, int]:
         made = []
         for part in ("scale", "mean", "variance"):
             name = made_name(shift, part)
-            initializers[name] = replace(initializers[shift], name=name, data=None)
+            initializers[name] = replace(initializers[stored[shift]], name=name, data=None)
             values[name] = replace(values[shift], data=None)
             made.append(name)
         scale, mean, variance = made
