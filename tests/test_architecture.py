@@ -31,6 +31,7 @@ ROOMS = (
     ("report",),
     ("memory",),
     ("preparation",),
+    ("release_effects",),
     ("assembly",),
     ("assumptions",),
     ("analysis", "inspection"),

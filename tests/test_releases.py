@@ -382,8 +382,10 @@ def test_reports_say_which_release() -> None:
     assert Counter(row.kernel_class for row in today.kernels)["attention"] == 12
     assert Counter(row.kernel_class for row in old.kernels)["attention"] == 0
     assert any(text.startswith("runtime eager: ") and "as of release 2.9" in text for text in today.assumptions)
-    (said,) = [text for text in old.assumptions if text.startswith("otherwise than later releases, eager@1.13: ")]
-    assert "attention is computed as it is written" in said
+    said = (
+        "eager@1.13, otherwise than later releases: attention is computed as it is written, in products and a softmax"
+    )
+    assert said in old.assumptions
     assert said not in old.standing
     both = compare(
         model, gpus=["t4"], dims=sizes, precisions=["fp16"], runtimes=["eager@1.13", "eager", "eager@1.13.1"]
@@ -529,3 +531,50 @@ def test_the_page_of_releases_is_what_the_code_says() -> None:
         PAGE.write_text(f"{before}{begin}{_tables()}{end}{behind}", encoding="utf-8")
         return
     assert shown == _tables(), "NEUSIGHT_UPDATE_GOLDEN=1 writes it anew"
+
+
+# model, precision, runtime, what is said of the model, what is not (but by -v)
+MET = [
+    (
+        "resnet50.onnx",
+        "auto",
+        "onnxruntime@1.9",
+        ("sum and Relu behind a convolution in FP32 are part of it", "Relu behind a convolution in FP32 is part of it"),
+        ("HardSwish is two kernels", "x * sigmoid(x) is two kernels"),
+    ),
+    (
+        "bert_base.onnx",
+        "fp16",
+        "tensorrt@8.0",
+        ("attention is two products and a softmax, scaled and masked, on every GPU",),
+        ("activations other than Relu, Clip and Gelu behind a convolution are kernels of their own",),
+    ),
+    (
+        "bert_base.onnx",
+        "auto",
+        "eager@1.9",
+        ("FP32 products take TF32 units where there are some",),
+        ("an RMS normalization is computed by its formula, in six kernels",),
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "precision", "runtime", "met", "unmet"), MET, ids=[row[2] for row in MET])
+def test_what_of_a_release_a_model_meets(
+    model: str, precision: str, runtime: str, met: tuple[str, ...], unmet: tuple[str, ...]
+) -> None:
+    """A sentence for each change; those that change nothing of this model are said with -v alone."""
+    report = analyze(ROOT / "examples" / model, gpu="a100", precision=precision, runtime=runtime)
+    prefix = f"{runtime}, otherwise than later releases: "
+    own = [text.removeprefix(prefix) for text in report.assumptions if text not in report.standing]
+    assert set(met) <= set(own)
+    assert not set(unmet) & set(own)
+    assert {prefix + text for text in unmet} <= report.standing
+
+
+def test_changes_that_hide_each_other_are_both_met() -> None:
+    """Attention under PyTorch 1.13: of 2.0's operator and 2.1's masks neither alone changes masked attention back."""
+    report = analyze(BERT, gpu="a100", precision="fp16", runtime="eager@1.13")
+    own = [text for text in report.assumptions if text not in report.standing]
+    assert any("as it is written, in products and a softmax" in text for text in own)
+    assert any("attention with a mask is computed by its formula" in text for text in own)

@@ -35,7 +35,8 @@ from neusight_onnx.memory import (
 )
 from neusight_onnx.precision import AUTO, Precision, in_tf32, require, resolve, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
-from neusight_onnx.releases import release_text
+from neusight_onnx.release_effects import changes_met
+from neusight_onnx.releases import Change, release_text
 from neusight_onnx.report.model import (
     HostSummary,
     LargestBatch,
@@ -69,6 +70,7 @@ from neusight_onnx.assembly import (
     with_predictions,
 )
 from neusight_onnx.assumptions import (
+    of_a_newer_release,
     of_clocks,
     of_copies,
     of_experts,
@@ -185,6 +187,7 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
             sized_by_data(prepared.shaped.inferred),
             (*prepared.said, *run.said, *of_the_l2(placed, run.memory, spec)),
             prepared.trained,
+            changes_met(prepared, lambda other: run_on(other, spec).works),
         )
         counted = counted_works(prepared.graph, placed).works
         fusion = fusion_of(prepared, [item.work for item in counted])
@@ -455,6 +458,7 @@ def _assemble(
     by_data: frozenset[str],
     said: Sequence[str],
     trained: Trained | None,
+    met: tuple[Change, ...] | None,
 ) -> Report:
     counted = counted_works(inferred, placed)
     facts = kernel_facts(counted.works)
@@ -470,7 +474,9 @@ def _assemble(
     tf32 = of_formats if precision.products is DataType.TFLOAT32 else ()
     of_order = tuple(of_layouts(counted.works, runtime, spec))
     order = () if runtime.channels_last else of_order
-    standing = (*of_runtime, *of_memory[:STANDING_ASSUMPTIONS], *tf32, *of_predictors, *of_power, *order)
+    undone = runtime.undone(training=trained is not None)
+    unmet = () if met is None else of_the_release(runtime, (change for change in undone if change not in met))
+    standing = (*unmet, *of_runtime, *of_memory[:STANDING_ASSUMPTIONS], *tf32, *of_predictors, *of_power, *order)
     assumptions = [
         *of_the_gpu(spec),
         *inferred.assumptions,
@@ -478,7 +484,8 @@ def _assemble(
         *share_by_data(coverage),
         *range_of_branches(counted, totals, runtime),
         *of_the_batch(inferred, settings),
-        *of_the_release(runtime, training=trained is not None),
+        *of_a_newer_release(runtime),
+        *of_the_release(runtime, undone),
         *said,
         *of_the_stored_precision(settings, asked_precision, runtime),
         *of_runtime,

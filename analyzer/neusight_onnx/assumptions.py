@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from neusight_onnx.assembly import Counted, Placed, stream_steps
@@ -24,7 +24,7 @@ from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
 from neusight_onnx.memory import RunMemory, kept_in_l2, run_bytes
 from neusight_onnx.precision import AUTO, TF32_BY_CUDNN, Precision, takes_tf32
 from neusight_onnx.preparation import PreparedModel
-from neusight_onnx.releases import release_text
+from neusight_onnx.releases import Change, release_text
 from neusight_onnx.report.model import (
     TIGHT,
     Coverage,
@@ -65,7 +65,12 @@ def of_the_batch(inferred: InferredGraph, settings: Settings) -> Iterator[str]:
 
 def of_the_run(prepared: PreparedModel) -> Iterator[str]:
     """What was asked for and is not the default: a short report has it among its assumptions."""
-    yield from of_the_release(prepared.runtime, training=prepared.trained is not None)
+    yield from of_a_newer_release(prepared.runtime)
+    if prepared.runtime.undone(training=prepared.trained is not None):
+        yield (
+            f"{prepared.runtime.label}: runs what later releases run otherwise as it did then (docs/releases.md; "
+            "'analyze' says what of it the model meets)"
+        )
     yield from prepared.said
     if prepared.runtime.captured:
         yield "runs are replayed as CUDA graphs (--cuda-graph)"
@@ -156,15 +161,18 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
         )
 
 
-def of_the_release(runtime: Runtime, *, training: bool) -> Iterator[str]:
-    """What a release that was asked for does otherwise than the newest, or that it isn't known yet."""
+def of_a_newer_release(runtime: Runtime) -> Iterator[str]:
+    """That a release that was asked for isn't known yet."""
     if runtime.newer is not None:
         yield (
             f"{runtime.name} {release_text(runtime.newer)} is newer than what is known: taken as "
             f"{release_text(runtime.described_release)}, the newest release that is"
         )
-    if earlier := runtime.earlier(training=training):
-        yield f"otherwise than later releases, {runtime.label}: {'; '.join(earlier)}"
+
+
+def of_the_release(runtime: Runtime, changes: Iterable[Change]) -> tuple[str, ...]:
+    """What a release that was asked for does otherwise than later ones, a sentence for each change."""
+    return tuple(f"{runtime.label}, otherwise than later releases: {change.before}" for change in changes)
 
 
 def of_precision(precision: Precision, runtime: Runtime, works: Sequence[NodeWork]) -> Iterator[str]:

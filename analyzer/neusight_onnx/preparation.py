@@ -115,7 +115,7 @@ def prepare(
     shaped: ShapedModel,
     *,
     precision: Precision,
-    runtime: str,
+    runtime: str | Runtime,
     cuda_graph: bool = False,
     include_io: bool = False,
     channels_last: bool = False,
@@ -124,7 +124,7 @@ def prepare(
     training: Training | None = None,
     others: AtOtherSizes | None = None,
 ) -> PreparedModel:
-    """The second step: what ``runtime`` (as ``--runtime`` calls it) executes in ``precision``.
+    """The second step: what ``runtime`` (what ``--runtime`` calls it, or the thing itself) executes in ``precision``.
 
     ``cuda_graph``: replayed as a graph, where that is possible; ``include_io``: with the copies of inputs and outputs
     from and to the host. ``channels_last``: images and filters lie as (n, *spatial, c), as PyTorch's
@@ -134,7 +134,11 @@ def prepare(
     sizes of the model that are prepared alike.
     """
     others = AtOtherSizes() if others is None else others
-    runtime_model = get_runtime(runtime, cuda_graph=cuda_graph, channels_last=channels_last)
+    runtime_model = (
+        runtime
+        if isinstance(runtime, Runtime)
+        else get_runtime(runtime, cuda_graph=cuda_graph, channels_last=channels_last)
+    )
     if training is not None:
         _require_training(precision, runtime_model, include_io)
     in_pytorch = runtime_model.name in ("eager", "compiled")
@@ -197,8 +201,8 @@ def prepare(
             narrowed = None if narrowed is None else with_accumulators(narrowed, runtime_model)
             wide = None if wide is None else with_accumulators(wide, runtime_model)
         said: tuple[str, ...] = ()
-        if cuda_graph and (reason := _uncapturable(recognised, work, runtime_model)):
-            runtime_model = get_runtime(runtime, channels_last=channels_last)
+        if runtime_model.captured and (reason := _uncapturable(recognised, work, runtime_model)):
+            runtime_model = replace(runtime_model, captured=False)
             said = (f"no CUDA graph: {reason}",)
         if include_io:
             before, behind = boundary_copies(recognised)

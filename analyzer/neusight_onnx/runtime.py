@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from neusight_onnx.errors import NotSupportedError
-from neusight_onnx.releases import History, Release, is_before, parse_release, release_text
+from neusight_onnx.releases import Change, History, Release, is_before, parse_release, release_text
 from neusight_onnx.releases.onnxruntime import ONNXRUNTIME
 from neusight_onnx.releases.pytorch import COMPILED, EAGER
 from neusight_onnx.releases.tensorrt import EPILOGUES, TENSORRT
@@ -145,8 +145,8 @@ class Runtime:
         """The release whose behaviour this is."""
         return self.history.newest if self.release is None else self.release
 
-    def earlier(self, *, training: bool) -> tuple[str, ...]:
-        """What this release does on a GPU otherwise than the newest, the first that changed first."""
+    def undone(self, *, training: bool) -> tuple[Change, ...]:
+        """The later changes without which this release runs a model otherwise than the newest, the first one first."""
         later = list(self.history.after(self.described_release))
         told = [
             change
@@ -155,7 +155,16 @@ class Runtime:
             and not change.is_overruled(later[place + 1 :])
             and (training or not change.in_training)
         ]
-        return tuple(change.before for change in reversed(told))
+        return tuple(reversed(told))
+
+    def earlier(self, *, training: bool) -> tuple[str, ...]:
+        """What this release does on a GPU otherwise than the newest, the first that changed first."""
+        return tuple(change.before for change in self.undone(training=training))
+
+    def undoing(self, changes: Iterable[Change]) -> Runtime:
+        """The newest release, run as this one is, with some changes undone; the newest first."""
+        found = _without(RUNTIMES[self.name], changes)
+        return replace(found, release=self.release, captured=self.captured, channels_last=self.channels_last)
 
 
 # ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
@@ -315,11 +324,14 @@ def _at_release(newest: Runtime, release: Release) -> Runtime:
         )
     if release[: len(history.newest)] > history.newest:
         return replace(newest, release=history.newest, newer=release)
-    found = replace(newest, release=release)
-    for change in history.after(release):
+    return _without(replace(newest, release=release), history.after(release))
+
+
+def _without(runtime: Runtime, changes: Iterable[Change]) -> Runtime:
+    for change in changes:
         fields: dict[str, Any] = dict(change.fields)
-        found = replace(found, lacks=(found.lacks | change.lacks) - change.had, **fields)
-    return found
+        runtime = replace(runtime, lacks=(runtime.lacks | change.lacks) - change.had, **fields)
+    return runtime
 
 
 def takes(runtime: Runtime, gpu: GpuSpec) -> bool:
