@@ -27,7 +27,7 @@ from neusight_onnx.lowering import lower, lower_laid_out
 from neusight_onnx.preparation import works_of
 from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
 from neusight_onnx.report.machine import to_json
-from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, lacks_format, last_release, not_made_for
+from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, last_release, misfit, not_made_for
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "releases.md"
@@ -178,9 +178,19 @@ def test_which_gpus_a_release_takes(runtime: str, gpu: str, said: str | None) ->
     ],
 )
 def test_which_number_formats_a_release_has(runtime: str, precision: str, since: str | None) -> None:
-    found = lacks_format(runtime, precision)
+    found = not_made_for(runtime, load_gpu("t4"), precision)
     assert (found is None) is (since is None)
-    assert since is None or str(found).endswith(f"take another, or tensorrt@{since} or later")
+    assert since is None or str(found).endswith(f"doesn't compute in it; take tensorrt@{since} or later")
+
+
+def test_the_release_that_would_do_takes_gpu_and_format() -> None:
+    """Hopper came with 8.5, bfloat16 with 9.0; no release has both FP8 and Pascal."""
+    found = misfit("tensorrt@8.4", load_gpu("h100"), "bf16")
+    assert found is not None
+    assert found.remedy == "take tensorrt@9.0 or later"
+    found = misfit("tensorrt@8.6", load_gpu("p100"), "bf16")
+    assert found is not None
+    assert found.remedy == "no release of it does both: take another precision, runtime or GPU"
 
 
 def test_a_number_format_that_a_release_lacks_is_refused_and_left_out() -> None:
@@ -192,6 +202,23 @@ def test_a_number_format_that_a_release_lacks_is_refused_and_left_out() -> None:
     both = compare(BERT, gpus=["a100"], dims=sizes, precisions=["bf16", "fp16"], runtimes=["tensorrt@8.2"])
     assert [case.precision for case in both.cases] == ["fp16"]
     assert any("left out: runtime tensorrt@8.2 in precision bf16" in notice.message for notice in both.warnings)
+
+
+def test_check_names_the_release_that_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "check.json"
+    options = ["--gpu", "v100", "--runtime", "tensorrt@10.5", "--dim", "batch=1,sequence=8"]
+    assert main(["check", str(BERT), *options, "--format", "json", "-o", str(path)]) == 1
+    (finding,) = [found for found in json.loads(path.read_text())["findings"] if found["code"] == "NSX507"]
+    assert finding["fix"] == "take tensorrt@10.4 or earlier"
+    assert finding["message"].endswith("this release takes no GPU of compute capability 7.0")
+
+
+def test_the_last_release_for_a_gpu_is_said_without_asking() -> None:
+    """Not by -v alone: a V100 is in many data centres, and today's TensorRT doesn't run on it."""
+    report = analyze(BERT, gpu="v100", dims={"batch": 1, "sequence": 8}, runtime="tensorrt")
+    assert any("(--runtime tensorrt@10.4)" in text for text in report.assumptions if text not in report.standing)
+    case = compare(BERT, gpus=["v100"], dims={"batch": 1, "sequence": 8}, runtimes=["tensorrt"])
+    assert any("(--runtime tensorrt@10.4)" in text for text in case.assumptions)
 
 
 @pytest.mark.parametrize(

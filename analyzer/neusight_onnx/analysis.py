@@ -84,6 +84,7 @@ from neusight_onnx.assumptions import (
     of_the_gpu,
     of_the_host,
     of_the_l2,
+    of_the_last_release,
     of_the_release,
     of_the_run,
     of_the_runtime,
@@ -325,6 +326,7 @@ def predict_outcome(
                 if executed.by_cudnn
                 else ()
             ),
+            *of_the_last_release(prepared.runtime, spec),
             # why fewer bits may be slower
             *(of_precision(executed, prepared.runtime, run.works) if executed.weights is not None else ()),
             *run.said,
@@ -485,6 +487,7 @@ def _assemble(
         *range_of_branches(counted, totals, runtime),
         *of_the_batch(inferred, settings),
         *of_a_newer_release(runtime),
+        *of_the_last_release(runtime, spec),
         *of_the_release(runtime, undone),
         *said,
         *of_the_stored_precision(settings, asked_precision, runtime),

@@ -143,8 +143,6 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
             f"runtime {runtime.label}: {of_release}; {runtime.kernel_us:g} us of host time a kernel, "
             f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
         )
-    if (older := last_release(runtime, spec)) is not None:
-        yield older
     if runtime.fallback == "host" and spec.vendor != "NVIDIA":
         yield f"on a GPU by {spec.vendor}: kernels as the CUDA provider's, of which its ROCm provider shares most"
     if settings.include_io:
@@ -168,6 +166,12 @@ def of_a_newer_release(runtime: Runtime) -> Iterator[str]:
             f"{runtime.name} {release_text(runtime.newer)} is newer than what is known: taken as "
             f"{release_text(runtime.described_release)}, the newest release that is"
         )
+
+
+def of_the_last_release(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
+    """Which release is the last for a GPU that the one described doesn't take."""
+    if (older := last_release(runtime, spec)) is not None:
+        yield older
 
 
 def of_the_release(runtime: Runtime, changes: Iterable[Change]) -> tuple[str, ...]:

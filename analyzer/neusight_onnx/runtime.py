@@ -340,58 +340,77 @@ def takes(runtime: Runtime, gpu: GpuSpec) -> bool:
     return capability is None or runtime.least_capability <= capability <= runtime.most_capability
 
 
-def _releases_that_take(runtime: Runtime, gpu: GpuSpec) -> tuple[Release, Release] | None:
-    """The first and the last known release that runs on a GPU; None where none does."""
+def _computes_in(runtime: Runtime, precision: str) -> bool:
+    """Whether a release has a number format (a value of ``--precision``)."""
+    return precision.removesuffix("-model") not in runtime.lacks_formats
+
+
+def _releases_that_take(runtime: Runtime, gpu: GpuSpec, precision: str = "fp32") -> tuple[Release, Release] | None:
+    """The first and the last known release that runs on a GPU in a number format; None where none does."""
     history = runtime.history
     points = (history.first, *(point for change in history.changes for point in (change.last_before, change.since)))
     known = sorted({point for point in points if not is_before(point, history.first)} | {history.newest})
-    taking = [release for release in known if takes(_at_release(RUNTIMES[runtime.name], release), gpu)]
+    described = ((release, _at_release(RUNTIMES[runtime.name], release)) for release in known)
+    taking = [release for release, then in described if takes(then, gpu) and _computes_in(then, precision)]
     return (taking[0], taking[-1]) if taking else None
 
 
-def not_made_for(called: str, gpu: GpuSpec) -> str | None:
-    """Why a runtime doesn't run on a GPU, and what would do; None if it does, be it in an earlier release."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """Why a runtime doesn't run on a GPU, or not in a number format, and what would do: parts of a sentence."""
+
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.remedy}"
+
+
+def misfit(called: str, gpu: GpuSpec, precision: str) -> Misfit | None:
+    """Why a runtime doesn't run on a GPU in ``precision`` (its name); None if it does, be it in an earlier release."""
     asked = get_runtime(called)
+    of = f"runtime {called} on {gpu.name}"
     if gpu.vendor not in asked.vendors:
         others = ", ".join(sorted(name for name, other in RUNTIMES.items() if gpu.vendor in other.vendors))
-        return f"runtime {called} on {gpu.name}: it runs on no GPU by {gpu.vendor}; take another (--runtime {others})"
-    if takes(asked, gpu):
-        return None
-    assert gpu.compute_capability is not None
-    capability = f"{gpu.compute_capability:.1f}"
-    releases = _releases_that_take(asked, gpu)
-    if releases is None:
-        return (
-            f"runtime {called} on {gpu.name}: it takes GPUs of compute capability {asked.least_capability:.1f} and "
-            f"later, this one has {capability}; take --runtime onnxruntime"
+        return Misfit(reason=f"{of}: it runs on no GPU by {gpu.vendor}", remedy=f"take another (--runtime {others})")
+    if not takes(asked, gpu):
+        assert gpu.compute_capability is not None
+        capability = f"{gpu.compute_capability:.1f}"
+        if _releases_that_take(asked, gpu) is None:
+            return Misfit(
+                reason=f"{of}: it takes GPUs of compute capability {asked.least_capability:.1f} and later, "
+                f"this one has {capability}",
+                remedy="take --runtime onnxruntime",
+            )
+        if asked.release is not None:
+            return Misfit(
+                reason=f"{of}: this release takes no GPU of compute capability {capability}",
+                remedy=_release_that_would_do(asked, gpu, precision),
+            )
+    if not _computes_in(asked, precision):
+        return Misfit(
+            reason=f"runtime {called} in precision {precision}: this release doesn't compute in it",
+            remedy=_release_that_would_do(asked, gpu, precision),
         )
-    if asked.release is None:
-        return None
+    return None
+
+
+def _release_that_would_do(asked: Runtime, gpu: GpuSpec, precision: str) -> str:
+    """Which releases run on a GPU, in a number format where there are such."""
+    releases = _releases_that_take(asked, gpu, precision)
+    if releases is None:
+        return "no release of it does both: take another precision, runtime or GPU"
     first, last = releases
-    name, history = asked.name, asked.history
-    since, until = (f"{name}@{release_text(release)}" for release in releases)
-    if last == history.newest:
-        which = f"{since} or later"
-    else:
-        which = f"{until} or earlier" if first == history.first else f"{since} to {until}"
-    return f"runtime {called} on {gpu.name}: this release takes no GPU of compute capability {capability}; take {which}"
+    since, until = (f"{asked.name}@{release_text(release)}" for release in releases)
+    if last == asked.history.newest:
+        return f"take {since} or later"
+    return f"take {until} or earlier" if first == asked.history.first else f"take {since} to {until}"
 
 
-def lacks_format(called: str, precision: str) -> str | None:
-    """Why a release of a runtime doesn't compute in ``precision`` (its name), and what would do; None if it does."""
-    asked = get_runtime(called)
-    if precision.removesuffix("-model") not in asked.lacks_formats:
-        return None
-    since = next(
-        change.since
-        for change in sorted(asked.history.changes, key=lambda change: change.since)
-        if precision.removesuffix("-model")
-        not in get_runtime(f"{asked.name}@{release_text(change.since)}").lacks_formats
-    )
-    return (
-        f"runtime {called} in precision {precision}: this release doesn't compute in it; take another, or "
-        f"{asked.name}@{release_text(since)} or later"
-    )
+def not_made_for(called: str, gpu: GpuSpec, precision: str = "fp32") -> str | None:
+    """:func:`misfit` as a sentence."""
+    found = misfit(called, gpu, precision)
+    return None if found is None else str(found)
 
 
 def last_release(runtime: Runtime, gpu: GpuSpec) -> str | None:
@@ -408,9 +427,9 @@ def last_release(runtime: Runtime, gpu: GpuSpec) -> str | None:
 
 def require_made_for(called: str, gpu: GpuSpec, precision: str) -> None:
     """Raises NotSupportedError where a runtime doesn't run on a GPU, or not in ``precision`` (its name)."""
-    reason = not_made_for(called, gpu) or lacks_format(called, precision)
+    reason = misfit(called, gpu, precision)
     if reason is not None:
-        raise NotSupportedError(reason)
+        raise NotSupportedError(str(reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from neusight_onnx.lowering.placement import REFUSED_BY
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runtime import lacks_format, not_made_for
+from neusight_onnx.runtime import misfit
 
 
 def nodes_of(graph: Graph) -> Iterator[Node]:
@@ -186,13 +186,12 @@ def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
     explanation="The runtime is made for the GPUs of another vendor (TensorRT for NVIDIA's), or its compiler for newer "
     "ones (Triton, of torch.compile, for Volta and later), or the release that the target names takes no such GPU or "
     "has no such number format: nothing is predicted.",
-    fix="take another runtime for this GPU (--runtime onnxruntime), or another GPU",
+    fix="take the runtime or the release that the finding names, or another GPU",
 )
 def not_for_this_gpu(subject: Subject) -> Iterator[Found]:
-    called = subject.target.runtime
-    reason = not_made_for(called, subject.gpu) or lacks_format(called, subject.precision.name)
-    if reason is not None:
-        yield Found(message=reason)
+    found = misfit(subject.target.runtime, subject.gpu, subject.precision.name)
+    if found is not None:
+        yield Found(message=found.reason, fix=found.remedy)
 
 
 @checks(

@@ -23,7 +23,7 @@ from neusight_onnx.memory import memory_on, parameter_summary
 from neusight_onnx.precision import refusal, resolve
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Finding, Rule, Severity, TargetVerdict, Verdict
-from neusight_onnx.runtime import get_runtime, lacks_format, not_made_for
+from neusight_onnx.runtime import get_runtime, not_made_for
 from neusight_onnx.workbench import Workbench, fingerprint, kept
 
 _TOPICS = (thresholds, file, shapes, formats, operators, numerics)
@@ -218,9 +218,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
     model = bench.work.model(target.model)
     stored = stored_precision(model)
     precision = resolve(target.precision, stored)
-    not_predicted = (
-        refusal(precision, gpu) or not_made_for(target.runtime, gpu) or lacks_format(target.runtime, precision.name)
-    )
+    not_predicted = refusal(precision, gpu) or not_made_for(target.runtime, gpu, precision.name)
     subject = Subject(
         target=target,
         model=model,

@@ -20,7 +20,7 @@ from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import Precision, refusal, resolve
 from neusight_onnx.report.comparison import Case, Comparison, SortKey
 from neusight_onnx.report.quantities import dims_text
-from neusight_onnx.runtime import default_runtime, get_runtime, lacks_format, not_made_for
+from neusight_onnx.runtime import default_runtime, get_runtime, not_made_for
 from neusight_onnx.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -165,8 +165,7 @@ def _able(
     for precision, runtime, spec in product(precisions, runtimes, specs):
         for what, reason in (
             ("precision", refusal(precision, spec)),
-            ("runtime", not_made_for(runtime, spec)),
-            ("runtime", lacks_format(runtime, precision.name)),
+            ("runtime", not_made_for(runtime, spec, precision.name)),
         ):
             if reason is not None:
                 reasons[reason] = what
