@@ -435,6 +435,11 @@ CASES = {
     ),
     "bf16 as fp32, T4": Case(model=matmul(BF16), codes=codes(), gpu="t4", precision="fp32"),
     "fp8, A100": Case(model=dequantized(F8), codes=codes(402)),
+    "fp8 in an engine, A100": Case(model=dequantized(F8), codes=codes(402), runtime="tensorrt"),
+    "fp8 in an engine, H100": Case(model=dequantized(F8), codes=codes(), gpu="h100", runtime="tensorrt"),
+    "fp8 in an engine of 8.6": Case(
+        model=dequantized(F8), codes=codes(507), gpu="h100", runtime="tensorrt@8.6", says="doesn't compute in it"
+    ),
     "fp8, L4": Case(model=dequantized(F8), codes=codes(), gpu="l4"),
     "fp8, H100": Case(model=dequantized(F8), codes=codes(), gpu="h100"),
     "fnuz, H100": Case(model=dequantized(TensorProto.FLOAT8E4M3FNUZ), codes=codes(402), gpu="h100", says="FNUZ"),

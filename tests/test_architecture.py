@@ -22,6 +22,7 @@ ROOMS = (
     ("kernels", "runtime"),
     ("kernel_formats",),
     ("fusion", "lowering", "precision"),
+    ("runnable",),
     ("backward",),
     ("tiling", "batch"),
     ("laws", "similarity"),

@@ -33,7 +33,7 @@ from neusight_onnx.memory import (
     run_memory,
     with_more_weights,
 )
-from neusight_onnx.precision import AUTO, Precision, in_tf32, require, resolve, takes_tf32
+from neusight_onnx.precision import AUTO, Precision, in_tf32, resolve, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
 from neusight_onnx.release_effects import changes_met
 from neusight_onnx.releases import Change, release_text
@@ -48,7 +48,8 @@ from neusight_onnx.report.model import (
     TrainingSummary,
     UnsupportedNode,
 )
-from neusight_onnx.runtime import Runtime, default_runtime, get_runtime, require_made_for
+from neusight_onnx.runnable import require_runnable
+from neusight_onnx.runtime import Runtime, default_runtime, get_runtime
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Trained, Training
@@ -145,8 +146,7 @@ def analyze(
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = make_bindings(dims, shapes, values, trip_counts, batch)
     resolved = resolve(precision, stored_precision(loaded))
-    require(resolved, spec)
-    require_made_for(runtime, spec, resolved.name)
+    require_runnable(loaded, resolved, runtime, spec)
     prepared = prepare(
         infer_shapes(loaded, bindings),
         precision=resolved,

@@ -19,11 +19,12 @@ from neusight_onnx.graph.source import Source, SourceGraph, SourceNode, read_sou
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.branches import NOT_COUNTED
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.precision import require, resolve
+from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import every_work, infer_shapes, prepare
 from neusight_onnx.report.model import KernelRow, Report
 from neusight_onnx.report.quantities import printable, shorten
-from neusight_onnx.runtime import default_runtime, get_runtime, require_made_for
+from neusight_onnx.runnable import require_runnable
+from neusight_onnx.runtime import default_runtime, get_runtime
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
@@ -107,8 +108,7 @@ def annotation_of(
     spec = gpu if isinstance(gpu, GpuSpec) else load_gpu(gpu)
     model = read_model(path)
     resolved = resolve(precision, stored_precision(model))
-    require(resolved, spec)
-    require_made_for(runtime, spec, resolved.name)
+    require_runnable(model, resolved, runtime, spec)
     shaped = infer_shapes(model, make_bindings(dims, shapes, values, trip_counts, batch))
     prepared = prepare(
         shaped,

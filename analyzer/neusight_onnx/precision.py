@@ -70,7 +70,7 @@ def resolve(precision: str, stored: DataType) -> Precision:
     return found
 
 
-_NEEDED: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+UNITS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "tf32": ("TF32", ("fp16",), "an NVIDIA GPU since Ampere"),
     "bf16": ("bfloat16", ("fp16",), "an NVIDIA GPU since Ampere"),
     "int8": ("INT8", ("fp8", "fp16"), "an NVIDIA GPU since Turing"),
@@ -107,9 +107,9 @@ def refusal(precision: Precision, gpu: GpuSpec) -> str | None:
     """Why a GPU can't run a precision, and what would do; None if it can."""
     name = precision.name.removesuffix("-model")
     peaks = gpu.peak_flops_per_s
-    if name not in _NEEDED or name in peaks:
+    if name not in UNITS or name in peaks:
         return None
-    units, others, since = _NEEDED[name]
+    units, others, since = UNITS[name]
     can = " or ".join([*(other for other in others if other in peaks), "fp32"][:2])
     if leaves_out_int8(gpu) and name == "int8":
         lacks, would_do = f"no rate of its {units} units is stated", f"give int8_tops in a GPU file, or use {can}"
@@ -121,10 +121,3 @@ def refusal(precision: Precision, gpu: GpuSpec) -> str | None:
 def leaves_out_int8(gpu: GpuSpec) -> bool:
     """Whether a GPU has units for INT8, as all do that have FP8's, and its file doesn't state their rate."""
     return "int8" not in gpu.peak_flops_per_s and "fp8" in gpu.peak_flops_per_s
-
-
-def require(precision: Precision, gpu: GpuSpec) -> None:
-    """Raises NotSupportedError where the GPU can't run the precision."""
-    reason = refusal(precision, gpu)
-    if reason is not None:
-        raise NotSupportedError(reason)

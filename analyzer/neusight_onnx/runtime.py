@@ -425,13 +425,6 @@ def last_release(runtime: Runtime, gpu: GpuSpec) -> str | None:
     )
 
 
-def require_made_for(called: str, gpu: GpuSpec, precision: str) -> None:
-    """Raises NotSupportedError where a runtime doesn't run on a GPU, or not in ``precision`` (its name)."""
-    reason = misfit(called, gpu, precision)
-    if reason is not None:
-        raise NotSupportedError(str(reason))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One operator on its way through the stream: its kernels' times on the GPU (none for a view), ``count`` times.

@@ -14,6 +14,7 @@ from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recur
 from neusight_onnx.precision import leaves_out_int8, refusal
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
+from neusight_onnx.runnable import narrow_floats, without_units
 
 _FP8 = frozenset({DataType.FLOAT8E4M3FN, DataType.FLOAT8E5M2, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2FNUZ})
 _FNUZ = frozenset({DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2FNUZ})
@@ -68,6 +69,14 @@ def _found(subject: Subject, dtypes: frozenset[DataType], why: str, *, products:
         )
 
 
+def _unbuildable(subject: Subject, name: str) -> Iterator[Found]:
+    """That an engine refuses a file for a format that no kernel multiplies."""
+    if name in narrow_floats(subject.model.graph):
+        reason = without_units(subject.model.graph, subject.target.runtime, subject.gpu)
+        if reason is not None:
+            yield Found(message=reason)
+
+
 @checks(
     "NSX401",
     "no bfloat16 on this GPU",
@@ -93,7 +102,8 @@ def bfloat16(subject: Subject) -> Iterator[Found]:
 )
 def fp8(subject: Subject) -> Iterator[Found]:
     if "fp8" not in subject.gpu.peak_flops_per_s:
-        yield from _found(subject, _FP8, f"{subject.gpu.name} has no FP8 units")
+        found = list(_found(subject, _FP8, f"{subject.gpu.name} has no FP8 units"))
+        yield from found or _unbuildable(subject, "fp8")
     elif subject.gpu.vendor == "NVIDIA":
         yield from _found(subject, _FNUZ, f"{subject.gpu.name} has FP8 units, but not for FNUZ formats")
 
@@ -145,7 +155,8 @@ def fp16(subject: Subject) -> Iterator[Found]:
 )
 def fp4(subject: Subject) -> Iterator[Found]:
     if "fp4" not in subject.gpu.peak_flops_per_s:
-        yield from _found(subject, _FP4, f"{subject.gpu.name} has no FP4 units")
+        found = list(_found(subject, _FP4, f"{subject.gpu.name} has no FP4 units"))
+        yield from found or _unbuildable(subject, "fp4")
 
 
 @checks(

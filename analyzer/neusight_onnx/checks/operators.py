@@ -18,7 +18,7 @@ from neusight_onnx.lowering.placement import REFUSED_BY
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runtime import misfit
+from neusight_onnx.runnable import runtime_misfit
 
 
 def nodes_of(graph: Graph) -> Iterator[Node]:
@@ -189,7 +189,7 @@ def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
     fix="take the runtime or the release that the finding names, or another GPU",
 )
 def not_for_this_gpu(subject: Subject) -> Iterator[Found]:
-    found = misfit(subject.target.runtime, subject.gpu, subject.precision.name)
+    found = runtime_misfit(subject.model, subject.precision, subject.target.runtime, subject.gpu)
     if found is not None:
         yield Found(message=found.reason, fix=found.remedy)
 

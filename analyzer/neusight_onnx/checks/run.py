@@ -20,10 +20,11 @@ from neusight_onnx.graph.model import file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
-from neusight_onnx.precision import refusal, resolve
+from neusight_onnx.precision import resolve
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Finding, Rule, Severity, TargetVerdict, Verdict
-from neusight_onnx.runtime import get_runtime, not_made_for
+from neusight_onnx.runnable import refused
+from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench, fingerprint, kept
 
 _TOPICS = (thresholds, file, shapes, formats, operators, numerics)
@@ -218,7 +219,8 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
     model = bench.work.model(target.model)
     stored = stored_precision(model)
     precision = resolve(target.precision, stored)
-    not_predicted = refusal(precision, gpu) or not_made_for(target.runtime, gpu, precision.name)
+    refusal = refused(model, precision, target.runtime, gpu)
+    not_predicted = None if refusal is None else refusal.message
     subject = Subject(
         target=target,
         model=model,

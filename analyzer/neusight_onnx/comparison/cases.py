@@ -17,10 +17,11 @@ from neusight_onnx.errors import ComparisonError, ModelError, NeusightError, Not
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.precision import Precision, refusal, resolve
+from neusight_onnx.precision import Precision, resolve
 from neusight_onnx.report.comparison import Case, Comparison, SortKey
 from neusight_onnx.report.quantities import dims_text
-from neusight_onnx.runtime import default_runtime, get_runtime, not_made_for
+from neusight_onnx.runnable import refused
+from neusight_onnx.runtime import default_runtime, get_runtime
 from neusight_onnx.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -72,13 +73,13 @@ def compare(
     lists, batch_name = with_batch_named(read, asked)
     stored = stored_precision(read)
     resolved = tuple(dict.fromkeys(resolve(name, stored) for name in precisions))
-    able, left_out = _able(resolved, runtimes, specs)
+    able, left_out = _able(read, resolved, runtimes, specs)
     cases: list[Case] = []
     captured: list[bool] = []
     seen: set[tuple[object, ...]] = set()
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = {}
-    refused: list[Notice] = []
+    impossible: list[Notice] = []
     first_fault: ModelError | None = None
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
     for sizes in combinations(lists):
@@ -93,7 +94,7 @@ def compare(
             if not isinstance(error, ModelError):
                 raise type(error)(said) from None
             first_fault = first_fault or ModelError(f"the model refuses all of these sizes; {said}")
-            refused.append(Notice(code="refused", message=f"left out {said}"))
+            impossible.append(Notice(code="refused", message=f"left out {said}"))
             continue
         for (precision, runtime), those in able.items():
             prepared = bench.prepared(
@@ -149,12 +150,12 @@ def compare(
         include_io=include_io,
         channels_last=channels_last,
         assumptions=(*assumed_by_all(assumptions), *_rests_on(prices, specs)),
-        warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *refused, *left_out, *_unused(prices, specs)))),
+        warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *impossible, *left_out, *_unused(prices, specs)))),
     )
 
 
 def _able(
-    precisions: Sequence[Precision], runtimes: Sequence[str], specs: Sequence[GpuSpec]
+    model: Model, precisions: Sequence[Precision], runtimes: Sequence[str], specs: Sequence[GpuSpec]
 ) -> tuple[dict[tuple[Precision, str], list[GpuSpec]], list[Notice]]:
     """The GPUs that can run each precision in each runtime, and what is left out, said.
 
@@ -163,15 +164,11 @@ def _able(
     found: dict[tuple[Precision, str], list[GpuSpec]] = {}
     reasons: dict[str, str] = {}
     for precision, runtime, spec in product(precisions, runtimes, specs):
-        for what, reason in (
-            ("precision", refusal(precision, spec)),
-            ("runtime", not_made_for(runtime, spec, precision.name)),
-        ):
-            if reason is not None:
-                reasons[reason] = what
-                break
-        else:
+        refusal = refused(model, precision, runtime, spec)
+        if refusal is None:
             found.setdefault((precision, runtime), []).append(spec)
+        else:
+            reasons[refusal.message] = refusal.what
     if not found:
         raise NotSupportedError(next(iter(reasons)))
     return found, [Notice(code=what, message=f"left out: {reason}") for reason, what in reasons.items()]

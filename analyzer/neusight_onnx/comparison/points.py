@@ -18,12 +18,13 @@ from neusight_onnx.graph.dimension_roles import is_batch_symbol
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.precision import require, resolve
+from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import AtOtherSizes, infer_shapes, prepare
 from neusight_onnx.report.model import FITS
 from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
-from neusight_onnx.runtime import default_runtime, get_runtime, require_made_for
+from neusight_onnx.runnable import require_runnable
+from neusight_onnx.runtime import default_runtime, get_runtime
 from neusight_onnx.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -73,8 +74,7 @@ def sweep(
     lists, batch_name = with_batch_named(read, asked)
     varied = tuple(name for name, sizes in lists.items() if len(sizes) > 1)
     resolved = resolve(precision, stored_precision(read))
-    require(resolved, spec)
-    require_made_for(runtime, spec, resolved.name)
+    require_runnable(read, resolved, runtime, spec)
     memo = Memo(graph=read.graph)
     others = AtOtherSizes()
     executed = resolved.name

@@ -17,9 +17,10 @@ from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.dimension_roles import is_batch_symbol
 from neusight_onnx.graph.model import Model
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.precision import require, resolve
+from neusight_onnx.precision import resolve
 from neusight_onnx.report.model import Variant
-from neusight_onnx.runtime import get_runtime, require_made_for
+from neusight_onnx.runnable import require_runnable
+from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench
 
 if TYPE_CHECKING:
@@ -131,8 +132,7 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
         question = changed(base, text, "--what-if")
         with _named("--what-if", text):
             precision = resolve(question.precision, stored)
-            require(precision, question.gpu)
-            require_made_for(question.runtime, question.gpu, precision.name)
+            require_runnable(model, precision, question.runtime, question.gpu)
             get_runtime(question.runtime, channels_last=question.channels_last)
             shaped = bench.shaped(model, question.bindings)
             prepared = bench.prepared(

@@ -1,0 +1,57 @@
+"""Models that a runtime doesn't run on a GPU: refused with the reason before anything is predicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from check_cases import dequantized
+from neusight_onnx import analyze, compare, read_model
+from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.runnable import narrow_floats
+
+
+@pytest.fixture
+def fp8_file(tmp_path: Path) -> Path:
+    path = tmp_path / "fp8.onnx"
+    onnx.save(dequantized(TensorProto.FLOAT8E4M3FN)(), path)
+    return path
+
+
+@pytest.mark.parametrize(("gpu", "runs"), [("a100", False), ("t4", False), ("l4", True), ("h100", True)])
+def test_an_engine_of_a_file_with_fp8(fp8_file: Path, gpu: str, runs: bool) -> None:
+    """As for ``--precision fp8``: TensorRT builds it where the GPU has units for it alone."""
+    sizes = {"batch": 8}
+    if runs:
+        assert analyze(fp8_file, gpu=gpu, dims=sizes, runtime="tensorrt").totals.latency_ms
+        return
+    with pytest.raises(NotSupportedError, match=r"the file stores FP8, for which the GPU has no units.*since Ada or"):
+        analyze(fp8_file, gpu=gpu, dims=sizes, runtime="tensorrt")
+    assert analyze(fp8_file, gpu=gpu, dims=sizes, runtime="onnxruntime").totals.latency_ms
+
+
+def test_compare_leaves_it_out(fp8_file: Path) -> None:
+    found = compare(fp8_file, gpus=["a100", "l4"], dims={"batch": 8}, runtimes=["tensorrt"])
+    assert [case.gpu.name for case in found.cases] == ["l4"]
+    assert any("the file stores FP8" in notice.message for notice in found.warnings)
+
+
+def test_a_release_before_fp8(fp8_file: Path) -> None:
+    with pytest.raises(NotSupportedError, match=r"tensorrt@8.6 in precision fp8: .*; take tensorrt@9.0 or later$"):
+        analyze(fp8_file, gpu="h100", dims={"batch": 8}, runtime="tensorrt@8.6")
+
+
+def test_formats_of_conversions_count(tmp_path: Path) -> None:
+    """A Cast names its type; a file may hold no constant of it."""
+    main = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT8E5M2)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT8E5M2, [4])],
+    )
+    path = tmp_path / "cast.onnx"
+    onnx.save(helper.make_model(main, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), path)
+    assert narrow_floats(read_model(path).graph) == {"fp8"}
