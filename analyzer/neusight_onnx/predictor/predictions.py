@@ -21,6 +21,7 @@ from neusight_onnx.kernels import (
     HostWork,
     Kernel,
     Normalization,
+    Recurrent,
     Softmax,
     Transfer,
 )
@@ -113,12 +114,13 @@ def _with_kept(kernel: Kernel, share: float) -> Kernel:
     return replace(kernel, kept_in_l2=share) if isinstance(kernel, Gemm | Conv | Attention) else kernel
 
 
-def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv]:
-    """Whether a product or convolution is in TF32 on units for it, which is a permission: libraries keep FP32's kernels
-    in the choice, such as Winograd's and matrix-vector products, and take those that they expect to be quicker."""
+def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv | Recurrent]:
+    """Whether a product, convolution or recurrent layer is in TF32 on units for it, which is a permission: libraries
+    keep FP32's kernels in the choice, such as Winograd's and matrix-vector products, and take those that they expect to
+    be quicker."""
     from neusight_onnx.laws.tensor_gemm import serves
 
-    is_tf32 = isinstance(kernel, Gemm | Conv) and kernel.dtype is DataType.TFLOAT32
+    is_tf32 = isinstance(kernel, Gemm | Conv | Recurrent) and kernel.dtype is DataType.TFLOAT32
     return is_tf32 and serves(gpu, DataType.TFLOAT32)
 
 
