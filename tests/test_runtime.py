@@ -160,3 +160,30 @@ def test_a_runtime_of_another_vendor_is_refused_and_left_out_of_a_comparison() -
         ("t4", "tensorrt"),
     }
     assert any("left out: runtime tensorrt on mi300x" in notice.message for notice in both.warnings)
+
+
+@pytest.mark.parametrize(
+    ("called", "meant"),
+    [
+        ("pytorch", "eager"),
+        ("torch@1.13", "eager@1.13"),
+        ("torch.compile", "compiled"),
+        ("inductor@2.5", "compiled@2.5"),
+        ("ort", "onnxruntime"),
+        ("ORT@1.17", "onnxruntime@1.17"),
+        ("trt@8.6", "tensorrt@8.6"),
+        ("TensorRT", "tensorrt"),
+        ("onnxruntme", "onnxruntime"),
+    ],
+)
+def test_the_runtime_that_is_meant_is_named(called: str, meant: str) -> None:
+    with pytest.raises(
+        NotSupportedError, match=f"^unknown runtime .*; did you mean '{meant}'\\? supported now: "
+    ) as found:
+        get_runtime(called)
+    assert "\n" not in str(found.value)
+
+
+def test_a_name_like_none_has_no_hint() -> None:
+    with pytest.raises(NotSupportedError, match=r"^unknown runtime 'openvino'; supported now: "):
+        get_runtime("openvino")

@@ -259,6 +259,9 @@ def test_formats_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(texts["json"])
     rows = list(csv.DictReader(StringIO(texts["csv"])))
     assert [float(row["latency_ms"]) for row in rows] == [point["latency_ms"] for point in document["points"]]
+    assert {(row["gpu"], row["precision"], row["runtime"], row["runtime_release"]) for row in rows} == {
+        tuple(document[key] for key in ("gpu", "precision", "runtime", "runtime_release"))
+    }
     assert [(int(row["batch"]), int(row["sequence"])) for row in rows] == [(1, 16), (1, 32), (4, 16), (4, 32)]
     for form in ("rich", "markdown"):
         assert texts[form].count("sequence=") == 2

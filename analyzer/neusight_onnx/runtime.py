@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -292,7 +293,7 @@ def get_runtime(called: str, *, cuda_graph: bool = False, channels_last: bool = 
     """
     name, at, text = called.partition("@")
     if name not in RUNTIMES:
-        raise NotSupportedError(f"unknown runtime {name[:40]!a}; supported now: {', '.join(sorted(RUNTIMES))}")
+        raise NotSupportedError(f"unknown runtime {name[:40]!a}{_hint(name, at + text)}")
     found = _at_release(RUNTIMES[name], parse_release(text, f"runtime {name}")) if at else RUNTIMES[name]
     if channels_last and not found.takes_order:
         those = " or ".join(sorted(other.name for other in RUNTIMES.values() if other.takes_order))
@@ -301,6 +302,26 @@ def get_runtime(called: str, *, cuda_graph: bool = False, channels_last: bool = 
             f"leave --channels-last out, or take runtime {those}"
         )
     return replace(found, captured=cuda_graph, channels_last=channels_last) if cuda_graph or channels_last else found
+
+
+_OTHER_NAMES = {
+    "eager": ("pytorch", "torch", "pytorch-eager", "torch-eager", "torchscript"),
+    "compiled": ("compile", "inductor", "torchinductor", "torch.compile", "torch-compile", "torch_compile", "dynamo"),
+    "onnxruntime": ("ort", "onnxrt", "onnx-runtime", "onnx_runtime", "onnxruntime-gpu", "onnxruntime_gpu", "cuda"),
+    "tensorrt": ("trt", "tensor-rt", "tensor_rt", "nvinfer", "trtexec"),
+}
+"""What else a runtime is called, as keys that a message names and no option takes."""
+
+_LONGEST_NAME = 40
+
+
+def _hint(name: str, release: str) -> str:
+    """Which runtime a name may mean, with the release that stands behind it; all of them where none is near."""
+    plain = name.strip().lower()[:_LONGEST_NAME]
+    meant = next((known for known, others in _OTHER_NAMES.items() if plain == known or plain in others), None)
+    near = get_close_matches(plain, RUNTIMES, n=1) if meant is None else [meant]
+    known = f"supported now: {', '.join(sorted(RUNTIMES))}"
+    return f"; did you mean '{near[0]}{release[:_LONGEST_NAME]}'? {known}" if near else f"; {known}"
 
 
 def release_of(called: str) -> str:

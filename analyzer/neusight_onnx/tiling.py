@@ -87,7 +87,7 @@ def convolution_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
 
     The first number of the name runs along output positions, the second along channels, as recorded grids show.
     """
-    if gpu.compute_capability is None:
+    if gpu.vendor == "AMD":
         return _MATRIX_CORE_TILES
     return (_T128X128, Tile(n=64, m=128, threads=128), Tile(n=32, m=128, threads=64))
 

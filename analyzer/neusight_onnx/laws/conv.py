@@ -359,7 +359,7 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> _Times:
     direct_tile, staged_tile = _tile(cols, "direct"), _tile(cols, "staged")
     direct = gemm.times(_direct(cols), unit, constants, direct_tile)
     direct["compute"] = direct["compute"] * c["direct_overhead"]
-    amd = gpu.compute_capability is None
+    amd = gpu.vendor == "AMD"
     if amd:
         volume = np.where(cols["rank"] > 2, c["amd_volume_overhead"], 1.0)
         direct["compute"] = direct["compute"] * volume * (1.0 if unit.is_matrix else c["amd_lanes_overhead"])

@@ -589,7 +589,7 @@ def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.floa
         if has_bias and not is_batched and is_pascal:
             chosen[:, rows] = choose_biased(part, gpu)
             continue
-        split = not is_batched and gpu.compute_capability is not None
+        split = not is_batched and gpu.vendor == "NVIDIA"
         tiles = fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias)
         menu = candidates(tiles, split=split, splits=DEEP_SPLITS)
         chosen[:, rows] = choose_from(menu, part, gpu, constants)

@@ -31,7 +31,7 @@ DOUBT_LOG_SD = 0.25
 
 def is_vector(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDArray[np.bool_]:
     """Which products run such kernels: of one row or column, of NVIDIA's library, without a bias."""
-    if gpu.compute_capability is None or "bias" not in cols:
+    if gpu.vendor != "NVIDIA" or "bias" not in cols:
         return np.zeros(cols["m"].shape, dtype=np.bool_)
     found: NDArray[np.bool_] = (np.minimum(cols["m"], cols["n"]) == 1.0) & (cols["bias"] == 0.0)
     return found

@@ -69,7 +69,7 @@ def _for_matrix_units(
     if not serves(gpu, kernel.dtype):  # it runs other kernels than were measured
         return _on_fp32_lanes(kernel, kernel_class, gpu, predictors)
     direction = OF_WEIGHT if label.endswith(OF_WEIGHT) else ""
-    vendor = ON_AMD if gpu.compute_capability is None else ""
+    vendor = ON_AMD if gpu.vendor == "AMD" else ""
     shared = predictors.get((kernel_class, f"{MATRIX}{direction}{vendor}"))
     if shared is not None:
         return shared if label.removesuffix(OF_WEIGHT) in shared.formats else _law_alone(shared)

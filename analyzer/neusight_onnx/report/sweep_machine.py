@@ -55,14 +55,22 @@ def sweep_to_json(sweep: Sweep) -> str:
 
 
 def sweep_to_csv(sweep: Sweep) -> str:
-    """One row a point: a column for each dim that varies, then the keys of the JSON's points."""
+    """One row a point: how it is run, under the names that a comparison's rows have; a column for each dim that varies;
+    then the keys of the JSON's points."""
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     records = _points(sweep)
     keys = [key for key in records[0] if key != "dims"]
-    writer.writerow([*map(flat, sweep.varied), *keys])
+    run: dict[str, Json] = {
+        "gpu": sweep.gpu.name,
+        "precision": sweep.precision,
+        "runtime": sweep.runtime,
+        "runtime_release": release_of(sweep.runtime),
+    }
+    writer.writerow([*run, *map(flat, sweep.varied), *keys])
     for point, record in zip(sweep.points, records, strict=True):
-        writer.writerow([*(point.dims[name] for name in sweep.varied), *(flat(record[key]) for key in keys)])
+        sizes = (point.dims[name] for name in sweep.varied)
+        writer.writerow([*map(flat, run.values()), *sizes, *(flat(record[key]) for key in keys)])
     return buffer.getvalue()
 
 
