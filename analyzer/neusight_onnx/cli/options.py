@@ -151,7 +151,7 @@ PrecisionOption = Annotated[
         "--precision",
         metavar="FORMAT",
         help=f"Number format: {', '.join(list(Precision)[:-1])} or {list(Precision)[-1]}; auto is what the model is "
-        "stored in.",
+        "stored in, float32 in TF32 where the runtime multiplies it so unasked.",
     ),
 ]
 CudaGraphOption = Annotated[
