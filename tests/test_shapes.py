@@ -854,6 +854,16 @@ def test_stale_value_info_is_named_and_not_believed() -> None:
     assert "'a'" in warning.message
     assert "[9, 9]" in warning.message
     assert "[4, 32]" in warning.message
+    assert not warning.details
+
+
+def test_stale_value_infos_are_counted() -> None:
+    """One line however many there are; the others are details, which -v says."""
+    text = """g (float[4, 16] x, float[16, 32] w) => (float[4, 32] y)
+        <float[9, 9] a, float[8, 8] b, float[7, 7] c> { a = MatMul(x, w)  b = Relu(a)  c = Relu(b)  y = Relu(c) }"""
+    (warning,) = [notice for notice in inferred(text).warnings if notice.code == "stale-value-info"]
+    assert warning.message.startswith("'a' is declared as [9, 9] but its shape is [4, 32], and 2 more are: ")
+    assert [detail.split(" is declared")[0] for detail in warning.details] == ["'b'", "'c'"]
 
 
 PRESENT = """g (float[batch, past, 8] cache, float[batch, new, 8] key, float[batch, total] mask)

@@ -225,7 +225,8 @@ def analyze_command(
             if verbosity() is Verbosity.VERBOSE:
                 from neusight_onnx.report.execution import near_misses_text, standing_text
 
-                say((*near_misses_text(report.fusion), *standing_text(report)))
+                details = (f"warning: {text}" for notice in report.warnings for text in notice.details)
+                say((*near_misses_text(report.fusion), *standing_text(report), *details))
             text = _report_text(report, report_format, target, top)
     emit(text, target)
 

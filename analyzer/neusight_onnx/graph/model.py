@@ -112,11 +112,12 @@ class Graph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something that the user should know; ``code`` is stable."""
+    """Something that the user should know; ``code`` is stable. ``details``: what the message only counts."""
 
     code: str
     message: str
     node: str | None = None
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

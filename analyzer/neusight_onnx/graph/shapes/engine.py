@@ -849,16 +849,13 @@ def _contradicts(declared: tuple[int | str | None, ...], shape: tuple[int, ...])
     return any(isinstance(dim, int) and dim >= 0 and dim != size for dim, size in zip(declared, shape, strict=True))
 
 
-_SHOWN = 3
-
-
 def _stale_notices(stale: Mapping[str, str]) -> list[Notice]:
     if not stale:
         return []
-    texts = list(stale.values())
-    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    message = "; ".join(texts[:_SHOWN]) + more + ": the file's value_info is stale, the inferred shapes are used"
-    return [Notice(code="stale-value-info", message=message)]
+    first, *others = stale.values()
+    more = f", and {len(others):,} more are" if others else ""
+    message = f"{first}{more}: the file's value_info is stale, the inferred shapes are used"
+    return [Notice(code="stale-value-info", message=message, details=tuple(others))]
 
 
 def _contradicted_symbols(graph: Graph, bound: BoundInputs, values: Mapping[str, Value]) -> list[Notice]:
