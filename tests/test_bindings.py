@@ -564,6 +564,45 @@ def test_layers_with_a_window_keep_no_more(dims: dict[str, int], kept: int) -> N
     assert result.values["attention_mask"].shape == (1, dims.get("past", 127) + dims.get("seq", 1))
 
 
+# --- sizes that weights tell ------------------------------------------------------------------------------------------
+
+
+def encoder(rows: int, shape: list[str | int]) -> Model:
+    """As Whisper's: two convolutions, the second of stride 2, then a table of positions is added."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c1"], pads=[1, 1]),
+        helper.make_node("Conv", ["c1", "w2"], ["c2"], pads=[1, 1], strides=[2]),
+        helper.make_node("Transpose", ["c2"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("Add", ["t", "positions"], ["y"]),
+    ]
+    sizes = {"w1": (4, 10, 3), "w2": (4, 4, 3), "positions": (rows, 4)}
+    weights = [numpy_helper.from_array(np.zeros(size, np.float32), name) for name, size in sizes.items()]
+    made = graph(nodes, [value("x", shape)], [onnx.ValueInfoProto(name="y")], initializers=weights)
+    return read_model_bytes(model(made).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "said"), [(1500, 3000, True), (64, 128, False), (32, 64, False), (50, 100, True)]
+)
+def test_a_table_of_positions_tells_a_length(rows: int, length: int, said: bool) -> None:
+    """Only where no default fits: 128 or 64 are taken where they do."""
+    result = infer(encoder(rows, ["batch", 10, "frames"]), Bindings())
+    assert result.values["x"].shape == (1, 10, length)
+    assert any("fits the table of weights" in text for text in result.assumptions) is said
+
+
+def test_what_the_user_bound_is_not_changed_by_a_table() -> None:
+    with pytest.raises(ModelError, match="positions"):
+        infer(encoder(1500, ["batch", 10, "frames"]), Bindings(dims={"frames": 100}))
+
+
+def test_a_convolution_tells_its_channels() -> None:
+    """Optimum leaves the bins of a spectrogram free."""
+    result = infer(encoder(64, ["batch", "feature_size", "frames"]), Bindings())
+    assert result.values["x"].shape == (1, 10, 128)
+    assert any(text.startswith("feature_size = 10 (default: the channels of a conv") for text in result.assumptions)
+
+
 # --- branches that read a cache ---------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ from neusight_onnx.graph.model import Array, Declared, Graph, Model, Node, Notic
 from neusight_onnx.graph.names import is_written, named, option
 from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.graph.size_formulas import Formula, formula_of
+from neusight_onnx.graph.sizes_by_weights import channel_sizes
 from neusight_onnx.graph.tensors import NUMPY_TYPES
 
 T = TypeVar("T")
@@ -204,7 +205,8 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         check_size(size, cause, least=0)
         sizes.fix(symbol, size, cause)
     batch = None if bindings.batch is None else _bind_batch(model, bindings.batch, sizes, shapes)
-    assumptions = _complete(model.graph.inputs, places, sizes, lengths, cache_sizes(model.graph))
+    fixed = channel_sizes(model.graph) | cache_sizes(model.graph)
+    assumptions = _complete(model.graph.inputs, places, sizes, lengths, fixed)
     given = {dim for name in values for dim in inputs[name].shape or ()}
     for symbol, size in sizes.symbols.items():
         if size == 0 and symbol not in given:  # an empty list is a value like any other
@@ -414,7 +416,7 @@ def _complete(
 ) -> list[str]:
     """Fixes every symbol of the inputs that is still free; returns a line for each default.
 
-    ``fixed``: sizes of caches that operators fix, by symbol, and what they are.
+    ``fixed``: sizes that operators and their weights fix, by symbol, and what they are.
     """
     plain = {name for name in places if formula_of(name, frozenset()) is None}
     expressions: dict[str, Formula] = {}
@@ -426,7 +428,7 @@ def _complete(
     free = [name for name in places if name not in sizes.symbols and name not in expressions]
     roles = roles_of({name: where for name, where in places.items() if name not in expressions})
     has_past = keeps_cache(roles, places, inputs)
-    # a cache that is as long as a window doesn't tell how many tokens came before
+    # a cache that is as long as a window doesn't tell how many tokens came before, channels are no length
     roles.update({name: "window" for name in fixed if name in roles})
     assumptions = []
     sizes.defaults.update(free)

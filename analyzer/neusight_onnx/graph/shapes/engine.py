@@ -36,6 +36,7 @@ from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
 from neusight_onnx.graph.shapes.unknown_sizes import PLACES, possible_sizes
 from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version, unknown_attributes, wrong_elements
 from neusight_onnx.graph.signatures import fault as fault_of_form
+from neusight_onnx.graph.sizes_by_weights import lengths_of_tables
 
 MAX_DEPTH = 60
 """Bodies within bodies; protobuf's own limit on nesting (100 messages, three a body) stops files before this."""
@@ -45,6 +46,7 @@ MAX_INFERENCES = 100_000
 
 _DECLARED_ZERO = "a dimension that an input declares as 0 is taken as 0, for the model does not accept another size"
 _OTHER_DEFAULT = "the first default of a length does not fit the model, so another is taken"
+_BY_TABLE = "a length is the one that fits the table of weights that is added to it, as the defaults don't"
 
 FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
 """What numpy and rules raise on inputs that no valid node has; turned into a ModelError that names the node."""
@@ -251,13 +253,15 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
 
     Where the model leaves a length free and contradicts its default (a table of 77 positions against 128 tokens),
     the other defaults are tried in turn, also where only a body that may not run contradicts it: the default that
-    the fewest nodes refuse is taken. What the user bound is never changed. The fault of the first default is raised
-    if none fits, and stands in the assumptions if another does. ``memo``: of this model's graph, to be shared between
-    inferences at several sizes.
+    the fewest nodes refuse is taken. Where none fits, the lengths of tables that the graph adds are tried (1,500
+    positions of Whisper's encoder, 3,000 frames). What the user bound is never changed. The fault of the first default
+    is raised if none fits, and stands in the assumptions if another does. ``memo``: of this model's graph, to be shared
+    between inferences at several sizes.
     """
     memo = memo or Memo(graph=model.graph)
     first: ModelError | None = None
     best: tuple[int, BoundInputs, InferredGraph] | None = None
+    by_table = False
     for lengths in DEFAULT_LENGTHS:
         bound = bind_inputs(model, bindings, lengths)
         try:
@@ -271,6 +275,9 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
                 break
         if not bound.has_default_length:
             break
+        if lengths is DEFAULT_LENGTHS[-1] and best is None:
+            best = _at_a_table_s_length(model, bindings, memo)
+            by_table = best is not None
     takes_zero = best is None and any(0 in (declared.shape or ()) for declared in model.graph.inputs)
     if takes_zero:
         bound = bind_inputs(model, bindings, replace(DEFAULT_LENGTHS[0], keeps_zero=True))
@@ -283,9 +290,19 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
     _, bound, result = best
     _check_not_empty(model, bindings, bound, result)
     if first is not None:
-        reason = f"{_DECLARED_ZERO if takes_zero else _OTHER_DEFAULT}: {first}"
+        reason = f"{_DECLARED_ZERO if takes_zero else _BY_TABLE if by_table else _OTHER_DEFAULT}: {first}"
         result = replace(result, assumptions=(*result.assumptions, reason))
     return bound, result
+
+
+def _at_a_table_s_length(model: Model, bindings: Bindings, memo: Memo) -> tuple[int, BoundInputs, InferredGraph] | None:
+    for length in lengths_of_tables(model.graph):
+        with suppress(ModelError):
+            bound = bind_inputs(model, bindings, replace(DEFAULT_LENGTHS[0], sequence=length))
+            swallowed, result = _infer_bound(model, bindings, bound, memo=memo)
+            if not swallowed:
+                return swallowed, bound, result
+    return None
 
 
 def _check_not_empty(model: Model, bindings: Bindings, bound: BoundInputs, result: InferredGraph) -> None:
@@ -317,7 +334,7 @@ def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, infe
         _, result = _infer_bound(model, bindings, bound, at_expected=True)
     except ModelError:
         return inferred  # sizes that are related in a way that isn't understood: the bounds hold
-    kept = [text for text in inferred.assumptions if text.startswith((_OTHER_DEFAULT, _DECLARED_ZERO))]
+    kept = [text for text in inferred.assumptions if text.startswith((_OTHER_DEFAULT, _DECLARED_ZERO, _BY_TABLE))]
     shared = {name: shape for name, shape in result.expected.items() if name not in result.likely}
     if not shared:
         return replace(result, assumptions=(*result.assumptions, *kept))
