@@ -123,6 +123,14 @@ SWAPPED = """
 """torchlib's scaled_dot_product_attention of keys (b, h, t, d), its scale being 1."""
 SWAPPED_SHAPES = {"q": (2, 4, 5, 8), "keys": (2, 4, 6, 8), "v": (2, 4, 6, 8)}
 ATTENDED = {"q": (2, 4, 5, 8), "k": (2, 4, 8, 6), "v": (2, 4, 6, 8)}
+BATCH = """
+    m = ReduceMean<axes=[0, 2, 3], keepdims=0>(x)
+    k = ReduceMean<axes=[0, 2, 3]>(x)
+    d = Sub(x, k)
+    q = Mul(d, d)
+    v = ReduceMean<axes=[0, 2, 3], keepdims=0>(q)
+    y = BatchNormalization<training_mode=1>(x, eights, eights, m, v)
+"""
 WEIGHTS = {
     "gamma": (16,),
     "shift": (16,),
@@ -133,6 +141,7 @@ WEIGHTS = {
     "cshift": (8, 1, 1),
     "ones": (4,),
     "zeros": (4,),
+    "eights": (8,),
     "w3": (2, 16, 32),
     "filters": (5, 8, 1, 1),
     "five": (5,),
@@ -162,6 +171,7 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
     ("RMS normalization by division", RMS_DIVIDED, X, "RMSNormalization", ("compiled", "onnxruntime", "tensorrt")),
     ("gelu, x halved first, divided", GELU_HALVED, X, "Gelu", RUNTIMES),
     ("group normalization", GROUP, IMAGE, "GroupNormalization", BUT_ORT),
+    ("batch normalization in training", BATCH, IMAGE, "BatchNormalization", ("eager", "compiled")),
     ("silu", "s = Sigmoid(x)\ny = Mul(x, s)", X, "Swish", RUNTIMES),
     ("silu, other order", "s = Sigmoid(x)\ny = Mul(s, x)", X, "Swish", RUNTIMES),
     ("glu", "a, b = Split<axis=2>(x)\ns = Sigmoid(b)\ny = Mul(a, s)", X, "Glu", BUT_ORT),
@@ -340,6 +350,22 @@ REFUSED: list[tuple[str, str, dict[str, tuple[int, ...]], list[str] | None, str,
     ("no epsilon", LAYER.replace("Sqrt(e)", "Sqrt(v)"), X, None, "layer normalization", "epsilon"),
     ("mean is used elsewhere", LAYER, X, ["y", "m"], "layer normalization", "used elsewhere"),
     ("another value is divided", LAYER.replace("Div(d, r)", "Div(x, r)"), X, None, "layer normalization", "another"),
+    (
+        "given statistics",
+        "y = BatchNormalization(x, eights, eights, eights, eights)",
+        IMAGE,
+        None,
+        "batch normalization by its own statistics",
+        "given statistics",
+    ),
+    (
+        "statistics of another value",
+        BATCH.replace("Sub(x, k)", "Sub(z, k)"),
+        IMAGE | {"z": IMAGE["x"]},
+        None,
+        "batch normalization by its own statistics",
+        "another value",
+    ),
     ("not a mean of squares", "y = ReduceMean<axes=[-1]>(x)", X, None, "layer normalization", "squares"),
     ("gate of another value", "s = Sigmoid(x)\ny = Mul(z, s)", X | {"z": (2, 8, 16)}, None, "SiLU", "another"),
     ("gate is used elsewhere", "s = Sigmoid(x)\ny = Mul(x, s)", X, ["y", "s"], "SiLU", "not only"),

@@ -58,6 +58,7 @@ class Runtime:
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
     CPU, with copies both ways), "refused" (such a model isn't built).
     ``times_kernels``: whether its builder times what could do a node's work on the GPU, and keeps the quickest.
+    ``computes_constants``: whether what depends on parameters alone is computed in every run, not once at load.
     ``calls_attention``: whether attention in 16 bits that a graph writes out is one call in the model.
     ``fused_attention``: which of com.microsoft's attention operators find a fused kernel: "none", those whose operand
     for padding is a list of "lengths", or "any" that one can take. ``biases_attention_first``: whether the bias of
@@ -113,6 +114,7 @@ class Runtime:
     least_capability: float = 0.0
     most_capability: float = inf
     calls_attention: bool = False
+    computes_constants: bool = False
     fused_attention: str = "any"
     biases_attention_first: bool = False
     norms_in_fp32: str = "whole"
@@ -185,6 +187,7 @@ RUNTIMES: dict[str, Runtime] = {
         host_spread=1.7,
         takes_order=True,
         calls_attention=True,
+        computes_constants=True,
         # torch 2.9.1: torch.backends.cudnn.conv.fp32_precision and .rnn.fp32_precision are "tf32", that of
         # torch.backends.cuda.matmul "none"; both reach cuDNN's math type (ATen/cudnn/Descriptors.h)
         tf32="cudnn",
@@ -208,6 +211,7 @@ RUNTIMES: dict[str, Runtime] = {
         # Inductor refuses older ones: "too old to be supported by the triton GPU compiler" (torch._inductor.scheduler)
         least_capability=7.0,
         calls_attention=True,
+        computes_constants=True,
         history=COMPILED,
     ),
     # Its executor walks a prepared list in C++: a plain launch (4-6 us, the same survey; the upper end, as cuBLAS and

@@ -142,6 +142,8 @@ def batch(context: NodeContext) -> Outcome:
     """x (n, c, *spatial). In training the statistics of each channel are taken first: c rows of n * spatial."""
     shape = context.shape(0)
     channels = shape[1] if len(shape) > 1 else 1
+    if context.integer("own_statistics", 0) and context.runtime == "eager":
+        return Kernels(kernels=_by_own_statistics(context, channels))
     if _normalizes_by_batch(context):
         training = Normalization(
             method="batch",
@@ -164,6 +166,25 @@ def batch(context: NodeContext) -> Outcome:
     )
     copies = context.contiguous(0, channels_last=True)
     return Kernels(kernels=(*copies, kernel), layouts=context.channels_last_output())
+
+
+def _by_own_statistics(context: NodeContext, channels: int) -> tuple[Kernel, ...]:
+    """PyTorch's own kernels where no running statistics are kept: of c rows the statistics, the inverse deviation of
+    each, the result (as torch 2.9 launches them on stand-ins for CUDA's libraries)."""
+    shape = context.shape(0)
+    wide = TensorSpec(dtype=DataType.FLOAT32, shape=(channels,))
+    columns = prod(shape) // channels if channels else 0
+    return (
+        Reduction(operation="mean", outputs=channels, reduced=columns, dtype=context.dtype(0), output=wide),
+        Elementwise(operations=("rsqrt",), inputs=(wide,), output=wide),
+        Normalization(
+            method="batch",
+            rows=(shape[0] if shape else 1) * channels,
+            cols=prod(shape[2:]),
+            parameter_count=_parameters(context, 1, 2, 3, 4),
+            dtype=context.dtype(0),
+        ),
+    )
 
 
 @lowers("InstanceNormalization", gives="normalization", note="a group is one channel of one sample")

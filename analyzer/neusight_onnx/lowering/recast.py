@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.every_run import is_computed
 from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Value, made_name
 from neusight_onnx.lowering.precision import KEPT_FOR_THE_RUN, PLAIN, as_precision
 
@@ -158,6 +159,7 @@ class _Recast:
     wide: Counter[str] = field(default_factory=Counter)
     activation_casts: int = 0
     weight_casts: int = 0
+    computed: set[str] = field(default_factory=set)
 
     def is_plain(self, name: str) -> bool:
         value = self.values.get(name)
@@ -273,7 +275,9 @@ def _autocast(
     for key in bodies:
         by_node.setdefault(key[0], []).append(key)
     for node in graph.graph.nodes:
-        if _is_before_the_run(node, values):
+        if _is_before_the_run(node, values) and not is_computed(
+            node, [values.get(name) for name in node.outputs], work.computed
+        ):
             work.nodes.append(node)
             continue
         _autocast_node(node, work)

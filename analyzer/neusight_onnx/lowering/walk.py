@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
 from neusight_onnx.errors import shown
+from neusight_onnx.graph.every_run import MOST_SHAPE_NUMBERS, is_computed
 from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value, file_name
 from neusight_onnx.graph.names import option
 from neusight_onnx.kernels import NodeWork
@@ -19,10 +20,6 @@ from neusight_onnx.strides import channels_last_strides, is_contiguous
 
 CONSTANT = "computed once when the model is loaded"
 ON_HOST = "shape arithmetic on the host"
-MOST_SHAPE_NUMBERS = 128
-"""A tensor of PyTorch has at most 64 dimensions, and nothing that describes a shape more than two numbers for each
-(pads). What is larger and follows from shapes alone (positions, a mask of ones) is a tensor: eager mode computes it on
-the GPU in every run."""
 UNKNOWN_HERE = "its shape is not known"
 """How the reason of a node begins whose own shape can't be told, though all is known of its inputs."""
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -48,6 +45,7 @@ class _Pass:
     works: list[NodeWork] = field(default_factory=list)
     strides: dict[str, tuple[int, ...]] = field(default_factory=dict)
     answers: _Answers = field(default_factory=dict)
+    computed: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +122,8 @@ def _lower(graph: InferredGraph, run: _Pass, outer: Mapping[str, Layout], count:
             read = _read_in(graph.graph) if read is None else read
             outputs = outputs if node.outputs[1] in read else outputs[:1]
         reason = _before_the_run(outputs, run.runtime.name)
+        if reason is CONSTANT and run.runtime.computes_constants and is_computed(node, outputs, run.computed):
+            reason = None
         if reason is not None:
             works.append(run.free.of(node, reason, count, branch))
         else:

@@ -458,7 +458,7 @@ def _hand_on(node: Node, names: Sequence[str], values: Mapping[str, Value], walk
         if not name or value is None:
             continue
         size = value_bytes(value)
-        if value.is_constant:
+        if value.is_constant and (source is None or not _is_activation(source, walk)):
             if name in walk.places:
                 continue  # made once, also where each trip of a loop has a body of its own
             # Folded when the model is loaded. The same number of bytes as the weight it comes from: that weight, moved.
@@ -469,6 +469,11 @@ def _hand_on(node: Node, names: Sequence[str], values: Mapping[str, Value], walk
                 walk.allocate(name, size, "weight", None)
         elif node.op_type not in _NO_VIEWS and value.data is None and source is not None:
             walk.place(name, source)
+
+
+def _is_activation(storages: Sequence[int], walk: Liveness) -> bool:
+    """Whether a value is computed in the run, though of parameters alone (PyTorch's)."""
+    return any(walk.kinds[storage] == "activation" for storage in storages)
 
 
 def _keys(node: Node, graph: InferredGraph) -> Iterator[str]:

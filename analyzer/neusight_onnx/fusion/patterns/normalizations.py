@@ -237,3 +237,43 @@ def group_norm(search: Search, anchor: Node) -> Match | str:
         return "its result is not reshaped back"
     result, parameters, trail = _scale_and_shift(trail, after.outputs[0], outer[1])
     return trail.finish("GroupNormalization", (x, *parameters), result, version=21, attributes={"num_groups": groups})
+
+
+def batch_statistics(search: Search, anchor: Node) -> Match | str:
+    """``batch_norm`` by the batch's own statistics (standardised weights of NFNets): exporters write the mean and the
+    variance that it takes itself, for running statistics that nobody keeps."""
+    if anchor.attributes.get("training_mode", 0) != 1:
+        return "it normalises by given statistics"
+    if len(anchor.inputs) != 5 or any(
+        name in search.kept or search.consumers.get(name) for name in anchor.outputs[1:] if name
+    ):
+        return "its running statistics are read"
+    trail = Trail(search)
+    trail.add(anchor)
+    x = trail.root(anchor.inputs[0])
+    mean = trail.up(anchor.inputs[3], "ReduceMean")
+    variance = trail.up(anchor.inputs[4], "ReduceMean")
+    squared = None if variance is None else trail.up(variance.inputs[0], "Mul")
+    centred = None if squared is None else trail.up(squared.inputs[0], "Sub")
+    inner = None if centred is None else trail.up(centred.inputs[1], "ReduceMean")
+    if mean is None or centred is None or inner is None:
+        return "its statistics are not written out"
+    taken = [trail.root(name) for name in (mean.inputs[0], centred.inputs[0], inner.inputs[0])]
+    if taken.count(taken[0]) != len(taken) or not (taken[0] == x or _is_stored_again(search, taken[0], x)):
+        return "its statistics are another value's"
+    scale, bias = anchor.inputs[1:3]
+    return trail.finish(
+        "BatchNormalization",
+        (x, scale, bias, scale, bias),
+        anchor.outputs[0],
+        version=15,
+        attributes={**anchor.attributes, "own_statistics": 1},
+    )
+
+
+def _is_stored_again(search: Search, name: str, x: str) -> bool:
+    """Whether both are constants of as many elements: an exporter's transposed copy of a weight."""
+    shapes = search.shape(name), search.shape(x)
+    if shapes[0] is None or shapes[1] is None or not (search.is_constant(name) and search.is_constant(x)):
+        return False
+    return sorted(shapes[0]) == sorted(shapes[1])

@@ -19,11 +19,12 @@ from neusight_onnx.fusion.patterns.activations import (
     softplus,
     swish,
 )
-from neusight_onnx.fusion.patterns.normalizations import group_norm, layer_norm, rms_norm, rsqrt
+from neusight_onnx.fusion.patterns.normalizations import batch_statistics, group_norm, layer_norm, rms_norm, rsqrt
 from neusight_onnx.fusion.patterns.products import conv_batch_norm, linear
 from neusight_onnx.fusion.patterns.search import BUT_ORT, COMPILERS, EVERYWHERE, Match, Pattern, Search, Verdict
 from neusight_onnx.fusion.patterns.slices import slice_assignment
 from neusight_onnx.fusion.patterns.softmax import attention, log_softmax, masked_softmax, swapped_keys, written_softmax
+from neusight_onnx.graph.every_run import is_computed
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, kept_values
 from neusight_onnx.runtime import Runtime, as_runtime
 
@@ -37,6 +38,12 @@ PATTERNS: tuple[Pattern, ...] = (
         anchors=("InstanceNormalization",),
         runtimes=BUT_ORT,
         find=group_norm,
+    ),
+    Pattern(
+        name="batch normalization by its own statistics",
+        anchors=("BatchNormalization",),
+        runtimes=frozenset({"eager", "compiled"}),
+        find=batch_statistics,
     ),
     Pattern(name="GELU", anchors=("Erf",), runtimes=EVERYWHERE, find=gelu_erf),
     Pattern(name="GELU by tanh", anchors=("Tanh",), runtimes=EVERYWHERE, find=gelu_tanh),
@@ -152,11 +159,14 @@ def _search(
     rules = [pattern for pattern in patterns if runtime.name in pattern.runtimes and pattern.name not in runtime.lacks]
     wanted = {anchor for rule in rules for anchor in rule.anchors}
     anchors: dict[str, list[tuple[int, Node]]] = defaultdict(list)
+    computed: set[str] | None = set() if runtime.computes_constants else None
     for place, node in enumerate(graph.graph.nodes):
-        if node.op_type in wanted and not node.domain:
-            value = graph.values.get(node.outputs[0])
-            if value is None or not (value.is_constant or value.data is not None):
-                anchors[node.op_type].append((place, node))
+        value = graph.values.get(node.outputs[0]) if node.outputs else None
+        is_run = value is None or not (value.is_constant or value.data is not None)
+        if not is_run and computed is not None:
+            is_run = is_computed(node, [graph.values.get(name) for name in node.outputs], computed)
+        if is_run and node.op_type in wanted and not node.domain:
+            anchors[node.op_type].append((place, node))
     if not anchors:
         return [], []
     search = _indexed(graph, runtime)
