@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neusight_onnx.report.comparison import Comparison
-from neusight_onnx.report.comparison_words import cells, heads, notes, same_for_all
+from neusight_onnx.report.comparison_words import heads, lines, notes, same_for_all
 from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.markdown_text import table, text
 
@@ -11,8 +11,8 @@ from neusight_onnx.report.markdown_text import table, text
 def comparison_to_markdown(comparison: Comparison) -> str:
     """The table, best first and in bold, then what it rests on."""
     rows = []
-    for index, case in enumerate(comparison.cases):
-        row = [text(cell) for cell in cells(case, comparison)]
+    for index, cells in enumerate(lines(comparison)):
+        row = [text(cell) for cell in cells]
         rows.append([f"**{cell}**" if cell else "" for cell in row] if index == 0 and comparison.has_best else row)
     settings = ", ".join(map(text, same_for_all(comparison)))
     sections = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from neusight_onnx.report.comparison import Comparison
-from neusight_onnx.report.comparison_words import SPARED, cells, heads, left_out_note, notes, same_for_all, spared
+from neusight_onnx.report.comparison_words import SPARED, heads, left_out_note, lines, notes, same_for_all, spared
 from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.layout import Canvas, bar, bullets, columns, heading, render
 from neusight_onnx.report.quantities import counted, printable
@@ -37,10 +37,10 @@ def comparison_to_terminal(comparison: Comparison, canvas: Canvas) -> str:
         Text.assemble((model, "bold"), "  ", (canvas.dot.join(map(printable, about)), "dim"), "\n")
     ]
     rows = []
-    for index, case in enumerate(comparison.cases):
+    for index, (case, cells) in enumerate(zip(comparison.cases, lines(comparison), strict=True)):
         is_best = index == 0 and comparison.has_best
         style = "bold green" if is_best else "" if case.totals.memory.fits else "dim"
-        rows.append((style, ["*" if is_best else "", *cells(case, comparison)]))
+        rows.append((style, ["*" if is_best else "", *cells]))
     table, left_out = figure_table((("", "left"), *heads(comparison)), rows, canvas, spared=spared(comparison))
     explained = [f"* {note}" if note.startswith("best") else note for note in notes(comparison, left_out)]
     parts += [table, Text()]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from neusight_onnx.report.comparison import Case, Comparison, SortKey
+from neusight_onnx.report.comparison import Comparison, SortKey
 from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, TIGHT, Totals
 from neusight_onnx.report.quantities import (
@@ -68,17 +68,19 @@ def heads(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     return (*named, *figure_heads(_shown(comparison)), *([("cost", "right")] if is_priced(comparison) else []))
 
 
-def cells(case: Case, comparison: Comparison) -> list[str]:
-    """One line of the table, as :func:`heads` names its columns."""
-    found = [case.gpu.name]
-    found += [case.precision] if "precision" in comparison.varied else []
-    found += [case.runtime] if "runtime" in comparison.varied else []
-    found += [str(case.dims.get(name, "")) for name in varied_dims(comparison)]
-    found += figures(case.totals, case.bound_shares, _shown(comparison))
-    if is_priced(comparison):
-        cost = case.cost()
-        found.append("-" if cost is None else significant(cost))
-    return found
+def lines(comparison: Comparison) -> Iterator[list[str]]:
+    """The lines of the table, as :func:`heads` names its columns; one for each case."""
+    shown, dims, priced = _shown(comparison), varied_dims(comparison), is_priced(comparison)
+    for case in comparison.cases:
+        found = [case.gpu.name]
+        found += [case.precision] if "precision" in comparison.varied else []
+        found += [case.runtime] if "runtime" in comparison.varied else []
+        found += [str(case.dims.get(name, "")) for name in dims]
+        found += figures(case.totals, case.bound_shares, shown)
+        if priced:
+            cost = case.cost()
+            found.append("-" if cost is None else significant(cost))
+        yield found
 
 
 def is_priced(comparison: Comparison) -> bool:
