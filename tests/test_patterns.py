@@ -105,6 +105,8 @@ GROUP = """
     s = Mul(b, cgamma)
     y = Add(s, cshift)
 """
+GROUP_WITHOUT_SHIFT = GROUP.replace("cshift", "nothing")
+GROUP_WITHOUT_BOTH = GROUP_WITHOUT_SHIFT.replace("cgamma", "unit")
 SDPA = """
     qs = Mul(q, half)
     ks = Mul(k, half)
@@ -172,6 +174,8 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
     ("gelu, x halved first, divided", GELU_HALVED, X, "Gelu", RUNTIMES),
     ("group normalization", GROUP, IMAGE, "GroupNormalization", BUT_ORT),
     ("batch normalization in training", BATCH, IMAGE, "BatchNormalization", ("eager", "compiled")),
+    ("group normalization without a shift", GROUP_WITHOUT_SHIFT, IMAGE, "GroupNormalization", BUT_ORT),
+    ("group normalization without parameters", GROUP_WITHOUT_BOTH, IMAGE, "GroupNormalization", BUT_ORT),
     ("silu", "s = Sigmoid(x)\ny = Mul(x, s)", X, "Swish", RUNTIMES),
     ("silu, other order", "s = Sigmoid(x)\ny = Mul(s, x)", X, "Swish", RUNTIMES),
     ("glu", "a, b = Split<axis=2>(x)\ns = Sigmoid(b)\ny = Mul(a, s)", X, "Glu", BUT_ORT),
@@ -236,7 +240,7 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
 def build(nodes: str, inputs: dict[str, tuple[int, ...]], outputs: list[str] | None = None) -> InferredGraph:
     used = {name for node in split(nodes) for name in node.input}
     constants = NUMBERS | {"groups": [0, 4, -1], "back": [2, 8, 4, 4], "last": [-1]}
-    constants |= {"joined": [-1, 6, 8], "apart": [2, 4, 8, 6]}
+    constants |= {"joined": [-1, 6, 8], "apart": [2, 4, 8, 6], "unit": [[[1.0]]], "nothing": [[[0.0]]]}
     return inferred(
         nodes,
         inputs,

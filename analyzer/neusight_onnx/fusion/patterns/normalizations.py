@@ -80,29 +80,32 @@ def _inverse_root(trail: Trail, mean: Node) -> tuple[str, Node] | str:
     return "nothing is divided by the root" if scaled is None else (scaled, product)
 
 
-def _scale_and_shift(trail: Trail, name: str, size: int) -> tuple[str, tuple[str, ...], Trail]:
-    """Constant ``* gamma`` and ``+ beta`` of ``size`` elements behind ``name``, as far as they are there."""
+def _scale_and_shift(
+    trail: Trail, name: str, size: int, *, written_if_absent: bool = False
+) -> tuple[str, tuple[str, ...], Trail]:
+    """Constant ``* gamma`` and ``+ beta`` of ``size`` elements behind ``name``, as far as they are there.
+
+    ``written_if_absent``: a scale that a module lacks is written as 1, a shift as 0, each a tensor of one element.
+    """
     search = trail.search
 
-    def fits(candidate: str | None) -> bool:
+    def fits(candidate: str | None, absent: float) -> bool:
         shape = None if candidate is None else search.shape(candidate)
-        return (
-            candidate is not None
-            and search.is_constant(candidate)
-            and shape is not None
-            and int(np.prod(shape, dtype=np.int64)) == size
-        )
+        if candidate is None or shape is None or not search.is_constant(candidate):
+            return False
+        is_written = written_if_absent and search.number(candidate) == absent
+        return is_written or int(np.prod(shape, dtype=np.int64)) == size
 
     attempt = Trail(search, casts=trail.casts, nodes=dict(trail.nodes))
     scale = attempt.down(name, "Mul")
     gamma = None if scale is None else attempt.other(scale, name)
-    if scale is None or gamma is None or not fits(gamma):
+    if scale is None or gamma is None or not fits(gamma, 1.0):
         return name, (), trail
     trail, name, found = attempt, scale.outputs[0], (gamma,)
     attempt = Trail(search, casts=trail.casts, nodes=dict(trail.nodes))
     shift = attempt.down(name, "Add")
     beta = None if shift is None else attempt.other(shift, name)
-    if shift is None or beta is None or not fits(beta):
+    if shift is None or beta is None or not fits(beta, 0.0):
         return name, found, trail
     return shift.outputs[0], (*found, beta), attempt
 
@@ -219,7 +222,10 @@ def rms_norm(search: Search, anchor: Node) -> Match | str:
 
 
 def group_norm(search: Search, anchor: Node) -> Match | str:
-    """Reshape to (n, groups, rest), InstanceNormalization, Reshape back, * gamma + beta per channel."""
+    """Reshape to (n, groups, rest), InstanceNormalization, Reshape back, * gamma + beta per channel.
+
+    torch.onnx writes both always (symbolic_opset9.group_norm): 1 and 0 where the module has none.
+    """
     trail = Trail(search)
     trail.add(anchor)
     before = trail.up(anchor.inputs[0], "Reshape")
@@ -235,7 +241,9 @@ def group_norm(search: Search, anchor: Node) -> Match | str:
     after = trail.down(anchor.outputs[0], "Reshape")
     if after is None or search.shape(after.outputs[0]) != outer:
         return "its result is not reshaped back"
-    result, parameters, trail = _scale_and_shift(trail, after.outputs[0], outer[1])
+    result, parameters, trail = _scale_and_shift(trail, after.outputs[0], outer[1], written_if_absent=True)
+    while parameters and outer[1] != 1 and search.number(parameters[-1]) is not None:
+        parameters = parameters[:-1]
     return trail.finish("GroupNormalization", (x, *parameters), result, version=21, attributes={"num_groups": groups})
 
 
