@@ -68,7 +68,7 @@ def of_the_run(prepared: PreparedModel) -> Iterator[str]:
     yield from of_a_newer_release(prepared.runtime)
     if prepared.runtime.undone(training=prepared.trained is not None):
         yield (
-            f"{prepared.runtime.label}: runs what later releases run otherwise as it did then (docs/releases.md; "
+            f"{prepared.runtime.label}: what later releases do otherwise is as in that one (docs/releases.md; "
             "'analyze' says what of it the model meets)"
         )
     yield from prepared.said
