@@ -44,6 +44,12 @@ DEFINES = ("nvidia/*/include", "triton/backends/nvidia/include")
 HANDLES = re.compile(r"Create(?!Tiled)|Instantiate|LoadData|GetKernel")
 """Calls whose first argument is where the address of something new goes."""
 
+LAUNCHES = re.compile(
+    r"cudnn\w+Forward\w*|cudnn(?:Add|Op|Reduce|Transform)Tensor|cublas(?:[SDCZ](?:ge|copy|scal)|Gemm)\w+"
+)
+"""Calls of cuBLAS and cuDNN that run kernels in the stream of their first argument, a handle: one is counted for each
+that ``standin/`` says nothing more of."""
+
 SOURCES = Path(__file__).parent / "standin"
 DEFINITION = re.compile(r"^(?:int|void|unsigned|size_t|const char) \**(\w+)\(", re.MULTILINE)
 """A function in C as the sources there begin one."""
@@ -118,6 +124,9 @@ def source_of(library: str, names: set[str], facts: Mapping[str, object]) -> str
     for name in sorted(names - set(DEFINITION.findall(own))):
         if name in TEXTS:
             lines.append(f'const char *{name}(int status) {{ return "stand-in"; }}')
+        elif LAUNCHES.fullmatch(name):
+            lines.append("int standin_launch(void *stream, const char *line);")
+            lines.append(f'int {name}(void **handle) {{ return standin_launch(*handle, "library\\t{name}"); }}')
         elif HANDLES.search(name):
             lines.append(f"int {name}(void **made) {{ *made = thing; return 0; }}")
         else:

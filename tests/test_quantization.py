@@ -415,7 +415,7 @@ FOUR_BITS = {"w": TensorProto.INT4}
         pytest.param(
             f"{BLOCKS}\na = MatMul(x, d)\ny = Add(a, bias)", {**BLOCKED, "bias": (8,)}, FOUR_BITS, 0, id="bias"
         ),
-        pytest.param(f"{BLOCKS}\ny = MatMul(x, d)\nz = MatMul(x, d)", BLOCKED, FOUR_BITS, 1, id="two readers"),
+        pytest.param(f"{BLOCKS}\ny = MatMul(x, d)\nz = MatMul(x, d)", BLOCKED, FOUR_BITS, 2, id="two readers"),
         pytest.param(
             "d = DequantizeLinear<axis=0, block_size=8>(w, s)\ny = MatMul(x, d)",
             {"w": (64, 8), "s": (8, 8)},

@@ -13,7 +13,7 @@ enum { /* attributes */
   COMPUTE_TYPE = 100, DILATIONS = 102, STRIDES = 103, PRE_PADDINGS = 105, HEURISTIC_GRAPH = 201, RESULTS = 202,
   CONFIG_ENGINE = 300, PLAN_CONFIG = 401, GRAPH_OPERATIONS = 801, TENSOR_TYPE = 901, DIMENSIONS = 902,
   TENSOR_STRIDES = 903, ENGINE_GRAPH = 1300 };
-enum { INT64 = 3, DESCRIPTOR = 15 };
+enum { INT64 = 3, DESCRIPTOR = 15, INT32 = 23 };
 
 struct attribute {
   int name, type;
@@ -138,8 +138,8 @@ int cudnnBackendGetAttribute(struct descriptor *descriptor, int name, int type, 
     return 0;
   }
   if (a == NULL) { /* a size of nothing, else an empty list */
-    *count = type == INT64 && wanted == 1;
-    if (*count && data != NULL) *(long long *)data = 0;
+    *count = (type == INT64 || type == INT32) && wanted == 1;
+    if (*count && data != NULL) memset(data, 0, size_of(type));
     return 0;
   }
   *count = a->count;

@@ -229,6 +229,10 @@ def _is_narrow_product(folding: _Folding, node: Node) -> bool:
     others = [name for at, name in enumerate(node.inputs) if at != 1 and name]
     if folding.only_user(pair.outputs[0]) is None or any(folding.dequantizer(name) for name in others):
         return False
+    if folding.only_user(pair.inputs[0]) is not pair:  # a weight that is dequantised for each of several readers
+        return False
+    if column == 0 and pair.version < 21 and pair.inputs[0] not in folding.producers:
+        return False  # the Transpose isn't moved in front of it, but taken into the product
     weight, scale = folding.values.get(pair.inputs[0]), folding.values.get(pair.inputs[1])
     if weight is None or scale is None or not all(folding.is_constant(name) for name in pair.inputs if name):
         return False

@@ -44,7 +44,7 @@ def _fused(
     graph: InferredGraph, runtime: Runtime, redundant: Redundant | None, *, explained: bool
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     name = runtime.name
-    read = _with_folded_pads(_without_redundant(graph, runtime, redundant), runtime)
+    read = _with_pairs(_with_folded_pads(_without_redundant(graph, runtime, redundant), runtime), runtime)
     fused, said = recognise_and_say(read, runtime=runtime, explained=explained)
     fused = _quantised(fused, runtime)
     if name == "eager":
@@ -84,6 +84,15 @@ def _without_redundant(graph: InferredGraph, runtime: Runtime, redundant: Redund
         return graph
     neutral = runtime.drops_neutral
     return without_redundant(graph, neutral=neutral) if redundant is None else redundant.without(graph, neutral=neutral)
+
+
+def _with_pairs(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+    """For the runtime that folds no pairs but writes some anew: ONNX Runtime."""
+    if runtime.folds_quantization:
+        return graph
+    from neusight_onnx.fusion.quantization_pairs import with_pairs_of_their_own
+
+    return with_pairs_of_their_own(graph)
 
 
 def _with_folded_pads(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
