@@ -388,7 +388,10 @@ def stored_plainly(kernel: Kernel) -> Kernel:
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_pairs_become(case: Case, runtime: str) -> None:
-    kernels = [kernel for work in works_of(case, runtime) for kernel in work.kernels]
+    works = works_of(case, runtime)
+    if runtime == "onnxruntime":  # where a view is an output of the graph, it is a copy
+        works = tuple(work for work in works if work.op_type != "Reshape")
+    kernels = [kernel for work in works for kernel in work.kernels]
     assert [stored_plainly(kernel) for kernel in kernels] == [stored_plainly(kernel) for kernel in case.kernels]
 
 

@@ -13,6 +13,7 @@ from neusight_onnx.graph.names import option
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.free_works import FreeWorks
+from neusight_onnx.lowering.provider_parts import by_provider
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
 from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order
 from neusight_onnx.runtime import Runtime, as_runtime
@@ -329,15 +330,19 @@ def _outcome(
         return Unsupported(reason=f"no lowering for {node.domain or 'ai.onnx'}::{node.op_type}")
     context = NodeContext(node, inputs, outputs, run.runtime, layouts, graph, run.order)
     if not rule.needs_shapes:
-        return rule.function(context)
+        return _executed(context, rule.function(context))
     for value, name in zip((*inputs, *outputs[:1]), (*node.inputs, *node.outputs[:1]), strict=True):
         if name and (value is None or value.shape is None):
             cause = node.name if value is None else value.unknown_because or node.name
             return Unsupported(reason=_unknown_here(node, graph) if cause == node.name else f"{UNKNOWN_BECAUSE}{cause}")
-    outcome = rule.function(context)
+    outcome = _executed(context, rule.function(context))
     if isinstance(outcome, Kernels) and (not outcome.kernels or _is_empty(outputs)):
         return Free(reason=EMPTY, host=True)
     return outcome
+
+
+def _executed(context: NodeContext, outcome: Kernels | Free | Unsupported) -> Kernels | Free | Unsupported:
+    return by_provider(context, outcome) if context.executor.elementwise == "onnxruntime" else outcome
 
 
 def _is_empty(outputs: tuple[Value | None, ...]) -> bool:

@@ -1,0 +1,155 @@
+"""What ONNX Runtime's CUDA provider launches for one operator: as onnxruntime-gpu 1.31.1 does on stand-ins.
+
+The names of kernels are those of the classes here: fills are the driver's, ``reduce`` a sum of the provider's own or
+cuDNN's call.
+"""
+
+from __future__ import annotations
+
+import pytest
+from onnx import TensorProto
+
+from graphs import inferred
+from neusight_onnx.kernels import Elementwise, Gemm, Kernel, Movement, NodeWork, Normalization, Reduction
+from neusight_onnx.lowering import lower
+
+HALF = TensorProto.FLOAT16
+IMAGE = (2, 64, 28, 28)
+
+CASES = {
+    # name: nodes, shape of x, launches, and constants
+    "mean of images": ("y = ReduceMean<axes=[2, 3]>(x)", IMAGE, "reduce div", {}),
+    "mean of 2,048 columns": ("y = ReduceMean<axes=[1]>(x)", (96, 2048), "fill reduce div", {}),
+    "mean of 2,047 columns": ("y = ReduceMean<axes=[1]>(x)", (96, 2047), "reduce div", {}),
+    "mean over what is in front": ("y = ReduceMean<axes=[0]>(x)", (64, 1000), "fill reduce div", {}),
+    "mean of one row of tokens": ("y = ReduceMean<axes=[1]>(x)", (1, 197, 384), "fill reduce div", {}),
+    "mean in the middle, cuDNN's": ("y = ReduceMean<axes=[1]>(x)", (2, 197, 384), "fill reduce", {}),
+    "mean of everything": ("y = ReduceMean(x)", (2, 197, 384), "fill reduce div", {}),
+    "sum of rows": ("y = ReduceSum(x, a)", (2, 197, 384), "reduce", {"a": [2]}),
+    "greatest, cuDNN's": ("y = ReduceMax<axes=[2]>(x)", (2, 197, 384), "fill reduce", {}),
+    "length of rows, cuDNN's": ("y = ReduceL2<axes=[2]>(x)", (2, 197, 384), "fill reduce", {}),
+    "sum of squares": ("y = ReduceSumSquare<axes=[1]>(x)", (64, 512), "mul reduce", {}),
+    "place of the greatest": ("y = ArgMax<axis=1>(x)", (2, 21, 64, 64), "fill reduce cast", {}),
+    "place of the greatest in a row": ("y = ArgMax<axis=-1>(x)", (2, 77), "reduce", {}),
+    "softmax of the last dimension": ("y = Softmax<axis=-1>(x)", (2, 8, 64), "softmax", {}),
+    "softmax of another": ("y = Softmax<axis=1>(x)", (2, 8, 64), "transpose softmax transpose", {}),
+    "softmax of another, ones behind": ("y = Softmax<axis=1>(x)", (2, 8, 1), "copy softmax copy", {}),
+    "instances of two samples": (
+        "y = InstanceNormalization(x, w, w)",
+        IMAGE,
+        "fill fill fill fill norm sub+mul+mul+add",
+        {"w": [1.0] * 64},
+    ),
+    "instances of one": ("y = InstanceNormalization(x, w, w)", (1, *IMAGE[1:]), "norm", {"w": [1.0] * 64}),
+    "nearest": ('y = Resize<mode="nearest">(x, , s)', IMAGE, "add resize", {"s": [1.0, 1.0, 2.0, 2.0]}),
+    "to the same size": ('y = Resize<mode="nearest">(x, , s)', IMAGE, "copy", {"s": [1.0] * 4}),
+    "ones change places": ("y = Transpose<perm=[0, 2, 3, 1]>(x)", (2, 320, 1, 1), "copy", {}),
+    "pads nothing": ("y = Pad(x, p)", (4, 8), "copy", {"p": [0, 0, 0, 0]}),
+    "slice to the end that there is": ("y = Slice(x, b, e)", (4, 8), "copy", {"b": [0], "e": [4]}),
+    "slice to any end": ("y = Slice(x, b, e)", (4, 8), "", {"b": [0], "e": [2**63 - 1]}),
+    "an output that is a view": ("y = Flatten(x)", (4, 8, 2), "copy", {}),
+    "expands nothing": ("y = Expand(x, s)", (4, 8), "copy expand", {"s": [1, 1]}),
+    "one operand summed": ('y = Einsum<equation="bij->bi">(x)', (4, 16, 32), "reduce copy", {}),
+}
+
+
+def named(kernel: Kernel) -> str:
+    match kernel:
+        case Movement():
+            return kernel.operation
+        case Elementwise():
+            return "+".join(kernel.operations)
+        case Reduction():
+            return "reduce"
+        case Normalization():
+            return "norm"
+        case _:
+            return type(kernel).__name__.lower()
+
+
+def work_of(
+    nodes: str,
+    shape: tuple[int, ...],
+    constants: dict[str, object] | None = None,
+    *,
+    runtime: str = "onnxruntime",
+    kind: int = TensorProto.FLOAT,
+    **others: tuple[int, ...],
+) -> NodeWork:
+    names = {"x": shape, **others}
+    types = dict.fromkeys(names, kind)
+    return lower(inferred(nodes, names, constants=constants, types=types), runtime=runtime)[-1]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_launches_of_an_operator(case: tuple[str, tuple[int, ...], str, dict[str, object]]) -> None:
+    nodes, shape, expected, constants = case
+    assert " ".join(map(named, work_of(nodes, shape, constants).kernels)) == expected
+
+
+@pytest.mark.parametrize("runtime", ["eager", "compiled", "tensorrt"])
+def test_other_runtimes_launch_one_kernel(runtime: str) -> None:
+    for name in ("mean of images", "instances of two samples", "nearest"):
+        nodes, shape, _, constants = CASES[name]
+        assert len(work_of(nodes, shape, constants, runtime=runtime).kernels) == 1, name
+
+
+def test_places_in_16_bits_are_looked_for_in_32() -> None:
+    kernels = work_of("y = ArgMax<axis=1>(x)", (2, 21, 64), kind=HALF).kernels
+    assert [named(kernel) for kernel in kernels] == ["fill", "cast", "reduce", "cast"]
+
+
+@pytest.mark.parametrize(
+    ("equation", "left", "right", "expected", "product"),
+    [
+        pytest.param(
+            "bhid,bhjd->bhij",
+            (2, 6, 197, 64),
+            (2, 6, 197, 64),
+            "transpose copy gemm copy",
+            (12, 197, 197, 64),
+            id="q k",
+        ),
+        pytest.param(
+            "bhwc,hkc->bhwk",
+            (2, 14, 14, 96),
+            (14, 14, 96),
+            "transpose transpose copy gemm transpose copy",
+            (14, 28, 14, 96),
+            id="relative positions",
+        ),
+        pytest.param("bnc,cd->bnd", (2, 197, 384), (384, 100), "copy gemm copy", (1, 394, 100, 384), id="linear"),
+        pytest.param("i,j->ij", (64,), (32,), "copy gemm copy", (1, 64, 32, 1), id="outer"),
+    ],
+)
+def test_einsum(
+    equation: str, left: tuple[int, ...], right: tuple[int, ...], expected: str, product: tuple[int, ...]
+) -> None:
+    kernels = work_of(f'y = Einsum<equation="{equation}">(x, z)', left, z=right).kernels
+    assert " ".join(map(named, kernels)) == expected
+    (found,) = [(each.batch, each.m, each.n, each.k) for each in kernels if isinstance(each, Gemm)]
+    assert found == product
+
+
+def test_a_scatter_copies_first() -> None:
+    """512 x 64 floats copied, 128 of the rows written through 128 indices."""
+    graph = inferred(
+        "y = ScatterND(x, i, u)",
+        {"x": (512, 64), "i": (128, 1), "u": (128, 64)},
+        types={"i": TensorProto.INT64},
+    )
+    copy, scatter = lower(graph, runtime="onnxruntime")[-1].kernels
+    assert (named(copy), copy.read_bytes, copy.write_bytes) == ("copy", 512 * 256, 512 * 256)
+    assert (scatter.read_bytes, scatter.write_bytes) == (128 * 256 + 128 * 8, 128 * 256)
+
+
+def test_group_normalization_runs_as_the_operators_that_define_it() -> None:
+    graph = inferred(
+        "y = GroupNormalization<num_groups=8>(x, w, w)",
+        {"x": IMAGE},
+        constants={"w": [1.0] * 8},
+        opset=18,
+    )
+    kernels = lower(graph, runtime="onnxruntime")[-1].kernels
+    mean = "fill reduce div"  # 16 rows of 6,272
+    assert " ".join(map(named, kernels)) == (f"cast {mean} sub mul {mean} mul sub add sqrt div cast cast mul add")
