@@ -15,7 +15,7 @@ DIST_STAMP := build/dist-check.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
-	bench-operators bench-frontend bench-coverage bench-plausibility bench-models bench-fusion bench-fusion-cuda \
+	bench-operators bench-frontend bench-coverage bench-plausibility bench-models bench-fusion bench-fusion-cuda bench-launches-ort \
 	bench-fusion-inductor bench-fusion-trt bench-instructions bench-speed fuzz clean
 .DELETE_ON_ERROR:
 
@@ -110,6 +110,12 @@ bench-fusion-cuda: $(VENV)/.installed-dev $(ORT_ENV)/.installed ## the same with
 	$(call required,MODELS,folder of ONNX models)
 	$(BIN)/python benchmarks/cuda_standin.py $(ORT_ENV)/lib/python3*/site-packages -o $(ORT_ENV)/stand-ins
 	$(BIN)/python benchmarks/fusion_ort.py "$(MODELS)" --cuda $(ORT_ENV)/lib/python3*/site-packages \
+		--stand-ins $(ORT_ENV)/stand-ins --python $(ORT_ENV)/bin/python
+
+bench-launches-ort: $(VENV)/.installed-dev $(ORT_ENV)/.installed ## our kernels beside what its CUDA provider launches, no GPU needed
+	$(call required,MODELS,folder of ONNX models)
+	$(BIN)/python benchmarks/cuda_standin.py $(ORT_ENV)/lib/python3*/site-packages -o $(ORT_ENV)/stand-ins
+	$(BIN)/python benchmarks/launches_ort.py "$(MODELS)" --cuda $(ORT_ENV)/lib/python3*/site-packages \
 		--stand-ins $(ORT_ENV)/stand-ins --python $(ORT_ENV)/bin/python
 
 TORCH_ENV := build/torch

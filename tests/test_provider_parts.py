@@ -10,8 +10,10 @@ import pytest
 from onnx import TensorProto
 
 from graphs import inferred
+from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.kernels import Elementwise, Gemm, Kernel, Movement, NodeWork, Normalization, Reduction
 from neusight_onnx.lowering import lower
+from neusight_onnx.runtime import RUNTIMES
 
 HALF = TensorProto.FLOAT16
 IMAGE = (2, 64, 28, 28)
@@ -48,7 +50,8 @@ CASES = {
     "slice to the end that there is": ("y = Slice(x, b, e)", (4, 8), "copy", {"b": [0], "e": [4]}),
     "slice to any end": ("y = Slice(x, b, e)", (4, 8), "", {"b": [0], "e": [2**63 - 1]}),
     "an output that is a view": ("y = Flatten(x)", (4, 8, 2), "copy", {}),
-    "expands nothing": ("y = Expand(x, s)", (4, 8), "copy expand", {"s": [1, 1]}),
+    "expands nothing": ("n = Shape(x)\ny = Expand(x, n)", (4, 8), "copy expand", {}),
+    "expands nothing by constants": ("y = Expand(x, s)", (4, 8), "", {"s": [1, 1]}),
     "one operand summed": ('y = Einsum<equation="bij->bi">(x)', (4, 16, 32), "reduce copy", {}),
 }
 
@@ -141,6 +144,30 @@ def test_a_scatter_copies_first() -> None:
     copy, scatter = lower(graph, runtime="onnxruntime")[-1].kernels
     assert (named(copy), copy.read_bytes, copy.write_bytes) == ("copy", 512 * 256, 512 * 256)
     assert (scatter.read_bytes, scatter.write_bytes) == (128 * 256 + 128 * 8, 128 * 256)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "copies"),
+    [
+        pytest.param("a = Sin(x)\nb = ScatterND(a, i, u)\ny = Sin(b)", 0, id="no other reader"),
+        pytest.param(
+            "a = Sin(x)\nr = Unsqueeze(a, one)\nq = Squeeze(r, one)\nb = ScatterND(q, i, u)\ny = Sin(b)", 0, id="views"
+        ),
+        pytest.param("a = Sin(x)\nc = Cos(a)\nb = ScatterND(a, i, u)\ny = Add(b, c)", 1, id="another reader"),
+        pytest.param("b = ScatterND(x, i, u)\ny = Sin(b)", 1, id="an input"),
+        pytest.param("a = Sin(x)\ny = ScatterND(a, i, u)", 1, id="an output"),
+        pytest.param("a = Sin(x)\nb = ScatterElements(a, j, u)\ny = Sin(b)", 1, id="ScatterElements"),
+    ],
+)
+def test_what_is_written_in_place(nodes: str, copies: int) -> None:
+    graph = inferred(
+        nodes,
+        {"x": (512, 64), "i": (128, 1), "j": (128, 64), "u": (128, 64)},
+        constants={"one": [1]},
+        types={"i": TensorProto.INT64, "j": TensorProto.INT64},
+    )
+    works = lower(fused_graph(graph, RUNTIMES["onnxruntime"]), runtime="onnxruntime")
+    assert sum(named(kernel) == "copy" for work in works for kernel in work.kernels) == copies
 
 
 def test_group_normalization_runs_as_the_operators_that_define_it() -> None:

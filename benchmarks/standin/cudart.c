@@ -5,6 +5,7 @@
    stream capture forbids, everything after a kernel that failed. Read from the environment:
 
      STANDIN_LOG        file that each launch and library call is appended to, a line each, fields parted by tabs
+     STANDIN_TIMES      if set, a launch's line begins with when it was made, in ns of the host's clock, and a tab
      STANDIN_ARGUMENTS  file that says how kernels' arguments lie: a line a kernel, sorted as bytes, its name and
                         offset:size of each; a launch's line then ends with their bytes, in hexadecimal
      STANDIN_KERNEL_US  what a kernel takes on the device's clock (default 5)
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 #include <vector_types.h>
 
@@ -107,6 +109,11 @@ int standin_launch(void *stream, const char *line) {
   struct stream *on = of(stream);
   FILE *file = log_file();
   ALIVE;
+  if (file != NULL && getenv("STANDIN_TIMES") != NULL) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    fprintf(file, "%lld\t", now.tv_sec * 1000000000ll + now.tv_nsec);
+  }
   if (file != NULL) fprintf(file, "%s\n", line);
   fault(line);
   if (on->graph != NULL) on->graph->kernels_us += kernel_us();

@@ -66,6 +66,10 @@ def _fused(
 
         fused, of_attention = fuse_attention(fused)
     fused, of_epilogues = fuse_epilogues(fused, runtime)
+    if runtime.rewrites:
+        from neusight_onnx.fusion.in_place import with_writes_in_place
+
+        fused = with_writes_in_place(fused)
     if runtime.conv_layout.startswith("nhwc"):
         from neusight_onnx.fusion.channel_order import read_channels_last
 

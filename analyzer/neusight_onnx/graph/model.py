@@ -178,6 +178,10 @@ def made_name(name: str, *what: str) -> str:
     return _MADE.join((name, *what))
 
 
+IN_PLACE = "in place"
+"""Attribute of a node that writes into its first operand; none of a file's operators has one with a space."""
+
+
 def name_in_trip(name: str, loop: str, trip: int) -> str:
     """A name of its own for a node or value of a loop's body in one of several kinds of trip."""
     return made_name(name, "", loop, str(trip))

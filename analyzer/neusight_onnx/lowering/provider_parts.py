@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import IN_PLACE
 from neusight_onnx.kernels import (
     Elementwise,
     GatherScatter,
@@ -217,7 +218,10 @@ def _same(context: NodeContext, outcome: Outcome) -> Outcome:
 
 
 def _expand(context: NodeContext, outcome: Outcome) -> Outcome:
-    """To the shape that there is: a copy, and the kernel all the same."""
+    """To the shape that there is: a copy, and the kernel all the same, unless the shape is a constant."""
+    shape = context.value(1)
+    if shape is None or shape.is_constant:
+        return outcome
     copied = _same(context, outcome)
     if not isinstance(outcome, Free) or not isinstance(copied, Kernels):
         return outcome
@@ -241,12 +245,13 @@ def _resize(context: NodeContext, outcome: Outcome) -> Outcome:
 
 
 def _scatter(context: NodeContext, outcome: Outcome) -> Outcome:
-    """The driver copies what is written into."""
+    """The driver copies what is written into, unless ScatterND may write there."""
     if not isinstance(outcome, Kernels):
         return outcome
     (kernel,) = outcome.kernels
     assert isinstance(kernel, GatherScatter)
-    return Kernels(kernels=(_copied(context.out()), replace(kernel, base=None)))
+    copies = () if context.integer(IN_PLACE, 0) else (_copied(context.out()),)
+    return Kernels(kernels=(*copies, replace(kernel, base=None)))
 
 
 def _gather_nd(context: NodeContext, outcome: Outcome) -> Outcome:
