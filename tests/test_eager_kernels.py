@@ -24,9 +24,10 @@ def launched(
     types: dict[str, int] | None = None,
     constants: dict[str, list[int]] | None = None,
     weights: dict[str, tuple[int, ...]] | None = None,
+    opset: int = 17,
 ) -> list[str]:
     """What the last node launches."""
-    graph = inferred(nodes, inputs, types=types or {}, constants=constants or {}, weights=weights or {})
+    graph = inferred(nodes, inputs, types=types or {}, constants=constants or {}, weights=weights or {}, opset=opset)
     graph = recognise(with_called_attention(graph, runtime=runtime, autocast=False), runtime=runtime)
     return [_named(kernel) for kernel in lower(graph, runtime=runtime)[-1].kernels]
 
@@ -96,3 +97,17 @@ def test_masks_of_attention(tokens: int, expected: list[str]) -> None:
     nodes = "p = MatMul (q, k)\ns = Add (p, m)\nw = Softmax <axis = -1> (s)\ny = MatMul (w, v)"
     assert launched(nodes, shapes, "eager", types=dict.fromkeys(shapes, HALF)) == expected
     assert launched(nodes, shapes, "compiled", types=dict.fromkeys(shapes, HALF)) == ["attention"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        pytest.param(HALF, ["fill 0 -> 21952", "copy 19208 -> 19208", "attention"], id="16 bits"),
+        pytest.param(TensorProto.FLOAT, ["fill 0 -> 43904", "copy 38416 -> 38416", "attention"], id="32 bits"),
+    ],
+)
+def test_masks_of_attention_that_the_file_calls(kind: int, expected: list[str]) -> None:
+    shapes = dict.fromkeys("qkv", (8, 4, 49, 32)) | {"m": (1, 4, 49, 49)}
+    assert (
+        launched("y = Attention (q, k, v, m)", shapes, "eager", types=dict.fromkeys(shapes, kind), opset=23) == expected
+    )

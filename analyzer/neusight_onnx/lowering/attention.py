@@ -84,7 +84,7 @@ def attention(context: NodeContext) -> Outcome:
     copies = [copy for index in range(3) for copy in _head_copies(context, index)]
     if context.lazy and not _is_one_kernel(context, kernel):
         return Kernels(kernels=(*copies, *_pytorch_formula(context, kernel)))
-    return Kernels(kernels=(*copies, kernel), layouts=_tokens_first(context))
+    return Kernels(kernels=(*copies, *_padded_mask(context, kernel), kernel), layouts=_tokens_first(context))
 
 
 def _is_one_kernel(context: NodeContext, kernel: Attention) -> bool:
@@ -171,7 +171,7 @@ ATen's native/transformers/attention.cpp)."""
 def _padded_mask(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
     """In eager mode a mask whose rows are no multiple of ``MASK_STEP`` columns is padded: a fill, then a copy."""
     mask = kernel.mask
-    if context.runtime != "eager" or mask is None or kernel.dtype.bits > 16 or mask.shape[-1] % MASK_STEP == 0:
+    if context.runtime != "eager" or mask is None or not mask.shape or mask.shape[-1] % MASK_STEP == 0:
         return ()
     padded = replace(mask, shape=(*mask.shape[:-1], -(-mask.shape[-1] // MASK_STEP) * MASK_STEP))
     copy = Movement(operation="copy", dtype=mask.dtype, shape=mask.shape, read=mask.byte_count, written=mask.byte_count)
