@@ -156,11 +156,32 @@ CASES = {
     ),
     "a number that is not known is read": Case(
         nodes="m = ReduceMax<keepdims=0>(x)\ny = Div(z, m)",
-        inputs={"x": (2, 3), "z": (8, 16)},
+        inputs={"x": (2, 4), "z": (8, 16)},
         expected=[
-            Reduction(operation="max", outputs=1, reduced=6, dtype=F32, output=spec()),
+            Reduction(operation="max", outputs=1, reduced=8, dtype=F32, output=spec()),
             loop("div", [A], A),
         ],
+    ),
+    "a reduction of fewer than eight elements is computed where it is used": Case(
+        nodes="s = ReduceSum<keepdims=0>(x, second)\ny = ReduceMean<axes=[2,3],keepdims=0>(s)",
+        inputs={"x": (2, 2, 8, 16, 16)},
+        constants={"second": [1]},
+        expected=[
+            Reduction(
+                operation="mean",
+                outputs=16,
+                reduced=256,
+                dtype=F32,
+                output=spec(2, 8),
+                fused=("add",),
+                extra_inputs=(spec(16 * 256),),
+            )
+        ],
+    ),
+    "a reduction of fewer than eight elements computes its operand as often": Case(
+        nodes="a = Relu(x)\ny = ReduceMean<axes=[1],keepdims=0>(a)",
+        inputs={"x": (8, 3, 16)},
+        expected=[loop("relu add add div", [spec(8, 3, 16)], A)],
     ),
     "an output on the way is written by the same kernel": Case(
         nodes="s = Add(x, z)\ny = Relu(s)",

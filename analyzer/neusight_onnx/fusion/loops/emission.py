@@ -117,14 +117,21 @@ class Emission:
         if chosen is None and not self.looked.engine:
             # rows are made from what lies in another type, or from parts
             chosen = next((read for read in full if read.spec.dtype.is_float), None) or _largest_part(reads, n)
+            chosen = chosen or next(
+                (read for read in reads if read.spec.dtype.is_float and read.spec.element_count > n), None
+            )
+        beyond: tuple[TensorSpec, ...] = ()
         if chosen is not None:
             reads.remove(chosen)
+            if chosen.spec.element_count > n:
+                # several elements (of a window, of a short reduction) make one of a row
+                beyond = (TensorSpec(dtype=chosen.spec.dtype, shape=(chosen.spec.element_count - n,)),)
             if chosen.spec.dtype.is_float and chosen.spec.dtype is not kernel.dtype:
                 # a cast before it is part of the kernel: rows are read as they are stored
                 given_dtype = kernel.dtype if isinstance(kernel, Reduction) else kernel.output_dtype or kernel.dtype
                 kernel = stored_as(kernel, chosen.spec.dtype, given_dtype)
         given = () if isinstance(kernel, Reduction) else kernel.extra_inputs
-        extra = (*given, *(spec for spec in self.looked.operands(reads) if spec.element_count != 1))
+        extra = (*given, *beyond, *(spec for spec in self.looked.operands(reads) if spec.element_count != 1))
         results = tuple(sorted(results, key=lambda spec: -spec.element_count))
         if isinstance(kernel, Reduction) or results[0].element_count != n:
             fused = flattened(own for name, own in around.items() if name not in per_row)

@@ -13,6 +13,7 @@ from neusight_onnx.kernels import (
     Movement,
     Normalization,
     Pooling,
+    Reduction,
     TensorSpec,
 )
 
@@ -27,6 +28,9 @@ GATHERS = frozenset({"embedding", "gather"})
 BATCH_NORM = ("sub", "mul", "mul", "add")
 LARGEST_WINDOW = 25
 """``should_fallback_max_pool_with_indices``, ``_avg_poolnd``: pooling of larger windows is a call of PyTorch's."""
+SHORTEST_REDUCTION = 8
+"""``config.unroll_reductions_threshold``: a reduction of fewer elements is written out as pointwise work."""
+UNROLLED = {"sum": "add", "mean": "add", "max": "max", "min": "min", "prod": "mul"}
 RESIZE_TAPS = {"linear": 2, "cubic": 4}
 """Elements along each axis that an interpolated one is made of."""
 
@@ -38,7 +42,8 @@ class Plan:
     ``reads``: inputs of a loop with what is read of each. ``copies``: of a library call, with the input that each
     copies. ``kernels``: without the copies that strided loads make unnecessary. ``reorders``: an output element isn't
     made from the input elements at its own place. ``parts``: of a concatenation, its inputs with elements. ``again``:
-    of a loop over neighbours, how often it reads its operands beyond once.
+    of a loop over neighbours, how often it reads its operands beyond once. ``unrolls``: it is a short reduction, in
+    which the operand may be computed.
     """
 
     role: str
@@ -50,6 +55,7 @@ class Plan:
     reorders: bool = False
     parts: tuple[str, ...] = ()
     again: int | None = None
+    unrolls: bool = False
 
 
 def neighbours_plan(
@@ -82,6 +88,27 @@ def neighbours_plan(
         operations=each * taps,
         reorders=True,
         again=taps - 1,
+    )
+
+
+def unrolled_plan(kernels: tuple[Kernel, ...], names: Sequence[str], specs: Sequence[TensorSpec]) -> Plan | None:
+    """The plan of a reduction that is too short for a kernel (``Reduction.create``, ``_unroll_reduction_fn``)."""
+    match kernels:
+        case (Reduction(fused=(), epilogue=(), extra_inputs=(), extra_outputs=()) as kernel,):
+            operation = UNROLLED.get(kernel.operation)
+        case _:
+            return None
+    if operation is None or kernel.reduced >= SHORTEST_REDUCTION or kernel.output.element_count != kernel.outputs:
+        return None
+    operations = (operation,) * (kernel.reduced - 1) + (("div",) if kernel.operation == "mean" else ())
+    return Plan(
+        "pointwise",
+        kernels,
+        reads=((names[0], specs[0]),),
+        operations=operations,
+        reorders=True,
+        again=kernel.reduced - 1,
+        unrolls=True,
     )
 
 

@@ -9,7 +9,7 @@ from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.loops.loop import Loop, Read
-from neusight_onnx.fusion.loops.plans import Plan, is_copy, neighbours_plan, pointwise_plan
+from neusight_onnx.fusion.loops.plans import Plan, is_copy, neighbours_plan, pointwise_plan, unrolled_plan
 from neusight_onnx.fusion.loops.row_kernels import (
     STATISTICS,
     RowKernel,
@@ -187,7 +187,7 @@ class Survey:
         elif plan.parts:
             kind = "part"
         else:
-            kind = "loop" if plan.again is None else "hint"
+            kind = "loop" if plan.again is None or plan.unrolls else "hint"
         twice = kind == "loop" and not OPERAND_TWICE.isdisjoint(plan.operations)
         again = 2 if not self.engine and (twice or self.is_applied(plan)) else 1
         casts_up = plan.operations == ("cast",) and self._dtype(node.outputs[0]) in WIDE
@@ -242,7 +242,9 @@ class Survey:
         rest = tuple(kernel for kernel in kernels if not is_copy(kernel)) or kernels[-1:]
         if single and None not in specs:
             shown = [spec for spec in specs if spec is not None]
-            loop = None if self.engine else neighbours_plan(node, rest, names, shown)
+            loop = (
+                None if self.engine else neighbours_plan(node, rest, names, shown) or unrolled_plan(rest, names, shown)
+            )
             loop = loop or pointwise_plan(node, rest, names, shown, frozenset(filter(self.is_number, names)))
             if loop is not None:
                 return loop
