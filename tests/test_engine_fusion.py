@@ -1222,6 +1222,11 @@ JOINED = {
         "n = Neg(x)\nr = Concat<axis=-1>(n, x)\ny = Relu(r)",
         ["Elementwise"],
     ),
+    "however many they are": (
+        "".join(f"n{at} = Neg(x{at})\n" for at in range(3))
+        + f"r = Concat<axis=-1>({', '.join(f'x{at}' for at in range(12))}, n0, n1, n2)\ny = Relu(r)",
+        ["Elementwise"],
+    ),
     "special functions aren't computed for every element that they are broadcast to": (
         "c = Cos(p)\ny = Mul(large, c)",
         ["Elementwise", "Elementwise"],
@@ -1233,7 +1238,8 @@ JOINED = {
 @pytest.mark.parametrize(("nodes", "expected"), JOINED.values(), ids=JOINED.keys())
 def test_what_engines_write_in_place_or_compute_anew(nodes: str, expected: list[str]) -> None:
     """x (6, 16), 384 bytes; large (4096, 1024) times a vector: 25 million FLOPs of cosines against 6,144."""
-    shapes = {"x": (6, 16), "large": (4096, 1024), "p": (1024,) if "large" in nodes else (16,)}
+    shapes = {"x": (6, 16)} | {f"x{at}": (6, 16) for at in range(12)}
+    shapes |= {"large": (4096, 1024), "p": (1024,) if "large" in nodes else (16,)}
     used = {
         name: shape for name, shape in shapes.items() if f"{name} =" not in nodes and re.search(rf"\b{name}\b", nodes)
     }

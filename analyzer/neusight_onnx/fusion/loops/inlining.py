@@ -71,10 +71,16 @@ class Inlining:
         output = node.outputs[0]
         strides = self.looked.strides.get(output)
         loop = Loop(node=node, output=output, spec=spec, n=n, strides=strides, row_kernel=row_kernel)
+        most = 0
         for name, read in plan.reads:
+            before = loop.load_count
             self._take(loop, name, read, reorders=plan.reorders)
+            most = max(most, loop.load_count - before)
         loop.members[node.name] = plan.operations
         loop.again += plan.again or 0
+        if plan.parts and self.looked.engine:
+            # an element is one part's: DenseNet-264's concatenations of up to 65 parts are loops in TensorRT's engines
+            loop.again -= loop.load_count - most
         loop.buffers = tuple([self.looked.root(name)[0] for name in plan.buffers])
         if len(loop.members) == 1 and not isinstance(plan.kernels[0], Pooling):
             loop.kernels = plan.kernels
