@@ -6,6 +6,8 @@ cuDNN's call.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from onnx import TensorProto
 
@@ -180,3 +182,30 @@ def test_group_normalization_runs_as_the_operators_that_define_it() -> None:
     kernels = lower(graph, runtime="onnxruntime")[-1].kernels
     mean = "fill reduce div"  # 16 rows of 6,272
     assert " ".join(map(named, kernels)) == (f"cast {mean} sub mul {mean} mul sub add sqrt div cast cast mul add")
+
+
+NORMALIZED = """
+t = Transpose<perm=[0, 2, 3, 1]>(x)
+m = ReduceMean<axes=[-1]>(t)
+c = Sub(t, m)
+p = Pow(c, two)
+v = ReduceMean<axes=[-1]>(p)
+e = Add(v, eps)
+s = Sqrt(e)
+d = Div(c, s)
+g = Mul(d, w)
+b = Add(g, w)
+y = Transpose<perm=[0, 3, 1, 2]>(b)
+"""
+
+
+@pytest.mark.parametrize(("opset", "normalizations", "transposes"), [(16, 0, 0), (17, 1, 2)])
+def test_transposes_move_before_a_normalization_is_found_until_opset_16(
+    opset: int, normalizations: int, transposes: int
+) -> None:
+    """ConvNeXt's normalization of channels: until opset 16 over the second of four dimensions, in parts."""
+    graph = inferred(
+        NORMALIZED, {"x": (2, 8, 4, 4)}, weights={"w": (8,)}, constants={"two": 2.0, "eps": 1e-6}, opset=opset
+    )
+    found = Counter(node.op_type for node in fused_graph(graph, RUNTIMES["onnxruntime"]).graph.nodes)
+    assert (found["LayerNormalization"], found["Transpose"]) == (normalizations, transposes)

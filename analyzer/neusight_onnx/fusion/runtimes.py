@@ -45,6 +45,7 @@ def _fused(
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     name = runtime.name
     read = _with_pairs(_with_folded_pads(_without_redundant(graph, runtime, redundant), runtime), runtime)
+    read = _moved_before_formulas(read, runtime)
     fused, said = recognise_and_say(read, runtime=runtime, explained=explained)
     fused = _quantised(fused, runtime)
     if name == "eager":
@@ -105,6 +106,20 @@ def _with_folded_pads(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     from neusight_onnx.fusion.pads import with_folded_pads
 
     return with_folded_pads(graph, runtime)
+
+
+FORMULAS_FIRST = 17
+"""From this opset on ONNX Runtime merges the formula of a normalization before it moves Transposes (on level 1, into
+the standard's operator): before, only if its dimension is still the last one behind the move."""
+
+
+def _moved_before_formulas(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+    opset = max((node.version for node in graph.graph.nodes if not node.domain), default=FORMULAS_FIRST)
+    if not runtime.rewrites or opset >= FORMULAS_FIRST:
+        return graph
+    from neusight_onnx.fusion.transposes import with_moved_transposes
+
+    return with_moved_transposes(graph)
 
 
 def _taken_apart(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
