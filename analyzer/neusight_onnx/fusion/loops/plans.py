@@ -98,7 +98,9 @@ def unrolled_plan(kernels: tuple[Kernel, ...], names: Sequence[str], specs: Sequ
             operation = UNROLLED.get(kernel.operation)
         case _:
             return None
-    if operation is None or kernel.reduced >= SHORTEST_REDUCTION or kernel.output.element_count != kernel.outputs:
+    if operation is None or kernel.output.element_count != kernel.outputs:
+        return None
+    if not 0 < kernel.reduced < SHORTEST_REDUCTION:
         return None
     operations = (operation,) * (kernel.reduced - 1) + (("div",) if kernel.operation == "mean" else ())
     return Plan(
