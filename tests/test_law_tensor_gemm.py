@@ -65,6 +65,7 @@ def test_formats_share_a_pipe() -> None:
     assert measured_format(DataType.FLOAT64) == "float64"
     assert law_of("gemm", "float32") is GEMM
     assert law_of("gemm", "bfloat16") is tensor_gemm.TENSOR_GEMM
+    assert law_of("gemm", "bfloat16+int4") is tensor_gemm.UNPACKED_GEMM
     assert law_of("pooling", "bfloat16") is None
 
 
@@ -471,6 +472,45 @@ def test_formats_whose_kernels_do_not_split_the_reduction(dtype: DataType, m: in
     result = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, PRIORS)
     assert result.tile["split_k"][0] == 1
     assert result.parts_us["latency"][0] == pytest.approx(time_us, rel=2e-3)
+
+
+UNPACKED = {constant.name: constant.prior for constant in tensor_gemm.UNPACKED_GEMM.constants}
+
+
+@pytest.mark.parametrize(
+    ("m", "gpu", "time_us"),
+    [
+        # 64 steps of 64 of k, 400 clocks each
+        pytest.param(16, "a100-sxm-80gb", 64 * 400 / 1410, id="tiles"),
+        pytest.param(16, "l40s", 64 * 400 / 2520, id="tiles-by-the-clock"),
+        # 3.1 clocks an element of k
+        pytest.param(15, "a100-sxm-80gb", 4096 * 3.1 / 1410, id="matrix-vector"),
+        pytest.param(1, "l40s", 4096 * 3.1 / 2520, id="matrix-vector-by-the-clock"),
+    ],
+)
+def test_blocks_that_unpack_weights_take_clocks(m: int, gpu: str, time_us: float) -> None:
+    cols = pinned(linear(m, 64, 4096, b_dtype=INT4), 64, 16)
+    parts = tensor_gemm.estimate(cols, load_gpu(gpu), UNPACKED).parts_us
+    assert parts["latency"][0] == pytest.approx(time_us, rel=1e-3)
+
+
+@pytest.mark.parametrize(("m", "parts"), [(8, 1), (16, 4), (64, 4)])
+def test_how_far_reductions_over_unpacked_weights_are_split(m: int, parts: int) -> None:
+    cols = tensor_gemm.columns((linear(m, 128, 65536, b_dtype=INT8),))
+    assert tensor_gemm.estimate(cols, load_gpu("l40s"), UNPACKED).tile["split_k"][0] == parts
+    plain = tensor_gemm.columns((linear(m, 128, 65536),))
+    assert tensor_gemm.estimate(plain, load_gpu("l40s"), PRIORS).tile["split_k"][0] > 4
+
+
+def test_many_columns_of_few_rows_are_multiplied_by_the_quicker_units() -> None:
+    """15 rows: the lanes' 16 instructions a weight, 256 a clock and SM of an A100, would take 441 us."""
+    kernel = linear(15, 65536, 16384, b_dtype=INT4)
+    compute_us = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), load_gpu("a100-sxm-80gb"), UNPACKED).parts_us
+    assert compute_us["compute"][0] < 441.0
+    few = linear(1, 65536, 16384, b_dtype=INT4)
+    compute_us = tensor_gemm.estimate(tensor_gemm.columns((few,)), load_gpu("a100-sxm-80gb"), UNPACKED).parts_us
+    # two instructions a weight
+    assert compute_us["compute"][0] == pytest.approx(65536 * 16384 * 2 / (256 * 108 * 1410), rel=2e-2)
 
 
 @pytest.mark.parametrize(

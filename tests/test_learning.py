@@ -621,6 +621,26 @@ def test_fp8_on_vector_lanes_is_apart(gpu: str, m: int, variant: str, tmp_path: 
     assert [part.variant for part in read_parts(write(tmp_path, rows, TENSOR_CORE_GEMM))] == [variant]
 
 
+@pytest.mark.parametrize(
+    ("row", "variant"),
+    [
+        pytest.param({}, "sglang, weights held in L2", id="weights-of-32-MiB"),
+        pytest.param({"versions": 3}, "sglang", id="without-the-version"),
+        pytest.param({"n": 8192}, "sglang", id="beyond-the-L2"),
+        pytest.param({"m": 512}, "sglang", id="many-rows-show-nothing"),
+        pytest.param({"n": 256}, "sglang", id="small-weights-show-nothing"),
+        pytest.param({"dtype": "fp8", "n": 8192}, "sglang, weights held in L2", id="by-bytes"),
+        pytest.param({"framework": "trtllm"}, "trtllm", id="another-framework"),
+        pytest.param({"gpu": "l40s"}, "sglang", id="another-gpu"),
+    ],
+)
+def test_rows_that_found_their_weights_in_l2_are_apart(row: dict[str, Any], variant: str, tmp_path: Path) -> None:
+    held = {**matrix_unit_row("h100-sxm", "bfloat16", 4, 4096, 4096, framework="sglang"), "versions": 4, **row}
+    assert [part.variant for part in read_parts(write(tmp_path, [held], TENSOR_CORE_GEMM))] == [variant]
+    (part,) = read_parts(write(tmp_path, [{k: v for k, v in held.items() if k != "versions"}], TENSOR_CORE_GEMM))
+    assert part.variant == held["framework"]
+
+
 def test_events_around_lone_runs_are_taken_off(tmp_path: Path) -> None:
     """A lone run shows 6 us more than replays of the same small products on an A100, 2.5 on an L40S; FP8 is replayed.
 

@@ -20,7 +20,7 @@ from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
 from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV, TENSOR_CONV_AMD
-from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM, TENSOR_GEMM_AMD
+from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM
 
 LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENTWISE, SOFTMAX, NORMALIZATION)}
 
@@ -43,6 +43,8 @@ MATRIX_CORE_LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (TENSOR_
 
 def law_of(kernel_class: str, label: str) -> Law | None:
     """The law of a class in a number format (``kernel_formats.predictor_label``), None where there is none."""
+    if kernel_class == "gemm" and "+int" in label:
+        return UNPACKED_GEMM
     if label != "float32" and kernel_class in MATRIX_UNIT_LAWS:
         return (MATRIX_CORE_LAWS if label.endswith("+amd") else MATRIX_UNIT_LAWS)[kernel_class]
     if kernel_class == "attention":

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Gemm, Kernel
+from neusight_onnx.laws import unpacked_weights
 from neusight_onnx.laws.bandwidth import GDDR6X, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.clock import (
@@ -453,7 +454,11 @@ Microbenchmarking", 2018). DeepBench's 16-bit products of up to 700 rows, which 
 def step_ns(gpu: GpuSpec, c: Constants) -> float:
     """Time of a byte of k that a block goes through, however little it multiplies."""
     before = not is_amd(gpu) and (gpu.compute_capability or 0.0) < SYNCHRONOUS_BEFORE
-    return max(SYNCHRONOUS_STEP_NS, c["step_ns"]) if before else c["step_ns"]
+    if unpacked_weights.unpacks(c):
+        step = 1e9 * c["unpack_step_cycles"] / gpu.clock_hz / unpacked_weights.STEP_BYTES
+    else:
+        step = c["step_ns"]
+    return max(SYNCHRONOUS_STEP_NS, step) if before else step
 
 
 def partitioned(gpu: GpuSpec) -> bool:
@@ -657,6 +662,11 @@ def times(
     full_s = np.where(on_lanes, lane_s, full_s)
     block_s = k * step_ns(gpu, c) * 1e-9 * VECTOR_SHARE + lane_rounds * VECTOR_BLOCK_CYCLES / gpu.clock_hz
     latency_s = np.where(on_lanes, block_s, latency_s)
+    few = unpacked_weights.on_lanes(cols, c)
+    if unpacked_weights.unpacks(c):
+        # of many columns matrix units are quicker
+        full_s = np.where(few, np.minimum(unpacked_weights.lanes_s(cols, gpu), full_s), full_s)
+        latency_s = np.where(few, unpacked_weights.column_s(cols, gpu, c), latency_s)
     wave_blocks = np.minimum(sms * occupancy, blocks)
     wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
     wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
@@ -689,6 +699,7 @@ def times(
     panels = kz * (side_n + side_m - shared)
     row = kz * (VECTOR_COLUMNS * cols["b_bytes"] + m * cols["a_bytes"])
     panels_of_sm = np.where(on_lanes, lane_rounds * row, per_sm * panels)
+    panels_of_sm = np.where(few, (a_all + b_all) / sms, panels_of_sm)
     l2_s = panels_of_sm / (c["l2_bytes_per_clock"] * gpu.clock_hz)
     waits_s = (memory_s, l2_s, latency_s)
     pipe_s, level = pipe_seconds(cols, gpu, c, flops=2.0 * b * m * n * k, boost_s=full_s, waits_s=waits_s)
@@ -699,6 +710,7 @@ def times(
     passes = GREATEST_PASSES["HBM" if gpu.memory_type.upper().startswith("HBM") else "GDDR"]
     searched_s = GREATEST_US * 1e-6 + b * m * k * converted * (near_s + passes * far_s)
     convert_s = convert_s + np.where(cols["tensor_scale"] > 0, searched_s, 0.0)
+    slowness = np.full(blocks.shape, (1.7e9 / gpu.clock_hz) ** FLOOR_EXPONENT)
     return {
         "compute": pipe_s,
         "memory": memory_s,
@@ -710,7 +722,8 @@ def times(
         "occupancy": occupancy,
         "kz": kz,
         "level": level,
-        "slowness": np.full(blocks.shape, (1.7e9 / gpu.clock_hz) ** FLOOR_EXPONENT),
+        "slowness": slowness,
+        "split_slowness": slowness if unpacked_weights.unpacks(c) else np.ones(blocks.shape),
     }
 
 
@@ -738,7 +751,7 @@ def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArra
     joined: NDArray[np.float64] = c["floor_us"] * parts["slowness"] + 1e6 * (
         largest * total ** (1.0 / power) + parts["convert"]
     )
-    return joined + np.where(split_k > 1.0, c["split_us"], 0.0)
+    return joined + np.where(split_k > 1.0, c["split_us"] * parts["split_slowness"], 0.0)
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
@@ -752,6 +765,9 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         # a part of a split has something to do, and splits are for grids that leave SMs idle
         useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
         missing = (tile[3] > 1.0) & _SERIAL[part["pipe"].astype(np.int64)] & (not amd)
+        if unpacked_weights.unpacks(c):
+            most = np.where(unpacked_weights.on_lanes(part, c), 1.0, unpacked_weights.MOST_PARTS)
+            missing = missing | (tile[3] > most)
         return np.where(useless | missing, np.inf, join(parts, c, tile[3]))
 
     menu = matrix_unit_candidates(matrix_unit_tiles(gpu))
@@ -876,6 +892,9 @@ TENSOR_GEMM = Law(
     features=features,
     pin=pin,
 )
+
+UNPACKED_GEMM = replace(TENSOR_GEMM, constants=unpacked_weights.constants_of(CONSTANTS))
+"""The same law where weights are stored in fewer bits than they are multiplied in, on NVIDIA's GPUs."""
 
 _AMD_PRIORS: Mapping[str, Constant] = {
     constant.name: constant

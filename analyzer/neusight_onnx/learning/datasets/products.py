@@ -66,6 +66,18 @@ _LANE_CAPABILITIES = (8.9, 12.0)
 linear layer is remembered): on an L40S times go with m up to 8 rows and fall to half with 9, on H100 and B200 they
 don't."""
 
+HELD = "weights held in L2"
+_HELD: Mapping[tuple[str, str], int] = {("h100-sxm", "sglang"): 4}
+_HELD_ROWS, _HELD_BYTES = 256, (4 * 2**20, 50 * 2**20)
+"""GPU and framework, and the number of versions, of rows whose fastest version found its weights in L2, up to its size;
+up to how many rows that shows, and of how many bytes of weights.
+
+An older version was measured on a grid of its own (rows of 1, 2, 4, 8, 16, 32, 48, 64 and so on), without copies of the
+weights. Up to 128 rows, an H100's 16-bit products that have it take .78, .72, .66 and .69 of TensorRT-LLM's time for
+weights of 8-16, 16-24, 24-33 and 33-40 MiB, .91 up to 46 and 1.00 beyond the L2's 50; those of the same sizes that lack
+it .99-1.01 throughout. 32 MiB would come at 3.3 TB/s, DRAM's whole peak. FP8's show it alike; on A100 and L40S that
+version went round copies."""
+
 _NO_PREDICTOR = {"fp8_block": "kernels with a scale a block of 128, whose frameworks differ by up to 20 times"}
 
 
@@ -91,7 +103,8 @@ values more (its INT8 beyond 1 ms, left out: 12, 10 and 30 %)."""
 
 def read_tensor_core_gemm(path: Path) -> list[Part]:
     """A part per format and framework: their times must not be pooled. Each row is of the fastest version."""
-    return _tensor_core_parts(read_table(path, ("gpu", "framework", "dtype", "m", "n", "k", "latency_ms")))
+    counted = ("versions",) if has_columns(path, ("versions",)) else ()
+    return _tensor_core_parts(read_table(path, ("gpu", "framework", "dtype", "m", "n", "k", "latency_ms", *counted)))
 
 
 def read_slowest_versions(path: Path) -> list[Part]:
@@ -101,20 +114,19 @@ def read_slowest_versions(path: Path) -> list[Part]:
         return []
     table = read_table(path, ("gpu", "framework", "dtype", "m", "n", "k", "slowest_version_ms", "versions"))
     several = take(table, np.flatnonzero(table["versions"] > 1))
-    return _tensor_core_parts({**several, "latency_ms": several["slowest_version_ms"]})
+    slowest = {name: column for name, column in several.items() if name != "versions"}
+    return _tensor_core_parts({**slowest, "latency_ms": slowest["slowest_version_ms"]})
 
 
 def _tensor_core_parts(table: Table) -> list[Part]:
     label, framework = strings(table["dtype"]), strings(table["framework"])
     table = {**table, "latency_ms": table["latency_ms"] - _events_ms(table)}
-    on_lanes = _on_lanes(table)
+    apart = np.where(_on_lanes(table), LANES, np.where(_held(table), HELD, ""))
     parts = []
-    for name, variant, lanes in sorted(set(zip(label.tolist(), framework.tolist(), on_lanes.tolist(), strict=True))):
-        rows = np.flatnonzero(
-            (label == name) & (framework == variant) & (on_lanes == lanes) & (table["latency_ms"] > 0)
-        )
+    for name, variant, other in sorted(set(zip(label.tolist(), framework.tolist(), apart.tolist(), strict=True))):
+        rows = np.flatnonzero((label == name) & (framework == variant) & (apart == other) & (table["latency_ms"] > 0))
         variant = f"{variant}, static scale" if name == "fp8_static" else variant
-        variant = f"{variant}, {LANES}" if lanes else variant
+        variant = f"{variant}, {other}" if other else variant
         part = take(table, rows)
         known = _MATRIX_UNIT_FORMATS.get(name)
         lone = (name, variant.split(",")[0]) in _LONE
@@ -209,6 +221,20 @@ def _on_lanes(table: Table) -> NDArray[np.bool_]:
     eight_bits = np.char.startswith(strings(table["dtype"]), "fp8") & (strings(table["dtype"]) != "fp8_block")
     few = table["m"] <= _LANE_ROWS
     found: NDArray[np.bool_] = there & eight_bits & (strings(table["framework"]) == "trtllm") & few
+    return found
+
+
+def _held(table: Table) -> NDArray[np.bool_]:
+    """Rows whose fastest version found its weights in L2; none where the file doesn't count versions."""
+    found = np.zeros(table["m"].size, dtype=np.bool_)
+    if "versions" not in table:
+        return found
+    element_bytes = np.where(strings(table["dtype"]) == "bfloat16", 2.0, 1.0)
+    weights = table["n"] * element_bytes * table["k"]
+    shows = (table["m"] <= _HELD_ROWS) & (weights > _HELD_BYTES[0]) & (weights <= _HELD_BYTES[1])
+    for (gpu, framework), versions in _HELD.items():
+        of_source = (strings(table["gpu"]) == gpu) & (strings(table["framework"]) == framework)
+        found |= of_source & (table["versions"] >= versions) & shows
     return found
 
 
