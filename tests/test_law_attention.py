@@ -498,6 +498,25 @@ def test_other_kernels_are_doubted(gpu: str, doubt: float) -> None:
     assert found.tolist() == [doubt]
 
 
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "low", "high"),
+    [
+        # half the products, which bind on an H20: 148 TFLOP/s beside 4 TB/s
+        pytest.param(decode(32, 32, 8, 4096), "h20", 0.5, 0.7, id="slow-pipe"),
+        pytest.param(decode(32, 32, 8, 4096), "h100-sxm", 0.0, 0.1, id="bound-by-dram"),
+        pytest.param(decode(32, 32, 8, 4096, d=256), "h20", 0.0, 0.0, id="wider-heads"),
+        pytest.param(prefill(1, 32, 8, 4096), "h20", 0.0, 0.0, id="many-queries"),
+        pytest.param(decode(32, 32, 8, 4096), "a100-sxm-80gb", 0.0, 0.0, id="mma"),
+    ],
+)
+def test_flash_attention_3s_tile_of_few_queries_is_doubted(
+    kernel: Attention, gpu: str, low: float, high: float
+) -> None:
+    found = law(kernel, gpu).doubt_log_sd
+    assert found is not None
+    assert low <= found[0] <= high
+
+
 def test_fp32_keeps_the_analytic_law() -> None:
     kernel = replace(encoder(2, 16, 512), dtype=FP32)
     assert law_of("attention", predictor_label(kernel)) is None

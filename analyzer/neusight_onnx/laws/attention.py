@@ -432,6 +432,14 @@ have CUTLASS's memory-efficient attention, AMD's GPUs Composable Kernel's. A jud
 OTHER_PIPE_LOG_SD = 0.15
 """The same where FlashAttention 2 was measured on other GPUs' mma instructions only. A judgement."""
 
+FEW_QUERIES, FEW_QUERIES_HEAD = 64.0, 128.0
+"""Rows of packed queries up to which FlashAttention 3 may have a tile of 64 instead of 128 rows where heads are this
+wide (vLLM's copy, as its ``use_one_mma_wg`` is remembered). An H100 decodes from its L2 in 1.2 us a step of 64 KB of
+keys and values with heads of 128 and in 2.3 with heads of 256 (128 sequences and key heads): with 128 rows these were
+.93 and .48 of the pipe's peak, so that the first are 64. The law's other constants were fitted with 128 (with 64, an
+H100 left out decodes 14.2 % off, 12.3 with 128), and where DRAM binds the two are alike; on an H20, whose pipe is slow,
+they aren't, which is the doubt."""
+
 FLASH2_HEADS = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
 """Widths of heads that FlashAttention 2 has kernels for; others are padded (HEADDIM_SWITCH of its sources)."""
 
@@ -531,6 +539,17 @@ def _doubt_log_sd(cols: Columns, gpu: GpuSpec) -> float:
     if FLASH2 in cols:
         return OTHER_PIPE_LOG_SD
     return OTHER_KERNELS_LOG_SD if gpu.compute_capability is None or gpu.compute_capability < 8.0 else 0.0
+
+
+def _tile_doubt_log_sd(cols: Columns, gpu: GpuSpec, c: Constants, latency_us: Column) -> Column:
+    """Standard deviation (log) that FlashAttention 3's tile of few queries leaves: how much quicker 64 rows are."""
+    few = (cols["packed"] > 0) & (cols["rows"] <= FEW_QUERIES) & (cols["d"] == FEW_QUERIES_HEAD)
+    few = few & (_unit(cols, gpu) == "wgmma")
+    if not few.any():
+        return np.zeros(latency_us.shape)
+    halved = {**cols, "tile_q": np.where(few, FEW_QUERIES, cols["tile_q"])}
+    found: Column = np.abs(np.log(latency_us / _join(times(halved, gpu, c), c)))
+    return found
 
 
 def _partitioned(gpu: GpuSpec) -> bool:
@@ -918,7 +937,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"queries": cols["tile_q"], "keys": cols["tile_k"], "split_k": cols["split_k"]},
         tile_count=cols["blocks"],
         wave_count=np.maximum(np.ceil(cols["blocks"] / gpu.sm_count), 1.0),
-        doubt_log_sd=np.full(latency.shape, _doubt_log_sd(cols, gpu)),
+        doubt_log_sd=np.hypot(_doubt_log_sd(cols, gpu), _tile_doubt_log_sd(cols, gpu, constants, latency)),
     )
 
 
