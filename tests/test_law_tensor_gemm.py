@@ -268,6 +268,22 @@ def test_energy_of_unmeasured_processes_is_doubted() -> None:
     assert 0.75 * whole[1] < doubts[3] < 1.05 * whole[1]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "doubt"),
+    [
+        pytest.param("rtx-pro-6000", 0.2 / 1.6, id="blackwells-mma"),
+        pytest.param("rtx-5090", 0.2 / 1.6, id="geforce-blackwell"),
+        pytest.param("rtx-6000-ada", 0.0, id="ada"),
+        pytest.param("b300-sxm", 0.0, id="tcgen05"),
+        pytest.param("a40", 0.2 / 1.6, id="8-nm"),
+    ],
+)
+def test_energy_of_unmeasured_matrix_units_is_doubted(gpu: str, doubt: float) -> None:
+    """A kernel that only computes, at .7 of the boost clock: a smooth limit of power 12 leaves .986 of the doubt."""
+    found = tensor_gemm.clock_doubt(load_gpu(gpu), np.array([0.7]), np.ones(1))
+    assert found[0] == pytest.approx(doubt * (1.0 - 0.7**12))
+
+
 def test_conversion_adds_a_kernel() -> None:
     """1024 x 4096 activations: 1.5 x (2 + 1) bytes each at 3.35 TB/s, and a launch of 2 us."""
     spec = load_gpu("h100-sxm")

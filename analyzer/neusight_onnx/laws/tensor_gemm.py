@@ -26,7 +26,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Gemm, Kernel
 from neusight_onnx.laws import unpacked_weights
-from neusight_onnx.laws.bandwidth import GDDR6X, is_amd, memory_family
+from neusight_onnx.laws.bandwidth import GDDR6X, capability, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.clock import (
     ENERGY_EXPONENT,
@@ -516,9 +516,13 @@ LIMIT_SHARPNESS = 12.0
 """Power of the smooth minimum of the clocks that the power limit and the maker allow."""
 
 MEASURED_NM = (4.0, 5.0, 7.0)
+MEASURED_MMA = 8.9
 ENERGY_LOG_SD = 0.2
 """Processes of the power-limited GPUs whose products in 16 bits were measured on real values, and how well the energy
-of others is known (log): 12 nm by operands that are zero, 8 nm by layers with unknown weights, others by foundries."""
+of others is known (log): 12 nm by operands that are zero, 8 nm by layers with unknown weights, others by foundries.
+Of mma in 5 nm Ada's is the last that was measured. On GeForce and workstation Blackwell (12.x) it is taken for the
+same, and GDDR7 for as hungry as GDDR6, which its makers call twice as thrifty a bit (as remembered): at half of the
+idle power an RTX PRO 6000's long products would be 8 % quicker."""
 
 BATCH_LOG_SD = 0.11
 """How far off (log) products in a batch are in common by a law that plain ones were fitted to: no batch was measured in
@@ -562,7 +566,8 @@ def clock_doubt(gpu: GpuSpec, level: NDArray[np.float64], compute_share: NDArray
     is e.
     """
     slope = 1.0 + ENERGY_EXPONENT
-    unknown = 0.0 if gpu.process_nm in MEASURED_NM else ENERGY_LOG_SD / slope
+    is_measured = gpu.process_nm in MEASURED_NM and (asynchronous(gpu) or capability(gpu) <= MEASURED_MMA)
+    unknown = 0.0 if is_measured else ENERGY_LOG_SD / slope
     under = 1.0 - np.minimum(level, 1.0) ** LIMIT_SHARPNESS
     below = np.log(np.maximum(MEASURED_LEVEL / level, 1.0)) * EXPONENT_SPREAD / slope
     found: NDArray[np.float64] = np.hypot(unknown * under, below) * np.minimum(compute_share, 1.0)
