@@ -545,7 +545,7 @@ DYNAMIC_NODES = {
     "a scale that is made elsewhere": (
         DYNAMIC.replace("ss = Mul(xs, cs)", "ss = Sqrt(cs)").replace("y = Add(m, bias)", "y = Relu(m)"),
         ("y",),
-        {frozenset({"MatMulInteger", "Cast", "Mul"}), frozenset({"Relu"})},
+        {frozenset({"Sqrt"}), frozenset({"MatMulInteger", "Cast", "Mul"}), frozenset({"Relu"})},
     ),
     "sums that are given out": (
         DYNAMIC,
