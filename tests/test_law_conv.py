@@ -130,10 +130,39 @@ def best_algorithm(kernel: Conv, gpu: GpuSpec) -> str:
         pytest.param("a100-pcie-80gb", {"n": 64, "c": 512, "k": 512, "filter": (1, 1)}, "direct", id="1x1"),
         pytest.param("a100-pcie-80gb", {"n": 64, "groups": 64, "k": 64}, "element", id="depthwise"),
         pytest.param("mi210", {"n": 64, "c": 512, "k": 512}, "fused", id="miopen-has-no-steps"),
+        # a thread an output would take the floor and no more: measured ones take twice to three times as long
+        pytest.param(
+            "a100-pcie-80gb",
+            {"n": 1, "c": 1152, "k": 48, "filter": (1, 1), "spatial": (1, 1), "out": (1, 1)},
+            "direct",
+            id="squeeze-and-excite",
+        ),
+        pytest.param("mi100", {"n": 1, "c": 32, "k": 32, "spatial": (7, 7), "out": (7, 7)}, "direct", id="few-outputs"),
     ],
 )
 def test_the_cheapest_algorithm(gpu: str, change: dict[str, object], algorithm: str) -> None:
     assert best_algorithm(replace(BASE, **change), load_gpu(gpu)) == algorithm  # type: ignore[arg-type]  # a table
+
+
+@pytest.mark.parametrize(
+    ("gpu", "n", "window", "splits"),
+    [
+        # 49 positions an image and 512 channels: 8 tiles of 64 x 64 an image, of V100's 80 SMs
+        pytest.param("v100", 1, (1, 1), True, id="few tiles"),
+        pytest.param("v100", 16, (1, 1), False, id="more than half of the SMs have one"),
+        pytest.param("v100", 1, (3, 3), False, id="no plain product"),
+        pytest.param("mi100", 1, (1, 1), False, id="MIOpen"),
+    ],
+)
+def test_reductions_of_1x1_filters_are_split_where_tiles_are_few(
+    gpu: str, n: int, window: tuple[int, int], splits: bool
+) -> None:
+    spec = load_gpu(gpu)
+    kernel = replace(BASE, n=n, c=2048, k=512, spatial=(7, 7), out=(7, 7), filter=window)
+    pinned = conv.pin(conv.columns((kernel,)), spec, PRIORS)
+    assert (pinned["direct_split"][0] > 1) == splits
+    blocks = conv._algorithms(pinned, spec, PRIORS).direct["blocks"][0]
+    assert not splits or blocks <= conv.PLAIN_BLOCKS * spec.sm_count
 
 
 def test_a_1x1_convolution_costs_its_product_and_overhead() -> None:

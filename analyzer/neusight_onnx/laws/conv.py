@@ -13,7 +13,10 @@ for them. The algorithms:
 - Winograd F(4x4, 3x3) in steps: filter, input and output are transformed by kernels of their own, 36 products of
   (n out / 16, c) @ (c, k) between them, 4 times fewer multiply-adds. Images are padded to a multiple of 16, as the
   recorded grids show. MIOpen's FP32 choices have fused Winograd only;
-- a kernel per output element: a depthwise convolution has no reduction over channels that a GEMM could use.
+- a kernel per output element, of convolutions in groups alone: a depthwise one has no reduction over channels that a
+  GEMM could use. Elsewhere a thread would go through all channels by itself: of dense convolutions that it would do
+  soonest (few outputs), MI50, MI100 and MI210 take twice to three times as long (MIOpen's find database, 7,000 rows),
+  and what kernels are called on P4, P100, V100, T4 and A100 is implicit GEMM or Winograd (NeuSight's).
 """
 
 from __future__ import annotations
@@ -50,6 +53,11 @@ within 0.5-0.6 and 0.8-1.0 of the prediction, log."""
 ELEMENT_LOG_SD = 0.4
 """The same for a kernel per output element, which no FP32 training row shows: its efficiency is good to a factor of one
 and a half. A judgement."""
+PLAIN_BLOCKS = 0.5
+"""Blocks an SM up to which NVIDIA's 1x1 filters have their reduction split, as the plain products that they are: cuDNN
+hands those of few tiles to cuBLAS (its algorithm GEMM), whose FP32 products split. DeepBench's 1x1 rows, of .65 tiles
+an SM and more, take as long as tiles that are not split (T4 and V100: 14-15 % off, 20-24 with splits); of fewer tiles
+nothing was measured. MIOpen's aren't split at any size (26-30 % off, 41-62 with splits)."""
 STAGED_IMAGES = 16
 """Winograd in steps pads the batch to a multiple of so many images."""
 
@@ -401,7 +409,7 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> _Times:
                 direct_us,
                 np.where(possible, fused_us, np.inf),
                 np.where(possible & (not amd), staged_us, np.inf),
-                element_us,
+                np.where(cols["groups"] > 1.0, element_us, np.inf),
             ]
         ),
         direct=direct,
@@ -430,6 +438,10 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         if kind == "direct" and np.any(cols["weight_gradient"]):
             shared_out = gemm.choose_from(candidates(tiles, split=True), product, gpu, constants)
             tile = np.where(cols["weight_gradient"] > 0, shared_out, tile)
+        plain = (cols["taps"] == 1.0) & (cols["weight_gradient"] == 0.0) & (gpu.compute_capability is not None)
+        if kind == "direct" and np.any(plain):
+            split = gemm.choose_from(candidates(tiles, split=True), product, gpu, constants, split_blocks=PLAIN_BLOCKS)
+            tile = np.where(plain, split, tile)
         found |= {f"{kind}_{name}": tile[i] for i, name in enumerate(_TILE)}
     return found
 
@@ -542,7 +554,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         np.log(1e6 * direct["memory"] / base),
         np.minimum(np.log(fused_us / base), 5.0),
         np.minimum(np.log(staged_us / base), 5.0),
-        np.log(element_us / base),
+        np.minimum(np.log(element_us / base), 5.0),
         np.log(times.transforms_us / (times.transforms_us + 1e6 * staged["compute"])),
         np.log(1e6 * direct["compute"] / base),
         np.log(1e6 * direct["l2"] / base),

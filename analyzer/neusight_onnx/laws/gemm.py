@@ -596,14 +596,21 @@ def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.floa
     return chosen
 
 
-def choose_from(menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
-    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels)."""
+SPLIT_BLOCKS = 6.0
+"""Blocks an SM up to which reductions are split."""
+
+
+def choose_from(
+    menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants, *, split_blocks: float = SPLIT_BLOCKS
+) -> NDArray[np.float64]:
+    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels). ``split_blocks``: blocks an SM
+    that a split may make."""
     unit = machine(gpu)
 
     def cost(part: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64]) -> NDArray[np.float64]:
         parts = times(part, unit, constants, tile)
         # a split is there to fill the machine, and each part keeps a useful depth
-        useless = (tile[3] > 1) & ((parts["blocks"] > 6 * unit.sm_count) | (parts["kz"] < 64))
+        useless = (tile[3] > 1) & ((parts["blocks"] > split_blocks * unit.sm_count) | (parts["kz"] < 64))
         return np.where(useless, np.inf, join(parts, constants, tile[3]))
 
     return cheapest(menu, cols, cost, chunk=_CHUNK)
