@@ -72,8 +72,8 @@ BATCHES = (1, 2, 3, 4, 8, 15, 16, 17, 32, 64, 128, 256)
 SLOWEST = 25.0
 """A large convolution is at most so many times its roofline: small channels and depthwise kernels come to ten."""
 STEP_US = 0.2
-"""Of one output's reduction, which a block goes through by itself: 8,192 steps of one filter take an MI50 .69-.79 ms (64
-and 256 images, 4x4; MIOpen's find database), .1 us each and 70 to 80 times the roofline; a T4 has half the rate an SM."""
+"""Of one output's reduction, which a block goes through by itself: 8,192 steps of one filter take an MI50 .69-.79 ms
+(64 and 256 images, 4x4; MIOpen's find database), .1 us each and 70 to 80 times the roofline; a T4 has half the rate."""
 
 
 @pytest.fixture(scope="module")
