@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from models import graph, model, node, value
 from neusight_onnx.cli.bindings import parse_bindings
-from neusight_onnx.errors import BindingError, ModelError
+from neusight_onnx.errors import BindingError, ModelError, NeusightError
 from neusight_onnx.graph.binding_text import parse_dim, parse_shape, parse_trip_count, parse_value
 from neusight_onnx.graph.bindings import Bindings, bind_inputs
 from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, is_batch_symbol
@@ -749,6 +749,102 @@ def test_fewer_tokens_in_all_than_new_ones_are_refused() -> None:
         bind_inputs(model, Bindings(dims={"total_length": 16, "sequence": 17}))
     longer = bind_inputs(model, Bindings(dims={"total_length": 16, "sequence": 1, "past_length": 3}))
     assert longer.symbols["total_length"] == 16  # a mask over a buffer that isn't full
+
+
+@pytest.mark.parametrize(
+    ("dims", "new"),
+    [
+        pytest.param({"total_length": 2048, "past_length": 0}, 2048, id="a prompt"),
+        pytest.param({"total_length": 2048, "past_length": 2000}, 48, id="a part of it"),
+        pytest.param({"total_length": 2048, "past_length": 4096}, 1, id="a buffer of the greatest length"),
+        pytest.param({"total_length": 2048}, 1, id="decoding"),
+    ],
+)
+def test_new_tokens_are_what_past_and_total_leave(dims: dict[str, int], new: int) -> None:
+    past = value("past_key", ["batch", 2, "past_length", 8])
+    mask = value("attention_mask", ["batch", "total_length"], TensorProto.INT64)
+    ids = value("input_ids", ["batch", "sequence"], TensorProto.INT64)
+    got = bind_inputs(with_inputs(past, mask, ids), Bindings(dims=dims))
+    assert got.symbols["sequence"] == new
+
+
+def appending(op_type: str) -> Model:
+    """One operator that appends to a cache, whose length alone outputs have."""
+    queries, keys = value("q", ["batch", "seq", 32]), [value(name, ["batch", "seq", 16]) for name in "kv"]
+    caches = [value(name, ["batch", 2, "past", 8]) for name in ("pk", "pv")]
+    presents = [value(name, ["batch", 2, "total", 8]) for name in ("nk", "nv")]
+    ms = "com.microsoft"
+    match op_type:
+        case "Attention":
+            nodes = [node(op_type, "q k v - pk pv", "y nk nv", q_num_heads=4, kv_num_heads=2)]
+            inputs = [queries, *keys, *caches]
+        case "GroupQueryAttention":
+            lengths = value("lengths", ["batch"], TensorProto.INT32), value("tot", [1], TensorProto.INT32)
+            given = "q k v pk pv lengths tot"
+            nodes = [node(op_type, given, "y nk nv", "attention", ms, num_heads=4, kv_num_heads=2)]
+            inputs = [queries, *keys, *caches, *lengths]
+        case _:
+            news = [value(name, ["batch", 2, "seq", 8]) for name in "kv"]
+            nodes = [node("Concat", "pk k", "nk", axis=2), node("Concat", "pv v", "nv", axis=2), node("Relu", "q", "y")]
+            inputs = [queries, *news, *caches]
+    made = model(graph(nodes, inputs, [value("y", ["batch", "seq", 32]), *presents]), opsets={"": 23, ms: 1})
+    return read_model_bytes(made.SerializeToString())
+
+
+@pytest.mark.parametrize("op_type", ["Attention", "GroupQueryAttention", "Concat"])
+@pytest.mark.parametrize(
+    ("dims", "past", "new"),
+    [
+        ({"total": 4096}, 4095, 1),
+        ({"total": 4096, "seq": 96}, 4000, 96),
+        ({"total": 4096, "past": 0}, 0, 4096),
+    ],
+    ids=["decoding", "a part of a prompt", "a prompt"],
+)
+def test_a_total_that_outputs_alone_have_is_past_and_new(
+    op_type: str, dims: dict[str, int], past: int, new: int
+) -> None:
+    result = infer(appending(op_type), Bindings(dims=dims))
+    shapes = {name: result.values[name].shape for name in ("q", "pk", "nk")}
+    assert shapes == {"q": (1, new, 32), "pk": (1, 2, past, 8), "nk": (1, 2, 4096, 8)}
+    assert not [notice for notice in result.warnings if notice.code == "dim-contradiction"]
+
+
+@pytest.mark.parametrize(
+    ("dims", "total", "past", "new"),
+    [({}, 8192, 8191, 1), ({"past": 0}, 8192, 0, 8192), ({"past": 8192}, 4000, 8192, 1)],
+    ids=["decoding", "a prompt", "a buffer of the greatest length"],
+)
+def test_a_total_that_is_a_value_is_past_and_new(dims: dict[str, int], total: int, past: int, new: int) -> None:
+    bindings = Bindings(dims=dims, values={"tot": np.array([total])})
+    result = infer(appending("GroupQueryAttention"), bindings)
+    assert (result.values["q"].shape, result.values["pk"].shape) == ((1, new, 32), (1, 2, past, 8))
+
+
+@pytest.mark.parametrize(
+    ("dims", "total", "message"),
+    [
+        ({}, -3, "tot = -3 counts past and new tokens, but seq = 1 are new alone"),
+        ({"past": 0, "seq": 1}, 8192, "total_sequence_length is 8192, but its cache holds 0 and 1 are new"),
+        ({"past": 7, "seq": 9}, 8, "tot = 8 counts past and new tokens, but seq = 9 are new alone"),
+    ],
+    ids=["none", "more than there are", "fewer than the new ones"],
+)
+def test_a_total_that_past_and_new_tokens_are_not_is_refused(dims: dict[str, int], total: int, message: str) -> None:
+    with pytest.raises(NeusightError, match=message):
+        infer(appending("GroupQueryAttention"), Bindings(dims=dims, values={"tot": np.array([total])}))
+
+
+def test_a_dim_that_nothing_takes_is_refused() -> None:
+    with pytest.raises(
+        BindingError, match=r"--dim total=10: no input has this .* makes it 13 in 'nk'; .* symbols: past"
+    ):
+        infer(appending("Attention"), Bindings(dims={"total": 10, "past": 11, "seq": 2}))
+    x, y = value("x", ["batch", 4]), value("y", [2, "found"], TensorProto.INT64)
+    found = read_model_bytes(model(graph([node("NonZero", "x", "y")], [x], [y])).SerializeToString())
+    with pytest.raises(BindingError, match=r"--dim found=3: .* the data decide it, 4 at most in 'y'; --shape y="):
+        infer(found, Bindings(dims={"found": 3}))
+    assert infer(found, Bindings(dims={"found": 3}, shapes={"y": (2, 3)})).values["y"].shape == (2, 3)
 
 
 @pytest.mark.parametrize(("past", "said"), [(7, []), (0, ["dim-contradiction"])], ids=["left empty", "made"])

@@ -204,6 +204,7 @@ SCATTER = Node(name="write", op_type="TensorScatter", inputs=("past", "new"), ou
         pytest.param(with_cache(replace(JOIN, inputs=("past", "three")), length=7), 3, id="three"),
         pytest.param(with_cache(SHARING, length=5), 1, id="GroupQueryAttention"),
         pytest.param(with_cache(SHARING, length=4), 1, id="GroupQueryAttention in a buffer of the greatest length"),
+        pytest.param(with_cache(SHARING, length=9), 1, id="GroupQueryAttention, a present of another length"),
         pytest.param(with_cache(SCATTER, length=4), 1, id="TensorScatter"),
         pytest.param(with_cache(replace(SHARING, op_type="PagedAttention"), length=4), None, id="paged"),
         pytest.param(with_cache(replace(JOIN, op_type="Add"), length=5), None, id="no cache"),

@@ -14,6 +14,7 @@ from neusight_onnx.errors import BindingError, shown
 from neusight_onnx.graph.batch_dimension import Batch, find_batch, has_batch
 from neusight_onnx.graph.binding_text import check_shape, check_size, listed, written_dims, written_shape
 from neusight_onnx.graph.cache_branches import cache_branches
+from neusight_onnx.graph.cache_lengths import present_lengths, total_lengths
 from neusight_onnx.graph.cache_sizes import cache_sizes
 from neusight_onnx.graph.dimension_roles import (
     DEFAULT_LENGTHS,
@@ -206,7 +207,10 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         sizes.fix(symbol, size, cause)
     batch = None if bindings.batch is None else _bind_batch(model, bindings.batch, sizes, shapes)
     fixed = channel_sizes(model.graph) | cache_sizes(model.graph)
-    assumptions = _complete(model.graph.inputs, places, sizes, lengths, fixed)
+    totals = total_lengths(model.graph, values)
+    if bindings.dims.keys() - places:  # of outputs alone
+        totals.update({name: bindings.dims[name] for name in present_lengths(model.graph) if name in bindings.dims})
+    assumptions = _complete(model.graph.inputs, places, sizes, lengths, fixed, totals)
     given = {dim for name in values for dim in inputs[name].shape or ()}
     for symbol, size in sizes.symbols.items():
         if size == 0 and symbol not in given:  # an empty list is a value like any other
@@ -314,7 +318,7 @@ def _check_names(model: Model, bindings: Bindings, inputs: Mapping[str, Declared
             known.update(dim for dim in declared.shape or () if isinstance(dim, str))
         for name in bindings.dims:
             if name not in known:
-                symbols = listed("symbols", name, {**places, **dict.fromkeys(_symbols_of_unknown(model.graph))})
+                symbols = listed("symbols", name, {**places, **dict.fromkeys(symbols_of_unknown(model.graph))})
                 hint = "; --batch binds the batch, whatever its name" if is_batch_symbol(name) else ""
                 raise BindingError(f"--dim {shown(name)}: the model has no symbol of this name; {symbols}{hint}")
     for name in bindings.shapes:
@@ -339,7 +343,7 @@ def _check_names(model: Model, bindings: Bindings, inputs: Mapping[str, Declared
                 )
 
 
-def _symbols_of_unknown(graph: Graph) -> Iterator[str]:
+def symbols_of_unknown(graph: Graph) -> Iterator[str]:
     """Symbols that the file declares for what unknown operators give."""
     for node in graph.nodes:
         if first_version(node.domain, node.op_type) is None:
@@ -413,10 +417,12 @@ def _complete(
     sizes: _Sizes,
     lengths: Lengths,
     fixed: Mapping[str, tuple[int, str]],
+    totals: Mapping[str, int],
 ) -> list[str]:
     """Fixes every symbol of the inputs that is still free; returns a line for each default.
 
-    ``fixed``: sizes that operators and their weights fix, by symbol, and what they are.
+    ``fixed``: sizes that operators and their weights fix, by symbol, and what they are. ``totals``: how many tokens,
+    past and new, the user said beyond the symbols of inputs, by what says it.
     """
     plain = {name for name in places if formula_of(name, frozenset()) is None}
     expressions: dict[str, Formula] = {}
@@ -437,14 +443,14 @@ def _complete(
         if name in fixed:
             size, note = fixed[name][0], f"default: {fixed[name][1]}"
         else:
-            size, note = _default(name, roles, sizes, lengths, has_past=has_past)
+            size, note = _default(name, roles, sizes, lengths, totals, has_past=has_past)
         sizes.fix(name, size, note)
         sizes.has_default_length |= roles[name] in LENGTH_ROLES
         assumptions.append(
             f"{shown(name)} = {size} ({note}, the model leaves it free; {option('--dim', name, 'N')} changes it)"
         )
     if has_past:
-        _require_room(roles, sizes)
+        _require_room(roles, sizes, totals)
     for name, expression in expressions.items():
         result = expression.size(sizes.symbols)
         if name in sizes.symbols:
@@ -464,22 +470,29 @@ def _complete(
     return assumptions
 
 
-def _require_room(roles: Mapping[str, str], sizes: _Sizes) -> None:
+def _require_room(roles: Mapping[str, str], sizes: _Sizes, totals: Mapping[str, int]) -> None:
     """Raises BindingError where all tokens, past and new, are fewer than the new ones."""
     new = [name for name, role in roles.items() if role == "sequence" and name in sizes.symbols]
     if len(new) != 1:  # an encoder's tokens aren't in a decoder's cache
         return
-    for name, role in roles.items():
-        if role == "total" and sizes.symbols.get(name, sizes.symbols[new[0]]) < sizes.symbols[new[0]]:
+    counted = {name: sizes.symbols[name] for name, role in roles.items() if role == "total" and name in sizes.symbols}
+    for name, size in (counted | dict(totals)).items():
+        if size < sizes.symbols[new[0]]:
             raise BindingError(
-                f"{shown(name)} = {sizes.symbols[name]} counts past and new tokens, but {shown(new[0])} = "
+                f"{shown(name)} = {size} counts past and new tokens, but {shown(new[0])} = "
                 f"{sizes.symbols[new[0]]} are new alone; raise the one or lower the other "
-                f"({option('--dim', name, 'N')})"
+                f"({option('--dim' if name in sizes.symbols else '--value', name, 'N')})"
             )
 
 
 def _default(
-    name: str, roles: Mapping[str, str], sizes: _Sizes, lengths: Lengths, *, has_past: bool
+    name: str,
+    roles: Mapping[str, str],
+    sizes: _Sizes,
+    lengths: Lengths,
+    totals: Mapping[str, int],
+    *,
+    has_past: bool,
 ) -> tuple[int, str]:
     """The size of a free symbol, and in words how it came about.
 
@@ -488,6 +501,17 @@ def _default(
     role = roles[name]
     sequence = next((other for other, its_role in roles.items() if its_role == "sequence"), None)
     new, new_name = (1, "1") if sequence is None else (sizes.symbols.get(sequence, 0), shown(sequence))
+    said = {
+        other: size
+        for other, size in sizes.symbols.items()
+        if roles.get(other) in ("past", "total") and other not in sizes.defaults
+    }
+    totals = {other: size for other, size in said.items() if roles[other] == "total"} | dict(totals)
+    if role == "sequence" and list(roles.values()).count("sequence") == 1:
+        for before, length in said.items():
+            for whole, size in totals.items():
+                if roles[before] == "past" and size > length:  # a buffer for all of it may be longer
+                    return size - length, f"default: {shown(whole)} - {shown(before)}"
     if role == "total" and has_past:
         past = next((other for other, its_role in roles.items() if its_role == "past"), None)
         if past is not None:
@@ -498,8 +522,8 @@ def _default(
         if alike is not None and roles.get(other) == alike and other not in sizes.defaults:
             return size, f"default: as {shown(other)}"
     if role == "past":
-        for other, size in sizes.symbols.items():
-            if roles.get(other) == "total" and other not in sizes.defaults and size >= new:
+        for other, size in totals.items():
+            if size >= new:
                 return size - new, f"default: {shown(other)} - {new_name}"
     return size_of_role(role, lengths, has_past=has_past), "default"
 

@@ -97,7 +97,7 @@ def _pairs_of(graph: InferredGraph, inputs: set[str], outputs: set[str]) -> tupl
                 first = _back(node.inputs[past], inputs, producers)
                 last = node.outputs[present]
                 if first is not None and last in outputs:
-                    count = _appended(graph, node, node.inputs[past], last)
+                    count = _appended(graph, node)
                     found[last] = CachePair(past=first, present=last, shared=_is_shared(node), new_tokens=count)
     for node in joins:
         start = _back(node.inputs[0], inputs, producers) if len(node.inputs) == 2 else None
@@ -121,15 +121,12 @@ def _growth(graph: InferredGraph, before: str, after: str) -> int | None:
     return pairs[0][1] - pairs[0][0]
 
 
-_TOKEN_AXES = {3: 1, 4: 2}
-"""Rank of an operator's queries, (b, s, h d) or (b, h, s, d) -> their dimension of tokens."""
+_TOKEN_AXES = {3: 1, 4: 2, 5: 1}
+"""Rank of an operator's queries, (b, s, h d), (b, h, s, d) or packed (b, s, h, 3, d) -> their dimension of tokens."""
 
 
-def _appended(graph: InferredGraph, node: Node, past: str, present: str) -> int | None:
-    """How many tokens an operator appends to a cache: what that grows by, or, in a buffer that doesn't, its queries."""
-    grown = _growth(graph, past, present)
-    if grown is not None and grown > 0:
-        return grown
+def _appended(graph: InferredGraph, node: Node) -> int | None:
+    """How many tokens a sample an operator appends to a cache: its queries, whatever the cache grows by."""
     queries = graph.values.get(node.inputs[1 if node.op_type == "TensorScatter" else 0])
     if node.op_type == "PagedAttention" or queries is None or queries.shape is None:
         return None  # paged: the samples' tokens are packed

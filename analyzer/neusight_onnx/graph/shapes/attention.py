@@ -171,6 +171,13 @@ def _group_query(ctx: NodeContext) -> Sequence[Value]:
         _require_same_heads(ctx, d, ctx.shape(1)[2] // g)
     past = ctx.shape(3)[2] if ctx.has(3) else 0
     total = ctx.data(6)
+    if total is not None and total.size and not ctx.bounded:
+        all_tokens = int(total.ravel()[0])
+        ctx.require(
+            new <= all_tokens <= past + new or (past > 0 and keeps_a_window(ctx.node) and all_tokens >= new),
+            f"total_sequence_length is {all_tokens}, but its cache holds {past} and {new} are new; bind the total, the "
+            "past and the new tokens so that they agree",
+        )
     if past and keeps_a_window(ctx.node):
         t = past
     elif total is not None and total.size:

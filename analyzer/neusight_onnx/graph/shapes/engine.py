@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Container, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError, shown
-from neusight_onnx.graph.bindings import SYMBOL_CONTRADICTION, Bindings, BoundInputs, bind_inputs
+from neusight_onnx.graph.binding_text import listed
+from neusight_onnx.graph.bindings import SYMBOL_CONTRADICTION, Bindings, BoundInputs, bind_inputs, symbols_of_unknown
 from neusight_onnx.graph.cache_branches import left_empty
-from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, default_size
+from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, default_size, places_of
 from neusight_onnx.graph.model import (
     Array,
     Declared,
@@ -289,6 +290,7 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
         raise first
     _, bound, result = best
     _check_not_empty(model, bindings, bound, result)
+    _check_dims_are_taken(model, bindings, result)
     if first is not None:
         reason = f"{_DECLARED_ZERO if takes_zero else _BY_TABLE if by_table else _OTHER_DEFAULT}: {first}"
         result = replace(result, assumptions=(*result.assumptions, reason))
@@ -319,6 +321,25 @@ def _check_not_empty(model: Model, bindings: Bindings, bound: BoundInputs, resul
                 f"with '{shown(empty[0])}' empty, the output '{shown(declared.name)}' {list(value.shape)} has no "
                 "elements; give the sizes of a run that computes something"
             )
+
+
+def _check_dims_are_taken(model: Model, bindings: Bindings, result: InferredGraph) -> None:
+    """BindingError where the user sizes a symbol that no input has, and everything that has it is of another size."""
+    places = places_of(model.graph.inputs)
+    unknown = set(symbols_of_unknown(model.graph)) if bindings.dims.keys() - places else set()
+    asked = {name: size for name, size in bindings.dims.items() if name not in places and name not in unknown}
+    computed = _computed_sizes(model.graph, asked, result.values)
+    bounds = _computed_sizes(model.graph, asked.keys() - computed, result.values, bounds=True)
+    for symbol, sizes in (computed | bounds).items():
+        if asked[symbol] not in sizes:
+            size, name = next(iter(sizes.items()))
+            told = (
+                f"the data decide it, {size} at most in {shown(name)!r}; {option('--shape', name, '…')} sizes that"
+                if symbol in bounds
+                else f"the graph makes it {size} in {shown(name)!r}; bind what that is made of, "
+                f"{listed('symbols', symbol, places)}"
+            )
+            raise BindingError(f"--dim {shown(symbol)}={asked[symbol]}: no input has this symbol, and {told}")
 
 
 def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, inferred: InferredGraph) -> InferredGraph:
@@ -882,28 +903,43 @@ def _contradicted_symbols(graph: Graph, bound: BoundInputs, values: Mapping[str,
     summed over, or broadcasts.
     """
     given = {symbol: size for symbol, size in bound.symbols.items() if symbol not in bound.defaults}
+    places = places_of(graph.inputs)
+    notices = []
+    for symbol, computed in _computed_sizes(graph, given, values).items():
+        sizes = {size: name for size, name in computed.items() if size != given[symbol]}
+        if not sizes:
+            continue
+        where = "in the inputs" if symbol in places else "as it was given"
+        message = (
+            f"{shown(symbol)!r} is {given[symbol]} {where}, but the graph makes it "
+            + " and ".join(f"{size} in {shown(name)!r}" for size, name in sizes.items())
+            + ": inputs that contradict each other, or a wrong name in the file; the computed sizes are used"
+            + (f" ({option('--dim', symbol, str(next(iter(sizes))))} would agree)" if len(sizes) == 1 else "")
+        )
+        notices.append(Notice(code="dim-contradiction", message=message))
+    return notices
+
+
+def _computed_sizes(
+    graph: Graph, symbols: Container[str], values: Mapping[str, Value], *, bounds: bool = False
+) -> dict[str, dict[int, str]]:
+    """Of those of ``symbols`` that the file writes at what nodes give: each size there, with the first that has it.
+
+    ``bounds``: of values whose shape depends on data alone; else of the others.
+    """
     passed_over = {declared.name for declared in graph.inputs}
     passed_over |= left_empty(graph, values)
     computed: dict[str, dict[int, str]] = {}
     for declared in (*graph.outputs, *graph.declared.values()):
         value = values.get(declared.name)
-        if declared.name in passed_over or value is None or value.is_bound or value.shape is None:
+        if declared.name in passed_over or value is None or value.is_bound is not bounds or value.shape is None:
             continue
         if declared.shape is None or len(declared.shape) != len(value.shape):
             continue
         for symbol, size in zip(declared.shape, value.shape, strict=True):
-            if isinstance(symbol, str) and given.get(symbol, size) != size:
+            if isinstance(symbol, str) and symbol in symbols:
                 computed.setdefault(symbol, {}).setdefault(size, declared.name)
-    return [
-        Notice(
-            code="dim-contradiction",
-            message=f"{shown(symbol)!r} is {given[symbol]} in the inputs, but the graph makes it "
-            + " and ".join(f"{size} in {shown(name)!r}" for size, name in sizes.items())
-            + ": inputs that contradict each other, or a wrong name in the file; the computed sizes are used"
-            + (f" ({option('--dim', symbol, str(next(iter(sizes))))} would agree)" if len(sizes) == 1 else ""),
-        )
-        for symbol, sizes in computed.items()
-    ]
+    return computed
 
 
 def _too_new_notices(graph: Graph) -> list[Notice]:

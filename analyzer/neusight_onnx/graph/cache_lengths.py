@@ -1,0 +1,59 @@
+"""How the lengths of a cache hang together, as the operators that append to it have it: total = past + new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from neusight_onnx.graph.model import Array, Declared, Graph
+
+_APPENDING: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = {
+    ("", "Attention"): ((4, 1), (5, 2)),
+    ("", "Concat"): ((0, 0),),
+    ("com.microsoft", "Attention"): ((4, 1),),
+    ("com.microsoft", "GroupQueryAttention"): ((3, 1), (4, 2)),
+    ("com.microsoft", "MultiHeadAttention"): ((6, 1), (7, 2)),
+}
+"""(input of the past, output of the present), which is longer by the new tokens: onnx's Operators.md,
+ContribOperators.md."""
+
+_TOTAL_LENGTH = 6
+"""GroupQueryAttention's input total_sequence_length."""
+
+
+def present_lengths(graph: Graph) -> dict[str, str]:
+    """Symbol of a present -> that of the past which new tokens make it of, for pasts that are inputs of the model.
+
+    Both are what the file declares where the two shapes differ, in one dimension.
+    """
+    inputs = {declared.name: declared for declared in graph.inputs}
+    outputs = {declared.name: declared for declared in graph.outputs}
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        for past, present in _APPENDING.get((node.domain, node.op_type), ()):
+            if past < len(node.inputs) and present < len(node.outputs):
+                name = node.outputs[present]
+                pair = _longer(inputs.get(node.inputs[past]), outputs.get(name) or graph.declared.get(name))
+                if pair is not None:
+                    found.setdefault(pair[1], pair[0])
+    return found
+
+
+def _longer(past: Declared | None, present: Declared | None) -> tuple[str, str] | None:
+    if past is None or present is None or past.shape is None or present.shape is None:
+        return None
+    pairs = [(old, new) for old, new in zip(past.shape, present.shape, strict=False) if old != new]
+    if len(past.shape) != len(present.shape) or len(pairs) != 1:
+        return None
+    old, new = pairs[0]
+    return (old, new) if isinstance(old, str) and isinstance(new, str) else None
+
+
+def total_lengths(graph: Graph, values: Mapping[str, Array]) -> dict[str, int]:
+    """Input -> its value, for inputs that tell an attention operator how many tokens are past and new together."""
+    return {
+        name: int(values[name].ravel()[0])
+        for node in graph.nodes
+        if (node.domain, node.op_type) == ("com.microsoft", "GroupQueryAttention") and len(node.inputs) > _TOTAL_LENGTH
+        for name in (node.inputs[_TOTAL_LENGTH],)
+        if name in values and values[name].size
+    }
