@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from graphs import inferred
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.gpu import load_gpu
+from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Attention, TensorSpec
 from neusight_onnx.laws import attention, memory_efficient
 from neusight_onnx.laws.memory_efficient import FLASH2, MEMORY_EFFICIENT, NEWEST, kernel_of
@@ -81,6 +81,45 @@ def test_tiles_and_blocks_are_those_that_were_launched(
     chosen = law.pin(law.columns((of(d, dtype=dtype, mask=True),)), spec, PRIORS)
     assert (chosen["tile_q"][0], chosen["tile_k"][0]) == tile
     assert chosen["resident"][0] == resident
+
+
+# as launched by onnxruntime-gpu 1.31.1: AttentionKernel<..., 64, 64, 64>, <..., 32, 128, 128>, <..., 32, 128, 1024>
+@pytest.mark.parametrize(
+    ("d", "dtype", "queries", "shared_bytes"),
+    [
+        (64, FP16, 64, 18944),
+        (80, FP16, 32, 42496),
+        (128, FP16, 32, 42496),
+        (256, FP16, 32, 51200),
+        (64, FP32, 64, 36352),
+        (128, FP32, 32, 67584),
+        (256, FP32, 32, 76288),
+    ],
+)
+def test_onnxruntimes_tiles_have_fewer_queries(d: int, dtype: DataType, queries: int, shared_bytes: int) -> None:
+    columns = attention.columns((of(d, dtype=dtype, mask=True, library="onnxruntime"),))
+    build = memory_efficient.build_of(columns, load_gpu("a100-sxm-80gb"))
+    assert (build["queries"][0], build["warps"][0], build["shared_bytes"][0]) == (queries, 4, shared_bytes)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_one_query_takes_a_tiles_products_at_the_rate_of_the_matrix_unit(d: int) -> None:
+    """FP32 on an RTX 4090, whose TF32 has half an L4's rate a clock and SM: 16 serial steps of a tile, three times."""
+    rtx, l4 = load_gpu("rtx-4090"), load_gpu("l4")
+    kernel = of(d, dtype=FP32, b=1, s=1, library="onnxruntime")
+    law = attention.EFFICIENT_ATTENTION
+
+    def products_cycles(gpu: GpuSpec) -> float:
+        assert law.pin is not None
+        pinned = law.pin(law.columns((kernel,)), gpu, PRIORS)
+        assert pinned["split_k"][0] == 1
+        return float(attention.times(pinned, gpu, PRIORS)["products"][0])
+
+    # 256 and 512 dense FLOPs a clock and SM: 82.6 TFLOP/s of 128 SMs (Ada white paper), 60 of 58 (L4's data sheet)
+    assert products_cycles(rtx) / products_cycles(l4) == pytest.approx(2.0, rel=0.03)
+    tile = {64: 64 * 64, 128: 32 * 128}[d]
+    assert products_cycles(rtx) >= 3 * 2 * tile * 2 * d / 256 * 0.97
+    assert predict((kernel,), rtx)[0].latency_us > predict((replace(kernel, dtype=FP16),), rtx)[0].latency_us
 
 
 def test_instructions_of_a_step_are_issued_by_four_schedulers() -> None:

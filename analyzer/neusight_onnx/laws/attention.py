@@ -344,6 +344,7 @@ _COLUMNS = (
     "pipe",
     "burst",
     "mask_bytes",
+    "by_onnxruntime",
 )
 
 FEATURES: tuple[str, ...] = (
@@ -502,6 +503,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 float(PIPES.index(_PIPE_OF[kernel.dtype])),
                 float(kernel.burst),
                 mask,
+                float(kernel.library == "onnxruntime"),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))

@@ -134,6 +134,15 @@ machine code interpreted with the arguments of those launches, 1,024 keys less 5
 (``benchmarks/evidence/attention_kernels.md``). FP32 on Volta: its loops, and beside them Turing's.
 """
 
+ONNXRUNTIME_MIDDLE: Mapping[int, Build] = {
+    _NARROW: Build(queries=32, keys=128, warps=4, resident=4, shared_bytes=42496, fixed=1122, depth=25),
+    _WIDE: Build(queries=32, keys=128, warps=4, resident=3, shared_bytes=67584, fixed=3114, depth=380),
+}
+"""By width: what ONNX Runtime has since Ampere for values of 65 to 128 columns, where PyTorch has tiles of 64 queries.
+Tiles, warps and shared memory: launches of onnxruntime-gpu 1.31.1 on stand-ins; blocks: 16 warps an SM, 12 in FP32
+(``kMinBlocksPerSm`` of the kernel's source). Instructions: a warp's share of a step is the same 32 x 32, so those of
+PyTorch's, though each warp copies twice as much into shared memory."""
+
 _VALUES = (64, 128)
 """Columns of values up to which the first two builds go; narrower ones are padded to it."""
 
@@ -149,6 +158,9 @@ def build_of(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     def field(name: str) -> Column:
         values = [[float(getattr(build, name)) for build in builds] for builds in (narrow, wide)]
         found: Column = np.where(is_wide, np.array(values[1])[place], np.array(values[0])[place])
+        if generation == _AMPERE:
+            own = [float(getattr(ONNXRUNTIME_MIDDLE[width], name)) for width in (_NARROW, _WIDE)]
+            found = np.where((cols["by_onnxruntime"] > 0) & (place == 1), np.where(is_wide, own[1], own[0]), found)
         return found
 
     names = ("queries", "keys", "warps", "resident", "shared_bytes", "fixed", "depth", "column_block")
