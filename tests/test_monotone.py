@@ -19,6 +19,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.predictor import predict
+from neusight_onnx.predictor.surpassed import share_of
 
 FP32, FP16, INT8, FP8 = DataType.FLOAT32, DataType.FLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN
 
@@ -204,6 +205,46 @@ def test_a_figure_raised_slows_nothing(name: str, figures: tuple[str, ...]) -> N
     """
     slowed = slowed_by(figures, name)
     assert {label: ratio for label, ratio in slowed.items() if ratio > 1 + SLOWER_FOR_MORE} == {}
+
+
+DECODING = {
+    **{
+        f"gemm-1x{n}x{k}": replace(gemm(1, n, k, FP16), b_is_weight=True)
+        for n, k in ((6144, 4096), (4096, 4096), (14336, 4096), (4096, 14336), (128256, 4096))
+    },
+    "attention-1": attention(1, 1, 2048),
+}
+"""Of Llama 3's layers of 8 billion parameters, and its head."""
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "a100-sxm-80gb", "b200-sxm", "l40s"])
+@pytest.mark.parametrize(("figure", "factor"), [("l2_bytes", 2.0), ("l2_bytes", 10.0), ("sm_count", 2.0)])
+def test_what_surpasses_a_measured_gpu_is_no_slower(name: str, figure: str, factor: float) -> None:
+    """However far it is from the measured one, whose residual it then has lost."""
+    spec = load_gpu(name)
+    value = getattr(spec, figure)
+    better = replace(spec, **{figure: type(value)(factor * value)})
+    before = predict(list(DECODING.values()), spec)
+    after = predict(list(DECODING.values()), better)
+    slowed = {label: new.latency_us / old.latency_us for label, new, old in zip(DECODING, after, before, strict=True)}
+    assert {label: ratio for label, ratio in slowed.items() if ratio > 1.001} == {}
+
+
+def test_a_gpu_a_little_below_a_measured_one_is_a_little_slower_at_most() -> None:
+    """Nothing jumps where a figure falls below the measured GPU's."""
+    spec = load_gpu("h100-sxm")
+    below = replace(spec, sm_count=2 * spec.sm_count, power_w=0.95 * spec.power_w)
+    for kernel in DECODING.values():
+        (measured,), (other,) = predict((kernel,), spec), predict((kernel,), below)
+        assert other.latency_us <= measured.latency_us / 0.949
+
+
+def test_another_generation_or_fewer_units_surpass_nothing() -> None:
+    h100 = load_gpu("h100-sxm")
+    assert share_of(load_gpu("h200-sxm"), h100) == 1.0
+    assert share_of(load_gpu("b200-sxm"), h100) == 0.0
+    assert share_of(load_gpu("h20"), h100) < 0.2  # a seventh of the matrix rate
+    assert share_of(replace(h100, memory_type="GDDR7"), h100) == 0.0
 
 
 @pytest.mark.parametrize("figures", [("clock_hz",), ("sm_count", "l2_bytes")], ids="-".join)

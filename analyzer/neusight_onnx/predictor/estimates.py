@@ -17,6 +17,7 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Conv, Gemm, Kernel
 from neusight_onnx.predictor.intervals import half_widths
 from neusight_onnx.predictor.manifest import Predictor
+from neusight_onnx.predictor.surpassed import most_surpassed
 from neusight_onnx.predictor.trees import session_of
 from neusight_onnx.similarity import carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
@@ -68,7 +69,13 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
     carried = carried_over(trees, inside, features, near, predictor.unseen_weight, of_the_nearest)
-    latency = np.maximum(law.latency_us * np.exp(carried.correction), law.ideal_us)
+    latency = law.latency_us * np.exp(carried.correction)
+    if near < 1.0 and (surpassed := most_surpassed(gpu, predictor.gpus, predictor.gpu_vectors, _measured_gpu)):
+        measured, share = surpassed
+        theirs = apply_law(used, kernels, measured, predictor.constants)
+        residual = inside(theirs.features) * trees(theirs.features)
+        latency = np.minimum(latency, theirs.result.latency_us * np.exp(residual) / share)
+    latency = np.maximum(latency, law.ideal_us)
     law, latency = _issued(kernels, gpu, law, latency)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
     remote = remoteness(gpu, predictor.law_vectors)
