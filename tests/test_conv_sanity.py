@@ -71,9 +71,9 @@ GPUS = ("p4", "t4", "a100-pcie-80gb", "h100-sxm", "l4", "b200-sxm", "mi100", "mi
 BATCHES = (1, 2, 3, 4, 8, 15, 16, 17, 32, 64, 128, 256)
 SLOWEST = 25.0
 """A large convolution is at most so many times its roofline: small channels and depthwise kernels come to ten."""
-STEP_US = 0.2
-"""Of one output's reduction, which a block goes through by itself: 8,192 steps of one filter take an MI50 .69-.79 ms
-(64 and 256 images, 4x4; MIOpen's find database), .1 us each and 70 to 80 times the roofline; a T4 has half the rate."""
+STEP_US = 0.1
+"""Of one output's reduction on AMD's, whose library doesn't split it: 8,192 steps of one filter take an MI50 .69-.79 ms
+(64 and 256 images, 4x4; MIOpen's find database), 70 to 80 times the roofline."""
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,8 @@ def test_time_is_bounded_and_grows_with_the_batch(gpu: str, kind: str, gpus: dic
     for kernel, prediction in zip(kernels, found, strict=True):
         assert prediction.low_us <= prediction.latency_us <= prediction.high_us
         assert prediction.latency_us >= roofline_us(kernel, spec) * 0.999
-    alone_us = STEP_US * KINDS[kind].implicit_gemm[3] if kind == "one-output" else 0.0
+    is_unsplit = kind == "one-output" and spec.vendor == "AMD"
+    alone_us = STEP_US * KINDS[kind].implicit_gemm[3] if is_unsplit else 0.0
     assert found[-1].latency_us <= max(SLOWEST * max(roofline_us(kernels[-1], spec), 10.0), alone_us)
     times = [prediction.latency_us for prediction in found]
     # what was learned on measured shapes may dip by a few per cent where another algorithm takes over

@@ -11,6 +11,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Conv, Gemm
 from neusight_onnx.laws import conv, gemm
+from neusight_onnx.predictor import predict
 
 FP32 = DataType.FLOAT32
 PRIORS = {constant.name: constant.prior for constant in conv.CONSTANTS}
@@ -248,3 +249,14 @@ def test_the_gradient_of_the_weight_shares_positions_out() -> None:
     result = conv.estimate(conv.columns((kernel,)), a100, PRIORS)
     assert result.tile["split_k"][0] >= 8
     assert 1.0 < result.latency_us[0] / (1e6 * kernel.flops / a100.peak_flops_per_s["fp32"]) < 3.0
+
+
+@pytest.mark.parametrize("gpu", ["t4", "v100-sxm2-32gb", "a100-pcie-80gb", "rtx-5090"])
+@pytest.mark.parametrize("n", [1, 4, 32])
+def test_a_filter_over_the_whole_image_is_a_linear_layer(gpu: str, n: int) -> None:
+    """VGG's first linear layer as timm and Paddle write it: 512 x 7 x 7 to 4,096, about twice what its bytes take."""
+    spec = load_gpu(gpu)
+    layer = replace(BASE, n=n, c=512, k=4096, spatial=(7, 7), out=(1, 1), filter=(7, 7))
+    product = Gemm(m=n, n=4096, k=25088, dtype=layer.dtype, b_is_weight=True, epilogue=("bias",))
+    convolved, linear = predict([layer, product], spec)
+    assert convolved.latency_us == pytest.approx(linear.latency_us, rel=0.3)

@@ -33,7 +33,7 @@ from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws import gemm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
-from neusight_onnx.tiling import candidates, convolution_tiles, winograd_tiles
+from neusight_onnx.tiling import DEEP_SPLITS, candidates, convolution_tiles, fp32_tiles, winograd_tiles
 
 WINOGRAD_SAVING = 4.0
 """Multiply-adds of a direct 3x3 convolution over those of Winograd F(4x4, 3x3): 144 over 36."""
@@ -188,7 +188,7 @@ _SHAPE_COLUMNS = tuple(f"fused_{a}{b}{c}" for a, b, c in FUSED_SHAPES)
 _COLUMNS = (
     *("batch", "c", "k", "out", "groups", "taps", "b", "m", "n", "k_depth", "read_bytes", "write_bytes", "flops"),
     *("bytes", "winograd", *_SHAPE_COLUMNS, "staged_rows", "input_elements", "output_elements", "weight_elements"),
-    *("macs", "side", "rank", "weight_gradient", "gradient_log_sd"),
+    *("macs", "side", "rank", "one_tap", "whole_image", "weight_gradient", "gradient_log_sd"),
 )
 
 ALGORITHMS = ("direct", "fused", "staged", "element")
@@ -247,12 +247,28 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 kernel.macs,
                 grid[-1],
                 len(grid),
+                kernel.direction != "weight" and taps == 1,
+                _covers(kernel),
                 kernel.direction == "weight",
                 GRADIENT_LOG_SD.get(kernel.direction, 0.0),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
     return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
+
+
+def _covers(kernel: Conv) -> bool:
+    """Whether the filter covers the whole image (VGG's 7x7 over 7x7): an image as it lies is a row of a product.
+
+    Nothing unfolds or overlaps, so that NVIDIA's are products of the library's menu and as deep as a linear layer's
+    are, whose reductions it splits. No such convolution was measured alone.
+    """
+    return (
+        kernel.direction == "forward"
+        and kernel.groups == 1
+        and prod(kernel.out) == 1
+        and kernel.filter == kernel.spatial
+    )
 
 
 def fused_shapes(gpu: GpuSpec) -> int:
@@ -438,10 +454,16 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         if kind == "direct" and np.any(cols["weight_gradient"]):
             shared_out = gemm.choose_from(candidates(tiles, split=True), product, gpu, constants)
             tile = np.where(cols["weight_gradient"] > 0, shared_out, tile)
-        plain = (cols["taps"] == 1.0) & (cols["weight_gradient"] == 0.0) & (gpu.compute_capability is not None)
-        if kind == "direct" and np.any(plain):
-            split = gemm.choose_from(candidates(tiles, split=True), product, gpu, constants, split_blocks=PLAIN_BLOCKS)
-            tile = np.where(plain, split, tile)
+        if kind == "direct" and gpu.vendor == "NVIDIA":
+            one_tap, whole = cols["one_tap"] > 0.0, cols["whole_image"] > 0.0
+            if np.any(one_tap):
+                menu = candidates(tiles, split=True)
+                tile = np.where(
+                    one_tap, gemm.choose_from(menu, product, gpu, constants, split_blocks=PLAIN_BLOCKS), tile
+                )
+            if np.any(whole):
+                menu = candidates(fp32_tiles(gpu, batched=False, fused_bias=False), split=True, splits=DEEP_SPLITS)
+                tile = np.where(whole, gemm.choose_from(menu, product, gpu, constants), tile)
         found |= {f"{kind}_{name}": tile[i] for i, name in enumerate(_TILE)}
     return found
 
