@@ -261,7 +261,9 @@ def _covers(kernel: Conv) -> bool:
     """Whether the filter covers the whole image (VGG's 7x7 over 7x7): an image as it lies is a row of a product.
 
     Nothing unfolds or overlaps, so that NVIDIA's are products of the library's menu and as deep as a linear layer's
-    are, whose reductions it splits. No such convolution was measured alone.
+    are, whose reductions it splits: cuDNN has an algorithm that multiplies the unfolded matrix (GEMM, by NVIDIA's API
+    reference), and ONNX Runtime times all of them (``cudnn_conv_algo_search``, EXHAUSTIVE unasked). No such convolution
+    was measured alone.
     """
     return (
         kernel.direction == "forward"
