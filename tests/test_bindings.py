@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from models import graph, model, node, value
+from neusight_onnx import analyze
 from neusight_onnx.cli.bindings import parse_bindings
 from neusight_onnx.errors import BindingError, ModelError, NeusightError
 from neusight_onnx.graph.binding_text import parse_dim, parse_shape, parse_trip_count, parse_value
@@ -845,6 +846,71 @@ def test_a_dim_that_nothing_takes_is_refused() -> None:
     with pytest.raises(BindingError, match=r"--dim found=3: .* the data decide it, 4 at most in 'y'; --shape y="):
         infer(found, Bindings(dims={"found": 3}))
     assert infer(found, Bindings(dims={"found": 3}, shapes={"y": (2, 3)})).values["y"].shape == (2, 3)
+
+
+def paged() -> Model:
+    """Sequences whose new tokens are packed, with a cache in blocks of 16; "batch_1" counts offsets."""
+    tokens = [value("q", ["tokens", 32]), value("k", ["tokens", 16]), value("v", ["tokens", 16])]
+    caches = [value(name, ["blocks", 16, 2, 8]) for name in ("pk", "pv")]
+    i32 = TensorProto.INT32
+    lengths = [
+        value("offsets", ["batch_1"], i32),
+        value("past", ["batch"], i32),
+        value("table", ["batch", "most"], i32),
+    ]
+    attention = node(
+        "PagedAttention",
+        "q k v pk pv offsets past table",
+        "y nk nv",
+        "attention",
+        "com.microsoft",
+        num_heads=4,
+        kv_num_heads=2,
+    )
+    made = graph([attention], [*tokens, *caches, *lengths], [value("y", ["tokens", 32])])
+    return read_model_bytes(model(made, opsets={"": 17, "com.microsoft": 1}).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("bindings", "sizes"),
+    [
+        # a new token each; room for 128 tokens in blocks of 16 each
+        pytest.param(Bindings(), (1, 1, 2, 8, 8), id="one sequence"),
+        pytest.param(Bindings(batch=64), (64, 64, 65, 8, 512), id="many"),
+        pytest.param(Bindings(batch=4, dims={"most": 100, "tokens": 40}), (4, 40, 5, 100, 400), id="longer ones"),
+        pytest.param(Bindings(batch=4, dims={"blocks": 10}), (4, 4, 5, 8, 10), id="a smaller cache"),
+    ],
+)
+def test_sizes_of_a_paged_cache_follow_from_the_batch(bindings: Bindings, sizes: tuple[int, ...]) -> None:
+    got = bind_inputs(paged(), bindings)
+    assert tuple(got.symbols[name] for name in ("batch", "tokens", "batch_1", "most", "blocks")) == sizes
+
+
+def test_offsets_of_sequences_are_not_samples() -> None:
+    assert analyze(paged(), gpu="h100", dims={"batch_1": 65, "batch": 64}).totals.batch_size == 64
+
+
+@pytest.mark.parametrize(
+    ("bindings", "message"),
+    [
+        pytest.param(Bindings(batch=4, dims={"batch_1": 4}), "its 4 sequences have 5 offsets, not 4", id="offsets"),
+        pytest.param(Bindings(batch=4, dims={"tokens": 3}), "4 sequences have a new token each at least", id="tokens"),
+        pytest.param(Bindings(batch=4, dims={"blocks": 3}), "4 sequences need a block each at least", id="blocks"),
+        pytest.param(
+            # 2,001 tokens take 126 blocks of 16, 301 take 19
+            Bindings(batch=2, dims={"most": 126, "blocks": 144}, values={"past": np.array([2000, 300])}),
+            "its sequences take 145 blocks of 16, its cache has 144",
+            id="blocks of known lengths",
+        ),
+        pytest.param(
+            Bindings(batch=2, values={"past": np.array([200, 3])}), "takes 13 blocks, its table has 8", id="table"
+        ),
+        pytest.param(Bindings(values={"past": np.array([-3])}), "a sequence has -3 past tokens", id="lengths"),
+    ],
+)
+def test_a_paged_cache_that_does_not_hold_its_sequences_is_refused(bindings: Bindings, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        infer(paged(), bindings)
 
 
 @pytest.mark.parametrize(("past", "said"), [(7, []), (0, ["dim-contradiction"])], ids=["left empty", "made"])

@@ -433,6 +433,22 @@ CASES = {
         types={"table": I32, "offsets": I32, "past": I32},
         kernels=[("Attention", 2 * 4 * 12 * 16, 4 * (64 + 2 * 2 * 12 * 16), 4 * (64 + 64))],
     ),
+    # 4 blocks of 4 are 8 tokens for each of both, though the table has room for 12
+    "PagedAttention with fewer blocks than its table has room for": Case(
+        node="y, , = com.microsoft.PagedAttention<num_heads=4, kv_num_heads=2>(q, k, v, pk, pv, offsets, past, table)",
+        inputs={
+            "q": (2, 32),
+            "k": (2, 16),
+            "v": (2, 16),
+            "pk": (4, 4, 2, 8),
+            "pv": (4, 4, 2, 8),
+            "table": (2, 3),
+            "offsets": (3,),
+            "past": (2,),
+        },
+        types={"table": I32, "offsets": I32, "past": I32},
+        kernels=[("Attention", 2 * 4 * 8 * 16, 4 * (64 + 2 * 2 * 8 * 16), 4 * (64 + 64))],
+    ),
     # the products of queries and keys, (1, 4, 3, 8), are written besides
     "GroupQueryAttention that gives its products": Case(
         node="y, nk, nv, qk = com.microsoft.GroupQueryAttention<num_heads=4, kv_num_heads=2, qk_output=1>"

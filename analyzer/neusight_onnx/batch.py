@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from neusight_onnx.errors import shown
 from neusight_onnx.graph.dimension_roles import can_be_batch, is_batch_symbol
 from neusight_onnx.graph.model import Declared, InferredGraph
+from neusight_onnx.graph.paged_sizes import paged_sizes
 
 _IMAGES = (4, 5)
 """Ranks of (n, c, h, w) and (n, c, d, h, w)."""
@@ -22,8 +23,9 @@ def batch_of(inferred: InferredGraph, symbols: Mapping[str, int], given: int | N
     """
     if given is not None:
         return given, None
+    derived = paged_sizes(inferred.graph)
     for name, size in symbols.items():
-        if is_batch_symbol(name):
+        if is_batch_symbol(name) and name not in derived:
             return size, None
     for declared in inferred.graph.inputs:
         shape = inferred.values[declared.name].shape

@@ -9,6 +9,7 @@ from neusight_onnx.graph.binding_text import listed, written_dims
 from neusight_onnx.graph.dimension_roles import is_batch_symbol, is_made_up, places_of, role_of
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.names import option
+from neusight_onnx.graph.paged_sizes import paged_sizes
 from neusight_onnx.graph.size_formulas import formula_of
 
 
@@ -38,7 +39,12 @@ def find_batch(model: Model, asked: str, size: int | None = None) -> Batch:
     )
     places = places_of(inputs)
     names = frozenset(places)
-    places = {name: found for name, found in places.items() if formula_of(name, names - {name}) is None}
+    derived = paged_sizes(model.graph)
+    places = {
+        name: found
+        for name, found in places.items()
+        if name not in derived and formula_of(name, names - {name}) is None
+    }
     symbols = [name for name in places if is_batch_symbol(name)]
     if not symbols:
         symbols = [name for name, found in places.items() if role_of(name, found) == "batch"]

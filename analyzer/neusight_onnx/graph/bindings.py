@@ -30,6 +30,7 @@ from neusight_onnx.graph.dimension_roles import (
 )
 from neusight_onnx.graph.model import Array, Declared, Graph, Model, Node, Notice, Value
 from neusight_onnx.graph.names import is_written, named, option
+from neusight_onnx.graph.paged_sizes import Derived, paged_sizes
 from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.graph.size_formulas import Formula, formula_of
 from neusight_onnx.graph.sizes_by_weights import channel_sizes
@@ -210,7 +211,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
     totals = total_lengths(model.graph, values)
     if bindings.dims.keys() - places:  # of outputs alone
         totals.update({name: bindings.dims[name] for name in present_lengths(model.graph) if name in bindings.dims})
-    assumptions = _complete(model.graph.inputs, places, sizes, lengths, fixed, totals)
+    assumptions = _complete(model.graph.inputs, places, sizes, lengths, fixed, paged_sizes(model.graph), totals)
     given = {dim for name in values for dim in inputs[name].shape or ()}
     for symbol, size in sizes.symbols.items():
         if size == 0 and symbol not in given:  # an empty list is a value like any other
@@ -417,12 +418,13 @@ def _complete(
     sizes: _Sizes,
     lengths: Lengths,
     fixed: Mapping[str, tuple[int, str]],
+    derived: Mapping[str, Derived],
     totals: Mapping[str, int],
 ) -> list[str]:
     """Fixes every symbol of the inputs that is still free; returns a line for each default.
 
-    ``fixed``: sizes that operators and their weights fix, by symbol, and what they are. ``totals``: how many tokens,
-    past and new, the user said beyond the symbols of inputs, by what says it.
+    ``fixed``: sizes that operators and their weights fix, by symbol, and what they are; ``derived``: those that other
+    sizes make. ``totals``: how many tokens, past and new, the user said beyond the symbols of inputs, by what says it.
     """
     plain = {name for name in places if formula_of(name, frozenset()) is None}
     expressions: dict[str, Formula] = {}
@@ -436,11 +438,17 @@ def _complete(
     has_past = keeps_cache(roles, places, inputs)
     # a cache that is as long as a window doesn't tell how many tokens came before, channels are no length
     roles.update({name: "window" for name in fixed if name in roles})
+    roles.update({name: "derived" for name in derived if name in roles})
     assumptions = []
     sizes.defaults.update(free)
     # What is computed from others comes after them.
-    for name in sorted(free, key=lambda name: {"past": 1, "total": 2}.get(roles[name], 0)):
-        if name in fixed:
+    after = {name: {"past": 1, "total": 2}.get(roles[name], 0) for name in free}
+    after |= {name: 3 + made.symbol_count for name, made in derived.items()}
+    for name in sorted(free, key=after.__getitem__):
+        made = derived[name].size(sizes.symbols) if name in derived else None
+        if made is not None:
+            size, note = made, derived[name].note
+        elif name in fixed:
             size, note = fixed[name][0], f"default: {fixed[name][1]}"
         else:
             size, note = _default(name, roles, sizes, lengths, totals, has_past=has_past)

@@ -523,7 +523,7 @@ def paged(context: NodeContext) -> Outcome:
     """query (tokens, h * d), or packed with keys and values; key_cache (blocks, block, g, d), block_table (b, most).
 
     The tokens are spread evenly over the b sequences. Behind each stand its past tokens: their mean where their number
-    is known, else as many as its row of the table has room for.
+    is known, else as many as its row of the table has room for, or its share of all blocks.
     """
     heads = max(context.integer("num_heads", 1), 1)
     groups = max(context.integer("kv_num_heads", heads), 1)
@@ -532,7 +532,8 @@ def paged(context: NodeContext) -> Outcome:
     b = max(context.spec(5).element_count - 1, 1)
     s = -(-tokens // b)
     lengths = context.ints(6)
-    room = context.shape(7)[-1] * context.shape(3)[1]
+    blocks, block = context.shape(3)[:2]
+    room = min(context.shape(7)[-1] * block, blocks * block // b)
     t = s + -(-sum(lengths) // len(lengths)) if lengths else max(room, s)
     kernels: list[Kernel] = []
     if context.integer("do_rotary", 0) == 1:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.cache_sizes import keeps_a_window
 from neusight_onnx.graph.model import Value
+from neusight_onnx.graph.paged_sizes import KEY_CACHE, OFFSETS, PAST_LENGTHS, TABLE
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.registry import rule
 
@@ -212,8 +213,34 @@ def _sparse(ctx: NodeContext) -> Sequence[Value]:
 
 @rule("PagedAttention", "SparsePagedAttention", domain=_CONTRIB)
 def _paged(ctx: NodeContext) -> Sequence[Value]:
-    """query (tokens, h d) or packed -> (tokens, h d), and both page tables."""
+    """query (tokens, h d) or packed -> (tokens, h d), and both caches (blocks, block, g, d).
+
+    Offsets of the b sequences (b + 1,), their past lengths (b,), their blocks (b, most).
+    """
     tokens, width = ctx.shape(0)
+    (b, most), (blocks, block) = ctx.shape(TABLE), ctx.shape(KEY_CACHE)[:2]
+    (offsets,), (pasts,) = ctx.shape(OFFSETS), ctx.shape(PAST_LENGTHS)
+    ctx.require(block > 0, "its blocks have room for no token")
+    ctx.require(offsets == b + 1, f"its {b} sequences have {b + 1} offsets, not {offsets}")
+    ctx.require(pasts == b, f"its {b} sequences have {b} past lengths, not {pasts}")
+    ctx.require(tokens >= b, f"its {b} sequences have a new token each at least, not {tokens} together")
+    lengths = ctx.data(PAST_LENGTHS)
+    if lengths is None:
+        ctx.require(b <= blocks, f"its {b} sequences need a block each at least, its cache has {blocks}")
+        if blocks < b * most and not ctx.low_run:
+            ctx.session.assume(
+                f"{ctx.node.op_type} '{ctx.node.outputs[0]}': its cache has {blocks} blocks, fewer than the "
+                f"{b} x {most} that its table has room for: each sequence is taken to have its share of them"
+            )
+    elif lengths.size and not ctx.bounded:
+        ctx.require(int(lengths.min()) >= 0, f"a sequence has {int(lengths.min())} past tokens")
+        longest = -(-(int(lengths.max()) + 1) // block)
+        ctx.require(
+            longest <= most,
+            f"a sequence of {int(lengths.max())} and a new token takes {longest} blocks, its table has {most}",
+        )
+        needed = sum(-(-(int(length) + 1) // block) for length in lengths.ravel())
+        ctx.require(needed <= blocks, f"its sequences take {needed} blocks of {block}, its cache has {blocks}")
     h, g = ctx.integer("num_heads", 1), ctx.integer("kv_num_heads", 1)
     d = width // h if ctx.has(1) else width // (h + 2 * g)
     return (ctx.tensor(ctx.dtype(0), (tokens, h * d)), ctx.same(3), ctx.same(4))

@@ -47,6 +47,9 @@ _DIRECTION = {"direction": frozenset({"forward", "reverse", "bidirectional"})}
 _COERCED = frozenset({"Softmax", "LogSoftmax", "Hardmax"})
 _BLOCKS = {"mode": frozenset({"DCR", "CRD"})}
 _POOL = Demand(ranks=((2, None),), words=_PADDING, positive=_WINDOW)
+_PAGED = Demand(
+    ranks=(_MATRIX, None, None, (2, None), None, _VECTOR, _VECTOR, _MATRIX), positive=("num_heads", "kv_num_heads")
+)
 _LOSS = Demand(ranks=((2, None), (1, None), _VECTOR), sizes=("n ...", "n ..."))
 
 
@@ -140,9 +143,11 @@ DEMANDS: Mapping[tuple[str, str], Demand] = {
     ("com.microsoft", "GroupQueryAttention"): Demand(ranks=((3, 3),), positive=("num_heads", "kv_num_heads")),
     ("com.microsoft", "MatMulNBits"): Demand(positive=("K", "N", "block_size")),
     ("com.microsoft", "MultiHeadAttention"): _HEADS,
+    ("com.microsoft", "PagedAttention"): _PAGED,
     ("com.microsoft", "RotaryEmbedding"): Demand(ranks=((3, 4),)),
     ("com.microsoft", "SkipLayerNormalization"): Demand(ranks=((2, 3),), onto=(1, 2, 3, 4)),
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): Demand(ranks=((2, 3),), onto=(1, 2, 3)),
+    ("com.microsoft", "SparsePagedAttention"): _PAGED,
 }
 """The rules of operators that are not here ask for all that there is to ask."""
 
