@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from models import graph, model, node, value
+from models import graph, model, node, tensor, value
 from neusight_onnx import analyze
 from neusight_onnx.cli.bindings import parse_bindings
 from neusight_onnx.errors import BindingError, ModelError, NeusightError
@@ -846,6 +846,33 @@ def test_a_dim_that_nothing_takes_is_refused() -> None:
     with pytest.raises(BindingError, match=r"--dim found=3: .* the data decide it, 4 at most in 'y'; --shape y="):
         infer(found, Bindings(dims={"found": 3}))
     assert infer(found, Bindings(dims={"found": 3}, shapes={"y": (2, 3)})).values["y"].shape == (2, 3)
+
+
+def test_a_past_beyond_the_positions_names_them() -> None:
+    """GPT-2's mask of 1,024 x 1,024 is sliced to past and new tokens."""
+    weights = [
+        tensor("mask", np.ones((1, 1, 1024, 1024), bool)),
+        tensor("lowest", np.float32(-1e9)),
+        tensor("zero", np.array([0])),
+        tensor("axis", np.array([3])),
+        tensor("rows", np.array([2])),
+        tensor("one", np.array([1])),
+    ]
+    nodes = [
+        node("MatMul", "q past_key", "scores"),
+        node("Shape", "scores", "total", start=3),
+        node("Slice", "mask zero total axis", "columns"),
+        node("Slice", "columns zero one rows", "row"),
+        node("Where", "row scores lowest", "y"),
+    ]
+    inputs = [value("q", ["batch", 2, 1, 8]), value("past_key", ["batch", 2, 8, "length"])]
+    made = graph(nodes, inputs, [value("y", ["batch", 2, 1, "length"])], weights)
+    read = read_model_bytes(model(made).SerializeToString())
+    assert infer(read, Bindings(dims={"length": 1024})).values["y"].shape == (1, 2, 1, 1024)
+    with pytest.raises(
+        BindingError, match=r"--dim length=1025: the model has 1,024 positions \('mask' masks no more\)"
+    ):
+        infer(read, Bindings(dims={"length": 1025}))
 
 
 def paged() -> Model:

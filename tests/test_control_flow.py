@@ -604,7 +604,7 @@ def test_odd_names_can_be_bound_as_the_assumptions_write_them(name: str, tmp_pat
     ("trips", "says"),
     [
         (500, None),
-        (3000, "too many to cost one by one"),
+        (3000, "too many to cost one by one; 666 of them, evenly spaced, stand for all"),
         (100_000, "every trip is taken to add what the second adds"),
     ],
     ids=["each trip", "stretches of trips", "extrapolated"],

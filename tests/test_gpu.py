@@ -820,6 +820,8 @@ FAULTS = [
         r"'fp32_tflops' is 82.58, but .* gives 41.29: correct whichever",
     ),
     ("half the peak", MINIMAL.replace("51.2", "25.6"), r"'fp32_tflops' is 25.6, but .* gives 51.2: correct whichever"),
+    # 66.9 TFLOP/s, twice as many a watt as an L4's 30.3 by 72 W
+    ("power of a hundredth", with_value(H100, "tdp_w", 7), r"'tdp_w' is 7, but 66.91 TFLOP/s in FP32 take 78.7 W"),
     ("vendor is a number", NVIDIA.replace('"NVIDIA"', "7"), r"'vendor' is 7: give one line of text"),
     ("empty architecture", MINIMAL.replace('"Future"', '""'), r"'architecture' is '': give one line"),
     ("line break in a text", MINIMAL + 'label = "a\\nb"\n', r"'label' is 'a\\nb': give one line"),

@@ -91,6 +91,13 @@ def test_models_with_a_cache_have_tokens_a_second(count: int, said: str) -> None
     assert json.loads(to_json(REPORT))["totals"]["tokens_per_s"] is None
 
 
+def test_more_bytes_than_the_memory_moves_come_from_caches() -> None:
+    least_ms = (REPORT.totals.read_bytes + REPORT.totals.write_bytes) / REPORT.gpu.memory_bytes_per_s * 1e3
+    for factor, said in ((2, False), (0.5, True)):
+        report = replace(REPORT, totals=replace(REPORT.totals, latency_ms=factor * least_ms))
+        assert ("of peak, caches serve the rest)" in to_terminal(report, width=120, colour=False)) is said
+
+
 def test_sizes_that_stand_in_are_one_sentence() -> None:
     def sentence(name: str, size: int, option: str) -> str:
         return f"{name} = {size} (default, the model leaves it free; --dim {option} changes it)"

@@ -180,6 +180,8 @@ the lanes that a generation has (64 for 128) are a slip there."""
 _LEAST_FP32_SHARE = 0.7
 """A file whose peak is less of what its units and clock give has a figure of another GPU in it; one at the
 base clock is within. Those that are shipped have 0.97 to 1.08."""
+_MOST_FP32_TFLOPS_PER_W = 0.85
+"""Twice what the thriftiest that is shipped has (L4: 30.3 TFLOP/s within 72 W); its least limit is 40 W."""
 
 
 _DENSE_BY_CAPABILITY: Mapping[float, Mapping[str, int]] = {
@@ -365,6 +367,8 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         },
         where,
     )
+    if "tdp_w" in given:
+        _check_power(changed.peak_flops_per_s["fp32"] / 1e12, changed.power_w, where)
     said = ", ".join(f"{key}={number:g}" for key, number in given.items())
     return replace(
         changed, name=f"{gpu.name} with {said}", label=f"{gpu.label} with {said}", aliases=(), device_names=()
@@ -543,6 +547,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
     _check_vendor_keys(vendor, number, where)
     most = _MOST_OF_DENSE if vendor == "NVIDIA" else _FP32_PEAK_TOLERANCE
     _check_fp32_peak(number, where, least=_LEAST_FP32_SHARE, most=most)
+    _check_power(number["fp32_tflops"], number["tdp_w"], where)
     _check_dense_peaks(number, text["architecture"], where)
     _check_bandwidth(number, text["memory_type"], where)
 
@@ -670,6 +675,16 @@ def _check_fp32_peak(
         raise SpecError(
             f"{where}: key 'fp32_tflops' is {number['fp32_tflops']:g}, but sm_count x fp32_lanes_per_sm x 2 x boost_mhz"
             f" gives {computed_tflops:.4g}: correct whichever is wrong (fp32_tflops counts the vector lanes only)"
+        )
+
+
+def _check_power(fp32_tflops: float, tdp_w: float, where: str) -> None:
+    """Arithmetic takes energy: a limit that the peak is far beyond lacks a digit."""
+    least = fp32_tflops / _MOST_FP32_TFLOPS_PER_W
+    if tdp_w < least:
+        raise SpecError(
+            f"{where}: key 'tdp_w' is {tdp_w:g}, but {fp32_tflops:g} TFLOP/s in FP32 take {least:.3g} W at the very "
+            "least: give the power limit in W"
         )
 
 

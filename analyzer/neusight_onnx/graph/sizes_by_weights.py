@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neusight_onnx.graph.model import Graph
+from neusight_onnx.graph.model import Graph, Initializer
 
 _MOST_TABLES = 3
 _STRIDES = (1, 2, 4)
@@ -41,3 +41,20 @@ def lengths_of_tables(graph: Graph) -> Iterator[int]:
                     rows[table.shape[-2]] = None
     for length in list(rows)[:_MOST_TABLES]:
         yield from (length * stride for stride in _STRIDES)
+
+
+def most_positions(graph: Graph) -> tuple[int, str] | None:
+    """How many positions a model has, and the table that says so: a causal mask of constants (1, 1, n, n) that is
+    sliced to the tokens of a run (GPT-2's). None where there is no such mask, or they differ."""
+    made = {
+        node.outputs[0]: node.attributes.get("value")
+        for node in graph.nodes
+        if node.op_type == "Constant" and node.outputs
+    }
+    found: dict[int, str] = {}
+    for node in graph.nodes:
+        if node.op_type == "Slice" and not node.domain and node.inputs:
+            mask = graph.initializers.get(node.inputs[0]) or made.get(node.inputs[0])
+            if isinstance(mask, Initializer) and len(mask.shape) == 4 and mask.shape[2] == mask.shape[3] > 1:
+                found.setdefault(mask.shape[2], node.inputs[0])
+    return next(iter(found.items())) if len(found) == 1 else None

@@ -254,10 +254,15 @@ def _work(report: Report) -> Text:
         of_peak = share_of_peak(report, flops_per_s)
         text.append(
             f"\n{scaled(flops_per_s, 'FLOP/s')}{of_peak}, {scaled(bytes_per_s, 'B/s')}"
-            f" ({percent(bytes_per_s / report.gpu.memory_bytes_per_s)} of peak)",
+            f" ({_of_memory_peak(bytes_per_s / report.gpu.memory_bytes_per_s)})",
             style="dim",
         )
     return text
+
+
+def _of_memory_peak(share: float) -> str:
+    """What kernels read and write against what the memory moves: more than that is what caches still held."""
+    return f"{percent(share)} of peak" + (", caches serve the rest" if share > 1 else "")
 
 
 def _memory(memory: MemoryEstimate, canvas: Canvas) -> Text:

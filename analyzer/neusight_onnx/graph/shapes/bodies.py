@@ -157,7 +157,7 @@ def keep_trips(ctx: NodeContext, attribute: str, trips: Sequence[InferredGraph])
         which = (
             f"those of trip {len(trips) // 2 + 1} stand for the average"
             if most == 1
-            else f"{most} of them stand for {ends[1]} or so each"
+            else f"{most} of them, evenly spaced, stand for all"
         )
         ctx.session.assume(
             f"{ctx.node.op_type} '{shown(ctx.node.name)}': sizes change from trip to trip, and {len(trips)} are too "

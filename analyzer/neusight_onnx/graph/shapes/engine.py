@@ -14,7 +14,7 @@ from neusight_onnx.errors import BindingError, ModelError, shown
 from neusight_onnx.graph.binding_text import listed
 from neusight_onnx.graph.bindings import SYMBOL_CONTRADICTION, Bindings, BoundInputs, bind_inputs, symbols_of_unknown
 from neusight_onnx.graph.cache_branches import left_empty
-from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, default_size, places_of
+from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, default_size, places_of, role_of
 from neusight_onnx.graph.model import (
     Array,
     Declared,
@@ -37,7 +37,7 @@ from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
 from neusight_onnx.graph.shapes.unknown_sizes import PLACES, possible_sizes
 from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version, unknown_attributes, wrong_elements
 from neusight_onnx.graph.signatures import fault as fault_of_form
-from neusight_onnx.graph.sizes_by_weights import lengths_of_tables
+from neusight_onnx.graph.sizes_by_weights import lengths_of_tables, most_positions
 
 MAX_DEPTH = 60
 """Bodies within bodies; protobuf's own limit on nesting (100 messages, three a body) stops files before this."""
@@ -287,7 +287,7 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
             best = (swallowed, bound, result)
     if best is None:
         assert first is not None
-        raise first
+        raise _beyond_positions(model, bindings, first)
     _, bound, result = best
     _check_not_empty(model, bindings, bound, result)
     _check_dims_are_taken(model, bindings, result)
@@ -295,6 +295,22 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
         reason = f"{_DECLARED_ZERO if takes_zero else _BY_TABLE if by_table else _OTHER_DEFAULT}: {first}"
         result = replace(result, assumptions=(*result.assumptions, reason))
     return bound, result
+
+
+def _beyond_positions(model: Model, bindings: Bindings, error: ModelError) -> ModelError | BindingError:
+    """``error``, or what explains it: lengths that the user gave and that are beyond the model's positions."""
+    table = most_positions(model.graph)
+    if table is None:
+        return error
+    positions, name = table
+    places = places_of(model.graph.inputs)
+    for symbol, size in bindings.dims.items():
+        if symbol in places and size > positions and role_of(symbol, places[symbol]) in ("past", "total", "sequence"):
+            return BindingError(
+                f"--dim {shown(symbol)}={size}: the model has {positions:,} positions ({shown(name)!r} masks no more), "
+                f"past and new ones together; {error}"
+            )
+    return error
 
 
 def _at_a_table_s_length(model: Model, bindings: Bindings, memo: Memo) -> tuple[int, BoundInputs, InferredGraph] | None:
