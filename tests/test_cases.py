@@ -651,7 +651,7 @@ def test_trips(text: str, bound: dict[str, object], trips: int, says: str | None
     assert any("taken to run once" in line for line in said(report)) == (says is not None)
 
 
-HEADS = "float[1, 4, 3, 8] q, float[1, 2, {keys}, 8] k, float[1, 2, {keys}, 8] v"
+HEADS = "float16[1, 4, 3, 8] q, float16[1, 2, {keys}, 8] k, float16[1, 2, {keys}, 8] v"
 
 
 @pytest.mark.parametrize(
@@ -662,7 +662,7 @@ HEADS = "float[1, 4, 3, 8] q, float[1, 2, {keys}, 8] k, float[1, 2, {keys}, 8] v
         pytest.param(HEADS.format(keys=5), "y = Attention<is_causal = 1>(q, k, v)", 1 + 2 + 3, id="causal"),
         # queries stand behind 5 keys of the cache
         pytest.param(
-            HEADS.format(keys=3) + ", float[1, 2, 5, 8] pk, float[1, 2, 5, 8] pv",
+            HEADS.format(keys=3) + ", float16[1, 2, 5, 8] pk, float16[1, 2, 5, 8] pv",
             "y, nk, nv = Attention<is_causal = 1>(q, k, v, , pk, pv)",
             6 + 7 + 8,
             id="causal behind a cache",
@@ -675,7 +675,7 @@ HEADS = "float[1, 4, 3, 8] q, float[1, 2, {keys}, 8] k, float[1, 2, {keys}, 8] v
             id="causal in a filled cache",
         ),
         pytest.param(
-            HEADS.format(keys=3) + ", float[1, 2, 5, 8] pk, float[1, 2, 5, 8] pv",
+            HEADS.format(keys=3) + ", float16[1, 2, 5, 8] pk, float16[1, 2, 5, 8] pv",
             "y, nk, nv = Attention<is_causal = 1, left_window_size = 3>(q, k, v, , pk, pv)",
             4 + 4 + 4,
             id="a window behind",
@@ -683,9 +683,9 @@ HEADS = "float[1, 4, 3, 8] q, float[1, 2, {keys}, 8] k, float[1, 2, {keys}, 8] v
     ],
 )
 def test_pairs_of_attention(inputs: str, node: str, pairs: int, tmp_path: Path) -> None:
-    """4 heads, two a key head; each pair is 8 multiply-adds for its score and 8 for its value."""
+    """4 heads, two a key head, in 16 bits; each pair is 8 multiply-adds for its score and 8 for its value."""
     opset = 23 if "window" not in node and "int64" not in inputs else onnx.defs.onnx_opset_version()
-    case = Case(text=f"g ({inputs}) => (float[a, b, c, d] y) {{ {node} }}", outputs=(), classes=(), opset=opset)
+    case = Case(text=f"g ({inputs}) => (float16[a, b, c, d] y) {{ {node} }}", outputs=(), classes=(), opset=opset)
     report = analyze(written(case, tmp_path), gpu="a100")
     assert report.totals.macs == 4 * pairs * 16
     assert report.model.outputs[0].shape == (1, 4, 3, 8)

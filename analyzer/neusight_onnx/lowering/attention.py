@@ -84,11 +84,46 @@ def attention(context: NodeContext) -> Outcome:
     copies = [copy for index in range(3) for copy in _head_copies(context, index)]
     if context.lazy and not _is_one_kernel(context, kernel):
         return Kernels(kernels=(*copies, *_pytorch_formula(context, kernel)))
+    if context.runtime == "onnxruntime" and _is_grouped_fp32(kernel):
+        return Kernels(kernels=_provider_formula(kernel))
     return Kernels(kernels=(*copies, *_padded_mask(context, kernel), kernel), layouts=_tokens_first(context))
+
+
+def _is_grouped_fp32(kernel: Attention) -> bool:
+    """Whether several query heads share keys in FP32, which neither PyTorch nor ONNX Runtime has a fused kernel for:
+    FlashAttention takes 16 bits, the memory-efficient kernel a key head for each query head (what torch 2.9.1 and
+    onnxruntime-gpu 1.31.1 launch on stand-ins: ``benchmarks/evidence/attention_kernels.md``)."""
+    return kernel.h != kernel.g and kernel.dtype.bits > DataType.FLOAT16.bits
+
+
+def _provider_formula(kernel: Attention) -> tuple[Kernel, ...]:
+    """ONNX Runtime's attention without a fused kernel: cuBLAS's products of b * g batches, whose rows are the queries
+    of all heads that share keys, (s * h / g, d) @ (d, t) and (s * h / g, t) @ (t, v), and between them a softmax that
+    scales and masks."""
+    batch, rows = kernel.b * kernel.g, kernel.s * (kernel.h // kernel.g)
+    scores, softmax, sums = kernel.parts()
+    return (
+        *_cached(kernel),
+        replace(scores, batch=batch, m=rows),
+        replace(softmax, generated=False),
+        replace(sums, batch=batch, m=rows),
+    )
+
+
+def _cached(kernel: Attention) -> tuple[Kernel, ...]:
+    """What attention by its formula gets keys and values from a cache by: a copy of those before and the new ones."""
+    stored = kernel.kv_dtype or kernel.dtype
+    written = stored.bytes_of(kernel.cache_write_elements)
+    copy = Movement(
+        operation="concat", dtype=stored, shape=(kernel.cache_write_elements,), read=written, written=written
+    )
+    return (copy,) if written else ()
 
 
 def _is_one_kernel(context: NodeContext, kernel: Attention) -> bool:
     """Whether the release of PyTorch has a fused kernel for it."""
+    if _is_grouped_fp32(kernel):
+        return False
     return context.executor.calls_attention and (kernel.mask is None or context.executor.attention_masks)
 
 
@@ -96,14 +131,16 @@ def _pytorch_formula(context: NodeContext, kernel: Attention) -> tuple[Kernel, .
     """Attention where PyTorch has no fused kernel yet: scores (b, h, s, t), scaled, masked, their softmax, @ (t, v).
 
     Modules scale the scores; scaled_dot_product_attention scales queries and keys by the root of the factor each
-    (``_scaled_dot_product_attention_math``). A compiler merges what stands between the products.
+    (``_scaled_dot_product_attention_math``). A compiler merges what stands between the products. Keys and values that
+    heads share are repeated for each. Since 2.5 rows without any key are looked for and zeroed.
     """
     before, softmax, behind = kernel.parts()
+    repeated = (*_cached(kernel), *_repeated(kernel))
     if context.runtime == "compiled":
-        return before, softmax, behind
+        return *repeated, before, softmax, behind
     scores = TensorSpec(dtype=kernel.dtype, shape=(kernel.b, kernel.h, kernel.s, kernel.t))
     queries = replace(scores, shape=(kernel.b, kernel.h, kernel.s, kernel.d))
-    keys = replace(scores, shape=(kernel.b, kernel.g, kernel.t, kernel.d))
+    keys = replace(scores, shape=(kernel.b, kernel.h, kernel.t, kernel.d))
     of_function = context.executor.calls_attention
     scaled = [
         Elementwise(operations=("mul",), inputs=(spec,), output=spec)
@@ -116,7 +153,40 @@ def _pytorch_formula(context: NodeContext, kernel: Attention) -> tuple[Kernel, .
     if kernel.mask is not None:
         masks.append(Elementwise(operations=("add",), inputs=(scores, kernel.mask), output=scores))
     plain = replace(softmax, fused=(), extra_inputs=(), generated=False)
-    return (*scaled, before, *masks, plain, behind) if of_function else (before, *scaled, *masks, plain, behind)
+    if not of_function:
+        return *repeated, before, *scaled, *masks, plain, behind
+    zeroed = _zeroed(scores) if context.executor.widens_attention else ()
+    return *repeated, *scaled, before, *masks, plain, *zeroed, behind
+
+
+def _repeated(kernel: Attention) -> tuple[Kernel, ...]:
+    """Keys and values (b, g, t, d) copied to (b, h, t, d) for the heads that share them (``repeat_interleave`` of
+    ``_scaled_dot_product_attention_math``)."""
+    if kernel.h == kernel.g:
+        return ()
+    return tuple(
+        Movement(
+            operation="expand",
+            dtype=kernel.dtype,
+            shape=(kernel.b, kernel.h, kernel.t, width),
+            read=kernel.dtype.bytes_of(kernel.b * kernel.g * kernel.t * width),
+            written=kernel.dtype.bytes_of(kernel.b * kernel.h * kernel.t * width),
+        )
+        for width in (kernel.d, kernel.v)
+    )
+
+
+def _zeroed(scores: TensorSpec) -> tuple[Kernel, ...]:
+    """Rows of ``scores`` without any key made zeros behind their softmax (``_safe_softmax``)."""
+    *rows, t = scores.shape
+    unseen = replace(scores, dtype=DataType.BOOL)
+    found = replace(unseen, shape=(*rows, 1))
+    return (
+        Elementwise(operations=("eq",), inputs=(scores,), output=unseen),
+        Reduction(operation="and", outputs=prod(rows), reduced=t, dtype=DataType.BOOL, output=found),
+        fill(replace(scores, shape=())),
+        Elementwise(operations=("where",), inputs=(found, scores), output=scores),
+    )
 
 
 def _tokens_first(context: NodeContext) -> tuple[Layout | None, ...]:
@@ -224,7 +294,6 @@ def _by_formula(context: NodeContext, query: tuple[int, ...], t: int, v: int) ->
     *batch, s, d = query
     count = prod(batch)
     scores = TensorSpec(dtype=wide, shape=(*batch, s, t))
-    unseen = TensorSpec(dtype=DataType.BOOL, shape=scores.shape)
     result = TensorSpec(dtype=wide, shape=(*batch, s, v))
     kernels: list[Kernel] = []
     for place in range(3):
@@ -237,15 +306,9 @@ def _by_formula(context: NodeContext, query: tuple[int, ...], t: int, v: int) ->
     kernels.append(Gemm(batch=count, m=s, n=t, k=d, transpose_b=True, dtype=wide))
     if context.has(3) and context.spec(3).element_count > 1:
         kernels.append(Elementwise(operations=("add",), inputs=(scores, context.spec(3)), output=scores))
-    rows = TensorSpec(dtype=DataType.BOOL, shape=(*batch, s, 1))
     kernels.append(Softmax(rows=count * s, cols=t, dtype=wide))
     if context.executor.widens_attention:
-        kernels += [
-            Elementwise(operations=("eq",), inputs=(scores,), output=unseen),
-            Reduction(operation="and", outputs=count * s, reduced=t, dtype=DataType.BOOL, output=rows),
-            fill(scores),
-            Elementwise(operations=("where",), inputs=(rows, scores, scores), output=scores),
-        ]
+        kernels += _zeroed(scores)
     kernels.append(Gemm(batch=count, m=s, n=v, k=t, dtype=wide))
     if context.out().dtype is not wide:
         kernels.append(_cast(result, context.out()))
