@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from models import external_tensor
 from neusight_onnx import analyze
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Gemm, NodeWork
@@ -49,6 +50,24 @@ def test_more_than_16_rows_multiply_weights_that_a_kernel_widened(
         assert widening.write_bytes == COLUMNS * COLUMNS * 2
         assert report.kernels[1].read_bytes > COLUMNS * COLUMNS * 2  # and reads them as they are then
         assert report.totals.memory.workspace_bytes >= COLUMNS * COLUMNS * 2
+
+
+@pytest.mark.parametrize(("rows", "widened"), [(16, False), (17, True)])
+def test_int4w_asked_for_is_widened_as_a_file_that_stores_it(tmp_path: Path, rows: int, widened: bool) -> None:
+    path = tmp_path / "wide.onnx"
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float16[{rows}, {COLUMNS}] x) => (float16[{rows}, {COLUMNS}] y)
+        <float16[{COLUMNS}, {COLUMNS}] w = {{0}}>
+        {{ y = MatMul(x, w) }}""")
+    model.graph.initializer[0].CopyFrom(external_tensor("w", (COLUMNS, COLUMNS), "wide.data", onnx.TensorProto.FLOAT16))
+    onnx.save(model, path)
+    asked, stored = analyze(path, gpu="a100", precision="int4w"), _report(tmp_path, rows)
+
+    assert _classes(asked) == _classes(stored) == (["elementwise", "gemm"] if widened else ["gemm"])
+    assert [kernel.write_bytes for kernel in asked.kernels] == [kernel.write_bytes for kernel in stored.kernels]
+    assert asked.totals.memory.workspace_bytes == stored.totals.memory.workspace_bytes
+    assert asked.totals.latency_ms == pytest.approx(stored.totals.latency_ms, rel=0.01)
 
 
 def test_columns_that_are_no_multiple_of_eight_are_widened_for_a_row_too(tmp_path: Path) -> None:

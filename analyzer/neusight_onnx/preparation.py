@@ -174,7 +174,7 @@ def prepare(
 
             how = runtime_model.narrow_products
             wide = with_layouts(work, runtime_model) if how == "calibrated" and precision.weights is not None else None
-            work = tuple(with_products(work, precision.products, precision.weights, how=how))
+            work = _as_launched(with_products(work, precision.products, precision.weights, how=how), runtime_model)
             if precision.weights is not None:
                 from neusight_onnx.lowering.recast import with_weights
 
@@ -307,6 +307,11 @@ def works_of(
         from neusight_onnx.fusion.loops import merge_loops
 
         works = merge_loops(fused, works, lowered.strides, engine=bool(runtime.products))
+    return _as_launched(works, runtime)
+
+
+def _as_launched(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
+    """``works`` by the kernels that ``runtime`` has for them; those that are so already stay."""
     return with_own_kernels(with_widened_weights(works, runtime), runtime)
 
 

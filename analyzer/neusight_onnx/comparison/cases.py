@@ -137,7 +137,7 @@ def compare(
         model_sha256=read.sha256,
         cases=tuple(cases),
         sort=key,
-        has_best=_rank(cases[0], key) < (False, inf),
+        has_best=_rank(cases[0], key) < (False, False, inf),
         varied=(
             *(["gpu"] if len(specs) > 1 else []),
             *(["precision"] if len({case.precision for case in cases}) > 1 else []),
@@ -181,8 +181,9 @@ def _sort_key(sort: str) -> SortKey:
         raise ComparisonError(f"can't sort by {sort[:40]!a}; choose {', '.join(SortKey)}") from None
 
 
-def _rank(case: Case, key: SortKey) -> tuple[bool, float]:
-    """What the cases are sorted by: whether it can't run, then the figure, infinite where it isn't known."""
+def _rank(case: Case, key: SortKey) -> tuple[bool, bool, float]:
+    """What the cases are sorted by: whether it can't run, whether its figures are only bounds, then the figure,
+    infinite where it isn't known."""
     totals = case.totals
     figure: float | None
     match key:
@@ -194,7 +195,7 @@ def _rank(case: Case, key: SortKey) -> tuple[bool, float]:
             figure = totals.memory.peak_bytes
         case SortKey.COST:
             figure = case.cost()
-    return not totals.memory.fits, inf if figure is None else figure
+    return not totals.memory.fits, totals.partial, inf if figure is None else figure
 
 
 def _unused(prices: Prices, specs: Sequence[GpuSpec]) -> Sequence[Notice]:

@@ -171,17 +171,21 @@ def legend(interval: float, shown: Shown, *, left_out: Collection[str] = ()) -> 
 def notes(comparison: Comparison, left_out: Collection[str] = ()) -> list[str]:
     """What the table needs to be understood, the best case first; columns that are left out need nothing."""
     cases = comparison.cases
+    any_partial = any(case.totals.partial for case in cases)
     found = []
     if comparison.has_best:
-        rest = " of those that fit" if not _shown(comparison).all_fit else ""
-        found.append(f"best: {BEST[comparison.sort]}{rest}")
+        among = [] if _shown(comparison).all_fit else ["that fit"]
+        among += ["whose nodes all have a cost"] if any_partial else []
+        found.append(f"best: {BEST[comparison.sort]}{' of those ' if among else ''}{' and '.join(among)}")
     elif not any(case.totals.memory.fits for case in cases):
         found.append("none fits: the latencies are those of a GPU with more memory")
+    elif any_partial:
+        found.append("none is the best: what fits has nodes that count as nothing")
     found += legend(cases[0].totals.interval, _shown(comparison), left_out=left_out)
     if is_priced(comparison):
         of_what = "inferences" if comparison.mode == "inference" else "samples"
         found.append(f"cost: {f'in {comparison.currency} ' if comparison.currency else ''}of a million {of_what}")
-    if any(case.totals.partial for case in cases):
+    if any_partial:
         nodes = max(case.unsupported_count for case in cases)
         found.append(f"> at least, < at most: {counted(nodes, 'node')} not supported and counted as nothing")
     return found
