@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-from models import external_tensor, graph, linear, model, node, tensor, value
+from models import decoder, external_tensor, graph, linear, model, node, tensor, value
 from neusight_onnx import analyze
 from neusight_onnx.cli import main
 from neusight_onnx.comparison.assumed import assumed_by_all
@@ -419,6 +419,20 @@ def test_a_lower_bound_is_marked(tmp_path: Path) -> None:
     text = comparison_to_terminal(found, Canvas(width=80))
     assert " >" in text
     assert "1 node not supported" in text
+    # nothing wins by what counts as nothing
+    assert not found.has_best
+    assert "none is the best" in text
+
+
+def test_a_lower_bound_never_wins() -> None:
+    model = read_model_bytes(decoder().SerializeToString())
+    found = compare(model, gpus=["h100"], batch=1, runtimes=("tensorrt", "onnxruntime"))
+    whole, part = found.cases
+    assert (whole.runtime, part.runtime) == ("onnxruntime", "tensorrt")
+    assert part.totals.partial
+    assert part.totals.latency_ms < whole.totals.latency_ms
+    assert found.has_best
+    assert "best: the lowest latency of those whose nodes all have a cost" in comparison_to_markdown(found)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -61,11 +61,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The cases, best first by ``sort``; behind them those with nodes that count as nothing, last what doesn't fit.
+    """The cases, best first by ``sort``; then those with nodes that count as nothing, last what doesn't fit.
 
     ``has_best``: the first case is the best; False where none that fits has a cost of all its nodes, or nothing is
-    known to sort by. ``varied`` names what the cases differ in: "gpu", "precision", "runtime" and names of dims. ``currency``: of the prices, "" if
-    unknown.
+    known to sort by. ``varied`` names what the cases differ in: "gpu", "precision", "runtime" and names of dims.
+    ``currency``: of the prices, "" if unknown.
     """
 
     tool_version: str
