@@ -173,7 +173,7 @@ def test_int8_begins_behind_a_kernel_that_quantises_and_ends_where_16_bits_are_r
         (quantise, widened),
     ]
     assert list(found[5:]) == rest
-    tactics = find_tactics(graph, found, wide, products=I8, weights=I8)
+    tactics = find_tactics(graph, found, wide, products=I8)
     assert tactics is not None
     assert [bool(layer.narrow) for layer in tactics.layers] == [True, True, False, False, False]
     assert all(layer.between for layer in tactics.layers)

@@ -173,7 +173,9 @@ def prepare(
             from neusight_onnx.lowering.products import with_products
 
             how = runtime_model.narrow_products
-            wide = with_layouts(work, runtime_model) if how == "calibrated" and precision.weights is not None else None
+            # weights alone in few bits are the file's, and one engine serves all sizes: nothing to choose by time
+            is_chosen = how == "calibrated" and precision.products is not None and precision.weights is not None
+            wide = with_layouts(work, runtime_model) if is_chosen else None
             work = _as_launched(with_products(work, precision.products, precision.weights, how=how), runtime_model)
             if precision.weights is not None:
                 from neusight_onnx.lowering.recast import with_weights
@@ -212,10 +214,10 @@ def prepare(
             if wide is not None:
                 wide = (*([before] if before else []), *wide, *([behind] if behind else []))
         tactics = None
-        if wide is not None and precision.weights is not None:
+        if wide is not None and precision.products is not None:
             from neusight_onnx.tactics import find_tactics
 
-            tactics = find_tactics(recognised, work, wide, products=precision.products, weights=precision.weights)
+            tactics = find_tactics(recognised, work, wide, products=precision.products)
     return PreparedModel(
         shaped=shaped,
         precision=precision,

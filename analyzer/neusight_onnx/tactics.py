@@ -4,8 +4,9 @@ TensorRT's builder times the kernels of every type that it was allowed for a lay
 layers of different types, and keeps the fastest ("Reduced Precision" in the developer guide of TensorRT 8: a flag
 allows a type, "TensorRT will still choose a higher-precision kernel if it results in a faster overall runtime"). So a
 format that is asked for never makes an engine slower. Where the format is one that only a file's QuantizeLinear and
-DequantizeLinear can ask for (FP8, FP4, 4-bit weights), which layers get them is the choice of who quantises the model,
-which is taken to be made alike. Layers that a file stores quantised have no choice, and aren't here.
+DequantizeLinear can ask for (FP8, FP4), which layers get them is the choice of who quantises the model, which is taken
+to be made alike. Layers that a file stores quantised have no choice, and aren't here; nor have weights of 4 bits beside
+activations in 16, which are stored so to be small, whatever the sizes of a run.
 """
 
 from __future__ import annotations
@@ -150,12 +151,11 @@ def find_tactics(
     narrow: Sequence[NodeWork],
     wide: Sequence[NodeWork],
     *,
-    products: DataType | None,
-    weights: DataType,
+    products: DataType,
 ) -> Tactics | None:
     """The layers whose work differs between ``narrow`` and ``wide``, which stand for the same nodes in one order.
 
-    ``products``: what activations are converted to, None where weights alone are stored in few bits.
+    ``products``: what activations are converted to.
     """
     made_by, inputs = _edges(graph)
     places = {work.node: at for at, work in enumerate(narrow)}
@@ -168,12 +168,12 @@ def find_tactics(
     for at in differing:
         work = narrow[at]
         names = inputs.get(work.node, ())
-        source = None if products is None else _source(names, made_by, inputs, places, narrow, index, at)
+        source = _source(names, made_by, inputs, places, narrow, index, at)
         kernel, old = work.kernels[-1], wide[at].kernels[-1]
         if isinstance(old, Gemm | Conv | Pooling):
             label = label or (old.input.dtype if isinstance(old, Pooling) else old.dtype).label
         narrows = widens = None
-        if source is not None and products is not None:
+        if source is not None:
             behind = layers[source].wide[0][-1]
             narrows = _conversion(old, kernel, "quantize") if _has_own_type(behind) else None
             widens = _conversion(kernel, old, "dequantize") if isinstance(behind, Conv | Pooling) else None
@@ -192,7 +192,7 @@ def find_tactics(
                 weight=names[1] if has_weight else None,
             )
         )
-    return Tactics(layers=tuple(layers), format_label=(products or weights).label, wide_label=label)
+    return Tactics(layers=tuple(layers), format_label=products.label, wide_label=label)
 
 
 def choose(
