@@ -393,14 +393,6 @@ CASES = {
         types={"w": U8},
         kernels=[("Gemm", 3 * 64 * 6, 4 * 192 + 96 + 4 * 12, 4 * 18)],
     ),
-    # 3 bits have no type: all 6 x 2 x 12 bytes that are stored are read
-    "MatMulNBits of 3 bits": Case(
-        node="y = com.microsoft.MatMulNBits<K=64, N=6, bits=3, block_size=32>(x, w, s)",
-        inputs={"x": (3, 64)},
-        weights={"w": (6, 2, 12), "s": (6, 2)},
-        types={"w": U8},
-        kernels=[("Gemm", 3 * 64 * 6, 4 * 192 + 144 + 4 * 12, 4 * 18)],
-    ),
     # 40 weights take two blocks of 32, the second one padded
     "MatMulNBits of a width that is no multiple of the block": Case(
         node="y = com.microsoft.MatMulNBits<K=40, N=6, bits=4, block_size=32>(x, w, s)",

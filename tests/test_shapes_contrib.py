@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
+from neusight_onnx.errors import ModelError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer
@@ -307,3 +308,47 @@ def test_like_the_runtime(case: Case) -> None:
             assert all(a >= b for a, b in zip(value.shape, array.shape, strict=True)), (value.shape, array.shape)
         else:
             assert value.shape == array.shape, output.name
+
+
+def _narrow(
+    b: tuple[int, ...] = (10, 2, 16), scales: tuple[int, ...] = (20,), zeros_: Array | None = None, **changed: int
+) -> Case:
+    attributes = {"K": 64, "N": 10, "bits": 4, "block_size": 32, **changed}
+    return Case("MatMulNBits", (f(3, 64), zeros(U8, *b), f(*scales), zeros_), attributes=attributes)
+
+
+def _mixture(k: int) -> Case:
+    operands = (f(3, 16), f(3, 8), f(8, 32, 16), None, f(8, 16, 32))
+    return Case("MoE", operands, attributes={"k": k, "activation_type": "relu"})
+
+
+MALFORMED = {
+    "5 bits": (_narrow((10, 2, 20), bits=5), "its bits are 5"),
+    "3 bits": (_narrow((10, 2, 12), bits=3), "its bits are 3"),
+    "a block of 7": (_narrow((10, 10, 4), (100,), block_size=7), "its block_size is 7"),
+    "a block of 48": (_narrow((10, 2, 24), block_size=48), "its block_size is 48"),
+    "half the weights": (_narrow((10, 2, 8)), r"\[10, 2, 8\] is not \[10, 2, 16\]"),
+    "weights of two dimensions": (_narrow((10, 32)), r"\[10, 32\] is not \[10, 2, 16\]"),
+    "a scale short": (_narrow(scales=(19,)), r"\[19\] is not \[20\] or \[10, 2\]"),
+    "scales across": (_narrow(scales=(2, 10)), r"\[2, 10\] is not \[20\] or \[10, 2\]"),
+    "zero points unpacked": (_narrow(zeros_=zeros(U8, 20)), r"\[20\] is not \[10\] or \[10, 1\]"),
+    "nine of eight experts": (_mixture(9), "its k is 9, not 1 to its 8 experts"),
+    "no expert": (_mixture(0), "its k is 0"),
+}
+
+
+@pytest.mark.parametrize(("case", "said"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_what_the_runtime_refuses_is_refused(case: Case, said: str) -> None:
+    model, feeds = _model(case)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"]).run(None, feeds)
+    with pytest.raises(ModelError, match=said) as caught:
+        infer(read_model_bytes(model.SerializeToString()), Bindings())
+    assert f"{case.op} node" in str(caught.value)
+
+
+@pytest.mark.parametrize("zero_points", [zeros(U8, 10), zeros(U8, 10, 1), f(20), f(10, 2)], ids=lambda z: str(z.shape))
+def test_zero_points_are_packed_or_of_the_scales_type(zero_points: Array) -> None:
+    test_like_the_runtime(_narrow(zeros_=zero_points))

@@ -271,9 +271,8 @@ def matmul_nbits(context: NodeContext) -> Outcome:
     """A (..., k) @ B, stored as (n, blocks, bytes): n * k weights of ``bits`` bits, the last block padded."""
     k, n = context.integer("K", 1), context.integer("N", 1)
     out = context.out()
-    # 3, 5, 6 and 7 bits have no type: the next smaller one's, and what is stored beyond that
-    bits = context.integer("bits", 4)
-    packed = PACKED[max((known for known in PACKED if known <= bits), default=2)]
+    packed = PACKED.get(context.integer("bits", 4), DataType.UINT8)
+    # a last block that is padded
     beyond = max(context.spec(1).byte_count - packed.bytes_of(n * k), 0)
     kernel = Gemm(
         m=out.element_count // max(n, 1),

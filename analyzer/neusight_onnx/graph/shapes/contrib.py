@@ -15,10 +15,19 @@ _CONTRIB = "com.microsoft"
 
 @rule(
     *("BiasAdd", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "QuickGelu", "ScaledSiLU", "GatedAdd"),
-    *("MoE", "QMoE", "MoEPacked", "HyperConnectionPostMix", "SampleOp"),
+    *("MoEPacked", "HyperConnectionPostMix", "SampleOp"),
     domain=_CONTRIB,
 )
 def _like_first(ctx: NodeContext) -> Sequence[Value]:
+    return (ctx.same(),)
+
+
+@rule("MoE", "QMoE", domain=_CONTRIB)
+def _mixture(ctx: NodeContext) -> Sequence[Value]:
+    """Like the tokens; each goes to ``k`` of the experts that the scores (tokens, experts) are of."""
+    chosen, scores = ctx.integer("k", 1), ctx.value(1).shape
+    if scores:
+        ctx.require(1 <= chosen <= scores[-1], f"its k is {chosen}, not 1 to its {scores[-1]} experts ({ctx.shown(1)})")
     return (ctx.same(),)
 
 

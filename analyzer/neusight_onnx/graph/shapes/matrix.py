@@ -167,7 +167,42 @@ def _matmul_packed(ctx: NodeContext) -> Sequence[Value]:
         ctx.require(bool(shape) and shape[-1] == k, f"its input {list(shape)} does not end in K = {k}")
     else:
         n, k = k, n
+    if ctx.node.op_type == "MatMulNBits":
+        _require_blocks(ctx, n, k)
     return (ctx.tensor(ctx.dtype(0), (*shape[:-1], n)),)
+
+
+_STORED_BITS = (2, 4, 8)
+
+
+def _require_blocks(ctx: NodeContext, n: int, k: int) -> None:
+    """What ONNX Runtime refuses of a MatMulNBits: attributes when a session is made (its CPU provider, 1.32), shapes
+    that don't follow from them."""
+    bits, size = ctx.integer("bits", 4), ctx.integer("block_size", 0)
+    if bits not in _STORED_BITS:
+        raise ctx.error(f"its bits are {bits}, not 2, 4 or 8")
+    if size < 16 or size & (size - 1):
+        raise ctx.error(f"its block_size is {size}, not a power of two of 16 or more")
+    blocks = -(-k // size)
+    packed = -(-blocks * bits // 8)
+    is_packed = not ctx.has(3) or ctx.dtype(3) is DataType.UINT8
+    scales = ((n * blocks,), (n, blocks))
+    expected: dict[int, tuple[tuple[int, ...], ...]] = {
+        1: ((n, blocks, size * bits // 8),),
+        2: scales,
+        3: ((n * packed,), (n, packed)) if is_packed else scales,
+        5: ((n,),),
+    }
+    if ctx.integer("weight_prepacked", 0):
+        del expected[1]
+    for place, shapes in expected.items():
+        shape = ctx.value(place).shape if ctx.has(place) else None
+        if shape is not None:
+            wanted = " or ".join(str(list(wanted)) for wanted in shapes)
+            ctx.require(
+                shape in shapes,
+                f"its input {ctx.shown(place)} is not {wanted} (N = {n}, K = {k}, bits = {bits}, block_size = {size})",
+            )
 
 
 @rule("MatMulBlockQuantizedFp8Weight", "MatMulBlockQuantizedFp4Weight", domain="com.microsoft")
