@@ -398,3 +398,13 @@ def test_pooling_of_vectors_is_bound_by_its_bytes(bits: int, dtype: DataType) ->
     expected = [outputs * 132 / lanes, outputs * (132 * bits / 128 + 4.5) / lanes]
     np.testing.assert_allclose(found.parts_us["compute"], np.array(expected) * 1e6)
     assert found.latency_us[1] < 1.35 * found.ideal_us[1]
+
+
+@pytest.mark.parametrize("gpu", ["mi50", "rx-7900-xtx"])
+@pytest.mark.parametrize("stored", [None, DataType.UINT4])
+def test_a_row_streams_its_matrix(gpu: str, stored: DataType | None) -> None:
+    spec = load_gpu(gpu)
+    kernel = Gemm(m=1, n=128256, k=4096, dtype=FP16, b_dtype=stored, b_is_weight=True)
+    found = analytic_estimate([kernel], spec)
+    bytes_us = (kernel.read_bytes + kernel.write_bytes) / spec.memory_bytes_per_s * 1e6
+    assert found.latency_us[0] == pytest.approx(bytes_us / 0.68, rel=0.02)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.gpu import load_gpu
+from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernel_formats import measured_format, predictor_label
 from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws import tensor_gemm
@@ -708,3 +708,32 @@ def test_overheads_of_amds_products_take_their_clocks(gpu: str, clocks: float) -
         for overhead in (1.0, 1.6)
     )
     assert beside / bare == pytest.approx(1.0 + 0.6 * clocks, rel=0.01)
+
+
+# --- few rows by weights of few bits, on vector lanes -----------------------------------------------------------------
+
+
+def _by_4_bits(m: int, n: int, k: int) -> Gemm:
+    return Gemm(m=m, n=n, k=k, dtype=DataType.FLOAT16, b_dtype=DataType.UINT4, b_is_weight=True)
+
+
+@pytest.mark.parametrize("m", [1, 8])
+@pytest.mark.parametrize("size", [(4096, 4096), (28672, 4096), (4096, 14336), (128256, 4096)])
+def test_more_bandwidth_decodes_faster_on_one_die(size: tuple[int, int], m: int) -> None:
+    """AD102: 864, 960 and 1,008 GB/s."""
+    us = [
+        predict([_by_4_bits(m, *size)], load_gpu(name))[0].latency_us for name in ("l40s", "rtx-6000-ada", "rtx-4090")
+    ]
+    assert us == sorted(us, reverse=True)
+
+
+def test_lanes_do_not_slow_down_with_matrix_units() -> None:
+    spec = load_gpu("l40s")
+    full = spec.peak_flops_per_s["fp16"]
+    halved = replace(spec, peak_flops_per_s={**spec.peak_flops_per_s, "fp16": full / 2, "bf16": full / 2})
+
+    def us(gpu: GpuSpec, m: int) -> float:
+        return predict([_by_4_bits(m, 4096, 4096)], gpu)[0].latency_us
+
+    assert us(halved, 8) == pytest.approx(us(spec, 8), rel=0.01)
+    assert us(halved, 512) > 1.15 * us(spec, 512)

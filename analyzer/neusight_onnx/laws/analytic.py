@@ -96,6 +96,9 @@ VECTOR_EFFICIENCY = 0.80
 CONV_EFFICIENCY = 0.55
 """Convolutions against products of the same size: FP32 3x3 ones reach .6-.8 of peak without Winograd, few-channel
 ones .2-.35."""
+AMD_VECTOR_DRAM = 0.68
+"""Share of DRAM's peak that a product of one row or column reaches on AMD's GPUs: that of tuned products of few rows on
+MI300X and MI308X (``laws/tensor_gemm.py``); on the others nothing was measured."""
 ATTENTION_EFFICIENCY = 0.55
 """Fused attention on matrix cores: FlashAttention-2 reports .5-.73 of peak on A100, .35-.5 on H100 (Dao 2023),
 FlashAttention-3 up to .75 on H100 (Shah et al. 2024)."""
@@ -365,10 +368,16 @@ def _gemm(kernel: Gemm, gpu: GpuSpec) -> Work:
     if 0 in (kernel.batch, kernel.m, kernel.n):
         return Work(bytes=kernel.read_bytes)
     us, tiles, waves = _tiled_us(kernel.batch, kernel.m, kernel.n, kernel.k, peak * share, gpu)
+    streamed = 0.95
+    if 1 in (kernel.m, kernel.n):
+        # a matrix and a vector: a kernel of its own in BLAS libraries (gemv), on vector lanes, without tiles
+        us = min(us, kernel.flops / (VECTOR_EFFICIENCY * vector_flops_per_s(gpu, kernel.dtype)) * 1e6)
+        if is_amd(gpu):
+            streamed = AMD_VECTOR_DRAM * gpu.memory_bytes_per_s / dram_bytes_per_s(gpu, {})
     return Work(
         bytes=kernel.read_bytes + kernel.write_bytes,
         compute_us=us,
-        memory_efficiency=0.95,
+        memory_efficiency=streamed,
         tile_count=tiles,
         wave_count=waves,
     )

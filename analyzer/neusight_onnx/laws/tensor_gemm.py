@@ -286,17 +286,20 @@ _FORMAT_ENERGY = {
 }
 
 
-def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
-    """Gemm kernels as columns: sizes, bytes an element as multiplied and as stored, and the pipe's number.
+def batch_and_rows(kernel: Gemm) -> tuple[int, int]:
+    """A batch that shares its right operand is one product of b m rows, which is what libraries are handed."""
+    batch, m = kernel.batch, kernel.m
+    if batch > 1 and kernel.b_batch == 1 and kernel.a_batch in (None, batch) and not kernel.transpose_a:
+        return 1, batch * m
+    return batch, m
 
-    A batch that shares its right operand is one product of b m rows, which is what libraries are handed.
-    """
+
+def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
+    """Gemm kernels as columns: sizes, bytes an element as multiplied and as stored, and the pipe's number."""
     rows: list[tuple[float, ...]] = []
     for kernel in kernels:
         assert isinstance(kernel, Gemm)
-        batch, m = kernel.batch, kernel.m
-        if batch > 1 and kernel.b_batch == 1 and kernel.a_batch in (None, batch) and not kernel.transpose_a:
-            batch, m = 1, batch * m
+        batch, m = batch_and_rows(kernel)
         multiplied = kernel.dtype.bits / 8
         a_stored = (kernel.a_dtype or kernel.dtype).bits / 8
         b_stored = (kernel.b_dtype or kernel.dtype).bits / 8
@@ -475,12 +478,14 @@ def own_constants(gpu: GpuSpec, constants: Constants) -> Constants:
     """The constants with those that asynchronous GPUs have of their own in their places.
 
     Loads hide behind the products of a slow pipe nearly as well as behind asynchronous ones: the norm of other GPUs
-    lies between the two, by :func:`exposed_share`.
+    lies between the two, by :func:`exposed_share`. ``norm_of_lanes``: that of kernels on vector lanes, which
+    issue their loads themselves and whose rate isn't halved.
     """
+    of_lanes = {"norm_of_lanes": constants["norm"]}
     if not asynchronous(gpu):
         norm, hidden = constants["norm"], 1.0 - exposed_share(gpu)
-        return {**constants, "norm": norm ** (1.0 - hidden) * constants.get("norm_async", norm) ** hidden}
-    return {name: constants.get(f"{name}_async", value) for name, value in constants.items()}
+        return {**constants, **of_lanes, "norm": norm ** (1.0 - hidden) * constants.get("norm_async", norm) ** hidden}
+    return {**{name: constants.get(f"{name}_async", value) for name, value in constants.items()}, **of_lanes}
 
 
 def stream_gain(gpu: GpuSpec) -> float:
@@ -727,6 +732,7 @@ def times(
         "occupancy": occupancy,
         "kz": kz,
         "level": level,
+        "norm": np.where(few, c.get("norm_of_lanes", c["norm"]), c["norm"]),
         "slowness": slowness,
         "split_slowness": slowness if unpacked_weights.unpacks(c) else np.ones(blocks.shape),
     }
@@ -750,7 +756,7 @@ _PARTS = ("compute", "memory", "l2", "latency")
 
 def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArray[np.float64]) -> NDArray[np.float64]:
     """Latency in us: floor, p-norm of the competing times, the sum of a split, the conversion before."""
-    power = c["norm"]
+    power = parts["norm"]
     largest = np.maximum.reduce([parts[name] for name in _PARTS])
     total = sum((parts[name] / largest) ** power for name in _PARTS)
     joined: NDArray[np.float64] = c["floor_us"] * parts["slowness"] + 1e6 * (

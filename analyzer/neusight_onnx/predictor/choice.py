@@ -9,6 +9,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernel_formats import MATRIX_FORMATS, OF_WEIGHT, predictor_label
 from neusight_onnx.kernels import KERNEL_CLASSES, Attention, Conv, Gemm, Kernel, Normalization, Softmax
 from neusight_onnx.predictor.manifest import Predictor, Predictors
+from neusight_onnx.similarity import VECTOR_NAMES
 
 MATRIX = "matrix"
 """Label of a predictor for all formats of matrix units: the law knows them by their peaks, some were measured."""
@@ -16,6 +17,7 @@ ON_AMD = "+amd"
 """Ends the label of a predictor for AMD's matrix cores, whose libraries are others."""
 _GCN_LANES = 64
 """Lanes of a wave on GCN and CDNA; of RDNA's there are 32."""
+_SIXTEEN_BITS = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 _VECTOR_CLASSES = frozenset({"elementwise", "normalization", "softmax"})
 
 
@@ -23,7 +25,7 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
     """The predictor of a kernel on a GPU, None where only the analytic law stands.
 
     It is the same for all kernels of one class, label (``predictor_label``) and dtype, generated or not, empty or not,
-    and of attention by the same kernel (``attention_kernel``).
+    on matrix units or not (``on_vector_lanes``), and of attention by the same kernel (``attention_kernel``).
     """
     if multiplies_nothing(kernel):
         return None
@@ -54,6 +56,17 @@ def attention_kernel(kernel: Kernel, gpu: GpuSpec) -> str:
     return kernel_of(kernel, gpu)
 
 
+def on_vector_lanes(kernel: Kernel) -> bool:
+    """Whether a product in 16 bits has kernels with no matrix unit in them on NVIDIA's GPUs: few rows by weights of
+    fewer bits."""
+    if not isinstance(kernel, Gemm) or kernel.b_dtype is None or kernel.b_dtype.bits >= kernel.dtype.bits:
+        return False
+    from neusight_onnx.laws.tensor_gemm import batch_and_rows
+    from neusight_onnx.laws.unpacked_weights import LANE_ROWS
+
+    return kernel.dtype in _SIXTEEN_BITS and batch_and_rows(kernel)[1] < LANE_ROWS
+
+
 def is_streamed(kernel: Kernel) -> bool:
     """Whether a compiler wrote a kernel over rows: the trees have seen PyTorch's, which are other kernels."""
     return isinstance(kernel, Softmax | Normalization) and kernel.is_streamed
@@ -81,7 +94,7 @@ def _for_matrix_units(
         # weights in narrow floats are unpacked before they are multiplied, as integers of as many bits are
         found = predictors.get((kernel_class, f"{DataType.BFLOAT16.label}+int{kernel.b_dtype.bits}"))
         return None if found is None else _law_alone(found)
-    return found
+    return _without_matrix_units(found) if found is not None and on_vector_lanes(kernel) else found
 
 
 def _on_fp32_lanes(
@@ -109,6 +122,15 @@ def _on_fp32_lanes(
 def _is_gcn(gpu: GpuSpec) -> bool:
     """Whether an AMD GPU's fastest 16-bit instructions are packed ones of vector lanes (GCN)."""
     return gpu.vendor == "AMD" and gpu.warp_size == _GCN_LANES and "fp32_matrix" not in gpu.peak_flops_per_s
+
+
+def _without_matrix_units(predictor: Predictor) -> Predictor:
+    """A predictor for kernels that have no matrix unit in them: how fast these are doesn't make GPUs unlike."""
+    gpu_vectors, law_vectors = (
+        tuple(vector[: len(VECTOR_NAMES)] for vector in vectors)
+        for vectors in (predictor.gpu_vectors, predictor.law_vectors)
+    )
+    return replace(predictor, gpu_vectors=gpu_vectors, law_vectors=law_vectors)
 
 
 def _law_alone(predictor: Predictor) -> Predictor:

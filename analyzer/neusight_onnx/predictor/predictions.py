@@ -25,7 +25,13 @@ from neusight_onnx.kernels import (
     Softmax,
     Transfer,
 )
-from neusight_onnx.predictor.choice import attention_kernel, is_streamed, multiplies_nothing, predictor_for
+from neusight_onnx.predictor.choice import (
+    attention_kernel,
+    is_streamed,
+    multiplies_nothing,
+    on_vector_lanes,
+    predictor_for,
+)
 from neusight_onnx.predictor.estimates import Estimate, analytic_answer, estimate
 from neusight_onnx.predictor.manifest import Predictor, Predictors, load_predictors
 
@@ -88,7 +94,7 @@ def predict(
     for kernel in objects.values():
         # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
         label, dtype = predictor_label(kernel), kernel_dtype(kernel)
-        kinds = is_streamed(kernel), multiplies_nothing(kernel), attention_kernel(kernel, gpu)
+        kinds = is_streamed(kernel), multiplies_nothing(kernel), on_vector_lanes(kernel), attention_kernel(kernel, gpu)
         key = (KERNEL_CLASSES[type(kernel)], label, dtype, *kinds)
         groups.setdefault(key, {})[kernel] = None
     shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
