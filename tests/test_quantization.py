@@ -108,6 +108,34 @@ CASES = {
         weights={**FILTERS, **SCALES},
         kernels=(conv(("dequantize",), DataType.FLOAT32, 40),),
     ),
+    "conv with a quantised residual sum": Case(  # TensorRT's developer guide: its second input is INT8 then
+        nodes="""
+            xf = DequantizeLinear(x, s, zu)
+            wf = DequantizeLinear<axis=0>(w, cs, cz)
+            c = Conv(xf, wf)
+            rf = DequantizeLinear(residual, s2, zu)
+            a = Add(c, rf)
+            r = Relu(a)
+            y = QuantizeLinear(r, s2, zu)
+        """,
+        inputs={**IMAGE, "residual": (2, 8, 4, 4)},
+        types={"residual": U8},
+        weights={**FILTERS, **SCALES},
+        kernels=(conv(("add", "relu", "requantize"), extra=40),),
+    ),
+    "conv with a quantised residual sum that writes floats": Case(
+        nodes="""
+            xf = DequantizeLinear(x, s, zu)
+            wf = DequantizeLinear<axis=0>(w, cs, cz)
+            rf = DequantizeLinear(residual, s2, zu)
+            c = Conv(xf, wf)
+            y = Add(rf, c)
+        """,
+        inputs={**IMAGE, "residual": (2, 8, 4, 4)},
+        types={"residual": U8},
+        weights={**FILTERS, **SCALES},
+        kernels=(conv(("broadcast_add", "dequantize"), DataType.FLOAT32, 40 + 2 * 8 * 16),),
+    ),
     "weights quantised when the model is loaded": Case(
         nodes="""
             xf = DequantizeLinear(x, s, zu)
@@ -393,6 +421,45 @@ def test_what_pairs_become(case: Case, runtime: str) -> None:
         works = tuple(work for work in works if work.op_type != "Reshape")
     kernels = [kernel for work in works for kernel in work.kernels]
     assert [stored_plainly(kernel) for kernel in kernels] == [stored_plainly(kernel) for kernel in case.kernels]
+
+
+BLOCK = """
+    xf = DequantizeLinear(x, s, zi)
+    wf = DequantizeLinear(w, s, zi)
+    c = Conv(xf, wf)
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "runtime", "expected"),
+    [
+        ("y = Relu(c)", "tensorrt", [("dequantize", "relu")]),
+        ("y = Relu(c)", "eager", [("dequantize",), ("relu",)]),
+        ("y = Mish(c)", "tensorrt", [("dequantize",), ("mish",)]),
+        # a sum with floats gives floats, which a kernel of its own quantises
+        ("a = Add(f, c)\nr = Relu(a)\ny = QuantizeLinear(r, s, zi)", "tensorrt",
+         [("dequantize", "add", "relu"), ("quantize",)]),
+        ("f8 = QuantizeLinear(f, s, zi)\nff = DequantizeLinear(f8, s, zi)\na = Add(ff, c)\nr = Relu(a)\n"
+         "y = QuantizeLinear(r, s, zi)", "tensorrt", [("quantize",), ("add", "relu", "requantize")]),
+        # the residual is made behind the convolution, and read there
+        ("f1 = Abs(f)\nf8 = QuantizeLinear(f1, s, zi)\nff = DequantizeLinear(f8, s, zi)\ny = Add(ff, c)", "eager",
+         [("abs",), ("quantize",), ("broadcast_add", "dequantize")]),
+    ],
+)  # fmt: skip
+def test_behind_a_quantised_convolution(behind: str, runtime: str, expected: list[tuple[str, ...]]) -> None:
+    graph = inferred(
+        BLOCK + behind,
+        {"x": (2, 4, 6, 6), "f": (2, 8, 6, 6)},
+        weights={"w": (8, 4, 1, 1), **SCALES},
+        types={"x": I8, "w": I8, "zi": I8},
+        opset=21,
+    )
+    works = lower(fused_graph(graph, RUNTIMES_BY_NAME[runtime]), runtime=runtime)
+    kernels = [kernel for work in works for kernel in work.kernels]
+    steps = [
+        kernel.operations if isinstance(kernel, Elementwise) else getattr(kernel, "epilogue", ()) for kernel in kernels
+    ]
+    assert steps == expected
 
 
 def test_bytes_of_a_weight_only_product() -> None:

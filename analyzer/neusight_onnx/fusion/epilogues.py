@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import cast
 
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, file_name, kept_values, made_name
@@ -25,6 +26,12 @@ CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose")})
 PRODUCTS = frozenset(
     {("", "Gemm"), ("", "MatMul"), ("com.microsoft", "FusedMatMul"), (OWN, "Linear"), (OWN, "SharedLinear")}
 )
+DEQUANTIZING = {
+    "QuantizedConv": "conv",
+    "QuantizedConvTranspose": "conv",
+    **dict.fromkeys(("QuantizedGemm", "QuantizedLinear", "QuantizedMatMul"), "gemm"),
+}
+"""Products of quantised operands, which write floats where nothing quantises them again."""
 KERNEL_NAMES = {"Clip": "clamp", "Swish": "silu", "LeakyRelu": "leaky_relu", "HardSwish": "hardswish"}
 """What the operators are called in kernels, where that isn't their name in lower case."""
 GENERATED = frozenset({"Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Swish"})
@@ -69,8 +76,7 @@ def fuse_epilogues(graph: InferredGraph, runtime: Runtime) -> tuple[InferredGrap
     apart: dict[str, tuple[Node, Node]] = {}
     verdicts: list[Verdict] = []
     for node in nodes:
-        key = (node.domain, node.op_type)
-        kind = "conv" if key in CONVOLUTIONS else "gemm" if key in PRODUCTS else None
+        kind = _kind(node)
         if kind is None or len(node.outputs) != 1 or node.name in walk.taken:
             continue
         followers, epilogue, operands, output, reason = _behind(walk, node, runtime.products[kind], kind)
@@ -118,6 +124,14 @@ def fuse_epilogues(graph: InferredGraph, runtime: Runtime) -> tuple[InferredGrap
     values |= {product.outputs[0]: graph.values[bias.outputs[0]] for product, bias in apart.values()}
     result = replace(graph, graph=replace(graph.graph, nodes=tuple(left)), values=values, bodies=bodies)
     return result, tuple(verdicts)
+
+
+def _kind(node: Node) -> str | None:
+    """Whose epilogues a node may take: "conv", "gemm"."""
+    key = (node.domain, node.op_type)
+    if node.domain == OWN and "dequantize" in cast("tuple[str, ...]", node.attributes.get("applied", ())):
+        return DEQUANTIZING.get(node.op_type)
+    return "conv" if key in CONVOLUTIONS else "gemm" if key in PRODUCTS else None
 
 
 def _behind(

@@ -192,22 +192,36 @@ def _fold_product(folding: _Folding, node: Node) -> None:
     if shift is not None:
         merged.append(shift)
         bias = shift.inputs[0]
-    output = node.outputs[0]
-    epilogue: list[str] = []
-    if not weight_only:
-        followers, epilogue, output = _behind_product(folding, output)
-        merged += followers
-        folding.gone.update(follower.name for follower in followers)
+    behind = _Behind(output=node.outputs[0]) if weight_only else _behind_product(folding, node.outputs[0])
+    merged += behind.nodes
     parameters = [
         name for pair in merged if pair.op_type == "DequantizeLinear" and pair is not shift for name in pair.inputs[1:]
     ]
-    folding.replaced[node.name] = replace(
+    residual = behind.residual
+    # a sum waits for both of its operands, so that the kernel stands where the sum stood
+    stands = node if residual is None else next(each for each in behind.nodes if each.op_type == "Add")
+    folding.gone.update(each.name for each in behind.nodes if each.op_type != "DequantizeLinear")
+    folding.gone.add(node.name)
+    folding.gone.discard(stands.name)
+    folding.replaced[stands.name] = replace(
         node,
+        name=stands.name,
         op_type=f"Quantized{node.op_type}",
         domain=OWN,
-        inputs=(node.inputs[0] if left is None else left.inputs[0], second, bias, *parameters),
-        outputs=(output,),
-        attributes={**node.attributes, "epilogue": tuple(epilogue), "weight_only": int(weight_only)},
+        inputs=(
+            node.inputs[0] if left is None else left.inputs[0],
+            second,
+            bias,
+            *parameters,
+            *(() if residual is None else (residual.inputs[0],)),
+        ),
+        outputs=(behind.output,),
+        attributes={
+            **node.attributes,
+            "applied": behind.applied,
+            "weight_only": int(weight_only),
+            "has_residual": int(residual is not None),
+        },
         origins=_origins(merged, node),
     )
 
@@ -263,17 +277,62 @@ def _behind_transpose(folding: _Folding, name: str) -> tuple[Node | None, str | 
     return right, name
 
 
-def _behind_product(folding: _Folding, output: str) -> tuple[list[Node], list[str], str]:
-    """(nodes that the product takes along, its epilogue, what it writes): an activation, then a QuantizeLinear."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Behind:
+    """What a product does to its sums: the nodes it takes along, the steps that it ``applied``, what it writes.
+
+    ``residual``: the DequantizeLinear, among ``nodes``, of a quantised tensor that is added.
+    """
+
+    output: str
+    nodes: tuple[Node, ...] = ()
+    applied: tuple[str, ...] = ()
+    residual: Node | None = None
+
+
+def _behind_product(folding: _Folding, output: str) -> _Behind:
+    """The sum with a quantised tensor, then an activation and a QuantizeLinear, as far as they are there.
+
+    A sum with floats is taken only where the result stays in floats, by an engine's epilogues: "the precision of the
+    first input to the element-wise addition layer determines the precision of the output of the fusion" (TensorRT's
+    developer guide, "Q/DQ Layer-Placement Recommendations": "Quantize the residual input in skip connections").
+    """
+    nodes: list[Node] = []
+    steps: list[str] = []
+    plus, residual = _quantised_sum(folding, output)
+    if plus is not None and residual is not None:
+        nodes += [residual, plus]
+        steps.append("add")
+        output = plus.outputs[0]
     activation = folding.only_user(output)
     if activation is not None and activation.op_type in ACTIVATIONS and not activation.domain:
         quantizer = folding.quantizer(activation.outputs[0])
         if quantizer is not None and activation.inputs[0] == output and output not in activation.inputs[1:]:
-            return [activation, quantizer], [activation.op_type.lower(), "requantize"], quantizer.outputs[0]
+            nodes.append(activation)
+            steps.append(activation.op_type.lower())
+            output = activation.outputs[0]
     quantizer = folding.quantizer(output)
     if quantizer is not None:
-        return [quantizer], ["requantize"], quantizer.outputs[0]
-    return [], ["dequantize"], output
+        nodes.append(quantizer)
+        output = quantizer.outputs[0]
+    steps.append("dequantize" if quantizer is None else "requantize")
+    return _Behind(output=output, nodes=tuple(nodes), applied=tuple(steps), residual=residual)
+
+
+def _quantised_sum(folding: _Folding, output: str) -> tuple[Node | None, Node | None]:
+    """The Add of a product's result to a tensor of its shape that is quantised with one scale; that one's
+    DequantizeLinear."""
+    plus = folding.only_user(output)
+    if plus is None or plus.op_type != "Add" or plus.domain or plus.inputs[0] == plus.inputs[1]:
+        return None, None
+    other = _other(plus, output)
+    residual = folding.dequantizer(other)
+    if residual is None or not all(folding.element_count(name) == 1 for name in residual.inputs[1:] if name):
+        return None, None
+    value, result = folding.values.get(residual.inputs[0]), folding.values.get(output)
+    if value is None or result is None or value.is_constant or value.shape is None or value.shape != result.shape:
+        return None, None
+    return plus, residual
 
 
 def _fold_integer_product(folding: _Folding, node: Node) -> None:
@@ -316,7 +375,7 @@ def _fold_integer_product(folding: _Folding, node: Node) -> None:
         domain=OWN,
         inputs=(*node.inputs[:2], bias, *(name for name in node.inputs[2:] if name), *scales),
         outputs=last.outputs,
-        attributes={**node.attributes, "epilogue": ("dequantize",), "weight_only": 0},
+        attributes={**node.attributes, "applied": ("dequantize",), "weight_only": 0},
         origins=_origins(merged, last),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import cast
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import (
@@ -63,11 +64,15 @@ def dequantize(context: NodeContext) -> Outcome:
 def _folded_epilogue(context: NodeContext, output: DataType) -> tuple[tuple[str, ...], int]:
     """(what a folded product does to its sums, bytes read beside its operands).
 
-    Inputs are (left, right, bias, then scales and zero points); a bias has a type of its own, mostly int32.
+    Inputs are (left, right, bias, then scales and zero points, last a residual tensor if there is one); a bias has a
+    type of its own, mostly int32.
     """
-    behind = context.node.attributes.get("epilogue")
-    steps = tuple(step for step in behind if isinstance(step, str)) if isinstance(behind, tuple) else ()
-    read = _bytes(context, *range(3, len(context.inputs)))
+    steps = cast("tuple[str, ...]", context.node.attributes["applied"])
+    residual = len(context.inputs) - context.integer("has_residual", 0)
+    read = _bytes(context, *range(3, residual))
+    if residual < len(context.inputs) and context.dtype(residual) is not output:  # else "add" counts it
+        steps = tuple("broadcast_add" if step == "add" else step for step in steps)
+        read += context.spec(residual).byte_count
     if context.has(2):
         bias = context.spec(2)
         if bias.dtype is output:
