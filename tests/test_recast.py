@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 from onnx import helper
 
@@ -309,15 +312,80 @@ def test_linear_layers_whose_operands_are_widened(name: str, expected: list[tupl
     assert work.kernels[-1].dtype is FP16
 
 
-def test_calibrated_engines_convert_no_activations() -> None:
-    conv = Conv(n=1, c=4, k=4, spatial=(8, 8), out=(8, 8), filter=(1, 1), strides=(1, 1), dilations=(1, 1), dtype=FP16)
-    works = (product(), NodeWork(node="c", op_type="Conv", kernels=(conv,)))
-    linear, narrow = with_products(works, DataType.INT8, DataType.INT8, how="calibrated")
-    assert [(kernel.read_bytes, kernel.write_bytes) for kernel in linear.kernels] == [(4 * 32 + 32 * 16, 2 * 4 * 16)]
-    assert [(kernel.read_bytes, kernel.write_bytes) for kernel in narrow.kernels] == [(256 + 16, 256)]
-    # FP8 is for linear layers
-    fp8 = DataType.FLOAT8E4M3FN
-    assert with_products(works, fp8, fp8, how="calibrated")[1] == works[1]
+@pytest.mark.parametrize(
+    ("dtype", "groups", "transposed", "expected"),
+    [
+        # 2 x 8 x 36 activations there and back, 16 x 8 x 9 weights back
+        (FP32, 1, False, [(2304, 576), (576, 2304), (1152, 4608)]),
+        (FP16, 1, False, [(1152, 576), (576, 1152), (1152, 2304)]),
+        (FP32, 4, False, [(2304, 576), (576, 2304), (288, 1152)]),
+        (FP32, 4, True, [(2304, 576), (576, 2304), (288, 1152)]),
+    ],
+)
+def test_convolutions_between_pairs(
+    dtype: DataType, groups: int, transposed: bool, expected: list[tuple[int, int]]
+) -> None:
+    kernel = Conv(
+        n=2,
+        c=8,
+        k=16,
+        groups=groups,
+        spatial=(6, 6),
+        out=(6, 6),
+        filter=(3, 3),
+        strides=(1, 1),
+        dilations=(1, 1),
+        transposed=transposed,
+        dtype=dtype,
+    )
+    work = NodeWork(node="c", op_type="Conv", kernels=(kernel,))
+    (changed,) = with_products((work,), DataType.INT8, DataType.INT8, how="widened")
+    assert changed.kernels[-1] == kernel
+    assert [(kernel.read_bytes, kernel.write_bytes) for kernel in changed.kernels[:-1]] == expected
+    assert with_products((work,), DataType.INT8, DataType.INT8, how="widened", kept={"c"}) == (work,)
+
+
+RESNET = "examples/resnet50.onnx"
+
+
+def test_int8_of_onnxruntime_is_a_file_of_pairs() -> None:
+    """Its CUDA provider has no INT8 convolution: kernels that round stand around those of the types in the file."""
+    plain, int8, fp16 = (analyze(RESNET, gpu="l4", batch=32, precision=name) for name in ("auto", "int8", "fp16"))
+    assert int8.totals.latency_ms > plain.totals.latency_ms > fp16.totals.latency_ms
+    assert {row.dtype for row in int8.kernels if row.kernel_class == "conv"} == {"tf32"}
+    assert not any(notice.code == "little_narrowed" for notice in int8.warnings)
+
+
+def test_what_a_file_quantises_is_not_quantised_again(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.onnx"
+    onnx.save(
+        onnx.parser.parse_model("""
+            <ir_version: 8, opset_import: ["": 17]>
+            pairs (float[8, 64, 56, 56] x, float[64, 64, 3, 3] w) => (float[8, 64, 54, 54] y)
+            <float s = {0.1}, int8 z = {0}>
+            { q = QuantizeLinear(x, s, z)
+              d = DequantizeLinear(q, s, z)
+              y = Conv(d, w) }"""),
+        path,
+    )
+    stored, int8 = (analyze(path, gpu="l4", precision=name) for name in ("auto", "int8"))
+    assert int8.totals.latency_ms == stored.totals.latency_ms
+
+
+@pytest.mark.parametrize(("runtime", "name"), [("onnxruntime", "int4w"), ("onnxruntime", "fp8"), ("eager", "int8")])
+def test_a_format_that_concerns_hardly_anything_is_warned_of(runtime: str, name: str) -> None:
+    plain = FORMATS[name].plain
+    assert plain is not None
+    expected = (
+        f"{name} in {runtime} concerns 1 of 54 products and convolutions, 0.1 % of their FLOPs: what is predicted is"
+    )
+    for warnings in (
+        analyze(RESNET, gpu="l4", precision=name, runtime=runtime).warnings,
+        compare(RESNET, gpus=["l4"], precisions=(name,), runtimes=(runtime,)).warnings,
+    ):
+        assert [notice.message for notice in warnings if notice.code == "little_narrowed"] == [
+            f"{expected} {plain.label}"
+        ]
 
 
 @pytest.mark.parametrize(("operation", "bits"), [("max", 8), ("global_average", 8), ("lp", 16), ("region", 16)])

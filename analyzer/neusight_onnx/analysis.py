@@ -18,7 +18,7 @@ from neusight_onnx.errors import BindingError, ModelError, SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.batch_dimension import Batch, find_batch
 from neusight_onnx.graph.bindings import make_bindings
-from neusight_onnx.graph.model import Array, InferredGraph, Model, file_name
+from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.kernels import NodeWork
@@ -76,6 +76,7 @@ from neusight_onnx.assumptions import (
     of_copies,
     of_experts,
     of_layouts,
+    of_little_narrowed,
     of_pipes,
     of_precision,
     of_quantization,
@@ -273,7 +274,8 @@ class Outcome:
     largest first, or before it "host" where the host takes longer than the kernels. ``unsupported``: the nodes that
     count as nothing. ``assumptions``: what stands in for what the model doesn't say (sizes, trips, branches); those
     that hold for every prediction are in a report only. ``precision``: what the model was computed in, which hangs on
-    the GPU where none was asked for. ``host``: whether the host takes longer than the GPU, where that was asked for."""
+    the GPU where none was asked for. ``host``: whether the host takes longer than the GPU, where that was asked for.
+    ``warnings``: that what was asked for is hardly what was predicted."""
 
     totals: Totals
     bound_shares: Mapping[str, float]
@@ -282,6 +284,7 @@ class Outcome:
     host_ms: float
     assumptions: tuple[str, ...] = ()
     host: HostSummary | None = None
+    warnings: tuple[Notice, ...] = ()
 
 
 def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predictors | None = None) -> Totals:
@@ -339,6 +342,7 @@ def predict_outcome(
             precision=executed.name,
             host_ms=host_us_of(counted, prepared.runtime) / 1e3,
             host=_host(counted, prepared, spec, totals, predictors) if with_host else None,
+            warnings=tuple(of_little_narrowed(executed, prepared.runtime, run.works)),
         )
 
 
@@ -473,6 +477,7 @@ def _assemble(
     of_memory = [f"memory: {text}" for text in memory.assumptions]
     of_formats = tuple(of_precision(precision, runtime, [item.work for item in placed]))
     of_predictors, of_power = tuple(other_types(rows)), tuple(of_clocks(counted.works, spec))
+    narrowed = tuple(of_little_narrowed(precision, runtime, [item.work for item in placed]))
     tf32 = of_formats if precision.products is DataType.TFLOAT32 else ()
     of_order = tuple(of_layouts(counted.works, runtime, spec))
     order = () if runtime.channels_last else of_order
@@ -524,7 +529,7 @@ def _assemble(
         kernels=rows,
         unsupported=unsupported,
         assumptions=tuple(dict.fromkeys(assumptions)),
-        warnings=(*model.warnings, *inferred.warnings, *own_warnings(totals, unsupported, spec)),
+        warnings=(*model.warnings, *inferred.warnings, *own_warnings(totals, unsupported, spec), *narrowed),
         standing=frozenset(standing),
     )
 

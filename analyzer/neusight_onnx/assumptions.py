@@ -188,7 +188,8 @@ def of_precision(precision: Precision, runtime: Runtime, works: Sequence[NodeWor
             f"{what}convolutions and recurrent layers of float32 multiply TF32; no kernel in it was measured: its "
             "products rest on the law of 16-bit ones with the TF32 peak"
         )
-    elif precision.weights is not None and plain is not None:
+    elif precision.weights is not None:
+        rest = plain.label if plain is not None else "the types that the file stores"
         changed, kept = _linear_layers(precision, works)
         if kept:
             yield (
@@ -198,9 +199,9 @@ def of_precision(precision: Precision, runtime: Runtime, works: Sequence[NodeWor
         if not changed and _had_a_choice(runtime, works):
             return
         if not changed:
-            yield f"{name}: no other product has constant weights, so that none changes; the rest runs in {plain.label}"
+            yield f"{name}: no other product has constant weights, so that none changes; the rest runs in {rest}"
             return
-        yield f"{name}: {_said_of_linear_layers(precision, runtime, plain)}; everything else runs in {plain.label}"
+        yield f"{name}: {_said_of_linear_layers(precision, runtime, rest)}; everything else runs in {rest}"
     elif plain is not None and plain.bits == 16 and not precision.mixed:
         yield f"{name}: the whole model in {plain.label}, weights stored so; nothing stays in float32"
 
@@ -214,14 +215,14 @@ def _had_a_choice(runtime: Runtime, works: Sequence[NodeWork]) -> bool:
     )
 
 
-def _said_of_linear_layers(precision: Precision, runtime: Runtime, plain: DataType) -> str:
-    """What becomes of linear layers in ``precision``, whose ``weights`` are narrower than ``plain``."""
+def _said_of_linear_layers(precision: Precision, runtime: Runtime, rest: str) -> str:
+    """What becomes of linear layers in ``precision``, whose ``weights`` are narrower than ``rest``, the other types."""
     products, weights = precision.products, precision.weights
     assert weights is not None
     stored = f"weights are stored as {weights.label}"
     layers = "linear layers, whose weights are constants"
     if products is None:
-        beside = f"{layers}: {stored} beside activations in {plain.label}"
+        beside = f"{layers}: {stored} beside activations in {rest}"
         if runtime.narrow_rows is None:
             return beside
         return f"{beside}, and widened by a kernel of {runtime.name} before products of over {runtime.narrow_rows} rows"
@@ -233,12 +234,13 @@ def _said_of_linear_layers(precision: Precision, runtime: Runtime, plain: DataTy
         )
     if runtime.narrow_products == "widened" and products is DataType.INT8:
         return (
-            f"{layers}: {runtime.name}'s CUDA provider multiplies no {products.label} between QuantizeLinear and "
-            "DequantizeLinear, so that in every run kernels of their own take activations there and back and weights "
-            f"back, around products of {plain.label} (--runtime tensorrt multiplies {products.label})"
+            f"{layers}, and convolutions, as quantize_static writes them: {runtime.name}'s CUDA provider multiplies no "
+            f"{products.label} between QuantizeLinear and DequantizeLinear, so that in every run kernels of their own "
+            f"take activations there and back and weights back, around products of {rest} (--runtime tensorrt "
+            f"multiplies {products.label})"
         )
     if runtime.narrow_products == "widened":
-        return f"{layers}: {stored} and widened inside products of {plain.label}"
+        return f"{layers}: {stored} and widened inside products of {rest}"
     return f"{layers}: {stored}, activations are converted to {products.label} before each product"
 
 
@@ -272,7 +274,36 @@ def _is_widened(work: NodeWork, precision: Precision) -> bool:
         and kernel.operations == ("dequantize",)
         and kernel.inputs[0].dtype in (precision.products, precision.weights)
         for kernel in work.kernels
-    ) and any(isinstance(kernel, Gemm) and kernel.b_is_weight for kernel in work.kernels)
+    ) and any(isinstance(kernel, Conv) or (isinstance(kernel, Gemm) and kernel.b_is_weight) for kernel in work.kernels)
+
+
+LITTLE_NARROWED = 0.1
+"""A share of the products' FLOPs in the format that was asked for below which a run is hardly one in that format."""
+
+
+def of_little_narrowed(precision: Precision, runtime: Runtime, works: Sequence[NodeWork]) -> Iterator[Notice]:
+    """Warns that a format of few bits, which linear layers alone have, concerns hardly anything of the model."""
+    wanted = precision.products or precision.weights
+    if precision.weights is None or precision.plain is None:
+        return
+    narrow = every = narrow_flops = flops = 0
+    for work in works:
+        for kernel in work.kernels:
+            if not isinstance(kernel, Gemm | Conv):
+                continue
+            stored = (kernel.b_dtype if isinstance(kernel, Gemm) else kernel.weight_dtype) or kernel.dtype
+            is_narrow = (
+                stored.bits <= _QUANTIZED_BITS or wanted in (kernel.dtype, stored) or _is_widened(work, precision)
+            )
+            every, flops = every + 1, flops + kernel.flops
+            if is_narrow:
+                narrow, narrow_flops = narrow + 1, narrow_flops + kernel.flops
+    if every and narrow_flops < LITTLE_NARROWED * flops:
+        yield Notice(
+            code="little_narrowed",
+            message=f"{precision.name} in {runtime.name} concerns {narrow:,} of {every:,} products and convolutions, "
+            f"{percent(narrow_flops / flops)} of their FLOPs: what is predicted is {precision.plain.label}",
+        )
 
 
 def other_types(rows: Sequence[KernelRow]) -> Iterator[str]:

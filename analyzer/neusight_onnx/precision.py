@@ -70,6 +70,12 @@ def resolve(precision: str, stored: DataType) -> Precision:
     return found
 
 
+def between_pairs(precision: Precision) -> Precision:
+    """``precision`` in a runtime that takes 8-bit integers from a file of QuantizeLinear and DequantizeLinear alone and
+    multiplies none of them: whoever quantises a model for it gets that file, whose floats stay as they are stored."""
+    return replace(precision, plain=None) if precision.products is DataType.INT8 else precision
+
+
 UNITS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "tf32": ("TF32", ("fp16",), "an NVIDIA GPU since Ampere"),
     "bf16": ("bfloat16", ("fp16",), "an NVIDIA GPU since Ampere"),

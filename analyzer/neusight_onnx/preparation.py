@@ -27,7 +27,7 @@ from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.lowering.widened_weights import with_widened_weights
 from neusight_onnx.memory import RunMemory, run_memory
-from neusight_onnx.precision import FORMATS, Precision, keeps_fp32
+from neusight_onnx.precision import FORMATS, Precision, between_pairs, keeps_fp32
 from neusight_onnx.report.model import (
     FusionSummary,
     NearMiss,
@@ -141,6 +141,8 @@ def prepare(
     )
     if training is not None:
         _require_training(precision, runtime_model, include_io)
+    if runtime_model.narrow_products == "widened":
+        precision = between_pairs(precision)
     in_pytorch = runtime_model.name in ("eager", "compiled")
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
@@ -176,11 +178,13 @@ def prepare(
             # weights alone in few bits are the file's, and one engine serves all sizes: nothing to choose by time
             is_chosen = how == "calibrated" and precision.products is not None and precision.weights is not None
             wide = with_layouts(work, runtime_model) if is_chosen else None
-            work = _as_launched(with_products(work, precision.products, precision.weights, how=how), runtime_model)
+            kept = _behind_dequantize(recognised) if how == "widened" else frozenset()
+            lowered = with_products(work, precision.products, precision.weights, how=how, kept=kept)
+            work = _as_launched(lowered, runtime_model)
             if precision.weights is not None:
                 from neusight_onnx.lowering.recast import with_weights
 
-                convolutions = how == "calibrated" and precision.products is DataType.INT8
+                convolutions = how != "converted" and precision.products is DataType.INT8
                 recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
         narrowed = _in_tf32(work if trained is None else trained.works, precision, runtime_model)
         work = with_layouts(work, runtime_model)
@@ -235,6 +239,13 @@ def prepare(
         tactics=tactics,
         known=known,
     )
+
+
+def _behind_dequantize(graph: InferredGraph) -> frozenset[str]:
+    """The nodes that read what the file stores or computes in few bits, which nobody quantises again."""
+    nodes = graph.graph.nodes
+    wide = {name for node in nodes if node.op_type == "DequantizeLinear" for name in node.outputs}
+    return frozenset(node.name for node in nodes if any(name in wide for name in node.inputs)) if wide else frozenset()
 
 
 def _in_tf32(work: Sequence[NodeWork], precision: Precision, runtime: Runtime) -> tuple[NodeWork, ...] | None:

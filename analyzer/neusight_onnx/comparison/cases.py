@@ -116,6 +116,7 @@ def compare(
                     continue
                 seen.add(key_of_case)
                 assumptions.append(outcome.assumptions)
+                warnings |= dict.fromkeys(outcome.warnings)
                 case = Case(
                     gpu=spec,
                     precision=outcome.precision,

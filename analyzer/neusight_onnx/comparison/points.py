@@ -110,7 +110,7 @@ def sweep(
             outcome = predict_outcome(prepared, spec)
             executed = outcome.precision
             assumptions.append(outcome.assumptions)
-            warnings |= dict.fromkeys(prepared.graph.warnings)
+            warnings |= dict.fromkeys((*prepared.graph.warnings, *outcome.warnings))
             bound = shaped.bound.symbols
             # what follows from a dim that varies ("total" from "past") is one of several sizes, too
             before = bound if fixed is None else fixed

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, NodeWork, Pooling, Recurrent, TensorSpec
+from neusight_onnx.lowering.precision import PLAIN
 
 _FP32 = DataType.FLOAT32
 
@@ -25,6 +26,7 @@ def with_products(
     *,
     how: str = "converted",
     by_cudnn: bool = False,
+    kept: Container[str] = (),
 ) -> tuple[NodeWork, ...]:
     """``works`` with other formats of products.
 
@@ -34,8 +36,10 @@ def with_products(
     ``by_cudnn``: not every product of float32 multiplies TF32, but those that PyTorch has cuDNN compute.
     ``how``: a runtime's ``narrow_products``. "calibrated": scales are known beforehand, so that activations are
     quantised by the layer that makes them, and convolutions and pooling run in int8 from one to the next.
-    "widened": nothing multiplies ``products``; 8-bit integers become 16 bits again in kernels of their own, floats
-    inside the product.
+    "widened": nothing multiplies ``products``. 8-bit integers, of convolutions, too, become plain floats again in
+    kernels of their own: the activations', which are quantised before, and the weights'. 8- and 4-bit floats do inside
+    the product.
+    ``kept``: nodes that stay as they are.
     """
     known: dict[Kernel, tuple[Kernel, ...]] = {}
 
@@ -55,7 +59,7 @@ def with_products(
 
     found = []
     for work in works:
-        if not work.kernels or (by_cudnn and not _is_cudnns(work)):
+        if not work.kernels or work.node in kept or (by_cudnn and not _is_cudnns(work)):
             found.append(work)
             continue
         kernels = tuple([new for kernel in work.kernels for new in changed(kernel)])
@@ -87,24 +91,38 @@ def _is_linear(kernel: Kernel) -> TypeGuard[Gemm]:
 
 
 def _widened(kernel: Kernel, products: DataType, weights: DataType) -> tuple[Kernel, ...]:
-    if not _is_linear(kernel):
-        return (kernel,)
     if products not in _QUANTIZED:
-        return (replace(kernel, b_dtype=weights),)
-    wide, narrow = (
-        {name: TensorSpec(dtype=dtype, shape=shape) for name, shape in _operands(kernel).items()}
-        for dtype in (kernel.dtype, products)
-    )
+        return (replace(kernel, b_dtype=weights),) if _is_linear(kernel) else (kernel,)
+    operands = _stored_operands(kernel)
+    if operands is None:
+        return (kernel,)
+    wide, filter_ = operands
+    narrow = replace(wide, dtype=products)
     return (
-        Elementwise(operations=("quantize",), inputs=(wide["a"],), output=narrow["a"]),
-        Elementwise(operations=("dequantize",), inputs=(narrow["a"],), output=wide["a"]),
-        Elementwise(operations=("dequantize",), inputs=(narrow["b"],), output=wide["b"]),
+        Elementwise(operations=("quantize",), inputs=(wide,), output=narrow),
+        Elementwise(operations=("dequantize",), inputs=(narrow,), output=wide),
+        Elementwise(operations=("dequantize",), inputs=(replace(filter_, dtype=products),), output=filter_),
         kernel,
     )
 
 
-def _operands(kernel: Gemm) -> dict[str, tuple[int, ...]]:
-    return {"a": (kernel.m, kernel.k), "b": (kernel.k, kernel.n)}
+def _stored_operands(kernel: Kernel) -> tuple[TensorSpec, TensorSpec] | None:
+    """The activations and the weights of a convolution or a linear layer in plain floats; None of anything else."""
+    if isinstance(kernel, Gemm):
+        if not kernel.b_is_weight or kernel.batch != 1 or kernel.a_dtype is not None or kernel.b_dtype is not None:
+            return None
+        shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((kernel.m, kernel.k), (kernel.k, kernel.n))
+    elif isinstance(kernel, Conv):
+        if kernel.input_dtype is not None or kernel.weight_dtype is not None:
+            return None
+        channels = (kernel.c, kernel.k // kernel.groups) if kernel.transposed else (kernel.k, kernel.c // kernel.groups)
+        shapes = (kernel.n, kernel.c, *kernel.spatial), (*channels, *kernel.filter)
+    else:
+        return None
+    if kernel.dtype not in PLAIN:
+        return None
+    activations, weights = (TensorSpec(dtype=kernel.dtype, shape=shape) for shape in shapes)
+    return activations, weights
 
 
 def _linear(kernel: Kernel, products: DataType | None, weights: DataType) -> tuple[Kernel, ...]:
