@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from onnx import TensorProto
 
 from graphs import inferred
+from neusight_onnx import load_gpu
 from neusight_onnx.kernels import Kernel
 from neusight_onnx.lowering import lower
+from neusight_onnx.predictor import predict
 
 U8, I8, I32, I64, F16, F32 = (
     TensorProto.UINT8,
@@ -276,7 +279,7 @@ CASES = {
             MOE_BEHIND,
         ],
     ),
-    # 5 tokens of 2 experts each are 10 rows on 4 experts: two have 3, two have 2; biases of 32 and 16 an expert
+    # 5 tokens of 2 experts each are 10 rows on 4 experts, in one product; biases of 32 and 16 an expert
     "MoE, rows that do not divide": Case(
         node='y = com.microsoft.MoE<k=2, activation_type="gelu">(x, p, w1, b1, w2, b2)',
         inputs={"x": (5, 16), "p": (5, 4)},
@@ -284,14 +287,12 @@ CASES = {
         kernels=[
             ("Softmax", 0, 80, 80),
             ("GatherScatter", 0, 4 * (160 + 10), 4 * 160),
-            ("Gemm", 6 * 16 * 32, 4 * (6 * 16 + 2 * 512 + 64), 4 * 6 * 32),
-            ("Gemm", 4 * 16 * 32, 4 * (4 * 16 + 2 * 512 + 64), 4 * 4 * 32),
-            ("Gemm", 6 * 32 * 16, 4 * (6 * 32 + 2 * 512 + 32), 4 * 6 * 16),
-            ("Gemm", 4 * 32 * 16, 4 * (4 * 32 + 2 * 512 + 32), 4 * 4 * 16),
+            ("Gemm", 10 * 16 * 32, 4 * (10 * 16 + 4 * 512 + 128), 4 * 10 * 32),
+            ("Gemm", 10 * 32 * 16, 4 * (10 * 32 + 4 * 512 + 64), 4 * 10 * 16),
             ("Elementwise", 0, 4 * 160, 4 * 80),
         ],
     ),
-    # 4 tokens take 2 of 16 experts each: 16 (1 - (7/8)^4) = 6.6 experts are read, not 8: one has 2 rows, six have 1
+    # 4 tokens take 2 of 16 experts each: 16 (1 - (7/8)^4) = 6.6 experts are read, not 8, for 8 rows
     "MoE of a few tokens": Case(
         node='y = com.microsoft.MoE<k=2, activation_type="gelu">(x, p, w1, , w2)',
         inputs={"x": (4, 16), "p": (4, 16)},
@@ -299,10 +300,8 @@ CASES = {
         kernels=[
             ("Softmax", 0, 256, 256),
             ("GatherScatter", 0, 4 * (128 + 8), 4 * 128),
-            ("Gemm", 2 * 16 * 32, 4 * (2 * 16 + 512), 4 * 2 * 32),
-            ("Gemm", 6 * 16 * 32, 4 * (6 * 16 + 6 * 512), 4 * 6 * 32),
-            ("Gemm", 2 * 32 * 16, 4 * (2 * 32 + 512), 4 * 2 * 16),
-            ("Gemm", 6 * 32 * 16, 4 * (6 * 32 + 6 * 512), 4 * 6 * 16),
+            ("Gemm", 8 * 16 * 32, 4 * (8 * 16 + 7 * 512), 4 * 8 * 32),
+            ("Gemm", 8 * 32 * 16, 4 * (8 * 32 + 7 * 512), 4 * 8 * 16),
             ("Elementwise", 0, 4 * 128, 4 * 64),
         ],
     ),
@@ -579,3 +578,21 @@ def test_what_an_operator_becomes(case: Case) -> None:
     work = lower(graph, runtime="onnxruntime")[-1]
     assert work.unsupported is None
     assert [figures(kernel) for kernel in work.kernels] == case.kernels
+
+
+@pytest.mark.parametrize("gpu", ["b200", "mi300x", "h100"])
+def test_more_tokens_take_a_mixture_no_less(gpu: str) -> None:
+    """Experts with a row more wait for nothing: rows that divide evenly aren't cheaper than fewer that don't."""
+
+    def latency_us(tokens: int) -> float:
+        sizes = {"x": (tokens, 2048), "p": (tokens, 64), "w1": (64, 2816, 2048), "w2": (64, 2048, 1408)}
+        graph = inferred(
+            'y = com.microsoft.MoE<k=6, activation_type="swiglu", swiglu_fusion=1>(x, p, w1, , w2)',
+            sizes,
+            types=dict.fromkeys(sizes, TensorProto.FLOAT16),
+        )
+        (work,) = lower(graph, runtime="onnxruntime")
+        return sum(prediction.latency_us for prediction in predict(work.kernels, load_gpu(gpu)))
+
+    found = [latency_us(tokens) for tokens in (8, 16, 28, 32, 48, 60, 64, 127, 128, 192)]
+    assert all(more >= 0.998 * fewer for fewer, more in pairwise(found))

@@ -62,6 +62,7 @@ class Gemm:
     that the limit sustains. ``activity``: energy of an operation on the operands' values over that on real ones:
     constants, with which some benchmarks fill them, switch few transistors.
     ``accumulator``: the type of the sums where it is the multiplied one (FP16 in FP16); None: FP32, or INT32.
+    ``uneven_rows``: the rows of all entries where ``m`` is the most that one has, as in a grouped product of experts.
     """
 
     batch: int = 1
@@ -86,29 +87,35 @@ class Gemm:
     burst: bool = False
     activity: float = 1.0
     accumulator: DataType | None = None
+    uneven_rows: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """The output's rows, of all entries of the batch."""
+        return self.batch * self.m if self.uneven_rows is None else self.uneven_rows
 
     @property
     def macs(self) -> int:
-        return self.batch * self.m * self.n * self.k
+        return self.rows * self.n * self.k
 
     @property
     def flops(self) -> int:
-        return 2 * self.macs + len(self.epilogue) * self.batch * self.m * self.n
+        return 2 * self.macs + len(self.epilogue) * self.rows * self.n
 
     @property
     def read_bytes(self) -> int:
-        a_batch = self.batch if self.a_batch is None else self.a_batch
+        a_rows = self.rows if self.a_batch is None else self.a_batch * self.m
         b_batch = self.batch if self.b_batch is None else self.b_batch
-        total = (self.a_dtype or self.dtype).bytes_of(a_batch * self.m * self.k)
+        total = (self.a_dtype or self.dtype).bytes_of(a_rows * self.k)
         total += (self.b_dtype or self.dtype).bytes_of(b_batch * self.k * self.n)
         out = self.output_dtype or self.dtype
         total += out.bytes_of(self.n) * self.epilogue.count("bias")
-        total += out.bytes_of(self.batch * self.m * self.n) * self.epilogue.count("add")
+        total += out.bytes_of(self.rows * self.n) * self.epilogue.count("add")
         return total + self.extra_read_bytes
 
     @property
     def write_bytes(self) -> int:
-        return (self.output_dtype or self.dtype).bytes_of(self.batch * self.m * self.n)
+        return (self.output_dtype or self.dtype).bytes_of(self.rows * self.n)
 
 
 Direction: TypeAlias = Literal["forward", "data", "weight"]

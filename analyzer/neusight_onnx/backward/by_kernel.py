@@ -80,7 +80,7 @@ def _turned(kernel: Kernel, context: BackwardContext) -> list[Kernel] | None:
                 by_weight(kernel, False) if kernel.b_is_weight else by_right(kernel, False),
             ]
             if "bias" in kernel.epilogue:
-                found.append(bias_sum(kernel.dtype, kernel.n, kernel.batch * kernel.m, (kernel.n,)))
+                found.append(bias_sum(kernel.dtype, kernel.n, kernel.rows, (kernel.n,)))
             return found
         case Conv():
             needs = (0, 1, 2) if "bias" in kernel.epilogue else (0, 1)

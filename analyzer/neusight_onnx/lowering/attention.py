@@ -752,24 +752,27 @@ def _expert_products(
     weight: DataType,
     epilogue: tuple[str, ...],
 ) -> list[Gemm]:
-    """``rows`` spread over ``experts``, (m, k) @ (k, n) each: m is the same for all, or one more for some of them.
+    """``rows`` spread over ``experts``, (m, k) @ (k, n) each, in one grouped product: a block takes a tile of whichever
+    expert, so that experts with a row more wait for no others. Empty where there are no rows.
 
     Of the scales, zero points and biases the experts that have rows read their share.
     """
     quantised = context.node.op_type == "QMoE"
     dtype = context.dtype(0)
     stored = context.shape(place)[0]
-    each, more = divmod(rows, experts)
+    batch = min(experts, rows)
     bias = place + 2 if quantised else place + 1
     beside = [bias]
     if quantised:
         beside += [place + 1, {2: 11, 5: 12, 8: 13}[place]]
     extra = sum(context.spec(index).byte_count for index in beside if context.has(index))
     steps = ("broadcast_add", *epilogue) if context.has(bias) else epilogue
+    if not batch:
+        return []
     return [
         Gemm(
             batch=batch,
-            m=m,
+            m=-(-rows // batch),
             n=n,
             k=k,
             b_is_weight=True,
@@ -777,9 +780,8 @@ def _expert_products(
             b_dtype=None if weight is dtype else weight,
             epilogue=steps,
             extra_read_bytes=extra * batch // stored,
+            uneven_rows=rows if rows % batch else None,
         )
-        for batch, m in ((more, each + 1), (experts - more, each))
-        if batch and m
     ]
 
 
