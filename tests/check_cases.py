@@ -104,8 +104,47 @@ def integers() -> ModelProto:
     return model(main)
 
 
+def rounded(
+    *,
+    dtype: type[np.generic] = np.int8,
+    zero: int = 0,
+    scale: float = 0.02,
+    scales: int = 8,
+    axis: int = 0,
+    weight: type[np.generic] = np.int8,
+    opset: int = 21,
+) -> Callable[[], ModelProto]:
+    """A convolution whose image and filters (8, 4, 1, 1) are quantised, as quantisers write it."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "xq", "q"),
+        node("DequantizeLinear", "xq s z", "xf", "dx"),
+        node("DequantizeLinear", "w ws wz", "wf", "dw", axis=axis),
+        node("Conv", "xf wf", "y", "conv"),
+    ]
+    weights = [
+        tensor("s", np.array(scale, np.float32)),
+        tensor("z", np.array(zero, dtype)),
+        tensor("w", np.ones((8, 4, 1, 1), weight)),
+        tensor("ws", np.full(scales, 0.01, np.float32)),
+        tensor("wz", np.zeros(scales, weight)),
+    ]
+    return one(nodes, x=("batch", 4, 6, 6), weights=weights, opsets={"": opset})
+
+
 # (2, 4, 4) floats go to the host, two come back
 DETERMINANT = one([node("Det", "x", "y", "det")], x=("batch", 4, 4), y=("batch",))
+
+
+def plugin() -> ModelProto:
+    """TensorRT's suppression of boxes, as exporters of YOLO write it."""
+    attributes = {"background_class": -1, "box_coding": 1, "iou_threshold": 0.5, "max_output_boxes": 10}
+    nms = node(
+        "EfficientNMS_TRT", "boxes scores", "num kept points classes", "nms",
+        plugin_version="1", score_activation=0, score_threshold=0.25, **attributes,
+    )  # fmt: skip
+    inputs = [value("boxes", ["batch", 20, 4]), value("scores", ["batch", 20, 3])]
+    outputs = [value("kept", ["batch", 10, 4])]
+    return model(graph([nms], inputs, outputs), opsets={"": 17})
 
 
 def declared(*infos: onnx.ValueInfoProto) -> Callable[[], ModelProto]:
@@ -403,7 +442,11 @@ CASES = {
         node="fc",
     ),
     "a node that no runtime takes": Case(
-        model=one([node("Concat", "x", "y", "join")]), codes=codes(306), node="join", says="attribute axis"
+        model=one([node("Concat", "x", "y", "join")]),
+        codes=codes(306),
+        node="join",
+        says="attribute axis",
+        fix="no size that is given changes that",
     ),
     "trips assumed": Case(
         model=repeated,
@@ -482,6 +525,36 @@ CASES = {
     "refused by TensorRT": Case(
         model=DETERMINANT, codes=codes(506), runtime="tensorrt", node="det", says="TensorRT's parser has no Det"
     ),
+    "INT8 about zero, TensorRT": Case(model=rounded(), codes=codes(), runtime="tensorrt"),
+    "UINT8 about 128, TensorRT": Case(
+        model=rounded(dtype=np.uint8, zero=128), codes=codes(506), runtime="tensorrt", node="q", says="zero point 128"
+    ),
+    "INT8 about 5, TensorRT": Case(
+        model=rounded(zero=5), codes=codes(506), runtime="tensorrt", node="q", says="(2 nodes in all"
+    ),
+    "INT16, TensorRT": Case(
+        model=rounded(dtype=np.int16), codes=codes(506), runtime="tensorrt", node="q", says="has INT16"
+    ),
+    "UINT8 weights, TensorRT": Case(
+        model=rounded(weight=np.uint8), codes=codes(506), runtime="tensorrt", node="dw", says="a constant of UINT8"
+    ),
+    "quantised as TensorRT doesn't take it, onnxruntime": Case(
+        model=rounded(zero=5), codes=codes(508), runtime="onnxruntime", fix="ActivationSymmetric"
+    ),
+    "too few scales": Case(
+        model=rounded(scales=4), codes=codes(306), node="dw", says="has 4 scales for the 8", fix="quantise the model"
+    ),
+    "scales along no axis": Case(
+        model=rounded(axis=9), codes=codes(306), node="dw", says="axis 9 is none of the 4 dimensions of w"
+    ),
+    "INT16 before opset 21": Case(
+        model=rounded(dtype=np.int16, opset=17), codes=codes(306), node="q", says="int16 came with opset 21"
+    ),
+    "a scale of zero": Case(model=rounded(scale=0.0), codes=codes(604), node="q", says="not positive: 0"),
+    "a plugin of TensorRT, onnxruntime": Case(
+        model=plugin, codes=codes(501, 502), runtime="onnxruntime", node="nms", says="a plugin of TensorRT"
+    ),
+    "a plugin of TensorRT": Case(model=plugin, codes=codes(502), runtime="tensorrt", node="nms"),
     "TensorRT, MI300X": Case(
         model=matmul(F16), codes=codes(507), gpu="mi300x", runtime="tensorrt", says="it runs on no GPU by AMD"
     ),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.graph.model import Graph, Initializer, Model
+from neusight_onnx.graph.model import Graph, Initializer, Model, Node
 from neusight_onnx.precision import UNITS, Precision, refusal
 from neusight_onnx.runtime import Misfit, get_runtime, misfit
 
@@ -64,6 +64,83 @@ def without_units(graph: Graph, runtime: str, gpu: GpuSpec) -> str | None:
     )
 
 
+ENGINE_ROUNDS_TO = frozenset(
+    {DataType.INT8, DataType.UINT8, DataType.INT4, DataType.FLOAT4E2M1}
+    | {dtype for dtype, name in _STORED.items() if name == "fp8"}
+)
+"""What TensorRT's parser quantises to and dequantises from; of constants not UINT8.
+
+This and that zero points must be 0: what the parser of TensorRT for RTX 1.7, the same as TensorRT's, answers to files
+with one other pair each ("Non-zero zero point is not supported", "input has type Int32 but must have type FP8, FP4,
+Int4, Int8, or UInt8", "Found unsupported input type of UINT8").
+"""
+SYMMETRIC = (
+    "quantise it to INT8 about zero, biases left in floats (ONNX Runtime's quantiser: ActivationSymmetric, "
+    "WeightSymmetric, QuantizeBias=False)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedPair:
+    """A QuantizeLinear or DequantizeLinear that an engine's builder doesn't take, how many there are, and why."""
+
+    node: str
+    op_type: str
+    count: int
+    reason: str
+
+
+def refused_pair(graph: Graph, runtime: str) -> RefusedPair | None:
+    """The first pair for which ``runtime``, an engine's builder, refuses a file; bodies are looked at, too."""
+    if get_runtime(runtime).fallback != "refused":
+        return None
+    found = list(_refused_pairs(graph, {}))
+    if not found:
+        return None
+    node, reason = found[0]
+    return RefusedPair(node=node.name, op_type=node.op_type, count=len(found), reason=reason)
+
+
+def _refused_pairs(graph: Graph, outer: Mapping[str, Initializer]) -> Iterator[tuple[Node, str]]:
+    constants = {**outer, **graph.initializers}
+    for node in graph.nodes:
+        held = node.attributes.get("value")
+        if node.op_type == "Constant" and isinstance(held, Initializer):
+            constants[node.outputs[0]] = held
+        elif node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            reason = _why_refused(node, constants)
+            if reason is not None:
+                yield node, reason
+        for value in node.attributes.values():
+            if isinstance(value, Graph):
+                yield from _refused_pairs(value, constants)
+
+
+def _why_refused(node: Node, constants: Mapping[str, Initializer]) -> str | None:
+    data, zero = constants.get(node.inputs[0]), constants.get((*node.inputs, "", "")[2])
+    stored = data if node.op_type == "DequantizeLinear" else None
+    for constant in (stored, zero):
+        if constant is not None and constant.dtype not in ENGINE_ROUNDS_TO:
+            return f"has {constant.dtype.label.upper()}, TensorRT takes INT8, INT4, FP8 and FP4"
+    if stored is not None and stored.dtype is DataType.UINT8:
+        return "reads a constant of UINT8, TensorRT takes those of INT8, INT4, FP8 and FP4"
+    if zero is not None and zero.data is not None and zero.dtype.is_integer and zero.data.any():
+        return f"has the zero point {zero.data[zero.data != 0].flat[0]}, TensorRT takes 0 alone"
+    return None
+
+
+def without_engine(graph: Graph, runtime: str) -> str | None:
+    """That an engine's builder refuses a file for how it is quantised."""
+    found = refused_pair(graph, runtime)
+    if found is None:
+        return None
+    more = f" (and {found.count - 1} more)" if found.count > 1 else ""
+    return (
+        f"runtime {runtime}: {found.op_type} node '{found.node}'{more} {found.reason}, so that no engine is built; "
+        f"{SYMMETRIC}, or take --runtime onnxruntime"
+    )
+
+
 def runtime_misfit(model: Model, precision: Precision, runtime: str, gpu: GpuSpec) -> Misfit | None:
     """Why a runtime, or its release, doesn't take the GPU, the precision, or a format that the file stores."""
     found = misfit(runtime, gpu, precision.name)
@@ -80,6 +157,8 @@ def refused(model: Model, precision: Precision, runtime: str, gpu: GpuSpec) -> R
     if (found := runtime_misfit(model, precision, runtime, gpu)) is not None:
         return Refused(what="runtime", message=str(found))
     if (reason := without_units(model.graph, runtime, gpu)) is not None:
+        return Refused(what="runtime", message=reason)
+    if (reason := without_engine(model.graph, runtime)) is not None:
         return Refused(what="runtime", message=reason)
     return None
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from neusight_onnx.checks.operators import nodes_of
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.dtypes import DataType
@@ -148,3 +149,26 @@ def not_a_number(subject: Subject) -> Iterator[Found]:
     ]
     if found:
         yield _summary(found, "constants that are not a number")
+
+
+@checks(
+    "NSX604",
+    "scale of quantisation that is not positive",
+    severity=Severity.ERROR,
+    scope=Scope.SHAPES,
+    explanation="A QuantizeLinear or DequantizeLinear has a scale of zero, or below: divided by it, values are "
+    "infinite or NaN, multiplied by it all are zero. TensorRT refuses such a file; other runtimes compute nonsense.",
+    fix="quantise the model again with a calibration that saw every tensor",
+)
+def scale_not_positive(subject: Subject) -> Iterator[Found]:
+    if subject.shaped is None:
+        return
+    found = []
+    for node in nodes_of(subject.model.graph):
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear") and len(node.inputs) > 1:
+            scale = subject.shaped.inferred.values.get(node.inputs[1])
+            least = 1.0 if scale is None or scale.data is None else scale.data.astype(np.float64).min(initial=1.0)
+            if least <= 0:
+                found.append((file_name(node.name), float(least)))
+    if found:
+        yield _summary(found, "scales that are not positive")

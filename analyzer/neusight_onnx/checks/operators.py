@@ -15,10 +15,11 @@ from neusight_onnx.graph.versions import LAST_OPSETS
 from neusight_onnx.kernels import HostWork, NodeWork, Transfer
 from neusight_onnx.lowering import operator_table
 from neusight_onnx.lowering.placement import REFUSED_BY
+from neusight_onnx.lowering.refused import PLUGINS
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runnable import runtime_misfit
+from neusight_onnx.runnable import SYMMETRIC, refused_pair, runtime_misfit
 
 
 def nodes_of(graph: Graph) -> Iterator[Node]:
@@ -39,18 +40,28 @@ def _qualified(node: Node) -> str:
     "NSX501",
     "operator unknown to the runtime",
     severity=Severity.ERROR,
-    scope=Scope.MODEL,
+    scope=Scope.TARGET,
     explanation="The operator is neither of ONNX nor of ONNX Runtime: a custom one, or a misspelt name. Without the "
     "library that brings it, no runtime loads the model; its cost is unknown here. `neusight-onnx operators` "
-    "lists those that are known.",
+    "lists those that are known. Plugins of TensorRT (EfficientNMS_TRT, ...) are known to it alone.",
     fix="export it as standard operators or as an ONNX function; else make sure that the runtime has its library",
 )
 def unknown_operator(subject: Subject) -> Iterator[Found]:
     known = {(domain, op_type) for domain, op_type, _, _ in operator_table()}
     unknown: dict[str, list[str]] = {}
+    plugins: dict[str, list[str]] = {}
     for node in nodes_of(subject.model.graph):
         if (node.domain, node.op_type) not in known:
             unknown.setdefault(_qualified(node), []).append(node.name)
+        elif subject.target.runtime.partition("@")[0] != "tensorrt" and node.op_type in PLUGINS and not node.domain:
+            plugins.setdefault(node.op_type, []).append(node.name)
+    for name, nodes in plugins.items():
+        yield Found(
+            message=f"{name} is a plugin of TensorRT, which {subject.target.runtime} doesn't have "
+            f"({counted(len(nodes), 'node')})",
+            node=nodes[0],
+            fix="run the model by --runtime tensorrt, or export it without the plugin",
+        )
     for name, nodes in unknown.items():
         yield Found(message=f"{name} is not a known operator ({counted(len(nodes), 'node')})", node=nodes[0])
 
@@ -166,7 +177,9 @@ def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
     severity=Severity.ERROR,
     scope=Scope.TARGET,
     explanation="TensorRT's parser doesn't know the operator, so that no engine can be built of the model as it is. "
-    "The node counts as nothing here, and the totals are a lower bound.",
+    "The node counts as nothing here, and the totals are a lower bound. Or it knows the operator and not this form: "
+    "QuantizeLinear and DequantizeLinear must round to INT8, INT4, FP8 or FP4 about zero (no zero point but 0), of "
+    "INT32 biases and UINT8 weights there is none; nothing is predicted then.",
     fix="express it by other operators, give TensorRT a plugin, or run the model by --runtime onnxruntime",
 )
 def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
@@ -176,6 +189,14 @@ def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
             groups.setdefault(work.unsupported or "", []).append(work)
     for reason, works in groups.items():
         yield Found(message=f"{reason} ({counted(len(works), 'node')})", node=works[0].node)
+    pair = refused_pair(subject.model.graph, subject.target.runtime)
+    if pair is not None:
+        nodes = counted(pair.count, "node")
+        yield Found(
+            message=f"{pair.op_type} {pair.reason} ({nodes} in all that TensorRT doesn't take)",
+            node=pair.node,
+            fix=f"{SYMMETRIC}, or run the model by --runtime onnxruntime",
+        )
 
 
 @checks(
@@ -213,6 +234,9 @@ def computed_in_floats(subject: Subject) -> Iterator[Found]:
         yield Found(
             message=f"{subject.target.runtime} runs {kernels} that only quantise or dequantise, and products in floats",
             node=apart[0].node,
+            fix=None
+            if refused_pair(subject.model.graph, "tensorrt") is None
+            else f"{SYMMETRIC} and run it by --runtime tensorrt, or deploy the model that is not quantised",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from neusight_onnx.checks.operators import nodes_of
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.checks.thresholds import missed
@@ -14,6 +15,7 @@ from neusight_onnx.graph.cache_branches import left_empty
 from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node, TripCount, Value, file_name
 from neusight_onnx.graph.names import option, options
 from neusight_onnx.graph.shapes import bind_and_infer
+from neusight_onnx.graph.signatures import fault as fault_of_form
 from neusight_onnx.memory.bodies import reads_of
 from neusight_onnx.preparation import ShapedModel
 from neusight_onnx.report.quantities import counted, printable, shape_text
@@ -355,8 +357,17 @@ def stale_shapes(subject: Subject) -> Iterator[Found]:
     fix="give sizes that the model takes (--dim, --shape); `neusight-onnx inspect` shows its inputs",
 )
 def refused_inputs(subject: Subject) -> Iterator[Found]:
-    if subject.fault is not None:
-        yield Found(message=str(subject.fault), node=subject.fault.node)
+    fault = subject.fault
+    if fault is None:
+        return
+    node = next((node for node in nodes_of(subject.model.graph) if node.name == fault.node), None)
+    if node is not None and fault_of_form(node) is not None:
+        fix = "export the node again as its operator is defined: no size that is given changes that"
+    elif node is not None and node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        fix = "quantise the model again: no size that is given changes how its scales and types fit"
+    else:
+        fix = None
+    yield Found(message=str(fault), node=fault.node, fix=fix)
 
 
 # --- trips that nothing tells -----------------------------------------------------------------------------------------

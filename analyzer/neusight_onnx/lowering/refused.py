@@ -77,6 +77,9 @@ REASONS: dict[str, dict[str, str]] = {
 }
 """domain -> operator -> why it has no model."""
 
+PLUGINS = frozenset(name for name, reason in REASONS[""].items() if reason is _PLUGIN)
+"""Operators of ai.onnx in form that TensorRT alone has."""
+
 
 def _refuse(context: NodeContext) -> Outcome:
     node = context.node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Value
@@ -13,17 +13,48 @@ from neusight_onnx.graph.shapes.registry import rule
 _CONTRIB = "com.microsoft"
 
 
+_SINCE: Mapping[DataType, int] = {
+    **dict.fromkeys((DataType.INT16, DataType.UINT16, DataType.INT4, DataType.UINT4), 21),
+    DataType.FLOAT4E2M1: 23,
+}
+"""The opset from which QuantizeLinear and DequantizeLinear have a type, of those that opset 10 hasn't."""
+
+
+def _require_scales_that_fit(ctx: NodeContext, quantised: DataType | None) -> None:
+    """One scale, or one for each element along ``axis`` (1 where it isn't said), as the standard has it.
+
+    Scales of blocks aren't looked at.
+    """
+    node = ctx.node
+    since = _SINCE.get(quantised, 0) if quantised is not None and not node.domain else 0
+    if quantised is not None and node.version < since:
+        ctx.require(False, f"{quantised.label} came with opset {since}, the model imports {node.version}")
+    data, scale = ctx.value(0), ctx.value(1)
+    if data.shape is None or data.is_bound or scale.shape is None or scale.is_bound or ctx.integer("block_size", 0):
+        return
+    rank = len(data.shape)
+    if len(scale.shape) != 1 or scale.shape == (1,) or not rank:
+        return
+    axis, count = ctx.integer("axis", 1), scale.shape[0]
+    ctx.require(-rank <= axis < rank, f"axis {axis} is none of the {rank} dimensions of {node.inputs[0]}")
+    size = data.shape[axis]
+    ctx.require(count == size, f"has {count} scales for the {size} elements along axis {axis} of {node.inputs[0]}")
+
+
 @rule("QuantizeLinear")
 @rule("QuantizeLinear", domain=_CONTRIB)
 def _quantize(ctx: NodeContext) -> Sequence[Value]:
     dtype = ctx.type_attribute("output_dtype", None) if ctx.integer("output_dtype", 0) else None
-    return (ctx.same(dtype=dtype or (ctx.dtype(2) if ctx.has(2) else DataType.UINT8)),)
+    dtype = dtype or (ctx.dtype(2) if ctx.has(2) else DataType.UINT8)
+    _require_scales_that_fit(ctx, dtype)
+    return (ctx.same(dtype=dtype),)
 
 
 @rule("DequantizeLinear")
 @rule("DequantizeLinear", domain=_CONTRIB)
 def _dequantize(ctx: NodeContext) -> Sequence[Value]:
     dtype = ctx.type_attribute("output_dtype", None) if ctx.integer("output_dtype", 0) else None
+    _require_scales_that_fit(ctx, ctx.dtype(0))
     return (ctx.same(dtype=dtype or ctx.dtype(1)),)
 
 
