@@ -648,6 +648,23 @@ def test_grouped_queries_have_a_kernel_in_16_bits_alone(kind: int, on_host: bool
     assert any(isinstance(kernel, HostWork) for kernel in kernels) == on_host
 
 
+def test_what_a_convolution_on_the_host_takes() -> None:
+    """Its MACs are counted, at the rate of a server's cores, four times more or less."""
+    graph = inferred(
+        "y = QLinearConv<pads=[1, 1, 1, 1]>(x, s, z, w, s, z, s, z)",
+        {"x": (32, 64, 56, 56)},
+        weights={"w": (64, 64, 3, 3), "s": (), "z": ()},
+        types=dict.fromkeys(("x", "w", "z"), TensorProto.UINT8),
+    )
+    (work,) = works_of(graph, RUNTIMES["onnxruntime"])
+    (kernel,) = (kernel for kernel in work.kernels if isinstance(kernel, HostWork))
+    assert kernel.macs == 32 * 64 * 56 * 56 * 64 * 9
+    (found,) = predict([kernel], load_gpu("l4"))
+    assert 0.5 * 2 * kernel.macs / found.latency_us * 1e6 < 3e12 < 2 * 2 * kernel.macs / found.latency_us * 1e6
+    assert found.high_us == pytest.approx(4 * found.latency_us)
+    assert found.low_us == pytest.approx(found.latency_us / 4)
+
+
 def test_biases_of_quantised_models_are_dequantised_on_the_host() -> None:
     """The provider dequantises bytes, not the INT32 of a bias: 2,048 floats are copied to the GPU in every run."""
     graph = inferred(

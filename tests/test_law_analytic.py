@@ -138,6 +138,24 @@ def gather(run: int) -> GatherScatter:
             2002.0,
             id="work of the host",
         ),
+        # 3 GOP of products at 3 TOP/s, the other 20 MFLOP at 20 GFLOP/s
+        pytest.param(
+            HostWork(
+                operation="qlinearconv",
+                operation_count=3_020_000_000,
+                dtype=DataType.UINT8,
+                read=0,
+                written=0,
+                mac_count=1_500_000_000,
+            ),
+            2002.0,
+            id="products of 8 bits on the host",
+        ),
+        pytest.param(
+            HostWork(operation="conv", operation_count=10**9, dtype=FP32, read=0, written=0, mac_count=500_000_000),
+            1002.0,
+            id="products of floats on the host",
+        ),
     ],
 )
 def test_by_hand(kernel: Kernel, expected_us: float) -> None:

@@ -16,6 +16,8 @@ from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, HostWork, 
 from neusight_onnx.laws.analytic import (
     HOST_BYTES_PER_S,
     HOST_FLOPS_PER_S,
+    HOST_INT8_PRODUCTS_PER_S,
+    HOST_PRODUCTS_PER_S,
     PCIE_EFFICIENCY,
     PIPE_FALLBACK,
     pcie_bytes_per_s,
@@ -347,8 +349,10 @@ def of_the_host(works: Sequence[Placed], runtime: Runtime) -> Iterator[str]:
         named = ", ".join(f"{operation} ({count})" if count > 1 else operation for operation, count in found.items())
         yield (
             f"operators without a GPU kernel in {runtime.name} run on the CPU while the GPU waits: {named}; the CPU is "
-            f"taken to do {HOST_FLOPS_PER_S / 1e9:g} GFLOP/s and move {HOST_BYTES_PER_S / 1e9:g} GB/s (not measured), "
-            "copies both ways are counted"
+            f"taken to do {HOST_INT8_PRODUCTS_PER_S / 1e12:g} TOP/s in products of 8 bits, "
+            f"{HOST_PRODUCTS_PER_S / 1e12:g} TFLOP/s in those of floats and {HOST_FLOPS_PER_S / 1e9:g} GFLOP/s else, "
+            f"and to move {HOST_BYTES_PER_S / 1e9:g} GB/s, as eight cores of a server do; each may be four times as "
+            "much or as little. Copies both ways are counted"
         )
 
 

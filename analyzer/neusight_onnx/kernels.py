@@ -730,17 +730,19 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWork:
-    """An operator that the CPU computes, the GPU waiting."""
+    """An operator that the CPU computes, the GPU waiting. ``mac_count``: of its operations, the multiply-adds of
+    products and convolutions of ``dtype``."""
 
     operation: str
     operation_count: int
     dtype: DataType
     read: int
     written: int
+    mac_count: int = 0
 
     @property
     def macs(self) -> int:
-        return 0
+        return self.mac_count
 
     @property
     def flops(self) -> int:

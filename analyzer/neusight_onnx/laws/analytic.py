@@ -162,9 +162,16 @@ PCIE_EFFICIENCY = 0.6
 them a program uses, its file doesn't tell."""
 TRANSFER_US = 8.0
 """A copy of nothing: its launch and the wait for its end (assumed)."""
+HOST_PRODUCTS_PER_S = 1e12
+HOST_INT8_PRODUCTS_PER_S = 3e12
+"""Operations of products and convolutions that a server's CPU does in floats and in 8 bits: eight cores at three
+quarters of what ONNX Runtime's CPU provider reaches on one (AVX-512 with VNNI, 2.3 GHz: 150 to 175 and 450 to 690
+GFLOP/s in convolutions of 64 to 256 channels, one thread)."""
 HOST_FLOPS_PER_S = 20e9
 HOST_BYTES_PER_S = 10e9
-"""What one operator reaches on a CPU: a few cores with vector instructions, caches missed (assumed)."""
+"""What any other operator reaches on a CPU: a few cores with vector instructions, caches missed (assumed)."""
+HOST_HALF_WIDTH_LOG = log(4.0)
+"""What the host's own kernels may err: two cores or 32, with or without instructions for 8 bits."""
 OPAQUE_EFFICIENCY = 0.10
 """Unknown arithmetic on vector lanes: irregular kernels (FFT butterflies, tree walks) reach 5-20 % of peak."""
 
@@ -215,7 +222,10 @@ def pcie_bytes_per_s(gpu: GpuSpec) -> float:
 
 
 def _host_us(kernel: HostWork) -> float:
-    return 1e6 * (kernel.operation_count / HOST_FLOPS_PER_S + (kernel.read + kernel.written) / HOST_BYTES_PER_S)
+    is_narrow = kernel.dtype.is_integer and kernel.dtype.bits <= 8
+    products = 2 * kernel.macs / (HOST_INT8_PRODUCTS_PER_S if is_narrow else HOST_PRODUCTS_PER_S)
+    others = max(kernel.flops - 2 * kernel.macs, 0) / HOST_FLOPS_PER_S
+    return 1e6 * (products + others + (kernel.read + kernel.written) / HOST_BYTES_PER_S)
 
 
 def vector_flops_per_s(gpu: GpuSpec, dtype: DataType) -> float:

@@ -336,6 +336,7 @@ def _to_host(
             dtype=kernel_dtype(work.kernels[0]),
             read=sum(kernel.read_bytes for kernel in work.kernels),
             written=sum(kernel.write_bytes for kernel in work.kernels),
+            mac_count=sum(kernel.macs for kernel in work.kernels),
         )
         why = why_on_host(node, graph.values)
         result[places[node.name]] = replace(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.kernels import Conv, Gemm, Kernel
+from neusight_onnx.kernels import Conv, Gemm, HostWork, Kernel
 from neusight_onnx.predictor.intervals import half_widths
 from neusight_onnx.predictor.manifest import Predictor
 from neusight_onnx.predictor.surpassed import most_surpassed
@@ -129,17 +129,19 @@ def _in_fp32(kernel: Kernel) -> Kernel:
 
 def analytic_answer(kernels: Sequence[Kernel], gpu: GpuSpec) -> Estimate:
     """What the analytic law says of kernels that have no predictor; its interval is a judgement."""
-    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE, analytic_estimate
+    from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, HOST_HALF_WIDTH_LOG, LEVEL_SHARE, analytic_estimate
 
     law = analytic_estimate(kernels, gpu)
     law, latency = _issued(kernels, gpu, law, np.maximum(law.latency_us, law.ideal_us))
-    low = np.maximum(latency * exp(-HALF_WIDTH_LOG), np.minimum(law.ideal_us, latency))
+    on_host = np.array([isinstance(kernel, HostWork) for kernel in kernels], dtype=bool)
+    factor = np.exp(np.where(on_host, HOST_HALF_WIDTH_LOG, HALF_WIDTH_LOG))
+    low = np.maximum(latency / factor, np.minimum(law.ideal_us, latency))
     return Estimate(
         law=law,
         latency_us=latency,
         low_us=low,
-        high_us=latency * exp(HALF_WIDTH_LOG),
-        level_share=np.full_like(latency, LEVEL_SHARE),
+        high_us=latency * factor,
+        level_share=np.where(on_host, 1.0, LEVEL_SHARE),  # a run has one host
     )
 
 
