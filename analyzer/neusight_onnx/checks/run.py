@@ -21,6 +21,7 @@ from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
 from neusight_onnx.precision import resolve
+from neusight_onnx.report.precision_words import stored_formats
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Finding, Rule, Severity, TargetVerdict, Verdict
 from neusight_onnx.runnable import refused
@@ -166,6 +167,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         gpu=subject.gpu,
         mode="inference" if subject.target.training is None else "training",
         precision=subject.executed_precision or subject.precision.name,
+        stored_formats=stored_formats(dtype.label for dtype, is_product in subject.kernel_types if is_product),
         runtime=target.runtime,
         cuda_graph=target.cuda_graph if subject.prepared is None else subject.prepared.runtime.captured,
         include_io=target.include_io,

@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.grouping import folded
+from neusight_onnx.report.precision_words import precision_text
 from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
 
@@ -78,7 +79,7 @@ def settings_text(target: TargetVerdict, separator: str = ", ") -> str:
     run = run_texts(
         target.runtime, cuda_graph=target.cuda_graph, include_io=target.include_io, channels_last=target.channels_last
     )
-    parts = [mode, target.precision, *run, dims_text(target.dims, ",")]
+    parts = [mode, precision_text(target.precision, target.stored_formats), *run, dims_text(target.dims, ",")]
     return separator.join(part for part in parts if part)
 
 

@@ -20,6 +20,7 @@ from neusight_onnx.report.markdown_text import table as _table
 from neusight_onnx.report.markdown_text import text as _text
 from neusight_onnx.report.memory import largest_batch_text, memory_parts
 from neusight_onnx.report.model import Coverage, KernelRow, Report
+from neusight_onnx.report.precision_words import precision_of
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -45,10 +46,11 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
         channels_last=settings.channels_last,
     )
     dims = [f"{_text(name)}={size}" for name, size in settings.dims.items()]
+    precision = precision_of(report)
     cause = nothing_costed(report)
     sections = [
         f"# {_text(report.model.path)} on {_text(report.gpu.label)}",
-        f"{', '.join([settings.mode, settings.precision, *run, *dims])}; "
+        f"{', '.join([settings.mode, precision, *run, *dims])}; "
         f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters; "
         f"neusight-onnx {report.tool_version}",
         _table(("", ""), _summary(report) if cause is None else _empty_summary(report, cause)),

@@ -37,6 +37,7 @@ from neusight_onnx.report.layout import (
 from neusight_onnx.report.memory import largest_batch_text, memory_parts, tensor_name
 from neusight_onnx.report.model import FITS, TIGHT, Coverage, KernelRow, MemoryEstimate, Report, TrainingSummary
 from neusight_onnx.report.peak import share_of_peak
+from neusight_onnx.report.precision_words import precision_of
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -133,7 +134,7 @@ def _header(report: Report, canvas: Canvas) -> Text:
     facts_line = canvas.dot.join(
         [
             settings.mode,
-            settings.precision,
+            precision_of(report),
             *run_texts(
                 settings.runtime,
                 cuda_graph=settings.cuda_graph,

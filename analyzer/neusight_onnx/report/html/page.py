@@ -28,6 +28,7 @@ from neusight_onnx.report.json_text import Json
 from neusight_onnx.report.memory import largest_batch_text
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, MemoryEstimate, Report
 from neusight_onnx.report.peak import share_of_peak
+from neusight_onnx.report.precision_words import precision_of
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -63,7 +64,8 @@ def to_html(report: Report) -> str:
         include_io=settings.include_io,
         channels_last=settings.channels_last,
     )
-    chips = [settings.mode, settings.precision, *run, *dims[:_MOST_LISTED]]
+    precision = precision_of(report)
+    chips = [settings.mode, precision, *run, *dims[:_MOST_LISTED]]
     facts = f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters"
     cause = nothing_costed(report)
     body = [

@@ -1,0 +1,33 @@
+"""What a run's precision is called where the file itself stores products in fewer bits than its floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from neusight_onnx.report.model import Report
+
+PRODUCTS = frozenset({"conv", "gemm"})
+"""Classes of kernels that multiply on matrix units."""
+_FORMATS = {
+    **{"int8": "int8", "uint8": "int8", "int4": "int4", "uint4": "int4", "float4e2m1": "fp4"},
+    **dict.fromkeys(("float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"), "fp8"),
+}
+"""What types of 8 and 4 bits are called as a precision."""
+
+
+def stored_formats(dtypes: Iterable[str]) -> tuple[str, ...]:
+    """The formats of 8 and 4 bits among the types that products of a run multiply."""
+    return tuple(sorted({_FORMATS[dtype] for dtype in dtypes if dtype in _FORMATS}))
+
+
+def precision_text(precision: str, stored: Sequence[str]) -> str:
+    """ "int8 as stored, rest fp32" for a run in ``precision`` with products in a ``stored`` format; else "fp32"."""
+    if not stored or precision in _FORMATS.values():
+        return precision
+    return f"{' and '.join(stored)} as stored, rest {precision}"
+
+
+def precision_of(report: Report) -> str:
+    """:func:`precision_text` of a report."""
+    products = (row.dtype for row in report.kernels if row.kernel_class in PRODUCTS)
+    return precision_text(report.settings.precision, stored_formats(products))

@@ -1,0 +1,32 @@
+"""What the precision of a run is called where the file quantised its products."""
+
+from __future__ import annotations
+
+import pytest
+
+from check_cases import rounded
+from neusight_onnx import analyze
+from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.report.markdown import to_markdown
+from neusight_onnx.report.precision_words import precision_text, stored_formats
+
+
+@pytest.mark.parametrize(
+    ("precision", "products", "expected"),
+    [
+        ("fp32", ["float32"], "fp32"),
+        ("tf32", ["uint8", "tfloat32"], "int8 as stored, rest tf32"),
+        ("fp16", ["float8e4m3fn", "int8"], "fp8 and int8 as stored, rest fp16"),
+        ("int8", ["int8"], "int8"),
+    ],
+)
+def test_what_it_is_called(precision: str, products: list[str], expected: str) -> None:
+    assert precision_text(precision, stored_formats(products)) == expected
+
+
+@pytest.mark.parametrize(("runtime", "expected"), [("tensorrt", "int8 as stored, rest fp32"), ("onnxruntime", "tf32")])
+def test_a_report_says_so(runtime: str, expected: str) -> None:
+    """ONNX Runtime multiplies such a file in floats on a GPU."""
+    model = read_model_bytes(rounded()().SerializeToString(), label="q.onnx")
+    report = analyze(model, gpu="l4", batch=2, runtime=runtime)
+    assert f"inference, {expected}, {runtime}" in to_markdown(report)
