@@ -550,6 +550,9 @@ CASES = {
     "INT16 before opset 21": Case(
         model=rounded(dtype=np.int16, opset=17), codes=codes(306), node="q", says="int16 came with opset 21"
     ),
+    "a QuantizeLinear without inputs, TensorRT": Case(
+        model=one([node("QuantizeLinear", "", "y", "q")]), codes=codes(306), runtime="tensorrt", node="q"
+    ),
     "a scale of zero": Case(model=rounded(scale=0.0), codes=codes(604), node="q", says="not positive: 0"),
     "a plugin of TensorRT, onnxruntime": Case(
         model=plugin, codes=codes(501, 502), runtime="onnxruntime", node="nms", says="a plugin of TensorRT"

@@ -106,7 +106,7 @@ def _refused_pairs(graph: Graph, outer: Mapping[str, Initializer]) -> Iterator[t
     for node in graph.nodes:
         held = node.attributes.get("value")
         if node.op_type == "Constant" and isinstance(held, Initializer):
-            constants[node.outputs[0]] = held
+            constants.update(dict.fromkeys(node.outputs, held))
         elif node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             reason = _why_refused(node, constants)
             if reason is not None:
@@ -117,7 +117,8 @@ def _refused_pairs(graph: Graph, outer: Mapping[str, Initializer]) -> Iterator[t
 
 
 def _why_refused(node: Node, constants: Mapping[str, Initializer]) -> str | None:
-    data, zero = constants.get(node.inputs[0]), constants.get((*node.inputs, "", "")[2])
+    source, _, about, *_ = (*node.inputs, "", "", "")  # shapes aren't inferred yet: inputs may lack
+    data, zero = constants.get(source), constants.get(about)
     stored = data if node.op_type == "DequantizeLinear" else None
     for constant in (stored, zero):
         if constant is not None and constant.dtype not in ENGINE_ROUNDS_TO:
