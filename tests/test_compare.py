@@ -566,6 +566,22 @@ def test_models_with_a_cache_are_compared_by_tokens_a_second() -> None:
     assert significant(cases[0].totals.throughput_per_s) in mixed
 
 
+def test_a_precision_is_not_cut_short() -> None:
+    """Columns stand nearer before a name loses its end: bf16-model and bf16-mod... would not tell formats apart."""
+    found = compare(
+        ROOT / "examples" / "bert_base.onnx",
+        gpus=["a100", "l4"],
+        runtimes=["onnxruntime", "tensorrt"],
+        dims={"batch": [1, 8], "sequence": [128, 384]},
+        precisions=["bf16-model", "tf32"],
+    )
+    text = comparison_to_terminal(found, Canvas(width=60, colour=False, plain=False))
+    assert "bf16-model" in text
+    assert "onnxruntime" in text
+    assert "…" not in text.partition("\n\n")[2].partition("\n\n")[0]
+    assert max(map(len, text.splitlines())) <= 60
+
+
 def test_what_a_narrow_terminal_shows() -> None:
     """Names break after a sign, the interval stays before what can be worked out, and nothing absent is explained."""
     gpus, runtimes = ["a100", "v100-pcie-32gb"], ["eager", "compiled"]

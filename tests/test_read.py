@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
@@ -244,6 +245,26 @@ def test_declared(proto: onnx.ValueInfoProto, expected: Declared) -> None:
 def test_initializers_listed_as_inputs_are_no_inputs() -> None:
     proto = model(graph([node("Add", "x w", "y")], [value("x"), value("w")], [value("y")], [tensor("w", np.ones(3))]))
     assert [declared.name for declared in read(proto).graph.inputs] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("version", "node", "listed", "expected"),
+    [
+        (8, "y = MatMul(x, w)", True, ["constants-as-inputs"]),
+        (8, "y = MatMul(x, w)", False, []),
+        (3, "y = MatMul(x, w)", True, []),  # had to list them
+        (8, "y = Add(x, w)", True, []),  # nothing would be folded
+    ],
+)
+def test_weights_that_a_caller_may_replace(version: int, node: str, listed: bool, expected: list[str]) -> None:
+    """ONNX Runtime treats them as inputs with a default and folds nothing into them."""
+    beside = ", float[4, 4] w" if listed else ""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: {version}, opset_import: ["": 8]>
+        g (float[4, 4] x{beside}) => (float[4, 4] y) {{ {node} }}"""
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((4, 4), np.float32), "w"))
+    assert codes(read(model)) == expected
 
 
 def test_a_graph_in_two_pieces_is_their_sum() -> None:

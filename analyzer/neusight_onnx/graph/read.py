@@ -184,7 +184,7 @@ def _model(buffer: Buffer, path: Path | None, label: str) -> Model:
         producer=raw.producer,
         opsets=opsets,
         graph=graph,
-        warnings=(*notices, *odd, *_stripped_notices(decoder.stripped), *files.notices()),
+        warnings=(*notices, *_replaceable_notices(raw), *odd, *_stripped_notices(decoder.stripped), *files.notices()),
     )
 
 
@@ -257,6 +257,25 @@ def _version_notices(ir_version: int, opsets: Mapping[str, int]) -> list[Notice]
                 )
             )
     return notices
+
+
+_FOLDS_WEIGHTS = frozenset({"BatchNormalization", "Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+
+def _replaceable_notices(raw: RawModel) -> list[Notice]:
+    """That callers may replace weights: since IR version 4 a constant that is an input, too, is the input's default."""
+    read = {name for node in raw.graph.nodes if node.op_type in _FOLDS_WEIGHTS for name in node.inputs}
+    found = [item.name for item in raw.graph.inputs if item.name in raw.graph.initializers and item.name in read]
+    if raw.ir_version < 4 or not found:
+        return []
+    weights = "1 weight" if len(found) == 1 else f"{len(found):,} weights"
+    return [
+        Notice(
+            code="constants-as-inputs",
+            message=f"the caller may replace {weights} ({shown(found[0])!r} first), being listed as inputs, too: ONNX "
+            "Runtime folds none of them (batch normalizations stay kernels); taken as constants here",
+        )
+    ]
 
 
 def _stripped_notices(stripped: list[tuple[str, int]]) -> list[Notice]:

@@ -151,20 +151,12 @@ def columns(
 ) -> Table:
     """A table without frames: ``specs`` are (heading, "left" | "right" | "fold"); only "fold" columns wrap.
 
-    Where there is no room for all, "left" columns are cut, the widest first, and never figures, which are "right": cut
-    short, they say something else.
+    Where there is no room for all, columns stand nearer if that suffices; else "left" ones are cut, the widest first,
+    and never figures, which are "right": cut short, they say something else.
     """
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(
-        box=None,
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-        show_header=headed,
-        header_style="dim" if canvas.colour else "",
-    )
     cells = [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     widths = [
         max([Text(heading).cell_len if headed else 0, *(_widest_line(row[at]) for row in cells)])
@@ -173,7 +165,16 @@ def columns(
     least = [
         min(width, _LEAST_FOLDED) if kind == "fold" else width for width, (_, kind) in zip(widths, specs, strict=True)
     ]
-    excess = sum(least) + 2 * (len(specs) - 1) - canvas.width
+    gap = 1 if 0 <= canvas.width - sum(least) - (len(specs) - 1) < len(specs) - 1 else 2
+    table = Table(
+        box=None,
+        padding=(0, gap, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        show_header=headed,
+        header_style="dim" if canvas.colour else "",
+    )
+    excess = sum(least) + gap * (len(specs) - 1) - canvas.width
     for _ in range(excess):
         cut = max((at for at, (_, kind) in enumerate(specs) if kind == "left"), key=lambda at: least[at], default=None)
         if cut is None or least[cut] <= _LEAST_NAME:
