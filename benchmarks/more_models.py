@@ -20,6 +20,9 @@ multiply-adds of one image, or of a sequence of 32, as torch counts them.
 Exported by the exporter on TorchScript in eval mode, where it folds batch normalizations into convolutions as the
 engines do that were measured; the batch is free. Weights of more than 1 KiB are references to external data that is
 never written. Values are arbitrary, different in each tensor, so that the exporter merges none.
+
+Types are checked where PyTorch isn't installed: what it returns and what replaces its methods is unknown there, hence
+the ``type: ignore``.
 """
 
 from __future__ import annotations
