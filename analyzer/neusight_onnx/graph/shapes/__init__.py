@@ -19,7 +19,7 @@ from neusight_onnx.graph.shapes import (  # noqa: F401  # importing a family reg
     window,
 )
 from neusight_onnx.graph.shapes.bodies import any_of
-from neusight_onnx.graph.shapes.engine import at_expected_sizes, bind_and_infer, infer, infer_bound
+from neusight_onnx.graph.shapes.inference import at_expected_sizes, bind_and_infer, infer, infer_bound
 from neusight_onnx.graph.shapes.memo import Memo
 
 __all__ = ["Memo", "any_of", "at_expected_sizes", "bind_and_infer", "infer", "infer_bound"]
