@@ -4,8 +4,10 @@ from neusight_onnx.graph.shapes import (  # noqa: F401  # importing a family reg
     attention,
     contrib,
     control_flow,
+    creation,
     data_dependent,
     elementwise,
+    indexing,
     layout,
     loop,
     machine_learning,
@@ -15,6 +17,7 @@ from neusight_onnx.graph.shapes import (  # noqa: F401  # importing a family reg
     recurrent,
     reduction,
     sequence,
+    slicing,
     spectrum,
     window,
 )

@@ -1,50 +1,25 @@
-"""Operators that change the shape of a tensor or move its elements, and shape arithmetic itself."""
+"""Operators that change the shape of a tensor or move its elements, and shapes as tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from math import ceil, prod
+from math import prod
 
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Value
-from neusight_onnx.graph.shapes.balance import group_between
 from neusight_onnx.graph.shapes.context import (
     MAX_DATA,
-    NUMPY,
     Data,
     NodeContext,
     UnknownShape,
     broadcast_shapes,
-    initializer_value,
 )
 from neusight_onnx.graph.shapes.registry import rule
+from neusight_onnx.graph.shapes.slicing import ordered
 
 _INT64 = np.dtype(np.int64)
-
-
-@rule("Constant")
-def _constant(ctx: NodeContext) -> Sequence[Value]:
-    tensor = ctx.tensor_attribute("value") or ctx.tensor_attribute("sparse_value")
-    if tensor is not None:
-        return (initializer_value(tensor),)
-    for name, dtype in (("value_int", DataType.INT64), ("value_float", DataType.FLOAT32)):
-        scalar = ctx.attribute(name)
-        if isinstance(scalar, (int, float)):
-            return (ctx.tensor(dtype, (), np.asarray(scalar, NUMPY[dtype])),)
-    for name, dtype in (("value_ints", DataType.INT64), ("value_floats", DataType.FLOAT32)):
-        items = ctx.attribute(name)
-        if isinstance(items, tuple):
-            data = np.asarray(items, NUMPY[dtype]) if len(items) <= MAX_DATA else None
-            return (ctx.tensor(dtype, (len(items),), data),)
-    if ctx.attribute("value_string") is not None:
-        return (ctx.tensor(DataType.STRING, ()),)
-    strings = ctx.attribute("value_strings")
-    if isinstance(strings, tuple):
-        return (ctx.tensor(DataType.STRING, (len(strings),)),)
-    raise ctx.error("it has none of the attributes that hold a constant")
 
 
 @rule("Shape")
@@ -332,7 +307,7 @@ def _split_ends(ctx: NodeContext, axis: int, number: int, count: int) -> list[in
     source = ctx.opposites[0]
     size = ctx.shape(0)[axis]
     other = size if source is None or source.shape is None else source.shape[axis]
-    low, high = _ordered(size, other)
+    low, high = ordered(size, other)
     turn = low // number * number + 1 if ctx.low_run else high // number * number
     sizes = {size, turn} if low <= turn <= high else {size}
     pick = min if ctx.low_run else max
@@ -340,281 +315,6 @@ def _split_ends(ctx: NodeContext, axis: int, number: int, count: int) -> list[in
         pick(max(min(-(-size // number), size - index * -(-size // number)), 0) for size in sizes)
         for index in range(count)
     ]
-
-
-@rule("Slice")
-def _slice(ctx: NodeContext) -> Sequence[Value]:
-    shape = ctx.shape(0)
-    rank = len(shape)
-    if ctx.node.version < 10:
-        starts = list(ctx.integer_list("starts") or ())
-        ends = list(ctx.integer_list("ends") or ())
-        axes = list(ctx.integer_list("axes") or range(len(starts)))
-        steps = [1] * len(starts)
-    else:
-        if any(ctx.has(index) and ctx.data(index) is None for index in (1, 2, 3, 4)):
-            return (_slice_bound(ctx, shape),)
-        axes = ctx.integers(3) if ctx.has(3) else list(range(len(ctx.integers(1))))
-        steps = ctx.integers(4) if ctx.has(4) else [1] * len(axes)
-        starts, ends = ctx.integers(1), ctx.integers(2)
-    if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise ctx.error(f"its starts {starts}, ends {ends}, axes {axes} and steps {steps} differ in length")
-    if 0 in steps and not ctx.bounded:
-        raise ctx.error("a step is 0")
-    places = [ctx.axis(axis, rank) for axis in axes]
-    if ctx.bounded:
-        return (_slice_interval(ctx, shape, starts, ends, places, steps),)
-    result = list(shape)
-    pieces: list[slice] = [slice(None)] * rank
-    for start, end, place, step in zip(starts, ends, places, steps, strict=True):
-        result[place] = _slice_length(shape[place], start, end, step)
-        pieces[place] = _python_slice(shape[place], start, end, step)
-    data = ctx.data(0)
-    if data is not None:
-        data = data[tuple(pieces)]
-        return (ctx.tensor(ctx.dtype(0), data.shape, data),)
-    return (ctx.tensor(ctx.dtype(0), result),)
-
-
-def _slice_places(size: int, start: int, end: int, step: int) -> tuple[int, int]:
-    """Start and end counted from the front and moved into the axis, as ONNX says."""
-    start = start + size if start < 0 else start
-    end = end + size if end < 0 else end
-    if step > 0:
-        return min(max(start, 0), size), min(max(end, 0), size)
-    return min(max(start, 0), size - 1), min(max(end, -1), size - 1)
-
-
-def _slice_length(size: int, start: int, end: int, step: int) -> int:
-    start, end = _slice_places(size, start, end, step)
-    return max(-((start - end) // step), 0) if size else 0
-
-
-def _python_slice(size: int, start: int, end: int, step: int) -> slice:
-    start, end = _slice_places(size, start, end, step)
-    return slice(start, None if step < 0 and end == -1 else end, step)
-
-
-def _slice_interval(
-    ctx: NodeContext,
-    shape: tuple[int, ...],
-    starts: list[int],
-    ends: list[int],
-    places: list[int],
-    steps: list[int],
-) -> Value:
-    """This run's end of each sliced axis, whatever start, end and size are within their intervals."""
-    source = ctx.opposites[0]
-    other_shape = shape if source is None or source.shape is None else source.shape
-    others = [ctx.opposite(index) if ctx.has(index) else None for index in (1, 2, 3, 4)]
-    if len(other_shape) != len(shape) or any(
-        ctx.has(index) and (other is None or other.size != len(starts))
-        for index, other in zip((1, 2, 3, 4), others, strict=True)
-    ):
-        return _slice_bound(ctx, shape)
-    told = [None if other is None else [int(item) for item in other.ravel().tolist()] for other in others]
-    other_starts, other_ends, other_axes, other_steps = told
-    if other_axes is not None and other_axes != ctx.integers(3):
-        return _slice_bound(ctx, shape)
-    pick = min if ctx.low_run else max
-    result = list(shape)
-    pieces: list[slice] = [slice(None)] * len(shape)
-    is_exact = shape == other_shape
-    for index, place in enumerate(places):
-        sizes = _ordered(shape[place], other_shape[place])
-        start = _ordered(starts[index], starts[index] if other_starts is None else other_starts[index])
-        end = _ordered(ends[index], ends[index] if other_ends is None else other_ends[index])
-        step = _ordered(steps[index], steps[index] if other_steps is None else other_steps[index])
-        # the nearer to 0 a step is, the more it takes
-        nearest = [
-            one for one in ((max(step[0], 1), step[1]), (min(step[1], -1), step[0])) if step[0] <= one[0] <= step[1]
-        ]
-        chosen = [furthest if ctx.low_run else near for near, furthest in nearest]
-        if not chosen:
-            raise ctx.error("a step is 0")
-        result[place] = pick(_slice_end(sizes, start, end, one, low_run=ctx.low_run) for one in chosen)
-        if start[0] == start[1] and end[0] == end[1] and step[0] == step[1] and is_exact:
-            pieces[place] = _python_slice(sizes[1], start[0], end[0], step[0])
-        else:
-            is_exact = False
-    data = ctx.data(0)
-    if data is not None and is_exact:
-        return ctx.tensor(ctx.dtype(0), result, data[tuple(pieces)])
-    return ctx.tensor(ctx.dtype(0), result)
-
-
-def _ordered(first: int, second: int) -> tuple[int, int]:
-    return (first, second) if first <= second else (second, first)
-
-
-def _slice_end(
-    sizes: tuple[int, int], starts: tuple[int, int], ends: tuple[int, int], step: int, *, low_run: bool
-) -> int:
-    """The most (in the low run the least) that a slice keeps, ``sizes``, ``starts`` and ``ends`` each being anything
-    from the first to the second.
-
-    Among starts of one sign, and among ends of one sign, the length rises or falls all along, so the ends of both
-    signs decide. With those it is made of straight lines over the size, which bend where a place reaches the front
-    or the back of the axis.
-    """
-    longest = not low_run
-    first = _decisive(starts, lowest=(step > 0) is longest)
-    last = _decisive(ends, lowest=(step < 0) is longest)
-    pick = max if longest else min
-    found = []
-    for start in first:
-        for end in last:
-            bends = (abs(place) + shift for place in (start, end) for shift in (-1, 0, 1))
-            found += [
-                _slice_length(size, start, end, step)
-                for size in {*sizes, *(bend for bend in bends if sizes[0] < bend < sizes[1])}
-            ]
-    return pick(found)
-
-
-def _decisive(places: tuple[int, int], *, lowest: bool) -> list[int]:
-    """The lowest (or highest) of the places that count from the front, and of those that count from the back."""
-    low, high = places
-    if not low < 0 <= high:
-        return [low if lowest else high]
-    return [low, 0] if lowest else [-1, high]
-
-
-def _slice_bound(ctx: NodeContext, shape: tuple[int, ...]) -> Value:
-    """Start, end or step depend on data: what is kept is at most all of each axis that is sliced."""
-    axes = ctx.data(3)
-    if axes is not None:
-        places = {ctx.axis(int(axis), len(shape)) for axis in axes.ravel().tolist()}
-    elif ctx.has(3):
-        places = set(range(len(shape)))
-    else:
-        (length,) = ctx.shape(1)
-        places = set(range(min(length, len(shape))))
-    low = [0 if place in places else size for place, size in enumerate(shape)]
-    return ctx.bound(
-        ctx.dtype(0), shape, low, f"its start or end depends on data, so it keeps at most all of {list(shape)}"
-    )
-
-
-@rule("Gather")
-def _gather(ctx: NodeContext) -> Sequence[Value]:
-    shape = ctx.shape(0)
-    indices = ctx.shape(1)
-    axis = ctx.axis(ctx.integer("axis", 0), len(shape)) if shape else ctx.axis(0, 0)
-    result = shape[:axis] + indices + shape[axis + 1 :]
-    data, where = ctx.data(0), ctx.data(1)
-    span = ctx.value(1).span if where is None else (int(where.min()), int(where.max())) if where.size else None
-    if shape and span is not None:
-        least, most = span
-        ctx.require(
-            -shape[axis] <= least and most < shape[axis],
-            f"its indices are {least} to {most}, but axis {axis} has {shape[axis]} elements ({ctx.shown(0)})",
-        )
-    if data is not None:
-        if where is not None:
-            if ctx.bounded and not np.array_equal(where, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
-                return (_gather_between(ctx, data, where, result),)
-            if prod(result) <= MAX_DATA:
-                return (ctx.tensor(ctx.dtype(0), result, np.asarray(data.take(where, axis))),)
-        elif data.size and data.ndim == 1 and ctx.value(0).dtype is not None:
-            return (_gather_anywhere(ctx, data, result),)
-    return (ctx.tensor(ctx.dtype(0), result),)
-
-
-def _gather_between(ctx: NodeContext, data: Data, where: Data, result: tuple[int, ...]) -> Value:
-    """This run's end of what a vector holds between two ends of an index, which may count from the back, too."""
-    other = ctx.opposite(1)
-    if other is None or other.shape != where.shape or data.ndim != 1 or not data.size or where.size > MAX_DATA:
-        return ctx.tensor(ctx.dtype(0), result)
-    pick = np.min if ctx.low_run else np.max
-    picked = []
-    for first, last in zip(
-        np.minimum(where, other).ravel().tolist(), np.maximum(where, other).ravel().tolist(), strict=True
-    ):
-        parts = [data[max(first, 0) : last + 1]] if last >= 0 else []
-        if first < 0:
-            parts.append(data[max(first + data.size, 0) : min(last, -1) + data.size + 1])
-        taken = np.concatenate(parts)
-        if not taken.size:
-            return ctx.tensor(ctx.dtype(0), result)
-        picked.append(pick(taken))
-    return ctx.tensor(ctx.dtype(0), result, np.asarray(picked, data.dtype).reshape(result))
-
-
-def _gather_anywhere(ctx: NodeContext, data: Data, result: tuple[int, ...]) -> Value:
-    """Which element is taken depends on data: an interval from the least to the greatest of a small vector."""
-    dtype = ctx.dtype(0)
-    if ctx.bounded or dtype is None or not dtype.is_integer or prod(result) > MAX_DATA:
-        return ctx.tensor(dtype, result)
-    high = np.full(result, data.max())
-    low = np.full(result, data.min())
-    exact = bool(np.array_equal(high, low))
-    return Value(dtype=dtype, shape=result, data=high, data_low=None if exact else low, is_constant=ctx.constant)
-
-
-@rule("GatherElements")
-def _gather_elements(ctx: NodeContext) -> Sequence[Value]:
-    shape = ctx.shape(1)
-    data, indices = ctx.data(0), ctx.data(1)
-    if data is None or indices is None or prod(shape) > MAX_DATA:
-        return (ctx.tensor(ctx.dtype(0), shape),)
-    if ctx.bounded and not np.array_equal(indices, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
-        return (ctx.tensor(ctx.dtype(0), shape),)
-    axis = ctx.axis(ctx.integer("axis", 0), data.ndim)
-    wrapped = np.where(indices < 0, indices + data.shape[axis], indices)
-    return (ctx.tensor(ctx.dtype(0), shape, np.take_along_axis(data, wrapped, axis)),)
-
-
-@rule("GatherND")
-@rule("GatherND", domain="com.microsoft")
-def _gather_nd(ctx: NodeContext) -> Sequence[Value]:
-    """data (batch…, *rest), indices (batch…, *q, k) -> (batch…, *q, *rest[k:])."""
-    shape, indices = ctx.shape(0), ctx.shape(1)
-    batch = ctx.integer("batch_dims", 0)
-    if not indices or indices[-1] + batch > len(shape):
-        raise ctx.error(f"its indices {list(indices)} reach deeper than its data {list(shape)}")
-    result = indices[:-1] + shape[batch + indices[-1] :]
-    data, where = ctx.data(0), ctx.data(1)
-    if data is None or where is None or batch or ctx.bounded or prod(result) > MAX_DATA:
-        return (ctx.tensor(ctx.dtype(0), result),)
-    picked = data[tuple(np.moveaxis(where, -1, 0))]
-    return (ctx.tensor(ctx.dtype(0), result, np.asarray(picked).reshape(result)),)
-
-
-@rule("ScatterElements", "Scatter")
-def _scatter_elements(ctx: NodeContext) -> Sequence[Value]:
-    data, indices, updates = ctx.data(0), ctx.data(1), ctx.data(2)
-    if data is None or indices is None or updates is None or ctx.text("reduction", "none") != "none":
-        return (ctx.same(),)
-    if ctx.bounded and not np.array_equal(indices, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
-        return (ctx.same(),)
-    result = data.copy()
-    axis = ctx.axis(ctx.integer("axis", 0), data.ndim)
-    np.put_along_axis(result, np.where(indices < 0, indices + data.shape[axis], indices), updates, axis)
-    return (ctx.tensor(ctx.dtype(0), result.shape, result),)
-
-
-@rule("ScatterND")
-def _scatter_nd(ctx: NodeContext) -> Sequence[Value]:
-    data, indices, updates = ctx.data(0), ctx.data(1), ctx.data(2)
-    if data is None or indices is None or updates is None or ctx.text("reduction", "none") != "none":
-        return (ctx.same(),)
-    if ctx.bounded and not np.array_equal(indices, ctx.opposite(1)):  # type: ignore[arg-type]  # None is unequal
-        return (ctx.same(),)
-    result = data.copy()
-    result[tuple(np.moveaxis(indices, -1, 0))] = updates
-    return (ctx.tensor(ctx.dtype(0), result.shape, result),)
-
-
-@rule("TensorScatter")
-def _tensor_scatter(ctx: NodeContext) -> Sequence[Value]:
-    """Cache (b, ..., tokens, ...) and update (b, ..., new tokens, ...) give a cache."""
-    cache, update = ctx.value(0).shape, ctx.value(1).shape
-    if cache is not None and update is not None and not len(cache) == len(update) > 1:
-        ctx.require(
-            False, f"cannot write {ctx.shown()} into each other: a cache and what is new have one rank, 2 or more"
-        )
-    return (ctx.same(),)
 
 
 @rule("Expand")
@@ -710,91 +410,6 @@ def _pad_contrib(ctx: NodeContext) -> Sequence[Value]:
     return (ctx.tensor(ctx.dtype(0), [size + pads[i] + pads[i + len(shape)] for i, size in enumerate(shape)]),)
 
 
-@rule("ConstantOfShape")
-def _constant_of_shape(ctx: NodeContext) -> Sequence[Value]:
-    tensor = ctx.tensor_attribute("value")
-    dtype = DataType.FLOAT32 if tensor is None else tensor.dtype
-    if ctx.data(0) is None:
-        if ctx.shape(0) == (0,):
-            return (ctx.tensor(dtype, ()),)
-        raise UnknownShape(ctx.value(0).unknown_because)
-    shape = ctx.integers(0)
-    data = None
-    if dtype in NUMPY and 0 <= prod(shape) <= MAX_DATA and min(shape, default=0) >= 0:
-        if tensor is None:
-            data = np.zeros(shape, np.float32)
-        elif tensor.data is not None and tensor.data.size == 1:
-            data = np.full(shape, tensor.data.ravel()[0], NUMPY[dtype])
-    return (ctx.tensor(dtype, shape, data),)
-
-
-@rule("Range")
-@rule("Range", domain="com.microsoft")
-def _range(ctx: NodeContext) -> Sequence[Value]:
-    step_data = ctx.data(2) if ctx.has(2) else np.ones((), _INT64)
-    start_data = ctx.opposite(0)
-    if ctx.data(1) is None and step_data is not None and (step_data == 1).all():
-        group = group_between(ctx.node.inputs[0], ctx.node.inputs[1], ctx.session)
-        if group is not None:
-            if ctx.session.expects(ctx.node.outputs[0], (group.share,)):
-                return (ctx.tensor(ctx.dtype(0), (group.share,)),)
-            how = f"at most {group.most} elements, the rows of one group of those that its count divides"
-            return (ctx.bound(ctx.dtype(0), (group.most,), (0,), how),)
-    if ctx.data(0) is None or start_data is None:
-        raise UnknownShape(ctx.value(0).unknown_because)
-    if step_data is None:
-        raise UnknownShape(ctx.value(2).unknown_because)
-    limit_data = ctx.known(1)
-    dtype = ctx.dtype(0)
-    if ctx.bounded:
-        return (ctx.tensor(dtype, (_range_end(ctx, step_data),)),)
-    start, limit, step = (item.ravel()[0].item() for item in (start_data, limit_data, step_data))
-    if step == 0:
-        raise ctx.error("its step is 0")
-    count = _range_count(start, limit, step)
-    if count <= MAX_DATA:
-        data = (start + np.arange(count) * step).astype(start_data.dtype)
-        return (ctx.tensor(dtype, (count,), data),)
-    last = start + (count - 1) * step
-    span = (min(start, last), max(start, last)) if isinstance(start, int) and isinstance(step, int) else None
-    return (replace(ctx.tensor(dtype, (count,)), span=span),)
-
-
-def _range_count(start: float, limit: float, step: float) -> int:
-    count = -((start - limit) // step) if isinstance(step, int) else ceil((limit - start) / step)
-    return max(int(count), 0)
-
-
-def _range_end(ctx: NodeContext, step_data: Data) -> int:
-    """The most (in the low run the least) numbers that a range has, its start, limit and step being intervals."""
-    opposites = [ctx.opposite(index) if ctx.has(index) else step_data for index in (0, 1, 2)]
-    ends = [ctx.known(0), ctx.known(1), step_data]
-    (start_low, start_high), (limit_low, limit_high), (step_low, step_high) = (
-        sorted((end.ravel()[0].item(), (end if other is None else other).ravel()[0].item()))
-        for end, other in zip(ends, opposites, strict=True)
-    )
-    if step_low > 0:
-        if ctx.low_run:
-            return _range_count(start_high, limit_low, step_high)
-        return _range_count(start_low, limit_high, step_low)
-    if step_high < 0:
-        if ctx.low_run:
-            return _range_count(start_low, limit_high, step_low)
-        return _range_count(start_high, limit_low, step_high)
-    if ctx.low_run:
-        return 0
-    if not isinstance(step_low, int):
-        raise UnknownShape(None)  # a step as near to 0 as can be
-    rising = _range_count(start_low, limit_high, 1) if step_high > 0 else 0
-    falling = _range_count(start_high, limit_low, -1) if step_low < 0 else 0
-    return max(rising, falling)
-
-
-@rule("EyeLike")
-def _eye_like(ctx: NodeContext) -> Sequence[Value]:
-    return (ctx.same(dtype=ctx.type_attribute("dtype", ctx.dtype(0))),)
-
-
 @rule("Trilu")
 @rule("Trilu", domain="com.microsoft")
 def _trilu(ctx: NodeContext) -> Sequence[Value]:
@@ -855,22 +470,6 @@ def _unfold(ctx: NodeContext) -> Sequence[Value]:
     size, step = ctx.integer("size", 1), ctx.integer("step", 1)
     windows = (shape[axis] - size) // step + 1
     return (ctx.tensor(ctx.dtype(0), (*shape[:axis], windows, *shape[axis + 1 :], size)),)
-
-
-@rule("OneHot")
-def _one_hot(ctx: NodeContext) -> Sequence[Value]:
-    shape = ctx.shape(0)
-    depth = int(ctx.known(1).ravel()[0])
-    axis = ctx.axis(ctx.integer("axis", -1), len(shape) + 1)
-    result = (*shape[:axis], depth, *shape[axis:])
-    indices, values = ctx.data(0), ctx.data(2)
-    if indices is None or values is None or ctx.bounded or not 0 < prod(result) <= MAX_DATA:
-        return (ctx.tensor(ctx.dtype(2), result),)
-    places = np.arange(depth).reshape((depth,) + (1,) * (len(shape) - axis))
-    wanted = np.expand_dims(indices.astype(np.int64), axis)
-    hot = np.where(wanted < 0, wanted + depth, wanted) == places  # an index outside of the depth is nowhere hot
-    off, on = values.ravel().tolist()
-    return (ctx.tensor(ctx.dtype(2), result, np.where(hot, on, off).astype(values.dtype)),)
 
 
 @rule("Crop")
