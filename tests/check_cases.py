@@ -497,6 +497,18 @@ CASES = {
     ),
     "fp16, P4": Case(model=matmul(F16), codes=codes(404), gpu="p4"),
     "fp16, P100": Case(model=matmul(F16), codes=codes(), gpu="p100"),
+    "fp8 asked of a convolution": Case(
+        model=one(
+            [node("Conv", "x w", "y", "conv")],
+            x=("batch", 4, 8, 8),
+            weights=[tensor("w", np.zeros((4, 4, 3, 3), np.float32))],
+        ),
+        codes=codes(407),
+        gpu="h100",
+        precision="fp8",
+        says="fp8 in eager concerns 0 of 1 products and convolutions",
+    ),
+    "fp8 asked of a linear layer": Case(model=linear, codes=codes(), gpu="h100", precision="fp8"),
     "fp4, H100": Case(model=dequantized(F4), codes=codes(405), gpu="h100"),
     "fp4, B200": Case(model=dequantized(F4), codes=codes(), gpu="b200-sxm"),
     # --- operators

@@ -16,10 +16,13 @@ from neusight_onnx.assumptions import of_precision
 from neusight_onnx.checks.limits import Limits
 from neusight_onnx.checks.run import check
 from neusight_onnx.checks.subject import Target
+from neusight_onnx.comparison.what_if import Question, variants
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.fusion.runtimes import fused_graph
+from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import (
     Attention,
     Conv,
@@ -386,6 +389,18 @@ def test_a_format_that_concerns_hardly_anything_is_warned_of(runtime: str, name:
         assert [notice.message for notice in warnings if notice.code == "little_narrowed"] == [
             f"{expected} {plain.label}"
         ]
+
+
+def test_what_if_and_check_warn_of_it_too() -> None:
+    said = "fp8 in onnxruntime concerns 1 of 54 products and convolutions, 0.1 % of their FLOPs: what is predicted is"
+    base = Question(gpu=load_gpu("l4"), precision="auto", runtime="onnxruntime", bindings=Bindings())
+    wider, narrower = variants(read_model(RESNET), base, ["precision=fp16", "precision=fp8"])
+    assert not wider.warnings
+    assert [notice.message.startswith(f"precision=fp8: {said}") for notice in narrower.warnings] == [True]
+    for name, expected in (("fp16", []), ("fp8", [True])):
+        verdict = check([Target(name="t", model=RESNET, gpu="l4", precision=name)])
+        found = [finding.message.startswith(said) for finding in verdict.findings if finding.code == "NSX407"]
+        assert found == expected
 
 
 @pytest.mark.parametrize(("operation", "bits"), [("max", 8), ("global_average", 8), ("lp", 16), ("region", 16)])

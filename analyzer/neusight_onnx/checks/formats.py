@@ -174,3 +174,18 @@ def precision(subject: Subject) -> Iterator[Found]:
     reason = refusal(subject.precision, subject.gpu)
     if reason is not None and not named:
         yield Found(message=reason)
+
+
+@checks(
+    "NSX407",
+    "format that hardly concerns the model",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="The precision that the target asks for is one of 8 or 4 bits, and less than a tenth of the FLOPs of "
+    "products and convolutions run in it in this runtime (of a convolutional network often its last layer alone): what "
+    "is judged is, in effect, the type that all the rest runs in.",
+    fix="ask for the type that the message names, or take a runtime that has such kernels (--runtime tensorrt)",
+)
+def hardly_narrowed(subject: Subject) -> Iterator[Found]:
+    if subject.little_narrowed is not None:
+        yield Found(message=subject.little_narrowed)

@@ -16,7 +16,7 @@ from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, regi
 from neusight_onnx.checks.subject import Subject, Target
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import CheckError, ModelError, NeusightError
-from neusight_onnx.graph.model import file_name
+from neusight_onnx.graph.model import Notice, file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
@@ -257,7 +257,12 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         executed_precision=None if outcome is None else outcome.precision,
         memory=memory_on(prepared.memory, gpu) if outcome is None else outcome.totals.memory,
         assumptions=prepared.graph.assumptions if outcome is None else outcome.assumptions,
+        little_narrowed=None if outcome is None else _little_narrowed(outcome.warnings),
     )
+
+
+def _little_narrowed(warnings: Sequence[Notice]) -> str | None:
+    return next((notice.message for notice in warnings if notice.code == "little_narrowed"), None)
 
 
 def _opaque(work: Sequence[NodeWork]) -> tuple[NodeWork, ...]:

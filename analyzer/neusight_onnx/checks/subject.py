@@ -78,6 +78,8 @@ class Subject:
     executed_precision: str | None = None
     memory: MemoryEstimate | None = None
     assumptions: tuple[str, ...] = ()
+    little_narrowed: str | None = None
+    """That the format which the target asks for concerns hardly anything of the model."""
 
     @property
     def computes_in_fp16(self) -> bool:

@@ -221,7 +221,9 @@ def analyze_command(
                 training=base.training,
             )
             if what_if and not isinstance(loaded, Path):
-                report = replace(report, what_if=variants(loaded, base, what_if))
+                found = variants(loaded, base, what_if)
+                warnings = (*report.warnings, *(notice for variant in found for notice in variant.warnings))
+                report = replace(report, what_if=found, warnings=warnings)
             if verbosity() is Verbosity.VERBOSE:
                 from neusight_onnx.report.execution import near_misses_text, standing_text
 

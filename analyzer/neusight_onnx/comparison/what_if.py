@@ -152,6 +152,7 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
                 totals=outcome.totals,
                 bound_shares=outcome.bound_shares,
                 unsupported_count=len(outcome.unsupported),
+                warnings=tuple(replace(notice, message=f"{text}: {notice.message}") for notice in outcome.warnings),
             )
         )
     return tuple(found)

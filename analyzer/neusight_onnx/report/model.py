@@ -344,7 +344,8 @@ class UnsupportedNode:
 class Variant:
     """The same model under a change: ``changes`` as they were written. ``bound_shares``: as in an outcome.
 
-    ``precision`` is what is executed: another runtime or GPU may make something else of "auto".
+    ``precision`` is what is executed: another runtime or GPU may make something else of "auto". ``warnings``: of this
+    variant alone, each naming its change.
     """
 
     changes: str
@@ -352,6 +353,7 @@ class Variant:
     totals: Totals
     bound_shares: Mapping[str, float]
     unsupported_count: int
+    warnings: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
