@@ -201,6 +201,45 @@ def test_what_is_left_as_written_is_said(row: str, left: int) -> None:
     assert all(text.startswith("1 attention that") for text in said)
 
 
+CALL = "qs = Mul(q, scale)\nks = Mul(t, scale)\nc = MatMul(qs, ks)\ncw = Softmax<axis=-1>(c)\nz = MatMul(cw, v)\n"
+"""As exporters write a call: both factors scaled."""
+WRITTEN = "p = MatMul(q, t)\nd = Div(p, root)\nw = Softmax<axis=-1>(d)\ny = MatMul(w, z)"
+WINDOWS = (
+    "e = MatMul(q, t)\nr = Reshape(e, windows)\nm = Add(r, each)\nb = Reshape(m, apart)\nmw = Softmax<axis=-1>(b)\n"
+    "z = MatMul(mw, v)\n"
+)
+"""As Swin is written: a mask of each window, the same for all images."""
+
+
+@pytest.mark.parametrize(
+    ("before", "expected", "said"),
+    [
+        ("z = Identity(v)\n", 1, "1 attention that the graph writes out: one kernel each"),
+        (CALL, 0, "1 attention that the graph writes out, executed as written: other attention of this file is a call"),
+        (WINDOWS, 0, "that the graph writes out, executed as written: masks of windows"),
+    ],
+    ids=["nothing is known", "the other one is a call", "the other one is of masked windows"],
+)
+@pytest.mark.parametrize("runtime", ["eager", "compiled"])
+def test_the_file_says_that_attention_is_the_models_own(before: str, expected: int, said: str, runtime: str) -> None:
+    constants = {"scale": [0.6], "root": [2.83], "windows": [1, 2, 4, 16, 16], "apart": [2, 4, 16, 16]}
+    nodes = KEYS + before + WRITTEN
+    graph = inferred(
+        nodes,
+        INPUTS | {"each": (1, 2, 1, 16, 16)},
+        constants={name: value for name, value in constants.items() if name in nodes},
+    )
+    called = with_called_attention(graph, runtime=runtime, autocast=True)
+    products = {name for node in called.graph.nodes if node.op_type == "MatMul" for name in node.outputs}
+    assert ("y" not in products) == bool(expected)
+    assert any(said in text for text in called.assumptions)
+
+
+def test_calls_alone_are_not_said_to_be_written() -> None:
+    graph = inferred(KEYS + CALL, INPUTS, constants={"scale": [0.6]})
+    assert with_called_attention(graph, runtime="eager", autocast=True) is graph
+
+
 def test_a_classifiers_softmax_is_no_attention() -> None:
     graph = inferred("p = MatMul(x, w)\ny = Softmax<axis=-1>(p)", {"x": (4, 8)}, weights={"w": (8, 3)})
     assert with_called_attention(graph, runtime="eager", autocast=True) is graph

@@ -5,6 +5,11 @@ An exporter writes ``scaled_dot_product_attention`` as products and a softmax, a
 model doesn't execute. In 16 bits PyTorch has one kernel for it (flash, or memory-efficient where there is a mask), and
 models have called it by default since 2023 (timm 0.9: ``use_fused_attn``; Hugging Face 4.36: "sdpa"). In FP32 written
 attention is taken as it is written: that is how it was measured.
+
+Two things in a file say that its written attention is the model's own, in 16 bits, too. Other attention of it is a call
+(both factors scaled, or an operator): whoever exported it didn't switch calls off. Or a mask of windows is added in a
+view of five dimensions, as implementations of Swin do that don't call the function (Microsoft's, torchvision's, timm's
+unless ``TIMM_FUSED_ATTN=2``, transformers' before 5).
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from dataclasses import replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.patterns.registry import recognise
+from neusight_onnx.fusion.patterns.registry import PATTERNS, recognise
 from neusight_onnx.fusion.patterns.search import OWN, Match, Pattern, Search, Trail
 from neusight_onnx.fusion.patterns.softmax import over_last_axis
 from neusight_onnx.graph.model import InferredGraph, Node
@@ -31,13 +36,20 @@ def with_called_attention(graph: InferredGraph, *, runtime: Runtime | str, autoc
 
     ``autocast``: the products run in 16 bits, whatever the graph holds; else its values' types decide.
     """
-    called = recognise(graph, runtime=runtime, rules=ANY_TYPE if autocast else IN_NARROW_TYPES)
+    calls = recognise(graph, runtime=runtime, rules=CALLS)
+    called = recognise(calls, runtime=runtime, rules=ANY_TYPE if autocast else IN_NARROW_TYPES)
+    written = _count(called) - _count(calls)
+    left = _left(called, any_type=autocast)
     said = []
+    if written and (reason := _why_own(calls)):
+        said.append(f"{_attentions(written)} that the graph writes out, executed as written: {reason}")
+        called, written = calls, 0
     by_parts = _count_by_parts(called)
-    if found := _count(called) - _count(graph) - by_parts:
+    if found := written - (by_parts - _count_by_parts(calls)):
         said.append(
-            f"{_attentions(found)} that the graph writes out: one kernel each, as PyTorch "
-            "models call scaled_dot_product_attention in 16 bits, also those exported without it"
+            f"{_attentions(found)} that the graph writes out: one kernel each, as PyTorch models call "
+            "scaled_dot_product_attention in 16 bits, also those exported without it; a model that doesn't call it "
+            "takes longer"
         )
     if by_parts:
         wide = " in float32" if as_runtime(runtime).widens_attention else ""
@@ -45,12 +57,13 @@ def with_called_attention(graph: InferredGraph, *, runtime: Runtime | str, autoc
             f"{_attentions(by_parts)} of five dimensions that the graph writes out: products and a softmax{wide}, "
             "which scaled_dot_product_attention makes of such, as it has one kernel for four dimensions only"
         )
-    if left := _left(called, any_type=autocast):
+    if left:
         said.append(
             f"{_attentions(left)} that the graph writes out, executed as written in 16 bits, too: between product and "
             "softmax there is more than scaled_dot_product_attention does, or its kernels don't read such operands"
         )
-    return replace(called, assumptions=(*called.assumptions, *said)) if said else called
+    found_in = graph if called is calls else called
+    return replace(found_in, assumptions=(*graph.assumptions, *said)) if said else found_in
 
 
 def _attentions(count: int) -> str:
@@ -60,6 +73,40 @@ def _attentions(count: int) -> str:
 def _count(graph: InferredGraph) -> int:
     own = sum(node.op_type == "ScaledDotProductAttention" and node.domain == OWN for node in graph.graph.nodes)
     return own + sum(_count(body) for body in graph.bodies.values())
+
+
+def _why_own(graph: InferredGraph) -> str | None:
+    """What in ``graph``, whose calls are recognised, says that attention which it writes out is the model's own."""
+    if _calls(graph):
+        return "other attention of this file is a call of scaled_dot_product_attention, so that this isn't"
+    if _masks_windows(graph):
+        return "masks of windows are added in five dimensions, as models that don't call the function do (Swin)"
+    return None
+
+
+def _calls(graph: InferredGraph) -> bool:
+    named = {("Attention", ""), ("ScaledDotProductAttention", OWN)}
+    own = any((node.op_type, node.domain) in named for node in graph.graph.nodes)
+    return own or any(_calls(body) for body in graph.bodies.values())
+
+
+def _masks_windows(graph: InferredGraph) -> bool:
+    """Whether scores (n windows, h, s, s) get a mask as (n, windows, h, s, s), and a softmax follows."""
+    makers = {name: node for node in graph.graph.nodes for name in node.outputs}
+
+    def rank(name: str) -> int:
+        value = graph.values.get(name)
+        return len(value.shape or ()) if value is not None else 0
+
+    for softmax in graph.graph.nodes:
+        joined = makers.get(softmax.inputs[0]) if softmax.op_type == "Softmax" and not softmax.domain else None
+        masked = makers.get(joined.inputs[0]) if joined is not None and joined.op_type == "Reshape" else None
+        if masked is None or masked.op_type != "Add" or rank(masked.outputs[0]) != BY_PARTS:
+            continue
+        apart = [node for name in masked.inputs if (node := makers.get(name)) is not None and node.op_type == "Reshape"]
+        if any(rank(node.inputs[0]) == rank(softmax.inputs[0]) == BY_PARTS - 1 for node in apart):
+            return True
+    return any(_masks_windows(body) for body in graph.bodies.values())
 
 
 def _count_by_parts(graph: InferredGraph) -> int:
@@ -265,5 +312,9 @@ def _rules(any_type: bool) -> tuple[Pattern, ...]:
     )
 
 
+CALLS = tuple(
+    rule for rule in PATTERNS if rule.name in ("keys transposed between Reshapes", "scaled dot-product attention")
+)
+"""What exporters make of a call: both factors scaled."""
 ANY_TYPE = _rules(any_type=True)
 IN_NARROW_TYPES = _rules(any_type=False)
