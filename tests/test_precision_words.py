@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from check_cases import rounded
-from neusight_onnx import analyze
+from neusight_onnx import analyze, compare, sweep
 from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.report.comparison_words import heads, lines, same_for_all
 from neusight_onnx.report.markdown import to_markdown
 from neusight_onnx.report.precision_words import precision_text, stored_formats
+from neusight_onnx.report.sweep_words import settings
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,15 @@ def test_a_report_says_so(runtime: str, expected: str) -> None:
     model = read_model_bytes(rounded()().SerializeToString(), label="q.onnx")
     report = analyze(model, gpu="l4", batch=2, runtime=runtime)
     assert f"inference, {expected}, {runtime}" in to_markdown(report)
+
+
+def test_tables_say_so() -> None:
+    """A heading of what all cases share; a column where one runtime multiplies as stored and the other in floats."""
+    model = read_model_bytes(rounded()().SerializeToString(), label="q.onnx")
+    quantised = compare(model, gpus=["l4", "t4"], batch=2, runtimes=["tensorrt"])
+    assert same_for_all(quantised)[0] == "int8 as stored, rest fp32"
+    assert ("precision", "left") not in heads(quantised)
+    both = compare(model, gpus=["l4"], batch=2, runtimes=["tensorrt", "onnxruntime"])
+    assert heads(both)[1] == ("precision", "left")
+    assert {line[1] for line in lines(both)} == {"int8+fp32", "tf32"}
+    assert settings(sweep(model, gpu="l4", batch=2, runtime="tensorrt"))[0] == "int8 as stored, rest fp32"

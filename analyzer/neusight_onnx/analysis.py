@@ -21,7 +21,8 @@ from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice, file_name
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.graph.shapes import Memo
-from neusight_onnx.kernels import NodeWork
+from neusight_onnx.kernel_formats import kernel_dtype
+from neusight_onnx.kernels import Conv, Gemm, NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import (
     STANDING_ASSUMPTIONS,
@@ -48,6 +49,7 @@ from neusight_onnx.report.model import (
     TrainingSummary,
     UnsupportedNode,
 )
+from neusight_onnx.report.precision_words import stored_formats
 from neusight_onnx.runnable import require_runnable
 from neusight_onnx.runtime import Runtime, default_runtime, get_runtime
 
@@ -275,13 +277,15 @@ class Outcome:
     count as nothing. ``assumptions``: what stands in for what the model doesn't say (sizes, trips, branches); those
     that hold for every prediction are in a report only. ``precision``: what the model was computed in, which hangs on
     the GPU where none was asked for. ``host``: whether the host takes longer than the GPU, where that was asked for.
-    ``warnings``: that what was asked for is hardly what was predicted."""
+    ``stored_formats``: of 8 and 4 bits that products run in, whatever the rest is computed in. ``warnings``: that what
+    was asked for is hardly what was predicted."""
 
     totals: Totals
     bound_shares: Mapping[str, float]
     unsupported: tuple[UnsupportedNode, ...]
     precision: str
     host_ms: float
+    stored_formats: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     host: HostSummary | None = None
     warnings: tuple[Notice, ...] = ()
@@ -340,10 +344,16 @@ def predict_outcome(
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
             precision=executed.name,
+            stored_formats=_formats_of_products(run.works),
             host_ms=host_us_of(counted, prepared.runtime) / 1e3,
             host=_host(counted, prepared, spec, totals, predictors) if with_host else None,
             warnings=tuple(of_little_narrowed(executed, prepared.runtime, run.works)),
         )
+
+
+def _formats_of_products(works: Sequence[NodeWork]) -> tuple[str, ...]:
+    products = (kernel for work in works for kernel in work.kernels if isinstance(kernel, Gemm | Conv))
+    return stored_formats({kernel_dtype(kernel).label for kernel in products})
 
 
 def find_largest_batch(prepared: PreparedModel, spec: GpuSpec) -> LargestBatch:

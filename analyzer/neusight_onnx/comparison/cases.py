@@ -120,6 +120,7 @@ def compare(
                 case = Case(
                     gpu=spec,
                     precision=outcome.precision,
+                    stored_formats=outcome.stored_formats,
                     runtime=runtime,
                     dims=dict(shaped.bound.symbols),
                     totals=outcome.totals,

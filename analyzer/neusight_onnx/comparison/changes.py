@@ -17,7 +17,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.report.difference import Difference, KernelChange
 from neusight_onnx.report.model import Report
-from neusight_onnx.report.precision_words import PRODUCTS, precision_text, stored_formats
+from neusight_onnx.report.precision_words import precision_text
 from neusight_onnx.report.quantities import shape_text
 
 if TYPE_CHECKING:
@@ -225,17 +225,15 @@ _PLANS = {
 }
 
 
-def _precision(saved: Saved) -> str:
-    products = (dtype for kernel_class, dtype, _ in saved.kernels if kernel_class in PRODUCTS)
-    return precision_text(saved.side.precision, stored_formats(products))
-
-
 def _settings(old: Saved, new: Saved) -> list[str]:
     """What differs in the settings: then not only the model's change is seen."""
     notes = []
     for what in ("gpu", "mode", "precision", "runtime"):
         before, after = (
-            _precision(saved) if what == "precision" else getattr(saved.side, what) for saved in (old, new)
+            precision_text(saved.side.precision, saved.side.stored_formats)
+            if what == "precision"
+            else getattr(saved.side, what)
+            for saved in (old, new)
         )
         if before != after:
             notes.append(f"the {what if what != 'gpu' else 'GPU'} differs: {before}, now {after}")

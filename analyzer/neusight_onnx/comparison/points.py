@@ -78,6 +78,7 @@ def sweep(
     memo = Memo(graph=read.graph)
     others = AtOtherSizes()
     executed = resolved.name
+    formats: tuple[str, ...] = ()
     points: list[Point] = []
     captured: list[bool] = []
     assumptions: list[tuple[str, ...]] = []
@@ -108,7 +109,7 @@ def sweep(
             )
             captured.append(prepared.runtime.captured)
             outcome = predict_outcome(prepared, spec)
-            executed = outcome.precision
+            executed, formats = outcome.precision, outcome.stored_formats
             assumptions.append(outcome.assumptions)
             warnings |= dict.fromkeys((*prepared.graph.warnings, *outcome.warnings))
             bound = shaped.bound.symbols
@@ -136,6 +137,7 @@ def sweep(
         model_sha256=read.sha256,
         gpu=spec,
         precision=executed,
+        stored_formats=formats,
         runtime=runtime_model.label,
         mode="inference" if training is None else "training",
         cuda_graph=all(captured),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from neusight_onnx.report.comparison import Comparison, SortKey
 from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, TIGHT, Totals
+from neusight_onnx.report.precision_words import precision_text, short_precision
 from neusight_onnx.report.quantities import (
     capacity,
     counted,
@@ -63,7 +64,8 @@ def shown_of(runs: Iterable[Totals]) -> Shown:
 def heads(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     """(title, "left" or "right") of each column: what the cases differ in, then the figures."""
     named = [("GPU", "left")]
-    named += [(title, "left") for title in ("precision", "runtime") if title in comparison.varied]
+    named += [("precision", "left")] if _differ_in_precision(comparison) else []
+    named += [("runtime", "left")] if "runtime" in comparison.varied else []
     named += [(name, "right") for name in varied_dims(comparison)]
     return (*named, *figure_heads(_shown(comparison)), *([("cost", "right")] if is_priced(comparison) else []))
 
@@ -73,7 +75,7 @@ def lines(comparison: Comparison) -> Iterator[list[str]]:
     shown, dims, priced = _shown(comparison), varied_dims(comparison), is_priced(comparison)
     for case in comparison.cases:
         found = [case.gpu.name]
-        found += [case.precision] if "precision" in comparison.varied else []
+        found += [short_precision(case.precision, case.stored_formats)] if _differ_in_precision(comparison) else []
         found += [case.runtime] if "runtime" in comparison.varied else []
         found += [str(case.dims.get(name, "")) for name in dims]
         found += figures(case.totals, case.bound_shares, shown)
@@ -81,6 +83,10 @@ def lines(comparison: Comparison) -> Iterator[list[str]]:
             cost = case.cost()
             found.append("-" if cost is None else significant(cost))
         yield found
+
+
+def _differ_in_precision(comparison: Comparison) -> bool:
+    return len({(case.precision, case.stored_formats) for case in comparison.cases}) > 1
 
 
 def is_priced(comparison: Comparison) -> bool:
@@ -132,7 +138,7 @@ def same_for_all(comparison: Comparison) -> list[str]:
         if name not in comparison.varied and all(case.dims.get(name) == size for case in comparison.cases)
     }
     found = [] if comparison.mode == "inference" else [comparison.mode]
-    found += [] if "precision" in comparison.varied else [first.precision]
+    found += [] if _differ_in_precision(comparison) else [precision_text(first.precision, first.stored_formats)]
     run = run_texts(
         first.runtime,
         cuda_graph=comparison.cuda_graph,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from neusight_onnx.report.difference import Difference, KernelChange, Side
 from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.grouping import common_name
+from neusight_onnx.report.precision_words import precision_text
 from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
 
 
@@ -129,7 +130,7 @@ def settings(side: Side) -> list[str]:
     return [
         side.gpu,
         *([side.mode] if side.mode != "inference" else []),
-        side.precision,
+        precision_text(side.precision, side.stored_formats),
         *run_texts(
             side.runtime, cuda_graph=side.cuda_graph, include_io=side.include_io, channels_last=side.channels_last
         ),

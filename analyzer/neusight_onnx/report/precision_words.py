@@ -27,6 +27,11 @@ def precision_text(precision: str, stored: Sequence[str]) -> str:
     return f"{' and '.join(stored)} as stored, rest {precision}"
 
 
+def short_precision(precision: str, stored: Sequence[str]) -> str:
+    """:func:`precision_text` for a column: "int8+fp32"."""
+    return precision if precision in _FORMATS.values() else "+".join((*stored, precision))
+
+
 def precision_of(report: Report) -> str:
     """:func:`precision_text` of a report."""
     products = (row.dtype for row in report.kernels if row.kernel_class in PRODUCTS)

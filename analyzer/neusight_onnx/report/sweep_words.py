@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 
 from neusight_onnx.report.comparison_words import Shown, figure_heads, figures, legend, shown_of
 from neusight_onnx.report.execution import run_texts
+from neusight_onnx.report.precision_words import precision_text
 from neusight_onnx.report.quantities import counted, dims_text, duration
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
 
@@ -100,4 +101,10 @@ def settings(sweep: Sweep) -> list[str]:
     run = run_texts(
         sweep.runtime, cuda_graph=sweep.cuda_graph, include_io=sweep.include_io, channels_last=sweep.channels_last
     )
-    return [*mode, sweep.precision, *run, *([fixed] if fixed else []), counted(len(sweep.points), "point")]
+    return [
+        *mode,
+        precision_text(sweep.precision, sweep.stored_formats),
+        *run,
+        *([fixed] if fixed else []),
+        counted(len(sweep.points), "point"),
+    ]
