@@ -43,4 +43,4 @@ def test_tables_say_so() -> None:
     both = compare(model, gpus=["l4"], batch=2, runtimes=["tensorrt", "onnxruntime"])
     assert heads(both)[1] == ("precision", "left")
     assert {line[1] for line in lines(both)} == {"int8+fp32", "tf32"}
-    assert settings(sweep(model, gpu="l4", batch=2, runtime="tensorrt"))[0] == "int8 as stored, rest fp32"
+    assert settings(sweep(model, gpu="l4", batch=[2, 4], runtime="tensorrt"))[0] == "int8 as stored, rest fp32"
