@@ -15,6 +15,7 @@ from neusight_onnx.graph.model import InferredGraph, kept_values
 from neusight_onnx.graph.reshape_targets import becomes_constant
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.free_works import FreeWorks
+from neusight_onnx.lowering.known_on_gpu import has_open_sizes
 from neusight_onnx.lowering.walk import ON_HOST
 
 
@@ -25,7 +26,7 @@ def with_host_arithmetic(
 
     ``free``: shared between the sizes of a model.
     """
-    if all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ()):
+    if not has_open_sizes(graph):
         return tuple(works)
     computed = {work.node for work in works if work.free == ON_HOST}
     folded: set[str] = set()

@@ -13,6 +13,7 @@ from neusight_onnx.graph.names import option
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.free_works import FreeWorks
+from neusight_onnx.lowering.known_on_gpu import known_on_gpu
 from neusight_onnx.lowering.provider_parts import by_provider
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
 from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order
@@ -47,6 +48,7 @@ class _Pass:
     strides: dict[str, tuple[int, ...]] = field(default_factory=dict)
     answers: _Answers = field(default_factory=dict)
     computed: set[str] = field(default_factory=set)
+    known_on_gpu: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,13 @@ def lower_laid_out(
     ``free``: shared between the sizes of a model.
     """
     given = _images(graph, order.ranks) if order.given else {}
-    run = _Pass(runtime=as_runtime(runtime), order=order, free=FreeWorks() if free is None else free)
+    executor = as_runtime(runtime)
+    run = _Pass(
+        runtime=executor,
+        order=order,
+        free=FreeWorks() if free is None else free,
+        known_on_gpu=known_on_gpu(graph) if executor.computes_shapes else frozenset(),
+    )
     run.strides.update((name, layout.strides) for name, layout in given.items())
     _lower(graph, run, given, 1, ())
     return Lowered(works=tuple(run.works), strides=run.strides)
@@ -124,6 +132,8 @@ def _lower(graph: InferredGraph, run: _Pass, outer: Mapping[str, Layout], count:
             outputs = outputs if node.outputs[1] in read else outputs[:1]
         reason = _before_the_run(outputs, run.runtime.name)
         if reason is CONSTANT and run.runtime.computes_constants and is_computed(node, outputs, run.computed):
+            reason = None
+        if reason is ON_HOST and node.name in run.known_on_gpu:
             reason = None
         if reason is not None:
             works.append(run.free.of(node, reason, count, branch))

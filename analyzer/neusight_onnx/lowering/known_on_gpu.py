@@ -1,0 +1,76 @@
+"""Values that follow from sizes alone and that ONNX Runtime's CUDA provider computes by kernels all the same.
+
+Shape and Size leave their result in the host's memory, and nodes that compute with such results go to the CPU where
+they can. One that reads them as a size that its CUDA kernel takes from the host (of a Range, an Expand, a Slice)
+stays on the GPU, and so does all that follows: positions and masks of a decoder, ten to thirty small kernels whatever
+its depth. (``GetCpuPreferredNodes`` of ``onnxruntime/core/framework/fallback_cpu_capability.cc``, as remembered; two
+dozen graphs that onnxruntime-gpu 1.31.1 ran on stand-ins agree: ``benchmarks/evidence/onnxruntime.md``.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.model import InferredGraph, Node, Value
+from neusight_onnx.lowering.placement import ORT_HOST_INPUTS, OWN
+
+MOST_CONSTANT_NUMBERS = 100
+"""Elements up to which a constant goes to the CPU along with a node (``kSmallInitializerThreshold`` there)."""
+
+_NEVER_ON_CPU = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
+"""Types of operands that keep a node on the GPU."""
+
+
+def has_open_sizes(graph: InferredGraph) -> bool:
+    """Whether the file leaves a size of an input open; where it fixes all, such values are folded at load."""
+    return any(not isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ())
+
+
+def known_on_gpu(graph: InferredGraph) -> frozenset[str]:
+    """Nodes of the graph (its bodies apart) whose results are known before the run and that run on the GPU."""
+    if not has_open_sizes(graph):
+        return frozenset()
+    values = graph.values
+    given = {declared.name for declared in graph.graph.inputs}
+    on_host: set[str] = set()
+    folded: set[str] = set()
+    found: set[str] = set()
+    for node in graph.graph.nodes:
+        outputs = [values.get(name) for name in node.outputs if name]
+        if all(value is not None and value.is_constant for value in outputs):
+            continue
+        if node.op_type in ("Shape", "Size") and not node.domain:
+            # how many numbers describe a shape hangs on no size
+            (folded if node.inputs[0] in on_host else on_host).update(node.outputs)
+        elif all(_is_fixed(name, values.get(name), folded) for name in node.inputs):
+            folded.update(node.outputs)
+        elif _goes_to_cpu(node, graph, given, on_host, folded):
+            on_host.update(node.outputs)
+        elif all(value is not None and value.data is not None for value in outputs):
+            found.add(node.name)
+    return frozenset(found)
+
+
+def _is_fixed(name: str, value: Value | None, folded: Set[str]) -> bool:
+    return not name or name in folded or (value is not None and value.is_constant)
+
+
+def _goes_to_cpu(node: Node, graph: InferredGraph, given: Set[str], on_host: Set[str], folded: Set[str]) -> bool:
+    """Whether all that it reads is there: results of the CPU, inputs of the model and constants of few numbers."""
+    if node.domain == OWN or on_host.isdisjoint(node.inputs):
+        return False
+    from_host = () if node.domain else ORT_HOST_INPUTS.get(node.op_type, ())
+    for place, name in enumerate(node.inputs):
+        value = graph.values.get(name)
+        if value is not None and value.dtype in _NEVER_ON_CPU:
+            return False
+        if name in on_host:
+            if place in from_host:
+                return False
+        elif _is_fixed(name, value, folded):
+            if value is not None and value.shape is not None and value.element_count > MOST_CONSTANT_NUMBERS:
+                return False
+        elif name not in given:
+            return False
+    return True

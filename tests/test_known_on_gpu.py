@@ -1,0 +1,86 @@
+"""Which nodes that follow from open sizes alone are kernels in ONNX Runtime: as onnxruntime-gpu 1.31.1 ran these graphs
+on stand-ins for CUDA's libraries (provider by its profile, launches by the stand-ins' log)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.bindings import make_bindings
+from neusight_onnx.graph.read import read_model
+from neusight_onnx.kernels import NodeWork
+from neusight_onnx.precision import resolve
+from neusight_onnx.preparation import infer_shapes, prepare
+
+X = "float[n, 4] x"
+CONSTANTS = """
+    <int64 i0 = {0}, int64 i1 = {1}, int64[1] v0 = {0}, int64[1] v1 = {1}, int64[1] v4 = {4}, int64[1] minus = {-1},
+     float one = {1}>
+"""
+ROWS = "s = Shape(x) n = Gather<axis = 0>(s, i0)"
+
+
+def works(inputs: str, nodes: str, folder: Path, *, runtime: str = "onnxruntime") -> tuple[NodeWork, ...]:
+    """The work of a graph that gives a value y, with n = 3."""
+    text = f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => (y) {CONSTANTS} {{ {nodes} }}'
+    path = folder / "model.onnx"
+    onnx.save(parser.parse_model(text.replace("(y)", "(float y)", 1)), path)
+    model = onnx.load(path)
+    model.graph.output[0].ClearField("type")
+    onnx.save(model, path)
+    dims = {"n": 3} if "[n" in inputs else {}
+    shaped = infer_shapes(read_model(path), make_bindings(dims, None, None, None))
+    return prepare(shaped, precision=resolve("auto", DataType.FLOAT32), runtime=runtime).work
+
+
+@pytest.mark.parametrize(
+    ("inputs", "nodes", "launched"),
+    [
+        pytest.param(X, f"{ROWS} y = Range(i0, n, i1)", ["Range"], id="a-kernel-that-takes-sizes-from-the-host"),
+        pytest.param(X, f"{ROWS} r = Range(i0, n, i1) y = Less(r, n)", ["Range", "Less"], id="what-follows-from-it"),
+        pytest.param(X, f"{ROWS} c = Cast<to = 1>(n) r = Sqrt(c) y = Div(one, r)", [], id="numbers-of-the-host"),
+        pytest.param(
+            X.replace("float", "float16"), f"{ROWS} c = Cast<to = 10>(n) y = Sqrt(c)", ["Sqrt"], id="16-bits-never"
+        ),
+        pytest.param(
+            X,
+            "s = Shape(x) c = ConstantOfShape(s) k = Cast<to = 7>(c) y = Add(k, i1)",
+            ["ConstantOfShape", "Cast", "Add"],
+            id="a-fill-of-an-open-size",
+        ),
+        pytest.param(
+            X + ", float[1, 4] w",
+            "s = Shape(x) n = Gather<axis = 0>(s, v0) h = Concat<axis = 0>(n, v4) k = Shape(h) c = ConstantOfShape(k)"
+            " d = Cast<to = 7>(c) e = Equal(h, d) t = Where(e, d, h) y = Expand(w, t)",
+            ["Expand"],
+            id="torch-exporter's-expand-whose-rank-is-folded",
+        ),
+        pytest.param(X, "s = Shape(x) e = Slice(s, v0, v1, v0) y = Add(e, i1)", [], id="a-slice-at-constants"),
+        pytest.param(
+            X,
+            "s = Shape(x) e = Slice(s, v0, v1, v0) m = Min(e, v1) f = Slice(s, v0, m, v0) y = Add(f, i1)",
+            ["Slice", "Add"],
+            id="a-slice-at-computed-places",
+        ),
+        pytest.param("float[2, 4] x", f"{ROWS} y = Range(i0, n, i1)", [], id="fixed-sizes-are-folded"),
+    ],
+)
+def test_nodes_of_known_values_that_are_kernels(inputs: str, nodes: str, launched: list[str], tmp_path: Path) -> None:
+    assert [work.op_type for work in works(inputs, nodes, tmp_path) if work.kernels] == launched
+
+
+def test_a_large_constant_stays_on_the_gpu(tmp_path: Path) -> None:
+    """One of up to 100 numbers goes to the CPU with the node that reads it."""
+    for count, expected in ((100, []), (101, ["Add"])):
+        numbers = ", ".join(str(number) for number in range(count))
+        nodes = f"{ROWS} b = Constant<value = int64[{count}] {{{numbers}}}>() y = Add(b, n)"
+        assert [work.op_type for work in works(X, nodes, tmp_path) if work.kernels] == expected
+
+
+@pytest.mark.parametrize("runtime", ["eager", "tensorrt"])
+def test_others_know_such_values_before_the_run(runtime: str, tmp_path: Path) -> None:
+    assert not any(work.kernels for work in works(X, f"{ROWS} y = Range(i0, n, i1)", tmp_path, runtime=runtime))
