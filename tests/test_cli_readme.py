@@ -18,13 +18,22 @@ from neusight_onnx.predictor import list_predictors
 from neusight_onnx.runtime import KNOWN_RUNTIMES, RUNTIMES
 
 README = Path(__file__).parents[1] / "README.md"
+OPTIONS = README.parent / "docs" / "options.md"
+TRAINING = README.parent / "docs" / "training.md"
 
 
-def block(name: str) -> str:
-    """The text between ``<!-- name -->`` and ``<!-- /name -->`` without its code fence."""
-    found = re.search(rf"<!-- {name} -->\n```text\n(.*?)```\n<!-- /{name} -->", README.read_text("utf-8"), re.DOTALL)
-    assert found is not None, f"the README has no block '{name}'"
+def block(name: str, page: Path = README) -> str:
+    """The text between ``<!-- name -->`` and ``<!-- /name -->`` of a page without its code fence."""
+    found = re.search(rf"<!-- {name} -->\n```text\n(.*?)```\n<!-- /{name} -->", page.read_text("utf-8"), re.DOTALL)
+    assert found is not None, f"{page.name} has no block '{name}'"
     return found[1]
+
+
+def renew(name: str, page: Path, text: str) -> None:
+    """Put ``text`` into the block, where goldens are to be renewed."""
+    if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
+        old, new = (f"<!-- {name} -->\n```text\n{shown}```" for shown in (block(name, page), text))
+        page.write_text(page.read_text("utf-8").replace(old, new), "utf-8")
 
 
 def words(help_text: str) -> list[str]:
@@ -33,29 +42,29 @@ def words(help_text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["analyze", "inspect", "check", "compare", "sweep", "diff"])
-def test_readme_shows_the_help(
+def test_options_shows_the_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main([command, "--help"]) == 0
     text = capsys.readouterr().out
-    if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
-        old = f"<!-- help {command} -->\n```text\n{block(f'help {command}')}```"
-        new = f"<!-- help {command} -->\n```text\n{text}```"
-        README.write_text(README.read_text("utf-8").replace(old, new), "utf-8")
-    assert words(block(f"help {command}")) == words(text)
+    renew(f"help {command}", OPTIONS, text)
+    assert words(block(f"help {command}", OPTIONS)) == words(text)
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "precision", "sweep", "diff", "what-if", "training"])
-def test_readme_shows_a_real_report(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+SHOWN = {**dict.fromkeys(["report", "compare", "precision", "sweep", "diff", "what-if"], README), "training": TRAINING}
+
+
+@pytest.mark.parametrize(("name", "page"), SHOWN.items())
+def test_pages_show_a_real_report(
+    name: str, page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Predictions are deterministic: the block is what the command before it prints, to the last digit.
 
     Of --what-if it is the table alone, the rest being the report. After new predictors, or a change that moves a
     figure: NEUSIGHT_UPDATE_GOLDEN=1 pytest tests/test_cli_readme.py
     """
-    before = README.read_text("utf-8").partition(f"<!-- {name} -->")[0]
+    before = page.read_text("utf-8").partition(f"<!-- {name} -->")[0]
     commands = re.findall(
         r"^neusight-onnx (.*)$", before.rpartition("\n```\n\n")[0].rpartition("```\n")[2], re.MULTILINE
     )
@@ -68,10 +77,8 @@ def test_readme_shows_a_real_report(
     text = capsys.readouterr().out
     if name == "what-if":
         text = text.partition("\nWhat if\n")[2].partition("\n\n")[0] + "\n"
-    if os.environ.get("NEUSIGHT_UPDATE_GOLDEN"):
-        old, new = (f"<!-- {name} -->\n```text\n{shown}```" for shown in (block(name), text))
-        README.write_text(README.read_text("utf-8").replace(old, new), "utf-8")
-    assert block(name) == text, "the README shows another report; NEUSIGHT_UPDATE_GOLDEN=1 renews it"
+    renew(name, page, text)
+    assert block(name, page) == text, f"{page.name} shows another report; NEUSIGHT_UPDATE_GOLDEN=1 renews it"
 
 
 AMD = "convolutions, fp16 and bf16, AMD"
