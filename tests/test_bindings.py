@@ -769,8 +769,8 @@ def test_new_tokens_are_what_past_and_total_leave(dims: dict[str, int], new: int
     assert got.symbols["sequence"] == new
 
 
-def appending(op_type: str) -> Model:
-    """One operator that appends to a cache, whose length alone outputs have."""
+def appending(op_type: str, *others: onnx.ValueInfoProto) -> Model:
+    """One operator that appends to a cache, whose length alone outputs have, if no other input does."""
     queries, keys = value("q", ["batch", "seq", 32]), [value(name, ["batch", "seq", 16]) for name in "kv"]
     caches = [value(name, ["batch", 2, "past", 8]) for name in ("pk", "pv")]
     presents = [value(name, ["batch", 2, "total", 8]) for name in ("nk", "nv")]
@@ -784,15 +784,28 @@ def appending(op_type: str) -> Model:
             given = "q k v pk pv lengths tot"
             nodes = [node(op_type, given, "y nk nv", "attention", ms, num_heads=4, kv_num_heads=2)]
             inputs = [queries, *keys, *caches, *lengths]
+        case "If":
+            news = [value(name, ["batch", 2, "seq", 8]) for name in "kv"]
+            bodies = {
+                "then_branch": [node("Concat", "pk k", "tk", axis=2), node("Concat", "pv v", "tv", axis=2)],
+                "else_branch": [node("Identity", "k", "ek"), node("Identity", "v", "ev")],
+            }
+            branches = {
+                name: graph(body, outputs=[onnx.ValueInfoProto(name=item.output[0]) for item in body])
+                for name, body in bodies.items()
+            }
+            nodes = [helper.make_node("If", ["reads_past"], ["nk", "nv"], **branches), node("Relu", "q", "y")]
+            inputs = [queries, *news, *caches, value("reads_past", [], TensorProto.BOOL)]
         case _:
             news = [value(name, ["batch", 2, "seq", 8]) for name in "kv"]
             nodes = [node("Concat", "pk k", "nk", axis=2), node("Concat", "pv v", "nv", axis=2), node("Relu", "q", "y")]
             inputs = [queries, *news, *caches]
-    made = model(graph(nodes, inputs, [value("y", ["batch", "seq", 32]), *presents]), opsets={"": 23, ms: 1})
+    made = graph(nodes, [*inputs, *others], [value("y", ["batch", "seq", 32]), *presents])
+    made = model(made, opsets={"": 23, ms: 1})
     return read_model_bytes(made.SerializeToString())
 
 
-@pytest.mark.parametrize("op_type", ["Attention", "GroupQueryAttention", "Concat"])
+@pytest.mark.parametrize("op_type", ["Attention", "GroupQueryAttention", "Concat", "If"])
 @pytest.mark.parametrize(
     ("dims", "past", "new"),
     [
@@ -820,6 +833,19 @@ def test_a_total_that_is_a_value_is_past_and_new(dims: dict[str, int], total: in
     bindings = Bindings(dims=dims, values={"tot": np.array([total])})
     result = infer(appending("GroupQueryAttention"), bindings)
     assert (result.values["q"].shape, result.values["pk"].shape) == ((1, new, 32), (1, 2, past, 8))
+
+
+@pytest.mark.parametrize(
+    ("past", "values", "said"),
+    [(4096, {"tot": np.array([200])}, []), (300, {}, ["dim-contradiction"])],
+    ids=["a buffer of the greatest length", "no buffer"],
+)
+def test_a_buffer_contradicts_no_total(past: int, values: dict[str, Array], said: list[str]) -> None:
+    """ONNX Runtime GenAI binds past and present to one, and its files call its length total_sequence_length."""
+    mask = value("mask", ["batch", "total"], TensorProto.INT64)
+    made = appending("GroupQueryAttention", mask)
+    result = infer(made, Bindings(dims={"past": past, "total": 200}, values=values))
+    assert [notice.code for notice in result.warnings] == said
 
 
 @pytest.mark.parametrize(
@@ -875,10 +901,10 @@ def test_a_past_beyond_the_positions_names_them() -> None:
         infer(read, Bindings(dims={"length": 1025}))
 
 
-def paged() -> Model:
-    """Sequences whose new tokens are packed, with a cache in blocks of 16; "batch_1" counts offsets."""
+def paged(block: int | str = 16) -> Model:
+    """Sequences whose new tokens are packed, with a cache in blocks; "batch_1" counts offsets."""
     tokens = [value("q", ["tokens", 32]), value("k", ["tokens", 16]), value("v", ["tokens", 16])]
-    caches = [value(name, ["blocks", 16, 2, 8]) for name in ("pk", "pv")]
+    caches = [value(name, ["blocks", block, 2, 8]) for name in ("pk", "pv")]
     i32 = TensorProto.INT32
     lengths = [
         value("offsets", ["batch_1"], i32),
@@ -911,6 +937,19 @@ def paged() -> Model:
 def test_sizes_of_a_paged_cache_follow_from_the_batch(bindings: Bindings, sizes: tuple[int, ...]) -> None:
     got = bind_inputs(paged(), bindings)
     assert tuple(got.symbols[name] for name in ("batch", "tokens", "batch_1", "most", "blocks")) == sizes
+
+
+@pytest.mark.parametrize(
+    ("dims", "sizes"),
+    [
+        # as ONNX Runtime GenAI writes it: blocks of 256 tokens unless the builder is told otherwise
+        pytest.param({}, (256, 1, 3), id="as built by default"),
+        pytest.param({"length": 16}, (16, 8, 24), id="shorter blocks, more of them"),
+    ],
+)
+def test_blocks_of_a_free_length_have_room_for_as_many_tokens(dims: dict[str, int], sizes: tuple[int, ...]) -> None:
+    got = bind_inputs(paged("length"), Bindings(batch=3, dims=dims))
+    assert tuple(got.symbols[name] for name in ("length", "most", "blocks")) == sizes
 
 
 def test_offsets_of_sequences_are_not_samples() -> None:

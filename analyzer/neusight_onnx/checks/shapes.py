@@ -12,6 +12,7 @@ from neusight_onnx.checks.thresholds import missed
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.cache_branches import left_empty
+from neusight_onnx.graph.cache_lengths import kept_buffers
 from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node, TripCount, Value, file_name
 from neusight_onnx.graph.names import option, options
 from neusight_onnx.graph.shapes import bind_and_infer
@@ -315,6 +316,7 @@ def contradicting_symbols(subject: Subject) -> Iterator[Found]:
     sizes = {name: (size, "the inputs") for name, size in shaped.bound.symbols.items()}
     passed_over = {declared.name for declared in subject.model.graph.inputs}
     passed_over |= left_empty(subject.model.graph, shaped.inferred.values)
+    passed_over |= kept_buffers(subject.model.graph, shaped.inferred.values)
     wrong: dict[str, list[str]] = {}
     for declared in (*subject.model.graph.outputs, *subject.model.graph.declared.values()):
         value = shaped.inferred.values.get(declared.name)

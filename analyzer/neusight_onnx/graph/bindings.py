@@ -443,7 +443,7 @@ def _complete(
     sizes.defaults.update(free)
     # What is computed from others comes after them.
     after = {name: {"past": 1, "total": 2}.get(roles[name], 0) for name in free}
-    after |= {name: 3 + made.symbol_count for name, made in derived.items()}
+    after |= {name: 3 + place for place, name in enumerate(derived)}
     for name in sorted(free, key=after.__getitem__):
         made = derived[name].size(sizes.symbols) if name in derived else None
         if made is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from neusight_onnx.graph.model import Array, Declared, Graph
+from neusight_onnx.graph.model import Array, Declared, Graph, Node, Value
 
 _APPENDING: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("", "Attention"): ((4, 1), (5, 2)),
@@ -23,19 +23,54 @@ _TOTAL_LENGTH = 6
 def present_lengths(graph: Graph) -> dict[str, str]:
     """Symbol of a present -> that of the past which new tokens make it of, for pasts that are inputs of the model.
 
-    Both are what the file declares where the two shapes differ, in one dimension.
+    Both are what the file declares where the two shapes differ, in one dimension. An If's branches count, too: what
+    one makes is also declared as the If's output.
     """
     inputs = {declared.name: declared for declared in graph.inputs}
-    outputs = {declared.name: declared for declared in graph.outputs}
     found: dict[str, str] = {}
-    for node in graph.nodes:
-        for past, present in _APPENDING.get((node.domain, node.op_type), ()):
-            if past < len(node.inputs) and present < len(node.outputs):
-                name = node.outputs[present]
-                pair = _longer(inputs.get(node.inputs[past]), outputs.get(name) or graph.declared.get(name))
-                if pair is not None:
-                    found.setdefault(pair[1], pair[0])
+    for node, declared in _declared_around(graph):
+        for past, present in _pairs(node):
+            pair = _longer(inputs.get(past), declared.get(present))
+            if pair is not None:
+                found.setdefault(pair[1], pair[0])
     return found
+
+
+def kept_buffers(graph: Graph, values: Mapping[str, Value]) -> frozenset[str]:
+    """The presents that are as long as the past they continue: buffers with room for more tokens than there are.
+
+    ONNX Runtime GenAI binds both to one, whose length is none of the total that the file calls it by.
+    """
+    return frozenset(
+        present
+        for node in graph.nodes
+        for past, present in _pairs(node)
+        if past in values and present in values and values[past].shape == values[present].shape is not None
+    )
+
+
+def _pairs(node: Node) -> Iterator[tuple[str, str]]:
+    """The names of a past and its present."""
+    for past, present in _APPENDING.get((node.domain, node.op_type), ()):
+        if past < len(node.inputs) and present < len(node.outputs):
+            yield node.inputs[past], node.outputs[present]
+
+
+def _declared_around(graph: Graph) -> Iterator[tuple[Node, Mapping[str, Declared]]]:
+    """The nodes of a graph and of its Ifs' branches, with what is declared there of values."""
+    pending = [(graph, {**graph.declared, **{declared.name: declared for declared in graph.outputs}})]
+    while pending:
+        current, declared = pending.pop()
+        for node in current.nodes:
+            yield node, declared
+            if node.op_type != "If" or node.domain:
+                continue
+            for body in node.attributes.values():
+                if isinstance(body, Graph):
+                    outputs = zip(body.outputs, node.outputs, strict=False)
+                    made = {inner.name: declared[outer] for inner, outer in outputs if outer in declared}
+                    own = {item.name: item for item in (*body.declared.values(), *body.outputs) if item.shape}
+                    pending.append((body, made | own))
 
 
 def _longer(past: Declared | None, present: Declared | None) -> tuple[str, str] | None:

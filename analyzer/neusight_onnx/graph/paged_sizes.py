@@ -17,34 +17,36 @@ each (b,), and its blocks (b, most)."""
 _DEFAULT_TOKENS = 128
 """Keys and values that each sequence has room for, as without pages."""
 
+_DEFAULT_BLOCK = 256
+"""Tokens of a block whose length is free: what ONNX Runtime GenAI's builder writes (``paged_block_size``)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """A size that others make: the product of ``factors`` (symbols or sizes), and ``more``."""
+    """A size that others make: the product of ``factors`` (symbols or sizes) in parts of ``by``, and ``more``."""
 
     factors: tuple[str | int, ...]
+    by: str | int = 1
     more: int = 0
     why: str = ""
 
     def size(self, symbols: Mapping[str, int]) -> int | None:
         """None where the size of a symbol isn't known."""
-        sizes = [symbols.get(factor) if isinstance(factor, str) else factor for factor in self.factors]
+        sizes = [symbols.get(factor) if isinstance(factor, str) else factor for factor in (self.by, *self.factors)]
         known = [size for size in sizes if size is not None]
-        return prod(known) + self.more if len(known) == len(sizes) else None
-
-    @property
-    def symbol_count(self) -> int:
-        return sum(isinstance(factor, str) for factor in self.factors)
+        return -(-prod(known[1:]) // known[0]) + self.more if len(known) == len(sizes) and known[0] else None
 
     @property
     def note(self) -> str:
+        if self.by != 1:
+            return f"default: {self.why} in blocks of {shown(self.by) if isinstance(self.by, str) else self.by}"
         text = " x ".join(shown(factor) if isinstance(factor, str) else str(factor) for factor in self.factors)
         return "default: " + text + (f" + {self.more}" if self.more else "") + (f", {self.why}" if self.why else "")
 
 
 def paged_sizes(graph: Graph) -> dict[str, Derived]:
     """Symbol of an input -> what makes its size: offsets are one more than sequences, there is a new token for each,
-    and blocks for all of them."""
+    and blocks for all of them. Those that others are made of come first."""
     found: dict[str, Derived] = {}
     inputs: dict[str, Declared] = {}
     for node in graph.nodes:
@@ -60,9 +62,10 @@ def _sizes_of(node: Node, inputs: Mapping[str, Declared]) -> list[tuple[str, Der
     batch = _dim(node, inputs, PAST_LENGTHS, 0) if batch is None else batch
     block = _dim(node, inputs, KEY_CACHE, 1)
     sizes: list[tuple[Dim, Derived]] = []
-    if isinstance(block, int) and block > 0:
-        room = -(-_DEFAULT_TOKENS // block)
-        sizes.append((most, Derived(factors=(room,), why=f"room for {_DEFAULT_TOKENS} tokens in blocks of {block}")))
+    if isinstance(block, str):
+        sizes.append((block, Derived(factors=(_DEFAULT_BLOCK,), why="the tokens of a block")))
+    if isinstance(block, str) or (block is not None and block > 0):
+        sizes.append((most, Derived(factors=(_DEFAULT_TOKENS,), by=block, why=f"room for {_DEFAULT_TOKENS} tokens")))
     if batch is not None:
         sizes.append((_dim(node, inputs, OFFSETS, 0), Derived(factors=(batch,), more=1)))
         tokens = {_dim(node, inputs, QUERY, 0)} | {

@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from neusight_onnx.errors import shown
 from neusight_onnx.graph.bindings import BoundInputs
 from neusight_onnx.graph.cache_branches import left_empty
+from neusight_onnx.graph.cache_lengths import kept_buffers
 from neusight_onnx.graph.dimension_roles import places_of
 from neusight_onnx.graph.model import (
     Declared,
@@ -95,7 +96,7 @@ def computed_sizes(
     ``bounds``: of values whose shape depends on data alone; else of the others.
     """
     passed_over = {declared.name for declared in graph.inputs}
-    passed_over |= left_empty(graph, values)
+    passed_over |= left_empty(graph, values) | kept_buffers(graph, values)
     computed: dict[str, dict[int, str]] = {}
     for declared in (*graph.outputs, *graph.declared.values()):
         value = values.get(declared.name)
