@@ -19,7 +19,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.predictor import predict
-from neusight_onnx.predictor.surpassed import share_of
+from neusight_onnx.predictor.neighbours import alike, surpasses, worse_of
 
 FP32, FP16, INT8, FP8 = DataType.FLOAT32, DataType.FLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN
 
@@ -175,11 +175,11 @@ def test_a_better_gpu_is_no_slower(better: str, other: str) -> None:
     assert {name: ratio for name, ratio in slower.items() if ratio > 1 + SLOWER_THOUGH_BETTER} == {}
 
 
-def raised(spec: GpuSpec, figures: tuple[str, ...]) -> GpuSpec:
-    """A quarter more of each figure, and of the peaks where units or clock are among them."""
-    factors = dict.fromkeys(figures, 1.25)
+def raised(spec: GpuSpec, figures: tuple[str, ...], factor: float = 1.25) -> GpuSpec:
+    """So much more of each figure, and of the peaks where units or clock are among them."""
+    factors = dict.fromkeys(figures, factor)
     if "sm_count" in figures:
-        factors["sm_count"] = round(1.25 * spec.sm_count) / spec.sm_count
+        factors["sm_count"] = round(factor * spec.sm_count) / spec.sm_count
     changed = {name: type(getattr(spec, name))(factor * getattr(spec, name)) for name, factor in factors.items()}
     peak = factors.get("sm_count", 1.0) * factors.get("clock_hz", 1.0)
     rates = {name: peak * rate for name, rate in spec.peak_flops_per_s.items()}
@@ -222,8 +222,7 @@ DECODING = {
 def test_what_surpasses_a_measured_gpu_is_no_slower(name: str, figure: str, factor: float) -> None:
     """However far it is from the measured one, whose residual it then has lost."""
     spec = load_gpu(name)
-    value = getattr(spec, figure)
-    better = replace(spec, **{figure: type(value)(factor * value)})
+    better = raised(spec, (figure,), factor)
     before = predict(list(DECODING.values()), spec)
     after = predict(list(DECODING.values()), better)
     slowed = {label: new.latency_us / old.latency_us for label, new, old in zip(DECODING, after, before, strict=True)}
@@ -233,7 +232,7 @@ def test_what_surpasses_a_measured_gpu_is_no_slower(name: str, figure: str, fact
 def test_a_gpu_a_little_below_a_measured_one_is_a_little_slower_at_most() -> None:
     """Nothing jumps where a figure falls below the measured GPU's."""
     spec = load_gpu("h100-sxm")
-    below = replace(spec, sm_count=2 * spec.sm_count, power_w=0.95 * spec.power_w)
+    below = replace(raised(spec, ("sm_count",), 2.0), power_w=0.95 * spec.power_w)
     for kernel in DECODING.values():
         (measured,), (other,) = predict((kernel,), spec), predict((kernel,), below)
         assert other.latency_us <= measured.latency_us / 0.949
@@ -241,10 +240,38 @@ def test_a_gpu_a_little_below_a_measured_one_is_a_little_slower_at_most() -> Non
 
 def test_another_generation_or_fewer_units_surpass_nothing() -> None:
     h100 = load_gpu("h100-sxm")
-    assert share_of(load_gpu("h200-sxm"), h100) == 1.0
-    assert share_of(load_gpu("b200-sxm"), h100) == 0.0
-    assert share_of(load_gpu("h20"), h100) < 0.2  # a seventh of the matrix rate
-    assert share_of(replace(h100, memory_type="GDDR7"), h100) == 0.0
+    assert surpasses(load_gpu("h200-sxm"), replace(h100, power_w=650.0))
+    assert alike(load_gpu("h200-sxm"), h100)
+    assert not alike(load_gpu("b200-sxm"), h100)
+    assert not surpasses(load_gpu("h20"), h100)  # a seventh of the matrix rate
+    assert not surpasses(h100, load_gpu("h20"))  # whose memory is faster
+    assert not alike(replace(h100, memory_type="GDDR7"), h100)
+
+
+@pytest.mark.parametrize(("name", "measured"), [("l40", "l40s"), ("h100-pcie", "h100-sxm"), ("a30", "a100-sxm-80gb")])
+def test_what_a_measured_gpu_surpasses_is_no_quicker(name: str, measured: str) -> None:
+    """Though the law be too quick for the measured one, whose residual the other has lost."""
+    kernels = [replace(gemm(m, n, 4096, FP16), b_is_weight=True) for m in (1, 64) for n in (1024, 2048, 16384)] + [
+        gemm(64, n, 4096, FP16) for n in (1024, 2048, 16384)
+    ]
+    pairs = zip(kernels, predict(kernels, load_gpu(name)), predict(kernels, load_gpu(measured)), strict=True)
+    assert {str(kernel): (one, best) for kernel, one, best in pairs if one.latency_us < 0.999 * best.latency_us} == {}
+
+
+@pytest.mark.parametrize("figure", ["sm_count", "clock_hz", "l2_bytes"])
+def test_the_die_of_a_measured_gpu_with_more_of_a_figure_is_no_slower(figure: str) -> None:
+    """Farther from the measured A100, whose residual for such a product is half of the law's time; with less power."""
+    spec, small = load_gpu("a100-pcie-80gb"), replace(gemm(1, 1024, 1024, INT8), b_is_weight=True)
+    (before,), (after,) = predict([small], spec), predict([small], raised(spec, (figure,)))
+    assert after.latency_us <= 1.001 * before.latency_us
+
+
+def test_the_worse_of_two_gpus_is_their_equal_where_one_is_worse() -> None:
+    pcie, sxm = load_gpu("a100-pcie-40gb"), load_gpu("a100-sxm-80gb")
+    found = worse_of(pcie, sxm)
+    for figure in ("sm_count", "clock_hz", "memory_bytes_per_s", "l2_bytes", "power_w"):
+        assert getattr(found, figure) == pytest.approx(getattr(pcie, figure)), figure
+    assert found.peak_flops_per_s == pytest.approx(dict(pcie.peak_flops_per_s), rel=1e-3)
 
 
 @pytest.mark.parametrize("figures", [("clock_hz",), ("sm_count", "l2_bytes")], ids="-".join)

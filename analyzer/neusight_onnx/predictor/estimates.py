@@ -17,9 +17,9 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Conv, Gemm, HostWork, Kernel
 from neusight_onnx.predictor.intervals import half_widths
 from neusight_onnx.predictor.manifest import Predictor
-from neusight_onnx.predictor.surpassed import most_surpassed
+from neusight_onnx.predictor.neighbours import alike_of, surpasses, worse_of
 from neusight_onnx.predictor.trees import session_of
-from neusight_onnx.similarity import carried_over, gpu_weight, nearest_of, remoteness, shape_weight
+from neusight_onnx.similarity import NEGLIGIBLE, carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
 if TYPE_CHECKING:
     from neusight_onnx.laws.base import Column, LawResult
@@ -44,12 +44,30 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     if predictor.narrow_operands:
         return _of_narrow_operands(kernels, gpu, predictor)
     from neusight_onnx.laws.bandwidth import is_amd
+
+    near = gpu_weight(gpu, predictor.gpu_vectors)
+    law, latency, inside = _with_residual(kernels, gpu, predictor)
+    if near < 1.0:
+        latency = _among_neighbours(kernels, gpu, predictor, latency)
+    latency = np.maximum(latency, law.ideal_us)
+    law, latency = _issued(kernels, gpu, law, latency)
+    widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
+    remote = remoteness(gpu, predictor.law_vectors)
+    spread = half_widths(widths, gpu, near, inside, remote, law.doubt_log_sd)
+    low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
+    high = latency * np.exp(spread.width)
+    return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)
+
+
+def _with_residual(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> tuple[LawResult, Column, Column]:
+    """The law, the latency with as much of the trees' residual as carries over to the GPU, in us, and how far within
+    what was measured each kernel is."""
     from neusight_onnx.laws.catalog import apply_law, law_of
 
     used = law_of(predictor.kernel_class, predictor.dtype)
     assert used is not None, "a predictor without a law isn't loaded"
     answer = apply_law(used, kernels, gpu, predictor.constants)
-    law, features = answer.result, answer.features
+    law = answer.result
     names = used.feature_names
     told = 1.0 if law.unmeasured is None else np.where(law.unmeasured, 0.0, 1.0)
 
@@ -68,21 +86,23 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
         return apply_law(used, kernels, other, predictor.constants).features
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
-    carried = carried_over(trees, inside, features, near, predictor.unseen_weight, of_the_nearest)
-    latency = law.latency_us * np.exp(carried.correction)
-    if near < 1.0 and (surpassed := most_surpassed(gpu, predictor.gpus, predictor.gpu_vectors, _measured_gpu)):
-        measured, share = surpassed
-        theirs = apply_law(used, kernels, measured, predictor.constants)
-        residual = inside(theirs.features) * trees(theirs.features)
-        latency = np.minimum(latency, theirs.result.latency_us * np.exp(residual) / share)
-    latency = np.maximum(latency, law.ideal_us)
-    law, latency = _issued(kernels, gpu, law, latency)
-    widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
-    remote = remoteness(gpu, predictor.law_vectors)
-    spread = half_widths(widths, gpu, near, carried.inside, remote, law.doubt_log_sd)
-    low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
-    high = latency * np.exp(spread.width)
-    return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)
+    carried = carried_over(trees, inside, answer.features, near, predictor.unseen_weight, of_the_nearest)
+    return law, law.latency_us * np.exp(carried.correction), carried.inside
+
+
+def _among_neighbours(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor, latency_us: Column) -> Column:
+    """The latency, held to what measured GPUs of the same generation show (``neighbours``)."""
+    vectors = predictor.gpu_vectors
+    measured = alike_of(gpu, predictor.gpus, vectors, _measured_gpu)
+    weighed = [(gpu_weight(other, vectors), other) for other in (worse_of(gpu, spec) for spec in measured)]
+    weight, worse = max(weighed, key=lambda pair: pair[0], default=(0.0, gpu))
+    # one that is no nearer to what was measured knows no more
+    if weight > max(gpu_weight(gpu, vectors), NEGLIGIBLE):
+        latency_us = np.minimum(latency_us, _with_residual(kernels, worse, predictor)[1])
+    for other in measured:
+        if surpasses(other, gpu):
+            latency_us = np.maximum(latency_us, _with_residual(kernels, other, predictor)[1])
+    return latency_us
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,108 @@
+"""What a measured GPU says of one that is like it: on a GPU that is no better in any figure, nothing is quicker.
+
+The residual of a measured GPU fades with the distance to it (``similarity``), in whatever direction that lies: where
+the law is too slow for the measured GPU, a better one would come out slower for being farther away, and where it is too
+quick, a worse one quicker. So a GPU takes no longer than one that has the lower figure of it and of the measured GPU
+each (:func:`worse_of`), which is nearer, or is the measured one; and no less than a measured GPU that
+:func:`surpasses` it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.bandwidth import l2_bytes_per_s
+from neusight_onnx.laws.clock import idle_w
+from neusight_onnx.similarity import gpu_vector
+
+_KIND = 3
+"""First quantities of a GPU's vector: vendor, compute capability, lanes."""
+_ROUNDED = 1e-4
+"""As manifests round them."""
+_STATED = 1e-3
+"""As datasheets round what follows from their other figures."""
+
+
+def _generation(gpu: GpuSpec) -> tuple[object, ...]:
+    """What decides which kernels a library runs, and how an SM executes them."""
+    of_sm = gpu.fp32_lanes_per_sm, gpu.warp_size, gpu.max_threads_per_sm
+    return gpu.vendor, gpu.architecture, gpu.compute_capability, gpu.memory_type[:3], of_sm
+
+
+def alike(gpu: GpuSpec, measured: GpuSpec) -> bool:
+    """Whether two GPUs are of one generation and multiply the same number formats: they differ in figures alone."""
+    return _generation(gpu) == _generation(measured) and gpu.peak_flops_per_s.keys() == measured.peak_flops_per_s.keys()
+
+
+def _cycles_per_s(gpu: GpuSpec) -> float:
+    return gpu.sm_count * gpu.clock_hz
+
+
+def _arithmetic_w(gpu: GpuSpec) -> float:
+    """Power that the memory leaves."""
+    return gpu.power_w - idle_w(gpu)
+
+
+def surpasses(gpu: GpuSpec, other: GpuSpec) -> bool:
+    """Whether a GPU is at least as good in every figure as one that is alike."""
+    figures = (
+        (gpu.sm_count, other.sm_count),
+        (gpu.clock_hz, other.clock_hz),
+        (gpu.memory_bytes_per_s, other.memory_bytes_per_s),
+        (gpu.l2_bytes, other.l2_bytes),
+        (l2_bytes_per_s(gpu), l2_bytes_per_s(other)),
+        (_arithmetic_w(gpu), _arithmetic_w(other)),
+        (gpu.shared_memory_bytes_per_sm or 1, other.shared_memory_bytes_per_sm or 1),
+        *((peak, other.peak_flops_per_s[pipe]) for pipe, peak in gpu.peak_flops_per_s.items()),
+    )
+    return all(ours >= (1.0 - _STATED) * theirs for ours, theirs in figures)
+
+
+def worse_of(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
+    """A GPU with the lower one of every figure of two that are alike: nothing is slower on either.
+
+    Rates of a pipe and of the L2 are those for an SM and clock, power is what the memory leaves of it.
+    """
+    source = min(gpu, measured, key=lambda one: one.memory_bytes_per_s)
+    sm_count, clock_hz = min(gpu.sm_count, measured.sm_count), min(gpu.clock_hz, measured.clock_hz)
+
+    def lower(ours: float, theirs: float) -> float:
+        return sm_count * clock_hz * min(ours / _cycles_per_s(gpu), theirs / _cycles_per_s(measured))
+
+    found = replace(
+        source,
+        name=f"{gpu.name} beside {measured.name}",
+        sm_count=sm_count,
+        clock_hz=clock_hz,
+        l2_bytes=min(gpu.l2_bytes, measured.l2_bytes),
+        l2_bytes_per_s=lower(l2_bytes_per_s(gpu), l2_bytes_per_s(measured)),
+        shared_memory_bytes_per_sm=_lower(gpu.shared_memory_bytes_per_sm, measured.shared_memory_bytes_per_sm),
+        register_bytes_per_sm=_lower(gpu.register_bytes_per_sm, measured.register_bytes_per_sm),
+        peak_flops_per_s={
+            pipe: lower(peak, measured.peak_flops_per_s[pipe]) for pipe, peak in gpu.peak_flops_per_s.items()
+        },
+    )
+    return replace(found, power_w=min(_arithmetic_w(gpu), _arithmetic_w(measured)) + idle_w(found))
+
+
+def _lower(ours: int | None, theirs: int | None) -> int | None:
+    return min((figure for figure in (ours, theirs) if figure is not None), default=None)
+
+
+def alike_of(
+    gpu: GpuSpec, names: Sequence[str], vectors: Sequence[Sequence[float]], spec_of: Callable[[str], GpuSpec | None]
+) -> list[GpuSpec]:
+    """The measured GPUs that one is alike.
+
+    ``names`` and ``vectors`` (``similarity.gpu_vector``) are the measured ones'; ``spec_of`` reads one, and only those
+    of the same instruction set and lanes are read.
+    """
+    kind = gpu_vector(gpu)[:_KIND]
+    close = [
+        name for name, vector in zip(names, vectors, strict=False) if np.allclose(vector[:_KIND], kind, atol=_ROUNDED)
+    ]
+    return [spec for name in close if (spec := spec_of(name)) is not None and alike(gpu, spec)]
