@@ -829,9 +829,9 @@ ATTENTION = [
         inputs={"q": (2, 8, 4, 8), "k": (2, 2, 7, 8), "v": (2, 2, 7, 8)},
         opset=23,
         expected=[
-            moved("expand", 4 * 2 * 2 * 7 * 8, 4 * 2 * 8 * 7 * 8),
-            moved("expand", 4 * 2 * 2 * 7 * 8, 4 * 2 * 8 * 7 * 8),
             ew("mul", read=4 * 2 * 8 * 4 * 8, written=4 * 2 * 8 * 4 * 8),
+            moved("expand", 4 * 2 * 2 * 7 * 8, 4 * 2 * 8 * 7 * 8),
+            moved("expand", 4 * 2 * 2 * 7 * 8, 4 * 2 * 8 * 7 * 8),
             ew("mul", read=4 * 2 * 8 * 7 * 8, written=4 * 2 * 8 * 7 * 8),
             (Gemm, {"batch": 16, "m": 4, "n": 7, "k": 8}),
             (Softmax, {"rows": 64, "cols": 7, "generated": False}),

@@ -375,7 +375,13 @@ KERNELS_OF_RELEASES: list[tuple[str, dict[str, tuple[int, ...]], dict[str, list[
         "eager@2.0",
         ["Elementwise", "Elementwise", "Gemm", "Elementwise", "Softmax", "Gemm"],
     ),
-    (MASKED, dict.fromkeys("qkv", HEADS) | {"mask": (16, 16)}, {}, "compiled@2.0", ["Gemm", "Softmax", "Gemm"]),
+    (
+        MASKED,
+        dict.fromkeys("qkv", HEADS) | {"mask": (16, 16)},
+        {},
+        "compiled@2.0",
+        ["Elementwise", "Elementwise", "Gemm", "Softmax", "Gemm"],
+    ),
     ("y = Attention(q, k, v)", dict.fromkeys("qkv", HEADS), {}, "eager@2.0", ["Attention"]),
 ]
 

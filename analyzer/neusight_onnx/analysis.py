@@ -447,6 +447,10 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
         from neusight_onnx.fusion.engine_attention import by_parts
 
         works = tuple(by_parts(work) for work in works)
+    if prepared.runtime.calls_attention and prepared.trained is None:
+        from neusight_onnx.lowering.formula_attention import by_formula_on
+
+        works = by_formula_on(works, prepared.runtime, spec.compute_capability)
     return Run(works=works, memory=memory, said=said)
 
 

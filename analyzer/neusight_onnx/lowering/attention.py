@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
 from neusight_onnx.dtypes import DataType
@@ -15,11 +16,11 @@ from neusight_onnx.kernels import (
     Kernel,
     Movement,
     Opaque,
-    Reduction,
     Softmax,
     TensorSpec,
 )
 from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.formula_attention import as_numbers, by_formula, cached, has_fused_kernel
 from neusight_onnx.lowering.gemm import bias_before
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.provider_attention import (
@@ -81,12 +82,12 @@ def attention(context: NodeContext) -> Outcome:
         cache_write_elements=_cache_write(context, 1, 2),
         extra_outputs=context.other_outputs(3),
     )
+    if context.lazy and not has_fused_kernel(kernel, context.executor):
+        return Kernels(kernels=by_formula(kernel, context.executor, copied=_copied(context)))
     copies = [copy for index in range(3) for copy in _head_copies(context, index)]
-    if context.lazy and not _is_one_kernel(context, kernel):
-        return Kernels(kernels=(*copies, *_pytorch_formula(context, kernel)))
     if context.runtime == "onnxruntime" and _is_grouped_fp32(kernel):
         return Kernels(kernels=_provider_formula(kernel))
-    return Kernels(kernels=(*copies, *_padded_mask(context, kernel), kernel), layouts=_tokens_first(context))
+    return Kernels(kernels=(*copies, *_with_its_mask(context, kernel)), layouts=_tokens_first(context))
 
 
 def _is_grouped_fp32(kernel: Attention) -> bool:
@@ -103,89 +104,10 @@ def _provider_formula(kernel: Attention) -> tuple[Kernel, ...]:
     batch, rows = kernel.b * kernel.g, kernel.s * (kernel.h // kernel.g)
     scores, softmax, sums = kernel.parts()
     return (
-        *_cached(kernel),
+        *cached(kernel),
         replace(scores, batch=batch, m=rows),
         replace(softmax, generated=False),
         replace(sums, batch=batch, m=rows),
-    )
-
-
-def _cached(kernel: Attention) -> tuple[Kernel, ...]:
-    """What attention by its formula gets keys and values from a cache by: a copy of those before and the new ones."""
-    stored = kernel.kv_dtype or kernel.dtype
-    written = stored.bytes_of(kernel.cache_write_elements)
-    copy = Movement(
-        operation="concat", dtype=stored, shape=(kernel.cache_write_elements,), read=written, written=written
-    )
-    return (copy,) if written else ()
-
-
-def _is_one_kernel(context: NodeContext, kernel: Attention) -> bool:
-    """Whether the release of PyTorch has a fused kernel for it."""
-    if _is_grouped_fp32(kernel):
-        return False
-    return context.executor.calls_attention and (kernel.mask is None or context.executor.attention_masks)
-
-
-def _pytorch_formula(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
-    """Attention where PyTorch has no fused kernel yet: scores (b, h, s, t), scaled, masked, their softmax, @ (t, v).
-
-    Modules scale the scores; scaled_dot_product_attention scales queries and keys by the root of the factor each
-    (``_scaled_dot_product_attention_math``). A compiler merges what stands between the products. Keys and values that
-    heads share are repeated for each. Since 2.5 rows without any key are looked for and zeroed.
-    """
-    before, softmax, behind = kernel.parts()
-    repeated = (*_cached(kernel), *_repeated(kernel))
-    if context.runtime == "compiled":
-        return *repeated, before, softmax, behind
-    scores = TensorSpec(dtype=kernel.dtype, shape=(kernel.b, kernel.h, kernel.s, kernel.t))
-    queries = replace(scores, shape=(kernel.b, kernel.h, kernel.s, kernel.d))
-    keys = replace(scores, shape=(kernel.b, kernel.h, kernel.t, kernel.d))
-    of_function = context.executor.calls_attention
-    scaled = [
-        Elementwise(operations=("mul",), inputs=(spec,), output=spec)
-        for spec in ((queries, keys) if of_function else (scores,))
-    ]
-    masks: list[Kernel] = []
-    if kernel.causal:
-        seen = TensorSpec(dtype=DataType.BOOL, shape=(kernel.s, kernel.t))
-        masks.append(Elementwise(operations=("where",), inputs=(seen, scores), output=scores))
-    if kernel.mask is not None:
-        masks.append(Elementwise(operations=("add",), inputs=(scores, kernel.mask), output=scores))
-    plain = replace(softmax, fused=(), extra_inputs=(), generated=False)
-    if not of_function:
-        return *repeated, before, *scaled, *masks, plain, behind
-    zeroed = _zeroed(scores) if context.executor.widens_attention else ()
-    return *repeated, *scaled, before, *masks, plain, *zeroed, behind
-
-
-def _repeated(kernel: Attention) -> tuple[Kernel, ...]:
-    """Keys and values (b, g, t, d) copied to (b, h, t, d) for the heads that share them (``repeat_interleave`` of
-    ``_scaled_dot_product_attention_math``)."""
-    if kernel.h == kernel.g:
-        return ()
-    return tuple(
-        Movement(
-            operation="expand",
-            dtype=kernel.dtype,
-            shape=(kernel.b, kernel.h, kernel.t, width),
-            read=kernel.dtype.bytes_of(kernel.b * kernel.g * kernel.t * width),
-            written=kernel.dtype.bytes_of(kernel.b * kernel.h * kernel.t * width),
-        )
-        for width in (kernel.d, kernel.v)
-    )
-
-
-def _zeroed(scores: TensorSpec) -> tuple[Kernel, ...]:
-    """Rows of ``scores`` without any key made zeros behind their softmax (``_safe_softmax``)."""
-    *rows, t = scores.shape
-    unseen = replace(scores, dtype=DataType.BOOL)
-    found = replace(unseen, shape=(*rows, 1))
-    return (
-        Elementwise(operations=("eq",), inputs=(scores,), output=unseen),
-        Reduction(operation="and", outputs=prod(rows), reduced=t, dtype=DataType.BOOL, output=found),
-        fill(replace(scores, shape=())),
-        Elementwise(operations=("where",), inputs=(found, scores), output=scores),
     )
 
 
@@ -207,10 +129,6 @@ def recognised(context: NodeContext) -> Outcome:
     query, key, value = context.shape(0), context.shape(1), context.shape(2)
     if not context.integer("transposed_key", 1):
         key = (*key[:-2], key[-1], key[-2])
-    if len(query) == BY_FORMULA and context.runtime == "compiled":
-        return Kernels(kernels=_in_wide_parts(context, query, key[-1], value[-1]))
-    if len(query) == BY_FORMULA and context.runtime == "eager":
-        return Kernels(kernels=_by_formula(context, query, key[-1], value[-1]))
     heads = query[-3] if len(query) > 2 else 1
     kernel = Attention(
         b=prod(query[:-3]),
@@ -225,100 +143,55 @@ def recognised(context: NodeContext) -> Outcome:
     )
     if context.integer("by_parts", 0):
         return Kernels(kernels=kernel.parts())
-    if context.lazy and not _is_one_kernel(context, kernel):
-        return Kernels(kernels=_pytorch_formula(context, kernel))
-    return Kernels(kernels=(*_padded_mask(context, kernel), kernel), layouts=_tokens_first(context))
+    if context.lazy and (len(query) == BY_FORMULA or not has_fused_kernel(kernel, context.executor)):
+        copied = _copied(context)
+        return Kernels(kernels=by_formula(kernel, context.executor, batch=query[:-2] or (1,), copied=copied))
+    return Kernels(kernels=_with_its_mask(context, kernel), layouts=_tokens_first(context))
 
 
 BY_FORMULA = 5
 """Dimensions of queries that PyTorch has no fused kernel for (``check_tensor_shapes`` of ATen's sdp_utils_cpp.h)."""
+
+HEADS_BEHIND_TOKENS = 3
+"""Dimensions of (b, s, h * d), whose heads are a view."""
 
 MASK_STEP = 8
 """Columns that rows of a mask are padded to a multiple of before PyTorch's memory-efficient kernel (``pad_bias`` of
 ATen's native/transformers/attention.cpp)."""
 
 
-def _padded_mask(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
-    """In eager mode a mask whose rows are no multiple of ``MASK_STEP`` columns is padded: a fill, then a copy."""
+def _with_its_mask(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
+    """A fused kernel and what PyTorch does to its mask before: one of truth values becomes one of numbers; in eager
+    mode rows that are no multiple of ``MASK_STEP`` columns are padded, by a fill and a copy."""
+    if not context.lazy or kernel.mask is None:
+        return (kernel,)
     mask = kernel.mask
-    if context.runtime != "eager" or mask is None or not mask.shape or mask.shape[-1] % MASK_STEP == 0:
-        return ()
-    padded = replace(mask, shape=(*mask.shape[:-1], -(-mask.shape[-1] // MASK_STEP) * MASK_STEP))
-    copy = Movement(operation="copy", dtype=mask.dtype, shape=mask.shape, read=mask.byte_count, written=mask.byte_count)
-    return fill(padded), copy
+    before: tuple[Kernel, ...] = ()
+    if mask.dtype is DataType.BOOL:
+        *numbers, selection = as_numbers(kernel)
+        if context.runtime == "compiled":
+            numbers = []
+        before = (*numbers, selection)
+        mask = replace(mask, dtype=kernel.dtype)
+    if context.runtime == "eager" and mask.shape and mask.shape[-1] % MASK_STEP:
+        padded = replace(mask, shape=(*mask.shape[:-1], -(-mask.shape[-1] // MASK_STEP) * MASK_STEP))
+        size = mask.byte_count
+        copy = Movement(operation="copy", dtype=mask.dtype, shape=mask.shape, read=size, written=size)
+        before = (*before, fill(padded), copy)
+    return (*before, replace(kernel, mask=mask))
 
 
-def _type_of_formula(context: NodeContext) -> DataType:
-    """What PyTorch computes attention by its formula in: 16 bits are widened (before 2.5 they weren't), others kept."""
-    given = context.dtype(0)
-    return DataType.FLOAT32 if context.executor.widens_attention and given.bits < DataType.FLOAT32.bits else given
-
-
-def _in_wide_parts(context: NodeContext, query: tuple[int, ...], t: int, v: int) -> tuple[Kernel, ...]:
-    """Attention by its formula, which PyTorch computes in FP32 (before 2.5 in the operands' type): casts, which a
-    compiler merges with the scaling of queries and keys and with the copies that products need;
-    (…, s, d) @ (…, d, t); softmax; @ (…, t, v)."""
-    wide = _type_of_formula(context)
-    *batch, s, d = query
-    count = prod(batch)
-    is_narrow = context.dtype(0) is not wide
-    zeros = ("eq", "where") if context.executor.widens_attention else ()  # rows without any key (_safe_softmax)
-    casts = [
-        Elementwise(
-            operations=(*(("cast",) if is_narrow else ()), *(("mul",) if place < 2 else ())),
-            inputs=(context.spec(place),),
-            output=TensorSpec(dtype=wide, shape=context.shape(place)),
-            generated=True,
-        )
-        for place in range(3 if is_narrow else 2)
-    ]
-    masked = context.has(3) and context.spec(3).element_count > 1
-    softmax = Softmax(
-        rows=count * s,
-        cols=t,
-        dtype=wide,
-        fused=(*(("add",) if masked else ()), *zeros),
-        extra_inputs=(context.spec(3),) if masked else (),
-        generated=True,
-    )
-    scores = Gemm(batch=count, m=s, n=t, k=d, transpose_b=True, dtype=wide)
-    return (*casts, scores, softmax, Gemm(batch=count, m=s, n=v, k=t, dtype=wide))
-
-
-def _by_formula(context: NodeContext, query: tuple[int, ...], t: int, v: int) -> tuple[Kernel, ...]:
-    """What eager mode launches for it (``_scaled_dot_product_attention_math`` of PyTorch 2.9, as seen on stand-ins for
-    CUDA's libraries): casts to FP32 and back, queries and keys scaled, copies of what doesn't lie dense,
-    (…, s, d) @ (…, d, t), a mask added, softmax with rows of zeros where there is no key, and (…, s, t) @ (…, t, v).
-    Before 2.5 it stays in the operands' type, and no row is looked at for keys."""
-    wide = _type_of_formula(context)
-    *batch, s, d = query
-    count = prod(batch)
-    scores = TensorSpec(dtype=wide, shape=(*batch, s, t))
-    result = TensorSpec(dtype=wide, shape=(*batch, s, v))
-    kernels: list[Kernel] = []
-    for place in range(3):
-        operand = TensorSpec(dtype=wide, shape=context.shape(place))
-        if context.dtype(place) is not wide:
-            kernels.append(_cast(context.spec(place), operand))
-        if place < 2:
-            kernels.append(Elementwise(operations=("mul",), inputs=(operand,), output=operand))
-        kernels.extend(replace(copy, dtype=wide) for copy in context.contiguous(place))
-    kernels.append(Gemm(batch=count, m=s, n=t, k=d, transpose_b=True, dtype=wide))
-    if context.has(3) and context.spec(3).element_count > 1:
-        kernels.append(Elementwise(operations=("add",), inputs=(scores, context.spec(3)), output=scores))
-    kernels.append(Softmax(rows=count * s, cols=t, dtype=wide))
-    if context.executor.widens_attention:
-        kernels += _zeroed(scores)
-    kernels.append(Gemm(batch=count, m=s, n=v, k=t, dtype=wide))
-    if context.out().dtype is not wide:
-        kernels.append(_cast(result, context.out()))
-    return tuple(kernels)
-
-
-def _cast(source: TensorSpec, target: TensorSpec) -> Movement:
-    return Movement(
-        operation="cast", dtype=source.dtype, shape=target.shape, read=source.byte_count, written=target.byte_count
-    )
+def _copied(context: NodeContext) -> tuple[bool, ...]:
+    """Whether a product copies queries, keys and values: the dimensions before the last two aren't one in memory."""
+    found = []
+    for index in range(3):
+        shape, strides = context.shape(index), context.strides(index)
+        if len(shape) == HEADS_BEHIND_TOKENS:
+            found.append(shape[0] > 1 and shape[1] > 1)
+            continue
+        batch = [(size, step) for size, step in zip(shape[:-2], strides[:-2], strict=True) if size > 1]
+        found.append(any(outer != size * inner for (_, outer), (size, inner) in pairwise(batch)))
+    return tuple(found)
 
 
 def _head_copies(context: NodeContext, index: int) -> tuple[Movement, ...]:
