@@ -30,7 +30,7 @@ from neusight_onnx.memory import run_memory
 from neusight_onnx.memory.stored import as_stored
 from neusight_onnx.precision import FORMATS
 from neusight_onnx.preparation import infer_shapes, prepare
-from neusight_onnx.tactics import at_the_borders, find_tactics
+from neusight_onnx.tactics import BETWEEN, NARROW, WIDE, at_the_borders, find_tactics
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 F16, I8, F8 = DataType.FLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN
@@ -173,10 +173,10 @@ def test_int8_begins_behind_a_kernel_that_quantises_and_ends_where_16_bits_are_r
         (quantise, widened),
     ]
     assert list(found[5:]) == rest
-    tactics = find_tactics(graph, found, wide, products=I8)
+    tactics = find_tactics(graph, found, wide, products=I8, may_stay_full=False)
     assert tactics is not None
-    assert [bool(layer.narrow) for layer in tactics.layers] == [True, True, False, False, False]
-    assert all(layer.between for layer in tactics.layers)
+    assert [NARROW in layer.ways for layer in tactics.layers] == [True, True, False, False, False]
+    assert all(BETWEEN in layer.ways for layer in tactics.layers)
 
 
 def test_an_engine_in_int8_holds_half_the_activations() -> None:
@@ -194,7 +194,8 @@ def test_layers_that_stay_in_16_bits_on_a_gpu_hand_on_16_bits_there() -> None:
     assert narrow.tactics is not None
     # as if each layer in int8 took nine kernels
     slow = [
-        replace(layer, narrow=tuple(9 * way for way in layer.narrow), between=()) for layer in narrow.tactics.layers
+        replace(layer, ways={WIDE: layer.ways[WIDE], NARROW: tuple(9 * way for way in layer.ways[NARROW])})
+        for layer in narrow.tactics.layers
     ]
     there = replace(narrow, tactics=replace(narrow.tactics, layers=tuple(slow)))
     kept, chosen = run_on(there, load_gpu("l40s")).memory, run_on(narrow, load_gpu("l40s")).memory

@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product as combinations
-from math import inf
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
+from graphs import split, value_info
 from neusight_onnx import analyze
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.kernels import Conv, Elementwise, Gemm, Pooling
+from neusight_onnx.kernels import Conv, Elementwise, Gemm, Movement, Pooling, TensorSpec
 from neusight_onnx.precision import FORMATS
 from neusight_onnx.predictor import predict
 from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare
-from neusight_onnx.tactics import Layer, Tactics, _Costs, _fastest, choose
+from neusight_onnx.report.model import Report
+from neusight_onnx.tactics import FORMS, NARROW, WIDE, Form, Layer, Tactics, _Costs, _fastest, choose
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -33,50 +37,60 @@ def prepared(model: str, precision: str, runtime: str = "tensorrt", **dims: int)
 
 @st.composite
 def trees(draw: st.DrawFn) -> list[_Costs]:
-    """Up to six layers, each reading from one before it or from none."""
+    """Up to six layers of one form or more, each reading from one before it or from none."""
     us = st.integers(0, 9).map(float)
     return [
         _Costs(
-            us=(draw(us), draw(us), draw(us | st.just(inf))),
-            convert_us=(draw(us), draw(us)),
+            us={form: draw(us) for form in draw(st.sets(st.sampled_from(FORMS), min_size=1).map(sorted_forms))},
+            convert_us=draw(st.dictionaries(st.tuples(BITS, BITS), us)),
             source=draw(st.none() | st.integers(0, at - 1)) if at else None,
         )
         for at in range(draw(st.integers(1, 6)))
     ]
 
 
-def total(costs: list[_Costs], forms: Sequence[int]) -> float:
-    """What layers take in forms 0 (16 bits), 1 (narrow) and 2 (reads the narrow format, writes 16 bits)."""
+BITS = st.sampled_from((8, 16, 32))
+
+
+def sorted_forms(forms: set[Form]) -> list[Form]:
+    return sorted(forms, key=FORMS.index)
+
+
+def total(costs: list[_Costs], forms: Sequence[Form]) -> float:
+    """What layers take in ``forms``."""
     taken = 0.0
     for cost, own in zip(costs, forms, strict=True):
         taken += cost.us[own]
-        if cost.source is not None and (own > 0) != (forms[cost.source] == 1):
-            taken += cost.convert_us[own > 0]
+        if cost.source is not None:
+            taken += cost.convert_us.get((forms[cost.source].writes, own.reads), 0.0)
     return taken
 
 
 @settings(deadline=None)
 @given(trees())
 def test_no_other_choice_takes_less(costs: list[_Costs]) -> None:
-    least = min(total(costs, forms) for forms in combinations(range(3), repeat=len(costs)))
+    least = min(total(costs, forms) for forms in combinations(*(cost.us for cost in costs)))
     assert total(costs, _fastest(costs)) == least
 
 
 def test_layers_behind_convolutions_pay_for_what_converts() -> None:
     tactics = prepared("resnet50", "int8", batch=1).tactics
     assert tactics is not None
-    kinds = [type(layer.narrow[0][-1]) for layer in tactics.layers]
+    layers = tactics.layers
+    kinds = [type(layer.ways[WIDE][0][-1]) for layer in layers]
     assert (kinds.count(Conv), kinds.count(Pooling), kinds.count(Gemm)) == (53, 2, 1)
-    assert tactics.layers[0].source is None
-    assert {layer.source for layer in tactics.layers[1:]} >= {0, 1}
+    assert all(layer.is_narrowable for layer in layers)
+    assert layers[0].source is None
+    assert {layer.source for layer in layers[1:]} >= {0, 1}
     # the stem's 64 channels of 112 x 112, read by the pool behind it
-    pool = tactics.layers[1]
-    assert isinstance(pool.narrows, Elementwise)
-    assert isinstance(pool.widens, Elementwise)
+    pool = layers[1]
+    narrows, widens = pool.conversions[16, 8], pool.conversions[8, 16]
+    assert isinstance(narrows, Elementwise)
+    assert isinstance(widens, Elementwise)
     elements = 64 * 112 * 112
-    assert (pool.source, pool.narrows.operations, pool.widens.operations) == (0, ("quantize",), ("dequantize",))
-    assert (pool.narrows.read_bytes, pool.narrows.write_bytes) == (2 * elements, elements)
-    assert (pool.widens.read_bytes, pool.widens.write_bytes) == (elements, 2 * elements)
+    assert (pool.source, narrows.operations, widens.operations) == (0, ("quantize",), ("dequantize",))
+    assert (narrows.read_bytes, narrows.write_bytes) == (2 * elements, elements)
+    assert (widens.read_bytes, widens.write_bytes) == (elements, 2 * elements)
 
 
 def test_a_convolution_in_int8_writes_16_bits_for_a_layer_that_stays_there() -> None:
@@ -87,14 +101,15 @@ def test_a_convolution_in_int8_writes_16_bits_for_a_layer_that_stays_there() -> 
     layers = list(found.tactics.layers)
     names = [found.work[layer.at].node for layer in layers]
     at = names.index("stage1.1.spatial.relu")
-    layers[at] = replace(layers[at], narrow=tuple(9 * way for way in layers[at].narrow), between=())
+    wide, narrow = layers[at].ways[WIDE], layers[at].ways[NARROW]
+    layers[at] = replace(layers[at], ways={WIDE: wide, NARROW: tuple(9 * way for way in narrow)})
     chosen = choose(replace(found.tactics, layers=tuple(layers)), found.work, load_gpu("l40s"))
     before, slow, behind = (chosen.works[layers[place].at].kernels for place in (at - 1, at, at + 1))
     assert [(kernel.dtype, kernel.output_dtype) for kernel in before if isinstance(kernel, Conv)] == [
         (DataType.INT8, DataType.FLOAT16)
     ]
     assert [type(kernel) for kernel in slow] == [Conv]
-    assert (slow, *layers[at].wide[1:]) == layers[at].wide
+    assert (slow, *wide[1:]) == wide
     assert [type(kernel) for kernel in behind] == [Elementwise, Conv]
     # 8 images of 64 channels of 56 x 56, in int8 read and in 16 bits written
     assert before[-1].write_bytes == 2 * 8 * 64 * 56 * 56
@@ -104,18 +119,101 @@ def test_a_convolution_in_int8_writes_16_bits_for_a_layer_that_stays_there() -> 
 def test_a_product_hands_on_16_bits() -> None:
     tactics = prepared("bert_base", "int8", batch=1, sequence=128).tactics
     assert tactics is not None
-    behind = [layer for layer in tactics.layers if layer.source is not None]
+    behind = [layer for layer in tactics.layers if layer.source is not None and layer.is_narrowable]
     # of twelve blocks the second product of the feed-forward layer reads the first one's result, the rest norms'
     assert len(behind) == 12
-    assert all(layer.narrows is not None and layer.widens is None for layer in behind)
+    assert all((16, 8) in layer.conversions and (8, 16) not in layer.conversions for layer in behind)
 
 
-@pytest.mark.parametrize("precision", ["fp16", "fp32"])
-@pytest.mark.parametrize("runtime", ["tensorrt", "onnxruntime"])
-def test_no_choice_without_a_narrow_format(precision: str, runtime: str) -> None:
-    found = prepared("bert_base", precision, runtime, batch=1, sequence=128)
-    assert found.tactics is None
-    assert prepared("bert_base", "int8", "onnxruntime", batch=1, sequence=128).tactics is None
+@pytest.mark.parametrize(
+    ("precision", "runtime"),
+    [("fp32", "tensorrt"), ("fp16-model", "tensorrt")]  # as stored; a strongly typed network
+    + [(precision, "onnxruntime") for precision in ("fp16", "fp32", "int8")],
+)
+def test_no_choice_without_a_flag(precision: str, runtime: str) -> None:
+    assert prepared("bert_base", precision, runtime, batch=1, sequence=128).tactics is None
+
+
+def saved(path: Path, nodes: str, shape: tuple[int, ...], **weights: tuple[int, ...]) -> Path:
+    """A model from ``x`` of ``shape`` to ``y`` of the same."""
+    ends = [value_info(name, shape, TensorProto.FLOAT) for name in ("x", "y")]
+    zeros = [numpy_helper.from_array(np.zeros(sizes, np.float32), name) for name, sizes in weights.items()]
+    graph = helper.make_graph(split(nodes), "model", ends[:1], ends[1:], zeros)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), path)
+    return path
+
+
+GATES = """
+    mean = GlobalAveragePool(x)
+    few = Conv(mean, down)
+    seen = Relu(few)
+    many = Conv(seen, up)
+    gate = Sigmoid(many)
+    y = Mul(x, gate)
+"""
+"""Squeeze and excitation."""
+
+
+def test_a_layer_stays_in_float32_where_that_is_quicker(tmp_path: Path) -> None:
+    """Turing's 16-bit kernels don't split a reduction: a sum of 1,152 in one tile takes longer than in float32."""
+    model = saved(tmp_path / "gates.onnx", GATES, (1, 1152, 7, 7), down=(48, 1152, 1, 1), up=(1152, 48, 1, 1))
+
+    def run(gpu: str, precision: str) -> Report:
+        return analyze(model, gpu=gpu, precision=precision, runtime="tensorrt")
+
+    half = run("t4", "fp16")
+    assert half.totals.kernel_ms < run("t4", "fp16-model").totals.kernel_ms
+    conversions = [row.latency_us for row in half.kernels if "cast" in str(row.dims)]
+    assert len(conversions) == 4  # of the input, the output, and on both sides of what is in float32
+    assert half.totals.kernel_ms <= run("t4", "fp32").totals.kernel_ms + sum(conversions) / 1e3
+    assert run("t4", "int8").totals.kernel_ms <= half.totals.kernel_ms
+    kinds = [(row.kernel_class, row.dtype, row.dims.get("operations", "")) for row in half.kernels]
+    at = kinds.index(("conv", "float32", ""))
+    # what makes the operand hands on 16 bits, which a kernel converts
+    assert kinds[at - 1][0] == "elementwise"
+    assert "cast" in kinds[at - 1][2]
+    assert any(
+        "convolutions and linear layers that could be float16 stay in float32" in said for said in half.assumptions
+    )
+    # Ampere's split it
+    assert {row.dtype for row in run("a100", "fp16").kernels if row.kernel_class == "conv"} == {"float16"}
+
+
+def test_nothing_converts_between_layers_in_float32_nor_before_them(tmp_path: Path) -> None:
+    """Both convolutions of a chain as if they were far slower in 16 bits."""
+    nodes = "a = Conv(x, v)\ny = Conv(a, w)"
+    path = saved(tmp_path / "chain.onnx", nodes, (1, 64, 14, 14), v=(64, 64, 1, 1), w=(64, 64, 1, 1))
+    found = prepare(infer_shapes(read_model(path), Bindings()), precision=FORMATS["fp16"], runtime="tensorrt")
+    assert [len(work.kernels) for work in found.work] == [1, 1, 1, 1]  # a Cast, both, a Cast
+    assert found.tactics is not None
+
+    huge = TensorSpec(dtype=DataType.FLOAT16, shape=(1 << 24,))
+
+    def slowed(layer: Layer) -> Layer:
+        slow = Elementwise(operations=("erf",), inputs=(huge,), output=huge)
+        return replace(layer, ways={**layer.ways, WIDE: tuple((*way, slow) for way in layer.ways[WIDE])})
+
+    layers = tuple(slowed(layer) if WIDE in layer.ways else layer for layer in found.tactics.layers)
+    chosen = choose(replace(found.tactics, layers=layers), found.work, load_gpu("t4"))
+    kernels = [kernel for work in chosen.works for kernel in work.kernels]
+    assert [(type(kernel), kernel.dtype) for kernel in kernels if isinstance(kernel, Conv)] == [
+        (Conv, DataType.FLOAT32),
+        (Conv, DataType.FLOAT32),
+    ]
+    assert len(kernels) == 2
+    assert [work.free is None for work in chosen.works] == [False, True, True, False]
+    # two filters of 64 x 64, in four bytes in place of two
+    assert (chosen.full_count, chosen.full_choices, chosen.more_weight_bytes) == (2, 2, 2 * 2 * 64 * 64)
+    # the second one alone: a kernel converts what it reads; what it writes, the caller's float32, none
+    entry, first, second, leaving = found.tactics.layers
+    layers = (entry, replace(first, ways={WIDE: first.ways[WIDE]}), slowed(second), leaving)
+    chosen = choose(replace(found.tactics, layers=layers), found.work, load_gpu("t4"))
+    assert [tuple(map(type, work.kernels)) for work in chosen.works] == [
+        (Movement,),
+        (Conv,),
+        (Elementwise, Conv),
+        (),
+    ]
 
 
 def test_choices_are_those_of_the_predicted_times() -> None:
@@ -125,8 +223,7 @@ def test_choices_are_those_of_the_predicted_times() -> None:
     layers = tuple(
         Layer(
             at=at,
-            wide=((kernel,),),
-            narrow=((Gemm(m=kernel.m, n=kernel.n, k=kernel.k, dtype=DataType.INT8, b_is_weight=True),),),
+            ways={WIDE: ((kernel,),), NARROW: ((replace(kernel, dtype=DataType.INT8),),)},
             weight=f"w{at}",
         )
         for at, kernel in enumerate((slow, fast))
@@ -134,11 +231,11 @@ def test_choices_are_those_of_the_predicted_times() -> None:
     works = tuple(work for work in prepared("bert_base", "int8", batch=1, sequence=128).work if work.kernels)[:2]
     chosen = choose(Tactics(layers=layers, format_label="int8", wide_label="float16"), works, gpu)
     for layer, work in zip(layers, chosen.works, strict=True):
-        narrow, wide = (predict(way, gpu)[0].latency_us for (way,) in (layer.narrow, layer.wide))
-        assert (work.kernels,) == (layer.narrow if narrow < wide else layer.wide)
-    assert (chosen.works[1].kernels,) == layers[1].narrow
+        wide, narrow = (predict(way, gpu)[0].latency_us for (way,) in layer.ways.values())
+        assert (work.kernels,) == layer.ways[NARROW if narrow < wide else WIDE]
+    assert (chosen.works[1].kernels,) == layers[1].ways[NARROW]
     assert (chosen.count, chosen.wide_count) == (2, 1)
-    assert chosen.wide_weight_bytes == 64 * 64
+    assert chosen.more_weight_bytes == 64 * 64
 
 
 @pytest.mark.parametrize(("gpu", "precision"), [("a100", "int8"), ("t4", "int8"), ("h100", "fp8")])

@@ -427,9 +427,9 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
 
     ``predictors``: what an engine's builder is taken to find when it times a layer's kernels; default the shipped ones.
     """
-    if prepared.work_in_tf32 is not None and takes_tf32(spec):
-        return Run(works=prepared.work_in_tf32, memory=prepared.memory)
     works: Sequence[NodeWork] = prepared.work
+    if prepared.work_in_tf32 is not None and takes_tf32(spec):
+        works = prepared.work_in_tf32
     memory = prepared.memory
     said: tuple[str, ...] = ()
     if prepared.tactics is not None:
@@ -440,7 +440,7 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
             # what lies between layers hangs on the formats that they got here
             timeline = memory.found.timeline is not None
             memory = run_memory(prepared.graph, chosen.works, prepared.runtime.name, timeline=timeline)
-            memory = with_more_weights(memory, chosen.wide_weight_bytes)
+            memory = with_more_weights(memory, chosen.more_weight_bytes)
         works, said = chosen.works, of_tactics(prepared.tactics, chosen)
     least = prepared.runtime.attention_capability
     if least is not None and spec.compute_capability is not None and spec.compute_capability < least:

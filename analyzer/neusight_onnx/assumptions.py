@@ -81,14 +81,17 @@ def of_the_run(prepared: PreparedModel) -> Iterator[str]:
 
 
 def of_tactics(tactics: Tactics, chosen: Chosen) -> tuple[str, ...]:
-    """How many layers an engine keeps in 16 bits because the format that was asked for is slower on the GPU."""
-    if not chosen.wide_count:
-        return ()
-    every = chosen.wide_count == chosen.count
-    layers = f"all {chosen.count:,}" if every else f"{chosen.wide_count:,} of {chosen.count:,}"
-    return (
-        f"{layers} convolutions and linear layers that could be {tactics.format_label} stay in {tactics.wide_label}, "
-        "which is quicker there, what converts their operands included: a builder that times both takes the quicker",
+    """How many layers an engine keeps in a wider type than was asked for because that is quicker on the GPU."""
+    said = (
+        (chosen.wide_count, chosen.count, tactics.format_label, tactics.wide_label),
+        (chosen.full_count, chosen.full_choices, tactics.format_label or tactics.wide_label, chosen.full_label),
+    )
+    return tuple(
+        f"{f'all {every:,}' if wide == every else f'{wide:,} of {every:,}'} convolutions and linear layers that could "
+        f"be {narrow} stay in {wider}, which is quicker there, what converts their operands included: a builder that "
+        "times both takes the quicker"
+        for wide, every, narrow, wider in said
+        if wide
     )
 
 

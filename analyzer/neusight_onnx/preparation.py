@@ -59,8 +59,8 @@ class PreparedModel:
     """A shaped model as a runtime executes it: patterns recognised, every node lowered; the same for every GPU.
 
     ``include_io``: the work has the copies of inputs and outputs. ``said``: why there is no CUDA graph, if one was
-    asked for that can't be. ``tactics``: the layers that an engine's builder may keep in 16 bits on a GPU where the
-    format that was asked for is slower; None where it has no choice. ``unfused``: before anything was merged;
+    asked for that can't be. ``tactics``: the layers that an engine's builder may keep in a wider type on a GPU where
+    the one that was asked for is slower; None where it has no choice. ``unfused``: before anything was merged;
     ``merged``: what became of it by the runtime's rules, before a builder chooses among ways. ``near_misses``: where
     they were asked for.
     ``known``: nodes that give numbers alone, which neither the graphs nor the work hold
@@ -218,10 +218,13 @@ def prepare(
             if wide is not None:
                 wide = (*([before] if before else []), *wide, *([behind] if behind else []))
         tactics = None
-        if wide is not None and precision.products is not None:
+        flags = _allows_by_flags(precision, runtime_model)
+        if flags or wide is not None:
             from neusight_onnx.tactics import find_tactics
 
-            tactics = find_tactics(recognised, work, wide, products=precision.products)
+            tactics = find_tactics(
+                recognised, work, work if wide is None else wide, products=precision.products, may_stay_full=flags
+            )
     return PreparedModel(
         shaped=shaped,
         precision=precision,
@@ -257,6 +260,13 @@ def _in_tf32(work: Sequence[NodeWork], precision: Precision, runtime: Runtime) -
 
     narrowed = with_products(work, DataType.TFLOAT32, None, by_cudnn=runtime.tf32 == "cudnn")
     return None if narrowed == tuple(work) else with_layouts(narrowed, runtime)
+
+
+def _allows_by_flags(precision: Precision, runtime: Runtime) -> bool:
+    """Whether an engine's builder was allowed 16 bits, or int8 and these, by flags, beside the float32 of the file."""
+    if not runtime.times_kernels or runtime.narrow_products != "calibrated":
+        return False
+    return precision.mixed or (precision.products is DataType.INT8 and precision.weights is not None)
 
 
 def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runtime) -> str | None:

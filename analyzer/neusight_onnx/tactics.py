@@ -1,25 +1,27 @@
-"""Which layers of an engine run in a narrow format on a GPU, and which stay in 16 bits.
+"""Which type each layer of an engine runs in on a GPU, of those that its builder was allowed.
 
 TensorRT's builder times the kernels of every type that it was allowed for a layer, and what converts tensors between
 layers of different types, and keeps the fastest ("Reduced Precision" in the developer guide of TensorRT 8: a flag
 allows a type, "TensorRT will still choose a higher-precision kernel if it results in a faster overall runtime"). So a
-format that is asked for never makes an engine slower. Where the format is one that only a file's QuantizeLinear and
-DequantizeLinear can ask for (FP8, FP4), which layers get them is the choice of who quantises the model, which is taken
-to be made alike. Layers that a file stores quantised have no choice, and aren't here; nor have weights of 4 bits beside
-activations in 16, which are stored so to be small, whatever the sizes of a run.
+format that is asked for makes no layer slower: one may stay in 16 bits beside int8, and in float32 beside both.
+
+Where the format is one that only a file's QuantizeLinear and DequantizeLinear can ask for (FP8, FP4), which layers get
+them is the choice of who quantises the model, which is taken to be made alike; everything else there is in the types
+that the file has. Layers that a file stores quantised have no choice, and aren't here; nor have weights of 4 bits
+beside activations in 16, which are stored so to be small, whatever the sizes of a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import inf
 from typing import TypeAlias
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.graph.model import InferredGraph, Node
+from neusight_onnx.graph.model import InferredGraph, Node, Value
 from neusight_onnx.kernels import (
     Conv,
     Elementwise,
@@ -31,39 +33,64 @@ from neusight_onnx.kernels import (
     Pooling,
     TensorSpec,
 )
+from neusight_onnx.lowering.products import in_tf32
+from neusight_onnx.precision import takes_tf32
 from neusight_onnx.predictor import Predictors, predict
 
 Ways: TypeAlias = tuple[tuple[Kernel, ...], ...]
 """Kernels of a node, and others that would do the same."""
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A way to run a layer, by the bits of the type that it reads and of the one that it writes."""
+
+    reads: int
+    writes: int
+
+
+WIDE, NARROW, BETWEEN, FULL, FULL_TO_WIDE = FORMS = (
+    Form(reads=16, writes=16),
+    Form(reads=8, writes=8),
+    Form(reads=8, writes=16),
+    Form(reads=32, writes=32),
+    Form(reads=32, writes=16),
+)
+"""In 16 bits; in the narrow format (of 8 bits or fewer); one that reads that and writes 16 bits; in float32, or TF32 on
+the GPUs that have it; in float32 with a kernel behind it that converts the result."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A node of the work that may run in either type.
+    """A node of the work that may run in several types.
 
-    ``at``: its place in the work; ``narrow`` and ``wide``: its kernels in the format and in 16 bits, and what else they
-    could be (``NodeWork.alternatives``), of which the quickest are run; ``between``: those that read the format and
-    write 16 bits, none where there are no such kernels (none are ``narrow`` where it has to write 16 bits).
+    ``at``: its place in the work; ``ways``: its kernels in each form that it has, and what else they could be
+    (``NodeWork.alternatives``), of which the quickest are run.
     ``source``: the place among the layers of the one whose result it reads, if nothing writes that anew in between.
-    ``widens``: that one hands on the narrow format, so that reading it in 16 bits takes a kernel that converts it,
-    ``narrows``: it hands on 16 bits unless it is narrow itself; None where no kernel is needed. ``weight``: its name,
-    None for a layer without one.
+    ``conversions``: the kernel that turns what the source wrote, by its bits, into what the layer reads; nothing where
+    none is needed. ``weight``: its name, None for a layer without one.
     """
 
     at: int
-    narrow: Ways
-    wide: Ways
-    between: Ways = ()
+    ways: Mapping[Form, Ways]
     source: int | None = None
-    narrows: Kernel | None = None
-    widens: Kernel | None = None
+    conversions: Mapping[tuple[int, int], Kernel] = field(default_factory=dict)
     weight: str | None = None
+
+    def before(self, own: Form, of_source: Form | None) -> Kernel | None:
+        """The kernel that converts its operand."""
+        return None if of_source is None else self.conversions.get((of_source.writes, own.reads))
+
+    @property
+    def is_narrowable(self) -> bool:
+        """Whether it may read the narrow format."""
+        return NARROW in self.ways or BETWEEN in self.ways
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tactics:
     """The layers of a model with a choice, in the order of the work; ``format_label`` and ``wide_label`` name the
-    types."""
+    types: the narrow format, "" where there is none, and that of 16 bits."""
 
     layers: tuple[Layer, ...]
     format_label: str
@@ -72,13 +99,17 @@ class Tactics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The work on a GPU. ``wide_count`` layers of ``count`` with a weight stay in 16 bits, which takes
-    ``wide_weight_bytes`` more for weights."""
+    """The work on a GPU. Of the layers with a weight ``count`` could be in the narrow format, of which ``wide_count``
+    stay in 16 bits; ``full_count`` of ``full_choices`` are in float32, by the name of ``full_label``. All that takes
+    ``more_weight_bytes`` for weights."""
 
     works: tuple[NodeWork, ...]
     count: int
     wide_count: int
-    wide_weight_bytes: int
+    full_choices: int
+    full_count: int
+    full_label: str
+    more_weight_bytes: int
 
 
 def at_the_borders(graph: InferredGraph, narrow: Sequence[NodeWork], wide: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
@@ -141,199 +172,421 @@ def at_the_borders(graph: InferredGraph, narrow: Sequence[NodeWork], wide: Seque
         before = old.kernels[-1]
         if isinstance(before, Conv) and not all(map(takes_int8, own.outputs)):
             last = replace(last, output_dtype=_written(before))
-        quantised = _conversion(before, last, "quantize") if own.inputs and is_input(own.inputs[0]) else None
+        operand = _operand(before) if own.inputs and is_input(own.inputs[0]) else None
+        quantised = None if operand is None else _turn("quantize", operand, DataType.INT8)
         found.append(replace(work, kernels=(*kernels[:-1], *([] if quantised is None else [quantised]), last)))
     return tuple(found)
 
 
 def find_tactics(
     graph: InferredGraph,
-    narrow: Sequence[NodeWork],
+    works: Sequence[NodeWork],
     wide: Sequence[NodeWork],
     *,
-    products: DataType,
+    products: DataType | None,
+    may_stay_full: bool,
 ) -> Tactics | None:
-    """The layers whose work differs between ``narrow`` and ``wide``, which stand for the same nodes in one order.
+    """The layers with a choice. ``works`` and ``wide`` stand for the same nodes in one order: those that differ have
+    the narrow format in the first, whose activations are ``products``, and 16 bits in the second.
 
-    ``products``: what activations are converted to.
+    ``may_stay_full``: convolutions and linear layers may run in float32, too, as the file stores them.
     """
-    made_by, inputs = _edges(graph)
-    places = {work.node: at for at, work in enumerate(narrow)}
-    differing = [at for at, (new, old) in enumerate(zip(narrow, wide, strict=True)) if new.kernels != old.kernels]
-    if not differing:
+    places = {work.node: at for at, work in enumerate(works)}
+    edges = _Edges.of(graph, works, places)
+    found = [
+        at
+        for at, (new, old) in enumerate(zip(works, wide, strict=True))
+        if new.kernels != old.kernels or (may_stay_full and (_has_full(old.kernels) or edges.is_border(at)))
+    ]
+    if not found:
         return None
-    index = {at: number for number, at in enumerate(differing)}
+    index = {at: number for number, at in enumerate(found)}
+    sources = [edges.source(at, index) for at in found]
     layers: list[Layer] = []
     label = ""
-    for at in differing:
-        work = narrow[at]
-        names = inputs.get(work.node, ())
-        source = _source(names, made_by, inputs, places, narrow, index, at)
-        kernel, old = work.kernels[-1], wide[at].kernels[-1]
+    known = _Known()
+    for at, source in zip(found, sources, strict=True):
+        hands_on = may_stay_full and edges.feeds_layers_alone(at, index)
+        if edges.is_border(at):
+            layers.append(_border(works[at], at, source, hands_on=hands_on))
+            continue
+        old = wide[at].kernels[-1]
         if isinstance(old, Gemm | Conv | Pooling):
             label = label or (old.input.dtype if isinstance(old, Pooling) else old.dtype).label
-        narrows = widens = None
-        if source is not None:
-            behind = layers[source].wide[0][-1]
-            narrows = _conversion(old, kernel, "quantize") if _has_own_type(behind) else None
-            widens = _conversion(kernel, old, "dequantize") if isinstance(behind, Conv | Pooling) else None
-        has_weight = isinstance(kernel, Gemm | Conv) and len(names) > 1
-        ways = (work.kernels, *work.alternatives)
-        must_widen = isinstance(kernel, Conv) and isinstance(old, Conv) and kernel.output_dtype is _written(old)
+        names = edges.inputs.get(works[at].node, ())
+        ways = known.ways(works[at], wide[at], full=may_stay_full, enters=source is None, hands_on=hands_on)
         layers.append(
             Layer(
                 at=at,
-                narrow=() if must_widen else ways,
-                wide=(wide[at].kernels, *wide[at].alternatives),
-                between=ways if must_widen else _between(kernel, old, work.kernels[:-1]),
+                ways=ways,
                 source=source,
-                narrows=narrows,
-                widens=widens,
-                weight=names[1] if has_weight else None,
+                conversions={} if source is None else known.conversions(ways, layers[source].ways),
+                weight=names[1] if isinstance(old, Gemm | Conv) and len(names) > 1 else None,
             )
         )
-    return Tactics(layers=tuple(layers), format_label=products.label, wide_label=label)
+    return Tactics(layers=tuple(layers), format_label="" if products is None else products.label, wide_label=label)
+
+
+class _Known:
+    """Ways and conversions of the layers that were met: those of equal layers are one object."""
+
+    def __init__(self) -> None:
+        self._ways: dict[object, Mapping[Form, Ways]] = {}
+        self._conversions: dict[tuple[int, int], Mapping[tuple[int, int], Kernel]] = {}
+
+    def ways(self, work: NodeWork, wide: NodeWork, *, full: bool, enters: bool, hands_on: bool) -> Mapping[Form, Ways]:
+        key = (work.kernels, wide.kernels, len(wide.alternatives), enters, hands_on)
+        found = self._ways.get(key)
+        if found is None:
+            found = _ways(work, wide)
+            if full and _has_full(wide.kernels):
+                found |= _full_ways(wide, enters=enters, hands_on=hands_on)
+            self._ways[key] = found
+        return found
+
+    def conversions(
+        self, ways: Mapping[Form, Ways], of_source: Mapping[Form, Ways]
+    ) -> Mapping[tuple[int, int], Kernel]:
+        key = id(ways), id(of_source)
+        found = self._conversions.get(key)
+        if found is None:
+            found = self._conversions[key] = _conversions(ways, of_source)
+        return found
+
+
+def _ways(work: NodeWork, wide: NodeWork) -> dict[Form, Ways]:
+    """The forms in 16 bits and in the narrow format of a node, which has the one in ``wide``, the other in ``work``."""
+    found: dict[Form, Ways] = {WIDE: (wide.kernels, *wide.alternatives)}
+    kernel, old, narrow = work.kernels[-1], wide.kernels[-1], (work.kernels, *work.alternatives)
+    if work.kernels == wide.kernels:
+        return found
+    if isinstance(kernel, Conv) and isinstance(old, Conv) and kernel.output_dtype is _written(old):
+        found[BETWEEN] = narrow
+        return found
+    found[NARROW] = narrow
+    if between := _between(kernel, old, work.kernels[:-1]):
+        found[BETWEEN] = between
+    return found
+
+
+def _full_ways(wide: NodeWork, *, enters: bool, hands_on: bool) -> dict[Form, Ways]:
+    """The forms in float32 of a layer that has the one in 16 bits in ``wide``.
+
+    ``enters``: no layer makes what it reads, so that a kernel converts it. ``hands_on``: layers alone read its result.
+    """
+    kernel = wide.kernels[0]
+    assert isinstance(kernel, Gemm | Conv)
+    operand, result = _operand(kernel), _result(kernel)
+    assert operand is not None
+    before = (_cast(operand, DataType.FLOAT32),) if enters else ()
+    ways = tuple(map(_full, (wide.kernels, *wide.alternatives)))
+    behind = _cast(replace(result, dtype=DataType.FLOAT32), result.dtype)
+    found: dict[Form, Ways] = {FULL_TO_WIDE: tuple((*before, *way, behind) for way in ways)}
+    if hands_on:
+        found[FULL] = tuple((*before, *way) for way in ways)
+    return found
+
+
+def _has_full(way: tuple[Kernel, ...]) -> bool:
+    """Whether kernels are a convolution or a linear layer in 16 bits alone, which may run in float32."""
+    match way:
+        case (
+            Gemm(b_is_weight=True, batch=1, dtype=dtype, a_dtype=None, b_dtype=None, output_dtype=None)
+            | Conv(direction="forward", dtype=dtype, input_dtype=None, weight_dtype=None, output_dtype=None),
+        ):
+            return dtype.bits == 16
+        case _:
+            return False
+
+
+def _full(way: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """The kernels of such a layer in float32: one or several products, some with pointwise work behind.
+
+    What is added to a result is in 16 bits, as everything that isn't known to be in float32: a kernel converts it; one
+    that compilers generate reads either.
+    """
+    found: list[Kernel] = []
+    for kernel in way:
+        match kernel:
+            case Gemm() | Conv():
+                added = [_result(kernel)] * kernel.epilogue.count("add")
+                if kernel.extra_read_bytes:
+                    added.append(TensorSpec(dtype=kernel.dtype, shape=(kernel.extra_read_bytes // 2,)))
+                found += [_cast(tensor, DataType.FLOAT32) for tensor in added]
+                full = replace(
+                    kernel, dtype=DataType.FLOAT32, accumulator=None, extra_read_bytes=2 * kernel.extra_read_bytes
+                )
+                found.append(replace(full, channels_last=False) if isinstance(full, Conv) else full)
+            case Elementwise():
+                product, *others = kernel.inputs
+                inputs = (replace(product, dtype=DataType.FLOAT32), *others)
+                found.append(replace(kernel, inputs=inputs, output=replace(kernel.output, dtype=DataType.FLOAT32)))
+            case _:
+                raise AssertionError(f"{type(kernel).__name__} is no part of a layer that has a form in float32")
+    return tuple(found)
+
+
+def _border(work: NodeWork, at: int, source: int | None, *, hands_on: bool) -> Layer:
+    """The kernel that converts an input or an output of the model, which float32 behind it or before does without."""
+    (cast,) = work.kernels
+    if source is not None:
+        return Layer(at=at, ways={FULL: ((),)}, source=source, conversions=dict.fromkeys(((16, 32), (8, 32)), cast))
+    return Layer(at=at, ways={FULL_TO_WIDE: (work.kernels,)} | ({FULL: ((),)} if hands_on else {}))
 
 
 def choose(
     tactics: Tactics, works: Sequence[NodeWork], gpu: GpuSpec, *, predictors: Predictors | None = None
 ) -> Chosen:
     """The work with the layers in the types that make the run on ``gpu`` shortest."""
-    layers = tactics.layers
-    known = _times(layers, gpu, predictors)
-    forms = _fastest([_Costs.of(layer, works[layer.at].count, known) for layer in layers])
+    in_tf32_there = takes_tf32(gpu)
+    layers = _with_tf32(tactics.layers) if in_tf32_there else tactics.layers
+    forms = _fastest(_costs(layers, works, _times(layers, gpu, predictors)))
     found = list(works)
-    wide_weights: dict[str, int] = {}
-    with_weight = wide = 0
-    for number, layer in enumerate(layers):
-        own = forms[number]
-        ways = (layer.wide, layer.narrow, layer.between)[own]
-        if layer.source is not None and _reads(own) != _writes(forms[layer.source]):
-            before = layer.narrows if _reads(own) else layer.widens
-            ways = ways if before is None else tuple((before, *way) for way in ways)
-        found[layer.at] = replace(works[layer.at], kernels=ways[0], alternatives=ways[1:])
+    more_weights: dict[str, int] = {}
+    count = wide = full_choices = full = 0
+    for layer, own in zip(layers, forms, strict=True):
+        before = layer.before(own, None if layer.source is None else forms[layer.source])
+        ways = layer.ways[own] if before is None else tuple((before, *way) for way in layer.ways[own])
+        work = works[layer.at]
+        free = None if ways[0] else NOT_CONVERTED
+        found[layer.at] = replace(work, kernels=ways[0], alternatives=ways[1:], free=free)
         if layer.weight is not None:
-            with_weight += 1
-            wide += own == _WIDE
-            if own == _WIDE:
-                wide_weights[layer.weight] = _weight_bytes(layer.wide[0][-1]) - _weight_bytes(
-                    (layer.narrow or layer.between)[0][-1]
-                )
-    return Chosen(works=tuple(found), count=with_weight, wide_count=wide, wide_weight_bytes=sum(wide_weights.values()))
+            count += layer.is_narrowable
+            wide += layer.is_narrowable and own == WIDE
+            full_choices += FULL_TO_WIDE in layer.ways
+            full += own.reads == FULL.reads
+            asked_for = next(layer.ways[form] for form in (NARROW, BETWEEN, WIDE) if form in layer.ways)
+            more_weights[layer.weight] = _weight_bytes(ways[0]) - _weight_bytes(asked_for[0])
+    return Chosen(
+        works=tuple(found),
+        count=count,
+        wide_count=wide,
+        full_choices=full_choices,
+        full_count=full,
+        full_label=(DataType.TFLOAT32 if in_tf32_there else DataType.FLOAT32).label,
+        more_weight_bytes=sum(more_weights.values()),
+    )
 
 
-_WIDE, _NARROW, _BETWEEN = _FORMS = (0, 1, 2)
-"""A layer in 16 bits; in the format; one that reads the format and writes 16 bits."""
+NOT_CONVERTED = "no conversion: the layer beside it runs in float32"
 
 
-def _reads(form: int) -> bool:
-    """Whether a layer reads the narrow format."""
-    return form != _WIDE
-
-
-def _writes(form: int) -> bool:
-    """Whether a layer hands on the narrow format."""
-    return form == _NARROW
+def _with_tf32(layers: Sequence[Layer]) -> list[Layer]:
+    """``layers`` with the float32 of a GPU that has TF32, which an engine's builder multiplies unasked."""
+    known: dict[int, Mapping[Form, Ways]] = {}
+    for layer in layers:
+        if id(layer.ways) not in known:
+            known[id(layer.ways)] = {
+                form: tuple([tuple(map(in_tf32, way)) for way in ways]) if form.reads == FULL.reads else ways
+                for form, ways in layer.ways.items()
+            }
+    return [replace(layer, ways=known[id(layer.ways)]) for layer in layers]
 
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """Times of a layer in us, by form (infinite for one that it doesn't have), and of what converts its operand to 16
-    bits and to the format."""
+    """Times of a layer in us, by form, and of what converts its operand, by the bits that there are and are read."""
 
-    us: tuple[float, float, float]
-    convert_us: tuple[float, float]
+    us: Mapping[Form, float]
+    convert_us: Mapping[tuple[int, int], float]
     source: int | None
 
-    @classmethod
-    def of(cls, layer: Layer, count: int, known: Mapping[Kernel, float]) -> _Costs:
-        wide, narrow, between = (
-            count * min((sum(known[kernel] for kernel in way) for way in ways), default=inf)
-            for ways in (layer.wide, layer.narrow, layer.between)
-        )
-        before = [0.0 if kernel is None else count * known[kernel] for kernel in (layer.widens, layer.narrows)]
-        return cls(us=(wide, narrow, between), convert_us=(before[0], before[1]), source=layer.source)
-
-    def at(self, own: int, of_source: int) -> float:
-        """What the layer takes, its operand's conversion included."""
-        turned = self.source is not None and _reads(own) != _writes(of_source)
-        return self.us[own] + (self.convert_us[_reads(own)] if turned else 0.0)
+    def at(self, own: Form, of_source: Form | None) -> float:
+        """What the layer takes, its operand's conversion included; infinite in a form that it doesn't have."""
+        before = 0.0 if of_source is None else self.convert_us.get((of_source.writes, own.reads), 0.0)
+        return self.us.get(own, inf) + before
 
 
-def _fastest(costs: Sequence[_Costs]) -> list[int]:
+def _fastest(costs: Sequence[_Costs]) -> list[Form]:
     """The form of each layer, so that all together take the least; the first of those that take as long.
 
     Exact: a layer reads from one layer at most, which stands before it, so that they form trees, whose leaves are
     decided for each form of their source first.
     """
     # behind[i][f]: the least that all which read from layer i take where it has form f
-    behind = [[0.0] * len(_FORMS) for _ in costs]
+    behind = [dict.fromkeys(cost.us, 0.0) for cost in costs]
     for number in reversed(range(len(costs))):
-        source = costs[number].source
+        cost, source = costs[number], costs[number].source
         if source is not None:
-            for of_source in _FORMS:
-                behind[source][of_source] += min(
-                    costs[number].at(own, of_source) + behind[number][own] for own in _FORMS
-                )
-    found: list[int] = []
+            for of_source in behind[source]:
+                behind[source][of_source] += min(cost.at(own, of_source) + behind[number][own] for own in cost.us)
+    found: list[Form] = []
     for number, cost in enumerate(costs):
-        of_source = found[cost.source] if cost.source is not None else _WIDE
-        totals = [cost.at(own, of_source) + behind[number][own] for own in _FORMS]
-        found.append(totals.index(min(totals)))
+        before = None if cost.source is None else found[cost.source]
+        totals = {own: cost.at(own, before) + behind[number][own] for own in cost.us}
+        found.append(min(totals, key=totals.__getitem__))
+    return found
+
+
+def _costs(layers: Sequence[Layer], works: Sequence[NodeWork], known: Mapping[Kernel, float]) -> list[_Costs]:
+    """The costs of layers whose kernels take so many us, for all runs of each."""
+    us: dict[tuple[int, int], Mapping[Form, float]] = {}
+    convert_us: dict[tuple[int, int], Mapping[tuple[int, int], float]] = {}
+    found = []
+    for layer in layers:
+        count = works[layer.at].count
+        key, before = (id(layer.ways), count), (id(layer.conversions), count)
+        if key not in us:
+            us[key] = {
+                form: count * min(sum([known[kernel] for kernel in way]) for way in ways)
+                for form, ways in layer.ways.items()
+            }
+        if before not in convert_us:
+            convert_us[before] = {bits: count * known[kernel] for bits, kernel in layer.conversions.items()}
+        found.append(_Costs(us=us[key], convert_us=convert_us[before], source=layer.source))
     return found
 
 
 def _times(layers: Sequence[Layer], gpu: GpuSpec, predictors: Predictors | None) -> dict[Kernel, float]:
     kernels: dict[Kernel, None] = {}
-    for layer in layers:
-        kernels.update(dict.fromkeys(kernel for way in (*layer.narrow, *layer.wide, *layer.between) for kernel in way))
-        kernels.update(dict.fromkeys(kernel for kernel in (layer.narrows, layer.widens) if kernel is not None))
+    for ways in {id(layer.ways): layer.ways for layer in layers}.values():
+        kernels.update(dict.fromkeys(kernel for form in ways.values() for way in form for kernel in way))
+    for conversions in {id(layer.conversions): layer.conversions for layer in layers}.values():
+        kernels.update(dict.fromkeys(conversions.values()))
     unique = tuple(kernels)
     found = predict(unique, gpu, predictors=predictors)
     return {kernel: prediction.latency_us for kernel, prediction in zip(unique, found, strict=True)}
 
 
-def _edges(graph: InferredGraph) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """The node that makes each value, and each node's inputs, bodies included."""
-    made_by: dict[str, str] = {}
-    inputs: dict[str, tuple[str, ...]] = {}
-    pending = [graph]
-    while pending:
-        found = pending.pop()
-        pending += found.bodies.values()
-        for node in found.graph.nodes:
-            inputs[node.name] = node.inputs
-            made_by.update((name, node.name) for name in node.outputs)
-    return made_by, inputs
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Who makes and who reads each value of a graph, bodies included; ``inputs`` and ``outputs``: of each node;
+    ``values``: those of the graph itself."""
 
+    works: Sequence[NodeWork]
+    places: Mapping[str, int]
+    made_by: Mapping[str, str]
+    read_by: Mapping[str, Sequence[str]]
+    inputs: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, tuple[str, ...]]
+    entering: frozenset[str]
+    leaving: frozenset[str]
+    values: Mapping[str, Value]
 
-def _source(
-    names: tuple[str, ...],
-    made_by: Mapping[str, str],
-    inputs: Mapping[str, tuple[str, ...]],
-    places: Mapping[str, int],
-    works: Sequence[NodeWork],
-    index: Mapping[int, int],
-    before: int,
-) -> int | None:
-    """The layer before place ``before`` whose result is the first of ``names``, through nodes that move nothing."""
-    while names:
-        node = made_by.get(names[0])
-        at = None if node is None else places.get(node)
-        if node is None or at is None:
-            return None
-        if at in index:
-            return index[at] if at < before else None
-        work = works[at]
-        if work.kernels or work.merged_into is not None:
-            return None
-        names = inputs.get(node, ())
-    return None
+    @classmethod
+    def of(cls, graph: InferredGraph, works: Sequence[NodeWork], places: Mapping[str, int]) -> _Edges:
+        nodes: list[Node] = []
+        leaving: set[str] = set()
+        pending = [graph]
+        while pending:
+            part = pending.pop()
+            pending += part.bodies.values()
+            nodes += part.graph.nodes
+            leaving.update(declared.name for declared in part.graph.outputs)
+        read_by: dict[str, list[str]] = {}
+        for node in nodes:
+            for name in node.inputs:
+                read_by.setdefault(name, []).append(node.name)
+        return cls(
+            works=works,
+            places=places,
+            made_by={name: node.name for node in nodes for name in node.outputs},
+            read_by=read_by,
+            inputs={node.name: node.inputs for node in nodes},
+            outputs={node.name: node.outputs for node in nodes},
+            entering=frozenset(declared.name for declared in graph.graph.inputs),
+            leaving=frozenset(leaving),
+            values=graph.values,
+        )
+
+    def source(self, at: int, index: Mapping[int, int]) -> int | None:
+        """The layer before place ``at`` whose result is what stands there reads first, through nodes that move nothing;
+        ``index``: the layers' places."""
+        names = self.inputs.get(self.works[at].node, ())
+        while names:
+            node = self.made_by.get(names[0])
+            place = None if node is None else self.places.get(node)
+            if node is None or place is None:
+                return None
+            if place in index:
+                return index[place] if place < at else None
+            if not self._is_view(place):
+                return None
+            names = self.inputs.get(node, ())
+        return None
+
+    def feeds_layers_alone(self, at: int, index: Mapping[int, int]) -> bool:
+        """Whether all that reads the result of what stands at ``at`` are layers whose source it is."""
+        pending = list(self.outputs.get(self.works[at].node, ()))
+        while pending:
+            name = pending.pop()
+            if name in self.leaving:
+                return False
+            for reader in self.read_by.get(name, ()):
+                place = self.places.get(reader)
+                if place is None or self.inputs[reader].index(name) or self.inputs[reader].count(name) > 1:
+                    return False
+                if place in index:
+                    continue
+                if not self._is_view(place):
+                    return False
+                pending += self.outputs[reader]
+        return True
+
+    def is_border(self, at: int) -> bool:
+        """Whether what stands at ``at`` is a kernel that converts a float32 input of the model to 16 bits, or back to
+        a float32 output."""
+        work = self.works[at]
+        if work.op_type != "Cast" or len(work.kernels) != 1 or not isinstance(work.kernels[0], Movement):
+            return False
+        (read, *_), (written, *_) = self.inputs[work.node], self.outputs[work.node]
+        if read in self.entering:
+            return self._is_full(read) and self._is_wide(written)
+        return written in self.leaving and self._is_wide(read) and self._is_full(written)
+
+    def _is_full(self, name: str) -> bool:
+        return name in self.values and self.values[name].dtype is DataType.FLOAT32
+
+    def _is_wide(self, name: str) -> bool:
+        return name in self.values and self.values[name].dtype in (DataType.FLOAT16, DataType.BFLOAT16)
+
+    def _is_view(self, at: int) -> bool:
+        return not self.works[at].kernels and self.works[at].merged_into is None
 
 
 def _has_own_type(kernel: Kernel) -> bool:
     """Whether a layer that stays in 16 bits can't write the narrow format: products sum and write one type."""
     return isinstance(kernel, Gemm | Conv | Pooling)
+
+
+def _conversions(ways: Mapping[Form, Ways], of_source: Mapping[Form, Ways]) -> Mapping[tuple[int, int], Kernel]:
+    """What turns the operand of a layer into the type that it reads, by the bits of what its source wrote."""
+    wide = _operand(ways[WIDE][0][-1])
+    if wide is None:
+        return {}
+    full = replace(wide, dtype=DataType.FLOAT32)
+    if WIDE not in of_source:  # what converts an input of the model, which a layer behind it may do as well
+        casts = of_source.get(FULL_TO_WIDE)
+        return {} if casts is None else dict.fromkeys(((32, 16), (32, 8)), casts[0][0])
+    behind = of_source[WIDE][0][-1]
+    narrows = next((_operand(ways[form][0][-1]) for form in (NARROW, BETWEEN) if form in ways), None)
+    # of products in the narrow format 16 bits come out as well
+    hands_on_narrow = NARROW in of_source and isinstance(behind, Conv | Pooling)
+    found: dict[tuple[int, int], Kernel] = {}
+    if narrows is not None and narrows != wide:
+        if _has_own_type(behind):
+            found[16, 8] = _turn("quantize", wide, narrows.dtype)
+        if hands_on_narrow:
+            found[8, 16] = _turn("dequantize", narrows, wide.dtype)
+        found[32, 8] = _turn("quantize", full, narrows.dtype)
+    elif hands_on_narrow:
+        found[8, 16] = _turn("dequantize", replace(wide, dtype=DataType.INT8), wide.dtype)
+    found[32, 16] = _cast(full, wide.dtype)
+    if FULL_TO_WIDE in ways:
+        found[16, 32] = _cast(wide, DataType.FLOAT32)
+        before = replace(wide, dtype=DataType.INT8)
+        found[8, 32] = _turn("dequantize", before, DataType.FLOAT32) if hands_on_narrow else found[16, 32]
+    return {bits: kernel for bits, kernel in found.items() if any(form.writes == bits[0] for form in of_source)}
+
+
+def _turn(operation: str, tensor: TensorSpec, dtype: DataType) -> Elementwise:
+    return Elementwise(operations=(operation,), inputs=(tensor,), output=replace(tensor, dtype=dtype))
+
+
+def _cast(tensor: TensorSpec, dtype: DataType) -> Elementwise:
+    """The kernel that gives a tensor another type. It isn't part of its neighbours: in an engine of TensorRT for RTX
+    (1.7) a Cast between a mean and a convolution in float32 is a kernel, as are those of inputs and outputs."""
+    return replace(_turn("cast", tensor, dtype), generated=True)
 
 
 def _between(narrow: Kernel, wide: Kernel, before: tuple[Kernel, ...]) -> Ways:
@@ -349,14 +602,6 @@ def _written(kernel: Conv) -> DataType:
     return kernel.output_dtype or kernel.dtype
 
 
-def _conversion(before: Kernel, after: Kernel, operation: str) -> Kernel | None:
-    """The kernel that turns the operand of ``before`` into that of ``after``."""
-    source, target = _operand(before), _operand(after)
-    if source is None or target is None or source == target:
-        return None
-    return Elementwise(operations=(operation,), inputs=(source,), output=target)
-
-
 def _operand(kernel: Kernel) -> TensorSpec | None:
     match kernel:
         case Gemm():
@@ -369,11 +614,16 @@ def _operand(kernel: Kernel) -> TensorSpec | None:
             return None
 
 
-def _weight_bytes(kernel: Kernel) -> int:
-    match kernel:
-        case Gemm():
+def _result(kernel: Gemm | Conv) -> TensorSpec:
+    shape = (kernel.m, kernel.n) if isinstance(kernel, Gemm) else (kernel.n, kernel.k, *kernel.out)
+    return TensorSpec(dtype=kernel.output_dtype or kernel.dtype, shape=shape)
+
+
+def _weight_bytes(way: Sequence[Kernel]) -> int:
+    """Bytes of a layer's weights: those of its product, before and behind which kernels may convert."""
+    for kernel in way:
+        if isinstance(kernel, Gemm):
             return (kernel.b_dtype or kernel.dtype).bytes_of(kernel.k * kernel.n)
-        case Conv():
+        if isinstance(kernel, Conv):
             return kernel.operand_bytes[1]
-        case _:
-            return 0
+    return 0

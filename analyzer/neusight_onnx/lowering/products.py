@@ -47,7 +47,7 @@ def with_products(
         found = known.get(kernel)
         if found is None:
             if weights is None:
-                found = (_in_tf32(kernel),)
+                found = (in_tf32(kernel),)
             elif how == "calibrated" and products is not None:
                 found = (_calibrated(kernel, products),)
             elif how == "widened" and products is not None:
@@ -75,7 +75,7 @@ def _is_cudnns(work: NodeWork) -> bool:
     return work.op_type != "DeformConv" and any(isinstance(kernel, Conv) for kernel in work.kernels)
 
 
-def _in_tf32(kernel: Kernel) -> Kernel:
+def in_tf32(kernel: Kernel) -> Kernel:
     """A kernel with TF32's products; a depthwise convolution has none, so that it stays on the FP32 lanes."""
     multiplies = isinstance(kernel, Gemm | Conv | Attention | Recurrent) and kernel.dtype is _FP32
     if isinstance(kernel, Conv) and kernel.is_depthwise:

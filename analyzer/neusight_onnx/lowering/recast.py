@@ -433,7 +433,7 @@ def converted(graph: InferredGraph, low: DataType, *, runtime: str, keeps_io: bo
     if work.wide:
         said.append(f"in float32 by its block list: {_listed(work.wide)}")
     if runtime == "tensorrt":
-        said.append("every layer is taken to choose it")
+        said.append("a layer takes it where that is quicker")
     return replace(
         graph,
         graph=replace(
