@@ -306,6 +306,15 @@ CASES = {
         says="'batch' and 'the seq' of input 'x' are not bound, defaults stand in",
         fix="--dim 'batch=1,the seq=128' (what stands in), or dims = { batch = 1, \"the seq\" = 128 } in the target",
     ),
+    "names that an exporter made up": Case(
+        model=one([node("Exp", "x", "y", "exp")], x=("unk__12", "unk__13", 4)),
+        codes=codes(109, 301),
+        notes=codes(109),
+        dims={},
+        limits=limits(max_latency="1s"),
+        says="'unk__12' and 'unk__13' of input 'x' are not bound, defaults stand in",
+        fix="--batch 1 --dim unk__13=128 (what stands in), or batch = 1 and dims = { unk__13 = 128 } in the target",
+    ),
     "a batch that is more to launch than to compute": Case(
         model=linear,
         codes=codes(109),
@@ -575,6 +584,12 @@ CASES = {
     ),
     "quantised, onnxruntime": Case(
         model=dequantized(TensorProto.INT8), codes=codes(508), runtime="onnxruntime", says="products in floats"
+    ),
+    "a framework's operator in ONNX's domain": Case(  # as tf2onnx leaves TensorFlow's of Keras' gelu
+        model=one([node("Erfc", "x", "h", "odd"), node("Relu", "h", "y", "act")]),
+        codes=codes(501, 503),
+        says="Erfc is no operator of ONNX, though in its domain (1 node)",
+        fix="another opset or exporter",
     ),
     "no such operator": Case(model=UNKNOWN, codes=codes(501, 503), node="odd", says="acme::Mystery"),
     "no model of its cost": Case(model=GENERATION, codes=codes(502), node="engine", says="another engine"),

@@ -769,6 +769,14 @@ def test_new_tokens_are_what_past_and_total_leave(dims: dict[str, int], new: int
     assert got.symbols["sequence"] == new
 
 
+@pytest.mark.parametrize(
+    ("symbol", "changed_by"), [("unk__12", "--batch N"), ("s77", "--batch N"), ("batch", "--dim batch=N")]
+)
+def test_a_default_says_an_option_that_the_next_export_has_too(symbol: str, changed_by: str) -> None:
+    got = bind_inputs(with_inputs(value("x", [symbol, 3, 8, 8])), Bindings())
+    assert got.assumptions == (f"{symbol} = 1 (default, the model leaves it free; {changed_by} changes it)",)
+
+
 def appending(op_type: str, *others: onnx.ValueInfoProto) -> Model:
     """One operator that appends to a cache, whose length alone outputs have, if no other input does."""
     queries, keys = value("q", ["batch", "seq", 32]), [value(name, ["batch", "seq", 16]) for name in "kv"]

@@ -48,11 +48,11 @@ def _qualified(node: Node) -> str:
 )
 def unknown_operator(subject: Subject) -> Iterator[Found]:
     known = {(domain, op_type) for domain, op_type, _, _ in operator_table()}
-    unknown: dict[str, list[str]] = {}
+    unknown: dict[tuple[str, str], list[str]] = {}
     plugins: dict[str, list[str]] = {}
     for node in nodes_of(subject.model.graph):
         if (node.domain, node.op_type) not in known:
-            unknown.setdefault(_qualified(node), []).append(node.name)
+            unknown.setdefault((node.domain, _qualified(node)), []).append(node.name)
         elif subject.target.runtime.partition("@")[0] != "tensorrt" and node.op_type in PLUGINS and not node.domain:
             plugins.setdefault(node.op_type, []).append(node.name)
     for name, nodes in plugins.items():
@@ -62,8 +62,16 @@ def unknown_operator(subject: Subject) -> Iterator[Found]:
             node=nodes[0],
             fix="run the model by --runtime tensorrt, or export it without the plugin",
         )
-    for name, nodes in unknown.items():
-        yield Found(message=f"{name} is not a known operator ({counted(len(nodes), 'node')})", node=nodes[0])
+    for (domain, name), nodes in unknown.items():
+        what = "not a known operator" if domain else "no operator of ONNX, though in its domain"
+        yield Found(
+            message=f"{name} is {what} ({counted(len(nodes), 'node')})",
+            node=nodes[0],
+            fix=None
+            if domain
+            else "export the model by another opset or exporter: this one left the framework's own operator in it, and "
+            "ONNX Runtime refuses the file",
+        )
 
 
 def _accepted(subject: Subject) -> Severity | None:

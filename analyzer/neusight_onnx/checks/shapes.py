@@ -10,6 +10,7 @@ from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.checks.thresholds import missed
 from neusight_onnx.errors import BindingError, ModelError
+from neusight_onnx.graph.batch_dimension import unnamed_batch
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.cache_branches import left_empty
 from neusight_onnx.graph.cache_lengths import kept_buffers
@@ -43,10 +44,18 @@ def unbound_symbols(subject: Subject) -> Iterator[Found]:
     names = [f"'{symbol}'" for symbol in stand_in][:_MOST_NAMED]
     unnamed = len(stand_in) - len(names)
     last = f"{unnamed} more" if unnamed else names.pop()
-    table = ", ".join(f"{_key(symbol)} = {size}" for symbol, size in stand_in.items())
+    by_batch = {symbol: stand_in[symbol] for symbol in unnamed_batch(subject.model) if symbol in stand_in}
+    by_name = {symbol: size for symbol, size in stand_in.items() if symbol not in by_batch}
+    asked, keys = [], []
+    for size in [*by_batch.values()][:1]:  # a name that the exporter made up is another one in its next file
+        asked.append(f"--batch {size}")
+        keys.append(f"batch = {size}")
+    if by_name:
+        asked.append(options("--dim", by_name))
+        keys.append(f"dims = {{ {', '.join(f'{_key(symbol)} = {size}' for symbol, size in by_name.items())} }}")
     one = len(stand_in) == 1
     listed = f"{', '.join(names)} and {last}" if names else last
-    given = f"{options('--dim', stand_in)} (what stands in), or dims = {{ {table} }} in the target"
+    given = f"{' '.join(asked)} (what stands in), or {' and '.join(keys)} in the target"
     yield Found(
         message=f"{listed} of input '{inputs[0]}'{others} "
         + (

@@ -74,3 +74,15 @@ def has_batch(model: Model) -> bool:
     except BindingError:
         return False
     return True
+
+
+def unnamed_batch(model: Model) -> tuple[str, ...]:
+    """The symbols of the batch where an exporter made all of them up, another with each export: ``--batch`` is better.
+
+    Empty where one is named, and where ``--batch`` finds none.
+    """
+    try:
+        symbols = find_batch(model, "").symbols
+    except BindingError:
+        return ()
+    return symbols if all(map(is_made_up, symbols)) else ()

@@ -11,7 +11,7 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, shown
-from neusight_onnx.graph.batch_dimension import Batch, find_batch, has_batch
+from neusight_onnx.graph.batch_dimension import Batch, find_batch, has_batch, unnamed_batch
 from neusight_onnx.graph.binding_text import check_shape, check_size, listed, written_dims, written_shape
 from neusight_onnx.graph.cache_branches import cache_branches
 from neusight_onnx.graph.cache_lengths import present_lengths, total_lengths
@@ -22,6 +22,7 @@ from neusight_onnx.graph.dimension_roles import (
     Lengths,
     Place,
     is_batch_symbol,
+    is_made_up,
     keeps_cache,
     places_of,
     role_of,
@@ -211,7 +212,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
     totals = total_lengths(model.graph, values)
     if bindings.dims.keys() - places:  # of outputs alone
         totals.update({name: bindings.dims[name] for name in present_lengths(model.graph) if name in bindings.dims})
-    assumptions = _complete(model.graph.inputs, places, sizes, lengths, fixed, paged_sizes(model.graph), totals)
+    assumptions = _complete(model, places, sizes, lengths, fixed, paged_sizes(model.graph), totals)
     given = {dim for name in values for dim in inputs[name].shape or ()}
     for symbol, size in sizes.symbols.items():
         if size == 0 and symbol not in given:  # an empty list is a value like any other
@@ -413,7 +414,7 @@ def _as_declared(declared: Declared, array: Array) -> Array:
 
 
 def _complete(
-    inputs: Sequence[Declared],
+    model: Model,
     places: Mapping[str, list[Place]],
     sizes: _Sizes,
     lengths: Lengths,
@@ -435,7 +436,7 @@ def _complete(
     _solve(expressions, sizes)
     free = [name for name in places if name not in sizes.symbols and name not in expressions]
     roles = roles_of({name: where for name, where in places.items() if name not in expressions})
-    has_past = keeps_cache(roles, places, inputs)
+    has_past = keeps_cache(roles, places, model.graph.inputs)
     # a cache that is as long as a window doesn't tell how many tokens came before, channels are no length
     roles.update({name: "window" for name in fixed if name in roles})
     roles.update({name: "derived" for name in derived if name in roles})
@@ -444,6 +445,7 @@ def _complete(
     # What is computed from others comes after them.
     after = {name: {"past": 1, "total": 2}.get(roles[name], 0) for name in free}
     after |= {name: 3 + place for place, name in enumerate(derived)}
+    unnamed = unnamed_batch(model) if any(is_made_up(name) for name in free) else ()
     for name in sorted(free, key=after.__getitem__):
         made = derived[name].size(sizes.symbols) if name in derived else None
         if made is not None:
@@ -454,9 +456,8 @@ def _complete(
             size, note = _default(name, roles, sizes, lengths, totals, has_past=has_past)
         sizes.fix(name, size, note)
         sizes.has_default_length |= roles[name] in LENGTH_ROLES
-        assumptions.append(
-            f"{shown(name)} = {size} ({note}, the model leaves it free; {option('--dim', name, 'N')} changes it)"
-        )
+        changed_by = "--batch N" if name in unnamed else option("--dim", name, "N")
+        assumptions.append(f"{shown(name)} = {size} ({note}, the model leaves it free; {changed_by} changes it)")
     if has_past:
         _require_room(roles, sizes, totals)
     for name, expression in expressions.items():

@@ -10,6 +10,7 @@ from neusight_onnx.errors import shown
 from neusight_onnx.graph.every_run import MOST_SHAPE_NUMBERS, is_computed
 from neusight_onnx.graph.model import Graph, InferredGraph, Node, Value, file_name
 from neusight_onnx.graph.names import option
+from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.free_works import FreeWorks
@@ -337,6 +338,8 @@ def _outcome(
 ) -> Kernels | Free | Unsupported:
     rule = RULES.get((node.domain, node.op_type))
     if rule is None:
+        if not node.domain and first_version("", node.op_type) is None:
+            return Unsupported(reason=f"ONNX has no operator {node.op_type}")
         return Unsupported(reason=f"no lowering for {node.domain or 'ai.onnx'}::{node.op_type}")
     context = NodeContext(node, inputs, outputs, run.runtime, layouts, graph, run.order)
     if not rule.needs_shapes:
