@@ -14,6 +14,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph, Node, Value
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Transfer
+from neusight_onnx.lowering.engine_parser import why_refused
 from neusight_onnx.runtime import Runtime
 
 
@@ -109,21 +110,9 @@ ORT_FUNCTIONS = _named(
 """Operators that ai.onnx defines by others (functions of its schemas) and that neither provider has a kernel for: those
 are run in their place. Where the CPU provider has one (its list: onnxruntime 1.32), the node is given to it."""
 
-TENSORRT_REFUSED = _named(
-    """
-    Adagrad Adam Bernoulli BitShift CenterCropPad Col2Im Compress ConcatFromSequence ConvInteger Det
-    DynamicQuantizeLinear GlobalLpPool ImageDecoder LpNormalization LpPool MatMulInteger MaxRoiPool MaxUnpool
-    MelWeightMatrix Momentum Multinomial NegativeLogLikelihoodLoss Optional OptionalGetElement OptionalHasElement
-    QLinearConv QLinearMatMul RandomNormal RandomNormalLike RegexFullMatch SequenceAt SequenceConstruct SequenceEmpty
-    SequenceErase SequenceInsert SequenceLength SequenceMap SoftmaxCrossEntropyLoss SplitToSequence StringConcat
-    StringNormalizer StringSplit TfIdfVectorizer Unique
-    """
-)
-"""Operators of ai.onnx that TensorRT's parser doesn't read (onnx-tensorrt's docs/operators.md, as of TensorRT 10)."""
-
 REFUSED_BY = "TensorRT's parser has no "
 """How the reason of a node begins that TensorRT refuses."""
-REFUSED = REFUSED_BY + "{op_type}: no engine is built of this model as it is"
+REFUSED = REFUSED_BY + "{lacking}: no engine is built of this model as it is"
 OWN = "neusight"
 
 
@@ -197,11 +186,12 @@ _FREE_STEPS = 8
 """Operators without a kernel in a row that are followed from such an input back to where it was made."""
 
 
-def is_refused(node: Node) -> bool:
-    """Whether TensorRT can't build a node of the file; what a rule of ours made stands for operators that it can."""
+def refusal_of(node: Node, values: Mapping[str, Value]) -> str | None:
+    """Why TensorRT can't build a node of the file; what a rule of ours made stands for operators that it can."""
     if node.domain == OWN or len(node.origins) > 1:
-        return False
-    return node.op_type in TENSORRT_REFUSED if node.domain == "" else True
+        return None
+    lacking = why_refused(node, values)
+    return None if lacking is None else REFUSED.format(lacking=lacking)
 
 
 def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
@@ -220,7 +210,7 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
             for node in current.graph.nodes
             if (at := places.get(node.name)) is not None
             and works[at].kernels
-            and (is_refused(node) if refuses else why_on_host(node, current.values) is not None)
+            and ((refusal_of if refuses else why_on_host)(node, current.values) is not None)
         ]
         if not refuses:
             _copy_for_host(current, {node.name for node in chosen}, places, works, result)
@@ -228,7 +218,7 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
             continue
         if refuses:
             for node in chosen:
-                reason = REFUSED.format(op_type=f"{node.domain}::{node.op_type}" if node.domain else node.op_type)
+                reason = refusal_of(node, current.values)
                 at = places[node.name]
                 result[at] = replace(works[at], kernels=(), unsupported=reason, host_operation=False, host_waits=False)
             continue
