@@ -816,6 +816,9 @@ ATTENTION = [
         opset=23,
         runtime="onnxruntime",
         expected=[
+            ew("add", read=4, written=4),
+            moved("transpose", 4 * 2 * 8, 4 * 2 * 8),
+            moved("transpose", 4 * 2 * 8, 4 * 2 * 8),
             moved("concat", 4 * 2 * 2 * 7 * 8, 4 * 2 * 2 * 7 * 8),
             (Gemm, {"batch": 2, "m": 2, "n": 7, "k": 8}),
             (Softmax, {"rows": 4, "cols": 7}),

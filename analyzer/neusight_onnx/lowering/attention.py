@@ -20,7 +20,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering.context import NodeContext
-from neusight_onnx.lowering.formula_attention import as_numbers, by_formula, cached, has_fused_kernel
+from neusight_onnx.lowering.formula_attention import as_numbers, by_formula, has_fused_kernel
 from neusight_onnx.lowering.gemm import bias_before
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.provider_attention import (
@@ -33,6 +33,7 @@ from neusight_onnx.lowering.provider_attention import (
     projected_apart,
 )
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+from neusight_onnx.lowering.standard_attention import standard_attention
 from neusight_onnx.lowering.views import Layout
 
 
@@ -85,30 +86,12 @@ def attention(context: NodeContext) -> Outcome:
     if context.lazy and not has_fused_kernel(kernel, context.executor):
         return Kernels(kernels=by_formula(kernel, context.executor, copied=_copied(context)))
     copies = [copy for index in range(3) for copy in _head_copies(context, index)]
-    if context.runtime == "onnxruntime" and _is_grouped_fp32(kernel):
-        return Kernels(kernels=_provider_formula(kernel))
+    if context.runtime == "onnxruntime":
+        tokens_first = len(context.shape(0)) == 3
+        past = context.shape(4)[2] if context.has(4) else 0
+        counted = context.has(6)
+        return Kernels(kernels=standard_attention(kernel, tokens_first=tokens_first, past=past, counts_keys=counted))
     return Kernels(kernels=(*copies, *_with_its_mask(context, kernel)), layouts=_tokens_first(context))
-
-
-def _is_grouped_fp32(kernel: Attention) -> bool:
-    """Whether several query heads share keys in FP32, which neither PyTorch nor ONNX Runtime has a fused kernel for:
-    FlashAttention takes 16 bits, the memory-efficient kernel a key head for each query head (what torch 2.9.1 and
-    onnxruntime-gpu 1.31.1 launch on stand-ins: ``benchmarks/evidence/attention_kernels.md``)."""
-    return kernel.h != kernel.g and kernel.dtype.bits > DataType.FLOAT16.bits
-
-
-def _provider_formula(kernel: Attention) -> tuple[Kernel, ...]:
-    """ONNX Runtime's attention without a fused kernel: cuBLAS's products of b * g batches, whose rows are the queries
-    of all heads that share keys, (s * h / g, d) @ (d, t) and (s * h / g, t) @ (t, v), and between them a softmax that
-    scales and masks."""
-    batch, rows = kernel.b * kernel.g, kernel.s * (kernel.h // kernel.g)
-    scores, softmax, sums = kernel.parts()
-    return (
-        *cached(kernel),
-        replace(scores, batch=batch, m=rows),
-        replace(softmax, generated=False),
-        replace(sums, batch=batch, m=rows),
-    )
 
 
 def _tokens_first(context: NodeContext) -> tuple[Layout | None, ...]:
