@@ -84,6 +84,13 @@ SELECTED = ["fill", "fill", "where"]
             [*SELECTED, "Attention"],
             id="one kernel behind a mask of truth values",
         ),
+        pytest.param(
+            "y = Attention(q, k, v)",
+            {},
+            dict.fromkeys("qkv", F16),
+            ["fill", "copy"] * 3 + ["Attention"],
+            id="one kernel of padded heads",
+        ),
     ],
 )
 def test_launches(
@@ -110,3 +117,23 @@ def test_a_gpu_before_ampere_computes_grouped_keys_by_the_formula() -> None:
     assert {kernel.dtype for kernel in work.kernels if isinstance(kernel, Gemm)} == {F32}
     queries, keys = work.kernels[:2]
     assert (queries.read_bytes, keys.read_bytes) == (2 * 2 * 8 * 256 * 64, 2 * 2 * 2 * 512 * 64)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "d", "permuted", "copies"),
+    [
+        pytest.param(F16, 64, True, 0, id="FlashAttention of permuted heads"),
+        pytest.param(F16, 64, False, 1, id="FlashAttention of dense heads"),
+        pytest.param(F16, 36, True, 1, id="FlashAttention of padded heads"),
+        pytest.param(F32, 64, False, 0, id="memory-efficient"),
+    ],
+)
+def test_the_order_of_the_result(dtype: DataType, d: int, permuted: bool, copies: int) -> None:
+    """FlashAttention writes in the order of the queries (strides of torch 2.9.1 on stand-ins)."""
+    heads = "q = Transpose<perm=[0,2,1,3]>(x)\n" if permuted else "q = Identity(x)\n"
+    nodes = heads + "y = Attention(q, q, q)\nt = Transpose<perm=[0,2,1,3]>(y)\nz = Reshape(t, merged)"
+    shape = (2, 16, 8, d) if permuted else (2, 8, 16, d)
+    types = {"x": 10} if dtype is F16 else {}
+    graph = inferred(nodes, {"x": shape}, constants={"merged": [2, 16, 8 * d]}, types=types, opset=23)
+    works = lower_laid_out(graph, runtime="eager").works
+    assert sum(len(work.kernels) for work in works if work.op_type in ("Transpose", "Reshape")) == copies

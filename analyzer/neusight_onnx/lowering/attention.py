@@ -20,7 +20,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering.context import NodeContext
-from neusight_onnx.lowering.formula_attention import as_numbers, by_formula, has_fused_kernel
+from neusight_onnx.lowering.formula_attention import as_numbers, by_formula, has_fused_kernel, takes_flash
 from neusight_onnx.lowering.gemm import bias_before
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.provider_attention import (
@@ -91,15 +91,23 @@ def attention(context: NodeContext) -> Outcome:
         past = context.shape(4)[2] if context.has(4) else 0
         counted = context.has(6)
         return Kernels(kernels=standard_attention(kernel, tokens_first=tokens_first, past=past, counts_keys=counted))
-    return Kernels(kernels=(*copies, *_with_its_mask(context, kernel)), layouts=_tokens_first(context))
+    return Kernels(kernels=(*copies, *_with_its_operands(context, kernel)), layouts=_result(context, kernel))
 
 
-def _tokens_first(context: NodeContext) -> tuple[Layout | None, ...]:
-    """PyTorch's fused attention writes (b, s, h, v) and returns (b, h, s, v) as a view: merging heads is free."""
+def _result(context: NodeContext, kernel: Attention) -> tuple[Layout | None, ...]:
+    """How PyTorch's fused attention writes (b, h, s, v): as (b, s, h, v), a view of which it returns, so that merging
+    heads is free. FlashAttention writes in the order of the queries, and padded heads row by row as they are computed.
+    """
     shape = context.out().shape
     if not context.lazy or len(shape) != 4:
         return ()
     _, h, s, v = shape
+    _, of_head, of_token, _ = context.strides(0) if len(context.shape(0)) == 4 else (0, 0, 1, 0)
+    padded = -(-v // FLASH_STEP) * FLASH_STEP
+    if takes_flash(kernel) and padded != v:
+        return (context.view(0, shape, (h * s * padded, s * padded, padded, 1)),)
+    if takes_flash(kernel) and h > 1 and s > 1 and of_head > of_token:
+        return ()
     return (context.view(0, shape, (s * h * v, v, h * v, 1)),)
 
 
@@ -129,7 +137,7 @@ def recognised(context: NodeContext) -> Outcome:
     if context.lazy and (len(query) == BY_FORMULA or not has_fused_kernel(kernel, context.executor)):
         copied = _copied(context)
         return Kernels(kernels=by_formula(kernel, context.executor, batch=query[:-2] or (1,), copied=copied))
-    return Kernels(kernels=_with_its_mask(context, kernel), layouts=_tokens_first(context))
+    return Kernels(kernels=_with_its_operands(context, kernel), layouts=_result(context, kernel))
 
 
 BY_FORMULA = 5
@@ -142,26 +150,44 @@ MASK_STEP = 8
 """Columns that rows of a mask are padded to a multiple of before PyTorch's memory-efficient kernel (``pad_bias`` of
 ATen's native/transformers/attention.cpp)."""
 
+FLASH_STEP = 8
+"""Columns that heads are padded to a multiple of before FlashAttention (``pad_last_dim`` of the same file)."""
 
-def _with_its_mask(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
-    """A fused kernel and what PyTorch does to its mask before: one of truth values becomes one of numbers; in eager
-    mode rows that are no multiple of ``MASK_STEP`` columns are padded, by a fill and a copy."""
-    if not context.lazy or kernel.mask is None:
+
+def _with_its_operands(context: NodeContext, kernel: Attention) -> tuple[Kernel, ...]:
+    """A fused kernel and what PyTorch does to its operands before.
+
+    A mask of truth values becomes one of numbers; in eager mode rows that are no multiple of ``MASK_STEP`` columns are
+    padded, by a fill and a copy. FlashAttention's heads are padded to a multiple of ``FLASH_STEP`` in the same way; a
+    compiler pads in one kernel.
+    """
+    if not context.lazy:
         return (kernel,)
+    eager = context.runtime == "eager"
+    if takes_flash(kernel) and kernel.d % FLASH_STEP:
+        sizes = ((kernel.h, kernel.s), (kernel.g, kernel.t), (kernel.g, kernel.t))
+        shapes = [(kernel.b, heads, rows, kernel.d) for heads, rows in sizes]
+        return (*(step for shape in shapes for step in _padded(kernel.dtype, shape, FLASH_STEP, eager=eager)), kernel)
     mask = kernel.mask
+    if mask is None:
+        return (kernel,)
     before: tuple[Kernel, ...] = ()
     if mask.dtype is DataType.BOOL:
-        *numbers, selection = as_numbers(kernel)
-        if context.runtime == "compiled":
-            numbers = []
-        before = (*numbers, selection)
+        before = as_numbers(kernel) if eager else as_numbers(kernel)[-1:]
         mask = replace(mask, dtype=kernel.dtype)
-    if context.runtime == "eager" and mask.shape and mask.shape[-1] % MASK_STEP:
-        padded = replace(mask, shape=(*mask.shape[:-1], -(-mask.shape[-1] // MASK_STEP) * MASK_STEP))
-        size = mask.byte_count
-        copy = Movement(operation="copy", dtype=mask.dtype, shape=mask.shape, read=size, written=size)
-        before = (*before, fill(padded), copy)
+    if eager and mask.shape and mask.shape[-1] % MASK_STEP:
+        before = (*before, *_padded(mask.dtype, mask.shape, MASK_STEP, eager=True))
     return (*before, replace(kernel, mask=mask))
+
+
+def _padded(dtype: DataType, shape: tuple[int, ...], step: int, *, eager: bool) -> tuple[Kernel, ...]:
+    """A tensor copied to one whose rows are a multiple of ``step`` long: a fill and a copy, compiled one kernel."""
+    source = TensorSpec(dtype=dtype, shape=shape)
+    target = replace(source, shape=(*shape[:-1], -(-shape[-1] // step) * step))
+    if not eager:
+        return (Elementwise(operations=("pad",), inputs=(source,), output=target, generated=True),)
+    size = source.byte_count
+    return fill(target), Movement(operation="copy", dtype=dtype, shape=shape, read=size, written=size)
 
 
 def _copied(context: NodeContext) -> tuple[bool, ...]:

@@ -43,13 +43,19 @@ def has_fused_kernel(kernel: Attention, runtime: Runtime, *, capability: float |
         return False
     since_ampere = capability is None or capability >= AMPERE
     narrow = kernel.dtype.bits == DataType.FLOAT16.bits
-    if narrow and since_ampere and kernel.mask is None and kernel.d == kernel.v <= FLASH_MOST:
+    if since_ampere and takes_flash(kernel):
         return True
     if kernel.h != kernel.g or kernel.dtype.bits > DataType.FLOAT32.bits:
         return False
     volta = capability is None or capability >= VOLTA
     step = 8 if narrow and volta else 4 if since_ampere else 1
     return kernel.d % step == kernel.v % step == 0
+
+
+def takes_flash(kernel: Attention) -> bool:
+    """Whether FlashAttention computes it, on GPUs since Ampere."""
+    narrow = kernel.dtype.bits == DataType.FLOAT16.bits
+    return narrow and kernel.mask is None and kernel.d == kernel.v <= FLASH_MOST
 
 
 def by_formula_on(works: Sequence[NodeWork], runtime: Runtime, capability: float | None) -> Sequence[NodeWork]:

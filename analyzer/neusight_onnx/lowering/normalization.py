@@ -164,8 +164,24 @@ def batch(context: NodeContext) -> Outcome:
         parameter_count=_parameters(context, 1, 2, 3, 4),
         dtype=context.dtype(0),
     )
-    copies = context.contiguous(0, channels_last=True)
+    copies: tuple[Kernel, ...] = context.contiguous(0, channels_last=True)
+    if len(shape) == 2 and context.runtime == "eager":
+        copies = (*copies, *_of_running_statistics(channels))
     return Kernels(kernels=(*copies, kernel), layouts=context.channels_last_output())
+
+
+def _of_running_statistics(channels: int) -> tuple[Kernel, ...]:
+    """What PyTorch's own batch normalization makes of running statistics: a copy of the means, inverse deviations.
+
+    It takes features without positions, (n, c); cuDNN's takes images (as torch 2.9.1 launches LeViT on stand-ins for
+    CUDA's libraries; ``_batch_norm_impl_index``).
+    """
+    wide = TensorSpec(dtype=DataType.FLOAT32, shape=(channels,))
+    size = wide.byte_count
+    return (
+        Movement(operation="copy", dtype=wide.dtype, shape=wide.shape, read=size, written=size),
+        Elementwise(operations=("rsqrt",), inputs=(wide,), output=wide),
+    )
 
 
 def _by_own_statistics(context: NodeContext, channels: int) -> tuple[Kernel, ...]:
