@@ -164,10 +164,10 @@ def batch(context: NodeContext) -> Outcome:
         parameter_count=_parameters(context, 1, 2, 3, 4),
         dtype=context.dtype(0),
     )
-    copies: tuple[Kernel, ...] = context.contiguous(0, channels_last=True)
+    before: tuple[Kernel, ...] = context.contiguous(0, channels_last=True)
     if len(shape) == 2 and context.runtime == "eager":
-        copies = (*copies, *_of_running_statistics(channels))
-    return Kernels(kernels=(*copies, kernel), layouts=context.channels_last_output())
+        before = (*before, *_of_running_statistics(channels))
+    return Kernels(kernels=(*before, kernel), layouts=context.channels_last_output())
 
 
 def _of_running_statistics(channels: int) -> tuple[Kernel, ...]:
