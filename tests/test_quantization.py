@@ -423,6 +423,41 @@ def test_what_pairs_become(case: Case, runtime: str) -> None:
     assert [stored_plainly(kernel) for kernel in kernels] == [stored_plainly(kernel) for kernel in case.kernels]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "weights", "dtype"),
+    [
+        # a scale of each channel, or column, that is summed can't be taken out of a sum of integers
+        pytest.param("Conv(xf, wf)", "x axis=1", DataType.FLOAT32, id="channels of an image"),
+        pytest.param("Conv(xf, wf)", "x", DataType.INT8, id="one scale"),
+        pytest.param("Conv(xf, wf)", "w axis=0", DataType.INT8, id="filters"),
+        pytest.param("Conv(xf, wf)", "w axis=1", DataType.FLOAT32, id="channels of filters"),
+        pytest.param("ConvTranspose(xf, wf)", "w axis=1", DataType.INT8, id="channels that a transposed one writes"),
+        pytest.param("ConvTranspose(xf, wf)", "w axis=0", DataType.FLOAT32, id="channels that it reads"),
+        pytest.param("MatMul(xf, wf)", "w axis=-1", DataType.INT8, id="columns"),
+        pytest.param("MatMul(xf, wf)", "w axis=-2", DataType.FLOAT32, id="rows of the right operand"),
+        pytest.param("MatMul(xf, wf)", "x axis=2", DataType.INT8, id="rows of the left one"),
+        pytest.param("MatMul(xf, wf)", "x axis=3", DataType.FLOAT32, id="columns of the left one"),
+    ],
+)
+def test_scales_of_what_is_summed_keep_a_product_in_floats(nodes: str, weights: str, dtype: DataType) -> None:
+    """All sizes are 8; ``weights``: which operand has eight scales, and along what."""
+    operand, _, axis = weights.partition(" ")
+
+    def dequantised(name: str) -> str:
+        many = name == operand and axis
+        return f"{name}f = DequantizeLinear{f'<{axis}>' if many else ''}({name}, {'cs, cz' if many else 's, zi'})"
+
+    graph = inferred(
+        f"{dequantised('x')}\n{dequantised('w')}\ny = {nodes}",
+        {"x": (8, 8, 8, 8)},
+        weights={"w": (8, 8, 8, 8), **SCALES},
+        types={**TYPES, "x": I8},
+        opset=21,
+    )
+    kernels = [kernel for work in lower(fold_quantization(graph), runtime="tensorrt") for kernel in work.kernels]
+    assert [kernel.dtype for kernel in kernels if isinstance(kernel, Conv | Gemm)] == [dtype]
+
+
 BLOCK = """
     xf = DequantizeLinear(x, s, zi)
     wf = DequantizeLinear(w, s, zi)

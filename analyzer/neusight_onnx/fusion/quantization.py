@@ -179,11 +179,15 @@ def _fold_product(folding: _Folding, node: Node) -> None:
     """left @ right (+ bias), the right operand quantised; the left one, too, or it stays in floating point."""
     left, right = folding.dequantizer(node.inputs[0]), folding.dequantizer(node.inputs[1])
     second = None if right is None else right.inputs[0]
+    weight_only = left is None
+    if left is not None and not _is_factored_out(folding, left, _summed(folding, node, 0)):
+        return
+    if right is not None and not weight_only and not _is_factored_out(folding, right, _summed(folding, node, 1)):
+        return
     if right is None and node.op_type in MATRIX_PRODUCTS:
-        right, second = _behind_transpose(folding, node.inputs[1])
+        right, second = _behind_transpose(folding, node.inputs[1], weight_only=weight_only)
     if right is None or second is None:
         return
-    weight_only = left is None
     if weight_only and (node.op_type not in MATRIX_PRODUCTS or not folding.is_constant(second)):
         return
     merged = [right] if left is None else [left, right]
@@ -226,6 +230,33 @@ def _fold_product(folding: _Folding, node: Node) -> None:
     )
 
 
+def _summed(folding: _Folding, node: Node, operand: int) -> frozenset[int]:
+    """The dimensions of an operand of a product that its sums go over."""
+    value = folding.values.get(node.inputs[operand])
+    if value is None or value.shape is None:
+        return frozenset()
+    rank = len(value.shape)
+    if node.op_type == "ConvTranspose":
+        return frozenset(range(rank)) - ({0} if operand == 0 else {1})
+    if node.op_type == "Conv":
+        return frozenset(range(rank)) - {0}
+    swapped = bool(node.attributes.get("transA" if operand == 0 else "transB"))
+    return frozenset({rank - 1 - int((operand == 1) != swapped)})
+
+
+def _is_factored_out(folding: _Folding, pair: Node, summed: frozenset[int]) -> bool:
+    """Whether the scales of a quantised operand are the same for all that is added up, so that sums of integers can be
+    scaled: one scale, or those of a dimension that isn't ``summed``. With a scale for each of what is summed it is a
+    product of floats, as TensorRT for RTX 1.7 builds it. Blocks have instructions that scale them."""
+    before = folding.values.get(pair.inputs[0])
+    if before is None or before.shape is None or not before.dtype or not before.dtype.is_integer:
+        return True
+    if pair.attributes.get("block_size") or folding.element_count(pair.inputs[1]) in (None, 1):
+        return True
+    axis = pair.attributes.get("axis", 1)
+    return not isinstance(axis, int) or axis % len(before.shape) not in summed
+
+
 def _is_narrow_product(folding: _Folding, node: Node) -> bool:
     """Whether ONNX Runtime's CUDA provider multiplies by weights as they are stored: a MatMul or Gemm of floats by a
     constant matrix of integers that nothing else reads, with one scale, one a column, or blocks of 16 or more rows.
@@ -260,7 +291,7 @@ def _is_narrow_product(folding: _Folding, node: Node) -> bool:
     return folding.element_count(pair.inputs[1]) == 1 or axis == column
 
 
-def _behind_transpose(folding: _Folding, name: str) -> tuple[Node | None, str | None]:
+def _behind_transpose(folding: _Folding, name: str, *, weight_only: bool) -> tuple[Node | None, str | None]:
     """The DequantizeLinear of a constant matrix that is transposed behind it, as if it was transposed before.
 
     Transposing quantised constants is done once, when the model is loaded.
@@ -271,6 +302,9 @@ def _behind_transpose(folding: _Folding, name: str) -> tuple[Node | None, str | 
     right = folding.dequantizer(transpose.inputs[0])
     before = None if right is None else folding.values.get(right.inputs[0])
     if right is None or before is None or not before.is_constant:
+        return None, None
+    summed = frozenset({len(before.shape or ()) - 1})  # what the Transpose makes the last dimension but one
+    if not weight_only and not _is_factored_out(folding, right, summed):
         return None, None
     folding.replaced[transpose.name] = replace(transpose, inputs=(right.inputs[0], *transpose.inputs[1:]))
     folding.values[name] = replace(folding.values[name], dtype=before.dtype, data=None)
