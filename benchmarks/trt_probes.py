@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, parser
 
 from fusion_trt import CAPABILITIES, built, layers_of
 
-OPSET = 22
+OPSET = 23
 HALF = TensorProto.FLOAT16
 
 
@@ -116,6 +116,67 @@ ATTENTION = {
     "weights that are a result": attention(outputs=("y", "z")),
 }
 
+
+def called(
+    attributes: str = "",
+    *,
+    q: tuple[int, ...] = (2, 8, 128, 64),
+    kv: tuple[int, ...] | None = None,
+    more: str = "",
+    dtype: int = HALF,
+    **others: tuple[int, ...],
+) -> Probe:
+    """One Attention node; ``more``: its operands behind q, k and v, whose shapes are ``others``."""
+    return Probe(
+        nodes=f"y = Attention{attributes}(q, k, v{more})",
+        inputs={"q": q, "k": kv or q, "v": kv or q, **others},
+        conditions=frozenset(name for name in others if name.startswith("if_")),
+        dtype=dtype,
+    )
+
+
+FEW_HEADS, ONE, PAST = (2, 2, 128, 64), (2, 8, 1, 64), (2, 8, 127, 64)
+CACHED = """
+    t = Concat<axis=2>(past_k, k)
+    u = Transpose<perm=[0, 1, 3, 2]>(t)
+    p = MatMul(q, u)
+    w = Softmax<axis=-1>(p)
+    z = Concat<axis=2>(past_v, v)
+    y = MatMul(w, z)
+"""
+RELATIVE = """
+    u = Transpose<perm=[0, 2, 1]>(k)
+    p = MatMul(q, u)
+    r = Reshape(p, places)
+    a = Add(r, rows)
+    b = Add(a, columns)
+    m = Reshape(b, flat)
+    w = Softmax<axis=-1>(m)
+    y = MatMul(w, v)
+"""
+CALLED = {
+    "Attention": called(),
+    "Attention, causal": called("<is_causal=1>"),
+    "Attention, four query heads a key head": called(kv=FEW_HEADS),
+    "Attention, the same, causal": called("<is_causal=1>", kv=FEW_HEADS),
+    "Attention, a mask that selects": called(more=", if_seen", if_seen=(128, 128)),
+    "Attention, a bias of each head": called(more=", bias", bias=(1, 8, 128, 128)),
+    "Attention, three dimensions": called("<q_num_heads=8, kv_num_heads=8>", q=(2, 128, 512)),
+    **{f"Attention, heads of {d}": called(q=(2, 8, 128, d)) for d in (8, 12, 36, 256, 264)},
+    "Attention, one query": called(q=ONE, kv=(2, 8, 128, 64)),
+    "Attention, one query, FP32": called(q=ONE, kv=(2, 8, 128, 64), dtype=TensorProto.FLOAT),
+    "Attention, FP32": called(dtype=TensorProto.FLOAT),
+    "Attention, past keys": called(q=ONE, more=", , past_k, past_v", past_k=PAST, past_v=PAST),
+    "one query, a cache concatenated": Probe(
+        nodes=CACHED, inputs={"q": ONE, "k": ONE, "v": ONE, "past_k": PAST, "past_v": PAST}
+    ),
+    "relative positions of SAM": Probe(
+        nodes=RELATIVE,
+        inputs={**dict.fromkeys("qkv", (12, 196, 64)), "rows": (12, 14, 14, 14, 1), "columns": (12, 14, 14, 1, 14)},
+        constants={"places": [12, 14, 14, 14, 14], "flat": [12, 196, 196]},
+    ),
+}
+
 ACTIVATIONS = {
     name: f"a = {name}(x1)"
     for name in ("Relu", "Sigmoid", "Tanh", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Softplus", "Mish")
@@ -186,7 +247,7 @@ def main() -> None:
     given = arguments.parse_args()
     capabilities = given.capability or list(CAPABILITIES)
     lines = [f"| graph | {' | '.join(capabilities)} |", f"|---|{'---|' * len(capabilities)}"]
-    for probes, epilogue in ((ATTENTION, False), (EPILOGUES, True)):
+    for probes, epilogue in ((ATTENTION, False), (CALLED, False), (EPILOGUES, True)):
         for name, probe in probes.items():
             said = answers(given.site, probe, capabilities, epilogue)
             lines.append(f"| {name} | {' | '.join(said)} |")

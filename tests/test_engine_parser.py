@@ -24,7 +24,8 @@ REFUSED: dict[str, tuple[Row, str]] = {
     ),
     "a type": (("y = Add(x, x)", IMAGE, {}, TensorProto.INT16), "Add of int16"),
     "arithmetic on bytes": (("y = Add(x, x)", IMAGE, {}, TensorProto.UINT8), "Add of uint8"),
-    "present keys": (("y, pk, pv = Attention(q, k, v, , q, q)", HEADS, {}, TensorProto.FLOAT), "more than one result"),
+    "present keys": (("y, pk, pv = Attention(q, k, v)", HEADS, {}, TensorProto.FLOAT), "past or present"),
+    "past keys": (("y = Attention(q, k, v, , q, q)", HEADS, {}, TensorProto.FLOAT), "past or present"),
     "softcap": (("y = Attention<softcap=9.0>(q, k, v)", HEADS, {}, TensorProto.FLOAT), "softcap"),
     "causal and a mask": (
         ("y = Attention<is_causal=1>(q, k, v, m)", {**HEADS, "m": (8, 8)}, {}, TensorProto.FLOAT),

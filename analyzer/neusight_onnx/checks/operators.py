@@ -186,7 +186,7 @@ def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
     scope=Scope.TARGET,
     explanation="TensorRT's parser doesn't know the operator, so that no engine can be built of the model as it is. "
     "The node counts as nothing here, and the totals are a lower bound. Or it knows the operator and not this form "
-    "(Attention with softcap or more than one result, Resize with antialias, tensors of INT16 and unsigned integers). "
+    "(Attention with softcap or a cache, Resize with antialias, tensors of INT16 and unsigned integers). "
     "QuantizeLinear and DequantizeLinear must round to INT8, INT4, FP8 or FP4 about zero (no zero point but 0), of "
     "INT32 biases and UINT8 weights there is none; nothing is predicted then.",
     fix="express it by other operators, give TensorRT a plugin, or run the model by --runtime onnxruntime",

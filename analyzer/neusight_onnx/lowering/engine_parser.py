@@ -89,10 +89,9 @@ def _lacking_form(node: Node, values: Mapping[str, Value]) -> str | None:
 
 
 def _lacking_attention(node: Node, values: Mapping[str, Value]) -> str | None:
-    """Keys and values of the past go in; what they are with the new ones doesn't come out."""
     given = node.attributes.get
-    if any(node.outputs[1:]):
-        return "with more than one result (present keys and values): concatenate the cache before it"
+    if any(node.outputs[1:]) or any(node.inputs[4:6]):
+        return "with past or present keys and values: concatenate the cache before it"
     if given("softcap", 0.0):
         return "with softcap"
     if given("softmax_precision") is not None:
