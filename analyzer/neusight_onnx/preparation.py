@@ -148,6 +148,11 @@ def prepare(
         # converters change the file before anything is recognised in it; autocast sees the operators that run
         graph, known = (shaped.expected, ()) if training is not None else known_apart(shaped.expected)
         graph = _before_recognition(graph, precision, runtime_model.name, in_pytorch)
+        narrow_model = precision.plain is not None and precision.plain.bits < DataType.FLOAT32.bits
+        if runtime_model.name == "eager" and narrow_model and not precision.mixed and training is None:
+            from neusight_onnx.fusion.module_norms import with_module_norms
+
+            graph = with_module_norms(graph, runtime=runtime_model)
         called = graph
         if runtime_model.calls_attention and precision.name not in ("fp32", "tf32"):
             from neusight_onnx.fusion.called_attention import with_called_attention

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
@@ -28,11 +29,8 @@ def layer(context: NodeContext) -> Outcome:
     """Rows are the dimensions before ``axis``, columns those from it on."""
     shape = context.shape(0)
     axis = context.integer("axis", -1) % max(len(shape), 1)
-    if (
-        context.runtime == "eager"
-        and context.node.op_type != "LayerNormalization"
-        and not context.executor.fused_rms_norm
-    ):
+    by_formula = context.integer("by_formula", 0) or not context.executor.fused_rms_norm
+    if context.runtime == "eager" and context.node.op_type != "LayerNormalization" and by_formula:
         return Kernels(
             kernels=(*context.contiguous(0), *_rms_by_parts(context, prod(shape[:axis]), prod(shape[axis:])))
         )
@@ -57,20 +55,32 @@ def layer(context: NodeContext) -> Outcome:
 
 
 def _rms_by_parts(context: NodeContext, rows: int, cols: int) -> tuple[Kernel, ...]:
-    """x (rows, cols) by its formula: squares, their means, plus epsilon, the inverse root, x times it, scaled."""
-    x = TensorSpec(dtype=context.dtype(0), shape=(rows, cols))
+    """x (rows, cols) by its formula: squares, their means, plus epsilon, the inverse root, x times it, scaled; of 16
+    bits all but the scale in float32, between two casts."""
+    given = TensorSpec(dtype=context.dtype(0), shape=(rows, cols))
+    x = replace(given, dtype=DataType.FLOAT32) if given.dtype.bits < DataType.FLOAT32.bits else given
     mean = TensorSpec(dtype=x.dtype, shape=(rows, 1))
     steps: list[Kernel] = [
+        *_cast(given, x),
         Elementwise(operations=("mul",), inputs=(x,), output=x),
         Reduction(operation="mean", outputs=rows, reduced=cols, dtype=x.dtype, output=mean),
         Elementwise(operations=("add",), inputs=(mean,), output=mean),
         Elementwise(operations=("rsqrt",), inputs=(mean,), output=mean),
         Elementwise(operations=("mul",), inputs=(x, mean), output=x),
+        *_cast(x, given),
     ]
     if context.has(1):
         scale = TensorSpec(dtype=context.dtype(1), shape=(cols,))
-        steps.append(Elementwise(operations=("mul",), inputs=(x, scale), output=x))
+        steps.append(Elementwise(operations=("mul",), inputs=(given, scale), output=given))
     return tuple(steps)
+
+
+def _cast(source: TensorSpec, target: TensorSpec) -> tuple[Movement, ...]:
+    """The kernel that casts a tensor, if the types differ."""
+    if source.dtype is target.dtype:
+        return ()
+    size = (source.byte_count, target.byte_count)
+    return (Movement(operation="cast", dtype=source.dtype, shape=source.shape, read=size[0], written=size[1]),)
 
 
 @lowers("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain="com.microsoft", gives="normalization")
