@@ -19,7 +19,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.predictor import predict
-from neusight_onnx.predictor.neighbours import alike, surpasses, worse_of
+from neusight_onnx.predictor.neighbours import alike, share_of, worse_of
 
 FP32, FP16, INT8, FP8 = DataType.FLOAT32, DataType.FLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN
 
@@ -240,11 +240,11 @@ def test_a_gpu_a_little_below_a_measured_one_is_a_little_slower_at_most() -> Non
 
 def test_another_generation_or_fewer_units_surpass_nothing() -> None:
     h100 = load_gpu("h100-sxm")
-    assert surpasses(load_gpu("h200-sxm"), replace(h100, power_w=650.0))
     assert alike(load_gpu("h200-sxm"), h100)
+    assert share_of(load_gpu("h200-sxm"), replace(h100, power_w=650.0)) == 1.0
     assert not alike(load_gpu("b200-sxm"), h100)
-    assert not surpasses(load_gpu("h20"), h100)  # a seventh of the matrix rate
-    assert not surpasses(h100, load_gpu("h20"))  # whose memory is faster
+    assert share_of(load_gpu("h20"), h100) < 0.2  # a seventh of the matrix rate
+    assert share_of(h100, load_gpu("h20")) == pytest.approx(3350 / 4022.8, rel=0.01)  # whose memory is faster
     assert not alike(replace(h100, memory_type="GDDR7"), h100)
 
 
@@ -256,6 +256,15 @@ def test_what_a_measured_gpu_surpasses_is_no_quicker(name: str, measured: str) -
     ]
     pairs = zip(kernels, predict(kernels, load_gpu(name)), predict(kernels, load_gpu(measured)), strict=True)
     assert {str(kernel): (one, best) for kernel, one, best in pairs if one.latency_us < 0.999 * best.latency_us} == {}
+
+
+def test_a_gpu_a_little_above_a_measured_one_is_a_little_quicker_at_most() -> None:
+    """Nothing jumps where a figure rises above the measured GPU's."""
+    below, measured = load_gpu("l40"), load_gpu("l40s")
+    above = replace(below, memory_bytes_per_s=1.01 * measured.memory_bytes_per_s)
+    product = replace(gemm(64, 2048, 4096, FP16), b_is_weight=True)
+    (before,), (after,) = predict([product], below), predict([product], above)
+    assert after.latency_us >= 0.985 * before.latency_us
 
 
 @pytest.mark.parametrize("figure", ["sm_count", "clock_hz", "l2_bytes"])

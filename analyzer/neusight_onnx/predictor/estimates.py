@@ -17,7 +17,7 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Conv, Gemm, HostWork, Kernel
 from neusight_onnx.predictor.intervals import half_widths
 from neusight_onnx.predictor.manifest import Predictor
-from neusight_onnx.predictor.neighbours import alike_of, surpasses, worse_of
+from neusight_onnx.predictor.neighbours import LEAST_SHARE, alike_of, share_of, worse_of
 from neusight_onnx.predictor.trees import session_of
 from neusight_onnx.similarity import NEGLIGIBLE, carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
@@ -100,8 +100,9 @@ def _among_neighbours(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predic
     if weight > max(gpu_weight(gpu, vectors), NEGLIGIBLE):
         latency_us = np.minimum(latency_us, _with_residual(kernels, worse, predictor)[1])
     for other in measured:
-        if surpasses(other, gpu):
-            latency_us = np.maximum(latency_us, _with_residual(kernels, other, predictor)[1])
+        share = share_of(other, gpu)
+        if share > LEAST_SHARE:
+            latency_us = np.maximum(latency_us, share * _with_residual(kernels, other, predictor)[1])
     return latency_us
 
 

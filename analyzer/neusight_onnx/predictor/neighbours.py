@@ -3,8 +3,8 @@
 The residual of a measured GPU fades with the distance to it (``similarity``), in whatever direction that lies: where
 the law is too slow for the measured GPU, a better one would come out slower for being farther away, and where it is too
 quick, a worse one quicker. So a GPU takes no longer than one that has the lower figure of it and of the measured GPU
-each (:func:`worse_of`), which is nearer, or is the measured one; and no less than a measured GPU that
-:func:`surpasses` it.
+each (:func:`worse_of`), which is nearer, or is the measured one; and no less than a measured GPU that surpasses it, or
+less by no more than the share that one lacks (:func:`share_of`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _KIND = 3
 """First quantities of a GPU's vector: vendor, compute capability, lanes."""
 _ROUNDED = 1e-4
 """As manifests round them."""
-_STATED = 1e-3
-"""As datasheets round what follows from their other figures."""
+LEAST_SHARE = 0.8
+"""A measured GPU with a figure below this share of another's says nothing of it: no residual is as large."""
 
 
 def _generation(gpu: GpuSpec) -> tuple[object, ...]:
@@ -47,8 +47,9 @@ def _arithmetic_w(gpu: GpuSpec) -> float:
     return gpu.power_w - idle_w(gpu)
 
 
-def surpasses(gpu: GpuSpec, other: GpuSpec) -> bool:
-    """Whether a GPU is at least as good in every figure as one that is alike."""
+def share_of(gpu: GpuSpec, other: GpuSpec) -> float:
+    """The least of a GPU's figures over those of one that is alike, at most 1: on the other nothing is quicker by more
+    than that."""
     figures = (
         (gpu.sm_count, other.sm_count),
         (gpu.clock_hz, other.clock_hz),
@@ -59,7 +60,7 @@ def surpasses(gpu: GpuSpec, other: GpuSpec) -> bool:
         (gpu.shared_memory_bytes_per_sm or 1, other.shared_memory_bytes_per_sm or 1),
         *((peak, other.peak_flops_per_s[pipe]) for pipe, peak in gpu.peak_flops_per_s.items()),
     )
-    return all(ours >= (1.0 - _STATED) * theirs for ours, theirs in figures)
+    return min(1.0, *(ours / theirs for ours, theirs in figures))
 
 
 def worse_of(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
