@@ -434,12 +434,12 @@ OTHER_PIPE_LOG_SD = 0.15
 """The same where FlashAttention 2 was measured on other GPUs' mma instructions only. A judgement."""
 
 FEW_QUERIES, FEW_QUERIES_HEAD = 64.0, 128.0
-"""Rows of packed queries up to which FlashAttention 3 may have a tile of 64 instead of 128 rows where heads are this
-wide (vLLM's copy, as its ``use_one_mma_wg`` is remembered). An H100 decodes from its L2 in 1.2 us a step of 64 KB of
+"""Rows of packed queries up to which FlashAttention 3 in 16 bits has a tile of 64 instead of 128 rows where heads are
+this wide (``use_one_mma_wg`` of its sources, as remembered). An H100 decodes from its L2 in 1.2 us a step of 64 KB of
 keys and values with heads of 128 and in 2.3 with heads of 256 (128 sequences and key heads): with 128 rows these were
-.93 and .48 of the pipe's peak, so that the first are 64. The law's other constants were fitted with 128 (with 64, an
-H100 left out decodes 14.2 % off, 12.3 with 128), and where DRAM binds the two are alike; on an H20, whose pipe is slow,
-they aren't, which is the doubt."""
+.93 and .48 of the pipe's peak, so that the first are 64. One group of warps has such a tile, so that no other's
+products hide its softmax. Where DRAM binds it hardly tells (an H100 left out decodes 13.2 % off, 12.3 with 128 rows),
+but on an H20, whose pipe is slow, it does: with 128 rows DRAM would idle for four fifths of the time."""
 
 FLASH2_HEADS = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
 """Widths of heads that FlashAttention 2 has kernels for; others are padded (HEADDIM_SWITCH of its sources)."""
@@ -541,17 +541,6 @@ def _doubt_log_sd(cols: Columns, gpu: GpuSpec) -> float:
     if FLASH2 in cols:
         return OTHER_PIPE_LOG_SD
     return OTHER_KERNELS_LOG_SD if gpu.compute_capability is None or gpu.compute_capability < 8.0 else 0.0
-
-
-def _tile_doubt_log_sd(cols: Columns, gpu: GpuSpec, c: Constants, latency_us: Column) -> Column:
-    """Standard deviation (log) that FlashAttention 3's tile of few queries leaves: how much quicker 64 rows are."""
-    few = (cols["packed"] > 0) & (cols["rows"] <= FEW_QUERIES) & (cols["d"] == FEW_QUERIES_HEAD)
-    few = few & (_unit(cols, gpu) == "wgmma")
-    if not few.any():
-        return np.zeros(latency_us.shape)
-    halved = {**cols, "tile_q": np.where(few, FEW_QUERIES, cols["tile_q"])}
-    found: Column = np.abs(np.log(latency_us / _join(times(halved, gpu, c), c)))
-    return found
 
 
 def _partitioned(gpu: GpuSpec) -> bool:
@@ -702,6 +691,8 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
             resident = memory_efficient.resident_blocks(cols, gpu, _shared_bytes(gpu), attention_fp8.RESERVED_BYTES)
     elif unit == "wgmma":
         tile_q = np.where((d <= 96) & (rows > 128) & ~prompt8, 192.0, 128.0)
+        few = (rows <= FEW_QUERIES) & (d == FEW_QUERIES_HEAD) & (cols["kv_bytes"] == 2.0)
+        tile_q = np.where(few, FEW_QUERIES, tile_q)
         tile_k = np.where((d > 128) & (d <= 192), 96.0, tile_k)
         narrower = ((d > 64) & (d <= 96)) | (d > 192)
         tile_k = np.where(_flash3_fp8(cols, gpu), np.where(narrower, 128.0, 160.0), tile_k)
@@ -811,7 +802,8 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
         softmax = softmax + queries8 * of_fp8
         spilled = queries8 * attention_fp8.spilled_bytes(cols, gpu) / l2_share
     if unit == "wgmma":
-        exposed = np.where(_flash3_fp8(cols, gpu) & (cols["d"] > UNOVERLAPPED_HEAD), 1.0, exposed)
+        alone_in_fp8 = _flash3_fp8(cols, gpu) & (cols["d"] > UNOVERLAPPED_HEAD)
+        exposed = np.where(alone_in_fp8 | (tile_q == FEW_QUERIES), 1.0, exposed)
     overlapped = np.maximum(products, softmax) + exposed * np.minimum(products, softmax)
     if unit == "wgmma":
         # warps of their own load and transpose
@@ -939,7 +931,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"queries": cols["tile_q"], "keys": cols["tile_k"], "split_k": cols["split_k"]},
         tile_count=cols["blocks"],
         wave_count=np.maximum(np.ceil(cols["blocks"] / gpu.sm_count), 1.0),
-        doubt_log_sd=np.hypot(_doubt_log_sd(cols, gpu), _tile_doubt_log_sd(cols, gpu, constants, latency)),
+        doubt_log_sd=np.full(latency.shape, _doubt_log_sd(cols, gpu)),
     )
 
 
