@@ -25,7 +25,8 @@ from neusight_onnx.precision import FORMATS
 from neusight_onnx.predictor import predict
 from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare
 from neusight_onnx.report.model import Report
-from neusight_onnx.tactics import FORMS, NARROW, WIDE, Form, Layer, Tactics, _Costs, _fastest, choose
+from neusight_onnx.tactics import FORMS, NARROW, WIDE, Form, Layer, Tactics, choose
+from neusight_onnx.tactics.choice import _Costs, _fastest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
