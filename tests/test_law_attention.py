@@ -197,6 +197,25 @@ def test_blocks_that_shared_memory_holds(kernel: Attention, gpu: str, expected: 
     assert {name: found[name] for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "queries", "keys"),
+    [
+        pytest.param(prefill(2, 8, 8, 512), A100, 128, 64, id="a100"),
+        pytest.param(prefill(2, 8, 8, 512), "rtx-4090", 64, 64, id="ada-is-square"),
+        pytest.param(prefill(2, 8, 8, 512), "rtx-5090", 128, 64, id="blackwell-is-not"),
+        pytest.param(prefill(2, 8, 8, 512, d=96), "rtx-a6000", 64, 64, id="ga102-is-square"),
+        pytest.param(prefill(2, 8, 8, 512, d=64), "rtx-4090", 128, 128, id="narrow-heads"),
+        pytest.param(encoder(2, 8, 512), "rtx-4090", 128, 32, id="without-a-mask"),
+    ],
+)
+def test_tiles_of_flash_attention_2_in_pytorch_have_no_pages(
+    kernel: Attention, gpu: str, queries: int, keys: int
+) -> None:
+    columns = attention.FLASH2_ATTENTION.columns((kernel,))
+    found = attention.pin(columns, load_gpu(gpu), PRIORS)
+    assert (found["tile_q"][0], found["tile_k"][0]) == (queries, keys)
+
+
 def test_loads_from_shared_memory_compete_with_an_a100s_products() -> None:
     """Four warps load 128 keys of 2 x 256 bytes, as long as 64 x 128 x 256 multiply-adds at 1,024 a clock: 2^(1/4)."""
     kernel = prefill(108, 8, 8, 8192)
@@ -222,6 +241,15 @@ def test_exponentials_bound_narrow_heads_on_hopper() -> None:
 
 
 FREE_FP8 = {**PLAIN, "pack_cycles": 1e-12, "exposed_mma": 1.0, "vector_instructions": 1e-12}
+
+
+@pytest.mark.parametrize(
+    ("d", "least", "most"), [pytest.param(64, 1.1, 2.0, id="64"), pytest.param(256, 1.0, 1.1, id="256")]
+)
+def test_blackwell_ultra_has_twice_the_exponentials(d: int, least: float, most: float) -> None:
+    """They bind narrow heads; a B300 is a B200 else."""
+    b200, b300 = (law(encoder(8, 64, 8192, d), gpu).latency_us[0] for gpu in (B200, "b300-sxm"))
+    assert least <= b200 / b300 <= most
 
 
 def test_mma_converts_probabilities_to_8_bits() -> None:

@@ -390,6 +390,11 @@ EXPONENTIALS_PER_CLOCK = 16.0
 instructions, 8.0 to 10.x), which FlashAttention 3 (Shah et al. 2024) names as the limit next to the products. CDNA's
 transcendentals run at a quarter of the rate of its 64 lanes (AMD CDNA 3 ISA), which is the same."""
 
+QUICK_EXPONENTIALS_PER_CLOCK = 32.0
+"""The same of Blackwell Ultra (compute capability 10.3), whose special-function units NVIDIA doubled for attention (as
+remembered); FlashAttention 4 computes no exponential by polynomials there ("fast hardware ex2", ``is_sm103`` in
+``flash_fwd_sm100.py``). Nothing was measured."""
+
 SHARED_BYTES = 100.0 * 1024.0
 """Shared memory of an SM where the spec states none: that of compute capability 8.6, 8.9 and 12.x (CUDA C++ Programming
 Guide, technical specifications)."""
@@ -605,24 +610,33 @@ def _shared_bytes(gpu: GpuSpec) -> float:
 def _flash2_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column, Column, Column]:
     """Queries and keys of FlashAttention 2's tile, warps of a block, and how many times four of them are on an SM.
 
-    Causal kernels and those of few rows: with keys in pages (``run_mha_fwd_splitkv_dispatch``). Others have a tile for
-    each head (``run_mha_fwd_hdim*``). A block holds its queries, a tile of keys and one of values in shared memory.
+    Where keys stand in pages, as under the masks that were measured, or are cut into parts: those of
+    ``run_mha_fwd_splitkv_dispatch``. Others have a tile for each head (``run_mha_fwd_hdim*``). A block holds its
+    queries, a tile of keys and one of values in shared memory.
     """
     d = FLASH2_HEADS[np.minimum(np.searchsorted(FLASH2_HEADS, cols["d"]), FLASH2_HEADS.size - 1)]
     # Composable Kernel's blocks on AMD are not known: taken to leave room for a second one
     shared = np.inf if is_amd(gpu) else _shared_bytes(gpu)
-    paged = (cols["causal"] > 0) | (rows <= 64)
+    causal = cols["causal"] > 0
+    paged = causal & (FLASH2 not in cols) | (rows <= 64) & ((FLASH2 not in cols) | (cols["t"] > cols["s"]))
     paged_k = np.where(d <= 64, 256.0, np.where(d <= 128, 128.0, 64.0))
     small = 8.0 < capability(gpu) < 9.0
-    whole_k = np.where(d <= 64, 128.0, np.where((d == 128) & small, 32.0, 64.0))
+    square = small & causal & (d > 64) & (d <= 128)
+    whole_k = np.where(d <= 64, 128.0, np.where((d == 128) & small & ~causal, 32.0, 64.0))
     # heads of 256: 128 queries where they fit, but not where two blocks of 64 do
     fewer = (d == 256) & ((shared < 2 * 256 * 256) | (shared >= 4 * 256 * 192))
-    tile_q = np.where(paged | fewer, 64.0, 128.0)
+    tile_q = np.where(paged | fewer | square, 64.0, 128.0)
     tile_k = np.where(paged, paged_k, whole_k)
     warps = np.where((d > 128) & (tile_q == 128.0), 2.0 * WARPS, WARPS)
     block = cols["query_bytes"] * d * (tile_q + 2.0 * tile_k)
     blocks = np.maximum(np.floor(shared / (block + attention_fp8.RESERVED_BYTES)), 1.0)
     return tile_q, tile_k, warps, np.minimum(blocks * warps / WARPS, RESIDENT_BLOCKS)
+
+
+def _exponentials_per_clock(gpu: GpuSpec) -> float:
+    """Results a clock of an SM's special-function units."""
+    is_ultra = not is_amd(gpu) and 10.3 <= capability(gpu) < 11.0
+    return QUICK_EXPONENTIALS_PER_CLOCK if is_ultra else EXPONENTIALS_PER_CLOCK
 
 
 def _flash2_splits(blocks: Column, steps: Column, slots: float) -> Column:
@@ -782,7 +796,7 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     pairs = tile_q * tile_k
     products = overhead * 2.0 * pairs * width * sms * clock / peak
     vector = c["vector_instructions_tcgen05" if unit == "tcgen05" else "vector_instructions"]
-    softmax = c["exp_overhead"] * pairs * (1.0 / EXPONENTIALS_PER_CLOCK + vector / gpu.fp32_lanes_per_sm)
+    softmax = c["exp_overhead"] * pairs * (1.0 / _exponentials_per_clock(gpu) + vector / gpu.fp32_lanes_per_sm)
     exposed = np.full(pairs.shape, c[f"exposed_{unit}"])
     spilled = np.zeros(pairs.shape)
     if unit == "mma":
