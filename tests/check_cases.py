@@ -591,6 +591,19 @@ CASES = {
         says="Erfc is no operator of ONNX, though in its domain (1 node)",
         fix="another opset or exporter",
     ),
+    "nodes of one operator that leave shapes open": Case(
+        model=one(
+            [
+                node("Mystery", "x", "h", "odd", domain="acme"),
+                node("Relu", "h", "g", "act"),
+                node("Mystery", "x", "u", "odder", domain="acme"),
+                node("Add", "u u", "y", "sum"),
+                node("Exp", "x", "z", "exp"),
+            ]
+        ),
+        codes=codes(501, 503),
+        says="shapes behind it and 1 more acme::Mystery are unknown: 2 nodes can't be costed",
+    ),
     "no such operator": Case(model=UNKNOWN, codes=codes(501, 503), node="odd", says="acme::Mystery"),
     "no model of its cost": Case(model=GENERATION, codes=codes(502), node="engine", says="another engine"),
     "newer than the opset": Case(

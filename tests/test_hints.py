@@ -78,6 +78,14 @@ CASES = {
         ("Foo 'Foo_0': what shape an unknown operator gives is not known; --shape a=AxB gives it", "is counted"),
         {"a": None, "c": None},
     ),
+    "nothing says what several of them give": Case(
+        "g (float[2, 8] x) => (float[M, N] d) { a = acme.Foo(x)  b = acme.Foo(x)  d = Add(a, b) }",
+        (
+            "Foo 'Foo_0' and 1 more: what shape an unknown operator gives is not known; --shape a=AxB",
+            "each needs its own",
+        ),
+        {"a": None, "b": None},
+    ),
     "a branch that is not known limits nothing": Case(
         IF,
         ("If 'y': only one branch's shape is known, [2]; the cost behind it is that of this one, --shape y=2", "it"),

@@ -123,10 +123,16 @@ def unknown_shapes(subject: Subject) -> Iterator[Found]:
         for work in subject.opaque
         if work.unsupported is not None and work.unsupported.startswith((UNKNOWN_BECAUSE, UNKNOWN_HERE))
     )
-    for cause, count in causes.items():
+    operators = {node.name: _qualified(node) for node in nodes_of(subject.model.graph)} if causes else {}
+    groups: dict[str, list[str]] = {}
+    for cause in causes:
+        groups.setdefault(operators.get(cause, cause), []).append(cause)
+    for operator, nodes in groups.items():
+        others = f" and {len(nodes) - 1:,} more {operator}" if len(nodes) > 1 else ""
+        count = sum(causes[node] for node in nodes)
         yield Found(
-            message=f"shapes behind it are unknown: {counted(count, 'node')} can't be costed",
-            node=cause,
+            message=f"shapes behind it{others} are unknown: {counted(count, 'node')} can't be costed",
+            node=nodes[0],
             severity=_accepted(subject),
         )
 

@@ -78,13 +78,25 @@ def default_declared(node: Node, graph: Graph, walk: Walk) -> None:
 
 
 def say_what_gives(node: Node, stand_ins: Sequence[Value], walk: Walk) -> None:
-    """How the shapes can be given that an unknown operator leaves open."""
+    """How the shapes can be given that an unknown operator leaves open: a line for all of its nodes."""
     open_names = [name for name, value in zip(node.outputs, stand_ins, strict=True) if name and value.shape is None]
     if open_names:
-        walk.assume(
-            f"{node.op_type} '{shown(node.name)}': what shape an unknown operator gives is not known; "
-            f"{option('--shape', open_names[0], 'AxB')} gives it, so that what follows is counted"
-        )
+        nodes = walk.opened.setdefault((node.domain, node.op_type), {})
+        walk.assumptions.pop(_what_gives(node.op_type, nodes), None)
+        nodes.setdefault(node.name, open_names[0])
+        walk.assume(_what_gives(node.op_type, nodes))
+
+
+def _what_gives(op_type: str, nodes: Mapping[str, str]) -> str:
+    if not nodes:
+        return ""
+    first, output = next(iter(nodes.items()))
+    others = f" and {len(nodes) - 1:,} more" if len(nodes) > 1 else ""
+    what = "gives it, so that what follows is counted" if not others else "gives that of the first; each needs its own"
+    return (
+        f"{op_type} '{shown(first)}'{others}: what shape an unknown operator gives is not known; "
+        f"{option('--shape', output, 'AxB')} {what}"
+    )
 
 
 def as_told(name: str, value: Value, shape: tuple[int, ...]) -> Value:

@@ -45,6 +45,8 @@ class Walk:
     """Whether the type of a value is only likely, so that types say nothing against a node any more."""
     ignored: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     """(operator, attribute that it does not have) -> the nodes that have it."""
+    opened: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    """Unknown operator -> its nodes whose shape nothing tells, each with an output of that node."""
     scopes: list[Scope] = field(default_factory=list)
     at_expected: bool = False
     """Go on with expected sizes where they are known, not with bounds."""
