@@ -1,9 +1,9 @@
 """Models of vision, audio, diffusion and detection as exporters write them, through everything that a user could ask.
 
-    python benchmarks/zoo_vision.py EXPORTED [--only PART,...] [--names TEXT] [--jobs N] [-o FILE]
+    python benchmarks/zoo_vision.py EXPORTED [--only PART,...] [--names TEXT] [--jobs N] [--title TEXT] [-o FILE]
 
-EXPORTED is what ``zoo_vision_models.py`` wrote (with a Python that has PyTorch and the libraries that the models are
-from): files without their weights, and beside each what is known of it. Of each file:
+EXPORTED is what ``zoo_vision_models.py`` or ``zoo_framework_models.py`` wrote (with a Python that has the libraries
+that the models are from): files, and beside each what is known of it. Of each file:
 
 - *shapes*: every value's shape beside the one that ONNX Runtime computed: right, bounded, wrong;
 - *FLOPs*: products, convolutions, attention and recurrent cells of ours over those that PyTorch counted;
@@ -222,7 +222,10 @@ def cells_of(row: Row) -> tuple[str, ...]:
     )
 
 
-def table(rows: Sequence[Row]) -> str:
+TITLE = "Vision, audio, diffusion, detection and quantised models as exporters write them"
+
+
+def table(rows: Sequence[Row], title: str) -> str:
     """All rows, and below what a reader should know of them."""
     right = sum(row.shapes_right for row in rows)
     wrong = [f"{row.file}: {text}" for row in rows for text in row.shapes_wrong]
@@ -234,10 +237,10 @@ def table(rows: Sequence[Row]) -> str:
         unsupported.update(dict.fromkeys(row.unsupported, 1))
     counted = [row.launches for row in rows if row.launches is not None]
     lines = [
-        "# Vision, audio, diffusion, detection and quantised models as exporters write them",
+        f"# {title}",
         "",
         f"neusight-onnx {__version__}, Python {platform.python_version()}, {platform.machine()}; {len(rows)} files of "
-        f"{len({row.file.rpartition('__')[0] for row in rows})} models with random weights (`zoo_vision_models.py`).",
+        f"{len({row.file.rpartition('__')[0] for row in rows})} models with random weights.",
         f"Runtimes {', '.join(RUNTIMES)}; precisions {', '.join(PRECISIONS)}; GPUs {', '.join(GPUS)}.",
         f"{right:,} shapes right, {sum(row.shapes_bounded for row in rows)} bounded, {len(wrong)} wrong; "
         f"{len(crashes)} crashes; kernels in eager mode, PyTorch's / ours, in all: "
@@ -247,7 +250,7 @@ def table(rows: Sequence[Row]) -> str:
         "|---|" + "---:|" * (len(HEAD) - 1),
         *(f"| {' | '.join(cells_of(row))} |" for row in rows if not row.fault),
     ]
-    for title, texts in (
+    for heading, texts in (
         ("Refused as a whole", [f"{row.file}: {row.fault}" for row in rows if row.fault]),
         ("Crashes", crashes),
         ("Wrong shapes", wrong),
@@ -256,7 +259,7 @@ def table(rows: Sequence[Row]) -> str:
         ("Nodes without a kernel (files)", [f"{count} x {text}" for text, count in unsupported.most_common()]),
     ):
         if texts:
-            lines += ["", f"## {title}", "", *(f"- {text}" for text in texts)]
+            lines += ["", f"## {heading}", "", *(f"- {text}" for text in texts)]
     return "\n".join(lines) + "\n"
 
 
@@ -266,6 +269,7 @@ def main() -> int:
     parser.add_argument("--only", default="shapes,flops,launches,runs,batch")
     parser.add_argument("--names", default="", help="only files whose name contains this")
     parser.add_argument("--jobs", type=int, default=1, help="files at a time")
+    parser.add_argument("--title", default=TITLE)
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     rows = []
@@ -279,7 +283,7 @@ def main() -> int:
             print(" ".join(cells_of(rows[-1])), *rows[-1].crashes, rows[-1].fault, file=sys.stderr, flush=True)
     if not rows:
         sys.exit(f"error: nothing exported in {arguments.folder}")
-    text = table(rows)
+    text = table(rows, arguments.title)
     if arguments.output:
         arguments.output.write_text(text)
     print(text)
