@@ -166,6 +166,10 @@ def prepare(
             recognised = _in_training(recognised, training)
         elif in_pytorch:
             recognised = with_folded_norms(recognised)
+            if runtime_model.name == "eager":
+                from neusight_onnx.fusion.truth_masks import with_truth_masks
+
+                recognised = with_truth_masks(recognised)
         if precision.mixed and in_pytorch and precision.plain is not None:
             from neusight_onnx.lowering.recast import autocast
 
