@@ -292,3 +292,14 @@ def test_more_units_or_a_higher_clock_slow_nothing(name: str, figures: tuple[str
     """
     slowed = slowed_by(figures, name)
     assert {label: ratio for label, ratio in slowed.items() if ratio > 1 + SLOWER_FOR_MORE} == {}
+
+
+@pytest.mark.parametrize("name", ["p100-pcie-16gb", "p40", "mi50"])
+@pytest.mark.parametrize("weights", [INT8, DataType.INT4], ids=lambda dtype: dtype.label)
+def test_a_few_rows_by_narrow_weights_read_them_once_without_matrix_units(name: str, weights: DataType) -> None:
+    """Not as tiles of FP32's, which would take eight rows ten times as long as one."""
+    kernels = [replace(gemm(m, 4096, 4096, FP16), b_dtype=weights, b_is_weight=True) for m in (1, 2, 8, 16)]
+    one, two, eight, sixteen = (answer.latency_us for answer in predict(kernels, load_gpu(name)))
+    assert one <= two <= 1.5 * one
+    assert two <= eight <= 3.0 * one
+    assert sixteen <= 2.1 * eight

@@ -57,6 +57,10 @@ PACKED_PER_CLOCK, PACKED_PER_CLOCK_OF_DATA_CENTRES = 128.0, 256.0
 """Multiply-adds in 16 bits a clock and SM of vector lanes, and the same of 8.0, 9.0 and 10.x (CUDA C++ Programming
 Guide, throughput of arithmetic instructions)."""
 
+ROWS_OF_A_WEIGHT = 8
+"""Rows that a weight is multiplied for once it is read, where lanes do it (GPTQ's kernels of ExLlama and llama.cpp's,
+as their sources are remembered)."""
+
 STEP_BYTES = 128.0
 """Of k as multiplied, in a step."""
 MOST_PARTS = 4.0
@@ -80,16 +84,20 @@ def on_lanes(cols: Mapping[str, NDArray[np.float64]], c: Constants) -> NDArray[n
     return found
 
 
+def lanes_of_rows_s(rows: float, weights: float, gpu: GpuSpec) -> float:
+    """Time in s of vector lanes for a multiply-add of each weight in each of so many rows, in 16 bits."""
+    version = capability(gpu)
+    wide = version == 8.0 or 9.0 <= version < 12.0
+    per_clock = PACKED_PER_CLOCK_OF_DATA_CENTRES if wide else PACKED_PER_CLOCK
+    return weights * rows / (per_clock * gpu.sm_count * gpu.clock_hz)
+
+
 def lanes_s(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> Column:
     """Time of the lanes' instructions of such products, in s: a multiply-add a row, and one to unpack, for each weight.
 
     Eight rows of 16,384 by 65,536 weights of 4 bits take an A100 342 us, 165 multiply-adds a clock and SM.
     """
-    version = capability(gpu)
-    wide = version == 8.0 or 9.0 <= version < 12.0
-    per_clock = PACKED_PER_CLOCK_OF_DATA_CENTRES if wide else PACKED_PER_CLOCK
-    weights = cols["b"] * cols["n"] * cols["k"]
-    found: Column = weights * (cols["m"] + 1.0) / (per_clock * gpu.sm_count * gpu.clock_hz)
+    found: Column = cols["b"] * cols["n"] * cols["k"] * (cols["m"] + 1.0) * lanes_of_rows_s(1.0, 1.0, gpu)
     return found
 
 

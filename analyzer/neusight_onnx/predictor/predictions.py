@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import exp
+from math import ceil, exp
 from typing import TypeGuard
 
 import numpy as np
@@ -108,6 +108,13 @@ def predict(
     if twins:
         limits = predict(tuple(twins.values()), gpu, predictors=shipped)
         found.update((kernel, _at_most(found[kernel], limit)) for kernel, limit in zip(twins, limits, strict=True))
+    lanes = {kernel: replace(kernel, m=1) for kernel in found if _is_of_lanes_alone(kernel, gpu)}
+    if lanes:
+        of_a_row = predict(tuple(lanes.values()), gpu, predictors=shipped)
+        found.update(
+            (kernel, _quicker(found[kernel], _with_rows(row, kernel, gpu)))
+            for kernel, row in zip(lanes, of_a_row, strict=True)
+        )
     permitted = {kernel: replace(kernel, dtype=DataType.FLOAT32) for kernel in found if _may_multiply_fp32(kernel, gpu)}
     if permitted:
         in_fp32 = predict(tuple(permitted.values()), gpu, predictors=shipped)
@@ -128,6 +135,35 @@ def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv | 
 
     is_tf32 = isinstance(kernel, Gemm | Conv | Recurrent) and kernel.dtype is DataType.TFLOAT32
     return is_tf32 and serves(gpu, DataType.TFLOAT32)
+
+
+def _is_of_lanes_alone(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm]:
+    """Whether a product of several rows by weights of fewer bits is on a GPU without matrix units for it."""
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    if not isinstance(kernel, Gemm) or kernel.batch > 1 or kernel.m < 2 or kernel.b_dtype is None:
+        return False
+    return kernel.b_dtype.bits < kernel.dtype.bits and not serves(gpu, kernel.dtype)
+
+
+def _with_rows(row: Prediction, kernel: Gemm, gpu: GpuSpec) -> Prediction:
+    """One row's product, each weight of which is multiplied for several rows while it is in registers.
+
+    Kernels for narrow weights do so for up to eight (GPTQ's of ExLlama, llama.cpp's matrix-vector products, as their
+    sources are remembered): the weights are read once for these, and each further row takes its multiply-adds.
+    """
+    from neusight_onnx.laws.unpacked_weights import ROWS_OF_A_WEIGHT, lanes_of_rows_s
+
+    passes = ceil(kernel.m / ROWS_OF_A_WEIGHT)
+    more_us = 1e6 * lanes_of_rows_s(kernel.m - passes, kernel.n * kernel.k, gpu)
+    factor = passes + more_us / row.latency_us
+    return replace(
+        row,
+        latency_us=factor * row.latency_us,
+        low_us=factor * row.low_us,
+        high_us=factor * row.high_us,
+        utilization=row.utilization / factor,
+    )
 
 
 def _quicker(one: Prediction, other: Prediction) -> Prediction:
