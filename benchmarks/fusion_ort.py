@@ -24,9 +24,10 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import onnx
 import onnxruntime
@@ -42,6 +43,8 @@ from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.placement import place
 from neusight_onnx.preparation import infer_shapes
 from neusight_onnx.runtime import get_runtime
+
+T = TypeVar("T")
 
 CPU_PASSES = ["NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion", "GemmActivationFusion"]
 """Passes of which ONNX Runtime 1.31's CUDA provider has none, or no kernels for: blocked layouts, activations in
@@ -309,6 +312,29 @@ def files_of(given: Sequence[Path]) -> list[Path]:
     return [path for item in given for path in (sorted(item.rglob("*.onnx")) if item.is_dir() else [item])]
 
 
+def each_compared(
+    given: Sequence[Path], compare_one: Callable[[Path], T], refused: tuple[type[Exception], ...]
+) -> tuple[list[T], dict[str, str]]:
+    """What came of every file, and why nothing came of the others. Ends the program where nothing came of any."""
+    compared: list[T] = []
+    failed: dict[str, str] = {}
+    for path in files_of(given):
+        try:
+            compared.append(compare_one(path))
+        except refused as error:
+            failed[path.stem] = re.sub(r"/\S*/", "", str(error).splitlines()[0])[:150]
+    if not compared:
+        sys.exit(f"error: nothing to compare: {failed}")
+    return compared, failed
+
+
+def tell(text: str, output: Path | None) -> None:
+    """Prints a table, and writes it where that is asked for."""
+    if output:
+        output.write_text(text)
+    print(text)
+
+
 def table(compared: Sequence[Compared], failed: dict[str, str], cuda: Cuda | None = None) -> str:
     alike = sum(not item.differences for item in compared)
     version, provider = onnxruntime.__version__, f'CPU provider, level "all", without {", ".join(CPU_PASSES)}'
@@ -354,19 +380,9 @@ def main() -> None:
     if arguments.cuda is not None:
         cuda = Cuda(site_packages=arguments.cuda, stand_ins=arguments.stand_ins, python=arguments.python)
     refusals = onnxruntime.capi.onnxruntime_pybind11_state
-    compared: list[Compared] = []
-    failed: dict[str, str] = {}
-    for path in files_of(arguments.models):
-        try:
-            compared.append(compare(path, cuda))
-        except (NeusightError, RuntimeError, refusals.Fail, refusals.NotImplemented) as error:
-            failed[path.stem] = str(error).splitlines()[0][:150]
-    if not compared:
-        sys.exit(f"error: nothing to compare: {failed}")
-    text = table(compared, failed, cuda)
-    if arguments.output:
-        arguments.output.write_text(text)
-    print(text)
+    refused = (NeusightError, RuntimeError, refusals.Fail, refusals.NotImplemented)
+    compared, failed = each_compared(arguments.models, lambda path: compare(path, cuda), refused)
+    tell(table(compared, failed, cuda), arguments.output)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusion_ort import SAME, Cuda, files_of, sizes_for, with_weights
+from fusion_ort import SAME, Cuda, each_compared, sizes_for, tell, with_weights
 from neusight_onnx import __version__
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NeusightError
@@ -124,21 +123,13 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     cuda = Cuda(site_packages=arguments.cuda, stand_ins=arguments.stand_ins, python=arguments.python)
-    compared: list[Compared] = []
-    failed: dict[str, str] = {}
-    for path in files_of(arguments.models):
-        try:
-            sizes = sizes_for(path)
-            theirs = launched(path, sizes, cuda)
-            compared.append(Compared(name=path.stem, theirs=theirs, ours=ours_of(path, sizes)))
-        except (NeusightError, RuntimeError) as error:
-            failed[path.stem] = re.sub(r"/\S*/", "", str(error).splitlines()[0])[:120]
-    if not compared:
-        sys.exit(f"error: nothing to compare: {failed}")
-    text = table(compared, failed, cuda)
-    if arguments.output:
-        arguments.output.write_text(text)
-    print(text)
+
+    def both(path: Path) -> Compared:
+        sizes = sizes_for(path)
+        return Compared(name=path.stem, theirs=launched(path, sizes, cuda), ours=ours_of(path, sizes))
+
+    compared, failed = each_compared(arguments.models, both, (NeusightError, RuntimeError))
+    tell(table(compared, failed, cuda), arguments.output)
 
 
 if __name__ == "__main__":

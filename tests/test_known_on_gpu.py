@@ -66,6 +66,18 @@ def works(inputs: str, nodes: str, folder: Path, *, runtime: str = "onnxruntime"
             ["Slice", "Add"],
             id="a-slice-at-computed-places",
         ),
+        pytest.param(
+            X + ", float[9, 4] w",
+            f"{ROWS} r = Range(i0, n, i1) y = Gather<axis = 0>(w, r)",
+            ["Slice"],
+            id="positions-cut-from-a-table",
+        ),
+        pytest.param(
+            X + ", float[9, 4] w",
+            f"{ROWS} r = Range(i0, n, i1) g = Gather<axis = 0>(w, r) k = Cast<to = 1>(r) y = MatMul(k, g)",
+            ["Range", "Gather", "Cast", "MatMul"],
+            id="positions-that-are-read-elsewhere",
+        ),
         pytest.param("float[2, 4] x", f"{ROWS} y = Range(i0, n, i1)", [], id="fixed-sizes-are-folded"),
     ],
 )

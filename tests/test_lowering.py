@@ -1063,7 +1063,7 @@ FREE = [
     ("one index is a view", "y = Gather(x, i)", {"x": (4, 8)}, {"i": 2}, "eager", "view", True),
     ("identity", "y = Identity(x)", {"x": (4,)}, {}, "eager", "passes", False),
     ("dropout", "y = Dropout(x)", {"x": (4,)}, {}, "eager", "dropout", True),
-    ("cast to the same type", "y = Cast<to=1>(x)", {"x": (4,)}, {}, "onnxruntime", "type stays", True),
+    ("cast to the same type", "y = Cast<to=1>(x)", {"x": (4,)}, {}, "tensorrt", "type stays", True),
     ("shape", "y = Shape(x)", {"x": (4, 8)}, {}, "eager", "host", False),
     ("shape arithmetic", "s = Shape(x)\ny = Mul(s, two)", {"x": (4, 8)}, {"two": [2]}, "eager", "host", False),
     ("constants", "y = Add(a, b)", {"x": (1,)}, {"a": [1.0], "b": [2.0]}, "eager", "loaded", False),

@@ -160,7 +160,15 @@ MOVED = {
 }
 
 
-@pytest.mark.parametrize("nodes", MOVED.values(), ids=MOVED.keys())
+LESS = "l = Less(x, half)\nn = Not(l)\n"
+NEGATED = {
+    "a negated condition": LESS + "y = Where(n, x, half)",
+    "a negated condition of two": LESS + "a = Where(n, x, half)\nb = Where(n, half, x)\ny = Add(a, b)",
+    "not one that is read elsewhere": LESS + "a = Where(n, x, half)\nb = Cast<to=1>(n)\ny = Add(a, b)",
+}
+
+
+@pytest.mark.parametrize("nodes", (MOVED | NEGATED).values(), ids=(MOVED | NEGATED).keys())
 def test_nodes_move_and_go_as_it_has_them(nodes: str, tmp_path: Path) -> None:
     """As many nodes of each operator; those that are gone are named by others."""
     inputs = {name: (8, 8, 8) for name in ("x", "x2") if name in nodes}

@@ -54,6 +54,8 @@ CASES = {
     "an output that is a view": ("y = Flatten(x)", (4, 8, 2), "copy", {}),
     "expands nothing": ("n = Shape(x)\ny = Expand(x, n)", (4, 8), "copy expand", {}),
     "expands nothing by constants": ("y = Expand(x, s)", (4, 8), "", {"s": [1, 1]}),
+    "a cast to its own type that gives an output": ("y = Cast<to=1>(x)", (4, 8), "cast", {}),
+    "places of what isn't zero": ("y = NonZero(x)", (4, 8), "reduce fill add sort", {}),
     "one operand summed": ('y = Einsum<equation="bij->bi">(x)', (4, 16, 32), "reduce copy", {}),
 }
 

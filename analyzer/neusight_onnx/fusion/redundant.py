@@ -1,13 +1,13 @@
 """What ONNX Runtime's optimiser takes out before it merges: what changes nothing, and what was computed before.
 
-CastElimination, NoopElimination and CommonSubexpressionElimination (1.32, level 1), as ``benchmarks/fusion_ort.py``
-compares them.
+CastElimination, NoopElimination, NotWhereFusion and CommonSubexpressionElimination (1.32, level 1), as
+``benchmarks/fusion_ort.py`` compares them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Set
 from dataclasses import dataclass, replace
 from operator import is_
 
@@ -34,6 +34,8 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
         graph = replace(graph, bodies=bodies)
     kept = kept_values(graph)
     given = frozenset(declared.name for declared in graph.graph.inputs)
+    negations = _negated_conditions(graph, kept)
+    negated: dict[str, str] = {}
     instead: dict[str, str] = {}
     known: dict[tuple[str, str], dict[Hashable, Node]] = {}
     first: dict[tuple[str, str], Node] = {}
@@ -45,6 +47,13 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
             nodes.append(_reading(node, instead))
             continue
         node = _reading(node, instead)
+        if node.name in negations:
+            negated[node.outputs[0]] = node.inputs[0]
+            passed.setdefault(node.inputs[0], []).extend(node.stands_for)
+            continue
+        if negated and node.inputs[0] in negated:
+            condition, if_true, if_false = node.inputs
+            node = replace(node, inputs=(negated[condition], if_false, if_true))
         if kept.isdisjoint(node.outputs):
             passes = node.op_type in PASSING and (neutral or node.op_type not in NEUTRAL)
             source = _unchanged(node, graph.values, given) if passes else None
@@ -58,7 +67,7 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
                 gone.setdefault(same.name, []).extend(node.stands_for)
                 continue
         nodes.append(node)
-    if not instead:
+    if not instead and not negated:
         return graph
     # what makes the operand of one that passes it on names it, or, behind an input of the graph, what reads it next
     for node in nodes if passed else ():
@@ -72,6 +81,25 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
             more = [origin for name in (node.name, *node.inputs) for origin in gone.pop(name, ())]
             nodes[place] = replace(node, origins=tuple(dict.fromkeys((*node.stands_for, *more))))
     return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)))
+
+
+def _negated_conditions(graph: InferredGraph, kept: Set[str]) -> frozenset[str]:
+    """The Nots that nothing but conditions of Wheres reads, which choose the other way round instead."""
+    found = {
+        node.outputs[0]: node.name
+        for node in graph.graph.nodes
+        if node.op_type == "Not" and not node.domain and node.outputs[0] not in kept
+    }
+    if found:
+        read = dict.fromkeys(found, False)
+        for node in graph.graph.nodes:
+            for place, name in enumerate(node.inputs):
+                if name in read:
+                    read[name] = True
+                    if node.op_type != "Where" or node.domain or place:
+                        found.pop(name, None)
+        return frozenset(node for name, node in found.items() if read[name])
+    return frozenset()
 
 
 @dataclass(slots=True)

@@ -134,19 +134,24 @@ def tensor_scatter(context: NodeContext) -> Outcome:
 def one_hot(context: NodeContext) -> Outcome:
     places, out = context.spec(0), context.out()
     if context.lazy:
-        kernel = GatherScatter(
-            operation="scatter",
-            moved=places.element_count,
-            run=1,
-            dtype=out.dtype,
-            index_count=places.element_count,
-            index_dtype=places.dtype,
-        )
-        return Kernels(kernels=(fill(out), kernel))
+        return Kernels(kernels=(fill(out), ones_scattered(context)))
     written = Movement(
         operation="one_hot", dtype=out.dtype, shape=out.shape, read=places.byte_count, written=out.byte_count
     )
     return Kernels(kernels=(written,))
+
+
+def ones_scattered(context: NodeContext) -> GatherScatter:
+    """The kernel that writes OneHot's ones where the rest is filled already."""
+    places = context.spec(0)
+    return GatherScatter(
+        operation="scatter",
+        moved=places.element_count,
+        run=1,
+        dtype=context.out().dtype,
+        index_count=places.element_count,
+        index_dtype=places.dtype,
+    )
 
 
 @lowers("Compress", gives="gather_scatter")

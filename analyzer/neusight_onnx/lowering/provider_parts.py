@@ -25,11 +25,14 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.indexing import ones_scattered
 from neusight_onnx.lowering.reduction import REDUCE, reduced_axes
 from neusight_onnx.lowering.registry import Free, Kernels, Outcome
 
 COLUMNS_OF_A_BLOCK = 2_048
 """From so many elements a row on several blocks sum it, whose count is set to 0 first."""
+COUNTED_BY_A_BLOCK = 256
+"""Elements among which a block counts those that aren't zero (the template argument of NonZeroCountEachBlockKernel)."""
 ENDLESS = 2**63 - 1
 """Where a Slice ends that its optimiser takes out if it begins at 0."""
 
@@ -236,6 +239,26 @@ def _view(context: NodeContext, outcome: Outcome) -> Outcome:
     return _same(context, outcome) if given.intersection(context.node.outputs) else outcome
 
 
+def _cast_kept(context: NodeContext, outcome: Outcome) -> Outcome:
+    """A Cast to its own type goes, unless it gives an output of the graph: then it is a kernel as any other."""
+    source = context.spec(0)
+    if isinstance(outcome, Free) and source.dtype is context.out().dtype and source.dtype is not DataType.STRING:
+        return Kernels(kernels=(_cast(source, source.dtype),))
+    return outcome
+
+
+def _non_zero(context: NodeContext, outcome: Outcome) -> Outcome:
+    """How many a block of 256 elements has, running sums of that in two kernels (CUB's scan), then the places."""
+    if not isinstance(outcome, Kernels):
+        return outcome
+    source = context.spec(0)
+    counts = TensorSpec(dtype=DataType.INT32, shape=(-(-source.element_count // COUNTED_BY_A_BLOCK),))
+    counted = Reduction(
+        operation="sum", outputs=counts.element_count, reduced=COUNTED_BY_A_BLOCK, dtype=source.dtype, output=counts
+    )
+    return replace(outcome, kernels=(counted, _filled(counts), _pointwise("add", counts, counts), *outcome.kernels))
+
+
 def _resize(context: NodeContext, outcome: Outcome) -> Outcome:
     """A kernel finds the places, a line and column each, another takes the elements. To the same size it copies."""
     if not isinstance(outcome, Kernels):
@@ -268,16 +291,7 @@ def _one_hot(context: NodeContext, outcome: Outcome) -> Outcome:
     values = context.data(2)
     if not isinstance(outcome, Kernels) or values is None or not values.size or values.reshape(-1)[0] != 0:
         return outcome
-    places, out = context.spec(0), context.out()
-    kernel = GatherScatter(
-        operation="scatter",
-        moved=places.element_count,
-        run=1,
-        dtype=out.dtype,
-        index_count=places.element_count,
-        index_dtype=places.dtype,
-    )
-    return Kernels(kernels=(_filled(out), kernel))
+    return Kernels(kernels=(_filled(context.out()), ones_scattered(context)))
 
 
 def _pool(context: NodeContext, outcome: Outcome) -> Outcome:
@@ -341,12 +355,14 @@ PARTS: Mapping[str, Callable[[NodeContext, Outcome], Outcome]] = {
     **dict.fromkeys(("LogSoftmax", "Softmax"), _softmax),
     **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), _scatter),
     "BatchNormalization": _batch,
+    "Cast": _cast_kept,
     "Einsum": _einsum,
     "Expand": _expand,
     "GatherND": _gather_nd,
     "GroupNormalization": _group,
     "InstanceNormalization": _instance,
     "MaxPool": _pool,
+    "NonZero": _non_zero,
     "OneHot": _one_hot,
     "Resize": _resize,
 }

@@ -22,7 +22,7 @@ from neusight_onnx.fusion.patterns.activations import (
 from neusight_onnx.fusion.patterns.normalizations import batch_statistics, group_norm, layer_norm, rms_norm, rsqrt
 from neusight_onnx.fusion.patterns.products import conv_batch_norm, linear
 from neusight_onnx.fusion.patterns.search import BUT_ORT, COMPILERS, EVERYWHERE, Match, Pattern, Search, Verdict
-from neusight_onnx.fusion.patterns.slices import slice_assignment
+from neusight_onnx.fusion.patterns.slices import gathered_range, slice_assignment
 from neusight_onnx.fusion.patterns.softmax import attention, log_softmax, masked_softmax, swapped_keys, written_softmax
 from neusight_onnx.graph.every_run import is_computed
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, kept_values
@@ -79,6 +79,9 @@ PATTERNS: tuple[Pattern, ...] = (
         anchors=("ScatterND",),
         runtimes=frozenset({"eager", "compiled"}),
         find=slice_assignment,
+    ),
+    Pattern(
+        name="a range of places gathered", anchors=("Gather",), runtimes=frozenset({"onnxruntime"}), find=gathered_range
     ),
     Pattern(name="rsqrt", anchors=("Sqrt",), runtimes=BUT_ORT, find=rsqrt),
     # PyTorch in eager mode runs the two apart; engines fold one into the other when they load the model.

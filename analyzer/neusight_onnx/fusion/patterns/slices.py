@@ -1,4 +1,4 @@
-"""Assignments to slices, which exporters write as a ScatterND with an index for each element."""
+"""Slices that exporters write by an index for each element: read by a Gather, assigned by a ScatterND."""
 
 from __future__ import annotations
 
@@ -56,4 +56,25 @@ def slice_assignment(search: Search, anchor: Node) -> Match | str:
         inputs=(anchor.inputs[0], anchor.inputs[2]),
         output=anchor.outputs[0],
         domain=OWN,
+    )
+
+
+def gathered_range(search: Search, anchor: Node) -> Match | str:
+    """``Gather(x, Range(a, b, 1))``: ``x[a:b]`` (GatherToSliceFusion of ONNX Runtime, 1.31)."""
+    places = search.producers.get(anchor.inputs[1])
+    if places is None or places.op_type != "Range" or places.domain:
+        return "its places are no range"
+    if places.outputs[0] in search.kept or len(search.consumers[places.outputs[0]]) != 1:
+        return "its range is read elsewhere"
+    first, last, step = (search.number(name) for name in places.inputs)
+    if first is None or last is None or step != 1 or first < 0:
+        return "its places aren't known or don't follow one another"
+    axis = anchor.attributes.get("axis", 0)
+    return Match(
+        nodes=(places, anchor),
+        op_type="Slice",
+        inputs=(anchor.inputs[0],),
+        output=anchor.outputs[0],
+        version=1,  # whose places are attributes
+        attributes={"starts": (int(first),), "ends": (int(last),), "axes": (axis if isinstance(axis, int) else 0,)},
     )
