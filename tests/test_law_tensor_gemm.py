@@ -364,6 +364,16 @@ def test_activations_of_which_each_repetition_takes_another_copy(m: int, gain: f
     assert other / same == pytest.approx(expected, rel=0.02)
 
 
+def test_what_a_product_reads_beside_its_operands_takes_their_time() -> None:
+    """A product of 64 columns that is added to as many bytes, and weights of 4 bits with a scale for 32 each."""
+    plain = linear(8192 * 64, 64, 64)
+    added = memory_us(replace(plain, epilogue=("add",)), "a100-sxm-80gb") / memory_us(plain, "a100-sxm-80gb")
+    assert added == pytest.approx(3 / 2, rel=0.01)
+    narrow = linear(1, 32768, 32768, b_dtype=INT4)
+    scaled = replace(narrow, extra_read_bytes=32768 * 32768 * 2 // 32)
+    assert memory_us(scaled, "a100-sxm-80gb") / memory_us(narrow, "a100-sxm-80gb") == pytest.approx(9 / 8, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("name", "pipe", "element_bytes", "share"),
     [

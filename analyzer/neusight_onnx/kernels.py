@@ -108,10 +108,15 @@ class Gemm:
         b_batch = self.batch if self.b_batch is None else self.b_batch
         total = (self.a_dtype or self.dtype).bytes_of(a_rows * self.k)
         total += (self.b_dtype or self.dtype).bytes_of(b_batch * self.k * self.n)
+        return total + self.beside_read_bytes
+
+    @property
+    def beside_read_bytes(self) -> int:
+        """What is read beside both operands: scales, zero points, biases, what is added to the output."""
         out = self.output_dtype or self.dtype
-        total += out.bytes_of(self.n) * self.epilogue.count("bias")
-        total += out.bytes_of(self.rows * self.n) * self.epilogue.count("add")
-        return total + self.extra_read_bytes
+        biases = out.bytes_of(self.n) * self.epilogue.count("bias")
+        added = out.bytes_of(self.rows * self.n) * self.epilogue.count("add")
+        return biases + added + self.extra_read_bytes
 
     @property
     def write_bytes(self) -> int:

@@ -325,6 +325,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 float(kernel.rotated),
                 float(kernel.burst),
                 kernel.activity,
+                kernel.beside_read_bytes,
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -352,6 +353,7 @@ _COLUMNS = (
     "rotated",
     "burst",
     "activity",
+    "beside_bytes",
 )
 
 
@@ -691,17 +693,19 @@ def times(
     dram = c["dram_efficiency"] * stream_gain(gpu) * gpu.memory_bytes_per_s
     l2 = np.maximum(dram, c["l2_stream_bytes_per_clock"] * sms * gpu.clock_hz)
     held = l2_bytes_held(gpu)
-    kept = _kept(unique, held)
+    beside = cols["beside_bytes"]
+    kept = _kept(unique + beside, held)
     filled, copies = _copies(cols, gpu)
     converted = cols["converted_bytes"]
     # what was converted has just been written, whatever it was converted from
     rotated = cols["rotated"] * (converted == 0.0)
-    others = unique + (copies - 1.0) * (b_all + rotated * a_all)
+    scales = beside * cols["unpacks"]
+    others = unique + beside + (copies - 1.0) * (b_all + scales + rotated * a_all)
     kept_a = np.where(rotated > 0.0, _kept(others, held), kept)
     kept_b = cols["repeated"] * _kept(others, np.where(filled, FILLED / RESIDENT_FILL, 1.0) * held)
     kept_b = np.maximum(kept_b, cols["kept_in_l2"])
-    memory_s = b_all * (kept_b / l2 + (1.0 - kept_b) / dram) + a_all * (kept_a / l2 + (1.0 - kept_a) / dram)
-    memory_s = memory_s + output * (kept / l2 + (1.0 - kept) / dram)
+    memory_s = (b_all + scales) * (kept_b / l2 + (1.0 - kept_b) / dram) + a_all * (kept_a / l2 + (1.0 - kept_a) / dram)
+    memory_s = memory_s + (output + beside - scales) * (kept / l2 + (1.0 - kept) / dram)
     memory_s = memory_s + (extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / dram
     # an SM that has one tile more than others loads for longer, too
     side_n, side_m = t1 * cols["b_bytes"], t2 * cols["a_bytes"]
