@@ -29,10 +29,14 @@ def layer(context: NodeContext) -> Outcome:
     """Rows are the dimensions before ``axis``, columns those from it on."""
     shape = context.shape(0)
     axis = context.integer("axis", -1) % max(len(shape), 1)
-    by_formula = context.integer("by_formula", 0) or not context.executor.fused_rms_norm
+    of_module = context.integer("by_formula", 0) == 1
+    by_formula = of_module or not context.executor.fused_rms_norm
     if context.runtime == "eager" and context.node.op_type != "LayerNormalization" and by_formula:
         return Kernels(
-            kernels=(*context.contiguous(0), *_rms_by_parts(context, prod(shape[:axis]), prod(shape[axis:])))
+            kernels=(
+                *context.contiguous(0),
+                *_rms_by_parts(context, prod(shape[:axis]), prod(shape[axis:]), wide=of_module),
+            )
         )
     kernel = Normalization(
         method="layer" if context.node.op_type == "LayerNormalization" else "rms",
@@ -54,11 +58,13 @@ def layer(context: NodeContext) -> Outcome:
     return Kernels(kernels=(*context.contiguous(0), kernel))
 
 
-def _rms_by_parts(context: NodeContext, rows: int, cols: int) -> tuple[Kernel, ...]:
-    """x (rows, cols) by its formula: squares, their means, plus epsilon, the inverse root, x times it, scaled; of 16
-    bits all but the scale in float32, between two casts."""
+def _rms_by_parts(context: NodeContext, rows: int, cols: int, *, wide: bool) -> tuple[Kernel, ...]:
+    """x (rows, cols) by its formula: squares, their means, plus epsilon, the inverse root, x times it, scaled.
+
+    ``wide``: of 16 bits all but the scale is computed in float32, between two casts.
+    """
     given = TensorSpec(dtype=context.dtype(0), shape=(rows, cols))
-    x = replace(given, dtype=DataType.FLOAT32) if given.dtype.bits < DataType.FLOAT32.bits else given
+    x = replace(given, dtype=DataType.FLOAT32) if wide and given.dtype.bits < DataType.FLOAT32.bits else given
     mean = TensorSpec(dtype=x.dtype, shape=(rows, 1))
     steps: list[Kernel] = [
         *_cast(given, x),
