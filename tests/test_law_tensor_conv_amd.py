@@ -12,11 +12,12 @@ import pytest
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Direction
+from neusight_onnx.laws.catalog import apply_law, features_elsewhere, law_of
 from neusight_onnx.laws.tensor_conv import implicit_gemm
 from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
 from neusight_onnx.laws.tensor_conv.estimate import algorithms_us, estimate
 from neusight_onnx.laws.tensor_conv.miopen_issue import back_us
-from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, has_first_bf16, is_first_bf16
+from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_us, counterpart, has_first_bf16, is_first_bf16
 from neusight_onnx.laws.tensor_conv.tiles import pin, with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 from tensor_conv_cases import AMD_PRIORS, BASE, BF16, FP16, PLAIN
@@ -96,6 +97,28 @@ def test_compiled_kernels_pad_no_channels(change: dict[str, object]) -> None:
         implicit_gemm.times(columns, mi210, constants, tile)["compute"][0]
         > 1.2 * implicit_gemm.times(plain, mi210, {**constants, "tap_channels": 0.0}, tile)["compute"][0]
     ), "the assembled one pads"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "other", "dtype", "shown_by"),
+    [
+        pytest.param("mi210", "mi100", BF16, FP16, id="assembled kernels here alone"),
+        pytest.param("mi100", "mi210", BF16, BF16, id="there alone"),
+        pytest.param("mi250x", "mi210", BF16, BF16, id="on both"),
+        pytest.param("mi210", "mi100", FP16, FP16, id="float16"),
+    ],
+)
+def test_which_format_shows_on_another_gpu_what_the_law_leaves(
+    gpu: str, other: str, dtype: DataType, shown_by: DataType
+) -> None:
+    kernel = replace(BASE, dtype=dtype)
+    found = counterpart(kernel, load_gpu(gpu), load_gpu(other))
+    assert found == replace(kernel, dtype=shown_by)
+    law = law_of("conv", "matrix+amd")
+    assert law is not None
+    shown = apply_law(law, (replace(kernel, dtype=shown_by),), load_gpu(other), AMD_PRIORS).features
+    elsewhere = features_elsewhere(law, (kernel,), load_gpu(gpu), load_gpu(other), AMD_PRIORS)
+    assert elsewhere.tolist() == shown.tolist()
 
 
 def test_amd_multiplies_image_by_image_in_three_dimensions() -> None:

@@ -65,6 +65,9 @@ class Law:
 
     ``constants_of``: kernel class and label of the predictor whose fitted constants it shares, so that what that one
     was measured on carries this law, too.
+
+    ``counterpart``: the kernel on another GPU (the third) that shows what the law leaves over of one on a GPU (the
+    second); None where that is the same kernel on any.
     """
 
     kernel_class: str
@@ -75,3 +78,4 @@ class Law:
     features: Callable[[Columns, GpuSpec, Constants, LawResult], NDArray[np.float32]]
     pin: Callable[[Columns, GpuSpec, Constants], Columns] | None = None
     constants_of: tuple[str, str] | None = None
+    counterpart: Callable[[Kernel, GpuSpec, GpuSpec], Kernel] | None = None

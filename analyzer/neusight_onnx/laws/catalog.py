@@ -70,3 +70,12 @@ def apply_law(law: Law, kernels: Sequence[Kernel], gpu: GpuSpec, constants: Cons
         columns = law.pin(columns, gpu, constants)
     result = law.estimate(columns, gpu, constants)
     return LawAnswer(result=result, features=law.features(columns, gpu, constants, result))
+
+
+def features_elsewhere(
+    law: Law, kernels: Sequence[Kernel], gpu: GpuSpec, other: GpuSpec, constants: Constants
+) -> NDArray[np.float32]:
+    """Features, on another GPU, of what shows there what the law leaves over of kernels on ``gpu``."""
+    if law.counterpart is not None:
+        kernels = [law.counterpart(kernel, gpu, other) for kernel in kernels]
+    return apply_law(law, kernels, other, constants).features

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
-from neusight_onnx.laws.catalog import apply_law
+from neusight_onnx.laws.catalog import apply_law, features_elsewhere
 from neusight_onnx.learning.datasets.parts import EVENTS, Measurements
 from neusight_onnx.learning.fitting import (
     HOST_KNOTS,
@@ -323,7 +323,7 @@ def predict_rows(
 
         def of_the_nearest() -> NDArray[np.float32]:
             other = trained.specs[nearest_of(gpu, trained.vectors)]
-            return apply_law(trained.law, kernels, other, trained.fit.constants).features
+            return features_elsewhere(trained.law, kernels, gpu, other, trained.fit.constants)
 
         near = gpu_weight(gpu, trained.vectors)
         carried = carried_over(trees, inside, answer.features, near, unseen_weight, of_the_nearest)

@@ -62,7 +62,7 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
 def _with_residual(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> tuple[LawResult, Column, Column]:
     """The law, the latency with as much of the trees' residual as carries over to the GPU, in us, and how far within
     what was measured each kernel is."""
-    from neusight_onnx.laws.catalog import apply_law, law_of
+    from neusight_onnx.laws.catalog import apply_law, features_elsewhere, law_of
 
     used = law_of(predictor.kernel_class, predictor.dtype)
     assert used is not None, "a predictor without a law isn't loaded"
@@ -83,7 +83,7 @@ def _with_residual(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor
         other = _measured_gpu(predictor.gpus[nearest_of(gpu, predictor.gpu_vectors)])
         if other is None:
             return None
-        return apply_law(used, kernels, other, predictor.constants).features
+        return features_elsewhere(used, kernels, gpu, other, predictor.constants)
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
     carried = carried_over(trees, inside, answer.features, near, predictor.unseen_weight, of_the_nearest)

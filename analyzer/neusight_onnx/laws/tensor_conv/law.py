@@ -11,6 +11,7 @@ from neusight_onnx.laws.tensor_conv.columns import columns
 from neusight_onnx.laws.tensor_conv.constants import AMD_CONSTANTS, CONSTANTS
 from neusight_onnx.laws.tensor_conv.estimate import estimate
 from neusight_onnx.laws.tensor_conv.features import AMD_FEATURES, FEATURES, amd_features, features
+from neusight_onnx.laws.tensor_conv.miopen_solvers import counterpart
 from neusight_onnx.laws.tensor_conv.tiles import pin
 
 TENSOR_CONV = Law(
@@ -30,6 +31,7 @@ TENSOR_CONV_AMD = replace(
     feature_names=AMD_FEATURES,
     features=amd_features,
     constants_of=None,
+    counterpart=counterpart,
 )
 """The same law for AMD."""
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Columns, Constants
@@ -102,3 +106,13 @@ def compiled_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
     slower = np.maximum(1.0 / _FIRST_BF16_RATE / stated_slower(cols, gpu), 1.0)
     found: NDArray[np.float64] = np.where(is_first_bf16(cols, gpu), slower, 1.0)
     return found
+
+
+def counterpart(kernel: Kernel, gpu: GpuSpec, other: GpuSpec) -> Kernel:
+    """The convolution on ``other`` whose kernels are those of ``kernel`` on ``gpu``.
+
+    Where ``gpu`` has assembled kernels for bfloat16 and ``other`` hasn't, they are those that both have for float16.
+    """
+    assert isinstance(kernel, Conv)
+    differs = kernel.dtype is DataType.BFLOAT16 and has_first_bf16(other) and not has_first_bf16(gpu)
+    return replace(kernel, dtype=DataType.FLOAT16) if differs else kernel
