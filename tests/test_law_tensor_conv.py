@@ -234,6 +234,42 @@ def test_addresses_hide_behind_a_slow_pipe(gpu: str, overhead: float) -> None:
     assert addressed / plain == pytest.approx(overhead, rel=1e-3)
 
 
+def test_a_weights_gradient_takes_as_long_as_forward_where_nothing_splits_it() -> None:
+    """Of one tap and tile, its overhead is its own constant, whatever addresses take forward."""
+    spec = load_gpu("v100-sxm2-32gb")
+    tile = np.array([[128.0], [128.0], [256.0], [1.0]])
+    cols = conv_columns((replace(BASE, filter=(1, 1), direction="weight"),))
+
+    def compute(**constants: float) -> float:
+        return float(implicit_gemm.times(cols, spec, {**PLAIN, **constants}, tile)["compute"][0])
+
+    plain = compute(weight_overhead=1.0)
+    assert compute(weight_overhead=1.3) / plain == pytest.approx(1.3, rel=1e-3)
+    assert compute(weight_overhead=1.0, index_overhead=1.5, data_overhead=1.5) == plain
+
+
+@pytest.mark.parametrize(
+    ("gpu", "direction", "split_us"),
+    [
+        pytest.param("t4", "weight", 12.0, id="turing"),
+        pytest.param("v100-sxm2-32gb", "weight", 12.0, id="volta"),
+        pytest.param("v100-sxm2-32gb", "data", 3.0, id="another direction"),
+        pytest.param("a100-sxm-80gb", "weight", 3.0, id="one kernel adds since Ampere"),
+    ],
+)
+def test_sums_of_split_gradients_of_weights_are_zeroed_and_converted(
+    gpu: str, direction: Direction, split_us: float
+) -> None:
+    tile = np.array([[128.0], [64.0], [128.0], [4.0]])
+    constants = {**PLAIN, "sums_us": 12.0, "split_us": 3.0}
+    cols = conv_columns((replace(BASE, direction=direction),))
+    split, whole = (
+        implicit_gemm.times(cols, load_gpu(gpu), constants, tile * [[1.0], [1.0], [1.0], [share]])["launch"][0]
+        for share in (1.0, 0.25)
+    )
+    assert split - whole == pytest.approx(split_us)
+
+
 def test_convolutions_stream_as_products_do() -> None:
     """400 MB through GDDR6X: the fitted share of the peak, and 7 % more."""
     spec = load_gpu("rtx-4090")

@@ -52,9 +52,17 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
     Constant(
         name="weight_overhead",
-        prior=1.2,
-        prior_log_sd=0.2,
-        source="the gradient of the weight against the forward pass of the same product; fitted",
+        prior=1.15,
+        prior_log_sd=0.05,
+        source="the weight's gradient against a plain product, as index_overhead: the largest take as long as forward "
+        "passes (DeepBench, 3x3 of 128 channels and more: .9-1.1 times on V100, 1.0-1.2 on T4); fitted",
+    ),
+    Constant(
+        name="sums_us",
+        prior=10.0,
+        prior_log_sd=0.4,
+        source="of a gradient of weights whose reduction is split, on Volta and Turing: FP32 sums are zeroed before "
+        "and converted after, by a kernel each, as AMD's; fitted",
     ),
     Constant(
         name="volume_overhead",
@@ -226,7 +234,7 @@ _AMD_ONLY = (
     ),
 )
 
-_NOT_ON_AMD = ("dram_efficiency", "transpose_efficiency", "gather_operations")
+_NOT_ON_AMD = ("sums_us", "dram_efficiency", "transpose_efficiency", "gather_operations")
 
 AMD_CONSTANTS: tuple[Constant, ...] = (
     *(

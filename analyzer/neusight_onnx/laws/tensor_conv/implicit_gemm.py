@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws import tensor_gemm
-from neusight_onnx.laws.bandwidth import is_amd
+from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.tensor_conv.columns import FIRST_LAYER
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate, stream_rate
@@ -57,10 +57,13 @@ def times(
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
     exposed = tensor_gemm.exposed_shares(gpu, cols["pipe"], cols["bytes"])
     amd = is_amd(gpu)
-    kind = c["index_overhead"] * c["data_overhead"] ** cols["data"] * c["weight_overhead"] ** cols["weight"]
+    of_weight = c["weight_overhead"] ** cols["weight"]
+    addressed = c["index_overhead"] * c["data_overhead"] ** cols["data"]
     if amd:
         # a filter of one tap has no addresses of its own to make
-        kind = np.where(cols["taps_met"] > 1.0, kind, c["weight_overhead"] ** cols["weight"])
+        kind = of_weight * np.where(cols["taps_met"] > 1.0, addressed, 1.0)
+    else:
+        kind = np.where(cols["weight"] > 0, of_weight, addressed)
     kind = kind * np.where(cols["rank"] > 2.0, c["volume_overhead"], 1.0)
     # integer operations and loads, in the shadow of a halved pipe's instructions as far as those of tiles are
     kind = 1.0 + exposed * (kind - 1.0)
@@ -99,6 +102,8 @@ def times(
     )
     waits_s = (memory_s, l2_s, issue_s)
     pipe_s, level = tensor_gemm.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=waits_s)
+    summed = (cols["weight"] > 0) & _zeroes_and_converts(gpu)
+    split_us = np.where(summed, c["sums_us"] if not amd else 0.0, c["split_us"])
     return {
         "compute": pipe_s,
         "memory": memory_s,
@@ -109,9 +114,21 @@ def times(
         "kz": kz,
         "level": level,
         "launch": np.full(blocks.shape, c["floor_us"] * (1.0 if amd else (1.7e9 / gpu.clock_hz) ** _FLOOR_EXPONENT))
-        + np.where(z > 1.0, c["split_us"], 0.0)
+        + np.where(z > 1.0, split_us, 0.0)
         + (back_us(cols, gpu, c) if amd else 0.0),
     }
+
+
+_ONE_KERNEL_ADDS = 8.0
+"""Compute capability from which one kernel of cuDNN's adds up what the parts of a split reduction gave
+(``sm80_xmma_*_execute_split_k_kernel``; :func:`.tiles._serial`)."""
+
+
+def _zeroes_and_converts(gpu: GpuSpec) -> bool:
+    """Whether NVIDIA's split gradients of weights are sums in FP32, which a kernel zeroes before and another converts
+    after: those for Volta and Turing (``scalePackedTensor_kernel`` and ``convertTensor_kernel`` in profiles, as
+    remembered)."""
+    return not is_amd(gpu) and capability(gpu) < _ONE_KERNEL_ADDS
 
 
 def joined_us(parts: Mapping[str, NDArray[np.float64]], c: Constants) -> NDArray[np.float64]:
