@@ -16,6 +16,7 @@ from neusight_onnx.laws.bandwidth import (
     achieved_fraction,
     channel_gb_s,
     dram_doubt_log_sd,
+    l2_doubt_log_sd,
     l2_miss_fraction,
     memory_family,
     p_norm,
@@ -32,6 +33,7 @@ from neusight_onnx.laws.elementwise import (
 )
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX, block_threads, operand_reload
+from neusight_onnx.predictor import predict
 
 FP32 = DataType.FLOAT32
 FP16 = DataType.FLOAT16
@@ -238,6 +240,22 @@ def test_a_memory_that_training_data_shows_little_of_is_doubted(gpu: str, expect
         doubt = run([kernel], spec).doubt_log_sd
         assert doubt is not None
         assert 0.5 * expected <= doubt[0] <= expected
+
+
+def test_an_l2_of_unstated_rate_widens_the_interval_of_what_it_bounds() -> None:
+    """An H20's file without its L2's rate, which is that of an H100 with two thirds more SMs."""
+    stated = load_gpu("h20")
+    bare = replace(stated, l2_bytes_per_s=None)
+    tensor = TensorSpec(dtype=FP32, shape=(1024, 4096))  # 48 MB of an L2 of 60
+    kernel = Elementwise(operations=("add",), inputs=(tensor, tensor), output=tensor)
+
+    def width(gpu: GpuSpec) -> float:
+        (found,) = predict([kernel], gpu)
+        return found.high_us / found.low_us
+
+    assert width(bare) > 1.1 * width(stated)
+    assert l2_doubt_log_sd(bare) == pytest.approx(np.std(np.log([33.7, 8815e9 / 78 / 1.83e9])), abs=0.01)
+    assert l2_doubt_log_sd(load_gpu("rtx-4090")) > l2_doubt_log_sd(stated) == 0.0
 
 
 def test_families_stay_below_the_data_sheet() -> None:

@@ -190,6 +190,26 @@ L2_BYTES_PER_CLOCK_PER_GDDR_SM = 17.0
 states; an RTX 4090's 5-5.5 TB/s (public micro-benchmarks, as remembered) are 16-17."""
 
 
+L2_LOG_SD, L2_LOG_SD_OF_HOPPER = 0.07, 0.3
+"""How far such rates lie from the constants (log), of an SM: the GPUs named with them differ by 6-7 % from each other.
+Of Hopper two dies are known that have the same L2's rate in all, an H100's 132 SMs and an H20's 78 (8,815 GB/s by
+PipeWeave): what is cut is not the L2."""
+
+
+def l2_doubt_log_sd(gpu: GpuSpec) -> float:
+    """Standard deviation (log) of the L2's rate where the spec doesn't state it."""
+    if gpu.l2_bytes_per_s:
+        return 0.0
+    return L2_LOG_SD_OF_HOPPER if not is_amd(gpu) and 9.0 <= capability(gpu) < 12.0 else L2_LOG_SD
+
+
+def stream_doubt_log_sd(gpu: GpuSpec, memory_us: Column, l2_us: Column, latency_us: Column) -> Column:
+    """Standard deviation (log) of a kernel that streams, by how much of its time DRAM takes, and the L2 beyond it."""
+    dram = dram_doubt_log_sd(gpu) * np.minimum(memory_us / latency_us, 1.0)
+    l2 = l2_doubt_log_sd(gpu) * np.clip((l2_us - memory_us) / latency_us, 0.0, 1.0)
+    return np.asarray(np.hypot(dram, l2), dtype=np.float64)
+
+
 def l2_bytes_per_s(gpu: GpuSpec) -> float:
     """L2 bandwidth: the spec's, else so many bytes a clock and SM; never less than DRAM's."""
     version = capability(gpu)

@@ -26,11 +26,11 @@ from neusight_onnx.laws.bandwidth import (
     DRAM_CONSTANTS,
     capability,
     dram_bytes_per_s,
-    dram_doubt_log_sd,
     is_amd,
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
+    stream_doubt_log_sd,
     stream_floor_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
@@ -362,7 +362,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"elements": np.full_like(n, per_tile)},
         tile_count=tiles,
         wave_count=np.ceil(tiles / resident),
-        doubt_log_sd=dram_doubt_log_sd(gpu) * np.minimum(memory / latency, 1.0),
+        doubt_log_sd=stream_doubt_log_sd(gpu, memory, l2, latency),
     )
 
 

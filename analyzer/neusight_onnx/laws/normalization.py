@@ -30,11 +30,11 @@ from neusight_onnx.laws.bandwidth import (
     DRAM_CONSTANTS,
     capability,
     dram_bytes_per_s,
-    dram_doubt_log_sd,
     is_amd,
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
+    stream_doubt_log_sd,
     stream_floor_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
@@ -241,7 +241,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"rows": np.ones_like(rows), "cols": np.where(per_row | two_kernels, cols, iteration_columns)},
         tile_count=blocks,
         wave_count=np.ceil(blocks / resident_rows(gpu)),
-        doubt_log_sd=dram_doubt_log_sd(gpu) * np.minimum(memory / total, 1.0),
+        doubt_log_sd=stream_doubt_log_sd(gpu, memory, l2, total),
     )
 
 

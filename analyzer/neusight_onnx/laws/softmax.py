@@ -25,11 +25,11 @@ from neusight_onnx.laws.bandwidth import (
     DRAM_CONSTANTS,
     capability,
     dram_bytes_per_s,
-    dram_doubt_log_sd,
     is_amd,
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
+    stream_doubt_log_sd,
     stream_floor_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
@@ -275,7 +275,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"rows": rows_per_block, "cols": cols},
         tile_count=blocks,
         wave_count=np.ceil(blocks / resident),
-        doubt_log_sd=dram_doubt_log_sd(gpu) * np.minimum(memory / total, 1.0),
+        doubt_log_sd=stream_doubt_log_sd(gpu, memory, l2, total),
     )
 
 
