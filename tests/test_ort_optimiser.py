@@ -194,6 +194,7 @@ CONVOLVED = {
     "a Relu before a Clip": "c = Conv(x, k)\nr = Relu(c)\ny = Clip(r, zero, one)",
     "not a Relu that is read elsewhere": "c = Conv(x, k)\nr = Relu(c)\nm = Clip(r, zero, one)\ny = Sub(r, m)",
     "zeros around": "p = Pad(x, one_row)\ny = Conv(p, k)",
+    "not zeros around by an empty name": 'p = Pad(x, one_row, "")\ny = Conv(p, k)',
     "zeros around that are said": "p = Pad(x, one_row, zero)\ny = Conv<pads=[1, 1, 1, 1]>(p, k)",
     "not ones around": "p = Pad(x, one_row, one)\ny = Conv(p, k)",
     "not a row less": "p = Pad(x, a_row_less)\ny = Conv(p, k)",
