@@ -97,6 +97,9 @@ stablelm-3b StableLmForCausalLM StableLmConfig causal + hidden_size=2560 interme
     num_attention_heads=32 num_key_value_heads=32
 lfm2-350m Lfm2ForCausalLM Lfm2Config causal + hidden_size=1024 intermediate_size=6656 num_attention_heads=16 \\
     num_key_value_heads=8 layer_types=["conv","full_attention"]
+lfm2-8b-a1b Lfm2MoeForCausalLM Lfm2MoeConfig causal + num_hidden_layers=3 num_dense_layers=1 hidden_size=2048 \\
+    intermediate_size=7168 moe_intermediate_size=1792 num_experts=8 num_experts_per_tok=4 num_attention_heads=32 \\
+    num_key_value_heads=8 layer_types=["conv","full_attention","conv"]
 mamba-130m MambaForCausalLM MambaConfig causal + hidden_size=768 state_size=16
 mamba2-130m Mamba2ForCausalLM Mamba2Config causal + hidden_size=768 num_heads=24 head_dim=64 state_size=128 \\
     n_groups=1 chunk_size=256
@@ -598,7 +601,7 @@ def _jobs(exporters: set[str]) -> dict[str, tuple[str, Family | None, bool, Call
         if exporter in exporters:
             jobs[name] = (exporter, family, cached, run)
 
-    states = ("mamba-130m", "mamba2-130m", "rwkv-169m", "lfm2-350m")
+    states = ("mamba-130m", "mamba2-130m", "rwkv-169m", "lfm2-350m", "lfm2-8b-a1b")
     for name, family in FAMILIES.items():
         f = family
         add(f"{name}.torchscript", "torch", f, False, lambda p, f=f: _by_torch(f, p, dynamo=False))

@@ -42,10 +42,10 @@ from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
 from neusight_onnx.kernels import Attention, Conv, Gemm, Recurrent
 from neusight_onnx.lowering.precision import stored_precision
-from neusight_onnx.precision import require, resolve
+from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import infer_shapes, prepare
 from neusight_onnx.report.model import Report
-from neusight_onnx.runtime import require_made_for
+from neusight_onnx.runnable import require_runnable
 
 RUNTIMES = ("eager", "compiled", "onnxruntime", "tensorrt")
 PRECISIONS = ("fp32", "fp16", "bf16", "int8")
@@ -153,8 +153,7 @@ def judge_runs(path: Path, said: Mapping[str, Any], row: Row) -> None:
                 for spec in map(load_gpu, GPUS):
                     where = f"{runtime}/{precision}/{spec.name}"
                     try:
-                        require(resolved, spec)
-                        require_made_for(runtime, spec)
+                        require_runnable(model, resolved, runtime, spec)
                         judge_run(row, where, predict_report(prepared, spec, asked_precision=precision))
                     except NeusightError as error:
                         row.refusals[str(error)] += 1
