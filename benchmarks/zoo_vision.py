@@ -126,10 +126,12 @@ def judge_run(row: Row, name: str, report: Report) -> None:
     """What one report shows of a run (runtime, precision, GPU)."""
     totals = report.totals
     figures = (totals.latency_low_ms, totals.latency_ms, totals.latency_high_ms)
-    if not all(map(math.isfinite, figures)) or not 0 < figures[0] <= figures[1] <= figures[2]:
-        row.crashes.append(f"{name}: latency {figures}")
-        return
-    row.worst_interval = max(row.worst_interval, figures[2] / figures[0])
+    nothing = not report.kernels and bool(report.unsupported)  # no node could be costed: the latency means nothing
+    if not nothing:
+        if not all(map(math.isfinite, figures)) or not 0 < figures[0] <= figures[1] <= figures[2]:
+            row.crashes.append(f"{name}: latency {figures}")
+            return
+        row.worst_interval = max(row.worst_interval, figures[2] / figures[0])
     row.unsupported_count = max(row.unsupported_count, len(report.unsupported))
     for node in report.unsupported:
         row.unsupported[f"{node.op_type}: {node.reason}"] += 1
