@@ -24,8 +24,8 @@ import numpy as np
 import onnx
 
 Exporter = Callable[[Path], None]
-DEFAULT_SIZE = 2
-"""Of a dimension that a file leaves open."""
+BATCH, OPEN = 2, 64
+"""Sizes of dimensions that a file leaves open: the first of an input, and the others."""
 
 TYPES = {
     "tensor(float)": np.float32,
@@ -237,7 +237,9 @@ def facts(path: Path) -> dict[str, Any]:
     asked = {item.name for item in model.graph.output}
     weights = {item.name for item in model.graph.initializer}
     sizes = {
-        item.name: [dim.dim_value or DEFAULT_SIZE for dim in item.type.tensor_type.shape.dim]
+        item.name: [
+            dim.dim_value or (OPEN if axis else BATCH) for axis, dim in enumerate(item.type.tensor_type.shape.dim)
+        ]
         for item in model.graph.input
         if item.name not in weights
     }
