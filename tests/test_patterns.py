@@ -160,7 +160,13 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
     ("gelu by tanh of factors", TANH_OF_FACTORS, X, "Gelu", ("compiled", "onnxruntime", "tensorrt")),
     ("gelu by tanh, cube by pow", TANH_POW, X, "Gelu", ("compiled", "onnxruntime", "tensorrt")),
     ("layer normalization", LAYER, X, "LayerNormalization", RUNTIMES),
-    ("squared by mul", LAYER.replace("Pow(d, two)", "Mul(d, d)"), X, "LayerNormalization", BUT_ORT),
+    (
+        "squared by mul",
+        LAYER.replace("Pow(d, two)", "Mul(d, d)"),
+        X,
+        "LayerNormalization",
+        ("compiled", "tensorrt"),
+    ),
     ("without scale", LAYER[: LAYER.index("s = ")].replace("n = ", "y = "), X, "LayerNormalization", BUT_ORT),
     ("shift first", LAYER.replace("Add(s, shift)", "Add(shift, s)"), X, "LayerNormalization", RUNTIMES),
     (
@@ -360,6 +366,7 @@ REFUSED: list[tuple[str, str, dict[str, tuple[int, ...]], list[str] | None, str,
     ("no epsilon", LAYER.replace("Sqrt(e)", "Sqrt(v)"), X, None, "layer normalization", "epsilon"),
     ("mean is used elsewhere", LAYER, X, ["y", "m"], "layer normalization", "used elsewhere"),
     ("another value is divided", LAYER.replace("Div(d, r)", "Div(x, r)"), X, None, "layer normalization", "another"),
+    ("squared by mul in eager", LAYER.replace("Pow(d, two)", "Mul(d, d)"), X, None, "layer normalization", "Pow"),
     (
         "given statistics",
         "y = BatchNormalization(x, eights, eights, eights, eights)",

@@ -144,7 +144,11 @@ def _casts_in(trail: Trail) -> bool:
 
 
 def layer_norm(search: Search, anchor: Node) -> Match | str:
-    """(x - mean x) / sqrt(mean (x - mean x)^2 + epsilon) * gamma + beta, the mean of squares being the anchor."""
+    """(x - mean x) / sqrt(mean (x - mean x)^2 + epsilon) * gamma + beta, the mean of squares being the anchor.
+
+    The square of PyTorch's own layer normalization is exported as a Pow (seen with 1.5, 1.10 and 2.9, opsets 9 to 16):
+    a product of the deviation with itself is a module's own formula, which eager mode runs as it is written.
+    """
     trail = Trail(search, casts=True)
     trail.add(anchor)
     deviation = _squared(trail, anchor.inputs[0])
@@ -173,9 +177,12 @@ def layer_norm(search: Search, anchor: Node) -> Match | str:
             return "another value than the deviation is divided by the root"
     axis, size = rows
     result, parameters, trail = _scale_and_shift(trail, last.outputs[0], size)
+    maker = search.producers.get(trail.root(anchor.inputs[0]))
+    is_pow = maker is not None and maker.op_type == "Pow"
+    if search.runtime == "eager" and not is_pow:
+        return "PyTorch's own layer normalization is exported with a Pow: this is a module's own formula"
     if search.runtime == "onnxruntime":
-        maker = search.producers.get(trail.root(anchor.inputs[0]))
-        if maker is None or maker.op_type != "Pow" or len(parameters) < 2:
+        if not is_pow or len(parameters) < 2:
             return "ONNX Runtime's LayerNormFusion asks for a pow, a scale and a shift"
         if search.executor.norms_in_fp32 != "whole" and _casts_in(trail):
             return "it casts in between, which this release of ONNX Runtime doesn't merge"
