@@ -83,9 +83,9 @@ bench-coverage: $(VENV)/.installed-dev ## share of nodes in kernels, free, unsup
 bench-plausibility: $(VENV)/.installed-dev ## what physics says must hold of predictions on GPUs that nobody measured
 	$(BIN)/python benchmarks/plausibility.py
 
-bench-models: $(VENV)/.installed-dev ## measured models by runtime and GPU: make bench-models DATA=folder
+bench-models: $(VENV)/.installed-dev ## measured models by runtime and GPU: make bench-models DATA=folder [AS_MEASURED=folder]
 	$(call required,DATA,folder that holds data/ and models/)
-	$(BIN)/python benchmarks/models.py "$(DATA)"
+	$(BIN)/python benchmarks/models.py "$(DATA)" $(if $(AS_MEASURED),--as-measured "$(AS_MEASURED)")
 
 bench-fusion: $(VENV)/.installed-dev ## our graph beside ONNX Runtime's own: make bench-fusion MODELS=folder
 	$(call required,MODELS,folder of ONNX models)

@@ -1,6 +1,7 @@
 """Whole models measured in public against what the analyser says of their graphs, by runtime and GPU.
 
-    python benchmarks/models.py SHARED [--more FOLDER]... [--only TEXT] [--every N] [--format text|json] [-o FILE]
+    python benchmarks/models.py SHARED [--more FOLDER]... [--as-measured FOLDER] [--only TEXT] [--every N]
+                                [--format text|json] [-o FILE]
 
 SHARED holds ``data/end_to_end/measured_models*.parquet`` and ``models/index_e2e.csv``, which says which graph fits
 which rows. These rows judge: nothing is trained or tuned on them. What was measured how stands with each group:
@@ -24,6 +25,11 @@ is, which runs more kernels. They are a group of their own, in which both tables
 ("ONNX Runtime uses optimizer for model optimization, and IO binding is enabled", as remembered; the label of one says
 so). The measured GPT-2 has its attention with the cache as one operator, which today's tool doesn't find in this
 export: ours gathers, concatenates and masks in kernels of their own.
+
+Where the graph at hand isn't the file that was measured and the recipe of that is known, ``--as-measured FOLDER`` has
+the file built anew (``as_measured.py`` makes such a folder and says which they are). Its rows are judged twice: on the
+graph at hand, as without the option, and on that file, in groups of their own ("file as measured"). The targets have a
+line each in which those files stand for the graphs at hand.
 
 FOLDER has graphs of further models, built anew from public definitions (``more_models.py`` makes such a folder), and
 ``index.csv`` with columns of ``index_e2e.csv``. Read are ``file`` (in FOLDER), ``csv_model`` (what the rows call the
@@ -82,6 +88,7 @@ RUNTIMES: tuple[tuple[str, str, str], ...] = (
     ("Pytorch", "eager", "eager"),
     ("PyTorch", "eager", "eager"),
     ("torchscript", "eager", "eager, by TorchScript"),
+    ("TorchScript", "eager", "eager, by TorchScript"),
     ("TensorRT", "tensorrt", "tensorrt"),
     ("optimizer", "onnxruntime", "onnxruntime, optimised file"),
     ("optimized", "onnxruntime", "onnxruntime, optimised file"),
@@ -123,6 +130,11 @@ SOURCES = (
         why="PaddleClas measured in 2020 and 2021; Paddle's packages of that time were built with TensorRT 6.0 to 7.2 "
         "(as remembered): the earliest that is known stands for them",
     ),
+    Source(
+        path="docs/bert_guide.md",
+        releases={"eager": "1.8"},
+        why="FasterTransformer's guide asks for NVIDIA's container of PyTorch 20.12, which has 1.8 (as remembered)",
+    ),
 )
 """Releases by source, none of them chosen by what it predicts."""
 
@@ -143,6 +155,8 @@ COPIES = ("Paddle Inference",)
 SERVER_COMPUTE = "Server Compute Infer (ms)"
 EQUIVALENT = "equivalent graph"
 """In the group of rows that a graph of ``--more`` stands for."""
+AS_MEASURED = "file as measured"
+"""In the group of rows judged on a file of ``--as-measured``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +186,15 @@ class Case:
     @property
     def is_equivalent(self) -> bool:
         return self.group.endswith(EQUIVALENT)
+
+    @property
+    def is_as_measured(self) -> bool:
+        return self.group.endswith(AS_MEASURED)
+
+    @property
+    def row(self) -> tuple[object, ...]:
+        """What tells a measured row from others, whatever it is judged on."""
+        return self.model, self.source, self.gpu, self.precision, self.batch, self.size, self.measured_ms
 
     @property
     def error(self) -> float:
@@ -207,7 +230,7 @@ class Wanted:
     @property
     def is_rewritten(self) -> bool:
         """Whether ONNX Runtime's optimiser of transformers had rewritten the file that was measured."""
-        return self.group.startswith(OPTIMISED)
+        return self.group.startswith(OPTIMISED) and not self.group.endswith(AS_MEASURED)
 
     @property
     def called(self) -> str:
@@ -248,12 +271,49 @@ def graphs_of(shared: Path, more: Sequence[Path]) -> dict[str, list[Graph]]:
     return found
 
 
-def matching(shared: Path, more: Sequence[Path] = ()) -> tuple[list[Wanted], dict[str, int]]:
-    """The rows with a graph, and how many others there are for which reason."""
+@dataclass(frozen=True, kw_only=True)
+class MeasuredFile:
+    """A file built anew as it was measured, and its rows: ``runtime`` begins their label, ``dtype`` is theirs."""
+
+    path: Path
+    csv_model: str
+    source_repo: str
+    runtime: str
+    dtype: str
+
+    def fits(self, row: Mapping[str, object]) -> bool:
+        is_model = (row["model"], row["source_repo"]) == (self.csv_model, self.source_repo)
+        return is_model and row["dtype"] == self.dtype and str(row["runtime"]).startswith(self.runtime)
+
+
+def measured_files(folder: Path) -> list[MeasuredFile]:
+    """The files that a folder of ``as_measured.py`` lists."""
+    try:
+        with (folder / "index.csv").open(newline="") as handle:
+            return [
+                MeasuredFile(
+                    path=folder / row["file"],
+                    csv_model=row["csv_model"],
+                    source_repo=row["source_repo"],
+                    runtime=row["runtime"],
+                    dtype=row["dtype"],
+                )
+                for row in csv.DictReader(handle)
+            ]
+    except (OSError, KeyError) as error:
+        sys.exit(f"error: {folder / 'index.csv'} is not an index of files as measured: {error}")
+
+
+def matching(
+    shared: Path, more: Sequence[Path] = (), as_measured: Path | None = None
+) -> tuple[list[Wanted], dict[str, int]]:
+    """The rows with a graph, those with a file as measured a second time on that, and how many others there are for
+    which reason."""
     files = sorted((shared / "data" / "end_to_end").glob("measured_models*.parquet"))
     if not files:
         sys.exit(f"error: no data/end_to_end/measured_models*.parquet under {shared}")
     by_model = graphs_of(shared, more)
+    rebuilt = [] if as_measured is None else measured_files(as_measured)
     found: list[Wanted] = []
     left_out: dict[str, int] = {}
     for row in (row for file in files for row in pq.read_table(file).to_pylist()):
@@ -263,6 +323,9 @@ def matching(shared: Path, more: Sequence[Path] = ()) -> tuple[list[Wanted], dic
             left_out[wanted] = left_out.get(wanted, 0) + 1
         else:
             found.append(wanted)
+            for made in (made for made in rebuilt if made.fits(row)):
+                group = f"{wanted.group}, {AS_MEASURED}"
+                found.append(replace(wanted, folder=made.path.parent, file=made.path.name, group=group))
     return found, left_out
 
 
@@ -440,17 +503,20 @@ def under_today(cases: Sequence[Case], today: Mapping[tuple[object, ...], Case])
     return [today.get(_identity(case), case) for case in cases]
 
 
+def size_of(name: str, sizes: Mapping[str, int]) -> int:
+    """The size of an open dim of a file, by its name."""
+    if "batch" in name:
+        return sizes["batch"]
+    sequence, past = sizes.get("sequence", 1), sizes.get("past", 0)
+    if "total" in name or "+" in name:
+        return past + sequence
+    return past if "past" in name else sequence
+
+
 def _prepared(model: Model, row: Wanted) -> PreparedModel:
     free = {dim for declared in model.graph.inputs for dim in declared.shape or () if isinstance(dim, str)}
     sizes = dict(row.dims)
-    dims = {}
-    for name in sorted(free):
-        if "batch" in name:
-            dims[name] = sizes["batch"]
-        elif "past" in name and "total" not in name and "+" not in name:
-            dims[name] = sizes.get("past", 0)
-        else:
-            dims[name] = sizes.get("sequence", 1)
+    dims = {name: size_of(name, sizes) for name in sorted(free)}
     shaped = infer_shapes(model, make_bindings(dims, None, None, None))
     precision = resolve(row.precision, stored_precision(model))
     plan = make_training(optimizer="momentum") if ", training" in row.group else None
@@ -528,6 +594,19 @@ def table(
     def chosen(test: Callable[[Case], bool]) -> list[Case]:
         return [case for case in cases if test(case)]
 
+    at_hand = chosen(lambda case: not case.is_as_measured)
+    rebuilt = {case.row: case for case in cases if case.is_as_measured}
+
+    def as_measured(members: Sequence[Case]) -> list[Case]:
+        """The same rows, on files as measured where there are some; none where there is no such file."""
+        found = [rebuilt.get(case.row, case) for case in members]
+        return found if found != members else []
+
+    served = [
+        case
+        for case in at_hand
+        if case.group.startswith("onnx") and case.precision == "fp16" and case.batch >= 8 and not case.is_equivalent
+    ]
     targets: list[tuple[str, list[Case]]] = [
         (
             "vision, batch >= 64, eager (median <= 15 %, rank >= .95)",
@@ -537,29 +616,24 @@ def table(
             "    the same, images channels last",
             chosen(lambda case: case.is_vision and case.batch >= 64 and case.group == f"eager, {LAST}"),
         ),
-        (
-            "onnxruntime, fp16, batch >= 8 (median <= 20 %)",
-            chosen(
-                lambda case: (
-                    case.group.startswith("onnx")
-                    and case.precision == "fp16"
-                    and case.batch >= 8
-                    and not case.is_equivalent
-                )
-            ),
-        ),
+        ("onnxruntime, fp16, batch >= 8 (median <= 20 %)", served),
+        ("    the same rows, on files as measured", as_measured(served)),
     ]
     if any(not case.is_equivalent for case in cases):
         lines += ["", "Targets", HEADS]
     for label, members in targets:
         lines += _with_today(label, members, today)
-    single = chosen(lambda case: case.batch == 1 and not case.is_equivalent)
-    if single:
-        near, was = (sum(case.factor <= 1.5 for case in found) for found in (single, under_today(single, today)))
-        lines.append(
-            f"batch 1 within a factor of 1.5 (80 %): {near} of {len(single)}, {near / len(single):.0%}"
-            f" (today's release: {was}, {was / len(single):.0%})"
-        )
+    single = [case for case in at_hand if case.batch == 1 and not case.is_equivalent]
+    for label, members in (
+        ("batch 1 within a factor of 1.5 (80 %)", single),
+        ("    the same rows, on files as measured", as_measured(single)),
+    ):
+        if members:
+            near, was = (sum(case.factor <= 1.5 for case in found) for found in (members, under_today(members, today)))
+            lines.append(
+                f"{label}: {near} of {len(members)}, {near / len(members):.0%}"
+                f" (today's release: {was}, {was / len(members):.0%})"
+            )
     lines += ["", "By runtime, GPU and precision", HEADS]
     for key in sorted({(case.group, case.gpu, case.precision) for case in cases}):
         members = chosen(lambda case, key=key: (case.group, case.gpu, case.precision) == key)
@@ -584,8 +658,10 @@ def table(
     for name, members in _by_class(chosen(lambda case: case.group in ("eager", "compiled"))):
         lines.append(line(name, members))
     lines += ["", "By model (all its rows)", HEADS]
-    models = sorted({case.model for case in cases})
-    lines += [line(name, chosen(lambda case, name=name: case.model == name)) for name in models]
+    named: dict[str, list[Case]] = {}
+    for case in cases:
+        named.setdefault(f"{case.model}, {AS_MEASURED}" if case.is_as_measured else case.model, []).append(case)
+    lines += [line(name, members) for name, members in sorted(named.items())]
     lines += ["", *(f"left out: {count} rows: {reason}" for reason, count in sorted(left_out.items()))]
     return "\n".join(lines)
 
@@ -631,12 +707,15 @@ def main() -> None:
         metavar="FOLDER",
         help="graphs of further models, with their index",
     )
+    parser.add_argument(
+        "--as-measured", type=Path, metavar="FOLDER", help="files built anew as they were measured, with their index"
+    )
     parser.add_argument("--only", default="", help="rows whose model, file or runtime holds this text")
     parser.add_argument("--every", type=int, default=1, help="every n-th row only")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    rows, left_out = matching(arguments.shared, arguments.more)
+    rows, left_out = matching(arguments.shared, arguments.more, arguments.as_measured)
     rows = [row for row in rows if arguments.only in f"{row.file} {row.model} {row.group} {row.source} {row.gpu}"]
     cases, today = judged_both(rows[:: arguments.every], left_out)
     if not cases:

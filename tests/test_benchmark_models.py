@@ -158,3 +158,75 @@ def test_equivalents_are_in_no_target(models: Any) -> None:
     target = next(row for row in targets.splitlines() if row.startswith("onnxruntime, fp16, batch >= 8"))
     assert target.removeprefix("onnxruntime, fp16, batch >= 8 (median <= 20 %)").split()[0] == "1"
     assert "1 of 1, 100%" in targets
+
+
+GPT2 = ROW | {
+    "gpu": "NVIDIA V100-PCIE-16GB", "model": "gpt2", "dtype": "fp16", "runtime": "onnxruntime 1.4.0 CUDA EP",
+    "input": "past=4, new=1", "source_repo": "microsoft/onnxruntime", "source_path": "transformers/README.md",
+}  # fmt: skip
+
+
+@pytest.fixture
+def as_measured(tmp_path: Path) -> tuple[Path, Path]:
+    """SHARED with a graph of GPT-2 and four rows, and a folder with the file that one of them was measured on."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    data = tmp_path / "data" / "end_to_end"
+    data.mkdir(parents=True)
+    others = ({"dtype": "fp32"}, {"runtime": "torchscript 1.5.1"}, {"model": "unknown"})
+    rows = [GPT2, *(GPT2 | other for other in others)]
+    pq.write_table(pa.Table.from_pylist(rows), data / "measured_models_dev.parquet")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "index_e2e.csv").write_text(f"{COLUMNS}\ne2e_nlp/gpt2_past.onnx,gpt2,,,1,,\n")
+    folder = tmp_path / "as_measured"
+    folder.mkdir()
+    (folder / "index.csv").write_text(
+        "file,csv_model,source_repo,runtime,dtype\ngpt2_fp16.onnx,gpt2,microsoft/onnxruntime,onnxruntime 1.4.0,fp16\n"
+    )
+    return tmp_path, folder
+
+
+def test_rows_are_judged_on_the_file_as_measured_besides(models: Any, as_measured: tuple[Path, Path]) -> None:
+    shared, folder = as_measured
+    alone, left_out = models.matching(shared)
+    found, also_left_out = models.matching(shared, as_measured=folder)
+    assert left_out == also_left_out == {"no graph of the model": 1}
+    assert len(alone) == 3
+    (added,) = [row for row in found if row not in alone]
+    assert (added.folder, added.file) == (folder, "gpt2_fp16.onnx")
+    assert added.group == "onnxruntime, optimised file, file as measured"
+    # it is what the optimiser has written; the graph at hand is still rewritten
+    assert not added.is_rewritten
+    assert alone[0].is_rewritten
+    with pytest.raises(SystemExit, match="is not an index of files as measured"):
+        models.matching(shared, as_measured=shared / "models")
+
+
+def test_files_as_measured_have_lines_of_their_own(models: Any) -> None:
+    case = models.Case(
+        model="gpt2", file="gpt2_past.onnx", is_vision=False, group="onnxruntime, optimised file", source="onnxruntime",
+        gpu="t4", precision="fp16", batch=8, size="", measured_ms=10.0, ours_ms=20.0, low_ms=18.0, high_ms=22.0,
+        kernel_ms=20.0, analytic_share=0.0, class_shares={"gemm": 1.0},
+    )  # fmt: skip
+    cases = [case, models.replace(case, model="bert", ours_ms=13.0)]
+    cases += [models.replace(each, batch=1) for each in cases]
+    group = f"{case.group}, file as measured"
+    rebuilt = [models.replace(each, ours_ms=11.0, group=group) for each in cases if each.model == "gpt2"]
+    targets, rest = models.table(cases + rebuilt, {}, every=1).split("By runtime")
+    assert "batch 1 within a factor of 1.5 (80 %): 1 of 2, 50%" in targets
+    assert "    the same rows, on files as measured: 2 of 2, 100%" in targets
+    lines = {row[:58].strip(): row[58:].split() for row in targets.splitlines() if ":" not in row[:58]}
+    assert lines["onnxruntime, fp16, batch >= 8 (median <= 20 %)"][:2] == ["2", "65.0%"]
+    assert lines["the same rows, on files as measured"][:2] == ["2", "20.0%"]
+    assert any(row.startswith(f"{group}, t4, fp16") for row in rest.splitlines())
+    assert any(row.startswith("gpt2, file as measured") for row in rest.splitlines())
+    assert "file as measured" not in models.table(cases, {}, every=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("batch_size", 8), ("seq_len", 1), ("past_seq_len", 4), ("total_seq_len", 5), ("past + new", 5)],
+)
+def test_open_sizes_of_a_file_with_a_cache(models: Any, name: str, expected: int) -> None:
+    assert models.size_of(name, {"batch": 8, "past": 4, "sequence": 1}) == expected
