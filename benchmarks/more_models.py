@@ -10,8 +10,7 @@ modules that are called like others'.
 They are other people's definitions of the same networks, at the sizes of the rows:
 
 - PaddleClas' by timm and torchvision; what neither has (widths, depths, stems) is put together here from their parts;
-- FasterTransformer's BERT, whose PyTorch rows ran the encoder alone, by transformers (``models.py`` leaves those rows
-  out so far).
+- FasterTransformer's BERT, whose PyTorch rows ran the encoder alone, by transformers.
 
 ``params_published_m`` is what the network's authors or PaddleClas' tables say of its parameters, in millions (as
 remembered), and stands in the index beside those of the graph with the difference in per cent. ``gmacs_onnx`` are
