@@ -30,7 +30,7 @@ import torch
 import torch._dynamo
 from torch._inductor import compile_fx, ir
 from torch._inductor.graph import GraphLowering
-from torch._inductor.scheduler import BaseSchedulerNode, ExternKernelSchedulerNode, NopKernelSchedulerNode
+from torch._inductor.scheduler import BaseSchedulerNode, ExternKernelSchedulerNode, NopKernelSchedulerNode, Scheduler
 from torch._inductor.virtualized import V
 from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
@@ -91,7 +91,10 @@ def kernels_of(name: str, *, batch: int, precision: str) -> dict[str, Any]:
 
     def keep(self: GraphLowering) -> None:
         self.init_wrapper_code()
-        self._update_scheduler()
+        if hasattr(self, "_update_scheduler"):
+            self._update_scheduler()
+        else:  # before 2.5
+            self.scheduler = Scheduler(self.buffers)
         graphs.append({"kernels": [kernel for node in self.scheduler.nodes for kernel in _kernel_of(node)]})
         raise ScheduledError
 
@@ -161,7 +164,7 @@ def _kernel_of(node: BaseSchedulerNode) -> Iterable[dict[str, Any]]:
         {
             str(origin.target).split(".")[1] if "." in str(origin.target) else str(origin.target)
             for part in parts
-            for origin in (part.node.get_origins() if part.node is not None else ())
+            for origin in (part.node.origins if part.node is not None else ())
             if origin.op == "call_function"
         }
     )
@@ -185,7 +188,8 @@ def _written(node: BaseSchedulerNode) -> dict[str, int]:
     """Bytes of each buffer that somebody beside the kernel reads, or the caller gets."""
     parts = set(node.get_nodes())
     asked = set(V.graph.get_output_names())
-    buffers = node.scheduler.name_to_buf
+    # before 2.5 a node of the schedule makes one buffer, and has its users
+    buffers = getattr(node.scheduler, "name_to_buf", None) or node.scheduler.name_to_node
     kept = {
         name
         for name in {dep.name for dep in node.read_writes.writes}

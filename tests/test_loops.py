@@ -40,7 +40,7 @@ from neusight_onnx.lowering import lower_laid_out
 from neusight_onnx.lowering.recast import autocast
 from neusight_onnx.lowering.views import Order
 
-F32, I64, BOOL = DataType.FLOAT32, DataType.INT64, DataType.BOOL
+F16, F32, I64, BOOL = DataType.FLOAT16, DataType.FLOAT32, DataType.INT64, DataType.BOOL
 Shape = tuple[int, ...]
 
 
@@ -488,6 +488,72 @@ CASES = {
         expected=[
             loop("add", [spec(1, 2, 4, 4)] * 2, spec(1, 2, 4, 4)),
             loop("copy mul " * 4 + "relu", [spec(1, 2, 4, 4)], spec(1, 2, 8, 8)),
+        ],
+    ),
+    "an interpolation that runs apart from its user leaves two values": Case(
+        nodes="""u = Resize<mode="linear">(x, , scales)
+                 t = Transpose<perm=[0,2,3,1]>(u)
+                 y = Softmax(t)""",
+        inputs={"x": (1, 2, 4, 4)},
+        constants={"scales": [1.0, 1.0, 3.0, 3.0]},
+        expected=[
+            loop("copy mul " * 4, [spec(1, 2, 4, 4)], spec(1, 2, 12, 12), spec(1, 2, 12, 12)),
+            softmax(144, 2, "add", (spec(1, 2, 12, 12),)),
+        ],
+    ),
+    "of twice the size one, the result": Case(
+        nodes="""u = Resize<mode="linear">(x, , scales)
+                 t = Transpose<perm=[0,2,3,1]>(u)
+                 y = Softmax(t)""",
+        inputs={"x": (1, 2, 4, 4)},
+        constants={"scales": [1.0, 1.0, 2.0, 2.0]},
+        expected=[
+            Movement(
+                operation="resize",
+                dtype=F32,
+                shape=(1, 2, 8, 8),
+                read=128,
+                written=512,
+                flops_per_element=6,
+                library="own",
+            ),
+            softmax(64, 2),
+        ],
+    ),
+    "in 16 bits its last step reads the operand again": Case(
+        nodes="""c = Cast<to=10>(x)
+                 u = Resize<mode="linear">(c, , scales)
+                 t = Transpose<perm=[0,2,3,1]>(u)
+                 y = Concat<axis=1>(t, row)
+                 z = Relu(y)""",
+        inputs={"x": (1, 2, 4, 4)},
+        constants={"scales": [1.0, 1.0, 2.0, 2.0]},
+        weights={"row": (1, 1, 8, 2)},
+        types={"row": TensorProto.FLOAT16},
+        outputs=("z",),
+        expected=[
+            loop("cast " + "copy mul " * 4, [spec(1, 2, 4, 4)], spec(1, 2, 8, 8), spec(1, 2, 8, 8)),
+            loop(
+                "add concat relu",
+                [spec(1, 2, 4, 4), *[spec(1, 2, 8, 8)] * 2, spec(1, 1, 8, 2, dtype=F16)],
+                spec(1, 9, 8, 2, dtype=F16),
+            ),
+        ],
+    ),
+    "cubic interpolation leaves its result, which is FP32 until it is used": Case(
+        nodes="""c = Cast<to=10>(x)
+                 u = Resize<mode="cubic">(c, , scales)
+                 t = Transpose<perm=[0,2,3,1]>(u)
+                 y = Concat<axis=1>(t, row)
+                 z = Relu(y)""",
+        inputs={"x": (1, 2, 4, 4)},
+        constants={"scales": [1.0, 1.0, 2.0, 2.0]},
+        weights={"row": (1, 1, 8, 2)},
+        types={"row": TensorProto.FLOAT16},
+        outputs=("z",),
+        expected=[
+            loop("cast " + "copy mul " * 16, [spec(1, 2, 4, 4)], spec(1, 2, 8, 8)),
+            loop("cast concat relu", [spec(1, 2, 8, 8), spec(1, 1, 8, 2, dtype=F16)], spec(1, 9, 8, 2, dtype=F16)),
         ],
     ),
     "resizing alone": Case(

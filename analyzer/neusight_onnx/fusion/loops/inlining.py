@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.loops.loop import Group, Loop, Read, elementwise_kernel, flattened
+from neusight_onnx.fusion.loops.loop import Group, Key, Loop, Read, elementwise_kernel, flattened
 from neusight_onnx.fusion.loops.plans import BATCH_NORM, Plan
 from neusight_onnx.fusion.loops.row_kernels import APPLIED, STATISTICS, RowKernel, row_name, space_of
 from neusight_onnx.fusion.loops.scheduling import Schedule
@@ -86,6 +86,9 @@ class Inlining:
             loop.kernels = plan.kernels
         if row_kernel is None:
             self.sizes[node.name] = n
+            if plan.halfway and self.looked.is_kept(node):
+                self._interpolate(plan, loop)
+                return
             if plan.parts and self.looked.engine and self._must_write(loop):
                 self._concatenate(node, plan)
                 return
@@ -127,6 +130,29 @@ class Inlining:
                 rest.reads.setdefault((root, root), Read(root, root, found, True))
         rest.members[node.name] = APPLIED[name]
         self.sizes[node.name] = rest.n
+        self._define(rest)
+
+    def _interpolate(self, plan: Plan, loop: Loop) -> None:
+        """Writes what an interpolation makes halfway, in FP32, and leaves the last step to those who use the result.
+
+        That step of two values in 16 bits reads its fourth neighbour from the operand.
+        """
+        narrow = loop.spec.dtype in HALVES
+        if plan.halfway == 1 and not narrow:
+            self.schedule.write(loop)
+            return
+        wide = replace(loop.spec, dtype=DataType.FLOAT32)
+        rest = Loop(node=loop.node, output=loop.output, spec=loop.spec, n=loop.n, strides=loop.strides)
+        rest.members[loop.node.name] = ("add",) if plan.halfway > 1 else ("cast",)
+        if plan.halfway > 1 and narrow:
+            rest.reads.update(loop.reads)
+        aligned: dict[Key, Read] = {}
+        for place in range(plan.halfway):
+            name = made_name(loop.output, "halfway", str(place))
+            reads = {**loop.reads, **aligned}
+            self.schedule.write(replace(loop, output=name, spec=wide, reads=reads, kernels=()))
+            aligned[name, name] = Read(name, name, wide, True)
+        rest.reads.update(aligned)
         self._define(rest)
 
     def _take(self, loop: Loop, name: str, spec: TensorSpec, *, reorders: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -82,6 +82,12 @@ class Group:
     row_kernels: list[tuple[str, RowKernel, Key | None]] = field(default_factory=list)
     alone: tuple[Kernel, ...] = ()
     joined: Group | None = None
+
+    def take_members(self, members: Mapping[str, tuple[str, ...]]) -> None:
+        """Adds operations by node; of a node in several steps (an interpolation) those of the longest stand for all."""
+        for name, operations in members.items():
+            if len(operations) >= len(self.members.get(name, ())):
+                self.members[name] = operations
 
 
 def flattened(given: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Node
 from neusight_onnx.kernels import (
     Elementwise,
@@ -33,6 +34,8 @@ SHORTEST_REDUCTION = 8
 UNROLLED = {"sum": "add", "mean": "add", "max": "max", "min": "min", "prod": "mul"}
 RESIZE_TAPS = {"linear": 2, "cubic": 4}
 """Elements along each axis that an interpolated one is made of."""
+PLANE = 4
+"""Dimensions of images, from which on interpolation is too much arithmetic for one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class Plan:
     copies. ``kernels``: without the copies that strided loads make unnecessary. ``reorders``: an output element isn't
     made from the input elements at its own place. ``parts``: of a concatenation, its inputs with elements. ``again``:
     of a loop over neighbours, how often it reads its operands beyond once. ``unrolls``: it is a short reduction, in
-    which the operand may be computed.
+    which the operand may be computed. ``halfway``: values in FP32, as large as the result, that are written before the
+    last step of an interpolation.
     """
 
     role: str
@@ -56,6 +60,7 @@ class Plan:
     parts: tuple[str, ...] = ()
     again: int | None = None
     unrolls: bool = False
+    halfway: int = 0
 
 
 def neighbours_plan(
@@ -70,6 +75,7 @@ def neighbours_plan(
     if len(kernels) != 1 or not names:
         return None
     (kernel,) = kernels
+    halfway = 0
     match kernel:
         case Pooling(operation="max" | "average", window=window, extra_outputs=()) if window <= LARGEST_WINDOW:
             taps = window
@@ -79,6 +85,7 @@ def neighbours_plan(
             changed = sum(old != new for old, new in zip(specs[0].shape, kernel.shape, strict=True))
             taps = RESIZE_TAPS.get(mode if isinstance(mode, str) else "", 1) ** changed
             each = ("copy", "mul") if taps > 1 else ("copy",)
+            halfway = _values_halfway(node, specs[0], kernel) if taps > 1 else 0
         case _:
             return None
     return Plan(
@@ -88,7 +95,25 @@ def neighbours_plan(
         operations=each * taps,
         reorders=True,
         again=taps - 1,
+        halfway=halfway,
     )
+
+
+def _values_halfway(node: Node, source: TensorSpec, kernel: Movement) -> int:
+    """Values that an interpolation of images writes in FP32 before its last step, since they are more than
+    ``realize_opcount_threshold`` operations, most of them for the places of neighbours.
+
+    Two of linear interpolation: a neighbour and what was made along one axis. One, the result before its cast: of cubic
+    interpolation, of three axes, with corners aligned, and in FP32 to twice the size, whose factor of .5 is a constant
+    that places have already (PyTorch 2.9.1's ``inner_fn_opcount`` of each is 31 to 58).
+    """
+    if len(kernel.shape) < PLANE or node.attributes.get("antialias", 0):
+        return 0
+    linear = node.attributes.get("mode") == "linear" and len(kernel.shape) == PLANE
+    if not linear or node.attributes.get("coordinate_transformation_mode") == "align_corners":
+        return 1
+    doubled = any(2 * old == new for old, new in zip(source.shape, kernel.shape, strict=True))
+    return 1 if doubled and source.dtype.bits >= DataType.FLOAT32.bits else 2
 
 
 def unrolled_plan(kernels: tuple[Kernel, ...], names: Sequence[str], specs: Sequence[TensorSpec]) -> Plan | None:

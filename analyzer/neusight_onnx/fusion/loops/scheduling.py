@@ -100,7 +100,7 @@ class Schedule:
     def _joined(self, groups: Sequence[Group], loop: Loop, level: int, space: tuple[int, int, int] | None) -> Group:
         if not groups:
             group = Group(n=loop.n, level=level, space=space, alone=loop.kernels)
-            group.members.update(loop.members)
+            group.take_members(loop.members)
             group.reads.update(loop.reads)
             self.groups.append(group)
             return group
@@ -109,7 +109,7 @@ class Schedule:
         group.level = level
         for other in groups:
             if other is not group:
-                group.members.update(other.members)
+                group.take_members(other.members)
                 group.reads.update(other.reads)
                 group.writes.update(other.writes)
                 group.row_kernels.extend(other.row_kernels)
@@ -119,7 +119,7 @@ class Schedule:
                 other.joined = group
         group.space = group.space or space
         group.n = max(group.n, loop.n)
-        group.members.update(loop.members)
+        group.take_members(loop.members)
         group.reads.update(loop.reads)
         return group
 
