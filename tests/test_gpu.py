@@ -17,18 +17,9 @@ import pytest
 from neusight_onnx.cli import main
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
-from neusight_onnx.gpu import (
-    LIST_KEYS,
-    NUMBER_KEYS,
-    PEAK_KEYS,
-    TEXT_KEYS,
-    GpuSpec,
-    available_gpus,
-    find_gpus,
-    gpu_names,
-    load_gpu,
-)
-from neusight_onnx.gpu_names import instance_gpus
+from neusight_onnx.gpu import GpuSpec, available_gpus, find_gpus, gpu_names, load_gpu
+from neusight_onnx.gpu.keys import LIST_KEYS, NUMBER_KEYS, PEAK_KEYS, TEXT_KEYS
+from neusight_onnx.gpu.names import instance_gpus
 
 GPUS = {gpu.name: gpu for gpu in available_gpus()}
 

@@ -1,0 +1,86 @@
+"""A GPU with other figures than its own, for what-ifs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from neusight_onnx.errors import SpecError
+from neusight_onnx.gpu.keys import NUMBER_KEYS, PEAK_KEYS, number_of, quoted
+from neusight_onnx.gpu.sense import check_fp32_peak, check_power
+from neusight_onnx.gpu.spec import GpuSpec
+
+_FIELDS: Mapping[str, tuple[str, float]] = {
+    "compute_capability": ("compute_capability", 1),
+    "process_nm": ("process_nm", 1),
+    "sm_count": ("sm_count", 1),
+    "fp32_lanes_per_sm": ("fp32_lanes_per_sm", 1),
+    "boost_mhz": ("clock_hz", 1e6),
+    "max_threads_per_sm": ("max_threads_per_sm", 1),
+    "register_file_kb_per_sm": ("register_bytes_per_sm", 2**10),
+    "shared_memory_kb_per_sm": ("shared_memory_bytes_per_sm", 2**10),
+    "l1_kb_per_sm": ("l1_bytes_per_sm", 2**10),
+    "l2_mb": ("l2_bytes", 2**20),
+    "l2_bandwidth_gb_s": ("l2_bytes_per_s", 1e9),
+    "last_level_cache_mb": ("last_level_cache_bytes", 2**20),
+    "memory_gb": ("memory_bytes", 2**30),
+    "memory_bandwidth_gb_s": ("memory_bytes_per_s", 1e9),
+    "memory_bus_bits": ("memory_bus_bits", 1),
+    "tdp_w": ("power_w", 1),
+}
+"""Keys of a GPU file that may be changed in a GPU: field of the spec, and its base units in one of the file's."""
+
+_SHORT_KEYS = {"mem_bw_gbs": "memory_bandwidth_gb_s", "mem_gb": "memory_gb", "clock_mhz": "boost_mhz"}
+
+_MAKE_PEAKS = ("sm_count", "fp32_lanes_per_sm", "boost_mhz")
+"""What a peak rate is the product of."""
+
+
+def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSpec:
+    """``gpu`` with other figures, by the keys and in the units of a GPU file; ``where`` stands before complaints.
+
+    More units or another clock scale every peak rate that is not given itself. Raises SpecError for an unknown key, an
+    impossible figure, or peak rates that no longer go with units and clock.
+    """
+    known = {key.name: key for key in NUMBER_KEYS if key.name in _FIELDS or key.name in PEAK_KEYS}
+    fields: dict[str, float | int] = {}
+    peaks = dict(gpu.peak_flops_per_s)
+    scale = 1.0
+    given: dict[str, float] = {}
+    for written, value in changes.items():
+        key = _SHORT_KEYS.get(written, written)
+        if key not in known:
+            from difflib import get_close_matches  # only on this way out
+
+            names = (*known, *_SHORT_KEYS)
+            near = [name for name in names if written and name.startswith(written)]
+            near += get_close_matches(written[:60], names, n=1, cutoff=0.5)
+            hint = f"'{near[0]}' is the nearest that is known" if near else f"known are {', '.join(known)}"
+            raise SpecError(f"{where}: a GPU has no key {quoted(written)}: {hint}")
+        number = number_of(known[key], int(value) if known[key].whole and value == int(value) else value, where)
+        given[key] = number
+        if key in PEAK_KEYS:
+            continue
+        field, unit = _FIELDS[key]
+        before = getattr(gpu, field)
+        if key in _MAKE_PEAKS:
+            scale *= number * unit / before
+        fields[field] = round(number * unit) if known[key].whole or isinstance(before, int) else number * unit
+    peaks = {pipe: rate * scale for pipe, rate in peaks.items()}
+    peaks |= {PEAK_KEYS[key]: number * 1e12 for key, number in given.items() if key in PEAK_KEYS}
+    changed = replace(gpu, **fields, peak_flops_per_s=peaks)  # type: ignore[arg-type]  # fields and values are those of _FIELDS
+    check_fp32_peak(
+        {
+            "sm_count": changed.sm_count,
+            "fp32_lanes_per_sm": changed.fp32_lanes_per_sm,
+            "boost_mhz": changed.clock_hz / 1e6,
+            "fp32_tflops": changed.peak_flops_per_s["fp32"] / 1e12,
+        },
+        where,
+    )
+    if "tdp_w" in given:
+        check_power(changed.peak_flops_per_s["fp32"] / 1e12, changed.power_w, where)
+    said = ", ".join(f"{key}={number:g}" for key, number in given.items())
+    return replace(
+        changed, name=f"{gpu.name} with {said}", label=f"{gpu.label} with {said}", aliases=(), device_names=()
+    )

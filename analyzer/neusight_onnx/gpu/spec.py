@@ -1,0 +1,86 @@
+"""GpuSpec: what is known of a GPU, in base units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from neusight_onnx.dtypes import DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """One GPU (one die where a card carries several and software sees each as a device).
+
+    Rates are dense peaks at the boost clock. ``peak_flops_per_s`` is keyed by the number format of the
+    *pipe*: "fp32" (vector lanes), "fp32_matrix" (AMD's matrix cores in FP32), "tf32", "fp16", "bf16", "fp8",
+    "int8", "fp4"; a format that the GPU lacks is absent. ``fp16``, ``bf16`` and ``fp8`` accumulate in FP32;
+    "fp16_accumulate" is FP16 accumulating in FP16, where a file states it (:attr:`fp16_accumulate_flops_per_s`).
+    ``sm_count`` counts SMs (NVIDIA) or compute units (AMD).
+    ``shared_memory_bytes_per_sm`` and others may be None where no source states them.
+    ``l1_bytes_per_sm`` is the capacity of the L1 cache, on NVIDIA since Volta shared with shared memory.
+    ``last_level_cache_bytes``: a memory-side cache behind the L2 (AMD's Infinity Cache).
+    ``memory_bus_bits``: width of the bus to memory; with HBM it tells how fast one of its channels is.
+    ``device_names`` are what ``nvidia-smi`` and PyTorch print. ``name`` is the canonical name, ``label`` for people.
+    ``asked_as`` is the name that it was asked by where that isn't its alone: ``also_named`` are the GPUs that may be
+    meant as well ("v100"); without any, it is that of a machine that a cloud rents, with one such GPU or several.
+    """
+
+    name: str
+    label: str
+    vendor: str
+    architecture: str
+    compute_capability: float | None
+    process_nm: float
+    sm_count: int
+    fp32_lanes_per_sm: int
+    clock_hz: float
+    warp_size: int
+    memory_bytes: int
+    memory_type: str
+    memory_bytes_per_s: float
+    l2_bytes: int
+    l1_bytes_per_sm: int | None
+    shared_memory_bytes_per_sm: int | None
+    register_bytes_per_sm: int | None
+    max_threads_per_sm: int
+    power_w: float
+    peak_flops_per_s: Mapping[str, float]
+    l2_bytes_per_s: float | None = None
+    last_level_cache_bytes: int | None = None
+    memory_bus_bits: int | None = None
+    scaleup_bytes_per_s: float | None = None
+    pcie_generation: float | None = None
+    pcie_lane_count: int | None = None
+    sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    device_names: tuple[str, ...] = ()
+    asked_as: str | None = field(default=None, compare=False)
+    also_named: tuple[str, ...] = field(default=(), compare=False)
+
+    def peak(self, dtype: DataType) -> float:
+        """FLOP/s of the plain (vector, IEEE) pipe for ``dtype``: FP32 lanes for every type without its own."""
+        return self.peak_flops_per_s["fp32"] if dtype is not DataType.FLOAT64 else self.peak_flops_per_s["fp32"] / 2
+
+    @property
+    def halves_fp32_sums(self) -> bool:
+        """Whether matrix units run FP16 at half their rate where they accumulate in FP32: GeForce cards of NVIDIA's.
+
+        They are told by a rate of FP16 that is a quarter of the 8-bit integers', where all others have half of it.
+        """
+        peaks = self.peak_flops_per_s
+        return self.compute_capability is not None and peaks.get("int8", 0.0) > 3.0 * peaks.get("fp16", float("inf"))
+
+    @property
+    def fp16_accumulate_flops_per_s(self) -> float | None:
+        """Dense peak of FP16 that accumulates in FP16; None without matrix units for FP16.
+
+        What the file states, else that of FP32 sums, twice of it where those are halved: NVIDIA's white papers of
+        Turing, GA102 (RTX 3090: 142 and 71 TFLOPS), Ada (RTX 4090: 330.3 and 165.2) and RTX Blackwell (RTX 5090: 419
+        and 209.5) state both. On all other cards the two are alike.
+        """
+        peaks = self.peak_flops_per_s
+        if "fp16_accumulate" in peaks or "fp16" not in peaks:
+            return peaks.get("fp16_accumulate")
+        return peaks["fp16"] * (2.0 if self.halves_fp32_sums else 1.0)
