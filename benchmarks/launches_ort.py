@@ -4,8 +4,8 @@
 
 MODELS are ONNX files, or folders whose files are taken. Each runs twice on the onnxruntime-gpu in SITE-PACKAGES, with
 the stand-ins that ``cuda_standin.py`` has built in FOLDER; open dims are 2 for a batch, else 16. A launch is a kernel,
-a call of cuBLAS or cuDNN, or a copy or fill on the device. Nothing is computed: what depends on data (NonZero,
-NonMaxSuppression) finds nothing.
+a call of cuBLAS or cuDNN, a copy or fill on the device, or a copy between providers. Nothing is computed: what depends
+on data (NonZero, NonMaxSuppression) finds nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusion_ort import SAME, Cuda, each_compared, sizes_for, tell, with_weights
+from fusion_ort import COPIES, SAME, Cuda, each_compared, sizes_for, tell, with_weights
 from neusight_onnx import __version__
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NeusightError
@@ -33,7 +33,7 @@ from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import infer_shapes, prepare
 
 OVER_PCIE = ("copy\thost to device", "copy\tdevice to host", "copy\thost to host")
-"""Copies between providers, which ours has as transfers, and of inputs and outputs."""
+"""Copies of inputs and outputs, and between providers: these are nodes of their own there (COPIES), transfers here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def launched(path: Path, sizes: Mapping[str, int], cuda: Cuda) -> Counter[str]:
         raise RuntimeError((done.stderr.strip().splitlines() or ["failed without a message"])[-1])
     for line in done.stdout.splitlines():
         op_type, provider, launches = json.loads(line)
-        count = sum(not launch.startswith(OVER_PCIE) for launch in launches)
+        count = sum(op_type in COPIES or not launch.startswith(OVER_PCIE) for launch in launches)
         if count and provider == "CUDAExecutionProvider":
             found[SAME.get(op_type, op_type)] += count
     return found
@@ -85,6 +85,9 @@ def ours_of(path: Path, sizes: Mapping[str, int]) -> Counter[str]:
     prepared = prepare(shaped, precision=resolve("auto", DataType.FLOAT32), runtime="onnxruntime")
     found: Counter[str] = Counter()
     for work in prepared.work:
+        for kernel in work.kernels:
+            if isinstance(kernel, Transfer) and not work.is_boundary:
+                found["MemcpyFromHost" if kernel.direction == "to_device" else "MemcpyToHost"] += work.count
         if any(isinstance(kernel, HostWork) for kernel in work.kernels):
             continue
         count = work.count * sum(not isinstance(kernel, Transfer) for kernel in work.kernels)

@@ -9,10 +9,11 @@ import onnx
 import pytest
 from onnx import parser
 
+from neusight_onnx import analyze
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.kernels import NodeWork
+from neusight_onnx.kernels import HostWork, NodeWork, Transfer
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import infer_shapes, prepare
 
@@ -24,14 +25,22 @@ CONSTANTS = """
 ROWS = "s = Shape(x) n = Gather<axis = 0>(s, i0)"
 
 
-def works(inputs: str, nodes: str, folder: Path, *, runtime: str = "onnxruntime") -> tuple[NodeWork, ...]:
-    """The work of a graph that gives a value y, with n = 3."""
-    text = f'<ir_version: 8, opset_import: ["": 17]> g ({inputs}) => (y) {CONSTANTS} {{ {nodes} }}'
+def write(inputs: str, nodes: str, folder: Path, *, opset: int = 17) -> Path:
+    """A file of a graph that gives a value y."""
+    text = f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (y) {CONSTANTS} {{ {nodes} }}'
     path = folder / "model.onnx"
     onnx.save(parser.parse_model(text.replace("(y)", "(float y)", 1)), path)
     model = onnx.load(path)
     model.graph.output[0].ClearField("type")
     onnx.save(model, path)
+    return path
+
+
+def works(
+    inputs: str, nodes: str, folder: Path, *, runtime: str = "onnxruntime", opset: int = 17
+) -> tuple[NodeWork, ...]:
+    """The work of such a graph, with n = 3."""
+    path = write(inputs, nodes, folder, opset=opset)
     dims = {"n": 3} if "[n" in inputs else {}
     shaped = infer_shapes(read_model(path), make_bindings(dims, None, None, None))
     return prepare(shaped, precision=resolve("auto", DataType.FLOAT32), runtime=runtime).work
@@ -91,6 +100,79 @@ def test_a_large_constant_stays_on_the_gpu(tmp_path: Path) -> None:
         numbers = ", ".join(str(number) for number in range(count))
         nodes = f"{ROWS} b = Constant<value = int64[{count}] {{{numbers}}}>() y = Add(b, n)"
         assert [work.op_type for work in works(X, nodes, tmp_path) if work.kernels] == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "copied"),
+    [
+        pytest.param("h = Relu(x) f = Cast<to = 1>(n) y = Div(h, f)", [("Div", 4)], id="a-number-of-the-host"),
+        pytest.param(
+            "h = Relu(x) f = Cast<to = 1>(n) d = Div(h, f) y = Mul(d, f)", [("Div", 4)], id="once-for-all-readers"
+        ),
+        pytest.param("r = Range(i0, n, i1) y = Less(r, n)", [("Less", 8)], id="beside-what-a-kernel-made"),
+        pytest.param(
+            "h = Relu(x) v = Unsqueeze(n, v0) c = Concat<axis = 0>(v, v4) y = Resize(h, , , c)",
+            [],
+            id="sizes-of-an-image-are-read-on-the-host",
+        ),
+        pytest.param("y = Range(i0, n, i1)", [], id="read-on-the-host"),
+        pytest.param(
+            "f = Cast<to = 1>(n) p = Constant<value = int64[4] {0, 0, 0, 1}>() h = Relu(x) y = Pad(h, p, f)",
+            [],
+            id="the-number-that-fills-is-read-on-the-host",
+        ),
+        pytest.param(
+            "m = Sub(n, n) a = Unsqueeze(m, v0) h = Relu(x) y = ReduceMax(h, a)",
+            [],
+            id="places-of-a-reduction-are-read-on-the-host",
+        ),
+    ],
+)
+def test_what_the_host_computes_of_sizes_is_copied_to_kernels(
+    nodes: str, copied: list[tuple[str, int]], tmp_path: Path
+) -> None:
+    """MemcpyFromHost as ONNX Runtime adds them; the host waits for none."""
+    found = works(X, f"{ROWS} {nodes}", tmp_path, opset=18)
+    copies = [(work, kernel) for work in found for kernel in work.kernels if isinstance(kernel, Transfer)]
+    assert [(work.op_type, kernel.byte_count) for work, kernel in copies] == copied
+    assert all(kernel.direction == "to_device" and not kernel.is_waited_for for _, kernel in copies)
+    assert not any(work.host_waits for work in found)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "nodes", "on_cpu"),
+    [
+        pytest.param(X, "f = Cast<to = 1>(n) m = Mul(x, f) y = Exp(m)", ["Mul", "Exp"], id="and-what-follows"),
+        pytest.param(
+            X + ", float[4, 4] w",
+            "f = Cast<to = 1>(n) m = Mul(x, f) y = MatMul(m, w)",
+            ["Mul", "MatMul"],
+            id="products",
+        ),
+        pytest.param(X, "h = Relu(x) f = Cast<to = 1>(n) y = Mul(h, f)", [], id="not-beside-what-a-kernel-made"),
+        pytest.param(
+            X,
+            "v = Unsqueeze(n, v0) c = Concat<axis = 0>(v, v4) y = Resize(x, , , c)",
+            [],
+            id="not-as-a-size-of-a-kernel",
+        ),
+        pytest.param(X.replace("float", "float16"), "f = Cast<to = 10>(n) y = Mul(x, f)", [], id="not-in-16-bits"),
+    ],
+)
+def test_an_input_of_the_model_beside_sizes_is_computed_on_by_the_cpu(
+    inputs: str, nodes: str, on_cpu: list[str], tmp_path: Path
+) -> None:
+    found = works(inputs, f"{ROWS} {nodes}", tmp_path, opset=18)
+    assert [work.op_type for work in found if any(isinstance(kernel, HostWork) for kernel in work.kernels)] == on_cpu
+
+
+def test_a_copy_of_a_size_keeps_the_run_from_a_cuda_graph(tmp_path: Path) -> None:
+    """The provider takes sizes that only the host reads, and refuses a session with a copy."""
+    path = write(X, f"{ROWS} r = Range(i0, n, i1) f = Cast<to = 1>(r) u = Unsqueeze(f, v1) y = Add(x, u)", tmp_path)
+    assert analyze(path, gpu="a100", dims={"n": 3}, cuda_graph=True).settings.cuda_graph
+    path = write(X, f"{ROWS} h = Relu(x) f = Cast<to = 1>(n) y = Div(h, f)", tmp_path)
+    report = analyze(path, gpu="a100", dims={"n": 3}, cuda_graph=True)
+    assert any("is copied in the middle of the run" in said for said in report.assumptions)
 
 
 @pytest.mark.parametrize("runtime", ["eager", "tensorrt"])

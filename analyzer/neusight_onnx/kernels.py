@@ -710,11 +710,15 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """A copy between host and GPU over PCIe: ``direction`` is "to_host" or "to_device"."""
+    """A copy between host and GPU over PCIe: ``direction`` is "to_host" or "to_device".
+
+    ``is_waited_for``: the host goes on only when it has ended.
+    """
 
     direction: str
     dtype: DataType
     byte_count: int
+    is_waited_for: bool = True
 
     @property
     def macs(self) -> int:

@@ -16,7 +16,7 @@ from neusight_onnx.fusion.runtimes import fused_and_said
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
 from neusight_onnx.graph.model import InferredGraph, Model, Node, file_name
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
-from neusight_onnx.kernels import NodeWork
+from neusight_onnx.kernels import Kernel, NodeWork, Transfer
 from neusight_onnx.lowering import Lowered, lower_laid_out
 from neusight_onnx.lowering.context import LAZY_VIEWS
 from neusight_onnx.lowering.free_works import FreeWorks
@@ -278,11 +278,18 @@ def _allows_by_flags(precision: Precision, runtime: Runtime) -> bool:
     return precision.mixed or (precision.products is DataType.INT8 and precision.weights is not None)
 
 
+def _is_copy(kernel: Kernel) -> bool:
+    return isinstance(kernel, Transfer)
+
+
 def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runtime) -> str | None:
     """Why a run can't be captured as a CUDA graph: the host decides something in the middle of it."""
     waited = next((item.node for item in work if item.kernels and item.host_waits), None)
     if waited is not None:
         return f"the host waits for {file_name(waited)} in the middle of the run"
+    copied = next((item.node for item in work if not item.is_boundary and any(map(_is_copy, item.kernels))), None)
+    if copied is not None:  # onnxruntime-gpu 1.31.1 refuses such a session, and takes shapes that are the CPU's alone
+        return f"what the host computes of sizes for {file_name(copied)} is copied in the middle of the run"
     if graph.bodies and runtime.fallback != "none":
         owner = file_name(next(iter(graph.bodies))[0])
         return f"{owner} is control flow, whose branches and trips the host decides"

@@ -161,7 +161,7 @@ PCIE_EFFICIENCY = 0.6
 """Copies reach about .8 of it from pinned memory (12-13 GB/s over PCIe 3.0 x16), half of that from pageable: which of
 them a program uses, its file doesn't tell."""
 TRANSFER_US = 8.0
-"""A copy of nothing: its launch and the wait for its end (assumed)."""
+"""What the host's wait for the end of a copy adds to its launch (assumed)."""
 HOST_PRODUCTS_PER_S = 1e12
 HOST_INT8_PRODUCTS_PER_S = 3e12
 """Operations of products and convolutions that a server's CPU does in floats and in 8 bits: eight cores at three
@@ -331,7 +331,8 @@ def kernel_work(kernel: Kernel, gpu: GpuSpec) -> Work:
             return Work(bytes=kernel.read + kernel.written, compute_us=kernel.operation_count / rate * 1e6)
         case Transfer():
             rate = PCIE_EFFICIENCY * pcie_bytes_per_s(gpu)
-            return Work(bytes=0.0, serial_us=kernel.byte_count / rate * 1e6, fixed_us=TRANSFER_US)
+            waiting_us = TRANSFER_US if kernel.is_waited_for else 0.0
+            return Work(bytes=0.0, serial_us=kernel.byte_count / rate * 1e6, fixed_us=waiting_us)
         case HostWork():
             return Work(bytes=0.0, serial_us=_host_us(kernel))
         case Elementwise() | Softmax() | Normalization():

@@ -9,11 +9,28 @@ dozen graphs that onnxruntime-gpu 1.31.1 ran on stand-ins agree: ``benchmarks/ev
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph, Node, Value
-from neusight_onnx.lowering.placement import ORT_HOST_INPUTS, OWN
+from neusight_onnx.lowering.reduction import REDUCE
+
+OWN = "neusight"
+
+ORT_HOST_INPUTS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("CumSum", "Expand", "OneHot", "Reshape", "Split", "Squeeze", "Tile", "TopK"), (1,)),
+    **dict.fromkeys(("Trilu", "Unsqueeze", *REDUCE), (1,)),
+    "ConstantOfShape": (0,),
+    "NonMaxSuppression": (2,),
+    "Pad": (1, 2, 3),
+    "Range": (0, 1, 2),
+    "Resize": (2, 3),
+    "Slice": (1, 2, 3, 4),
+}
+"""Inputs that kernels of ONNX Runtime's CUDA provider read in the host's memory: where such a value is made on the GPU,
+the graph that provider prepares has a MemcpyToHost, and no MemcpyFromHost where it is made on the CPU (1.31.1 on
+stand-ins, ``benchmarks/cuda_standin.py``, one small graph for each). Of other inputs and operators nothing is said."""
 
 MOST_CONSTANT_NUMBERS = 100
 """Elements up to which a constant goes to the CPU along with a node (``kSmallInitializerThreshold`` there)."""
@@ -22,20 +39,37 @@ _NEVER_ON_CPU = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 """Types of operands that keep a node on the GPU."""
 
 
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+
 def has_open_sizes(graph: InferredGraph) -> bool:
     """Whether the file leaves a size of an input open; where it fixes all, such values are folded at load."""
     return any(not isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ())
 
 
-def known_on_gpu(graph: InferredGraph) -> frozenset[str]:
-    """Nodes of the graph (its bodies apart) whose results are known before the run and that run on the GPU."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Where values that follow from sizes are computed.
+
+    ``on_gpu``: nodes of known results that run on the GPU. ``on_host``: values that the CPU makes. ``beside_inputs``:
+    nodes that run on the CPU, too, and whose results aren't known, since they read inputs of the model beside sizes.
+    """
+
+    on_gpu: frozenset[str] = frozenset()
+    on_host: frozenset[str] = frozenset()
+    beside_inputs: frozenset[str] = frozenset()
+
+
+def where_known(graph: InferredGraph) -> Known:
+    """Of the nodes and values of the graph, its bodies apart; nothing where the file fixes all sizes."""
     if not has_open_sizes(graph):
-        return frozenset()
+        return Known()
     values = graph.values
     given = {declared.name for declared in graph.graph.inputs}
     on_host: set[str] = set()
     folded: set[str] = set()
     found: set[str] = set()
+    beside: set[str] = set()
     for node in graph.graph.nodes:
         outputs = [values.get(name) for name in node.outputs if name]
         if all(value is not None and value.is_constant for value in outputs):
@@ -47,9 +81,11 @@ def known_on_gpu(graph: InferredGraph) -> frozenset[str]:
             folded.update(node.outputs)
         elif _goes_to_cpu(node, graph, given, on_host, folded):
             on_host.update(node.outputs)
+            if any(value is not None and value.data is None for value in outputs):
+                beside.add(node.name)
         elif all(value is not None and value.data is not None for value in outputs):
             found.add(node.name)
-    return frozenset(found)
+    return Known(on_gpu=frozenset(found), on_host=frozenset(on_host), beside_inputs=frozenset(beside))
 
 
 def _is_fixed(name: str, value: Value | None, folded: Set[str]) -> bool:
@@ -58,7 +94,7 @@ def _is_fixed(name: str, value: Value | None, folded: Set[str]) -> bool:
 
 def _goes_to_cpu(node: Node, graph: InferredGraph, given: Set[str], on_host: Set[str], folded: Set[str]) -> bool:
     """Whether all that it reads is there: results of the CPU, inputs of the model and constants of few numbers."""
-    if node.domain == OWN or on_host.isdisjoint(node.inputs):
+    if node.domain == OWN or node.op_type in _CONTROL_FLOW or on_host.isdisjoint(node.inputs):
         return False
     from_host = () if node.domain else ORT_HOST_INPUTS.get(node.op_type, ())
     for place, name in enumerate(node.inputs):

@@ -7,7 +7,7 @@ no engine of a model that its parser can't read. Shape arithmetic that is known 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
@@ -15,6 +15,7 @@ from neusight_onnx.graph.model import InferredGraph, Node, Value
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Transfer
 from neusight_onnx.lowering.engine_parser import why_refused
+from neusight_onnx.lowering.known_on_gpu import ORT_HOST_INPUTS, OWN, Known, where_known
 from neusight_onnx.runtime import Runtime
 
 
@@ -113,8 +114,6 @@ are run in their place. Where the CPU provider has one (its list: onnxruntime 1.
 REFUSED_BY = "TensorRT's parser has no "
 """How the reason of a node begins that TensorRT refuses."""
 REFUSED = REFUSED_BY + "{lacking}: no engine is built of this model as it is"
-OWN = "neusight"
-
 
 ORT_CUDA_16_BITS = _named("DequantizeLinear GroupQueryAttention QuantizeLinear SparseAttention")
 """Operators of com.microsoft that the provider has for FP16 and BF16 alone, by the same placing; FP32 is the CPU's."""
@@ -168,19 +167,8 @@ def _lacking_form(node: Node) -> str | None:
     return None
 
 
-ORT_HOST_INPUTS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("CumSum", "Expand", "OneHot", "ReduceSum", "Reshape", "Split", "Squeeze", "Tile", "TopK"), (1,)),
-    **dict.fromkeys(("Trilu", "Unsqueeze"), (1,)),
-    "ConstantOfShape": (0,),
-    "NonMaxSuppression": (2,),
-    "Pad": (1,),
-    "Range": (0, 1, 2),
-    "Resize": (2,),
-    "Slice": (1, 2, 3),
-}
-"""Inputs that kernels of ONNX Runtime's CUDA provider read in the host's memory: where such a value is made on the GPU,
-the graph that provider prepares has a MemcpyToHost (1.31.1 on stand-ins, ``benchmarks/cuda_standin.py``, one small
-graph for each operator). Of other inputs and operators nothing is said."""
+BESIDE_INPUTS = "where it reads nothing but sizes and inputs of the model"
+"""Why a node runs on the CPU that ONNX Runtime prefers there (:mod:`known_on_gpu`)."""
 
 _FREE_STEPS = 8
 """Operators without a kernel in a row that are followed from such an input back to where it was made."""
@@ -202,6 +190,7 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
     places = {work.node: place for place, work in enumerate(works)}
     result = list(works)
     pending = [graph]
+    known = where_known(graph) if runtime.computes_shapes else Known()
     while pending:
         current = pending.pop()
         pending.extend(current.bodies.values())
@@ -210,7 +199,10 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
             for node in current.graph.nodes
             if (at := places.get(node.name)) is not None
             and works[at].kernels
-            and ((refusal_of if refuses else why_on_host)(node, current.values) is not None)
+            and (
+                (refusal_of if refuses else why_on_host)(node, current.values) is not None
+                or node.name in known.beside_inputs
+            )
         ]
         if not refuses:
             _copy_for_host(current, {node.name for node in chosen}, places, works, result)
@@ -223,7 +215,33 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
                 result[at] = replace(works[at], kernels=(), unsupported=reason, host_operation=False, host_waits=False)
             continue
         _to_host(current, chosen, places, works, result)
+    if known.on_host:
+        _copy_to_device(graph, known.on_host, places, result)
     return tuple(result)
+
+
+def _copy_to_device(graph: InferredGraph, on_host: Set[str], places: Mapping[str, int], result: list[NodeWork]) -> None:
+    """What the CPU computed of sizes is copied in front of the first kernel that reads it, a MemcpyFromHost each.
+
+    Launched as a kernel is: the host doesn't wait for it (the log of the stand-ins has no synchronisation behind one;
+    up to 64 KB CUDA copies to the device "asynchronously with respect to the host").
+    """
+    copied: set[str] = set()
+    for node in graph.graph.nodes:
+        at = places.get(node.name)
+        if at is None or not result[at].kernels or result[at].on_host_because is not None:
+            continue
+        from_host = () if node.domain else ORT_HOST_INPUTS.get(node.op_type, ())
+        copies: list[Kernel] = []
+        for place, name in enumerate(node.inputs):
+            value = graph.values.get(name)
+            if name not in on_host or name in copied or place in from_host:
+                continue
+            if value is not None and value.data is not None and not value.is_constant:
+                copied.add(name)
+                copies.append(transfer("to_device", value, is_waited_for=False))
+        if copies:
+            result[at] = replace(result[at], kernels=(*copies, *result[at].kernels))
 
 
 def _copy_for_host(
@@ -329,6 +347,7 @@ def _to_host(
             mac_count=sum(kernel.macs for kernel in work.kernels),
         )
         why = why_on_host(node, graph.values)
+        why = BESIDE_INPUTS if why is None else why
         result[places[node.name]] = replace(
             work, kernels=(*arriving, host, *leaving), host_waits=True, on_host_because=why
         )
@@ -339,9 +358,10 @@ def _moves(value: Value) -> bool:
     return value.shape is not None and value.dtype is not None and not value.is_constant and value.data is None
 
 
-def transfer(direction: str, value: Value) -> Transfer:
+def transfer(direction: str, value: Value, *, is_waited_for: bool = True) -> Transfer:
     dtype = value.dtype or DataType.FLOAT32
-    return Transfer(direction=direction, dtype=dtype, byte_count=dtype.bytes_of(value.element_count))
+    size = dtype.bytes_of(value.element_count)
+    return Transfer(direction=direction, dtype=dtype, byte_count=size, is_waited_for=is_waited_for)
 
 
 def boundary_copies(graph: InferredGraph) -> tuple[NodeWork | None, NodeWork | None]:

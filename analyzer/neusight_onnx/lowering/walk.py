@@ -14,7 +14,7 @@ from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.free_works import FreeWorks
-from neusight_onnx.lowering.known_on_gpu import known_on_gpu
+from neusight_onnx.lowering.known_on_gpu import where_known
 from neusight_onnx.lowering.provider_parts import by_provider
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
 from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order
@@ -84,7 +84,7 @@ def lower_laid_out(
         runtime=executor,
         order=order,
         free=FreeWorks() if free is None else free,
-        known_on_gpu=known_on_gpu(graph) if executor.computes_shapes else frozenset(),
+        known_on_gpu=where_known(graph).on_gpu if executor.computes_shapes else frozenset(),
     )
     run.strides.update((name, layout.strides) for name, layout in given.items())
     _lower(graph, run, given, 1, ())
