@@ -118,7 +118,11 @@ ShapeOption = Annotated[
 ]
 ValueOption = Annotated[
     list[str] | None,
-    typer.Option("--value", metavar="INPUT=VALUE", help="Value of an input that shapes depend on: n=16 or n=[1,3]."),
+    typer.Option(
+        "--value",
+        metavar="NAME=VALUE",
+        help="Value of an input (or of counts that a network predicts) that shapes depend on: n=16 or n=[1,3].",
+    ),
 ]
 TripCountOption = Annotated[
     list[str] | None,

@@ -43,8 +43,9 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bindings:
     """What the user fixes: sizes of symbols, shapes of inputs (or of values that nothing else gives a shape),
-    values of inputs on which shapes depend, and trip counts of loops by node name. ``batch`` is the size of the model's
-    batch, whatever that is called there: see :func:`find_batch`."""
+    values of inputs on which shapes depend (or of what a node makes, where sizes are read from it and nothing in the
+    graph tells them), and trip counts of loops by node name. ``batch`` is the size of the model's batch, whatever that
+    is called there: see :func:`find_batch`."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -111,6 +112,9 @@ def _number_array(name: str, value: object) -> Array:
     return array
 
 
+MAX_COUNT = 1 << 31
+"""No more than the largest size of a dimension is given as the content of what sizes are read from."""
+
 SYMBOL_CONTRADICTION = "symbol-contradiction"
 """The code of the warning that two inputs were given different sizes of one symbol."""
 
@@ -162,7 +166,7 @@ def named_as_in(model: Model, bindings: Bindings) -> Bindings:
         bindings,
         dims=_named("--dim", bindings.dims, symbols),
         shapes=_named("--shape", bindings.shapes, values),
-        values=_named("--value", bindings.values, inputs),
+        values=_named("--value", bindings.values, values),
         trip_counts=_named("--trip-count", bindings.trip_counts, loops),
     )
 
@@ -196,6 +200,8 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
         if name in inputs:
             shapes[name] = _match(inputs[name], shape, sizes, cause)
     for name, array in bindings.values.items():
+        if name not in inputs:
+            continue  # what a node makes: the walk takes it
         values[name] = _as_declared(inputs[name], array)
         shape = _match(inputs[name], array.shape, sizes, f"--value {shown(name)}")
         if shapes.setdefault(name, shape) != shape:
@@ -330,11 +336,16 @@ def _check_names(model: Model, bindings: Bindings, inputs: Mapping[str, Declared
                 f"--shape {shown(name)}: the model has no input or value of this name; "
                 f"{listed('inputs', name, inputs)}; {listed('values', name, outputs)}"
             )
-    for name in bindings.values:
-        if name not in inputs:
+    made = {output for node in model.graph.nodes for output in node.outputs} if bindings.values.keys() - inputs else ()
+    for name, array in bindings.values.items():
+        if name in inputs:
+            continue
+        if name not in made:
             raise BindingError(
                 f"--value {shown(name)}: the model has no input of this name; {listed('inputs', name, inputs)}"
             )
+        if array.size and not 0 <= float(array.min()) <= float(array.max()) <= MAX_COUNT:
+            raise BindingError(f"--value {shown(name)}: sizes are read from it; give numbers from 0 to {MAX_COUNT:,}")
     if bindings.trip_counts:
         loops = {node.name for node in _all_nodes(model.graph) if node.op_type in ("Loop", "Scan")}
         for name in bindings.trip_counts:

@@ -88,6 +88,15 @@ class Session(Protocol):
     def found(self, name: str) -> dict[str, Any]:
         """Where to keep what is found out about the content of a value, as long as its graph is walked."""
 
+    def counts(self, name: str) -> dict[str, Any]:
+        """Where to keep what counts a value is likely to hold, as long as its graph is walked."""
+
+    def readers(self, name: str) -> Sequence[Node]:
+        """The nodes that read a value, of the graph that makes it."""
+
+    def told(self, name: str) -> Array | None:
+        """The content that the user gave for what a node makes."""
+
     def expects(self, name: str, shape: tuple[int, ...]) -> bool:
         """Note the size that a value has on average where it depends on data; True if this walk is to go on with it."""
 

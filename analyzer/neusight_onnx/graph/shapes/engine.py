@@ -53,13 +53,28 @@ FAULTS = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 def walk_model(
-    model: Model, bindings: Bindings, bound: BoundInputs, *, at_expected: bool = False, memo: Memo | None = None
+    model: Model,
+    bindings: Bindings,
+    bound: BoundInputs,
+    *,
+    at_expected: bool = False,
+    at_most_likely: bool = False,
+    memo: Memo | None = None,
 ) -> tuple[int, InferredGraph]:
-    """The graph, and how many nodes of bodies that may not run refused their inputs."""
+    """The graph, and how many nodes of bodies that may not run refused their inputs.
+
+    ``at_expected``: at the sizes that costs are counted at; ``at_most_likely``: with those that nothing limits as the
+    most that they can be.
+    """
     memo = memo or Memo(graph=model.graph)
     assert memo.graph is model.graph, "a memo is that of one model"
     walk = Walk(
-        infer_graph=infer_graph, bindings=bindings, symbols=dict(bound.symbols), memo=memo, at_expected=at_expected
+        infer_graph=infer_graph,
+        bindings=bindings,
+        symbols=dict(bound.symbols),
+        memo=memo,
+        at_expected=at_expected,
+        at_most_likely=at_most_likely,
     )
     try:
         with np.errstate(all="ignore"):
@@ -70,6 +85,9 @@ def walk_model(
             raise
         # the likely cause: inputs that were meant to agree
         raise BindingError(f"{disputed.message}; but then {error}") from error
+    unused = next((name for name in bindings.values if name not in bound.values and name not in walk.used), None)
+    if unused is not None:
+        raise BindingError(f"--value {shown(unused)}: no size is read from it, or its content follows from the inputs")
     warnings = [*bound.warnings, *walk.warnings, *stale_notices(walk.stale), *ignored_notices(walk.ignored)]
     warnings += contradicted_symbols(model.graph, bound, result.values)
     if memo.too_new is None:
@@ -297,7 +315,9 @@ def _infer_possible_sizes(node: Node, rule: Rule, inputs: Sequence[Value | None]
         sizes = possible_sizes(node, inputs, walk, longest)
         if sizes is None:
             return None
-        results = _infer_interval(node, rule, sizes.inputs, walk, constant=False)
+        is_at_most = walk.at_most_likely and sizes.likely is not None
+        ends = sizes.at_most_likely if is_at_most else sizes.inputs
+        results = _infer_interval(node, rule, ends, walk, constant=False)
         likely = None if sizes.likely is None else _infer_interval(node, rule, sizes.likely, walk, constant=False)[0]
     except (UnknownShape, ModelError, *FAULTS):
         return None  # the ends don't go together: nothing is said
@@ -305,22 +325,49 @@ def _infer_possible_sizes(node: Node, rule: Rule, inputs: Sequence[Value | None]
     if value.shape is None or name in walk.bindings.shapes:
         return results
     decider = _size_giver(node, inputs, walk)
-    why = "its size depends on data" if decider is None else f"its size is read from the input '{shown(decider)}'"
-    if likely is not None and likely.shape is not None and walk.expects(name, likely.shape):
-        walk.assume(
-            f"{node.op_type} '{shown(name)}': {why} and nothing in the graph keeps it small; the "
-            f"cost is that of {list(likely.shape)}, as long as the longest dimension of an input; "
-            + _what_changes(name, likely.shape, decider)
-        )
+    if likely is not None and likely.shape is not None:
         walk.likely.add(name)
-        return (likely,)
+        goes_on = walk.expects(name, likely.shape)
+        source = next(iter(sizes.sources)) if len(sizes.sources) == 1 and decider is None else None
+        shape = likely.shape if walk.at_expected else value.shape
+        _say_likely(node, shape, decider, source, longest, walk)
+        return (likely,) if goes_on else results
     if value.is_bound:
-        what = "nothing in the graph keeps it small; " if likely is not None else ""
-        how = f"taken to be at most {list(value.shape)}" if likely is not None else f"at most {list(value.shape)}"
-        walk.assume(f"{node.op_type} '{shown(name)}': {why}, {what}{how}; {_what_changes(name, value.shape, decider)}")
-        if likely is not None:
-            walk.likely.add(name)
+        walk.assume(
+            f"{node.op_type} '{shown(name)}': {_why_open(decider)}, at most {list(value.shape)}; "
+            + _what_changes(name, value.shape, decider)
+        )
     return results
+
+
+def _say_likely(
+    node: Node, shape: tuple[int, ...], decider: str | None, source: str | None, longest: int, walk: Walk
+) -> None:
+    """What is assumed of a size that nothing in the graph limits; once for all that are read from one source."""
+    name = node.outputs[0]
+    known = None if source is None else walk.counts(source).get(source)
+    is_node_s = source is not None and walk.scopes[0].producer(source) is not None
+    if source is not None and known is not None and is_node_s:
+        if source in walk.said:
+            return
+        walk.said.add(source)
+    what = f"{node.op_type} '{shown(name)}': {_why_open(decider)}"
+    change = _what_changes(name, shape, decider)
+    if source is not None and is_node_s:
+        change = f"{option('--value', source, 'N')} changes it, with all sizes that are read from there"
+    if not walk.at_expected:
+        walk.assume(f"{what}, nothing in the graph keeps it small; taken to be at most {list(shape)}; {change}")
+        return
+    like = ", as long as the longest dimension of an input" if longest in shape else ""
+    if source is not None and known is not None:
+        least, most = int(known.data.min()), int(known.data.max())
+        held = f"{least}" if least == most else f"{least} to {most}"
+        like += f", with {held} in {'' if known.data.size == 1 else 'each element of '}'{shown(source)}'"
+    walk.assume(f"{what} and nothing in the graph keeps it small; the cost is that of {list(shape)}{like}; {change}")
+
+
+def _why_open(decider: str | None) -> str:
+    return "its size depends on data" if decider is None else f"its size is read from the input '{shown(decider)}'"
 
 
 def _size_giver(node: Node, inputs: Sequence[Value | None], walk: Walk) -> str | None:

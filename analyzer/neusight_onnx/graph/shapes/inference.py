@@ -154,15 +154,21 @@ def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, infe
     """``inferred`` for counting costs: sizes that depend on data are those expected, where that is known, not bounds.
 
     So the experts of a mixture share its tokens, which their bounds would count for each of them, and what nothing in
-    the graph limits is as long as the longest dimension of an input. One more walk; a graph without such sizes comes
-    back as it is. What is expected stands in the assumptions, in place of the bounds.
+    the graph limits is as long as the longest dimension of an input, or follows from counts that add up to that. Where
+    such sizes contradict each other, they are the most of intervals. One more walk, or two; a graph without such sizes
+    comes back as it is. What is expected stands in the assumptions, in place of the bounds.
     """
     if not inferred.expected:
         return inferred
     try:
         _, result = walk_model(model, bindings, bound, at_expected=True)
-    except ModelError:
-        return inferred  # sizes that are related in a way that isn't understood: the bounds hold
+    except ModelError:  # sizes that are related in a way that isn't understood
+        if not inferred.likely:
+            return inferred
+        try:
+            _, result = walk_model(model, bindings, bound, at_expected=True, at_most_likely=True)
+        except ModelError:
+            return inferred
     kept = [text for text in inferred.assumptions if text.startswith((_OTHER_DEFAULT, _DECLARED_ZERO, _BY_TABLE))]
     shared = {name: shape for name, shape in result.expected.items() if name not in result.likely}
     if not shared:

@@ -3,8 +3,8 @@
 The least and the most that the graph leaves possible (see ``ranges``), each element a size of its own. Where nothing in
 the graph limits a size from above (a duration that a network predicts, the greatest of the lengths in an input), it is
 taken to be at most :data:`MOST`, an assumption that is stated with the option that replaces it. Costs are not counted
-for that, nor for a limit beyond it, but for a size that is likely, the longest dimension of an input: what an exporter
-computes so counts frames, positions or segments of the input.
+for that, nor for a limit beyond it, but for a size that is likely: what follows from likely counts (see ``counts``),
+else the longest dimension of an input; what an exporter computes so counts frames, positions or segments of the input.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from neusight_onnx.graph.model import Node, Value
 from neusight_onnx.graph.shapes.context import MAX_DATA, NUMPY, Session
+from neusight_onnx.graph.shapes.counts import likely_counts
 from neusight_onnx.graph.shapes.ranges import ends_of
 
 MOST = 65_536
@@ -53,10 +54,13 @@ PLACES: Mapping[tuple[str, str], Mapping[int, str]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """The inputs of a node with the ends of what was unknown. ``likely``: with a likely size where nothing limits it,
-    None if all is limited."""
+    None if all is limited. ``at_most_likely``: as ``inputs``, with that as the most. ``sources``: what the likely sizes
+    were computed from."""
 
     inputs: list[Value | None]
     likely: list[Value | None] | None
+    at_most_likely: list[Value | None]
+    sources: frozenset[str] = frozenset()
 
 
 def possible_sizes(node: Node, inputs: Sequence[Value | None], session: Session, longest: int) -> Sizes | None:
@@ -66,6 +70,8 @@ def possible_sizes(node: Node, inputs: Sequence[Value | None], session: Session,
     """
     result = list(inputs)
     likely = list(inputs)
+    at_most = list(inputs)
+    sources: frozenset[str] = frozenset()
     is_limited = True
     is_found = False
     for place, kind in PLACES.get((node.domain, node.op_type), {}).items():
@@ -86,16 +92,32 @@ def possible_sizes(node: Node, inputs: Sequence[Value | None], session: Session,
         if kind not in (_SIZE, _LIMIT) and (high > _LARGEST).any() | (low < -_LARGEST).any():
             return None
         open_ends = high > MOST
-        is_limited = is_limited and not open_ends.any()
+        counts = likely_counts(node.inputs[place], session, longest, MOST)
+        counted = None if counts is None else _as_sizes(node, counts.data, least)
         is_found = True
-        low = np.clip(low, least, _LARGEST)
-        high = np.maximum(np.where(high > _LARGEST, MOST, high), low)
-        middle = np.where(open_ends, np.clip(longest, low, high), high)
+        if counts is not None and counted is not None and counts.sources and counts.is_told:
+            low = high = middle = counted
+        else:
+            is_limited = is_limited and not open_ends.any()
+            low = np.clip(low, least, _LARGEST)
+            high = np.maximum(np.where(high > _LARGEST, MOST, high), low)
+            middle = np.where(open_ends, np.clip(longest, low, high) if counted is None else counted, high)
+            sources |= frozenset() if counts is None else counts.sources
         result[place] = _with_content(value, low, high)
         likely[place] = _with_content(value, middle, middle)
+        at_most[place] = _with_content(value, np.minimum(low, middle), middle)
     if not is_found:
         return None
-    return Sizes(inputs=result, likely=None if is_limited else likely)
+    return Sizes(inputs=result, likely=None if is_limited else likely, at_most_likely=at_most, sources=sources)
+
+
+def _as_sizes(node: Node, counts: np.ndarray, least: float) -> np.ndarray:
+    """Counts as the node takes them: none is possible, of what the ends alone would take as one at least."""
+    if node.op_type == "Reshape":
+        return counts  # -1 is what the others leave
+    if node.op_type == "Expand":
+        counts = np.where(counts < 0, 1, counts)
+    return np.asarray(np.clip(counts, least, _LARGEST))
 
 
 def _within_elements(source: Value | None, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import (
+    Array,
     Graph,
     InferredGraph,
     Node,
@@ -15,6 +16,7 @@ from neusight_onnx.graph.model import (
     TripCount,
     Value,
 )
+from neusight_onnx.graph.shapes.counts import Counts
 from neusight_onnx.graph.shapes.memo import Memo
 from neusight_onnx.graph.shapes.ranges import Ends
 from neusight_onnx.graph.shapes.registry import RANDOM
@@ -50,9 +52,15 @@ class Walk:
     scopes: list[Scope] = field(default_factory=list)
     at_expected: bool = False
     """Go on with expected sizes where they are known, not with bounds."""
+    at_most_likely: bool = False
+    """Take likely sizes as the most of what is possible: sizes that contradict each other go on as intervals do."""
     expected: dict[str, tuple[int, ...]] = field(default_factory=dict)
     likely: set[str] = field(default_factory=set)
     """Those of the expected sizes that nothing in the graph tells."""
+    said: set[str] = field(default_factory=set)
+    """Sources of counts (see ``counts``) whose assumption has been stated."""
+    used: set[str] = field(default_factory=set)
+    """Values of nodes whose content the user gave and that sizes were read from."""
     deciders: dict[tuple[str, str], str | None] = field(default_factory=dict)
     inferences: int = 0
     swallowed: int = 0
@@ -90,11 +98,24 @@ class Walk:
                 return scope.ends
         return {}
 
+    def counts(self, name: str) -> dict[str, Counts | None]:
+        return next((scope.counts for scope in reversed(self.scopes) if name in scope.own), {})
+
+    def readers(self, name: str) -> Sequence[Node]:
+        return next((scope.readers_of(name) for scope in reversed(self.scopes) if name in scope.own), ())
+
+    def told(self, name: str) -> Array | None:
+        array = self.bindings.values.get(name)
+        if array is None or self.scopes[0].producer(name) is None:
+            return None
+        self.used.add(name)
+        return array
+
     def expects(self, name: str, shape: tuple[int, ...]) -> bool:
         if name in self.bindings.shapes:
             return False
         self.expected[name] = shape
-        return self.at_expected
+        return self.at_expected and not self.at_most_likely
 
     def guesses(self, name: str, shape: tuple[int, ...]) -> bool:
         self.likely.add(name)
@@ -151,6 +172,8 @@ class Scope:
     idle: dict[tuple[str, str], str] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
     ends: dict[str, Ends] = field(default_factory=dict)
+    counts: dict[str, Counts | None] = field(default_factory=dict)
+    readers: dict[str, list[Node]] = field(default_factory=dict)
 
     def enters(self, name: str) -> bool:
         return name in self.graph.initializers or any(declared.name == name for declared in self.graph.inputs)
@@ -159,6 +182,14 @@ class Scope:
         if not self.producers:
             self.producers = {output: node for node in self.graph.nodes for output in node.outputs if output}
         return self.producers.get(name)
+
+    def readers_of(self, name: str) -> Sequence[Node]:
+        """The nodes of this graph, not of its bodies, that read the value."""
+        if not self.readers:
+            for node in self.graph.nodes:
+                for source in node.inputs:
+                    self.readers.setdefault(source, []).append(node)
+        return self.readers.get(name, ())
 
 
 MOST_NODES_TO_A_DECISION = 64
