@@ -113,15 +113,19 @@ def kernels_of(name: str, *, batch: int, precision: str) -> dict[str, Any]:
         torch.inference_mode(),
         torch.autocast("cuda", dtype=torch.float16, enabled=precision == "fp16"),
     ):
-        torch.compile(model, backend=backend)(*inputs)
+        torch.compile(model, backend=backend)(**inputs)
     import timm
 
     versions = {"torch": torch.__version__, "timm": timm.__version__}
     return {"model": name, "batch": batch, "precision": precision, "versions": versions, "graphs": graphs}
 
 
-def _model(name: str, batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    """A model on the device, and its input of ``batch`` samples."""
+def _model(name: str, batch: int) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """A model on the device, and its inputs of ``batch`` samples by name.
+
+    Texts come with their mask, as from a tokenizer: compiled without one, transformers 5 makes one that repeats a
+    column by a stride of zero, which no fused kernel takes.
+    """
     architecture, _, length = name.partition(":")
     with torch.device("cuda"):  # initialised there, which the stand-ins leave out
         if architecture in TEXT_MODELS:
@@ -130,11 +134,12 @@ def _model(name: str, batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor, 
             config_name, changed = TEXT_MODELS[architecture]
             config = getattr(transformers, config_name)(**changed)
             text = transformers.AutoModel.from_config(config).eval()
-            return text, (torch.zeros(batch, int(length or 128), dtype=torch.int64),)
+            tokens = torch.zeros(batch, int(length or 128), dtype=torch.int64)
+            return text, {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
         import timm
 
         size = int(length or 224)
-        return timm.create_model(architecture).eval(), (torch.zeros(batch, 3, size, size),)
+        return timm.create_model(architecture).eval(), {"x": torch.zeros(batch, 3, size, size)}
 
 
 def _causes(error: BaseException | None) -> Iterable[BaseException]:

@@ -164,10 +164,31 @@ def test_resizing_takes_float32_but_in_a_trace(runtime: str, expected: list[str]
     assert kinds(autocast(graph, FP16, runtime=runtime)) == expected
 
 
-def test_a_compiler_casts_an_activation_once() -> None:
+@pytest.mark.parametrize(
+    ("in_training", "expected"),
+    [
+        pytest.param(
+            False, ["Cast(x):16", "Cast(w):16", "MatMul:16", "Cast(x):16", "MatMul:16", "Add:16"], id="inference"
+        ),
+        pytest.param(True, ["Cast(x):16", "Cast(w):16", "MatMul:16", "MatMul:16", "Add:16"], id="training"),
+    ],
+)
+def test_a_compiler_casts_an_activation_once_only_in_training(in_training: bool, expected: list[str]) -> None:
     nodes, inputs, weights, _ = GRAPHS["an activation is cast for each that needs it, a weight once"]
-    made = autocast(inferred(nodes, inputs, weights=weights), FP16, runtime="compiled")
-    assert kinds(made) == ["Cast(x):16", "Cast(w):16", "MatMul:16", "MatMul:16", "Add:16"]
+    made = autocast(inferred(nodes, inputs, weights=weights), FP16, runtime="compiled", in_training=in_training)
+    assert kinds(made) == expected
+
+
+def test_a_compiler_casts_a_mask_once_for_all_attention() -> None:
+    made = autocast(
+        inferred(
+            "a = Attention(x, x, x, m)\ny = Attention(a, a, a, m)",
+            {"x": (1, 2, 4, 8), "m": (1, 1, 4, 4)},
+        ),
+        FP16,
+        runtime="compiled",
+    )
+    assert kinds(made).count("Cast(m):16") == 1
 
 
 def test_softmax_of_bfloat16_has_a_cast_before_it() -> None:

@@ -173,7 +173,9 @@ def prepare(
         if precision.mixed and in_pytorch and precision.plain is not None:
             from neusight_onnx.lowering.recast import autocast
 
-            recognised = autocast(recognised, precision.plain, runtime=runtime_model.name)
+            recognised = autocast(
+                recognised, precision.plain, runtime=runtime_model.name, in_training=training is not None
+            )
         trained = None
         if training is None:
             work = works_of(recognised, runtime_model, free=others.free)

@@ -121,6 +121,8 @@ _AS_FIRST = frozenset(
 )
 """Their type is that of the first operand, whatever parameters have."""
 
+_CALLS = frozenset({"Attention", "ScaledDotProductAttention"})
+
 # --- ONNX Runtime's conversion ----------------------------------------------------------------------------------------
 
 # DEFAULT_OP_BLOCK_LIST of onnxruntime.transformers.float16 (1.32), those of ai.onnx that take floats at run time
@@ -145,12 +147,13 @@ _BODIES = frozenset({("", name) for name in ("If", "Loop", "Scan", "SequenceMap"
 class _Recast:
     """One graph on its way: its values as they become, the nodes with their casts, what was counted.
 
-    ``cast``: names of casts that later nodes read again. ``low`` is the 16-bit type. ``is_traced``: for a compiler,
-    which shares casts.
+    ``cast``: names of casts that later nodes read again. ``low`` is the 16-bit type. ``is_traced``: for a compiler.
+    ``shares_casts``: whoever reads a value in a type reads one cast of it, of parameters always.
     """
 
     low: DataType
     is_traced: bool
+    shares_casts: bool
     caches_weights: bool
     values: dict[str, Value]
     nodes: list[Node] = field(default_factory=list)
@@ -191,8 +194,9 @@ class _Recast:
         if known is not None:
             return known
         is_weight = value.is_constant
-        # in eager mode every reader has a cast of its own
-        reader = () if self.is_traced or is_weight else (node.name,)
+        # equal loops over what all attention reads, a mask, are one kernel of a compiler's
+        is_shared = self.shares_casts or is_weight or (self.is_traced and node.op_type in _CALLS)
+        reader = () if is_shared else (node.name,)
         made = made_name(name, dtype.label, *reader)
         attributes = _CASTS[dtype, is_weight and self.caches_weights]
         self.nodes.append(
@@ -207,7 +211,7 @@ class _Recast:
             )
         )
         self.values[made] = self.typed(value, dtype, runs=True)
-        if self.is_traced or is_weight:
+        if is_shared:
             self.cast[name, dtype] = made
         self.weight_casts += is_weight
         self.activation_casts += not is_weight
@@ -234,13 +238,22 @@ _CASTS: Mapping[tuple[DataType, bool], Mapping[str, Attribute]] = {
 }
 
 
-def autocast(graph: InferredGraph, low: DataType, *, runtime: str) -> InferredGraph:
+def autocast(graph: InferredGraph, low: DataType, *, runtime: str, in_training: bool = False) -> InferredGraph:
     """``graph``, recognised and in float32, as PyTorch runs it under ``torch.autocast("cuda", low)``.
 
-    Eager mode casts an activation for every operator that needs it in another type; what a compiler traces has each
-    cast once. A weight is cast once a run: autocast keeps it until its context ends, which is that of one run.
+    An activation is cast for every operator that needs it in another type. So it is compiled for inference, too: the
+    normalization before BERT's queries, keys and values writes three casts (PyTorch 2.4.1 and 2.9.1). Only what is
+    compiled to be trained has each cast once (``fx_graph_cse`` of AOTAutograd's partitioner). A weight is cast once a
+    run: autocast keeps it until its context ends, which is that of one run.
     """
-    work = _Recast(low=low, is_traced=runtime != "eager", caches_weights=runtime == "eager", values={})
+    is_traced = runtime != "eager"
+    work = _Recast(
+        low=low,
+        is_traced=is_traced,
+        shares_casts=is_traced and in_training,
+        caches_weights=not is_traced,
+        values={},
+    )
     made = _autocast(graph, work, {}, {})
     said = [
         f"{low.label} by PyTorch's autocast: products run in it",
@@ -399,7 +412,7 @@ def converted(graph: InferredGraph, low: DataType, *, runtime: str, keeps_io: bo
     blocked = _BLOCKED if runtime == "onnxruntime" else frozenset()
     original = graph
     graph = as_precision(graph, low)
-    work = _Recast(low=low, is_traced=True, caches_weights=False, values=dict(graph.values))
+    work = _Recast(low=low, is_traced=True, shares_casts=True, caches_weights=False, values=dict(graph.values))
     renamed = _cast_inputs(original, work) if keeps_io else {}
     kept = original.graph.outputs if keeps_io else ()
     outputs = {declared.name for declared in kept if _is_wide(original.values.get(declared.name))}
