@@ -100,6 +100,35 @@ def test_compiled_kernels_pad_no_channels(change: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "compiled", "assembled"),
+    [
+        pytest.param({}, 1.5, 1.0, id="forward"),
+        pytest.param({"direction": "data"}, 1.5 * 1.2, 1.0, id="input"),
+        pytest.param({"filter": (1, 1)}, 1.0, 1.0, id="one tap has no addresses"),
+    ],
+)
+def test_addresses_of_taps_are_beside_the_product_of_assembled_kernels(
+    change: dict[str, object], compiled: float, assembled: float
+) -> None:
+    """A product of 512 channels in and out, which nothing but its matrix instructions binds."""
+    mi210 = load_gpu("mi210")
+    columns = conv_columns((replace(BASE, n=256, c=512, k=512, **change),))  # type: ignore[arg-type]  # a table
+    tile = np.array([[128.0], [128.0], [256.0], [1.0]])
+    beside = {"floor_us": 0.0, "step_us": 0.0, "norm": 50.0, "fetch_operations": 0.0, "step_ns": 0.0}
+    plain = {**AMD_PRIORS, **PLAIN, **beside, "compiled_overhead": 1.0, "data_overhead": 1.0, "idle_loss": 0.0}
+    addressed = {**plain, "index_overhead": 1.5, "data_overhead": 1.2}
+
+    def compiled_time(constants: dict[str, float]) -> float:
+        return float(compiled_us(columns, mi210, constants, tile)[0])
+
+    def assembled_time(constants: dict[str, float]) -> float:
+        return float(implicit_gemm.times(columns, mi210, constants, tile)["compute"][0])
+
+    assert compiled_time(addressed) / compiled_time(plain) == pytest.approx(compiled, rel=0.01)
+    assert assembled_time(addressed) / assembled_time(plain) == pytest.approx(assembled)
+
+
+@pytest.mark.parametrize(
     ("gpu", "other", "dtype", "shown_by"),
     [
         pytest.param("mi210", "mi100", BF16, FP16, id="assembled kernels here alone"),

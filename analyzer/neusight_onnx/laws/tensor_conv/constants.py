@@ -141,6 +141,20 @@ _AMD_PRIORS: Mapping[str, Constant] = {
             source="the largest gradients of weights reach as much of the peak as forward passes; fitted",
         ),
         Constant(
+            name="index_overhead",
+            prior=1.15,
+            prior_log_sd=0.2,
+            source="pipe time of compiled kernels whose filter has several taps, for their addresses; assembled ones "
+            "have theirs beside the matrix instructions; fitted",
+        ),
+        Constant(
+            name="data_overhead",
+            prior=1.1,
+            prior_log_sd=0.2,
+            source="the gradient of the input against the forward pass of the same product, of compiled kernels; "
+            "fitted",
+        ),
+        Constant(
             name="pipe_overhead",
             prior=1.1,
             prior_log_sd=0.1,

@@ -33,11 +33,13 @@ def times(
     *,
     slower: NDArray[np.float64] | float = 1.0,
     waiting: NDArray[np.float64] | float = 1.0,
+    addressing: NDArray[np.float64] | float = 1.0,
 ) -> dict[str, NDArray[np.float64]]:
     """Competing times of implicit GEMM in s; ``tile`` is (n, m, threads, split) of any common shape.
 
     ``slower``: time of the matrix instructions that the kernel has over that of the format's fastest. ``waiting``: how
-    long its steps wait for loads, over those of others.
+    long its steps wait for loads, over those of others. ``addressing``: on AMD, pipe time over that of a kernel whose
+    addresses of taps take none.
     """
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
@@ -57,13 +59,9 @@ def times(
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
     exposed = tensor_gemm.exposed_shares(gpu, cols["pipe"], cols["bytes"])
     amd = is_amd(gpu)
-    of_weight = c["weight_overhead"] ** cols["weight"]
-    addressed = c["index_overhead"] * c["data_overhead"] ** cols["data"]
-    if amd:
-        # a filter of one tap has no addresses of its own to make
-        kind = of_weight * np.where(cols["taps_met"] > 1.0, addressed, 1.0)
-    else:
-        kind = np.where(cols["weight"] > 0, of_weight, addressed)
+    kind = c["weight_overhead"] ** cols["weight"] * addressing
+    if not amd:
+        kind = np.where(cols["weight"] > 0, kind, c["index_overhead"] * c["data_overhead"] ** cols["data"])
     kind = kind * np.where(cols["rank"] > 2.0, c["volume_overhead"], 1.0)
     # integer operations and loads, in the shadow of a halved pipe's instructions as far as those of tiles are
     kind = 1.0 + exposed * (kind - 1.0)

@@ -61,7 +61,8 @@ def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
 
     Channels and taps are one dimension to them, so that neither is padded or begun anew. Their other instructions take
     ``compiled_overhead`` times as long as float16's matrix instructions, with which they compete, and no longer where
-    those are slower.
+    those are slower. Addresses of taps are theirs alone: the largest gradients that assembled kernels have reach as
+    much of the peak as forward passes do, .5-.64, on both GPUs of the find database, transposes included.
     """
     along = cols["weight"] > 0
     merged = {
@@ -69,10 +70,13 @@ def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
         "n": np.where(along, cols["n"] / cols["padded"], cols["n"]),
         "k": np.where(along, cols["k"], cols["k"] / cols["padded"]),
     }
+    # a filter of one tap has no addresses of its own to make
+    addressing = np.where(cols["taps_met"] > 1.0, c["index_overhead"] * c["data_overhead"] ** cols["data"], 1.0)
     own = {**c, "tap_channels": 0.0, "pipe_overhead": c["pipe_overhead"] * c["compiled_overhead"]}
     # MLIR makes none for bfloat16 there; what is left, in HIP, has fewer loads in flight
     waiting = np.where(is_first_bf16(cols, gpu), c["first_waiting"], 1.0)
-    return joined_us(times(merged, gpu, own, tile, slower=compiled_slower(cols, gpu), waiting=waiting), c)
+    slower = compiled_slower(cols, gpu)
+    return joined_us(times(merged, gpu, own, tile, slower=slower, waiting=waiting, addressing=addressing), c)
 
 
 def has_no_product(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
