@@ -130,7 +130,7 @@ def test_limits_are_judged_at_the_upper_end_unless_at_median(kind: str) -> None:
         ),
         pytest.param("b200", "tensorrt", False, ["--cuda-graph"], ["--runtime", "faster GPU"], id="merged"),
         pytest.param("mi300x", "onnxruntime", False, ["--runtime compiled"], ["tensorrt", "faster GPU"], id="AMD"),
-        pytest.param("b200", "onnxruntime", True, ["faster GPU"], ["--cuda-graph"], id="captured"),
+        pytest.param("b200", "tensorrt", True, ["faster GPU"], ["--cuda-graph"], id="captured"),
         pytest.param("p4", "onnxruntime", False, ["faster GPU"], ["--cuda-graph"], id="the GPU takes longer"),
     ],
 )

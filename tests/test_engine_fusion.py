@@ -775,8 +775,8 @@ def test_copies_at_the_boundary_are_counted_where_they_are_asked_for() -> None:
 
 
 def test_a_captured_run_launches_once() -> None:
-    path = Path(__file__).parent.parent / "examples" / "bert_base.onnx"
-    sizes = {"batch": 1, "sequence": 16}
+    path = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
+    sizes = {"batch": 1}
     plain = analyze(path, gpu="h100", dims=sizes, runtime="onnxruntime")
     captured = analyze(path, gpu="h100", dims=sizes, runtime="onnxruntime", cuda_graph=True)
     assert plain.host.is_bound
@@ -1069,12 +1069,12 @@ def test_what_a_product_applies_in_tensorrt(behind: str, expected: list[str]) ->
 
 def test_a_what_if_keeps_or_changes_the_graph() -> None:
     """Beside a captured run: the same under more bandwidth (captured, too), and launched kernel by kernel."""
-    path = Path(__file__).parent.parent / "examples" / "bert_base.onnx"
+    path = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
     base = Question(
         gpu=load_gpu("h100"),
         precision="fp32",
         runtime="onnxruntime",
-        bindings=make_bindings({"batch": 1, "sequence": 16}, None, None, None),
+        bindings=make_bindings({"batch": 1}, None, None, None),
         cuda_graph=True,
     )
     faster, launched = variants(read_model(path), base, ["gpu.memory_bandwidth_gb_s=4800", "cuda_graph=off"])
@@ -1125,11 +1125,9 @@ def test_fused_attention_has_kernels_since_turing(gpu: str, classes: list[str], 
 
 
 def test_a_sweep_and_a_comparison_of_captured_runs() -> None:
-    path = Path(__file__).parent.parent / "examples" / "bert_base.onnx"
-    swept = sweep(path, gpu="h100", dims={"batch": (1, 2), "sequence": 16}, runtime="onnxruntime", cuda_graph=True)
-    beside = compare(
-        path, gpus=["h100"], dims={"batch": (1, 2), "sequence": 16}, runtimes=["onnxruntime"], cuda_graph=True
-    )
+    path = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
+    swept = sweep(path, gpu="h100", dims={"batch": (1, 2)}, runtime="onnxruntime", cuda_graph=True)
+    beside = compare(path, gpus=["h100"], dims={"batch": (1, 2)}, runtimes=["onnxruntime"], cuda_graph=True)
     graph_ms = RUNTIMES["onnxruntime"].graph_us / 1e3
     for totals in (*(point.totals for point in swept.points), *(case.totals for case in beside.cases)):
         assert totals is not None

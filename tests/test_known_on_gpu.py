@@ -140,6 +140,26 @@ def test_what_the_host_computes_of_sizes_is_copied_to_kernels(
 
 
 @pytest.mark.parametrize(
+    ("nodes", "to_device"),
+    [
+        pytest.param("r = Range(i0, n, i1) y = Gather<axis = 0>(w, r)", 1, id="a-length"),
+        pytest.param("m = Add(n, i1) r = Range(n, m, i1) y = Gather<axis = 0>(w, r)", 2, id="a-beginning-and-an-end"),
+    ],
+)
+def test_places_of_a_slice_that_was_a_range_go_to_the_gpu_and_back(nodes: str, to_device: int, tmp_path: Path) -> None:
+    """Three MemcpyToHost, which the host waits for, and a MemcpyFromHost for each place that is no constant."""
+    cut = works(X + ", float[9, 4] w", f"{ROWS} {nodes}", tmp_path)[-1]
+    directions = [kernel.direction for kernel in cut.kernels if isinstance(kernel, Transfer)]
+    assert directions == ["to_device"] * to_device + ["to_host"] * 3
+    assert cut.host_waits
+
+
+def test_a_range_of_fixed_sizes_is_gathered_as_the_constant_that_it_is(tmp_path: Path) -> None:
+    found = works("float[3, 4] x, float[9, 4] w", f"{ROWS} r = Range(i0, n, i1) y = Gather<axis = 0>(w, r)", tmp_path)
+    assert [work.op_type for work in found if work.kernels] == ["Gather"]
+
+
+@pytest.mark.parametrize(
     ("inputs", "nodes", "on_cpu"),
     [
         pytest.param(X, "f = Cast<to = 1>(n) m = Mul(x, f) y = Exp(m)", ["Mul", "Exp"], id="and-what-follows"),

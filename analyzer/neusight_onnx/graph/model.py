@@ -181,6 +181,9 @@ def made_name(name: str, *what: str) -> str:
 IN_PLACE = "in place"
 """Attribute of a node that writes into its first operand; none of a file's operators has one with a space."""
 
+COPIED_PLACES = "copied places"
+"""Attribute of a Slice whose three places ONNX Runtime brings to the GPU and back: how many aren't there before."""
+
 
 def name_in_trip(name: str, loop: str, trip: int) -> str:
     """A name of its own for a node or value of a loop's body in one of several kinds of trip."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.graph.model import IN_PLACE
+from neusight_onnx.graph.model import COPIED_PLACES, IN_PLACE
 from neusight_onnx.kernels import (
     Elementwise,
     GatherScatter,
@@ -23,6 +23,7 @@ from neusight_onnx.kernels import (
     Reduction,
     Softmax,
     TensorSpec,
+    Transfer,
 )
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.indexing import ones_scattered
@@ -220,6 +221,21 @@ def _same(context: NodeContext, outcome: Outcome) -> Outcome:
     return outcome if out.dtype is DataType.STRING or not out.element_count else Kernels(kernels=(_copied(out),))
 
 
+def _slice(context: NodeContext, outcome: Outcome) -> Outcome:
+    """One that its optimiser made of a gathered Range has start, end and step on the GPU, and copies each to the host.
+
+    The host waits for these three; before, what the CPU made of them is copied to the GPU.
+    """
+    outcome = _same(context, outcome)
+    moved = context.integer(COPIED_PLACES, -1)
+    if moved < 0 or not isinstance(outcome, Kernels):
+        return outcome
+    size = DataType.INT64.bytes_of(1)
+    given = Transfer(direction="to_device", dtype=DataType.INT64, byte_count=size, is_waited_for=False)
+    back = Transfer(direction="to_host", dtype=DataType.INT64, byte_count=size)
+    return replace(outcome, kernels=(*[given] * moved, *[back] * 3, *outcome.kernels), host_waits=True)
+
+
 def _expand(context: NodeContext, outcome: Outcome) -> Outcome:
     """To the shape that there is: a copy, and the kernel all the same, unless the shape is a constant."""
     shape = context.value(1)
@@ -349,7 +365,7 @@ def _einsum(context: NodeContext, outcome: Outcome) -> Outcome:
 
 PARTS: Mapping[str, Callable[[NodeContext, Outcome], Outcome]] = {
     **dict.fromkeys(("ArgMax", "ArgMin"), _argument),
-    **dict.fromkeys(("Concat", "Pad", "Slice", "Split", "Tile", "Transpose"), _same),
+    **dict.fromkeys(("Concat", "Pad", "Split", "Tile", "Transpose"), _same),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze"), _view),
     **dict.fromkeys(REDUCE, _reduction),
     **dict.fromkeys(("LogSoftmax", "Softmax"), _softmax),
@@ -365,4 +381,5 @@ PARTS: Mapping[str, Callable[[NodeContext, Outcome], Outcome]] = {
     "NonZero": _non_zero,
     "OneHot": _one_hot,
     "Resize": _resize,
+    "Slice": _slice,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neusight_onnx.fusion.patterns.search import OWN, Match, Search
-from neusight_onnx.graph.model import Node, Value
+from neusight_onnx.graph.model import COPIED_PLACES, Node, Value
 
 _OF_INDICES = frozenset(
     {"Add", "Cast", "Concat", "ConstantOfShape", "Equal", "Expand", "Gather", "Identity", "Mul", "Range", "Reshape"}
@@ -64,6 +64,8 @@ def gathered_range(search: Search, anchor: Node) -> Match | str:
     places = search.producers.get(anchor.inputs[1])
     if places is None or places.op_type != "Range" or places.domain:
         return "its places are no range"
+    if search.fixed:
+        return "the range is a constant where the file fixes all sizes"
     if places.outputs[0] in search.kept or len(search.consumers[places.outputs[0]]) != 1:
         return "its range is read elsewhere"
     first, last, step = (search.number(name) for name in places.inputs)
@@ -76,5 +78,10 @@ def gathered_range(search: Search, anchor: Node) -> Match | str:
         inputs=(anchor.inputs[0],),
         output=anchor.outputs[0],
         version=1,  # whose places are attributes
-        attributes={"starts": (int(first),), "ends": (int(last),), "axes": (axis if isinstance(axis, int) else 0,)},
+        attributes={
+            "starts": (int(first),),
+            "ends": (int(last),),
+            "axes": (axis if isinstance(axis, int) else 0,),
+            COPIED_PLACES: len({name for name in places.inputs if not search.is_constant(name)}),
+        },
     )
