@@ -141,6 +141,38 @@ def test_repeats_in_a_loop_over_a_sequence() -> None:
     assert costed.values["all"].shape == costed.values["y"].shape == (21, 4)
 
 
+def test_repeats_that_a_loop_puts_together_are_shares() -> None:
+    """repeat_interleave of predicted counts, whose sum is read from its result alone (Kokoro's alignment)."""
+    text = """g (float[6] x, float[1, 6] d) => (float[a] y)
+        <int64 none0 = {0}, int64 six = {6}, bool go = {1}, int64[6] ones = {1, 1, 1, 1, 1, 1}> {
+          frames = Round(d)
+          lines = Cast<to = 7>(frames)
+          whole = Gather<axis = 0>(lines, none0)
+          counts = SplitToSequence<axis = 0>(whole, ones)
+          rows = SplitToSequence<axis = 0>(x, ones)
+          none = SequenceEmpty<dtype = 1>()
+          list = Loop(six, go, none) <body = b (int64 i, bool c, seq(float) before) => (bool d0, seq(float) after) {
+              d0 = Identity(c)
+              count = SequenceAt(counts, i)
+              row = SequenceAt(rows, i)
+              wide = Expand(row, count)
+              after = SequenceInsert(before, wide)
+          }>
+          y = ConcatFromSequence<axis = 0>(list)
+    }"""
+    _, costed = inferred(text)
+    assert costed.values["y"].shape == (6,)
+    limited = text.replace("Round(d)", "Round(scaled)").replace(
+        "frames =", "p = Sigmoid(d)  scaled = Mul(p, nine)  frames ="
+    )
+    limited = limited.replace("int64 six", "float nine = {9}, int64 six")
+    _, costed = inferred(limited)
+    assert costed.values["y"].shape == (54,)  # 9 each, as a limit that is known where sizes are read is counted
+    assert "; the cost is that of [9], with 9, the most that it can be, in each element of 'frames'; " in (
+        " ".join(costed.assumptions)
+    )
+
+
 def test_what_is_computed_from_the_sum_follows_it() -> None:
     """8 samples a frame, in a batch of lines of which the longest counts; 2 x 3 durations of 3, 2, 2 for 7."""
     text = """g (float[2, 3] d, float[7] other) => (float[a] y)

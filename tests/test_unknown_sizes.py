@@ -251,3 +251,28 @@ def test_long_chains_are_followed_as_far_as_the_budget_goes() -> None:
     }}"""
     bounds, _ = inferred(text)
     assert bounds.values["r"].shape == (MOST,)
+
+
+PICKED = """g (float[100] scores, float[100, 4] boxes) => (float[a, b] y)
+    <float limit = {0.5}, int64[1] axis = {0}, int64[1] last = {1}> {
+    mask = Greater(scores, limit)
+    n0 = NonZero(mask)
+    n1 = NonZero(mask)
+    i0 = Squeeze(n0, axis)
+    i1 = Squeeze(n1, axis)
+    kept = Gather<axis = 0>(scores, i0)
+    column = Unsqueeze(kept, last)
+    rows = Gather<axis = 0>(boxes, i1)
+    y = Mul(column, rows)
+}"""
+
+
+def test_what_one_mask_picks_is_given_once() -> None:
+    bounds, _ = inferred(PICKED)
+    assert bounds.assumptions[0].endswith("its input has 100 elements; --shape n0=1xN changes it")
+    bounds, costed = inferred(PICKED, shapes={"n0": (1, 7)})
+    assert bounds.values["y"].shape == costed.values["y"].shape == (7, 4)
+    assert not bounds.values["y"].is_bound
+    assert not bounds.assumptions
+    with pytest.raises(BindingError, match="at most"):
+        inferred(PICKED, shapes={"n0": (1, 101)})

@@ -97,6 +97,9 @@ class Session(Protocol):
     def told(self, name: str) -> Array | None:
         """The content that the user gave for what a node makes."""
 
+    def told_shape(self, name: str) -> tuple[int, ...] | None:
+        """What the user said of the size of a value that depends on data."""
+
     def expects(self, name: str, shape: tuple[int, ...]) -> bool:
         """Note the size that a value has on average where it depends on data; True if this walk is to go on with it."""
 
@@ -379,7 +382,7 @@ class NodeContext:
         if value.shape == floor:
             return value
         name = next((output for output in self.node.outputs if output), self.node.name)
-        if not self.low_run:
+        if not self.low_run and self.session.told_shape(name) is None:
             self.session.assume(f"{self.node.op_type} '{name}': {how}")
         return Value(dtype=dtype, shape=value.shape, is_bound=True, shape_low=floor, is_constant=self.constant)
 

@@ -53,14 +53,14 @@ _ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
     **_ROUNDS,
 }
 _REDUCES: Mapping[str, Callable[..., Any]] = {"ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMin": np.min}
-_SUMS = frozenset({"ReduceSum", "CumSum"})
+_SUMS = frozenset({"ReduceSum", "CumSum", "SplitToSequence"})
 _FOLLOWED = frozenset(
     {
         *(*_RESHAPES, *_ELEMENTWISE, *_REDUCES, "Cast", "Split", "Gather", "Concat", "CumSum", "Clip", "Max", "Min"),
         *("Expand", "SequenceAt"),
     }
 )
-_KEEPS_COUNTS = _RESHAPES | {"Cast", "Clip", "Max", "Where", "Transpose", *_ROUNDS}
+_KEEPS_COUNTS = _RESHAPES | {"Cast", "Clip", "Max", "Where", "Transpose", "Gather", "Expand", *_ROUNDS}
 """What may lie between a source and the sum of its elements."""
 
 
@@ -200,14 +200,18 @@ def _source(name: str, value: Value, session: Session, longest: int, most: int) 
 
 
 def _is_summed(name: str, session: Session) -> bool:
-    """Whether something adds the elements of the value up."""
+    """Whether something adds the elements of the value up, or takes each apart to repeat something as often."""
     waiting, looked_at = [name], 0
     while waiting and looked_at < MAX_NODES:
-        for node in session.readers(waiting.pop())[: MAX_NODES - looked_at]:
+        current = waiting.pop()
+        for node in session.readers(current)[: MAX_NODES - looked_at]:
             looked_at += 1
-            if node.domain == "" and node.op_type in _SUMS:
+            is_content = node.op_type in ("Max", "Where") or current == node.inputs[0]
+            if node.domain or not is_content:
+                continue  # read as an index, a shape, ...
+            if node.op_type in _SUMS:
                 return True
-            if node.domain == "" and node.op_type in _KEEPS_COUNTS:
+            if node.op_type in _KEEPS_COUNTS:
                 waiting += node.outputs[:1]
     return False
 

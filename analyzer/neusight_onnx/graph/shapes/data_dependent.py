@@ -9,12 +9,17 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Value
+from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes.balance import even_share
 from neusight_onnx.graph.shapes.capacity import most_nonzero
 from neusight_onnx.graph.shapes.context import NodeContext
 from neusight_onnx.graph.shapes.registry import rule
 
 _I64 = DataType.INT64
+
+
+def _what_changes(ctx: NodeContext, shape: str) -> str:
+    return f"; {option('--shape', ctx.node.outputs[0], shape)} changes it" if any(ctx.node.outputs[:1]) else ""
 
 
 @rule("NonZero")
@@ -35,7 +40,7 @@ def _non_zero(ctx: NodeContext) -> Sequence[Value]:
     share = even_share(ctx.node.inputs[0], ctx.session)
     if share is not None and share < count and ctx.session.expects(ctx.node.outputs[0], (rank, share)):
         return (ctx.tensor(_I64, (rank, share)),)
-    return (ctx.bound(_I64, (rank, count), (rank, 0), how),)
+    return (ctx.bound(_I64, (rank, count), (rank, 0), how + _what_changes(ctx, f"{rank}xN")),)
 
 
 @rule("Compress")
@@ -50,7 +55,8 @@ def _compress(ctx: NodeContext) -> Sequence[Value]:
         kept = int(np.count_nonzero(condition))
         return (ctx.tensor(ctx.dtype(0), (*source[:place], kept, *source[place + 1 :])),)
     most = min(condition_size, source[place])
-    how = f"at most {most} of axis {place}, as many as its condition has elements"
+    written = "x".join("N" if axis == place else str(size) for axis, size in enumerate(source))
+    how = f"at most {most} of axis {place}, as many as its condition has elements" + _what_changes(ctx, written)
     return (
         ctx.bound(
             ctx.dtype(0), (*source[:place], most, *source[place + 1 :]), (*source[:place], 0, *source[place + 1 :]), how
@@ -98,4 +104,4 @@ def _non_max_suppression(ctx: NodeContext) -> Sequence[Value]:
     kept = (int(ctx.data(2).ravel()[0]) if ctx.data(2) is not None else boxes) if ctx.has(2) else 0  # type: ignore[union-attr]  # the same call is checked
     rows = batch * classes * min(boxes, max(kept, 0))
     how = f"at most {rows} rows: {batch} images, {classes} classes, {min(boxes, max(kept, 0))} boxes each"
-    return (ctx.bound(_I64, (rows, 3), (0, 3), how),)
+    return (ctx.bound(_I64, (rows, 3), (0, 3), how + _what_changes(ctx, "Nx3")),)

@@ -31,6 +31,7 @@ from neusight_onnx.graph.shapes.notices import (
     stale_notices,
     too_new_notices,
 )
+from neusight_onnx.graph.shapes.ranges import ends_of
 from neusight_onnx.graph.shapes.registry import INTERVALS, RANDOM, RULES, Rule
 from neusight_onnx.graph.shapes.stand_ins import (
     as_told,
@@ -40,8 +41,8 @@ from neusight_onnx.graph.shapes.stand_ins import (
     say_what_gives,
     stand_in_values,
 )
-from neusight_onnx.graph.shapes.unknown_sizes import PLACES, possible_sizes
-from neusight_onnx.graph.shapes.walk import Scope, Walk
+from neusight_onnx.graph.shapes.unknown_sizes import MOST, PLACES, possible_sizes
+from neusight_onnx.graph.shapes.walk import Scope, Walk, told_shapes
 from neusight_onnx.graph.signatures import fault as fault_of_form
 from neusight_onnx.graph.signatures import first_version, unknown_attributes, wrong_elements
 
@@ -130,7 +131,8 @@ def infer_graph(
         values = ChainMap(own, *outer.maps)
     else:
         values = ChainMap(own, outer)
-    scope = Scope(graph=graph, values=values, own=own, certain=certain)
+    shapes = told_shapes(graph, walk.bindings.shapes)
+    scope = Scope(graph=graph, values=values, own=own, certain=certain, shapes=shapes)
     walk.scopes.append(scope)
     if len(walk.scopes) > MAX_DEPTH:
         raise ModelError(f"bodies of control-flow nodes are nested more than {MAX_DEPTH} deep, in '{graph.name}'")
@@ -150,8 +152,8 @@ def infer_graph(
             for name, value in zip(node.outputs, outputs, strict=True):
                 if not name:
                     continue
-                if value.is_bound and name in walk.bindings.shapes:
-                    own[name] = as_told(name, value, walk.bindings.shapes[name])
+                if value.is_bound and name in shapes:
+                    own[name] = as_told(name, value, shapes[name])
                 elif outer is None and name in walk.bindings.shapes:
                     own[name] = value
                     check_told(name, value, walk.bindings.shapes[name])
@@ -358,12 +360,15 @@ def _say_likely(
     if not walk.at_expected:
         walk.assume(f"{what}, nothing in the graph keeps it small; taken to be at most {list(shape)}; {change}")
         return
+    open_end = " and nothing in the graph keeps it small"
     like = ", as long as the longest dimension of an input" if longest in shape else ""
     if source is not None and known is not None:
         least, most = int(known.data.min()), int(known.data.max())
         held = f"{least}" if least == most else f"{least} to {most}"
+        if (ends_of(source, walk).high <= MOST).all():
+            open_end, like, held = "", "", f"{held}, the most that it can be,"
         like += f", with {held} in {'' if known.data.size == 1 else 'each element of '}'{shown(source)}'"
-    walk.assume(f"{what} and nothing in the graph keeps it small; the cost is that of {list(shape)}{like}; {change}")
+    walk.assume(f"{what}{open_end}; the cost is that of {list(shape)}{like}; {change}")
 
 
 def _why_open(decider: str | None) -> str:

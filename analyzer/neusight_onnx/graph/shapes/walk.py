@@ -111,6 +111,9 @@ class Walk:
         self.used.add(name)
         return array
 
+    def told_shape(self, name: str) -> tuple[int, ...] | None:
+        return self.scopes[-1].shapes.get(name)
+
     def expects(self, name: str, shape: tuple[int, ...]) -> bool:
         if name in self.bindings.shapes:
             return False
@@ -171,6 +174,8 @@ class Scope:
     repeats: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     idle: dict[tuple[str, str], str] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """What the user said of sizes that depend on data, here and of the same mask."""
     ends: dict[str, Ends] = field(default_factory=dict)
     counts: dict[str, Counts | None] = field(default_factory=dict)
     readers: dict[str, list[Node]] = field(default_factory=dict)
@@ -190,6 +195,17 @@ class Scope:
                 for source in node.inputs:
                     self.readers.setdefault(source, []).append(node)
         return self.readers.get(name, ())
+
+
+def told_shapes(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
+    """``given``, and as much for each other NonZero of a mask of which one was given: exporters write one for each
+    tensor that the mask picks from, and all find the same elements."""
+    if not given:
+        return given
+    non_zero = [node for node in graph.nodes if node.op_type == "NonZero" and not node.domain and node.inputs]
+    masks = {node.inputs[0]: given[node.outputs[0]] for node in non_zero if node.outputs and node.outputs[0] in given}
+    others = {output: masks[node.inputs[0]] for node in non_zero if node.inputs[0] in masks for output in node.outputs}
+    return {**others, **given}
 
 
 MOST_NODES_TO_A_DECISION = 64
