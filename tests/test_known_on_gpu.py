@@ -94,6 +94,16 @@ def test_nodes_of_known_values_that_are_kernels(inputs: str, nodes: str, launche
     assert [work.op_type for work in works(inputs, nodes, tmp_path) if work.kernels] == launched
 
 
+def test_an_expand_to_ones_that_are_counted_off_a_shape_goes(tmp_path: Path) -> None:
+    """As exporters write ``repeat``; the count of a computed shape's numbers is known at load, the shape isn't."""
+    ones = "o = ConstantOfShape<value = int64[1] {1}>(k)"
+    for target, expected in ((ones, ["Relu", "Tanh"]), ("o = Mul(h, v1)", ["Relu", "Expand", "Tanh"])):
+        nodes = f"v = Unsqueeze(n, v0) h = Concat<axis = 0>(v, v4) k = Shape(h) {target}"
+        nodes += " r = Relu(x) e = Expand(r, o) y = Tanh(e)"
+        found = works(X, f"{ROWS} {nodes}", tmp_path)
+        assert [work.op_type for work in found if work.kernels] == expected
+
+
 def test_a_large_constant_stays_on_the_gpu(tmp_path: Path) -> None:
     """One of up to 100 numbers goes to the CPU with the node that reads it."""
     for count, expected in ((100, []), (101, ["Add"])):

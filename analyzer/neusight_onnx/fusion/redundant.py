@@ -1,7 +1,7 @@
 """What ONNX Runtime's optimiser takes out before it merges: what changes nothing, and what was computed before.
 
-CastElimination, NoopElimination, NotWhereFusion and CommonSubexpressionElimination (1.32, level 1), as
-``benchmarks/fusion_ort.py`` compares them.
+CastElimination, ExpandElimination, NoopElimination, NotWhereFusion and CommonSubexpressionElimination (1.32, level 1),
+as ``benchmarks/fusion_ort.py`` compares them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
     kept = kept_values(graph)
     given = frozenset(declared.name for declared in graph.graph.inputs)
     negations = _negated_conditions(graph, kept)
+    ones = _targets_of_ones(graph)
     negated: dict[str, str] = {}
     instead: dict[str, str] = {}
     known: dict[tuple[str, str], dict[Hashable, Node]] = {}
@@ -56,7 +57,7 @@ def without_redundant(graph: InferredGraph, *, neutral: bool = True) -> Inferred
             node = replace(node, inputs=(negated[condition], if_false, if_true))
         if kept.isdisjoint(node.outputs):
             passes = node.op_type in PASSING and (neutral or node.op_type not in NEUTRAL)
-            source = _unchanged(node, graph.values, given) if passes else None
+            source = _unchanged(node, graph.values, given, ones) if passes else None
             if source is not None:
                 instead[node.outputs[0]] = source
                 passed.setdefault(source, []).extend(node.stands_for)
@@ -182,17 +183,48 @@ def without_unread(graph: InferredGraph, before: InferredGraph) -> InferredGraph
 
 NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
 """Operators on two operands and the number that leaves the other one as it is (NoopElimination)."""
-PASSING = frozenset({"Cast", *NEUTRAL})
+PASSING = frozenset({"Cast", "Expand", *NEUTRAL})
 """Operators that may pass an operand on as it is."""
 
 
-def _unchanged(node: Node, values: Mapping[str, Value], given: frozenset[str]) -> str | None:
-    """The operand that a node passes on: that of a Cast to its own type, or beside a neutral number.
+def _targets_of_ones(graph: InferredGraph) -> frozenset[str]:
+    """Ones, as many as a computed shape has numbers (exporters' ``repeat`` expands to them): constants at load."""
+    nodes = graph.graph.nodes
+    expanded = {node.inputs[1] for node in nodes if node.op_type == "Expand" and len(node.inputs) == 2}
+    if not expanded:
+        return frozenset()
+    producers = {name: node for node in nodes for name in node.outputs}
+    found = set()
+    for name in expanded:
+        filled = producers.get(name)
+        if filled is None or filled.op_type != "ConstantOfShape" or not filled.inputs:
+            continue
+        number = filled.attributes.get("value")
+        is_one = isinstance(number, Initializer) and number.data is not None and bool((number.data == 1).all())
+        counted = producers.get(filled.inputs[0])
+        if counted is None or counted.op_type != "Shape" or not counted.inputs:
+            continue
+        shape = producers.get(counted.inputs[0])
+        if is_one and shape is not None and shape.op_type == "Concat":
+            found.add(name)
+    return frozenset(found)
+
+
+def _unchanged(
+    node: Node, values: Mapping[str, Value], given: frozenset[str], ones: frozenset[str] = frozenset()
+) -> str | None:
+    """The operand that a node passes on: of a Cast to its own type, beside a neutral number, or expanded to ``ones``.
 
     ``given``: inputs of the graph, behind which a neutral number stays.
     """
     if node.domain:
         return None
+    if node.op_type == "Expand":
+        source, target = values.get(node.inputs[0]), values.get(node.outputs[0])
+        if ones.isdisjoint(node.inputs[1:2]) or source is None or target is None:
+            return None
+        shapes = source.shape, target.shape
+        return node.inputs[0] if None not in shapes and len(shapes[0] or ()) == len(shapes[1] or ()) else None
     if node.op_type == "Cast":
         source, target = values.get(node.inputs[0]), values.get(node.outputs[0])
         alike = source is not None and target is not None and source.dtype is not None and source.dtype is target.dtype
