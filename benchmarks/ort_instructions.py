@@ -45,6 +45,7 @@ TYPES = {
     "half": TensorProto.FLOAT16,
     "float": TensorProto.FLOAT,
     "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32,
     "bool": TensorProto.BOOL,
 }
 WORDS = {"half": 0x38003800, "float": 0x3F000000}
@@ -59,7 +60,8 @@ RUN = """
 import sys
 import numpy as np
 import onnxruntime
-types = {"tensor(float16)": "float16", "tensor(float)": "float32", "tensor(int64)": "int64", "tensor(bool)": "bool"}
+types = {"tensor(float16)": "float16", "tensor(float)": "float32", "tensor(bool)": "bool"}
+types |= {"tensor(int64)": "int64", "tensor(int32)": "int32"}
 options = onnxruntime.SessionOptions()
 options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 options.log_severity_level = 3
@@ -73,6 +75,7 @@ class Case:
     """An operator on operands of given shapes; ``counted`` elements, those of the first result unless given.
 
     ``inputs``: shapes, each with its type where it isn't the case's; ``constants`` by their place among the inputs.
+    ``only``: the class of kernels to count, where the operator launches others as well; their names hold it.
     """
 
     label: str
@@ -84,6 +87,7 @@ class Case:
     domain: str = ""
     opset: int = 17
     counted: int | None = None
+    only: str = ""
 
 
 X, SCORES = (16, 384, 1024), (16, 16, 384, 384)
@@ -112,6 +116,21 @@ def _split(shape: tuple[int, ...], axis: int, parts: tuple[int, ...]) -> Case:
         attributes={"axis": axis},
         constants={1: parts},
         counted=prod(shape),
+    )
+
+
+def _attention(keys: int, *mask: tuple[str, tuple[int, ...]]) -> Case:
+    """Few keys, so that in FP32, too, no fused kernel takes it; a mask of places keeps fused kernels out in FP16."""
+    batch, heads, width = 4, 4, 256
+    return Case(
+        label=f"softmax of Attention, {keys} keys, {('no', 'lengths', 'a')[len(mask[0][1]) if mask else 0]} mask",
+        op_type="Attention",
+        inputs=[(batch, keys, width), (width, 3 * width), (3 * width,), *mask],
+        outputs=[(batch, keys, width)],
+        attributes={"num_heads": heads},
+        domain=MICROSOFT,
+        counted=batch * heads * keys * keys,
+        only="Softmax",
     )
 
 
@@ -198,6 +217,9 @@ CASES: tuple[Case, ...] = (
         attributes={"axes": [-1]},
         counted=prod(X),
     ),
+    *(_attention(keys, ("int32", (4, keys))) for keys in (16, 48, 128, 200, 384, 512, 1024, 2048)),
+    *(_attention(keys, ("int32", (4,))) for keys in (16, 48, 128, 200, 255)),
+    *(_attention(keys) for keys in (16, 48, 128, 200, 255)),
     Case(label="Gemm's bias", op_type="Gemm", inputs=[(6144, 1024), (1024, 1024), (1024,)], outputs=[(6144, 1024)]),
 )
 
@@ -279,11 +301,11 @@ class Count:
 
 
 def count(launch: Launch, function: sass.Function, code: sass.Code, word: int) -> Count:
-    """Interprets the first lane of several warps of a block in the middle."""
+    """Interprets the first lane of each warp of a block in the middle, of several where there are many alike."""
     bank = sass.constant_bank(function, launch.grid, launch.block, launch.arguments)
     threads, blocks = prod(launch.block), prod(launch.grid)
     warps = -(-threads // 32)
-    sampled = range(warps) if warps <= 8 else (0, 1, warps // 2, warps - 1)
+    sampled = range(warps) if warps <= 8 or "Softmax" in launch.name else (0, 1, warps // 2, warps - 1)
     place, (x, y, _) = blocks // 3, launch.grid
     issued, pipes = 0, Counter[str]()
     for warp in sampled:
@@ -303,13 +325,18 @@ def count(launch: Launch, function: sass.Function, code: sass.Code, word: int) -
     return Count(issued=issued * lanes, pipes={pipe: lanes * number for pipe, number in pipes.items()})
 
 
-def ours(model: Path, capability: str) -> float:
-    """Instructions that the law gives the kernels that we lower a model to."""
+def ours(model: Path, capability: str, only: str) -> float:
+    """Instructions that the law gives the kernels that we lower a model to, of class ``only`` if that is given."""
     runtime = RUNTIMES["onnxruntime"]
     shaped = infer_shapes(read_model(model), make_bindings({}, None, None, None))
     works = works_of(fused_graph(shaped.expected, runtime), runtime)
     hopper = float(capability) >= 9.0
-    return sum(instructions_of(kernel, hopper=hopper) * work.count for work in works for kernel in work.kernels)
+    return sum(
+        instructions_of(kernel, hopper=hopper) * work.count
+        for work in works
+        for kernel in work.kernels
+        if only in ("", type(kernel).__name__)
+    )
 
 
 def main() -> None:
@@ -352,7 +379,7 @@ def main() -> None:
                 for capability, table in functions.items():
                     counts = []
                     for launch in launched:
-                        if launch.name not in table:
+                        if launch.name not in table or case.only not in launch.name:
                             continue
                         key = capability, launch.name
                         if key not in codes:
@@ -367,7 +394,7 @@ def main() -> None:
                             "dtype": dtype,
                             "capability": capability,
                             "counted": sum(item.issued for item in counts) / elements,
-                            "law": ours(path, capability) / elements,
+                            "law": ours(path, capability, case.only) / elements,
                             "pipe": largest.busiest[0],
                             "pipe_share": largest.busiest[1],
                             "kernels": [launch.name for launch in launched],

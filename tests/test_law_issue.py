@@ -63,6 +63,12 @@ N = 16 * 384 * 1024
 
 
 # Counts of benchmarks/ort_instructions.py for onnxruntime-gpu 1.31.1, compute capability 8.0 and 9.0, an element.
+def attention_softmax(cols: int, *operands: TensorSpec) -> Softmax:
+    """The softmax between attention's products, with what says which keys are there."""
+    fused = ("add",) * len(operands)
+    return Softmax(rows=6144, cols=cols, dtype=HALF, library=ORT, fused=fused, extra_inputs=operands, by_block=True)
+
+
 @pytest.mark.parametrize(
     ("kernel", "elements", "ampere", "hopper"),
     [
@@ -133,6 +139,16 @@ N = 16 * 384 * 1024
                 Softmax(rows=6144, cols=cols, dtype=HALF, library=ORT), 6144 * cols, each, each, id=f"row {cols}"
             )
             for cols, each in ((32, 74.0), (64, 52.75), (128, 42.1), (384, 41.2), (512, 34.5), (1024, 33.25))
+        ),
+        *(
+            pytest.param(attention_softmax(cols, *operands), 6144 * cols, ampere, hopper, id=f"attention {cols}")
+            for cols, operands, ampere, hopper in (
+                (128, [spec(16, 128)], 160.75, 185.25),
+                (384, [spec(16, 384)], 209.75, 240.2),
+                (2048, [spec(16, 2048)], 61.5, 69.1),
+                (128, [spec(16)], 112.75, 127.75),
+                (128, [], 116.75, 138.25),
+            )
         ),
         *(
             pytest.param(
@@ -310,3 +326,11 @@ def test_it_grows_with_the_elements_and_falls_with_the_clock(dims: int) -> None:
     larger = pointwise("add", inputs=(spec(2 * dims, 16, 384, 384), spec(2 * dims, 1, 1, 384)))
     assert _us(larger, H100) > _us(kernel, H100)
     assert _us(kernel, replace(H100, clock_hz=0.5 * H100.clock_hz)) > 1.3 * _us(kernel, H100)
+
+
+def test_attention_by_parts_has_a_softmax_by_block() -> None:
+    nodes = "y = com.microsoft.Attention<num_heads=2>(x, w, b)"
+    graph = inferred(nodes, {"x": (2, 100, 64)}, weights={"w": (64, 192), "b": (192,)})
+    works = with_own_kernels(lower(graph, runtime="onnxruntime"), RUNTIMES["onnxruntime"])
+    (found,) = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Softmax)]
+    assert instructions_of(found, hopper=False) == 2 * 2 * 100 * 128 * 120

@@ -277,8 +277,8 @@ class Softmax:
     ``fused``: pointwise operations before and after it, whose operands are in ``extra_inputs`` and whose results may
     be written as well (``extra_outputs``).
     ``backward``: the gradient of the input from that of the result, with the result in ``extra_inputs``: a sum over the
-    row, then one operation an element. ``generated``: a compiler wrote the kernel, in place of PyTorch's. ``library``
-    is as in :class:`Elementwise`.
+    row, then one operation an element. ``generated``: a compiler wrote the kernel, in place of PyTorch's. ``by_block``:
+    a block of threads takes a row, however short. ``library`` is as in :class:`Elementwise`.
     """
 
     rows: int
@@ -292,6 +292,7 @@ class Softmax:
     extra_inputs: tuple[TensorSpec, ...] = ()
     extra_outputs: tuple[TensorSpec, ...] = ()
     generated: bool = False
+    by_block: bool = False
     library: str = ""
 
     @property

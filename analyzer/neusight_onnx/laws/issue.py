@@ -157,6 +157,19 @@ the kernel of the next power of two has beyond them. Counts of 32 to 1,024 colum
 SOFTMAX_BLOCK = 42.0
 """Instructions an element of the kernel of a block a row: 42 (16,384 columns) to 63."""
 
+ATTENTION_SOFTMAX = {
+    "mask": Instructions(fixed=155.0, fixed_hopper=180.0),
+    "lengths": Instructions(fixed=108.0, fixed_hopper=122.0),
+    "no mask": Instructions(fixed=120.0, fixed_hopper=144.0),
+}
+"""Of the softmax between attention's products (SoftmaxWithRawMaskSmallKernel, MaskedSoftmaxKernelSmall,
+SoftmaxKernelSmall), each thread of a row's block: as many as there are columns, up to the next power of two, and a warp
+at least. Most are the two reductions over the block. Counts of 16 to 1,024 columns are within 6 % for a mask (48: 14 %
+more) and 22 % for the others; 1.11's are as many (a mask 151 to 164, lengths 114 to 122)."""
+ATTENTION_SOFTMAX_COLUMNS = 1024
+ATTENTION_SOFTMAX_LARGE = Instructions(fixed=60.0, fixed_hopper=67.0)
+"""Of SoftmaxWithRawMaskLargeKernel, which takes more columns: each element."""
+
 LAYER_ROW, LAYER_STEP = 790.0, 47.3
 LAYER_ROW_NARROW, LAYER_STEP_NARROW = 723.0, 63.7
 """Instructions of the warps of a row's block (``cuApplyLayerNorm``) in 32 and in 16 bits: once, and every 32 columns.
@@ -174,6 +187,8 @@ def instructions_of(kernel: Kernel, *, hopper: bool) -> float:
             return _moved(kernel, hopper=hopper)
         case GatherScatter() if kernel.library == LIBRARY and kernel.operation in ("embedding", "gather"):
             return kernel.moved * INSTRUCTIONS["gather"].each(hopper=hopper)
+        case Softmax() if kernel.library == LIBRARY and kernel.by_block:
+            return _softmax_by_block(kernel, hopper=hopper)
         case Softmax() if kernel.library == LIBRARY and not kernel.fused and not kernel.backward:
             return _softmax(kernel)
         case Normalization() if kernel.library == LIBRARY and not kernel.backward:
@@ -297,6 +312,16 @@ def _softmax(kernel: Softmax) -> float:
     padded = max(2.0 ** ceil(log2(kernel.cols)), WARP) / WARP
     each = SOFTMAX_ROW + SOFTMAX_STEP * steps + SOFTMAX_EMPTY_STEP * max(padded - steps, 0.0)
     return kernel.rows * WARP * each
+
+
+def _softmax_by_block(kernel: Softmax, *, hopper: bool) -> float:
+    if kernel.cols > ATTENTION_SOFTMAX_COLUMNS:
+        return kernel.rows * kernel.cols * ATTENTION_SOFTMAX_LARGE.each(hopper=hopper)
+    threads = max(2.0 ** ceil(log2(max(kernel.cols, 1))), WARP)
+    kind = "no mask"
+    if kernel.extra_inputs:
+        kind = "lengths" if all(len(spec.shape) == 1 for spec in kernel.extra_inputs) else "mask"
+    return kernel.rows * threads * ATTENTION_SOFTMAX[kind].each(hopper=hopper)
 
 
 def _normalized(kernel: Normalization, *, hopper: bool) -> float:

@@ -58,7 +58,9 @@ def by_parts(attention: Attention, *, padding: TensorSpec | None) -> tuple[Kerne
     b, h, s, t, dtype = attention.b, attention.h, attention.s, attention.t, attention.dtype
     scores = Gemm(batch=b * h, m=s, n=t, k=attention.d, transpose_b=True, dtype=dtype)
     operands = tuple(spec for spec in (padding, attention.mask) if spec is not None)
-    softmax = Softmax(rows=b * h * s, cols=t, dtype=dtype, fused=("add",) * len(operands), extra_inputs=operands)
+    softmax = Softmax(
+        rows=b * h * s, cols=t, dtype=dtype, fused=("add",) * len(operands), extra_inputs=operands, by_block=True
+    )
     values = Gemm(batch=b * h, m=s, n=attention.v, k=t, dtype=dtype)
     return (scores, softmax, values, heads_apart(replace(attention, d=attention.v), tokens=s, merged=True))
 
