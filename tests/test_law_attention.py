@@ -216,6 +216,60 @@ def test_tiles_of_flash_attention_2_in_pytorch_have_no_pages(
     assert (found["tile_q"][0], found["tile_k"][0]) == (queries, keys)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "expected"),
+    [
+        # keys stand in one piece: the tiles of run_mha_fwd_hdim*, however few the queries
+        pytest.param(encoder(2, 8, 64, 64), L40S, {"tile_q": 128, "tile_k": 128}, id="few-rows"),
+        pytest.param(encoder(2, 8, 64, 80), L40S, {"tile_q": 128, "tile_k": 64, "resident": 2}, id="few-rows-80"),
+        pytest.param(decode(2, 8, 8, 512), L40S, {"tile_q": 64, "tile_k": 128}, id="cut-into-parts"),
+    ],
+)
+def test_tiles_of_flash_attention_2(kernel: Attention, gpu: str, expected: dict[str, float]) -> None:
+    found = chosen(kernel, gpu)
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("d", "keys"), [pytest.param(d, keys, id=str(d)) for d, keys in ((64, 192), (80, 144), (128, 176), (256, 80))]
+)
+def test_flash_attention_3_has_wider_tiles_without_a_mask(d: int, keys: int) -> None:
+    assert chosen(encoder(2, 8, 512, d), H100)["tile_k"] == keys
+    assert chosen(prefill(2, 8, 8, 512, d=d), H100)["tile_k"] < keys
+
+
+@pytest.mark.parametrize(
+    ("kernel", "blocks"),
+    [
+        pytest.param(prefill(2, 8, 8, 512), 1, id="prompts"),
+        pytest.param(encoder(2, 8, 512), 1, id="encoders"),
+        pytest.param(decode(2, 8, 2, 512), 2, id="decoding"),
+    ],
+)
+def test_prompts_fill_tensor_memory_with_one_block(kernel: Attention, blocks: int) -> None:
+    assert chosen(kernel, B200)["resident"] == blocks
+
+
+def test_sms_wait_for_the_last_blocks_of_a_causal_mask() -> None:
+    """64 blocks of 1 to 32 steps for each of 8 heads, 4.74 an SM: 16.5 x 4.74 steps, and .95 of the longest."""
+    spec = load_gpu(A100)
+    kernel = prefill(1, 8, 8, 4096)
+    steps = chosen(kernel, A100)["steps"]
+    # products, and as long for what four warps load of keys and values from shared memory
+    step = 2.0 ** (1.0 / 60.0) * 2.0 * 64 * 128 * 256 * spec.sm_count / spec.peak_flops_per_s["bf16"]
+    found = law(kernel, A100, {**PLAIN, "norm": 60.0}).parts_us["compute"][0]
+    mean = steps / 512
+    waited = 0.95 * np.sqrt(2.0 * (1.0 - mean / 32.0)) * 32.0
+    assert found == pytest.approx(1e6 * step * (steps / spec.sm_count + waited), rel=2e-3)
+
+
+def test_an_h20s_memory_streams_as_an_h100s() -> None:
+    """Both have channels of 21 GB/s; that an H20 has fewer SMs is nothing to its memory."""
+    assert attention.stream_fraction(load_gpu("h20")) == pytest.approx(
+        attention.stream_fraction(load_gpu(H100)), rel=0.01
+    )
+
+
 def test_loads_from_shared_memory_compete_with_an_a100s_products() -> None:
     """Four warps load 128 keys of 2 x 256 bytes, as long as 64 x 128 x 256 multiply-adds at 1,024 a clock: 2^(1/4)."""
     kernel = prefill(108, 8, 8, 8192)
@@ -407,12 +461,13 @@ def test_a_cache_is_written_by_a_block_a_token(g: int, gpu: str, blocks_at_once:
 
 
 def test_keys_of_8_bits_decode_no_slower() -> None:
-    """Where the stream of keys takes the time, in 8 bits it takes half of it."""
+    """Where the stream of keys takes the time, in 8 bits it takes half of it; an H200's memory outruns its products."""
+    most = {"h200-sxm": 0.85}
     for gpu in (H100, B200, "h200-sxm", "rtx-4090", "rtx-5090", L40S, "rtx-pro-6000-server"):
         for b, t in ((64, 8192), (16, 32768), (256, 2048)):
             kernel = decode(b, 32, 8, t)
             whole, half = (law(k, gpu).latency_us[0] for k in (kernel, replace(kernel, kv_dtype=FP8)))
-            assert half < 0.8 * whole, gpu
+            assert half < most.get(gpu, 0.8) * whole, gpu
 
 
 def test_a_mask_is_read_by_every_head() -> None:

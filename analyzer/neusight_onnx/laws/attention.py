@@ -37,7 +37,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Attention, Kernel
 from neusight_onnx.laws import attention_fp8, memory_efficient
-from neusight_onnx.laws.bandwidth import capability, is_amd, l2_bytes_per_s, memory_family
+from neusight_onnx.laws.bandwidth import capability, channel_share, is_amd, l2_bytes_per_s, memory_family
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.gemm import process_energy
 from neusight_onnx.laws.memory_efficient import FLASH2, MEMORY_EFFICIENT, MMA_SHARE
@@ -56,18 +56,9 @@ kernels in 16 and 8 bits (quantise kernels, streamed weights: L40S .76-.84, RTX 
 
 
 def stream_fraction(gpu: GpuSpec) -> float:
-    """Share of the DRAM peak that streams get; with HBM, DRAM's .972 behind a crossbar of so many bytes a clock and SM.
-
-    25 of them bring Hopper to the middle of what an H100's quantise kernels reach (.87-.91), 20 are V100's and A100's.
-    """
-    family = memory_family(gpu).name
-    if family != "hbm":
-        return STREAM_FRACTIONS[family]
-    version = capability(gpu)
-    if version >= 10.0:
-        return 0.84
-    ratio = gpu.memory_bytes_per_s / ((25.0 if version >= 9.0 else 20.0) * gpu.sm_count * gpu.clock_hz)
-    return float(0.972 * (1.0 + ratio**2.3) ** (-1.0 / 2.3))
+    """Share of the DRAM peak that streams get; of HBM what its channels deliver (``bandwidth.channel_share``)."""
+    family = memory_family(gpu)
+    return channel_share(gpu, family.fraction) if family.by_channel else STREAM_FRACTIONS[family.name]
 
 
 _FITTED = "study of the shared attention measurements (A100, H100, L40S, B200); fitted"
@@ -427,9 +418,13 @@ UNOVERLAPPED_HEAD = 192.0
 L2_SHARPNESS = 8.0
 """How sharply DRAM takes over where what repetitions touch exceeds L2."""
 
+LAST_BLOCKS = 0.95
+"""Of the longest block's steps, what SMs wait for it (``_last_steps``)."""
+
 RESIDENT_BLOCKS = 2.0
-"""Blocks that hide each other's prologues: two on an SM with mma; with tcgen05 other warps store one while the next
-begins. WGMMA's kernels fill an SM with one, whose warps do both."""
+"""Blocks that hide each other's prologues: two on an SM with mma, and with tcgen05 in decoding. WGMMA's kernels fill an
+SM's registers with one, prompts and encoders on tcgen05 its tensor memory: 128 columns each for scores and output of
+two tiles are all 512 that there are (PTX ISA; FlashAttention 4's ``tmem_total``)."""
 
 OTHER_KERNELS_LOG_SD = 0.3
 """Doubt (log) where other kernels run than were measured: FlashAttention 2 needs Ampere (its README), Volta and Turing
@@ -445,6 +440,11 @@ keys and values with heads of 128 and in 2.3 with heads of 256 (128 sequences an
 .93 and .48 of the pipe's peak, so that the first are 64. One group of warps has such a tile, so that no other's
 products hide its softmax. Where DRAM binds it hardly tells (an H100 left out decodes 13.2 % off, 12.3 with 128 rows),
 but on an H20, whose pipe is slow, it does: with 128 rows DRAM would idle for four fifths of the time."""
+
+FLASH3_HEADS = np.array([64.0, 96.0, 128.0, 192.0, 256.0])
+FLASH3_UNMASKED_KEYS = np.array([192.0, 144.0, 176.0, 112.0, 80.0])
+"""Widths of heads that FlashAttention 3 has kernels for, and keys of their tiles without a mask (its ``tile_size.h``;
+what ``_tile_size_fwd_sm90`` of FlashAttention 4 says of them)."""
 
 FLASH2_HEADS = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
 """Widths of heads that FlashAttention 2 has kernels for; others are padded (HEADDIM_SWITCH of its sources)."""
@@ -618,7 +618,7 @@ def _flash2_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Co
     # Composable Kernel's blocks on AMD are not known: taken to leave room for a second one
     shared = np.inf if is_amd(gpu) else _shared_bytes(gpu)
     causal = cols["causal"] > 0
-    paged = causal & (FLASH2 not in cols) | (rows <= 64) & ((FLASH2 not in cols) | (cols["t"] > cols["s"]))
+    paged = causal & (FLASH2 not in cols) | (rows <= 64) & (cols["t"] > cols["s"])
     paged_k = np.where(d <= 64, 256.0, np.where(d <= 128, 128.0, 64.0))
     small = 8.0 < capability(gpu) < 9.0
     square = small & causal & (d > 64) & (d <= 128)
@@ -637,6 +637,19 @@ def _exponentials_per_clock(gpu: GpuSpec) -> float:
     """Results a clock of an SM's special-function units."""
     is_ultra = not is_amd(gpu) and 10.3 <= capability(gpu) < 11.0
     return QUICK_EXPONENTIALS_PER_CLOCK if is_ultra else EXPONENTIALS_PER_CLOCK
+
+
+def _last_steps(steps: Column, longest: Column) -> Column:
+    """Steps that SMs wait for the last blocks, beyond their share of all steps; ``steps``: a block's on average.
+
+    Under a causal mask blocks start from the first queries to the last (``m_block = blockIdx.x`` of FlashAttention 2),
+    so that the longest come last. Simulated (two places an SM, each next block to the first that is free; 2 to 128
+    blocks a head, 72 to 142 SMs, 1 to 20 blocks an SM): .96 of the longest on average, .75 with two blocks a head.
+    Blocks that are alike leave nothing of this.
+    """
+    unlike = np.clip(2.0 * (1.0 - steps / longest), 0.0, 1.0)
+    found: Column = LAST_BLOCKS * np.sqrt(unlike) * longest
+    return found
 
 
 def _flash2_splits(blocks: Column, steps: Column, slots: float) -> Column:
@@ -686,7 +699,7 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
     # tiles by the libraries' sources: kBlockM and kBlockN of FlashAttention 2 and 3 (with paged keys), two tiles of 128
     # in a block of FlashAttention 4; 128 x 256 of TensorRT-LLM's on WGMMA (fmha_v2, two groups of 64 rows)
     tile_k = np.where(d > 128, 64.0, 128.0)
-    resident = np.full(s.shape, 1.0 if unit == "wgmma" else RESIDENT_BLOCKS)
+    resident = np.full(s.shape, RESIDENT_BLOCKS if unit == "mma" else 1.0)
     warps = np.full(s.shape, WARPS)
     if unit == "mma":
         queries8 = _mma_fp8(cols, gpu)
@@ -708,12 +721,14 @@ def _choose(cols: Columns, gpu: GpuSpec) -> dict[str, Column]:
         few = (rows <= FEW_QUERIES) & (d == FEW_QUERIES_HEAD) & (cols["kv_bytes"] == 2.0)
         tile_q = np.where(few, FEW_QUERIES, tile_q)
         tile_k = np.where((d > 128) & (d <= 192), 96.0, tile_k)
+        tile_k = np.where(causal, tile_k, FLASH3_UNMASKED_KEYS[np.searchsorted(FLASH3_HEADS, np.minimum(d, 256.0))])
         narrower = ((d > 64) & (d <= 96)) | (d > 192)
         tile_k = np.where(_flash3_fp8(cols, gpu), np.where(narrower, 128.0, 160.0), tile_k)
         tile_k = np.where(prompt8, np.where(d <= 128, 256.0, 128.0), tile_k)
     else:
         few = np.where(rows <= 16, 16.0, np.where(rows <= 32, 32.0, 64.0))
         tile_q = np.where(packed & (rows <= 64), few, np.where(rows <= 128, 128.0, 256.0))
+        resident = np.where(tile_q < 128.0, RESIDENT_BLOCKS, resident)
     tiles = np.ceil(rows / tile_q)
     # keys that a tile of queries goes through: with a mask the j-th of n sees those up to its last query's
     tokens = np.where(packed, tile_q / shared, tile_q)
@@ -834,8 +849,13 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     per_sm = np.maximum(blocks / sms, 1.0)
     steps = cols["steps"] / blocks
     per_block = block / cols["resident"]
-    # blocks are alike: SMs wait for the last round's
-    at_boost = np.ceil(per_sm) * (steps * step + per_block) / clock
+    # where blocks are alike, SMs wait for the last round's
+    rounds = np.ceil(per_sm)
+    work = rounds * steps
+    if unit == "mma":
+        uneven = blocks / sms * steps + _last_steps(steps, longest)
+        work = np.where(_mma_fp8(cols, gpu), work, np.maximum(work, uneven))
+    at_boost = (work * step + rounds * per_block) / clock
     latency = (longest * alone + block) / clock
 
     keys, io, past = cols["seen_bytes"], cols["io_bytes"], cols["past_bytes"]
