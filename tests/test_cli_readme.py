@@ -93,6 +93,7 @@ HELD_OUT = {
         "matrix products, fp8": "gemm_fp8",
         "matrix products, int8": "gemm_int8",
         "fused attention, bf16": "attention_bf16",
+        "fused attention, fp8": "attention_fp8",
         "matrix products, 16 and 8 bits, AMD": "gemm_matrix_amd",
         "convolutions, fp16: forward and gradient of the input": "conv_matrix",
         "convolutions, fp16: gradient of the weight": "conv_matrix_weight",
