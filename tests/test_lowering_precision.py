@@ -15,9 +15,11 @@ HALF = {"x": TensorProto.FLOAT16, "w": TensorProto.FLOAT16}
 
 
 def test_half_becomes_single_and_its_casts_free() -> None:
-    graph = inferred("m = MatMul(x, w)\ny = Cast<to=1>(m)", {"x": (4, 8)}, weights={"w": (8, 2)}, types=HALF)
+    graph = inferred(
+        "m = MatMul(x, w)\nc = Cast<to=1>(m)\ny = Relu(c)", {"x": (4, 8)}, weights={"w": (8, 2)}, types=HALF
+    )
     single = as_precision(graph, DataType.FLOAT32)
-    product, cast = lower(single, runtime="onnxruntime")
+    product, cast, _ = lower(single, runtime="onnxruntime")
     assert isinstance(product.kernels[0], Gemm)
     assert product.kernels[0].read_bytes == 4 * 48
     assert cast.free == "the type stays the same"
