@@ -106,6 +106,16 @@ DEQUANTISE = Elementwise(operations=("dequantize",), inputs=(NARROW,), output=WI
         pytest.param((replace(CONV, groups=8, k=8),), (0, 4 * (256 + 9), 4 * (256 + 9)), id="no Winograd in groups"),
         # one float32 a query; scores twice
         pytest.param((ATTENTION,), (0, 4 * 2 * 4 * 8, 2 * 4 * 2 * 4 * 8 * 32), id="attention"),
+        # no scores: a float32 number a query, and for each of 64 parts of 64 keys one more and 16 sums
+        pytest.param(
+            (replace(ATTENTION, library="onnxruntime", t=4096),), (0, 256, 256 + 64 * 256 * 17), id="fused, in parts"
+        ),
+        # 2 x 4 x 64 blocks of queries: keys aren't split
+        pytest.param(
+            (replace(ATTENTION, library="pytorch", s=4096, t=4096),),
+            (0, 4 * 2 * 4 * 4096, 4 * 2 * 4 * 4096 * 18),
+            id="fused, a long prompt",
+        ),
         # a buffer of keys and int64 indices
         pytest.param(
             (Sort(operation="sort", rows=3, cols=100, kept=100, dtype=F32, output_bytes=1),), (0, 3600, 3600), id="sort"
@@ -124,6 +134,12 @@ DEQUANTISE = Elementwise(operations=("dequantize",), inputs=(NARROW,), output=WI
 )
 def test_scratch(kernels: tuple[Kernel, ...], expected: tuple[int, int, int]) -> None:
     assert scratch_of(NodeWork(node="n", op_type="Op", kernels=kernels)) == expected
+
+
+def test_attention_that_may_not_be_fused_may_hold_its_scores() -> None:
+    kernel = replace(ATTENTION, library="onnxruntime")
+    assert scratch_of(NodeWork(node="n", op_type="QAttention", kernels=(kernel,))).high == 2 * 4 * 2 * 4 * 8 * 32
+    assert scratch_of(NodeWork(node="n", op_type="Attention", kernels=(kernel,))).high == 256 * 18
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

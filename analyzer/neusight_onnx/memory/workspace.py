@@ -31,12 +31,22 @@ class Scratch(NamedTuple):
 
 NONE = Scratch(0, 0, 0)
 _ASKING = (Attention, Conv, Sort)
+_FUSED_OR_NOT = frozenset(
+    {"DecoderAttention", "FlexAttention", "LongformerAttention", "PackedAttention", "PackedMultiHeadAttention"}
+) | {"QAttention", "QOrderedAttention"}
+"""Attention that is costed as one kernel without asking whether its library has one."""
 _COPYING = ("copy", "transpose")
 """Movements between a node's kernels that bring operands into the order that its products want."""
 
 _INDEX_BYTES = 4
 _LSE_BYTES = 4
 _SORT_INDEX_BYTES = 8
+_FLASH_QUERIES = 64
+_FLASH_KEYS = 64
+"""Queries and keys of a block of FlashAttention's split kernel (for wide heads; narrow ones have 128 or 256 keys)."""
+_FLASH_MOST_SPLITS = 128
+_FLASH_FULL_BLOCKS = 256
+"""Blocks that leave no room for a split on any GPU: 0.8 x 2 x 160 multiprocessors."""
 
 
 def uses_blas(work: NodeWork) -> bool:
@@ -50,11 +60,11 @@ def scratch_of(work: NodeWork) -> Scratch:
     Between kernels: copies of operands, and operands that were dequantised, stay until the node's last kernel; of other
     results that only the next kernel reads, the largest counts. Within kernels: the largest of them.
     """
-    kernels = work.kernels
+    kernels, is_settled = work.kernels, work.op_type not in _FUSED_OR_NOT
     if not kernels:
         return NONE
     if len(kernels) == 1:
-        return _within(kernels[0]) if isinstance(kernels[0], _ASKING) else NONE
+        return _within(kernels[0], is_settled) if isinstance(kernels[0], _ASKING) else NONE
     copies = most = before = 0
     for kernel, following in pairwise(kernels):
         size = kernel.write_bytes
@@ -68,7 +78,7 @@ def scratch_of(work: NodeWork) -> Scratch:
         else:
             most = max(most, size)
     between = max(copies + most, before)
-    within = [_within(kernel) for kernel in kernels]
+    within = [_within(kernel, is_settled) for kernel in kernels]
     return Scratch(*(between + max(level) for level in zip(*within, strict=True)))
 
 
@@ -99,12 +109,12 @@ def scratch_backwards(kernels: Sequence[Kernel], made: Sequence[int]) -> Scratch
     return Scratch(*(copies + most + max(level) for level in zip(*within, strict=True)))
 
 
-def _within(kernel: Kernel) -> Scratch:
+def _within(kernel: Kernel, is_settled: bool = True) -> Scratch:
     match kernel:
         case Conv():
             return _convolution(kernel)
         case Attention():
-            return _attention(kernel)
+            return _attention(kernel, is_settled)
         case Sort():
             return _sort(kernel)
         case _:
@@ -125,12 +135,31 @@ def _convolution(kernel: Conv) -> Scratch:
     return Scratch(0, indices, high)
 
 
-def _attention(kernel: Attention) -> Scratch:
+def _attention(kernel: Attention, is_settled: bool) -> Scratch:
     """Fused attention (b, h, s, d) x (b, g, t, d) writes one number a query for the softmax, float32 (FlashAttention,
-    Dao et al. 2022); where a library falls back to products, the scores (b, h, s, t) and their softmax exist."""
+    Dao et al. 2022).
+
+    At the high end, where ``is_settled`` that a library's fused kernel runs (PyTorch's and ONNX Runtime's conditions are
+    asked when a node is lowered, and what fails them comes as products): it adds up results in float32, as those of
+    heads beyond its tile's width in CUTLASS's memory-efficient kernel, and in FlashAttention one for each part that
+    the keys of few queries are split into. Else the scores (b, h, s, t) and their softmax, of products.
+    """
     lse = _LSE_BYTES * kernel.b * kernel.h * kernel.s
+    if kernel.library and is_settled and not kernel.extra_outputs:
+        sums = _split_count(kernel) * lse * (kernel.v + 1)
+        return Scratch(0, lse, lse + sums)
     scores = 2 * kernel.dtype.bytes_of(kernel.b * kernel.h * kernel.s * kernel.t)
     return Scratch(0, lse, max(lse, scores))
+
+
+def _split_count(kernel: Attention) -> int:
+    """The most parts that FlashAttention 2 splits keys into (``num_splits_heuristic`` of its ``flash_api.cpp``, as
+    remembered): none where blocks of queries fill 80 % of twice the multiprocessors, at most 128, at most one for
+    each block of keys."""
+    blocks = kernel.b * kernel.h * -(-kernel.s // _FLASH_QUERIES)
+    if blocks >= _FLASH_FULL_BLOCKS:
+        return 1
+    return max(min(_FLASH_MOST_SPLITS, -(-kernel.t // _FLASH_KEYS)), 1)
 
 
 def _sort(kernel: Sort) -> Scratch:
