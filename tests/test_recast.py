@@ -607,3 +607,40 @@ def test_check_finds_what_a_gpu_cannot_run() -> None:
     verdict = check([target])
     assert {"NSX108", "NSX406"} <= {finding.code for finding in verdict.findings if finding.severity.value == "error"}
     assert verdict.targets[0].not_predicted is not None
+
+
+@pytest.fixture
+def mixture(tmp_path: Path) -> Path:
+    """Two experts of eight for one token; 64 Mi weights, external data that isn't there."""
+    path = tmp_path / "mixture.onnx"
+    node = helper.make_node("MoE", ["x", "p", "w1", "", "w2"], ["y"], name="moe", domain="com.microsoft", k=2)
+    half = onnx.TensorProto.FLOAT16
+    x, p, y = (helper.make_tensor_value_info(name, half, [1, n]) for name, n in (("x", 1024), ("p", 8), ("y", 1024)))
+    graph = helper.make_graph([node], "mixture", [x, p], [y])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    for name, shape in (("w1", (8, 4096, 1024)), ("w2", (8, 1024, 4096))):
+        tensor = onnx.TensorProto(name=name, data_type=half, dims=shape)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="absent.data")
+        model.graph.initializer.append(tensor)
+    onnx.save(model, path)
+    return path
+
+
+def test_int4w_of_onnxruntime_packs_experts(mixture: Path) -> None:
+    plain, packed = (analyze(mixture, gpu="h200", precision=name) for name in ("auto", "int4w"))
+    assert plain.totals.memory is not None
+    assert packed.totals.memory is not None
+    assert plain.totals.memory.weight_bytes == 2**27
+    assert packed.totals.memory.weight_bytes == 2**25
+    assert packed.totals.latency_ms < plain.totals.latency_ms
+    assert not any(notice.code == "little_narrowed" for notice in packed.warnings)
+
+
+@pytest.mark.parametrize(("name", "runtime"), [("fp8", "onnxruntime"), ("int4w", "compiled"), ("fp8", "compiled")])
+def test_experts_that_stay_wide_are_warned_of(mixture: Path, name: str, runtime: str) -> None:
+    report = analyze(mixture, gpu="h200", precision=name, runtime=runtime)
+    assert report.totals.memory is not None
+    assert report.totals.memory.weight_bytes == 2**27
+    assert any(notice.code == "little_narrowed" for notice in report.warnings)

@@ -23,6 +23,7 @@ from neusight_onnx.laws.analytic import (
     pcie_bytes_per_s,
 )
 from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
+from neusight_onnx.lowering.products import EXPERTS
 from neusight_onnx.memory import RunMemory, kept_in_l2, run_bytes
 from neusight_onnx.precision import AUTO, TF32_BY_CUDNN, Precision, takes_tf32
 from neusight_onnx.preparation import PreparedModel
@@ -227,6 +228,8 @@ def _said_of_linear_layers(precision: Precision, runtime: Runtime, rest: str) ->
     stored = f"weights are stored as {weights.label}"
     layers = "linear layers, whose weights are constants"
     if products is None:
+        if runtime.packs_experts:
+            layers = "linear layers and experts, whose weights are constants"
         beside = f"{layers}: {stored} beside activations in {rest}"
         if runtime.narrow_rows is None:
             return beside
@@ -287,11 +290,13 @@ LITTLE_NARROWED = 0.1
 
 
 def of_little_narrowed(precision: Precision, runtime: Runtime, works: Sequence[NodeWork]) -> Iterator[Notice]:
-    """Warns that a format of few bits, which linear layers alone have, concerns hardly anything of the model."""
+    """Warns that a format of few bits, which linear layers alone have, concerns hardly anything of the model: of the
+    FLOPs, or of the bytes of weights, most of which a mixture's experts have."""
     wanted = precision.products or precision.weights
     if precision.weights is None or precision.plain is None:
         return
-    narrow = every = narrow_flops = flops = 0
+    narrow = every = narrow_flops = flops = expert_bytes = weight_bytes = 0
+    mixtures: set[str] = set()
     for work in works:
         for kernel in work.kernels:
             if not isinstance(kernel, Gemm | Conv):
@@ -300,6 +305,12 @@ def of_little_narrowed(precision: Precision, runtime: Runtime, works: Sequence[N
             is_narrow = (
                 stored.bits <= _QUANTIZED_BITS or wanted in (kernel.dtype, stored) or _is_widened(work, precision)
             )
+            if isinstance(kernel, Gemm) and kernel.b_is_weight:
+                held = stored.bytes_of(kernel.batch * kernel.k * kernel.n)
+                weight_bytes += held
+                if work.op_type == EXPERTS and not is_narrow:
+                    expert_bytes += held
+                    mixtures.add(work.node)
             every, flops = every + 1, flops + kernel.flops
             if is_narrow:
                 narrow, narrow_flops = narrow + 1, narrow_flops + kernel.flops
@@ -308,6 +319,14 @@ def of_little_narrowed(precision: Precision, runtime: Runtime, works: Sequence[N
             code="little_narrowed",
             message=f"{precision.name} in {runtime.name} concerns {narrow:,} of {every:,} products and convolutions, "
             f"{percent(narrow_flops / flops)} of their FLOPs: what is predicted is {precision.plain.label}",
+        )
+    elif 2 * expert_bytes > weight_bytes:
+        nodes = "1 MoE node" if len(mixtures) == 1 else f"{len(mixtures):,} MoE nodes"
+        yield Notice(
+            code="little_narrowed",
+            message=f"{precision.name} in {runtime.name} concerns linear layers alone: the experts of {nodes}, "
+            f"{percent(expert_bytes / weight_bytes)} of the bytes of weights that a run reads, stay in "
+            f"{precision.plain.label}",
         )
 
 

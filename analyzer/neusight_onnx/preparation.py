@@ -190,13 +190,16 @@ def prepare(
             is_chosen = how == "calibrated" and precision.products is not None and precision.weights is not None
             wide = with_layouts(work, runtime_model) if is_chosen else None
             kept = _behind_dequantize(recognised) if how == "widened" else frozenset()
-            lowered = with_products(work, precision.products, precision.weights, how=how, kept=kept)
+            packs = runtime_model.packs_experts and precision.products is None
+            lowered = with_products(
+                work, precision.products, precision.weights, how=how, kept=kept, packs_experts=packs
+            )
             work = _as_launched(lowered, runtime_model)
             if precision.weights is not None:
                 from neusight_onnx.lowering.recast import with_weights
 
                 convolutions = how != "converted" and precision.products is DataType.INT8
-                recognised = with_weights(recognised, precision.weights, convolutions=convolutions)
+                recognised = with_weights(recognised, precision.weights, convolutions=convolutions, experts=packs)
         narrowed = _in_tf32(work if trained is None else trained.works, precision, runtime_model)
         work = with_layouts(work, runtime_model)
         if wide is not None and precision.products is DataType.INT8:

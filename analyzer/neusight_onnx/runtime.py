@@ -53,6 +53,7 @@ class Runtime:
     ``narrow_products``: what becomes of linear layers that are asked for in 8 or 4 bits: "converted" (a kernel converts
     the activations before each), "calibrated" (the layer that makes them does), "widened" (none multiplies so few bits:
     pairs of quantisation stand around products of 16).
+    ``packs_experts``: whether it has a mixture of experts with weights in 4 bits (ONNX Runtime's QMoE).
     ``narrow_rows``: up to how many rows it multiplies weights of 2 to 8 bits as they are stored; for more a kernel
     widens them first. None: for any number.
     ``fallback``: what happens to an operator that it has no GPU kernel for: "none" (it has them all), "host" (on the
@@ -106,6 +107,7 @@ class Runtime:
     fallback: str = "none"
     folds_quantization: bool = True
     narrow_products: str = "converted"
+    packs_experts: bool = False
     narrow_rows: int | None = None
     rewrites: bool = False
     computes_shapes: bool = False
@@ -237,6 +239,7 @@ RUNTIMES: dict[str, Runtime] = {
         # models"): the passes that fold Q/DQ pairs are those of the CPU provider
         folds_quantization=False,
         narrow_products="widened",
+        packs_experts=True,
         narrow_rows=16,  # lowering/widened_weights.py
         bias_first=True,  # onnxruntime/core/providers/cuda/math/gemm.cc: beta is 1 where there is a bias
         fallback="host",

@@ -182,8 +182,9 @@ def precision(subject: Subject) -> Iterator[Found]:
     severity=Severity.WARNING,
     scope=Scope.TARGET,
     explanation="The precision that the target asks for is one of 8 or 4 bits, and less than a tenth of the FLOPs of "
-    "products and convolutions run in it in this runtime (of a convolutional network often its last layer alone): what "
-    "is judged is, in effect, the type that all the rest runs in.",
+    "products and convolutions run in it in this runtime (of a convolutional network often its last layer alone), or "
+    "most bytes of weights are those of experts, which stay as they are: what is judged is, in effect, the type that "
+    "all the rest runs in.",
     fix="ask for the type that the message names, or take a runtime that has such kernels (--runtime tensorrt)",
 )
 def hardly_narrowed(subject: Subject) -> Iterator[Found]:

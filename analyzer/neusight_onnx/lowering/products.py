@@ -16,6 +16,9 @@ _QUANTIZED = (DataType.INT8,)
 """Formats whose measured products got activations that were converted already: a kernel before them does it. In the
 predictors of 8- and 4-bit floats that kernel is in the product's own time."""
 
+EXPERTS = "MoE"
+"""The operator of com.microsoft whose weights, in three dimensions, are those of experts."""
+
 _RECURRENT = frozenset({"RNN", "GRU", "LSTM"})
 
 
@@ -27,6 +30,7 @@ def with_products(
     how: str = "converted",
     by_cudnn: bool = False,
     kept: Container[str] = (),
+    packs_experts: bool = False,
 ) -> tuple[NodeWork, ...]:
     """``works`` with other formats of products.
 
@@ -39,7 +43,8 @@ def with_products(
     "widened": nothing multiplies ``products``. 8-bit integers, of convolutions, too, become plain floats again in
     kernels of their own: the activations', which are quantised before, and the weights'. 8- and 4-bit floats do inside
     the product.
-    ``kept``: nodes that stay as they are.
+    ``kept``: nodes that stay as they are. A mixture of experts does, too, but for ``packs_experts``: its weights, where
+    ``products`` is None.
     """
     known: dict[Kernel, tuple[Kernel, ...]] = {}
 
@@ -62,7 +67,11 @@ def with_products(
         if not work.kernels or work.node in kept or (by_cudnn and not _is_cudnns(work)):
             found.append(work)
             continue
-        kernels = tuple([new for kernel in work.kernels for new in changed(kernel)])
+        if weights is not None and work.op_type == EXPERTS:
+            stores = packs_experts and products is None
+            kernels = tuple([_packed(kernel, weights) for kernel in work.kernels]) if stores else work.kernels
+        else:
+            kernels = tuple([new for kernel in work.kernels for new in changed(kernel)])
         found.append(work if kernels == work.kernels else replace(work, kernels=kernels))
     return tuple(found)
 
@@ -88,6 +97,13 @@ def _is_linear(kernel: Kernel) -> TypeGuard[Gemm]:
     if not isinstance(kernel, Gemm) or not kernel.b_is_weight or kernel.batch != 1:
         return False
     return kernel.dtype.bits == 16 and kernel.a_dtype is None and kernel.b_dtype is None
+
+
+def _packed(kernel: Kernel, weights: DataType) -> Kernel:
+    """A product of experts with weights in few bits: QMoE's, which are unpacked inside the product."""
+    if not isinstance(kernel, Gemm) or kernel.dtype.bits != 16 or kernel.b_dtype is not None:
+        return kernel
+    return replace(kernel, b_dtype=weights)
 
 
 def _widened(kernel: Kernel, products: DataType, weights: DataType) -> tuple[Kernel, ...]:

@@ -541,13 +541,22 @@ _CONVOLUTIONS = frozenset(
 )
 
 
-def with_weights(graph: InferredGraph, weights: DataType, *, convolutions: bool = False) -> InferredGraph:
+_EXPERTS = frozenset({("com.microsoft", "MoE")})
+"""Mixtures of experts: weights fc1, fc2 and fc3 are inputs 2, 4 and 6."""
+
+
+def with_weights(
+    graph: InferredGraph, weights: DataType, *, convolutions: bool = False, experts: bool = False
+) -> InferredGraph:
     """``graph`` with the weights of its linear layers stored as ``weights``, those that nothing else reads.
 
-    ``convolutions``: theirs, too.
+    ``convolutions``, ``experts``: theirs, too.
     """
-    kinds = _LINEAR | (_CONVOLUTIONS if convolutions else frozenset())
-    bodies = {key: with_weights(body, weights, convolutions=convolutions) for key, body in graph.bodies.items()}
+    kinds = _LINEAR | (_CONVOLUTIONS if convolutions else frozenset()) | (_EXPERTS if experts else frozenset())
+    bodies = {
+        key: with_weights(body, weights, convolutions=convolutions, experts=experts)
+        for key, body in graph.bodies.items()
+    }
     narrow: set[str] = set()
     others: set[str] = {declared.name for declared in graph.graph.outputs}
     for node in graph.graph.nodes:
@@ -575,6 +584,8 @@ def _weight_places(node: Node, kinds: frozenset[tuple[str, str]]) -> range:
         count = cast("int", node.attributes["product_inputs"])
     if key not in kinds or count < 2:
         return range(0)
+    if key in _EXPERTS:
+        return range(2, 7, 2)
     if key == ("neusight", "SharedLinear"):
         return range(1, count)
     return range(1, 2)

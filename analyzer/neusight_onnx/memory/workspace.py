@@ -139,8 +139,8 @@ def _attention(kernel: Attention, is_settled: bool) -> Scratch:
     """Fused attention (b, h, s, d) x (b, g, t, d) writes one number a query for the softmax, float32 (FlashAttention,
     Dao et al. 2022).
 
-    At the high end, where ``is_settled`` that a library's fused kernel runs (PyTorch's and ONNX Runtime's conditions are
-    asked when a node is lowered, and what fails them comes as products): it adds up results in float32, as those of
+    At the high end, where ``is_settled`` that a library's fused kernel runs (PyTorch's and ONNX Runtime's conditions
+    are asked when a node is lowered, and what fails them comes as products): it adds up results in float32, as those of
     heads beyond its tile's width in CUTLASS's memory-efficient kernel, and in FlashAttention one for each part that
     the keys of few queries are split into. Else the scores (b, h, s, t) and their softmax, of products.
     """
