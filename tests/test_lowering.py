@@ -1204,3 +1204,18 @@ def test_a_dropout_mask_is_written_where_something_reads_it(reader: str, outputs
         outputs=outputs,
     )
     assert len(lower(graph, runtime="eager")[0].kernels) == kernels
+
+
+@pytest.mark.parametrize(
+    ("nodes", "written"),
+    [
+        ("y = TensorScatter(x, u)", 2 * 8 * 4),
+        ("c = Neg(x)\ny = TensorScatter(c, u)", 2 * 8 * 4 + 2 * 16 * 8 * 4),
+        ("c = TensorScatter(x, u)\ny = Neg(c)", 2 * 8 * 4 + 2 * 16 * 8 * 4),
+    ],
+    ids=["the caller's buffer", "a computed one", "not given back"],
+)
+def test_a_cache_that_is_bound_is_written_in_place(nodes: str, written: int) -> None:
+    graph = inferred(nodes, {"x": (2, 16, 8), "u": (2, 1, 8)}, opset=24)
+    (work,) = (work for work in lower(graph) if work.op_type == "TensorScatter")
+    assert work.kernels[0].write_bytes == written

@@ -55,3 +55,18 @@ def test_formats_of_conversions_count(tmp_path: Path) -> None:
     path = tmp_path / "cast.onnx"
     onnx.save(helper.make_model(main, opset_imports=[helper.make_opsetid("", 19)], ir_version=9), path)
     assert narrow_floats(read_model(path).graph) == {"fp8"}
+
+
+@pytest.mark.parametrize("runtime", ["eager", "compiled"])
+def test_products_of_fp8_need_units(fp8_file: Path, runtime: str) -> None:
+    """``torch._scaled_mm`` refuses a GPU without them; ONNX Runtime widens both operands, which runs everywhere."""
+    with pytest.raises(
+        NotSupportedError, match=rf"runtime {runtime} on a100.*1 node multiplies float8.*--runtime onnx"
+    ):
+        analyze(fp8_file, gpu="a100", dims={"batch": 8}, runtime=runtime)
+    found = compare(fp8_file, gpus=["a100", "l4"], dims={"batch": 8}, runtimes=[runtime, "onnxruntime"])
+    cases = {(case.gpu.name, case.runtime) for case in found.cases}
+    assert cases == {("l4", runtime), ("l4", "onnxruntime"), ("a100-sxm-80gb", "onnxruntime")}
+    assert any("left out: runtime" in notice.message for notice in found.warnings)
+    with pytest.raises(NotSupportedError, match="has no FP8 units"):
+        compare(fp8_file, gpus=["a100", "t4"], dims={"batch": 8}, runtimes=[runtime])

@@ -50,7 +50,7 @@ from neusight_onnx.report.model import (
     UnsupportedNode,
 )
 from neusight_onnx.report.precision_words import stored_formats
-from neusight_onnx.runnable import require_runnable
+from neusight_onnx.runnable import require_runnable, require_units
 from neusight_onnx.runtime import Runtime, default_runtime, get_runtime
 
 if TYPE_CHECKING:
@@ -425,6 +425,8 @@ class Run:
 def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None = None) -> Run:
     """The work as it is executed on a GPU, where the runtime's kernels aren't those of all GPUs.
 
+    NotSupportedError where it has products that the GPU has no units for.
+
     ``predictors``: what an engine's builder is taken to find when it times a layer's kernels; default the shipped ones.
     """
     works: Sequence[NodeWork] = prepared.work
@@ -451,6 +453,7 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
         from neusight_onnx.lowering.formula_attention import by_formula_on
 
         works = by_formula_on(works, prepared.runtime, spec.compute_capability)
+    require_units(works, prepared.runtime, spec)
     return Run(works=works, memory=memory, said=said)
 
 

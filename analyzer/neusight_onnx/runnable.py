@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Graph, Initializer, Model, Node
+from neusight_onnx.kernels import Attention, Conv, Gemm, NodeWork
 from neusight_onnx.precision import UNITS, Precision, refusal
-from neusight_onnx.runtime import Misfit, get_runtime, misfit
+from neusight_onnx.runtime import Misfit, Runtime, get_runtime, misfit
 
 _STORED = {
     DataType.FLOAT8E4M3FN: "fp8",
@@ -62,6 +63,30 @@ def without_units(graph: Graph, runtime: str, gpu: GpuSpec) -> str | None:
         f"runtime {runtime} on {gpu.name}: the file stores {units}, for which the GPU has no units, so that no engine "
         f"is built; take --runtime onnxruntime, a file without {units}, or {since}"
     )
+
+
+def require_units(works: Sequence[NodeWork], runtime: Runtime, gpu: GpuSpec) -> None:
+    """NotSupportedError where products of 8- or 4-bit floats are left to run on a GPU that has no units for them.
+
+    PyTorch's ``torch._scaled_mm`` refuses such GPUs ("only supported on CUDA devices with compute capability >= 9.0 or
+    8.9, or ROCm MI300+"), and so does ONNX Runtime's GemmFloat8. Pairs of quantisation that a runtime executes as
+    kernels of their own around products of wider floats aren't meant: conversions run everywhere.
+    """
+    for dtype, name in _STORED.items():
+        if name in gpu.peak_flops_per_s:
+            continue
+        count = sum(
+            any(isinstance(kernel, Attention | Conv | Gemm) and kernel.dtype is dtype for kernel in work.kernels)
+            for work in works
+        )
+        if count:
+            units, _, since = UNITS[name]
+            nodes = "1 node multiplies" if count == 1 else f"{count:,} nodes multiply"
+            others = "" if runtime.name == "onnxruntime" else "take --runtime onnxruntime, which widens them first, or "
+            raise NotSupportedError(
+                f"runtime {runtime.label} on {gpu.name}: {nodes} {dtype.label}, and the GPU has no {units} units; "
+                f"{others}take {since}"
+            )
 
 
 ENGINE_ROUNDS_TO = frozenset(

@@ -15,7 +15,7 @@ from neusight_onnx.checks.formats import kernel_types
 from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, register
 from neusight_onnx.checks.subject import Subject, Target
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import CheckError, ModelError, NeusightError
+from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError
 from neusight_onnx.graph.model import Notice, file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
@@ -245,9 +245,15 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         include_io=target.include_io,
         channels_last=target.channels_last,
     )
-    outcome = None if not_predicted is not None else predict_outcome(prepared, gpu, with_host=True)
+    outcome = None
+    if not_predicted is None:
+        try:
+            outcome = predict_outcome(prepared, gpu, with_host=True)
+        except NotSupportedError as refusal_of_work:  # NSX402 and NSX405 say so
+            not_predicted = str(refusal_of_work)
     return replace(
         subject,
+        not_predicted=not_predicted,
         shaped=shaped,
         prepared=prepared,
         kernel_types=kept(bench.kernel_types, id(prepared), lambda: kernel_types(prepared.work)),

@@ -80,7 +80,7 @@ def compare(
     assumptions: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = {}
     impossible: list[Notice] = []
-    first_fault: ModelError | None = None
+    first_fault: NeusightError | None = None
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
     for sizes in combinations(lists):
         bindings = bindings_at(sizes, batch_name, shapes, values, trip_counts)
@@ -109,7 +109,12 @@ def compare(
             warnings |= dict.fromkeys(prepared.graph.warnings)
             captured.append(prepared.runtime.captured)
             for spec in those:
-                outcome = predict_outcome(prepared, spec)
+                try:
+                    outcome = predict_outcome(prepared, spec)
+                except NotSupportedError as error:
+                    first_fault = first_fault or error
+                    left_out.append(Notice(code="runtime", message=f"left out: {error}"))
+                    continue
                 # what is stored, what a runtime makes of it and what is asked for may be one
                 key_of_case = (spec.name, outcome.precision, runtime, tuple(sizes.items()))
                 if key_of_case in seen:

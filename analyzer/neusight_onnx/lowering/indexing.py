@@ -116,6 +116,14 @@ def scatter_nd(context: NodeContext) -> Outcome:
 
 @lowers("TensorScatter", gives="gather_scatter", note="writes into a cache")
 def tensor_scatter(context: NodeContext) -> Outcome:
+    """New rows into a cache. A cache that comes from the caller and goes back is taken to be one buffer, as memory
+    counts it: rows alone are written. Else it is copied first, as by ONNX Runtime's kernel where both buffers differ
+    (``core/providers/cuda/llm/tensorscatter.cc``, as remembered: a copy unless their addresses are one)."""
+    graph = context.graph.graph
+    past, present = context.node.inputs[0], context.node.outputs[0]
+    is_bound = any(declared.name == past for declared in graph.inputs) and any(
+        declared.name == present for declared in graph.outputs
+    )
     updates = context.spec(1)
     index = context.spec(2) if context.has(2) else None
     kernel = GatherScatter(
@@ -125,7 +133,7 @@ def tensor_scatter(context: NodeContext) -> Outcome:
         dtype=updates.dtype,
         index_count=0 if index is None else index.element_count,
         index_dtype=DataType.INT64 if index is None else index.dtype,
-        base=context.out(),
+        base=None if is_bound else context.out(),
     )
     return Kernels(kernels=(kernel,))
 
