@@ -11,6 +11,7 @@ from neusight_onnx.batch import batch_of
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.quantization import rounding_apart
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.generation import said_of_unknown
 from neusight_onnx.graph.model import InferredGraph, Notice
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, HostWork, NodeWork, Transfer
 from neusight_onnx.laws.analytic import (
@@ -57,6 +58,8 @@ def of_the_gpu(spec: GpuSpec) -> Iterator[str]:
             f"GPU: '{spec.asked_as}' is taken as one '{spec.name}' (which GPUs a cloud's machine has is from general "
             "knowledge)"
         )
+    if (said := said_of_unknown(spec)) is not None:
+        yield f"GPU: {said}"
 
 
 def of_the_batch(inferred: InferredGraph, settings: Settings) -> Iterator[str]:

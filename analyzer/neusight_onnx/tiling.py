@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.generation import instructions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +134,7 @@ def matrix_unit_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
 
     AMD's matrix cores have the menu of mma.
     """
-    capability = gpu.compute_capability
-    sizes = _MMA
-    if capability is not None and 9.0 <= capability < 10.0:
-        sizes = _WGMMA
-    elif capability is not None and 10.0 <= capability < 12.0:
-        sizes = _TCGEN05
+    sizes = {"mma": _MMA, "wgmma": _WGMMA, "tcgen05": _TCGEN05}[instructions(gpu)]
     return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu.keys import NUMBER_KEYS, PEAK_KEYS, number_of, quoted
-from neusight_onnx.gpu.sense import check_fp32_peak, check_power
+from neusight_onnx.gpu.sense import check_capability, check_dense_peaks, check_fp32_peak, check_power
 from neusight_onnx.gpu.spec import GpuSpec
 
 _FIELDS: Mapping[str, tuple[str, float]] = {
@@ -78,6 +78,18 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         },
         where,
     )
+    if "compute_capability" in given and gpu.vendor == "NVIDIA":
+        check_capability(given["compute_capability"], where)
+        check_dense_peaks(
+            {
+                "compute_capability": given["compute_capability"],
+                "sm_count": changed.sm_count,
+                "boost_mhz": changed.clock_hz / 1e6,
+                **{key: peaks[pipe] / 1e12 for key, pipe in PEAK_KEYS.items() if pipe in peaks},
+            },
+            changed.architecture,
+            where,
+        )
     if "tdp_w" in given:
         check_power(changed.peak_flops_per_s["fp32"] / 1e12, changed.power_w, where)
     said = ", ".join(f"{key}={number:g}" for key, number in given.items())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neusight_onnx.errors import SpecError
+from neusight_onnx.gpu.generation import NEWEST_KNOWN
 from neusight_onnx.gpu.keys import PEAK_KEYS, VENDORS
 
 FP32_PEAK_TOLERANCE = 2.2
@@ -20,18 +21,31 @@ _MOST_FP32_TFLOPS_PER_W = 0.85
 """Twice what the thriftiest that is shipped has (L4: 30.3 TFLOP/s within 72 W); its least limit is 40 W."""
 
 _DENSE_BY_CAPABILITY: Mapping[float, Mapping[str, int]] = {
+    3.0: {},
+    3.2: {},
+    3.5: {},
+    3.7: {},
+    5.0: {},
+    5.2: {},
+    5.3: {},
     6.0: {},
     6.1: {"int8": 1024},
+    6.2: {"int8": 1024},
     7.0: {"fp16": 1024},
+    7.2: {"fp16": 1024, "int8": 2048},
     7.5: {"fp16": 1024, "int8": 2048},
     8.0: {"tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
     8.6: {"tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
     8.7: {"tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
+    8.8: {"tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
     8.9: {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048},
     9.0: {"tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192},
     10.0: {"tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16_384, "int8": 16_384, "fp4": 32_768},
+    10.1: {"tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16_384, "int8": 16_384, "fp4": 32_768},
     10.3: {"tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16_384, "int8": 16_384, "fp4": 49_152},
+    11.0: {"tf32": 4096, "fp16": 8192, "bf16": 8192, "fp8": 16_384, "int8": 16_384, "fp4": 32_768},
     12.0: {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048, "fp4": 4096},
+    12.1: {"tf32": 512, "fp16": 1024, "bf16": 1024, "fp8": 2048, "int8": 2048, "fp4": 4096},
 }
 
 _DENSE_BY_ARCHITECTURE: Mapping[str, Mapping[str, int]] = {
@@ -42,7 +56,10 @@ _DENSE_BY_ARCHITECTURE: Mapping[str, Mapping[str, int]] = {
     "rdna3": {"fp16": 512, "bf16": 512, "int8": 512},
 }
 """Most dense operations a clock of one SM or compute unit, by generation: the vendors' white papers
-(``tests/test_gpu.py`` holds the shipped GPUs against them). GeForce cards have half of some."""
+(``tests/test_gpu.py`` holds the shipped GPUs against them). GeForce cards have half of some. Those of no shipped GPU
+are all others that NVIDIA has made (CUDA's list of compute capabilities), from general knowledge: 7.2 is Xavier's,
+8.8 taken for Orin's 8.7, 10.1 and 11.0 Thor's (1,035 TFLOP/s in FP4 by 20 SMs at 1.57 GHz), 12.1 the GB10's (500 by 48
+at 2.5)."""
 
 MOST_OF_DENSE = 1.4
 """A peak above this share of units x rate x boost clock is no dense one. Vendors compute with clocks of .87 (H100 NVL)
@@ -100,11 +117,24 @@ def check_vendor_keys(vendor: str, number: Mapping[str, float], where: str) -> N
             f"{where}: key 'compute_capability' is missing: it decides which tiles NVIDIA's libraries choose; "
             "give the GPU's own, or for a GPU on paper that of the generation it resembles (9.0 is Hopper's)"
         )
+    if vendor == "NVIDIA":
+        check_capability(number["compute_capability"], where)
     if vendor == "AMD" and "compute_capability" in number:
         raise SpecError(
             f"{where}: key 'compute_capability' is {number['compute_capability']:g}: "
             "only GPUs by NVIDIA have one; remove it"
         )
+
+
+def check_capability(capability: float, where: str) -> None:
+    """Among the generations that are known there is none but these; one after them may be anything."""
+    if capability in _DENSE_BY_CAPABILITY or capability > NEWEST_KNOWN:
+        return
+    known = ", ".join(f"{each:.1f}" for each in sorted(_DENSE_BY_CAPABILITY))
+    raise SpecError(
+        f"{where}: key 'compute_capability' is {capability:g}, which no GPU has: there are {known}; for a GPU on paper "
+        f"give that of the generation it resembles, or one above {NEWEST_KNOWN:.1f}"
+    )
 
 
 def check_fp32_peak(

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.generation import instructions
 from neusight_onnx.kernels import Attention, Kernel
 from neusight_onnx.laws import attention_fp8, memory_efficient
 from neusight_onnx.laws.bandwidth import capability, channel_share, is_amd, l2_bytes_per_s, memory_family
@@ -524,19 +525,9 @@ def _columns_of(used: str) -> Callable[[Sequence[Kernel]], dict[str, Column]]:
     return found
 
 
-def instruction(gpu: GpuSpec) -> str:
-    """The instruction that a library's attention is written in on the GPU: "mma", "wgmma" or "tcgen05"."""
-    capability = gpu.compute_capability
-    if capability is not None and 9.0 <= capability < 10.0:
-        return "wgmma"
-    if capability is not None and 10.0 <= capability < 12.0:
-        return "tcgen05"
-    return "mma"
-
-
 def _unit(cols: Columns, gpu: GpuSpec) -> str:
     """The instruction that the kernels are written in."""
-    return "mma" if FLASH2 in cols or MEMORY_EFFICIENT in cols else instruction(gpu)
+    return "mma" if FLASH2 in cols or MEMORY_EFFICIENT in cols else instructions(gpu)
 
 
 def _doubt_log_sd(cols: Columns, gpu: GpuSpec) -> float:
@@ -568,20 +559,20 @@ def _prompt8(cols: Columns) -> NDArray[np.bool_]:
 
 def _flash3_fp8(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether FlashAttention 3 multiplies in FP8."""
-    found: NDArray[np.bool_] = (cols["kv_bytes"] < 2.0) & ~_prompt8(cols) & (instruction(gpu) == "wgmma")
+    found: NDArray[np.bool_] = (cols["kv_bytes"] < 2.0) & ~_prompt8(cols) & (instructions(gpu) == "wgmma")
     return found
 
 
 def _mma_fp8(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether TensorRT-LLM's kernels of prompts in FP8 run on mma, which need compute capability 8.9."""
     prompt = (cols["query_bytes"] < 2.0) & (_prompt8(cols) | (cols["s"] > 1))
-    found: NDArray[np.bool_] = prompt & (instruction(gpu) == "mma") & (capability(gpu) >= 8.9)
+    found: NDArray[np.bool_] = prompt & (instructions(gpu) == "mma") & (capability(gpu) >= 8.9)
     return found
 
 
 def _pipes(cols: Columns, gpu: GpuSpec) -> Column:
     """Each kernel's pipe: with keys in 8 bits Hopper and Blackwell convert the queries, others the keys."""
-    if instruction(gpu) == "mma":
+    if instructions(gpu) == "mma":
         return cols["pipe"]
     return np.where(_narrow(cols), float(PIPES.index("fp8")), cols["pipe"])
 
@@ -589,7 +580,7 @@ def _pipes(cols: Columns, gpu: GpuSpec) -> Column:
 def _rates(cols: Columns, gpu: GpuSpec) -> Column:
     """FLOP/s that the instructions which the kernels are written in reach at most."""
     peaks = _peaks(cols, gpu)
-    return peaks if _unit(cols, gpu) == instruction(gpu) else peaks * MMA_SHARE[instruction(gpu)]
+    return peaks if _unit(cols, gpu) == instructions(gpu) else peaks * MMA_SHARE[instructions(gpu)]
 
 
 def _peaks(cols: Columns, gpu: GpuSpec) -> Column:
@@ -787,7 +778,7 @@ def _widths(cols: Columns, gpu: GpuSpec) -> tuple[Column, Column]:
     def padded(name: str) -> Column:
         fragments = 32.0 * np.ceil(cols[name] / 32.0)
         powers = 2.0 ** np.ceil(np.log2(np.maximum(cols[name], 64.0)))
-        found: Column = np.where(_prompt8(cols) & (instruction(gpu) == "wgmma"), powers, fragments)
+        found: Column = np.where(_prompt8(cols) & (instructions(gpu) == "wgmma"), powers, fragments)
         return found
 
     return padded("d"), padded("v")

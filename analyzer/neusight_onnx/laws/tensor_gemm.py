@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.generation import instructions
 from neusight_onnx.kernels import Conv, Gemm, Kernel
 from neusight_onnx.laws import unpacked_weights
 from neusight_onnx.laws.bandwidth import GDDR6X, capability, is_amd, memory_family
@@ -444,7 +445,7 @@ CDNA3_CLOCKS = 2.0
 def asynchronous(gpu: GpuSpec) -> bool:
     """Whether tiles are fetched and products issued by units of their own: TMA with WGMMA (Hopper) or tcgen05
     (data-centre Blackwell). All others issue both from the warps that hold the result."""
-    return gpu.compute_capability is not None and 9.0 <= gpu.compute_capability < 12.0
+    return instructions(gpu) != "mma"
 
 
 SYNCHRONOUS_BEFORE = 8.0
@@ -507,11 +508,11 @@ def peaks(gpu: GpuSpec, pipe: Column) -> Column:
 
 def unit_energy(gpu: GpuSpec, pipe: Column) -> Column:
     """Energy of a FLOP against a 16-bit one by mma instructions in 16 nm."""
-    capability = gpu.compute_capability
+    used = instructions(gpu)
     unit = 1.0
-    if capability is None or 9.0 <= capability < 10.0:
+    if gpu.compute_capability is None or used == "wgmma":
         unit = _WGMMA_ENERGY
-    elif 10.0 <= capability < 12.0:
+    elif used == "tcgen05":
         unit = _TCGEN05_ENERGY
     elif gpu.process_nm <= 5.0:
         unit = _MMA_4N_ENERGY

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.kernels import Conv, Gemm, HostWork, Kernel
+from neusight_onnx.gpu.generation import is_unknown
+from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, Kernel
 from neusight_onnx.predictor.intervals import half_widths
 from neusight_onnx.predictor.manifest import Predictor
 from neusight_onnx.predictor.neighbours import LEAST_SHARE, alike_of, share_of, worse_of
@@ -23,6 +24,12 @@ from neusight_onnx.similarity import NEGLIGIBLE, carried_over, gpu_weight, neare
 
 if TYPE_CHECKING:
     from neusight_onnx.laws.base import Column, LawResult
+
+
+UNKNOWN_INSTRUCTIONS_LOG_SD = 0.3
+"""Doubt (log) where matrix units are of a generation that isn't known, as where other kernels run than were measured
+(``laws.attention.OTHER_KERNELS_LOG_SD``): an H100's figures make a large 16-bit product 1.6 times as long (.47 in log)
+by mma as by tcgen05. A judgement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +60,21 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     law, latency = _issued(kernels, gpu, law, latency)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
     remote = remoteness(gpu, predictor.law_vectors)
-    spread = half_widths(widths, gpu, near, inside, remote, law.doubt_log_sd)
+    spread = half_widths(widths, gpu, near, inside, remote, _doubt_log_sd(kernels, gpu, law))
     low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
     high = latency * np.exp(spread.width)
     return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)
+
+
+def _doubt_log_sd(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult) -> Column | None:
+    """The law's doubt about constants that no measured GPU shows, and that about instructions that nobody knows."""
+    from neusight_onnx.laws.tensor_gemm import serves
+
+    if not is_unknown(gpu):
+        return law.doubt_log_sd
+    multiplies = [isinstance(kernel, Gemm | Conv | Attention) and serves(gpu, kernel.dtype) for kernel in kernels]
+    unknown = np.where(multiplies, UNKNOWN_INSTRUCTIONS_LOG_SD, 0.0)
+    return unknown if law.doubt_log_sd is None else np.hypot(unknown, law.doubt_log_sd)
 
 
 def _with_residual(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> tuple[LawResult, Column, Column]:
