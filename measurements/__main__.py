@@ -16,6 +16,13 @@ from measurements.supervision import measuring, supervise
 from neusight_onnx.errors import NeusightError
 
 
+def _count(text: str) -> int:
+    """A number of cases, 0 and up; argparse says the text of the error."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of cases; give 0 or more")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m measurements", description="Times kernels on an NVIDIA GPU.")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -31,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--kernel-names", action="store_true", help="ask the profiler what ran (slower)")
     measure.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)  # in this process, unsupervised
     plan = commands.add_parser("plan", help="what would be timed, in order; no GPU and no torch needed")
-    plan.add_argument("--first", type=int, default=20, help="so many of them (default: 20)")
+    plan.add_argument("--first", type=_count, default=20, help="so many of them (default: 20)")
     for command in (measure, plan):
         command.add_argument(
             "--shapes", type=Path, help="list of kernels that `shapes` wrote (default: the built-in one)"

@@ -229,6 +229,28 @@ def test_what_surpasses_a_measured_gpu_is_no_slower(name: str, figure: str, fact
     assert {label: ratio for label, ratio in slowed.items() if ratio > 1.001} == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "figure", "factors", "kernel"),
+    [
+        # faster memory takes a part of the power limit, but may be run as slowly as before
+        (
+            "h100-sxm",
+            "memory_bytes_per_s",
+            (0.5, 1.0, 1.5, 3.0),
+            replace(gemm(8192, 8192, 8192, FP16), b_is_weight=True),
+        ),
+        ("mi300x", "power_w", (1.0, 2.0, 10.0), replace(gemm(16, 16384, 8192, FP16), b_is_weight=True)),
+    ],
+    ids=["memory", "power"],
+)
+def test_more_of_a_figure_slows_nothing_however_much(
+    name: str, figure: str, factors: tuple[float, ...], kernel: Kernel
+) -> None:
+    spec = load_gpu(name)
+    times = [predict((kernel,), raised(spec, (figure,), factor))[0].latency_us for factor in factors]
+    assert all(after <= 1.001 * before for before, after in pairwise(times))
+
+
 def test_a_gpu_a_little_below_a_measured_one_is_a_little_slower_at_most() -> None:
     """Nothing jumps where a figure falls below the measured GPU's."""
     spec = load_gpu("h100-sxm")

@@ -16,7 +16,6 @@ import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import l2_bytes_per_s
-from neusight_onnx.laws.clock import idle_w
 from neusight_onnx.similarity import gpu_vector
 
 _KIND = 3
@@ -42,11 +41,6 @@ def _cycles_per_s(gpu: GpuSpec) -> float:
     return gpu.sm_count * gpu.clock_hz
 
 
-def _arithmetic_w(gpu: GpuSpec) -> float:
-    """Power that the memory leaves."""
-    return gpu.power_w - idle_w(gpu)
-
-
 def share_of(gpu: GpuSpec, other: GpuSpec) -> float:
     """The least of a GPU's figures over those of one that is alike, at most 1: on the other nothing is quicker by more
     than that."""
@@ -56,7 +50,7 @@ def share_of(gpu: GpuSpec, other: GpuSpec) -> float:
         (gpu.memory_bytes_per_s, other.memory_bytes_per_s),
         (gpu.l2_bytes, other.l2_bytes),
         (l2_bytes_per_s(gpu), l2_bytes_per_s(other)),
-        (_arithmetic_w(gpu), _arithmetic_w(other)),
+        (gpu.power_w, other.power_w),
         (gpu.shared_memory_bytes_per_sm or 1, other.shared_memory_bytes_per_sm or 1),
         *((peak, other.peak_flops_per_s[pipe]) for pipe, peak in gpu.peak_flops_per_s.items()),
     )
@@ -66,7 +60,8 @@ def share_of(gpu: GpuSpec, other: GpuSpec) -> float:
 def worse_of(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
     """A GPU with the lower one of every figure of two that are alike: nothing is slower on either.
 
-    Rates of a pipe and of the L2 are those for an SM and clock, power is what the memory leaves of it.
+    Rates of a pipe and of the L2 are those for an SM and clock. Power is the limit that is stated: faster memory takes
+    more of it, but can be run as slowly as the other's.
     """
     source = min(gpu, measured, key=lambda one: one.memory_bytes_per_s)
     sm_count, clock_hz = min(gpu.sm_count, measured.sm_count), min(gpu.clock_hz, measured.clock_hz)
@@ -74,20 +69,20 @@ def worse_of(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
     def lower(ours: float, theirs: float) -> float:
         return sm_count * clock_hz * min(ours / _cycles_per_s(gpu), theirs / _cycles_per_s(measured))
 
-    found = replace(
+    return replace(
         source,
         name=f"{gpu.name} beside {measured.name}",
         sm_count=sm_count,
         clock_hz=clock_hz,
         l2_bytes=min(gpu.l2_bytes, measured.l2_bytes),
         l2_bytes_per_s=lower(l2_bytes_per_s(gpu), l2_bytes_per_s(measured)),
+        power_w=min(gpu.power_w, measured.power_w),
         shared_memory_bytes_per_sm=_lower(gpu.shared_memory_bytes_per_sm, measured.shared_memory_bytes_per_sm),
         register_bytes_per_sm=_lower(gpu.register_bytes_per_sm, measured.register_bytes_per_sm),
         peak_flops_per_s={
             pipe: lower(peak, measured.peak_flops_per_s[pipe]) for pipe, peak in gpu.peak_flops_per_s.items()
         },
     )
-    return replace(found, power_w=min(_arithmetic_w(gpu), _arithmetic_w(measured)) + idle_w(found))
 
 
 def _lower(ours: int | None, theirs: int | None) -> int | None:
