@@ -119,6 +119,12 @@ def test_the_text_of_a_kernel_is_stable() -> None:
         ('{"class":"Gemm","m":1,"n":2,"k":3,"dtype":"float33"}', "dtype is 'float33' and no number format"),
         ('{"class":"Gemm","m":1.5,"n":2,"k":3,"dtype":"float32"}', "m is 1.5 and no size"),
         ('{"class":"Gemm","m":-1,"n":2,"k":3,"dtype":"float32"}', "m is -1 and no size"),
+        ('{"class":"Gemm","m":0,"n":2,"k":3,"dtype":"float32"}', "m is 0: a size is 1 or more"),
+        ('{"class":"Gemm","batch":0,"m":1,"n":2,"k":3,"dtype":"float32"}', "batch is 0: a size is 1 or more"),
+        (
+            '{"class":"Movement","operation":"copy","dtype":"float32","shape":[4,0],"read":0,"written":16}',
+            r"shape is \[4, 0\]: a size is 1 or more",
+        ),
         ('{"class":"Gemm","m":1,"n":2,"k":3,"dtype":"float32","colour":"red"}', "a Gemm has no colour"),
     ],
 )
@@ -160,6 +166,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
         ({"latency_us": "fast"}, "row 2: could not convert"),
         ({"precision": "fp12"}, "row 2: precision 'fp12' is none of"),
         ({"kernel": "?"}, "row 2: the kernel is no JSON"),
+        ({"kernel": kernel_to_text(linear(0))}, "row 2: m is 0: a size is 1 or more"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
@@ -629,6 +636,10 @@ def test_the_program_lists_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {kernel.n for kernel in kernels if isinstance(kernel, Conv)} >= {2}
     assert program.main(["plan", "--shapes", str(target), "--first", "1"]) == 0
     assert program.main(["plan", "--shapes", str(tmp_path / "none.txt")]) == 2
+    for count in ("-1", "1.5"):
+        with pytest.raises(SystemExit) as caught:
+            program.main(["plan", "--shapes", str(target), "--first", count])
+        assert caught.value.code == 2
     assert "can't read" in capsys.readouterr().err
 
 

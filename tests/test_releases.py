@@ -27,7 +27,7 @@ from neusight_onnx.lowering import lower, lower_laid_out
 from neusight_onnx.preparation import works_of
 from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
 from neusight_onnx.report.machine import to_json
-from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, last_release, misfit, not_made_for
+from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, last_release, misfit, not_compiled_for, not_made_for
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "releases.md"
@@ -181,6 +181,45 @@ def test_which_number_formats_a_release_has(runtime: str, precision: str, since:
     found = not_made_for(runtime, load_gpu("t4"), precision)
     assert (found is None) is (since is None)
     assert since is None or str(found).endswith(f"doesn't compute in it; take tensorrt@{since} or later")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "gpu", "remedy"),
+    [
+        ("onnxruntime@1.6", "a100", "take onnxruntime@1.7 or later"),
+        ("onnxruntime@1.7", "a100", None),
+        ("onnxruntime@1.6", "t4", None),
+        ("onnxruntime@1.9", "h100", None),
+        ("onnxruntime@1.9", "b200-sxm", "take onnxruntime@1.19 or later"),
+        ("onnxruntime@1.18", "rtx-5090", "take onnxruntime@1.19 or later"),
+        ("onnxruntime@1.19", "b200-sxm", None),
+        ("onnxruntime", "b200-sxm", None),
+    ],
+)
+def test_which_gpus_a_release_of_onnxruntime_takes(runtime: str, gpu: str, remedy: str | None) -> None:
+    found = misfit(runtime, load_gpu(gpu), "fp32")
+    assert (None if found is None else found.remedy) == remedy
+
+
+@pytest.mark.parametrize(
+    ("runtime", "gpu", "said"),
+    [
+        ("onnxruntime@1.9", "h100", "up to 8.0; for 9.0 the driver compiles them"),
+        ("onnxruntime@1.19", "b200-sxm", "up to 8.0; for 10.0 the driver compiles them"),
+        ("onnxruntime@1.21", "h100", None),
+        ("onnxruntime@1.21", "rtx-5090", "up to 9.0; for 12.0 the driver compiles them"),
+        ("onnxruntime@1.9", "l4", None),  # machine code of 8.0 runs on 8.9
+        ("onnxruntime", "rtx-5090", None),
+        ("onnxruntime", "b200-sxm", "none for 10.0: a build of your own"),
+        ("onnxruntime", "v100", "none for 7.0: a build of your own"),
+        ("onnxruntime", "mi300x", None),
+        ("tensorrt", "b200-sxm", None),
+    ],
+)
+def test_what_a_release_is_not_compiled_for_is_said(runtime: str, gpu: str, said: str | None) -> None:
+    found = not_compiled_for(get_runtime(runtime), load_gpu(gpu))
+    assert (found is None) is (said is None)
+    assert said is None or said in str(found)
 
 
 def test_the_release_that_would_do_takes_gpu_and_format() -> None:

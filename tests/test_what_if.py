@@ -166,6 +166,14 @@ MISUSE = {
     "endless": (["--what-if", "gpu.mem_bw_gbs=inf"], ["is no number"]),
     "impossible": (["--what-if", "gpu.mem_bw_gbs=-1"], ["a number from 5"]),
     "twice, by two names": (["--what-if", "cuda-graph=on,cuda_graph=on"], ["changed twice"]),
+    "twice, by two options": (
+        ["--set", "gpu.sm_count=54", "--set", "gpu.sm_count=264"],
+        ["--set gpu.sm_count=54,gpu.sm_count=264: 'gpu.sm_count' is changed twice; keep one"],
+    ),
+    "twice, by a short name": (
+        ["--set", "gpu.mem_bw_gbs=4000", "--set", "gpu.memory_bandwidth_gb_s=5000"],
+        ["'memory_bandwidth_gb_s' is changed twice; keep one"],
+    ),
     "twice": (["--what-if", "runtime=eager,runtime=compiled"], ["changed twice"]),
     "no size": (["--what-if", "dim.batch=0"], ["--what-if dim.batch=0: ", "must be positive"]),
     "unknown dim": (["--what-if", "dim.bach=2"], ["bach", "batch"]),

@@ -38,7 +38,7 @@ from neusight_onnx.report.model import (
     UnsupportedNode,
 )
 from neusight_onnx.report.quantities import capacity, counted, percent, significant
-from neusight_onnx.runtime import Runtime, last_release, stream_time_us
+from neusight_onnx.runtime import Runtime, last_release, not_compiled_for, stream_time_us
 
 if TYPE_CHECKING:
     from neusight_onnx.tactics import Chosen, Tactics
@@ -178,9 +178,11 @@ def of_a_newer_release(runtime: Runtime) -> Iterator[str]:
 
 
 def of_the_last_release(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
-    """Which release is the last for a GPU that the one described doesn't take."""
+    """Which release is the last for a GPU that the one described doesn't take; that it isn't compiled for the GPU."""
     if (older := last_release(runtime, spec)) is not None:
         yield older
+    if (compiled := not_compiled_for(runtime, spec)) is not None:
+        yield compiled
 
 
 def of_the_release(runtime: Runtime, changes: Iterable[Change]) -> tuple[str, ...]:

@@ -81,7 +81,8 @@ class Runtime:
     ``norm_kernels``: of a layer normalization (two: moments of the rows, then what they are for).
     ``fused_rms_norm``: whether an RMS normalization that the file has as one operator is one kernel.
     ``vendors``: whose GPUs it runs on; of NVIDIA's, those of compute capability ``least_capability`` to
-    ``most_capability``.
+    ``most_capability``. ``compiled_for``: those that its own kernels are machine code of (a later one of the same
+    first number runs it; none: not known), ``has_ptx``: whether the driver compiles them for those after the last.
     ``rewrites``: whether redundant nodes go, parts of a tensor come from one Split, and Transposes move.
     ``computes_shapes``: whether operators that compute shapes are run on the host, one by one, where sizes are open.
     """
@@ -115,6 +116,8 @@ class Runtime:
     vendors: frozenset[str] = frozenset({"NVIDIA", "AMD"})
     least_capability: float = 0.0
     most_capability: float = inf
+    compiled_for: tuple[float, ...] = ()
+    has_ptx: bool = False
     calls_attention: bool = False
     computes_constants: bool = False
     fused_attention: str = "any"
@@ -244,6 +247,7 @@ RUNTIMES: dict[str, Runtime] = {
         bias_first=True,  # onnxruntime/core/providers/cuda/math/gemm.cc: beta is 1 where there is a bias
         fallback="host",
         lacks=frozenset({"activation into convolution", "sum and activation into convolution"}),
+        compiled_for=(7.5, 8.0, 8.6, 8.9, 9.0, 12.0),  # machine code in onnxruntime-gpu 1.31 of PyPI, which has no PTX
         history=ONNXRUNTIME,
     ),
     # An engine is a list of launches and no more: 3.8 us a kernel of 2.9 us launched from C++ without waiting (V100;
@@ -450,6 +454,27 @@ def last_release(runtime: Runtime, gpu: GpuSpec) -> str | None:
     return (
         f"{runtime.name}: releases after {release_text(releases[1])} take no GPU of compute capability "
         f"{gpu.compute_capability:.1f}, as {gpu.name}; that one may merge less than is assumed here (--runtime {last})"
+    )
+
+
+def not_compiled_for(runtime: Runtime, gpu: GpuSpec) -> str | None:
+    """That a release has no machine code for a GPU in its own kernels, and what is taken then; None where it has."""
+    capability, compiled = gpu.compute_capability, runtime.compiled_for
+    if capability is None or not compiled or not takes(runtime, gpu):
+        return None
+    if any(int(each) == int(capability) and each <= capability for each in compiled):
+        return None
+    of = f"{runtime.name} {release_text(runtime.described_release)} on {gpu.name}"
+    if runtime.has_ptx and capability > compiled[-1]:
+        return (
+            f"{of}: its own kernels are compiled for compute capabilities up to {compiled[-1]:.1f}; for "
+            f"{capability:.1f} the driver compiles them before the first run, and cuBLAS and cuDNN are taken to be of "
+            "a CUDA that knows the GPU"
+        )
+    built = ", ".join(f"{each:.1f}" for each in compiled)
+    return (
+        f"{of}: its wheel on PyPI has kernels for compute capabilities {built}, none for {capability:.1f}: a build of "
+        "your own is assumed (CMAKE_CUDA_ARCHITECTURES)"
     )
 
 

@@ -196,8 +196,8 @@ def analyze_command(
                 include_io=execution.run.include_io,
                 channels_last=execution.run.channels_last,
             )
-            for text in setting or ():
-                base = changed(base, text, "--set")
+            if setting:  # together, so that what is given twice is found
+                base = changed(base, ",".join(setting), "--set")
             for text in what_if or ():
                 changed(base, text, "--what-if")  # refused before any work
             loaded = guarded if not what_if or not isinstance(guarded, Path) else read_model(guarded)

@@ -57,6 +57,8 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
             near += get_close_matches(written[:60], names, n=1, cutoff=0.5)
             hint = f"'{near[0]}' is the nearest that is known" if near else f"known are {', '.join(known)}"
             raise SpecError(f"{where}: a GPU has no key {quoted(written)}: {hint}")
+        if key in given:
+            raise SpecError(f"{where}: '{key}' is changed twice; keep one")
         number = number_of(known[key], int(value) if known[key].whole and value == int(value) else value, where)
         given[key] = number
         if key in PEAK_KEYS:

@@ -62,6 +62,9 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 COLD, WARM = "cold", "warm"
 """What ``cache`` may be: whether so many copies of the operands took turns that none was in the L2 any more."""
 
+_MAY_BE_NONE = frozenset({"read", "written", "operation_count", "index_count", "permutation"})
+"""Fields of kernels that may be 0, or hold it, though they have no default: a fill reads nothing, axes count from 0."""
+
 _CLASSES = {kernel_class.__name__: kernel_class for kernel_class in KERNEL_CLASSES}
 _LONGEST_FIELD = 1 << 20
 
@@ -111,11 +114,24 @@ def kernel_from_text(text: str) -> Kernel:
     if unknown:
         raise ValueError(f"a {kernel_class.__name__} has no {', '.join(unknown)}")
     values = {name: _typed(value, str(known[name].type), name) for name, value in found.items()}
+    for name, value in values.items():
+        # what may be none of is 0 by default, or a count of what is moved or computed beside the sizes
+        counts_none = known[name].default == 0 or name in _MAY_BE_NONE
+        if not counts_none and _has_zero(value):
+            raise ValueError(f"{name} is {found[name]!r}: a size is 1 or more")
     missing = [name for name, item in known.items() if item.default is MISSING and name not in values]
     if missing:
         raise ValueError(f"the {kernel_class.__name__} lacks {', '.join(missing)}")
     kernel: Kernel = kernel_class(**values)
     return kernel
+
+
+def _has_zero(value: Any) -> bool:
+    if isinstance(value, TensorSpec):
+        return 0 in value.shape
+    if isinstance(value, tuple):
+        return any(_has_zero(member) for member in value)
+    return isinstance(value, int) and not isinstance(value, bool) and value == 0
 
 
 def _typed(value: Any, annotation: str, name: str) -> Any:

@@ -50,7 +50,7 @@ class Change:
     @property
     def only_widens(self) -> bool:
         """Whether it is about what a release takes (GPUs, number formats), and not about what it does with it."""
-        taken = {"least_capability", "most_capability", "lacks_formats"}
+        taken = {"least_capability", "most_capability", "lacks_formats", "compiled_for", "has_ptx"}
         return not (self.lacks or self.had) and set(self.fields) <= taken
 
     def is_overruled(self, older: Iterable[Change]) -> bool:

@@ -12,12 +12,20 @@ from neusight_onnx.releases import Change, History
 
 _GRAPHS = "graphs that the CUDA provider of onnxruntime-gpu {} prepares"
 _LAUNCHES = "kernels that onnxruntime-gpu {} launches for Attention in FP16, for compute capabilities 7.0, 7.5 and 8.0"
+_CODE = "machine code and PTX in the CUDA provider of onnxruntime-gpu {} on PyPI"
 
 ONNXRUNTIME = History(
     project="ONNX Runtime",
     first=(1, 4),
     newest=(1, 31),
     changes=(
+        Change(
+            since=(1, 7),
+            what="runs on GPUs of compute capability 8.0 and later (CUDA 11)",
+            before="compute capability up to 7.5 (CUDA 10)",
+            source="ONNX Runtime's table of CUDA versions, as remembered: 1.6 is built with 10.2, 1.7 with 11.0",
+            fields={"most_capability": 7.5},
+        ),
         Change(
             since=(1, 12),
             what="a normalization that casts to FP32 in between is one kernel behind the deviations from the mean",
@@ -104,6 +112,14 @@ ONNXRUNTIME = History(
             had=frozenset({"sum and activation into convolution"}),
         ),
         Change(
+            since=(1, 19),
+            what="runs on GPUs of compute capability 10.0 and later (CUDA 12)",
+            before="compute capability up to 9.0 (CUDA 11, whose libraries know no later one)",
+            source="libcublas.so.11 and .12 that the CUDA provider of onnxruntime-gpu 1.18 and 1.19 on PyPI loads; "
+            "builds of 1.17 and 1.18 for CUDA 12 were elsewhere, as remembered",
+            fields={"most_capability": 9.0},
+        ),
+        Change(
             since=(1, 20),
             what="Relu behind a convolution in FP32 is a kernel of its own",
             before="Relu behind a convolution in FP32 is part of it",
@@ -119,11 +135,25 @@ ONNXRUNTIME = History(
             fields={"biased_stacks": False},
         ),
         Change(
+            since=(1, 21),
+            what="its own kernels are compiled for compute capability 9.0, too",
+            before="its own kernels are compiled for compute capabilities up to 8.0, by the driver for later ones",
+            source=_CODE.format("1.11, 1.15, 1.18, 1.19, 1.20 and 1.21"),
+            fields={"compiled_for": (5.2, 6.0, 6.1, 7.0, 7.5, 8.0)},
+        ),
+        Change(
             since=(1, 24),
             what="HardSwish is one kernel",
             before="HardSwish is two kernels",
             source=_GRAPHS.format("1.23 and 1.24"),
             fields={"has_hard_swish": False},
+        ),
+        Change(
+            since=(1, 31),
+            what="its own kernels are compiled for compute capabilities 7.5 to 9.0 and 12.0, for no later ones",
+            before="its own kernels are compiled for compute capabilities 6.0 to 9.0, for later ones by the driver",
+            source=_CODE.format("1.25 and 1.31") + "; releases between were not looked at",
+            fields={"compiled_for": (6.0, 7.0, 7.5, 8.0, 8.6, 9.0), "has_ptx": True},
         ),
     ),
 )
