@@ -208,6 +208,8 @@ def test_which_gpus_a_release_of_onnxruntime_takes(runtime: str, gpu: str, remed
         ("onnxruntime@1.19", "b200-sxm", "up to 8.0; for 10.0 the driver compiles them"),
         ("onnxruntime@1.21", "h100", None),
         ("onnxruntime@1.21", "rtx-5090", "up to 9.0; for 12.0 the driver compiles them"),
+        ("onnxruntime@1.26", "b200-sxm", "up to 9.0; for 10.0 the driver compiles them"),
+        ("onnxruntime@1.28", "b200-sxm", None),
         ("onnxruntime@1.9", "l4", None),  # machine code of 8.0 runs on 8.9
         ("onnxruntime", "rtx-5090", None),
         ("onnxruntime", "b200-sxm", "none for 10.0: a build of your own"),

@@ -149,11 +149,18 @@ ONNXRUNTIME = History(
             fields={"has_hard_swish": False},
         ),
         Change(
+            since=(1, 28),
+            what="its own kernels are compiled for compute capabilities 7.5 to 12.0",
+            before="its own kernels are compiled for compute capabilities 6.0 to 9.0, for later ones by the driver",
+            source=_CODE.format("1.24, 1.25, 1.26 and 1.28") + "; 1.27 was not looked at",
+            fields={"compiled_for": (6.0, 7.0, 7.5, 8.0, 8.6, 9.0)},
+        ),
+        Change(
             since=(1, 31),
             what="its own kernels are compiled for compute capabilities 7.5 to 9.0 and 12.0, for no later ones",
-            before="its own kernels are compiled for compute capabilities 6.0 to 9.0, for later ones by the driver",
-            source=_CODE.format("1.25 and 1.31") + "; releases between were not looked at",
-            fields={"compiled_for": (6.0, 7.0, 7.5, 8.0, 8.6, 9.0), "has_ptx": True},
+            before="its own kernels are compiled for compute capability 10.0, too, for later ones than 12.0 by the driver",
+            source=_CODE.format("1.28 and 1.31") + "; releases between were not looked at",
+            fields={"compiled_for": (7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0), "has_ptx": True},
         ),
     ),
 )
