@@ -15,9 +15,7 @@ HALF = {"x": TensorProto.FLOAT16, "w": TensorProto.FLOAT16}
 
 
 def test_half_becomes_single_and_its_casts_free() -> None:
-    graph = inferred(
-        "m = MatMul(x, w)\ny = Cast<to=1>(m)", {"x": (4, 8)}, weights={"w": (8, 2)}, types=HALF
-    )
+    graph = inferred("m = MatMul(x, w)\ny = Cast<to=1>(m)", {"x": (4, 8)}, weights={"w": (8, 2)}, types=HALF)
     single = as_precision(graph, DataType.FLOAT32)
     product, cast = lower(single, runtime="tensorrt")
     assert isinstance(product.kernels[0], Gemm)

@@ -158,7 +158,7 @@ ONNXRUNTIME = History(
         Change(
             since=(1, 31),
             what="its own kernels are compiled for compute capabilities 7.5 to 9.0 and 12.0, for no later ones",
-            before="its own kernels are compiled for compute capability 10.0, too, for later ones than 12.0 by the driver",
+            before="its own kernels are compiled for compute capability 10.0, too, for those after 12.0 by the driver",
             source=_CODE.format("1.28 and 1.31") + "; releases between were not looked at",
             fields={"compiled_for": (7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0), "has_ptx": True},
         ),
