@@ -12,6 +12,7 @@ import pytest
 
 from models import decoder
 from neusight_onnx import analyze
+from neusight_onnx.backward import make_training
 from neusight_onnx.cli import main
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError
@@ -378,6 +379,20 @@ def test_a_size_that_the_model_does_not_allow_ends_the_search() -> None:
     found = largest_batch(measure, "batch", 1, estimate(1_001))
     assert (found.size, found.high_bytes, found.next_high_bytes) == (37, 1_037, None)
     assert found.limited_by == "the model does not allow 38: Reshape: 37 rows are written down"
+
+
+def test_the_largest_batch_hangs_on_no_batch_that_was_asked_for() -> None:
+    found = {
+        analyze(
+            ROOT / "examples" / "resnet50.onnx",
+            gpu="a100",
+            batch=batch,
+            training=make_training(),
+            with_largest_batch=True,
+        ).totals.memory.largest_batch
+        for batch in (1, 64, 256)
+    }
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize(

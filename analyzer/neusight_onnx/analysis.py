@@ -367,8 +367,12 @@ def find_largest_batch(prepared: PreparedModel, spec: GpuSpec) -> LargestBatch:
         return memory_on(run_on(batches.at(size), spec).memory, spec)
 
     name = batches.batch.name
-    current = prepared.shaped.bound.symbols.get(name, 1)
-    return largest_batch(measure, name, current, memory_on(run_on(prepared, spec).memory, spec))
+    try:
+        start, known = 1, measure(1)  # whatever was asked for: around the answer, sizes may fit and not fit in turns
+    except (BindingError, ModelError):  # the model doesn't allow 1
+        start = prepared.shaped.bound.symbols.get(name, 1)
+        known = memory_on(run_on(prepared, spec).memory, spec)
+    return largest_batch(measure, name, start, known)
 
 
 def _settings(prepared: PreparedModel, executed: Precision) -> Settings:
