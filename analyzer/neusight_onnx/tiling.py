@@ -54,7 +54,8 @@ _MATRIX_CORE_TILES = tuple(
 )
 
 _SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
-DEEP_SPLITS = (*_SPLITS, 24, 32, 48, 64, 96, 144)
+_DEEP = (24, 32, 48, 64, 96, 144)
+DEEP_SPLITS = (*_SPLITS, *_DEEP)
 """Splits of FP32 products' reductions: grids of linear layers of few tiles show up to 144 (14 x 34 x 35,909, A100)."""
 
 
@@ -124,6 +125,8 @@ _MMA: tuple[tuple[int, int], ...] = (
 _WGMMA = tuple((n, m) for n in (64, 128, 192, 256) for m in (16, 32, 64, 96, 128, 192, 256) if n * m <= 256 * 192)
 _TCGEN05 = tuple((n, m) for n in (64, 128, 256) for m in (16, 32, 64, 96, 128, 192, 256))
 _MATRIX_UNIT_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
+DEEP_MATRIX_UNIT_SPLITS = (*_MATRIX_UNIT_SPLITS, *_DEEP)
+"""Of products whose reduction is longer than any that was measured on matrix units, as FP32's are split."""
 MATRIX_CORE_WEIGHT_SPLITS = (*_MATRIX_UNIT_SPLITS, 24, 32, 48, 64, 96, 128, 256)
 """Of MIOpen's gradients of weights, whose reductions over positions are split until compute units are busy
 (``gemm_k_global_split``): with 16 parts at most, those of few weights come out a third too slow (find database)."""

@@ -5,9 +5,12 @@ of their own (``gemv2T_kernel_val``, ``gemvNSP_kernel`` and ``gemmSN_*`` in prof
 remembered*; no document says when). The tiles of ``laws/gemm.py`` would compute 128 rows for one. cuBLASLt, which gets
 the products with a bias, has tiles alone: three rows ran ``ampere_sgemm_128x32_sliced1x4_tn``.
 
-No such product was measured. The nearest are DeepBench's of 8 rows on a V100 (512 and 1,024 x 8 x 500,000): .89 and .92
-of the data sheet's DRAM bandwidth where the matrix lies along its outputs, what elementwise kernels reach there (.92);
-.63 along k.
+No such product was measured in FP32. The nearest are DeepBench's of 8 rows on a V100 (512 and 1,024 x 8 x 500,000): .89
+and .92 of the data sheet's DRAM bandwidth where the matrix lies along its outputs, what elementwise kernels reach there
+(.92); .63 along k.
+
+In 16 bits products of one row and 32 columns or more were measured, and the law of ``tensor_gemm.py`` was fitted to
+them; of these kernels it takes those for a single output (:func:`is_dot`).
 """
 
 from __future__ import annotations
@@ -34,6 +37,14 @@ def is_vector(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDArray[
     if gpu.vendor != "NVIDIA" or "bias" not in cols:
         return np.zeros(cols["m"].shape, dtype=np.bool_)
     found: NDArray[np.bool_] = (np.minimum(cols["m"], cols["n"]) == 1.0) & (cols["bias"] == 0.0)
+    return found
+
+
+def is_dot(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Which products in 16 bits on matrix units are of two vectors, stored as they are multiplied: blocks share k, and
+    a second kernel adds up (``dot_kernel`` and ``reduce_1Block_kernel`` in profiles, as remembered)."""
+    stored = (cols["a_bytes"] == 2.0) & (cols["b_bytes"] == 2.0) & (cols["converted_bytes"] == 0.0)
+    found: NDArray[np.bool_] = stored & (np.maximum(cols["m"], cols["n"]) == 1.0) & is_vector(cols, gpu)
     return found
 
 

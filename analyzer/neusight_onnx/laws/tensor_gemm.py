@@ -26,8 +26,8 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.generation import instructions
 from neusight_onnx.kernels import Conv, Gemm, Kernel
-from neusight_onnx.laws import unpacked_weights
-from neusight_onnx.laws.bandwidth import GDDR6X, capability, is_amd, memory_family
+from neusight_onnx.laws import gemv, unpacked_weights
+from neusight_onnx.laws.bandwidth import GDDR6X, capability, is_amd, memory_family, p_norm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.clock import (
     ENERGY_EXPONENT,
@@ -40,7 +40,7 @@ from neusight_onnx.laws.clock import (
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.laws.gemm import process_energy
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, with_tile
-from neusight_onnx.tiling import matrix_unit_candidates, matrix_unit_tiles
+from neusight_onnx.tiling import DEEP_MATRIX_UNIT_SPLITS, matrix_unit_candidates, matrix_unit_tiles
 
 _STUDY = "prior: study of the shared tensor-core measurements; fitted here"
 
@@ -201,6 +201,11 @@ RESIDENT_FILL, RESIDENT_SHARPNESS = 0.9, 24.0
 """Share of L2 up to which operands stay, and how sharply that ends: an L40S reads 16 MB of weights (five copies: 80 MB
 of 96) at two to three times its DRAM rate, 20 MB at none; writes 80 MB of output at twice that rate, 96 MB at none."""
 
+FEWEST_MEASURED, LONGEST_MEASURED = 32.0, 65536.0
+"""Fewest columns and longest reduction that were measured in 16 bits: one row by both takes 8 us on H100, as with 16
+parts. Longer reductions are split further, as FP32's are: 16 blocks would read 8 columns of 1,048,576 at a twentieth of
+DRAM's rate, where DeepBench's 8 rows of 500,000 by 512 columns, in FP16 on a V100, take 658 us: .87 of it."""
+
 FILLING_PIPES = ("fp8", "fp4")
 FILLED = 1.04
 """Pipes whose trained kernels (TensorRT-LLM's) go round as many copies of the weights as the L2 has room for, begun
@@ -327,6 +332,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 float(kernel.burst),
                 kernel.activity,
                 kernel.beside_read_bytes,
+                float("bias" in kernel.epilogue),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -355,6 +361,7 @@ _COLUMNS = (
     "burst",
     "activity",
     "beside_bytes",
+    "bias",
 )
 
 
@@ -687,7 +694,10 @@ def times(
     entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
     # a last round of fewer blocks fetches less
     rounds = blocks / wave_blocks
-    reload = rounds * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
+    beyond = beyond_measured(cols)
+    columns_of_wave = np.where(beyond, np.minimum(wave_n * t1, n), wave_n * t1)
+    rows_of_wave = np.where(beyond, np.minimum(wave_m * t2, m), wave_m * t2)
+    reload = rounds * entries * kz * (columns_of_wave * cols["b_bytes"] + rows_of_wave * cols["a_bytes"])
     unique = a_all + b_all + output
     spill = c["reload_knee"] * entry / gpu.l2_bytes
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
@@ -743,6 +753,16 @@ def times(
     }
 
 
+def beyond_measured(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+    """Products in 16 bits of fewer columns or longer reductions than were measured. Their tiles read no more than the
+    operands have; what constants were fitted to reads whole tiles, as convolutions' products do."""
+    if "bias" not in cols:
+        return np.zeros(cols["n"].shape, dtype=np.bool_)
+    apart = (cols["k"] > LONGEST_MEASURED) | (cols["n"] < FEWEST_MEASURED)
+    found: NDArray[np.bool_] = apart & (cols["multiplied_bytes"] == 2.0)
+    return found
+
+
 def _copies(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Whether the measured replays of each product's format fill the L2 with copies of its weights, and how many."""
     filled: NDArray[np.bool_] = _FILLING[cols["pipe"].astype(np.int64)]
@@ -786,8 +806,14 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
             missing = missing | (tile[3] > most)
         return np.where(useless | missing, np.inf, join(parts, c, tile[3]))
 
-    menu = matrix_unit_candidates(matrix_unit_tiles(gpu))
-    return with_tile(cols, cheapest(menu, cols, cost, chunk=_CHUNK))
+    tiles = matrix_unit_tiles(gpu)
+    tile = cheapest(matrix_unit_candidates(tiles), cols, cost, chunk=_CHUNK)
+    long = np.flatnonzero((cols["k"] > LONGEST_MEASURED) & (cols["multiplied_bytes"] == 2.0) & (not amd))
+    if long.size:
+        deep = matrix_unit_candidates(tiles, splits=DEEP_MATRIX_UNIT_SPLITS)
+        part = {name: column[long] for name, column in cols.items()}
+        tile[:, long] = cheapest(deep, part, cost, chunk=_CHUNK)
+    return with_tile(cols, tile)
 
 
 _SERIAL = np.array([name in SERIAL_PIPES for name in PIPES])
@@ -823,8 +849,19 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     """The law's answer; ``cols`` may carry a pinned tile."""
     tile = _pinned(cols, gpu, constants)
     c = own_constants(gpu, constants)
+    dot = gemv.is_dot(cols, gpu)
+    tile = np.where(dot, gemv.tiles(cols), tile)
     parts = times(cols, gpu, c, tile)
     latency = join(parts, c, tile[3])
+    if dot.any():
+        streams = gemv.stream_s(cols, gpu, c, parts["blocks"])
+        streamed = c["floor_us"] * parts["slowness"] + 1e6 * p_norm(streams, c["norm"])
+        streamed = streamed + np.where(tile[3] > 1.0, c["split_us"], 0.0)
+        latency = np.where(dot, streamed, latency)
+        parts = parts | {name: np.where(dot, 0.0, parts[name]) for name in ("compute", "latency")}
+        parts["memory"], parts["l2"] = (
+            np.where(dot, stream, parts[name]) for name, stream in zip(("memory", "l2"), streams, strict=True)
+        )
     return LawResult(
         latency_us=latency,
         ideal_us=ideal_us(cols, gpu),
@@ -840,8 +877,9 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         wave_count=np.maximum(np.ceil(parts["blocks"] / (gpu.sm_count * parts["occupancy"])), 1.0),
         doubt_log_sd=np.hypot(
             clock_doubt(gpu, parts["level"], 1e6 * parts["compute"] / latency),
-            np.where(cols["b"] > 1.0, BATCH_LOG_SD, 0.0),
+            np.where(dot, gemv.DOUBT_LOG_SD, np.where(cols["b"] > 1.0, BATCH_LOG_SD, 0.0)),
         ),
+        unmeasured=dot,
     )
 
 
