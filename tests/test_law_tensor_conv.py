@@ -352,7 +352,7 @@ def test_what_is_transposed(gpu: str, direction: Direction, channels: int, launc
         pytest.param("a100", {"direction": "data"}, 2.0, id="data-gradient"),
         pytest.param("a100", {"direction": "weight"}, 0.0, id="weight-gradient"),
         pytest.param("a100", {"channels_last": True}, 0.0, id="channels-last"),
-        pytest.param("a100", {"dtype": TF32}, 0.0, id="tf32-has-kernels-anyway"),
+        pytest.param("a100", {"dtype": TF32}, 2.0, id="tf32"),
         pytest.param("v100", {}, 2.0, id="volta-whole-vectors"),
         pytest.param("v100", {"spatial": (7, 7), "out": (7, 7)}, 1.0, id="volta-has-none-for-49-positions"),
     ],
@@ -382,11 +382,37 @@ def test_a_product_of_tensors_as_they_lie_reads_weights_once() -> None:
     assert found.latency_us[0] == pytest.approx(found.parts_us["memory"][0] + constants["floor_us"], rel=0.1)
 
 
-def test_wider_types_are_not_transposed() -> None:
-    """TF32 has kernels for (n, c, h, w), so that nothing is transposed."""
-    tf32 = replace(BASE, dtype=TF32, channels_last=False)
-    times = estimate(conv_columns((tf32, replace(tf32, channels_last=True))), load_gpu("a100"), PRIORS).latency_us
-    assert times[0] == times[1]
+@pytest.mark.parametrize(
+    ("direction", "channels", "launches"),
+    [
+        pytest.param("forward", 64, 1, id="what-it-reads"),
+        pytest.param("data", 64 + 128, 2, id="both-of-the-data-gradient"),
+        pytest.param("weight", 64 + 128, 2, id="both-of-the-weight-gradient"),
+    ],
+)
+def test_tf32_writes_either_order_forward(direction: Direction, channels: int, launches: int) -> None:
+    """256 images in 4 bytes: 206 MB of input, 411 of output, at .7 of DRAM's peak; a launch of 2 us each."""
+    h100 = load_gpu("h100-sxm")
+    exported = replace(BASE, n=256, dtype=TF32, channels_last=False, direction=direction)
+    expected = launches * 2.0 + 1e6 * 2 * 4 * 256 * 3136 * channels / (0.7 * h100.memory_bytes_per_s)
+    columns = conv_columns((exported, replace(exported, channels_last=True)))
+    assert transposes_us(columns, h100, PRIORS).tolist() == pytest.approx([expected, 0.0], rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "bound"),
+    [
+        pytest.param({"c": 128, "k": 128, "spatial": (512, 512), "out": (512, 512), "n": 1}, "compute", id="3x3"),
+        pytest.param(
+            {"c": 512, "spatial": (128, 128), "out": (64, 64), "filter": (1, 1), "strides": (2, 2)}, "memory", id="1x1"
+        ),
+    ],
+)
+def test_what_bounds_a_kernel_behind_transposes(change: dict[str, Any], bound: str) -> None:
+    """An H100's product of 512 x 512 positions takes longer than its transposes, if not than these and its bytes."""
+    kernel = replace(BASE, channels_last=False, **change)
+    parts = estimate(conv_columns((kernel,)), load_gpu("h100-sxm"), PRIORS).parts_us
+    assert max(("compute", "memory", "l2"), key=lambda name: parts[name][0]) == bound
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from neusight_onnx.laws.analytic import (
     PIPE_FALLBACK,
     pcie_bytes_per_s,
 )
-from neusight_onnx.lowering.layouts import WIDEST_ORDERED_BITS
+from neusight_onnx.lowering.layouts import wants_channels_last
 from neusight_onnx.lowering.products import EXPERTS
 from neusight_onnx.memory import RunMemory, kept_in_l2, run_bytes
 from neusight_onnx.precision import AUTO, TF32_BY_CUDNN, Precision, takes_tf32
@@ -419,9 +419,7 @@ def of_layouts(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iter
                 "which is taken for granted; without it each convolution copies"
             )
     kernels = [kernel for item in works for kernel in item.work.kernels if isinstance(kernel, Conv)]
-    as_exported = [
-        kernel for kernel in kernels if kernel.dtype.bits <= WIDEST_ORDERED_BITS and not kernel.channels_last
-    ]
+    as_exported = [kernel for kernel in kernels if wants_channels_last(kernel.dtype) and not kernel.channels_last]
     if not as_exported or spec.compute_capability is None:
         return
     from neusight_onnx.laws.tensor_gemm import serves
@@ -429,7 +427,7 @@ def of_layouts(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iter
     if any(serves(spec, kernel.dtype) for kernel in as_exported):
         hint = ": --channels-last" if runtime.takes_order and not runtime.channels_last else ""
         yield (
-            "convolutions of 16 and 8 bits find their tensors as the model has them, (n, c, h, w): the library's "
+            "convolutions on matrix units find their tensors as the model has them, (n, c, h, w): the library's "
             f"transposes are in their times, but for 1x1 filters (a model in channels-last order has none{hint})"
         )
 

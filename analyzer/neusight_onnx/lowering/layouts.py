@@ -1,6 +1,6 @@
 """The order in which convolutions find their tensors: (n, c, *spatial) as a model has them, or (n, *spatial, c).
 
-Kernels on matrix units of 16 and 8 bits want the second; a library that gets the first transposes before and behind.
+Kernels on matrix units want the second; a library that gets the first transposes before and behind.
 PyTorch's tensors lie in the one or the other, which operators pass on (``strides.py``, the rules of lowering): in the
 second where the user gives images and filters in it, or where TorchInductor does. An engine has formats of its own:
 pooling between its convolutions takes whole vectors of channels.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Conv, Kernel, NodeWork, Pooling
 from neusight_onnx.lowering.context import NodeContext
@@ -19,7 +20,13 @@ from neusight_onnx.lowering.views import AS_EXPORTED, Order
 from neusight_onnx.runtime import Runtime
 
 WIDEST_ORDERED_BITS = 16
-"""Wider types have kernels that read (n, c, *spatial)."""
+"""Of wider types only TF32 is multiplied on matrix units; FP32's kernels read (n, c, *spatial)."""
+
+
+def wants_channels_last(dtype: DataType) -> bool:
+    """Whether the kernels of convolutions in a type read (n, *spatial, c) alone."""
+    return dtype.bits <= WIDEST_ORDERED_BITS or dtype is DataType.TFLOAT32
+
 
 FEW_CHANNELS = 64
 """A convolution with at most so many channels in and out is one of few channels to Inductor."""
@@ -34,7 +41,7 @@ of its authors' benchmark, by kind (``GROUPED_MULTIPLIER`` and so on in torch/_i
 def with_layouts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
     """``works`` with the convolutions and the pooling marked that an engine runs in formats of channels: those of
     TensorRT in 16 and 8 bits are kHWC8 and kCHW32 for both ("I/O Formats" and "Data Format Description" of its
-    developer guide), vectors of 16 and 32 bytes.
+    developer guide), vectors of 16 and 32 bytes; that of TF32 is kHWC.
 
     Other runtimes' are as they are: what lies channels last was marked when it was lowered.
     """
@@ -51,7 +58,7 @@ def with_layouts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork,
 def _ordered(kernel: Kernel) -> Kernel:
     if isinstance(kernel, Pooling) and _is_windowed(kernel):
         return replace(kernel, access="vector")
-    if isinstance(kernel, Conv) and kernel.dtype.bits <= WIDEST_ORDERED_BITS:
+    if isinstance(kernel, Conv) and wants_channels_last(kernel.dtype):
         return replace(kernel, channels_last=True)
     return kernel
 

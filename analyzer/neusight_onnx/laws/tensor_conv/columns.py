@@ -12,7 +12,6 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.base import Column
-from neusight_onnx.laws.tensor_conv.transposes import WIDEST_TRANSPOSED_BYTES
 
 _COLUMNS = (
     *("b", "m", "n", "k", "depth", "a_bytes", "b_bytes", "bytes", "pipe", "read_bytes", "write_bytes", "flops"),
@@ -209,8 +208,7 @@ def _as_it_lies(kernel: Conv) -> float:
     ``*_filter1x1_stg8_interior_nchw_nn_v1``, which load and store whole vectors.
     """
     plain = prod(kernel.filter) == 1 and prod(kernel.strides) == 1 and kernel.groups == 1
-    narrow = kernel.dtype.bits <= 8 * WIDEST_TRANSPOSED_BYTES
-    if not (plain and narrow) or kernel.direction == "weight" or kernel.channels_last:
+    if not plain or kernel.direction == "weight" or kernel.channels_last:
         return 0.0
     return 2.0 if prod(kernel.out) * kernel.dtype.bits % 128 == 0 else 1.0
 

@@ -12,7 +12,7 @@ from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
 from neusight_onnx.laws.tensor_conv.direct import THREAD_CHANNELS, by_channels, element_us
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate
 from neusight_onnx.laws.tensor_conv.image_products import image_times, images_us
-from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.laws.tensor_conv.implicit_gemm import PARTS, joined_us, times
 from neusight_onnx.laws.tensor_conv.miopen_solvers import taken_us
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
@@ -65,6 +65,12 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     resident = np.where(by_element, max(gpu.max_threads_per_sm / threads, 1.0), resident)
     traffic = 1e6 * (cols["read_bytes"] + cols["write_bytes"]) / dram_rate(cols, gpu, constants)
 
+    # behind transposes runs a kernel that memory needn't bound
+    transposes = np.where(by_image | by_element, 0.0, transposes_us(cols, gpu, constants))
+    own_us = 1e6 * parts["memory"]
+    is_bound = parts["memory"] >= np.maximum.reduce([parts[name] for name in PARTS])
+    streamed = np.where(is_bound, own_us + transposes, np.maximum(own_us, transposes))
+
     def part(name: str) -> NDArray[np.float64]:
         return 1e6 * np.where(by_image, cols["images"] * image[name], parts[name])
 
@@ -73,9 +79,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         ideal_us=ideal_us(cols, gpu),
         parts_us={
             "compute": np.where(by_element, times[2] - constants["floor_us"], part("compute")),
-            "memory": np.where(
-                by_element, traffic, part("memory") + np.where(by_image, 0.0, transposes_us(cols, gpu, constants))
-            ),
+            "memory": np.where(by_element, traffic, np.where(by_image, part("memory"), streamed)),
             "l2": np.where(by_element, 0.0, part("l2")),
             "launch": np.where(by_image, image_launch, parts["launch"]),
         },

@@ -1,8 +1,8 @@
 """A convolution as plain products of images.
 
 On AMD a product an image, with the taps gathered (im2col) or scattered (col2im) by a kernel of its own where the filter
-has several: the only one that MIOpen has for three spatial axes. On NVIDIA, for a filter of one tap in 16 and 8 bits, a
-batch of products of (k, c) by (c, positions) on tensors as they lie.
+has several: the only one that MIOpen has for three spatial axes. On NVIDIA, for a filter of one tap, a batch of
+products of (k, c) by (c, positions) on tensors as they lie.
 """
 
 from __future__ import annotations

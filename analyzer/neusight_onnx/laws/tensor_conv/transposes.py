@@ -1,8 +1,8 @@
 """Tensors that a library transposes around a convolution, since its kernels know another order of dimensions.
 
 NVIDIA's kernels of implicit GEMM read (n, *spatial, c): what they read of tensors that lie as (n, c, *spatial) is
-transposed before by kernels of the library's own, and since Ampere what they write as well. AMD's library has kernels
-for both orders; these are for its assembled ones.
+transposed before by kernels of the library's own, and since Ampere what they write as well, but forward in TF32. AMD's
+library has kernels for both orders; these are for its assembled ones.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
 
-WIDEST_TRANSPOSED_BYTES = 2.0
-"""Wider elements (TF32) have kernels that read (n, c, *spatial): cuDNN's names end in nchwkcrs_nchw."""
-
 NHWC_ALONE = 8.0
 """Compute capability from which cuDNN's 16-bit kernels of implicit GEMM know one order, ``*_nhwckrsc_nhwc_*``,
 ``*_nhwc_tn_v1`` and CUTLASS's ``*_nhwc_align8``. Below it they write the one that is asked for: ``*_nhwc2nchw_tn_v1``
 are in its cubins for 7.5, in none for 8.0 and 8.6 (cuDNN 9.1, ``cuobjdump -symbols``), which have
 ``nhwcToNchwKernel``."""
+
+WRITES_EITHER_BYTES = 4.0
+"""Bytes of elements (TF32) whose forward kernels write either order from Ampere on. Names in cuDNN 9.10's library are
+``sm80_xmma_fprop_implicit_gemm_tf32f32_*_nhwckrsc_nchw_*`` (30, and 29 for sm86) beside ``*_nhwckrsc_nhwc_*`` and
+CUTLASS's ``*_tf32_*_nhwc_align4``. None of TF32 reads (n, c, *spatial) but three of weights' gradients: the
+``*_nchwkcrs_nchw_*`` are those of FP32 that isn't rounded (``*_f32f32_f32f32_f32_*``)."""
 
 
 def transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
@@ -36,8 +39,7 @@ def transposes_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
         return np.where(cols["channels_last"] > 0, 0.0, us)
     rate = dram_rate(cols, gpu, c) / c["dram_efficiency"] * c["transpose_efficiency"]
     both = 2.0 * c["step_us"] + 1e6 * 2.0 * cols["ordered_bytes"] / rate
-    us = both
-    if capability(gpu) < NHWC_ALONE:
-        us = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
-    as_they_lie = (cols["channels_last"] > 0) | (cols["bytes"] > WIDEST_TRANSPOSED_BYTES)
-    return np.where(as_they_lie, 0.0, us)
+    read = (1.0 + cols["weight"]) * c["step_us"] + 1e6 * 2.0 * cols["transposed_bytes"] / rate
+    is_forward = (cols["data"] == 0) & (cols["weight"] == 0)
+    writes_either = (capability(gpu) < NHWC_ALONE) | (is_forward & (cols["bytes"] == WRITES_EITHER_BYTES))
+    return np.where(cols["channels_last"] > 0, 0.0, np.where(writes_either, read, both))
