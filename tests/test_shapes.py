@@ -365,6 +365,25 @@ EXACT = {
 }
 
 
+ROTATED = """g (float[1, 1, 64] q, float[1, 1, 16] kv, float[1, 1, P, 16] pk, int32[1] lengths, float[32, 8] c)
+    => (float[a] o) <int32 total = {TOTAL}> {
+        o, k, v = com.microsoft.GroupQueryAttention<num_heads = 4, kv_num_heads = 1, do_rotary = 1>
+            (q, kv, kv, pk, pk, lengths, total, c, c)
+    }"""
+
+
+@pytest.mark.parametrize(("past", "total", "runs"), [(31, 32, True), (32, 33, False), (64, 32, True), (64, 33, False)])
+def test_a_table_of_rotations_has_a_row_for_each_token(past: int, total: int, runs: bool) -> None:
+    """As ONNX Runtime: "cos_cache dimension 0 shall not be less than total_sequence_length". A past that is longer than
+    the tokens is a buffer."""
+    text = ROTATED.replace("TOTAL", str(total))
+    if runs:
+        inferred(text, dims={"P": past})
+        return
+    with pytest.raises(ModelError, match=f"has 32 positions, fewer than the {total} tokens"):
+        inferred(text, dims={"P": past})
+
+
 @pytest.mark.parametrize("case", EXACT.values(), ids=EXACT.keys())
 def test_exact_shapes(case: Case) -> None:
     result = inferred(case.text, case.opset, dims=case.dims, values=case.values)

@@ -90,8 +90,8 @@ POLICIES: dict[str, Policy] = {
         demand_order=True,
         hands_over=True,
         library_workspace_bytes=CUBLAS_WORKSPACE_BYTES,
-        described="ONNX Runtime's arena: chunks of 256 B, regions that double from 1 MiB to 1 GiB (kNextPowerOfTwo); "
-        "pointwise results in place",
+        described="ONNX Runtime's arena: chunks of 256 B, regions that double from 1 MiB to 1 GiB, or until a "
+        "larger request fits (kNextPowerOfTwo); pointwise results in place",
     ),
     "tensorrt": Policy(
         allocator="planned",

@@ -179,6 +179,7 @@ def _group_query(ctx: NodeContext) -> Sequence[Value]:
             f"total_sequence_length is {all_tokens}, but its cache holds {past} and {new} are new; bind the total, the "
             "past and the new tokens so that they agree",
         )
+    _require_rows_for(ctx, int(total.ravel()[0]) if total is not None and total.size else past)
     if past and keeps_a_window(ctx.node):
         t = past
     elif total is not None and total.size:
@@ -200,6 +201,18 @@ def _group_query(ctx: NodeContext) -> Sequence[Value]:
         else:
             caches.append(ctx.tensor(dtype, (b, g, t, d)))
     return (output, *caches, ctx.tensor(dtype, (b, h, s, t)))
+
+
+def _require_rows_for(ctx: NodeContext, tokens: int) -> None:
+    """ModelError where GroupQueryAttention rotates more tokens, past and new ones, than its table has rows for, which
+    ONNX Runtime refuses to run. ``tokens``: where their number isn't known those of the past, which may be a buffer."""
+    if ctx.integer("do_rotary", 0) == 1 and ctx.has(7) and ctx.shape(7):
+        rows = ctx.shape(7)[0]
+        ctx.require(
+            tokens <= rows,
+            f"its table of rotations '{ctx.node.inputs[7]}' has {rows:,} positions, fewer than the {tokens:,} tokens, "
+            "past and new ones together; bind fewer",
+        )
 
 
 @rule("SparseAttention", domain=_CONTRIB)
