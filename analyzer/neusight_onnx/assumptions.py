@@ -153,7 +153,11 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
             f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
         )
     if runtime.fallback == "host" and spec.vendor != "NVIDIA":
-        yield f"on a GPU by {spec.vendor}: kernels as the CUDA provider's, of which its ROCm provider shares most"
+        # the provider's page of ONNX Runtime's documentation, as remembered: "removed since 1.23"
+        yield (
+            f"on a GPU by {spec.vendor}: kernels as the CUDA provider's, of which the ROCm provider shares most, which "
+            "releases up to 1.22 have; MIGraphX, that of later ones, isn't modelled"
+        )
     if settings.include_io:
         yield "inputs are copied from the host and outputs back, over PCIe, before and after everything else"
     else:
