@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from onnx import TensorProto
 
 from graphs import inferred
+from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.preparation import works_of
 from neusight_onnx.runtime import get_runtime
 
@@ -23,6 +25,8 @@ REFUSED: dict[str, tuple[Row, str]] = {
         "com.microsoft::FastGelu",
     ),
     "a type": (("y = Add(x, x)", IMAGE, {}, TensorProto.INT16), "Add of int16"),
+    "text": (("y = Cast<to=8>(x)", IMAGE, {}, TensorProto.FLOAT), "Cast of string"),
+    "a type in a view": (("y = Flatten(x)", IMAGE, {}, TensorProto.INT16), "Flatten of int16"),
     "arithmetic on bytes": (("y = Add(x, x)", IMAGE, {}, TensorProto.UINT8), "Add of uint8"),
     "present keys": (("y, pk, pv = Attention(q, k, v)", HEADS, {}, TensorProto.FLOAT), "past or present"),
     "past keys": (("y = Attention(q, k, v, , q, q)", HEADS, {}, TensorProto.FLOAT), "past or present"),
@@ -90,3 +94,40 @@ def test_what_the_parser_lacks_is_refused(row: Row, lacking: str) -> None:
 @pytest.mark.parametrize("row", TAKEN.values(), ids=TAKEN)
 def test_what_the_parser_has_is_taken(row: Row) -> None:
     assert unsupported(row) == []
+
+
+DYNAMIC = {
+    "MatMulInteger": (
+        """
+        q, s, z = DynamicQuantizeLinear(x)
+        i = MatMulInteger(q, w, z)
+        f = Cast<to=1>(i)
+        y = Mul(f, s)
+        """,
+        (4, 64),
+        (64, 8),
+    ),
+    "ConvInteger": (
+        """
+        q, s, z = DynamicQuantizeLinear(x)
+        i = ConvInteger(q, w, z)
+        f = Cast<to=1>(i)
+        y = Mul(f, s)
+        """,
+        (1, 4, 8, 8),
+        (8, 4, 3, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("operator", DYNAMIC)
+def test_merging_hides_no_refused_operator(operator: str) -> None:
+    """The parser reads the file's nodes: that a product takes the Cast and the Mul behind it along changes nothing."""
+    nodes, x, w = DYNAMIC[operator]
+    graph = inferred(nodes, {"x": x}, constants={"w": np.ones(w, np.int8)}, opset=17)
+    runtime = get_runtime("tensorrt")
+    works = works_of(fused_graph(graph, runtime), runtime, parsed=graph)
+    reasons = [work.unsupported for work in works if work.unsupported is not None]
+    assert any(f"no {operator}" in reason for reason in reasons)
+    assert any("no DynamicQuantizeLinear" in reason for reason in reasons)
+    assert not any(work.kernels for work in works if any(op_type == operator for _, op_type in work.origins))

@@ -178,7 +178,7 @@ def prepare(
             )
         trained = None
         if training is None:
-            work = works_of(recognised, runtime_model, free=others.free)
+            work = works_of(recognised, runtime_model, free=others.free, parsed=graph)
         else:
             recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
         wide = None
@@ -335,14 +335,19 @@ def _laid_out(fused: InferredGraph, runtime: Runtime, *, training: bool, free: F
 
 
 def works_of(
-    fused: InferredGraph, runtime: Runtime, *, training: bool = False, free: FreeWorks | None = None
+    fused: InferredGraph,
+    runtime: Runtime,
+    *,
+    training: bool = False,
+    free: FreeWorks | None = None,
+    parsed: InferredGraph | None = None,
 ) -> tuple[NodeWork, ...]:
     """The work of every node of a graph that was fused for ``runtime``; ``training``: as the run forward of a step.
 
-    ``free``: shared between the sizes of a model.
+    ``free``: shared between the sizes of a model. ``parsed``: the graph before anything in it was merged.
     """
     lowered = _laid_out(fused, runtime, training=training, free=free)
-    works = place(fused, lowered.works, runtime)
+    works = place(fused, lowered.works, runtime, parsed=parsed)
     if runtime.computes_shapes:
         from neusight_onnx.lowering.shape_arithmetic import with_host_arithmetic
 

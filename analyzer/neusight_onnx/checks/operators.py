@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.fusion.quantization import rounding_apart
-from neusight_onnx.graph.model import Graph, Node
+from neusight_onnx.graph.model import Graph, Node, file_name
 from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version
 from neusight_onnx.graph.versions import LAST_OPSETS
 from neusight_onnx.kernels import HostWork, NodeWork, Transfer
@@ -203,7 +203,9 @@ def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
         if (work.unsupported or "").startswith(REFUSED_BY):
             groups.setdefault(work.unsupported or "", []).append(work)
     for reason, works in groups.items():
-        yield Found(message=f"{reason} ({counted(len(works), 'node')})", node=works[0].node)
+        # what was merged has another name than the node that isn't taken
+        first = next((name for name, op_type in works[0].origins if f" no {op_type}" in reason), works[0].node)
+        yield Found(message=f"{reason} ({counted(len(works), 'node')})", node=file_name(first))
     pair = refused_pair(subject.model.graph, subject.target.runtime)
     if pair is not None:
         nodes = counted(pair.count, "node")

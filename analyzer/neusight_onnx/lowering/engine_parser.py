@@ -34,6 +34,7 @@ _MISSING = _named(
 _NO_TYPES = frozenset(
     {DataType.INT2, DataType.INT16, DataType.UINT2, DataType.UINT4, DataType.UINT16, DataType.UINT32, DataType.UINT64}
     | {DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ, DataType.FLOAT8E8M0}
+    | {DataType.STRING}
 )
 """Types that no tensor of an engine has."""
 

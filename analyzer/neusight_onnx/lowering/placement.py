@@ -16,6 +16,7 @@ from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Transfer
 from neusight_onnx.lowering.engine_parser import why_refused
 from neusight_onnx.lowering.known_on_gpu import ORT_HOST_INPUTS, OWN, Known, where_known
+from neusight_onnx.lowering.walk import CONSTANT, ON_HOST
 from neusight_onnx.runtime import Runtime
 
 
@@ -182,11 +183,46 @@ def refusal_of(node: Node, values: Mapping[str, Value]) -> str | None:
     return None if lacking is None else REFUSED.format(lacking=lacking)
 
 
-def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
-    """``works`` as ``runtime`` can run them: those without a GPU kernel on the host, or unsupported with the reason."""
+def _refusals(graph: InferredGraph) -> dict[str, str]:
+    """Node, of bodies, too -> why TensorRT can't build it."""
+    found: dict[str, str] = {}
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        pending.extend(current.bodies.values())
+        for node in current.graph.nodes:
+            reason = refusal_of(node, current.values)
+            if reason is not None:
+                found[node.name] = reason
+    return found
+
+
+def _refused(works: Sequence[NodeWork], refusals: Mapping[str, str]) -> tuple[NodeWork, ...]:
+    """``works`` without the kernels of what has a refused node of the file in it: a parser reads before it merges."""
+    result = list(works)
+    for at, work in enumerate(works if refusals else ()):
+        if work.unsupported is not None or work.free in (CONSTANT, ON_HOST) or not work.count:
+            continue
+        names = (work.node, *(name for name, _ in work.origins))
+        reason = next((refusals[name] for name in names if name in refusals), None)
+        if reason is not None:
+            result[at] = replace(
+                work, kernels=(), free=None, unsupported=reason, host_operation=False, host_waits=False
+            )
+    return tuple(result)
+
+
+def place(
+    graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime, *, parsed: InferredGraph | None = None
+) -> tuple[NodeWork, ...]:
+    """``works`` as ``runtime`` can run them: those without a GPU kernel on the host, or unsupported with the reason.
+
+    ``parsed``: the graph before anything in it was merged, which is what an engine's parser reads; None: ``graph``.
+    """
     if runtime.fallback == "none":
         return tuple(works)
-    refuses = runtime.fallback == "refused"
+    if runtime.fallback == "refused":
+        return _refused(works, _refusals(graph if parsed is None else parsed))
     places = {work.node: place for place, work in enumerate(works)}
     result = list(works)
     pending = [graph]
@@ -199,20 +235,10 @@ def place(graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime) -> 
             for node in current.graph.nodes
             if (at := places.get(node.name)) is not None
             and works[at].kernels
-            and (
-                (refusal_of if refuses else why_on_host)(node, current.values) is not None
-                or node.name in known.beside_inputs
-            )
+            and (why_on_host(node, current.values) is not None or node.name in known.beside_inputs)
         ]
-        if not refuses:
-            _copy_for_host(current, {node.name for node in chosen}, places, works, result)
+        _copy_for_host(current, {node.name for node in chosen}, places, works, result)
         if not chosen:
-            continue
-        if refuses:
-            for node in chosen:
-                reason = refusal_of(node, current.values)
-                at = places[node.name]
-                result[at] = replace(works[at], kernels=(), unsupported=reason, host_operation=False, host_waits=False)
             continue
         _to_host(current, chosen, places, works, result)
     if known.on_host:

@@ -40,23 +40,22 @@ def file_path(finding: Finding) -> str:
 
 
 def latency_text(target: TargetVerdict) -> str:
-    """ "8.36 ms (5.93 ms to 12.2 ms)", or "-" where nothing predicts it."""
+    """ "8.36 ms (5.93 ms to 12.2 ms)", or "-" where nothing predicts it; ">" where nodes count as nothing."""
     totals = target.totals
     if totals is None:
         return "-"
     if not totals.latency_ms:
         return "0 µs: nothing runs"
     low, high = duration(totals.latency_low_ms * 1e3), duration(totals.latency_high_ms * 1e3)
-    return f"{duration(totals.latency_ms * 1e3)} ({low} to {high})"
+    return f"{'>' if totals.partial else ''}{duration(totals.latency_ms * 1e3)} ({low} to {high})"
 
 
 def throughput_text(target: TargetVerdict) -> str:
-    """ "957/s", or "-" where nothing predicts it or nothing runs."""
-    return (
-        "-"
-        if target.totals is None or not target.totals.latency_ms
-        else f"{significant(target.totals.throughput_per_s)}/s"
-    )
+    """ "957/s", or "-" where nothing predicts it or nothing runs; "<" where nodes count as nothing."""
+    totals = target.totals
+    if totals is None or not totals.latency_ms:
+        return "-"
+    return f"{'<' if totals.partial else ''}{significant(totals.throughput_per_s)}/s"
 
 
 def memory_text(target: TargetVerdict) -> str:
