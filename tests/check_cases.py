@@ -131,6 +131,39 @@ def rounded(
     return one(nodes, x=("batch", 4, 6, 6), weights=weights, opsets={"": opset})
 
 
+def blocks(rows: int, block: int, scales: int) -> Callable[[], ModelProto]:
+    """A product with weights (rows, 8) of INT8 in blocks of rows."""
+    nodes = [
+        node("DequantizeLinear", "w s", "wf", "dw", axis=0, block_size=block),
+        node("MatMul", "x wf", "y", "fc"),
+    ]
+    weights = [tensor("w", np.ones((rows, 8), np.int8)), tensor("s", np.full((scales, 8), 0.01, np.float32))]
+    return one(nodes, x=("batch", rows), weights=weights, opsets={"": 21})
+
+
+def bf16_conv(opset: int) -> Callable[[], ModelProto]:
+    weights = [stored("w", (8, 4, 3, 3), BF16)]
+    return one(
+        [node("Conv", "x w", "y", "conv")], x=("batch", 4, 8, 8), weights=weights, dtype=BF16, opsets={"": opset}
+    )
+
+
+def imports(opsets: Mapping[str, int]) -> ModelProto:
+    """A sound model that imports these operator sets alone."""
+    proto = linear()
+    del proto.opset_import[:]
+    proto.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in opsets.items())
+    return proto
+
+
+def nothing() -> ModelProto:
+    """A graph that hands its input on."""
+    return model(graph([], [value("x", ["batch", 4])], [value("x", ["batch", 4])]))
+
+
+MISSPELT = one([node("Relu", "x", "y", "act", slope=0.1)])
+
+
 # (2, 4, 4) floats go to the host, two come back
 DETERMINANT = one([node("Det", "x", "y", "det")], x=("batch", 4, 4), y=("batch",))
 
@@ -282,7 +315,71 @@ CASES = {
     ),
     "newer IR": Case(model=lambda: model(linear().graph, ir_version=9999), codes=codes(204), says="9999"),
     "newer opset": Case(model=lambda: model(linear().graph, opsets={"": 9999}), codes=codes(205), says="9999"),
+    "no opset": Case(model=lambda: imports({}), codes=codes(206), says="no opset of ai.onnx"),
+    "opset 0": Case(model=lambda: imports({"": 0}), codes=codes(206), says="below 1"),
+    "no nodes": Case(model=nothing, codes=codes(208)),
+    "no nodes, a limit": Case(
+        model=nothing, codes=codes(208), limits=limits(min_throughput="100/s"), says="no limit was judged"
+    ),
+    "unknown attribute, onnxruntime": Case(model=MISSPELT, codes=codes(209), runtime="onnxruntime", node="act"),
+    "unknown attribute, eager": Case(model=MISSPELT, codes=codes(209), notes=codes(209)),
+    "declared type is wrong, onnxruntime": Case(
+        model=one([node("Relu", "x", "h", "act"), node("Cast", "h", "y", "cast", to=TensorProto.INT64)]),
+        codes=codes(210),
+        runtime="onnxruntime",
+        node="y",
+        says="'y' is declared as float32 and is int64",
+    ),
+    "declared type of an inner value is wrong": Case(
+        model=declared(value("xw", ["batch", 3], F16)), codes=codes(210), runtime="onnxruntime", node="xw"
+    ),
+    "declared type behind an operator that nobody knows": Case(
+        model=one(
+            [node("Mystery", "x", "h", "odd", domain="acme"), node("Relu", "h", "y", "act")], y=("batch", 4), dtype=F16
+        ),
+        codes=codes(501),
+        runtime="onnxruntime",
+        shapes={"h": (2, 4)},
+    ),
+    "bfloat16 before its opset, onnxruntime": Case(
+        model=bf16_conv(17),
+        codes=codes(211),
+        runtime="onnxruntime",
+        node="conv",
+        says="Conv takes no bfloat16 as X at opset 17, which it has since opset 22 (1 node)",
+    ),
+    "bfloat16 before its opset, eager": Case(model=bf16_conv(17), codes=codes(211), notes=codes(211)),
+    "bfloat16 at its opset": Case(model=bf16_conv(22), codes=codes(), runtime="onnxruntime"),
+    "a cast to FP8 before its opset": Case(
+        model=one(
+            [
+                node("Cast", "x", "q", "narrow", to=F8),
+                node("Cast", "q", "y", "wide", to=TensorProto.FLOAT),
+            ]
+        ),
+        codes=codes(211),
+        runtime="onnxruntime",
+        gpu="l4",
+        node="narrow",
+        says="gives no float8e4m3fn as output at opset 17, which it has since opset 19",
+    ),
+    "a shape of 32 bits": Case(
+        model=one(
+            [node("Reshape", "x target", "y", "flat")],
+            weights=[tensor("target", np.array([-1, 2], np.int32))],
+            x=("batch", 4),
+        ),
+        codes=codes(211),
+        runtime="onnxruntime",
+        says="takes no int32 as shape",
+    ),
     # --- shapes
+    "elements that an operator can't have": Case(
+        model=one([node("Softmax", "x", "y", "soft")], dtype=TensorProto.INT32),
+        codes=codes(306),
+        node="soft",
+        fix="no size that is given changes that",
+    ),
     "a shape that the user gave stays": Case(model=TOLD, codes=codes(501), shapes={"h": (2, 4)}),
     "what is made of a shape that the user gave": Case(model=TOLD_AND_JOINED, codes=codes(501), shapes={"h": (2, 4)}),
     "unbound": Case(
@@ -573,6 +670,12 @@ CASES = {
     ),
     "a QuantizeLinear without inputs, TensorRT": Case(
         model=one([node("QuantizeLinear", "", "y", "q")]), codes=codes(306), runtime="tensorrt", node="q"
+    ),
+    "an infinite scale": Case(model=rounded(scale=np.inf), codes=codes(604), node="q", says="infinite: inf"),
+    "scales of blocks": Case(model=blocks(512, 32, 16), codes=codes()),
+    "scales of blocks, the last one shorter": Case(model=blocks(512, 33, 16), codes=codes()),
+    "too few scales of blocks": Case(
+        model=blocks(512, 33, 15), codes=codes(306), node="dw", says="blocks of 33, which need [16, 8]"
     ),
     "a scale of zero": Case(model=rounded(scale=0.0), codes=codes(604), node="q", says="not positive: 0"),
     "a plugin of TensorRT, onnxruntime": Case(

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import defs
 
-from check_cases import CASES, Case, file_cases, limits
+from check_cases import CASES, Case, file_cases, limits, rounded
 from models import linear
 from models.mutations import mutated, originals
 from neusight_onnx.checks import Target, check
 from neusight_onnx.checks.registry import CHECKS, TOPICS, known_code, register
 from neusight_onnx.checks.registry import Scope as CheckScope
-from neusight_onnx.errors import BindingError, CheckError, NeusightError, NotSupportedError, SpecError
+from neusight_onnx.errors import BindingError, CheckError, ModelError, NeusightError, NotSupportedError, SpecError
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.signatures import first_version
@@ -66,8 +66,8 @@ def test_external_data_of_files(tmp_path: Path) -> None:
 
 def test_every_code_has_a_case() -> None:
     covered = {code for case in CASES.values() for code in case.codes}
-    # external data needs files, an allowance needs a plan: tested below
-    assert covered | {"NSX202", "NSX901"} == set(CHECKS)
+    # external data needs files, an unread model another target, an allowance a plan: tested below
+    assert covered | {"NSX202", "NSX207", "NSX901"} == set(CHECKS)
 
 
 @pytest.mark.parametrize("code", CHECKS)
@@ -262,6 +262,31 @@ def test_misuse_names_the_target(changes: dict[str, object], error: type[Excepti
         check([target(**changes)])
     with pytest.raises(error, match=f"^target 'wrong': .*{says}"):
         check([target(), target(name="wrong", **changes)])
+
+
+def test_a_model_that_cannot_be_read_stops_no_other_target(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.onnx"
+    damaged.write_bytes(linear().SerializeToString()[:-9])
+    bad = target(name="bad", model=damaged, allow=(("NSX201", "later"),))
+    gone = target(name="gone", model=tmp_path / "gone.onnx")
+    verdict = check([target(), bad, gone], fail_on=Severity.ERROR)
+    found = {finding.targets: finding for finding in verdict.findings}
+    assert {(each.code, each.severity) for each in found.values()} == {("NSX207", Severity.ERROR)}
+    assert "damaged or cut short" in found["bad",].message
+    assert "does not exist" in found["gone",].message
+    assert [judged.passed for judged in verdict.targets] == [True, False, False]
+    assert verdict.targets[1].codes == ("NSX207",)
+    assert 'type="NSX207"' in verdict_to_junit(verdict, made_at=MADE_AT)
+    assert not junit_faults(ElementTree.fromstring(verdict_to_junit(verdict, made_at=MADE_AT)))
+    with pytest.raises(ModelError, match=r"^target 'bad': .*damaged or cut short"):
+        check([bad, gone])
+
+
+def test_a_limit_of_what_a_runtime_refuses_is_not_for_max_unsupported() -> None:
+    case = replace(CASES["a scale of zero"], model=rounded(zero=3), runtime="tensorrt", limits=limits(max_latency="1s"))
+    (finding,) = [each for each in check([case.target()]).findings if each.code == "NSX108"]
+    assert "no limit was judged" in finding.message
+    assert "--max-unsupported" not in finding.fix
 
 
 def test_nothing_to_check_is_misuse() -> None:

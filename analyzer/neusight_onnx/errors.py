@@ -14,13 +14,17 @@ class NeusightError(Exception):
 
 
 class ModelError(NeusightError):
-    """The model file can't be read, or contradicts itself. ``node`` names the operator at fault, where it is one."""
+    """The model file can't be read, or contradicts itself. ``node`` names the operator at fault, where it is one.
+
+    ``at_any_size``: whether it is so whatever sizes the inputs have; False where that isn't known.
+    """
 
     code = "model"
 
-    def __init__(self, message: str = "", *, node: str | None = None) -> None:
+    def __init__(self, message: str = "", *, node: str | None = None, at_any_size: bool = False) -> None:
         super().__init__(message)
         self.node = node
+        self.at_any_size = at_any_size
 
 
 class BindingError(NeusightError):

@@ -153,11 +153,12 @@ def not_a_number(subject: Subject) -> Iterator[Found]:
 
 @checks(
     "NSX604",
-    "scale of quantisation that is not positive",
+    "scale of quantisation that is not positive and finite",
     severity=Severity.ERROR,
     scope=Scope.SHAPES,
-    explanation="A QuantizeLinear or DequantizeLinear has a scale of zero, or below: divided by it, values are "
-    "infinite or NaN, multiplied by it all are zero. TensorRT refuses such a file; other runtimes compute nonsense.",
+    explanation="A QuantizeLinear or DequantizeLinear has a scale of zero, or below, or an infinite one: divided by "
+    "it, values are infinite, NaN or all zero, and so they are multiplied by it. TensorRT refuses scales that are not "
+    "positive; other runtimes compute nonsense.",
     fix="quantise the model again with a calibration that saw every tensor",
 )
 def scale_not_positive(subject: Subject) -> Iterator[Found]:
@@ -167,8 +168,10 @@ def scale_not_positive(subject: Subject) -> Iterator[Found]:
     for node in nodes_of(subject.model.graph):
         if node.op_type in ("QuantizeLinear", "DequantizeLinear") and len(node.inputs) > 1:
             scale = subject.shaped.inferred.values.get(node.inputs[1])
-            least = 1.0 if scale is None or scale.data is None else scale.data.astype(np.float64).min(initial=1.0)
-            if least <= 0:
-                found.append((file_name(node.name), float(least)))
+            data = np.ones(1) if scale is None or scale.data is None else scale.data.astype(np.float64)
+            wrong = data[(data <= 0) | np.isinf(data)]  # NaN is NSX603's
+            if wrong.size:
+                found.append((file_name(node.name), float(wrong.flat[0])))
     if found:
-        yield _summary(found, "scales that are not positive")
+        what = "not positive" if min(number for _, number in found) <= 0 else "infinite"
+        yield _summary(found, f"scales that are {what}")

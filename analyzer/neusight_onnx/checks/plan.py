@@ -102,11 +102,12 @@ def make_plan(
             replace(target, limits=own.over(target.limits), allow=merged_allowances(target.allow, allowed))
             for target in _configured(read, model)
         ]
-    for target in targets:
-        if isinstance(target.model, Path) and not target.model.exists():
-            file = "" if target.written_in is None else f"{target.written_in}: "
-            where = f"{file}target '{target.name}': " if len(targets) > 1 or model is None else ""
-            raise ModelError(f"{where}{target.model} does not exist; check the path")
+    missing = [target for target in targets if isinstance(target.model, Path) and not target.model.exists()]
+    if missing and len(missing) == len(targets):  # else those that are there are judged, and NSX207 says the rest
+        first = missing[0]
+        file = "" if first.written_in is None else f"{first.written_in}: "
+        where = f"{file}target '{first.name}': " if len(targets) > 1 or model is None else ""
+        raise ModelError(f"{where}{first.model} does not exist; check the path")
     return Plan(targets=tuple(targets), fail_on=fail_on or (read and read.fail_on) or Severity.WARNING, config=path)
 
 

@@ -9,14 +9,15 @@ from typing import assert_never
 
 from neusight_onnx import __version__
 from neusight_onnx.analysis import predict_outcome
-from neusight_onnx.checks import file, formats, numerics, operators, shapes, thresholds
+from neusight_onnx.checks import file, formats, numerics, operators, shapes, standard, thresholds
 from neusight_onnx.checks.config import CONFIG_NAME, in_words_of_a_file, named_apart
 from neusight_onnx.checks.formats import kernel_types
 from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, register
 from neusight_onnx.checks.subject import Subject, Target
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError
-from neusight_onnx.graph.model import Notice, file_name
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.model import Graph, Model, Notice, file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
@@ -28,8 +29,21 @@ from neusight_onnx.runnable import refused
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench, fingerprint, kept
 
-_TOPICS = (thresholds, file, shapes, formats, operators, numerics)
+_TOPICS = (thresholds, file, standard, shapes, formats, operators, numerics)
 """Importing them fills the registry."""
+
+UNREAD = "NSX207"
+register(
+    UNREAD,
+    "model that can't be read",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The file of the target's model is not there, or is damaged, or is no ONNX model: nothing else of the "
+    "target was judged. The other targets are. Where no target's model can be read, the check ends with exit code 2 "
+    "and no report.",
+    fix="give the path of a sound file, or export or fetch it again",
+    function=None,
+)
 
 UNUSED = "NSX901"
 register(
@@ -47,15 +61,18 @@ register(
 def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, config: Path | None = None) -> Verdict:
     """Judges every target by all checks of the registry; ``config`` is the file that they came from, for the report.
 
-    What several targets share (a model, its sizes, its lowering) is worked out once. Raises a
-    :class:`~neusight_onnx.errors.NeusightError` for what is no finding but a mistake of who asks: a model that can't be
-    read, an unknown GPU, dim or precision.
+    What several targets share (a model, its sizes, its lowering) is worked out once. A model that can't be read is a
+    finding of its targets if another can. Raises a :class:`~neusight_onnx.errors.NeusightError` for what is no
+    finding but a mistake of who asks: no model that can be read, an unknown GPU, dim or precision.
     """
     if not targets:
         raise CheckError(f"there is nothing to check; give a model and a GPU, or targets in {CONFIG_NAME}")
     named = named_apart(targets)
     bench = _Bench()
     subjects = [_subject(bench, target, alone=len(named) == 1) for target in named]
+    first = subjects[0]
+    if first.unread is not None and all(subject.unread is not None for subject in subjects):
+        raise _naming(first.unread, first.target, alone=len(named) == 1)
     findings = _findings(subjects)
     findings += _unused(subjects, findings, config)
     order = tuple(Severity)
@@ -89,11 +106,11 @@ def _findings(subjects: Sequence[Subject]) -> list[Finding]:
     for subject in subjects:
         reasons = dict(subject.target.allow)
         for code, entry in CHECKS.items():
-            if entry.function is None or not entry.applies(subject):
+            if not _judges(code, subject):
                 continue
             key = (code, *_identity(subject, entry.scope))
             if key not in known:
-                known[key] = tuple(entry.function(subject))
+                known[key] = _found(code, subject)
             for item in known[key]:
                 finding = Finding(
                     code=code,
@@ -110,6 +127,21 @@ def _findings(subjects: Sequence[Subject]) -> list[Finding]:
                 earlier = findings.get(same, finding)
                 findings[same] = replace(earlier, targets=(*earlier.targets, subject.target.name))
     return list(findings.values())
+
+
+def _judges(code: str, subject: Subject) -> bool:
+    """Whether a check has something to look at; of a model that can't be read there is nothing but that."""
+    if subject.unread is not None:
+        return code == UNREAD
+    entry = CHECKS[code]
+    return entry.function is not None and entry.applies(subject)
+
+
+def _found(code: str, subject: Subject) -> tuple[Found, ...]:
+    if subject.unread is not None:
+        return (Found(message=str(subject.unread)),)
+    function = CHECKS[code].function
+    return () if function is None else tuple(function(subject))
 
 
 def _identity(subject: Subject, scope: Scope) -> tuple[object, ...]:
@@ -136,7 +168,7 @@ def _unused(subjects: Sequence[Subject], findings: Sequence[Finding], config: Pa
     holders: dict[tuple[str, str], list[Subject]] = {}
     for subject in subjects:
         for allowance in subject.target.allow:
-            if allowance not in used:
+            if allowance not in used and subject.unread is None:
                 holders.setdefault(allowance, []).append(subject)
     rule = CHECKS[UNUSED].rule
     return [
@@ -176,9 +208,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         limits=dict(target.limits.texts or {}),
         at=target.limits.judged_at,
         codes=tuple(
-            code
-            for code, entry in sorted(CHECKS.items())
-            if (entry.function is not None and entry.applies(subject)) or any(code == each.code for each in own)
+            code for code in sorted(CHECKS) if _judges(code, subject) or any(code == each.code for each in own)
         ),
         parameter_count=subject.parameter_count,
         unsupported_count=len(subject.opaque),
@@ -208,17 +238,41 @@ def _subject(bench: _Bench, target: Target, *, alone: bool) -> Subject:
     try:
         return _worked_out(bench, target)
     except NeusightError as error:
-        if alone and target.written_in is None:
-            raise
-        if target.written_in is None:
-            raise type(error)(f"target '{target.name}': {error}") from None
-        raise type(error)(f"{target.written_in}: target '{target.name}': {in_words_of_a_file(str(error))}") from None
+        raise _naming(error, target, alone=alone) from None
+
+
+def _naming(error: NeusightError, target: Target, *, alone: bool) -> NeusightError:
+    """The error with the target's name in front if there are others, and with the file that has it."""
+    if target.written_in is not None:
+        return type(error)(f"{target.written_in}: target '{target.name}': {in_words_of_a_file(str(error))}")
+    return error if alone else type(error)(f"target '{target.name}': {error}")
+
+
+def _unreadable(target: Target, gpu: GpuSpec, error: ModelError) -> Subject:
+    """A target of whose model nothing is known but why it can't be read."""
+    nothing = Graph(name="", nodes=(), inputs=(), outputs=(), initializers={}, declared={})
+    path = str(target.model)
+    model = Model(path=path, sha256="", byte_count=0, ir_version=0, producer="", opsets={}, graph=nothing)
+    stored = stored_precision(model)
+    return Subject(
+        target=target,
+        model=model,
+        gpu=gpu,
+        parameter_count=0,
+        stored=stored,
+        precision=resolve(target.precision, stored),
+        not_predicted="the model can't be read",
+        unread=error,
+    )
 
 
 def _worked_out(bench: _Bench, target: Target) -> Subject:
     get_runtime(target.runtime, channels_last=target.channels_last)
     gpu = bench.work.gpu(target.gpu)
-    model = bench.work.model(target.model)
+    try:
+        model = bench.work.model(target.model)
+    except ModelError as error:
+        return _unreadable(target, gpu, error)
     stored = stored_precision(model)
     precision = resolve(target.precision, stored)
     refusal = refused(model, precision, target.runtime, gpu)

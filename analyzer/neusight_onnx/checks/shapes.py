@@ -372,10 +372,11 @@ def refused_inputs(subject: Subject) -> Iterator[Found]:
     if fault is None:
         return
     node = next((node for node in nodes_of(subject.model.graph) if node.name == fault.node), None)
-    if node is not None and fault_of_form(node) is not None:
-        fix = "export the node again as its operator is defined: no size that is given changes that"
-    elif node is not None and node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+    if node is not None and node.op_type in ("QuantizeLinear", "DequantizeLinear") and fault_of_form(node) is None:
         fix = "quantise the model again: no size that is given changes how its scales and types fit"
+    elif fault.at_any_size:
+        what = "model" if node is None else "node"
+        fix = f"export the {what} again as the standard has it: no size that is given changes that"
     else:
         fix = None
     yield Found(message=str(fault), node=fault.node, fix=fix)

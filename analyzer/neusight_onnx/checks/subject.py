@@ -53,6 +53,7 @@ class Target:
 class Subject:
     """A target, read, shaped, lowered and predicted, as far as that goes.
 
+    ``unread`` says why the model can't be read: all else is empty then.
     ``shaped`` is None where the shapes don't agree, ``fault`` says why; all behind it is None then, too. ``stored``
     is the type of most plain floats in the file. ``totals`` is None where the GPU can't run the precision, or
     the runtime not on the GPU, which ``not_predicted`` says; ``host`` and ``executed_precision`` are theirs.
@@ -68,6 +69,7 @@ class Subject:
     stored: DataType
     precision: Precision
     not_predicted: str | None
+    unread: ModelError | None = None
     shaped: ShapedModel | None = None
     fault: ModelError | None = None
     prepared: PreparedModel | None = None

@@ -179,18 +179,23 @@ def _predicts(subject: Subject) -> bool:
 
 @checks(
     "NSX108",
-    "limit judged on a lower bound",
+    "limit not judged, or on a lower bound",
     severity=Severity.WARNING,
     scope=Scope.TARGET,
     explanation="Some nodes are not supported and count as nothing, so the true latency is higher than the figure "
     "that was judged: a limit that is kept by it may still be missed. With --max-unsupported, which accepts that, "
-    "it is a note. Where nothing at all could be costed, no limit can be judged: an error all the same.",
+    "it is a note. Where nothing at all can be predicted, since the runtime refuses the model or none of it could be "
+    "costed, no limit can be judged: an error all the same.",
     fix="replace the operators that are not supported, or accept them with --max-unsupported N",
     applies=_predicts,
 )
 def lower_bound(subject: Subject) -> Iterator[Found]:
     if subject.not_predicted is not None:
-        yield Found(message=f"{subject.not_predicted}; no limit was judged", severity=Severity.ERROR)
+        yield Found(
+            message=f"{subject.not_predicted}; no limit was judged",
+            severity=Severity.ERROR,
+            fix="mend what keeps the model from running there, which the message names: only then is there a figure",
+        )
     if subject.totals is None or not subject.opaque:
         return
     count = counted(len(subject.opaque), "unsupported node")

@@ -16,6 +16,7 @@ from neusight_onnx.cli.options import GpusOption, ListFormat, OutputOption, Prec
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.sizes import Sizes
+from neusight_onnx.errors import ModelError
 
 if TYPE_CHECKING:
     from neusight_onnx.checks.subject import Target
@@ -158,7 +159,10 @@ def _guarded(checked: Target, output: Path | None, models: dict[Path, Path | Mod
     files = gpu_file(str(checked.gpu)) if isinstance(checked.gpu, str | Path) else []
     check_target(output, (checked.model, "a model itself"), *((file, "a GPU file itself") for file in files))
     if checked.model not in models:
-        models[checked.model] = read_guarded(checked.model, output)
+        try:
+            models[checked.model] = read_guarded(checked.model, output)
+        except ModelError:
+            models[checked.model] = checked.model  # the check says why, and of which target
     return replace(checked, model=models[checked.model])
 
 

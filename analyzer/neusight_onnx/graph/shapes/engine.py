@@ -135,7 +135,8 @@ def infer_graph(
     scope = Scope(graph=graph, values=values, own=own, certain=certain, shapes=shapes)
     walk.scopes.append(scope)
     if len(walk.scopes) > MAX_DEPTH:
-        raise ModelError(f"bodies of control-flow nodes are nested more than {MAX_DEPTH} deep, in '{graph.name}'")
+        message = f"bodies of control-flow nodes are nested more than {MAX_DEPTH} deep, in '{graph.name}'"
+        raise ModelError(message, at_any_size=True)
     nodes = graph.nodes
     is_settled = memo is not None and memo.others and not walk.bindings.shapes
     if memo is not None and is_settled:
@@ -280,10 +281,14 @@ def _check_form(node: Node, inputs: Sequence[Value | None], walk: Walk) -> None:
     )
     known = walk.sound.get(facts)
     if known is None:
-        reason = fault_of_form(node) or unmet(node, inputs) or (None if walk.guessed else wrong_elements(node, inputs))
+        form = fault_of_form(node)
+        types = None if walk.guessed else wrong_elements(node, inputs)
+        reason = form or unmet(node, inputs) or types
         if reason is not None:
             walk.formed.discard(node.name)
-            raise NodeContext(node, inputs, inputs, walk, constant=False).error(reason)
+            fault = NodeContext(node, inputs, inputs, walk, constant=False).error(reason)
+            fault.at_any_size = reason in (form, types)
+            raise fault
         known = walk.sound[facts] = tuple(unknown_attributes(node))
     for name in known:
         walk.ignored.setdefault((node.op_type, name), []).append(node.name)

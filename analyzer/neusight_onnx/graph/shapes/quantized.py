@@ -21,24 +21,42 @@ _SINCE: Mapping[DataType, int] = {
 
 
 def _require_scales_that_fit(ctx: NodeContext, quantised: DataType | None) -> None:
-    """One scale, or one for each element along ``axis`` (1 where it isn't said), as the standard has it.
-
-    Scales of blocks aren't looked at.
-    """
+    """One scale, or one for each element along ``axis`` (1 where it isn't said), or for each block of them, as the
+    standard has it."""
     node = ctx.node
     since = _SINCE.get(quantised, 0) if quantised is not None and not node.domain else 0
     if quantised is not None and node.version < since:
         ctx.require(False, f"{quantised.label} came with opset {since}, the model imports {node.version}")
     data, scale = ctx.value(0), ctx.value(1)
-    if data.shape is None or data.is_bound or scale.shape is None or scale.is_bound or ctx.integer("block_size", 0):
+    if data.shape is None or data.is_bound or scale.shape is None or scale.is_bound:
         return
-    rank = len(data.shape)
+    rank, block = len(data.shape), ctx.integer("block_size", 0)
+    if block:
+        _require_blocks_that_fit(ctx, data.shape, scale.shape, block)
+        return
     if len(scale.shape) != 1 or scale.shape == (1,) or not rank:
         return
     axis, count = ctx.integer("axis", 1), scale.shape[0]
     ctx.require(-rank <= axis < rank, f"axis {axis} is none of the {rank} dimensions of {node.inputs[0]}")
     size = data.shape[axis]
     ctx.require(count == size, f"has {count} scales for the {size} elements along axis {axis} of {node.inputs[0]}")
+
+
+def _require_blocks_that_fit(ctx: NodeContext, shape: Sequence[int], scales: Sequence[int], block: int) -> None:
+    """A scale for each block of ``block`` elements along ``axis``, the last of which may be shorter.
+
+    com.microsoft's operators pack elements: theirs aren't looked at.
+    """
+    name, axis = ctx.node.inputs[0], ctx.integer("axis", 1)
+    if ctx.node.domain:
+        return
+    ctx.require(block > 0, f"block_size {block} is below 1")
+    ctx.require(-len(shape) <= axis < len(shape), f"axis {axis} is none of the {len(shape)} dimensions of {name}")
+    wanted = list(shape)
+    wanted[axis] = -(-shape[axis] // block)
+    ctx.require(
+        list(scales) == wanted, f"has scales of {list(scales)} for {name} in blocks of {block}, which need {wanted}"
+    )
 
 
 @rule("QuantizeLinear")
