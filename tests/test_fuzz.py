@@ -124,3 +124,4 @@ def test_nothing_outside_the_folder_is_read(location: str, tmp_path: Path) -> No
     with pytest.raises(NeusightError) as error:
         analyze(path, gpu="a100")
     assert "\n" not in str(error.value)
+    assert ("by a link" in str(error.value)) is (location in ("link.bin", "folder/secret.bin"))

@@ -345,7 +345,7 @@ class _Files:
             self.folders = (os.path.realpath(self.model.parent), os.path.dirname(real))
         target = os.path.realpath(os.path.join(self.model.parent, location))
         if not any(target.startswith(folder.rstrip(os.sep) + os.sep) for folder in self.folders):
-            raise ModelError(_escaping(data))
+            raise ModelError(_escaping(data, is_link=True))
         try:
             facts = os.stat(target)
         except OSError:
@@ -383,8 +383,9 @@ class _Files:
         return notices
 
 
-def _escaping(data: ExternalData) -> str:
+def _escaping(data: ExternalData, *, is_link: bool = False) -> str:
+    where = "leads by a link out of" if is_link else "is not inside"
     return (
-        f"puts the data of tensor {shown(data.tensor)!r} at {shown(data.location)!r}, which is not inside the model's "
+        f"puts the data of tensor {shown(data.tensor)!r} at {shown(data.location)!r}, which {where} the model's "
         "folder; it was not opened"
     )
