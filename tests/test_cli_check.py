@@ -208,6 +208,17 @@ def test_misuse_is_one_line(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.parametrize("bad", ["gone.onnx", "cut.onnx"])
+def test_a_report_is_written_beside_a_model_that_cannot_be_read(bad: str, folder: Path) -> None:
+    (folder / "cut.onnx").write_bytes(linear().SerializeToString()[:-9])
+    targets = [f'[[target]]\nmodel = "{model}"\ngpu = "t4"\ndims = {{ batch = 2 }}' for model in ("m.onnx", bad)]
+    (folder / "both.toml").write_text("\n".join(targets))
+    assert main(["check", "--config", "both.toml", "--format", "junit", "-o", "report.xml"]) == 1
+    sound, unread = ElementTree.parse(folder / "report.xml").getroot()
+    assert sound.get("failures") == "0"
+    assert [failure.get("type") for failure in unread.iter("failure")] == ["NSX207"]
+
+
 def test_explain_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain"]) == 0
     listed = capsys.readouterr().out
