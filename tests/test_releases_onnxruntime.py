@@ -9,10 +9,13 @@ import pytest
 from onnx import TensorProto
 
 from graphs import inferred
-from neusight_onnx import analyze
+from neusight_onnx import analyze, load_gpu
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.runtimes import fused_graph
-from neusight_onnx.kernels import Kernel
+from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.lowering import lower
+from neusight_onnx.lowering.eights import with_units_for_eights
+from neusight_onnx.predictor import predict
 from neusight_onnx.runtime import get_runtime
 
 BERT = Path(__file__).parents[1] / "examples" / "bert_base.onnx"
@@ -260,3 +263,16 @@ def test_runtimes_share_no_rewritten_graph() -> None:
         for runtime in ("onnxruntime@1.11", "onnxruntime", "onnxruntime@1.11")
     ]
     assert times[0] == times[2] > times[1]
+
+
+@pytest.mark.parametrize(
+    ("release", "words", "on_lanes"), [("1.6", 50_257, True), ("1.6", 50_256, False), ("1.7", 50_257, False)]
+)
+def test_matrix_units_wanted_eights(release: str, words: int, on_lanes: bool) -> None:
+    types = {"x": HALF, "w": HALF}
+    graph = inferred("y = MatMul(x, w)", {"x": (128, 768)}, weights={"w": (768, words)}, types=types)
+    works = with_units_for_eights(lower(graph, runtime=f"onnxruntime@{release}"), get_runtime(f"onnxruntime@{release}"))
+    (product,) = [kernel for work in works for kernel in work.kernels]
+    v100 = load_gpu("v100-pcie-16gb")
+    on_units = predict([Gemm(m=128, n=words, k=768, b_is_weight=True, dtype=DataType.FLOAT16)], v100)[0].latency_us
+    assert (predict([product], v100)[0].latency_us > 2 * on_units) == on_lanes

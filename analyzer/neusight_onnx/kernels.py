@@ -62,6 +62,7 @@ class Gemm:
     that the limit sustains. ``activity``: energy of an operation on the operands' values over that on real ones:
     constants, with which some benchmarks fill them, switch few transistors.
     ``accumulator``: the type of the sums where it is the multiplied one (FP16 in FP16); None: FP32, or INT32.
+    ``on_lanes``: of FP16, by kernels of FP32's lanes though the GPU may have matrix units.
     ``uneven_rows``: the rows of all entries where ``m`` is the most that one has, as in a grouped product of experts.
     """
 
@@ -87,6 +88,7 @@ class Gemm:
     burst: bool = False
     activity: float = 1.0
     accumulator: DataType | None = None
+    on_lanes: bool = False
     uneven_rows: int | None = None
 
     @property

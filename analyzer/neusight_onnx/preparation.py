@@ -214,6 +214,10 @@ def prepare(
             work = with_alternatives(recognised, work, runtime_model)
             narrowed = None if narrowed is None else with_alternatives(recognised, narrowed, runtime_model)
             wide = None if wide is None else with_alternatives(recognised, wide, runtime_model)
+        if runtime_model.units_want_eights:
+            from neusight_onnx.lowering.eights import with_units_for_eights
+
+            work = with_units_for_eights(work, runtime_model)
         if runtime_model.sums_fp16:
             from neusight_onnx.lowering.accumulators import with_accumulators
 

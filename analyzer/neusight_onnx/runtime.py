@@ -44,6 +44,8 @@ class Runtime:
     operators; "Add" is of a tensor of the result's shape, "bias" of a vector). ``attention``: what becomes of attention
     that a model writes as products and a softmax; below ``attention_capability`` it stays that.
     ``sums_fp16``: whether products and convolutions of FP16 may accumulate in FP16, where that is faster.
+    ``units_want_eights``: whether products of FP16 take matrix units only where rows of all operands are multiples of
+    8 elements.
     ``conv_layout``: the order that convolutions get their input in. ``takes_order``: whether the caller may have images
     and filters lie as (n, *spatial, c), as which operators then keep them; ``channels_last``: and does. ``reorders``:
     whether a compiler has filters of images lie so where it finds that worth its while.
@@ -101,6 +103,7 @@ class Runtime:
     attention_capability: float | None = None
     conv_layout: str = "nchw"
     sums_fp16: bool = False
+    units_want_eights: bool = False
     takes_order: bool = False
     channels_last: bool = False
     reorders: bool = False

@@ -25,7 +25,8 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
     """The predictor of a kernel on a GPU, None where only the analytic law stands.
 
     It is the same for all kernels of one class, label (``predictor_label``) and dtype, generated or not, empty or not,
-    on matrix units or not (``on_vector_lanes``), and of attention by the same kernel (``attention_kernel``).
+    on matrix units or not (``on_vector_lanes``, ``Gemm.on_lanes``), and of attention by the same kernel
+    (``attention_kernel``).
     """
     if multiplies_nothing(kernel):
         return None
@@ -79,6 +80,9 @@ def _for_matrix_units(
     from neusight_onnx.laws.catalog import law_of
     from neusight_onnx.laws.tensor_gemm import serves
 
+    if isinstance(kernel, Gemm) and kernel.on_lanes and serves(gpu, kernel.dtype):
+        found = predictors.get((kernel_class, DataType.FLOAT32.label))
+        return None if found is None else replace(found, narrow_operands=True)
     if not serves(gpu, kernel.dtype):  # it runs other kernels than were measured
         return _on_fp32_lanes(kernel, kernel_class, gpu, predictors)
     direction = OF_WEIGHT if label.endswith(OF_WEIGHT) else ""

@@ -95,7 +95,7 @@ def predict(
         # float16 shares bfloat16's predictor, but a GPU may multiply in one of the two only
         label, dtype = predictor_label(kernel), kernel_dtype(kernel)
         kinds = is_streamed(kernel), multiplies_nothing(kernel), on_vector_lanes(kernel), attention_kernel(kernel, gpu)
-        key = (KERNEL_CLASSES[type(kernel)], label, dtype, *kinds)
+        key = (KERNEL_CLASSES[type(kernel)], label, dtype, *kinds, isinstance(kernel, Gemm) and kernel.on_lanes)
         groups.setdefault(key, {})[kernel] = None
     shipped = load_predictors(data_folder("predictors")) if predictors is None else predictors
     found: dict[Kernel, Prediction] = {}

@@ -27,6 +27,14 @@ ONNXRUNTIME = History(
             fields={"most_capability": 7.5},
         ),
         Change(
+            since=(1, 7),
+            what="FP16 products take matrix units whatever their sizes (cuBLAS 11)",
+            before="FP16 products take matrix units only where rows of all operands are multiples of 8 elements",
+            source="NVIDIA's Matrix Multiplication Background User's Guide: requirements of cuBLAS before and since "
+            "11.0; CUDA 10.2 until 1.6 and 11.0 from 1.7 on, by ONNX Runtime's table of requirements, as remembered",
+            fields={"units_want_eights": True},
+        ),
+        Change(
             since=(1, 12),
             what="a normalization that casts to FP32 in between is one kernel behind the deviations from the mean",
             before="a normalization that casts to FP32 in between runs as it is written",

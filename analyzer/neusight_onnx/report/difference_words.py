@@ -99,6 +99,7 @@ _FLAGS = {
     "b_is_weight": "weight on the right",
     **{name: name for name in ("transpose_a", "transpose_b", "transposed", "causal", "log", "backward", "generated")},
     "by_block": "a block a row",
+    "on_lanes": "without matrix units",
 }
 """What dims say that are 1 or left out: as "name=1" nobody would know."""
 
