@@ -351,7 +351,7 @@ def works_of(
     ``free``: shared between the sizes of a model. ``parsed``: the graph before anything in it was merged.
     """
     lowered = _laid_out(fused, runtime, training=training, free=free)
-    works = place(fused, lowered.works, runtime, parsed=parsed)
+    works = place(fused, lowered.works, runtime, known=lowered.known, parsed=parsed)
     if runtime.computes_shapes:
         from neusight_onnx.lowering.shape_arithmetic import with_host_arithmetic
 
@@ -375,7 +375,7 @@ def _step_of_training(
     from neusight_onnx.backward import train
 
     lowered = _laid_out(fused, runtime, training=True)
-    works = place(fused, lowered.works, runtime)
+    works = place(fused, lowered.works, runtime, known=lowered.known)
     merged = works_of(fused, runtime, training=True) if runtime.pointwise == "chains" else None
     trained = train(fused, works, lowered.strides, plan, runtime, merged=merged)
     if precision.products is not None:

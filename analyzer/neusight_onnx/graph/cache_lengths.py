@@ -16,6 +16,8 @@ _APPENDING: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = {
 """(input of the past, output of the present), which is longer by the new tokens: onnx's Operators.md,
 ContribOperators.md."""
 
+_APPENDERS = frozenset(op_type for _, op_type in _APPENDING)
+
 _TOTAL_LENGTH = 6
 """GroupQueryAttention's input total_sequence_length."""
 
@@ -29,6 +31,8 @@ def present_lengths(graph: Graph) -> dict[str, str]:
     inputs = {declared.name: declared for declared in graph.inputs}
     found: dict[str, str] = {}
     for node, declared in _declared_around(graph):
+        if node.op_type not in _APPENDERS:
+            continue
         for past, present in _pairs(node):
             pair = _longer(inputs.get(past), declared.get(present))
             if pair is not None:
@@ -44,6 +48,7 @@ def kept_buffers(graph: Graph, values: Mapping[str, Value]) -> frozenset[str]:
     return frozenset(
         present
         for node in graph.nodes
+        if node.op_type in _APPENDERS
         for past, present in _pairs(node)
         if past in values and present in values and values[past].shape == values[present].shape is not None
     )

@@ -71,6 +71,8 @@ def where_known(graph: InferredGraph) -> Known:
     found: set[str] = set()
     beside: set[str] = set()
     for node in graph.graph.nodes:
+        if _computes_data(node, values) and on_host.isdisjoint(node.inputs) and folded.isdisjoint(node.inputs):
+            continue  # most nodes
         outputs = [values.get(name) for name in node.outputs if name]
         if all(value is not None and value.is_constant for value in outputs):
             continue
@@ -86,6 +88,14 @@ def where_known(graph: InferredGraph) -> Known:
         elif all(value is not None and value.data is not None for value in outputs):
             found.add(node.name)
     return Known(on_gpu=frozenset(found), on_host=frozenset(on_host), beside_inputs=frozenset(beside))
+
+
+def _computes_data(node: Node, values: Mapping[str, Value]) -> bool:
+    """Whether it reads what isn't known first, and its first result isn't known either."""
+    if not node.inputs or node.op_type in ("Shape", "Size"):
+        return False
+    read, result = values.get(node.inputs[0]), values.get(node.outputs[0])
+    return read is not None and not read.is_constant and result is not None and result.data is None
 
 
 def _is_fixed(name: str, value: Value | None, folded: Set[str]) -> bool:

@@ -213,10 +213,16 @@ def _refused(works: Sequence[NodeWork], refusals: Mapping[str, str]) -> tuple[No
 
 
 def place(
-    graph: InferredGraph, works: Sequence[NodeWork], runtime: Runtime, *, parsed: InferredGraph | None = None
+    graph: InferredGraph,
+    works: Sequence[NodeWork],
+    runtime: Runtime,
+    *,
+    known: Known | None = None,
+    parsed: InferredGraph | None = None,
 ) -> tuple[NodeWork, ...]:
     """``works`` as ``runtime`` can run them: those without a GPU kernel on the host, or unsupported with the reason.
 
+    ``known``: of lowering; None: looked for.
     ``parsed``: the graph before anything in it was merged, which is what an engine's parser reads; None: ``graph``.
     """
     if runtime.fallback == "none":
@@ -226,7 +232,8 @@ def place(
     places = {work.node: place for place, work in enumerate(works)}
     result = list(works)
     pending = [graph]
-    known = where_known(graph) if runtime.computes_shapes else Known()
+    if known is None:
+        known = where_known(graph) if runtime.computes_shapes else Known()
     while pending:
         current = pending.pop()
         pending.extend(current.bodies.values())

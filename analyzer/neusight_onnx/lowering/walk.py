@@ -14,7 +14,7 @@ from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.free_works import FreeWorks
-from neusight_onnx.lowering.known_on_gpu import where_known
+from neusight_onnx.lowering.known_on_gpu import Known, where_known
 from neusight_onnx.lowering.provider_parts import by_provider
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
 from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order
@@ -54,10 +54,14 @@ class _Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """The work of every node, and the strides (in elements) of the values that aren't contiguous, bodies included."""
+    """The work of every node, and the strides (in elements) of the values that aren't contiguous, bodies included.
+
+    ``known``: where what follows from sizes alone is computed.
+    """
 
     works: tuple[NodeWork, ...]
     strides: Mapping[str, tuple[int, ...]]
+    known: Known
 
 
 def lower(graph: InferredGraph, *, runtime: Runtime | str) -> tuple[NodeWork, ...]:
@@ -80,15 +84,16 @@ def lower_laid_out(
     """
     given = _images(graph, order.ranks) if order.given else {}
     executor = as_runtime(runtime)
+    known = where_known(graph) if executor.computes_shapes else Known()
     run = _Pass(
         runtime=executor,
         order=order,
         free=FreeWorks() if free is None else free,
-        known_on_gpu=where_known(graph).on_gpu if executor.computes_shapes else frozenset(),
+        known_on_gpu=known.on_gpu,
     )
     run.strides.update((name, layout.strides) for name, layout in given.items())
     _lower(graph, run, given, 1, ())
-    return Lowered(works=tuple(run.works), strides=run.strides)
+    return Lowered(works=tuple(run.works), strides=run.strides, known=known)
 
 
 _LOSES_ORDER = frozenset({"Einsum", "Gemm", "MatMul", "Transpose"})
