@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,14 +73,15 @@ def require_units(works: Sequence[NodeWork], runtime: Runtime, gpu: GpuSpec) -> 
     8.9, or ROCm MI300+"), and so does ONNX Runtime's GemmFloat8. Pairs of quantisation that a runtime executes as
     kernels of their own around products of wider floats aren't meant: conversions run everywhere.
     """
-    for dtype, name in _STORED.items():
-        if name in gpu.peak_flops_per_s:
-            continue
-        count = sum(
-            any(isinstance(kernel, Attention | Conv | Gemm) and kernel.dtype is dtype for kernel in work.kernels)
-            for work in works
-        )
-        if count:
+    lacking = {dtype: name for dtype, name in _STORED.items() if name not in gpu.peak_flops_per_s}
+    if not lacking:
+        return
+    nodes_of: Counter[DataType] = Counter()
+    for work in works:
+        products = [kernel for kernel in work.kernels if isinstance(kernel, Attention | Conv | Gemm)]
+        nodes_of.update({kernel.dtype for kernel in products if kernel.dtype in lacking} if products else ())
+    for dtype, name in lacking.items():
+        if count := nodes_of[dtype]:
             units, _, since = UNITS[name]
             nodes = "1 node multiplies" if count == 1 else f"{count:,} nodes multiply"
             others = "" if runtime.name == "onnxruntime" else "take --runtime onnxruntime, which widens them first, or "
