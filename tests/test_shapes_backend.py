@@ -204,12 +204,15 @@ def test_no_node_is_unsupported_where_the_inputs_are_given(cases: Mapping[str, A
 def test_what_a_node_gives_is_written(cases: Mapping[str, Any]) -> None:
     """Every output that is asked for, also those that most users leave out: masks, indices, states, statistics.
 
-    Only nodes whose kernels stand alone are looked at: views write nothing.
+    Only nodes whose kernels stand alone are looked at: views write nothing. A cache that TensorScatter gets from the
+    caller and gives back is one buffer, into which it writes the new rows alone.
     """
     short = []
     judged = 0
     for name, case in cases.items():
         if not case.data_sets or len(case.model.graph.node) != 1:
+            continue
+        if case.model.graph.node[0].op_type == "TensorScatter":
             continue
         graph = _infer(case.model, case.data_sets[0][0], with_data=True)
         works = lower(graph, runtime="onnxruntime")

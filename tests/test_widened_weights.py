@@ -19,15 +19,16 @@ COLUMNS = 4096
 
 
 def _report(
-    tmp_path: Path, rows: int, *, bits: int = 4, columns: int = COLUMNS, runtime: str = "onnxruntime"
+    tmp_path: Path, rows: int, *, bits: int = 4, block: int = 32, columns: int = COLUMNS, runtime: str = "onnxruntime"
 ) -> Report:
     path = tmp_path / "narrow.onnx"
-    blocks, per_block = COLUMNS // 32, 32 * bits // 8
+    blocks, per_block = COLUMNS // block, block * bits // 8
+    sizes = f"K = {COLUMNS}, N = {columns}, bits = {bits}, block_size = {block}"
     model = onnx.parser.parse_model(f"""
         <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
         g (float16[{rows}, {COLUMNS}] x, uint8[{columns}, {blocks}, {per_block}] w, float16[{columns * blocks}] s)
         => (float16[{rows}, {columns}] y)
-        {{ y = com.microsoft.MatMulNBits<K = {COLUMNS}, N = {columns}, bits = {bits}, block_size = 32>(x, w, s) }}""")
+        {{ y = com.microsoft.MatMulNBits<{sizes}>(x, w, s) }}""")
     onnx.save(model, path)
     return analyze(path, gpu="a100", runtime=runtime)
 
@@ -62,7 +63,10 @@ def test_int4w_asked_for_is_widened_as_a_file_that_stores_it(tmp_path: Path, row
         {{ y = MatMul(x, w) }}""")
     model.graph.initializer[0].CopyFrom(external_tensor("w", (COLUMNS, COLUMNS), "wide.data", onnx.TensorProto.FLOAT16))
     onnx.save(model, path)
-    asked, stored = analyze(path, gpu="a100", precision="int4w"), _report(tmp_path, rows)
+    asked, stored = (
+        analyze(path, gpu="a100", precision="int4w"),
+        _report(tmp_path, rows, block=256),
+    )  # few scales: int4w counts none
 
     assert _classes(asked) == _classes(stored) == (["elementwise", "gemm"] if widened else ["gemm"])
     assert [kernel.write_bytes for kernel in asked.kernels] == [kernel.write_bytes for kernel in stored.kernels]
