@@ -25,6 +25,7 @@ from neusight_onnx.graph.binding_text import written_shape
 from neusight_onnx.graph.model import Node, Value
 from neusight_onnx.graph.shapes.context import MAX_DATA, NUMPY, Session
 from neusight_onnx.graph.shapes.ranges import ends_of
+from neusight_onnx.graph.shapes.trace import in_order
 
 MAX_NODES = 512
 """Nodes that are followed back from one size."""
@@ -70,36 +71,21 @@ def likely_counts(name: str, session: Session, longest: int, most: int) -> Count
     ``longest``: the longest dimension of the model's inputs; ``most``: a limit up to that limits a size.
     """
     known: dict[str, Counts | None] = {}
-    for current, node in _order(name, session, known):
-        known[current] = session.counts(current)[current] = _evaluate(current, node, session, known, longest, most)
-    return known[name]
 
-
-def _order(name: str, session: Session, known: dict[str, Counts | None]) -> list[tuple[str, Node | None]]:
-    """What the value is computed from, each behind what it needs; a source has no node. What was evaluated before goes
-    to ``known``, as None what is beyond the budget."""
-    order: list[tuple[str, Node | None]] = []
-    reached: set[str] = set()
-    waiting: list[tuple[str, Node | None, bool]] = [(name, None, False)]
-    while waiting:
-        current, node, is_ready = waiting.pop()
-        if is_ready:
-            order.append((current, node))
-            continue
-        if current in reached:
-            continue
-        reached.add(current)
+    def needs(current: str, reached: int) -> tuple[Node | None, Sequence[str]] | None:
         found = session.counts(current)
         if current in found:
             known[current] = found[current]
-        elif len(reached) > MAX_NODES:
+            return None
+        if reached > MAX_NODES:
             known[current] = found[current] = None
-        else:
-            node = _followed(current, session)
-            waiting.append((current, node, True))
-            if node is not None:
-                waiting += [(other, None, False) for other in _read(node, session) if other]
-    return order
+            return None
+        node = _followed(current, session)
+        return node, () if node is None else _read(node, session)
+
+    for current, node in in_order(name, needs):
+        known[current] = session.counts(current)[current] = _evaluate(current, node, session, known, longest, most)
+    return known[name]
 
 
 def _read(node: Node, session: Session) -> Sequence[str]:

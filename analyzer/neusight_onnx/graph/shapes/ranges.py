@@ -8,7 +8,7 @@ Small tensors have ends for each element, large ones one pair for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, prod
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Node, Value
 from neusight_onnx.graph.shapes.context import MAX_DATA, Session
+from neusight_onnx.graph.shapes.trace import in_order
 
 MAX_NODES = 512
 """Nodes that are followed back from one size: from a pasted mask's width to the clip of its box are some 100."""
@@ -88,40 +89,24 @@ _FOLLOWED = frozenset(
 def ends_of(name: str, session: Session) -> Ends:
     """Between which ends the elements of a value lie; each value is looked at once in each inference of its graph."""
     known: dict[str, Ends] = {}
-    order = _order(name, session, known)
+
+    def needs(current: str, reached: int) -> tuple[Node | None, Sequence[str]] | None:
+        found = session.found(current).get(current)
+        if found is not None:
+            known[current] = found
+            return None
+        value = session.value(current)
+        node = None if value is None or value.data is not None else session.maker(current)
+        if node is not None and (reached > MAX_NODES or node.domain != ""):
+            node = None
+        return node, node.inputs if node is not None and node.op_type in _FOLLOWED else ()
+
+    order = in_order(name, needs)
     with np.errstate(all="ignore"):
         for current, node in order:
             ends = known[current] = _evaluate(current, node, session, known)
             session.found(current)[current] = ends
     return known[name]
-
-
-def _order(name: str, session: Session, known: dict[str, Ends]) -> list[tuple[str, Node | None]]:
-    """What the value is computed from, each behind what it needs; what is beyond the budget has no node, what was found
-    before goes to ``known``."""
-    order: list[tuple[str, Node | None]] = []
-    reached: set[str] = set()
-    waiting: list[tuple[str, Node | None, bool]] = [(name, None, False)]
-    while waiting:
-        current, node, is_ready = waiting.pop()
-        if is_ready:
-            order.append((current, node))
-            continue
-        if current in reached:
-            continue
-        reached.add(current)
-        found = session.found(current).get(current)
-        if found is not None:
-            known[current] = found
-            continue
-        value = session.value(current)
-        node = None if value is None or value.data is not None else session.maker(current)
-        if node is not None and (len(reached) > MAX_NODES or node.domain != ""):
-            node = None
-        waiting.append((current, node, True))
-        if node is not None and node.op_type in _FOLLOWED:
-            waiting += [(other, None, False) for other in node.inputs if other]
-    return order
 
 
 def _evaluate(name: str, node: Node | None, session: Session, known: Mapping[str, Ends]) -> Ends:
