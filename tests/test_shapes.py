@@ -785,6 +785,17 @@ def test_if_with_a_known_condition_takes_its_branch_and_says_so_of_the_other() -
     assert result.idle == {(name, "else_branch"): "its branch is not taken"}
 
 
+def test_a_condition_of_bounded_size_refuses_nothing() -> None:
+    """EmbeddingBag in a Loop compares offsets[i] with offsets[i + 1]: one element each, which only a run knows."""
+    text = """g (int64[1] i, int64[1] j, int64[9] offsets, float[4, 2] x) => (float[a, b] y) {
+        o = Slice(offsets, i, j)
+        e = Equal(o, o)
+        y = If(e) <then_branch = t () => (float[4, 2] p) { p = Relu(x) },
+                   else_branch = f () => (float[4, 2] q) { q = Neg(x) }>
+    }"""
+    assert shape(inferred(text), "y") == (4, 2)
+
+
 def test_scan_over_two_axes() -> None:
     text = """g (float[3] s0, float[7, 3] x) => (float[3] last) {
         last, ys = Scan<num_scan_inputs = 1, body = b (float[3] s, float[3] xi) => (float[3] s2, float[3, 1] o) {

@@ -24,7 +24,7 @@ def _if(ctx: NodeContext) -> Sequence[Value]:
     """The branch that is taken, if the condition is known or the sizes fit only one; else what either may give."""
     node, session = ctx.node, ctx.session
     choice = ctx.inputs[0] if ctx.inputs else None
-    if choice is not None and choice.shape is not None:
+    if choice is not None and choice.shape is not None and not choice.is_bound:
         ctx.require(choice.element_count == 1, f"its condition has the shape {list(choice.shape)}, not one element")
     condition = known_integer(choice)
     results: dict[str, list[Value]] = {}
