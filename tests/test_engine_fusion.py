@@ -703,6 +703,19 @@ def test_a_mask_of_open_size_joins_the_softmax_where_the_file_shows_one_shape(tm
         assert found == (["BiasSoftmax"] if merged else ["Add", "Softmax"])
 
 
+@pytest.mark.parametrize("width", [1024, 1025])
+def test_softmax_with_a_mask_is_over_the_last_dimension(width: int) -> None:
+    """(2, 4, 6, width) is 48 rows, whatever ``axis`` was counted from; a warp holds 1,024 elements of one."""
+    sizes = {"x": (2, 4, 6, width), "m": (2, 1, 1, width)}
+    graph = fused_graph(inferred("s = Add(x, m)\ny = Softmax<axis = -1>(s)", sizes), RUNTIMES["onnxruntime"])
+    *before, softmax = [kernel for work in works_of(graph, RUNTIMES["onnxruntime"]) for kernel in work.kernels]
+    assert isinstance(softmax, Softmax)
+    assert (softmax.rows, softmax.cols, softmax.fused) == (48, width, ("add",) if width == 1024 else ())
+    assert [kernel.operations for kernel in before if isinstance(kernel, Elementwise)] == [("add",)] * (width > 1024)
+    mask = TensorSpec(dtype=DataType.FLOAT32, shape=sizes["m"])
+    assert mask in (softmax.extra_inputs or cast(Elementwise, before[0]).inputs)
+
+
 def test_an_operator_without_a_kernel_runs_on_the_host() -> None:
     """(3, 4, 4) floats are copied to the host once, for both of the operators that read them; the results come back."""
     graph = inferred(UNIQUE, {"x": (3, 4, 4)}, outputs=["e", "y"])

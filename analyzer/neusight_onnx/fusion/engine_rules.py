@@ -178,7 +178,13 @@ def _bias_softmax(search: Search, anchor: Node) -> Match | str:
     if not search.fixed and not search.are_alike(*plus.inputs):
         return NOT_FIXED
     mask = next((name for name in masks if name != whole[0]), masks[-1])
-    return trail.finish("BiasSoftmax", (whole[0], mask), anchor.outputs[0], domain="com.microsoft")
+    return trail.finish(
+        "BiasSoftmax",
+        (whole[0], mask),
+        anchor.outputs[0],
+        domain="com.microsoft",
+        attributes={"axis": len(shape) - 1},  # it knows no negative one, and without any flattens all behind the first
+    )
 
 
 def _constant_into_conv(search: Search, anchor: Node) -> Match | str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
-from neusight_onnx.kernels import Softmax, TensorSpec
+from neusight_onnx.kernels import Elementwise, Softmax, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+
+WARP_COLS = 1024
+"""Elements of the widest row that ONNX Runtime's BiasSoftmax takes in one kernel."""
 
 
 @lowers("Softmax", "LogSoftmax", "Hardmax", gives="softmax")
@@ -33,17 +37,18 @@ def softmax(context: NodeContext) -> Outcome:
 
 @lowers("BiasSoftmax", domain="com.microsoft", gives="softmax", note="x + bias, then softmax")
 def bias_softmax(context: NodeContext) -> Outcome:
+    """One kernel for rows that a warp holds; for wider ones a sum of its own and cuDNN's softmax.
+
+    Source: launches of ONNX Runtime 1.31.1 on stand-ins, rows of 64 to 2,048, in float32 and float16.
+    """
     shape = context.shape(0)
     axis = context.integer("axis", 1) % max(len(shape), 1)
     cols = prod(shape[axis:])
-    kernel = Softmax(
-        rows=prod(shape) // cols if cols else 0,
-        cols=cols,
-        dtype=context.dtype(0),
-        fused=("add",),
-        extra_inputs=(context.spec(1),),
-    )
-    return Kernels(kernels=(kernel,))
+    plain = Softmax(rows=prod(shape) // cols if cols else 0, cols=cols, dtype=context.dtype(0))
+    if cols <= WARP_COLS:
+        return Kernels(kernels=(replace(plain, fused=("add",), extra_inputs=(context.spec(1),)),))
+    inputs = (context.spec(0), context.spec(1))
+    return Kernels(kernels=(Elementwise(operations=("add",), inputs=inputs, output=context.spec(0)), plain))
 
 
 @lowers("MaskedSoftmax", domain="neusight", gives="softmax", note="recognised: scale, mask and softmax in one")
