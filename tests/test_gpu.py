@@ -732,6 +732,18 @@ def test_peaks_that_contradict_each_other(content: str, key: str, value: float, 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["bf16_tflops", "tf32_tflops", "fp8_tflops", "fp4_tflops", "fp16_accumulate_tflops"])
+def test_units_that_have_a_later_format_have_fp16(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "gpu.toml"
+    kept = re.sub(r"(?m)^(?!fp32_)\w+_(tflops|tops) = .*\n", "", H100)
+    file.write_text(f"{key} = 500\nint8_tops = 1979\n" + with_value(kept, "compute_capability", 13.0), encoding="utf-8")
+    with pytest.raises(SpecError, match=f"'{key}' is 500, and 'fp16_tflops'.* is missing: add") as caught:
+        load_gpu(file)
+    assert "\n" not in str(caught.value)
+    file.write_text("int8_tops = 1979\n" + with_value(kept, "compute_capability", 13.0), encoding="utf-8")
+    assert "fp16_tflops" not in kept and "fp16" not in load_gpu(file).peak_flops_per_s
+
+
 @pytest.mark.parametrize(
     ("capability", "key", "value"),
     [

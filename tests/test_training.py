@@ -599,6 +599,19 @@ def test_cross_entropy_and_adamw() -> None:
     assert steps == [*expected, f"add {whole}", "addcdiv [128, 128, 128] -> 128"]
 
 
+@pytest.mark.parametrize("runtime", ["eager", "eager@1.13"])
+def test_a_fused_step_is_one_kernel(runtime: str) -> None:
+    """fused=True: weight, gradient and two moments are read, all but the gradient written; nothing else exists."""
+    plan = make_training(optimizer="adamw-fused")
+    form = as_trained(recognise(inferred(FIRST + "y = Relu (h)", X, weights=W), runtime="eager"), plan).graph
+    lowered = lower_laid_out(form, runtime="eager")
+    result = train(form, lowered.works, lowered.strides, plan, runtime)
+    (step,) = [kernel for work in result.works if work.phase == "optimizer" for kernel in work.kernels]
+    assert (step.read_bytes, step.write_bytes) == (4 * 4 * 128, 3 * 4 * 128)
+    assert result.optimizer.temporary_bytes == 0
+    assert any("adamw-fused as one kernel over all parameters" in line for line in result.assumptions)
+
+
 def test_accumulated_gradients() -> None:
     """Three runs: the kernels three times, two additions to each gradient, one step."""
     graph = inferred(FIRST + "y = Relu (h)", X, weights=W)
@@ -736,7 +749,7 @@ MODELS: dict[str, tuple[str, tuple[int, ...], Mapping[str, tuple[int, ...]], int
     ),
 }
 
-STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adamw-fused": 2}
 
 
 @pytest.mark.parametrize("optimizer", STATES)

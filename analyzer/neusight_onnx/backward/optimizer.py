@@ -2,7 +2,8 @@
 
 In a loop of its own for every operation (``torch.optim``, foreach=True, the default on a GPU): the operations of
 ``_multi_tensor_adamw`` and its like. A launch takes a limited number of tensors and of chunks. Before that was the
-default, each parameter had a kernel for each operation (``_single_tensor_adamw`` and its like).
+default, each parameter had a kernel for each operation (``_single_tensor_adamw`` and its like). ``fused=True`` asks for
+one kernel that does all of a step (``_fused_adamw_``, through as many parameters a launch), which is named after it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,24 @@ through (constants of PyTorch's MultiTensorApply.cuh, as remembered)."""
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One foreach operation: tensors of a parameter's size that it reads and writes, and lists that it is given."""
+    """One foreach operation: tensors of a parameter's size that it reads, lists that it is given, tensors written.
+
+    ``fused``: the operations of a kernel that does several at once.
+    """
 
     operation: str
     reads: int
     lists: int
+    writes: int = 1
+    fused: tuple[str, ...] = ()
+
+    def kernel(self, spec: TensorSpec) -> Elementwise:
+        return Elementwise(
+            operations=self.fused or (self.operation,),
+            inputs=(spec,) * self.reads,
+            output=spec,
+            extra_outputs=(spec,) * (self.writes - 1),
+        )
 
 
 _ADAM = (
@@ -42,12 +56,21 @@ _ADAM = (
     _Pass("addcdiv", 3, 3),
 )
 
+
+
+def _fused(name: str, *steps: _Pass) -> tuple[_Pass]:
+    """Weight, gradient and both moments are read once, all but the gradient written once."""
+    return (_Pass(name, 4, 4, writes=3, fused=tuple(step.operation for step in steps)),)
+
+
 PASSES: dict[str, tuple[_Pass, ...]] = {
     "none": (),
     "sgd": (_Pass("add", 2, 2),),
     "momentum": (_Pass("mul", 1, 1), _Pass("add", 2, 2), _Pass("add", 2, 2)),
     "adam": _ADAM,
     "adamw": (_Pass("mul", 1, 1), *_ADAM),
+    "adam-fused": _fused("fused_adam", *_ADAM),
+    "adamw-fused": _fused("fused_adamw", _Pass("mul", 1, 1), *_ADAM),
 }
 """adam: m = lerp(m, g), v = v b + g g (1 - b), p += m / (sqrt(v) + e); adamw shrinks p before. momentum: b = b m + g,
 p -= b. Learning rates and corrections are numbers of the host."""
@@ -56,11 +79,16 @@ _ADAM_ALONE = (_Pass("mul", 1, 1), _Pass("add", 2, 2), *_ADAM[1:])
 PASSES_ALONE = PASSES | {"adam": _ADAM_ALONE, "adamw": (_Pass("mul", 1, 1), *_ADAM_ALONE)}
 """Of one parameter at a time: m is scaled and added to, which was ``lerp`` only later."""
 
-STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
+STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adam-fused": 2, "adamw-fused": 2}
 """Tensors of a parameter's size that the optimizer keeps between steps."""
 
-TEMPORARIES = {"none": 0, "sgd": 0, "momentum": 0, "adam": 1, "adamw": 1}
+TEMPORARIES = {"none": 0, "sgd": 0, "momentum": 0, "adam": 1, "adamw": 1, "adam-fused": 0, "adamw-fused": 0}
 """Tensors of all parameters' size that exist during the step: the roots of v."""
+
+
+def is_fused(optimizer: str) -> bool:
+    """Whether one kernel does the whole step, through many parameters a launch in every release that has it."""
+    return optimizer.endswith("-fused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +111,7 @@ def optimizer_memory(optimizer: str, parameters: Sequence[Parameter], *, foreach
     Not ``foreach``: what exists during the step only is of one parameter at a time.
     """
     state = master = temporary = 0
+    foreach = foreach or is_fused(optimizer)
     if optimizer == "none":
         return OptimizerMemory(state_bytes=0, master_bytes=0, temporary_bytes=0)
     for parameter in parameters:
@@ -100,6 +129,7 @@ def optimizer_works(optimizer: str, parameters: Sequence[Parameter], *, foreach:
     """The step over all parameters, those of each number format apart, as foreach does; else one after the other."""
     if optimizer == "none":
         return
+    foreach = foreach or is_fused(optimizer)
     groups: dict[DataType, list[int]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.spec.dtype, []).append(parameter.spec.element_count)
@@ -111,9 +141,7 @@ def optimizer_works(optimizer: str, parameters: Sequence[Parameter], *, foreach:
                 yield _work("cast", _copy(stored, dtype, elements), count)
         for step in passes:
             for count, elements in _launches(sizes, step.lists, foreach=foreach):
-                spec = TensorSpec(dtype=dtype, shape=(elements,))
-                kernel = Elementwise(operations=(step.operation,), inputs=(spec,) * step.reads, output=spec)
-                yield _work(step.operation, kernel, count)
+                yield _work(step.operation, step.kernel(TensorSpec(dtype=dtype, shape=(elements,))), count)
         if is_mixed(stored):
             for count, elements in _launches(sizes, 2, foreach=foreach):
                 yield _work("cast", _copy(dtype, stored, elements), count)

@@ -8,7 +8,7 @@ from math import isfinite
 
 from neusight_onnx.errors import TrainingError, shown
 
-OPTIMIZERS = ("adamw", "adam", "momentum", "sgd", "none")
+OPTIMIZERS = ("adamw", "adamw-fused", "adam", "adam-fused", "momentum", "sgd", "none")
 LOSSES = ("cross-entropy", "mse", "none")
 RECOMPUTE = ("none", "blocks", "all")
 MOST_ACCUMULATED = 1 << 20

@@ -29,7 +29,9 @@ class Mode(StrEnum):
 
 class Optimizer(StrEnum):
     ADAMW = "adamw"
+    ADAMW_FUSED = "adamw-fused"
     ADAM = "adam"
+    ADAM_FUSED = "adam-fused"
     MOMENTUM = "momentum"
     SGD = "sgd"
     NONE = "none"

@@ -224,6 +224,10 @@ _WIDER_THAN: Mapping[str, str] = {
 }
 """Format -> the one of twice its bits, at half its rate (TF32 and FP8 to FP4 also less) on all units that have both."""
 
+_WITH_FP16 = ("fp16_accumulate_tflops", "bf16_tflops", "tf32_tflops", "fp8_tflops", "fp4_tflops")
+"""Formats that no unit has without FP16: the first matrix units had it alone (Volta), the others came later. 8-bit
+integers don't say so: a P4 multiplies them without."""
+
 _MOST_OF_HALVED = 2.2
 """FP16 that accumulates in FP16 over the same in FP32: 2 on GeForce cards, else 1, and what rounding leaves."""
 
@@ -238,11 +242,12 @@ def _check_ratios(number: Mapping[str, float], where: str) -> None:
                 f"as many operations of half the bits: {advice}"
             )
     summed = number.get("fp16_accumulate_tflops")
-    if summed is not None and "fp16_tflops" not in number:
-        raise SpecError(
-            f"{where}: key 'fp16_accumulate_tflops' is {summed:g}, and 'fp16_tflops', the peak that accumulates in "
-            "FP32, is missing: add what the datasheet says"
-        )
+    for key in _WITH_FP16:
+        if key in number and "fp16_tflops" not in number:
+            raise SpecError(
+                f"{where}: key '{key}' is {number[key]:g}, and 'fp16_tflops', the dense peak that accumulates in FP32, "
+                "is missing: add what the datasheet says, as all units that have the one format have the other"
+            )
     if summed is not None and not 1.0 <= summed / number["fp16_tflops"] <= _MOST_OF_HALVED:
         raise SpecError(
             f"{where}: key 'fp16_accumulate_tflops' is {summed:g} and 'fp16_tflops' {number['fp16_tflops']:g}, but "
