@@ -606,10 +606,9 @@ def test_a_fused_step_is_one_kernel(runtime: str) -> None:
     form = as_trained(recognise(inferred(FIRST + "y = Relu (h)", X, weights=W), runtime="eager"), plan).graph
     lowered = lower_laid_out(form, runtime="eager")
     result = train(form, lowered.works, lowered.strides, plan, runtime)
-    (step,) = [kernel for work in result.works if work.phase == "optimizer" for kernel in work.kernels]
+    (step,) = [kernel for work in result.works if work.node == "optimizer/fused_adamw" for kernel in work.kernels]
     assert (step.read_bytes, step.write_bytes) == (4 * 4 * 128, 3 * 4 * 128)
     assert result.optimizer.temporary_bytes == 0
-    assert any("adamw-fused as one kernel over all parameters" in line for line in result.assumptions)
 
 
 def test_accumulated_gradients() -> None:

@@ -57,7 +57,6 @@ _ADAM = (
 )
 
 
-
 def _fused(name: str, *steps: _Pass) -> tuple[_Pass]:
     """Weight, gradient and both moments are read once, all but the gradient written once."""
     return (_Pass(name, 4, 4, writes=3, fused=tuple(step.operation for step in steps)),)

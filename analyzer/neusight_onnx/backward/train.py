@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from neusight_onnx.backward.loss import Loss, loss_of
-from neusight_onnx.backward.optimizer import OptimizerMemory, is_fused, optimizer_memory, optimizer_works, zeroed_gradients
+from neusight_onnx.backward.optimizer import (
+    OptimizerMemory,
+    is_fused,
+    optimizer_memory,
+    optimizer_works,
+    zeroed_gradients,
+)
 from neusight_onnx.backward.plan import Training
 from neusight_onnx.backward.recompute import Segments, segments_of
 from neusight_onnx.backward.walk import Backward, Made, Parameter, Step, backward
@@ -176,7 +182,9 @@ def _said(plan: Training, found: Backward, runtime: Runtime, *, zeroed: bool, me
         yield "training: no optimizer (--optimizer none)"
     else:
         over = "foreach kernels over all parameters" if runtime.foreach_optimizer else "kernels of each parameter alone"
-        how = "one kernel over all parameters (fused=True)" if is_fused(plan.optimizer) else f"{over} (PyTorch's default)"
+        how = (
+            "one kernel over all parameters (fused=True)" if is_fused(plan.optimizer) else f"{over} (PyTorch's default)"
+        )
         yield f"training: {plan.optimizer} as {how}"
     if any(parameter.spec.dtype.bits < 32 for parameter in found.parameters):
         yield (
