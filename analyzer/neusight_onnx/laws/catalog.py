@@ -19,7 +19,7 @@ from neusight_onnx.laws.memory_efficient import FLASH2, MEMORY_EFFICIENT
 from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
-from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV, TENSOR_CONV_AMD
+from neusight_onnx.laws.tensor_conv.law import CONV_FP32_AMD, TENSOR_CONV, TENSOR_CONV_AMD
 from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM
 
 LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENTWISE, SOFTMAX, NORMALIZATION)}
@@ -45,6 +45,8 @@ def law_of(kernel_class: str, label: str) -> Law | None:
     """The law of a class in a number format (``kernel_formats.predictor_label``), None where there is none."""
     if kernel_class == "gemm" and "+int" in label:
         return UNPACKED_GEMM
+    if kernel_class == "conv" and label.startswith("float32") and label.endswith("+amd"):
+        return CONV_FP32_AMD
     if label != "float32" and kernel_class in MATRIX_UNIT_LAWS:
         return (MATRIX_CORE_LAWS if label.endswith("+amd") else MATRIX_UNIT_LAWS)[kernel_class]
     if kernel_class == "attention":

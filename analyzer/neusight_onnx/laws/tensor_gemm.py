@@ -177,8 +177,9 @@ FEATURES: tuple[str, ...] = (
     "log_time_ms",
 )
 
-PIPES: tuple[str, ...] = ("fp16", "bf16", "fp8", "int8", "fp4", "tf32", "fp16_accumulate")
-"""Pipes of matrix units, in the order of the code that columns hold. The last is FP16 that accumulates in FP16."""
+PIPES: tuple[str, ...] = ("fp16", "bf16", "fp8", "int8", "fp4", "tf32", "fp16_accumulate", "fp32")
+"""Pipes of matrix units, in the order of the code that columns hold: ``fp16_accumulate`` is FP16 that accumulates in
+FP16, ``fp32`` AMD's, of vector lanes on a GPU without matrix cores."""
 
 _PIPE_OF: dict[DataType, str] = {
     DataType.FLOAT16: "fp16",
@@ -289,6 +290,7 @@ _FORMAT_ENERGY = {
     "fp4": 0.3,
     "tf32": 1.0 / 0.65,
     "fp16_accumulate": 1.0,
+    "fp32": 1.0 / 0.65**2,
 }
 
 
@@ -382,6 +384,8 @@ def pipe_of(dtype: DataType) -> str:
 
 def pipe_of_product(kernel: Gemm | Conv) -> str:
     """The pipe of a product or convolution: its number format's, or that of FP16 sums."""
+    if kernel.dtype is DataType.FLOAT32:
+        return "fp32"
     is_half = kernel.dtype is DataType.FLOAT16 and kernel.accumulator is DataType.FLOAT16
     return "fp16_accumulate" if is_half else pipe_of(kernel.dtype)
 
@@ -395,9 +399,10 @@ def exposed_share(gpu: GpuSpec) -> float:
 def exposed_shares(
     gpu: GpuSpec, pipe: NDArray[np.float64], element_bytes: NDArray[np.float64]
 ) -> NDArray[np.float64] | float:
-    """The same by each kernel's pipe: GeForce cards halve 16-bit products, 8-bit integers run at full rate."""
+    """The same by each kernel's pipe: GeForce cards halve 16-bit products, 8-bit integers run at full rate. AMD's FP32
+    kernels expose all: :func:`clocks_over_cdna` says how much that is."""
     if is_amd(gpu):
-        return exposed_share(gpu)
+        return np.where(pipe == PIPES.index("fp32"), 1.0, exposed_share(gpu))
     found: NDArray[np.float64] = rate_share(gpu, pipe, element_bytes) ** EXPOSED_EXPONENT
     return found
 
@@ -507,9 +512,12 @@ def peaks(gpu: GpuSpec, pipe: Column) -> Column:
     """Dense FLOP/s of each kernel's pipe; a format that the GPU lacks runs on the 16-bit one, else on vector lanes."""
     peaks = gpu.peak_flops_per_s
     wider = peaks.get("fp16", peaks.get("bf16", peaks["fp32"]))
-    summed = gpu.fp16_accumulate_flops_per_s or wider
-    rates = [summed if name == "fp16_accumulate" else peaks.get(name, wider) for name in PIPES]
-    found: Column = np.array(rates)[pipe.astype(np.int64)]
+    own = {
+        **peaks,
+        "fp16_accumulate": gpu.fp16_accumulate_flops_per_s or wider,
+        "fp32": peaks.get("fp32_matrix", peaks["fp32"]),
+    }
+    found: Column = np.array([own.get(name, wider) for name in PIPES])[pipe.astype(np.int64)]
     return found
 
 

@@ -1,4 +1,4 @@
-"""The predictors that all formats of matrix units share, and the rows that each is trained on."""
+"""The predictors that all formats of matrix units share, AMD's FP32 convolutions, and their training rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from neusight_onnx.dtypes import BY_LABEL
+from neusight_onnx.dtypes import BY_LABEL, DataType
 from neusight_onnx.kernel_formats import MATRIX_FORMATS, OF_WEIGHT, kernel_dtype, measured_format, predictor_label
 from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws.bandwidth import is_amd
@@ -27,7 +27,8 @@ class SharedPredictor:
     """A predictor of all formats of matrix units: its class and label, the file and the rows that it is trained on.
 
     ``measured``: labels of the file's parts. ``formats``: labels of kernels that those rows stand for.
-    ``unseen_weights``: weights of the residual on unseen GPUs that are tried.
+    ``unseen_weights``: weights of the residual on unseen GPUs that are tried. ``left_out``: kernels whose rows aren't
+    trained on.
     """
 
     kernel_class: str
@@ -37,6 +38,7 @@ class SharedPredictor:
     formats: tuple[str, ...]
     settings: ResidualSettings
     unseen_weights: tuple[float, ...] = UNSEEN_WEIGHTS
+    left_out: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -68,6 +70,11 @@ _CONVOLUTIONS = ResidualSettings(
     tree_count=400, leaf_count=128, learning_rate=0.08, rows_per_leaf=15, l2=1.0, row_limit=400_000
 )
 """MIOpen's find database: a hundred thousand convolutions a GPU, whose solver follows the exact sizes."""
+
+_TRIED_ALONE = ("ConvMlirIgemmFwd", "ConvMlirIgemmBwd", "ConvMlirIgemmWrW")
+"""Solvers of an MI50 that its find database has for two thirds of its FP32 convolutions, as if no other had been tried:
+3x3 filters at stride 1 run at 7-8 TFLOP/s by them, at 20-23 by Winograd elsewhere in it, on shapes alike. MIOpen takes
+the fastest of those that apply, so these say nothing of what runs where all are tried."""
 
 SHARED_PREDICTORS: tuple[SharedPredictor, ...] = (
     SharedPredictor(
@@ -102,6 +109,18 @@ SHARED_PREDICTORS: tuple[SharedPredictor, ...] = (
         )
         for of in ("", "/weight")
     ),
+    *(
+        SharedPredictor(
+            kernel_class="conv",
+            label=f"float32{of}+amd",
+            file=MIOPEN_CONV,
+            measured=("float32",),
+            formats=("float32",),
+            settings=_CONVOLUTIONS,
+            left_out=_TRIED_ALONE,
+        )
+        for of in ("", "/weight")
+    ),
 )
 
 SHARED_NAMES = tuple(predictor.name for predictor in SHARED_PREDICTORS)
@@ -129,9 +148,11 @@ def shared_rows(
         assert part.load is not None, "a part without kernels isn't chosen"
         rows = part.load(None if sampled is None else part.sample(sampled))
         specs = known_gpus(rows, log)
-        served = {name: spec for name, spec in specs.items() if serves(spec, kernel_dtype(rows.kernels[0]))}
+        dtype = kernel_dtype(rows.kernels[0])
+        served = {name: spec for name, spec in specs.items() if dtype is DataType.FLOAT32 or serves(spec, dtype)}
         mine = {name for name, spec in served.items() if is_amd(spec) == shared.amd}
         kept = np.isin(rows.gpu, sorted(mine)) & np.isfinite(rows.measured_us)
+        kept &= ~np.isin(rows.kernel_name, shared.left_out)
         if part.file != shared.file:
             of_weight = OF_WEIGHT in shared.label
             kept = kept & np.array(

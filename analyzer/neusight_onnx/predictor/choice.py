@@ -14,7 +14,7 @@ from neusight_onnx.similarity import VECTOR_NAMES
 MATRIX = "matrix"
 """Label of a predictor for all formats of matrix units: the law knows them by their peaks, some were measured."""
 ON_AMD = "+amd"
-"""Ends the label of a predictor for AMD's matrix cores, whose libraries are others."""
+"""Ends the label of a predictor for AMD's matrix cores, or its convolutions in FP32: its libraries are others."""
 _GCN_LANES = 64
 """Lanes of a wave on GCN and CDNA; of RDNA's there are 32."""
 _SIXTEEN_BITS = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
@@ -36,6 +36,11 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
         return None if found is None else replace(_law_alone(found), dtype=used)
     if isinstance(kernel, Gemm | Conv | Attention) and kernel.dtype in MATRIX_FORMATS:
         return _for_matrix_units(kernel, kernel_class, label, gpu, predictors)
+    if isinstance(kernel, Conv) and kernel.dtype is DataType.FLOAT32 and gpu.vendor == "AMD":
+        direction = OF_WEIGHT if kernel.direction == "weight" else ""
+        own = predictors.get((kernel_class, f"{DataType.FLOAT32.label}{direction}{ON_AMD}"))
+        if own is not None:
+            return own
     if isinstance(kernel, Conv) and kernel.direction != "forward":
         found = predictors.get((kernel_class, kernel.dtype.label))
         return None if found is None else _law_alone(found)

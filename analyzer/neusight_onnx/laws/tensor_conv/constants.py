@@ -248,6 +248,22 @@ _AMD_ONLY = (
     ),
 )
 
+_FP32_AMD_ONLY = (
+    Constant(
+        name="lanes_overhead",
+        prior=1.4,
+        prior_log_sd=0.3,
+        source="pipe time of compiled kernels on vector lanes over the assembled ones' on matrix cores; fitted",
+    ),
+    Constant(
+        name="winograd_overhead",
+        prior=1.2,
+        prior_log_sd=0.3,
+        source="the same of Winograd's, whose largest reach 1.6-1.75 of the lanes' peak by direct FLOPs on MI50, MI100 "
+        "and MI210, .71-.78 of what they multiply; fitted",
+    ),
+)
+
 _NOT_ON_AMD = ("sums_us", "dram_efficiency", "transpose_efficiency", "gather_operations")
 
 AMD_CONSTANTS: tuple[Constant, ...] = (
@@ -257,4 +273,9 @@ AMD_CONSTANTS: tuple[Constant, ...] = (
         if not constant.name.endswith("_async") and constant.name not in _NOT_ON_AMD
     ),
     *_AMD_ONLY,
+)
+
+FP32_AMD_CONSTANTS: tuple[Constant, ...] = (
+    *AMD_CONSTANTS,
+    *_FP32_AMD_ONLY,
 )

@@ -13,21 +13,26 @@ from neusight_onnx.laws.tensor_conv.direct import THREAD_CHANNELS, by_channels, 
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate
 from neusight_onnx.laws.tensor_conv.image_products import image_times, images_us
 from neusight_onnx.laws.tensor_conv.implicit_gemm import PARTS, joined_us, times
+from neusight_onnx.laws.tensor_conv.miopen_lanes import is_fp32
 from neusight_onnx.laws.tensor_conv.miopen_solvers import taken_us
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
+from neusight_onnx.laws.tensor_conv.winograd import WINOGRAD_SAVING
 
 
 def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
     """Roofline: FLOPs at the dense peak of the pipe, what exceeds L2 and filters that it has lost at the peak of DRAM,
     whichever takes longer.
 
-    Winograd's saving isn't in it: its transforms run on vector lanes and keep matrix units waiting. Of 250,000 measured
-    convolutions a handful is faster than the direct one at the peak, by 8 % at most.
+    Winograd's saving isn't in it but in FP32: its transforms run on vector lanes and keep matrix units waiting. Of
+    250,000 measured convolutions in 16 bits a handful is faster than the direct one at the peak, by 8 % at most.
     """
+    flops_us = 1e6 * cols["flops"] / tensor_gemm.peaks(gpu, cols["pipe"])
     beyond = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0)
     memory = np.maximum(beyond, cold_bytes(cols)) / gpu.memory_bytes_per_s
-    return 1e6 * np.maximum(cols["flops"] / tensor_gemm.peaks(gpu, cols["pipe"]), memory)
+    saved_us = 1e6 * cols["flops"] / WINOGRAD_SAVING / gpu.peak_flops_per_s["fp32"]
+    saves = is_fp32(cols) & (cols["winograd_saving"] > 0.0)
+    return np.maximum(np.where(saves, np.minimum(flops_us, saved_us), flops_us), 1e6 * memory)
 
 
 def algorithms_us(

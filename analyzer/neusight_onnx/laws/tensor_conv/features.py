@@ -12,6 +12,7 @@ from neusight_onnx.laws.tensor_conv.direct import element_us
 from neusight_onnx.laws.tensor_conv.estimate import estimate
 from neusight_onnx.laws.tensor_conv.image_products import images_us
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.laws.tensor_conv.miopen_lanes import lanes_us, winograd_us
 from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_slower, compiled_us, stated_slower
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
@@ -128,6 +129,21 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
 
 AMD_FEATURES: tuple[str, ...] = (*FEATURES, "log_compiled_over_product", "log_stated_slower", "log_compiled_slower")
 """Features of the residual on AMD."""
+
+
+FP32_AMD_FEATURES: tuple[str, ...] = (*AMD_FEATURES, "log_lanes_over_product", "log_winograd_over_product")
+"""Features of the residual in FP32 on AMD."""
+
+
+def fp32_amd_features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
+    """``amd_features``, with how kernels on vector lanes compare, as ``FP32_AMD_FEATURES``."""
+    cols, tile, _ = with_tiles(cols, gpu, constants)
+    product = joined_us(times(cols, gpu, constants, tile), constants)
+    own = (
+        np.clip(np.log(lanes_us(cols, gpu, constants, tile) / product), -5.0, 5.0),
+        np.clip(np.log(winograd_us(cols, gpu, constants, tile) / product), -5.0, 5.0),
+    )
+    return np.hstack([amd_features(cols, gpu, constants, result), np.stack(own, axis=1).astype(np.float32)])
 
 
 def amd_features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:

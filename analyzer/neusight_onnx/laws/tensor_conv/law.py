@@ -8,9 +8,16 @@ from dataclasses import replace
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.tensor_conv.columns import columns
-from neusight_onnx.laws.tensor_conv.constants import AMD_CONSTANTS, CONSTANTS
+from neusight_onnx.laws.tensor_conv.constants import AMD_CONSTANTS, CONSTANTS, FP32_AMD_CONSTANTS
 from neusight_onnx.laws.tensor_conv.estimate import estimate
-from neusight_onnx.laws.tensor_conv.features import AMD_FEATURES, FEATURES, amd_features, features
+from neusight_onnx.laws.tensor_conv.features import (
+    AMD_FEATURES,
+    FEATURES,
+    FP32_AMD_FEATURES,
+    amd_features,
+    features,
+    fp32_amd_features,
+)
 from neusight_onnx.laws.tensor_conv.miopen_solvers import counterpart
 from neusight_onnx.laws.tensor_conv.tiles import pin
 
@@ -34,6 +41,15 @@ TENSOR_CONV_AMD = replace(
     counterpart=counterpart,
 )
 """The same law for AMD."""
+
+CONV_FP32_AMD = replace(
+    TENSOR_CONV_AMD,
+    constants=FP32_AMD_CONSTANTS,
+    feature_names=FP32_AMD_FEATURES,
+    features=fp32_amd_features,
+    counterpart=None,
+)
+"""The same in FP32: on matrix cores where a GPU has them, on vector lanes, and Winograd."""
 
 
 def with_products(constants: Mapping[str, float]) -> Law:

@@ -14,6 +14,7 @@ from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.laws.tensor_conv.miopen_lanes import is_fp32, lanes_us, winograd_us
 
 
 def has_first_bf16(gpu: GpuSpec) -> bool:
@@ -53,7 +54,13 @@ def taken_us(
         # no compiled kernel is among the MI210's gradients of inputs in bfloat16
         alone = is_first_bf16(cols, gpu) & (cols["data"] > 0)
         found = np.where(alone, found, np.minimum(found, compiled))
-    return np.where(has_no_product(cols, gpu) | (cols["rank"] > 2.0), np.inf, found)
+    fp32 = is_fp32(cols)
+    on_cores = np.where(fp32 & ("fp32_matrix" not in gpu.peak_flops_per_s), np.inf, found)
+    on_cores = np.where(has_no_product(cols, gpu) | (cols["rank"] > 2.0), np.inf, on_cores)
+    if not np.any(fp32):
+        return on_cores
+    on_lanes = np.minimum(lanes_us(cols, gpu, c, tile), winograd_us(cols, gpu, c, tile))
+    return np.where(fp32, np.minimum(on_cores, on_lanes), on_cores)
 
 
 def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:

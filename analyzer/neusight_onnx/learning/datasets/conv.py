@@ -27,7 +27,12 @@ _DIRECTIONS: Mapping[str, Direction] = {"fwd": "forward", "bwd_data": "data", "b
 
 
 def _by_direction(
-    file: str, table: Table, labels: NDArray[np.str_], make: Callable[[Table, DataType], list[Kernel]]
+    file: str,
+    table: Table,
+    labels: NDArray[np.str_],
+    make: Callable[[Table, DataType], list[Kernel]],
+    *,
+    kernel_name: str | None = None,
 ) -> list[Part]:
     """Parts of convolutions by number format and direction, which are other kernels each: the part's variant."""
     names = strings(table["direction"])
@@ -36,7 +41,14 @@ def _by_direction(
         for name, direction in _DIRECTIONS.items()
         for rows in (np.flatnonzero(names == name),)
         for part in parts_by_dtype(
-            file, take(table, rows), labels[rows], "conv", make, operation=direction, variant=direction
+            file,
+            take(table, rows),
+            labels[rows],
+            "conv",
+            make,
+            operation=direction,
+            variant=direction,
+            kernel_name=kernel_name,
         )
     ]
 
@@ -76,7 +88,7 @@ def read_miopen(path: Path) -> list[Part]:
             )
         return kernels
 
-    return _by_direction(MIOPEN_CONV, table, dtype, make)
+    return _by_direction(MIOPEN_CONV, table, dtype, make, kernel_name="solver")
 
 
 _DEEPBENCH_FORMATS = {

@@ -186,6 +186,7 @@ def parts_by_dtype(
     *,
     operation: str = "",
     variant: str = "",
+    kernel_name: str | None = None,
 ) -> list[Part]:
     """Device-timed rows, one part per label; a label that is no dtype of ours has no kernels."""
     parts = []
@@ -207,6 +208,7 @@ def parts_by_dtype(
                     of_dtype if dtype is not None else None,
                     operation=operation,
                     variant=variant,
+                    kernel_name=kernel_name,
                     reason="" if dtype is not None else f"no number format of this name: {label}",
                 )
             )
