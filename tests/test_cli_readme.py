@@ -99,6 +99,8 @@ HELD_OUT = {
         "convolutions, fp16: gradient of the weight": "conv_matrix_weight",
         f"{AMD}: forward and gradient of the input": "conv_matrix_amd",
         f"{AMD}: gradient of the weight": "conv_matrix_weight_amd",
+        "convolutions, fp32, AMD: forward and gradient of the input": "conv_fp32_amd",
+        "convolutions, fp32, AMD: gradient of the weight": "conv_fp32_weight_amd",
     },
     "docs/precision.md": {f"`{name}`": name for name in ("attention_bf16", "attention_bf16_kv8", "attention_fp8")},
 }

@@ -191,6 +191,7 @@ def test_small_kernels_take_a_launch_and_not_what_the_host_took(gpu: str) -> Non
         pytest.param(
             replace(CONV16, dtype=FP32, direction="weight"), "mi300x", "conv_fp32_weight_amd", id="fp32-weight-on-cdna3"
         ),
+        pytest.param(replace(CONV16, dtype=FP32), "rx-7900-xtx", "conv_fp32", id="fp32-on-rdna"),
         pytest.param(CONV16, "rx-7900-xtx", "analytic", id="rdna"),
         pytest.param(CONV16, "mi210", "conv_matrix_amd", id="fp16-on-cdna2"),
         pytest.param(replace(CONV16, direction="weight"), "mi100", "conv_matrix_weight_amd", id="weight-on-cdna"),

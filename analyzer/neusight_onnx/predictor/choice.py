@@ -36,7 +36,7 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
         return None if found is None else replace(_law_alone(found), dtype=used)
     if isinstance(kernel, Gemm | Conv | Attention) and kernel.dtype in MATRIX_FORMATS:
         return _for_matrix_units(kernel, kernel_class, label, gpu, predictors)
-    if isinstance(kernel, Conv) and kernel.dtype is DataType.FLOAT32 and gpu.vendor == "AMD":
+    if isinstance(kernel, Conv) and kernel.dtype is DataType.FLOAT32 and _is_gcn_or_cdna(gpu):
         direction = OF_WEIGHT if kernel.direction == "weight" else ""
         own = predictors.get((kernel_class, f"{DataType.FLOAT32.label}{direction}{ON_AMD}"))
         if own is not None:
@@ -128,9 +128,14 @@ def _on_fp32_lanes(
     return None if found is None else replace(found, narrow_operands=True)
 
 
+def _is_gcn_or_cdna(gpu: GpuSpec) -> bool:
+    """Whether MIOpen's FP32 kernels that were measured are an AMD GPU's: RDNA's waves are of 32, its kernels others."""
+    return gpu.vendor == "AMD" and gpu.warp_size == _GCN_LANES
+
+
 def _is_gcn(gpu: GpuSpec) -> bool:
     """Whether an AMD GPU's fastest 16-bit instructions are packed ones of vector lanes (GCN)."""
-    return gpu.vendor == "AMD" and gpu.warp_size == _GCN_LANES and "fp32_matrix" not in gpu.peak_flops_per_s
+    return _is_gcn_or_cdna(gpu) and "fp32_matrix" not in gpu.peak_flops_per_s
 
 
 def _without_matrix_units(predictor: Predictor) -> Predictor:
