@@ -303,6 +303,16 @@ def test_attention_whose_keys_torchlib_transposes(nodes: str, runtime: str) -> N
     assert isinstance(works[1].kernels[-1], Attention)
 
 
+def test_a_query_that_a_vector_scales_is_not_part_of_attention() -> None:
+    """A factor for each channel (TimesFM's) is no scale of the product: its Mul stays and makes the query."""
+    nodes = SWAPPED.replace("MatMul(q, kt)", "MatMul(qs, kt)").replace("p =", "qs = Mul(q, eights)\n    p =")
+    found = recognise(build(nodes, SWAPPED_SHAPES), runtime="eager")
+    assert sorted(node.op_type for node in found.graph.nodes) == ["Mul", "ScaledDotProductAttention", "Transpose"]
+    made = {name for node in found.graph.nodes for name in node.outputs}
+    (attention,) = [node for node in found.graph.nodes if node.op_type == "ScaledDotProductAttention"]
+    assert attention.inputs[0] == "qs" and "qs" in made
+
+
 def test_transposed_keys_that_others_read_stay() -> None:
     found = recognise(build(SWAPPED, SWAPPED_SHAPES, ["y", "k3t"]), runtime="eager")
     assert [node.op_type for node in found.graph.nodes][:3] == ["Reshape", "Transpose", "Reshape"]

@@ -26,12 +26,14 @@ def over_last_axis(search: Search, softmax: Node) -> bool:
 
 
 def _scaled(trail: Trail, name: str) -> tuple[str, str] | None:
-    """(value, scalar) if ``name`` is their product."""
-    node = trail.up(name, "Mul")
+    """(value, scalar) if ``name`` is their product, which joins the trail then alone."""
+    attempt = Trail(trail.search)
+    node = attempt.up(name, "Mul")
     if node is None:
         return None
     for value, scalar in (tuple(node.inputs), tuple(reversed(node.inputs))):
         if trail.search.shape(scalar) in ((), (1,)) and trail.search.shape(value) not in ((), (1,)):
+            trail.add(*attempt.nodes.values())
             return value, scalar
     return None
 
