@@ -310,7 +310,8 @@ def test_a_query_that_a_vector_scales_is_not_part_of_attention() -> None:
     assert sorted(node.op_type for node in found.graph.nodes) == ["Mul", "ScaledDotProductAttention", "Transpose"]
     made = {name for node in found.graph.nodes for name in node.outputs}
     (attention,) = [node for node in found.graph.nodes if node.op_type == "ScaledDotProductAttention"]
-    assert attention.inputs[0] == "qs" and "qs" in made
+    assert attention.inputs[0] == "qs"
+    assert "qs" in made
 
 
 def test_transposed_keys_that_others_read_stay() -> None:
