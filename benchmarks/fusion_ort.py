@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import onnx
 import onnxruntime
 
@@ -119,9 +120,14 @@ def sizes_for(path: Path) -> dict[str, int]:
 
 
 def with_weights(path: Path, folder: Path) -> Path:
-    """A copy of a model in ``folder`` with its weights beside it, zeros where there are none."""
+    """A copy of a model in ``folder`` with its weights beside it, zeros where there are none.
+
+    A boolean constant of (1, 1, n, n) is a causal mask, lower triangular as GPT-2's modules register it: rewriting
+    rules look at it, and zeros stop them.
+    """
     model = onnx.load(path, load_external_data=False)
     needed: dict[str, int] = {}
+    masks: list[tuple[str, int, int]] = []
     constants = (attribute.t for node in _all_nodes(model.graph) for attribute in node.attribute)
     for tensor in (*model.graph.initializer, *constants):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -130,8 +136,11 @@ def with_weights(path: Path, folder: Path) -> Path:
             for size in tensor.dims:
                 count *= size
             width = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-            end = int(entries.get("offset", 0)) + int(entries.get("length") or count * width)
+            offset = int(entries.get("offset", 0))
+            end = offset + int(entries.get("length") or count * width)
             needed[entries["location"]] = max(needed.get(entries["location"], 0), end)
+            if tensor.data_type == onnx.TensorProto.BOOL and list(tensor.dims) == [1, 1, *tensor.dims[-1:] * 2]:
+                masks.append((entries["location"], offset, tensor.dims[-1]))
     copy = folder / path.name
     copy.write_bytes(path.read_bytes())
     for location, size in needed.items():
@@ -143,6 +152,9 @@ def with_weights(path: Path, folder: Path) -> Path:
         else:
             with target.open("wb") as file:
                 file.truncate(size)
+                for _, offset, length in (mask for mask in masks if mask[0] == location):
+                    file.seek(offset)
+                    file.write(np.tri(length, dtype=bool).tobytes())
     return copy
 
 

@@ -20,11 +20,10 @@ that of its source's date (``SOURCES``, with the reasons). The figures under tod
 stand beside them, in the lines that end in "today's release".
 
 Rows of ONNX Runtime that were measured on a file that its transformers' optimiser had rewritten are judged on what the
-same tool makes of the graph (its weights being zeros), where sympy is installed, which it needs; else on the file as it
-is, which runs more kernels. They are a group of their own, in which both tables of ONNX Runtime's transformers page are
-("ONNX Runtime uses optimizer for model optimization, and IO binding is enabled", as remembered; the label of one says
-so). The measured GPT-2 has its attention with the cache as one operator, which today's tool doesn't find in this
-export: ours gathers, concatenates and masks in kernels of their own.
+same tool makes of the graph (its weights being zeros, a causal mask lower triangular), where sympy is installed, which
+it needs; else on the file as it is, which runs more kernels. They are a group of their own, in which both tables of
+ONNX Runtime's transformers page are ("ONNX Runtime uses optimizer for model optimization, and IO binding is enabled",
+as remembered; the label of one says so).
 
 Where the graph at hand isn't the file that was measured and the recipe of that is known, ``--as-measured FOLDER`` has
 the file built anew (``as_measured.py`` makes such a folder and says which they are). Its rows are judged twice: on the
@@ -414,8 +413,9 @@ def rewritten(path: Path, folder: Path) -> Path:
 
     logging.disable(logging.WARNING)
     source = with_weights(path, folder)
-    kind = "gpt2" if path.name.startswith("gpt2") else "bert"
-    made = optimize_model(str(source), model_type=kind, num_heads=0, hidden_size=0, opt_level=0)
+    # the tool finds a BERT's heads by itself; of a GPT-2 it wants to be told: those of the smallest
+    kind, heads, width = ("gpt2", 12, 768) if path.name.startswith("gpt2") else ("bert", 0, 0)
+    made = optimize_model(str(source), model_type=kind, num_heads=heads, hidden_size=width, opt_level=0)
     target = folder / "rewritten.onnx"
     made.save_model_to_file(str(target), use_external_data_format=True)
     return target
