@@ -18,6 +18,7 @@ from neusight_onnx.cli import main
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, available_gpus, find_gpus, gpu_names, load_gpu
+from neusight_onnx.gpu.changes import changed_gpu
 from neusight_onnx.gpu.keys import LIST_KEYS, NUMBER_KEYS, PEAK_KEYS, TEXT_KEYS
 from neusight_onnx.gpu.names import instance_gpus
 
@@ -909,3 +910,8 @@ def test_gpus_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
             key.removesuffix("_flops_per_s"): float(rate) for key, rate in row.items() if "_flops_" in key and rate
         }
         assert rates == pytest.approx(dict(gpu.peak_flops_per_s), rel=1e-5)
+
+
+def test_a_compute_capability_is_nvidias_alone() -> None:
+    with pytest.raises(SpecError, match="--set: key 'compute_capability' is 9: only GPUs by NVIDIA have one"):
+        changed_gpu(load_gpu("mi300x"), {"compute_capability": 9.0}, "--set")

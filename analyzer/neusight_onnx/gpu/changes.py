@@ -80,8 +80,8 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         },
         where,
     )
-    if "compute_capability" in given and gpu.vendor == "NVIDIA":
-        check_capability(given["compute_capability"], where)
+    if "compute_capability" in given:
+        check_capability(given["compute_capability"], gpu.vendor, where)
         check_dense_peaks(
             {
                 "compute_capability": given["compute_capability"],

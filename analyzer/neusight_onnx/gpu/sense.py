@@ -117,17 +117,15 @@ def check_vendor_keys(vendor: str, number: Mapping[str, float], where: str) -> N
             f"{where}: key 'compute_capability' is missing: it decides which tiles NVIDIA's libraries choose; "
             "give the GPU's own, or for a GPU on paper that of the generation it resembles (9.0 is Hopper's)"
         )
-    if vendor == "NVIDIA":
-        check_capability(number["compute_capability"], where)
-    if vendor == "AMD" and "compute_capability" in number:
-        raise SpecError(
-            f"{where}: key 'compute_capability' is {number['compute_capability']:g}: "
-            "only GPUs by NVIDIA have one; remove it"
-        )
+    if "compute_capability" in number:
+        check_capability(number["compute_capability"], vendor, where)
 
 
-def check_capability(capability: float, where: str) -> None:
-    """Among the generations that are known there is none but these; one after them may be anything."""
+def check_capability(capability: float, vendor: str, where: str) -> None:
+    """Only NVIDIA's GPUs have one; among the generations that are known there is none but these, one after them may be
+    anything."""
+    if vendor != "NVIDIA":
+        raise SpecError(f"{where}: key 'compute_capability' is {capability:g}: only GPUs by NVIDIA have one; remove it")
     if capability in _DENSE_BY_CAPABILITY or capability > NEWEST_KNOWN:
         return
     known = ", ".join(f"{each:.1f}" for each in sorted(_DENSE_BY_CAPABILITY))
