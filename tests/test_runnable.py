@@ -70,3 +70,12 @@ def test_products_of_fp8_need_units(fp8_file: Path, runtime: str) -> None:
     assert any("left out: runtime" in notice.message for notice in found.warnings)
     with pytest.raises(NotSupportedError, match="has no FP8 units"):
         compare(fp8_file, gpus=["a100", "t4"], dims={"batch": 8}, runtimes=[runtime])
+
+
+def test_no_gpu_by_nvidia_multiplies_fnuz(tmp_path: Path) -> None:
+    """``torch._scaled_mm`` takes these formats on AMD's CDNA 3 alone."""
+    path = tmp_path / "fnuz.onnx"
+    onnx.save(dequantized(TensorProto.FLOAT8E4M3FNUZ)(), path)
+    with pytest.raises(NotSupportedError, match="the GPU has no FNUZ units"):
+        analyze(path, gpu="h100", batch=2, runtime="eager")
+    assert analyze(path, gpu="mi300x", batch=2, runtime="eager").totals.latency_ms

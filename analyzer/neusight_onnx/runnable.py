@@ -21,6 +21,8 @@ _STORED = {
     DataType.FLOAT8E5M2FNUZ: "fp8",
     DataType.FLOAT4E2M1: "fp4",
 }
+FNUZ = frozenset({DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2FNUZ})
+"""Formats of 8 bits that no GPU by NVIDIA multiplies, whatever other FP8 units it has."""
 _TYPE_ATTRIBUTES = ("to", "output_dtype")
 
 
@@ -73,7 +75,11 @@ def require_units(works: Sequence[NodeWork], runtime: Runtime, gpu: GpuSpec) -> 
     8.9, or ROCm MI300+"), and so does ONNX Runtime's GemmFloat8. Pairs of quantisation that a runtime executes as
     kernels of their own around products of wider floats aren't meant: conversions run everywhere.
     """
-    lacking = {dtype: name for dtype, name in _STORED.items() if name not in gpu.peak_flops_per_s}
+    lacking = {
+        dtype: name
+        for dtype, name in _STORED.items()
+        if name not in gpu.peak_flops_per_s or (dtype in FNUZ and gpu.vendor == "NVIDIA")
+    }
     if not lacking:
         return
     nodes_of: Counter[DataType] = Counter()
@@ -85,6 +91,8 @@ def require_units(works: Sequence[NodeWork], runtime: Runtime, gpu: GpuSpec) -> 
             units, _, since = UNITS[name]
             nodes = "1 node multiplies" if count == 1 else f"{count:,} nodes multiply"
             others = "" if runtime.name == "onnxruntime" else "take --runtime onnxruntime, which widens them first, or "
+            if name in gpu.peak_flops_per_s:
+                units, since = "FNUZ", f"{DataType.FLOAT8E4M3FN.label}, or AMD's CDNA 3"
             raise NotSupportedError(
                 f"runtime {runtime.label} on {gpu.name}: {nodes} {dtype.label}, and the GPU has no {units} units; "
                 f"{others}take {since}"

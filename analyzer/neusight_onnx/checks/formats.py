@@ -14,10 +14,9 @@ from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recur
 from neusight_onnx.precision import leaves_out_int8, refusal
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runnable import narrow_floats, without_units
+from neusight_onnx.runnable import FNUZ, narrow_floats, without_units
 
 _FP8 = frozenset({DataType.FLOAT8E4M3FN, DataType.FLOAT8E5M2, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2FNUZ})
-_FNUZ = frozenset({DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2FNUZ})
 _INT8 = frozenset({DataType.INT8, DataType.UINT8})
 _BF16 = frozenset({DataType.BFLOAT16})
 _FP16 = frozenset({DataType.FLOAT16})
@@ -105,7 +104,7 @@ def fp8(subject: Subject) -> Iterator[Found]:
         found = list(_found(subject, _FP8, f"{subject.gpu.name} has no FP8 units"))
         yield from found or _unbuildable(subject, "fp8")
     elif subject.gpu.vendor == "NVIDIA":
-        yield from _found(subject, _FNUZ, f"{subject.gpu.name} has FP8 units, but not for FNUZ formats")
+        yield from _found(subject, FNUZ, f"{subject.gpu.name} has FP8 units, but not for FNUZ formats")
 
 
 @checks(
