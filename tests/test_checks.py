@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import defs
+from onnx import TensorProto, defs, helper
 
 from check_cases import CASES, Case, file_cases, limits, rounded
-from models import linear
+from models import graph, linear, model, node, value
 from models.mutations import mutated, originals
 from neusight_onnx.checks import Target, check
 from neusight_onnx.checks.registry import CHECKS, TOPICS, known_code, register
@@ -126,7 +126,7 @@ def test_limits_are_judged_at_the_upper_end_unless_at_median(kind: str) -> None:
     ("gpu", "runtime", "cuda_graph", "says", "says_not"),
     [
         pytest.param(
-            "b200", "onnxruntime", False, ["--cuda-graph", "--runtime tensorrt"], ["faster GPU"], id="launches"
+            "b200", "onnxruntime", False, ["--runtime tensorrt"], ["--cuda-graph", "faster GPU"], id="launches"
         ),
         pytest.param("b200", "tensorrt", False, ["--cuda-graph"], ["--runtime", "faster GPU"], id="merged"),
         pytest.param("mi300x", "onnxruntime", False, ["--runtime compiled"], ["tensorrt", "faster GPU"], id="AMD"),
@@ -157,6 +157,24 @@ def test_a_host_bound_target_is_told_what_helps_there(
     assert bound == ("NSX109" in fixes)
     assert ("smaller batch" in fixes["NSX101"]) != bound
     assert "larger batch" in fixes["NSX102"]
+
+
+def test_a_run_that_cannot_be_captured_is_not_told_to_be() -> None:
+    chain = [node("Relu", "x" if i == 0 else f"h{i}", f"h{i + 1}", f"relu{i}") for i in range(20)]
+    branches = {
+        f"{name}_branch": graph([node(op, "h20", "z")], [], [value("z", ["batch", 4])])
+        for name, op in (("then", "Relu"), ("else", "Neg"))
+    }
+    whole = graph(
+        [*chain, helper.make_node("If", ["c"], ["y"], "branch", **branches)],
+        [value("x", ["batch", 4]), value("c", [], TensorProto.BOOL)],
+        [value("y", ["batch", 4])],
+    )
+    read = read_model_bytes(model(whole).SerializeToString(), label="if.onnx")
+    verdict = check([target(model=read, gpu="b200", runtime="onnxruntime", limits=limits(max_latency="1ns"))])
+    fixes = {finding.code: finding.fix for finding in verdict.findings}
+    assert "NSX109" in fixes
+    assert not [fix for fix in fixes.values() if "--cuda-graph" in fix]
 
 
 def test_a_limit_that_is_just_kept_is_kept() -> None:

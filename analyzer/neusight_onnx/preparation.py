@@ -308,6 +308,11 @@ def _uncapturable(graph: InferredGraph, work: Sequence[NodeWork], runtime: Runti
     return None
 
 
+def why_uncaptured(prepared: PreparedModel) -> str | None:
+    """Why a run can't be captured as a CUDA graph, asked for or not; None where it can."""
+    return _uncapturable(prepared.graph, prepared.work, prepared.runtime)
+
+
 def _near_misses(verdicts: Sequence[Verdict]) -> tuple[NearMiss, ...]:
     """Where a rule looked and didn't merge; not where it did so from another of the formula's nodes (a normalization
     has two means)."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from neusight_onnx.checks.limits import MEDIAN
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
+from neusight_onnx.preparation import why_uncaptured
 from neusight_onnx.report.execution import host_text
 from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, Totals
 from neusight_onnx.report.quantities import capacity, counted, duration, significant
@@ -244,7 +245,8 @@ def _less_to_launch(subject: Subject, *, larger: bool) -> str | None:
     if host is None or not host.is_bound:
         return None
     ways = []
-    if not target.cuda_graph and target.training is None:
+    prepared = subject.prepared
+    if not target.cuda_graph and target.training is None and prepared is not None and not why_uncaptured(prepared):
         ways.append("launch once (--cuda-graph, or cuda-graph = true in the target)")
     merging = "compiled" if target.training is not None else "tensorrt"
     merging = "compiled" if not_made_for(merging, subject.gpu) else merging
