@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.report.check_json import verdict_to_json
 from neusight_onnx.report.check_markdown import verdict_to_markdown
 from neusight_onnx.report.check_terminal import verdict_to_terminal
+from neusight_onnx.report.check_words import Checkout
 from neusight_onnx.report.github import verdict_to_github
 from neusight_onnx.report.junit import verdict_to_junit
 from neusight_onnx.report.layout import Canvas
@@ -474,3 +476,23 @@ def test_rules_in_every_format() -> None:
     assert rules_to_terminal(rules, Canvas(width=80), in_full=False).count("NSX") == len(rules)
     assert "tensor cores" in rules_to_terminal(explained("NSX403"), Canvas(width=80), in_full=True)
     assert rules_to_markdown(rules).count("\n## NSX") == len(rules)
+
+
+def test_paths_are_those_from_the_root_of_the_repository() -> None:
+    one = replace(verdict().findings[0], model="models/../net.onnx", node=None)
+    checkout = Checkout(root=PurePosixPath("/repo"), folder=PurePosixPath("/repo/sub"))
+    found = replace(verdict(), findings=(one,))
+    assert "file=sub/net.onnx," in verdict_to_github(found, checkout)
+    assert '"uri": "sub/net.onnx"' in verdict_to_sarif(found, checkout)
+    outside = replace(found, findings=(replace(one, model="../../net.onnx"),))
+    assert "file=../../net.onnx," in verdict_to_github(outside, checkout)
+
+
+def test_lines_of_a_target_break_between_its_dims() -> None:
+    base = verdict()
+    dims = {"a_dim_of_a_long_name": 123456, "another_of_a_long_name": 234567, "a_third_of_a_long_name": 345678}
+    text = verdict_to_terminal(
+        replace(base, targets=(replace(base.targets[0], dims=dims),), findings=()), Canvas(width=60)
+    )
+    for name, size in dims.items():
+        assert f"{name}={size}" in text

@@ -237,3 +237,16 @@ def test_a_configuration_in_the_folder_counts(folder: Path, capsys: pytest.Captu
     (folder / "pyproject.toml").write_text('[tool.neusight]\nmax-latency = "1us"\n')
     assert main(GOOD) == 1
     assert "by pyproject.toml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("by", [".git", "GITHUB_WORKSPACE"])
+def test_annotations_have_paths_from_the_root(
+    by: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    if by == ".git":
+        (folder.parent / ".git").mkdir()
+    else:
+        monkeypatch.setenv(by, str(folder.parent))
+    assert main([*GOOD, "--max-latency", "1ns", "--format", "github"]) == 1
+    assert f"file={folder.name}/m.onnx," in capsys.readouterr().out

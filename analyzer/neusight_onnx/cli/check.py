@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,6 +22,7 @@ from neusight_onnx.errors import ModelError
 if TYPE_CHECKING:
     from neusight_onnx.checks.subject import Target
     from neusight_onnx.graph.model import Model
+    from neusight_onnx.report.check_words import Checkout
     from neusight_onnx.report.verdict import Verdict
 
 _FOUND_WANTING_EXIT_CODE = 1
@@ -179,7 +181,7 @@ def _report(verdict: Verdict, check_format: CheckFormat, output: Path | None) ->
         case CheckFormat.SARIF:
             from neusight_onnx.report.sarif import verdict_to_sarif
 
-            return verdict_to_sarif(verdict)
+            return verdict_to_sarif(verdict, _checkout(Path.cwd()))
         case CheckFormat.MARKDOWN:
             from neusight_onnx.report.check_markdown import verdict_to_markdown
 
@@ -187,11 +189,23 @@ def _report(verdict: Verdict, check_format: CheckFormat, output: Path | None) ->
         case CheckFormat.GITHUB:
             from neusight_onnx.report.github import verdict_to_github
 
-            return verdict_to_github(verdict)
+            return verdict_to_github(verdict, _checkout(Path.cwd()))
         case CheckFormat.RICH:
             from neusight_onnx.report.check_terminal import verdict_to_terminal
 
             return verdict_to_terminal(verdict, canvas_for(output))
+
+
+def _checkout(folder: Path) -> Checkout | None:
+    """The repository that ``folder`` lies in: GitHub's workspace, else where a .git is; None outside of any."""
+    from neusight_onnx.report.check_words import Checkout
+
+    workspace = os.environ.get("GITHUB_WORKSPACE")
+    above = (folder, *folder.parents)
+    if workspace and (root := Path(workspace).resolve()) in above:
+        return Checkout(root=root, folder=folder)
+    found = next((each for each in above if (each / ".git").exists()), None)
+    return None if found is None else Checkout(root=found, folder=folder)
 
 
 def explain_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from neusight_onnx.report.execution import run_texts
@@ -31,11 +32,24 @@ def place(finding: Finding) -> str:
     return finding.model if finding.node is None else f"{finding.model}: {finding.node}"
 
 
-def file_path(finding: Finding) -> str:
-    """The file of a finding as services look for it: with slashes, without "." and "..".
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """The repository that was checked: its ``root``, and the ``folder`` that paths of models are relative to."""
 
-    What shows findings in the files of a pull request takes "a/../b.onnx" for another file than "b.onnx".
+    root: PurePath
+    folder: PurePath
+
+
+def file_path(finding: Finding, checkout: Checkout | None = None) -> str:
+    """The file of a finding as services look for it: from the repository's root, with slashes, without "." and "..".
+
+    What shows findings in the files of a pull request takes "a/../b.onnx" for another file than "b.onnx". A file
+    outside of the repository, or without one, keeps its path.
     """
+    if checkout is not None:
+        whole = PurePath(posixpath.normpath((checkout.folder / finding.model).as_posix()))
+        if whole.is_relative_to(checkout.root):
+            return whole.relative_to(checkout.root).as_posix()
     return posixpath.normpath(PurePath(finding.model).as_posix())
 
 
@@ -78,7 +92,8 @@ def settings_text(target: TargetVerdict, separator: str = ", ") -> str:
     run = run_texts(
         target.runtime, cuda_graph=target.cuda_graph, include_io=target.include_io, channels_last=target.channels_last
     )
-    parts = [mode, precision_text(target.precision, target.stored_formats), *run, dims_text(target.dims, ",")]
+    between = "," if separator == ", " else ", "  # with a blank, lines break between dims and not within a number
+    parts = [mode, precision_text(target.precision, target.stored_formats), *run, dims_text(target.dims, between)]
     return separator.join(part for part in parts if part)
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from neusight_onnx.report.check_words import assumptions_text, file_path, headline, place
+from neusight_onnx.report.check_words import Checkout, assumptions_text, file_path, headline, place
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Severity, Verdict
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
-def verdict_to_github(verdict: Verdict) -> str:
+def verdict_to_github(verdict: Verdict, checkout: Checkout | None = None) -> str:
     """A command for each finding that is not allowed, then plain lines: what is allowed, what is assumed, the outcome.
 
     The commands are those of GitHub's documentation, "Workflow commands for GitHub Actions".
+    Paths are relative to the root of ``checkout``.
     """
     lines = [
-        f"::{_COMMANDS[finding.severity]} file={_property(file_path(finding))},"
+        f"::{_COMMANDS[finding.severity]} file={_property(file_path(finding, checkout))},"
         f"title={_property(f'{finding.code} {finding.title}')}::"
         + _data(
             f"{'' if finding.node is None else f'{finding.node}: '}{finding.message}; fix: {finding.fix} "

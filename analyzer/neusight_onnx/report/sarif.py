@@ -7,7 +7,7 @@ import json
 from pathlib import PurePath
 from urllib.parse import quote
 
-from neusight_onnx.report.check_words import file_path
+from neusight_onnx.report.check_words import Checkout, file_path
 from neusight_onnx.report.json_text import Json
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Finding, Rule, Verdict
@@ -15,8 +15,11 @@ from neusight_onnx.report.verdict import Finding, Rule, Verdict
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def verdict_to_sarif(verdict: Verdict) -> str:
-    """One run: all rules, and a result for each finding, allowed ones as suppressed with their justification."""
+def verdict_to_sarif(verdict: Verdict, checkout: Checkout | None = None) -> str:
+    """One run: all rules, and a result for each finding, allowed ones as suppressed with their justification.
+
+    Paths are relative to the root of ``checkout``, as code scanning takes them.
+    """
     places = {rule.code: index for index, rule in enumerate(verdict.rules)}
     run: dict[str, Json] = {
         "tool": {
@@ -26,7 +29,7 @@ def verdict_to_sarif(verdict: Verdict) -> str:
                 "rules": [_rule(rule) for rule in verdict.rules],
             }
         },
-        "results": [_result(finding, places[finding.code]) for finding in verdict.findings],
+        "results": [_result(finding, places[finding.code], checkout) for finding in verdict.findings],
         "columnKind": "utf16CodeUnits",
         "properties": {
             "passed": verdict.passed,
@@ -55,10 +58,13 @@ def _rule(rule: Rule) -> dict[str, Json]:
     }
 
 
-def _result(finding: Finding, index: int) -> dict[str, Json]:
+def _result(finding: Finding, index: int, checkout: Checkout | None) -> dict[str, Json]:
     location: dict[str, Json] = {
         # services that show findings in a file want a line of it; a model has none, so its first stands for all
-        "physicalLocation": {"artifactLocation": {"uri": _uri(file_path(finding))}, "region": {"startLine": 1}}
+        "physicalLocation": {
+            "artifactLocation": {"uri": _uri(file_path(finding, checkout))},
+            "region": {"startLine": 1},
+        }
     }
     if finding.node is not None:
         location["logicalLocations"] = [{"fullyQualifiedName": printable(finding.node)}]
@@ -69,7 +75,7 @@ def _result(finding: Finding, index: int) -> dict[str, Json]:
         "level": finding.severity.value,
         "message": {"text": f"{printable(finding.message)}{about} (on {printable(', '.join(finding.targets))})"},
         "locations": [location],
-        "partialFingerprints": {"finding/v1": _fingerprint(finding)},
+        "partialFingerprints": {"finding/v1": _fingerprint(finding, checkout)},
         "properties": {"fix": printable(finding.fix), "targets": [printable(name) for name in finding.targets]},
     }
     if finding.allowed is not None:
@@ -84,7 +90,7 @@ def _uri(path: str) -> str:
     return f"file://{escaped}" if pure.is_absolute() else escaped
 
 
-def _fingerprint(finding: Finding) -> str:
+def _fingerprint(finding: Finding, checkout: Checkout | None) -> str:
     """The same in each run for the same thing found, whatever the figures in its message are."""
-    parts = (finding.code, file_path(finding), finding.node or "", *sorted(finding.targets))
+    parts = (finding.code, file_path(finding, checkout), finding.node or "", *sorted(finding.targets))
     return hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:32]
