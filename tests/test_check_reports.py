@@ -157,6 +157,15 @@ def test_the_validator_of_junit_finds_faults() -> None:
         assert junit_faults(ElementTree.fromstring(text.replace(old, new, 1).encode()))
 
 
+def test_junit_names_formats_that_a_file_stores() -> None:
+    base = verdict()
+    targets = tuple(replace(each, stored_formats=("int8",)) for each in base.targets)
+    root = ElementTree.fromstring(verdict_to_junit(replace(base, targets=targets), made_at=MADE_AT).encode())
+    said = {each.attrib["value"] for each in root.iter("property") if each.attrib["name"] == "precision"}
+    assert said
+    assert all("int8" in each for each in said)
+
+
 def test_junit_tells_what_failed_and_what_is_allowed() -> None:
     root = ElementTree.fromstring(verdict_to_junit(verdict(), made_at=MADE_AT).encode())
     outcomes = {

@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from neusight_onnx.report.check_words import latency_text, limits_text, memory_text, place, throughput_text
 from neusight_onnx.report.execution import run_texts
+from neusight_onnx.report.precision_words import precision_text
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
 
@@ -70,7 +71,7 @@ def _properties(target: TargetVerdict, verdict: Verdict) -> Iterator[tuple[str, 
     yield "tool", f"neusight-onnx {verdict.tool_version}"
     yield "model", target.model
     yield "gpu", target.gpu.label
-    yield "precision", target.precision
+    yield "precision", precision_text(target.precision, target.stored_formats)
     yield (
         "runtime",
         ", ".join(
