@@ -24,9 +24,10 @@ from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
 from neusight_onnx.laws.tensor_conv.constants import CONSTANTS as CONV_CONSTANTS
 from neusight_onnx.laws.tensor_conv.estimate import estimate as conv_estimate
-from neusight_onnx.learning.datasets.conv import DEEPBENCH
+from neusight_onnx.learning.datasets.conv import DEEPBENCH, MIOPEN_CONV
 from neusight_onnx.learning.datasets.products import AMD_GEMM
 from neusight_onnx.learning.measured import append, kernel_to_text
+from neusight_onnx.learning.shared_predictors import SHARED_PREDICTORS, shared_parts, shared_rows
 from neusight_onnx.learning.train import train_shared
 from neusight_onnx.predictor import load_predictors, predict
 
@@ -182,3 +183,18 @@ def test_a_folder_without_such_rows_is_refused(tmp_path: Path) -> None:
     rows = [{**row, "gpu": "NV Titan 9000"} for row in deepbench_rows(6)]
     with pytest.raises(DataError, match="nothing to train on"):
         train_shared(write(tmp_path, DEEPBENCH, rows), tmp_path / "out", names=("conv_matrix",), log=lambda text: None)
+
+
+def test_solvers_that_were_tried_alone_are_not_trained_on(tmp_path: Path) -> None:
+    """Four FP32 convolutions of MIOpen's database on an MI50, one of them by MLIR's kernel; one in float16."""
+    row = {"gpu": "mi50", "dtype": "FP32", "direction": "fwd", "ndim": 2, "layout": "NCHW", "latency_ms": 0.5}
+    row |= {"n": 16, "c": 64, "k": 64, "d": 1, "h": 28, "w": 28, "od": 1, "oh": 28, "ow": 28, "fd": 1, "fh": 3, "fw": 3}
+    row |= {"pad": "1x1", "stride": "1x1", "dilation": "1x1", "groups": 1, "cus": 60, "suspect": 0, "workspace": 0}
+    solvers = ["ConvMlirIgemmFwd", "ConvBinWinogradRxSf2x3", "GemmFwdRest", "ConvHipImplicitGemmV4R4Fwd"]
+    rows = [{**row, "solver": solver, "n": 16 + i} for i, solver in enumerate(solvers)]
+    folder = write(tmp_path, MIOPEN_CONV, [*rows, {**row, "dtype": "FP16", "solver": solvers[1]}])
+    (shared,) = [each for each in SHARED_PREDICTORS if each.name == "conv_fp32_amd"]
+    found = shared_rows(shared, shared_parts(shared, folder), lambda _: None)
+    assert found is not None
+    assert [kernel.n for kernel in found.kernels if isinstance(kernel, Conv)] == [17, 18, 19]
+    assert set(found.gpu.tolist()) == {"mi50"}
