@@ -13,13 +13,15 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernel_formats import predictor_label
 from neusight_onnx.kernels import Attention, Kernel, TensorSpec
-from neusight_onnx.laws import attention
 from neusight_onnx.laws.analytic import analytic_estimate
+from neusight_onnx.laws.attention.kernel_choice import OTHER_KERNELS_LOG_SD
+from neusight_onnx.laws.attention.law import ATTENTION, FLASH2_ATTENTION
+from neusight_onnx.laws.attention.rates import stream_fraction
 from neusight_onnx.laws.base import LawResult
 from neusight_onnx.laws.catalog import ATTENTION_FORMATS, apply_law, law_of
 
 BF16, FP16, FP8, FP32 = DataType.BFLOAT16, DataType.FLOAT16, DataType.FLOAT8E4M3FN, DataType.FLOAT32
-PRIORS = {constant.name: constant.prior for constant in attention.CONSTANTS}
+PRIORS = {constant.name: constant.prior for constant in ATTENTION.constants}
 
 # without overheads, a softmax or a power limit: products at the peak of the pipe, so that times are plain arithmetic
 PLAIN = {
@@ -50,11 +52,11 @@ def decode(b: int, h: int, g: int, t: int, d: int = 128, **more: object) -> Atte
 
 
 def law(kernel: Attention, gpu: str, constants: dict[str, float] | None = None) -> LawResult:
-    return attention.estimate(attention.columns((kernel,)), load_gpu(gpu), PRIORS if constants is None else constants)
+    return ATTENTION.estimate(ATTENTION.columns((kernel,)), load_gpu(gpu), PRIORS if constants is None else constants)
 
 
 def chosen(kernel: Attention, gpu: str) -> dict[str, float]:
-    columns = attention.pin(attention.columns((kernel,)), load_gpu(gpu), PRIORS)
+    columns = ATTENTION.pin(ATTENTION.columns((kernel,)), load_gpu(gpu), PRIORS)
     return {name: float(column[0]) for name, column in columns.items()}
 
 
@@ -77,7 +79,7 @@ def chosen(kernel: Attention, gpu: str) -> dict[str, float]:
 )
 def test_the_predictor_of_attention(kernel: Attention, label: str) -> None:
     assert predictor_label(kernel) == label
-    assert (law_of("attention", label) is attention.ATTENTION) is (label in ATTENTION_FORMATS)
+    assert (law_of("attention", label) is ATTENTION) is (label in ATTENTION_FORMATS)
 
 
 @pytest.mark.parametrize(
@@ -211,8 +213,8 @@ def test_blocks_that_shared_memory_holds(kernel: Attention, gpu: str, expected: 
 def test_tiles_of_flash_attention_2_in_pytorch_have_no_pages(
     kernel: Attention, gpu: str, queries: int, keys: int
 ) -> None:
-    columns = attention.FLASH2_ATTENTION.columns((kernel,))
-    found = attention.pin(columns, load_gpu(gpu), PRIORS)
+    columns = FLASH2_ATTENTION.columns((kernel,))
+    found = ATTENTION.pin(columns, load_gpu(gpu), PRIORS)
     assert (found["tile_q"][0], found["tile_k"][0]) == (queries, keys)
 
 
@@ -265,9 +267,7 @@ def test_sms_wait_for_the_last_blocks_of_a_causal_mask() -> None:
 
 def test_an_h20s_memory_streams_as_an_h100s() -> None:
     """Both have channels of 21 GB/s; that an H20 has fewer SMs is nothing to its memory."""
-    assert attention.stream_fraction(load_gpu("h20")) == pytest.approx(
-        attention.stream_fraction(load_gpu(H100)), rel=0.01
-    )
+    assert stream_fraction(load_gpu("h20")) == pytest.approx(stream_fraction(load_gpu(H100)), rel=0.01)
 
 
 def test_loads_from_shared_memory_compete_with_an_a100s_products() -> None:
@@ -516,7 +516,7 @@ def test_times_and_features_are_sound(
     used = law_of("attention", predictor_label(kernel))
     assert used is not None
     answer = apply_law(used, (kernel,), spec, PRIORS)
-    assert answer.features.shape == (1, len(attention.FEATURES))
+    assert answer.features.shape == (1, len(ATTENTION.feature_names))
     assert np.isfinite(answer.features).all()
     result = answer.result
     for values in (result.latency_us, result.ideal_us, result.tile_count, *result.parts_us.values()):
@@ -544,8 +544,8 @@ def test_odd_sizes_have_a_time(kernel: Attention) -> None:
 def test_no_time_depends_on_what_else_is_asked(gpu: str) -> None:
     kernels: tuple[Kernel, ...] = (encoder(2, 16, 512), decode(16, 32, 8, 4096), prefill(1, 8, 8, 100))
     spec = load_gpu(gpu)
-    together = attention.estimate(attention.columns(kernels), spec, PRIORS).latency_us
-    alone = [attention.estimate(attention.columns((kernel,)), spec, PRIORS).latency_us[0] for kernel in kernels]
+    together = ATTENTION.estimate(ATTENTION.columns(kernels), spec, PRIORS).latency_us
+    alone = [ATTENTION.estimate(ATTENTION.columns((kernel,)), spec, PRIORS).latency_us[0] for kernel in kernels]
     assert together.tolist() == alone
 
 
@@ -569,8 +569,8 @@ def test_a_window_spares_what_it_hides(kernel: Attention, expected: int) -> None
 @pytest.mark.parametrize(
     ("gpu", "doubt"),
     [
-        pytest.param("t4", attention.OTHER_KERNELS_LOG_SD, id="turing"),
-        pytest.param("mi300x", attention.OTHER_KERNELS_LOG_SD, id="amd"),
+        pytest.param("t4", OTHER_KERNELS_LOG_SD, id="turing"),
+        pytest.param("mi300x", OTHER_KERNELS_LOG_SD, id="amd"),
         pytest.param("rtx-3090", 0.0, id="ampere"),
         pytest.param("rtx-5090", 0.0, id="geforce-blackwell"),
     ],

@@ -6,20 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from neusight_onnx.laws.times import times
 from onnx import TensorProto
 
 from graphs import inferred
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Attention, TensorSpec
-from neusight_onnx.laws import attention, memory_efficient
-from neusight_onnx.laws.memory_efficient import FLASH2, MEMORY_EFFICIENT, NEWEST, kernel_of
+from neusight_onnx.laws.attention import memory_efficient
+from neusight_onnx.laws.attention.kernel_choice import FLASH2, MEMORY_EFFICIENT, NEWEST, kernel_of
+from neusight_onnx.laws.attention.law import ATTENTION, EFFICIENT_ATTENTION, FLASH2_ATTENTION
 from neusight_onnx.predictor.predictions import predict
 from neusight_onnx.preparation import works_of
 from neusight_onnx.runtime import RUNTIMES
 
 BF16, FP16, FP8, FP32 = DataType.BFLOAT16, DataType.FLOAT16, DataType.FLOAT8E4M3FN, DataType.FLOAT32
-PRIORS = {constant.name: constant.prior for constant in attention.CONSTANTS}
+PRIORS = {constant.name: constant.prior for constant in ATTENTION.constants}
 
 
 def of(d: int = 64, *, mask: bool = False, dtype: DataType = FP16, v: int | None = None, **more: object) -> Attention:
@@ -76,7 +78,7 @@ def test_which_kernel_a_library_runs(kernel: Attention, gpu: str, used: str) -> 
 def test_tiles_and_blocks_are_those_that_were_launched(
     d: int, dtype: DataType, gpu: str, tile: tuple[int, int], resident: int
 ) -> None:
-    law, spec = attention.EFFICIENT_ATTENTION, load_gpu(gpu)
+    law, spec = EFFICIENT_ATTENTION, load_gpu(gpu)
     assert law.pin is not None
     chosen = law.pin(law.columns((of(d, dtype=dtype, mask=True),)), spec, PRIORS)
     assert (chosen["tile_q"][0], chosen["tile_k"][0]) == tile
@@ -97,7 +99,7 @@ def test_tiles_and_blocks_are_those_that_were_launched(
     ],
 )
 def test_onnxruntimes_tiles_have_fewer_queries(d: int, dtype: DataType, queries: int, shared_bytes: int) -> None:
-    columns = attention.columns((of(d, dtype=dtype, mask=True, library="onnxruntime"),))
+    columns = ATTENTION.columns((of(d, dtype=dtype, mask=True, library="onnxruntime"),))
     build = memory_efficient.build_of(columns, load_gpu("a100-sxm-80gb"))
     assert (build["queries"][0], build["warps"][0], build["shared_bytes"][0]) == (queries, 4, shared_bytes)
 
@@ -107,13 +109,13 @@ def test_one_query_takes_a_tiles_products_at_the_rate_of_the_matrix_unit(d: int)
     """FP32 on an RTX 4090, whose TF32 has half an L4's rate a clock and SM: 16 serial steps of a tile, three times."""
     rtx, l4 = load_gpu("rtx-4090"), load_gpu("l4")
     kernel = of(d, dtype=FP32, b=1, s=1, library="onnxruntime")
-    law = attention.EFFICIENT_ATTENTION
+    law = EFFICIENT_ATTENTION
 
     def products_cycles(gpu: GpuSpec) -> float:
         assert law.pin is not None
         pinned = law.pin(law.columns((kernel,)), gpu, PRIORS)
         assert pinned["split_k"][0] == 1
-        return float(attention.times(pinned, gpu, PRIORS)["products"][0])
+        return float(times(pinned, gpu, PRIORS)["products"][0])
 
     # 256 and 512 dense FLOPs a clock and SM: 82.6 TFLOP/s of 128 SMs (Ada white paper), 60 of 58 (L4's data sheet)
     assert products_cycles(rtx) / products_cycles(l4) == pytest.approx(2.0, rel=0.03)
@@ -124,13 +126,13 @@ def test_one_query_takes_a_tiles_products_at_the_rate_of_the_matrix_unit(d: int)
 
 def test_instructions_of_a_step_are_issued_by_four_schedulers() -> None:
     """As counted for 64 x 64 in 16 bits on Ampere: 1,024 and 25 for each 32 of the width, a mask 220; four warps."""
-    columns = attention.columns((of(64), of(64, mask=True), of(32)))
+    columns = ATTENTION.columns((of(64), of(64, mask=True), of(32)))
     cycles = memory_efficient.issue_cycles(columns, load_gpu("a100-sxm-80gb"))
     assert cycles.tolist() == [1074.0, 1294.0, 1049.0]
 
 
 def test_fp32_is_three_products_in_tf32_or_runs_on_vector_lanes() -> None:
-    columns = attention.columns((of(dtype=FP32),))
+    columns = ATTENTION.columns((of(dtype=FP32),))
     a100, t4 = load_gpu("a100-sxm-80gb"), load_gpu("t4")
     assert memory_efficient.rate(columns, a100)[0] == pytest.approx(a100.peak_flops_per_s["tf32"] / 3)
     assert memory_efficient.rate(columns, t4)[0] == t4.peak_flops_per_s["fp32"]
@@ -142,7 +144,7 @@ def test_flash2_reaches_on_hopper_what_mma_does() -> None:
     plain |= {"block_cycles": 0.0, "row_cycles": 0.0, "step_latency_cycles": 0.0}
     gpu = replace(load_gpu("h100-sxm"), sm_count=128)
     kernel = of(128)
-    law = attention.FLASH2_ATTENTION
+    law = FLASH2_ATTENTION
     found = law.estimate(law.columns((kernel,)), gpu, plain)
     expected = 1e6 * 2 * kernel.macs / (0.629 * gpu.peak_flops_per_s["fp16"])
     # 128 x 64 pairs are multiplied in 1,628 clocks while four warps load 64 x 256 halves in 1,024: norm 4

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Kernel
-from neusight_onnx.laws.attention import ATTENTION, EFFICIENT_ATTENTION, FLASH2_ATTENTION
+from neusight_onnx.laws.attention.kernel_choice import FLASH2, MEMORY_EFFICIENT
+from neusight_onnx.laws.attention.law import ATTENTION, EFFICIENT_ATTENTION, FLASH2_ATTENTION
 from neusight_onnx.laws.base import Constants, Law, LawResult
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.elementwise import ELEMENTWISE
 from neusight_onnx.laws.gemm import GEMM
-from neusight_onnx.laws.memory_efficient import FLASH2, MEMORY_EFFICIENT
 from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX

@@ -57,7 +57,7 @@ def attention_kernel(kernel: Kernel, gpu: GpuSpec) -> str:
     """Which kernel its library has for attention on a GPU, "" where it is as those that were measured."""
     if not isinstance(kernel, Attention) or not kernel.library:
         return ""
-    from neusight_onnx.laws.memory_efficient import kernel_of
+    from neusight_onnx.laws.attention.kernel_choice import kernel_of
 
     return kernel_of(kernel, gpu)
 

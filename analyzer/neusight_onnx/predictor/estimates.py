@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 UNKNOWN_INSTRUCTIONS_LOG_SD = 0.3
 """Doubt (log) where matrix units are of a generation that isn't known, as where other kernels run than were measured
-(``laws.attention.OTHER_KERNELS_LOG_SD``): an H100's figures make a large 16-bit product 1.6 times as long (.47 in log)
-by mma as by tcgen05. A judgement."""
+(``laws.attention.kernel_choice.OTHER_KERNELS_LOG_SD``): an H100's figures make a large 16-bit product 1.6 times as
+long (.47 in log) by mma as by tcgen05. A judgement."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -236,7 +236,7 @@ def _backward(kernel: Kernel, forward: Prediction) -> Prediction:
 
 
 def _learned(kernels: tuple[Kernel, ...], gpu: GpuSpec, predictor: Predictor) -> list[Prediction]:
-    from neusight_onnx.laws.memory_efficient import MEMORY_EFFICIENT
+    from neusight_onnx.laws.attention.kernel_choice import MEMORY_EFFICIENT
 
     answer = estimate(kernels, gpu, predictor)
     if predictor.dtype == MEMORY_EFFICIENT:  # counted, not measured

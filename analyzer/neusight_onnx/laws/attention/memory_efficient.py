@@ -1,14 +1,8 @@
-"""Which kernels of fused attention PyTorch and ONNX Runtime run, and CUTLASS's memory-efficient one by its parts.
+"""CUTLASS's memory-efficient attention by its parts.
 
-``scaled_dot_product_attention`` of PyTorch 2.9 takes FlashAttention 2 where it may (16 bits, no mask, compute
-capability 8.0 and later), else CUTLASS's fused multi-head attention: FP32, a mask, Volta and Turing. Its order is
-flash, memory-efficient, formula, cuDNN, on Hopper and Blackwell as well: what torch 2.9.1 launches on stand-ins for
-CUDA's libraries for compute capabilities 7.0 to 12.0 (``benchmarks/evidence/attention_kernels.md``). Neither it nor
-ONNX Runtime has FlashAttention 3 or 4, so that on Hopper and data-centre Blackwell they multiply by mma instructions.
-
-The memory-efficient kernel keeps a tile of queries and walks over tiles of keys, one block of threads a tile. Each warp
-has 32 queries and 32 keys (or columns of the result); scores pass through shared memory between the two products, and
-masks, maxima, exponentials and conversions take many instructions: they, not the matrix unit, fill the time.
+The kernel keeps a tile of queries and walks over tiles of keys, one block of threads a tile. Each warp has 32 queries
+and 32 keys (or columns of the result); scores pass through shared memory between the two products, and masks, maxima,
+exponentials and conversions take many instructions: they, not the matrix unit, fill the time.
 """
 
 from __future__ import annotations
@@ -18,47 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernels import Attention
 from neusight_onnx.laws.base import Column, Columns
-
-FLASH2, MEMORY_EFFICIENT, NEWEST = "flash2", "memory_efficient", ""
-"""Kernels of a library: FlashAttention 2 by mma, CUTLASS's, or those that are the fastest on the GPU by any library."""
-
-FLASH2_CAPABILITY = 8.0
-WIDEST_FLASH2_HEAD = 256
-"""What FlashAttention 2 takes (ATen's ``check_flash_attention_hardware_support``, ``check_head_dim_size_flash``)."""
-
-
-def kernel_of(kernel: Attention, gpu: GpuSpec) -> str:
-    """``FLASH2``, ``MEMORY_EFFICIENT`` or ``NEWEST``: what its library runs on the GPU.
-
-    On Turing and Volta ONNX Runtime has kernels of TensorRT's, and 8 bits are nobody's of the two.
-    """
-    capability = gpu.compute_capability
-    stored = kernel.kv_dtype or kernel.dtype
-    if not kernel.library or capability is None or min(kernel.dtype.bits, stored.bits) < DataType.FLOAT16.bits:
-        return NEWEST
-    if kernel.dtype.bits > DataType.FLOAT16.bits:
-        return MEMORY_EFFICIENT if kernel.dtype in _FP32 else NEWEST
-    if "fp16" not in gpu.peak_flops_per_s:
-        return NEWEST
-    if capability < FLASH2_CAPABILITY:
-        return MEMORY_EFFICIENT if kernel.library == "pytorch" else NEWEST
-    if kernel.mask is not None or kernel.d != kernel.v or kernel.d > WIDEST_FLASH2_HEAD:
-        return MEMORY_EFFICIENT
-    return FLASH2 if 9.0 <= capability < 12.0 else NEWEST
-
-
-_FP32 = (DataType.FLOAT32, DataType.TFLOAT32)
-
-MMA_SHARE = {"wgmma": 0.629, "tcgen05": 0.315}
-"""Share of the dense peak that mma instructions reach where others set it: 62.9 % on Hopper (Luo et al. 2024,
-"Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking"); on data-centre Blackwell, whose
-peak is twice Hopper's a clock and SM, taken as so many FLOPs a clock as Hopper's, which nobody measured publicly. With
-it FlashAttention 2 comes out at 320 and 379 TFLOP/s on an H100 for heads of 64 and 128; its authors say 35 % of the
-peak, 346 (Shah et al. 2024)."""
 
 WARP_ROWS = 32
 """Queries, and keys or columns of the result, of a warp."""
