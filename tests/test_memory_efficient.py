@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from neusight_onnx.laws.times import times
 from onnx import TensorProto
 
 from graphs import inferred
@@ -16,6 +15,7 @@ from neusight_onnx.kernels import Attention, TensorSpec
 from neusight_onnx.laws.attention import memory_efficient
 from neusight_onnx.laws.attention.kernel_choice import FLASH2, MEMORY_EFFICIENT, NEWEST, kernel_of
 from neusight_onnx.laws.attention.law import ATTENTION, EFFICIENT_ATTENTION, FLASH2_ATTENTION
+from neusight_onnx.laws.attention.times import times
 from neusight_onnx.predictor.predictions import predict
 from neusight_onnx.preparation import works_of
 from neusight_onnx.runtime import RUNTIMES
