@@ -72,6 +72,12 @@ TAKEN: dict[str, Row] = {
     "causal attention": ("y = Attention<is_causal=1>(q, k, v)", HEADS, {}, TensorProto.FLOAT),
     "masked attention": ("y = Attention(q, k, v, m)", {**HEADS, "m": (8, 8)}, {}, TensorProto.FLOAT),
     "an image of bytes": ("y = Cast<to=1>(x)", IMAGE, {}, TensorProto.UINT8),
+    "arithmetic on constant bytes": (
+        "b = Add(i, i)\nf = Cast<to=1>(b)\ny = Add(x, f)",
+        IMAGE,
+        {"i": np.ones((16, 16), np.uint8)},
+        TensorProto.FLOAT,
+    ),
     "resizing": ('y = Resize<mode="cubic">(x, , , s)', IMAGE, SIZES, TensorProto.FLOAT),
 }
 
@@ -88,6 +94,19 @@ def unsupported(row: Row) -> list[str]:
 def test_what_the_parser_lacks_is_refused(row: Row, lacking: str) -> None:
     (reason,) = unsupported(row)
     assert reason.startswith("TensorRT's parser has no ")
+    assert lacking in reason
+
+
+WITHOUT_KERNELS = {
+    "of a constant": ("w = BitwiseNot(i)\nf = Cast<to=1>(w)\ny = Add(x, f)", np.ones((16, 16), np.int32), "BitwiseNot"),
+    "of sizes": ("s = Shape(x)\nt = BitwiseAnd(s, i)\ny = Reshape(x, t)", [31, 31, 31, 31], "BitwiseAnd"),
+    "a type of a constant": ("f = Cast<to=1>(i)\ny = Add(x, f)", np.ones((16, 16), np.int16), "Cast of int16"),
+}
+
+
+@pytest.mark.parametrize(("nodes", "held", "lacking"), WITHOUT_KERNELS.values(), ids=WITHOUT_KERNELS)
+def test_what_launches_nothing_is_refused_too(nodes: str, held: object, lacking: str) -> None:
+    (reason,) = unsupported((nodes, IMAGE, {"i": held}, TensorProto.FLOAT))
     assert lacking in reason
 
 

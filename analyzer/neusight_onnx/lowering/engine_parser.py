@@ -39,7 +39,7 @@ _NO_TYPES = frozenset(
 """Types that no tensor of an engine has."""
 
 _NO_BYTES = _named("Add Div Greater GreaterOrEqual Less LessOrEqual Max MaxPool Min Mod Mul Sub")
-"""What doesn't compute in UINT8, which an engine reads and converts."""
+"""What doesn't compute in UINT8, which an engine reads and converts; of constants the parser takes it."""
 
 _SAMPLED = frozenset({"align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn"})
 """Resize's ways from places of the result to those of the operand."""
@@ -56,9 +56,11 @@ def why_refused(node: Node, values: Mapping[str, Value]) -> str | None:
 
 
 def _lacking_form(node: Node, values: Mapping[str, Value]) -> str | None:
-    types = [value.dtype for name in (*node.inputs, *node.outputs) if (value := values.get(name)) is not None]
+    found = [value for name in (*node.inputs, *node.outputs) if (value := values.get(name)) is not None]
+    types = [value.dtype for value in found]
     lacking = next((dtype for dtype in types if dtype in _NO_TYPES), None)
-    if lacking is None and node.op_type in _NO_BYTES and DataType.UINT8 in types[:1]:
+    is_computed = not all(value.is_constant for value in found)
+    if lacking is None and node.op_type in _NO_BYTES and DataType.UINT8 in types[:1] and is_computed:
         lacking = DataType.UINT8
     if lacking is not None:
         return f"of {lacking.label}"

@@ -16,7 +16,6 @@ from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Transfer
 from neusight_onnx.lowering.engine_parser import why_refused
 from neusight_onnx.lowering.known_on_gpu import ORT_HOST_INPUTS, OWN, Known, where_known
-from neusight_onnx.lowering.walk import CONSTANT, ON_HOST
 from neusight_onnx.runtime import Runtime
 
 
@@ -198,10 +197,13 @@ def _refusals(graph: InferredGraph) -> dict[str, str]:
 
 
 def _refused(works: Sequence[NodeWork], refusals: Mapping[str, str]) -> tuple[NodeWork, ...]:
-    """``works`` without the kernels of what has a refused node of the file in it: a parser reads before it merges."""
+    """``works`` without the kernels of what has a refused node of the file in it: a parser reads before it merges.
+
+    It reads nodes of constants and sizes, too.
+    """
     result = list(works)
     for at, work in enumerate(works if refusals else ()):
-        if work.unsupported is not None or work.free in (CONSTANT, ON_HOST) or not work.count:
+        if work.unsupported is not None or not work.count:
             continue
         names = (work.node, *(name for name, _ in work.origins))
         reason = next((refusals[name] for name in names if name in refusals), None)
