@@ -266,6 +266,19 @@ TOLD_AND_JOINED = one(
     weights=[tensor("c", np.zeros((2, 4), np.float32))],
 )
 
+
+def counting() -> ModelProto:
+    """Rows of 4,096 elements that a mask picks: all 4,096 count unless the user says how many are found."""
+    nodes = [
+        node("NonZero", "mask", "places", "count"),
+        node("Squeeze", "places axes", "index", "flat"),
+        node("Gather", "table index", "y", "pick", axis=0),
+    ]
+    inputs = [value("mask", [4096]), value("table", [4096, 4096])]
+    axes = tensor("axes", np.array([0], np.int64))
+    return model(graph(nodes, inputs, [value("y", ["found", 4096])], [axes]))
+
+
 CASES = {
     "sound": Case(model=linear, codes=codes()),
     "sound, every limit kept": Case(
@@ -277,6 +290,17 @@ CASES = {
     ),
     # --- limits
     "latency": Case(model=linear, codes=codes(101), limits=limits(max_latency="1us"), says="the limit 1us"),
+    "latency at a bound": Case(
+        model=counting,
+        codes=codes(101),
+        limits=limits(max_latency="200us"),
+        dims={},
+        says="and without it the limit would be kept",
+        fix="--dim with the output's symbol",
+    ),
+    "latency at the size in use": Case(
+        model=counting, codes=codes(), limits=limits(max_latency="200us"), dims={"found": 8}
+    ),
     "throughput": Case(model=linear, codes=codes(102), limits=limits(min_throughput="1000000000/s")),
     "memory limit": Case(model=linear, codes=codes(103), limits=limits(max_memory="1MB"), says="the limit 1MB"),
     "memory limit kept": Case(model=linear, codes=codes(), limits=limits(max_memory="2GiB")),

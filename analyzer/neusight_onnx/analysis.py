@@ -278,7 +278,8 @@ class Outcome:
     that hold for every prediction are in a report only. ``precision``: what the model was computed in, which hangs on
     the GPU where none was asked for. ``host``: whether the host takes longer than the GPU, where that was asked for.
     ``stored_formats``: of 8 and 4 bits that products run in, whatever the rest is computed in. ``warnings``: that what
-    was asked for is hardly what was predicted."""
+    was asked for is hardly what was predicted. ``share_at_bounds``: of the kernels' time, what goes to sizes that data
+    decide and that are counted at the most that they can be; asked for as ``host`` is."""
 
     totals: Totals
     bound_shares: Mapping[str, float]
@@ -289,6 +290,7 @@ class Outcome:
     assumptions: tuple[str, ...] = ()
     host: HostSummary | None = None
     warnings: tuple[Notice, ...] = ()
+    share_at_bounds: float = 0.0
 
 
 def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predictors | None = None) -> Totals:
@@ -302,7 +304,10 @@ def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predic
 def predict_outcome(
     prepared: PreparedModel, spec: GpuSpec, *, predictors: Predictors | None = None, with_host: bool = False
 ) -> Outcome:
-    """As :func:`predict_totals`, with what bounds the latency and what is not in it; ``with_host``: and the host."""
+    """As :func:`predict_totals`, with what bounds the latency and what is not in it.
+
+    ``with_host``: and the host, and what bounds make of it.
+    """
     with no_collection():
         run = run_on(prepared, spec, predictors)
         placed = _placed(joined_views(run.works), spec, run.memory, predictors)
@@ -348,7 +353,21 @@ def predict_outcome(
             host_ms=host_us_of(counted, prepared.runtime) / 1e3,
             host=_host(counted, prepared, spec, totals, predictors) if with_host else None,
             warnings=tuple(of_little_narrowed(executed, prepared.runtime, run.works)),
+            share_at_bounds=_share_at_bounds(counted, prepared.shaped.expected) if with_host else 0.0,
         )
+
+
+def _share_at_bounds(counted: Sequence[Placed], expected: InferredGraph) -> float:
+    bounded = sized_by_data(expected)
+    every_us = sum(item.latency_us for item in counted)
+    if not bounded or not every_us:
+        return 0.0
+    at_bounds = (item for item in counted if not bounded.isdisjoint(_names(item.work)))
+    return sum(item.latency_us for item in at_bounds) / every_us
+
+
+def _names(work: NodeWork) -> tuple[str, ...]:
+    return tuple(name for name, _ in work.origins) or (file_name(work.node),)
 
 
 def _formats_of_products(works: Sequence[NodeWork]) -> tuple[str, ...]:

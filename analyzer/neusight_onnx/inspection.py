@@ -16,7 +16,7 @@ from neusight_onnx.graph.batch_dimension import find_batch
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings, named_as_in
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value, file_name
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.graph.shapes import any_of, at_expected_sizes, bind_and_infer
+from neusight_onnx.graph.shapes import Memo, any_of, at_expected_sizes, bind_and_infer, with_told_counts
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering import lower, operator_table
 from neusight_onnx.lowering.branches import Cost, choose_branches, decisions_said
@@ -58,8 +58,10 @@ def inspect_model(
     """
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = named_as_in(loaded, make_bindings(dims, shapes, values, trip_counts, batch))
+    memo = Memo(graph=loaded.graph)
     with no_collection():
-        bound, inferred = bind_and_infer(loaded, bindings)
+        bindings = with_told_counts(loaded, bindings, memo)
+        bound, inferred = bind_and_infer(loaded, bindings, memo)
         expected = at_expected_sizes(loaded, bindings, bound, inferred)
         work = lower(dequantized_at_run_time(expected), runtime="eager")
     parameter_count, weight_bytes = parameter_summary(loaded)

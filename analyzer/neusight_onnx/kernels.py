@@ -622,7 +622,10 @@ class Movement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sort:
-    """Sorting, top-k, unique, non-maximum suppression, non-zero: ``rows`` independent problems of ``cols``."""
+    """Sorting, top-k, unique, non-maximum suppression, non-zero: ``rows`` independent problems of ``cols``.
+
+    ``candidates``: of non-maximum suppression, how many boxes of all problems pass the score's threshold; None: all.
+    """
 
     operation: str
     rows: int
@@ -630,6 +633,7 @@ class Sort:
     kept: int
     dtype: DataType
     output_bytes: int
+    candidates: int | None = None
 
     @property
     def macs(self) -> int:

@@ -15,7 +15,7 @@ from neusight_onnx.fusion.redundant import Redundant
 from neusight_onnx.fusion.runtimes import fused_and_said
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
 from neusight_onnx.graph.model import InferredGraph, Model, Node, file_name
-from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer
+from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer, with_told_counts
 from neusight_onnx.kernels import Kernel, NodeWork, Transfer
 from neusight_onnx.lowering import Lowered, lower_laid_out
 from neusight_onnx.lowering.context import LAZY_VIEWS
@@ -105,7 +105,9 @@ def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> 
     were at one of them are not inferred again.
     """
     bindings = named_as_in(model, bindings)
+    memo = memo or Memo(graph=model.graph)
     with no_collection():
+        bindings = with_told_counts(model, bindings, memo)
         bound, inferred = bind_and_infer(model, bindings, memo)
         expected = at_expected_sizes(model, bindings, bound, inferred)
     return ShapedModel(model=model, bindings=bindings, bound=bound, inferred=inferred, expected=expected)

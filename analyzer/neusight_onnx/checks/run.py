@@ -317,6 +317,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         executed_precision=None if outcome is None else outcome.precision,
         memory=memory_on(prepared.memory, gpu) if outcome is None else outcome.totals.memory,
         assumptions=prepared.graph.assumptions if outcome is None else outcome.assumptions,
+        share_at_bounds=0.0 if outcome is None else outcome.share_at_bounds,
         little_narrowed=None if outcome is None else _little_narrowed(outcome.warnings),
     )
 

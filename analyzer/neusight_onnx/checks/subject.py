@@ -80,6 +80,8 @@ class Subject:
     executed_precision: str | None = None
     memory: MemoryEstimate | None = None
     assumptions: tuple[str, ...] = ()
+    share_at_bounds: float = 0.0
+    """Of the kernels' time, what goes to sizes that data decide, counted at the most that they can be."""
     little_narrowed: str | None = None
     """That the format which the target asks for concerns hardly anything of the model."""
 

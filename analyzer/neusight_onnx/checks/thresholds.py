@@ -10,7 +10,7 @@ from neusight_onnx.checks.subject import Subject
 from neusight_onnx.preparation import why_uncaptured
 from neusight_onnx.report.execution import host_text
 from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, Totals
-from neusight_onnx.report.quantities import capacity, counted, duration, significant
+from neusight_onnx.report.quantities import capacity, counted, duration, percent, significant
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runtime import get_runtime, not_made_for
 
@@ -24,7 +24,9 @@ _MEMORY_FIX = "take a smaller batch or sequence, a narrower number format or a G
     scope=Scope.TARGET,
     explanation="The predicted latency of one run exceeds --max-latency. It is judged at the upper end of the "
     "interval, so that a model which passes is slower than the limit in at most one case of ten (of an 80 % "
-    "interval, a tenth lies above); --at median judges the prediction itself.",
+    "interval, a tenth lies above); --at median judges the prediction itself. Sizes that depend on data (the boxes "
+    "that a detector keeps) count at the most that they can be, unless the target gives them; where that decides, the "
+    "finding says so.",
     fix="take a faster GPU or runtime, or a smaller batch; `neusight-onnx analyze` shows what is slow",
     applies=lambda subject: subject.target.limits.max_latency_ms is not None,
 )
@@ -35,8 +37,9 @@ def latency(subject: Subject) -> Iterator[Found]:
     judged_ms = totals.latency_ms if limits.judged_at == MEDIAN else totals.latency_high_ms
     if judged_ms > limits.max_latency_ms:
         yield Found(
-            message=f"latency is {_interval(totals, limits.judged_at)}, the limit {_limit(subject, 'latency')}",
-            fix=_less_to_launch(subject, larger=False),
+            message=f"latency is {_interval(totals, limits.judged_at)}, the limit {_limit(subject, 'latency')}"
+            + _of_bounds(subject, judged_ms, limits.max_latency_ms),
+            fix=_size_to_give(subject) or _less_to_launch(subject, larger=False),
         )
 
 
@@ -60,9 +63,35 @@ def throughput(subject: Subject) -> Iterator[Found]:
     if judged_per_s < limits.min_throughput_per_s:
         yield Found(
             message=f"throughput is {significant(judged_per_s)}/s at batch size {totals.batch_size:,} "
-            f"({limits.judged_at} latency), the limit {_limit(subject, 'throughput')}",
-            fix=_less_to_launch(subject, larger=True),
+            f"({limits.judged_at} latency), the limit {_limit(subject, 'throughput')}"
+            + _of_bounds(subject, limits.min_throughput_per_s, judged_per_s),
+            fix=_size_to_give(subject) or _less_to_launch(subject, larger=True),
         )
+
+
+_MUCH_AT_BOUNDS = 0.1
+"""A share of the time at sizes that are bounds above which a limit that is missed may be missed by those alone."""
+
+
+def _of_bounds(subject: Subject, judged: float, limit: float) -> str:
+    """What a missed limit owes to sizes that are bounds; ``judged`` / ``limit``: how far it is missed."""
+    share = subject.share_at_bounds
+    if share < _MUCH_AT_BOUNDS:
+        return ""
+    kept = ", and without it the limit would be kept" if judged * (1.0 - share) <= limit else ""
+    return (
+        f"; {percent(share)} of the kernels' time goes to sizes that depend on data, counted at the most that they can "
+        f"be{kept}"
+    )
+
+
+def _size_to_give(subject: Subject) -> str | None:
+    if subject.share_at_bounds < _MUCH_AT_BOUNDS:
+        return None
+    return (
+        "say how much the data leave (--dim with the output's symbol, or the --shape that the assumptions name; dims "
+        "or shapes in the target), take a faster GPU or a smaller batch"
+    )
 
 
 @checks(

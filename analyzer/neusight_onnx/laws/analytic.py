@@ -568,13 +568,15 @@ def _sort(kernel: Sort, gpu: GpuSpec) -> Work:
         )
     passes = max(1, ceil(kernel.dtype.bits / SORT_BITS_PER_PASS))
     if kernel.operation == "nms":
-        pairs = kernel.rows * float(kernel.cols) * kernel.cols / 2.0
+        candidates = float(kernel.rows * kernel.cols if kernel.candidates is None else kernel.candidates)
+        longest = min(float(kernel.cols), candidates)
+        pairs = candidates * longest / 2.0
         pairwise = pairs * OVERLAP_OPERATIONS / vector_flops_per_s(gpu, kernel.dtype) * 1e6
         # suppression walks the candidates in order, one bit mask of 64 a step
         return Work(
             bytes=elements * 2.0 * pair * passes + kernel.output_bytes,
             compute_us=pairwise,
-            serial_us=kernel.cols * SERIAL_ITERATION_CYCLES / gpu.clock_hz * 1e6,
+            serial_us=longest * SERIAL_ITERATION_CYCLES / gpu.clock_hz * 1e6,
             memory_efficiency=0.6,
             launches=passes + 3,
             tile_count=max(1.0, ceil(elements / 64)),

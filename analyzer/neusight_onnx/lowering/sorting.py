@@ -58,16 +58,30 @@ def unique(context: NodeContext) -> Outcome:
     return Kernels(kernels=(kernel,), host_waits=True)
 
 
-@lowers("NonMaxSuppression", gives="sort", note="costed at its bound")
+CANDIDATES_A_BOX = 10
+"""Boxes above the score's threshold for each one that is kept, as judged: detectors are trained to give an object so
+many. YOLOX's SimOTA takes the 10 best predictions, the assigner of YOLOv8 ``topk=10``, ATSS 9 anchors a level."""
+
+
+@lowers("NonMaxSuppression", gives="sort", note="costed at its bound, where it isn't told how many boxes are kept")
 def suppression(context: NodeContext) -> Outcome:
-    """boxes (n, boxes, 4), scores (n, classes, boxes): a problem for each sample and class."""
+    """boxes (n, boxes, 4), scores (n, classes, boxes): a problem for each sample and class.
+
+    Which boxes pass the threshold of the scores is known from how many are kept alone, where the user tells that.
+    """
     n, classes, boxes = context.shape(1)
+    result = context.outputs[0]
+    kept = context.out().shape[0]
+    threshold = context.number(4) if context.has(4) else 0.0
+    filters = threshold is None or threshold > 0.0
+    candidates = min(n * classes * boxes, CANDIDATES_A_BOX * kept)
     kernel = Sort(
         operation="nms",
         rows=n * classes,
         cols=boxes,
-        kept=context.out().shape[0],
+        kept=kept,
         dtype=context.dtype(1),
         output_bytes=context.out().byte_count,
+        candidates=candidates if filters and result is not None and not result.is_bound else None,
     )
     return Kernels(kernels=(kernel,), host_waits=True)

@@ -24,5 +24,6 @@ from neusight_onnx.graph.shapes import (  # noqa: F401  # importing a family reg
 from neusight_onnx.graph.shapes.bodies import any_of
 from neusight_onnx.graph.shapes.inference import at_expected_sizes, bind_and_infer, infer, infer_bound
 from neusight_onnx.graph.shapes.memo import Memo
+from neusight_onnx.graph.shapes.told_counts import with_told_counts
 
-__all__ = ["Memo", "any_of", "at_expected_sizes", "bind_and_infer", "infer", "infer_bound"]
+__all__ = ["Memo", "any_of", "at_expected_sizes", "bind_and_infer", "infer", "infer_bound", "with_told_counts"]

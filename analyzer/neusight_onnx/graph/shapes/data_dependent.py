@@ -104,4 +104,6 @@ def _non_max_suppression(ctx: NodeContext) -> Sequence[Value]:
     kept = (int(ctx.data(2).ravel()[0]) if ctx.data(2) is not None else boxes) if ctx.has(2) else 0  # type: ignore[union-attr]  # the same call is checked
     rows = batch * classes * min(boxes, max(kept, 0))
     how = f"at most {rows} rows: {batch} images, {classes} classes, {min(boxes, max(kept, 0))} boxes each"
+    if ctx.has(4):
+        how += f", and all {boxes} boxes as candidates"
     return (ctx.bound(_I64, (rows, 3), (0, 3), how + _what_changes(ctx, "Nx3")),)

@@ -142,7 +142,8 @@ def _check_dims_are_taken(model: Model, bindings: Bindings, result: InferredGrap
         if asked[symbol] not in sizes:
             size, name = next(iter(sizes.items()))
             told = (
-                f"the data decide it, {size} at most in {shown(name)!r}; {option('--shape', name, '…')} sizes that"
+                f"the data decide it, {size} at most in {shown(name)!r}; "
+                + ("give no more" if asked[symbol] > size else f"{option('--shape', name, '…')} sizes that")
                 if symbol in bounds
                 else f"the graph makes it {size} in {shown(name)!r}; bind what that is made of, "
                 f"{listed('symbols', symbol, places)}"
