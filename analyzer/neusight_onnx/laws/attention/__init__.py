@@ -24,6 +24,7 @@ queries, mma runs FlashInfer's, whose warps unpack them in registers; Hopper and
 FlashAttention 3 transposes values for. Queries of 8 bits have TensorRT-LLM's kernels (:mod:`.mma_fp8` for mma's).
 
 :mod:`.tiles` has the tiles of each library, :mod:`.schedule` the steps, parts and blocks that follow, :mod:`.rates`
-what the GPU gives them, :mod:`.times` the competing times, :mod:`.estimate` the law's answer. Everything is vectorised
-over kernels.
+what the GPU gives them, :mod:`.step` the time of a step, :mod:`.dram` that of bytes, :mod:`.second_kernels` that of the
+kernels beside; :mod:`.times` joins them to the competing times, and :mod:`.estimate` those to the law's answer.
+Everything is vectorised over kernels.
 """

@@ -10,7 +10,8 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.attention.kernel_choice import doubt_log_sd
 from neusight_onnx.laws.attention.rates import dense_peaks
 from neusight_onnx.laws.attention.schedule import pin
-from neusight_onnx.laws.attention.times import p_norm, times
+from neusight_onnx.laws.attention.times import times
+from neusight_onnx.laws.bandwidth import p_norm
 from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
 
 BLOCK_NORM = 8.0

@@ -1,13 +1,28 @@
-"""Tiles of queries and keys: FlashAttention 2's and FlashInfer's, by their sources."""
+"""Tiles of queries and keys, by the libraries' sources.
+
+kBlockM and kBlockN of FlashAttention 2 and 3 (with paged keys); FlashInfer's; two tiles of 128 in a block of
+FlashAttention 4; 128 x 256 of TensorRT-LLM's on WGMMA (fmha_v2, two groups of 64 rows).
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.generation import instructions
-from neusight_onnx.laws.attention import mma_fp8
-from neusight_onnx.laws.attention.kernel_choice import FLASH2, is_prompt_in_8_bits
+from neusight_onnx.laws.attention import memory_efficient, mma_fp8
+from neusight_onnx.laws.attention.kernel_choice import (
+    FLASH2,
+    MEMORY_EFFICIENT,
+    has_narrow_keys,
+    is_flash3_in_fp8,
+    is_mma_in_fp8,
+    is_prompt_in_8_bits,
+    unit_of,
+)
 from neusight_onnx.laws.attention.rates import SHARED_BYTES, shared_bytes_of
 from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Column, Columns
@@ -24,8 +39,80 @@ two tiles are all 512 that there are (PTX ISA; FlashAttention 4's ``tmem_total``
 FLASH2_HEADS = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
 """Widths of heads that FlashAttention 2 has kernels for; others are padded (HEADDIM_SWITCH of its sources)."""
 
+FEW_QUERIES, FEW_QUERIES_HEAD = 64.0, 128.0
+"""Rows of packed queries up to which FlashAttention 3 in 16 bits has a tile of 64 instead of 128 rows where heads are
+this wide (``use_one_mma_wg`` of its sources, as remembered). An H100 decodes from its L2 in 1.2 us a step of 64 KB of
+keys and values with heads of 128 and in 2.3 with heads of 256 (128 sequences and key heads): with 128 rows these were
+.93 and .48 of the pipe's peak, so that the first are 64. One group of warps has such a tile, so that no other's
+products hide its softmax. Where DRAM binds it hardly tells (an H100 left out decodes 13.2 % off, 12.3 with 128 rows),
+but on an H20, whose pipe is slow, it does: with 128 rows DRAM would idle for four fifths of the time."""
 
-def flash2_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column, Column, Column]:
+FLASH3_HEADS = np.array([64.0, 96.0, 128.0, 192.0, 256.0])
+FLASH3_UNMASKED_KEYS = np.array([192.0, 144.0, 176.0, 112.0, 80.0])
+"""Widths of heads that FlashAttention 3 has kernels for, and keys of their tiles without a mask (its ``tile_size.h``;
+what ``_tile_size_fwd_sm90`` of FlashAttention 4 says of them)."""
+
+
+class Tiles(NamedTuple):
+    """For each kernel ``queries`` x ``keys`` pairs of a step, ``warps`` of a block, and its blocks ``resident`` on an
+    SM."""
+
+    queries: Column
+    keys: Column
+    warps: Column
+    resident: Column
+
+
+def tiles_of(cols: Columns, gpu: GpuSpec, rows: Column, packed: NDArray[np.bool_]) -> Tiles:
+    """What the library that runs takes for ``rows`` of queries, ``packed`` or not."""
+    unit = unit_of(cols, gpu)
+    if MEMORY_EFFICIENT in cols:
+        build = memory_efficient.build_of(cols, gpu)
+        resident = memory_efficient.resident_blocks(cols, gpu, shared_bytes_of(gpu), mma_fp8.RESERVED_BYTES)
+        return Tiles(build["queries"], build["keys"], build["warps"], resident)
+    if unit == "mma":
+        return _mma_tiles(cols, rows, gpu)
+    warps = np.full(rows.shape, WARPS)
+    if unit == "wgmma":
+        queries, keys = _wgmma_tiles(cols, rows, gpu)
+        return Tiles(queries, keys, warps, np.ones(rows.shape))
+    few = np.where(rows <= 16, 16.0, np.where(rows <= 32, 32.0, 64.0))
+    queries = np.where(packed & (rows <= 64), few, np.where(rows <= 128, 128.0, 256.0))
+    resident = np.where(queries < 128.0, RESIDENT_BLOCKS, 1.0)
+    return Tiles(queries, np.where(cols["d"] > 128, 64.0, 128.0), warps, resident)
+
+
+def _mma_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> Tiles:
+    """FlashAttention 2's, FlashInfer's where keys are stored in fewer bits, TensorRT-LLM's of prompts in FP8."""
+    narrow, queries8 = has_narrow_keys(cols), is_mma_in_fp8(cols, gpu)
+    queries, keys, warps, resident = _flash2_tiles(cols, rows, gpu)
+    flashinfer_queries, flashinfer_keys = _flashinfer_tiles(cols, rows, gpu)
+    queries = np.where(narrow, flashinfer_queries, queries)
+    keys = np.where(narrow, flashinfer_keys, keys)
+    resident = np.where(narrow, RESIDENT_BLOCKS, resident)
+    return Tiles(
+        queries=np.where(queries8, mma_fp8.of_kernel(cols, "queries"), queries),
+        keys=np.where(queries8, mma_fp8.of_kernel(cols, "keys"), keys),
+        warps=np.where(narrow | queries8, WARPS, warps),
+        resident=np.where(queries8, mma_fp8.resident_blocks(cols, shared_bytes_of(gpu)), resident),
+    )
+
+
+def _wgmma_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column]:
+    """Queries and keys of the tiles of FlashAttention 3, and of TensorRT-LLM's for prompts in 8 bits."""
+    d, prompt8 = cols["d"], is_prompt_in_8_bits(cols)
+    queries = np.where((d <= 96) & (rows > 128) & ~prompt8, 192.0, 128.0)
+    few = (rows <= FEW_QUERIES) & (d == FEW_QUERIES_HEAD) & (cols["kv_bytes"] == 2.0)
+    queries = np.where(few, FEW_QUERIES, queries)
+    masked = np.where((d > 128) & (d <= 192), 96.0, np.where(d > 128, 64.0, 128.0))
+    unmasked = FLASH3_UNMASKED_KEYS[np.searchsorted(FLASH3_HEADS, np.minimum(d, 256.0))]
+    keys = np.where(cols["causal"] > 0, masked, unmasked)
+    narrower = ((d > 64) & (d <= 96)) | (d > 192)
+    keys = np.where(is_flash3_in_fp8(cols, gpu), np.where(narrower, 128.0, 160.0), keys)
+    return queries, np.where(prompt8, np.where(d <= 128, 256.0, 128.0), keys)
+
+
+def _flash2_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column, Column, Column]:
     """Queries and keys of FlashAttention 2's tile, warps of a block, and how many times four of them are on an SM.
 
     Where keys stand in pages, as under the masks that were measured, or are cut into parts: those of
@@ -51,7 +138,7 @@ def flash2_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Col
     return tile_q, tile_k, warps, np.minimum(blocks * warps / WARPS, RESIDENT_BLOCKS)
 
 
-def flashinfer_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column]:
+def _flashinfer_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column]:
     """Queries and keys of FlashInfer's tile: by packed rows (FA2DetermineCtaTileQ), as many fragments of 16 keys as
     registers and, with two blocks an SM, shared memory hold beside the queries."""
     d, stored = cols["d"], cols["kv_bytes"]

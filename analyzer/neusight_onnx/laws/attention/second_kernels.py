@@ -1,0 +1,54 @@
+"""Kernels that run beside fused attention's own: adding parts, copying queries, writing the cache; in seconds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.attention.columns import GIVEN_BYTES
+from neusight_onnx.laws.attention.kernel_choice import has_narrow_keys, is_prompt_in_8_bits, unit_of
+from neusight_onnx.laws.base import Column, Columns, Constants
+
+CACHE_THREADS = (128.0, 512.0)
+"""Least and most threads of a block that writes a token to the cache: one an element (vLLM's reshape_and_cache_flash);
+with fewer than 128, blocks start no faster."""
+
+
+def parts_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """Time of the kernel that adds parts, in s; ``cols`` are pinned."""
+    unit, clock, parts, narrow = unit_of(cols, gpu), gpu.clock_hz, cols["split_k"], has_narrow_keys(cols)
+    slowness = 1.7e9 / clock
+    # on tcgen05 two parts take as long to add as 32
+    added = 1e-6 * c["split_us"] * slowness + (unit != "tcgen05") * parts * c["split_cycles"] / clock
+    if unit == "mma":
+        rows_added = narrow * cols["b"] * cols["h"] * cols["s"] * c["merge_cycles"] / (float(gpu.sm_count) * clock)
+        flash2 = 1e-6 * c["split_us_mma"] * slowness + parts * c["split_cycles_mma"] / clock
+        added = np.where(narrow, added + rows_added, flash2)
+    return np.where(cols["added"] > 0, added, 0.0)
+
+
+def regroup_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """Time of FlashAttention 2's copies that pack queries and unpack the output, in s; ``cols`` are pinned."""
+    packed = (cols["packed"] > 0) & (cols["b"] > 1) & (cols["g"] > 1)
+    copied = packed & ~has_narrow_keys(cols) & (unit_of(cols, gpu) == "mma")
+    return np.where(copied, 1e-6 * c["regroup_us"] * (1.7e9 / gpu.clock_hz), 0.0)
+
+
+def cache_s(cols: Columns, gpu: GpuSpec, c: Constants, dram_s_per_byte: Column) -> Column:
+    """Time of the kernel that writes keys and values to a cache, in s; of prompts in 8 bits of TensorRT-LLM's, which
+    prepares queries as well."""
+    written, narrow, queries8 = cols["cache_bytes"], has_narrow_keys(cols), cols["query_bytes"] < 2.0
+    cycles_per_s = gpu.sm_count * gpu.clock_hz
+    given = np.maximum(cols["query_bytes"], GIVEN_BYTES)
+    tokens = written / (given + cols["kv_bytes"]) / (cols["g"] * (cols["d"] + cols["v"]))
+    threads = np.clip(cols["g"] * cols["d"], *CACHE_THREADS)
+    life = np.where(narrow, c["cache_block_cycles_narrow"], c["cache_block_cycles"])
+    writing = tokens * threads / gpu.max_threads_per_sm * life / cycles_per_s
+    preparing = written / (c["prepare_bytes_per_clock"] * cycles_per_s)
+    streaming = c["cache_passes"] * dram_s_per_byte * written
+    taken = np.hypot(np.where(queries8, preparing, writing), streaming)
+    windowed = is_prompt_in_8_bits(cols) & (cols["windowed"] > 0)
+    taken = taken + windowed * cols["b"] * cols["h"] * cols["s"] * c["prepare_window_cycles"] / cycles_per_s
+    launch = 1e-6 * np.where(queries8, c["prepare_us"], c["cache_us"]) * 1.7e9 / gpu.clock_hz
+    found: Column = np.where(written > 0, launch + taken, 0.0)
+    return found
