@@ -26,8 +26,8 @@ UNOVERLAPPED_HEAD = 192.0
 
 
 class Step(NamedTuple):
-    """Cycles of an SM: of the ``products``, of the ``softmax``, of both with others' blocks on it (``beside_others``) and
-    ``alone``. ``width``: columns of keys and values that are multiplied, with their padding."""
+    """Cycles of an SM: of the ``products``, of the ``softmax``, of both with another block on the SM (``beside_others``)
+    and ``alone``. ``width``: columns of keys and values that are multiplied, with their padding."""
 
     products: Column
     softmax: Column
