@@ -26,8 +26,10 @@ UNOVERLAPPED_HEAD = 192.0
 
 
 class Step(NamedTuple):
-    """Cycles of an SM: of the ``products``, of the ``softmax``, of both with another block on the SM (``beside_others``)
-    and ``alone``. ``width``: columns of keys and values that are multiplied, with their padding."""
+    """Cycles of an SM: ``products``, ``softmax``, both with another block on it (``beside_others``), both ``alone``.
+
+    ``width``: columns of keys and values that are multiplied, with their padding.
+    """
 
     products: Column
     softmax: Column
