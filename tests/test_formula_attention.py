@@ -9,7 +9,7 @@ from graphs import inferred
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Attention, Gemm, NodeWork, TensorSpec
 from neusight_onnx.lowering import lower_laid_out
-from neusight_onnx.lowering.formula_attention import by_formula_on, has_fused_kernel
+from neusight_onnx.lowering.attention.formula import by_formula_on, has_fused_kernel
 from neusight_onnx.runtime import get_runtime
 
 F16, BF16, F32, F64 = DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT32, DataType.FLOAT64

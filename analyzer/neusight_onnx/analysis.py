@@ -473,7 +473,7 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
 
         works = tuple(by_parts(work) for work in works)
     if prepared.runtime.calls_attention and prepared.trained is None:
-        from neusight_onnx.lowering.formula_attention import by_formula_on
+        from neusight_onnx.lowering.attention.formula import by_formula_on
 
         works = by_formula_on(works, prepared.runtime, spec.compute_capability)
     require_units(works, prepared.runtime, spec)

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Attention, Elementwise, Kernel, Movement, Reduction, TensorSpec
-from neusight_onnx.lowering.formula_attention import cached
-from neusight_onnx.lowering.provider_attention import heads_apart, lengths_of
+from neusight_onnx.lowering.attention.formula import cached
+from neusight_onnx.lowering.attention.provider import heads_apart, lengths_of
 
 _HEAD_STEP = 8
 """Sizes of heads that fused kernels take are multiples of it (heads of 36 run by parts)."""

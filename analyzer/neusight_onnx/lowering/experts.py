@@ -1,0 +1,128 @@
+"""Mixtures of experts: products over the experts that tokens choose."""
+
+from __future__ import annotations
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels import Elementwise, GatherScatter, Gemm, Kernel, Softmax, TensorSpec
+from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+
+
+@lowers(
+    "MoE",
+    "QMoE",
+    domain="com.microsoft",
+    gives="depends",
+    note="gemms over the k chosen experts of each token, chosen independently",
+)
+def mixture(context: NodeContext) -> Outcome:
+    """tokens * k rows in all through fc1 (hidden -> inner), its activation, and fc2 (inner -> hidden).
+
+    Weights of the experts that some token chooses are read once; the rows are spread evenly over those. Tokens are
+    taken to choose independently, each expert as often: what a decoder's few tokens leave out isn't read. Around the
+    products, as ONNX Runtime's CUDA kernels: scores of the experts, rows put together by expert, the k results of a
+    token added. A gate (fc1 twice as wide, or fc3 beside it) multiplies in a kernel of its own.
+    """
+    quantised = context.node.op_type == "QMoE"
+    source, scores = context.spec(0), context.spec(1)
+    hidden = source.shape[-1]
+    tokens = source.element_count // max(hidden, 1)
+    chosen = context.integer("k", 1)
+    rows = tokens * chosen
+    fc1, fc2, fc3 = (2, 5, 8) if quantised else (2, 4, 6)
+    first_type, second_type = _expert_weights(context, fc1, "fc1"), _expert_weights(context, fc2, "fc2")
+    wide = _expert_width(context, fc1, first_type, hidden)
+    inner = _expert_width(context, fc2, second_type, hidden)
+    activation = context.text("activation_type", "relu").lower()
+    gated = context.has(fc3) or wide == 2 * inner
+    kernels: list[Kernel] = [
+        Softmax(rows=tokens, cols=scores.shape[-1], dtype=scores.dtype),
+        GatherScatter(
+            operation="gather",
+            moved=rows * hidden,
+            run=hidden,
+            dtype=source.dtype,
+            index_count=rows,
+            index_dtype=DataType.INT32,
+        ),
+    ]
+    epilogue = () if gated else (activation,)
+    experts = _chosen_experts(context.shape(fc1)[0], tokens, chosen)
+    kernels += _expert_products(context, fc1, rows, experts, wide, hidden, first_type, epilogue)
+    if context.has(fc3):
+        kernels += _expert_products(
+            context, fc3, rows, experts, inner, hidden, _expert_weights(context, fc3, "fc3"), ()
+        )
+    if gated:
+        step = {"swiglu": "silu", "geglu": "gelu"}.get(activation, activation)
+        one = TensorSpec(dtype=source.dtype, shape=(rows, inner))
+        kernels.append(Elementwise(operations=(step, "mul"), inputs=(one, one), output=one))
+    kernels += _expert_products(context, fc2, rows, experts, hidden, inner, second_type, ())
+    results = TensorSpec(dtype=source.dtype, shape=(rows, hidden))
+    steps = ("mul", "add") * (chosen - 1) + ("mul",)
+    kernels.append(Elementwise(operations=steps, inputs=(results,), output=context.out()))
+    return Kernels(kernels=tuple(kernels))
+
+
+def _expert_width(context: NodeContext, place: int, dtype: DataType, hidden: int) -> int:
+    """The dimension of an expert's weights that isn't the hidden one; their last dimension may be packed."""
+    weights = context.spec(place)
+    return 8 * weights.byte_count // dtype.bits // max(weights.shape[0] * hidden, 1)
+
+
+def _chosen_experts(stored: int, tokens: int, chosen: int) -> int:
+    """How many of the experts some token chooses, as expected where each token takes ``chosen`` of them by chance."""
+    left_out = (1 - min(chosen / max(stored, 1), 1)) ** tokens
+    return max(round(stored * (1 - left_out)), 1)
+
+
+def _expert_products(
+    context: NodeContext,
+    place: int,
+    rows: int,
+    experts: int,
+    n: int,
+    k: int,
+    weight: DataType,
+    epilogue: tuple[str, ...],
+) -> list[Gemm]:
+    """``rows`` spread over ``experts``, (m, k) @ (k, n) each, in one grouped product: a block takes a tile of whichever
+    expert, so that experts with a row more wait for no others. Empty where there are no rows.
+
+    Of the scales, zero points and biases the experts that have rows read their share.
+    """
+    quantised = context.node.op_type == "QMoE"
+    dtype = context.dtype(0)
+    stored = context.shape(place)[0]
+    batch = min(experts, rows)
+    bias = place + 2 if quantised else place + 1
+    beside = [bias]
+    if quantised:
+        beside += [place + 1, {2: 11, 5: 12, 8: 13}[place]]
+    extra = sum(context.spec(index).byte_count for index in beside if context.has(index))
+    steps = ("broadcast_add", *epilogue) if context.has(bias) else epilogue
+    if not batch:
+        return []
+    return [
+        Gemm(
+            batch=batch,
+            m=-(-rows // batch),
+            n=n,
+            k=k,
+            b_is_weight=True,
+            dtype=dtype,
+            b_dtype=None if weight is dtype else weight,
+            epilogue=steps,
+            extra_read_bytes=extra * batch // stored,
+            uneven_rows=rows if rows % batch else None,
+        )
+    ]
+
+
+def _expert_weights(context: NodeContext, place: int, name: str) -> DataType:
+    """The type of experts' weights: integers of ``expert_weight_bits`` packed into bytes, else what is stored."""
+    stored = context.dtype(place)
+    if context.node.op_type != "QMoE" or stored.is_float:
+        return stored
+    bits = context.integer(f"{name}_expert_weight_bits", 0) or context.integer("expert_weight_bits", 4)
+    return {2: DataType.UINT2, 4: DataType.UINT4}.get(bits, stored)
