@@ -117,7 +117,7 @@ def _moved_before_formulas(graph: InferredGraph, runtime: Runtime) -> InferredGr
     opset = max((node.version for node in graph.graph.nodes if not node.domain), default=FORMULAS_FIRST)
     if not runtime.rewrites or opset >= FORMULAS_FIRST:
         return graph
-    from neusight_onnx.fusion.transposes import with_moved_transposes
+    from neusight_onnx.fusion.transposes.optimizer import with_moved_transposes
 
     return with_moved_transposes(graph)
 
@@ -126,6 +126,6 @@ def _taken_apart(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     if not runtime.rewrites:
         return graph
     from neusight_onnx.fusion.splits import taken_apart
-    from neusight_onnx.fusion.transposes import with_moved_transposes
+    from neusight_onnx.fusion.transposes.optimizer import with_moved_transposes
 
     return with_moved_transposes(taken_apart(graph) if runtime.splits_gathers else graph)
