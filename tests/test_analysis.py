@@ -14,6 +14,7 @@ from neusight_onnx import analyze, load_gpu, read_model
 from neusight_onnx.analysis import predict_report, predict_totals
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
+from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.precision import resolve
@@ -25,7 +26,7 @@ from neusight_onnx.report.terminal import to_terminal
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1, "com.microsoft" : 1]>\n'
 
 
-def analyzed(folder: Path, text: str, *, gpu: str = "a100", **settings: str) -> Report:
+def analyzed(folder: Path, text: str, *, gpu: str | GpuSpec = "a100", **settings: str) -> Report:
     path = folder / "m.onnx"
     onnx.save(parser.parse_model(HEADER + text), path)
     return analyze(path, gpu=gpu, **settings)
@@ -253,6 +254,42 @@ def test_what_has_no_model_is_refused(tmp_path: Path, settings: dict[str, str], 
 def test_a_refusal_names_what_the_gpu_has(tmp_path: Path, gpu: str, precision: str, advice: str) -> None:
     with pytest.raises(NotSupportedError, match=f"precision {precision} on .*{advice}"):
         analyzed(tmp_path, "g (float[2, 2] x) => (float[2, 2] y) { y = Relu(x) }", gpu=gpu, precision=precision)
+
+
+def without_peaks(*names: str) -> GpuSpec:
+    """An A100 whose file leaves peaks out."""
+    gpu = load_gpu("a100-sxm-80gb")
+    return replace(
+        gpu, peak_flops_per_s={pipe: rate for pipe, rate in gpu.peak_flops_per_s.items() if pipe not in names}
+    )
+
+
+LINEAR = "g (float[64, 64] x, float[64, 64] w) => (float[64, 64] y) { y = MatMul(x, w) }"
+
+
+def test_a_format_that_the_file_leaves_out_is_not_one_that_the_gpu_lacks(tmp_path: Path) -> None:
+    with pytest.raises(NotSupportedError, match="no rate of its TF32 units is stated; give tf32_tflops in a GPU file"):
+        analyzed(tmp_path, LINEAR, gpu=without_peaks("tf32"), precision="tf32")
+
+
+TF32_UNSAID = [
+    ("left out", without_peaks("tf32"), "onnxruntime", "auto", True),
+    ("stated", "a100-sxm-80gb", "onnxruntime", "auto", False),
+    ("FP32 asked for", without_peaks("tf32"), "onnxruntime", "fp32", False),
+    ("PyTorch's products stay in FP32", without_peaks("tf32"), "eager", "auto", False),
+    ("a generation without it", "t4", "onnxruntime", "auto", False),
+    ("AMD, which nothing narrows unasked", "mi300x", "onnxruntime", "auto", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "runtime", "precision", "expected"), [row[1:] for row in TF32_UNSAID], ids=[row[0] for row in TF32_UNSAID]
+)
+def test_auto_says_that_a_gpu_file_leaves_tf32_out(
+    tmp_path: Path, gpu: str | GpuSpec, runtime: str, precision: str, expected: bool
+) -> None:
+    report = analyzed(tmp_path, LINEAR, gpu=gpu, runtime=runtime, precision=precision)
+    assert any("states no tf32_tflops" in text for text in report.assumptions) is expected
 
 
 DETERMINANT = "g (float[8, 64, 64] x) => (float[8] d) { d = Det(x) }"

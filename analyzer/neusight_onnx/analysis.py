@@ -34,7 +34,7 @@ from neusight_onnx.memory import (
     run_memory,
     with_more_weights,
 )
-from neusight_onnx.precision import AUTO, Precision, in_tf32, resolve, takes_tf32
+from neusight_onnx.precision import AUTO, Precision, in_tf32, resolve, said_of_missing_tf32, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
 from neusight_onnx.release_effects import changes_met
 from neusight_onnx.releases import Change, release_text
@@ -477,6 +477,8 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
 
         works = by_formula_on(works, prepared.runtime, spec.compute_capability)
     require_units(works, prepared.runtime, spec)
+    if prepared.work_in_tf32 is not None and (missing := said_of_missing_tf32(spec, prepared.runtime.name)):
+        said = (*said, missing)
     return Run(works=works, memory=memory, said=said)
 
 

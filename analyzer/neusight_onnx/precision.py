@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.keys import PEAK_KEYS
+from neusight_onnx.gpu.sense import formats_of
 
 AUTO = "auto"
 
@@ -117,13 +119,27 @@ def refusal(precision: Precision, gpu: GpuSpec) -> str | None:
         return None
     units, others, since = UNITS[name]
     can = " or ".join([*(other for other in others if other in peaks), "fp32"][:2])
-    if leaves_out_int8(gpu) and name == "int8":
-        lacks, would_do = f"no rate of its {units} units is stated", f"give int8_tops in a GPU file, or use {can}"
+    if leaves_out(gpu, name):
+        lacks = f"no rate of its {units} units is stated"
+        would_do = f"give {_KEYS[name]} in a GPU file, or use {can}"
     else:
         lacks, would_do = f"the GPU has no {units} units", f"use {can} on it, or take {since}"
     return f"precision {precision.name} on {gpu.name}: {lacks}; {would_do}"
 
 
-def leaves_out_int8(gpu: GpuSpec) -> bool:
-    """Whether a GPU has units for INT8, as all do that have FP8's, and its file doesn't state their rate."""
-    return "int8" not in gpu.peak_flops_per_s and "fp8" in gpu.peak_flops_per_s
+_KEYS: Mapping[str, str] = {pipe: key for key, pipe in PEAK_KEYS.items()}
+
+
+def leaves_out(gpu: GpuSpec, name: str) -> bool:
+    """Whether a GPU's generation has units for a format ("tf32", "int8", ...), and its file doesn't state their rate."""
+    return name not in gpu.peak_flops_per_s and name in formats_of(gpu)
+
+
+def said_of_missing_tf32(gpu: GpuSpec, runtime: str) -> str | None:
+    """That float32 isn't multiplied in TF32 on a GPU of NVIDIA's since Ampere, whose file doesn't state that rate."""
+    if gpu.compute_capability is None or not leaves_out(gpu, "tf32"):
+        return None
+    return (
+        f"float32 is multiplied in IEEE FP32, as the GPU's file states no {_KEYS['tf32']}: its generation has units "
+        f"for TF32, which {runtime} takes unasked"
+    )

@@ -11,7 +11,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import file_name
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import Attention, Conv, Gemm, Kernel, NodeWork, Recurrent
-from neusight_onnx.precision import leaves_out_int8, refusal
+from neusight_onnx.precision import UNITS, leaves_out, refusal
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runnable import FNUZ, narrow_floats, without_units
@@ -68,6 +68,14 @@ def _found(subject: Subject, dtypes: frozenset[DataType], why: str, *, products:
         )
 
 
+def _no_units(subject: Subject, name: str) -> str:
+    """That the GPU has none for a format, or that its file states no rate of theirs."""
+    units = UNITS[name][0]
+    if leaves_out(subject.gpu, name):
+        return f"no rate of {subject.gpu.name}'s {units} units is stated"
+    return f"{subject.gpu.name} has no {units} units"
+
+
 def _unbuildable(subject: Subject, name: str) -> Iterator[Found]:
     """That an engine refuses a file for a format that no kernel multiplies."""
     if name in narrow_floats(subject.model.graph):
@@ -87,7 +95,7 @@ def _unbuildable(subject: Subject, name: str) -> Iterator[Found]:
 )
 def bfloat16(subject: Subject) -> Iterator[Found]:
     if "bf16" not in subject.gpu.peak_flops_per_s:
-        yield from _found(subject, _BF16, f"{subject.gpu.name} has no bfloat16 units", products=False)
+        yield from _found(subject, _BF16, _no_units(subject, "bf16"), products=False)
 
 
 @checks(
@@ -101,7 +109,7 @@ def bfloat16(subject: Subject) -> Iterator[Found]:
 )
 def fp8(subject: Subject) -> Iterator[Found]:
     if "fp8" not in subject.gpu.peak_flops_per_s:
-        found = list(_found(subject, _FP8, f"{subject.gpu.name} has no FP8 units"))
+        found = list(_found(subject, _FP8, _no_units(subject, "fp8")))
         yield from found or _unbuildable(subject, "fp8")
     elif subject.gpu.vendor == "NVIDIA":
         yield from _found(subject, FNUZ, f"{subject.gpu.name} has FP8 units, but not for FNUZ formats")
@@ -123,7 +131,7 @@ def int8(subject: Subject) -> Iterator[Found]:
     if "int8" in peaks and _has_matrix_units(subject.gpu):
         return
     why = f"{subject.gpu.name} has no INT8 tensor cores"
-    if leaves_out_int8(subject.gpu):
+    if leaves_out(subject.gpu, "int8"):
         why = f"no rate of {subject.gpu.name}'s INT8 units is stated, that of 16 bits stands in"
     yield from _found(subject, _INT8, why)
 
@@ -154,7 +162,7 @@ def fp16(subject: Subject) -> Iterator[Found]:
 )
 def fp4(subject: Subject) -> Iterator[Found]:
     if "fp4" not in subject.gpu.peak_flops_per_s:
-        found = list(_found(subject, _FP4, f"{subject.gpu.name} has no FP4 units"))
+        found = list(_found(subject, _FP4, _no_units(subject, "fp4")))
         yield from found or _unbuildable(subject, "fp4")
 
 

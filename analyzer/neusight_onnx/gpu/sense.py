@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu.generation import NEWEST_KNOWN
 from neusight_onnx.gpu.keys import PEAK_KEYS, VENDORS
+from neusight_onnx.gpu.spec import GpuSpec
 
 FP32_PEAK_TOLERANCE = 2.2
 """AMD's datasheets count dual-issued or packed FP32 twice; more than that is a slip. NVIDIA's count no lane twice: half
@@ -60,6 +61,15 @@ _DENSE_BY_ARCHITECTURE: Mapping[str, Mapping[str, int]] = {
 are all others that NVIDIA has made (CUDA's list of compute capabilities), from general knowledge: 7.2 is Xavier's,
 8.8 taken for Orin's 8.7, 10.1 and 11.0 Thor's (1,035 TFLOP/s in FP4 by 20 SMs at 1.57 GHz), 12.1 the GB10's (500 by 48
 at 2.5)."""
+
+
+def formats_of(gpu: GpuSpec) -> frozenset[str]:
+    """The number formats that matrix units of a GPU's generation have, whatever peaks its file states; none where the
+    generation isn't known. What comes after the known ones has all that the newest has."""
+    if gpu.compute_capability is None:
+        return frozenset(_DENSE_BY_ARCHITECTURE.get(gpu.architecture.casefold(), ()))
+    return frozenset(_DENSE_BY_CAPABILITY.get(min(gpu.compute_capability, NEWEST_KNOWN), ()))
+
 
 MOST_OF_DENSE = 1.4
 """A peak above this share of units x rate x boost clock is no dense one. Vendors compute with clocks of .87 (H100 NVL)
