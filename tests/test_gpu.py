@@ -8,7 +8,7 @@ import pickle
 import re
 import time
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from neusight_onnx.gpu import GpuSpec, available_gpus, find_gpus, gpu_names, loa
 from neusight_onnx.gpu.changes import changed_gpu
 from neusight_onnx.gpu.keys import LIST_KEYS, NUMBER_KEYS, PEAK_KEYS, TEXT_KEYS
 from neusight_onnx.gpu.names import instance_gpus
+from neusight_onnx.gpu.template import template_of
 
 GPUS = {gpu.name: gpu for gpu in available_gpus()}
 
@@ -325,6 +326,12 @@ NAMES = [
     ("AMD Instinct(TM) MI300X", "mi300x"),
     ("AMD Instinct™ MI100", "mi100"),
     ("AMD Radeon RX 7900 XTX", "rx-7900-xtx"),
+    ("NVIDIA Jetson AGX Orin Developer Kit", "jetson-agx-orin-64gb"),  # /proc/device-tree/model
+    ("AD102 [GeForce RTX 4090]", "rtx-4090"),  # lspci
+    ("GH100 [H100 SXM5 80GB]", "h100-sxm"),
+    ("GA100 [A100 PCIe 80GB]", "a100-pcie-80gb"),
+    ("Aldebaran/MI200 [Instinct MI210]", "mi210"),  # rocm-smi, from pci.ids
+    ("Arcturus GL-XL [Instinct MI100]", "mi100"),
     ("A100-SXM-80GB", "a100-sxm-80gb"),
     ("a100_sxm_80gb", "a100-sxm-80gb"),
     ("  a100 sxm 80gb ", "a100-sxm-80gb"),
@@ -344,6 +351,32 @@ def test_every_name_of_a_spec_resolves_to_it(name: str) -> None:
     gpu = GPUS[name]
     for own in (gpu.name, gpu.label, *gpu.aliases, *gpu.device_names):
         assert load_gpu(own) == gpu, own
+
+
+ORINS = (
+    "jetson-agx-orin-32gb, jetson-agx-orin-64gb, jetson-orin-nano-8gb, jetson-orin-nano-super, jetson-orin-nx-16gb, "
+    "jetson-orin-nx-8gb"
+)
+
+PRINTED_FOR_SEVERAL = [
+    ("Orin (nvgpu)", f"give one of {ORINS}$"),  # nvidia-smi on every Jetson of the generation
+    ("Orin", f"give one of {ORINS}$"),  # torch.cuda.get_device_name()
+    ("AMD Instinct MI250X / MI250", "mi250x, mi250 are known here; give what it is"),  # libdrm's amdgpu.ids, for HIP
+    ("AMD Instinct MI250X/MI250", "mi250x, mi250 are known here"),
+    ("AMD Instinct MI60 / MI50", "mi50 is known here"),
+    ("Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M]", "rx-7900-xtx is known here"),  # pci.ids
+]
+
+
+@pytest.mark.parametrize(("name", "message"), PRINTED_FOR_SEVERAL, ids=[row[0] for row in PRINTED_FOR_SEVERAL])
+def test_a_driver_s_name_of_several_gpus_lists_them(name: str, message: str) -> None:
+    with pytest.raises(SpecError, match=f"several are called so; .*{message}"):
+        load_gpu(name)
+
+
+def test_a_path_is_no_driver_s_name() -> None:
+    with pytest.raises(SpecError, match="no such file"):
+        load_gpu("runs/t4")
 
 
 def test_names_are_unique() -> None:
@@ -887,6 +920,23 @@ def test_readme_lists_every_key() -> None:
     )
     assert documented == {key.name for key in NUMBER_KEYS} | set(TEXT_KEYS) | set(LIST_KEYS)
     assert set(PEAK_KEYS) <= documented
+
+
+@pytest.mark.parametrize("name", ["a100-sxm-80gb", "mi300x", "p4", "jetson-orin-nano-8gb"])
+def test_template_is_a_gpu_file_with_every_key(name: str, tmp_path: Path) -> None:
+    gpu = GPUS[name]
+    text = template_of(gpu)
+    file = tmp_path / f"{name}.toml"
+    file.write_text(text, encoding="utf-8")
+    assert load_gpu(file) == replace(gpu, aliases=(), device_names=(), sources=(), notes=())
+    keys = re.findall(r"^(?:# )?([a-z0-9_]+) =", text, re.MULTILINE)
+    capability = {"compute_capability"} if gpu.vendor == "AMD" else set()
+    assert sorted(keys) == sorted(({key.name for key in NUMBER_KEYS} | set(TEXT_KEYS)) - capability)
+    required = {line.split(" =")[0] for line in text.splitlines() if line.endswith("; required")}
+    for key in required:
+        file.write_text(re.sub(rf"^{key} = .*$", "", text, flags=re.MULTILINE), encoding="utf-8")
+        with pytest.raises(SpecError, match=f"'{key}'.* is missing"):
+            load_gpu(file)
 
 
 @pytest.mark.parametrize("name", GPUS)

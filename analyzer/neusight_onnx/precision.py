@@ -131,7 +131,7 @@ _KEYS: Mapping[str, str] = {pipe: key for key, pipe in PEAK_KEYS.items()}
 
 
 def leaves_out(gpu: GpuSpec, name: str) -> bool:
-    """Whether a GPU's generation has units for a format ("tf32", "int8", ...), and its file doesn't state their rate."""
+    """Whether a GPU's generation has units for a format ("tf32", "int8", ...) whose rate its file doesn't state."""
     return name not in gpu.peak_flops_per_s and name in formats_of(gpu)
 
 

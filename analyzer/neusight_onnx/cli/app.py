@@ -74,6 +74,7 @@ Examples:
   neusight-onnx gpus h100
   neusight-onnx gpus rtx ada
   neusight-onnx gpus --format csv
+  neusight-onnx gpus l40s --format toml > my_gpu.toml
 """
 PREDICTORS_LIST_EXAMPLES = """\
 Examples:
@@ -319,10 +320,14 @@ def gpus_command(
             autocompletion=gpus_begun,
         ),
     ] = None,
-    gpu_format: Annotated[GpuFormat, typer.Option("--format", help="How to print it.")] = GpuFormat.RICH,
+    gpu_format: Annotated[
+        GpuFormat, typer.Option("--format", help="How to print it; toml: one GPU's file, to change.")
+    ] = GpuFormat.RICH,
 ) -> None:
     """List the GPUs that are known, or show one with its sources."""
+    from neusight_onnx.errors import SpecError
     from neusight_onnx.gpu import available_gpus, find_gpus
+    from neusight_onnx.gpu.template import template_of
     from neusight_onnx.report.gpus import gpu_to_json, gpu_to_terminal, gpus_to_csv, gpus_to_json, gpus_to_terminal
 
     gpus = find_gpus(" ".join(names)) if names else available_gpus()
@@ -332,6 +337,10 @@ def gpus_command(
             emit(gpu_to_json(gpus[0]) if is_one else gpus_to_json(gpus), None)
         case GpuFormat.CSV:
             emit(gpus_to_csv(gpus), None)
+        case GpuFormat.TOML:
+            if not is_one:
+                raise SpecError("--format toml: a GPU file is of one GPU; name the one that is nearest to yours")
+            emit(template_of(gpus[0]), None)
         case GpuFormat.RICH:
             canvas = canvas_for(None)
             emit(gpu_to_terminal(gpus[0], canvas) if is_one else gpus_to_terminal(gpus, canvas), None)

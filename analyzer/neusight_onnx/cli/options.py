@@ -20,6 +20,7 @@ class GpuFormat(StrEnum):
     RICH = "rich"
     JSON = "json"
     CSV = "csv"
+    TOML = "toml"
 
 
 class ListFormat(StrEnum):

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 
 _BRANDS = frozenset({"nvidia", "tesla", "geforce", "amd", "instinct", "radeon"})
 _TRADE_MARKS = re.compile(r"\((?:tm|r)\)|[™®]")
+_OF_JETSON = re.compile(r"\(nvgpu\)|\bdeveloper kit\b")
+"""What stands behind a Jetson's name: its driver (nvidia-smi's "Orin (nvgpu)"), its board (/proc/device-tree/model)."""
+_CARD_OF_CHIP = re.compile(r"[^\[\]]*\[([^\[\]]+)\]\s*")
+"""The card behind its chip, as lspci and rocm-smi print it: "Aldebaran/MI200 [Instinct MI210]"."""
 _SEPARATORS = re.compile(r"[\s_-]+")
 _SOCKET = re.compile(r"sxm\d")
 _MEMORY = re.compile(r"(\d{1,4})gb")
@@ -15,11 +19,18 @@ _EDITIONS = frozenset({"sxm", "pcie", "nvl", "server", "workstation", "max", "q"
 
 
 def words(name: str) -> list[str]:
-    """The words of a name in lower case, without trade marks and leading brands."""
-    found = [word for word in _SEPARATORS.split(_TRADE_MARKS.sub(" ", name.casefold())) if word]
+    """The words of a name in lower case, without trade marks, leading brands and a Jetson's driver and board."""
+    plain = _OF_JETSON.sub(" ", _TRADE_MARKS.sub(" ", card_of(name).casefold()))
+    found = [word for word in _SEPARATORS.split(plain) if word]
     while len(found) > 1 and found[0] in _BRANDS:
         del found[0]
     return found
+
+
+def card_of(name: str) -> str:
+    """The name of the card where that of its chip stands before it, else ``name``."""
+    found = _CARD_OF_CHIP.fullmatch(name)
+    return name if found is None else found[1]
 
 
 def plain_words(text: str) -> frozenset[str]:

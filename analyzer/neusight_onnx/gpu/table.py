@@ -12,7 +12,16 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu.file import read_own, read_spec
 from neusight_onnx.gpu.keys import quoted
-from neusight_onnx.gpu.names import also_named, gibibytes, gpu_of_instance, name_key, plain_words, with_words, words
+from neusight_onnx.gpu.names import (
+    also_named,
+    card_of,
+    gibibytes,
+    gpu_of_instance,
+    name_key,
+    plain_words,
+    with_words,
+    words,
+)
 from neusight_onnx.gpu.spec import GpuSpec
 
 
@@ -32,6 +41,9 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
     found = _find(name_or_path)
     if found is not None:
         return found
+    if several := _named_together(name_or_path):
+        known = f"{', '.join(several)} {'is' if len(several) == 1 else 'are'} known here"
+        raise SpecError(f"unknown GPU {quoted(name_or_path)}: several are called so; {known}; give what it is")
     if "/" in name_or_path or "\\" in name_or_path:
         return read_own(Path(name_or_path))
     raise SpecError(_unknown_name(name_or_path))
@@ -134,6 +146,15 @@ def _keys_of(spec: GpuSpec) -> Iterator[str]:
 
 def _names_of(spec: GpuSpec) -> tuple[str, ...]:
     return (spec.name, spec.label, *spec.aliases, *spec.device_names)
+
+
+def _named_together(name: str) -> tuple[str, ...]:
+    """The known ones of the GPUs that a driver prints one name for, "MI250X / MI250"; () of a path."""
+    card = card_of(name)
+    parts = card.split("/")
+    found = tuple(gpu.name for part in parts if (gpu := _find(part)) is not None)
+    is_path = card == name and " / " not in name and len(found) < len(parts)
+    return () if is_path or len(parts) == 1 else found
 
 
 _MOST_NAMED = 6
