@@ -292,7 +292,8 @@ SCALED_SWAP = SWAPPED.replace("MatMul(q, kt)", "MatMul(qs, ks)").replace(
 def test_attention_whose_keys_torchlib_transposes(nodes: str, runtime: str) -> None:
     """PyTorch's kernel reads keys as they lie: what is left of the two Reshapes is a view.
 
-    In eager mode a mask of six keys is laid out in eights by two kernels before it (``lowering/own_kernels.py``).
+    In eager mode a mask of six keys is laid out in eights by two kernels before it (``MASK_STEP`` of
+    ``lowering/attention/pytorch_operands.py``).
     """
     graph = build(nodes, SWAPPED_SHAPES | ({"mask": (2, 1, 5, 6)} if "mask" in nodes else {}))
     found = recognise(graph, runtime=runtime)
