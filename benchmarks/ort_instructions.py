@@ -74,8 +74,10 @@ session.run(None, {i.name: np.ones(i.shape, types[i.type]) for i in session.get_
 class Case:
     """An operator on operands of given shapes; ``counted`` elements, those of the first result unless given.
 
-    ``inputs``: shapes, each with its type where it isn't the case's; ``constants`` by their place among the inputs.
+    ``inputs``: shapes, each with its type where it isn't the case's; ``constants`` by their place among the inputs (an
+    empty one is left out).
     ``only``: the class of kernels to count, where the operator launches others as well; their names hold it.
+    ``is_zero``: memory reads as zeros, where a kernel takes its path from it.
     """
 
     label: str
@@ -88,6 +90,7 @@ class Case:
     opset: int = 17
     counted: int | None = None
     only: str = ""
+    is_zero: bool = False
 
 
 X, SCORES = (16, 384, 1024), (16, 16, 384, 384)
@@ -186,6 +189,18 @@ CASES: tuple[Case, ...] = (
         constants={1: [0, 0, 1, 1, 0, 0, 1, 1]},
     ),
     *(
+        Case(
+            label=f"Resize, {mode}",
+            op_type="Resize",
+            inputs=[IMAGES],
+            outputs=[(8, 64, 112, 112)],
+            attributes={"mode": mode},
+            constants={1: [], 2: [], 3: [8, 64, 112, 112]},
+            is_zero=True,  # the table of places says of none that it is outside
+        )
+        for mode in ("nearest", "linear", "cubic")
+    ),
+    *(
         Case(label=f"Softmax of {n}", op_type="Softmax", inputs=[(16, 384, n)], outputs=[(16, 384, n)])
         for n in (32, 128, 197, 384, 1024, 4096)
     ),
@@ -238,6 +253,9 @@ def model_of(case: Case, dtype: str) -> onnx.ModelProto:
     names = [value.name for value in inputs]
     initializers = []
     for place, values in sorted(case.constants.items()):
+        if not values:
+            names.insert(place, "")
+            continue
         initializers.append(numpy_helper.from_array(np.asarray(values, dtype=np.int64), f"c{place}"))
         names.insert(place, f"c{place}")
     outputs = [helper.make_tensor_value_info(f"y{i}", TYPES[dtype], shape) for i, shape in enumerate(case.outputs)]
@@ -384,7 +402,8 @@ def main() -> None:
                         key = capability, launch.name
                         if key not in codes:
                             codes[key] = sass.parse(sass.disassembled(nvdisasm, table[launch.name]), launch.name)
-                        counts.append(count(launch, table[launch.name], codes[key], WORDS[dtype]))
+                        word = 0 if case.is_zero else WORDS[dtype]
+                        counts.append(count(launch, table[launch.name], codes[key], word))
                     if not counts:
                         continue
                     largest = max(counts, key=lambda item: item.issued)

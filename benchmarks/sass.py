@@ -135,7 +135,7 @@ def parse(text: str, name: str) -> Code:
         match = LINE.match(line)
         if match and inside:
             _, guard, opcode, rest = match.groups()
-            rest = re.sub(r"&\w+=\{[^}]*\}|&\w+=\S+|\?\w+", "", rest)
+            rest = re.sub(r"&\w+=\{[^}]*\}|&\w+=\S+|\?\w+|\(\*.*?\*\)", "", rest)
             operands = tuple(part.strip() for part in _split(rest)) if rest.strip() else ()
             instructions.append(Instruction(guard or "", opcode, operands, line.strip()))
     return Code(name=name, instructions=tuple(instructions), labels=labels)
@@ -680,6 +680,14 @@ class Thread:
         self.write(operands[0], min(a, b) if self.predicate(operands[3]) else max(a, b))
 
     _op_vimnmx = _op_imnmx
+
+    def _op_viaddmnmx(self, operands: Sequence[str], modifiers: Sequence[str]) -> None:
+        """The lesser or the greater of a sum of two and a third; RELU: not below 0."""
+        a, b = (self.integer(operands[1]) + self.integer(operands[2])) & MASK, self.integer(operands[3])
+        if "U32" not in modifiers:
+            a, b = _signed(a), _signed(b)
+        found = min(a, b) if self.predicate(operands[4]) else max(a, b)
+        self.write(operands[0], max(found, 0) if "RELU" in modifiers else found)
 
     def _op_iabs(self, operands: Sequence[str], _: Sequence[str]) -> None:
         self.write(operands[0], abs(_signed(self.integer(operands[1]))))

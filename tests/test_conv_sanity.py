@@ -125,3 +125,22 @@ def test_time_is_bounded_and_grows_with_the_batch(gpu: str, kind: str, gpus: dic
         assert after >= 0.9 * before, times
     # 256 images take at most 256 times one, but for the clock: one runs at boost, cards of 70 W sustain about half
     assert times[-1] <= times[0] * 256 * 2.2 + 50.0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "least", "most"),
+    [
+        # MIOpen's find database, FP16 of 3x3, dilation 2 to 36 over 1: medians of 1.03 on MI100 and 1.00 on MI210
+        ("mi210", DataType.FLOAT16, 0.9, 1.1),
+        ("a100", DataType.FLOAT16, 0.99, 1.01),
+        ("a100", DataType.TFLOAT32, 0.99, 1.01),
+        ("a100", DataType.INT8, 0.99, 1.01),
+        # without Winograd's algorithm; MI50's median is 2.57
+        ("mi50", DataType.FLOAT32, 2.0, 3.3),
+        ("a100", DataType.FLOAT32, 1.5, 2.25),
+    ],
+)
+def test_dilation_costs_winograds_algorithm_alone(gpu: str, dtype: DataType, least: float, most: float) -> None:
+    plain = replace(BASE, n=8, c=256, k=256, spatial=(64, 64), out=(64, 64), dtype=dtype)
+    times = [item.latency_us for item in predict([plain, replace(plain, dilations=(2, 2))], load_gpu(gpu))]
+    assert least < times[1] / times[0] < most

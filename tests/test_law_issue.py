@@ -119,6 +119,12 @@ def attention_softmax(cols: int, *operands: TensorSpec) -> Softmax:
         pytest.param(moved("bias", 6144, 1024), N, 92.0, 99.0, id="bias of Gemm"),
         pytest.param(moved("cast", 16, 384, 1024), N, 16.5, 18.75, id="cast"),
         pytest.param(moved("copy", 16, 384, 1024), N, 0.0, 0.0, id="copied by the driver"),
+        *(
+            pytest.param(
+                replace(moved("resize", 8, 64, 112, 112), taps=taps), 6_422_528, *counted, id=f"resize, {taps}"
+            )
+            for taps, counted in ((1, (42.0, 53.0)), (4, (92.5, 95.0)), (16, (200.5, 195.5)))
+        ),
         pytest.param(
             GatherScatter(
                 operation="embedding",

@@ -75,7 +75,8 @@ def test_when_inductor_reorders(convolutions: list[Conv], training: bool, reorde
     [
         ("tensorrt", "max", DataType.FLOAT16, "vector"),
         ("tensorrt", "global_average", DataType.INT8, "vector"),
-        ("tensorrt", "max", DataType.FLOAT32, ""),
+        ("tensorrt", "max", DataType.FLOAT32, "vector"),
+        ("tensorrt", "max", DataType.FLOAT64, ""),
         ("tensorrt", "region", DataType.FLOAT16, ""),
         ("compiled", "max", DataType.FLOAT16, ""),
         ("onnxruntime", "max", DataType.FLOAT16, ""),

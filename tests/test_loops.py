@@ -515,6 +515,7 @@ CASES = {
                 read=128,
                 written=512,
                 flops_per_element=6,
+                taps=4,
                 library="own",
             ),
             softmax(64, 2),
@@ -560,7 +561,9 @@ CASES = {
         nodes='y = Resize<mode="nearest">(x, , scales)',
         inputs={"x": (1, 2, 4, 4)},
         constants={"scales": [1.0, 1.0, 2.0, 2.0]},
-        expected=[Movement(operation="resize", dtype=F32, shape=(1, 2, 8, 8), read=128, written=512, library="own")],
+        expected=[
+            Movement(operation="resize", dtype=F32, shape=(1, 2, 8, 8), read=128, written=512, taps=1, library="own")
+        ],
     ),
     "a small window is a loop, too": Case(
         nodes="s = Add(x, z)\np = MaxPool<kernel_shape=[2,2], strides=[2,2]>(s)\ny = Relu(p)",

@@ -589,7 +589,8 @@ class Movement:
     ``read`` are the bytes really read (a slice reads what it keeps); ``permutation`` for transposes, of
     ``shape`` (the source's shape), so that a predictor can tell coalesced from strided. ``run``: elements that stay
     together, each run starting at a multiple of its length on both sides (1: not known to). ``parts``: sizes along its
-    axis of what a split gives, where known. ``library`` is as in :class:`Elementwise`.
+    axis of what a split gives, where known. ``taps``: of a resize (n, c, *spatial), how many neighbours an element is
+    made of (0: not told). ``library`` is as in :class:`Elementwise`.
     """
 
     operation: str
@@ -601,6 +602,7 @@ class Movement:
     flops_per_element: int = 0
     run: int = 1
     parts: tuple[int, ...] = ()
+    taps: int = 0
     library: str = ""
 
     @property

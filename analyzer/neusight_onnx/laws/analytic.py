@@ -58,6 +58,7 @@ from neusight_onnx.laws.elementwise import (
 )
 from neusight_onnx.laws.narrow import WRITE_SHARE
 from neusight_onnx.laws.normalization import NORMALIZATION
+from neusight_onnx.laws.resizing import resize_us
 from neusight_onnx.laws.softmax import SOFTMAX
 
 HALF_WIDTH_LOG = log(2.0)
@@ -136,10 +137,10 @@ POOL_OPERATIONS = 8.0
 POOL_OUTPUT_OPERATIONS = 60.0
 """Integer and compare operations of a pooling kernel: bounds, offset, load, compare for each tap; four integer
 divisions of about 15 instructions for each output."""
-POOL_VECTOR_COMPARE = 0.5
-"""Operations an element and tap of a pooling kernel that takes 16 bytes of channels at once, whose place and bounds it
-works out once a vector: an instruction compares or adds two 16-bit elements (``__hmax2``, ``__hadd2``); 8-bit ones are
-taken to be widened for it."""
+POOL_COMPARED_BITS = 32
+"""Bits of elements that an instruction compares or adds in a pooling kernel that takes 16 bytes of channels at once,
+whose place and bounds it works out once a vector: two of 16 (``__hmax2``, ``__hadd2``); 8-bit ones are taken to be
+widened for it."""
 SORT_BITS_PER_PASS = 8
 """Digits of a radix pass (CUB's default)."""
 OVERLAP_OPERATIONS = 30.0
@@ -442,7 +443,7 @@ def _pooling(kernel: Pooling, gpu: GpuSpec) -> Work:
     operations = outputs * (kernel.window * POOL_OPERATIONS + POOL_OUTPUT_OPERATIONS)
     if kernel.access == "vector":
         operations *= kernel.input.dtype.bits / VECTOR_BITS
-        operations += outputs * kernel.window * POOL_VECTOR_COMPARE
+        operations += outputs * kernel.window * max(kernel.input.dtype.bits, 16) / POOL_COMPARED_BITS
     # few outputs with a large window (global pooling) are reduced by a warp each
     serial = BLOCK_REDUCTION_US if kernel.window > 64 else 0.0
     return Work(
@@ -515,7 +516,7 @@ def _movement(kernel: Movement, gpu: GpuSpec) -> Work:
     written = kernel.written / max(kernel.dtype.bits / 8, 0.125)
     count = max(elements, written)
     lane_rate = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
-    cost, compute_us = 1.0, 1e6 * kernel.flops / vector_flops_per_s(gpu, kernel.dtype)
+    cost, compute_us, serial_us = 1.0, 1e6 * kernel.flops / vector_flops_per_s(gpu, kernel.dtype), 0.0
     if kernel.permutation is not None:
         rank = len(kernel.permutation)
         if kernel.permutation != tuple(range(rank)):
@@ -523,11 +524,15 @@ def _movement(kernel: Movement, gpu: GpuSpec) -> Work:
             if not kernel.library:
                 instructions = index_instructions(_permuted_dimensions(kernel.shape, kernel.permutation), 2.0)
                 compute_us += float(index_us(np.asarray(count), np.asarray(instructions), INDEX_OPERATIONS, gpu))
+    elif kernel.operation == "resize" and kernel.taps:
+        issued_us, serial_us = resize_us(kernel, gpu)
+        compute_us += issued_us
     elif kernel.operation not in ("copy", "cast", "fill"):
         compute_us += 1e6 * count * _place_operations(kernel) / lane_rate
     return Work(
         bytes=float(kernel.read + kernel.written),
         compute_us=compute_us,
+        serial_us=serial_us,
         memory_efficiency=1.0 / cost,
         tile_count=max(1.0, ceil(count / 512)),
     )

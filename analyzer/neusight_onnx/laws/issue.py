@@ -119,6 +119,10 @@ INSTRUCTIONS: dict[str, Instructions] = {
     "bias fast gelu 16": Instructions(fixed=44.0, fixed_hopper=44.5),
     "bias fast gelu 32": Instructions(fixed=66.0, fixed_hopper=71.0),
     "clip": Instructions(fixed=34.0, fixed_hopper=39.0),
+    # _ResizeNearestKernel2D, _ResizeBilinearKernel, _ResizeBiCubicKernel
+    "resize 1": Instructions(fixed=42.0, fixed_hopper=53.0),
+    "resize 4": Instructions(fixed=91.0, fixed_hopper=94.0),
+    "resize 16": Instructions(fixed=192.0, fixed_hopper=187.0),
 }
 """Of ONNX Runtime's kernels, each element of the result; of "vector" transposes and splits, each vector."""
 
@@ -260,6 +264,8 @@ def _moved(kernel: Movement, *, hopper: bool) -> float:
             return count * INSTRUCTIONS[kernel.operation].each(hopper=hopper)
         case "expand":
             return count * INSTRUCTIONS["expand" if rank > 2 else "expand 2d"].each(hopper=hopper)
+        case "resize":
+            return count * INSTRUCTIONS[f"resize {kernel.taps}"].each(hopper=hopper)
         case "cast":
             return count * INSTRUCTIONS["unary"].each(hopper=hopper)
         case _:

@@ -3,7 +3,7 @@
 Kernels on matrix units want the second; a library that gets the first transposes before and behind.
 PyTorch's tensors lie in the one or the other, which operators pass on (``strides.py``, the rules of lowering): in the
 second where the user gives images and filters in it, or where TorchInductor does. An engine has formats of its own:
-pooling between its convolutions takes whole vectors of channels.
+pooling and resizing between its convolutions take whole vectors of channels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph
-from neusight_onnx.kernels import Conv, Kernel, NodeWork, Pooling
+from neusight_onnx.kernels import Conv, Kernel, Movement, NodeWork, Pooling
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.conv import conv_kernel
 from neusight_onnx.lowering.views import AS_EXPORTED, Order
@@ -28,6 +28,10 @@ def wants_channels_last(dtype: DataType) -> bool:
     return dtype.bits <= WIDEST_ORDERED_BITS or dtype is DataType.TFLOAT32
 
 
+WIDEST_POOLED_BITS = 32
+"""Of elements that an engine pools by vectors of channels: layers of TensorRT for RTX 1.7 pool FP32 channels last, too,
+for compute capabilities 7.5 and 8.6, alone and between convolutions."""
+
 FEW_CHANNELS = 64
 """A convolution with at most so many channels in and out is one of few channels to Inductor."""
 
@@ -39,7 +43,7 @@ of its authors' benchmark, by kind (``GROUPED_MULTIPLIER`` and so on in torch/_i
 
 
 def with_layouts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
-    """``works`` with the convolutions and the pooling marked that an engine runs in formats of channels: those of
+    """``works`` with the convolutions, pooling and resizing marked that an engine runs in formats of channels: those of
     TensorRT in 16 and 8 bits are kHWC8 and kCHW32 for both ("I/O Formats" and "Data Format Description" of its
     developer guide), vectors of 16 and 32 bytes; that of TF32 is kHWC.
 
@@ -49,7 +53,7 @@ def with_layouts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork,
         return tuple(works)
     return tuple(
         replace(work, kernels=tuple(map(_ordered, work.kernels)))
-        if any(isinstance(kernel, Conv | Pooling) for kernel in work.kernels)
+        if any(isinstance(kernel, Conv | Movement | Pooling) for kernel in work.kernels)
         else work
         for work in works
     )
@@ -58,6 +62,8 @@ def with_layouts(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork,
 def _ordered(kernel: Kernel) -> Kernel:
     if isinstance(kernel, Pooling) and _is_windowed(kernel):
         return replace(kernel, access="vector")
+    if isinstance(kernel, Movement) and kernel.taps:
+        return replace(kernel, run=kernel.shape[1], library="own")
     if isinstance(kernel, Conv) and wants_channels_last(kernel.dtype):
         return replace(kernel, channels_last=True)
     return kernel
@@ -65,7 +71,7 @@ def _ordered(kernel: Kernel) -> Kernel:
 
 def _is_windowed(kernel: Pooling) -> bool:
     """Whether it is pooling of vectors: not by regions, whose places are data, nor of wider elements."""
-    return kernel.operation != "region" and kernel.input.dtype.bits <= WIDEST_ORDERED_BITS
+    return kernel.operation != "region" and kernel.input.dtype.bits <= WIDEST_POOLED_BITS
 
 
 IMAGES, VOLUMES = 4, 5

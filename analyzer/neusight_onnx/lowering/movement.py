@@ -300,6 +300,9 @@ def rearrange(context: NodeContext) -> Outcome:
 
 RESIZE_FLOPS = {"nearest": 0, "linear": 3, "cubic": 7}
 """Operations per output element and spatial dimension: one interpolation (2 multiply-adds less one), or four taps."""
+LAST_CHANNELS = {1: 4, 4: 16}
+"""Channels from which PyTorch's resizing has a kernel for (n, h, w, c), by neighbours of an element
+(``UpSampleNearest2d.cu``, ``UpSampleBilinear2d.cu``); others read the one order by strides and write it so."""
 
 
 @lowers("Resize", "Upsample", gives="movement", note="shape is the output's")
@@ -311,6 +314,9 @@ def resize(context: NodeContext) -> Outcome:
     mode = context.text("mode", "nearest")
     changed = sum(old != new for old, new in zip(source.shape, out.shape, strict=True))
     taps = {"nearest": 1, "linear": 2, "cubic": 4}.get(mode, 1) ** changed
+    is_image = len(out.shape) > 2 and source.shape[:2] == out.shape[:2]
+    layouts = context.channels_last_output()
+    has_last = layouts and taps in LAST_CHANNELS and out.shape[1] >= LAST_CHANNELS[taps]
     kernel = Movement(
         operation="resize",
         dtype=source.dtype,
@@ -318,8 +324,10 @@ def resize(context: NodeContext) -> Outcome:
         read=source.dtype.bytes_of(min(source.element_count, out.element_count * taps)),
         written=out.byte_count,
         flops_per_element=RESIZE_FLOPS.get(mode, 0) * changed,
+        run=out.shape[1] if has_last else 1,
+        taps=taps if is_image else 0,
     )
-    return Kernels(kernels=(*context.contiguous(0, channels_last=True), kernel), layouts=context.channels_last_output())
+    return Kernels(kernels=(*context.contiguous(0, channels_last=True), kernel), layouts=layouts)
 
 
 @lowers(

@@ -25,7 +25,9 @@ from neusight_onnx.runtime import Runtime
 BY_ONNXRUNTIME = (Attention, Elementwise, GatherScatter, Movement, Normalization, Reduction, Softmax)
 """Classes of kernels that its provider has its own of; others are cuDNN's, cuBLAS's, or costed alike."""
 COPIES = frozenset({"cast", "concat", "copy", "expand", "pad", "slice", "split", "tile", "transpose"})
-"""Of those that copy; the others (such as Resize) are costed as PyTorch's."""
+"""Of those that copy; the others are costed as PyTorch's, as resizing in one or three dimensions is."""
+RESIZED_TAPS = frozenset({1, 4, 16})
+"""Neighbours that an element of an image is resized from by kernels whose instructions are counted."""
 PLACED = frozenset({"concat", "copy", "expand", "flip", "pad", "slice", "split", "tile", "transpose"})
 """Copies that find places at all: those that a kernel made for their shapes finds for nothing."""
 LOOK_UPS = frozenset({"embedding", "gather"})
@@ -68,7 +70,7 @@ def _by_onnxruntime(kernel: Kernel) -> Kernel:
         kernel.operation not in LOOK_UPS or kernel.index_count == kernel.moved  # GatherElements
     ):
         return kernel
-    if isinstance(kernel, Movement) and kernel.operation not in COPIES:
+    if isinstance(kernel, Movement) and kernel.operation not in COPIES and kernel.taps not in RESIZED_TAPS:
         return kernel
     return replace(kernel, library="onnxruntime")
 
