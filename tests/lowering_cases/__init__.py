@@ -1,0 +1,1 @@
+"""What operators become, family by family: dims, work and traffic, worked out by hand."""
