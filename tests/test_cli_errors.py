@@ -271,3 +271,19 @@ def test_no_permission(
     for text in said:
         assert text in err.lower()
     assert (folder / "read_only.json").read_text() == "old"
+
+
+LISTS = [
+    ("sweep", ["--precision", "fp32,fp16"], "--precision 'fp32,fp16': 'sweep' takes one"),
+    ("sweep", ["--precision=fp32,fp16"], "--precision 'fp32,fp16': 'sweep' takes one"),
+    ("analyze", ["--runtime", "eager,tensorrt"], "--runtime 'eager,tensorrt': 'analyze' takes one"),
+]
+
+
+@pytest.mark.parametrize(("command", "options", "said"), LISTS, ids=[" ".join((row[0], *row[1])) for row in LISTS])
+def test_a_list_where_one_is_taken_names_the_command_for_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str, options: list[str], said: str
+) -> None:
+    assert main([command, str(folder / "good.onnx"), "--gpu", "t4", "--dim", "batch=1", *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {said}; 'neusight-onnx compare' takes several")

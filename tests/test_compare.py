@@ -16,6 +16,7 @@ import pytest
 
 from models import decoder, external_tensor, graph, linear, model, node, tensor, value
 from neusight_onnx import analyze
+from neusight_onnx.backward import make_training
 from neusight_onnx.cli import main
 from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.cases import compare
@@ -389,6 +390,22 @@ def test_what_a_csv_has_no_room_for_is_on_standard_error(capsys: pytest.CaptureF
     assert "warning: left out: precision bf16 on v100" in capsys.readouterr().err
     assert main([*command, "-q"]) == 0
     assert not capsys.readouterr().err
+
+
+def test_what_training_has_no_model_of_is_left_out() -> None:
+    """As what a GPU can't run: one format or runtime among several doesn't end the comparison."""
+    training = make_training()
+    found = compare(
+        RESNET, gpus=["h100"], precisions=["fp32", "fp8"], runtimes=["eager", "onnxruntime"], training=training
+    )
+    assert [(case.precision, case.runtime) for case in found.cases] == [("fp32", "eager")]
+    said = [notice.message for notice in found.warnings if notice.message.startswith("left out: training")]
+    assert {text.partition(";")[0] for text in said} == {
+        "left out: training in fp8 has no model",
+        "left out: training has no model in runtime 'onnxruntime'",
+    }
+    with pytest.raises(NotSupportedError, match="training in fp8 has no model"):
+        compare(RESNET, gpus=["h100"], precisions=["fp8"], training=training)
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 
@@ -434,7 +435,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         except NeusightError as error:
             return _complain(_error_message(error), error.exit_code)
         except _click_exceptions.ClickException as error:
-            return _complain(_usage_message(error), _MISUSE_EXIT_CODE)
+            return _complain(_list_where_one_is_taken(error, given) or _usage_message(error), _MISUSE_EXIT_CODE)
         except (typer.Abort, KeyboardInterrupt):
             return _INTERRUPTED_EXIT_CODE
         return result if isinstance(result, int) else 0
@@ -454,6 +455,23 @@ def _usage_message(error: _ClickError) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else PROGRAM
     return f"{message[:1].lower()}{message[1:]}; '{command} --help' shows what it takes"
+
+
+def _list_where_one_is_taken(error: _ClickError, given: Sequence[str]) -> str | None:
+    """That an option takes one, and which command takes several, where a list was given to it; None of other slips."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    option = next((name for name in ("--precision", "--runtime") if name in names), None)
+    if option is None:
+        return None
+    behind = [after for before, after in pairwise(given) if before == option]
+    written = [*behind, *(text.removeprefix(f"{option}=") for text in given if text.startswith(f"{option}="))]
+    several = next((text for text in written if "," in text), None)
+    if several is None:
+        return None
+    return (
+        f"{option} {several[:60]!a}: '{given[0]}' takes one; '{PROGRAM} compare' takes several, and sizes as --batch "
+        "1,2,4"
+    )
 
 
 def _complain(message: str, exit_code: int) -> int:

@@ -97,15 +97,20 @@ def compare(
             impossible.append(Notice(code="refused", message=f"left out {said}"))
             continue
         for (precision, runtime), those in able.items():
-            prepared = bench.prepared(
-                shaped,
-                precision=precision,
-                runtime=runtime,
-                training=training,
-                cuda_graph=cuda_graph,
-                include_io=include_io,
-                channels_last=channels_last,
-            )
+            try:
+                prepared = bench.prepared(
+                    shaped,
+                    precision=precision,
+                    runtime=runtime,
+                    training=training,
+                    cuda_graph=cuda_graph,
+                    include_io=include_io,
+                    channels_last=channels_last,
+                )
+            except NotSupportedError as error:  # what training has no model of: a format, a runtime
+                first_fault = first_fault or error
+                left_out.append(Notice(code="runtime", message=f"left out: {error}"))
+                continue
             warnings |= dict.fromkeys(prepared.graph.warnings)
             captured.append(prepared.runtime.captured)
             for spec in those:
