@@ -363,6 +363,33 @@ def test_largest_batch(high_bytes: Callable[[int], int], start: int, size: int, 
     assert calls <= most_calls
 
 
+def test_a_size_above_that_fits_again_is_found() -> None:
+    """Blocks of 4 sizes: 89 fits, 90 to 92 don't, and 93 does."""
+    used = {0: 0, 1: 3_000, 2: 3_000, 3: 3_000}
+
+    def high_bytes(size: int) -> int:
+        return 900 * size + 6_100 + used[(size - 1) % 4]
+
+    fitting = [size for size in range(1, 200) if high_bytes(size) <= 90_000]
+    assert fitting[-3:] == [88, 89, 93]
+    assert {search(high_bytes, start)[0].size for start in (1, 40, 89, 92, 150)} == {93}
+
+
+def test_more_memory_used_never_makes_the_largest_batch_larger() -> None:
+    """Optimizers with more and more states, over the same blocks of activations."""
+    sizes = []
+    for optimizer in ("none", "momentum", "adamw-fused", "adamw"):
+        report = analyze(
+            ROOT / "examples" / "resnet50.onnx",
+            gpu="t4",
+            training=make_training(optimizer=optimizer),
+            with_largest_batch=True,
+        )
+        assert report.totals.memory.largest_batch is not None
+        sizes.append(report.totals.memory.largest_batch.size)
+    assert sizes == sorted(sizes, reverse=True)
+
+
 def test_what_never_fills_the_memory_is_not_followed_forever() -> None:
     found, calls = search(lambda n: 1_000)
     assert (found.size, found.next_high_bytes) == (MOST_BATCH, None)
