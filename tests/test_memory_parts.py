@@ -372,7 +372,7 @@ def test_a_size_above_that_fits_again_is_found() -> None:
 
     fitting = [size for size in range(1, 200) if high_bytes(size) <= 90_000]
     assert fitting[-3:] == [88, 89, 93]
-    assert {search(high_bytes, start)[0].size for start in (1, 40, 89, 92, 150)} == {93}
+    assert search(high_bytes)[0].size == 93
 
 
 def test_more_memory_used_never_makes_the_largest_batch_larger() -> None:
