@@ -126,7 +126,7 @@ class _Folding:
         return node if node.inputs[0] == name and name not in node.inputs[1:] else None
 
 
-def fold_quantization(graph: InferredGraph, *, only_weights: bool = False) -> InferredGraph:
+def fold_quantization(graph: InferredGraph, *, only_weights: bool = False, generated: bool = False) -> InferredGraph:
     """``graph`` with quantised operators in place of what stands between DequantizeLinear and QuantizeLinear.
 
     Holds in every runtime: a file with such pairs is meant for one that has these kernels. Apply it to recognised
@@ -134,9 +134,14 @@ def fold_quantization(graph: InferredGraph, *, only_weights: bool = False) -> In
     without DequantizeLinear and products of integers comes back as it is, its bodies folded.
 
     ``only_weights``: what ONNX Runtime's CUDA provider makes a MatMulNBits of, and nothing else
-    (:func:`_is_narrow_product`).
+    (:func:`_is_narrow_product`). ``generated``: as a compiler has it, whose kernels round what they compute, as those
+    of TensorRT for RTX 1.7: a Resize of floats writes few bits, and a Concat of parts with several scales, which can't
+    be written by what makes its parts, is one pointwise kernel from integers to integers.
     """
-    bodies = {key: fold_quantization(body, only_weights=only_weights) for key, body in graph.bodies.items()}
+    bodies = {
+        key: fold_quantization(body, only_weights=only_weights, generated=generated)
+        for key, body in graph.bodies.items()
+    }
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
     nodes = graph.graph.nodes
@@ -154,7 +159,7 @@ def fold_quantization(graph: InferredGraph, *, only_weights: bool = False) -> In
         elif node.op_type in INTEGER_PRODUCTS and not node.domain:
             _fold_integer_product(folding, node)
         elif node.op_type in CARRIERS and not node.domain:
-            _fold_carrier(folding, node)
+            _fold_carrier(folding, node, generated=generated)
     left = _without_unused(
         [folding.replaced.get(node.name, node) for node in nodes if node.name not in folding.gone], folding
     )
@@ -430,8 +435,9 @@ def _other(node: Node, name: str) -> str:
 # --- Everything else --------------------------------------------------------------------------------------------------
 
 
-def _fold_carrier(folding: _Folding, node: Node) -> None:
+def _fold_carrier(folding: _Folding, node: Node, *, generated: bool) -> None:
     """An operator between pairs runs on the quantised values themselves."""
+    is_resized = generated and node.op_type in ("Resize", "Upsample") and folding.dequantizer(node.inputs[0]) is None
     inputs = list(node.inputs)
     pairs: list[Node] = []
     for place, name in enumerate(inputs if node.op_type in _ALL_INPUTS else inputs[:1]):
@@ -439,14 +445,15 @@ def _fold_carrier(folding: _Folding, node: Node) -> None:
         if pair is not None and all(folding.element_count(scale) == 1 for scale in pair.inputs[1:] if scale):
             pairs.append(pair)
             inputs[place] = pair.inputs[0]
-        elif name and not (folding.is_constant(name) and folding.element_count(name) == 1):
+        elif name and not is_resized and not (folding.is_constant(name) and folding.element_count(name) == 1):
             if node.op_type == "Gather":
                 _fold_lookup(folding, node)
             return
     quantizers = [folding.quantizer(name) for name in node.outputs if name]
     found = [quantizer for quantizer in quantizers if quantizer is not None]
-    fits = node.op_type not in MOVING or all(_same_scale(folding, pairs[0], each) for each in found if pairs)
-    if not pairs or not found or len(found) < len(quantizers) or not fits:
+    keeps_scale = node.op_type in MOVING or (generated and node.op_type == "Concat")
+    fits = not keeps_scale or all(_same_scale(folding, pair, each) for each in found for pair in pairs)
+    if not (pairs or is_resized) or not found or len(found) < len(quantizers) or not fits:
         if node.op_type == "Gather":
             _fold_lookup(folding, node)
         return

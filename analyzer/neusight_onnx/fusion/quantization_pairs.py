@@ -8,7 +8,7 @@ onnxruntime-gpu 1.31.1 on stand-ins for CUDA's libraries (``benchmarks/cuda_stan
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from neusight_onnx.graph.model import InferredGraph, Node, Value, kept_values, made_name
@@ -20,7 +20,7 @@ _DOMAINS = ("", "com.microsoft")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
+class Pair:
     """How a tensor is rounded: operands and attributes of its QuantizeLinear and DequantizeLinear.
 
     ``rounding``: the node of the file that the pair repeats. ``stored``: a value of the quantised type.
@@ -35,7 +35,7 @@ def with_pairs_of_their_own(graph: InferredGraph) -> InferredGraph:
     bodies = {key: with_pairs_of_their_own(body) for key, body in graph.bodies.items()}
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
-    if not any(_is(node, "DequantizeLinear") for node in graph.graph.nodes):
+    if not any(is_rounding(node, "DequantizeLinear") for node in graph.graph.nodes):
         return graph
     values = dict(graph.values)
     kept = kept_values(graph)
@@ -45,11 +45,12 @@ def with_pairs_of_their_own(graph: InferredGraph) -> InferredGraph:
     return replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)), values=values)
 
 
-def _is(node: Node, op_type: str) -> bool:
+def is_rounding(node: Node, op_type: str) -> bool:
+    """Whether a node is a QuantizeLinear or DequantizeLinear, as ``op_type`` says."""
     return node.op_type == op_type and node.domain in _DOMAINS
 
 
-def _has_one_scale(node: Node, values: dict[str, Value]) -> bool:
+def has_one_scale(node: Node, values: Mapping[str, Value]) -> bool:
     """Whether a QuantizeLinear or DequantizeLinear has one scale, which is a constant as is its zero point."""
     given = [values.get(name) for name in node.inputs[1:] if name]
     return all(
@@ -69,12 +70,12 @@ def _before_movements(nodes: Iterable[Node], values: dict[str, Value], kept: fro
     """
     nodes = list(nodes)
     reads = Counter(name for node in nodes for name in node.inputs if name)
-    dequantised = {node.outputs[0] for node in nodes if _is(node, "DequantizeLinear")}
-    rounded: dict[str, _Pair] = {}
+    dequantised = {node.outputs[0] for node in nodes if is_rounding(node, "DequantizeLinear")}
+    rounded: dict[str, Pair] = {}
     found: list[Node] = []
     for node in reversed(nodes):
-        if _is(node, "QuantizeLinear") and _has_one_scale(node, values):
-            rounded[node.inputs[0]] = _Pair(rounding=node, stored=values[node.outputs[0]])
+        if is_rounding(node, "QuantizeLinear") and has_one_scale(node, values):
+            rounded[node.inputs[0]] = Pair(rounding=node, stored=values[node.outputs[0]])
         source = node.inputs[0] if node.inputs else ""
         pair = rounded.get(node.outputs[0]) if _passes(node) else None
         alone = all(reads[name] == 1 and name not in kept for name in (source, *node.outputs[:1]))
@@ -83,7 +84,7 @@ def _before_movements(nodes: Iterable[Node], values: dict[str, Value], kept: fro
             continue
         behind = made_name(source, "rounded before")
         found.append(replace(node, inputs=(behind, *node.inputs[1:])))
-        found += reversed(_rounding(source, behind, pair, values))
+        found += reversed(rounding(source, behind, pair, values))
         rounded[source] = pair
     found.reverse()
     return found
@@ -92,14 +93,14 @@ def _before_movements(nodes: Iterable[Node], values: dict[str, Value], kept: fro
 def _behind_movements(nodes: Iterable[Node], values: dict[str, Value]) -> list[Node]:
     """Pairs behind what moves dequantised elements, unless a QuantizeLinear is there, and on towards their readers."""
     nodes = list(nodes)
-    quantised = {node.inputs[0] for node in nodes if _is(node, "QuantizeLinear")}
-    dequantised: dict[str, _Pair] = {}
+    quantised = {node.inputs[0] for node in nodes if is_rounding(node, "QuantizeLinear")}
+    dequantised: dict[str, Pair] = {}
     found: list[Node] = []
     for node in nodes:
-        if _is(node, "DequantizeLinear"):
+        if is_rounding(node, "DequantizeLinear"):
             stored = values[node.inputs[0]]
-            if not stored.is_constant and _has_one_scale(node, values):
-                dequantised[node.outputs[0]] = _Pair(rounding=node, stored=stored)
+            if not stored.is_constant and has_one_scale(node, values):
+                dequantised[node.outputs[0]] = Pair(rounding=node, stored=stored)
         pair = dequantised.get(node.inputs[0]) if _passes(node) else None
         if pair is None or node.outputs[0] in quantised or len(node.outputs) > 1:
             found.append(node)
@@ -108,12 +109,12 @@ def _behind_movements(nodes: Iterable[Node], values: dict[str, Value]) -> list[N
         before = made_name(written, "before rounding")
         values[before] = values[written]
         found.append(replace(node, outputs=(before,)))
-        found += _rounding(before, written, pair, values)
+        found += rounding(before, written, pair, values)
         dequantised[written] = pair
     return found
 
 
-def _rounding(source: str, target: str, pair: _Pair, values: dict[str, Value]) -> list[Node]:
+def rounding(source: str, target: str, pair: Pair, values: dict[str, Value]) -> list[Node]:
     """``target`` is ``source`` rounded as by ``pair``: a QuantizeLinear and a DequantizeLinear."""
     between = made_name(target, "quantised")
     values[target] = values[source]
@@ -136,7 +137,7 @@ def _rounding(source: str, target: str, pair: _Pair, values: dict[str, Value]) -
 def _one_for_each_reader(nodes: Iterable[Node], values: dict[str, Value], kept: frozenset[str]) -> list[Node]:
     """The first reader, or whoever takes the value out of the graph, keeps the DequantizeLinear of the file."""
     nodes = list(nodes)
-    own = {node.outputs[0]: node for node in nodes if _is(node, "DequantizeLinear")}
+    own = {node.outputs[0]: node for node in nodes if is_rounding(node, "DequantizeLinear")}
     copies: defaultdict[str, list[Node]] = defaultdict(list)
     taken = set(kept)
     read: list[Node] = []

@@ -81,7 +81,11 @@ def _fused(
 def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     """Pairs of quantisation folded into kernels that compute in few bits, where there are none into those that read
     small weights alone."""
-    return fold_quantization(graph, only_weights=not runtime.folds_quantization)
+    if runtime.name != "tensorrt":
+        return fold_quantization(graph, only_weights=not runtime.folds_quantization)
+    from neusight_onnx.fusion.quantization_moves import with_moved_quantization
+
+    return fold_quantization(with_moved_quantization(graph), generated=True)
 
 
 def _without_redundant(graph: InferredGraph, runtime: Runtime, redundant: Redundant | None) -> InferredGraph:
