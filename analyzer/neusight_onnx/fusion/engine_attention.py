@@ -5,7 +5,7 @@ guide, "Multi-Head Attention Fusion"). What else they take was read off engines 
 a GPU, alike for compute capabilities 7.5 to 12.0 (``benchmarks/results/fusion_trt.md``): any scale, added or selecting
 masks one behind another, limits of the scores (Clip, Max), a selection behind the softmax, Reshapes between that leave
 rows alone (windows of Swin), casts between floating-point types, tensors of three and more dimensions, values as wide
-as keys. They read queries, keys and values by strides, heads being dense: Transposes of (b, s, h, d), and what takes
+as keys, in quantised graphs the QuantizeLinear of the weights. They read queries, keys and values by strides, heads being dense: Transposes of (b, s, h, d), and what takes
 the three out of one tensor, are gone.
 """
 
@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import cast
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.compiled_attention import HEADS_FIRST, permutation_of, reads_of
-from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, Verdict
+from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.kernels import Attention, Kernel, NodeWork
 from neusight_onnx.strides import contiguous_strides, view_strides
@@ -110,6 +111,12 @@ def _around(index: _Index, softmax: Node) -> _Fused | str | None:
     """The attention that a softmax is part of, or why it is none in one kernel."""
     values = index.graph.values
     above = _above(index.graph, softmax, index.makers, index.uses)
+    if above.end is None or not _multiplies(
+        above.end, "FusedMatMul"
+    ):  # scales and masks of quantised scores are no part of either
+        above = _above(index.graph, softmax, index.makers, index.uses, scaled=True)
+        if above.end is None or above.end.op_type != QUANTISED:
+            return "the softmax isn't over a product"
     below = _below(index.graph, softmax, index.readers, index.not_numbers, index.uses)
     scores, product = above.end, below.end
     reason = _engine_refusal(index.graph, above, softmax, below, index.uses)
@@ -169,6 +176,17 @@ class _Way:
     operands: tuple[str, ...] = ()
 
 
+QUANTISED = "QuantizedMatMul"
+"""A product of operands that are quantised both (``fusion/quantization.py``)."""
+
+
+def _multiplies(node: Node, *ops: str) -> bool:
+    """Whether a node is a MatMul, one of ``ops``, or a product of quantised operands that writes floats."""
+    if node.op_type == QUANTISED:
+        return node.domain == OWN and not node.attributes.get("weight_only", 0)
+    return node.op_type == "MatMul" or node.op_type in ops
+
+
 def _is_float_cast(graph: InferredGraph, node: Node) -> bool:
     """Whether a node is a Cast between floating-point types, or passes its input on."""
     if node.domain or node.op_type not in ("Cast", "Identity"):
@@ -200,9 +218,11 @@ def _is_limit(graph: InferredGraph, node: Node) -> bool:
     return all(value is not None and value.element_count == 1 for value in bounds)
 
 
-def _above(graph: InferredGraph, softmax: Node, makers: Mapping[str, Node], uses: Counter[str]) -> _Way:
+def _above(
+    graph: InferredGraph, softmax: Node, makers: Mapping[str, Node], uses: Counter[str], *, scaled: bool = False
+) -> _Way:
     """Up from the softmax over casts, Reshapes, limits, scales and masks (those right before it are part of it
-    already)."""
+    already, unless ``scaled``)."""
     name = softmax.inputs[0]
     passed: list[Node] = []
     operands: list[str] = []
@@ -212,7 +232,7 @@ def _above(graph: InferredGraph, softmax: Node, makers: Mapping[str, Node], uses
             break
         if _is_float_cast(graph, node) or _keeps_rows(graph, node) or _is_limit(graph, node):
             source = node.inputs[0]
-        elif passed and (step := _scale_or_mask(graph, node, name)) is not None:
+        elif (passed or scaled) and (step := _scale_or_mask(graph, node, name)) is not None:
             source, others = step
             operands.extend(others)
         else:
@@ -252,7 +272,8 @@ def _below(
     not_numbers: Mapping[str, Node],
     uses: Counter[str],
 ) -> _Way:
-    """Down from the softmax over casts, and over a selection of zeros, or of zeros in place of what is no number."""
+    """Down from the softmax over casts, over a selection of zeros, or of zeros in place of what is no number, and over
+    what rounds the weights."""
     name = softmax.outputs[0]
     passed: list[Node] = []
     for _ in range(LONGEST_CHAIN):
@@ -264,7 +285,11 @@ def _below(
                 break
             passed.append(asked)
             node = selected
-        elif uses[name] != 1 or node is None or not (_is_float_cast(graph, node) or _selects(graph, node, name)):
+        elif (
+            uses[name] != 1
+            or node is None
+            or not (_is_float_cast(graph, node) or _selects(graph, node, name) or node.op_type == "QuantizeLinear")
+        ):
             break
         passed.append(node)
         name = node.outputs[0]
@@ -360,12 +385,16 @@ def by_parts(work: NodeWork) -> NodeWork:
 def _engine_refusal(graph: InferredGraph, above: _Way, softmax: Node, below: _Way, uses: Counter[str]) -> str | None:
     """Why a softmax and the products around it aren't one kernel of TensorRT; None if they are."""
     scores, product = above.end, below.end
-    if scores is None or scores.op_type not in ("MatMul", "FusedMatMul") or scores.attributes.get("transA", 0):
+    if scores is None or not _multiplies(scores, "FusedMatMul") or scores.attributes.get("transA", 0):
         return "the softmax isn't over a product"
     if any(uses[name] != 1 for name in (above.last, below.last)):
         return "the scores or weights are used elsewhere, too"
-    if product is None or product.op_type != "MatMul" or product.domain or product.inputs[0] != below.last:
+    if product is None or not _multiplies(product) or product.inputs[0] != below.last:
         return "its result is not multiplied with values"
+    if product.op_type != scores.op_type and QUANTISED in (product.op_type, scores.op_type):
+        return "one of its products is of quantised operands, the other isn't"
+    if scores.op_type == QUANTISED and "requantize" in cast("tuple[str, ...]", scores.attributes["applied"]):
+        return "the scores are rounded"
     axis = softmax.attributes.get("axis", -1 if softmax.version >= 13 else 1)
     shape = None if (value := graph.values.get(softmax.inputs[0])) is None else value.shape
     if softmax.op_type == "Softmax" and (shape is None or axis not in (-1, len(shape) - 1)):
