@@ -5,8 +5,8 @@ guide, "Multi-Head Attention Fusion"). What else they take was read off engines 
 a GPU, alike for compute capabilities 7.5 to 12.0 (``benchmarks/results/fusion_trt.md``): any scale, added or selecting
 masks one behind another, limits of the scores (Clip, Max), a selection behind the softmax, Reshapes between that leave
 rows alone (windows of Swin), casts between floating-point types, tensors of three and more dimensions, values as wide
-as keys, in quantised graphs the QuantizeLinear of the weights. They read queries, keys and values by strides, heads being dense: Transposes of (b, s, h, d), and what takes
-the three out of one tensor, are gone.
+as keys, between pairs of quantisation the QuantizeLinear of the weights (not of scores). They read queries, keys and
+values by strides, heads being dense: Transposes of (b, s, h, d), and what takes the three out of one tensor, are gone.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import cast
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.compiled_attention import HEADS_FIRST, permutation_of, reads_of
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
+from neusight_onnx.fusion.quantization_pairs import is_rounding
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.kernels import Attention, Kernel, NodeWork
 from neusight_onnx.strides import contiguous_strides, view_strides
@@ -288,7 +289,7 @@ def _below(
         elif (
             uses[name] != 1
             or node is None
-            or not (_is_float_cast(graph, node) or _selects(graph, node, name) or node.op_type == "QuantizeLinear")
+            or not (_is_float_cast(graph, node) or _selects(graph, node, name) or is_rounding(node, "QuantizeLinear"))
         ):
             break
         passed.append(node)
