@@ -562,6 +562,37 @@ def test_deepbench_formats(tmp_path: Path) -> None:
     }
 
 
+def test_filters_that_a_sheet_leaves_empty_are_those_of_the_others(tmp_path: Path) -> None:
+    """DeepBench's sheets hold one list: 3x3 where one other sheet has it. Two filters of a size leave it unknown."""
+    size = {"w": 14.0, "h": 14.0, "c": 8.0, "batch": 2.0, "k": 16.0, "pad_w": 1.0, "pad_h": 1.0}
+    size |= {"stride_w": 1.0, "stride_h": 1.0, "m": float("nan"), "n": float("nan"), "transA": "", "transB": ""}
+    stated = {**size, "gpu": "NV V100", "precision": "Float", "op": "conv", "direction": "fwd", "latency_ms": 0.1}
+    stated |= {"s_fw": 3.0, "r_fh": 3.0}
+    empty = {**stated, "gpu": "NV P100", "latency_ms": 0.2, "s_fw": float("nan"), "r_fh": float("nan")}
+    twice = {**stated, "w": 28.0}
+    rows = [
+        stated,
+        empty,
+        {**empty, "direction": "bwd_data"},
+        twice,
+        {**twice, "s_fw": 1.0},
+        {**empty, "w": 28.0},
+        {**empty, "w": 56.0},
+        # of another format's list nothing is taken
+        {**empty, "precision": "16 bit inputs, 16 bit multiplication, 32 bit addition"},
+    ]
+    parts = parts_of(tmp_path, DEEPBENCH, rows)
+    found = {part.variant: part.load() for part in parts if part.load is not None}
+    kernels = {
+        way: [(gpu, kernel) for gpu, kernel in zip(part.gpu, part.kernels, strict=True)] for way, part in found.items()
+    }
+    restored = [kernel for way in ("forward", "data") for gpu, kernel in kernels[way] if gpu == "p100"]
+    assert [(kernel.filter, kernel.spatial) for kernel in restored if isinstance(kernel, Conv)] == [
+        ((3, 3), (14, 14))
+    ] * 2
+    assert sum(part.gpu.size for part in parts if part.load is None) == 3
+
+
 @pytest.mark.parametrize("file", [CONTEXT, ENCODER, VIDUR_LAYERS, LLM_LAYERS, QUANTIZE, AMD_GEMM, DEEPBENCH])
 def test_a_file_without_its_columns_is_refused_by_name(file: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"{Path(file).name} has no column"):

@@ -109,6 +109,28 @@ def _deepbench_format(precision: str) -> str:
     return "int8" if precision.startswith(_DEEPBENCH_INT8) else _DEEPBENCH_FORMATS.get(precision, "")
 
 
+_BESIDE_THE_FILTER = ("w", "h", "c", "batch", "k", "pad_w", "pad_h", "stride_w", "stride_h")
+
+
+def _with_filters(table: Table, convolutions: NDArray[np.bool_]) -> Table:
+    """The table with the filters that sheets leave empty (P100, 1080 Ti), from rows of the same sizes that state one.
+
+    All sheets of a format hold one list of convolutions; of no other sizes in it are there two filters. Where there
+    are, or a size isn't on the list, the filter stays empty.
+    """
+    sizes = np.stack([table[name] for name in _BESIDE_THE_FILTER])
+    filters = np.stack([table["s_fw"], table["r_fh"]])
+    known: dict[tuple[float, ...], set[tuple[float, float]]] = {}
+    for i in np.flatnonzero(convolutions & np.all(filters > 0, axis=0)).tolist():
+        known.setdefault(tuple(sizes[:, i].tolist()), set()).add((filters[0, i], filters[1, i]))
+    found = filters.copy()
+    for i in np.flatnonzero(convolutions & np.all(np.isnan(filters), axis=0)).tolist():
+        of_size = known.get(tuple(sizes[:, i].tolist()), set())
+        if len(of_size) == 1:
+            found[:, i] = next(iter(of_size))
+    return {**table, "s_fw": found[0], "r_fh": found[1]}
+
+
 def read_deepbench(path: Path) -> list[Part]:
     """Products and convolutions in FP32, FP16 on tensor cores and INT8; recurrent layers are many kernels, no row of
     ours. Times hold whatever the library's benchmark ran, with CUDA 8 to 10."""
@@ -118,6 +140,7 @@ def read_deepbench(path: Path) -> list[Part]:
     labels = np.array([_deepbench_format(name) for name in strings(table["precision"]).tolist()], dtype=np.str_)
     op = strings(table["op"])
     products = np.flatnonzero((labels != "") & (op == "gemm") & (table["m"] > 0))
+    table = _with_filters(table, (op == "conv") & (labels == "float32"))
     # some sheets leave the filter's or the stride's columns empty
     whole = np.minimum.reduce([np.nan_to_num(table[name]) for name in ("s_fw", "r_fh", "stride_w", "stride_h")]) > 0
     convolutions = (labels != "") & (op == "conv") & (table["latency_ms"] > 0)
