@@ -97,6 +97,8 @@ HELD_OUT = {
         "matrix products, 16 and 8 bits, AMD": "gemm_matrix_amd",
         "convolutions, fp16: forward and gradient of the input": "conv_matrix",
         "convolutions, fp16: gradient of the weight": "conv_matrix_weight",
+        "convolutions, fp32: gradient of the input": "conv_fp32_data",
+        "convolutions, fp32: gradient of the weight": "conv_fp32_weight",
         f"{AMD}: forward and gradient of the input": "conv_matrix_amd",
         f"{AMD}: gradient of the weight": "conv_matrix_weight_amd",
         "convolutions, fp32, AMD: forward and gradient of the input": "conv_fp32_amd",

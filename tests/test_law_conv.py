@@ -113,7 +113,7 @@ def test_winograd_sizes_are_those_of_recorded_grids(
 ) -> None:
     kernel = replace(BASE, n=n, k=k, spatial=(side, side), out=(side, side))
     columns = conv.columns((kernel,))
-    assert conv._fused_blocks(columns, load_gpu(gpu)).tolist() == [blocks]
+    assert conv.fused_blocks(columns, load_gpu(gpu)).tolist() == [blocks]
     assert columns["staged_rows"].tolist() == [rows]
 
 

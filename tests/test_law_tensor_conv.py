@@ -12,13 +12,14 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernel_formats import predictor_label
 from neusight_onnx.kernels import Conv, Direction
+from neusight_onnx.laws.base import with_fixed
 from neusight_onnx.laws.catalog import apply_law, law_of
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.tensor_conv import implicit_gemm
 from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
 from neusight_onnx.laws.tensor_conv.estimate import estimate, ideal_us
 from neusight_onnx.laws.tensor_conv.image_products import images_us
-from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV, TENSOR_CONV_AMD, with_products
+from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV, TENSOR_CONV_AMD
 from neusight_onnx.laws.tensor_conv.tiles import pin
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 from tensor_conv_cases import AMD_PRIORS, BASE, FP8, INT8, PLAIN, PRIORS, TF32
@@ -465,7 +466,7 @@ def test_every_shape_has_a_time_above_the_roofline_of_its_pipe(gpu: str) -> None
 
 
 def test_products_bring_their_constants() -> None:
-    law = with_products({"floor_us": 3.5, "convert_us": 9.0})
+    law = with_fixed(TENSOR_CONV, {"floor_us": 3.5, "convert_us": 9.0})
     fixed = {constant.name: (constant.prior, constant.prior_log_sd) for constant in law.constants}
     assert fixed["floor_us"] == (3.5, 0.0)
     assert fixed["index_overhead"] == (1.15, 0.2)

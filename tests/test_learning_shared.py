@@ -21,6 +21,9 @@ from neusight_onnx.errors import DataError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv, Direction, Gemm
 from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws.conv_gradient import CONSTANTS as GRADIENT_CONSTANTS
+from neusight_onnx.laws.conv_gradient import columns as gradient_columns
+from neusight_onnx.laws.conv_gradient import estimate as gradient_estimate
 from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
 from neusight_onnx.laws.tensor_conv.constants import CONSTANTS as CONV_CONSTANTS
 from neusight_onnx.laws.tensor_conv.estimate import estimate as conv_estimate
@@ -198,3 +201,47 @@ def test_solvers_that_were_tried_alone_are_not_trained_on(tmp_path: Path) -> Non
     assert found is not None
     assert [kernel.n for kernel in found.kernels if isinstance(kernel, Conv)] == [17, 18, 19]
     assert set(found.gpu.tolist()) == {"mi50"}
+
+
+def test_fp32_gradients_have_a_predictor_each_and_keep_the_forward_constants(tmp_path: Path) -> None:
+    """Rows by the law at twice a product's pipe time: that constant follows, and those of forward passes stay as given.
+
+    A forward row and one on AMD are no training rows. An own measurement of a gradient is one, forward isn't.
+    """
+    constants = {constant.name: constant.prior for constant in GRADIENT_CONSTANTS}
+    constants |= {"weight_overhead": 2.0, "direct_overhead": 1.4}
+    rows = []
+    for row in deepbench_rows(240):
+        size = {name: int(row[name]) for name in ("batch", "c", "k", "h", "s_fw")}
+        window = (size["s_fw"],) * 2
+        kernel = Conv(
+            n=size["batch"],
+            c=size["c"],
+            k=size["k"],
+            spatial=(size["h"],) * 2,
+            out=(size["h"],) * 2,
+            filter=window,
+            strides=(1, 1),
+            dilations=(1, 1),
+            direction="weight",
+            dtype=DataType.FLOAT32,
+        )
+        us = gradient_estimate(gradient_columns((kernel,)), load_gpu(row["gpu"].split()[1]), constants).latency_us[0]
+        rows.append({**row, "precision": "Float", "direction": "bwd_weights", "latency_ms": us / 1e3})
+    others = [{**rows[0], "direction": "fwd"}, {**rows[1], "gpu": "MI100"}]
+    data = write(tmp_path / "data", DEEPBENCH, [*rows, *others])
+    usual = {"gpu": "v100-sxm2-32gb", "precision": "fp32", "cache": "cold", "status": "measured", "layout": ""}
+    ways: tuple[Direction, ...] = ("forward", "weight")
+    texts = [kernel_to_text(replace(kernel, direction=way, n=7)) for way in ways]
+    append(data / "measurements" / "v100.csv", [{**usual, "kernel": text, "latency_us": 300.0} for text in texts])
+    output = tmp_path / "out"
+    output.mkdir()
+    given = {"name": "conv_fp32", "file": "", "constants": {"direct_overhead": {"value": 1.4}}}
+    (output / "manifest.json").write_text(json.dumps({"predictors": [given]}), "utf-8")
+    train_shared(data, output, names=("conv_fp32_weight",), log=lambda text: None)
+    entries = json.loads((output / "manifest.json").read_bytes())["predictors"]
+    (entry,) = [each for each in entries if each["name"] == "conv_fp32_weight"]
+    assert entry["training"]["row_count"] == len(rows) + 1
+    assert entry["constants"]["direct_overhead"]["value"] == 1.4
+    assert entry["constants"]["weight_overhead"]["value"] > 1.4  # its prior is 1.15
+    assert entry["gpu_vector_names"][-1] == "log_watt_per_flop"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -79,3 +79,12 @@ class Law:
     pin: Callable[[Columns, GpuSpec, Constants], Columns] | None = None
     constants_of: tuple[str, str] | None = None
     counterpart: Callable[[Kernel, GpuSpec, GpuSpec], Kernel] | None = None
+
+
+def with_fixed(law: Law, constants: Mapping[str, float]) -> Law:
+    """The law with these constants as given, so that only its others are fitted."""
+    fixed = tuple(
+        replace(constant, prior=constants[constant.name], prior_log_sd=0.0) if constant.name in constants else constant
+        for constant in law.constants
+    )
+    return replace(law, constants=fixed)

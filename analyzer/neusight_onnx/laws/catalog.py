@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernel_formats import OF_DATA, OF_WEIGHT
 from neusight_onnx.kernels import Kernel
 from neusight_onnx.laws.attention.kernel_choice import FLASH2, MEMORY_EFFICIENT
 from neusight_onnx.laws.attention.law import ATTENTION, EFFICIENT_ATTENTION, FLASH2_ATTENTION
 from neusight_onnx.laws.base import Constants, Law, LawResult
 from neusight_onnx.laws.conv import CONV
+from neusight_onnx.laws.conv_gradient import CONV_GRADIENT
 from neusight_onnx.laws.elementwise import ELEMENTWISE
 from neusight_onnx.laws.gemm import GEMM
 from neusight_onnx.laws.narrow import NARROW_LAWS
@@ -47,6 +49,8 @@ def law_of(kernel_class: str, label: str) -> Law | None:
         return UNPACKED_GEMM
     if kernel_class == "conv" and label.startswith("float32") and label.endswith("+amd"):
         return CONV_FP32_AMD
+    if kernel_class == "conv" and label in (f"float32{OF_DATA}", f"float32{OF_WEIGHT}"):
+        return CONV_GRADIENT
     if label != "float32" and kernel_class in MATRIX_UNIT_LAWS:
         return (MATRIX_CORE_LAWS if label.endswith("+amd") else MATRIX_UNIT_LAWS)[kernel_class]
     if kernel_class == "attention":

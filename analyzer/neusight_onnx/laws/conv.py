@@ -2,8 +2,8 @@
 
 Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out). Gradients are convolutions of their own
 (``kernels.Conv.implicit_gemm``): that of the input is one with c and k, input and output changed places, that of the
-weight reduces over positions, which blocks share out. No FP32 rows of gradients are trained on: forward constants stand
-for them. The algorithms:
+weight reduces over positions, which blocks share out. On NVIDIA they have a law of their own (:mod:`.conv_gradient`);
+elsewhere forward constants stand for them. The algorithms:
 
 - implicit GEMM: per group, ``(n prod(out), c / g prod(filter)) @ (c / g prod(filter), k / g)``, the law of matrix
   products on those sizes with the convolution's own bytes (its input is read once, not once a filter tap);
@@ -48,7 +48,7 @@ KIND_LOG_SD = 0.15
 log, beside the law's own error there: 80 % of 115 such rows of DeepBench (1x1, 5x5, 7x7, strides of 2; V100 and T4, an
 older cuDNN) lie within 0.21-0.32 of the prediction, of the measured kind within 0.21."""
 GRADIENT_LOG_SD = {"data": 0.4, "weight": 0.7}
-"""The same for gradients of input and weight, of which no FP32 row is fitted: 80 % of DeepBench's (V100 and T4) lie
+"""The same for gradients of input and weight where no row is fitted: by this law 80 % of DeepBench's (V100 and T4) lie
 within 0.5-0.6 and 0.8-1.0 of the prediction, log."""
 ELEMENT_LOG_SD = 0.4
 """The same for a kernel per output element, which no FP32 training row shows: its efficiency is good to a factor of one
@@ -285,7 +285,7 @@ def fused_shapes(gpu: GpuSpec) -> int:
     return 1 if capability < 8.0 else 2
 
 
-def _fused_blocks(cols: Columns, gpu: GpuSpec) -> Column:
+def fused_blocks(cols: Columns, gpu: GpuSpec) -> Column:
     """Spatial blocks of fused Winograd in the best of the shapes that the GPU's library has."""
     found: Column = np.minimum.reduce([cols[name] for name in _SHAPE_COLUMNS[: fused_shapes(gpu)]])
     return found
@@ -301,7 +301,7 @@ def _winograd_sizes(n: int, out: tuple[int, ...]) -> tuple[tuple[int, ...], int]
     )
 
 
-def _direct(cols: Columns) -> dict[str, Column]:
+def direct_product(cols: Columns) -> dict[str, Column]:
     """Implicit GEMM as the columns of the gemm law.
 
     The input operand counts a filter tap's worth of bytes an element only once: neighbouring taps hit in cache. It is
@@ -323,7 +323,7 @@ def _direct(cols: Columns) -> dict[str, Column]:
     }
 
 
-def _fused(cols: Columns, blocks: Column) -> dict[str, Column]:
+def fused_product(cols: Columns, blocks: Column) -> dict[str, Column]:
     """Fused Winograd as one product of 16 rows a tile: a block of 32 tiles and 32 channels is a tile of 512 x 32.
 
     A block of 4 x 8 tiles reads 10 x 18 inputs a channel and makes 16 of each 2x2 tile from them; filters come
@@ -345,7 +345,7 @@ def _fused(cols: Columns, blocks: Column) -> dict[str, Column]:
     }
 
 
-def _staged(cols: Columns) -> dict[str, Column]:
+def staged_product(cols: Columns) -> dict[str, Column]:
     """The 36 products of Winograd in steps."""
     size, rows, c, k = cols["bytes"], cols["staged_rows"], cols["c"], cols["k"]
     return {
@@ -363,12 +363,12 @@ def _staged(cols: Columns) -> dict[str, Column]:
     }
 
 
-_FUSED_TILE = np.array([[FUSED_CHANNELS], [FUSED_TILES * 16.0], [256.0], [1.0]])
+FUSED_TILE = np.array([[FUSED_CHANNELS], [FUSED_TILES * 16.0], [256.0], [1.0]])
 _FUSED_OCCUPANCY = 2.0  # 16,384 accumulators a block, of the 32,768 that an SM holds beside everything else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Times:
+class Times:
     """Times of the algorithms in us, shape (len(ALGORITHMS), kernels), inf where one isn't possible, and parts."""
 
     all_us: Column
@@ -379,11 +379,11 @@ class _Times:
     traffic_us: Column
 
 
-def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> _Times:
+def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> Times:
     unit = gemm.machine(gpu)
     constants = c
-    direct_tile, staged_tile = _tile(cols, "direct"), _tile(cols, "staged")
-    direct = gemm.times(_direct(cols), unit, constants, direct_tile)
+    direct_tile, staged_tile = tile_of(cols, "direct"), tile_of(cols, "staged")
+    direct = gemm.times(direct_product(cols), unit, constants, direct_tile)
     direct["compute"] = direct["compute"] * c["direct_overhead"]
     amd = gpu.vendor == "AMD"
     if amd:
@@ -391,20 +391,9 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> _Times:
         direct["compute"] = direct["compute"] * volume * (1.0 if unit.is_matrix else c["amd_lanes_overhead"])
     direct_us = gemm.join(direct, constants, direct_tile[3])
 
-    # AMD's fused Winograd kernels are written for the vector lanes
-    lanes = replace(
-        unit,
-        flops_per_s=gpu.peak_flops_per_s["fp32"],
-        is_matrix=False,
-        energy_scale=gemm.process_energy(unit.process_nm),
-    )
-    fused = gemm.times(
-        _fused(cols, _fused_blocks(cols, gpu)), lanes, constants, np.broadcast_to(_FUSED_TILE, direct_tile.shape)
-    )
-    fused["compute"] = fused["compute"] * c["fused_overhead"]
-    fused_us = gemm.join(fused, constants, np.ones_like(cols["k"])) + c["step_us"]
+    fused, fused_us = fused_times(cols, gpu, c)
 
-    staged = gemm.times(_staged(cols), unit, constants, staged_tile)
+    staged = gemm.times(staged_product(cols), unit, constants, staged_tile)
     staged["compute"] = staged["compute"] * c["staged_overhead"]
     size, rows = cols["bytes"], cols["staged_rows"]
     transformed = (
@@ -416,12 +405,9 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> _Times:
     transforms_us = 1e6 * size * transformed / (c["transform_efficiency"] * unit.bytes_per_s) + 3.0 * c["step_us"]
     staged_us = gemm.join(staged, constants, staged_tile[3]) + transforms_us
 
-    traffic = (cols["read_bytes"] + cols["write_bytes"]) / (c["dram_efficiency"] * unit.bytes_per_s)
-    lanes_per_s = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
-    arithmetic = cols["macs"] / (lanes_per_s * c["element_efficiency"])
-    element_us = c["floor_us"] + 1e6 * (traffic ** c["norm"] + arithmetic ** c["norm"]) ** (1.0 / c["norm"])
+    element_us, traffic_us = element_times(cols, gpu, c, c["element_efficiency"])
     possible = cols["winograd"] > 0
-    return _Times(
+    return Times(
         all_us=np.stack(
             [
                 direct_us,
@@ -434,23 +420,48 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> _Times:
         fused=fused,
         staged=staged,
         transforms_us=transforms_us,
-        traffic_us=1e6 * traffic,
+        traffic_us=traffic_us,
     )
 
 
-_TILE = ("n", "m", "threads", "split")
+def fused_times(cols: Columns, gpu: GpuSpec, c: Constants) -> tuple[dict[str, Column], Column]:
+    """Fused Winograd: its parts in s, and its time in us."""
+    unit = gemm.machine(gpu)
+    # AMD's kernels are written for the vector lanes
+    lanes = replace(
+        unit,
+        flops_per_s=gpu.peak_flops_per_s["fp32"],
+        is_matrix=False,
+        energy_scale=gemm.process_energy(unit.process_nm),
+    )
+    tile = np.broadcast_to(FUSED_TILE, (4, cols["k"].size))
+    fused = gemm.times(fused_product(cols, fused_blocks(cols, gpu)), lanes, c, tile)
+    fused["compute"] = fused["compute"] * c["fused_overhead"]
+    return fused, gemm.join(fused, c, np.ones_like(cols["k"])) + c["step_us"]
 
 
-def _tile(cols: Columns, kind: str) -> NDArray[np.float64]:
-    return np.stack([cols[f"{kind}_{name}"] for name in _TILE])
+def element_times(cols: Columns, gpu: GpuSpec, c: Constants, efficiency: Column | float) -> tuple[Column, Column]:
+    """A kernel of a thread an element, ``efficiency`` multiply-adds a lane and clock: its time, and DRAM's, in us."""
+    traffic = (cols["read_bytes"] + cols["write_bytes"]) / (c["dram_efficiency"] * gemm.machine(gpu).bytes_per_s)
+    lanes_per_s = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
+    arithmetic = cols["macs"] / (lanes_per_s * efficiency)
+    joined = (traffic ** c["norm"] + arithmetic ** c["norm"]) ** (1.0 / c["norm"])
+    return c["floor_us"] + 1e6 * joined, 1e6 * traffic
+
+
+TILE = ("n", "m", "threads", "split")
+
+
+def tile_of(cols: Columns, kind: str) -> NDArray[np.float64]:
+    return np.stack([cols[f"{kind}_{name}"] for name in TILE])
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """Columns with the chosen tiles of implicit GEMM and of Winograd's products in them."""
     found = dict(cols)
     for kind, tiles, product in (
-        ("direct", convolution_tiles(gpu), _direct(cols)),
-        ("staged", winograd_tiles(gpu), _staged(cols)),
+        ("direct", convolution_tiles(gpu), direct_product(cols)),
+        ("staged", winograd_tiles(gpu), staged_product(cols)),
     ):
         tile = gemm.choose_from(candidates(tiles, split=False), product, gpu, constants)
         if kind == "direct" and np.any(cols["weight_gradient"]):
@@ -466,7 +477,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
             if np.any(whole):
                 menu = candidates(fp32_tiles(gpu, batched=False, fused_bias=False), split=True, splits=DEEP_SPLITS)
                 tile = np.where(whole, gemm.choose_from(menu, product, gpu, constants), tile)
-        found |= {f"{kind}_{name}": tile[i] for i, name in enumerate(_TILE)}
+        found |= {f"{kind}_{name}": tile[i] for i, name in enumerate(TILE)}
     return found
 
 
@@ -483,15 +494,42 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     if "direct_n" not in cols:
         cols = pin(cols, gpu, constants)
     times = _algorithms(cols, gpu, constants)
-    latency, best = _soft_minimum(times.all_us, constants["choice_norm"])
+    return answered(
+        times,
+        cols,
+        gpu,
+        constants,
+        latency_us=soft_minimum(times.all_us, constants["choice_norm"]),
+        ideal_us=ideal_us(cols, gpu),
+        kind_log_sd=np.hypot(cols["gradient_log_sd"], np.where(cols["winograd"] > 0, 0.0, KIND_LOG_SD)),
+        element_log_sd=np.hypot(cols["gradient_log_sd"], ELEMENT_LOG_SD),
+    )
+
+
+def answered(
+    times: Times,
+    cols: Columns,
+    gpu: GpuSpec,
+    constants: Constants,
+    *,
+    latency_us: Column,
+    ideal_us: Column,
+    kind_log_sd: Column,
+    element_log_sd: Column,
+) -> LawResult:
+    """The answer from the algorithms' times, with the tile and the parts of the quickest one.
+
+    ``kind_log_sd``: doubt (log) beside that of clocks, ``element_log_sd`` that of a kernel per output element.
+    """
+    best = np.argmin(times.all_us, axis=0)
     unit = gemm.machine(gpu)
     threads = 256.0
-    count = latency.size
+    count = latency_us.size
     tiles = np.stack(
         [
-            _tile(cols, "direct"),
-            np.broadcast_to(_FUSED_TILE, (4, count)),
-            _tile(cols, "staged"),
+            tile_of(cols, "direct"),
+            np.broadcast_to(FUSED_TILE, (4, count)),
+            tile_of(cols, "staged"),
             np.broadcast_to(np.array([[1.0], [threads], [threads], [1.0]]), (4, count)),
         ]
     )
@@ -528,8 +566,8 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     tile = tiles[best, :, every].T
     blocks = blocks[best, every]
     return LawResult(
-        latency_us=latency,
-        ideal_us=ideal_us(cols, gpu),
+        latency_us=latency_us,
+        ideal_us=ideal_us,
         parts_us={
             "compute": np.where(best == element, times.all_us[element] - constants["floor_us"], compute[best, every]),
             "memory": memory[best, every],
@@ -540,21 +578,21 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile_count=blocks,
         wave_count=np.maximum(np.ceil(blocks / (unit.sm_count * resident[best, every])), 1.0),
         doubt_log_sd=np.hypot(
-            np.hypot(cols["gradient_log_sd"], gemm.doubt(unit, level[best, every], compute[best, every] / latency)),
-            np.where(best == element, ELEMENT_LOG_SD, np.where(cols["winograd"] > 0, 0.0, KIND_LOG_SD)),
+            gemm.doubt(unit, level[best, every], compute[best, every] / latency_us),
+            np.where(best == element, element_log_sd, kind_log_sd),
         ),
     )
 
 
-def _soft_minimum(all_us: Column, power: float) -> tuple[Column, NDArray[np.int64]]:
-    """Mean of the algorithms' times that leans to the least, so that two equal ones take as long as one; and the best.
+def soft_minimum(all_us: Column, power: float) -> Column:
+    """Mean of the algorithms' times that leans to the least, so that two equal ones take as long as one.
 
     Shapes (algorithms, kernels) -> (kernels,).
     """
     least = all_us.min(axis=0)
     weights = (least / all_us) ** power
-    latency = (weights * np.where(np.isfinite(all_us), all_us, 0.0)).sum(axis=0) / weights.sum(axis=0)
-    return latency, np.argmin(all_us, axis=0)
+    latency: Column = (weights * np.where(np.isfinite(all_us), all_us, 0.0)).sum(axis=0) / weights.sum(axis=0)
+    return latency
 
 
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
@@ -591,7 +629,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         cols["m"] / (np.ceil(cols["m"] / t2) * t2),
         np.log(fused_per_sm),
         fused_per_sm / np.ceil(fused_per_sm),
-        outputs / 4.0 / (_fused_blocks(cols, gpu) * FUSED_TILES),
+        outputs / 4.0 / (fused_blocks(cols, gpu) * FUSED_TILES),
         np.log(staged_per_sm),
         staged_per_sm / np.ceil(staged_per_sm),
         outputs / 16.0 * cols["k"] / (np.ceil(rows / s2) * s2 * np.ceil(cols["k"] / s1) * s1),

@@ -604,11 +604,13 @@ def choose_from(
     menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants, *, split_blocks: float = SPLIT_BLOCKS
 ) -> NDArray[np.float64]:
     """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels). ``split_blocks``: blocks an SM
-    that a split may make."""
+    that a split may make. A column "overhead", where there is one: pipe time over that of a product."""
     unit = machine(gpu)
 
     def cost(part: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64]) -> NDArray[np.float64]:
         parts = times(part, unit, constants, tile)
+        if "overhead" in part:
+            parts["compute"] = parts["compute"] * part["overhead"]
         # a split is there to fill the machine, and each part keeps a useful depth
         useless = (tile[3] > 1) & ((parts["blocks"] > split_blocks * unit.sm_count) | (parts["kz"] < 64))
         return np.where(useless, np.inf, join(parts, constants, tile[3]))

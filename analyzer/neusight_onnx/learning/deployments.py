@@ -281,11 +281,12 @@ def _others_rows(data_folder: Path) -> Iterator[tuple[str, Measurements]]:
 def _is_of_others(part: Part) -> bool:
     """Whether no predictor is trained on a part's rows, and they are kernels as programs of today run.
 
-    DeepBench's convolutions in 16 bits are training rows; its products in 8 bits ran before cuBLAS had kernels on
-    tensor cores for matrices in the usual order, its gradients go by the law alone.
+    DeepBench's convolutions in 16 bits and its gradients in FP32 are training rows; its products in 8 bits ran before
+    cuBLAS had kernels on tensor cores for matrices in the usual order.
     """
     of_products = (part.kernel_class, part.dtype) == ("gemm", "float16")
-    return part.file != DEEPBENCH or part.dtype == "float32" or of_products
+    in_fp32 = part.dtype == "float32" and (part.kernel_class == "gemm" or part.variant == "forward")
+    return part.file != DEEPBENCH or in_fp32 or of_products
 
 
 def _family(name: str) -> tuple[str, bool]:

@@ -47,6 +47,8 @@ DTYPE_SUFFIX = {
     "matrix/weight": "matrix_weight",
     "matrix+amd": "matrix_amd",
     "matrix/weight+amd": "matrix_weight_amd",
+    "float32/data": "fp32_data",
+    "float32/weight": "fp32_weight",
     "float32+amd": "fp32_amd",
     "float32/weight+amd": "fp32_weight_amd",
     "bfloat16+float8e4m3fn": "bf16_kv8",

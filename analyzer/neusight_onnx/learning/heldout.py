@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernel_formats import OF_DATA, OF_WEIGHT
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.catalog import apply_law, features_elsewhere
@@ -266,8 +267,8 @@ class Trained:
 
 
 def on_matrix_units(measurements: Measurements) -> bool:
-    """Whether rows are of matrix units, whose rate then tells GPUs apart."""
-    return measurements.dtype != "float32"
+    """Whether rows are of matrix units, or AMD's which may be, whose rate then tells GPUs apart."""
+    return measurements.dtype not in ("float32", f"float32{OF_DATA}", f"float32{OF_WEIGHT}")
 
 
 def train_once(

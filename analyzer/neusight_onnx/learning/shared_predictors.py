@@ -1,4 +1,5 @@
-"""The predictors that all formats of matrix units share, AMD's FP32 convolutions, and their training rows."""
+"""The predictors that all formats of matrix units share, those of FP32 convolutions on AMD and of their gradients on
+NVIDIA, and the rows that each is trained on."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from neusight_onnx.dtypes import BY_LABEL, DataType
-from neusight_onnx.kernel_formats import MATRIX_FORMATS, OF_WEIGHT, kernel_dtype, measured_format, predictor_label
+from neusight_onnx.kernel_formats import MATRIX_FORMATS, OF_DATA, OF_WEIGHT, kernel_dtype, measured_format
 from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.tensor_gemm import serves
@@ -48,14 +49,24 @@ class SharedPredictor:
     def amd(self) -> bool:
         return self.label.endswith("+amd")
 
+    @property
+    def on_matrix_units(self) -> bool:
+        return self.label.startswith("matrix")
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Directions of the convolutions that it is trained on."""
+        if OF_WEIGHT in self.label:
+            return ("weight",)
+        return ("data",) if OF_DATA in self.label else ("forward", "data")
+
     def takes(self, part: Part) -> bool:
         """Whether it is trained on rows of the part, if they are of its maker's GPUs."""
-        gradient = part.kernel_class == "conv" and part.variant == "weight"
         return (
             part.file == self.file
             and part.kernel_class == self.kernel_class
             and part.dtype in self.measured
-            and gradient == (OF_WEIGHT in self.label)
+            and (part.kernel_class != "conv" or part.variant in self.directions)
             and part.variant != OTHER_KERNELS
         )
 
@@ -101,6 +112,19 @@ SHARED_PREDICTORS: tuple[SharedPredictor, ...] = (
     *(
         SharedPredictor(
             kernel_class="conv",
+            label=f"float32{of}",
+            file=DEEPBENCH,
+            measured=("float32",),
+            formats=("float32",),
+            settings=ResidualSettings(tree_count=100, leaf_count=8, rows_per_leaf=20),
+            # as above, with a library of 2017 on Pascal
+            unseen_weights=(0.0,),
+        )
+        for of in (OF_DATA, OF_WEIGHT)
+    ),
+    *(
+        SharedPredictor(
+            kernel_class="conv",
             label=f"matrix{of}+amd",
             file=MIOPEN_CONV,
             measured=_SIXTEEN_BITS,
@@ -131,7 +155,7 @@ def shared_parts(shared: SharedPredictor, folder: Path) -> list[Part]:
     parts = [part for part in read_parts(folder, (shared.file,)) if part.load is not None and shared.takes(part)]
     if shared.kernel_class != "conv" or shared.amd:
         return parts
-    formats = {dtype.label for dtype in MATRIX_FORMATS}
+    formats = {dtype.label for dtype in MATRIX_FORMATS} if shared.on_matrix_units else set(shared.formats)
     own = [part for file in own_files(folder) for part in read_parts(folder, (file,))]
     return parts + [part for part in own if part.kernel_class == "conv" and part.dtype in formats and part.load]
 
@@ -154,11 +178,9 @@ def shared_rows(
         kept = np.isin(rows.gpu, sorted(mine)) & np.isfinite(rows.measured_us)
         kept &= ~np.isin(rows.kernel_name, shared.left_out)
         if part.file != shared.file:
-            of_weight = OF_WEIGHT in shared.label
-            kept = kept & np.array(
-                [predictor_label(kernel).endswith(OF_WEIGHT) == of_weight for kernel in rows.kernels]
-            )
-        elif shared.kernel_class == "conv" and not shared.amd:
+            directions = [kernel.direction if isinstance(kernel, Conv) else "" for kernel in rows.kernels]
+            kept = kept & np.isin(directions, shared.directions)
+        elif shared.kernel_class == "conv" and shared.on_matrix_units and not shared.amd:
             kept = kept & np.array([_fills_loads(kernel) for kernel in rows.kernels])
         rows = rows.select(kept)
         if len(rows):

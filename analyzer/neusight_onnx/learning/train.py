@@ -10,8 +10,8 @@ from typing import Any
 
 from neusight_onnx.errors import DataError, OutputError
 from neusight_onnx.gpu import load_gpu
+from neusight_onnx.laws.base import with_fixed
 from neusight_onnx.laws.catalog import LAWS, law_of
-from neusight_onnx.laws.tensor_conv.law import with_products
 from neusight_onnx.learning.datasets.attention import ATTENTION
 from neusight_onnx.learning.datasets.parts import known_gpus
 from neusight_onnx.learning.datasets.registry import file_sha256, measured_folder, read_measurements, read_parts
@@ -169,8 +169,9 @@ def train_shared(
 ) -> dict[str, Any]:
     """Trains the predictors that all formats of matrix units share, and keeps all others of the manifest.
 
-    Convolutions on GPUs by NVIDIA take the constants of products from the manifest's ``gemm_bf16`` (without it, their
-    priors): what was measured of them is on Volta and Turing alone. Raises as ``train`` does.
+    Convolutions on GPUs by NVIDIA take the constants of products from the manifest's ``gemm_bf16``, gradients of those
+    in FP32 the ones of ``conv_fp32`` (without it, their priors): what was measured of them is on Pascal, Volta and
+    Turing alone. Raises as ``train`` does.
     """
     folder = measured_folder(data_folder)
     entries: dict[str, dict[str, Any]] = {}
@@ -187,7 +188,7 @@ def train_shared(
         assert law is not None, "every shared predictor has a law"
         if law.constants_of is not None:
             kernel_class, label = law.constants_of
-            law = with_products(_constants_of(output, f"{kernel_class}_{DTYPE_SUFFIX[label]}"))
+            law = with_fixed(law, _constants_of(output, f"{kernel_class}_{DTYPE_SUFFIX[label]}"))
         entry, model = train_class(
             law,
             measurements,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.kernel_formats import MATRIX_FORMATS, OF_WEIGHT, predictor_label
+from neusight_onnx.kernel_formats import MATRIX_FORMATS, OF_DATA, OF_WEIGHT, predictor_label
 from neusight_onnx.kernels import KERNEL_CLASSES, Attention, Conv, Gemm, Kernel, Normalization, Softmax
 from neusight_onnx.predictor.manifest import Predictor, Predictors
 from neusight_onnx.similarity import VECTOR_NAMES
@@ -42,8 +42,7 @@ def predictor_for(kernel: Kernel, gpu: GpuSpec, predictors: Predictors) -> Predi
         if own is not None:
             return own
     if isinstance(kernel, Conv) and kernel.direction != "forward":
-        found = predictors.get((kernel_class, kernel.dtype.label))
-        return None if found is None else _law_alone(found)
+        return _fp32_gradient(kernel, gpu, predictors) if kernel.dtype is DataType.FLOAT32 else None
     found = predictors.get((kernel_class, label)) or _stand_in(kernel_class, label, predictors)
     return _law_alone(found) if found is not None and is_streamed(kernel) else found
 
@@ -122,10 +121,21 @@ def _on_fp32_lanes(
     packed = pipe_flops_per_s(gpu, kernel.dtype)[0] > gpu.peak_flops_per_s["fp32"]
     if packed and not (isinstance(kernel, Conv) and _is_gcn(gpu)):
         return None
-    found = predictors.get((kernel_class, DataType.FLOAT32.label))
-    if found is not None and isinstance(kernel, Conv) and kernel.direction != "forward":
-        found = _law_alone(found)
+    if isinstance(kernel, Conv) and kernel.direction != "forward":
+        found = _fp32_gradient(kernel, gpu, predictors)
+    else:
+        found = predictors.get((kernel_class, DataType.FLOAT32.label))
     return None if found is None else replace(found, narrow_operands=True)
+
+
+def _fp32_gradient(kernel: Conv, gpu: GpuSpec, predictors: Predictors) -> Predictor | None:
+    """That of a convolution's gradient on FP32's lanes: on NVIDIA its own, else the law of forward ones alone."""
+    label = DataType.FLOAT32.label
+    own = predictors.get(("conv", label + (OF_WEIGHT if kernel.direction == "weight" else OF_DATA)))
+    if own is not None and gpu.vendor == "NVIDIA":
+        return own
+    found = predictors.get(("conv", label))
+    return None if found is None else _law_alone(found)
 
 
 def _is_gcn_or_cdna(gpu: GpuSpec) -> bool:

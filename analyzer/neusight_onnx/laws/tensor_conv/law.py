@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
@@ -50,12 +49,3 @@ CONV_FP32_AMD = replace(
     counterpart=None,
 )
 """The same in FP32: on matrix cores where a GPU has them, on vector lanes, and Winograd."""
-
-
-def with_products(constants: Mapping[str, float]) -> Law:
-    """The law with the constants of products as given, so that only those of convolutions are fitted."""
-    fixed = tuple(
-        replace(constant, prior=constants[constant.name], prior_log_sd=0.0) if constant.name in constants else constant
-        for constant in CONSTANTS
-    )
-    return replace(TENSOR_CONV, constants=fixed)
