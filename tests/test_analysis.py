@@ -6,22 +6,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import parser
 
+from models import graph, model, node, tensor, value
 from neusight_onnx import analyze, load_gpu, read_model
 from neusight_onnx.analysis import predict_report, predict_totals
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import infer_shapes, prepare
 from neusight_onnx.report.markdown import to_markdown
 from neusight_onnx.report.model import Report
 from neusight_onnx.report.terminal import to_terminal
+
+F16 = onnx.TensorProto.FLOAT16
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "acme" : 1, "com.microsoft" : 1]>\n'
 
@@ -290,6 +295,43 @@ def test_auto_says_that_a_gpu_file_leaves_tf32_out(
 ) -> None:
     report = analyzed(tmp_path, LINEAR, gpu=gpu, runtime=runtime, precision=precision)
     assert any("states no tf32_tflops" in text for text in report.assumptions) is expected
+
+
+DOUBLES = "g (double[8, 64] x, double[64, 64] w) => (double[8, 64] y) { y = MatMul(x, w) }"
+
+
+def test_a_model_in_float64_is_called_so(tmp_path: Path) -> None:
+    assert analyzed(tmp_path, DOUBLES).settings.precision == "fp64"
+    narrowed = analyzed(tmp_path, DOUBLES, precision="fp16")
+    assert "fp16: 1 node stays in float64, as the file has it" in narrowed.assumptions
+    with pytest.raises(NotSupportedError, match="unknown precision 'fp64'"):
+        analyzed(tmp_path, DOUBLES, precision="fp64")
+
+
+def linear(*weights: onnx.TensorProto, operator: onnx.NodeProto) -> Model:
+    """A row of 256 numbers in float16 by a matrix of 256 x 512."""
+    row, result = value("x", [1, 256], F16), value("y", [1, 512], F16)
+    built = model(graph([operator], [row], [result], weights), opsets={"": 18, "com.microsoft": 1})
+    return read_model_bytes(built.SerializeToString())
+
+
+def test_weights_asked_for_in_four_bits_are_those_of_a_file_that_stores_them() -> None:
+    """131,072 weights: 65,536 bytes, and for each group of 128 a scale of 2 bytes and a zero point of half of one."""
+    wide = linear(tensor("w", np.zeros((256, 512), np.float16)), operator=node("MatMul", "x w", "y"))
+    packed = linear(
+        tensor("w", np.zeros((512, 2, 64), np.uint8)),
+        tensor("scales", np.zeros((512, 2), np.float16)),
+        tensor("zeros", np.zeros((512, 1), np.uint8)),
+        operator=node(
+            "MatMulNBits", "x w scales zeros", "y", domain="com.microsoft", K=256, N=512, bits=4, block_size=128
+        ),
+    )
+    asked = analyze(wide, gpu="a100", runtime="onnxruntime", precision="int4w")
+    stored = analyze(packed, gpu="a100", runtime="onnxruntime")
+    assert asked.totals.memory.weight_bytes == stored.totals.memory.weight_bytes == 65_536 + 1_024 * 5 // 2
+    read = [[kernel.read_bytes for kernel in each.kernels if kernel.kernel_class == "gemm"] for each in (asked, stored)]
+    assert read[0] == read[1] == [65_536 + 1_024 * 5 // 2 + 256 * 2]
+    assert asked.model.parameter_count == stored.model.parameter_count == 131_072
 
 
 DETERMINANT = "g (float[8, 64, 64] x) => (float[8] d) { d = Det(x) }"

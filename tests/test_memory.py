@@ -398,10 +398,10 @@ PARAMETERS: list[tuple[str, ModelProto, tuple[int, int]]] = [
         ),
         (200, 800),
     ),
-    ("4 bits in bytes", packed(4), (192 + 6, 96 + 24)),
-    ("2 bits in bytes", packed(2), (192 + 6, 48 + 24)),
-    ("8 bits in bytes", packed(8), (192 + 6, 192 + 24)),
-    ("4 bits in bytes, for a branch", packed_in_a_branch(), (192 + 6, 96 + 24)),
+    ("4 bits in bytes", packed(4), (192, 96 + 24)),
+    ("2 bits in bytes", packed(2), (192, 48 + 24)),
+    ("8 bits in bytes", packed(8), (192, 192 + 24)),
+    ("4 bits in bytes, for a branch", packed_in_a_branch(), (192, 96 + 24)),
 ]
 
 

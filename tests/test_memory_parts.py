@@ -244,8 +244,8 @@ def test_a_decoder_as_genai_exports_it(dims: dict[str, int], new_tokens: int, ca
     assert totals.tokens_per_s == pytest.approx(8 * new_tokens / totals.latency_ms * 1e3)
     # keys and values of 2 layers, 8 sequences, 2 groups of 64 in 16 bits, once: GroupQueryAttention writes in place
     assert (memory.cache_sharing, memory.cache_bytes) == ("once", 2 * 2 * 8 * 2 * cached_tokens * 64 * 2)
-    # the embedding and the head, the products of two layers, a scale for 32 weights; 2 tables of 4,096 x 32 and 5 norms
-    assert report.model.parameter_count == 256_000 * 2 + 2 * (256 * 768 + 3 * 256 * 512) + 44_864 + 263_424
+    # the embedding and the head, the products of two layers; 2 tables of 4,096 x 32 and 5 norms; scales are none
+    assert report.model.parameter_count == 256_000 * 2 + 2 * (256 * 768 + 3 * 256 * 512) + 263_424
     assert totals.read_bytes > memory.weight_bytes / 2
 
 

@@ -13,6 +13,7 @@ from neusight_onnx.fusion.quantization import rounding_apart
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.generation import said_of_unknown
 from neusight_onnx.graph.model import InferredGraph, Notice
+from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, HostWork, NodeWork, Transfer
 from neusight_onnx.laws.analytic import (
     HOST_BYTES_PER_S,
@@ -197,6 +198,9 @@ def of_the_release(runtime: Runtime, changes: Iterable[Change]) -> tuple[str, ..
 def of_precision(precision: Precision, runtime: Runtime, works: Sequence[NodeWork]) -> Iterator[str]:
     """What a precision changes of ``works``; autocast and converters say themselves what they did."""
     plain, name = precision.plain, precision.name
+    doubles = sum(any(kernel_dtype(kernel) is DataType.FLOAT64 for kernel in work.kernels) for work in works)
+    if doubles and (plain is not None or precision.products is not None):
+        yield f"{name}: {counted(doubles, 'node stays', 'nodes stay')} in float64, as the file has it"
     if precision.products is DataType.TFLOAT32:
         what = "" if precision.by_cudnn else "products, attention, "
         yield (

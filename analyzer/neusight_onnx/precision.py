@@ -54,7 +54,8 @@ FORMATS: Mapping[str, Precision] = {
 
 PRECISIONS = (AUTO, *FORMATS)
 
-_NAMES: Mapping[DataType, str] = {_FP32: "fp32", _FP16: "fp16", _BF16: "bf16"}
+_NAMES: Mapping[DataType, str] = {_FP32: "fp32", _FP16: "fp16", _BF16: "bf16", DataType.FLOAT64: "fp64"}
+"""What a file's own floats are called; fp64 can't be asked for."""
 
 
 def resolve(precision: str, stored: DataType) -> Precision:

@@ -26,7 +26,7 @@ from neusight_onnx.lowering.own_kernels import with_own_kernels
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.lowering.widened_weights import with_widened_weights
-from neusight_onnx.memory import RunMemory, run_memory
+from neusight_onnx.memory import RunMemory, run_memory, with_more_weights
 from neusight_onnx.precision import FORMATS, Precision, between_pairs, keeps_fp32
 from neusight_onnx.report.model import (
     FusionSummary,
@@ -184,6 +184,7 @@ def prepare(
         else:
             recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
         wide = None
+        scale_bytes = 0
         if precision.products is not None or precision.weights is not None:
             from neusight_onnx.lowering.products import with_products
 
@@ -198,10 +199,13 @@ def prepare(
             )
             work = _as_launched(lowered, runtime_model)
             if precision.weights is not None:
-                from neusight_onnx.lowering.recast import with_weights
+                from neusight_onnx.lowering.products import group_bytes
+                from neusight_onnx.lowering.recast import narrowed_count, with_weights
 
                 convolutions = how != "converted" and precision.products is DataType.INT8
-                recognised = with_weights(recognised, precision.weights, convolutions=convolutions, experts=packs)
+                stored = with_weights(recognised, precision.weights, convolutions=convolutions, experts=packs)
+                scale_bytes = group_bytes(narrowed_count(recognised, stored), precision.weights)
+                recognised = stored
         narrowed = _in_tf32(work if trained is None else trained.works, precision, runtime_model)
         work = with_layouts(work, runtime_model)
         if wide is not None and precision.products is DataType.INT8:
@@ -209,6 +213,7 @@ def prepare(
 
             work = at_the_borders(recognised, work, wide)
         memory = run_memory(recognised, work, runtime_model.name, timeline=memory_timeline, trained=trained)
+        memory = with_more_weights(memory, scale_bytes)
         merged = tuple(work)
         if runtime_model.times_kernels:
             from neusight_onnx.fusion.alternatives import with_alternatives

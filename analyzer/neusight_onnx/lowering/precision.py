@@ -76,12 +76,13 @@ def _graph(graph: Graph, dtype: DataType) -> Graph:
 
 
 def stored_precision(source: InferredGraph | Model) -> DataType:
-    """The plain float type that most bytes of weights are stored as; without any, that of the inputs; else float32."""
+    """The plain float type, or float64, that most bytes of weights are stored as; without any, that of the inputs; else
+    float32."""
     graph = source.graph
     for found in (_weights(graph), ((item.dtype, 1) for item in graph.inputs)):
         total: Counter[DataType] = Counter()
         for dtype, size in found:
-            if dtype in PLAIN and dtype is not None:
+            if dtype is not None and (dtype in PLAIN or dtype is DataType.FLOAT64):
                 total[dtype] += size
         if total:
             return total.most_common(1)[0][0]

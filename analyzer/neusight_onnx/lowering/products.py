@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from math import ceil
 from typing import TypeGuard
 
 from neusight_onnx.dtypes import DataType
@@ -18,6 +19,19 @@ predictors of 8- and 4-bit floats that kernel is in the product's own time."""
 
 EXPERTS = "MoE"
 """The operator of com.microsoft whose weights, in three dimensions, are those of experts."""
+
+GROUP = 128
+"""Weights in 4 bits that share a scale and a zero point: what GPTQ and AWQ take unless told otherwise (``group_size``
+of AutoGPTQ, ``q_group_size`` of AutoAWQ)."""
+
+_GROUP_BITS = 16 + 4
+"""A scale in float16, a zero point in 4 bits."""
+
+
+def group_bytes(weight_count: int, weights: DataType) -> int:
+    """Bytes of the scales and zero points of so many weights; 0 but for those in 4-bit integers."""
+    return ceil(weight_count / GROUP) * _GROUP_BITS // 8 if weights is DataType.INT4 else 0
+
 
 _RECURRENT = frozenset({"RNN", "GRU", "LSTM"})
 
@@ -103,7 +117,13 @@ def _packed(kernel: Kernel, weights: DataType) -> Kernel:
     """A product of experts with weights in few bits: QMoE's, which are unpacked inside the product."""
     if not isinstance(kernel, Gemm) or kernel.dtype.bits != 16 or kernel.b_dtype is not None:
         return kernel
-    return replace(kernel, b_dtype=weights)
+    return _stored_in(kernel, weights)
+
+
+def _stored_in(kernel: Gemm, weights: DataType) -> Gemm:
+    matrices = kernel.batch if kernel.b_batch is None else kernel.b_batch
+    beside = group_bytes(matrices * kernel.k * kernel.n, weights)
+    return replace(kernel, b_dtype=weights, extra_read_bytes=kernel.extra_read_bytes + beside)
 
 
 def _widened(kernel: Kernel, products: DataType, weights: DataType) -> tuple[Kernel, ...]:
@@ -147,7 +167,7 @@ def _linear(kernel: Kernel, products: DataType | None, weights: DataType) -> tup
     stored = kernel.dtype
     output = kernel.output_dtype or stored
     if products is None:
-        return (replace(kernel, b_dtype=weights),)
+        return (_stored_in(kernel, weights),)
     if products not in _QUANTIZED:
         return (replace(kernel, dtype=products, a_dtype=stored, output_dtype=output),)
     shape = (kernel.m, kernel.k)

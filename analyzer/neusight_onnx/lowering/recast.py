@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import cast
 
 from neusight_onnx.dtypes import DataType
@@ -574,6 +575,16 @@ def with_weights(
     initializers: dict[str, Initializer] = dict(graph.graph.initializers)
     initializers.update((name, replace(initializers[name], dtype=weights)) for name in found if name in initializers)
     return replace(graph, graph=replace(graph.graph, initializers=initializers), values=values, bodies=bodies)
+
+
+def narrowed_count(before: InferredGraph, after: InferredGraph) -> int:
+    """How many weights :func:`with_weights` stores otherwise."""
+    own = sum(
+        prod(value.shape or ())
+        for name, value in after.values.items()
+        if (old := before.values.get(name)) is not None and old.dtype is not value.dtype
+    )
+    return own + sum(narrowed_count(before.bodies[key], body) for key, body in after.bodies.items())
 
 
 def _weight_places(node: Node, kinds: frozenset[tuple[str, str]]) -> range:

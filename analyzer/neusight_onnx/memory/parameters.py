@@ -13,8 +13,9 @@ def parameter_summary(model: Model) -> tuple[int, int]:
     """(number of parameters, their bytes): initializers and constants of all graphs, a shared one once.
 
     Not counted, for it is not learned: int64 (indices, shapes), bool (masks) and string tensors, int32 tensors of at
-    most 8 elements, and single numbers written as Constant nodes (scale factors, epsilons). Weights of 2 and 4 bits
-    that lie packed in bytes count as many as they are.
+    most 8 elements, single numbers written as Constant nodes (scale factors, epsilons), and the scales and zero points
+    of quantised weights, whose bytes do count. Weights of 2 and 4 bits that lie packed in bytes count as many as they
+    are.
     """
     count = size = 0
     seen: set[int] = set()
@@ -23,6 +24,7 @@ def parameter_summary(model: Model) -> tuple[int, int]:
         graphs.extend(body for node in graph.nodes for body in bodies_of(node))
     # a body reads weights of the graphs around it: names are unique in a model
     in_a_byte = _packed(node for graph in graphs for node in graph.nodes)
+    scales = _scales(node for graph in graphs for node in graph.nodes)
     for graph in graphs:
         tensors = [tensor for tensor in graph.initializers.values() if _is_parameter(tensor)]
         for node in graph.nodes:
@@ -33,8 +35,10 @@ def parameter_summary(model: Model) -> tuple[int, int]:
             if tensor.data is None and id(tensor) in seen:
                 continue
             seen.add(id(tensor))
-            count += tensor.element_count * (in_a_byte.get(tensor.name, 1) if tensor.dtype.bits == 8 else 1)
             size += tensor.byte_count
+            if tensor.name in scales:
+                continue
+            count += tensor.element_count * (in_a_byte.get(tensor.name, 1) if tensor.dtype.bits == 8 else 1)
     return count, size
 
 
@@ -46,6 +50,29 @@ _PACKED: Mapping[str, tuple[str, int, tuple[int, ...]]] = {
 }
 """Operators of com.microsoft whose weights lie packed in bytes: the attribute that says their bits and what it is by
 default, the inputs (ContribOperators.md of ONNX Runtime). QMoE's are the experts' three matrices."""
+
+
+_SCALES: Mapping[tuple[str, str], tuple[int, ...]] = {
+    ("", "DequantizeLinear"): (1, 2),
+    ("", "QuantizeLinear"): (1, 2),
+    ("com.microsoft", "DequantizeLinear"): (1, 2),
+    ("com.microsoft", "QuantizeLinear"): (1, 2),
+    ("com.microsoft", "MatMulNBits"): (2, 3),
+    ("com.microsoft", "MatMulBnb4"): (2,),
+    ("com.microsoft", "GatherBlockQuantized"): (2, 3),
+    ("com.microsoft", "QMoE"): (3, 6, 9, 11, 12, 13),
+}
+"""Inputs that are scales and zero points of what another input stores in few bits (as for :data:`_PACKED`)."""
+
+
+def _scales(nodes: Iterable[Node]) -> frozenset[str]:
+    """The values that are scales and zero points."""
+    return frozenset(
+        node.inputs[place]
+        for node in nodes
+        for place in _SCALES.get((node.domain, node.op_type), ())
+        if place < len(node.inputs)
+    )
 
 
 def _packed(nodes: Iterable[Node]) -> dict[str, int]:
