@@ -356,6 +356,23 @@ def test_work_of_the_cpu_and_copies_are_told_with_their_rates(tmp_path: Path) ->
     assert "copies between host and GPU run at 18.9 GB/s, 60.0 % of its PCIe link" in said
 
 
+def test_a_chip_copies_within_its_memory(tmp_path: Path) -> None:
+    report = analyzed(tmp_path, DETERMINANT, gpu="jetson-agx-orin-64gb", runtime="onnxruntime")
+    there, work, _ = report.kernels
+    assert there.bound == "memory"
+    # 204.8 GB/s, read and written, at .6
+    assert there.latency_us == pytest.approx(10 + 8 * 64 * 64 * 4 / (0.6 * 102.4e9) * 1e6, rel=0.01)
+    said = "\n".join(report.assumptions)
+    assert "copies between host and GPU run at 61.4 GB/s, 60.0 % of what the memory that they share allows" in said
+    assert "0.2 TFLOP/s in those of floats" in said
+    assert "as eight cores of such a chip do" in said
+    assert "as fast as a server's" in said
+    assert "PCIe" not in said
+    on_a_card = analyzed(tmp_path, DETERMINANT, gpu="a100", runtime="onnxruntime")
+    assert on_a_card.kernels[1].latency_us == pytest.approx(work.latency_us)  # no products
+    assert "as fast as a server's" not in "\n".join(on_a_card.assumptions)
+
+
 def test_a_link_that_the_gpu_file_leaves_out_is_said_to_be_taken(tmp_path: Path) -> None:
     spec = replace(load_gpu("a100"), pcie_generation=None, pcie_lane_count=None)
     path = tmp_path / "m.onnx"

@@ -29,7 +29,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
     Transfer,
 )
-from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, analytic_estimate, pipe_flops_per_s
+from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, analytic_estimate, kernel_work, pipe_flops_per_s
 
 FP32 = DataType.FLOAT32
 FP16 = DataType.FLOAT16
@@ -426,3 +426,10 @@ def test_a_row_streams_its_matrix(gpu: str, stored: DataType | None) -> None:
     found = analytic_estimate([kernel], spec)
     bytes_us = (kernel.read_bytes + kernel.write_bytes) / spec.memory_bytes_per_s * 1e6
     assert found.latency_us[0] == pytest.approx(bytes_us / 0.68, rel=0.02)
+
+
+@pytest.mark.parametrize(("gpu", "factor"), [("a100", 1.0), ("jetson-agx-orin-64gb", 5.0)])
+def test_the_cpu_of_a_chip_multiplies_less(gpu: str, factor: float) -> None:
+    kernel = HostWork(operation="conv", operation_count=2 * 10**12, mac_count=10**12, dtype=FP32, read=0, written=0)
+    # 2 TFLOP at 1 TFLOP/s
+    assert kernel_work(kernel, load_gpu(gpu)).serial_us == pytest.approx(2e6 * factor)

@@ -85,6 +85,7 @@ from neusight_onnx.assumptions import (
     of_sums,
     of_tactics,
     of_the_batch,
+    of_the_chip,
     of_the_gpu,
     of_the_host,
     of_the_l2,
@@ -339,6 +340,7 @@ def predict_outcome(
                 else ()
             ),
             *of_the_last_release(prepared.runtime, spec),
+            *of_the_chip(prepared.runtime, spec),
             # why fewer bits may be slower
             *(of_precision(executed, prepared.runtime, run.works) if executed.weights is not None else ()),
             *run.said,
@@ -535,6 +537,7 @@ def _assemble(
         *of_the_batch(inferred, settings),
         *of_a_newer_release(runtime),
         *of_the_last_release(runtime, spec),
+        *of_the_chip(runtime, spec),
         *of_the_release(runtime, undone),
         *said,
         *of_the_stored_precision(settings, asked_precision, runtime),
@@ -543,7 +546,7 @@ def _assemble(
         *of_formats,
         *of_predictors,
         *of_quantization(placed, runtime),
-        *of_the_host(placed, runtime),
+        *of_the_host(placed, runtime, spec),
         *of_copies(placed, spec),
         *of_pipes(placed, spec),
         *of_order,

@@ -22,7 +22,8 @@ from neusight_onnx.laws.analytic import (
     HOST_PRODUCTS_PER_S,
     PCIE_EFFICIENCY,
     PIPE_FALLBACK,
-    pcie_bytes_per_s,
+    host_share,
+    link_bytes_per_s,
 )
 from neusight_onnx.lowering.layouts import wants_channels_last
 from neusight_onnx.lowering.products import EXPERTS
@@ -82,7 +83,7 @@ def of_the_run(prepared: PreparedModel) -> Iterator[str]:
     if prepared.runtime.captured:
         yield "runs are replayed as CUDA graphs (--cuda-graph)"
     if prepared.include_io:
-        yield "inputs are copied from the host and outputs back, over PCIe (--include-io)"
+        yield "inputs are copied from the host and outputs back (--include-io)"
 
 
 def of_tactics(tactics: Tactics, chosen: Chosen) -> tuple[str, ...]:
@@ -140,6 +141,15 @@ def of_the_stored_precision(settings: Settings, asked: str, runtime: Runtime) ->
         yield f"precision {settings.precision} ({stored}; --precision changes it)"
 
 
+def of_the_chip(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
+    """That nothing is known of the host of a system on a chip."""
+    if spec.shares_memory and not runtime.captured:
+        yield (
+            f"the host is taken to launch {runtime.name}'s kernels as fast as a server's: no CPU on the GPU's chip was "
+            "measured. It is slower, so that runs of many small kernels take longer (--cuda-graph: one launch)"
+        )
+
+
 def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
     """What every run of a runtime assumes: what its host costs, where the inputs are, what isn't counted."""
     of_release = f"{runtime.description}, as of release {release_text(runtime.described_release)}"
@@ -160,7 +170,8 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
             "releases up to 1.22 have; MIGraphX, that of later ones, isn't modelled"
         )
     if settings.include_io:
-        yield "inputs are copied from the host and outputs back, over PCIe, before and after everything else"
+        way = "within the memory that they share" if spec.shares_memory else "over PCIe"
+        yield f"inputs are copied from the host and outputs back, {way}, before and after everything else"
     else:
         yield "inputs are on the GPU already; copies from and to the host are not counted"
     if runtime.fallback != "none":
@@ -373,7 +384,7 @@ def of_pipes(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
             )
 
 
-def of_the_host(works: Sequence[Placed], runtime: Runtime) -> Iterator[str]:
+def of_the_host(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
     """Which operators the CPU computes, and how fast it is taken to be."""
     found = Counter(
         f"{item.work.op_type} {item.work.on_host_because or ''}".strip()
@@ -384,22 +395,27 @@ def of_the_host(works: Sequence[Placed], runtime: Runtime) -> Iterator[str]:
         named = ", ".join(f"{operation} ({count})" if count > 1 else operation for operation, count in found.items())
         yield (
             f"operators without a GPU kernel in {runtime.name} run on the CPU while the GPU waits: {named}; the CPU is "
-            f"taken to do {HOST_INT8_PRODUCTS_PER_S / 1e12:g} TOP/s in products of 8 bits, "
-            f"{HOST_PRODUCTS_PER_S / 1e12:g} TFLOP/s in those of floats and {HOST_FLOPS_PER_S / 1e9:g} GFLOP/s else, "
-            f"and to move {HOST_BYTES_PER_S / 1e9:g} GB/s, as eight cores of a server do; each may be four times as "
-            "much or as little. Copies both ways are counted"
+            f"taken to do {host_share(spec) * HOST_INT8_PRODUCTS_PER_S / 1e12:g} TOP/s in products of 8 bits, "
+            f"{host_share(spec) * HOST_PRODUCTS_PER_S / 1e12:g} TFLOP/s in those of floats and "
+            f"{HOST_FLOPS_PER_S / 1e9:g} GFLOP/s else, and to move {HOST_BYTES_PER_S / 1e9:g} GB/s, as eight cores of "
+            f"{'such a chip' if spec.shares_memory else 'a server'} do; each may be four times as much or as little. "
+            "Copies both ways are counted"
         )
 
 
 def of_copies(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
     """How fast copies between host and GPU are taken to be, where there are any."""
     if any(isinstance(kernel, Transfer) for item in works for kernel in item.work.kernels):
+        said = f"copies between host and GPU run at {PCIE_EFFICIENCY * link_bytes_per_s(spec) / 1e9:.3g} GB/s, "
+        said += f"{percent(PCIE_EFFICIENCY)} of "
+        if spec.shares_memory:
+            yield (
+                f"{said}what the memory that they share allows, since a copy reads and writes there; a program that "
+                "hands its own memory over (cudaHostAlloc, cudaMallocManaged) copies nothing"
+            )
+            return
         unstated = spec.pcie_generation is None or spec.pcie_lane_count is None
-        yield (
-            f"copies between host and GPU run at {PCIE_EFFICIENCY * pcie_bytes_per_s(spec) / 1e9:.3g} GB/s, "
-            f"{percent(PCIE_EFFICIENCY)} of its PCIe link"
-            + (" (4.0 x16 is taken: its file states none)" if unstated else "")
-        )
+        yield f"{said}its PCIe link" + (" (4.0 x16 is taken: its file states none)" if unstated else "")
 
 
 def of_quantization(works: Sequence[Placed], runtime: Runtime) -> Iterator[str]:

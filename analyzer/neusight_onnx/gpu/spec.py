@@ -64,6 +64,11 @@ class GpuSpec:
         return self.peak_flops_per_s["fp32"] if dtype is not DataType.FLOAT64 else self.peak_flops_per_s["fp32"] / 2
 
     @property
+    def shares_memory(self) -> bool:
+        """Whether the GPU's memory is the CPU's: LPDDR, which systems on a chip have and cards don't."""
+        return self.memory_type.upper().startswith("LPDDR")
+
+    @property
     def halves_fp32_sums(self) -> bool:
         """Whether matrix units run FP16 at half their rate where they accumulate in FP32: GeForce cards of NVIDIA's.
 

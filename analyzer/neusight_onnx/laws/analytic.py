@@ -160,7 +160,7 @@ PCIE_DEFAULT = (4.0, 16)
 """Generation and lanes where the GPU's file names none: what cards since 2020 have."""
 PCIE_EFFICIENCY = 0.6
 """Copies reach about .8 of it from pinned memory (12-13 GB/s over PCIe 3.0 x16), half of that from pageable: which of
-them a program uses, its file doesn't tell."""
+them a program uses, its file doesn't tell. The same share is taken of memory that host and GPU share."""
 TRANSFER_US = 8.0
 """What the host's wait for the end of a copy adds to its launch (assumed)."""
 HOST_PRODUCTS_PER_S = 1e12
@@ -171,6 +171,10 @@ GFLOP/s in convolutions of 64 to 256 channels, one thread)."""
 HOST_FLOPS_PER_S = 20e9
 HOST_BYTES_PER_S = 10e9
 """What any other operator reaches on a CPU: a few cores with vector instructions, caches missed (assumed)."""
+HOST_ON_CHIP = 0.2
+"""Of those products, what the CPU of a system on a chip does: eight cores at three quarters of their peak, which is two
+multiply-adds of 128 bits a clock at 2.2 GHz (Cortex-A78AE of a Jetson AGX Orin; Arm's Cortex-A78 optimization guide)
+makes .21e12 and .84e12."""
 HOST_HALF_WIDTH_LOG = log(4.0)
 """What the host's own kernels may err: two cores or 32, with or without instructions for 8 bits."""
 OPAQUE_EFFICIENCY = 0.10
@@ -215,16 +219,25 @@ def pipe_flops_per_s(gpu: GpuSpec, dtype: DataType, accumulator: DataType | None
     return gpu.peak_flops_per_s["fp32"], VECTOR_EFFICIENCY
 
 
-def pcie_bytes_per_s(gpu: GpuSpec) -> float:
-    """Nominal rate between host and GPU, one way."""
+def link_bytes_per_s(gpu: GpuSpec) -> float:
+    """Nominal rate of a copy between host and GPU: of PCIe, one way, or of the memory that they share, where a copy
+    reads and writes ("CUDA for Tegra", NVIDIA's application note: all of it lies in the same DRAM)."""
+    if gpu.shares_memory:
+        return gpu.memory_bytes_per_s / 2.0
     generation = gpu.pcie_generation or PCIE_DEFAULT[0]
     lanes = gpu.pcie_lane_count or PCIE_DEFAULT[1]
     return float(PCIE_LANE_BYTES_PER_S * 2.0 ** (generation - 3.0) * lanes)
 
 
-def _host_us(kernel: HostWork) -> float:
+def host_share(gpu: GpuSpec) -> float:
+    """Of a server's products, what the CPU beside a GPU does."""
+    return HOST_ON_CHIP if gpu.shares_memory else 1.0
+
+
+def _host_us(kernel: HostWork, gpu: GpuSpec) -> float:
     is_narrow = kernel.dtype.is_integer and kernel.dtype.bits <= 8
     products = 2 * kernel.macs / (HOST_INT8_PRODUCTS_PER_S if is_narrow else HOST_PRODUCTS_PER_S)
+    products /= host_share(gpu)
     others = max(kernel.flops - 2 * kernel.macs, 0) / HOST_FLOPS_PER_S
     return 1e6 * (products + others + (kernel.read + kernel.written) / HOST_BYTES_PER_S)
 
@@ -282,7 +295,7 @@ def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
     """Roofline of the pipe that the kernel's arithmetic runs on, DRAM's share of it as for every kernel that streams:
     what the L2 can't be expected to hold. Convolutions may save up to 2.25x by Winograd.
 
-    A copy's is PCIe at its nominal rate.
+    A copy's is PCIe, or shared memory, at its nominal rate.
     """
     flops, peak = float(kernel.flops), gpu.peak_flops_per_s["fp32"]
     match kernel:
@@ -299,7 +312,7 @@ def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
             through = kernel.read_bytes + max(kernel.write_bytes - gpu.l2_bytes, 0)
             return max(through / gpu.memory_bytes_per_s * 1e6, 1e-6)
         case Transfer():
-            return max(kernel.byte_count / pcie_bytes_per_s(gpu) * 1e6, 1e-6)
+            return max(kernel.byte_count / link_bytes_per_s(gpu) * 1e6, 1e-6)
         case _:
             pass
     bytes_ = np.array([kernel.read_bytes + kernel.write_bytes], dtype=np.float64)
@@ -331,11 +344,11 @@ def kernel_work(kernel: Kernel, gpu: GpuSpec) -> Work:
             rate = OPAQUE_EFFICIENCY * vector_flops_per_s(gpu, kernel.dtype)
             return Work(bytes=kernel.read + kernel.written, compute_us=kernel.operation_count / rate * 1e6)
         case Transfer():
-            rate = PCIE_EFFICIENCY * pcie_bytes_per_s(gpu)
+            rate = PCIE_EFFICIENCY * link_bytes_per_s(gpu)
             waiting_us = TRANSFER_US if kernel.is_waited_for else 0.0
             return Work(bytes=0.0, serial_us=kernel.byte_count / rate * 1e6, fixed_us=waiting_us)
         case HostWork():
-            return Work(bytes=0.0, serial_us=_host_us(kernel))
+            return Work(bytes=0.0, serial_us=_host_us(kernel, gpu))
         case Elementwise() | Softmax() | Normalization():
             rate = vector_flops_per_s(gpu, DataType.FLOAT32)
             return Work(bytes=kernel.read_bytes + kernel.write_bytes, compute_us=kernel.flops / rate * 1e6)

@@ -299,7 +299,9 @@ def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
     from neusight_onnx.laws.analytic import pipe_flops_per_s
 
     if isinstance(kernel, Transfer | HostWork):
-        return "pcie" if isinstance(kernel, Transfer) else "cpu"
+        if isinstance(kernel, HostWork):
+            return "cpu"
+        return "memory" if gpu.shares_memory else "pcie"
     name = _BOUND_OF_PART.get(part, part)
     memory_us = 1e6 * (kernel.read_bytes + kernel.write_bytes) / gpu.memory_bytes_per_s
     if name != "compute":
