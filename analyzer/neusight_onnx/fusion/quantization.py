@@ -451,16 +451,20 @@ def _fold_carrier(folding: _Folding, node: Node, *, generated: bool) -> None:
             return
     quantizers = [folding.quantizer(name) for name in node.outputs if name]
     found = [quantizer for quantizer in quantizers if quantizer is not None]
-    keeps_scale = node.op_type in MOVING or (generated and node.op_type == "Concat")
-    fits = not keeps_scale or all(_same_scale(folding, pair, each) for each in found for pair in pairs)
+    fits = node.op_type not in MOVING or all(_same_scale(folding, pairs[0], each) for each in found if pairs)
     if not (pairs or is_resized) or not found or len(found) < len(quantizers) or not fits:
         if node.op_type == "Gather":
             _fold_lookup(folding, node)
         return
     folding.gone.update(quantizer.name for quantizer in found)
     written = iter(found)
+    rescales = (
+        generated and node.op_type == "Concat" and not all(_same_scale(folding, pair, found[0]) for pair in pairs)
+    )
     folding.replaced[node.name] = replace(
         node,
+        op_type="RescalingConcat" if rescales else node.op_type,
+        domain=OWN if rescales else node.domain,
         inputs=tuple(inputs),
         outputs=tuple(next(written).outputs[0] if name else "" for name in node.outputs),
         origins=_origins([*pairs, *found], node),

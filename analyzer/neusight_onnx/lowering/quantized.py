@@ -138,6 +138,19 @@ def folded_conv(context: NodeContext) -> Outcome:
     return Kernels(kernels=(*copies, kernel), layouts=context.channels_last_output())
 
 
+@lowers(
+    "RescalingConcat",
+    domain="neusight",
+    gives="elementwise",
+    note="recognised: DequantizeLinear of parts with several scales, Concat, QuantizeLinear",
+)
+def rescaling_concat(context: NodeContext) -> Outcome:
+    """Each part is read, and written at its place in the scale of the whole."""
+    parts = tuple(context.spec(index) for index in range(len(context.inputs)))
+    operations = ("concat", "dequantize", "quantize")
+    return Kernels(kernels=(Elementwise(operations=operations, inputs=parts, output=context.out(), generated=True),))
+
+
 @lowers("QuantizeBFP", "QuantizeWithOrder", domain="com.microsoft", gives="elementwise")
 def quantize_block(context: NodeContext) -> Outcome:
     return _scaled(context, "quantize", parameters=())
