@@ -31,7 +31,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.learning.datasets.attention import ATTENTION
-from neusight_onnx.learning.datasets.conv import DEEPBENCH
+from neusight_onnx.learning.datasets.conv import DEEPBENCH, MIOPEN_CONV
 from neusight_onnx.learning.datasets.llm_layers import LLM_LAYERS, VIDUR_LAYERS
 from neusight_onnx.learning.datasets.parts import Part
 from neusight_onnx.learning.datasets.products import AMD_GEMM
@@ -520,6 +520,18 @@ def test_tuned_products_are_apart_by_scheme(tmp_path: Path) -> None:
         ("tuned, a scale a block", "float8e4m3fnuz"): 1,
         ("tuned, shuffled weights", "float8e4m3fnuz"): 1,
     }
+
+
+def test_int8_of_miopen_judges_nothing(tmp_path: Path) -> None:
+    """Its times are a launch's and noise; those in float16 are kernels."""
+    row = {"gpu": "mi210", "direction": "fwd", "ndim": 2, "layout": "NCHW", "latency_ms": 0.5, "solver": "GemmFwdRest"}
+    row |= {"n": 16, "c": 64, "k": 64, "d": 1, "h": 28, "w": 28, "od": 1, "oh": 28, "ow": 28, "fd": 1, "fh": 3, "fw": 3}
+    row |= {"stride": "1x1", "dilation": "1x1", "groups": 1}
+    half, int8 = parts_of(tmp_path, MIOPEN_CONV, [{**row, "dtype": "INT8"}, {**row, "dtype": "FP16"}])
+    assert (half.dtype, int8.dtype) == ("float16", "int8")
+    assert half.load is not None
+    assert int8.load is None
+    assert int8.reason
 
 
 def test_deepbench_formats(tmp_path: Path) -> None:

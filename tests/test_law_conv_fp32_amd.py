@@ -95,3 +95,32 @@ def test_without_predictors_of_their_own_they_have_those_of_all_gpus() -> None:
     own = predictor_for(FP32, mi50, shipped)
     assert own is not None
     assert own.name == "conv_fp32_amd"
+
+
+@pytest.mark.parametrize(
+    ("channels", "filter_", "ratio"),
+    [
+        # Winograd's products, which lanes bind at one rate; bytes beside, as the find database has it of 1x1
+        pytest.param(1024, (3, 3), 1.0, id="lanes"),
+        pytest.param(16, (1, 1), 0.77, id="bytes"),
+    ],
+)
+def test_halves_on_an_mi50_take_fp32s_rate_on_half_the_bytes(
+    channels: int, filter_: tuple[int, int], ratio: float
+) -> None:
+    wide = replace(FP32, n=256, c=channels, k=channels, filter=filter_)
+    half, single = (
+        CONV_FP32_AMD.estimate(CONV_FP32_AMD.columns((replace(wide, dtype=dtype),)), load_gpu("mi50"), PRIORS)
+        for dtype in (DataType.FLOAT16, DataType.FLOAT32)
+    )
+    assert half.latency_us[0] / single.latency_us[0] == pytest.approx(ratio, abs=0.1)
+
+
+def test_halves_on_an_mi50_are_as_doubtful_as_two_steps_from_what_was_measured() -> None:
+    shipped = load_predictors(data_folder("predictors"))
+    mi50 = load_gpu("mi50")
+    found, own = (predictor_for(replace(FP32, dtype=dtype), mi50, shipped) for dtype in (DataType.FLOAT16, FP32.dtype))
+    assert found is not None
+    assert own is not None
+    assert found.name == own.name
+    assert found.interval.unseen == found.amd_interval.seen == pytest.approx(2**0.5 * own.amd_interval.unseen)

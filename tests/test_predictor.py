@@ -191,7 +191,9 @@ def test_small_kernels_take_a_launch_and_not_what_the_host_took(gpu: str) -> Non
         pytest.param(replace(CONV16, direction="weight"), "mi50", "conv_fp32", id="packed-halves-of-gradients"),
         pytest.param(replace(CONV16, dtype=FP32, direction="data"), "rx-7900-xtx", "conv_fp32", id="fp32-data-on-rdna"),
         pytest.param(replace(CONV16, dtype=FP64, direction="data"), "v100", "analytic", id="fp64-data"),
-        pytest.param(CONV16, "mi50", "conv_fp32", id="packed-halves-of-convolutions"),
+        pytest.param(CONV16, "mi50", "conv_fp32_amd", id="packed-halves-of-convolutions"),
+        pytest.param(replace(CONV16, direction="data"), "mi50", "conv_fp32_amd", id="packed-halves-of-data"),
+        pytest.param(replace(CONV16, direction="weight"), "mi50", "conv_fp32", id="packed-halves-of-weight"),
         pytest.param(replace(CONV16, dtype=FP32), "mi50", "conv_fp32_amd", id="fp32-on-amd-without-matrix-cores"),
         pytest.param(replace(CONV16, dtype=FP32, direction="data"), "mi210", "conv_fp32_amd", id="fp32-data-on-cdna2"),
         pytest.param(

@@ -1,6 +1,6 @@
-"""AMD, FP32: the kernels of MIOpen that multiply on vector lanes, which FP32 alone has beside those of matrix cores.
+"""AMD: the kernels of MIOpen that multiply on vector lanes, which FP32 alone has beside those of matrix cores.
 
-A GPU without matrix cores has no others, and for three axes none multiplies on matrix cores.
+A GPU without matrix cores has no others, in 16 bits either, and for three axes none multiplies FP32 on matrix cores.
 """
 
 from __future__ import annotations
@@ -20,8 +20,24 @@ def is_fp32(cols: Columns) -> NDArray[np.bool_]:
     return found
 
 
+def has_lanes(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether kernels on vector lanes take a convolution: in FP32, and in any format on GCN, which has no other units.
+
+    At FP32's rate there, too: float16's take .77-.87 of float32's time (:mod:`neusight_onnx.predictor.choice`).
+    """
+    return is_fp32(cols) | (gpu.warp_size == _GCN_WAVE and not has_matrix_cores(gpu))
+
+
+def has_matrix_cores(gpu: GpuSpec) -> bool:
+    """Whether an AMD GPU has CDNA's matrix cores, which take FP32 as well."""
+    return "fp32_matrix" in gpu.peak_flops_per_s
+
+
+_GCN_WAVE = 64
+
+
 def lanes_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Implicit GEMM in FP32 on vector lanes, in us: compiled kernels, whose channels and taps are one dimension.
+    """Implicit GEMM on vector lanes, in us: compiled kernels, whose channels and taps are one dimension.
 
     Infinite where there is none.
     """
@@ -30,7 +46,7 @@ def lanes_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64
 
 
 def winograd_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Winograd in FP32 on vector lanes, in us; infinite where there is none."""
+    """Winograd on vector lanes, in us; infinite where there is none."""
     saving = cols["winograd_saving"]
     # images are padded to whole pieces
     padded = (np.ceil(cols["side"] / OUTPUTS) * OUTPUTS / cols["side"]) ** 2

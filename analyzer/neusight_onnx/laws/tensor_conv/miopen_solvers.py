@@ -14,7 +14,7 @@ from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
-from neusight_onnx.laws.tensor_conv.miopen_lanes import is_fp32, lanes_us, winograd_us
+from neusight_onnx.laws.tensor_conv.miopen_lanes import has_lanes, has_matrix_cores, lanes_us, winograd_us
 
 
 def has_first_bf16(gpu: GpuSpec) -> bool:
@@ -54,13 +54,13 @@ def taken_us(
         # no compiled kernel is among the MI210's gradients of inputs in bfloat16
         alone = is_first_bf16(cols, gpu) & (cols["data"] > 0)
         found = np.where(alone, found, np.minimum(found, compiled))
-    fp32 = is_fp32(cols)
-    on_cores = np.where(fp32 & ("fp32_matrix" not in gpu.peak_flops_per_s), np.inf, found)
+    lanes = has_lanes(cols, gpu) & ("lanes_overhead" in c)
+    on_cores = np.where(lanes & (not has_matrix_cores(gpu)), np.inf, found)
     on_cores = np.where(has_no_product(cols, gpu) | (cols["rank"] > 2.0), np.inf, on_cores)
-    if not np.any(fp32):
+    if not np.any(lanes):
         return on_cores
     on_lanes = np.minimum(lanes_us(cols, gpu, c, tile), winograd_us(cols, gpu, c, tile))
-    return np.where(fp32, np.minimum(on_cores, on_lanes), on_cores)
+    return np.where(lanes, np.minimum(on_cores, on_lanes), on_cores)
 
 
 def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
