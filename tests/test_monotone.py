@@ -19,7 +19,8 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.predictor import predict
-from neusight_onnx.predictor.neighbours import alike, share_of, worse_of
+from neusight_onnx.predictor.neighbours import alike, lessened, share_of, worse_of
+from neusight_onnx.similarity import gpu_vector, gpu_weight
 
 FP32, FP16, INT8, FP8 = DataType.FLOAT32, DataType.FLOAT16, DataType.INT8, DataType.FLOAT8E4M3FN
 
@@ -37,6 +38,11 @@ SLOWER_FOR_MORE = 0.036
 
 def gemm(m: int, n: int, k: int, dtype: DataType, batch: int = 1) -> Gemm:
     return Gemm(batch=batch, m=m, n=n, k=k, dtype=dtype, output_dtype=FP16 if dtype in (INT8, FP8) else None)
+
+
+def weights(m: int, n: int, k: int, dtype: DataType) -> Gemm:
+    """A linear layer."""
+    return replace(gemm(m, n, k, dtype), b_is_weight=True)
 
 
 VECTORS = ("add", "gelu", "softmax", "layer", "rms", "sum", "transpose", "embedding")
@@ -295,6 +301,41 @@ def test_the_die_of_a_measured_gpu_with_more_of_a_figure_is_no_slower(figure: st
     spec, small = load_gpu("a100-pcie-80gb"), replace(gemm(1, 1024, 1024, INT8), b_is_weight=True)
     (before,), (after,) = predict([small], spec), predict([small], raised(spec, (figure,)))
     assert after.latency_us <= 1.001 * before.latency_us
+
+
+@pytest.mark.parametrize("factor", [1.25, 2.0, 4.0])
+@pytest.mark.parametrize(
+    ("name", "figure", "kernel"),
+    [
+        pytest.param("b300-sxm", "sm_count", weights(256, 4096, 4096, FP16), id="b300-product"),
+        pytest.param("b300-sxm", "sm_count", attention(1, 1, 1024), id="b300-decode"),
+        pytest.param("rtx-6000-ada", "sm_count", weights(1, 1024, 4096, INT8), id="ada-int8"),
+        pytest.param("mi325x", "sm_count", weights(64, 32768, 4096, FP16), id="mi325x-sms"),
+        pytest.param("mi325x", "l2_bytes", weights(1, 16384, 4096, FP16), id="mi325x-l2"),
+        pytest.param("mi325x", "power_w", weights(1, 16384, 4096, FP16), id="mi325x-power"),
+    ],
+)
+def test_more_of_a_figure_than_a_measured_gpus_relative_slows_nothing(
+    name: str, figure: str, kernel: Kernel, factor: float
+) -> None:
+    """A GPU beside a measured one, which is quicker there than the law: it is farther away with more of a figure."""
+    spec = load_gpu(name)
+    (before,), (after,) = predict([kernel], spec), predict([kernel], raised(spec, (figure,), factor))
+    assert after.latency_us <= 1.001 * before.latency_us
+
+
+def test_a_gpu_is_lessened_towards_a_measured_one_in_what_it_surpasses() -> None:
+    b200, b300 = load_gpu("b200-sxm"), load_gpu("b300-sxm")
+    trained = (gpu_vector(b200, matrix_units=True),)
+    more = raised(b300, ("sm_count",), 2.0)
+    found = lessened(more, b200, lambda gpu: gpu_weight(gpu, trained))
+    assert b200.sm_count in {gpu.sm_count for gpu in found}
+    assert all(
+        getattr(gpu, figure) <= getattr(more, figure)
+        for gpu in found
+        for figure in ("sm_count", "clock_hz", "memory_bytes_per_s", "l2_bytes", "power_w")
+    )
+    assert lessened(b200, b200, lambda gpu: gpu_weight(gpu, trained)) == []
 
 
 def test_the_worse_of_two_gpus_is_their_equal_where_one_is_worse() -> None:

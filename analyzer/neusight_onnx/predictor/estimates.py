@@ -18,7 +18,7 @@ from neusight_onnx.gpu.generation import is_unknown
 from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, Kernel
 from neusight_onnx.predictor.intervals import half_widths
 from neusight_onnx.predictor.manifest import Predictor
-from neusight_onnx.predictor.neighbours import LEAST_SHARE, alike_of, share_of, worse_of
+from neusight_onnx.predictor.neighbours import LEAST_SHARE, alike_of, lessened, share_of, worse_of
 from neusight_onnx.predictor.trees import session_of
 from neusight_onnx.similarity import NEGLIGIBLE, carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
@@ -111,12 +111,20 @@ def _with_residual(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor
 def _among_neighbours(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor, latency_us: Column) -> Column:
     """The latency, held to what measured GPUs of the same generation show (``neighbours``)."""
     vectors = predictor.gpu_vectors
+
+    def nearness(other: GpuSpec) -> float:
+        return gpu_weight(other, vectors)
+
     measured = alike_of(gpu, predictor.gpus, vectors, _measured_gpu)
-    weighed = [(gpu_weight(other, vectors), other) for other in (worse_of(gpu, spec) for spec in measured)]
-    weight, worse = max(weighed, key=lambda pair: pair[0], default=(0.0, gpu))
+    worse = [worse_of(gpu, spec) for spec in measured]
+    nearest = _measured_gpu(predictor.gpus[nearest_of(gpu, vectors)]) if vectors else None
+    if nearest is not None and nearest.architecture == gpu.architecture:
+        worse += lessened(gpu, nearest, nearness)
     # one that is no nearer to what was measured knows no more
-    if weight > max(gpu_weight(gpu, vectors), NEGLIGIBLE):
-        latency_us = np.minimum(latency_us, _with_residual(kernels, worse, predictor)[1])
+    least = max(nearness(gpu), NEGLIGIBLE)
+    for other in worse:
+        if nearness(other) > least:
+            latency_us = np.minimum(latency_us, _with_residual(kernels, other, predictor)[1])
     for other in measured:
         share = share_of(other, gpu)
         if share > LEAST_SHARE:

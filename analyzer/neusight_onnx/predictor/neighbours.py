@@ -3,7 +3,8 @@
 The residual of a measured GPU fades with the distance to it (``similarity``), in whatever direction that lies: where
 the law is too slow for the measured GPU, a better one would come out slower for being farther away, and where it is too
 quick, a worse one quicker. So a GPU takes no longer than one that has the lower figure of it and of the measured GPU
-each (:func:`worse_of`), which is nearer, or is the measured one; and no less than a measured GPU that surpasses it, or
+each (:func:`worse_of`), which is nearer, or is the measured one; no longer than itself with less of the figures that
+take it away from the nearest measured one (:func:`lessened`); and no less than a measured GPU that surpasses it, or
 less by no more than the share that one lacks (:func:`share_of`).
 """
 
@@ -22,6 +23,8 @@ _KIND = 3
 """First quantities of a GPU's vector: vendor, compute capability, lanes."""
 _ROUNDED = 1e-4
 """As manifests round them."""
+_LESS = 0.99
+"""A figure that is no more than a hundredth above a measured GPU's takes it nowhere."""
 LEAST_SHARE = 0.8
 """A measured GPU with a figure below this share of another's says nothing of it: no residual is as large."""
 
@@ -82,6 +85,60 @@ def worse_of(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
         peak_flops_per_s={
             pipe: lower(peak, measured.peak_flops_per_s[pipe]) for pipe, peak in gpu.peak_flops_per_s.items()
         },
+    )
+
+
+def lessened(gpu: GpuSpec, measured: GpuSpec, nearness: Callable[[GpuSpec], float]) -> list[GpuSpec]:
+    """The GPU with less of one figure or several of which it has more than a measured one: nothing is slower on the GPU
+    itself. Those that ``nearness`` (``similarity.gpu_weight``) says more of, figure by figure.
+
+    Units and clock are compared as they are, and take the rates that they make along; the size of the L2 for an SM,
+    memory's rate and power for an FP32 FLOP/s, as ``similarity.gpu_vector`` does.
+    """
+    found = [(gpu, nearness(gpu))]
+    for lowered in (_fewer_units, _lower_clock, _smaller_l2, _slower_memory, _less_power):
+        for other, weight in tuple(found):
+            less = lowered(other, measured)
+            if less is not None and (nearer := nearness(less)) > weight:
+                found.append((less, nearer))
+    return [replace(other, name=f"{gpu.name} beside {measured.name}") for other, _ in found[1:]]
+
+
+def _fewer_units(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
+    share = measured.sm_count / gpu.sm_count
+    return replace(_scaled(gpu, share), sm_count=measured.sm_count) if share < _LESS else None
+
+
+def _lower_clock(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
+    share = measured.clock_hz / gpu.clock_hz
+    return replace(_scaled(gpu, share), clock_hz=measured.clock_hz) if share < _LESS else None
+
+
+def _smaller_l2(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
+    size = measured.l2_bytes * gpu.sm_count // measured.sm_count
+    return replace(gpu, l2_bytes=size) if size < _LESS * gpu.l2_bytes else None
+
+
+def _slower_memory(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
+    rate = _arithmetic(gpu, measured) * measured.memory_bytes_per_s
+    return replace(gpu, memory_bytes_per_s=rate) if rate < _LESS * gpu.memory_bytes_per_s else None
+
+
+def _less_power(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
+    power_w = _arithmetic(gpu, measured) * measured.power_w
+    return replace(gpu, power_w=power_w) if power_w < _LESS * gpu.power_w else None
+
+
+def _arithmetic(gpu: GpuSpec, other: GpuSpec) -> float:
+    return gpu.peak_flops_per_s["fp32"] / other.peak_flops_per_s["fp32"]
+
+
+def _scaled(gpu: GpuSpec, factor: float) -> GpuSpec:
+    """A GPU whose rates of arithmetic, and of the L2 where stated, are so many times as high."""
+    return replace(
+        gpu,
+        peak_flops_per_s={pipe: factor * peak for pipe, peak in gpu.peak_flops_per_s.items()},
+        l2_bytes_per_s=gpu.l2_bytes_per_s and factor * gpu.l2_bytes_per_s,
     )
 
 
