@@ -16,7 +16,7 @@ from onnx import TensorProto, defs, helper
 from check_cases import CASES, Case, file_cases, limits, rounded
 from models import graph, linear, model, node, value
 from models.mutations import mutated, originals
-from neusight_onnx.checks import Target, check
+from neusight_onnx.checks import MISTAKEN, Target, check
 from neusight_onnx.checks.registry import CHECKS, TOPICS, known_code, register
 from neusight_onnx.checks.registry import Scope as CheckScope
 from neusight_onnx.errors import BindingError, CheckError, ModelError, NeusightError, NotSupportedError, SpecError
@@ -25,6 +25,7 @@ from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.graph.versions import LAST_OPSETS
 from neusight_onnx.report.check_terminal import verdict_to_terminal
+from neusight_onnx.report.check_words import headline
 from neusight_onnx.report.junit import verdict_to_junit
 from neusight_onnx.report.layout import Canvas
 from neusight_onnx.report.sarif import verdict_to_sarif
@@ -67,7 +68,7 @@ def test_external_data_of_files(tmp_path: Path) -> None:
 def test_every_code_has_a_case() -> None:
     covered = {code for case in CASES.values() for code in case.codes}
     # external data needs files, an unread model another target, an allowance a plan: tested below
-    assert covered | {"NSX202", "NSX207", "NSX901"} == set(CHECKS)
+    assert covered | {"NSX202", "NSX207", "NSX901", "NSX902"} == set(CHECKS)
 
 
 @pytest.mark.parametrize("code", CHECKS)
@@ -279,7 +280,23 @@ def test_misuse_names_the_target(changes: dict[str, object], error: type[Excepti
     with pytest.raises(error, match=says):
         check([target(**changes)])
     with pytest.raises(error, match=f"^target 'wrong': .*{says}"):
-        check([target(), target(name="wrong", **changes)])
+        check([target(name="wrong", **changes), target(name="as wrong", **changes)])
+
+
+@pytest.mark.parametrize("fail_on", list(Severity))
+def test_a_target_that_cannot_be_meant_stops_no_other(fail_on: Severity) -> None:
+    wrong = target(name="wrong", gpu="a1000", allow=(("NSX902", "never mind"),))
+    verdict = check([wrong, target()], fail_on=fail_on)
+    (finding,) = [each for each in verdict.findings if each.code == MISTAKEN]
+    assert (finding.severity, finding.targets, finding.allowed) == (Severity.ERROR, ("wrong",), None)
+    assert "target 'wrong': unknown GPU 'a1000'" in finding.message
+    assert [(judged.name, judged.passed) for judged in verdict.targets] == [(target().name, True)]
+    assert not verdict.passed
+    assert headline(verdict).startswith("failed: 1 of 2 targets; 1 error")
+    suites = ElementTree.fromstring(verdict_to_junit(verdict, made_at=MADE_AT))
+    assert not junit_faults(suites)
+    assert [(suite.get("name"), suite.get("errors")) for suite in suites] == [(target().name, "0"), ("wrong", "1")]
+    assert "--allow NSX902" not in verdict_to_terminal(verdict, Canvas(width=80))
 
 
 def test_a_model_that_cannot_be_read_stops_no_other_target(tmp_path: Path) -> None:

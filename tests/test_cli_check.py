@@ -169,7 +169,7 @@ MISUSE = {
     "no configuration": (["check", "--config", "absent.toml"], ["absent.toml does not exist"]),
     "unknown key": (["check", "--config", "key.toml"], ["unknown key 'max-latancy'", "'max-latency'"]),
     "model of a target": (["check", "--config", "model.toml"], ["target 'gone on t4'", "gone.onnx does not exist"]),
-    "GPU of a target": (["check", "--config", "gpu.toml"], ["target 'm.onnx on t400'", "unknown GPU 't400'"]),
+    "GPU of all targets": (["check", "--config", "gpu.toml"], ["target 'm.onnx on t400'", "unknown GPU 't400'"]),
     "no precision": ([*GOOD, "--precision", "int9"], ["'int9'"]),
     "runtime": ([*GOOD, "--runtime", "openvino"], ["openvino", "tensorrt", "eager"]),
     "format": ([*GOOD, "--format", "xml"], ["--format", "xml", "junit"]),
@@ -195,7 +195,7 @@ def test_misuse_is_one_line(
     onnx.save(linear(external_tensor("w", [4, 3], "w.bin")), folder / "external.onnx")
     (folder / "key.toml").write_text('max-latancy = "1ms"')
     (folder / "model.toml").write_text('[[target]]\nname = "gone"\nmodel = "gone.onnx"\ngpu = ["t4", "l4"]')
-    (folder / "gpu.toml").write_text('[[target]]\nmodel = "m.onnx"\ngpu = ["t4", "t400"]\ndims = { batch = 2 }')
+    (folder / "gpu.toml").write_text('[[target]]\nmodel = "m.onnx"\ngpu = ["t400", "t500"]\ndims = { batch = 2 }')
     (folder / "good.toml").write_text('[[target]]\nmodel = "m.onnx"\ngpu = "t4"\ndims = { batch = 2 }')
     before = {path: path.read_bytes() for path in folder.iterdir()}
     assert main(arguments) == 2
@@ -217,6 +217,27 @@ def test_a_report_is_written_beside_a_model_that_cannot_be_read(bad: str, folder
     sound, unread = ElementTree.parse(folder / "report.xml").getroot()
     assert sound.get("failures") == "0"
     assert [failure.get("type") for failure in unread.iter("failure")] == ["NSX207"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [('gpu = "t400"\ndims = { batch = 2 }', "unknown GPU 't400'"), ('gpu = "t4"\ndims = { bach = 2 }', "bach")],
+    ids=["GPU", "dim"],
+)
+def test_a_report_is_written_beside_a_target_that_cannot_be_meant(
+    wrong: str, says: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code says that the question must change, and standard error which target's."""
+    targets = ['gpu = "l4"\ndims = { batch = 2 }', wrong]
+    text = "\n".join(f'[[target]]\nname = "{at}"\nmodel = "m.onnx"\n{rest}' for at, rest in enumerate(targets))
+    (folder / "both.toml").write_text(text)
+    assert main(["check", "--config", "both.toml", "--format", "json", "-o", "report.json"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: both.toml: target '1': ")
+    assert says in line
+    written = json.loads((folder / "report.json").read_text())
+    assert ([target["name"] for target in written["targets"]], written["passed"]) == (["0"], False)
+    assert [finding["targets"] for finding in written["findings"] if finding["code"] == "NSX902"] == [["1"]]
 
 
 def test_explain_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,22 +58,47 @@ register(
 )
 
 
+MISTAKEN = "NSX902"
+register(
+    MISTAKEN,
+    "target that can't be meant as it is written",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="A GPU that is not known, a dim that the model hasn't, a precision or runtime that there is not: "
+    "nothing of the target was judged. The other targets are, the report has them, and the exit code is 2. It can't be "
+    "allowed. Where there is no other target, there is no report.",
+    fix="correct the target, as the message says",
+    function=None,
+)
+
+
 def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, config: Path | None = None) -> Verdict:
     """Judges every target by all checks of the registry; ``config`` is the file that they came from, for the report.
 
     What several targets share (a model, its sizes, its lowering) is worked out once. A model that can't be read is a
-    finding of its targets if another can. Raises a :class:`~neusight_onnx.errors.NeusightError` for what is no
-    finding but a mistake of who asks: no model that can be read, an unknown GPU, dim or precision.
+    finding of its targets if another can, and so is a mistake of who asks, such as an unknown GPU, dim or precision
+    (:data:`MISTAKEN`; the verdict's targets lack it). Raises a :class:`~neusight_onnx.errors.NeusightError` where no
+    target can be judged.
     """
     if not targets:
         raise CheckError(f"there is nothing to check; give a model and a GPU, or targets in {CONFIG_NAME}")
     named = named_apart(targets)
     bench = _Bench()
-    subjects = [_subject(bench, target, alone=len(named) == 1) for target in named]
-    first = subjects[0]
-    if first.unread is not None and all(subject.unread is not None for subject in subjects):
+    subjects: list[Subject] = []
+    mistakes: list[tuple[Target, NeusightError]] = []
+    for target in named:
+        try:
+            subjects.append(_subject(bench, target, alone=len(named) == 1))
+        except NeusightError as mistake:
+            mistakes.append((target, mistake))
+    if all(subject.unread is not None for subject in subjects):
+        if mistakes:
+            raise mistakes[0][1]
+        first = subjects[0]
+        assert first.unread is not None
         raise _naming(first.unread, first.target, alone=len(named) == 1)
     findings = _findings(subjects)
+    findings += [_mistaken(target, mistake, config) for target, mistake in mistakes]
     findings += _unused(subjects, findings, config)
     order = tuple(Severity)
     findings.sort(key=lambda finding: (finding.allowed is not None, order.index(finding.severity), finding.code))
@@ -127,6 +152,24 @@ def _findings(subjects: Sequence[Subject]) -> list[Finding]:
                 earlier = findings.get(same, finding)
                 findings[same] = replace(earlier, targets=(*earlier.targets, subject.target.name))
     return list(findings.values())
+
+
+def _mistaken(target: Target, mistake: NeusightError, config: Path | None) -> Finding:
+    """At the file that the target stands in, else at its model."""
+    rule = CHECKS[MISTAKEN].rule
+    written = target.written_in or config
+    model = target.model.path if isinstance(target.model, Model) else str(target.model)
+    return Finding(
+        code=MISTAKEN,
+        title=rule.title,
+        severity=rule.severity,
+        model=model if written is None else str(written),
+        node=None,
+        message=str(mistake),
+        fix=rule.fix,
+        targets=(target.name,),
+        allowed=None,
+    )
 
 
 def _judges(code: str, subject: Subject) -> bool:

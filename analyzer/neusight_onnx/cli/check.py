@@ -17,7 +17,7 @@ from neusight_onnx.cli.options import GpusOption, ListFormat, OutputOption, Prec
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.sizes import Sizes
-from neusight_onnx.errors import ModelError
+from neusight_onnx.errors import CheckError, ModelError
 
 if TYPE_CHECKING:
     from neusight_onnx.checks.subject import Target
@@ -118,8 +118,9 @@ def check_command(
     target = target_path(output)
     path = None if model is None else model_path(model)
     with working("checking" if path is None else f"checking {path.name}"):
-        from neusight_onnx.checks import check
+        from neusight_onnx.checks import MISTAKEN, check
         from neusight_onnx.checks.plan import make_plan
+        from neusight_onnx.report.quantities import counted
         from neusight_onnx.report.verdict import Severity
 
         plan = make_plan(
@@ -150,6 +151,10 @@ def check_command(
         targets = [_guarded(each, target, models) for each in plan.targets]
         verdict = check(targets, fail_on=plan.fail_on, config=plan.config)
     emit(_report(verdict, check_format, target), target)
+    mistaken = [finding.message for finding in verdict.findings if finding.code == MISTAKEN]
+    if mistaken:
+        others = f" (and {counted(len(mistaken) - 1, 'target')} more, as the report says)" if mistaken[1:] else ""
+        raise CheckError(mistaken[0] + others)
     if not verdict.passed:
         raise typer.Exit(_FOUND_WANTING_EXIT_CODE)
 

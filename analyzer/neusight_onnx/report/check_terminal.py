@@ -10,6 +10,7 @@ from neusight_onnx.report.check_words import (
     latency_text,
     limits_text,
     memory_text,
+    not_judged,
     place,
     settings_text,
     throughput_text,
@@ -47,10 +48,9 @@ def verdict_to_terminal(verdict: Verdict, canvas: Canvas) -> str:
     if assumed := assumptions_text(verdict):
         parts += [heading("Assumptions"), bullets([printable(item) for item in assumed], canvas)]
     if open_findings:
-        example = open_findings[0].code
-        parts.append(
-            Text(f"\nneusight-onnx explain {example} says more; --allow {example}=REASON allows it", style="dim")
-        )
+        example = open_findings[0]
+        allows = "" if example in not_judged(verdict) else f"; --allow {example.code}=REASON allows it"
+        parts.append(Text(f"\nneusight-onnx explain {example.code} says more{allows}", style="dim"))
     return render(parts, canvas)
 
 

@@ -15,8 +15,9 @@ from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
 
 def headline(verdict: Verdict) -> str:
     """One sentence: "failed: 1 of 2 targets; 2 errors, 1 warning, 1 allowed"."""
-    failed = sum(not target.passed for target in verdict.targets)
-    of = counted(len(verdict.targets), "target")
+    left_out = len(not_judged(verdict))
+    failed = sum(not target.passed for target in verdict.targets) + left_out
+    of = counted(len(verdict.targets) + left_out, "target")
     outcome = f"failed: {failed:,} of {of}" if failed else f"passed: {of}"
     counts = [
         counted(sum(each.severity == severity for each in verdict.findings if each.allowed is None), severity)
@@ -25,6 +26,12 @@ def headline(verdict: Verdict) -> str:
     allowed = sum(each.allowed is not None for each in verdict.findings)
     counts = [text for text in counts if not text.startswith("0 ")] + ([f"{allowed:,} allowed"] if allowed else [])
     return f"{outcome}; {', '.join(counts) or 'nothing found'}"
+
+
+def not_judged(verdict: Verdict) -> tuple[Finding, ...]:
+    """The findings that are all there is of their target, which could not be meant as it was written."""
+    judged = {target.name for target in verdict.targets}
+    return tuple(each for each in verdict.findings if each.targets and judged.isdisjoint(each.targets))
 
 
 def place(finding: Finding) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from xml.sax.saxutils import escape, quoteattr
 
-from neusight_onnx.report.check_words import latency_text, limits_text, memory_text, place, throughput_text
+from neusight_onnx.report.check_words import latency_text, limits_text, memory_text, not_judged, place, throughput_text
 from neusight_onnx.report.execution import run_texts
 from neusight_onnx.report.precision_words import precision_text
 from neusight_onnx.report.quantities import printable
@@ -26,6 +26,8 @@ def verdict_to_junit(verdict: Verdict, *, made_at: datetime) -> str:
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<testsuites>"]
     for number, target in enumerate(verdict.targets):
         lines += _suite(verdict, target, number, made_at)
+    for number, finding in enumerate(not_judged(verdict), len(verdict.targets)):
+        lines += _not_judged(finding, number, made_at)
     return "\n".join([*lines, "</testsuites>"]) + "\n"
 
 
@@ -59,6 +61,22 @@ def _suite(verdict: Verdict, target: TargetVerdict, number: int, made_at: dateti
             yield f"{start}/>"
     mild = [each for code in target.codes for each in found[code] if not verdict.fails(each) and each.allowed is None]
     yield f"    <system-out>{_text(mild)}</system-out>"
+    yield "    <system-err></system-err>"
+    yield "  </testsuite>"
+
+
+def _not_judged(finding: Finding, number: int, made_at: datetime) -> Iterator[str]:
+    """The suite of a target of which nothing was judged: one test, an error."""
+    name = _value(finding.targets[0])
+    yield (
+        f'  <testsuite name={name} package="neusight-onnx" id="{number}" hostname="localhost" '
+        f'timestamp="{made_at:%Y-%m-%dT%H:%M:%S}" time="0" tests="1" failures="0" errors="1" skipped="0">'
+    )
+    yield "    <properties></properties>"
+    yield f'    <testcase name={_value(f"{finding.code} {finding.title}")} classname={name} time="0">'
+    yield f'      <error message={_value(finding.message)} type="{finding.code}">{_text([finding])}</error>'
+    yield "    </testcase>"
+    yield "    <system-out></system-out>"
     yield "    <system-err></system-err>"
     yield "  </testsuite>"
 
