@@ -42,8 +42,8 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.laws.clock import idle_w
+from neusight_onnx.laws.matrix_units import pipe_of, serves
 from neusight_onnx.laws.normalization import resident_rows
-from neusight_onnx.laws.tensor_gemm import pipe_of, serves
 from neusight_onnx.predictor import Prediction, Predictors, load_predictors, predict
 
 FP32, TF32, FP16, BF16 = DataType.FLOAT32, DataType.TFLOAT32, DataType.FLOAT16, DataType.BFLOAT16

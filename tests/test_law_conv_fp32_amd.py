@@ -11,13 +11,13 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.laws.catalog import law_of
+from neusight_onnx.laws.matrix_units import peaks
 from neusight_onnx.laws.tensor_conv.columns import columns
 from neusight_onnx.laws.tensor_conv.estimate import algorithms_us, ideal_us
 from neusight_onnx.laws.tensor_conv.law import CONV_FP32_AMD, TENSOR_CONV_AMD
 from neusight_onnx.laws.tensor_conv.miopen_lanes import lanes_us, winograd_us
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.winograd import winograd_saving
-from neusight_onnx.laws.tensor_gemm import peaks
 from neusight_onnx.predictor import load_predictors, predictor_for
 from tensor_conv_cases import BASE
 

@@ -15,15 +15,21 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernel_formats import measured_format, predictor_label
 from neusight_onnx.kernels import Gemm
-from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws import matrix_units
+from neusight_onnx.laws.bandwidth import has_partitioned_l2
 from neusight_onnx.laws.catalog import apply_law, law_of
 from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.laws.matrix_unit_power import clock_doubt, sustained_share, top_clock, unit_energy
+from neusight_onnx.laws.tensor_gemm.constants import own_constants
+from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM
+from neusight_onnx.laws.tensor_gemm.memory import stream_gain
+from neusight_onnx.laws.tensor_gemm.times import times as times_of
 from neusight_onnx.predictor import load_predictors, predict
 from neusight_onnx.tiling import matrix_unit_tiles
 
 FP16, BF16, FP8, INT8 = DataType.FLOAT16, DataType.BFLOAT16, DataType.FLOAT8E4M3FN, DataType.INT8
 INT4, FP4 = DataType.INT4, DataType.FLOAT4E2M1
-PRIORS = {constant.name: constant.prior for constant in tensor_gemm.CONSTANTS}
+PRIORS = {constant.name: constant.prior for constant in TENSOR_GEMM.constants}
 
 # without overheads and without a power limit: the pipe at its peak, so that times are plain arithmetic
 PLAIN = {
@@ -64,8 +70,8 @@ def test_formats_share_a_pipe() -> None:
     assert measured_format(FP16) == "bfloat16"
     assert measured_format(DataType.FLOAT64) == "float64"
     assert law_of("gemm", "float32") is GEMM
-    assert law_of("gemm", "bfloat16") is tensor_gemm.TENSOR_GEMM
-    assert law_of("gemm", "bfloat16+int4") is tensor_gemm.UNPACKED_GEMM
+    assert law_of("gemm", "bfloat16") is TENSOR_GEMM
+    assert law_of("gemm", "bfloat16+int4") is UNPACKED_GEMM
     assert law_of("pooling", "bfloat16") is None
 
 
@@ -86,7 +92,7 @@ def test_formats_share_a_pipe() -> None:
     ],
 )
 def test_who_has_the_pipe(gpu: str, dtype: DataType, has: bool) -> None:
-    assert tensor_gemm.serves(load_gpu(gpu), dtype) is has
+    assert matrix_units.serves(load_gpu(gpu), dtype) is has
 
 
 @pytest.mark.parametrize(
@@ -108,13 +114,13 @@ def test_who_has_the_pipe(gpu: str, dtype: DataType, has: bool) -> None:
     ],
 )
 def test_columns(kernel: Gemm, expected: dict[str, float]) -> None:
-    columns = tensor_gemm.columns((kernel,))
+    columns = TENSOR_GEMM.columns((kernel,))
     assert {name: columns[name][0] for name in expected} == expected
 
 
 def pinned(kernel: Gemm, n: int, m: int, split: int = 1) -> dict[str, np.ndarray]:
     tile = {"tile_n": n, "tile_m": m, "tile_threads": 256, "split_k": split}
-    return {**tensor_gemm.columns((kernel,)), **{name: np.array([float(value)]) for name, value in tile.items()}}
+    return {**TENSOR_GEMM.columns((kernel,)), **{name: np.array([float(value)]) for name, value in tile.items()}}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +134,7 @@ def pinned(kernel: Gemm, n: int, m: int, split: int = 1) -> dict[str, np.ndarray
 def test_pipe_time_of_whole_tiles(gpu: str, dtype: DataType, pipe: float) -> None:
     """108 SMs, 216 tiles: two each, so that the time is FLOPs over the dense peak."""
     spec = load_gpu(gpu)
-    result = tensor_gemm.estimate(pinned(linear(128 * 12, 256 * 18, 8192, dtype), 256, 128), spec, PLAIN)
+    result = TENSOR_GEMM.estimate(pinned(linear(128 * 12, 256 * 18, 8192, dtype), 256, 128), spec, PLAIN)
     assert result.tile_count.tolist() == [216]
     assert result.parts_us["compute"][0] == pytest.approx(1e6 * 2 * 1536 * 4608 * 8192 / pipe, rel=1e-6)
 
@@ -145,7 +151,7 @@ def test_pipe_time_of_whole_tiles(gpu: str, dtype: DataType, pipe: float) -> Non
 def test_sums_in_fp16_have_a_rate_of_their_own(gpu: str, dtype: DataType, faster: float) -> None:
     spec, plain = load_gpu(gpu), linear(128 * 12, 256 * 18, 8192, dtype)
     times = [
-        tensor_gemm.estimate(pinned(kernel, 256, 128), spec, PLAIN).parts_us["compute"][0]
+        TENSOR_GEMM.estimate(pinned(kernel, 256, 128), spec, PLAIN).parts_us["compute"][0]
         for kernel in (plain, replace(plain, accumulator=FP16))
     ]
     assert times[0] / times[1] == pytest.approx(faster, rel=1e-6)
@@ -157,17 +163,17 @@ def test_twice_the_rate_takes_its_power() -> None:
     spec = load_gpu("rtx-3090")
     whole = replace(spec, peak_flops_per_s={**spec.peak_flops_per_s, "fp16": 142e12}, power_w=250.0)
     limited = replace(spec, power_w=250.0)
-    assert tensor_gemm.sustained_share(limited, "fp16_accumulate") == pytest.approx(
-        min(tensor_gemm.sustained_share(whole, "fp16"), 1.0), rel=0.02
+    assert sustained_share(limited, "fp16_accumulate") == pytest.approx(
+        min(sustained_share(whole, "fp16"), 1.0), rel=0.02
     )
-    assert tensor_gemm.sustained_share(limited, "fp16_accumulate") < 0.95 < tensor_gemm.sustained_share(limited, "fp16")
+    assert sustained_share(limited, "fp16_accumulate") < 0.95 < sustained_share(limited, "fp16")
 
 
 def test_one_tile_more_costs_a_round() -> None:
     """109 tiles on 108 SMs take as long as 216."""
     spec = load_gpu("a100-sxm-80gb")
     one, two, full = (
-        tensor_gemm.estimate(pinned(linear(128 * rows, 256, 4096), 256, 128), spec, PLAIN).parts_us["compute"][0]
+        TENSOR_GEMM.estimate(pinned(linear(128 * rows, 256, 4096), 256, 128), spec, PLAIN).parts_us["compute"][0]
         for rows in (108, 109, 216)
     )
     assert two == pytest.approx(2 * one, rel=1e-9)
@@ -180,7 +186,7 @@ def test_power_limits_the_clock() -> None:
     l4 = load_gpu("l4")
     shares = []
     for spec in (l4, load_gpu("a100-sxm-80gb"), replace(l4, power_w=720.0)):
-        result = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, PRIORS)
+        result = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), spec, PRIORS)
         shares.append(result.ideal_us[0] / result.latency_us[0])
     # 72 W less 25.5 W at rest, over what 121 TFLOP/s at 2.04 GHz take: 2.8 pJ x .36 x 1.37 x 1.457^.6; to 1 / 1.6
     budget = (72 - 0.085 * 300.1) / (2.8 * 0.36 * 1.37 * (2.04 / 1.4) ** 0.6 * 121)
@@ -195,8 +201,8 @@ def test_a_burst_is_over_before_the_limit_acts() -> None:
     spec = load_gpu("l40s")
     short, long = linear(1024, 2048, 2048), linear(16384, 16384, 16384)
     steady, burst, still = (
-        tensor_gemm.estimate(
-            tensor_gemm.columns(tuple(replace(kernel, burst=is_burst, activity=activity) for kernel in (short, long))),
+        TENSOR_GEMM.estimate(
+            TENSOR_GEMM.columns(tuple(replace(kernel, burst=is_burst, activity=activity) for kernel in (short, long))),
             spec,
             PRIORS,
         ).parts_us["compute"]
@@ -214,9 +220,7 @@ def test_waiting_takes_no_power() -> None:
     spec = load_gpu("t4")
     tile = np.array([[128.0], [64.0], [256.0], [1.0]])
     kernels = (linear(16, 16384, 16384, FP16), linear(64, 16384, 16384, FP16), linear(8192, 8192, 8192, FP16))
-    streams, mixed, computes = (
-        tensor_gemm.times(tensor_gemm.columns((kernel,)), spec, PRIORS, tile) for kernel in kernels
-    )
+    streams, mixed, computes = (times_of(TENSOR_GEMM.columns((kernel,)), spec, PRIORS, tile) for kernel in kernels)
     assert streams["level"][0] > 0.99
     assert 0.7 < mixed["level"][0] < 0.85
     assert mixed["compute"][0] < 0.5 * mixed["memory"][0]
@@ -230,8 +234,8 @@ def test_a_higher_boost_clock_slows_nothing(name: str, rows: int) -> None:
     spec = load_gpu(name)
     peaks = {pipe: 1.25 * peak for pipe, peak in spec.peak_flops_per_s.items()}
     quicker = replace(spec, clock_hz=1.25 * spec.clock_hz, peak_flops_per_s=peaks)
-    cols = tensor_gemm.columns((linear(rows, 28672, 8192, FP16),))
-    before, after = (tensor_gemm.estimate(cols, gpu, PRIORS).latency_us[0] for gpu in (spec, quicker))
+    cols = TENSOR_GEMM.columns((linear(rows, 28672, 8192, FP16),))
+    before, after = (TENSOR_GEMM.estimate(cols, gpu, PRIORS).latency_us[0] for gpu in (spec, quicker))
     assert after <= 1.005 * before
 
 
@@ -240,13 +244,13 @@ def test_a_higher_boost_clock_slows_nothing(name: str, rows: int) -> None:
 def test_more_sms_slow_nothing(name: str, rows: int) -> None:
     """The last round of tiles is emptier, which takes no bytes and no bandwidth."""
     spec = load_gpu(name)
-    cols = tensor_gemm.columns((linear(rows, 28672, 8192, FP16), linear(rows, 4096, 4096, FP16)))
+    cols = TENSOR_GEMM.columns((linear(rows, 28672, 8192, FP16), linear(rows, 4096, 4096, FP16)))
     times = []
     for factor in (1.0, 1.1, 1.25, 1.5):
         sms = round(factor * spec.sm_count)
         peaks = {pipe: peak * sms / spec.sm_count for pipe, peak in spec.peak_flops_per_s.items()}
         gpu = replace(spec, sm_count=sms, peak_flops_per_s=peaks)
-        times.append(tensor_gemm.estimate(cols, gpu, PRIORS).latency_us)
+        times.append(TENSOR_GEMM.estimate(cols, gpu, PRIORS).latency_us)
     assert all(np.all(after <= 1.03 * before) for before, after in pairwise(times))
 
 
@@ -257,7 +261,7 @@ def test_energy_of_unmeasured_processes_is_doubted() -> None:
     kernel = linear(8192, 8192, 8192, FP16)
     doubts = []
     for name in ("t4", "a100-sxm-80gb", "v100-sxm2-32gb", "l4"):
-        found = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), load_gpu(name), PRIORS).doubt_log_sd
+        found = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), load_gpu(name), PRIORS).doubt_log_sd
         assert found is not None
         doubts.append(float(found[0]))
     # of a kernel that only computes: energies .2 off and an exponent .6 off, over the slope of 1.6
@@ -280,7 +284,7 @@ def test_energy_of_unmeasured_processes_is_doubted() -> None:
 )
 def test_energy_of_unmeasured_matrix_units_is_doubted(gpu: str, doubt: float) -> None:
     """A kernel that only computes, at .7 of the boost clock: a smooth limit of power 12 leaves .986 of the doubt."""
-    found = tensor_gemm.clock_doubt(load_gpu(gpu), np.array([0.7]), np.ones(1))
+    found = clock_doubt(load_gpu(gpu), np.array([0.7]), np.ones(1))
     assert found[0] == pytest.approx(doubt * (1.0 - 0.7**12))
 
 
@@ -288,7 +292,7 @@ def test_conversion_adds_a_kernel() -> None:
     """1024 x 4096 activations: 1.5 x (2 + 1) bytes each at 3.35 TB/s, and a launch of 2 us."""
     spec = load_gpu("h100-sxm")
     plain, converting = (
-        tensor_gemm.estimate(pinned(kernel, 128, 128), spec, PRIORS).latency_us[0]
+        TENSOR_GEMM.estimate(pinned(kernel, 128, 128), spec, PRIORS).latency_us[0]
         for kernel in (
             linear(1024, 4096, 4096, FP8, output_dtype=BF16),
             linear(1024, 4096, 4096, FP8, a_dtype=BF16, output_dtype=BF16),
@@ -301,7 +305,7 @@ def test_narrow_weights_are_read_faster() -> None:
     """A few rows are bound by the weights: 4 bits take a quarter of the bytes of 16."""
     spec = load_gpu("a100-sxm-80gb")
     wide, narrow = (
-        tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, PRIORS)
+        TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), spec, PRIORS)
         for kernel in (linear(1, 16384, 16384), linear(1, 16384, 16384, b_dtype=INT4))
     )
     assert narrow.parts_us["memory"][0] < 0.3 * wide.parts_us["memory"][0]
@@ -310,7 +314,7 @@ def test_narrow_weights_are_read_faster() -> None:
 
 def memory_us(kernel: Gemm, gpu: str, n: int = 64, m: int = 16) -> float:
     """Time of the bytes of a product in one tile size, in us."""
-    return float(tensor_gemm.estimate(pinned(kernel, n, m), load_gpu(gpu), PRIORS).parts_us["memory"][0])
+    return float(TENSOR_GEMM.estimate(pinned(kernel, n, m), load_gpu(gpu), PRIORS).parts_us["memory"][0])
 
 
 # rate of what an L40S's L2 holds over its DRAM's: 12 bytes a clock on 142 SMs at 2.52 GHz against .82 of 864 GB/s
@@ -389,8 +393,8 @@ def test_what_a_product_reads_beside_its_operands_takes_their_time() -> None:
 def test_what_is_around_a_loop_is_fewer_steps_of_a_halved_pipe(
     name: str, pipe: str, element_bytes: float, share: float
 ) -> None:
-    code = np.array([float(tensor_gemm.PIPES.index(pipe))])
-    found = tensor_gemm.rate_share(load_gpu(name), code, np.array([element_bytes]))
+    code = np.array([float(matrix_units.PIPES.index(pipe))])
+    found = matrix_units.rate_share(load_gpu(name), code, np.array([element_bytes]))
     assert found[0] == pytest.approx(share, abs=5e-4)
 
 
@@ -398,10 +402,10 @@ def test_a_short_reduction_on_a_halved_pipe() -> None:
     """2,048 x 4,096 of k = 64 and 120 steps around each tile: (64 + .512 x 120) / 64 of the loop's time on a 4090."""
     spec = load_gpu("rtx-4090")
     constants = {**PRIORS, "epilogue_k": 120.0}
-    cols = tensor_gemm.columns((linear(2048, 4096, 64),))
+    cols = TENSOR_GEMM.columns((linear(2048, 4096, 64),))
     tile = np.array([[128.0], [128.0], [256.0], [1.0]])
-    with_ends = tensor_gemm.times(cols, spec, {**constants, "energy_pj": 1e-6}, tile)["compute"][0]
-    without = tensor_gemm.times(cols, spec, {**constants, "epilogue_k": 0.0, "energy_pj": 1e-6}, tile)["compute"][0]
+    with_ends = times_of(cols, spec, {**constants, "energy_pj": 1e-6}, tile)["compute"][0]
+    without = times_of(cols, spec, {**constants, "epilogue_k": 0.0, "energy_pj": 1e-6}, tile)["compute"][0]
     assert with_ends / without == pytest.approx((64 + 0.512 * 120) / 64, rel=0.01)
 
 
@@ -435,8 +439,8 @@ def test_l2_is_no_slower_than_dram(name: str, gain: float) -> None:
     ],
 )
 def test_the_roofline_of_cold_weights(n: int, repeated: bool, kept: float, ideal_us: float) -> None:
-    columns = tensor_gemm.columns((linear(1, n, 4096, repeated=repeated, kept_in_l2=kept),))
-    assert tensor_gemm.ideal_us(columns, load_gpu("l40s"))[0] == pytest.approx(ideal_us, rel=2e-3)
+    columns = TENSOR_GEMM.columns((linear(1, n, 4096, repeated=repeated, kept_in_l2=kept),))
+    assert TENSOR_GEMM.estimate(columns, load_gpu("l40s"), PRIORS).ideal_us[0] == pytest.approx(ideal_us, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -452,16 +456,16 @@ def test_the_roofline_of_cold_weights(n: int, repeated: bool, kept: float, ideal
 )
 def test_generations_of_units(name: str, asynchronous: bool, partitioned: bool) -> None:
     spec = load_gpu(name)
-    assert tensor_gemm.asynchronous(spec) is asynchronous
-    assert tensor_gemm.partitioned(spec) is partitioned
-    own = tensor_gemm.own_constants(spec, {"norm": 3.0, "norm_async": 5.0, "step_ns": 0.7})
+    assert matrix_units.asynchronous(spec) is asynchronous
+    assert has_partitioned_l2(spec) is partitioned
+    own = own_constants(spec, {"norm": 3.0, "norm_async": 5.0, "step_ns": 0.7})
     assert own["norm"] == pytest.approx(5.0 if asynchronous else 3.0, rel=0.02)
     assert own["step_ns"] == 0.7
 
 
 def test_slow_pipes_hide_loads_as_asynchronous_ones_do() -> None:
     """An RTX 4090's pipe leaves .262 of them exposed: the norm is 3^.262 x 5^.738."""
-    own = tensor_gemm.own_constants(load_gpu("rtx-4090"), {"norm": 3.0, "norm_async": 5.0})
+    own = own_constants(load_gpu("rtx-4090"), {"norm": 3.0, "norm_async": 5.0})
     assert own["norm"] == pytest.approx(3.0**0.262 * 5.0**0.738, rel=1e-3)
 
 
@@ -477,7 +481,7 @@ def test_slow_pipes_hide_loads_as_asynchronous_ones_do() -> None:
 )
 def test_blocks_of_a_cluster_share_what_they_fetch(gpu: str, panel: int) -> None:
     spec = load_gpu(gpu)
-    result = tensor_gemm.estimate(pinned(linear(128, 256 * spec.sm_count, 4096), 256, 128), spec, PRIORS)
+    result = TENSOR_GEMM.estimate(pinned(linear(128, 256 * spec.sm_count, 4096), 256, 128), spec, PRIORS)
     rate = PRIORS["l2_bytes_per_clock"] * spec.clock_hz
     assert result.parts_us["l2"][0] == pytest.approx(1e6 * 4096 * panel / rate, rel=1e-9)
 
@@ -495,12 +499,12 @@ def test_blocks_of_a_cluster_share_what_they_fetch(gpu: str, panel: int) -> None
 def test_formats_whose_kernels_do_not_split_the_reduction(dtype: DataType, m: int, gpu: str, time_us: float) -> None:
     spec = load_gpu(gpu)
     kernel = linear(m, 128, 65536, dtype, output_dtype=BF16)
-    result = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, PRIORS)
+    result = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), spec, PRIORS)
     assert result.tile["split_k"][0] == 1
     assert result.parts_us["latency"][0] == pytest.approx(time_us, rel=2e-3)
 
 
-UNPACKED = {constant.name: constant.prior for constant in tensor_gemm.UNPACKED_GEMM.constants}
+UNPACKED = {constant.name: constant.prior for constant in UNPACKED_GEMM.constants}
 
 
 @pytest.mark.parametrize(
@@ -516,25 +520,25 @@ UNPACKED = {constant.name: constant.prior for constant in tensor_gemm.UNPACKED_G
 )
 def test_blocks_that_unpack_weights_take_clocks(m: int, gpu: str, time_us: float) -> None:
     cols = pinned(linear(m, 64, 4096, b_dtype=INT4), 64, 16)
-    parts = tensor_gemm.estimate(cols, load_gpu(gpu), UNPACKED).parts_us
+    parts = TENSOR_GEMM.estimate(cols, load_gpu(gpu), UNPACKED).parts_us
     assert parts["latency"][0] == pytest.approx(time_us, rel=1e-3)
 
 
 @pytest.mark.parametrize(("m", "parts"), [(8, 1), (16, 4), (64, 4)])
 def test_how_far_reductions_over_unpacked_weights_are_split(m: int, parts: int) -> None:
-    cols = tensor_gemm.columns((linear(m, 128, 65536, b_dtype=INT8),))
-    assert tensor_gemm.estimate(cols, load_gpu("l40s"), UNPACKED).tile["split_k"][0] == parts
-    plain = tensor_gemm.columns((linear(m, 128, 65536),))
-    assert tensor_gemm.estimate(plain, load_gpu("l40s"), PRIORS).tile["split_k"][0] > 4
+    cols = TENSOR_GEMM.columns((linear(m, 128, 65536, b_dtype=INT8),))
+    assert TENSOR_GEMM.estimate(cols, load_gpu("l40s"), UNPACKED).tile["split_k"][0] == parts
+    plain = TENSOR_GEMM.columns((linear(m, 128, 65536),))
+    assert TENSOR_GEMM.estimate(plain, load_gpu("l40s"), PRIORS).tile["split_k"][0] > 4
 
 
 def test_many_columns_of_few_rows_are_multiplied_by_the_quicker_units() -> None:
     """15 rows: the lanes' 16 instructions a weight, 256 a clock and SM of an A100, would take 441 us."""
     kernel = linear(15, 65536, 16384, b_dtype=INT4)
-    compute_us = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), load_gpu("a100-sxm-80gb"), UNPACKED).parts_us
+    compute_us = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), load_gpu("a100-sxm-80gb"), UNPACKED).parts_us
     assert compute_us["compute"][0] < 441.0
     few = linear(1, 65536, 16384, b_dtype=INT4)
-    compute_us = tensor_gemm.estimate(tensor_gemm.columns((few,)), load_gpu("a100-sxm-80gb"), UNPACKED).parts_us
+    compute_us = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((few,)), load_gpu("a100-sxm-80gb"), UNPACKED).parts_us
     # two instructions a weight
     assert compute_us["compute"][0] == pytest.approx(65536 * 16384 * 2 / (256 * 108 * 1410), rel=2e-2)
 
@@ -552,7 +556,7 @@ def test_many_columns_of_few_rows_are_multiplied_by_the_quicker_units() -> None:
 def test_a_step_waits_for_memory_before_asynchronous_copies(gpu: str, dtype: DataType, step_ns: float) -> None:
     """A block of 16 rows and 64 columns goes through 4,096 steps of 2 bytes."""
     constants = {**PRIORS, "step_ns": 0.7}
-    parts = tensor_gemm.estimate(pinned(linear(16, 64, 4096, dtype), 64, 16), load_gpu(gpu), constants).parts_us
+    parts = TENSOR_GEMM.estimate(pinned(linear(16, 64, 4096, dtype), 64, 16), load_gpu(gpu), constants).parts_us
     assert parts["latency"][0] == pytest.approx(4096 * 2 * step_ns * 1e-3, rel=1e-6)
 
 
@@ -589,7 +593,7 @@ def test_a_product_of_two_vectors_takes_their_bytes() -> None:
     ],
 )
 def test_other_products_in_16_bits_have_tiles(kernel: Gemm, gpu: str) -> None:
-    result = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), load_gpu(gpu), PRIORS)
+    result = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), load_gpu(gpu), PRIORS)
     assert result.unmeasured is not None
     assert result.unmeasured.tolist() == [False]
     assert result.tile["n"][0] >= 16
@@ -618,7 +622,7 @@ def test_long_reductions_of_few_outputs(gpu: str, m: int, n: int, k: int, low_us
 )
 def test_products_of_cublaslt_split_the_reduction_of_few_tiles(dtype: DataType, gpu: str) -> None:
     kernel = linear(16, 128, 65536, dtype, output_dtype=BF16)
-    result = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), load_gpu(gpu), PRIORS)
+    result = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), load_gpu(gpu), PRIORS)
     assert result.tile["split_k"][0] >= 8
 
 
@@ -645,9 +649,9 @@ def test_menus(gpu: str, edge: int) -> None:
 )
 def test_every_product_has_a_finite_time(m: int, n: int, k: int, batch: int, gpu: str, dtype: DataType) -> None:
     kernel = Gemm(batch=batch, m=m, n=n, k=k, dtype=dtype)
-    answer = apply_law(tensor_gemm.TENSOR_GEMM, (kernel,), load_gpu(gpu), PRIORS)
+    answer = apply_law(TENSOR_GEMM, (kernel,), load_gpu(gpu), PRIORS)
     assert np.isfinite(answer.features).all()
-    assert answer.features.shape == (1, len(tensor_gemm.FEATURES))
+    assert answer.features.shape == (1, len(TENSOR_GEMM.feature_names))
     assert answer.result.latency_us[0] > 0
     # its own parts compete: no one of them takes longer than all
     assert answer.result.latency_us[0] >= 0.98 * answer.result.parts_us["compute"][0]
@@ -671,7 +675,7 @@ def test_every_product_has_a_finite_time(m: int, n: int, k: int, batch: int, gpu
     ],
 )
 def test_geforce_cards_run_above_their_stated_clock(name: str, top: float) -> None:
-    assert tensor_gemm.top_clock(load_gpu(name)) == top
+    assert top_clock(load_gpu(name)) == top
 
 
 @pytest.mark.parametrize(
@@ -684,7 +688,7 @@ def test_geforce_cards_run_above_their_stated_clock(name: str, top: float) -> No
     ],
 )
 def test_slow_pipes_hide_loads(name: str, share: float) -> None:
-    assert tensor_gemm.exposed_share(load_gpu(name)) == pytest.approx(share, abs=5e-4)
+    assert matrix_units.exposed_share(load_gpu(name)) == pytest.approx(share, abs=5e-4)
 
 
 @pytest.mark.parametrize(
@@ -697,8 +701,8 @@ def test_slow_pipes_hide_loads(name: str, share: float) -> None:
     ],
 )
 def test_loads_are_exposed_by_pipe(name: str, pipe: str, element_bytes: float, share: float) -> None:
-    pipes, sizes = np.array([float(tensor_gemm.PIPES.index(pipe))]), np.array([element_bytes])
-    assert tensor_gemm.exposed_shares(load_gpu(name), pipes, sizes) == pytest.approx(share, abs=5e-3)
+    pipes, sizes = np.array([float(matrix_units.PIPES.index(pipe))]), np.array([element_bytes])
+    assert matrix_units.exposed_shares(load_gpu(name), pipes, sizes) == pytest.approx(share, abs=5e-3)
 
 
 @pytest.mark.parametrize(
@@ -706,7 +710,7 @@ def test_loads_are_exposed_by_pipe(name: str, pipe: str, element_bytes: float, s
     [("rtx-3090", 1.07), ("rtx-5090", 1.07), ("rtx-a6000", 1.0), ("l40s", 1.0), ("h100", 1.0), ("mi300x", 1.0)],
 )
 def test_gddr6x_streams_nearer_to_its_peak(name: str, gain: float) -> None:
-    assert tensor_gemm.stream_gain(load_gpu(name)) == gain
+    assert stream_gain(load_gpu(name)) == gain
 
 
 @pytest.mark.parametrize(
@@ -720,8 +724,8 @@ def test_gddr6x_streams_nearer_to_its_peak(name: str, gain: float) -> None:
     ],
 )
 def test_energy_of_a_flop(name: str, energy: float) -> None:
-    pipe = np.array([float(tensor_gemm.PIPES.index("bf16"))])
-    assert tensor_gemm.unit_energy(load_gpu(name), pipe)[0] == pytest.approx(energy)
+    pipe = np.array([float(matrix_units.PIPES.index("bf16"))])
+    assert unit_energy(load_gpu(name), pipe)[0] == pytest.approx(energy)
 
 
 @pytest.mark.parametrize(
@@ -738,7 +742,7 @@ def test_llm_layers_on_cards_with_gddr(gpu: str, m: int, n: int, k: int, measure
     spec = load_gpu(gpu)
     constants = load_predictors(data_folder("predictors"))["gemm", "bfloat16"].constants
     kernel = linear(m, n, k, burst=gpu != "rtx-4090")
-    found = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), spec, constants).latency_us[0]
+    found = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), spec, constants).latency_us[0]
     assert found == pytest.approx(measured_us, rel=0.15)
 
 
@@ -750,13 +754,12 @@ def test_overheads_of_amds_products_take_their_clocks(gpu: str, clocks: float) -
     """They were measured on CDNA3, whose matrix cores are twice as fast as CDNA's: there they are half as much of the
     time. CDNA4's are twice as fast again, and so is its LDS."""
     spec = load_gpu(gpu)
-    constants = {constant.name: constant.prior for constant in tensor_gemm.TENSOR_GEMM_AMD.constants}
+    constants = {constant.name: constant.prior for constant in TENSOR_GEMM_AMD.constants}
     constants |= {"tile_overhead": 0.0, "epilogue_k": 1e-9, "energy_pj": 1e-9}
-    columns = tensor_gemm.columns((Gemm(m=8192, n=8192, k=8192, dtype=FP16),))
+    columns = TENSOR_GEMM.columns((Gemm(m=8192, n=8192, k=8192, dtype=FP16),))
     tile = np.array([[256.0], [128.0], [256.0], [1.0]])
     bare, beside = (
-        tensor_gemm.times(columns, spec, {**constants, "pipe_overhead": overhead}, tile)["compute"][0]
-        for overhead in (1.0, 1.6)
+        times_of(columns, spec, {**constants, "pipe_overhead": overhead}, tile)["compute"][0] for overhead in (1.0, 1.6)
     )
     assert beside / bare == pytest.approx(1.0 + 0.6 * clocks, rel=0.01)
 

@@ -20,13 +20,13 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import DataError
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv, Direction, Gemm
-from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.conv_gradient import CONSTANTS as GRADIENT_CONSTANTS
 from neusight_onnx.laws.conv_gradient import columns as gradient_columns
 from neusight_onnx.laws.conv_gradient import estimate as gradient_estimate
 from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
 from neusight_onnx.laws.tensor_conv.constants import CONSTANTS as CONV_CONSTANTS
 from neusight_onnx.laws.tensor_conv.estimate import estimate as conv_estimate
+from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD
 from neusight_onnx.learning.datasets.conv import DEEPBENCH, MIOPEN_CONV
 from neusight_onnx.learning.datasets.products import AMD_GEMM
 from neusight_onnx.learning.measured import append, kernel_to_text
@@ -154,7 +154,7 @@ def test_own_measurements_show_the_transposes(tmp_path: Path) -> None:
 
 def test_amd_products_of_all_formats_make_one_predictor(tmp_path: Path) -> None:
     """bfloat16 and FP8 on two GPUs, a scale a block left out; a format that was not measured takes the law alone."""
-    constants = {constant.name: constant.prior for constant in tensor_gemm.TENSOR_GEMM_AMD.constants}
+    constants = {constant.name: constant.prior for constant in TENSOR_GEMM_AMD.constants}
     random = np.random.default_rng(0)
     rows = []
     for i in range(300):
@@ -162,7 +162,7 @@ def test_amd_products_of_all_formats_make_one_predictor(tmp_path: Path) -> None:
         m, n, k = (int(2**size) for size in random.uniform(5, 13, 3))
         dtype = DataType.BFLOAT16 if label == "bfloat16" else DataType.FLOAT8E4M3FNUZ
         kernel = Gemm(m=m, n=n, k=k, dtype=dtype, output_dtype=DataType.BFLOAT16, b_is_weight=True)
-        us = tensor_gemm.estimate(tensor_gemm.columns((kernel,)), load_gpu(gpu), constants).latency_us[0]
+        us = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), load_gpu(gpu), constants).latency_us[0]
         blocks = i % 10 == 9
         scheme = "a8w8_blockscale_tuned" if blocks else "tuned"
         sizes = {"b": 1, "m": m, "n": n, "k": k}

@@ -11,9 +11,9 @@ import pytest
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Gemm
-from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.catalog import apply_law
-from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM
+from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM
+from neusight_onnx.laws.tensor_gemm.memory import weight_copies
 from neusight_onnx.predictor import predict
 
 PRIORS = {constant.name: constant.prior for constant in TENSOR_GEMM.constants}
@@ -120,7 +120,7 @@ def test_replays_fill_the_l2_with_weights(mib: int, copies: int, warm: bool) -> 
     """An L40S has 96 MiB of L2: TensorRT-LLM's rows read at twice DRAM's rate where copies just fill it, else at it."""
     gpu = load_gpu("l40s")
     kernel = replace(product(16, mib * 256, 4096, FP8), repeated=True, burst=True)
-    filled, count = tensor_gemm._copies(tensor_gemm.columns([kernel]), gpu)
+    filled, count = weight_copies(TENSOR_GEMM.columns([kernel]), gpu)
     assert filled.tolist() == [True]
     assert count.tolist() == [copies]
     dram_us = mib * 2**20 / gpu.memory_bytes_per_s * 1e6

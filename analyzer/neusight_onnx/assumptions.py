@@ -446,7 +446,7 @@ def of_layouts(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iter
     as_exported = [kernel for kernel in kernels if wants_channels_last(kernel.dtype) and not kernel.channels_last]
     if not as_exported or spec.compute_capability is None:
         return
-    from neusight_onnx.laws.tensor_gemm import serves
+    from neusight_onnx.laws.matrix_units import serves
 
     if any(serves(spec, kernel.dtype) for kernel in as_exported):
         hint = ": --channels-last" if runtime.takes_order and not runtime.channels_last else ""
@@ -481,7 +481,7 @@ LITTLE_IN_L2 = 0.05
 
 def of_the_l2(works: Sequence[Placed], memory: RunMemory, spec: GpuSpec) -> Iterator[str]:
     """That weights stay in L2 between runs, where a good part of them does and kernels are predicted so."""
-    from neusight_onnx.laws.tensor_gemm import serves
+    from neusight_onnx.laws.matrix_units import serves
 
     share = kept_in_l2(memory, spec)
     if share >= LITTLE_IN_L2 and any(
@@ -518,7 +518,8 @@ def of_clocks(works: Sequence[Placed], spec: GpuSpec) -> Iterator[str]:
     kernels = [kernel for kernel in kernels if kernel.dtype is not DataType.FLOAT32]
     if not kernels:
         return
-    from neusight_onnx.laws.tensor_gemm import pipe_of_product, serves, sustained_share
+    from neusight_onnx.laws.matrix_unit_power import sustained_share
+    from neusight_onnx.laws.matrix_units import pipe_of_product, serves
 
     pipes = {kernel.dtype.label: pipe_of_product(kernel) for kernel in kernels if serves(spec, kernel.dtype)}
     shares = {label: sustained_share(spec, pipe) for label, pipe in pipes.items()}

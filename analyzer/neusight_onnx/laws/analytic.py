@@ -99,7 +99,7 @@ CONV_EFFICIENCY = 0.55
 ones .2-.35."""
 AMD_VECTOR_DRAM = 0.68
 """Share of DRAM's peak that a product of one row or column reaches on AMD's GPUs: that of tuned products of few rows on
-MI300X and MI308X (``laws/tensor_gemm.py``); on the others nothing was measured."""
+MI300X and MI308X (``laws/tensor_gemm/``); on the others nothing was measured."""
 ATTENTION_EFFICIENCY = 0.55
 """Fused attention on matrix cores: FlashAttention-2 reports .5-.73 of peak on A100, .35-.5 on H100 (Dao 2023),
 FlashAttention-3 up to .75 on H100 (Shah et al. 2024)."""

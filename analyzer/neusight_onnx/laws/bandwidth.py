@@ -142,6 +142,11 @@ def channel_gb_s(gpu: GpuSpec) -> float:
     return bits / 8 * HBM_PIN_GBIT_S.get(kind, HBM_PIN_GBIT_S["HBM3E" if bits == HBM3_CHANNEL_BITS else "HBM2"])
 
 
+def has_partitioned_l2(gpu: GpuSpec) -> bool:
+    """Whether L2 is two partitions: NVIDIA's dies with HBM since Ampere (A100 white paper)."""
+    return gpu.memory_type.upper().startswith("HBM") and (gpu.compute_capability or 0.0) >= 8.0
+
+
 def channel_share(gpu: GpuSpec, anchor: float) -> float:
     """Share of the peak that channels of HBM deliver, if those of ``CHANNEL_GB_S`` deliver ``anchor``.
 

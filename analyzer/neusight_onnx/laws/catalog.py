@@ -22,7 +22,7 @@ from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
 from neusight_onnx.laws.tensor_conv.law import CONV_FP32_AMD, TENSOR_CONV, TENSOR_CONV_AMD
-from neusight_onnx.laws.tensor_gemm import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM
+from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM
 
 LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENTWISE, SOFTMAX, NORMALIZATION)}
 

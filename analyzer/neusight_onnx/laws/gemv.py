@@ -9,7 +9,7 @@ No such product was measured in FP32. The nearest are DeepBench's of 8 rows on a
 and .92 of the data sheet's DRAM bandwidth where the matrix lies along its outputs, what elementwise kernels reach there
 (.92); .63 along k.
 
-In 16 bits products of one row and 32 columns or more were measured, and the law of ``tensor_gemm.py`` was fitted to
+In 16 bits products of one row and 32 columns or more were measured, and the law of ``tensor_gemm`` was fitted to
 them; of these kernels it takes those for a single output (:func:`is_dot`).
 """
 

@@ -13,7 +13,7 @@ from neusight_onnx.dtypes import BY_LABEL, DataType
 from neusight_onnx.kernel_formats import MATRIX_FORMATS, OF_DATA, OF_WEIGHT, kernel_dtype, measured_format
 from neusight_onnx.kernels import Conv, Kernel
 from neusight_onnx.laws.bandwidth import is_amd
-from neusight_onnx.laws.tensor_gemm import serves
+from neusight_onnx.laws.matrix_units import serves
 from neusight_onnx.learning.datasets.conv import DEEPBENCH, MIOPEN_CONV
 from neusight_onnx.learning.datasets.own import OWN, own_files
 from neusight_onnx.learning.datasets.parts import Measurements, Part, known_gpus, one_after_another

@@ -67,7 +67,7 @@ def on_vector_lanes(kernel: Kernel) -> bool:
     fewer bits."""
     if not isinstance(kernel, Gemm) or kernel.b_dtype is None or kernel.b_dtype.bits >= kernel.dtype.bits:
         return False
-    from neusight_onnx.laws.tensor_gemm import batch_and_rows
+    from neusight_onnx.laws.tensor_gemm.columns import batch_and_rows
     from neusight_onnx.laws.unpacked_weights import LANE_ROWS
 
     return kernel.dtype in _SIXTEEN_BITS and batch_and_rows(kernel)[1] < LANE_ROWS
@@ -83,7 +83,7 @@ def _for_matrix_units(
 ) -> Predictor | None:
     """That of the format, else the one that formats share; TF32's products take the law of 16-bit ones."""
     from neusight_onnx.laws.catalog import law_of
-    from neusight_onnx.laws.tensor_gemm import serves
+    from neusight_onnx.laws.matrix_units import serves
 
     if isinstance(kernel, Gemm) and kernel.on_lanes and serves(gpu, kernel.dtype):
         found = predictors.get((kernel_class, DataType.FLOAT32.label))

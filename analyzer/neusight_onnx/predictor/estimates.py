@@ -68,7 +68,7 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
 
 def _doubt_log_sd(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult) -> Column | None:
     """The law's doubt about constants that no measured GPU shows, and that about instructions that nobody knows."""
-    from neusight_onnx.laws.tensor_gemm import serves
+    from neusight_onnx.laws.matrix_units import serves
 
     if not is_unknown(gpu):
         return law.doubt_log_sd

@@ -131,7 +131,7 @@ def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv | 
     """Whether a product, convolution or recurrent layer is in TF32 on units for it, which is a permission: libraries
     keep FP32's kernels in the choice, such as Winograd's and matrix-vector products, and take those that they expect to
     be quicker."""
-    from neusight_onnx.laws.tensor_gemm import serves
+    from neusight_onnx.laws.matrix_units import serves
 
     is_tf32 = isinstance(kernel, Gemm | Conv | Recurrent) and kernel.dtype is DataType.TFLOAT32
     return is_tf32 and serves(gpu, DataType.TFLOAT32)
@@ -139,7 +139,7 @@ def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv | 
 
 def _is_of_lanes_alone(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm]:
     """Whether a product of several rows by weights of fewer bits is on a GPU without matrix units for it."""
-    from neusight_onnx.laws.tensor_gemm import serves
+    from neusight_onnx.laws.matrix_units import serves
 
     if not isinstance(kernel, Gemm) or kernel.batch > 1 or kernel.m < 2 or kernel.b_dtype is None:
         return False

@@ -9,7 +9,7 @@ import numpy as np
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Attention, Kernel
 from neusight_onnx.laws.base import Column
-from neusight_onnx.laws.tensor_gemm import PIPES
+from neusight_onnx.laws.matrix_units import PIPES
 
 GIVEN_BYTES = 2.0
 """Least bytes of an element that a cache's kernel is given: a product's output in 16 bits, also where queries, keys and

@@ -9,8 +9,8 @@ import numpy as np
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.attention.columns import GIVEN_BYTES
 from neusight_onnx.laws.attention.kernel_choice import unit_of
-from neusight_onnx.laws.attention.rates import has_partitioned_l2, stream_fraction
-from neusight_onnx.laws.bandwidth import l2_bytes_per_s
+from neusight_onnx.laws.attention.rates import stream_fraction
+from neusight_onnx.laws.bandwidth import has_partitioned_l2, l2_bytes_per_s
 from neusight_onnx.laws.base import Column, Columns, Constants
 
 L2_SHARPNESS = 8.0

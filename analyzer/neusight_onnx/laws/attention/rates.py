@@ -10,7 +10,7 @@ from neusight_onnx.laws.attention import memory_efficient
 from neusight_onnx.laws.attention.kernel_choice import MEMORY_EFFICIENT, has_narrow_keys, unit_of
 from neusight_onnx.laws.bandwidth import capability, channel_share, is_amd, memory_family
 from neusight_onnx.laws.base import Column, Columns
-from neusight_onnx.laws.tensor_gemm import PIPES
+from neusight_onnx.laws.matrix_units import PIPES
 
 STREAM_FRACTIONS = {
     "pascal_turing": 0.751,
@@ -86,8 +86,3 @@ def stream_fraction(gpu: GpuSpec) -> float:
     """Share of the DRAM peak that streams get; of HBM what its channels deliver (``bandwidth.channel_share``)."""
     family = memory_family(gpu)
     return channel_share(gpu, family.fraction) if family.by_channel else STREAM_FRACTIONS[family.name]
-
-
-def has_partitioned_l2(gpu: GpuSpec) -> bool:
-    """Whether L2 is two partitions: NVIDIA's dies with HBM since Ampere."""
-    return gpu.memory_type.upper().startswith("HBM") and (gpu.compute_capability or 0.0) >= 8.0

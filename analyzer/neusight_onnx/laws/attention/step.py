@@ -19,7 +19,7 @@ from neusight_onnx.laws.attention.rates import SHARED_BYTES_PER_CLOCK, exponenti
 from neusight_onnx.laws.attention.tiles import FEW_QUERIES, RESIDENT_BLOCKS, WARPS, padded_widths
 from neusight_onnx.laws.bandwidth import is_amd, l2_bytes_per_s, p_norm
 from neusight_onnx.laws.base import Column, Columns, Constants
-from neusight_onnx.laws.tensor_gemm import AMD_OVERHEAD
+from neusight_onnx.laws.matrix_units import AMD_OVERHEAD
 
 UNOVERLAPPED_HEAD = 192.0
 """Widest head whose softmax FlashAttention 3 in FP8 hides behind products where keys are in pages (its tiles)."""

@@ -13,7 +13,7 @@ from neusight_onnx.laws.attention.second_kernels import cache_s, parts_s, regrou
 from neusight_onnx.laws.attention.step import Step, step_of
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.gemm import process_energy
-from neusight_onnx.laws.tensor_gemm import clock_had, sustained_level, unit_energy
+from neusight_onnx.laws.matrix_unit_power import clock_had, sustained_level, unit_energy
 
 LAST_BLOCKS = 0.95
 """Of the longest block's steps, what SMs wait for it (``_last_steps``)."""

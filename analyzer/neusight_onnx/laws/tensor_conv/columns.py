@@ -10,7 +10,7 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Kernel
-from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.base import Column
 from neusight_onnx.laws.tensor_conv.winograd import winograd_saving
 
@@ -63,7 +63,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 element if is_weight else element / taps,
                 element / taps if is_weight else element,
                 element,
-                float(tensor_gemm.PIPES.index(tensor_gemm.pipe_of_product(kernel))),
+                float(matrix_units.PIPES.index(matrix_units.pipe_of_product(kernel))),
                 max(kernel.read_bytes - untouched, 1.0),
                 kernel.write_bytes,
                 max(kernel.flops, 1),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.base import Constant
+from neusight_onnx.laws.tensor_gemm.constants import CONSTANTS as OF_PRODUCTS
+from neusight_onnx.laws.tensor_gemm.constants import amd_constants
 
 _UNUSED = (
     "convert_us",
@@ -18,7 +19,7 @@ _UNUSED = (
 
 CONSTANTS: tuple[Constant, ...] = (
     # products are measured better than convolutions; on GPUs by NVIDIA these are those that products gave
-    *(constant for constant in tensor_gemm.CONSTANTS if constant.name not in _UNUSED),
+    *(constant for constant in OF_PRODUCTS if constant.name not in _UNUSED),
     Constant(
         name="latency_warps",
         prior=0.3,
@@ -269,7 +270,7 @@ _NOT_ON_AMD = ("sums_us", "dram_efficiency", "transpose_efficiency", "gather_ope
 AMD_CONSTANTS: tuple[Constant, ...] = (
     *(
         _AMD_PRIORS.get(constant.name, constant)
-        for constant in tensor_gemm.amd_constants(CONSTANTS)
+        for constant in amd_constants(CONSTANTS)
         if not constant.name.endswith("_async") and constant.name not in _NOT_ON_AMD
     ),
     *_AMD_ONLY,

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.bandwidth import is_amd, memory_family
 from neusight_onnx.laws.base import Constants
+from neusight_onnx.laws.tensor_gemm.memory import stream_gain
 
 _RESIDENT_FILL = 0.92
 """Share of L2 up to which tensors stay, as weights of products do on an L40S."""
@@ -30,7 +30,7 @@ def dram_rate(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constant
 def stream_rate(gpu: GpuSpec, c: Constants) -> float:
     """Bytes/s of what comes from DRAM."""
     efficiency = memory_family(gpu).fraction if is_amd(gpu) else c["dram_efficiency"]
-    return efficiency * tensor_gemm.stream_gain(gpu) * gpu.memory_bytes_per_s
+    return efficiency * stream_gain(gpu) * gpu.memory_bytes_per_s
 
 
 def cold_bytes(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws import matrix_unit_power, matrix_units
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
 from neusight_onnx.laws.tensor_conv.direct import THREAD_CHANNELS, by_channels, element_us
@@ -18,6 +18,7 @@ from neusight_onnx.laws.tensor_conv.miopen_solvers import taken_us
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 from neusight_onnx.laws.tensor_conv.winograd import WINOGRAD_SAVING
+from neusight_onnx.laws.tensor_gemm.constants import own_constants
 
 
 def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
@@ -27,7 +28,7 @@ def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
     Winograd's saving isn't in it but in FP32: its transforms run on vector lanes and keep matrix units waiting. Of
     250,000 measured convolutions in 16 bits a handful is faster than the direct one at the peak, by 8 % at most.
     """
-    flops_us = 1e6 * cols["flops"] / tensor_gemm.peaks(gpu, cols["pipe"])
+    flops_us = 1e6 * cols["flops"] / matrix_units.peaks(gpu, cols["pipe"])
     beyond = np.maximum(cols["read_bytes"] + cols["write_bytes"] - gpu.l2_bytes, 0.0)
     memory = np.maximum(beyond, cold_bytes(cols)) / gpu.memory_bytes_per_s
     saved_us = 1e6 * cols["flops"] / WINOGRAD_SAVING / gpu.peak_flops_per_s["fp32"]
@@ -49,7 +50,7 @@ def algorithms_us(
 def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     """The law's answer; ``cols`` may carry pinned tiles."""
     cols, tile, image_tile = with_tiles(cols, gpu, constants)
-    constants = tensor_gemm.own_constants(gpu, constants)
+    constants = own_constants(gpu, constants)
     times, parts = algorithms_us(cols, gpu, constants, tile, image_tile)
     least = times.min(axis=0)
     weights = (least / times) ** constants["choice_norm"]
@@ -96,5 +97,5 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         },
         tile_count=blocks,
         wave_count=np.maximum(np.ceil(blocks / (gpu.sm_count * resident)), 1.0),
-        doubt_log_sd=tensor_gemm.clock_doubt(gpu, parts["level"], 1e6 * parts["compute"] / latency),
+        doubt_log_sd=matrix_unit_power.clock_doubt(gpu, parts["level"], 1e6 * parts["compute"] / latency),
     )

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.base import Columns, Constants, LawResult
 from neusight_onnx.laws.tensor_conv.direct import element_us
 from neusight_onnx.laws.tensor_conv.estimate import estimate
@@ -16,6 +16,7 @@ from neusight_onnx.laws.tensor_conv.miopen_lanes import lanes_us, winograd_us
 from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_slower, compiled_us, stated_slower
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
+from neusight_onnx.laws.tensor_gemm.constants import own_constants
 
 FEATURES: tuple[str, ...] = (
     "log_memory_over_pipe",
@@ -70,7 +71,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     if not np.all(cols["burst"]):
         cols = {**cols, "burst": np.ones_like(cols["burst"])}
         result = estimate(cols, gpu, constants)
-    constants = tensor_gemm.own_constants(gpu, constants)
+    constants = own_constants(gpu, constants)
     t1, t2, _, z = tile
     parts = times(cols, gpu, constants, tile)
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
@@ -78,7 +79,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     pipe = parts["compute"]
     per_sm = parts["blocks"] / gpu.sm_count
     unique = cols["read_bytes"] + cols["write_bytes"]
-    ridge = tensor_gemm.peaks(gpu, cols["pipe"]) / gpu.memory_bytes_per_s
+    ridge = matrix_units.peaks(gpu, cols["pipe"]) / gpu.memory_bytes_per_s
     big = b * np.ceil(n / 128.0) * np.ceil(m / 256.0) / gpu.sm_count
     small = b * np.ceil(n / 64.0) * np.ceil(m / 64.0) / gpu.sm_count
     transposes = transposes_us(cols, gpu, constants)

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws import matrix_unit_power, matrix_units
 from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.tensor_conv.columns import FIRST_LAYER
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate, stream_rate
 from neusight_onnx.laws.tensor_conv.miopen_issue import back_us, lane_issue_s, lasting_steps
+from neusight_onnx.laws.tensor_gemm.times import RESIDENT_ELEMENTS
 
 PARTS = ("compute", "memory", "l2", "issue")
 
@@ -50,14 +51,14 @@ def times(
     if (gpu.compute_capability or 0.0) >= FIRST_LAYER:
         k = np.where(cols["first_depth"] > 0.0, cols["first_depth"], k)
     sms = float(gpu.sm_count)
-    peak = tensor_gemm.peaks(gpu, cols["pipe"]) / slower
+    peak = matrix_units.peaks(gpu, cols["pipe"]) / slower
     blocks = b * np.ceil(n / t1) * np.ceil(m / t2) * z
     kz = k / z
-    occupancy = np.clip(tensor_gemm.RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
+    occupancy = np.clip(RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
     per_sm = np.ceil(blocks / sms)
     in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
-    exposed = tensor_gemm.exposed_shares(gpu, cols["pipe"], cols["bytes"])
+    exposed = matrix_units.exposed_shares(gpu, cols["pipe"], cols["bytes"])
     amd = is_amd(gpu)
     kind = c["weight_overhead"] ** cols["weight"] * addressing
     if not amd:
@@ -66,9 +67,9 @@ def times(
     # integer operations and loads, in the shadow of a halved pipe's instructions as far as those of tiles are
     kind = 1.0 + exposed * (kind - 1.0)
     steady = c["pipe_overhead"] * kind * (1.0 + exposed * c["tile_overhead"] * smallness ** c["tile_exponent"])
-    around = c["epilogue_k"] * tensor_gemm.rate_share(gpu, cols["pipe"], cols["bytes"]) * 2.0 / cols["bytes"]
+    around = c["epilogue_k"] * matrix_units.rate_share(gpu, cols["pipe"], cols["bytes"]) * 2.0 / cols["bytes"]
     beside = steady - 1.0 + exposed * c["latency_warps"] / in_flight
-    clocks = tensor_gemm.clocks_over_cdna(gpu, peak, cols["bytes"]) if amd else 1.0
+    clocks = matrix_units.clocks_over_cdna(gpu, peak, cols["bytes"]) if amd else 1.0
     steps = kz * (1.0 + clocks * beside) + around * clocks * (1.0 + beside)
     full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak
 
@@ -99,7 +100,7 @@ def times(
         else np.zeros_like(l2_s)
     )
     waits_s = (memory_s, l2_s, issue_s)
-    pipe_s, level = tensor_gemm.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=waits_s)
+    pipe_s, level = matrix_unit_power.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=waits_s)
     summed = (cols["weight"] > 0) & _zeroes_and_converts(gpu)
     split_us = np.where(summed, c["sums_us"] if not amd else 0.0, c["split_us"])
     return {

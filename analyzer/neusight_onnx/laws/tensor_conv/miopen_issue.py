@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
 
@@ -22,7 +22,7 @@ def lasting_steps(
     Kernels take so much of k at once that its products hide its loads: faster matrix cores, deeper steps (tiles of CK
     and hipBLASLt are 64 deep for CDNA3 where CDNA's were 32, names of kernels as remembered).
     """
-    found: NDArray[np.float64] = k / np.maximum(tensor_gemm.rate_over_cdna(gpu, peak, cols["bytes"]), 1.0)
+    found: NDArray[np.float64] = k / np.maximum(matrix_units.rate_over_cdna(gpu, peak, cols["bytes"]), 1.0)
     return found
 
 

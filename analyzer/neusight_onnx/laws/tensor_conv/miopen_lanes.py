@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.base import Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
 from neusight_onnx.laws.tensor_conv.winograd import OUTPUTS
 
 
 def is_fp32(cols: Columns) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.equal(cols["pipe"], tensor_gemm.PIPES.index("fp32"))
+    found: NDArray[np.bool_] = np.equal(cols["pipe"], matrix_units.PIPES.index("fp32"))
     return found
 
 
@@ -72,5 +72,5 @@ def _on_lanes_us(
         "n": np.where(along, cols["n"] / cols["padded"], cols["n"]),
         "k": np.where(along, cols["k"], cols["k"] / cols["padded"]) / saving,
     }
-    slower = overhead * tensor_gemm.peaks(gpu, cols["pipe"]) / gpu.peak_flops_per_s["fp32"]
+    slower = overhead * matrix_units.peaks(gpu, cols["pipe"]) / gpu.peak_flops_per_s["fp32"]
     return joined_us(times(merged, gpu, {**c, "tap_channels": 0.0}, tile, slower=slower), c)

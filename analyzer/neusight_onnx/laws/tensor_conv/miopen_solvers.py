@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Kernel
-from neusight_onnx.laws import tensor_gemm
+from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
@@ -48,7 +48,7 @@ def taken_us(
     # no assembled kernel that reads (n, *spatial, c) is among the 6,900 16-bit ones in groups
     found = np.where(cols["groups"] > 1.0, np.inf, assembled_us)
     if has_first_bf16(gpu):
-        bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16"))
+        bf16 = np.equal(cols["pipe"], matrix_units.PIPES.index("bf16"))
         found = np.where(bf16, compiled, np.minimum(found, compiled))
     else:
         # no compiled kernel is among the MI210's gradients of inputs in bfloat16
@@ -100,14 +100,14 @@ def has_no_product(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
 def is_first_bf16(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether compiled kernels multiply by CDNA's first instructions for bfloat16."""
     is_first = gpu.process_nm >= _CDNA2_NM and gpu.warp_size == _CDNA_WAVE
-    found: NDArray[np.bool_] = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & is_first
+    found: NDArray[np.bool_] = np.equal(cols["pipe"], matrix_units.PIPES.index("bf16")) & is_first
     return found
 
 
 def stated_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
     """Time of bfloat16's fastest matrix instructions over float16's; 1 for other formats."""
     peaks = gpu.peak_flops_per_s
-    bf16 = np.equal(cols["pipe"], tensor_gemm.PIPES.index("bf16")) & ("bf16" in peaks and "fp16" in peaks)
+    bf16 = np.equal(cols["pipe"], matrix_units.PIPES.index("bf16")) & ("bf16" in peaks and "fp16" in peaks)
     found: NDArray[np.float64] = np.where(bf16, peaks.get("fp16", 1.0) / peaks.get("bf16", 1.0), 1.0)
     return found
 

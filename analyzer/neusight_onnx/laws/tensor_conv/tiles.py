@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws import tensor_gemm
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.tensor_conv.columns import PACKED_INT8_SINCE, PACKED_SIDE
 from neusight_onnx.laws.tensor_conv.image_products import image_columns, image_constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.tiling import (
     MATRIX_CORE_WEIGHT_SPLITS,
     Tile,
@@ -30,7 +30,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """The columns with the tiles fixed: those of the menu with the smallest time."""
     tiles, of_weight = matrix_unit_convolution_tiles(gpu), matrix_unit_weight_gradient_tiles(gpu)
     menu = matrix_unit_candidates(tiles)
-    constants = tensor_gemm.own_constants(gpu, constants)
+    constants = own_constants(gpu, constants)
     tile = _choice(cols, gpu, constants, menu)
     if is_amd(gpu) and np.any(cols["weight"]):
         deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)

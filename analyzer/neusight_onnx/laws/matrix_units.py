@@ -1,0 +1,150 @@
+"""Matrix units (tensor cores, matrix cores): which number formats a GPU has them for, and how fast their pipes are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.generation import instructions
+from neusight_onnx.kernels import Conv, Gemm
+from neusight_onnx.laws.bandwidth import is_amd
+from neusight_onnx.laws.base import Column
+
+PIPES: tuple[str, ...] = ("fp16", "bf16", "fp8", "int8", "fp4", "tf32", "fp16_accumulate", "fp32")
+"""Pipes of matrix units, in the order of the code that columns hold: ``fp16_accumulate`` is FP16 that accumulates in
+FP16, ``fp32`` AMD's, of vector lanes on a GPU without matrix cores."""
+
+_PIPE_OF: dict[DataType, str] = {
+    DataType.FLOAT16: "fp16",
+    DataType.BFLOAT16: "bf16",
+    DataType.FLOAT8E4M3FN: "fp8",
+    DataType.FLOAT8E4M3FNUZ: "fp8",
+    DataType.FLOAT8E5M2: "fp8",
+    DataType.FLOAT8E5M2FNUZ: "fp8",
+    DataType.INT8: "int8",
+    DataType.UINT8: "int8",
+    DataType.FLOAT4E2M1: "fp4",
+    DataType.TFLOAT32: "tf32",
+}
+
+
+def serves(gpu: GpuSpec, dtype: DataType) -> bool:
+    """Whether the GPU has a matrix unit for the number format: NVIDIA's since Volta, AMD's CDNA.
+
+    Pascal's 8-bit dot products and GCN's packed halves are instructions of vector lanes, with peaks of their own.
+    """
+    capability = gpu.compute_capability
+    has_unit = "fp32_matrix" in gpu.peak_flops_per_s if capability is None else capability >= 7.0
+    return has_unit and _PIPE_OF.get(dtype, "") in gpu.peak_flops_per_s
+
+
+def pipe_of(dtype: DataType) -> str:
+    """The pipe that a number format is multiplied by; the 16-bit one for a format without its own."""
+    return _PIPE_OF.get(dtype, "fp16")
+
+
+def pipe_of_product(kernel: Gemm | Conv) -> str:
+    """The pipe of a product or convolution: its number format's, or that of FP16 sums."""
+    if kernel.dtype is DataType.FLOAT32:
+        return "fp32"
+    is_half = kernel.dtype is DataType.FLOAT16 and kernel.accumulator is DataType.FLOAT16
+    return "fp16_accumulate" if is_half else pipe_of(kernel.dtype)
+
+
+def peaks(gpu: GpuSpec, pipe: Column) -> Column:
+    """Dense FLOP/s of each kernel's pipe; a format that the GPU lacks runs on the 16-bit one, else on vector lanes."""
+    peaks = gpu.peak_flops_per_s
+    wider = peaks.get("fp16", peaks.get("bf16", peaks["fp32"]))
+    own = {
+        **peaks,
+        "fp16_accumulate": gpu.fp16_accumulate_flops_per_s or wider,
+        "fp32": peaks.get("fp32_matrix", peaks["fp32"]),
+    }
+    found: Column = np.array([own.get(name, wider) for name in PIPES])[pipe.astype(np.int64)]
+    return found
+
+
+def asynchronous(gpu: GpuSpec) -> bool:
+    """Whether tiles are fetched and products issued by units of their own: TMA with WGMMA (Hopper) or tcgen05
+    (data-centre Blackwell). All others issue both from the warps that hold the result."""
+    return instructions(gpu) != "mma"
+
+
+FULL_RATE = 500.0
+"""16-bit multiply-adds a clock and SM of pipes that hide nothing of a small tile's loads (L40S; 512 by design)."""
+
+EXPOSED_EXPONENT = 2.0
+"""How fast the exposed share falls with the pipe's rate: GeForce cards, whose rate is half, show a quarter of it or
+less (LLM layers on RTX 3090 and 4090: products of 128 rows and more run at one rate, whatever the tile)."""
+
+
+def exposed_share(gpu: GpuSpec) -> float:
+    """How much of a small tile's loads and issue slots 16-bit products expose, 0..1: the slower the pipe, the less."""
+    rate = gpu.peak_flops_per_s.get("fp16", np.inf) / (2.0 * gpu.sm_count * gpu.clock_hz)
+    return float(min(1.0, rate / FULL_RATE) ** EXPOSED_EXPONENT)
+
+
+def exposed_shares(
+    gpu: GpuSpec, pipe: NDArray[np.float64], element_bytes: NDArray[np.float64]
+) -> NDArray[np.float64] | float:
+    """The same by each kernel's pipe: GeForce cards halve 16-bit products, 8-bit integers run at full rate. AMD's FP32
+    kernels expose all: :func:`clocks_over_cdna` says how much that is."""
+    if is_amd(gpu):
+        return np.where(pipe == PIPES.index("fp32"), 1.0, exposed_share(gpu))
+    found: NDArray[np.float64] = rate_share(gpu, pipe, element_bytes) ** EXPOSED_EXPONENT
+    return found
+
+
+def rate_share(gpu: GpuSpec, pipe: NDArray[np.float64], element_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rate of each kernel's pipe over that of an SM that isn't halved, 0..1, a format of 1 byte having twice the rate.
+
+    What a tile does before and behind its loop takes as many clocks on a halved pipe, so fewer steps of k in its time.
+    LLM layers of n = 4096, time over that at the peak, from the shortest to the longest k: RTX 3090 (960 to 14,336)
+    1.22 to 1.07, RTX 4090 (4,096 to 14,336) 1.09 to 1.03, half of what a full rate's steps would make of it. AMD has
+    one kind of compute unit a generation: 1.
+    """
+    if is_amd(gpu):
+        return np.ones_like(element_bytes)
+    rate = peaks(gpu, pipe) / (2.0 * gpu.sm_count * gpu.clock_hz) * element_bytes / 2.0
+    found: NDArray[np.float64] = np.minimum(rate / FULL_RATE, 1.0)
+    return found
+
+
+AMD_OVERHEAD = 1.4
+"""Time of AMD's matrix cores over that at their peak where nothing of a kernel class was measured on them: the largest
+bf16 products reach .51-.60 of it on MI300X, MI325X (stas00/ml-engineering, maximum achievable matmul FLOPS), less than
+a tile's overheads explain. Products have a fitted constant instead."""
+
+
+CDNA_RATE = 512.0
+"""16-bit multiply-adds a clock and compute unit of CDNA and CDNA2 (AMD CDNA white paper); CDNA3 has twice, CDNA4 four
+times as many."""
+CDNA_LDS_BYTES = 65536.0
+"""LDS of a compute unit until CDNA3. CDNA4's is larger and reads twice the bytes a clock (AMD CDNA 4 white paper)."""
+
+
+def rate_over_cdna(gpu: GpuSpec, peak: NDArray[np.float64], element_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """An AMD GPU's multiply-adds a clock and compute unit against CDNA's in 16 bits, at ``peak`` FLOP/s; a format of 1
+    byte has twice the rate of one of 2."""
+    found: NDArray[np.float64] = peak / (2.0 * gpu.sm_count * gpu.clock_hz) * element_bytes / 2.0 / CDNA_RATE
+    return found
+
+
+def clocks_over_cdna(
+    gpu: GpuSpec, peak: NDArray[np.float64], element_bytes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What an AMD GPU's kernels do beside matrix instructions, as a part of these' time, against CDNA.
+
+    It takes as many clocks on a compute unit whose matrix cores are faster, so a larger part of their time. CDNA3's
+    matrix cores are twice as fast as CDNA2's and its LDS is not: its largest products in 16 bits reach .51-.60 of the
+    peak (``_AMD_PRIORS``), where those of rocBLAS behind 1x1 convolutions reach .53-.71 of MI100's and MI210's and
+    MIOpen's assembled convolutions .75-.89 (find database).
+    """
+    wide = (gpu.shared_memory_bytes_per_sm or 0) > CDNA_LDS_BYTES
+    return rate_over_cdna(gpu, peak, element_bytes) / (2.0 if wide else 1.0)
+
+
+CDNA3_CLOCKS = 2.0
+"""The same of CDNA3, whose products are those that were measured."""
