@@ -156,8 +156,13 @@ GATES = """
 
 
 def test_a_layer_stays_in_float32_where_that_is_quicker(tmp_path: Path) -> None:
-    """Turing's 16-bit kernels don't split a reduction: a sum of 1,152 in one tile takes longer than in float32."""
-    model = saved(tmp_path / "gates.onnx", GATES, (1, 1152, 7, 7), down=(48, 1152, 1, 1), up=(1152, 48, 1, 1))
+    """Turing's 16-bit kernels don't split a reduction: a sum of 1,152 in one tile takes longer than in float32.
+
+    A convolution in front saves enough in 16 bits that the engine as a whole is quicker with them.
+    """
+    nodes = "front = Conv<pads=[1,1,1,1]>(x, large)" + GATES.replace("(x", "(front")
+    weights = {"large": (1152, 1152, 3, 3), "down": (48, 1152, 1, 1), "up": (1152, 48, 1, 1)}
+    model = saved(tmp_path / "gates.onnx", nodes, (1, 1152, 7, 7), **weights)
 
     def run(gpu: str, precision: str) -> Report:
         return analyze(model, gpu=gpu, precision=precision, runtime="tensorrt")
@@ -178,6 +183,21 @@ def test_a_layer_stays_in_float32_where_that_is_quicker(tmp_path: Path) -> None:
     )
     # Ampere's split it
     assert {row.dtype for row in run("a100", "fp16").kernels if row.kernel_class == "conv"} == {"float16"}
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_an_engine_stays_in_float32_where_conversions_outweigh(tmp_path: Path, precision: str) -> None:
+    """A max pooling alone, between an input and an output in float32; two linear layers save more than casts take."""
+    pool = saved(tmp_path / "p.onnx", "y = MaxPool<kernel_shape=[5,5], pads=[2,2,2,2]>(x)", (8, 256, 20, 20))
+    linear = saved(tmp_path / "l.onnx", "h = MatMul(x, w)\ny = MatMul(h, w)", (4096, 4096), w=(4096, 4096))
+    alone, as_stored = (analyze(pool, gpu="a100", runtime="tensorrt", precision=p) for p in (precision, "auto"))
+    assert alone.totals.latency_ms == as_stored.totals.latency_ms
+    assert {kernel.dtype for kernel in alone.kernels} == {"float32"}
+    assert alone.settings.precision == precision
+    said = f"the whole engine stays in float32, which is quicker than {precision} there"
+    assert any(text.startswith(said) for text in alone.assumptions)
+    layers = analyze(linear, gpu="a100", runtime="tensorrt", precision=precision)
+    assert not any(text.startswith(said) for text in layers.assumptions)
 
 
 def test_nothing_converts_between_layers_in_float32_nor_before_them(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ from neusight_onnx.report.model import (
 )
 from neusight_onnx.report.precision_words import stored_formats
 from neusight_onnx.runnable import require_runnable, require_units
-from neusight_onnx.runtime import Runtime, default_runtime, get_runtime
+from neusight_onnx.runtime import Runtime, default_runtime, get_runtime, stream_time_us
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Trained, Training
@@ -67,6 +67,7 @@ from neusight_onnx.assembly import (
     make_coverage,
     make_totals,
     quickest,
+    stream_steps,
     timeline_spans,
     unsupported_nodes,
     value_summaries,
@@ -176,6 +177,7 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
     ``asked_precision``: what the user wrote ("auto"). ``timeline``: with the spans of the run.
     """
     with no_collection():
+        asked, prepared = prepared, as_built(prepared, spec)
         run = run_on(prepared, spec)
         placed = _placed(every_work(prepared, run.works), spec, run.memory)
         executed = precision_on(prepared, spec)
@@ -192,7 +194,7 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
             sized_by_data(prepared.shaped.inferred),
             (*prepared.said, *run.said, *of_the_l2(placed, run.memory, spec)),
             prepared.trained,
-            changes_met(prepared, lambda other: run_on(other, spec).works),
+            changes_met(asked, lambda other: run_on(other, spec).works),
         )
         counted = counted_works(prepared.graph, placed).works
         fusion = fusion_of(prepared, [item.work for item in counted])
@@ -310,6 +312,7 @@ def predict_outcome(
     ``with_host``: and the host, and what bounds make of it.
     """
     with no_collection():
+        prepared = as_built(prepared, spec, predictors)
         run = run_on(prepared, spec, predictors)
         placed = _placed(joined_views(run.works), spec, run.memory, predictors)
         executed = precision_on(prepared, spec)
@@ -482,6 +485,32 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
     if prepared.work_in_tf32 is not None and (missing := said_of_missing_tf32(spec, prepared.runtime.name)):
         said = (*said, missing)
     return Run(works=works, memory=memory, said=said)
+
+
+def as_built(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None = None) -> PreparedModel:
+    """What an engine's builder makes of a model on a GPU: all of it in float32 where a flag allows 16 bits and what
+    converts between them outweighs what they save, which :func:`run_on` decides for convolutions and linear layers."""
+    full = prepared.in_full
+    if full is None or _run_us(full, spec, predictors) >= _run_us(prepared, spec, predictors):
+        return prepared
+    multiplied = full.work_in_tf32 if takes_tf32(spec) else None
+    return replace(
+        full,
+        precision=prepared.precision,
+        work=full.work if multiplied is None else multiplied,
+        work_in_tf32=None,
+        said=(
+            *full.said,
+            f"the whole engine stays in float32, which is quicker than {prepared.precision.name} there, what converts "
+            "operands included: a builder that times both takes the quicker",
+        ),
+    )
+
+
+def _run_us(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None) -> float:
+    run = run_on(prepared, spec, predictors)
+    counted = counted_works(prepared.graph, _placed(joined_views(run.works), spec, run.memory, predictors)).works
+    return stream_time_us(stream_steps(counted, lambda prediction: prediction.latency_us), prepared.runtime)
 
 
 def _placed(

@@ -27,7 +27,7 @@ from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
 from neusight_onnx.lowering.widened_weights import with_widened_weights
 from neusight_onnx.memory import RunMemory, run_memory, with_more_weights
-from neusight_onnx.precision import FORMATS, Precision, between_pairs, keeps_fp32
+from neusight_onnx.precision import AUTO, FORMATS, Precision, between_pairs, keeps_fp32, resolve
 from neusight_onnx.report.model import (
     FusionSummary,
     NearMiss,
@@ -63,6 +63,7 @@ class PreparedModel:
     the one that was asked for is slower; None where it has no choice. ``unfused``: before anything was merged;
     ``merged``: what became of it by the runtime's rules, before a builder chooses among ways. ``near_misses``: where
     they were asked for.
+    ``in_full``: the model in the float32 of its file, where a flag allowed an engine's builder 16 bits beside it.
     ``known``: nodes that give numbers alone, which neither the graphs nor the work hold
     (:mod:`~neusight_onnx.lowering.known_numbers`).
     """
@@ -81,6 +82,7 @@ class PreparedModel:
     trained: Trained | None = None
     work_in_tf32: tuple[NodeWork, ...] | None = None
     tactics: Tactics | None = None
+    in_full: PreparedModel | None = None
     known: tuple[Node, ...] = ()
 
 
@@ -250,6 +252,16 @@ def prepare(
             tactics = find_tactics(
                 recognised, work, work if wide is None else wide, products=precision.products, may_stay_full=flags
             )
+        in_full = None
+        if flags and precision.mixed:
+            in_full = prepare(
+                shaped,
+                precision=resolve(AUTO, DataType.FLOAT32),
+                runtime=runtime_model,
+                include_io=include_io,
+                memory_timeline=memory_timeline,
+                explain_fusion=explain_fusion,
+            )
     return PreparedModel(
         shaped=shaped,
         precision=precision,
@@ -265,6 +277,7 @@ def prepare(
         unfused=graph,
         trained=trained,
         tactics=tactics,
+        in_full=in_full,
         known=known,
     )
 
