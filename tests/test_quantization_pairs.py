@@ -78,6 +78,11 @@ CASES = {
         PAIR.format("x") + "e = DequantizeLinear(w, s, z)\nt = Transpose<perm=[1, 0]>(e)\ny = MatMul(d, t)",
         "Q D D Transpose MatMul",
     ),
+    "an Identity shares it": (
+        PAIR.format("x")
+        + "b = Identity(d)\nc = Identity(b)\ne = Tanh(b)\nf = Sin(c)\ng = Cos(d)\nh = Add(e, f)\ny = Add(h, g)",
+        "Q D D D Tanh Sin Cos Add Add",
+    ),
     "a scale a channel": (
         "q = QuantizeLinear<axis=0>(x, v)\nd = DequantizeLinear<axis=0>(q, v)\n"
         "b = Transpose<perm=[1, 0]>(d)\ny = Tanh(b)",

@@ -135,14 +135,25 @@ def rounding(source: str, target: str, pair: Pair, values: dict[str, Value]) -> 
 
 
 def _one_for_each_reader(nodes: Iterable[Node], values: dict[str, Value], kept: frozenset[str]) -> list[Node]:
-    """The first reader, or whoever takes the value out of the graph, keeps the DequantizeLinear of the file."""
+    """The first reader, or whoever takes the value out of the graph, keeps the DequantizeLinear of the file.
+
+    Identities, by which exporters share a bias of several convolutions, are gone before: each of their readers is one.
+    """
     nodes = list(nodes)
     own = {node.outputs[0]: node for node in nodes if is_rounding(node, "DequantizeLinear")}
     copies: defaultdict[str, list[Node]] = defaultdict(list)
     taken = set(kept)
+    shared: dict[str, str] = {}
+    places: dict[str, int] = {}
     read: list[Node] = []
     for node in nodes:
-        inputs = list(node.inputs)
+        source = shared.get(node.inputs[0], node.inputs[0]) if node.inputs else ""
+        if node.op_type == "Identity" and not node.domain and source in own and node.outputs[0] not in kept:
+            shared[node.outputs[0]] = source
+            of_file = places[own[source].name]
+            read[of_file] = replace(read[of_file], origins=(*read[of_file].stands_for, *node.stands_for))
+            continue
+        inputs = [shared.get(name, name) for name in node.inputs]
         for place, name in enumerate(inputs):
             if name not in own:
                 continue
@@ -159,5 +170,6 @@ def _one_for_each_reader(nodes: Iterable[Node], values: dict[str, Value], kept: 
                     origins=own[name].stands_for,
                 )
             )
+        places[node.name] = len(read)
         read.append(node if inputs == list(node.inputs) else replace(node, inputs=tuple(inputs)))
     return [each for node in read for each in (node, *(copies.get(node.outputs[0], ()) if node.outputs else ()))]
