@@ -75,7 +75,7 @@ Examples:
   neusight-onnx gpus h100
   neusight-onnx gpus rtx ada
   neusight-onnx gpus --format csv
-  neusight-onnx gpus l40s --format toml > my_gpu.toml
+  neusight-onnx gpus l40s --format toml
 """
 PREDICTORS_LIST_EXAMPLES = """\
 Examples:
