@@ -50,6 +50,7 @@ from neusight_onnx.learning.heldout import (
     scored_sessions,
     train_once,
 )
+from neusight_onnx.learning.shared_predictors import SHARED_PREDICTORS
 from neusight_onnx.predictor import load_predictors
 from neusight_onnx.similarity import gpu_vector
 from neusight_onnx.tiling import Tile, candidates
@@ -174,7 +175,7 @@ Rooflines = Mapping[tuple[str, str, str, str], float]
 """Mean error of the roofline in per cent, by kernel class, label of the predictor, GPU and operation."""
 
 ANY = "matrix"
-"""Begins the labels of predictors that several formats share, whose operations name the format."""
+"""Stands for the labels of shared predictors, whose operations name the format."""
 
 
 def rooflines(folder: Path, entries: Sequence[Mapping[str, Any]], predictors: Path) -> Rooflines:
@@ -211,7 +212,7 @@ def rooflines(folder: Path, entries: Sequence[Mapping[str, Any]], predictors: Pa
 
 def roofline_cell(roofline: Rooflines, entry: Mapping[str, Any], cell: tuple[str, str]) -> list[float]:
     """The roofline's error on a predictor's GPU and operation; empty where it isn't known."""
-    label = ANY if entry["dtype"].startswith(ANY) or entry["dtype"].endswith("+amd") else entry["dtype"]
+    label = ANY if entry["dtype"] in {shared.label for shared in SHARED_PREDICTORS} else entry["dtype"]
     error = roofline.get((entry["kernel_class"], label, *cell))
     return [] if error is None else [error]
 

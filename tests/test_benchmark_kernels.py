@@ -96,11 +96,12 @@ def test_an_unknown_name_is_refused_with_what_there_is(kernels: Any) -> None:
 
 @pytest.mark.parametrize(
     ("label", "operation"),
-    [("bfloat16", "run"), ("matrix+amd", "tuned bfloat16")],
-    ids=["of one format", "shared: the operation names the format"],
+    [("bfloat16", "run"), ("matrix+amd", "tuned bfloat16"), ("float32/weight", "weight float32")],
+    ids=["of one format", "shared: the operation names the format", "of a gradient, as shared ones"],
 )
 def test_the_roofline_stands_beside_each_gpu(label: str, operation: str, kernels: Any) -> None:
     known = {("gemm", "bfloat16", "p4", "run"): 51.25, ("gemm", "matrix", "p4", "tuned bfloat16"): 51.25}
+    known |= {("gemm", "matrix", "p4", "weight float32"): 51.25}
     shown = {**PASCAL_AND_AMPERE, "dtype": label}
     assert kernels.roofline_cell(known, shown, ("p4", operation)) == [51.25]
     assert kernels.roofline_cell(known, shown, ("t4", operation)) == []
