@@ -151,6 +151,10 @@ def prepare(
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
         graph, known = (shaped.expected, ()) if training is not None else known_apart(shaped.expected)
+        if in_pytorch and training is None:
+            from neusight_onnx.fusion.embedding_bags import with_embedding_bags
+
+            graph = with_embedding_bags(graph)
         graph = _before_recognition(graph, precision, runtime_model.name, in_pytorch)
         narrow_model = precision.plain is not None and precision.plain.bits < DataType.FLOAT32.bits
         if runtime_model.name == "eager" and narrow_model and not precision.mixed and training is None:

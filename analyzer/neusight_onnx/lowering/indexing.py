@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import ceil, prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import GatherScatter, Movement
+from neusight_onnx.kernels import GatherScatter, Movement, Reduction
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.movement import TEXT, VIEW
 from neusight_onnx.lowering.normalization import fill
@@ -160,6 +160,23 @@ def ones_scattered(context: NodeContext) -> GatherScatter:
         index_count=places.element_count,
         index_dtype=places.dtype,
     )
+
+
+@lowers("EmbeddingBag", domain="neusight", gives="reduction", note="recognised: a loop over bags of rows")
+def embedding_bag(context: NodeContext) -> Outcome:
+    """l indices into (v, d), in bags of l / b on average: (b, d)."""
+    out, indices = context.out(), context.spec(1)
+    bags, width = out.shape
+    kernel = Reduction(
+        operation=context.text("operation", "sum"),
+        outputs=out.element_count,
+        reduced=max(ceil(indices.element_count / max(bags, 1)), 1),
+        inner=max(width, 1),
+        dtype=out.dtype,
+        output=out,
+        extra_inputs=(indices,),
+    )
+    return Kernels(kernels=(kernel,))
 
 
 @lowers("Compress", gives="gather_scatter")
