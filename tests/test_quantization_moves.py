@@ -149,3 +149,15 @@ def test_every_node_of_the_file_is_in_a_kernel() -> None:
     works = works_of(fused_graph(graph, runtime), runtime, parsed=graph)
     named = {name for work in works for name in (work.node, *(name for name, _ in work.origins))}
     assert {node.name for node in graph.graph.nodes} <= named
+
+
+UNREAD = {
+    "a dequantised input": "e = DequantizeLinear(x, s, z)\n",
+    "a dequantised weight": "e = DequantizeLinear(v, s, z)\n",
+    "an input rounded as it was": "e = DequantizeLinear(x, s, z)\nf = QuantizeLinear(e, s, z)\n",
+}
+
+
+@pytest.mark.parametrize("unread", UNREAD.values(), ids=UNREAD)
+def test_what_nothing_reads_changes_nothing(unread: str) -> None:
+    assert kernels(f"{unread}{pair('a', 'q')}{READ}")[-2:] == [INTEGERS, FLOATS]

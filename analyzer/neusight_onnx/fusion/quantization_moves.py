@@ -235,9 +235,9 @@ def _later(nodes: Iterable[Node], values: dict[str, Value], kept: frozenset[str]
                 gone.append((pair.inputs[0], node))
                 continue
         found.append(node)
-        if is_rounding(node, "DequantizeLinear") and not values[node.inputs[0]].is_constant:
+        if is_rounding(node, "DequantizeLinear"):
             key_of = _key_of(node, values)
-            if key_of is not None:
+            if key_of is not None and not values[node.inputs[0]].is_constant:
                 dequantised[node.outputs[0]] = (key_of, node)
             continue
         moved = [dequantised.get(name) for name in _moved(node, values)]
@@ -253,8 +253,15 @@ def _later(nodes: Iterable[Node], values: dict[str, Value], kept: frozenset[str]
             dequantised[name] = (key, pairs[1])
             found += pairs
         found.insert(len(found) - 2 * sum(map(bool, node.outputs)), node)
-    read = {name for node in found for name in node.inputs} | kept
-    idle = [node for node in found if is_rounding(node, "DequantizeLinear") and node.outputs[0] not in read]
-    gone += [(node.inputs[0], node) for node in idle]
-    names = {node.name for node in idle}
-    return _accounted((node for node in found if node.name not in names), gone)
+    return _without_unread(found, gone, kept)
+
+
+def _without_unread(nodes: list[Node], gone: list[tuple[str, Node]], kept: frozenset[str]) -> list[Node]:
+    """``nodes`` without each DequantizeLinear that nothing reads any more, if another node can stand for it."""
+    read = {name for node in nodes for name in node.inputs} | kept
+    idle = {node.name: node for node in nodes if is_rounding(node, "DequantizeLinear") and node.outputs[0] not in read}
+    others = [node for node in nodes if node.name not in idle]
+    present = {name for node in others for name in (*node.inputs, *node.outputs)}
+    idle = {name: node for name, node in idle.items() if node.inputs[0] in present}
+    gone += [(node.inputs[0], node) for node in idle.values()]
+    return _accounted([node for node in nodes if node.name not in idle], gone)
