@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from check_cases import rounded
@@ -32,6 +34,21 @@ def test_a_report_says_so(runtime: str, expected: str) -> None:
     model = read_model_bytes(rounded()().SerializeToString(), label="q.onnx")
     report = analyze(model, gpu="l4", batch=2, runtime=runtime)
     assert f"inference, {expected}, {runtime}" in to_markdown(report)
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "expected"),
+    [
+        # one linear layer of 2 x 2,048 x 1,000 beside 4.1 GMAC of convolutions, which stay in bfloat16
+        ("resnet50", "fp8", "fp8 in 0.1 % of products' FLOPs"),
+        ("bert_base", "fp8", "fp8"),
+        ("resnet50", "fp16", "fp16"),
+    ],
+)
+def test_a_format_of_few_layers_is_told_with_its_share(model: str, precision: str, expected: str) -> None:
+    path = Path(__file__).parents[1] / "examples" / f"{model}.onnx"
+    report = analyze(path, gpu="h100", precision=precision, runtime="eager")
+    assert f"inference, {expected}, eager" in to_markdown(report)
 
 
 def test_tables_say_so() -> None:
