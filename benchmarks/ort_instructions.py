@@ -303,6 +303,15 @@ def cubins_of(provider: Path, cuobjdump: Path, architecture: str, folder: Path) 
     return found
 
 
+def layouts_of(functions: Mapping[str, sass.Function]) -> bytes:
+    """Where the arguments of kernels lie, as the stand-ins read it."""
+    lines = sorted(
+        name.encode() + b"".join(b" %d:%d" % place for place in function.arguments)
+        for name, function in functions.items()
+    )
+    return b"\n".join(lines) + b"\n"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
     """Instructions of all lanes of a launch: issued, and by pipe."""
@@ -380,11 +389,7 @@ def main() -> None:
         }
         known = next(iter(functions.values()))
         layouts = folder / "layouts"
-        lines = sorted(
-            name.encode() + b"".join(b" %d:%d" % place for place in function.arguments)
-            for name, function in known.items()
-        )
-        layouts.write_bytes(b"\n".join(lines) + b"\n")
+        layouts.write_bytes(layouts_of(known))
         codes: dict[tuple[str, str], sass.Code] = {}
         for case in CASES:
             if options.only not in case.label:

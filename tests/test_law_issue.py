@@ -27,7 +27,7 @@ from neusight_onnx.laws.issue import instructions_of, issue_us, merged, with_iss
 from neusight_onnx.lowering.own_kernels import with_own_kernels
 from neusight_onnx.lowering.walk import lower
 from neusight_onnx.predictor import predict
-from neusight_onnx.runtime import RUNTIMES
+from neusight_onnx.runtime import RUNTIMES, get_runtime
 
 HALF, FLOAT = DataType.FLOAT16, DataType.FLOAT32
 A100, H100 = load_gpu("a100-sxm-40gb"), load_gpu("h100-sxm")
@@ -340,3 +340,34 @@ def test_attention_by_parts_has_a_softmax_by_block() -> None:
     works = with_own_kernels(lower(graph, runtime="onnxruntime"), RUNTIMES["onnxruntime"])
     (found,) = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Softmax)]
     assert instructions_of(found, hopper=False) == 2 * 2 * 100 * 128 * 120
+
+
+@pytest.mark.parametrize(
+    ("at_once", "cols", "counted"),
+    [
+        # instructions an element that releases 1.12 and 1.15 were seen to take in 16 bits, code for 8.0
+        (1, 384, 132.8),
+        (1, 768, 82.9),
+        (1, 1536, 55.6),
+        (1, 4096, 37.2),
+        (4, 384, 42.0),
+        (4, 768, 41.4),
+        (4, 1024, 41.4),
+        (4, 1536, 56.6),
+    ],
+)
+def test_early_skip_normalizations(at_once: int, cols: int, counted: float) -> None:
+    kernel = Normalization(method="layer", rows=64, cols=cols, dtype=HALF, fused=("add",), library=ORT, at_once=at_once)
+    assert instructions_of(kernel, hopper=False) / (64 * cols) == pytest.approx(counted, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    ("release", "at_once"), [("1.11", 1), ("1.12", 1), ("1.13", 4), ("1.15", 4), ("1.16", 0), ("1.31", 0)]
+)
+def test_what_a_thread_normalizes_at_once_hangs_on_the_release(release: str, at_once: int) -> None:
+    nodes = "y = com.microsoft.SkipLayerNormalization(x, r, g, b)"
+    graph = inferred(nodes, {"x": (2, 100, 64), "r": (2, 100, 64)}, weights={"g": (64,), "b": (64,)})
+    runtime = get_runtime(f"onnxruntime@{release}")
+    works = with_own_kernels(lower(graph, runtime="onnxruntime"), runtime)
+    (found,) = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Normalization)]
+    assert found.at_once == at_once

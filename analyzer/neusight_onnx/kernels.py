@@ -329,7 +329,8 @@ class Normalization:
     residual added before, whose operand is in ``extra_inputs`` and whose sum may be written as well
     (``extra_outputs``). ``access`` is as in :class:`Elementwise`. ``backward``: the gradient of the input, from the
     input and the result's gradient (in ``extra_inputs``, with the statistics that were saved). ``generated``: a
-    compiler wrote the kernel, in place of PyTorch's. ``library`` is as in :class:`Elementwise`.
+    compiler wrote the kernel, in place of PyTorch's. ``library`` is as in :class:`Elementwise`. ``at_once``: elements
+    of a residual and its normalization that a thread of an early ONNX Runtime takes at once; 0: as today's.
     """
 
     method: str
@@ -345,6 +346,7 @@ class Normalization:
     access: str = ""
     generated: bool = False
     library: str = ""
+    at_once: int = 0
 
     @property
     def macs(self) -> int:

@@ -73,6 +73,8 @@ class Runtime:
     whether one joins a product of more than two dimensions.
     ``drops_neutral``: whether sums with 0 and products with 1 go, where redundant nodes do; ``splits_gathers``:
     whether Gathers that take a tensor apart become one Split. ``has_hard_swish``: whether HardSwish is one kernel.
+    ``skip_norm_at_once``: elements that a thread of the kernel that adds a residual and normalizes takes at once, up to
+    1,024 columns: 1 or 4; 0: as today's.
     ``widens_attention``: whether PyTorch's formula for attention without a fused kernel computes in FP32.
     ``lacks_formats``: values of ``--precision`` that it doesn't compute in, "bf16" for "bf16-model", too.
     ``foreach_optimizer``: whether a step's kernels go through many parameters each; ``frees_gradients``: whether
@@ -132,6 +134,7 @@ class Runtime:
     drops_neutral: bool = True
     splits_gathers: bool = True
     has_hard_swish: bool = True
+    skip_norm_at_once: int = 0
     widens_attention: bool = True
     lacks_formats: frozenset[str] = frozenset()
     foreach_optimizer: bool = True

@@ -178,6 +178,15 @@ LAYER_ROW, LAYER_STEP = 790.0, 47.3
 LAYER_ROW_NARROW, LAYER_STEP_NARROW = 723.0, 63.7
 """Instructions of the warps of a row's block (``cuApplyLayerNorm``) in 32 and in 16 bits: once, and every 32 columns.
 The counts of 384, 768, 1,024 and 4,096 columns follow it within 1 %."""
+SKIP_FOURS = (166.0, 133.0)
+"""Of the kernel that adds a residual and normalizes in releases before 1.16, each thread of a row's block, in 16 and in
+32 bits (code for compute capability 8.0): four elements each (128 to 1,024 columns: 149 to 168 and 119 to 134)."""
+SKIP_ONCE = (132.0, 105.0)
+"""One element each, where the block is as wide as the row (128 and 384 columns: within 3 %)."""
+SKIP_ROW, SKIP_STEP = (165.0, 140.0), (27.0, 21.5)
+"""Once, and for each element of a thread, where the row is wider than the block (512 to 4,096 columns: within 14 %)."""
+SKIP_FOURS_COLUMNS = 1024
+"""Columns of the widest row that threads of four elements take."""
 RMS_ELEMENT = 17.0
 """The same kernel without a mean, an element: 17 (4,096 columns in 16 bits) to 29."""
 
@@ -324,16 +333,22 @@ def _softmax_by_block(kernel: Softmax, *, hopper: bool) -> float:
     if kernel.cols > ATTENTION_SOFTMAX_COLUMNS:
         return kernel.rows * kernel.cols * ATTENTION_SOFTMAX_LARGE.each(hopper=hopper)
     threads = max(2.0 ** ceil(log2(max(kernel.cols, 1))), WARP)
-    kind = "no mask"
-    if kernel.extra_inputs:
-        kind = "lengths" if all(len(spec.shape) == 1 for spec in kernel.extra_inputs) else "mask"
-    return kernel.rows * threads * ATTENTION_SOFTMAX[kind].each(hopper=hopper)
+    return kernel.rows * threads * ATTENTION_SOFTMAX[softmax_operands(kernel)].each(hopper=hopper)
+
+
+def softmax_operands(kernel: Softmax) -> str:
+    """What says which keys there are: "mask", "lengths" of keys, "no mask"."""
+    if not kernel.extra_inputs:
+        return "no mask"
+    return "lengths" if all(len(spec.shape) == 1 for spec in kernel.extra_inputs) else "mask"
 
 
 def _normalized(kernel: Normalization, *, hopper: bool) -> float:
     n = kernel.rows * kernel.cols
     if kernel.method not in ("layer", "rms"):
         return 0.0
+    if "add" in kernel.fused and kernel.at_once:
+        return kernel.rows * _added_first(kernel)
     if "add" in kernel.fused:
         return n * INSTRUCTIONS[f"skip {kernel.method}"].each(hopper=hopper)
     if kernel.method == "rms":
@@ -341,6 +356,26 @@ def _normalized(kernel: Normalization, *, hopper: bool) -> float:
     narrow = kernel.dtype.bits <= 16
     row, step = (LAYER_ROW_NARROW, LAYER_STEP_NARROW) if narrow else (LAYER_ROW, LAYER_STEP)
     return kernel.rows * WARP * (row + step * ceil(kernel.cols / WARP))
+
+
+def skip_threads(cols: int, at_once: int) -> int:
+    """Threads of a row's block in releases before 1.16 (blocks of 16 launches, 64 to 4,096 columns)."""
+    if at_once == 4 and cols <= SKIP_FOURS_COLUMNS:
+        return next(threads for threads in (32, 96, 192, 256) if threads * at_once >= cols)
+    if cols == 384:
+        return 384
+    return next((threads for threads in (32, 128) if threads >= cols), 256)
+
+
+def _added_first(kernel: Normalization) -> float:
+    """Instructions of a row's block, all lanes."""
+    bits = 0 if kernel.dtype.bits <= 16 else 1
+    threads = skip_threads(kernel.cols, kernel.at_once)
+    if kernel.at_once == 4 and kernel.cols <= SKIP_FOURS_COLUMNS:
+        return threads * SKIP_FOURS[bits]
+    if threads >= kernel.cols:
+        return threads * SKIP_ONCE[bits]
+    return threads * (SKIP_ROW[bits] + SKIP_STEP[bits] * ceil(kernel.cols / threads))
 
 
 def issue_lanes(gpu: GpuSpec) -> float:

@@ -36,7 +36,7 @@ LOOK_UPS = frozenset({"embedding", "gather"})
 
 def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeWork, ...]:
     """``works`` with the kernels over elements, and of attention, that ``runtime`` has."""
-    own = OWN[runtime.elementwise]
+    own, at_once = OWN[runtime.elementwise], runtime.skip_norm_at_once
     known: dict[Kernel, Kernel] = {}
     result = []
     for work in works:
@@ -44,7 +44,10 @@ def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeW
         for kernel in work.kernels:
             other = known.get(kernel)
             if other is None:
-                other = known[kernel] = own(kernel)
+                other = own(kernel)
+                if at_once and isinstance(other, Normalization) and "add" in other.fused:
+                    other = replace(other, at_once=at_once)
+                known[kernel] = other
             kernels.append(other)
         is_other = any(a is not b and a != b for a, b in zip(kernels, work.kernels, strict=True))
         result.append(replace(work, kernels=tuple(kernels)) if is_other else work)

@@ -193,11 +193,15 @@ def analytic_answer(kernels: Sequence[Kernel], gpu: GpuSpec) -> Estimate:
 
 
 def _issued(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult, latency_us: Column) -> tuple[LawResult, Column]:
-    """The law's parts and the latency of kernels, held to what their instructions take to be issued."""
+    """The law's parts and the latency of kernels, held to what their instructions take to be issued and waited for."""
+    from neusight_onnx.laws.block_wait import with_waits
     from neusight_onnx.laws.issue import issue_us, with_issue
 
     issue = issue_us(kernels, gpu)
     if issue is None:
         return law, latency_us
     parts = {**law.parts_us, "compute": np.maximum(law.parts_us["compute"], issue)}
-    return replace(law, parts_us=parts), with_issue(latency_us, law.parts_us["launch"], issue)
+    bound, waits = with_waits(kernels, gpu, issue)
+    if waits.any():
+        parts["latency"] = np.maximum(law.parts_us.get("latency", 0.0), waits)
+    return replace(law, parts_us=parts), with_issue(latency_us, law.parts_us["launch"], bound)

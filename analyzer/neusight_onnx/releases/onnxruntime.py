@@ -12,6 +12,7 @@ from neusight_onnx.releases import Change, History
 
 _GRAPHS = "graphs that the CUDA provider of onnxruntime-gpu {} prepares"
 _LAUNCHES = "kernels that onnxruntime-gpu {} launches for Attention in FP16, for compute capabilities 7.0, 7.5 and 8.0"
+_INSTRUCTIONS = "launches and machine code of SkipLayerNormalization in onnxruntime-gpu {}, 64 to 4,096 columns"
 _CODE = "machine code and PTX in the CUDA provider of onnxruntime-gpu {} on PyPI"
 
 ONNXRUNTIME = History(
@@ -70,6 +71,13 @@ ONNXRUNTIME = History(
             fields={"newest_pow": 14},
         ),
         Change(
+            since=(1, 13),
+            what="SkipLayerNormalization of up to 1,024 columns takes four elements a thread at once",
+            before="SkipLayerNormalization takes an element a thread at a time",
+            source=_INSTRUCTIONS.format("1.12 and 1.13"),
+            fields={"skip_norm_at_once": 1},
+        ),
+        Change(
             since=(1, 14),
             what="attention operators of com.microsoft find a fused kernel wherever there is one",
             before="attention operators of com.microsoft in FP32 or without a list of lengths run by parts",
@@ -96,6 +104,13 @@ ONNXRUNTIME = History(
             before="Gathers that take a tensor apart are kernels of their own",
             source=_GRAPHS.format("1.13, 1.14 and 1.17") + ": some forms from 1.14 on, others from 1.17 or 1.22",
             fields={"splits_gathers": False},
+        ),
+        Change(
+            since=(1, 16),
+            what="SkipLayerNormalization takes eight elements a thread at once",
+            before="SkipLayerNormalization takes four elements a thread at once up to 1,024 columns, one beyond",
+            source=_INSTRUCTIONS.format("1.13, 1.14, 1.15 and 1.16"),
+            fields={"skip_norm_at_once": 4},
         ),
         Change(
             since=(1, 17),

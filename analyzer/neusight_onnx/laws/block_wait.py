@@ -1,0 +1,108 @@
+"""How long blocks of ONNX Runtime's row kernels wait for themselves: for their loads, reductions and barriers.
+
+A block of threads takes a row, whose warps reduce it together, so that most of the time none of them can issue. What
+hides that is other blocks, of which an SM holds ``r``. A row of ``i`` issue slots whose block by itself takes ``a``
+cycles (``i`` and the waits) takes an SM::
+
+    Tr = (i^p + (a / r)^p)^(1/p)            r = min(threads of an SM / threads of a block, blocks that it holds)
+
+and a kernel at least ``a``. T4 holds two of the blocks of 512 threads that reduce attention's scores over 384 keys,
+V100 and A100 four: 1,240 and 770 cycles a row by this, 629 by the issue slots alone.
+
+``a`` and ``p`` are read off the machine code: ``benchmarks/block_wait.py`` plays it on an SM, instruction by
+instruction, with the waits that the compiler wrote into it and published latencies of memory and shuffles
+(onnxruntime-gpu 1.31.1, code for compute capability 8.0). Nobody measured these kernels. PyTorch's layer normalization
+was, and is fitted with 3,000 cycles and 500 a load before rows share an SM; played, a row by itself takes 2,900 to
+3,060. Other kernels have no such time here: means of rows and today's SkipLayerNormalization hardly wait (378 and 246
+cycles a row of 1,024 on an SM of 1,024 threads, 343 and 218 of issue slots), what early releases normalize by loops
+wasn't played, and PyTorch's laws contain what its kernels wait. Latencies in cycles are taken over for all GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+
+import numpy as np
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.kernels import Kernel, Normalization, Softmax
+from neusight_onnx.laws.bandwidth import capability, is_amd, p_norm
+from neusight_onnx.laws.base import Column
+from neusight_onnx.laws.issue import ATTENTION_SOFTMAX_COLUMNS, LIBRARY, WARP, skip_threads, softmax_operands
+
+SHARPNESS = 3.0
+"""Of the soft maximum with the issue slots: 28 cases played, one to 32 blocks an SM, lie within 7 % of it."""
+
+SOFTMAX_WAIT = {"mask": 1750.0, "lengths": 1800.0, "no mask": 1180.0}
+"""Cycles that a block of attention's softmax waits, beside issuing: 1,660 to 1,910 from 16 to 1,024 keys with a mask,
+1,760 to 1,860 with lengths."""
+SOFTMAX_LARGE_WAIT, SOFTMAX_LARGE_COLUMN, SOFTMAX_LARGE_THREADS = 1750.0, 1.5, 256
+"""The same with more than 1,024 columns, and for each of them: 4,860 at 2,048, by 256 threads."""
+LAYER_WAIT, LAYER_COLUMN, LAYER_THREADS = 3000.0, (11.5, 15.5), 64
+"""Of LayerNormalization in 32 and 16 bits, and for each column: Welford's formula divides once a step, which the next
+one waits for."""
+LAYER_REGISTERS = (56, 32)
+SM_REGISTERS = 65_536
+"""Of an SM or compute unit at least, 32 bits each (NVIDIA's CUDA programming guide, since Kepler)."""
+SKIP_WAIT = 1450.0
+"""Of SkipLayerNormalization before 1.13 where the block is as wide as its row (384 columns)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBlock:
+    """The block of a row: its ``threads``, the ``registers`` of each, the cycles that it ``waits`` beside issuing."""
+
+    threads: float
+    waits: float
+    registers: int = 32
+
+    def resident(self, gpu: GpuSpec) -> float:
+        """How many an SM holds, at least one."""
+        threads = min(gpu.max_threads_per_sm, SM_REGISTERS / self.registers)
+        return max(min(threads // self.threads, most_blocks(gpu)), 1.0)
+
+
+def block_of(kernel: Kernel) -> RowBlock | None:
+    """None where it isn't one that was played."""
+    match kernel:
+        case Softmax() if kernel.library == LIBRARY and kernel.by_block and kernel.cols:
+            if kernel.cols > ATTENTION_SOFTMAX_COLUMNS:
+                waits = SOFTMAX_LARGE_WAIT + SOFTMAX_LARGE_COLUMN * kernel.cols
+                return RowBlock(threads=SOFTMAX_LARGE_THREADS, waits=waits)
+            threads = max(2.0 ** ceil(log2(kernel.cols)), WARP)
+            return RowBlock(threads=threads, waits=SOFTMAX_WAIT[softmax_operands(kernel)])
+        case Normalization() if kernel.library == LIBRARY and kernel.method == "layer" and not kernel.backward:
+            if "add" not in kernel.fused:
+                narrow = kernel.dtype.bits <= 16
+                waits = LAYER_WAIT + LAYER_COLUMN[narrow] * kernel.cols
+                return RowBlock(threads=LAYER_THREADS, waits=waits, registers=LAYER_REGISTERS[narrow])
+            threads = skip_threads(kernel.cols, kernel.at_once)
+            if kernel.at_once == 1 and threads >= kernel.cols:
+                return RowBlock(threads=threads, waits=SKIP_WAIT)
+            return None
+        case _:
+            return None
+
+
+def most_blocks(gpu: GpuSpec) -> int:
+    """Blocks that an SM holds at most (NVIDIA's CUDA programming guide, technical specifications per compute
+    capability; AMD's compute units hold as many waves as threads)."""
+    if is_amd(gpu):
+        return 32
+    return {7.5: 16, 8.6: 16, 8.7: 16, 8.9: 24, 12.0: 24, 12.1: 24}.get(capability(gpu), 32)
+
+
+def with_waits(kernels: Sequence[Kernel], gpu: GpuSpec, issue_us: Column) -> tuple[Column, Column]:
+    """(us of the issue slots and waits together, of the waits alone) of kernels whose issue slots take ``issue_us``."""
+    alone = np.zeros_like(issue_us)
+    for index, kernel in enumerate(kernels):
+        block = block_of(kernel)
+        if block is not None:
+            assert isinstance(kernel, Softmax | Normalization)
+            resident = block.resident(gpu)
+            rows = max(kernel.rows, 1)
+            each_us = issue_us[index] * gpu.sm_count / rows + block.waits / gpu.clock_hz * 1e6
+            alone[index] = each_us * max(rows / (gpu.sm_count * resident), 1.0)
+    return np.asarray(p_norm((issue_us, alone), SHARPNESS), dtype=np.float64), alone
