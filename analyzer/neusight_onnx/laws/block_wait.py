@@ -33,7 +33,7 @@ from neusight_onnx.laws.base import Column
 from neusight_onnx.laws.issue import ATTENTION_SOFTMAX_COLUMNS, LIBRARY, WARP, skip_threads, softmax_operands
 
 SHARPNESS = 3.0
-"""Of the soft maximum with the issue slots: 28 cases played, one to 32 blocks an SM, lie within 7 % of it."""
+"""Of the soft maximum with the issue slots: 32 kernels played on two SMs, one to 32 blocks each, lie within 9 %."""
 
 SOFTMAX_WAIT = {"mask": 1750.0, "lengths": 1800.0, "no mask": 1180.0}
 """Cycles that a block of attention's softmax waits, beside issuing: 1,660 to 1,910 from 16 to 1,024 keys with a mask,
