@@ -278,7 +278,8 @@ def product(**changes: object) -> NodeWork:
         ("int8", ["quantize 256 -> 128", "int8 128+512 -> 128"]),
         ("fp8", ["float8e4m3fn 256+512 -> 128"]),
         ("fp4", ["float4e2m1 256+256 -> 128"]),
-        ("int4w", ["float16 256+256 -> 128"]),
+        # a scale of 2 bytes and half a byte of zero point for each 128 weights
+        ("int4w", ["float16 266+256 -> 128"]),
     ],
 )
 def test_linear_layers(name: str, expected: list[str]) -> None:
@@ -325,7 +326,8 @@ def test_what_int8_changes_is_said(kernel: Gemm, expected: list[str]) -> None:
         # weights alone, inside the product
         ("fp8", [(256 + 512, 128)]),
         ("fp4", [(256 + 256, 128)]),
-        ("int4w", [(256 + 256, 128)]),
+        # and a scale of 2 bytes and half a byte of zero point for each 128 weights
+        ("int4w", [(256 + 256 + 10, 128)]),
     ],
 )
 def test_linear_layers_whose_operands_are_widened(name: str, expected: list[tuple[int, int]]) -> None:
@@ -567,7 +569,8 @@ def test_memory_follows_the_types() -> None:
     # 85.0 M of the 109.5 M parameters are weights of linear layers (12 layers of 12 x 768 x 768, and the pooler)
     linear = 12 * 12 * 768 * 768 + 768 * 768
     assert weights("int8") == pytest.approx(whole / 2 - linear, rel=0.001)
-    assert weights("int4w") == pytest.approx(whole / 2 - 1.5 * linear, rel=0.001)
+    # a scale of 2 bytes and half a byte of zero point for each 128 weights
+    assert weights("int4w") == pytest.approx(whole / 2 - 1.5 * linear + 2.5 * linear / 128, rel=0.001)
 
 
 def test_autocast_keeps_its_copies_of_weights_for_the_run() -> None:
@@ -633,7 +636,9 @@ def test_int4w_of_onnxruntime_packs_experts(mixture: Path) -> None:
     assert plain.totals.memory is not None
     assert packed.totals.memory is not None
     assert plain.totals.memory.weight_bytes == 2**27
-    assert packed.totals.memory.weight_bytes == 2**25
+    assert (
+        packed.totals.memory.weight_bytes == 2**25 + 2**26 // 128 * 5 // 2
+    )  # scales and zero points of 128 weights each
     assert packed.totals.latency_ms < plain.totals.latency_ms
     assert not any(notice.code == "little_narrowed" for notice in packed.warnings)
 
