@@ -18,6 +18,7 @@ from neusight_onnx.kernels import (
     Pooling,
     TensorSpec,
 )
+from neusight_onnx.laws.clock import idle_w
 from neusight_onnx.predictor import predict
 from neusight_onnx.predictor.neighbours import alike, lessened, share_of, worse_of
 from neusight_onnx.similarity import gpu_vector, gpu_weight
@@ -322,6 +323,15 @@ def test_more_of_a_figure_than_a_measured_gpus_relative_slows_nothing(
     spec = load_gpu(name)
     (before,), (after,) = predict([kernel], spec), predict([kernel], raised(spec, (figure,), factor))
     assert after.latency_us <= 1.001 * before.latency_us
+
+
+def test_slower_memory_leaves_no_more_power_for_arithmetic() -> None:
+    """An RTX 4090's large products are no quicker for an L40S that hardly says anything of it."""
+    spec, l40s = load_gpu("rtx-4090"), load_gpu("l40s")
+    trained = (gpu_vector(l40s, matrix_units=True),)
+    found = lessened(spec, l40s, lambda gpu: gpu_weight(gpu, trained))
+    assert any(gpu.memory_bytes_per_s < spec.memory_bytes_per_s for gpu in found)
+    assert all(gpu.power_w - idle_w(gpu) <= spec.power_w - idle_w(spec) + 1e-6 for gpu in found)
 
 
 def test_a_gpu_is_lessened_towards_a_measured_one_in_what_it_surpasses() -> None:

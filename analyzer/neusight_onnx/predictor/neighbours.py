@@ -17,6 +17,7 @@ import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import l2_bytes_per_s
+from neusight_onnx.laws.clock import idle_w
 from neusight_onnx.similarity import gpu_vector
 
 _KIND = 3
@@ -120,8 +121,12 @@ def _smaller_l2(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
 
 
 def _slower_memory(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
+    """With as much power left for arithmetic: what slower memory leaves of the limit would make products quicker."""
     rate = _arithmetic(gpu, measured) * measured.memory_bytes_per_s
-    return replace(gpu, memory_bytes_per_s=rate) if rate < _LESS * gpu.memory_bytes_per_s else None
+    if rate >= _LESS * gpu.memory_bytes_per_s:
+        return None
+    slower = replace(gpu, memory_bytes_per_s=rate)
+    return replace(slower, power_w=gpu.power_w - idle_w(gpu) + idle_w(slower))
 
 
 def _less_power(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
