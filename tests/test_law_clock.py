@@ -23,6 +23,7 @@ LONG = Gemm(m=16384, n=8192, k=8192, dtype=DataType.FLOAT16, b_is_weight=True, t
     ("name", "watts"),
     [
         pytest.param("t4", 0.085 * 320, id="GDDR6: in proportion"),
+        pytest.param("rtx-pro-6000-max-q", 0.7 * 0.085 * 1792, id="GDDR7: less for each GB/s"),
         pytest.param("a100-sxm-80gb", 1.3 * 2039**0.5, id="HBM2e: 59 W by the root"),
         pytest.param("h200-sxm", 1.3 * 4800**0.5, id="HBM3e: 90 W"),
         pytest.param("mi300x", 0.2 * 750, id="AMD: a share of the limit"),

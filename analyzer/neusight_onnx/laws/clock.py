@@ -45,6 +45,11 @@ A100 45-50 (40 GB) and 60-65 (80 GB) of 400, H100 70-75 and H200 75-80 of 700, B
 limit leaves cards with GDDR and 60-75 W hardly more than half for arithmetic. The fit above is as good with .7 and 1.2
 times as much."""
 
+GDDR7_OVER_GDDR6 = 0.7
+"""What GDDR7 takes for a GB/s over GDDR6: no card with it is among the measured ones. Samsung says 20 % less than its
+GDDR6 of 24 Gb/s (July 2023), Micron and SK hynix half (June and July 2024; all three as remembered): between the two.
+In GDDR6's terms an RTX PRO 6000 would take 152 W before any arithmetic, half of what its Max-Q edition may."""
+
 MOST_IDLE = 0.5
 """Share of the power limit that this is at most: a card that is made for less has slower clocks for its memory, too."""
 
@@ -60,7 +65,7 @@ def idle_w(gpu: GpuSpec) -> float:
     elif memory.startswith("HBM"):
         watts = IDLE_W_PER_SQRT_GB_S_OF_HBM * gb_s**0.5
     elif memory.startswith("GDDR"):
-        watts = IDLE_W_PER_GB_S_OF_GDDR * gb_s
+        watts = IDLE_W_PER_GB_S_OF_GDDR * gb_s * (GDDR7_OVER_GDDR6 if memory.startswith("GDDR7") else 1.0)
     else:
         watts = STATIC_POWER * gpu.power_w
     return min(watts, MOST_IDLE * gpu.power_w)

@@ -63,8 +63,7 @@ ENERGY_LOG_SD = 0.2
 """Processes of the power-limited GPUs whose products in 16 bits were measured on real values, and how well the energy
 of others is known (log): 12 nm by operands that are zero, 8 nm by layers with unknown weights, others by foundries.
 Of mma in 5 nm Ada's is the last that was measured. On GeForce and workstation Blackwell (12.x) it is taken for the
-same, and GDDR7 for as hungry as GDDR6, which its makers call twice as thrifty a bit (as remembered): at half of the
-idle power an RTX PRO 6000's long products would be 8 % quicker."""
+same."""
 
 GEFORCE_BOOST = 1.11
 """Clock that GeForce cards reach over the boost clock that their makers state, while the power limit allows. From LLM
