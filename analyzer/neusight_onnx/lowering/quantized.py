@@ -43,8 +43,19 @@ def _unless_same(dtype: DataType, other: DataType) -> DataType | None:
     return None if dtype is other else dtype
 
 
+def _along_axis(spec: TensorSpec, rank: int, axis: int) -> TensorSpec:
+    """A vector (c,) that lies along ``axis`` of a tensor of ``rank``, as a shape that broadcasts to it; others as they
+    are: a scale for each block has the tensor's rank."""
+    if len(spec.shape) != 1 or not -rank <= axis < rank:
+        return spec
+    return replace(spec, shape=(*spec.shape, *(1,) * (rank - 1 - axis % rank)))
+
+
 def _scaled(context: NodeContext, operation: str, *, parameters: tuple[int, ...] = (1, 2)) -> Kernels:
-    scales = (context.spec(index) for index in parameters if context.has(index))
+    """One pass over x (of any rank) -> the same shape; scales and zero points are a number, (c,) along ``axis``, or
+    blocks of it."""
+    rank, axis = len(context.shape(0)), context.integer("axis", 1)
+    scales = (_along_axis(context.spec(index), rank, axis) for index in parameters if context.has(index))
     inputs = (context.spec(0), *(spec for spec in scales if spec.element_count > 1))
     return Kernels(kernels=(Elementwise(operations=(operation,), inputs=inputs, output=context.out()),))
 
