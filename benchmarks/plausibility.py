@@ -28,6 +28,7 @@ from itertools import pairwise, permutations
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.kernels import (
     Attention,
     Conv,
@@ -41,7 +42,6 @@ from neusight_onnx.kernels import (
     Softmax,
     TensorSpec,
 )
-from neusight_onnx.laws.clock import idle_w
 from neusight_onnx.laws.matrix_units import pipe_of, serves
 from neusight_onnx.laws.normalization import resident_rows
 from neusight_onnx.predictor import Prediction, Predictors, load_predictors, predict
@@ -262,8 +262,8 @@ def raised(gpu: GpuSpec, figure: str, factor: float) -> GpuSpec:
                 l2_bytes_per_s=gpu.l2_bytes_per_s * actual if gpu.l2_bytes_per_s else None,
             )
         case "memory_bytes_per_s":
-            faster = replace(gpu, name=name, memory_bytes_per_s=gpu.memory_bytes_per_s * factor)
-            return replace(faster, power_w=gpu.power_w + idle_w(faster) - idle_w(gpu))
+            faster = gpu.memory_bytes_per_s * factor
+            return replace(gpu, name=name, memory_bytes_per_s=faster, idle_power_w=idle_w(gpu))
         case "l2_bytes":
             return replace(gpu, name=name, l2_bytes=round(gpu.l2_bytes * factor))
         case _:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.gpu import load_gpu
+from neusight_onnx.gpu import changed_gpu, load_gpu
+from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.kernels import Gemm
-from neusight_onnx.laws.clock import energy_at, idle_w, level_under_limit, power_level
+from neusight_onnx.laws.clock import energy_at, level_under_limit, power_level
 from neusight_onnx.predictor import load_predictors, predict
 
 LONG = Gemm(m=16384, n=8192, k=8192, dtype=DataType.FLOAT16, b_is_weight=True, transpose_b=True)
@@ -156,3 +157,19 @@ def test_no_product_is_slower_with_more_power(name: str, power_w: float, more: f
             for watts in (power_w, power_w * more)
         )
         assert found.latency_us <= less.latency_us * slower
+
+
+def test_more_bandwidth_alone_draws_no_more_power() -> None:
+    """A T4's 27 W are those of its memory; a what-if changes the bandwidth, and a file may state the power itself."""
+    t4 = load_gpu("t4")
+    assert idle_w(changed_gpu(t4, {"mem_bw_gbs": 480.0}, "--what-if")) == pytest.approx(idle_w(t4))
+    assert idle_w(changed_gpu(t4, {"mem_bw_gbs": 480.0, "idle_power_w": 20.0}, "--what-if")) == 20.0
+    assert idle_w(replace(t4, memory_bytes_per_s=400e9)) == pytest.approx(0.085 * 400)
+
+
+@pytest.mark.parametrize("factor", [1.1, 1.5, 2.0, 4.0])
+def test_more_bandwidth_slows_no_long_product(factor: float) -> None:
+    before = load_gpu("l4")
+    after = changed_gpu(before, {"mem_bw_gbs": 300.0 * factor}, "--what-if")
+    (slow,), (quick,) = predict([LONG], before), predict([LONG], after)
+    assert quick.latency_us <= 1.001 * slow.latency_us

@@ -12,13 +12,13 @@ import pytest
 from benchmarks.plausibility import attention, conv, vector
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
+from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.kernels import (
     Gemm,
     Kernel,
     Pooling,
     TensorSpec,
 )
-from neusight_onnx.laws.clock import idle_w
 from neusight_onnx.predictor import predict
 from neusight_onnx.predictor.neighbours import alike, lessened, share_of, worse_of
 from neusight_onnx.similarity import gpu_vector, gpu_weight

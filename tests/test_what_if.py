@@ -13,6 +13,7 @@ from neusight_onnx import analyze, load_gpu
 from neusight_onnx.cli import main
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import changed_gpu
+from neusight_onnx.gpu.power import idle_w
 from test_report_machine import SCHEMA, documented_keys, keys_of
 
 ROOT = Path(__file__).parents[1]
@@ -31,6 +32,7 @@ def test_one_key_changes_one_figure() -> None:
         aliases=(),
         device_names=(),
         memory_bytes_per_s=4.8e12,
+        idle_power_w=idle_w(H100),
     )
 
 

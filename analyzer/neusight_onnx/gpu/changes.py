@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu.keys import NUMBER_KEYS, PEAK_KEYS, number_of, quoted
+from neusight_onnx.gpu.power import idle_follows_memory, idle_w
 from neusight_onnx.gpu.sense import check_capability, check_dense_peaks, check_fp32_peak, check_power
 from neusight_onnx.gpu.spec import GpuSpec
 
@@ -27,6 +28,7 @@ _FIELDS: Mapping[str, tuple[str, float]] = {
     "memory_bandwidth_gb_s": ("memory_bytes_per_s", 1e9),
     "memory_bus_bits": ("memory_bus_bits", 1),
     "tdp_w": ("power_w", 1),
+    "idle_power_w": ("idle_power_w", 1),
 }
 """Keys of a GPU file that may be changed in a GPU: field of the spec, and its base units in one of the file's."""
 
@@ -39,7 +41,8 @@ _MAKE_PEAKS = ("sm_count", "fp32_lanes_per_sm", "boost_mhz")
 def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSpec:
     """``gpu`` with other figures, by the keys and in the units of a GPU file; ``where`` stands before complaints.
 
-    More units or another clock scale every peak rate that is not given itself. Raises SpecError for an unknown key, an
+    More units or another clock scale every peak rate that is not given itself. Quicker memory draws no more power with
+    nothing to do, unless that is given: the change is one of bandwidth alone. Raises SpecError for an unknown key, an
     impossible figure, or peak rates that no longer go with units and clock.
     """
     known = {key.name: key for key in NUMBER_KEYS if key.name in _FIELDS or key.name in PEAK_KEYS}
@@ -68,6 +71,8 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         if key in _MAKE_PEAKS:
             scale *= number * unit / before
         fields[field] = round(number * unit) if known[key].whole or isinstance(before, int) else number * unit
+    if "memory_bandwidth_gb_s" in given and idle_follows_memory(gpu):
+        fields.setdefault("idle_power_w", idle_w(gpu))
     peaks = {pipe: rate * scale for pipe, rate in peaks.items()}
     peaks |= {PEAK_KEYS[key]: number * 1e12 for key, number in given.items() if key in PEAK_KEYS}
     changed = replace(gpu, **fields, peak_flops_per_s=peaks)  # type: ignore[arg-type]  # fields and values are those of _FIELDS

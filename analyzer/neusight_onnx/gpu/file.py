@@ -124,6 +124,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
         power_w=number["tdp_w"],
         peak_flops_per_s={pipe: number[key] * 1e12 for key, pipe in PEAK_KEYS.items() if key in number},
         l2_bytes_per_s=scaled("l2_bandwidth_gb_s", 1e9),
+        idle_power_w=number.get("idle_power_w"),
         last_level_cache_bytes=whole("last_level_cache_mb", 2**20),
         memory_bus_bits=whole("memory_bus_bits", 1),
         scaleup_bytes_per_s=scaled("scaleup_gb_s", 1e9),

@@ -41,6 +41,7 @@ NUMBER_KEYS: tuple[NumberKey, ...] = (
     NumberKey(name="memory_bandwidth_gb_s", meaning="memory bandwidth in GB/s", low=5, high=200_000, required=True),
     NumberKey(name="memory_bus_bits", meaning="width of the memory bus in bits", low=16, high=131_072, whole=True),
     NumberKey(name="tdp_w", meaning="power limit in W", low=2, high=10_000, required=True),
+    NumberKey(name="idle_power_w", meaning="power with clocks up and nothing to do in W", low=0.1, high=10_000),
     NumberKey(name="pcie_generation", meaning="PCIe generation", low=1, high=12),
     NumberKey(name="pcie_lanes", meaning="PCIe lanes", low=1, high=64, whole=True),
     NumberKey(name="scaleup_gb_s", meaning="link to other GPUs in GB/s, per direction", low=1, high=100_000),

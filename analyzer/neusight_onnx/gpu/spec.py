@@ -20,6 +20,7 @@ class GpuSpec:
     ``shared_memory_bytes_per_sm`` and others may be None where no source states them.
     ``l1_bytes_per_sm`` is the capacity of the L1 cache, on NVIDIA since Volta shared with shared memory.
     ``last_level_cache_bytes``: a memory-side cache behind the L2 (AMD's Infinity Cache).
+    ``idle_power_w``: what it draws with its clocks up and nothing to do; None: by its memory (``gpu/power.py``).
     ``memory_bus_bits``: width of the bus to memory; with HBM it tells how fast one of its channels is.
     ``device_names`` are what ``nvidia-smi`` and PyTorch print. ``name`` is the canonical name, ``label`` for people.
     ``asked_as`` is the name that it was asked by where that isn't its alone: ``also_named`` are the GPUs that may be
@@ -47,6 +48,7 @@ class GpuSpec:
     power_w: float
     peak_flops_per_s: Mapping[str, float]
     l2_bytes_per_s: float | None = None
+    idle_power_w: float | None = None
     last_level_cache_bytes: int | None = None
     memory_bus_bits: int | None = None
     scaleup_bytes_per_s: float | None = None

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu.keys import NUMBER_KEYS, TEXT_KEYS
+from neusight_onnx.gpu.power import idle_follows_memory, idle_w
 from neusight_onnx.gpu.spec import GpuSpec
 
 _HEAD = """\
@@ -23,6 +24,8 @@ def template_of(spec: GpuSpec) -> str:
     if not path.is_file():
         raise SpecError(f"'{spec.name}' is no shipped GPU: a GPU file begins as that of one, such as a100-sxm-80gb")
     table = tomllib.loads(path.read_text(encoding="utf-8"))
+    if idle_follows_memory(spec):
+        table.setdefault("idle_power_w", round(idle_w(spec), 1))  # it stays where a copy's memory is quicker
     return _HEAD.format(name=spec.name) + "\n" + "".join(f"{line}\n" for line in _lines(table, spec.vendor))
 
 
@@ -41,4 +44,4 @@ def _line(key: str, table: Mapping[str, object], meaning: str, *, is_required: b
     value = table.get(key)
     text = "" if value is None else f'"{value}"' if isinstance(value, str) else f"{value}"
     entry = f"{key} = {text}" if text else f"# {key} ="
-    return f"{entry:<40}# {meaning}; {'required' if is_required else 'may be left out'}"
+    return f"{entry:<39} # {meaning}; {'required' if is_required else 'may be left out'}"

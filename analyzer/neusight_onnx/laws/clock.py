@@ -1,8 +1,9 @@
-"""The clock that a power limit leaves: what a card draws before any arithmetic, and how energy goes with the clock.
+"""The clock that a power limit leaves: how energy goes with the clock.
 
-Power is ``idle + energy of an operation x operations a second``. At a lower clock the voltage is lower, too, and energy
-goes with the square of the voltage. What is here serves the laws of products in FP32 and on matrix units alike; the
-energies of their operations are theirs.
+Power is ``idle + energy of an operation x operations a second``; idle power is the GPU's
+(:func:`~neusight_onnx.gpu.power.idle_w`). At a lower clock the voltage is lower, too, and energy goes with the square
+of the voltage. What is here serves the laws of products in FP32 and on matrix units alike; the energies of their
+operations are theirs.
 """
 
 from __future__ import annotations
@@ -11,9 +12,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-
-from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.bandwidth import is_amd
 
 REFERENCE_CLOCK_HZ = 1.4e9
 """Clock that the laws' energies are stated at, whatever the process: about where an A100's and a V100's ranges end."""
@@ -35,40 +33,6 @@ matrix units."""
 EXPONENT_SPREAD = 0.6
 """How far off it may be (one standard deviation) where no such clock was measured: at 0 the voltage stays at its
 lowest, at 1.2 it follows the clock nearly as GeForce cards' does in the upper part of their range."""
-
-IDLE_W_PER_SQRT_GB_S_OF_HBM = 1.3
-IDLE_W_PER_GB_S_OF_GDDR = 0.085
-"""What a card takes with its clocks up and nothing to do, memory and leakage above all, in W: by the square root of
-HBM's bandwidth (faster stacks take less for each bit), in proportion to GDDR's. What nvidia-smi prints for idle cards
-in state P0 (as remembered): T4 27 of 70 W, L4 28-30 of 72, A10 55 of 150, L40S about 80 of 350; V100 40-45 of 300,
-A100 45-50 (40 GB) and 60-65 (80 GB) of 400, H100 70-75 and H200 75-80 of 700, B200 about 140 of 1000. So the power
-limit leaves cards with GDDR and 60-75 W hardly more than half for arithmetic. The fit above is as good with .7 and 1.2
-times as much."""
-
-GDDR7_OVER_GDDR6 = 0.7
-"""What GDDR7 takes for a GB/s over GDDR6: no card with it is among the measured ones. Samsung says 20 % less than its
-GDDR6 of 24 Gb/s (July 2023), Micron and SK hynix half (June and July 2024; all three as remembered): between the two.
-In GDDR6's terms an RTX PRO 6000 would take 152 W before any arithmetic, half of what its Max-Q edition may."""
-
-MOST_IDLE = 0.5
-"""Share of the power limit that this is at most: a card that is made for less has slower clocks for its memory, too."""
-
-STATIC_POWER = 0.2
-"""Share of the power limit for the same where the memory is of another kind or the maker is AMD."""
-
-
-def idle_w(gpu: GpuSpec) -> float:
-    """Power that is gone before any arithmetic, in W."""
-    gb_s, memory = gpu.memory_bytes_per_s / 1e9, gpu.memory_type.upper()
-    if is_amd(gpu):
-        watts = STATIC_POWER * gpu.power_w
-    elif memory.startswith("HBM"):
-        watts = IDLE_W_PER_SQRT_GB_S_OF_HBM * gb_s**0.5
-    elif memory.startswith("GDDR"):
-        watts = IDLE_W_PER_GB_S_OF_GDDR * gb_s * (GDDR7_OVER_GDDR6 if memory.startswith("GDDR7") else 1.0)
-    else:
-        watts = STATIC_POWER * gpu.power_w
-    return min(watts, MOST_IDLE * gpu.power_w)
 
 
 def energy_at(clock_hz: float) -> float:

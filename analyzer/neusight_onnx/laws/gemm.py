@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.kernels import Gemm, Kernel
 from neusight_onnx.laws import gemv
 from neusight_onnx.laws.bandwidth import p_norm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
-from neusight_onnx.laws.clock import ENERGY_EXPONENT, energy_at, idle_w, power_level
+from neusight_onnx.laws.clock import ENERGY_EXPONENT, energy_at, power_level
 from neusight_onnx.laws.pascal_gemm import choose_biased
 from neusight_onnx.laws.tiled import cheapest, pinned_tile, resident_blocks, with_tile
 from neusight_onnx.tiling import DEEP_SPLITS, candidates, fp32_tiles

@@ -16,8 +16,8 @@ from dataclasses import replace
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.laws.bandwidth import l2_bytes_per_s
-from neusight_onnx.laws.clock import idle_w
 from neusight_onnx.similarity import gpu_vector
 
 _KIND = 3
@@ -125,8 +125,7 @@ def _slower_memory(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
     rate = _arithmetic(gpu, measured) * measured.memory_bytes_per_s
     if rate >= _LESS * gpu.memory_bytes_per_s:
         return None
-    slower = replace(gpu, memory_bytes_per_s=rate)
-    return replace(slower, power_w=gpu.power_w - idle_w(gpu) + idle_w(slower))
+    return replace(gpu, memory_bytes_per_s=rate, idle_power_w=idle_w(gpu))
 
 
 def _less_power(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec | None:
