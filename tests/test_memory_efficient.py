@@ -180,3 +180,13 @@ def test_runtimes_say_whose_attention_it_is(runtime: str, library: str) -> None:
     (work,) = works_of(graph, RUNTIMES[runtime])
     assert [kernel.library for kernel in work.kernels if isinstance(kernel, Attention)] == [library]
     assert np.isfinite(predict(work.kernels, load_gpu("h100-sxm"))[0].latency_us)
+
+
+def test_dropout_takes_instructions_of_every_pair() -> None:
+    """21 of a thread for each of its 32 pairs (of a warp's 32 x 32), whatever the mask."""
+    gpu = load_gpu("a100")
+    cycles = [
+        memory_efficient.issue_cycles(EFFICIENT_ATTENTION.columns((of(mask=True, dropout=drops),)), gpu)[0]
+        for drops in (False, True)
+    ]
+    assert cycles[1] - cycles[0] == 32 * 21 * 4 / 4

@@ -367,6 +367,16 @@ def test_fused_attention_takes_as_much_longer_backwards(dtype: DataType) -> None
     assert (again, beside) == (alone, before)
 
 
+def test_dropout_within_attention_draws_its_numbers_both_ways() -> None:
+    """Once forwards and once backwards; the products behind stay as they are."""
+    kept = Attention(b=16, h=12, g=12, s=512, t=512, d=64, v=64, dtype=DataType.BFLOAT16)
+    dropped = replace(kept, dropout=True)
+    both = [kept, dropped, replace(kept, backward=True), replace(dropped, backward=True)]
+    forward, slower, backward, slower_backward = (item.latency_us for item in predict(both, load_gpu("a100")))
+    assert slower > 1.1 * forward
+    assert slower_backward - backward == pytest.approx(slower - forward)
+
+
 # --- As a compiler runs it --------------------------------------------------------------------------------------------
 
 FUSED: dict[str, tuple[str, Mapping[str, tuple[int, ...]], list[str]]] = {
@@ -699,6 +709,62 @@ def test_dropout_stands_where_models_have_it() -> None:
     assert backwards(result)["Dropout"] == ["mul [144, 144] -> 144"]
     off = trained(graph, make_training(optimizer="none", loss="none", dropout="off"))[1]
     assert not any(work.op_type == "Dropout" for work in off)
+
+
+def test_dropout_is_put_within_calls_of_attention() -> None:
+    graph = inferred("q = MatMul (x, w)\ny = Attention (q, q, q)", {"x": (2, 2, 6, 8)}, weights={"w": (8, 4)}, opset=23)
+    plan = make_training(optimizer="none", loss="none", dropout="attention=0.1")
+    form = as_trained(graph, plan)
+    assert "training: dropout is put where the file has none: 1 within attention (--dropout)" in form.said
+    _, works, result = trained(graph, plan)
+    (forward,) = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Attention)]
+    (backward,) = [k for step in result.steps for k in step.work.kernels if isinstance(k, Attention)]
+    assert forward.dropout
+    assert backward.dropout
+    assert not any(
+        getattr(kernel, "dropout", False)
+        for work in trained(graph, make_training(dropout="residual=0.1"))[1]
+        for kernel in work.kernels
+    )
+
+
+def test_dropped_weights_of_attention_by_its_formula_are_kept() -> None:
+    """2 x 3 x 2 x 6 x 6 weights: a kernel with a mask behind the softmax, one with it backwards."""
+    nodes = """
+t = Transpose <perm=[0,1,2,4,3]> (k)
+q = MatMul (x, w)
+s = MatMul (q, t)
+p = Softmax <axis=-1> (s)
+y = MatMul (p, v)
+"""
+    graph = inferred(nodes, dict.fromkeys("xkv", (2, 3, 2, 6, 8)), weights={"w": (8, 8)})
+    called = with_called_attention(graph, runtime="eager", autocast=True)
+    kept_bytes = []
+    for rate in ("attention=0.1", "off"):
+        _, works, result = trained(called, make_training(optimizer="none", loss="none", dropout=rate))
+        is_on = rate != "off"
+        forward = [shown_whole(kernel) for work in works for kernel in work.kernels]
+        assert ("dropout [432] -> 432 + [432]" in forward) is is_on
+        (step,) = [step for step in result.steps if step.work.op_type == "ScaledDotProductAttention"]
+        masked = [kernel for kernel in step.work.kernels if kernel.read_bytes == 432 * 4 + 432]
+        assert len(masked) == is_on
+        kept_bytes.append(step.kept_bytes)
+    assert kept_bytes[0] - kept_bytes[1] == 432 * 4 + 432
+
+
+@pytest.mark.parametrize(
+    ("dropout", "lacking"),
+    [
+        ("0.1", "behind the softmax of attention or at the end of residual branches or behind the embeddings"),
+        ("residual=0.1", "at the end of residual branches"),
+        ("off", None),
+        (None, None),
+    ],
+)
+def test_dropout_without_a_place_is_warned_of(dropout: str | None, lacking: str | None) -> None:
+    graph = inferred(FIRST + "y = Relu (h)", X, weights=W)
+    warnings = as_trained(graph, make_training(dropout=dropout)).graph.warnings
+    assert [notice.message for notice in warnings] == ([f"--dropout: no place was found {lacking}"] if lacking else [])
 
 
 def test_the_files_own_dropout_runs() -> None:

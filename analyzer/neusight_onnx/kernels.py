@@ -459,7 +459,8 @@ class Attention:
     ``past_in_l2``: keys of the past come from L2 where they fit, as when one kernel is repeated to be measured; in a
     model the other layers have been there since, and ``kept_in_l2`` is the share of them that L2 holds from the run
     before. ``burst``: as a product's. ``library``: whose kernel it is: "pytorch", "onnxruntime", or "" (of whatever
-    library is the fastest on the GPU).
+    library is the fastest on the GPU). ``dropout``: it drops weights of pairs as it makes them (training); the random
+    numbers are drawn in the kernel, again backwards, and never stored.
     """
 
     b: int
@@ -481,6 +482,7 @@ class Attention:
     kept_in_l2: float = 0.0
     burst: bool = False
     library: str = ""
+    dropout: bool = False
 
     @property
     def pair_count(self) -> int:

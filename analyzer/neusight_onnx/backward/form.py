@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from neusight_onnx.backward.plan import Training
+from neusight_onnx.backward.plan import DROPOUT_KINDS, Dropout, Training
 from neusight_onnx.backward.registry import has_gradient, is_differentiable
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.folded_norms import STATISTICS_VERSION, unfolded
-from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, made_name
+from neusight_onnx.graph.model import InferredGraph, Node, Notice, Origin, Value, made_name
+from neusight_onnx.lowering.attention.standard import DROPS
 
 OWN = "neusight"
 _KINDS = {
     "attention": "behind the softmax of attention",
     "residual": "at the end of residual branches",
     "embedding": "behind the embeddings",
+    "inside": "within attention",
 }
+_CALLS = frozenset({("", "Attention"), (OWN, "ScaledDotProductAttention")})
+"""Operators that are one call of attention, which drops weights itself."""
 PRODUCTS = frozenset({"MatMul", "Linear", "Gemm"})
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "Transpose"})
 LAZY = VIEWS | {"Slice", "Split", "Expand"}
@@ -36,6 +40,7 @@ class Form:
 def as_trained(graph: InferredGraph, plan: Training) -> Form:
     """``graph`` (recognised) as training runs it forward; bodies of control flow stay as they are."""
     said: list[str] = []
+    warnings: list[Notice] = []
     graph, folded = unfolded(graph)
     if folded:
         said.append(
@@ -73,12 +78,32 @@ def as_trained(graph: InferredGraph, plan: Training) -> Form:
         found = dropout_places(replace(graph, graph=replace(graph.graph, nodes=tuple(nodes))))
         places = [name for name, kind in found.items() if getattr(plan_dropout, kind)]
         counts = Counter(found[name] for name in places)
-        if places:
+        if plan_dropout.attention:
+            calls = [index for index, node in enumerate(nodes) if (node.domain, node.op_type) in _CALLS]
+            for index in calls:
+                nodes[index] = replace(nodes[index], attributes={**nodes[index].attributes, DROPS: 1})
+            counts.update({"inside": len(calls)} if calls else {})
+        if counts:
             where = ", ".join(f"{count:,} {_KINDS[kind]}" for kind, count in counts.items())
             said.append(f"training: dropout is put where the file has none: {where} (--dropout)")
+        if not kept:
+            warnings += _without_place(plan_dropout, counts)
         nodes = list(_inserted(nodes, frozenset(places), values))
-    changed = replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)), values=values)
+    warned = (*graph.warnings, *warnings)
+    changed = replace(graph, graph=replace(graph.graph, nodes=tuple(nodes)), values=values, warnings=warned)
     return Form(graph=changed, said=tuple(said))
+
+
+def _without_place(dropout: Dropout, counts: Mapping[str, int]) -> Iterator[Notice]:
+    """Warns of kinds of dropout that were asked for and that no place was found for."""
+    lacking = [
+        kind
+        for kind in DROPOUT_KINDS
+        if getattr(dropout, kind) and not counts.get(kind) and not (kind == "attention" and counts.get("inside"))
+    ]
+    if lacking:
+        where = " or ".join(_KINDS[kind] for kind in lacking)
+        yield Notice(code="dropout-without-place", message=f"--dropout: no place was found {where}")
 
 
 def _computed_weights(nodes: Iterable[Node], graph: InferredGraph) -> list[str]:

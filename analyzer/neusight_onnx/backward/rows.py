@@ -364,9 +364,13 @@ def _attention_by_formula(context: BackwardContext) -> Derivative | Unknown:
     kernels: list[Kernel] = list(context.contiguous_gradient())
     if narrow:
         kernels.append(Elementwise(operations=("cast",), inputs=(context.out(),), output=gradient))
-    kernels += [by_left(values, False), by_right(values, False), *softmax_kernels(softmax, weights)]
-    kernels += [by_left(scores, False), by_right(scores, False)]
     kept_bytes = weights.byte_count
+    kernels += [by_left(values, False), by_right(values, False)]
+    if any(isinstance(kernel, Elementwise) and "dropout" in kernel.operations for kernel in context.kernels):
+        mask = replace(weights, dtype=DataType.BOOL)
+        kernels.append(Elementwise(operations=("mul",), inputs=(weights, mask), output=weights))
+        kept_bytes += weights.byte_count + mask.byte_count  # the dropped weights, which values were multiplied with
+    kernels += [*softmax_kernels(softmax, weights), by_left(scores, False), by_right(scores, False)]
     for index in (0, 1, 2):
         operand = context.whole(index)
         whole = replace(operand, dtype=wide)

@@ -84,9 +84,15 @@ def predict(
     turned = [kernel for kernel in kernels if isinstance(kernel, Attention) and kernel.backward]
     if turned:
         rest = [_forward_of(kernel) for kernel in kernels]
+        rest += [_keeping_all(_forward_of(kernel)) for kernel in turned]
         answers = predict(rest, gpu, predictors=predictors, kept_in_l2=kept_in_l2)
         answers_for = dict(zip(rest, answers, strict=True))
-        return tuple(_backward(kernel, answers_for[_forward_of(kernel)]) for kernel in kernels)
+        return tuple(
+            _backward(kernel, answers_for[forward], answers_for[_keeping_all(forward)])
+            if isinstance(kernel, Attention) and kernel.backward
+            else answers_for[forward]
+            for kernel, forward in zip(kernels, rest, strict=False)
+        )
     groups: dict[tuple[object, ...], dict[Kernel, None]] = {}
     objects = {id(kernel): kernel for kernel in kernels}  # layers that repeat share theirs, which are slow to compare
     if kept_in_l2:
@@ -215,20 +221,25 @@ def _forward_of(kernel: Kernel) -> Kernel:
     return replace(kernel, backward=False) if isinstance(kernel, Attention) else kernel
 
 
-def _backward(kernel: Kernel, forward: Prediction) -> Prediction:
-    """Fused attention backwards, which nothing was fitted to: the forward kernel's time for as much more work."""
-    if not isinstance(kernel, Attention) or not kernel.backward:
-        return forward
+def _keeping_all(kernel: Kernel) -> Kernel:
+    return replace(kernel, dropout=False) if isinstance(kernel, Attention) else kernel
+
+
+def _backward(kernel: Attention, forward: Prediction, keeping_all: Prediction) -> Prediction:
+    """Fused attention backwards, which nothing was fitted to: the forward kernel's time for as much more work.
+
+    ``keeping_all``: forwards without dropout, whose numbers are drawn once backwards, too.
+    """
     from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, LEVEL_SHARE
 
     factor = ATTENTION_BACKWARD * kernel.macs / max(_forward_of(kernel).macs, 1)
-    latency_us = factor * forward.latency_us
+    latency_us = factor * keeping_all.latency_us + max(forward.latency_us - keeping_all.latency_us, 0.0)
     return replace(
         forward,
         latency_us=latency_us,
         low_us=latency_us * exp(-HALF_WIDTH_LOG),
         high_us=latency_us * exp(HALF_WIDTH_LOG),
-        utilization=forward.utilization / ATTENTION_BACKWARD,
+        utilization=keeping_all.utilization * (factor / ATTENTION_BACKWARD) * keeping_all.latency_us / latency_us,
         method="analytic",
         predictor="analytic",
         level_share=LEVEL_SHARE,

@@ -40,6 +40,7 @@ _COLUMNS = (
     "burst",
     "mask_bytes",
     "by_onnxruntime",
+    "dropout",
 )
 
 _PIPE_OF: dict[DataType, str] = {
@@ -104,6 +105,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 float(kernel.burst),
                 mask,
                 float(kernel.library == "onnxruntime"),
+                float(kernel.dropout),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))

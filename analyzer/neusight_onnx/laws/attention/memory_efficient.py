@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.attention import dropout
 from neusight_onnx.laws.base import Column, Columns
 
 WARP_ROWS = 32
@@ -138,8 +139,9 @@ def issue_cycles(cols: Columns, gpu: GpuSpec) -> Column:
     build = build_of(cols, gpu)
     blocks = np.ceil(build["width_v"] / 128.0) - 1.0
     masked = MASK_INSTRUCTIONS * (cols["mask_bytes"] > 0)
-    each = build["fixed"] + build["depth"] * np.ceil(cols["d"] / 32.0) + build["column_block"] * blocks + masked
-    found: Column = each * build["warps"] / SCHEDULERS
+    dropped = WARP_ROWS * dropout.EFFICIENT * cols["dropout"]  # a warp's 32 x 32 pairs are 32 a thread
+    each = build["fixed"] + build["depth"] * np.ceil(cols["d"] / 32.0) + build["column_block"] * blocks
+    found: Column = (each + masked + dropped) * build["warps"] / SCHEDULERS
     return found
 
 

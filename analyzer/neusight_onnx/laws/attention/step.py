@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.attention import memory_efficient, mma_fp8
+from neusight_onnx.laws.attention import dropout, memory_efficient, mma_fp8
 from neusight_onnx.laws.attention.kernel_choice import (
     MEMORY_EFFICIENT,
     has_narrow_keys,
@@ -52,6 +52,7 @@ def step_of(cols: Columns, gpu: GpuSpec, c: Constants) -> Step:
     products = overhead * 2.0 * pairs * width * float(gpu.sm_count) * gpu.clock_hz / instruction_rates(cols, gpu)
     vector = c["vector_instructions_tcgen05" if unit == "tcgen05" else "vector_instructions"]
     softmax = c["exp_overhead"] * pairs * (1.0 / exponentials_per_clock(gpu) + vector / gpu.fp32_lanes_per_sm)
+    softmax = softmax + cols["dropout"] * pairs * dropout.FLASH / gpu.fp32_lanes_per_sm
     if unit == "mma":
         return _mma_step(cols, gpu, c, products, softmax, width_d, width_v)
     exposed = np.full(pairs.shape, c[f"exposed_{unit}"])

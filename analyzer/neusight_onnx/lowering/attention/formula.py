@@ -99,6 +99,7 @@ def by_formula(
     ``_scaled_dot_product_attention_math``: queries and keys are scaled by the root of the factor each, their product is
     masked, its softmax multiplied with the values. Keys and values that heads share are repeated. Since 2.5 16 bits are
     widened to FP32, the result and the weights, which nobody reads, cast back, and rows without any key zeroed.
+    Dropped weights are a kernel of their own behind the softmax, which writes a mask, too.
     ``copied``: which of the three a product copies first, since its dimensions of the batch aren't one in memory;
     repeated ones aren't copied again. A compiler merges what stands between the products.
     """
@@ -127,7 +128,8 @@ def by_formula(
         masking += [Elementwise(operations=("add",), inputs=(scores, mask), output=scores)]
     if not runtime.calls_attention:  # before 2.0 models scale the scores
         scaled = Elementwise(operations=("mul",), inputs=(scores,), output=scores)
-        return (*cached(kernel), *_repeated(kernel, wide), product, scaled, *masking, softmax, weighted)
+        dropped = _dropped(scores) if kernel.dropout else ()
+        return (*cached(kernel), *_repeated(kernel, wide), product, scaled, *masking, softmax, *dropped, weighted)
     shared = kernel.h // max(kernel.g, 1)
     narrow = wide is not given
     casts = [
@@ -153,6 +155,7 @@ def by_formula(
         *masking,
         softmax,
         *(_zeroed(scores) if runtime.widens_attention else ()),
+        *(_dropped(scores) if kernel.dropout else ()),
         *((_cast(wide, given, scores.element_count),) if narrow else ()),
         *(copy for copy in copies[2:] if copy is not None),
         weighted,
@@ -189,7 +192,8 @@ def _compiled(kernel: Attention, batch: tuple[int, ...], wide: DataType, runtime
         extra_inputs=masks,
         generated=True,
     )
-    return (*prepared, product, softmax, weighted)
+    scores = TensorSpec(dtype=wide, shape=(*batch, kernel.s, kernel.t))
+    return (*prepared, product, softmax, *(_dropped(scores) if kernel.dropout else ()), weighted)
 
 
 def _products(kernel: Attention, batch: tuple[int, ...], wide: DataType) -> tuple[Gemm, Gemm]:
@@ -253,6 +257,11 @@ def _repeated(kernel: Attention, dtype: DataType) -> tuple[Kernel, ...]:
         )
         for width in (kernel.d, kernel.v)
     )
+
+
+def _dropped(scores: TensorSpec) -> tuple[Kernel, ...]:
+    mask = replace(scores, dtype=DataType.BOOL)
+    return (Elementwise(operations=("dropout",), inputs=(scores,), output=scores, extra_outputs=(mask,)),)
 
 
 def _zeroed(scores: TensorSpec) -> tuple[Kernel, ...]:

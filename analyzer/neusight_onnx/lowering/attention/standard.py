@@ -13,6 +13,9 @@ from neusight_onnx.lowering.attention.shapes import cache_write, heads_of
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
+DROPS = "neusight_dropout"
+"""Attribute of a node whose attention drops weights, which training gives it."""
+
 
 @lowers("Attention", gives="attention", note="grouped queries, causal mask, cache")
 def attention(context: NodeContext) -> Outcome:
@@ -46,6 +49,7 @@ def attention(context: NodeContext) -> Outcome:
         kv_dtype=None if context.dtype(1) is context.dtype(0) else context.dtype(1),
         cache_write_elements=cache_write(context, 1, 2),
         extra_outputs=context.other_outputs(3),
+        dropout=context.integer(DROPS, 0) == 1,
     )
     if context.lazy and not has_fused_kernel(kernel, context.executor):
         return Kernels(kernels=by_formula(kernel, context.executor, copied=are_copied(context)))
@@ -79,6 +83,7 @@ def recognised(context: NodeContext) -> Outcome:
         v=value[-1],
         mask=context.spec(3) if context.has(3) and context.spec(3).element_count > 1 else None,
         dtype=DataType.FLOAT16 if context.dtype(0) is DataType.INT8 else context.dtype(0),
+        dropout=context.integer(DROPS, 0) == 1,
     )
     if context.integer("by_parts", 0):
         return Kernels(kernels=kernel.parts())
