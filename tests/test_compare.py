@@ -150,6 +150,7 @@ FILES = {
         "USD",
     ),
     "csv": ("p.csv", "gpu,price_per_h\na100,2\n# old\n\nTesla T4, 0.5\n", {"a100-sxm-80gb": 2.0, "t4": 0.5}, ""),
+    "toml of texts": ("p.toml", '[per-hour]\na100 = "2.5"\nt4 = "12/day"', {"a100-sxm-80gb": 2.5, "t4": 0.5}, ""),
     "csv of a spreadsheet": ("p.CSV", '\ufeffGPU,price_per_h\r\n"t4",0.001/s\r\n', {"t4": 3.6}, ""),
 }
 
@@ -253,20 +254,29 @@ def test_what_does_not_fit_is_last_and_never_best() -> None:
     assert "\n*" not in shown
 
 
-def test_a_price_of_a_machine_is_one_gpus(tmp_path: Path) -> None:
+def test_a_price_of_a_machine_is_divided_among_its_gpus(tmp_path: Path) -> None:
     """p4d.24xlarge has eight GPUs: its price as it is would make each of them cost as much as all."""
     (tmp_path / "p.csv").write_text("gpu,price_per_h\ng5.xlarge,1\nl4,0.7\np4d.24xlarge,32\n")
-    prices = parse_prices(["a100-sxm-40gb=4/h"]).over(read_prices(tmp_path / "p.csv"))
+    prices = parse_prices(["a100-sxm-40gb=4.5/h"]).over(read_prices(tmp_path / "p.csv"))
+    assert prices.per_h == {"a10g": 1.0, "l4": 0.7, "a100-sxm-40gb": 4.5}
     assert prices.machines == {"a10g": "g5.xlarge"}
     prices = parse_prices(["p4d.24xlarge=32/h", "v100=1/h"]).over(read_prices(tmp_path / "p.csv"))
+    assert prices.per_h["a100-sxm-40gb"] == pytest.approx(4.0)
     assert prices.machines == {"a10g": "g5.xlarge", "a100-sxm-40gb": "p4d.24xlarge"}
-    said = compare(RESNET, gpus=["p4d.24xlarge", "l4"], dims={"batch": 1}, prices=prices).assumptions
+    said = compare(RESNET, gpus=["p4d.24xlarge", "g5.xlarge"], dims={"batch": 1}, prices=prices).assumptions
     assert "GPU: 'p4d.24xlarge' is taken as one 'a100-sxm-40gb'" in " ".join(said)
+    costs = [text for text in said if text.startswith("costs:")]
+    assert costs == ["costs: the price of 'p4d.24xlarge' is divided among its 8 GPUs, as if all of them were busy"]
+
+
+def test_a_price_of_a_family_of_machines_is_one_gpus() -> None:
+    prices = parse_prices(["p4d=32/h", "t4=1/h"])
+    assert prices.per_h["a100-sxm-40gb"] == 32.0
+    said = compare(RESNET, gpus=["p4d", "t4"], dims={"batch": 1}, prices=prices).assumptions
     assert (
-        "costs: a price of 'p4d.24xlarge' is taken as one GPU's; divide that of a machine with several by their number"
-        in said
+        "costs: a price of 'p4d' is taken as one GPU's; divide that of a machine with several by their number" in said
     )
-    alone = compare(RESNET, gpus=["l4"], dims={"batch": 1}, prices=prices).assumptions
+    alone = compare(RESNET, gpus=["t4"], dims={"batch": 1}, prices=prices).assumptions
     assert not any(text.startswith("costs:") for text in alone)
 
 
@@ -613,3 +623,23 @@ def test_what_a_narrow_terminal_shows() -> None:
     by_throughput = compare(RESNET, gpus=["a100", "v100-pcie-32gb"], dims={"batch": [1, 8]}, sort="throughput")
     text = comparison_to_terminal(by_throughput, Canvas(width=60, colour=False, plain=False))
     assert "per s" in text
+
+
+def test_cost_and_order_are_told_in_tokens_where_throughput_is() -> None:
+    """A longer prompt costs more for each run and less for each token."""
+    dims = {"past_sequence_length": 0, "sequence_length": (16, 256), "batch_size": 1}
+    read = read_model_bytes(decoder().SerializeToString())
+    prices = parse_prices(["h100=3.6/h"])
+    found = compare(read, gpus=["h100"], dims=dims, prices=prices, sort="cost")
+    first, second = found.cases
+    assert [first.dims["sequence_length"], second.dims["sequence_length"]] == [256, 16]
+    assert first.totals.latency_ms > second.totals.latency_ms
+    # 0.001 a second: a million tokens, 256 of them in L ms, cost 1000 * L / 256 / 1000
+    assert found.cost(first) == first.token_cost() == pytest.approx(first.totals.latency_ms / 256)
+    text = comparison_to_terminal(found, Canvas(width=120))
+    assert "cost: of a million tokens" in text
+    assert significant(first.totals.latency_ms / 256) in text
+    case = json.loads(comparison_to_json(found))["cases"][0]
+    assert case["cost_per_million"] == pytest.approx(256 * case["cost_per_million_tokens"], rel=1e-4)
+    by_throughput = compare(read, gpus=["h100"], dims=dims, sort="throughput").cases
+    assert [case.dims["sequence_length"] for case in by_throughput] == [256, 16]

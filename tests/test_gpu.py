@@ -20,7 +20,7 @@ from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, available_gpus, find_gpus, gpu_names, load_gpu
 from neusight_onnx.gpu.changes import changed_gpu
 from neusight_onnx.gpu.keys import LIST_KEYS, NUMBER_KEYS, PEAK_KEYS, TEXT_KEYS
-from neusight_onnx.gpu.names import instance_gpus
+from neusight_onnx.gpu.machines import gpu_count_of_instance, instance_gpus
 from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.gpu.template import template_of
 
@@ -440,6 +440,29 @@ def test_what_no_cloud_calls_a_machine_is_unknown(name: str) -> None:
 
 def test_the_gpus_of_clouds_are_known() -> None:
     assert set(instance_gpus()) <= GPUS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("p5.48xlarge", 8),
+        ("p5.4xlarge", 1),
+        ("ml.g5.12xlarge", 4),
+        ("g6e.xlarge", 1),
+        ("a2-highgpu-4g", 4),
+        ("a2-megagpu-16g", 16),
+        ("g2-standard-96", 8),
+        ("Standard_NC96ads_A100_v4", 4),
+        ("VM.GPU3.2", 2),
+        ("BM.GPU.H100.8", 8),
+        ("p5", None),  # a family
+        ("g5.3xlarge", None),  # no such size
+        ("a2-highgpu-400g", None),
+        ("a100", None),  # no machine
+    ],
+)
+def test_how_many_gpus_a_machine_has(name: str, count: int | None) -> None:
+    assert gpu_count_of_instance(name) == count
 
 
 MEMORY_BEHIND = [("l4 24gb", "l4"), ("RTX 4090 24GB", "rtx-4090"), ("A10-24GB", "a10"), ("t4-16gb", "t4")]

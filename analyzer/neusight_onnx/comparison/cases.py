@@ -15,10 +15,11 @@ from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists,
 from neusight_onnx.comparison.prices import Prices
 from neusight_onnx.errors import ComparisonError, ModelError, NeusightError, NotSupportedError
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.gpu.machines import gpu_count_of_instance
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import Precision, resolve
-from neusight_onnx.report.comparison import Case, Comparison, SortKey
+from neusight_onnx.report.comparison import Case, Comparison, SortKey, in_tokens
 from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.runnable import refused
 from neusight_onnx.runtime import default_runtime, get_runtime
@@ -142,14 +143,15 @@ def compare(
     if not cases:
         assert first_fault is not None
         raise first_fault
-    cases.sort(key=lambda case: _rank(case, key))
+    told_in_tokens = in_tokens(cases)
+    cases.sort(key=lambda case: _rank(case, key, told_in_tokens))
     return Comparison(
         tool_version=__version__,
         model_path=read.path,
         model_sha256=read.sha256,
         cases=tuple(cases),
         sort=key,
-        has_best=_rank(cases[0], key) < (False, False, inf),
+        has_best=_rank(cases[0], key, told_in_tokens) < (False, False, inf),
         varied=(
             *(["gpu"] if len(specs) > 1 else []),
             *(["precision"] if len({case.precision for case in cases}) > 1 else []),
@@ -193,20 +195,21 @@ def _sort_key(sort: str) -> SortKey:
         raise ComparisonError(f"can't sort by {sort[:40]!a}; choose {', '.join(SortKey)}") from None
 
 
-def _rank(case: Case, key: SortKey) -> tuple[bool, bool, float]:
-    """What the cases are sorted by: whether it can't run, whether its figures are only bounds, then the figure,
-    infinite where it isn't known."""
+def _rank(case: Case, key: SortKey, told_in_tokens: bool) -> tuple[bool, bool, float]:
+    """What the cases are sorted by: whether it can't run, whether its figures are only bounds, then the figure (as the
+    table tells it: of tokens or of samples), infinite where it isn't known."""
     totals = case.totals
     figure: float | None
     match key:
         case SortKey.LATENCY:
             figure = totals.latency_ms if case.is_costed else None
         case SortKey.THROUGHPUT:
-            figure = -totals.throughput_per_s if case.is_costed else None
+            per_s = totals.tokens_per_s if told_in_tokens else totals.throughput_per_s
+            figure = None if per_s is None or not case.is_costed else -per_s
         case SortKey.MEMORY:
             figure = totals.memory.peak_bytes
         case SortKey.COST:
-            figure = case.cost()
+            figure = case.token_cost() if told_in_tokens else case.cost()
     return not totals.memory.fits, totals.partial, inf if figure is None else figure
 
 
@@ -224,7 +227,13 @@ def _unused(prices: Prices, specs: Sequence[GpuSpec]) -> Sequence[Notice]:
 def _rests_on(prices: Prices, specs: Sequence[GpuSpec]) -> Iterator[str]:
     if prices.per_h:
         yield "costs are those of a GPU that is paid by the time and always busy with such runs; a batch of n counts n"
-    compared = [prices.machines[spec.name] for spec in specs if spec.name in prices.machines]
-    if compared:
-        names = ", ".join(f"'{name}'" for name in dict.fromkeys(compared))
+    counts = {
+        name: gpu_count_of_instance(name) for spec in specs if (name := prices.machines.get(spec.name)) is not None
+    }
+    for name, count in counts.items():
+        if count is not None and count > 1:
+            yield f"costs: the price of '{name}' is divided among its {count} GPUs, as if all of them were busy"
+    unknown = [name for name, count in counts.items() if count is None]
+    if unknown:
+        names = ", ".join(f"'{name}'" for name in unknown)
         yield f"costs: a price of {names} is taken as one GPU's; divide that of a machine with several by their number"

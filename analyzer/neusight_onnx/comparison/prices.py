@@ -12,6 +12,7 @@ from pathlib import Path
 
 from neusight_onnx.errors import ComparisonError, SpecError, shown
 from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.gpu.machines import gpu_count_of_instance
 
 _MAX_FILE_BYTES = 1 << 20
 _HOURS = {"h": 1.0, "hr": 1.0, "hour": 1.0, "min": 1 / 60, "s": 1 / 3600, "day": 24.0}
@@ -25,7 +26,8 @@ class Prices:
     """Price of an hour by a GPU's canonical name; ``currency`` is what the file calls it, "" if it doesn't.
 
     ``expected``: the GPUs that were priced one by one, each of which should be compared; a file may have more.
-    ``machines``: canonical names of GPUs that were priced by the name of a cloud's machine -> that name.
+    ``machines``: canonical names of GPUs that were priced by the name of a cloud's machine -> that name; the price
+    of one with several GPUs is divided among them, where how many it has is known.
     """
 
     per_h: Mapping[str, float] = field(default_factory=dict)
@@ -80,7 +82,7 @@ def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices
         if isinstance(price, bool) or not isinstance(price, int | float | str):
             raise ComparisonError(f"{path}: the price of {name[:60]!a} is no number; write a100 = 2.1")
         where = f"{path}: {name[:60]!a} = {price!a:.60}"
-        entries.append((name, price if isinstance(price, str) else f"{price}/h", where))
+        entries.append((name, price if isinstance(price, str) and "/" in price else f"{price}/h", where))
     return replace(_by_gpu(entries, load), currency=currency)
 
 
@@ -133,9 +135,11 @@ def _by_gpu(
             spec = load(name)
         except SpecError as error:
             raise ComparisonError(f"{where}: {error}") from None
-        if found.setdefault(spec.name, price) != price:
+        is_machine = spec.asked_as is not None and not spec.also_named
+        price /= (gpu_count_of_instance(name) if is_machine else None) or 1
+        if not math.isclose(found.setdefault(spec.name, price), price):
             raise ComparisonError(f"{where}: {spec.name} has another price already; keep one of them")
-        if spec.asked_as is not None and not spec.also_named:
+        if is_machine and spec.asked_as is not None:
             machines[spec.name] = spec.asked_as
     return Prices(per_h=found, machines=machines)
 

@@ -1,4 +1,4 @@
-"""How GPUs are called: by their words, by what several of them share, and by the machines that clouds rent them in."""
+"""How GPUs are called: by their words, and by what several of them share."""
 
 from __future__ import annotations
 
@@ -74,83 +74,3 @@ def _comparable(found: Iterable[str]) -> set[str]:
 
 def _only_editions(found: Iterable[str]) -> bool:
     return all(word in _EDITIONS or gibibytes(word) is not None for word in found)
-
-
-_INSTANCES: tuple[tuple[str, str], ...] = (
-    # Amazon EC2, "Accelerated computing" in its list of instance types
-    ("p3.*", "v100-sxm2-16gb"),
-    ("p3dn.*", "v100-sxm2-32gb"),
-    ("p4d.*", "a100-sxm-40gb"),
-    ("p4de.*", "a100-sxm-80gb"),
-    ("p5.*", "h100-sxm"),
-    ("p5e.*", "h200-sxm"),
-    ("p5en.*", "h200-sxm"),
-    ("p6-b200.*", "b200-sxm"),
-    ("p6-b300.*", "b300-sxm"),
-    ("g4dn.*", "t4"),
-    ("g5.*", "a10g"),
-    ("g6.*", "l4"),
-    ("gr6.*", "l4"),
-    ("g6e.*", "l40s"),
-    # Google Compute Engine, "GPU machine types"
-    ("a2-highgpu-*g", "a100-sxm-40gb"),
-    ("a2-megagpu-16g", "a100-sxm-40gb"),
-    ("a2-ultragpu-*g", "a100-sxm-80gb"),
-    ("a3-highgpu-*g", "h100-sxm"),
-    ("a3-megagpu-8g", "h100-sxm"),
-    ("a3-edgegpu-8g", "h100-sxm"),
-    ("a3-ultragpu-8g", "h200-sxm"),
-    ("a4-highgpu-8g", "b200-sxm"),
-    ("a4x-highgpu-4g", "gb200"),
-    ("g2-standard-*", "l4"),
-    # Microsoft Azure, "GPU accelerated virtual machine sizes"; those with a part of a GPU (NV6ads_A10_v5) are left out
-    ("nc*s_v2", "p100-pcie-16gb"),
-    ("nc*s_v3", "v100-pcie-16gb"),
-    ("nd40rs_v2", "v100-sxm2-32gb"),
-    ("nc*as_t4_v3", "t4"),
-    ("nv36ads_a10_v5", "a10"),
-    ("nv36adms_a10_v5", "a10"),
-    ("nv72ads_a10_v5", "a10"),
-    ("nc*ads_a100_v4", "a100-pcie-80gb"),
-    ("nd96asr_v4", "a100-sxm-40gb"),
-    ("nd96amsr_a100_v4", "a100-sxm-80gb"),
-    ("nc40ads_h100_v5", "h100-nvl"),
-    ("nc80adis_h100_v5", "h100-nvl"),
-    ("nd96isr_h100_v5", "h100-sxm"),
-    ("nd96isr_h200_v5", "h200-sxm"),
-    ("nd96isr_mi300x_v5", "mi300x"),
-    # Oracle Cloud Infrastructure, "Compute Shapes"
-    ("vm.gpu3.*", "v100-sxm2-16gb"),
-    ("bm.gpu3.8", "v100-sxm2-16gb"),
-    ("bm.gpu4.8", "a100-sxm-40gb"),
-    ("bm.gpu.a100-v2.8", "a100-sxm-80gb"),
-    ("vm.gpu.a10.*", "a10"),
-    ("bm.gpu.a10.4", "a10"),
-    ("bm.gpu.l40s.4", "l40s"),
-    ("bm.gpu.h100.8", "h100-sxm"),
-    ("bm.gpu.h200.8", "h200-sxm"),
-    ("bm.gpu.b200.8", "b200-sxm"),
-    ("bm.gpu.mi300x.8", "mi300x"),
-)
-"""Name of a machine that a cloud rents -> the GPU in it, one or several. From general knowledge of the providers' pages
-that are named; these were not opened. Machines whose GPU has no file, and those with a part of a GPU, are left out."""
-
-
-def gpu_of_instance(name: str) -> str | None:
-    """The canonical name of the GPU in a cloud's machine; None where no such machine is known.
-
-    Azure's "Standard_" may be left out; SageMaker puts "ml." before the names of EC2. A family ("g5") stands for its
-    machines.
-    """
-    wanted = name.strip().casefold().removeprefix("standard_").removeprefix("ml.")
-    return next((gpu for pattern, gpu in _INSTANCES if _is_machine(wanted, pattern)), None)
-
-
-def _is_machine(name: str, pattern: str) -> bool:
-    family = pattern.removesuffix(".*")
-    return name == family or re.fullmatch(re.escape(pattern).replace(r"\*", "[a-z0-9-]+"), name) is not None
-
-
-def instance_gpus() -> tuple[str, ...]:
-    """The canonical names of all GPUs that :func:`gpu_of_instance` gives."""
-    return tuple(dict.fromkeys(gpu for _, gpu in _INSTANCES))

@@ -12,11 +12,11 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu.file import read_own, read_spec
 from neusight_onnx.gpu.keys import quoted
+from neusight_onnx.gpu.machines import gpu_of_instance
 from neusight_onnx.gpu.names import (
     also_named,
     card_of,
     gibibytes,
-    gpu_of_instance,
     name_key,
     plain_words,
     with_words,

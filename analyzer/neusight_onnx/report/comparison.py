@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -60,6 +60,13 @@ class Case:
         samples = self.totals.throughput_per_s * self.totals.latency_ms / 1e3  # of one run, or one step of training
         return self.price_per_h * latency_ms / 3.6e6 / samples * SAMPLES
 
+    def token_cost(self, latency_ms: float | None = None) -> float | None:
+        """Price of a million tokens in the same way; None where the model keeps no keys and values."""
+        cost, tokens_per_s = self.cost(latency_ms), self.totals.tokens_per_s
+        if cost is None or not tokens_per_s:
+            return None
+        return cost * self.totals.throughput_per_s / tokens_per_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
@@ -84,3 +91,17 @@ class Comparison:
     cuda_graph: bool = False
     include_io: bool = False
     channels_last: bool = False
+
+    @property
+    def in_tokens(self) -> bool:
+        """Whether throughput and cost are told in tokens, not in samples: every case keeps keys and values."""
+        return in_tokens(self.cases)
+
+    def cost(self, case: Case) -> float | None:
+        """What a case costs, of a million tokens or samples."""
+        return case.token_cost() if self.in_tokens else case.cost()
+
+
+def in_tokens(cases: Iterable[Case]) -> bool:
+    """Whether every case has tokens to be told in."""
+    return all(case.totals.tokens_per_s is not None for case in cases)

@@ -59,8 +59,11 @@ def flat(value: Json) -> Json:
 def case_json(case: Case) -> dict[str, Json]:
     """Every key of a case."""
     totals = case.totals
-    costs = [case.cost(at) for at in (None, totals.latency_low_ms, totals.latency_high_ms)]
-    cost, low, high = (None if each is None else rounded(each) for each in costs)
+    ends = (None, totals.latency_low_ms, totals.latency_high_ms)
+    costs = [cost(at) for cost in (case.cost, case.token_cost) for at in ends]
+    cost, low, high, of_tokens, low_of_tokens, high_of_tokens = (
+        None if each is None else rounded(each) for each in costs
+    )
     return {
         "gpu": case.gpu.name,
         "precision": case.precision,
@@ -72,4 +75,7 @@ def case_json(case: Case) -> dict[str, Json]:
         "cost_per_million": cost,
         "cost_low_per_million": low,
         "cost_high_per_million": high,
+        "cost_per_million_tokens": of_tokens,
+        "cost_low_per_million_tokens": low_of_tokens,
+        "cost_high_per_million_tokens": high_of_tokens,
     }

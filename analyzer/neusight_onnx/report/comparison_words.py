@@ -80,7 +80,7 @@ def lines(comparison: Comparison) -> Iterator[list[str]]:
         found += [str(case.dims.get(name, "")) for name in dims]
         found += figures(case.totals, case.bound_shares, shown)
         if priced:
-            cost = case.cost()
+            cost = comparison.cost(case)
             found.append("-" if cost is None else significant(cost))
         yield found
 
@@ -190,6 +190,7 @@ def notes(comparison: Comparison, left_out: Collection[str] = ()) -> list[str]:
     found += legend(cases[0].totals.interval, _shown(comparison), left_out=left_out)
     if is_priced(comparison):
         of_what = "inferences" if comparison.mode == "inference" else "samples"
+        of_what = "tokens" if comparison.in_tokens else of_what
         found.append(f"cost: {f'in {comparison.currency} ' if comparison.currency else ''}of a million {of_what}")
     if any_partial:
         nodes = max(case.unsupported_count for case in cases)
