@@ -712,6 +712,12 @@ CASES = {
     "quantised, onnxruntime": Case(
         model=dequantized(TensorProto.INT8), codes=codes(508), runtime="onnxruntime", says="products in floats"
     ),
+    "INT8 asked of onnxruntime": Case(
+        model=linear, codes=codes(508), runtime="onnxruntime", precision="int8", says="3 kernels that only quantise"
+    ),
+    "weights of 4 bits asked of onnxruntime": Case(
+        model=linear, codes=codes(), runtime="onnxruntime", precision="int4w"
+    ),
     "a framework's operator in ONNX's domain": Case(  # as tf2onnx leaves TensorFlow's of Keras' gelu
         model=one([node("Erfc", "x", "h", "odd"), node("Relu", "h", "y", "act")]),
         codes=codes(501, 503),

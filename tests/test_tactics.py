@@ -77,21 +77,38 @@ def test_no_other_choice_takes_less(costs: list[_Costs]) -> None:
 def test_layers_behind_convolutions_pay_for_what_converts() -> None:
     tactics = prepared("resnet50", "int8", batch=1).tactics
     assert tactics is not None
-    layers = tactics.layers
+    enters, *layers, leaves = tactics.layers  # the first and the last convert the model's input and output
     kinds = [type(layer.ways[WIDE][0][-1]) for layer in layers]
     assert (kinds.count(Conv), kinds.count(Pooling), kinds.count(Gemm)) == (53, 2, 1)
     assert all(layer.is_narrowable for layer in layers)
-    assert layers[0].source is None
-    assert {layer.source for layer in layers[1:]} >= {0, 1}
+    assert (enters.source, layers[0].source, leaves.source) == (None, 0, len(layers))
+    assert {layer.source for layer in layers[1:]} >= {1, 2}
     # the stem's 64 channels of 112 x 112, read by the pool behind it
     pool = layers[1]
     narrows, widens = pool.conversions[16, 8], pool.conversions[8, 16]
     assert isinstance(narrows, Elementwise)
     assert isinstance(widens, Elementwise)
     elements = 64 * 112 * 112
-    assert (pool.source, narrows.operations, widens.operations) == (0, ("quantize",), ("dequantize",))
+    assert (pool.source, narrows.operations, widens.operations) == (1, ("quantize",), ("dequantize",))
     assert (narrows.read_bytes, narrows.write_bytes) == (2 * elements, elements)
     assert (widens.read_bytes, widens.write_bytes) == (elements, 2 * elements)
+
+
+def test_inputs_and_outputs_keep_their_types_beside_int8() -> None:
+    """The flag allows the builder's layers a type; what the caller hands in and gets stays float32. One kernel reads
+    that and writes int8."""
+    reports = [
+        analyze(EXAMPLES / "resnet50.onnx", gpu="t4", batch=8, runtime="tensorrt", precision=precision, include_io=True)
+        for precision in ("fp16", "int8")
+    ]
+    copied = [
+        [(kernel.nodes, kernel.read_bytes) for kernel in report.kernels if kernel.op_types == ("Copy",)]
+        for report in reports
+    ]
+    assert copied[0] == copied[1] == [(("(inputs)",), 4 * 8 * 3 * 224 * 224), (("(outputs)",), 4 * 8 * 1000)]
+    enters = next(kernel for kernel in reports[1].kernels if kernel.op_types != ("Copy",))
+    elements = 8 * 3 * 224 * 224
+    assert (enters.read_bytes, enters.write_bytes) == (4 * elements, elements)
 
 
 def test_a_convolution_in_int8_writes_16_bits_for_a_layer_that_stays_there() -> None:

@@ -447,5 +447,6 @@ def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str
         from neusight_onnx.lowering.recast import converted
 
         # who quantises a model deploys it in 16 bits from end to end, a decoder's cache included
-        return converted(graph, precision.plain, runtime=runtime, keeps_io=precision.mixed)
+        by_flags = precision.mixed or (runtime == "tensorrt" and precision.products is DataType.INT8)
+        return converted(graph, precision.plain, runtime=runtime, keeps_io=by_flags)
     return as_precision(graph, precision.plain)

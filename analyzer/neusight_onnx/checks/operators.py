@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
-from neusight_onnx.fusion.quantization import rounding_apart
+from neusight_onnx.fusion.quantization import rounding_kernels
 from neusight_onnx.graph.model import Graph, Node, file_name
 from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version
 from neusight_onnx.graph.versions import LAST_OPSETS
@@ -237,20 +237,20 @@ def not_for_this_gpu(subject: Subject) -> Iterator[Found]:
     "quantised graph that the runtime computes in floats",
     severity=Severity.WARNING,
     scope=Scope.TARGET,
-    explanation="The graph has QuantizeLinear and DequantizeLinear around its products, and the runtime folds none of "
-    "them on a GPU (ONNX Runtime's CUDA provider): each is a kernel of its own, products run in floats, and the model "
-    "is slower than the one that it was made from.",
+    explanation="The graph has QuantizeLinear and DequantizeLinear around its products, or --precision int8 puts them "
+    "there, and the runtime folds none of them on a GPU (ONNX Runtime's CUDA provider): each is a kernel of its own, "
+    "products run in floats, and the model is slower than the one that it was made from.",
     fix="run it by --runtime tensorrt, or deploy the model that is not quantised",
 )
 def computed_in_floats(subject: Subject) -> Iterator[Found]:
     if subject.prepared is None or subject.prepared.runtime.folds_quantization:
         return
-    apart = rounding_apart(subject.prepared.work)
+    apart = rounding_kernels(subject.prepared.work)
     if apart:
-        kernels = counted(sum(len(work.kernels) for work in apart), "kernel")
+        kernels = counted(sum(apart.values()), "kernel")
         yield Found(
             message=f"{subject.target.runtime} runs {kernels} that only quantise or dequantise, and products in floats",
-            node=apart[0].node,
+            node=next(iter(apart)),
             fix=None
             if refused_pair(subject.model.graph, "tensorrt") is None
             else f"{SYMMETRIC} and run it by --runtime tensorrt, or deploy the model that is not quantised",

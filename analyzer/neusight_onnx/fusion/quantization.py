@@ -21,7 +21,7 @@ import numpy as np
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN
 from neusight_onnx.graph.model import InferredGraph, Node, Origin, Value, kept_values
-from neusight_onnx.kernels import NodeWork
+from neusight_onnx.kernels import Elementwise, NodeWork
 
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Linear"})
 INTEGER_PRODUCTS = {"MatMulInteger": "QuantizedMatMul", "ConvInteger": "QuantizedConv"}
@@ -583,6 +583,17 @@ def _source(name: str, dropped: Mapping[str, str]) -> str:
 def rounding_apart(works: Sequence[NodeWork]) -> list[NodeWork]:
     """The work of QuantizeLinear and DequantizeLinear that stayed operators of their own."""
     return [work for work in works if work.op_type in _ROUNDING and work.kernels]
+
+
+def rounding_kernels(works: Sequence[NodeWork]) -> dict[str, int]:
+    """How many kernels only quantise or dequantise, by node: of operators of their own, and of products that are asked
+    for in few bits by a runtime that has the pairs around them alone."""
+    counts = {work.node: len(work.kernels) for work in rounding_apart(works)}
+    for work in works:
+        steps = [kernel.operations for kernel in work.kernels if isinstance(kernel, Elementwise)]
+        if ("quantize",) in steps and ("dequantize",) in steps:
+            counts[work.node] = steps.count(("quantize",)) + steps.count(("dequantize",))
+    return counts
 
 
 def dequantized_at_run_time(graph: InferredGraph) -> InferredGraph:

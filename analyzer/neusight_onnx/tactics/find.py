@@ -190,11 +190,16 @@ def _conversions(ways: Mapping[Form, Ways], of_source: Mapping[Form, Ways]) -> M
     if wide is None:
         return {}
     full = replace(wide, dtype=DataType.FLOAT32)
+    narrows = next((operand_of(ways[form][0][-1]) for form in (NARROW, BETWEEN) if form in ways), None)
     if WIDE not in of_source:  # what converts an input of the model, which a layer behind it may do as well
         casts = of_source.get(FULL_TO_WIDE)
-        return {} if casts is None else dict.fromkeys(((32, 16), (32, 8)), casts[0][0])
+        if casts is None:
+            return {}
+        by_bits = dict.fromkeys(((32, 16), (32, 8)), casts[0][0])
+        if narrows is not None and narrows != wide:  # one kernel reads the input and writes int8
+            by_bits |= {(16, 8): turn("quantize", wide, narrows.dtype), (32, 8): turn("quantize", full, narrows.dtype)}
+        return by_bits
     behind = of_source[WIDE][0][-1]
-    narrows = next((operand_of(ways[form][0][-1]) for form in (NARROW, BETWEEN) if form in ways), None)
     # of products in the narrow format 16 bits come out as well
     hands_on_narrow = NARROW in of_source and isinstance(behind, Conv | Pooling)
     found: dict[tuple[int, int], Kernel] = {}
