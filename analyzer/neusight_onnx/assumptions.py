@@ -267,7 +267,7 @@ def _said_of_linear_layers(precision: Precision, runtime: Runtime, rest: str) ->
     if runtime.narrow_products == "widened" and products is DataType.INT8:
         return (
             f"{layers}, and convolutions, as quantize_static writes them where op_types_to_quantize names these alone "
-            "(by default it puts pairs around Add, Mul, Concat and most others, too, which take longer still and aren't "
+            "(by default it puts pairs around Add, Mul, Concat and others, too, which take longer still and aren't "
             f"counted: analyse the quantised file): {runtime.name}'s CUDA provider multiplies no "
             f"{products.label} between QuantizeLinear and DequantizeLinear, so that in every run kernels of their own "
             f"take activations there and back and weights back, around products of {rest} (--runtime tensorrt "
