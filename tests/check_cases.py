@@ -623,7 +623,11 @@ CASES = {
     "int8, T4": Case(model=integers, codes=codes(), gpu="t4"),
     "int8, L40": Case(model=integers, codes=codes(), gpu="l40"),
     "int8, B300, whose sources disagree": Case(
-        model=integers, codes=codes(403), gpu="b300-sxm", says="no rate of b300-sxm's INT8 units is stated"
+        model=integers,
+        codes=codes(403),
+        gpu="b300-sxm",
+        says="no rate of b300-sxm's INT8 units is stated",
+        fix="state int8_tops in a GPU file",
     ),
     "fp16, P4": Case(model=matmul(F16), codes=codes(404), gpu="p4"),
     "fp16, P100": Case(model=matmul(F16), codes=codes(), gpu="p100"),
@@ -672,7 +676,14 @@ CASES = {
         model=rounded(dtype=np.uint8, zero=128), codes=codes(506), runtime="tensorrt", node="q", says="zero point 128"
     ),
     "INT8 about 5, TensorRT": Case(
-        model=rounded(zero=5), codes=codes(506), runtime="tensorrt", node="q", says="(2 nodes in all"
+        model=rounded(zero=5), codes=codes(506), runtime="tensorrt", node="q", says="takes 0 alone (1 more alike)"
+    ),
+    "INT8 about 5 with weights of UINT8, TensorRT": Case(
+        model=rounded(zero=5, weight=np.uint8),
+        codes=codes(506),
+        runtime="tensorrt",
+        node="q",
+        says="takes 0 alone (1 more alike, 1 for other types or zero points)",
     ),
     "INT16, TensorRT": Case(
         model=rounded(dtype=np.int16), codes=codes(506), runtime="tensorrt", node="q", says="has INT16"

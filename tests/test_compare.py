@@ -573,6 +573,34 @@ def test_assumptions_of_many_cases(cases: list[list[str]], expected: list[str]) 
     assert assumed_by_all(cases) == tuple(expected)
 
 
+@pytest.mark.parametrize(
+    ("who", "said"),
+    [
+        pytest.param([0, 1, 2, 3], "x", id="all"),
+        pytest.param([1, 3], "x (holds for int8)", id="a precision"),
+        pytest.param([0, 1], "x (holds for tensorrt)", id="a runtime"),
+        pytest.param([2], "x (holds for fp16 in eager)", id="a precision in a runtime"),
+    ],
+)
+def test_whose_an_assumption_is(who: list[int], said: str) -> None:
+    settings = [("fp16", "tensorrt"), ("int8", "tensorrt"), ("fp16", "eager"), ("int8", "eager")]
+    assert assumed_by_all([["x"] if place in who else [] for place in range(4)], settings) == (said,)
+
+
+def test_a_gpu_file_is_priced_by_the_name_that_the_table_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my.toml").write_text((ROOT / "specs" / "l4.toml").read_text())
+    monkeypatch.chdir(tmp_path)
+    for name in ("my", "my.toml"):
+        arguments = ["compare", str(RESNET), "--gpu", "my.toml,t4", "--price", f"{name}=3.6/h", "--format", "json"]
+        assert main(arguments) == 0
+        cases = json.loads(capsys.readouterr().out)["cases"]
+        costs = {case["gpu"]: case["cost_per_million"] for case in cases}
+        assert costs["my"] > 0
+        assert costs["t4"] is None
+
+
 def test_models_with_a_cache_are_compared_by_tokens_a_second() -> None:
     found = compare(ROOT / "examples" / "bert_base.onnx", gpus=["t4", "l4"], dims={"batch": [2], "sequence": [16]})
     assert "tokens/s" not in comparison_to_terminal(found, Canvas(width=120))

@@ -117,12 +117,21 @@ SYMMETRIC = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedPair:
-    """A QuantizeLinear or DequantizeLinear that an engine's builder doesn't take, how many there are, and why."""
+    """A QuantizeLinear or DequantizeLinear that an engine's builder doesn't take, and why; ``alike``: how many it
+    doesn't take for the like of it, this one among them; ``others``: for something else."""
 
     node: str
     op_type: str
-    count: int
     reason: str
+    alike: int
+    others: int
+
+    @property
+    def more(self) -> str:
+        """How many more there are, "" if none."""
+        more = [f"{self.alike - 1:,} more alike"] if self.alike > 1 else []
+        more += [f"{self.others:,} for other types or zero points"] if self.others else []
+        return f" ({', '.join(more)})" if more else ""
 
 
 def refused_pair(graph: Graph, runtime: str) -> RefusedPair | None:
@@ -132,36 +141,49 @@ def refused_pair(graph: Graph, runtime: str) -> RefusedPair | None:
     found = list(_refused_pairs(graph, {}))
     if not found:
         return None
-    node, reason = found[0]
-    return RefusedPair(node=node.name, op_type=node.op_type, count=len(found), reason=reason)
+    node, refusal = found[0]
+    alike = sum(other.kind == refusal.kind for _, other in found)
+    return RefusedPair(
+        node=node.name, op_type=node.op_type, reason=refusal.reason, alike=alike, others=len(found) - alike
+    )
 
 
-def _refused_pairs(graph: Graph, outer: Mapping[str, Initializer]) -> Iterator[tuple[Node, str]]:
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """``kind``: what refusals that are told together have in common: a type, or that a zero point isn't 0."""
+
+    kind: str
+    reason: str
+
+
+def _refused_pairs(graph: Graph, outer: Mapping[str, Initializer]) -> Iterator[tuple[Node, _Refusal]]:
     constants = {**outer, **graph.initializers}
     for node in graph.nodes:
         held = node.attributes.get("value")
         if node.op_type == "Constant" and isinstance(held, Initializer):
             constants.update(dict.fromkeys(node.outputs, held))
         elif node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            reason = _why_refused(node, constants)
-            if reason is not None:
-                yield node, reason
+            refusal = _why_refused(node, constants)
+            if refusal is not None:
+                yield node, refusal
         for value in node.attributes.values():
             if isinstance(value, Graph):
                 yield from _refused_pairs(value, constants)
 
 
-def _why_refused(node: Node, constants: Mapping[str, Initializer]) -> str | None:
+def _why_refused(node: Node, constants: Mapping[str, Initializer]) -> _Refusal | None:
     source, _, about, *_ = (*node.inputs, "", "", "")  # shapes aren't inferred yet: inputs may lack
     data, zero = constants.get(source), constants.get(about)
     stored = data if node.op_type == "DequantizeLinear" else None
     for constant in (stored, zero):
         if constant is not None and constant.dtype not in ENGINE_ROUNDS_TO:
-            return f"has {constant.dtype.label.upper()}, TensorRT takes INT8, INT4, FP8 and FP4"
+            label = constant.dtype.label.upper()
+            return _Refusal(label, f"has {label}, TensorRT takes INT8, INT4, FP8 and FP4")
     if stored is not None and stored.dtype is DataType.UINT8:
-        return "reads a constant of UINT8, TensorRT takes those of INT8, INT4, FP8 and FP4"
+        return _Refusal("UINT8", "reads a constant of UINT8, TensorRT takes those of INT8, INT4, FP8 and FP4")
     if zero is not None and zero.data is not None and zero.dtype.is_integer and zero.data.any():
-        return f"has the zero point {zero.data[zero.data != 0].flat[0]}, TensorRT takes 0 alone"
+        value = zero.data[zero.data != 0].flat[0]
+        return _Refusal("zero point", f"has the zero point {value}, TensorRT takes 0 alone")
     return None
 
 
@@ -170,10 +192,9 @@ def without_engine(graph: Graph, runtime: str) -> str | None:
     found = refused_pair(graph, runtime)
     if found is None:
         return None
-    more = f" (and {found.count - 1} more)" if found.count > 1 else ""
     return (
-        f"runtime {runtime}: {found.op_type} node '{found.node}'{more} {found.reason}, so that no engine is built; "
-        f"{SYMMETRIC}, or take --runtime onnxruntime"
+        f"runtime {runtime}: {found.op_type} node '{found.node}' {found.reason}{found.more}, so that no engine is "
+        f"built; {SYMMETRIC}, or take --runtime onnxruntime"
     )
 
 

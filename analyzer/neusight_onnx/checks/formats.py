@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
@@ -130,10 +131,12 @@ def int8(subject: Subject) -> Iterator[Found]:
     peaks = subject.gpu.peak_flops_per_s
     if "int8" in peaks and _has_matrix_units(subject.gpu):
         return
-    why = f"{subject.gpu.name} has no INT8 tensor cores"
+    why, fix = f"{subject.gpu.name} has no INT8 tensor cores", None
     if leaves_out(subject.gpu, "int8"):
         why = f"no rate of {subject.gpu.name}'s INT8 units is stated, that of 16 bits stands in"
-    yield from _found(subject, _INT8, why)
+        fix = "state int8_tops in a GPU file (gpus NAME --format toml prints one to begin with)"
+    for found in _found(subject, _INT8, why):
+        yield replace(found, fix=fix)
 
 
 @checks(

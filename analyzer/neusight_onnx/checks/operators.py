@@ -208,9 +208,8 @@ def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
         yield Found(message=f"{reason} ({counted(len(works), 'node')})", node=file_name(first))
     pair = refused_pair(subject.model.graph, subject.target.runtime)
     if pair is not None:
-        nodes = counted(pair.count, "node")
         yield Found(
-            message=f"{pair.op_type} {pair.reason} ({nodes} in all that TensorRT doesn't take)",
+            message=f"{pair.op_type} {pair.reason}{pair.more}",
             node=pair.node,
             fix=f"{SYMMETRIC}, or run the model by --runtime onnxruntime",
         )

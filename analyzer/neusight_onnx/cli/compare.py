@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +28,7 @@ from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
     from neusight_onnx.comparison.prices import Prices
+    from neusight_onnx.gpu import GpuSpec
     from neusight_onnx.report.comparison import Comparison
 
 
@@ -119,7 +121,7 @@ def compare_command(
             cuda_graph=run.cuda_graph,
             include_io=run.include_io,
             channels_last=run.channels_last,
-            prices=_prices(prices, price),
+            prices=_prices(prices, price, several_gpus(gpu)),
             sort=sort.value,
             training=run.training.plan(),
         )
@@ -134,13 +136,20 @@ def _listed(texts: list[str] | None, option: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _prices(file: str | None, options: list[str] | None) -> Prices:
+def _prices(file: str | None, options: list[str] | None, gpus: Sequence[str]) -> Prices:
+    """The prices of GPUs, which are called as ``--gpu`` or as the table calls them: a file by its stem."""
     from neusight_onnx.comparison.prices import Prices, parse_prices, read_prices
+    from neusight_onnx.gpu import load_gpu
 
     if file == "":
         raise ComparisonError("--prices is empty; give a .toml or .csv file")
-    given = parse_prices(options or ())
-    return given.over(read_prices(Path(file)) if file is not None else Prices())
+    files = {path.stem: path for name in gpus for path in gpu_file(name)}
+
+    def load(name: str) -> GpuSpec:
+        return load_gpu(files.get(name, name))
+
+    given = parse_prices(options or (), load)
+    return given.over(read_prices(Path(file), load) if file is not None else Prices())
 
 
 def _report(comparison: Comparison, report_format: TableReportFormat, target: Path | None) -> str:

@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _NAME = re.compile(r"'[^']*'")
 _FIGURE = re.compile(r"\d[\d.,e+-]*")
 
 
-def assumed_by_all(assumptions: Iterable[Iterable[str]]) -> tuple[str, ...]:
+def assumed_by_all(assumptions: Iterable[Iterable[str]], settings: Sequence[tuple[str, ...]] = ()) -> tuple[str, ...]:
     """The assumptions of several cases, in order; of those that differ in figures only, the first with a remark.
 
     What an undecided If costs is another figure at each size and on each GPU; figures in quoted names are none.
+    ``settings``: what each case is run in, such as (precision, runtime); of an assumption that some of these lack it is
+    said which have it.
     """
     kinds: dict[str, dict[str, None]] = {}
-    for of_case in assumptions:
+    met: dict[str, dict[tuple[str, ...], None]] = {}
+    for place, of_case in enumerate(assumptions):
         for text in of_case:
             kinds.setdefault(_kind(text), {}).setdefault(text)
+            if settings:
+                met.setdefault(_kind(text), {}).setdefault(settings[place])
     found = []
-    for texts in kinds.values():
+    for kind, texts in kinds.items():
         first = next(iter(texts))
-        found.append(first if len(texts) == 1 else f"{first} (of one case; in others the figures differ)")
+        where = _where(tuple(met.get(kind, ())), frozenset(settings))
+        differs = "" if len(texts) == 1 else " (of one case; in others the figures differ)"
+        found.append(f"{first}{where}{differs}")
     return tuple(found)
+
+
+def _where(own: Sequence[tuple[str, ...]], every: frozenset[tuple[str, ...]]) -> str:
+    """Which settings an assumption holds for, by one of what varies if that decides it; "" for all."""
+    if len(own) == len(every):
+        return ""
+    for place in range(len(own[0])):
+        names = tuple(dict.fromkeys(setting[place] for setting in own))
+        if {setting for setting in every if setting[place] in names} == set(own):
+            return f" (holds for {', '.join(names)})"
+    return f" (holds for {', '.join(' in '.join(setting) for setting in own)})"
 
 
 def _kind(text: str) -> str:

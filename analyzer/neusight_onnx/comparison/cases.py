@@ -79,6 +79,7 @@ def compare(
     captured: list[bool] = []
     seen: set[tuple[object, ...]] = set()
     assumptions: list[tuple[str, ...]] = []
+    settings: list[tuple[str, ...]] = []
     warnings: dict[Notice, None] = {}
     impossible: list[Notice] = []
     first_fault: NeusightError | None = None
@@ -127,6 +128,7 @@ def compare(
                     continue
                 seen.add(key_of_case)
                 assumptions.append(outcome.assumptions)
+                settings.append((precision.name, runtime))
                 warnings |= dict.fromkeys(outcome.warnings)
                 case = Case(
                     gpu=spec,
@@ -163,7 +165,7 @@ def compare(
         cuda_graph=all(captured),
         include_io=include_io,
         channels_last=channels_last,
-        assumptions=(*assumed_by_all(assumptions), *_rests_on(prices, specs)),
+        assumptions=(*assumed_by_all(assumptions, settings), *_rests_on(prices, specs)),
         warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *impossible, *left_out, *_unused(prices, specs)))),
     )
 
