@@ -337,6 +337,39 @@ def test_weights_asked_for_in_four_bits_are_those_of_a_file_that_stores_them() -
 DETERMINANT = "g (float[8, 64, 64] x) => (float[8] d) { d = Det(x) }"
 
 
+@pytest.mark.parametrize(
+    ("gpu", "precision", "reason"),
+    [
+        ("rtx-3090", "bf16-model", "the peak is at the boost clock that is stated, which GeForce cards pass"),
+        ("rtx-a6000", "bf16-model", None),
+        ("rtx-3090", "fp32", None),
+    ],
+)
+def test_more_than_the_peak_is_explained(gpu: str, precision: str, reason: str | None) -> None:
+    weight = tensor("w", np.zeros((8192, 8192), np.float32))
+    made = graph([node("MatMul", "x w", "y")], [value("x", [8192, 8192])], [value("y", [8192, 8192])], [weight])
+    wide = read_model_bytes(model(made).SerializeToString())
+    report = analyze(wide, gpu=gpu, precision=precision, runtime="eager")
+    said = [text for text in report.assumptions if " peak: " in text]
+    shown = report.totals.flops / report.totals.latency_ms * 1e3 / report.gpu.peak_flops_per_s[precision[:4]]
+    assert (shown > 1) is (reason is not None)
+    assert len(said) == (reason is not None)
+    assert all(str(reason) in text for text in said)
+
+
+def test_convolutions_beyond_the_peak_name_their_algorithm() -> None:
+    weight = tensor("w", np.zeros((512, 512, 3, 3), np.float32))
+    made = graph(
+        [node("Conv", "x w", "y", pads=[1, 1, 1, 1])],
+        [value("x", [32, 512, 56, 56])],
+        [value("y", None)],
+        [weight],
+    )
+    report = analyze(read_model_bytes(model(made).SerializeToString()), gpu="p100")
+    (said,) = [text for text in report.assumptions if " of FP32 peak: " in text]
+    assert "Winograd's algorithm" in said
+
+
 def test_work_of_the_cpu_and_copies_are_told_with_their_rates(tmp_path: Path) -> None:
     report = analyzed(tmp_path, DETERMINANT, runtime="onnxruntime")
     assert [(kernel.kernel_class, kernel.bound) for kernel in report.kernels] == [

@@ -49,6 +49,7 @@ from neusight_onnx.report.model import (
     TrainingSummary,
     UnsupportedNode,
 )
+from neusight_onnx.report.peak import beyond_peak
 from neusight_onnx.report.precision_words import stored_formats
 from neusight_onnx.runnable import require_runnable, require_units
 from neusight_onnx.runtime import Runtime, default_runtime, get_runtime, stream_time_us
@@ -201,6 +202,7 @@ def predict_report(prepared: PreparedModel, spec: GpuSpec, *, asked_precision: s
         report = replace(report, fusion=fusion, host=_host(counted, prepared, spec, report.totals))
         if prepared.trained is not None:
             report = replace(report, training=_training(prepared.trained, prepared.memory))
+        report = replace(report, assumptions=(*report.assumptions, *beyond_peak(report)))
         if not timeline:
             return report
         return replace(report, timeline=tuple(timeline_spans(counted, prepared.runtime)))

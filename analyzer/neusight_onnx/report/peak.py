@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from neusight_onnx.report.model import Report
+from collections.abc import Iterator
+
+from neusight_onnx.report.model import KernelRow, Report
 from neusight_onnx.report.quantities import percent
 from neusight_onnx.runtime import get_runtime
 
@@ -48,3 +50,25 @@ def share_of_peak(report: Report, flops_per_s: float) -> str:
     """Such as " (46.1 % of FP32 peak)", "" where there is no one peak."""
     peak = _peak(report)
     return f" ({percent(flops_per_s / peak[0])} of {peak[1]} peak)" if peak else ""
+
+
+def beyond_peak(report: Report) -> Iterator[str]:
+    """Why a run shows more FLOP/s than the GPU's peak, where it does."""
+    peak = _peak(report)
+    if peak is None or not report.totals.latency_ms:
+        return
+    share = report.totals.flops / report.totals.latency_ms * 1e3 / peak[0]
+    if share <= 1.0:
+        return
+    peaks = peaks_of(report)
+    reasons = []
+    if report.gpu.halves_fp32_sums and any(_PIPES.get(row.dtype, "") in peaks for row in report.kernels):
+        reasons.append("the peak is at the boost clock that is stated, which GeForce cards pass if power allows")
+    if any(_beyond(row, peaks["fp32"]) for row in report.kernels if row.kernel_class == "conv"):
+        reasons.append("FLOPs are those of direct convolution, of which Winograd's algorithm needs a part")
+    if reasons:
+        yield f"{percent(share)} of {peak[1]} peak: {'; '.join(reasons)}"
+
+
+def _beyond(row: KernelRow, peak: float) -> bool:
+    return row.dtype == "float32" and row.flops > peak * row.latency_us / 1e6
