@@ -253,6 +253,8 @@ def test_what_has_no_model_is_refused(tmp_path: Path, settings: dict[str, str], 
         ("v100", "fp8", "use fp16 or fp32 on it"),
         ("p4", "fp4", "use int8 or fp32 on it"),
         ("h100", "fp4", "use fp8 or int8 on it"),
+        ("mi300x", "fp4", r"a GPU since Blackwell \(NVIDIA\) or CDNA 4 \(AMD\)"),
+        ("mi210", "fp8", r"a GPU since Ada or Hopper \(NVIDIA\) or CDNA 3 \(AMD\)"),
         ("b300-sxm", "int8", "no rate of its INT8 units is stated; give int8_tops in a GPU file, or use fp8 or fp16"),
     ],
 )

@@ -264,6 +264,18 @@ def test_parts_that_lie_in_a_concatenation_need_no_memory_of_their_own(parts: tu
     assert run_memory(graph, work, "compiled").found.peak_bytes == peak_bytes
 
 
+def test_a_cache_that_a_conversion_casts_is_two_buffers() -> None:
+    """The model's past and present stay float32; GroupQueryAttention reads and writes their casts."""
+    nodes = (
+        Node(name="1", op_type="Cast", inputs=("past",), outputs=("p",)),
+        replace(SHARING, inputs=("new", "new", "new", "p"), outputs=("y", "both")),
+        Node(name="2", op_type="Cast", inputs=("both",), outputs=("present",)),
+    )
+    graph = with_cache(*nodes, length=5)
+    (pair,) = cache_pairs(graph)
+    assert (pair.past, pair.present, pair.shared, pair.new_tokens) == ("past", "present", False, 1)
+
+
 def test_a_packed_cache_is_found_behind_views() -> None:
     """past -> Squeeze -> Concat -> Unsqueeze -> present; a mask of int64 that grows is none."""
     nodes = (

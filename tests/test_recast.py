@@ -597,8 +597,8 @@ def test_compare_leaves_out_what_a_gpu_cannot_run() -> None:
         ("h100-sxm", "fp8"),
     ]
     assert [notice.message for notice in found.warnings if notice.code == "precision"] == [
-        "left out: precision fp8 on a100-sxm-80gb: the GPU has no FP8 units; use int8 or fp16 on it, or take an NVIDIA "
-        "GPU since Ada or Hopper"
+        "left out: precision fp8 on a100-sxm-80gb: the GPU has no FP8 units; use int8 or fp16 on it, or take a GPU "
+        "since Ada or Hopper (NVIDIA) or CDNA 3 (AMD)"
     ]
     with pytest.raises(NotSupportedError, match="fp8 on a100"):
         compare("examples/resnet50.onnx", gpus=["a100"], dims={"batch": 1}, precisions=["fp8"])

@@ -63,6 +63,8 @@ def test_integers_stay_integers() -> None:
         pytest.param({"boost_mhz": 1.98}, "boost clock in MHz", id="wrong unit"),
         pytest.param({"sm_count": 1.5}, "a whole number", id="half an SM"),
         pytest.param({"fp32_tflops": 1000.0}, "sm_count x fp32_lanes_per_sm", id="a peak that nothing gives"),
+        pytest.param({"memory_bytes_per_s": 1e12}, "'memory_bandwidth_gb_s' is the nearest", id="of the JSON"),
+        pytest.param({"power_w": 300.0, "tdp_w": 300.0}, "'tdp_w' is changed twice", id="one key by two names"),
         pytest.param({"vendor": 1.0}, "has no key 'vendor'", id="not a figure"),
     ],
 )

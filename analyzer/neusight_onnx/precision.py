@@ -81,10 +81,10 @@ def between_pairs(precision: Precision) -> Precision:
 
 UNITS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "tf32": ("TF32", ("fp16",), "an NVIDIA GPU since Ampere"),
-    "bf16": ("bfloat16", ("fp16",), "an NVIDIA GPU since Ampere"),
-    "int8": ("INT8", ("fp8", "fp16"), "an NVIDIA GPU since Turing"),
-    "fp8": ("FP8", ("int8", "fp16"), "an NVIDIA GPU since Ada or Hopper"),
-    "fp4": ("FP4", ("fp8", "int8", "fp16"), "an NVIDIA GPU since Blackwell"),
+    "bf16": ("bfloat16", ("fp16",), "a GPU since Ampere (NVIDIA) or CDNA (AMD)"),
+    "int8": ("INT8", ("fp8", "fp16"), "a GPU since Turing (NVIDIA) or CDNA (AMD)"),
+    "fp8": ("FP8", ("int8", "fp16"), "a GPU since Ada or Hopper (NVIDIA) or CDNA 3 (AMD)"),
+    "fp4": ("FP4", ("fp8", "int8", "fp16"), "a GPU since Blackwell (NVIDIA) or CDNA 4 (AMD)"),
 }
 """Per format whose peak a GPU must state: what its units are called, what would do on a GPU that states the peak of
 that, nearest first, and which GPUs have it. float16 runs everywhere: on vector lanes where there is nothing else."""

@@ -160,8 +160,9 @@ def fp16(subject: Subject) -> Iterator[Found]:
     "no FP4 on this GPU",
     severity=Severity.ERROR,
     scope=Scope.TARGET,
-    explanation="The model multiplies 4-bit floats, and the GPU has no units for them (NVIDIA's have since Blackwell).",
-    fix="use fp8 or int8 on this GPU, or take one since Blackwell",
+    explanation="The model multiplies 4-bit floats, and the GPU has no units for them (NVIDIA's have since Blackwell, "
+    "AMD's since CDNA 4).",
+    fix="use fp8 or int8 on this GPU, or take one since Blackwell or CDNA 4",
 )
 def fp4(subject: Subject) -> Iterator[Found]:
     if "fp4" not in subject.gpu.peak_flops_per_s:

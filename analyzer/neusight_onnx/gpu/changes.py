@@ -32,7 +32,12 @@ _FIELDS: Mapping[str, tuple[str, float]] = {
 }
 """Keys of a GPU file that may be changed in a GPU: field of the spec, and its base units in one of the file's."""
 
-_SHORT_KEYS = {"mem_bw_gbs": "memory_bandwidth_gb_s", "mem_gb": "memory_gb", "clock_mhz": "boost_mhz"}
+_SHORT_KEYS = {
+    "mem_bw_gbs": "memory_bandwidth_gb_s",
+    "mem_gb": "memory_gb",
+    "clock_mhz": "boost_mhz",
+    "power_w": "tdp_w",  # as the JSON has it
+}
 
 _MAKE_PEAKS = ("sm_count", "fp32_lanes_per_sm", "boost_mhz")
 """What a peak rate is the product of."""
@@ -56,7 +61,8 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
             from difflib import get_close_matches  # only on this way out
 
             names = (*known, *_SHORT_KEYS)
-            near = [name for name in names if written and name.startswith(written)]
+            near = [name for name, (field, _) in _FIELDS.items() if field == written]  # the JSON's, in other units
+            near += [name for name in names if written and name.startswith(written)]
             near += get_close_matches(written[:60], names, n=1, cutoff=0.5)
             hint = f"'{near[0]}' is the nearest that is known" if near else f"known are {', '.join(known)}"
             raise SpecError(f"{where}: a GPU has no key {quoted(written)}: {hint}")

@@ -95,10 +95,12 @@ def _pairs_of(graph: InferredGraph, inputs: set[str], outputs: set[str]) -> tupl
         for past, present in _PAIRS[(node.domain, node.op_type)]:
             if past < len(node.inputs) and present < len(node.outputs):
                 first = _back(node.inputs[past], inputs, producers)
-                last = node.outputs[present]
-                if first is not None and last in outputs:
-                    count = _appended(graph, node)
-                    found[last] = CachePair(past=first, present=last, shared=_is_shared(node), new_tokens=count)
+                last = _ahead(node.outputs[present], outputs, onward)
+                if first is not None and last is not None:
+                    # behind casts the operator's own past and present are other buffers than the model's
+                    direct = (first, last) == (node.inputs[past], node.outputs[present])
+                    shared = direct and _is_shared(node)
+                    found[last] = CachePair(past=first, present=last, shared=shared, new_tokens=_appended(graph, node))
     for node in joins:
         start = _back(node.inputs[0], inputs, producers) if len(node.inputs) == 2 else None
         if start is None or not _holds_numbers(graph, start):
