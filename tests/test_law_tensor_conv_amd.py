@@ -132,7 +132,7 @@ def test_addresses_of_taps_are_beside_the_product_of_assembled_kernels(
     ("gpu", "other", "dtype", "shown_by"),
     [
         pytest.param("mi210", "mi100", BF16, FP16, id="assembled kernels here alone"),
-        pytest.param("mi100", "mi210", BF16, BF16, id="there alone"),
+        pytest.param("mi100", "mi210", BF16, FP16, id="there alone"),
         pytest.param("mi250x", "mi210", BF16, BF16, id="on both"),
         pytest.param("mi210", "mi100", FP16, FP16, id="float16"),
     ],
@@ -148,6 +148,12 @@ def test_which_format_shows_on_another_gpu_what_the_law_leaves(
     shown = apply_law(law, (replace(kernel, dtype=shown_by),), load_gpu(other), AMD_PRIORS).features
     elsewhere = features_elsewhere(law, (kernel,), load_gpu(gpu), load_gpu(other), AMD_PRIORS)
     assert elsewhere.tolist() == shown.tolist()
+
+
+def test_an_mi210s_bfloat16_shows_an_mi100s_gradients_of_weights() -> None:
+    kernel = replace(BASE, dtype=BF16, direction="weight")
+    assert counterpart(kernel, load_gpu("mi100"), load_gpu("mi210")) == kernel
+    assert counterpart(kernel, load_gpu("mi210"), load_gpu("mi100")) == replace(kernel, dtype=FP16)
 
 
 def test_amd_multiplies_image_by_image_in_three_dimensions() -> None:

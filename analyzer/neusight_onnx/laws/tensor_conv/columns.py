@@ -4,7 +4,7 @@ choice of a kernel depends on: a first layer over images, groups that share a ti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 import numpy as np
 
@@ -31,7 +31,7 @@ _COLUMNS = (
         "activity",
     ),
     *("first_depth", "back_launches", "zeroed_bytes", "divides", "loaded", "packed_b", "packed_depth"),
-    *("winograd_saving", "lanes_divide"),
+    *("winograd_saving", "lanes_divide", "a_together", "b_together"),
 )
 
 
@@ -100,6 +100,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 *_packed(kernel),
                 winograd_saving(kernel),
                 _lanes_divide(kernel),
+                *_together(kernel),
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -231,6 +232,29 @@ def _divides(kernel: Conv) -> bool:
     """
     positions = kernel.n * prod(kernel.spatial if kernel.transposed else kernel.out)
     return not (positions % 16 or kernel.c // kernel.groups % 8 or kernel.k // kernel.groups % 8)
+
+
+def _together(kernel: Conv) -> tuple[float, float]:
+    """Elements of rows and of columns of the product that one load of up to 16 bytes brings, tensors as they lie.
+
+    Rows are positions of the input or of the output's gradient, of the weight's gradient its filters; columns are
+    filters, the input's channels, or channels and taps. An input meets taps whose positions aren't aligned, and
+    channels of a filter lie its taps apart. Over (n, *spatial, c) channels lie together everywhere.
+    """
+    taps = prod(kernel.filter)
+    whole = max(128 // kernel.dtype.bits, 1)
+    c, k = kernel.c // kernel.groups, kernel.k // kernel.groups
+    if kernel.transposed:
+        c, k = k, c
+    back, weight = _goes_back(kernel), kernel.direction == "weight"
+    if kernel.channels_last:
+        rows, columns = k if back or weight else c, c
+    else:
+        plain = taps == 1 and prod(kernel.strides) == 1
+        positions = prod(kernel.out)
+        rows = positions if plain or weight else 1
+        columns = (positions if plain else 1) if weight else (c if taps == 1 else 1) if back else c * taps
+    return float(gcd(rows, whole)), float(gcd(columns, whole))
 
 
 def _lanes_divide(kernel: Conv) -> bool:

@@ -65,8 +65,21 @@ def element_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
         instructions = instructions + (cols["read_bytes"] + cols["write_bytes"]) / cols["bytes"] * c["move_operations"]
     work = instructions / np.where(wide, issue, integer) / (gpu.sm_count * gpu.clock_hz)
     norm = c["norm"]
-    joined = c["floor_us"] + 1e6 * (traffic**norm + work**norm) ** (1.0 / norm)
+    serial = _serial_s(cols, c) if is_amd(gpu) else np.zeros_like(work)
+    joined = c["floor_us"] + 1e6 * (traffic**norm + work**norm + serial**norm) ** (1.0 / norm)
     few = (cols["groups"] > 1) & (cols["c_each"] * cols["k_each"] < SHORT_REDUCTION)
     if is_amd(gpu):
         few = (few | has_no_product(cols, gpu)) & (cols["rank"] <= 2)
     return np.where(few, joined, np.inf)
+
+
+def _serial_s(cols: Columns, c: Constants) -> Column:
+    """Time in s that a thread of AMD's takes for its channels and rows of the filter, one after the other, in 16 bits.
+
+    None for the weight's gradient, whose sums many threads share.
+    """
+    # one axis is a row
+    rows = np.where(cols["rank"] > 1.0, cols["taps_met"] ** (1.0 / cols["rank"]), 1.0)
+    steps = cols["macs"] / cols["outputs"] / cols["taps_met"] * rows
+    found: Column = np.where(cols["weight"] > 0, 0.0, 1e-9 * c.get("serial_ns", 0.0) * steps)
+    return found

@@ -17,7 +17,7 @@ from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.tensor_conv.columns import FIRST_LAYER
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate, stream_rate
-from neusight_onnx.laws.tensor_conv.miopen_issue import back_us, lane_issue_s, lasting_steps
+from neusight_onnx.laws.tensor_conv.miopen_issue import address_s, back_us, lane_issue_s, lasting_steps
 from neusight_onnx.laws.tensor_gemm.times import RESIDENT_ELEMENTS
 
 PARTS = ("compute", "memory", "l2", "issue")
@@ -35,12 +35,14 @@ def times(
     slower: NDArray[np.float64] | float = 1.0,
     waiting: NDArray[np.float64] | float = 1.0,
     addressing: NDArray[np.float64] | float = 1.0,
+    address_overhead: float = 0.0,
 ) -> dict[str, NDArray[np.float64]]:
     """Competing times of implicit GEMM in s; ``tile`` is (n, m, threads, split) of any common shape.
 
     ``slower``: time of the matrix instructions that the kernel has over that of the format's fastest. ``waiting``: how
     long its steps wait for loads, over those of others. ``addressing``: on AMD, pipe time over that of a kernel whose
-    addresses of taps take none.
+    addresses of taps take none. ``address_overhead``: there, address clocks of its loads over those of tensors as they
+    lie; 0 where loads are whole.
     """
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
@@ -99,6 +101,9 @@ def times(
         if amd
         else np.zeros_like(l2_s)
     )
+    if address_overhead > 0.0:
+        # MIOpen has compiled kernels of sizes that divide the product: what lies beyond it in a tile isn't loaded
+        issue_s = issue_s + address_overhead * address_s(cols, gpu, per_sm * kz * n / grid_n, per_sm * kz * m / grid_m)
     waits_s = (memory_s, l2_s, issue_s)
     pipe_s, level = matrix_unit_power.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=waits_s)
     summed = (cols["weight"] > 0) & _zeroes_and_converts(gpu)

@@ -7,7 +7,12 @@ from dataclasses import replace
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.tensor_conv.columns import columns
-from neusight_onnx.laws.tensor_conv.constants import AMD_CONSTANTS, CONSTANTS, FP32_AMD_CONSTANTS
+from neusight_onnx.laws.tensor_conv.constants import (
+    AMD_CONSTANTS,
+    CONSTANTS,
+    FP32_AMD_CONSTANTS,
+    WEIGHT_AMD_CONSTANTS,
+)
 from neusight_onnx.laws.tensor_conv.estimate import estimate
 from neusight_onnx.laws.tensor_conv.features import (
     AMD_FEATURES,
@@ -40,6 +45,9 @@ TENSOR_CONV_AMD = replace(
     counterpart=counterpart,
 )
 """The same law for AMD."""
+
+TENSOR_CONV_WEIGHT_AMD = replace(TENSOR_CONV_AMD, constants=WEIGHT_AMD_CONSTANTS)
+"""The same for the weight's gradient, whose loads are taken to be whole."""
 
 CONV_FP32_AMD = replace(
     TENSOR_CONV_AMD,

@@ -48,6 +48,26 @@ def lane_issue_s(
     return found
 
 
+_ADDRESSES_PER_CLOCK = 4.0
+"""Addresses that a compute unit's memory pipe takes a clock, so that a wave's load takes 16 clocks however few bytes a
+lane asks for (texture units of GCN's white paper, as remembered); the constant beside it says how far that holds."""
+
+
+def address_s(
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    b_fetched: NDArray[np.float64],
+    a_fetched: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Time in s of the addresses of loads, of elements of columns and rows that a compute unit fetches into tiles.
+
+    A load brings as many elements as lie together and aligned (:func:`.columns._together`), up to 16 bytes.
+    """
+    addresses = b_fetched / cols["b_together"] + a_fetched / cols["a_together"]
+    found: NDArray[np.float64] = addresses / (_ADDRESSES_PER_CLOCK * gpu.clock_hz)
+    return found
+
+
 def back_us(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants) -> NDArray[np.float64]:
     """What a gradient of a strided input has beside its product, in us: a launch for each place in the stride, whose
     taps are others; where the stride skips input, zeros that are written before by a kernel of its own, and lines of

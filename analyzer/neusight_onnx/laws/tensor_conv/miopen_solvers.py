@@ -32,6 +32,8 @@ _FIRST_BF16_RATE = 0.5
 """MIOpen's compiled kernels multiply bfloat16 by CDNA's first instructions on CDNA2, too, at half the rate of float16:
 there 1x1 convolutions that the same solver runs in both take 1.2-1.4 times as long, those of assembled kernels 1.0."""
 
+_HALF_PIPES = ("fp16", "fp16_accumulate")
+
 _CDNA2_NM, _CDNA_WAVE = 6.0, 64
 """Process of CDNA2, of which no later one of AMD's is made but RDNA3's smallest, whose waves are of 32."""
 
@@ -49,6 +51,8 @@ def taken_us(
     found = np.where(cols["groups"] > 1.0, np.inf, assembled_us)
     if has_first_bf16(gpu):
         bf16 = np.equal(cols["pipe"], matrix_units.PIPES.index("bf16"))
+        if np.any(_is_half(cols)) and has_matrix_cores(gpu):
+            found = np.minimum(found, as_they_lie_us(cols, gpu, c, tile))
         found = np.where(bf16, compiled, np.minimum(found, compiled))
     else:
         # no compiled kernel is among the MI210's gradients of inputs in bfloat16
@@ -71,19 +75,53 @@ def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
     those are slower. Addresses of taps are theirs alone: the largest gradients that assembled kernels have reach as
     much of the peak as forward passes do, .5-.64, on both GPUs of the find database, transposes included.
     """
-    along = cols["weight"] > 0
-    merged = {
-        **cols,
-        "n": np.where(along, cols["n"] / cols["padded"], cols["n"]),
-        "k": np.where(along, cols["k"], cols["k"] / cols["padded"]),
-    }
+    merged = _merged(cols)
     # a filter of one tap has no addresses of its own to make
     addressing = np.where(cols["taps_met"] > 1.0, c["index_overhead"] * c["data_overhead"] ** cols["data"], 1.0)
     own = {**c, "tap_channels": 0.0, "pipe_overhead": c["pipe_overhead"] * c["compiled_overhead"]}
     # MLIR makes none for bfloat16 there; what is left, in HIP, has fewer loads in flight
     waiting = np.where(is_first_bf16(cols, gpu), c["first_waiting"], 1.0)
     slower = compiled_slower(cols, gpu)
-    return joined_us(times(merged, gpu, own, tile, slower=slower, waiting=waiting, addressing=addressing), c)
+    return joined_us(
+        times(
+            merged,
+            gpu,
+            own,
+            tile,
+            slower=slower,
+            waiting=waiting,
+            addressing=addressing,
+            address_overhead=c.get("address_overhead", 0.0),
+        ),
+        c,
+    )
+
+
+def as_they_lie_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Implicit GEMM in float16 by assembled kernels that read (n, c, *spatial), in us; infinite where none does.
+
+    MIOpen has them for CDNA alone (``ConvAsmImplicitGemmGTCDynamicFwdXdlops`` and its like without ``NHWC``): all 3,340
+    of the find database in float16 are an MI100's, 65 of them in groups, which aren't told apart.
+    """
+    own = {**c, "tap_channels": 0.0}
+    has = _is_half(cols) & (cols["groups"] == 1.0) & (cols["channels_last"] == 0.0) & (cols["weight"] == 0.0)
+    times_us = joined_us(times(_merged(cols), gpu, own, tile, address_overhead=c.get("address_overhead", 0.0)), c)
+    return np.where(has, times_us, np.inf)
+
+
+def _is_half(cols: Columns) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.isin(cols["pipe"], [matrix_units.PIPES.index(name) for name in _HALF_PIPES])
+    return found
+
+
+def _merged(cols: Columns) -> Columns:
+    """The product whose channels and taps are one dimension, neither padded."""
+    along = cols["weight"] > 0
+    return {
+        **cols,
+        "n": np.where(along, cols["n"] / cols["padded"], cols["n"]),
+        "k": np.where(along, cols["k"], cols["k"] / cols["padded"]),
+    }
 
 
 def has_no_product(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
@@ -122,8 +160,10 @@ def compiled_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
 def counterpart(kernel: Kernel, gpu: GpuSpec, other: GpuSpec) -> Kernel:
     """The convolution on ``other`` whose kernels are those of ``kernel`` on ``gpu``.
 
-    Where ``gpu`` has assembled kernels for bfloat16 and ``other`` hasn't, they are those that both have for float16.
+    Where one of them has assembled kernels for bfloat16 and the other hasn't, they are those that both have for
+    float16; what the other has for the weight's gradient shows it as well (24.0 % off on a GPU left out).
     """
     assert isinstance(kernel, Conv)
-    differs = kernel.dtype is DataType.BFLOAT16 and has_first_bf16(other) and not has_first_bf16(gpu)
+    differs = has_first_bf16(other) != has_first_bf16(gpu) and (kernel.direction != "weight" or has_first_bf16(other))
+    differs = differs and kernel.dtype is DataType.BFLOAT16
     return replace(kernel, dtype=DataType.FLOAT16) if differs else kernel
