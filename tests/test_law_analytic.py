@@ -281,6 +281,33 @@ TYPES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("rows", "cols", "kept", "dtype", "blocks"),
+    [
+        # launches of ONNX Runtime 1.31.1
+        pytest.param(1, 672_000, 300, FP32, 1, id="a block takes the row"),
+        pytest.param(16, 8400, 300, FP32, 16, id="each row"),
+        pytest.param(1, 4096, 5, FP32, 1, id="a short row, few kept"),
+        pytest.param(1, 8400, 10, DataType.INT64, 1, id="integers"),
+        pytest.param(1, 8400, 10, FP32, None, id="cut among blocks"),
+        pytest.param(1, 200_000, 256, DataType.FLOAT16, None, id="cut, many kept"),
+        pytest.param(64, 100, 10, FP32, None, id="a bitonic network"),
+    ],
+)
+def test_the_blocks_of_onnxruntimes_top_k(rows: int, cols: int, kept: int, dtype: DataType, blocks: int | None) -> None:
+    own = Sort(operation="topk", rows=rows, cols=cols, kept=kept, dtype=dtype, output_bytes=12, library="onnxruntime")
+    gpu = load_gpu("l4")
+    result = analytic_estimate([own, replace(own, library="")], gpu)
+    if blocks is None:
+        assert result.latency_us[0] == result.latency_us[1]
+        return
+    assert result.tile_count[0] == blocks
+    # three loops more than bytes of a key, each of iterations of 300 cycles for 256 columns; 3 us a byte
+    digits = dtype.bits // 8
+    serial_us = (digits + 3) * -(-cols // 256) * 300 / gpu.clock_hz * 1e6 + 3.0 * digits
+    assert result.latency_us[0] == pytest.approx(serial_us + 2.0, rel=0.05)
+
+
 def test_the_sample_has_every_class() -> None:
     assert {type(kernel) for kernel in _of_each_class(8, FP32)} == set(KERNEL_CLASSES)
 

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from engine_graphs import TOKENS
 from graphs import inferred
 from neusight_onnx.fusion.runtimes import fused_graph
-from neusight_onnx.kernels import Elementwise, GatherScatter, Movement, Normalization, Softmax
+from neusight_onnx.kernels import Elementwise, GatherScatter, Movement, Normalization, Softmax, Sort
 from neusight_onnx.preparation import works_of
 from neusight_onnx.runtime import RUNTIMES
 
@@ -82,3 +82,13 @@ def test_compilers_write_kernels_over_rows(operator: str, before: str, runtime: 
     works = works_of(fused_graph(graph, RUNTIMES[runtime]), RUNTIMES[runtime])
     found = [kernel for work in works for kernel in work.kernels if isinstance(kernel, Normalization | Softmax)]
     assert [kernel.generated for kernel in found] == [generated]
+
+
+@pytest.mark.parametrize(("runtime", "library"), [("onnxruntime", "onnxruntime"), ("eager", ""), ("tensorrt", "")])
+def test_whose_kernel_selects(runtime: str, library: str) -> None:
+    graph = inferred("y, i = TopK(x, k)\nz = NonZero(x)", {"x": (2, 600)}, constants={"k": [300]})
+    works = works_of(fused_graph(graph, RUNTIMES[runtime]), RUNTIMES[runtime])
+    found = [
+        (kernel.operation, kernel.library) for work in works for kernel in work.kernels if isinstance(kernel, Sort)
+    ]
+    assert found == [("topk", library), ("nonzero", "")]

@@ -631,6 +631,7 @@ class Sort:
     """Sorting, top-k, unique, non-maximum suppression, non-zero: ``rows`` independent problems of ``cols``.
 
     ``candidates``: of non-maximum suppression, how many boxes of all problems pass the score's threshold; None: all.
+    ``library`` is as in :class:`Elementwise`, of top-k.
     """
 
     operation: str
@@ -640,6 +641,7 @@ class Sort:
     dtype: DataType
     output_bytes: int
     candidates: int | None = None
+    library: str = ""
 
     @property
     def macs(self) -> int:

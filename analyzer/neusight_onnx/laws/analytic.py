@@ -145,6 +145,20 @@ SORT_BITS_PER_PASS = 8
 """Digits of a radix pass (CUB's default)."""
 OVERLAP_OPERATIONS = 30.0
 """Issue slots x 2 of one intersection over union of two boxes: four min/max, two areas, a division."""
+TOP_K_BLOCK = 256
+"""Threads of the one block that ONNX Runtime's ``RadixTopK`` gives a row (launches of 1.31.1)."""
+TOP_K_BLOCKS_PER_SM = 6
+"""Blocks that a streaming multiprocessor holds: of 1,536 threads, as most have."""
+TOP_K_SWEEPS = 3
+"""Loops over the row beside one for each byte of the key: signs are counted, then what passes, then it is written (the
+machine code of 1.31.1: seven loops for float32, four of them with a histogram in shared memory, none unrolled)."""
+TOP_K_STEP_CYCLES = 300.0
+"""One iteration: a load that hits the L2 (190 to 270 cycles: micro-benchmarks of V100 to H100) and what depends on it.
+What misses waits as ``SERIAL_ITERATION_CYCLES`` says."""
+TOP_K_CUT_KEPT, TOP_K_CUT_COLUMNS = 256, 4096
+"""Rows of more columns are cut among blocks where no more are kept and keys are float32 or float16 (``hybrid_topk``,
+``smallk_topk``; launches of 1.31.1: 4,096 and 4,608 columns, 256 and 300 kept). Of a million columns one block keeps
+64, many keep 16: not followed."""
 SORT_SMALL = 1024
 """Rows that PyTorch sorts within a block's shared memory in one pass."""
 RECURRENT_STEP_US = 20.0
@@ -574,6 +588,8 @@ def _sort(kernel: Sort, gpu: GpuSpec) -> Work:
     key = kernel.dtype.bits / 8
     elements = float(kernel.rows * kernel.cols)
     pair = key + 8.0  # PyTorch and ONNX sort with 64-bit indices
+    if _has_a_block_a_row(kernel):
+        return _top_k_by_one_block(kernel, gpu)
     selects = 0 < kernel.kept < kernel.cols // 4 and kernel.operation == "topk"
     if kernel.cols <= SORT_SMALL and kernel.operation != "nms" and not selects:
         stages = log2(max(kernel.cols, 2)) ** 2 / 2.0  # bitonic network in shared memory
@@ -610,6 +626,31 @@ def _sort(kernel: Sort, gpu: GpuSpec) -> Work:
         serial_us=passes * BLOCK_REDUCTION_US,
         launches=passes + 2 if kernel.cols > SORT_SMALL else 2,
         tile_count=max(1.0, ceil(elements / 4096)),
+    )
+
+
+def _has_a_block_a_row(kernel: Sort) -> bool:
+    if kernel.library != "onnxruntime" or kernel.operation != "topk" or kernel.cols <= TOP_K_BLOCK:
+        return False
+    is_cut = kernel.kept <= TOP_K_CUT_KEPT and kernel.cols > TOP_K_CUT_COLUMNS
+    return not is_cut or kernel.dtype not in (DataType.FLOAT32, DataType.FLOAT16)
+
+
+def _top_k_by_one_block(kernel: Sort, gpu: GpuSpec) -> Work:
+    """``RadixTopK``: a block walks its row once for each byte of the key and a few times more, an element a thread."""
+    key = kernel.dtype.bits / 8
+    bytes_ = kernel.rows * kernel.cols * key
+    sweeps = ceil(key) + TOP_K_SWEEPS
+    missed = float(l2_miss_fraction(np.array([bytes_]), gpu)[0])
+    step = TOP_K_STEP_CYCLES + missed * (SERIAL_ITERATION_CYCLES - TOP_K_STEP_CYCLES)
+    walk_us = sweeps * ceil(kernel.cols / TOP_K_BLOCK) * step / gpu.clock_hz * 1e6
+    waves = ceil(kernel.rows / (gpu.sm_count * TOP_K_BLOCKS_PER_SM))
+    return Work(
+        bytes=sweeps * bytes_ + kernel.output_bytes,
+        working_set=bytes_,
+        serial_us=waves * (walk_us + ceil(key) * BLOCK_REDUCTION_US),  # behind each digit its counts are walked
+        tile_count=float(max(kernel.rows, 1)),
+        wave_count=float(max(waves, 1)),
     )
 
 

@@ -19,10 +19,11 @@ from neusight_onnx.kernels import (
     Normalization,
     Reduction,
     Softmax,
+    Sort,
 )
 from neusight_onnx.runtime import Runtime
 
-BY_ONNXRUNTIME = (Attention, Elementwise, GatherScatter, Movement, Normalization, Reduction, Softmax)
+BY_ONNXRUNTIME = (Attention, Elementwise, GatherScatter, Movement, Normalization, Reduction, Softmax, Sort)
 """Classes of kernels that its provider has its own of; others are cuDNN's, cuBLAS's, or costed alike."""
 COPIES = frozenset({"cast", "concat", "copy", "expand", "pad", "slice", "split", "tile", "transpose"})
 """Of those that copy; the others are costed as PyTorch's, as resizing in one or three dimensions is."""
@@ -72,6 +73,8 @@ def _by_onnxruntime(kernel: Kernel) -> Kernel:
     if isinstance(kernel, GatherScatter) and (
         kernel.operation not in LOOK_UPS or kernel.index_count == kernel.moved  # GatherElements
     ):
+        return kernel
+    if isinstance(kernel, Sort) and kernel.operation != "topk":
         return kernel
     if isinstance(kernel, Movement) and kernel.operation not in COPIES and kernel.taps not in RESIZED_TAPS:
         return kernel
