@@ -19,13 +19,14 @@ from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.model import Declared, Graph, InferredGraph, Initializer, Node, Value
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, Movement, NodeWork, Sort, TensorSpec
-from neusight_onnx.memory import largest_batch, memory_on, run_memory, verdict
+from neusight_onnx.memory import in_one_buffer, largest_batch, memory_on, run_memory, verdict
 from neusight_onnx.memory.allocators import arena_bytes, caching_bytes, planned_bytes
 from neusight_onnx.memory.caches import cache_pairs
 from neusight_onnx.memory.largest import MOST_BATCH
 from neusight_onnx.memory.order import demand_order
 from neusight_onnx.memory.workspace import scratch_of
-from neusight_onnx.report.model import LargestBatch, MemoryEstimate
+from neusight_onnx.report.memory import largest_batch_text
+from neusight_onnx.report.model import FITS, LargestBatch, MemoryEstimate
 from report_cases import GPU, REPORT
 
 ROOT = Path(__file__).parents[1]
@@ -446,6 +447,26 @@ def test_the_largest_batch_of_a_model_is_exact(gpu: str, runtime: str) -> None:
     behind = analyze(path, gpu=gpu, runtime=runtime, dims={"batch": found.size + 1}).totals.memory
     assert (at.verdict, at.high_bytes) == ("fits", found.high_bytes)
     assert (behind.verdict, behind.high_bytes) == ("tight", found.next_high_bytes)
+
+
+def test_the_largest_batch_is_told_for_a_cache_in_one_buffer_too() -> None:
+    """GroupQueryAttention may be given one buffer for past and present: the high end has two, which bind the answer."""
+    dims = {"total_sequence_length": 4096}
+    model = read_model_bytes(decoder().SerializeToString())
+    found = analyze(model, gpu="l4", dims=dims, with_largest_batch=True).totals.memory.largest_batch
+    assert found is not None
+    assert found.size_in_one_buffer is not None
+    assert found.size_in_one_buffer > found.size
+    fits = analyze(model, gpu="l4", batch=found.size_in_one_buffer, dims=dims).totals.memory
+    assert fits.verdict != FITS
+    assert in_one_buffer(fits).verdict == FITS
+    assert fits.high_bytes - in_one_buffer(fits).high_bytes == fits.cache_bytes
+    text = largest_batch_text(found)
+    assert f"if they share one, {found.size_in_one_buffer:,} fits" in text
+    perceptron = Path(__file__).parent / "trained" / "perceptron.onnx"
+    other = analyze(perceptron, gpu="l4", with_largest_batch=True).totals.memory.largest_batch
+    assert other is not None
+    assert other.size_in_one_buffer is None
 
 
 def test_a_model_without_a_batch_has_no_largest_one(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import (
     STANDING_ASSUMPTIONS,
     RunMemory,
+    in_one_buffer,
     kept_in_l2,
     largest_batch,
     memory_on,
@@ -389,6 +391,7 @@ def find_largest_batch(prepared: PreparedModel, spec: GpuSpec) -> LargestBatch:
     """
     batches = OtherBatches(prepared)
 
+    @cache
     def measure(size: int) -> MemoryEstimate:
         return memory_on(run_on(batches.at(size), spec).memory, spec)
 
@@ -398,7 +401,11 @@ def find_largest_batch(prepared: PreparedModel, spec: GpuSpec) -> LargestBatch:
     except (BindingError, ModelError):  # the model doesn't allow 1
         start = prepared.shaped.bound.symbols.get(name, 1)
         known = memory_on(run_on(prepared, spec).memory, spec)
-    return largest_batch(measure, name, start, known)
+    found = largest_batch(measure, name, start, known)
+    if known.cache_sharing != "once":
+        return found
+    shared = largest_batch(lambda size: in_one_buffer(measure(size)), name, start, in_one_buffer(known))
+    return replace(found, size_in_one_buffer=shared.size)
 
 
 def _settings(prepared: PreparedModel, executed: Precision) -> Settings:

@@ -9,12 +9,13 @@ from neusight_onnx.memory.estimate import (
     with_more_weights,
 )
 from neusight_onnx.memory.l2 import kept_in_l2, run_bytes
-from neusight_onnx.memory.largest import largest_batch
+from neusight_onnx.memory.largest import in_one_buffer, largest_batch
 from neusight_onnx.memory.parameters import parameter_summary
 
 __all__ = [
     "STANDING_ASSUMPTIONS",
     "RunMemory",
+    "in_one_buffer",
     "kept_in_l2",
     "largest_batch",
     "memory_on",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from neusight_onnx.errors import NeusightError
+from neusight_onnx.memory.estimate import verdict
 from neusight_onnx.memory.policy import FITS_SHARE
 from neusight_onnx.report.model import FITS, LargestBatch, MemoryEstimate
 
@@ -88,6 +90,14 @@ def largest_batch(
         while low < MOST_BATCH and fits(low + 1):
             low += 1
     return _answer(symbol, low, seen.get(low), seen.get(low + 1), refused)
+
+
+def in_one_buffer(memory: MemoryEstimate) -> MemoryEstimate:
+    """A run whose cache is bound to one buffer for sure, where past and present may be (``cache_sharing`` "once"): its
+    high end, which has two, without the second."""
+    high_bytes = max(memory.high_bytes - memory.cache_bytes, memory.peak_bytes)
+    judged = verdict(memory.peak_bytes, high_bytes, memory.available_bytes)
+    return replace(memory, high_bytes=high_bytes, verdict=judged)
 
 
 def _steps_up(seen: Mapping[int, MemoryEstimate | None], size: int, start: int) -> bool:

@@ -293,6 +293,7 @@ def memory_json(memory: MemoryEstimate) -> dict[str, Json]:
             "next_peak_bytes": found.next_peak_bytes,
             "next_high_bytes": found.next_high_bytes,
             "limited_by": found.limited_by,
+            "size_in_one_buffer": found.size_in_one_buffer,
         }
     return document
 

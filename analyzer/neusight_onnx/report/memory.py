@@ -28,7 +28,15 @@ def tensor_name(tensor: LiveTensor) -> str:
 
 
 def largest_batch_text(found: LargestBatch) -> str:
-    """One sentence: the largest batch that fits, and what the next one would take."""
+    """One sentence: the largest batch that fits, what the next one would take, and what one buffer for past and present
+    keys and values would allow."""
+    more = found.size_in_one_buffer
+    if more is None or more <= found.size:
+        return _largest_batch(found)
+    return f"{_largest_batch(found)} with two buffers for past and present; if they share one, {more:,} fits"
+
+
+def _largest_batch(found: LargestBatch) -> str:
     symbol = printable(found.symbol)
     if found.size == 0:
         assert found.next_high_bytes is not None
