@@ -715,7 +715,7 @@ def test_bandwidths_that_memory_does_not_have_are_refused(
 
 def test_memory_of_a_kind_that_is_not_known_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "gpu.toml"
-    content = with_value(H100, "memory_bandwidth_gb_s", 33500)
+    content = with_value(with_value(H100, "memory_bandwidth_gb_s", 33500), "l2_bandwidth_gb_s", 50000)
     file.write_text(with_value(content, "memory_type", '"HBM9"'), encoding="utf-8")
     assert load_gpu(file).memory_bytes_per_s == 33.5e12
 
@@ -884,6 +884,11 @@ FAULTS = [
     ("half the peak", MINIMAL.replace("51.2", "25.6"), r"'fp32_tflops' is 25.6, but .* gives 51.2: correct whichever"),
     # 66.9 TFLOP/s, twice as many a watt as an L4's 30.3 by 72 W
     ("power of a hundredth", with_value(H100, "tdp_w", 7), r"'tdp_w' is 7, but 66.91 TFLOP/s in FP32 take 78.7 W"),
+    (
+        "L2 slower than memory",
+        MINIMAL + "l2_bandwidth_gb_s = 4999\n",
+        r"'l2_bandwidth_gb_s' is 4999 and 'memory_bandwidth_gb_s' 10000, but whatever memory delivers passes the L2",
+    ),
     ("vendor is a number", NVIDIA.replace('"NVIDIA"', "7"), r"'vendor' is 7: give one line of text"),
     ("empty architecture", MINIMAL.replace('"Future"', '""'), r"'architecture' is '': give one line"),
     ("line break in a text", MINIMAL + 'label = "a\\nb"\n', r"'label' is 'a\\nb': give one line"),

@@ -12,7 +12,8 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, changed_gpu, load_gpu
 from neusight_onnx.gpu.generation import instructions
-from neusight_onnx.kernels import Gemm
+from neusight_onnx.gpu.sense import formats_of
+from neusight_onnx.kernels import Attention, Elementwise, Gemm, TensorSpec
 from neusight_onnx.predictor import Prediction, predict
 
 SPECS = Path(__file__).parents[1] / "specs"
@@ -72,6 +73,41 @@ def test_a_later_consumer_gpu_is_as_quick_as_the_last() -> None:
 def test_a_report_says_what_is_assumed_of_an_unknown_generation(name: str, capability: float, said: str) -> None:
     report = analyze(EXAMPLE, gpu=as_generation(name, capability))
     assert [text for text in report.assumptions if said in text and f"{capability:.1f} is of a generation" in text]
+
+
+def test_attention_of_an_unknown_generation_is_that_of_the_one_it_is_taken_for() -> None:
+    """PyTorch runs FlashAttention 2 by mma on data-centre Blackwell, and on what is taken for it."""
+    kernel = Attention(b=8, h=16, g=16, s=1024, t=1024, d=64, v=64, dtype=DataType.FLOAT16, library="pytorch")
+    taken_for, unknown = (predict([kernel], as_generation("b200", capability))[0] for capability in (10.0, 13.0))
+    assert unknown.latency_us == pytest.approx(taken_for.latency_us, rel=0.02)
+
+
+LARGE = TensorSpec(shape=(4096, 4096), dtype=DataType.FLOAT32)
+SPELLINGS = ("CDNA 3", "cdna3", "AMD CDNA™ 3")
+KERNELS = (
+    PRODUCT,
+    replace(PRODUCT, dtype=DataType.FLOAT32),
+    replace(PRODUCT, m=64, n=2048, k=2048),
+    Attention(b=8, h=16, g=16, s=1024, t=1024, d=64, v=64, dtype=DataType.FLOAT16),
+    Elementwise(operations=("relu",), inputs=(LARGE,), output=LARGE),
+)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_an_amd_generation_is_told_however_it_is_spelt(spelling: str) -> None:
+    spec = load_gpu("mi300x")
+    found, expected = (predict(KERNELS, gpu) for gpu in (replace(spec, architecture=spelling), spec))
+    assert [one.latency_us for one in found] == [one.latency_us for one in expected]
+    assert formats_of(replace(spec, architecture=spelling)) == formats_of(spec)
+
+
+@pytest.mark.parametrize("name", ["mi100", "mi210", "mi300x", "mi355x"])
+def test_matrix_cores_are_told_by_the_generation(name: str) -> None:
+    """All of CDNA has them, whether or not a file states their rate in FP32."""
+    spec = load_gpu(name)
+    without = {pipe: rate for pipe, rate in spec.peak_flops_per_s.items() if pipe != "fp32_matrix"}
+    found, expected = (predict(KERNELS, gpu) for gpu in (replace(spec, peak_flops_per_s=without), spec))
+    assert [one.latency_us for one in found] == pytest.approx([one.latency_us for one in expected], rel=0.01)
 
 
 def test_a_report_says_nothing_of_a_known_generation() -> None:

@@ -49,6 +49,21 @@ def test_units_and_clock_scale_the_peaks() -> None:
     assert given["fp32"] == 2 * H100.peak_flops_per_s["fp32"]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "scaled"),
+    [
+        pytest.param("a100", {"fp32"}, id="tensor cores"),
+        pytest.param("mi210", {"fp32"}, id="matrix cores"),
+        pytest.param("mi50", {"fp32", "fp16", "int8"}, id="packed halves"),
+    ],
+)
+def test_lanes_scale_what_runs_on_lanes(gpu: str, scaled: set[str]) -> None:
+    spec = load_gpu(gpu)
+    found = changed_gpu(spec, {"fp32_lanes_per_sm": 2 * spec.fp32_lanes_per_sm}, "here").peak_flops_per_s
+    assert {pipe for pipe, rate in found.items() if rate == 2 * spec.peak_flops_per_s[pipe]} == scaled & set(found)
+    assert all(found[pipe] == rate for pipe, rate in spec.peak_flops_per_s.items() if pipe not in scaled)
+
+
 def test_integers_stay_integers() -> None:
     found = changed_gpu(H100, {"memory_gb": 141.0, "l2_mb": 60.5, "sm_count": 100.0}, "here")
     assert (found.memory_bytes, found.l2_bytes, found.sm_count) == (141 * 2**30, 63_438_848, 100)
@@ -65,6 +80,7 @@ def test_integers_stay_integers() -> None:
         pytest.param({"fp32_tflops": 1000.0}, "sm_count x fp32_lanes_per_sm", id="a peak that nothing gives"),
         pytest.param({"memory_bytes_per_s": 1e12}, "'memory_bandwidth_gb_s' is the nearest", id="of the JSON"),
         pytest.param({"power_w": 300.0, "tdp_w": 300.0}, "'tdp_w' is changed twice", id="one key by two names"),
+        pytest.param({"l2_bandwidth_gb_s": 100.0}, "whatever memory delivers passes the L2", id="L2 below memory"),
         pytest.param({"vendor": 1.0}, "has no key 'vendor'", id="not a figure"),
     ],
 )

@@ -8,7 +8,13 @@ from dataclasses import replace
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu.keys import NUMBER_KEYS, PEAK_KEYS, number_of, quoted
 from neusight_onnx.gpu.power import idle_follows_memory, idle_w
-from neusight_onnx.gpu.sense import check_capability, check_dense_peaks, check_fp32_peak, check_power
+from neusight_onnx.gpu.sense import (
+    check_capability,
+    check_dense_peaks,
+    check_fp32_peak,
+    check_l2_bandwidth,
+    check_power,
+)
 from neusight_onnx.gpu.spec import GpuSpec
 
 _FIELDS: Mapping[str, tuple[str, float]] = {
@@ -39,21 +45,22 @@ _SHORT_KEYS = {
     "power_w": "tdp_w",  # as the JSON has it
 }
 
-_MAKE_PEAKS = ("sm_count", "fp32_lanes_per_sm", "boost_mhz")
-"""What a peak rate is the product of."""
+_MAKE_PEAKS = ("sm_count", "boost_mhz")
+"""What every peak rate is the product of; that of vector lanes also of ``fp32_lanes_per_sm``."""
 
 
 def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSpec:
     """``gpu`` with other figures, by the keys and in the units of a GPU file; ``where`` stands before complaints.
 
-    More units or another clock scale every peak rate that is not given itself. Quicker memory draws no more power with
+    More units or another clock scale every peak rate that is not given itself, more lanes of a unit those of vector
+    lanes: FP32's, and the others' of a GPU without matrix units. Quicker memory draws no more power with
     nothing to do, unless that is given: the change is one of bandwidth alone. Raises SpecError for an unknown key, an
     impossible figure, or peak rates that no longer go with units and clock.
     """
     known = {key.name: key for key in NUMBER_KEYS if key.name in _FIELDS or key.name in PEAK_KEYS}
     fields: dict[str, float | int] = {}
     peaks = dict(gpu.peak_flops_per_s)
-    scale = 1.0
+    scale = lanes_scale = 1.0
     given: dict[str, float] = {}
     for written, value in changes.items():
         key = _SHORT_KEYS.get(written, written)
@@ -76,10 +83,13 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         before = getattr(gpu, field)
         if key in _MAKE_PEAKS:
             scale *= number * unit / before
+        if key == "fp32_lanes_per_sm":
+            lanes_scale = number / before
         fields[field] = round(number * unit) if known[key].whole or isinstance(before, int) else number * unit
     if "memory_bandwidth_gb_s" in given and idle_follows_memory(gpu):
         fields.setdefault("idle_power_w", idle_w(gpu))
-    peaks = {pipe: rate * scale for pipe, rate in peaks.items()}
+    on_lanes = {"fp32"} if gpu.has_matrix_units else set(peaks)
+    peaks = {pipe: rate * scale * (lanes_scale if pipe in on_lanes else 1.0) for pipe, rate in peaks.items()}
     peaks |= {PEAK_KEYS[key]: number * 1e12 for key, number in given.items() if key in PEAK_KEYS}
     changed = replace(gpu, **fields, peak_flops_per_s=peaks)  # type: ignore[arg-type]  # fields and values are those of _FIELDS
     check_fp32_peak(
@@ -105,6 +115,8 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         )
     if "tdp_w" in given:
         check_power(changed.peak_flops_per_s["fp32"] / 1e12, changed.power_w, where)
+    if "l2_bandwidth_gb_s" in given:
+        check_l2_bandwidth(given["l2_bandwidth_gb_s"], changed.memory_bytes_per_s / 1e9, where)
     said = ", ".join(f"{key}={number:g}" for key, number in given.items())
     return replace(
         changed, name=f"{gpu.name} with {said}", label=f"{gpu.label} with {said}", aliases=(), device_names=()

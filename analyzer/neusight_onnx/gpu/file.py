@@ -29,6 +29,7 @@ from neusight_onnx.gpu.sense import (
     check_bandwidth,
     check_dense_peaks,
     check_fp32_peak,
+    check_l2_bandwidth,
     check_power,
     check_vendor_keys,
 )
@@ -95,6 +96,8 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
     check_power(number["fp32_tflops"], number["tdp_w"], where)
     check_dense_peaks(number, text["architecture"], where)
     check_bandwidth(number, text["memory_type"], where)
+    if "l2_bandwidth_gb_s" in number:
+        check_l2_bandwidth(number["l2_bandwidth_gb_s"], number["memory_bandwidth_gb_s"], where)
 
     def scaled(key: str, factor: float) -> float | None:
         return number[key] * factor if key in number else None

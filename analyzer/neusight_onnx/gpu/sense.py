@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu.generation import NEWEST_KNOWN
 from neusight_onnx.gpu.keys import PEAK_KEYS, VENDORS
-from neusight_onnx.gpu.spec import GpuSpec
+from neusight_onnx.gpu.spec import GpuSpec, plain_architecture
 
 FP32_PEAK_TOLERANCE = 2.2
 """AMD's datasheets count dual-issued or packed FP32 twice; more than that is a slip. NVIDIA's count no lane twice: half
@@ -67,7 +67,7 @@ def formats_of(gpu: GpuSpec) -> frozenset[str]:
     """The number formats that matrix units of a GPU's generation have, whatever peaks its file states; none where the
     generation isn't known. What comes after the known ones has all that the newest has."""
     if gpu.compute_capability is None:
-        return frozenset(_DENSE_BY_ARCHITECTURE.get(gpu.architecture.casefold(), ()))
+        return frozenset(_DENSE_BY_ARCHITECTURE.get(plain_architecture(gpu.architecture), ()))
     return frozenset(_DENSE_BY_CAPABILITY.get(min(gpu.compute_capability, NEWEST_KNOWN), ()))
 
 
@@ -114,6 +114,10 @@ no bits for bytes: the fastest of a kind is less than 8/3 of the slowest."""
 
 _SLACK = 1.6
 """The same where the bus isn't stated, whose possible widths are slack already."""
+
+
+_MEMORY_OVER_L2 = 2.0
+"""Lets through twice a GPU's memory bandwidth with the L2 left as it is (1.6 times the memory's on an A100)."""
 
 
 def check_vendor_keys(vendor: str, number: Mapping[str, float], where: str) -> None:
@@ -195,11 +199,21 @@ def check_bandwidth(number: Mapping[str, float], memory_type: str, where: str) -
     )
 
 
+def check_l2_bandwidth(l2_gb_s: float, memory_gb_s: float, where: str) -> None:
+    """All that is read from memory goes through the L2, which therefore is the faster of the two on every GPU."""
+    if l2_gb_s < memory_gb_s / _MEMORY_OVER_L2:
+        raise SpecError(
+            f"{where}: key 'l2_bandwidth_gb_s' is {l2_gb_s:g} and 'memory_bandwidth_gb_s' {memory_gb_s:g}, but "
+            "whatever memory delivers passes the L2, which is no slower on any GPU: correct it, or leave it out (it "
+            "then follows from SMs and clock)"
+        )
+
+
 def check_dense_peaks(number: Mapping[str, float], architecture: str, where: str) -> None:
     """Peaks of matrix units against what a known generation's can do dense; vendors print the sparse figure as well."""
     capability = number.get("compute_capability")
     if capability is None:
-        rates = _DENSE_BY_ARCHITECTURE.get(architecture.casefold())
+        rates = _DENSE_BY_ARCHITECTURE.get(plain_architecture(architecture))
         generation = f"of {architecture}"
     else:
         rates = _DENSE_BY_CAPABILITY.get(capability)

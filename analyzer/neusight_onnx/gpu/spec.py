@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from neusight_onnx.dtypes import DataType
+
+
+@lru_cache(maxsize=64)
+def plain_architecture(written: str) -> str:
+    """An architecture in one spelling: "cdna3" of "CDNA3", "CDNA 3", "cdna-3" and "AMD CDNA™ 3"."""
+    return re.sub(r"[\s_™-]|^amd|\(tm\)", "", written.casefold())
+
+
+CDNA_FP32_RATE = 256.0
+"""FLOPs in FP32 a clock of a compute unit's matrix cores, on CDNA to CDNA4 (AMD's white papers: 46.1 TFLOP/s of an
+MI100's 120 at 1.502 GHz, 163.4 of an MI300X's 304 at 2.1 GHz)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +91,30 @@ class GpuSpec:
         """
         peaks = self.peak_flops_per_s
         return self.compute_capability is not None and peaks.get("int8", 0.0) > 3.0 * peaks.get("fp16", float("inf"))
+
+    @property
+    def amd_generation(self) -> str:
+        """The architecture of an AMD GPU in one spelling, "" of others."""
+        return plain_architecture(self.architecture) if self.vendor.casefold() == "amd" else ""
+
+    @property
+    def fp32_matrix_flops_per_s(self) -> float | None:
+        """Dense peak of matrix cores that take FP32: AMD's CDNA has them, no other GPU does.
+
+        What the file states, else :data:`CDNA_FP32_RATE` a clock and compute unit.
+        """
+        stated = self.peak_flops_per_s.get("fp32_matrix")
+        if stated is not None or not self.amd_generation.startswith("cdna"):
+            return stated
+        return CDNA_FP32_RATE * self.sm_count * self.clock_hz
+
+    @property
+    def has_matrix_units(self) -> bool:
+        """Whether products run on units of their own: NVIDIA's since Volta, AMD's CDNA; else on vector lanes (Pascal's
+        8-bit dot products, packed halves of GCN and RDNA)."""
+        if self.compute_capability is None:
+            return self.fp32_matrix_flops_per_s is not None
+        return self.compute_capability >= 7.0
 
     @property
     def fp16_accumulate_flops_per_s(self) -> float | None:

@@ -223,8 +223,8 @@ def pipe_flops_per_s(gpu: GpuSpec, dtype: DataType, accumulator: DataType | None
     if dtype is DataType.FLOAT64:
         return float64_flops_per_s(gpu), VECTOR_EFFICIENCY
     matrix = MATRIX_EFFICIENCY["amd" if is_amd(gpu) else "nvidia"]
-    if dtype is DataType.FLOAT32 and "fp32_matrix" in gpu.peak_flops_per_s:
-        return gpu.peak_flops_per_s["fp32_matrix"], matrix
+    if dtype is DataType.FLOAT32 and gpu.fp32_matrix_flops_per_s is not None:
+        return gpu.fp32_matrix_flops_per_s, matrix
     if dtype is DataType.FLOAT16 and accumulator is dtype and gpu.fp16_accumulate_flops_per_s is not None:
         return gpu.fp16_accumulate_flops_per_s, matrix
     for pipe in PIPE_FALLBACK.get(dtype, ("fp32",)):

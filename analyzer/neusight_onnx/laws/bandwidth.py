@@ -101,8 +101,7 @@ def memory_family(gpu: GpuSpec) -> MemoryFamily:
     """The family that a GPU's memory system belongs to."""
     memory = gpu.memory_type.upper()
     if is_amd(gpu):
-        recent = any(mark in gpu.architecture.upper() for mark in ("CDNA3", "CDNA4"))
-        return CDNA3 if recent else CDNA
+        return CDNA3 if gpu.amd_generation.startswith(("cdna3", "cdna4")) else CDNA
     version = capability(gpu)
     if version < 7.0 or version == 7.5:
         return PASCAL_TURING

@@ -191,7 +191,7 @@ def float64_flops_per_s(gpu: GpuSpec) -> float:
     """
     fp32 = gpu.peak_flops_per_s["fp32"]
     if is_amd(gpu):
-        return fp32 / 2.0 if "CDNA" in gpu.architecture.upper() or "GCN" in gpu.architecture.upper() else fp32 / 32.0
+        return fp32 / 2.0 if gpu.amd_generation.startswith(("cdna", "gcn")) else fp32 / 32.0
     version = capability(gpu)
     if version in (6.0, 7.0, 8.0, 9.0, 10.0):
         return fp32 / 2.0

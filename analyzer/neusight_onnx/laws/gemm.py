@@ -328,9 +328,10 @@ class Machine:
 def machine(gpu: GpuSpec) -> Machine:
     """The FP32 view of a GPU: AMD's matrix cores where it has them, else the vector lanes."""
     capability = gpu.compute_capability
-    is_matrix = "fp32_matrix" in gpu.peak_flops_per_s
+    matrix_flops_per_s = gpu.fp32_matrix_flops_per_s
+    is_matrix = matrix_flops_per_s is not None
     return Machine(
-        flops_per_s=gpu.peak_flops_per_s["fp32_matrix" if is_matrix else "fp32"],
+        flops_per_s=gpu.peak_flops_per_s["fp32"] if matrix_flops_per_s is None else matrix_flops_per_s,
         sm_count=float(gpu.sm_count),
         clock_hz=gpu.clock_hz,
         bytes_per_s=gpu.memory_bytes_per_s,

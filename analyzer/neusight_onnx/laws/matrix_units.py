@@ -35,9 +35,7 @@ def serves(gpu: GpuSpec, dtype: DataType) -> bool:
 
     Pascal's 8-bit dot products and GCN's packed halves are instructions of vector lanes, with peaks of their own.
     """
-    capability = gpu.compute_capability
-    has_unit = "fp32_matrix" in gpu.peak_flops_per_s if capability is None else capability >= 7.0
-    return has_unit and _PIPE_OF.get(dtype, "") in gpu.peak_flops_per_s
+    return gpu.has_matrix_units and _PIPE_OF.get(dtype, "") in gpu.peak_flops_per_s
 
 
 def pipe_of(dtype: DataType) -> str:
@@ -60,7 +58,7 @@ def peaks(gpu: GpuSpec, pipe: Column) -> Column:
     own = {
         **peaks,
         "fp16_accumulate": gpu.fp16_accumulate_flops_per_s or wider,
-        "fp32": peaks.get("fp32_matrix", peaks["fp32"]),
+        "fp32": gpu.fp32_matrix_flops_per_s or peaks["fp32"],
     }
     found: Column = np.array([own.get(name, wider) for name in PIPES])[pipe.astype(np.int64)]
     return found

@@ -159,7 +159,7 @@ def _is_gcn_or_cdna(gpu: GpuSpec) -> bool:
 
 def _is_gcn(gpu: GpuSpec) -> bool:
     """Whether an AMD GPU's fastest 16-bit instructions are packed ones of vector lanes (GCN)."""
-    return _is_gcn_or_cdna(gpu) and "fp32_matrix" not in gpu.peak_flops_per_s
+    return _is_gcn_or_cdna(gpu) and gpu.fp32_matrix_flops_per_s is None
 
 
 def _without_matrix_units(predictor: Predictor) -> Predictor:

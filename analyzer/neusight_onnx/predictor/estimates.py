@@ -15,6 +15,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.gpu.generation import is_unknown
+from neusight_onnx.gpu.spec import plain_architecture
 from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, Kernel
 from neusight_onnx.predictor.intervals import half_widths
 from neusight_onnx.predictor.manifest import Predictor
@@ -118,7 +119,7 @@ def _among_neighbours(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predic
     measured = alike_of(gpu, predictor.gpus, vectors, _measured_gpu)
     worse = [worse_of(gpu, spec) for spec in measured]
     nearest = _measured_gpu(predictor.gpus[nearest_of(gpu, vectors)]) if vectors else None
-    if nearest is not None and nearest.architecture == gpu.architecture:
+    if nearest is not None and plain_architecture(nearest.architecture) == plain_architecture(gpu.architecture):
         worse += lessened(gpu, nearest, nearness)
     # one that is no nearer to what was measured knows no more
     least = max(nearness(gpu), NEGLIGIBLE)

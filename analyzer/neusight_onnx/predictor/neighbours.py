@@ -17,6 +17,7 @@ import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.power import idle_w
+from neusight_onnx.gpu.spec import plain_architecture
 from neusight_onnx.laws.bandwidth import l2_bytes_per_s
 from neusight_onnx.similarity import gpu_vector
 
@@ -33,12 +34,18 @@ LEAST_SHARE = 0.8
 def _generation(gpu: GpuSpec) -> tuple[object, ...]:
     """What decides which kernels a library runs, and how an SM executes them."""
     of_sm = gpu.fp32_lanes_per_sm, gpu.warp_size, gpu.max_threads_per_sm
-    return gpu.vendor, gpu.architecture, gpu.compute_capability, gpu.memory_type[:3], of_sm
+    return gpu.vendor, plain_architecture(gpu.architecture), gpu.compute_capability, gpu.memory_type[:3], of_sm
 
 
 def alike(gpu: GpuSpec, measured: GpuSpec) -> bool:
     """Whether two GPUs are of one generation and multiply the same number formats: they differ in figures alone."""
-    return _generation(gpu) == _generation(measured) and gpu.peak_flops_per_s.keys() == measured.peak_flops_per_s.keys()
+    return _generation(gpu) == _generation(measured) and _peaks(gpu).keys() == _peaks(measured).keys()
+
+
+def _peaks(gpu: GpuSpec) -> dict[str, float]:
+    """Peak rates by pipe, with that of matrix cores which a file doesn't state."""
+    matrix = gpu.fp32_matrix_flops_per_s
+    return {**gpu.peak_flops_per_s, **({} if matrix is None else {"fp32_matrix": matrix})}
 
 
 def _cycles_per_s(gpu: GpuSpec) -> float:
@@ -56,7 +63,7 @@ def share_of(gpu: GpuSpec, other: GpuSpec) -> float:
         (l2_bytes_per_s(gpu), l2_bytes_per_s(other)),
         (gpu.power_w, other.power_w),
         (gpu.shared_memory_bytes_per_sm or 1, other.shared_memory_bytes_per_sm or 1),
-        *((peak, other.peak_flops_per_s[pipe]) for pipe, peak in gpu.peak_flops_per_s.items()),
+        *((peak, _peaks(other)[pipe]) for pipe, peak in _peaks(gpu).items()),
     )
     return min(1.0, *(ours / theirs for ours, theirs in figures))
 
@@ -83,9 +90,7 @@ def worse_of(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
         power_w=min(gpu.power_w, measured.power_w),
         shared_memory_bytes_per_sm=_lower(gpu.shared_memory_bytes_per_sm, measured.shared_memory_bytes_per_sm),
         register_bytes_per_sm=_lower(gpu.register_bytes_per_sm, measured.register_bytes_per_sm),
-        peak_flops_per_s={
-            pipe: lower(peak, measured.peak_flops_per_s[pipe]) for pipe, peak in gpu.peak_flops_per_s.items()
-        },
+        peak_flops_per_s={pipe: lower(peak, _peaks(measured)[pipe]) for pipe, peak in _peaks(gpu).items()},
     )
 
 

@@ -21,6 +21,8 @@ _PIPES = {
 def peaks_of(report: Report) -> dict[str, float]:
     """The GPU's dense peaks by pipe; "fp16_accumulate" where the runtime sums FP16 in FP16 and that is faster there."""
     peaks = dict(report.gpu.peak_flops_per_s)
+    matrix = report.gpu.fp32_matrix_flops_per_s
+    peaks |= {} if matrix is None else {"fp32_matrix": matrix}
     summed = report.gpu.fp16_accumulate_flops_per_s or 0.0
     if get_runtime(report.settings.runtime).sums_fp16 and summed > peaks.get("fp16", summed):
         return {**peaks, "fp16_accumulate": summed}

@@ -54,7 +54,7 @@ def kernel_of(kernel: Attention, gpu: GpuSpec) -> str:
         return MEMORY_EFFICIENT if kernel.library == "pytorch" else NEWEST
     if kernel.mask is not None or kernel.d != kernel.v or kernel.d > WIDEST_FLASH2_HEAD:
         return MEMORY_EFFICIENT
-    return FLASH2 if 9.0 <= capability < 12.0 else NEWEST
+    return FLASH2 if instructions(gpu) != "mma" else NEWEST
 
 
 def unit_of(cols: Columns, gpu: GpuSpec) -> str:

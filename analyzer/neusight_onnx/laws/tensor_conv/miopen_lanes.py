@@ -30,7 +30,7 @@ def has_lanes(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
 
 def has_matrix_cores(gpu: GpuSpec) -> bool:
     """Whether an AMD GPU has CDNA's matrix cores, which take FP32 as well."""
-    return "fp32_matrix" in gpu.peak_flops_per_s
+    return gpu.fp32_matrix_flops_per_s is not None
 
 
 _GCN_WAVE = 64
