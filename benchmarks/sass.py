@@ -20,6 +20,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 MASK = 0xFFFFFFFF
@@ -73,6 +74,7 @@ PIPES: Mapping[str, frozenset[str]] = {
 """Opcodes by pipe; what is in none of them is "alu" (with a U in front: "control", the uniform pipe, issued alike)."""
 
 
+@cache
 def pipe_of(opcode: str) -> str:
     base = opcode.split(".")[0]
     for pipe, members in PIPES.items():

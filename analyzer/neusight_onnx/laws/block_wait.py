@@ -7,15 +7,18 @@ cycles (``i`` and the waits) takes an SM::
     Tr = (i^p + (a / r)^p)^(1/p)            r = min(threads of an SM / threads of a block, blocks that it holds)
 
 and a kernel at least ``a``. T4 holds two of the blocks of 512 threads that reduce attention's scores over 384 keys,
-V100 and A100 four: 1,240 and 770 cycles a row by this, 629 by the issue slots alone.
+V100 and A100 four: 1,058 and 712 cycles a row by this, 629 by the issue slots alone.
 
 ``a`` and ``p`` are read off the machine code: ``benchmarks/block_wait.py`` plays it on an SM, instruction by
-instruction, with the waits that the compiler wrote into it and published latencies of memory and shuffles
-(onnxruntime-gpu 1.31.1, code for compute capability 8.0). Nobody measured these kernels. PyTorch's layer normalization
-was, and is fitted with 3,000 cycles and 500 a load before rows share an SM; played, a row by itself takes 2,900 to
-3,060. Other kernels have no such time here: means of rows and today's SkipLayerNormalization hardly wait (378 and 246
-cycles a row of 1,024 on an SM of 1,024 threads, 343 and 218 of issue slots), what early releases normalize by loops
-wasn't played, and PyTorch's laws contain what its kernels wait. Latencies in cycles are taken over for all GPUs.
+instruction, with the waits that the compiler wrote into it and latencies of memory and shuffles as published
+(onnxruntime-gpu 1.31.1, code for compute capability 8.0; early SkipLayerNormalization: 1.11.1, 7.5). DRAM is idle
+there, which under load answers later. Nobody measured these kernels, and the measured ones that were played, PyTorch's
+layer normalization (``benchmarks/block_wait_check.py``), are bound by bytes: they don't say how long a block waits.
+Fitted to them are 3,000 cycles and 500 a load before rows share an SM, where a row by itself is played in 3,600.
+
+Other kernels have no such time here: means of rows and today's SkipLayerNormalization hardly wait, that of 1.13 to
+1.15 wasn't played, and PyTorch's laws contain what its kernels wait. Latencies in cycles are taken over for all GPUs;
+those of AMD's memory are longer, so that its blocks wait at least as much.
 """
 
 from __future__ import annotations
@@ -33,21 +36,25 @@ from neusight_onnx.laws.base import Column
 from neusight_onnx.laws.issue import ATTENTION_SOFTMAX_COLUMNS, LIBRARY, WARP, skip_threads, softmax_operands
 
 SHARPNESS = 3.0
-"""Of the soft maximum with the issue slots: 32 kernels played on two SMs, one to 32 blocks each, lie within 9 %."""
+"""Of the soft maximum with the issue slots: the kernels played on SMs of
+1,024 to 2,048 threads lie within 14 % (48 keys: 16 %, whose issue slots are short by as much)."""
 
-SOFTMAX_WAIT = {"mask": 1750.0, "lengths": 1800.0, "no mask": 1180.0}
-"""Cycles that a block of attention's softmax waits, beside issuing: 1,660 to 1,910 from 16 to 1,024 keys with a mask,
-1,760 to 1,860 with lengths."""
+SOFTMAX_WAIT = {"mask": 1340.0, "lengths": 1360.0, "no mask": 1180.0}
+"""Cycles that a block of attention's softmax waits, beside issuing: 1,260 to 1,480 from 16 to 1,024 keys with a mask,
+1,330 to 1,430 with lengths, 1,160 to 1,260 with neither. 1.11's waits 950 (384 keys, a mask)."""
 SOFTMAX_LARGE_WAIT, SOFTMAX_LARGE_COLUMN, SOFTMAX_LARGE_THREADS = 1750.0, 1.5, 256
-"""The same with more than 1,024 columns, and for each of them: 4,860 at 2,048, by 256 threads."""
-LAYER_WAIT, LAYER_COLUMN, LAYER_THREADS = 3000.0, (11.5, 15.5), 64
+"""The same with more than 1,024 columns, and for each of them, by 256 threads (2,048 were played)."""
+LAYER_WAIT, LAYER_COLUMN, LAYER_THREADS = (2400.0, 1800.0), (4.9, 11.0), 64
 """Of LayerNormalization in 32 and 16 bits, and for each column: Welford's formula divides once a step, which the next
-one waits for."""
-LAYER_REGISTERS = (56, 32)
+one waits for (384, 1,024 and 4,096 columns; 1.11 has blocks of 128 threads, which no law tells apart)."""
+LAYER_REGISTERS = (56, 40)
 SM_REGISTERS = 65_536
 """Of an SM or compute unit at least, 32 bits each (NVIDIA's CUDA programming guide, since Kepler)."""
-SKIP_WAIT = 1450.0
-"""Of SkipLayerNormalization before 1.13 where the block is as wide as its row (384 columns)."""
+SKIP_ONCE_WAIT = 1040.0
+"""Of SkipLayerNormalization before 1.13 where the block is as wide as its row (384 columns; 845 in 32 bits)."""
+SKIP_WAIT, SKIP_STEP = 600.0, 960.0
+"""Where the row is wider: once, and for each element of a thread (768 and 1,024 columns, 16 bits: within 2 %; 32 bits:
+down to 24 % less)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +83,13 @@ def block_of(kernel: Kernel) -> RowBlock | None:
         case Normalization() if kernel.library == LIBRARY and kernel.method == "layer" and not kernel.backward:
             if "add" not in kernel.fused:
                 narrow = kernel.dtype.bits <= 16
-                waits = LAYER_WAIT + LAYER_COLUMN[narrow] * kernel.cols
+                waits = LAYER_WAIT[narrow] + LAYER_COLUMN[narrow] * kernel.cols
                 return RowBlock(threads=LAYER_THREADS, waits=waits, registers=LAYER_REGISTERS[narrow])
+            if kernel.at_once != 1:
+                return None
             threads = skip_threads(kernel.cols, kernel.at_once)
-            if kernel.at_once == 1 and threads >= kernel.cols:
-                return RowBlock(threads=threads, waits=SKIP_WAIT)
-            return None
+            each = ceil(kernel.cols / threads)
+            return RowBlock(threads=threads, waits=SKIP_ONCE_WAIT if each == 1 else SKIP_WAIT + SKIP_STEP * each)
         case _:
             return None
 
