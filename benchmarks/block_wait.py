@@ -57,7 +57,7 @@ def main() -> None:
         sys.exit(f"error: {site} lacks onnxruntime-gpu")
     cuobjdump, nvdisasm = tool(tools, "cuobjdump"), tool(tools, "nvdisasm")
     widths = "".join(f"{threads:>7,}" for threads in SM_THREADS)
-    print(f"{'case':40}{'':6}{'threads':>8}{'registers':>10}{'issue':>7}{'alone':>8}{widths}")
+    print(f"{'case':46}{'':6}{'threads':>8}{'registers':>10}{'issue':>7}{'alone':>8}{widths}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         cuda_standin.build(site, folder / "stand-ins", load_gpu("a100"))
@@ -75,7 +75,7 @@ def main() -> None:
                     launches = ort_instructions.launches_of(path, site, folder / "stand-ins", layouts, options.python)
                 except subprocess.CalledProcessError as error:
                     reason = error.stderr.decode(errors="replace").strip().splitlines()[-1:]
-                    print(f"{case.label:40}{dtype:6} not run: {''.join(reason)[-100:]}", flush=True)
+                    print(f"{case.label:46}{dtype:6} not run: {''.join(reason)[-100:]}", flush=True)
                     continue
                 for launch in launches:
                     if launch.name not in table or case.only not in launch.name:
@@ -89,7 +89,7 @@ def main() -> None:
                     each = {resident: sm_player.a_row(warps, resident) for resident in set(held)}
                     issue = sum(map(len, warps)) / sm_player.SCHEDULERS
                     print(
-                        f"{case.label:40}{dtype:6}{threads:8}{registers:10}{issue:7.0f}{sm_player.alone(warps):8.0f}"
+                        f"{case.label:46}{dtype:6}{threads:8}{registers:10}{issue:7.0f}{sm_player.alone(warps):8.0f}"
                         + "".join(f"{each[resident]:7.0f}" for resident in held),
                         flush=True,
                     )
