@@ -34,7 +34,7 @@ LATENCY: Mapping[str, float] = {
 """Cycles until a result is there, each as remembered from the publication beside it, not looked up:
 
 - global: from DRAM that is idle. A100 466, H100 479, RTX 4090 541 (Luo et al., "Benchmarking and Dissecting the Nvidia
-  Hopper GPU Architecture via Microbenchmarking", 2024); A100 290 in another unit or place (Abdelkhalik et al.,
+  Hopper GPU Architecture via Microbenchmarking", 2024); A100 290 (Abdelkhalik et al.,
   "Demystifying the Nvidia Ampere Architecture through Microbenchmarking and Instruction-level Analysis", 2022); V100
   375 to 425 (Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018).
 - again: a hit in L1. V100 28 (Jia et al. 2018), T4 32 (Jia et al., "Dissecting the NVidia Turing T4 GPU via
