@@ -156,3 +156,16 @@ def test_evaluation_as_json_and_text(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert [group["gpu"] for group in found["groups"]] == ["all", "all", "t4", "rtx-pro-6000-server", "all"]
     assert main(["predictors", "evaluate", "measured"]) == 0
     assert "Not judged" in capsys.readouterr().out
+
+
+def test_an_evaluation_of_nothing_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The report says why, then the exit code is 2."""
+    monkeypatch.setattr(
+        "neusight_onnx.learning.evaluate.evaluate", lambda data, all_rows: replace(EVALUATION, groups=())
+    )
+    assert main(["predictors", "evaluate", "measured"]) == 2
+    printed = capsys.readouterr()
+    assert "Not judged" in printed.out
+    assert printed.err.startswith("error: nothing in measured was judged")

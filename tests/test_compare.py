@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from models import decoder, external_tensor, graph, linear, model, node, tensor, value
-from neusight_onnx import analyze
+from neusight_onnx import analyze, load_gpu
 from neusight_onnx.backward import make_training
 from neusight_onnx.cli import main
 from neusight_onnx.comparison.assumed import assumed_by_all
@@ -319,6 +319,30 @@ def test_why_fewer_bits_are_slower_is_said() -> None:
 
 def test_one_gpu_by_two_names_is_one_case() -> None:
     assert len(compare(RESNET, gpus=["t4", "Tesla T4"], precisions=("auto", "fp32")).cases) == 1
+
+
+def test_gpus_of_one_name_are_cases_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files by their paths, specs by number; a price by their name holds for all."""
+    text = (Path(__file__).parents[1] / "specs" / "t4.toml").read_text(encoding="utf-8")
+    (tmp_path / "other").mkdir()
+    files = [tmp_path / "t4.toml", tmp_path / "other" / "t4.toml"]
+    for file, bandwidth in zip(files, (300, 280), strict=True):
+        file.write_text(text.replace("memory_bandwidth_gb_s = 320", f"memory_bandwidth_gb_s = {bandwidth}"))
+    own = replace(load_gpu("t4"), memory_bytes_per_s=2.9e11)
+    found = compare(RESNET, gpus=["t4", *files, own, own], prices=parse_prices(["t4=1/h"]))
+    bandwidths = {case.gpu.name: case.gpu.memory_bytes_per_s / 1e9 for case in found.cases}
+    assert bandwidths == {"t4": 320, str(files[0]): 300, str(files[1]): 280, "t4 (2)": 290}
+    assert all(case.price_per_h == 1.0 for case in found.cases)
+    given = ["compare", str(RESNET), "--gpu", "t4", *(part for file in files for part in ("--gpu", str(file)))]
+    for form in ("csv", "json", "markdown"):
+        assert main([*given, "--format", form]) == 0
+        out = capsys.readouterr().out.replace("\\", "")  # Markdown escapes what a path may have
+        assert all(str(file) in out for file in files), form
+
+
+def test_one_gpu_needs_no_list() -> None:
+    found = compare(RESNET, gpus="t4", precisions="fp16", runtimes="tensorrt")
+    assert [(case.gpu.name, case.precision, case.runtime) for case in found.cases] == [("t4", "fp16", "tensorrt")]
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,7 @@ REFUSED = {
     "without a key": ({"totals.latency_ms": None}, "lacks 'latency_ms'"),
     "negative time": ({"totals.latency_ms": -1.0}, "no time"),
     "text for a time": ({"totals.latency_ms": "fast"}, "no time"),
+    "dims are a number": ({"kernels.0.dims": 5}, "5 are no dims"),
     "kernels are a number": ({"kernels": 3}, "no whole report"),
     "another shape": ({"model.inputs.0.shape": [2, 5]}, "'x' is float32 2x4 in old.json, 'x' is float32 2x5"),
     "another type": ({"model.inputs.0.dtype": "int64"}, "is int64 2x4"),

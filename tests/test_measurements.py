@@ -118,6 +118,7 @@ def test_the_text_of_a_kernel_is_stable() -> None:
         ('{"class":"Gemm","m":1,"n":2,"k":3}', "lacks dtype"),
         ('{"class":"Gemm","m":1,"n":2,"k":3,"dtype":"float33"}', "dtype is 'float33' and no number format"),
         ('{"class":"Gemm","m":1.5,"n":2,"k":3,"dtype":"float32"}', "m is 1.5 and no size"),
+        ('{"class":"Gemm","m":"1","n":2,"k":3,"dtype":"float32"}', "m is '1' and no int"),
         ('{"class":"Gemm","m":-1,"n":2,"k":3,"dtype":"float32"}', "m is -1 and no size"),
         ('{"class":"Gemm","m":0,"n":2,"k":3,"dtype":"float32"}', "m is 0: a size is 1 or more"),
         ('{"class":"Gemm","batch":0,"m":1,"n":2,"k":3,"dtype":"float32"}', "batch is 0: a size is 1 or more"),
@@ -163,7 +164,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
     [
         ({"latency_us": "nan"}, "row 2: latency_us is nan"),
         ({"latency_us": -1}, "row 2: latency_us is -1"),
-        ({"latency_us": "fast"}, "row 2: could not convert"),
+        ({"latency_us": "fast"}, "row 2: latency_us is 'fast', which is no number"),
         ({"precision": "fp12"}, "row 2: precision 'fp12' is none of"),
         ({"kernel": "?"}, "row 2: the kernel is no JSON"),
         ({"kernel": kernel_to_text(linear(0))}, "row 2: m is 0: a size is 1 or more"),

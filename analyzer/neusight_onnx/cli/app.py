@@ -379,6 +379,8 @@ def predictors_evaluate_command(
         from neusight_onnx.cli.evaluation import evaluation_to_terminal
 
         emit(evaluation_to_terminal(evaluation, canvas_for(None)), None)
+    if not evaluation.groups:
+        raise DataError(f"nothing in {data} was judged, for the reasons above; give kernels measured on a known GPU")
 
 
 _CLI = "neusight_onnx.cli"

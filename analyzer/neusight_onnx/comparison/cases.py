@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from neusight_onnx import __version__
 from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.comparison.assumed import assumed_by_all
+from neusight_onnx.comparison.gpus import called, told_apart
 from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
 from neusight_onnx.comparison.prices import Prices
 from neusight_onnx.errors import ComparisonError, ModelError, NeusightError, NotSupportedError
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 def compare(
     model: str | Path | Model,
     *,
-    gpus: Sequence[str | Path | GpuSpec],
+    gpus: str | Path | GpuSpec | Sequence[str | Path | GpuSpec],
     dims: Mapping[str, int | Sequence[int]] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, Array] | None = None,
     trip_counts: Mapping[str, int] | None = None,
     batch: int | Sequence[int] | None = None,
-    precisions: Sequence[str] = ("auto",),
-    runtimes: Sequence[str] = (),
+    precisions: str | Sequence[str] = ("auto",),
+    runtimes: str | Sequence[str] = (),
     cuda_graph: bool = False,
     include_io: bool = False,
     channels_last: bool = False,
@@ -49,6 +50,8 @@ def compare(
 ) -> Comparison:
     """Predicts every combination of ``gpus``, ``precisions``, ``runtimes`` and sizes of ``dims``, and sorts them.
 
+    Each of the four is one or several. GPUs of the same name that differ are cases of their own, a file's under its
+    path; a price by their name holds for all of them.
     A dim (and ``batch``, the dim that is the batch, whatever the model calls it) has one size or several; there are at
     most :data:`~neusight_onnx.comparison.grid.MOST_CASES` cases. What they share (the file, shapes, lowering) is worked
     out once; each has the figures of :func:`~neusight_onnx.analyze`.
@@ -61,13 +64,17 @@ def compare(
     prices = prices or Prices()
     if key is SortKey.COST and not prices.per_h:
         raise ComparisonError("sorting by cost needs prices; give --price NAME=AMOUNT/h or --prices FILE")
+    gpus = (gpus,) if isinstance(gpus, str | Path | GpuSpec) else tuple(gpus)
+    precisions = (precisions,) if isinstance(precisions, str) else precisions
+    runtimes = (runtimes,) if isinstance(runtimes, str) else runtimes
     if not gpus:
         raise ComparisonError("there is nothing to compare; give a --gpu, or several, or --all-gpus")
     asked_runtimes = runtimes or (default_runtime(training=training is not None),)
-    described = [get_runtime(called, channels_last=channels_last) for called in asked_runtimes]
+    described = [get_runtime(name, channels_last=channels_last) for name in asked_runtimes]
     runtimes = tuple({runtime.label: None for runtime in described})
     bench = Workbench()
-    specs = list({spec.name: spec for spec in map(bench.gpu, gpus)}.values())
+    named = told_apart(gpus, [bench.gpu(gpu) for gpu in gpus])
+    specs = [called(name, spec) for name, spec in named.items()]
     asked = size_lists(dims, batch)
     combinations(asked, others=len(specs) * len(runtimes) * len(set(precisions)))  # refused before the file is read
     read = bench.model(model)
@@ -139,7 +146,7 @@ def compare(
                     totals=outcome.totals,
                     bound_shares=outcome.bound_shares,
                     unsupported_count=len(outcome.unsupported),
-                    price_per_h=prices.per_h.get(spec.name),
+                    price_per_h=prices.per_h.get(named[spec.name].name),
                 )
                 cases.append(case)
     if not cases:
@@ -147,6 +154,7 @@ def compare(
         raise first_fault
     told_in_tokens = in_tokens(cases)
     cases.sort(key=lambda case: _rank(case, key, told_in_tokens))
+    as_given = list(named.values())
     return Comparison(
         tool_version=__version__,
         model_path=read.path,
@@ -165,8 +173,8 @@ def compare(
         cuda_graph=all(captured),
         include_io=include_io,
         channels_last=channels_last,
-        assumptions=(*assumed_by_all(assumptions, settings), *_rests_on(prices, specs)),
-        warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *impossible, *left_out, *_unused(prices, specs)))),
+        assumptions=(*assumed_by_all(assumptions, settings), *_rests_on(prices, as_given)),
+        warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *impossible, *left_out, *_unused(prices, as_given)))),
     )
 
 

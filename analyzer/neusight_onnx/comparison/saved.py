@@ -97,7 +97,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
     groups: dict[Form, list[Mapping[str, Any]]] = {}
     classes: dict[str, float] = {}
     for row in document["kernels"]:
-        form = (_text(row["kernel_class"]), _text(row["dtype"]), json.dumps(row["dims"], sort_keys=True))
+        form = (_text(row["kernel_class"]), _text(row["dtype"]), json.dumps(_mapping(row["dims"]), sort_keys=True))
         groups.setdefault(form, []).append(row)
         classes[form[0]] = classes.get(form[0], 0.0) + _number(row["latency_us"]) / 1e3
     return Saved(
@@ -162,6 +162,12 @@ def _together(rows: Sequence[Mapping[str, Any]]) -> Kernels:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r:.40} are no dims")
     return value
 
 

@@ -141,7 +141,11 @@ def _typed(value: Any, annotation: str, name: str) -> Any:
     if isinstance(value, list):
         return tuple(_typed(member, annotation, name) for member in value)
     if isinstance(value, str):
-        return _dtype(value, name) if "DataType" in annotation else value
+        if "DataType" in annotation:
+            return _dtype(value, name)
+        if "int" in annotation or annotation == "bool":
+            raise ValueError(f"{name} is {value[:40]!r} and no {annotation}")
+        return value
     if value is None or isinstance(value, bool):
         return value
     if not isinstance(value, int) or value < 0:
@@ -189,7 +193,7 @@ def measured_rows(path: Path) -> list[MeasuredRow]:
             continue
         where = f"{path}, row {number}"
         try:
-            kernel, latency_us = kernel_from_text(row["kernel"]), float(row["latency_us"])
+            kernel, latency_us = kernel_from_text(row["kernel"]), _number(row["latency_us"], "latency_us")
         except (ValueError, TypeError) as error:
             raise DataError(f"{where}: {error}; remove the row or measure it again") from error
         if row["precision"] not in PRECISIONS:
@@ -208,6 +212,13 @@ def measured_rows(path: Path) -> list[MeasuredRow]:
             )
         )
     return found
+
+
+def _number(text: str, column: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{column} is {text[:40]!r}, which is no number") from None
 
 
 def line(values: Mapping[str, object]) -> list[str]:
