@@ -11,13 +11,15 @@ import tomllib
 from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from neusight_onnx import analyze, compare
 from neusight_onnx.cli import main
 from neusight_onnx.data_files import data_folder
-from neusight_onnx.errors import SpecError
-from neusight_onnx.gpu import GpuSpec, available_gpus, find_gpus, gpu_names, load_gpu
+from neusight_onnx.errors import BindingError, NeusightError, OptionError, SpecError
+from neusight_onnx.gpu import GpuSpec, available_gpus, checked_gpu, find_gpus, gpu_names, load_gpu
 from neusight_onnx.gpu.changes import changed_gpu
 from neusight_onnx.gpu.keys import LIST_KEYS, NUMBER_KEYS, PEAK_KEYS, TEXT_KEYS
 from neusight_onnx.gpu.machines import gpu_count_of_instance, instance_gpus
@@ -996,3 +998,39 @@ def test_gpus_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_compute_capability_is_nvidias_alone() -> None:
     with pytest.raises(SpecError, match="--set: key 'compute_capability' is 9: only GPUs by NVIDIA have one"):
         changed_gpu(load_gpu("mi300x"), {"compute_capability": 9.0}, "--set")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        pytest.param({"sm_count": 0}, "'sm_count' is 0: give SMs", id="no SM"),
+        pytest.param({"memory_bytes_per_s": float("nan")}, "'memory_bandwidth_gb_s' is nan", id="not a number"),
+        pytest.param({"peak_flops_per_s": {}}, "'fp32_tflops' is None", id="no peak"),
+        pytest.param({"warp_size": 0}, "'warp_size' is 0", id="no thread"),
+        pytest.param({"clock_hz": "fast"}, "'boost_mhz' is 'fast'", id="a text"),
+        pytest.param({"vendor": "Intel"}, "'vendor' is 'Intel'", id="another vendor"),
+    ],
+)
+def test_a_spec_from_python_is_held_against_the_same_keys(changes: dict[str, Any], says: str) -> None:
+    spec = replace(load_gpu("t4"), **changes)
+    example = Path(__file__).parents[1] / "examples" / "resnet50.onnx"
+    for predict in (lambda: analyze(example, gpu=spec), lambda: compare(example, gpus=[spec])):
+        with pytest.raises(SpecError, match=re.escape(f"GpuSpec 't4': key {says}")):
+            predict()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "says"),
+    [
+        pytest.param({"precision": None}, OptionError, "precision is None; give a name", id="precision"),
+        pytest.param({"runtime": 5}, OptionError, "runtime is 5; give a name", id="runtime"),
+        pytest.param({"dims": ["batch"]}, BindingError, "dims is ['batch']; give a mapping", id="dims"),
+    ],
+)
+def test_arguments_of_another_type(arguments: dict[str, Any], kind: type[NeusightError], says: str) -> None:
+    with pytest.raises(kind, match=re.escape(says)):
+        analyze(Path(__file__).parents[1] / "examples" / "resnet50.onnx", gpu="t4", **arguments)
+
+
+def test_every_shipped_gpu_passes() -> None:
+    assert all(checked_gpu(gpu) is gpu for gpu in GPUS.values())

@@ -175,6 +175,15 @@ def test_a_run_that_the_host_holds_up_is_bound_by_it_in_base_and_change(capsys: 
 
 MISUSE = {
     "precision without units": (["--what-if", "precision=fp4"], ["fp4 on h100-sxm", "no FP4 units"]),
+    "precision by two": (
+        ["--set", "precision=fp16", "--precision", "fp32"],
+        ["--set and --precision fp32 contradict each other; keep one of them"],
+    ),
+    "runtime by two": (
+        ["--set", "runtime=tensorrt", "--runtime", "eager"],
+        ["--set and --runtime eager contradict each other; keep one of them"],
+    ),
+    "size by two": (["--set", "batch=16"], ["--set and --dim batch 8 contradict each other; keep one of them"]),
     "no such precision": (["--set", "precision=fp33"], ["--set precision=fp33: unknown precision 'fp33'"]),
     "switch": (["--what-if", "cuda_graph=yes"], ["cuda_graph=on", "'yes'"]),
     "unknown runtime": (["--what-if", "runtime=openvino"], ["--what-if runtime=openvino: unknown runtime 'openvino'"]),

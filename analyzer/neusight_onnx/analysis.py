@@ -16,7 +16,7 @@ from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError, SpecError
-from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.gpu import GpuSpec, checked_gpu, load_gpu
 from neusight_onnx.graph.batch_dimension import Batch, find_batch
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice, file_name
@@ -150,7 +150,7 @@ def analyze(
         raise ModelError(
             f"model is a {type(model).__name__}; give the path of an ONNX file or what read_model returned"
         )
-    spec = gpu if isinstance(gpu, GpuSpec) else load_gpu(gpu)
+    spec = checked_gpu(gpu) if isinstance(gpu, GpuSpec) else load_gpu(gpu)
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = make_bindings(dims, shapes, values, trip_counts, batch)
     resolved = resolve(precision, stored_precision(loaded))

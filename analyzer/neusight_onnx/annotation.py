@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from neusight_onnx.analysis import predict_report
 from neusight_onnx.errors import SpecError
-from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.gpu import GpuSpec, checked_gpu, load_gpu
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Array, InferredGraph, Value, file_name
 from neusight_onnx.graph.read import read_model
@@ -105,7 +105,7 @@ def annotation_of(
     get_runtime(runtime, channels_last=channels_last)
     if not isinstance(gpu, str | Path | GpuSpec):
         raise SpecError(f"gpu is {gpu!r}; give a name, the path of a TOML file or a GpuSpec")
-    spec = gpu if isinstance(gpu, GpuSpec) else load_gpu(gpu)
+    spec = checked_gpu(gpu) if isinstance(gpu, GpuSpec) else load_gpu(gpu)
     model = read_model(path)
     resolved = resolve(precision, stored_precision(model))
     require_runnable(model, resolved, runtime, spec)

@@ -57,6 +57,12 @@ class NotSupportedError(NeusightError):
     code = "unsupported"
 
 
+class OptionError(NeusightError, TypeError):
+    """An argument from Python of a type that it can't have: no precision, a runtime that is a number."""
+
+    code = "option"
+
+
 class OutputError(NeusightError):
     """The report can't be written where it should go."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.errors import NotSupportedError, OptionError, shown
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.keys import PEAK_KEYS
 from neusight_onnx.gpu.sense import formats_of
@@ -63,6 +63,8 @@ def resolve(precision: str, stored: DataType) -> Precision:
 
     A file that stores 16 bits was converted as a whole: so is it to another 16-bit type.
     """
+    if not isinstance(precision, str):
+        raise OptionError(f"precision is {shown(repr(precision))}; give a name, such as 'auto' or 'fp16'")
     if precision == AUTO:
         return Precision(name=_NAMES.get(stored, stored.label))
     found = FORMATS.get(precision)

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.errors import NotSupportedError, OptionError, shown
 from neusight_onnx.releases import Change, History, Release, is_before, parse_release, release_text
 from neusight_onnx.releases.onnxruntime import ONNXRUNTIME
 from neusight_onnx.releases.pytorch import COMPILED, EAGER
@@ -308,6 +308,8 @@ def get_runtime(called: str, *, cuda_graph: bool = False, channels_last: bool = 
     known is taken as the newest. Raises NotSupportedError for an unknown runtime, for a release that nothing is known
     of, and for a runtime that chooses the order of tensors itself.
     """
+    if not isinstance(called, str):
+        raise OptionError(f"runtime is {shown(repr(called))}; give a name, such as 'onnxruntime'")
     name, at, text = called.partition("@")
     if name not in RUNTIMES:
         raise NotSupportedError(f"unknown runtime {name[:40]!a}{_hint(name, at + text)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from neusight_onnx.errors import ModelError
-from neusight_onnx.gpu import GpuSpec, load_gpu
+from neusight_onnx.gpu import GpuSpec, checked_gpu, load_gpu
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
@@ -53,7 +53,7 @@ class Workbench:
     def gpu(self, gpu: str | Path | GpuSpec) -> GpuSpec:
         """The GPU of a name or in a file, looked up once."""
         if isinstance(gpu, GpuSpec):
-            return gpu
+            return checked_gpu(gpu)
         return kept(self.gpus, f"{type(gpu).__name__} {gpu}", lambda: load_gpu(gpu))
 
     def shaped(self, model: Model, bindings: Bindings) -> ShapedModel:

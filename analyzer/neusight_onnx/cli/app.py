@@ -37,6 +37,7 @@ from neusight_onnx.errors import ComparisonError, DataError, NeusightError, NotS
 from neusight_onnx.report.quantities import printable
 
 if TYPE_CHECKING:
+    from neusight_onnx.comparison.what_if import Question
     from neusight_onnx.report.model import Report
 
 PROGRAM = "neusight-onnx"
@@ -199,7 +200,8 @@ def analyze_command(
                 channels_last=execution.run.channels_last,
             )
             if setting:  # together, so that what is given twice is found
-                base = changed(base, ",".join(setting), "--set")
+                given, base = base, changed(base, ",".join(setting), "--set")
+                _refuse_contradictions(given, base, is_runtime_given=execution.runtime is not None)
             for text in what_if or ():
                 changed(base, text, "--what-if")  # refused before any work
             loaded = guarded if not what_if or not isinstance(guarded, Path) else read_model(guarded)
@@ -355,6 +357,22 @@ def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) 
     found = list_predictors()
     as_json = table_format is TableFormat.JSON
     emit(predictors_to_json(found) if as_json else predictors_to_terminal(found, canvas_for(None)), None)
+
+
+def _refuse_contradictions(given: Question, base: Question, *, is_runtime_given: bool) -> None:
+    """ComparisonError where ``--set`` says otherwise than an option that was given."""
+    pairs = {
+        "--precision": (given.precision != "auto", given.precision, base.precision),
+        "--runtime": (is_runtime_given, given.runtime, base.runtime),
+        "--batch": (given.bindings.batch is not None, given.bindings.batch, base.bindings.batch),
+        **{
+            f"--dim {name}": (True, size, base.bindings.dims.get(name, base.bindings.batch))
+            for name, size in given.bindings.dims.items()
+        },
+    }
+    for option, (is_given, asked, set_to) in pairs.items():
+        if is_given and asked != set_to:
+            raise ComparisonError(f"--set and {option} {asked} contradict each other; keep one of them")
 
 
 def predictors_evaluate_command(

@@ -88,6 +88,8 @@ def size_lists(
     dims: Mapping[str, int | Sequence[int]] | None, batch: int | Sequence[int] | None
 ) -> dict[str, tuple[int, ...]]:
     """The sizes of each dim, first those of the batch, as :data:`BATCH`."""
+    if dims is not None and not isinstance(dims, Mapping):
+        raise BindingError(f"dims is {shown(repr(dims))}; give a mapping of names, such as {{'batch': (1, 8)}}")
     given = {**({} if batch is None else {BATCH: batch}), **(dims or {})}
     return {name: (sizes,) if isinstance(sizes, int) else tuple(sizes) for name, sizes in given.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,8 @@ def sweep(
         raise ComparisonError(
             "there is nothing to sweep; give --batch several sizes, such as 1..64*2, or a --dim, such as seq=128,512"
         )
+    if max_latency_ms is not None and not 0 < max_latency_ms < inf:
+        raise ComparisonError(f"max_latency_ms is {max_latency_ms!r}; give milliseconds above 0")
     if at not in (UPPER, MEDIAN):
         raise ComparisonError(f"at {at[:40]!a}: choose {UPPER} or {MEDIAN}")
     combinations(asked)  # too many are refused before the file is read

@@ -17,7 +17,7 @@ from neusight_onnx.gpu.sense import (
 )
 from neusight_onnx.gpu.spec import GpuSpec
 
-_FIELDS: Mapping[str, tuple[str, float]] = {
+FIELDS: Mapping[str, tuple[str, float]] = {
     "compute_capability": ("compute_capability", 1),
     "process_nm": ("process_nm", 1),
     "sm_count": ("sm_count", 1),
@@ -57,7 +57,7 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
     nothing to do, unless that is given: the change is one of bandwidth alone. Raises SpecError for an unknown key, an
     impossible figure, or peak rates that no longer go with units and clock.
     """
-    known = {key.name: key for key in NUMBER_KEYS if key.name in _FIELDS or key.name in PEAK_KEYS}
+    known = {key.name: key for key in NUMBER_KEYS if key.name in FIELDS or key.name in PEAK_KEYS}
     fields: dict[str, float | int] = {}
     peaks = dict(gpu.peak_flops_per_s)
     scale = lanes_scale = 1.0
@@ -68,7 +68,7 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
             from difflib import get_close_matches  # only on this way out
 
             names = (*known, *_SHORT_KEYS)
-            near = [name for name, (field, _) in _FIELDS.items() if field == written]  # the JSON's, in other units
+            near = [name for name, (field, _) in FIELDS.items() if field == written]  # the JSON's, in other units
             near += [name for name in names if written and name.startswith(written)]
             near += get_close_matches(written[:60], names, n=1, cutoff=0.5)
             hint = f"'{near[0]}' is the nearest that is known" if near else f"known are {', '.join(known)}"
@@ -79,7 +79,7 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
         given[key] = number
         if key in PEAK_KEYS:
             continue
-        field, unit = _FIELDS[key]
+        field, unit = FIELDS[key]
         before = getattr(gpu, field)
         if key in _MAKE_PEAKS:
             scale *= number * unit / before
@@ -91,7 +91,7 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
     on_lanes = {"fp32"} if gpu.has_matrix_units else set(peaks)
     peaks = {pipe: rate * scale * (lanes_scale if pipe in on_lanes else 1.0) for pipe, rate in peaks.items()}
     peaks |= {PEAK_KEYS[key]: number * 1e12 for key, number in given.items() if key in PEAK_KEYS}
-    changed = replace(gpu, **fields, peak_flops_per_s=peaks)  # type: ignore[arg-type]  # fields and values are those of _FIELDS
+    changed = replace(gpu, **fields, peak_flops_per_s=peaks)  # type: ignore[arg-type]  # fields and values are those of FIELDS
     check_fp32_peak(
         {
             "sm_count": changed.sm_count,

@@ -79,6 +79,9 @@ def make_bindings(
     batch: int | None = None,
 ) -> Bindings:
     """Bindings from a caller's mappings; BindingError where a size is no integer or a value no array of numbers."""
+    for what, given in (("dims", dims), ("shapes", shapes), ("values", values), ("trip_counts", trip_counts)):
+        if given is not None and not isinstance(given, Mapping):
+            raise BindingError(f"{what} is {shown(repr(given))}; give a mapping of names, such as {{'batch': 8}}")
     return Bindings(
         dims={str(name): _whole(size, f"the size of '{name}'") for name, size in (dims or {}).items()},
         shapes={
