@@ -347,3 +347,9 @@ def test_examples_of_the_help_run(folder: Path, capsys: pytest.CaptureFixture[st
     assert len(commands) >= 3
     for command in commands:
         assert main(shlex.split(command)) == 0, command
+
+
+@pytest.mark.parametrize("limit", [-1.0, 0.0, float("nan")])
+def test_a_latency_that_no_run_has_is_no_limit(limit: float) -> None:
+    with pytest.raises(ComparisonError, match=r"max_latency_ms is .*; give milliseconds above 0"):
+        sweep(Path("never-read.onnx"), gpu="t4", dims={"batch": (1, 2)}, max_latency_ms=limit)
