@@ -200,7 +200,8 @@ def test_small_kernels_take_a_launch_and_not_what_the_host_took(gpu: str) -> Non
             replace(CONV16, dtype=FP32, direction="weight"), "mi300x", "conv_fp32_weight_amd", id="fp32-weight-on-cdna3"
         ),
         pytest.param(replace(CONV16, dtype=FP32), "rx-7900-xtx", "conv_fp32", id="fp32-on-rdna"),
-        pytest.param(CONV16, "rx-7900-xtx", "analytic", id="rdna"),
+        pytest.param(CONV16, "rx-7900-xtx", "conv_fp32", id="fp16-on-rdna"),
+        pytest.param(replace(CONV16, dtype=DataType.BFLOAT16), "rx-7900-xtx", "analytic", id="bf16-on-rdna"),
         pytest.param(CONV16, "mi210", "conv_matrix_amd", id="fp16-on-cdna2"),
         pytest.param(replace(CONV16, direction="weight"), "mi100", "conv_matrix_weight_amd", id="weight-on-cdna"),
         pytest.param(replace(CONV16, dtype=DataType.BFLOAT16), "mi100", "conv_matrix_amd", id="bf16-on-cdna"),
@@ -614,3 +615,11 @@ def test_products_of_nothing_take_a_launch(sizes: dict[str, int], gpu: str) -> N
     assert empty.method == "analytic"
     assert 1.0 < empty.latency_us < 4.0
     assert beside == predict([full], load_gpu(gpu))[0]
+
+
+@pytest.mark.parametrize("taps", [(1, 1), (3, 3)])
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+def test_float16_slows_no_convolution_of_rdna(taps: tuple[int, int], direction: str) -> None:
+    whole = replace(CONV16, dtype=FP32, filter=taps, direction=direction)
+    (slow,), (quick,) = (predict([kernel], load_gpu("rx-7900-xtx")) for kernel in (whole, replace(whole, dtype=FP16)))
+    assert quick.latency_us <= slow.latency_us

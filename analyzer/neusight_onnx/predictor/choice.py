@@ -114,14 +114,16 @@ def _on_fp32_lanes(
     Nor do GCN's packed halves make its convolutions much faster: of the same ones that an MI50 ran in both, float16's
     take .77 (1x1) and .87 (others) of float32's time forward, .80 and .84 for the input's gradient (medians of
     MIOpen's find database), which is about what operands of half as many bytes save. Gradients of weights stay with
-    the law of all GPUs: AMD's, fitted without that GPU, is 75 % off there.
+    the law of all GPUs: AMD's, fitted without that GPU, is 75 % off there. RDNA's convolutions in float16, of which
+    none was measured, are taken the same way from those in float32: the analytic law, which knows no algorithm but the
+    direct one, had them take twice as long as in float32.
     """
     from neusight_onnx.laws.analytic import pipe_flops_per_s
 
     if kernel.dtype is not DataType.FLOAT16 or isinstance(kernel, Attention):  # bfloat16 came with its units
         return None
     packed = pipe_flops_per_s(gpu, kernel.dtype)[0] > gpu.peak_flops_per_s["fp32"]
-    if packed and not (isinstance(kernel, Conv) and _is_gcn(gpu)):
+    if packed and not (isinstance(kernel, Conv) and gpu.vendor == "AMD"):
         return None
     found: Predictor | None
     own = predictors.get(("conv", f"{DataType.FLOAT32.label}{ON_AMD}"))
@@ -131,6 +133,7 @@ def _on_fp32_lanes(
         found = _fp32_gradient(kernel, gpu, predictors)
     else:
         found = predictors.get((kernel_class, DataType.FLOAT32.label))
+        found = _wider(found) if found is not None and packed else found
     return None if found is None else replace(found, narrow_operands=True)
 
 
