@@ -16,7 +16,7 @@ from neusight_onnx.fusion.runtimes import fused_and_said
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
 from neusight_onnx.graph.model import InferredGraph, Model, Node, file_name
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer, with_told_counts
-from neusight_onnx.kernels import Kernel, NodeWork, Transfer
+from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork, Transfer
 from neusight_onnx.lowering import Lowered, lower_laid_out
 from neusight_onnx.lowering.context import LAZY_VIEWS
 from neusight_onnx.lowering.free_works import FreeWorks
@@ -63,7 +63,8 @@ class PreparedModel:
     the one that was asked for is slower; None where it has no choice. ``unfused``: before anything was merged;
     ``merged``: what became of it by the runtime's rules, before a builder chooses among ways. ``near_misses``: where
     they were asked for.
-    ``in_full``: the model in the float32 of its file, where a flag allowed an engine's builder 16 bits beside it.
+    ``in_full``: the model in the float32 of its file, where a flag allowed an engine's builder 16 bits beside it and
+    what converts between them takes a share worth a second look.
     ``known``: nodes that give numbers alone, which neither the graphs nor the work hold
     (:mod:`~neusight_onnx.lowering.known_numbers`).
     """
@@ -257,7 +258,7 @@ def prepare(
                 recognised, work, work if wide is None else wide, products=precision.products, may_stay_full=flags
             )
         in_full = None
-        if flags and precision.mixed:
+        if flags and precision.mixed and _casts_count(work):
             in_full = prepare(
                 shaped,
                 precision=resolve(AUTO, DataType.FLOAT32),
@@ -302,6 +303,24 @@ def _in_tf32(work: Sequence[NodeWork], precision: Precision, runtime: Runtime) -
 
     narrowed = with_products(work, DataType.TFLOAT32, None, by_cudnn=runtime.tf32 == "cudnn")
     return None if narrowed == tuple(work) else with_layouts(narrowed, runtime)
+
+
+_CASTS_BYTES = 0.01
+"""Share of a run's bytes that casts have at least where an engine wholly in float32 is looked at: what it saves."""
+
+
+def _casts_count(work: Sequence[NodeWork]) -> bool:
+    """Whether casts move enough that an engine without them could be quicker: a look takes as long as all before it."""
+    moved, cast = 0.0, 0.0
+    for item in work:
+        for kernel in item.kernels:
+            size = (kernel.read_bytes + kernel.write_bytes) * item.count
+            moved += size
+            if isinstance(kernel, Elementwise):
+                cast += size if kernel.operations == ("cast",) else 0
+            elif isinstance(kernel, Movement):
+                cast += size if kernel.operation == "cast" else 0
+    return cast >= _CASTS_BYTES * moved > 0
 
 
 def _allows_by_flags(precision: Precision, runtime: Runtime) -> bool:
