@@ -19,7 +19,7 @@ from neusight_onnx.laws.tensor_conv import implicit_gemm
 from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
 from neusight_onnx.laws.tensor_conv.estimate import estimate, ideal_us
 from neusight_onnx.laws.tensor_conv.image_products import images_us
-from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV, TENSOR_CONV_AMD
+from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV, TENSOR_CONV_AMD, TENSOR_CONV_WEIGHT_AMD
 from neusight_onnx.laws.tensor_conv.tiles import pin
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 from tensor_conv_cases import AMD_PRIORS, BASE, FP8, INT8, PLAIN, PRIORS, TF32
@@ -434,7 +434,8 @@ def test_the_label_of_a_convolution(kernel: Conv, label: str) -> None:
 def test_laws_by_label() -> None:
     assert law_of("conv", "float32") is CONV
     assert law_of("conv", "matrix") is TENSOR_CONV
-    assert law_of("conv", "matrix/weight+amd") is TENSOR_CONV_AMD
+    assert law_of("conv", "matrix+amd") is TENSOR_CONV_AMD
+    assert law_of("conv", "matrix/weight+amd") is TENSOR_CONV_WEIGHT_AMD
 
 
 @pytest.mark.parametrize("gpu", ["v100", "t4", "a100", "rtx-4090", "h100", "b200", "mi50", "mi100", "mi300x"])
