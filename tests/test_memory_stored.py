@@ -180,7 +180,8 @@ def test_int8_begins_behind_a_kernel_that_quantises_and_ends_where_16_bits_are_r
 
 
 def test_an_engine_in_int8_holds_half_the_activations() -> None:
-    """ResNet-50's first block, batch 2: the image in float32 as the file has it, three results of 56 x 56, of 256, 256 and 64 channels."""
+    """ResNet-50's first block, batch 2: the image in float32 as the file has it, three results of 56 x 56, of 256, 256
+    and 64 channels."""
     memory = analyze(
         EXAMPLES / "resnet50.onnx", gpu="l40s", dims={"batch": 2}, precision="int8", runtime="tensorrt"
     ).totals.memory
