@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import changed_gpu, load_gpu
 from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.kernels import Gemm
@@ -173,3 +174,9 @@ def test_more_bandwidth_slows_no_long_product(factor: float) -> None:
     after = changed_gpu(before, {"mem_bw_gbs": 300.0 * factor}, "--what-if")
     (slow,), (quick,) = predict([LONG], before), predict([LONG], after)
     assert quick.latency_us <= 1.001 * slow.latency_us
+
+
+@pytest.mark.parametrize("changes", [{"idle_power_w": 70.0}, {"idle_power_w": 60.0, "tdp_w": 50.0}])
+def test_a_card_with_nothing_to_do_is_below_its_limit(changes: dict[str, float]) -> None:
+    with pytest.raises(SpecError, match=r"'idle_power_w' is .*, but the power limit 'tdp_w' is"):
+        changed_gpu(load_gpu("t4"), changes, "--set")

@@ -12,6 +12,7 @@ from neusight_onnx.gpu.sense import (
     check_capability,
     check_dense_peaks,
     check_fp32_peak,
+    check_idle_power,
     check_l2_bandwidth,
     check_power,
 )
@@ -113,6 +114,8 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
             changed.architecture,
             where,
         )
+    if "idle_power_w" in given or gpu.idle_power_w is not None:
+        check_idle_power(changed.idle_power_w, changed.power_w, where)
     if "tdp_w" in given:
         check_power(changed.peak_flops_per_s["fp32"] / 1e12, changed.power_w, where)
     if "l2_bandwidth_gb_s" in given:

@@ -29,6 +29,7 @@ from neusight_onnx.gpu.sense import (
     check_bandwidth,
     check_dense_peaks,
     check_fp32_peak,
+    check_idle_power,
     check_l2_bandwidth,
     check_power,
     check_vendor_keys,
@@ -94,6 +95,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
     most = MOST_OF_DENSE if vendor == "NVIDIA" else FP32_PEAK_TOLERANCE
     check_fp32_peak(number, where, least=LEAST_FP32_SHARE, most=most)
     check_power(number["fp32_tflops"], number["tdp_w"], where)
+    check_idle_power(number.get("idle_power_w"), number["tdp_w"], where)
     check_dense_peaks(number, text["architecture"], where)
     check_bandwidth(number, text["memory_type"], where)
     if "l2_bandwidth_gb_s" in number:

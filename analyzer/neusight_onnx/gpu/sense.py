@@ -177,6 +177,15 @@ def check_power(fp32_tflops: float, tdp_w: float, where: str) -> None:
         )
 
 
+def check_idle_power(idle_power_w: float | None, tdp_w: float, where: str) -> None:
+    """With nothing to do a card stays below its limit."""
+    if idle_power_w is not None and idle_power_w >= tdp_w:
+        raise SpecError(
+            f"{where}: key 'idle_power_w' is {idle_power_w:g}, but the power limit 'tdp_w' is {tdp_w:g}: give what the "
+            "card draws with nothing to do, or leave it out"
+        )
+
+
 def check_bandwidth(number: Mapping[str, float], memory_type: str, where: str) -> None:
     """The bandwidth is the width of the bus times a pin's rate; without the width, between what the kind of memory does
     over the narrowest bus that such a memory needs and over the widest one."""
