@@ -13,7 +13,7 @@ from neusight_onnx.kernel_formats import OF_DATA, OF_WEIGHT
 from neusight_onnx.kernels import Kernel
 from neusight_onnx.laws.attention.kernel_choice import FLASH2, MEMORY_EFFICIENT
 from neusight_onnx.laws.attention.law import ATTENTION, EFFICIENT_ATTENTION, FLASH2_ATTENTION
-from neusight_onnx.laws.base import Constants, Law, LawResult
+from neusight_onnx.laws.base import Columns, Constants, Law, LawResult
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.conv_gradient import CONV_GRADIENT
 from neusight_onnx.laws.elementwise import ELEMENTWISE
@@ -71,9 +71,13 @@ class LawAnswer:
     features: NDArray[np.float32]
 
 
-def apply_law(law: Law, kernels: Sequence[Kernel], gpu: GpuSpec, constants: Constants) -> LawAnswer:
-    """Kernels -> columns -> result and features; discrete choices are made once."""
-    columns = law.columns(kernels)
+def apply_law(
+    law: Law, kernels: Sequence[Kernel], gpu: GpuSpec, constants: Constants, columns: Columns | None = None
+) -> LawAnswer:
+    """Kernels -> columns -> result and features; discrete choices are made once. ``columns``: those of the kernels,
+    which are the same on each GPU, from one who asks for several."""
+    if columns is None:
+        columns = law.columns(kernels)
     if law.pin is not None:
         columns = law.pin(columns, gpu, constants)
     result = law.estimate(columns, gpu, constants)
@@ -81,9 +85,15 @@ def apply_law(law: Law, kernels: Sequence[Kernel], gpu: GpuSpec, constants: Cons
 
 
 def features_elsewhere(
-    law: Law, kernels: Sequence[Kernel], gpu: GpuSpec, other: GpuSpec, constants: Constants
+    law: Law,
+    kernels: Sequence[Kernel],
+    gpu: GpuSpec,
+    other: GpuSpec,
+    constants: Constants,
+    columns: Columns | None = None,
 ) -> NDArray[np.float32]:
-    """Features, on another GPU, of what shows there what the law leaves over of kernels on ``gpu``."""
+    """Features, on another GPU, of what shows there what the law leaves over of kernels on ``gpu``; ``columns`` as in
+    :func:`apply_law`, of ``kernels``."""
     if law.counterpart is not None:
-        kernels = [law.counterpart(kernel, gpu, other) for kernel in kernels]
-    return apply_law(law, kernels, other, constants).features
+        kernels, columns = [law.counterpart(kernel, gpu, other) for kernel in kernels], None
+    return apply_law(law, kernels, other, constants, columns).features

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import exp
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from neusight_onnx.predictor.trees import session_of
 from neusight_onnx.similarity import NEGLIGIBLE, carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
 if TYPE_CHECKING:
-    from neusight_onnx.laws.base import Column, LawResult
+    from neusight_onnx.laws.base import Column, Columns, Law, LawResult
 
 
 UNKNOWN_INSTRUCTIONS_LOG_SD = 0.3
@@ -54,9 +54,10 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     from neusight_onnx.laws.bandwidth import is_amd
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
-    law, latency, inside = _with_residual(kernels, gpu, predictor)
+    shared = _shared_of(kernels, predictor)
+    law, latency, inside = _with_residual(kernels, gpu, predictor, shared)
     if near < 1.0:
-        latency = _among_neighbours(kernels, gpu, predictor, latency)
+        latency = _among_neighbours(kernels, gpu, predictor, latency, shared)
     latency = np.maximum(latency, law.ideal_us)
     law, latency = _issued(kernels, gpu, law, latency)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
@@ -78,14 +79,33 @@ def _doubt_log_sd(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult) -> Co
     return unknown if law.doubt_log_sd is None else np.hypot(unknown, law.doubt_log_sd)
 
 
-def _with_residual(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> tuple[LawResult, Column, Column]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What answers for the same kernels on several GPUs have in common: the law and its columns of the kernels, and its
+    features of them on measured GPUs, by name, as they are asked for."""
+
+    law: Law
+    columns: Columns
+    features: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+
+
+def _shared_of(kernels: Sequence[Kernel], predictor: Predictor) -> _Shared:
+    from neusight_onnx.laws.catalog import law_of
+
+    law = law_of(predictor.kernel_class, predictor.dtype)
+    assert law is not None, "a predictor without a law isn't loaded"
+    return _Shared(law=law, columns=law.columns(kernels))
+
+
+def _with_residual(
+    kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor, shared: _Shared
+) -> tuple[LawResult, Column, Column]:
     """The law, the latency with as much of the trees' residual as carries over to the GPU, in us, and how far within
     what was measured each kernel is."""
-    from neusight_onnx.laws.catalog import apply_law, features_elsewhere, law_of
+    from neusight_onnx.laws.catalog import apply_law, features_elsewhere
 
-    used = law_of(predictor.kernel_class, predictor.dtype)
-    assert used is not None, "a predictor without a law isn't loaded"
-    answer = apply_law(used, kernels, gpu, predictor.constants)
+    used = shared.law
+    answer = apply_law(used, kernels, gpu, predictor.constants, shared.columns)
     law = answer.result
     names = used.feature_names
     told = 1.0 if law.unmeasured is None else np.where(law.unmeasured, 0.0, 1.0)
@@ -102,14 +122,21 @@ def _with_residual(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor
         other = _measured_gpu(predictor.gpus[nearest_of(gpu, predictor.gpu_vectors)])
         if other is None:
             return None
-        return features_elsewhere(used, kernels, gpu, other, predictor.constants)
+        if used.counterpart is not None:  # which kernels they are there hangs on the GPU here
+            return features_elsewhere(used, kernels, gpu, other, predictor.constants)
+        if other.name not in shared.features:
+            found = features_elsewhere(used, kernels, gpu, other, predictor.constants, shared.columns)
+            shared.features[other.name] = found
+        return shared.features[other.name]
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
     carried = carried_over(trees, inside, answer.features, near, predictor.unseen_weight, of_the_nearest)
     return law, law.latency_us * np.exp(carried.correction), carried.inside
 
 
-def _among_neighbours(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor, latency_us: Column) -> Column:
+def _among_neighbours(
+    kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor, latency_us: Column, shared: _Shared
+) -> Column:
     """The latency, held to what measured GPUs of the same generation show (``neighbours``)."""
     vectors = predictor.gpu_vectors
 
@@ -125,11 +152,11 @@ def _among_neighbours(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predic
     least = max(nearness(gpu), NEGLIGIBLE)
     for other in worse:
         if nearness(other) > least:
-            latency_us = np.minimum(latency_us, _with_residual(kernels, other, predictor)[1])
+            latency_us = np.minimum(latency_us, _with_residual(kernels, other, predictor, shared)[1])
     for other in measured:
         share = share_of(other, gpu)
         if share > LEAST_SHARE:
-            latency_us = np.maximum(latency_us, share * _with_residual(kernels, other, predictor)[1])
+            latency_us = np.maximum(latency_us, share * _with_residual(kernels, other, predictor, shared)[1])
     return latency_us
 
 
