@@ -11,7 +11,7 @@ from neusight_onnx import analyze
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import GpuSpec, changed_gpu, load_gpu
-from neusight_onnx.gpu.generation import instructions
+from neusight_onnx.gpu.generation import instructions, said_of_unknown
 from neusight_onnx.gpu.sense import formats_of
 from neusight_onnx.kernels import Attention, Elementwise, Gemm, TensorSpec
 from neusight_onnx.predictor import Prediction, predict
@@ -80,6 +80,22 @@ def test_attention_of_an_unknown_generation_is_that_of_the_one_it_is_taken_for()
     kernel = Attention(b=8, h=16, g=16, s=1024, t=1024, d=64, v=64, dtype=DataType.FLOAT16, library="pytorch")
     taken_for, unknown = (predict([kernel], as_generation("b200", capability))[0] for capability in (10.0, 13.0))
     assert unknown.latency_us == pytest.approx(taken_for.latency_us, rel=0.02)
+
+
+@pytest.mark.parametrize(("name", "known"), [("h100-sxm", 9.0), ("b200", 10.0)])
+@pytest.mark.parametrize("d", [64, 128])
+def test_kernels_in_mma_are_no_slower_on_a_later_gpu_of_the_same_figures(name: str, known: float, d: int) -> None:
+    """An H100's attention by mma is that of an SM of its rate, whatever its generation is called."""
+    kernel = Attention(b=8, h=16, g=16, s=2048, t=2048, d=d, v=d, dtype=DataType.FLOAT16, library="pytorch")
+    before, later = (predict([kernel], as_generation(name, capability))[0] for capability in (known, 13.0))
+    assert later.latency_us == pytest.approx(before.latency_us, rel=0.05)
+
+
+@pytest.mark.parametrize(("name", "share"), [("a100-sxm-80gb", "100 %"), ("h100-sxm", "63 %"), ("b200", "32 %")])
+def test_a_report_says_what_mma_reaches_on_an_unknown_generation(name: str, share: str) -> None:
+    said = said_of_unknown(as_generation(name, 13.0))
+    assert said is not None
+    assert f"FlashAttention 2, reach {share} of the peak" in said
 
 
 LARGE = TensorSpec(shape=(4096, 4096), dtype=DataType.FLOAT32)

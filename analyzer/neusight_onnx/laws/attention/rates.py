@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.gpu.generation import instructions
+from neusight_onnx.gpu.generation import instructions, mma_share
 from neusight_onnx.laws.attention import memory_efficient
 from neusight_onnx.laws.attention.kernel_choice import MEMORY_EFFICIENT, has_narrow_keys, unit_of
 from neusight_onnx.laws.bandwidth import capability, channel_share, is_amd, memory_family
@@ -40,13 +40,6 @@ Guide, technical specifications)."""
 SHARED_BYTES_PER_CLOCK = 128.0
 """Of an SM: 32 banks of four bytes (CUDA C++ Programming Guide)."""
 
-MMA_SHARE = {"wgmma": 0.629, "tcgen05": 0.315}
-"""Share of the dense peak that mma instructions reach where others set it: 62.9 % on Hopper (Luo et al. 2024,
-"Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking"); on data-centre Blackwell, whose
-peak is twice Hopper's a clock and SM, taken as so many FLOPs a clock as Hopper's, which nobody measured publicly. With
-it FlashAttention 2 comes out at 320 and 379 TFLOP/s on an H100 for heads of 64 and 128; its authors say 35 % of the
-peak, 346 (Shah et al. 2024)."""
-
 
 def pipe_indices(cols: Columns, gpu: GpuSpec) -> Column:
     """Each kernel's pipe: with keys in 8 bits Hopper and Blackwell convert the queries, others the keys."""
@@ -56,9 +49,13 @@ def pipe_indices(cols: Columns, gpu: GpuSpec) -> Column:
 
 
 def instruction_rates(cols: Columns, gpu: GpuSpec) -> Column:
-    """FLOP/s that the instructions which the kernels are written in reach at most."""
+    """FLOP/s that the instructions which the kernels are written in reach at most.
+
+    With the share of ``mma`` FlashAttention 2 comes out at 320 and 379 TFLOP/s on an H100 for heads of 64 and 128; its
+    authors say 35 % of the peak, 346 (Shah et al. 2024).
+    """
     peaks = dense_peaks(cols, gpu)
-    return peaks if unit_of(cols, gpu) == instructions(gpu) else peaks * MMA_SHARE[instructions(gpu)]
+    return peaks if unit_of(cols, gpu) == instructions(gpu) else peaks * mma_share(gpu)
 
 
 def dense_peaks(cols: Columns, gpu: GpuSpec) -> Column:
