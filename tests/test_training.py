@@ -304,6 +304,27 @@ def test_fused_attention_goes_backwards_in_one_kernel() -> None:
     assert found[:2] == ["sum 24 of 4", f"attention backward {5 * 2 * 2 * 6 * 6 * 8 // 2}"]
 
 
+def test_masked_attention_trains_by_the_kernels_of_inference() -> None:
+    """A mask has the memory-efficient kernel both ways; backwards it sums g * result itself, over zeros in FP32."""
+    graph = inferred(
+        "q = MatMul (x, w)\ny = Attention (q, q, q, m)",
+        {"x": (2, 2, 64, 8), "m": (64, 64)},
+        weights={"w": (8, 16)},
+        types=dict.fromkeys("xmw", TensorProto.FLOAT16),
+        opset=23,
+    )
+    found = backwards(trained(graph)[2])["Attention"]
+    assert found[:2] == [f"fill {2 * 2 * 64 * 16}", f"attention backward {5 * 2 * 2 * 64 * 64 * 32 // 2}"]
+
+
+def test_attention_in_training_is_pytorchs() -> None:
+    path = Path(__file__).parents[1] / "examples" / "bert_base.onnx"
+    shaped = infer_shapes(read_model(path), make_bindings(dims={"batch": 2, "sequence": 64}))
+    prepared = prepare(shaped, precision=FORMATS["bf16"], runtime="eager", training=BARE)
+    both = [each for work in prepared.work for each in work.kernels if isinstance(each, Attention)]
+    assert {(each.backward, each.library) for each in both} == {(False, "pytorch"), (True, "pytorch")}
+
+
 def test_attention_of_five_dimensions_goes_backwards_by_its_formula() -> None:
     """Heads of 4, in 2 x 3 x 2 groups of 6 tokens: the gradients of both products, the softmax and the scales."""
     nodes = """

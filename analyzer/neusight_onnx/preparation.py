@@ -423,7 +423,7 @@ def _step_of_training(
     from neusight_onnx.backward import train
 
     lowered = _laid_out(fused, runtime, training=True)
-    works = place(fused, lowered.works, runtime, known=lowered.known)
+    works = with_own_kernels(place(fused, lowered.works, runtime, known=lowered.known), runtime)
     merged = works_of(fused, runtime, training=True) if runtime.pointwise == "chains" else None
     trained = train(fused, works, lowered.strides, plan, runtime, merged=merged)
     if precision.products is not None:

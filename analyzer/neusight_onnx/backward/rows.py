@@ -285,8 +285,16 @@ def highest(context: BackwardContext) -> Derivative:
 
 
 def attention_kernels(kernel: Attention) -> tuple[Kernel, ...]:
-    """A sum of g * result by query, then one kernel for all three gradients."""
+    """What PyTorch launches for the three gradients, which one kernel makes.
+
+    FlashAttention 2 sums g * result by query ahead of it. The memory-efficient kernel, which a mask is run by, sums
+    within in 16 bits, and has the FP32 sums of the queries' gradient filled with zeros (launches of torch 2.9.1 on
+    stand-ins for CUDA's libraries, A100 and H100).
+    """
     rows = kernel.b * kernel.h * kernel.s
+    gradients = replace(kernel, backward=True, cache_write_elements=0, extra_outputs=())
+    if kernel.mask is not None and kernel.dtype.bits == DataType.FLOAT16.bits:
+        return (fill(TensorSpec(dtype=_STATISTIC, shape=(rows, kernel.d))), gradients)
     result = TensorSpec(dtype=kernel.dtype, shape=(rows, kernel.v))
     dot = Reduction(
         operation="sum",
@@ -297,7 +305,7 @@ def attention_kernels(kernel: Attention) -> tuple[Kernel, ...]:
         fused=("mul",),
         extra_inputs=(result,),
     )
-    return (dot, replace(kernel, backward=True, cache_write_elements=0, extra_outputs=()))
+    return (dot, gradients)
 
 
 def _tokens_first(shape: tuple[int, ...], transposed: bool) -> tuple[int, ...] | None:
