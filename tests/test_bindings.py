@@ -813,6 +813,27 @@ def appending(op_type: str, *others: onnx.ValueInfoProto) -> Model:
     return read_model_bytes(made.SerializeToString())
 
 
+def test_caches_that_grow_alike_are_said_once() -> None:
+    """Two layers of a decoder, whose total is an input that nobody gave."""
+    inputs = [
+        *(value(name, ["b", 1, width]) for name, width in (("q", 32), ("k", 16), ("v", 16))),
+        *(value(name, ["b", 2, 64, 8]) for name in ("pk", "pv")),
+        value("lengths", ["b"], TensorProto.INT32),
+        value("tot", [1], TensorProto.INT32),
+    ]
+    given, ms = "k v pk pv lengths tot", "com.microsoft"
+    layers = [
+        node(GROUPED, f"{query} {given}", f"{result} {result}k {result}v", name, ms, num_heads=4, kv_num_heads=2)
+        for name, query, result in (("first", "q", "y"), ("second", "y", "z"))
+    ]
+    made = model(graph(layers, inputs, [value("z", ["b", 1, 32])]), opsets={"": 23, ms: 1})
+    said = [
+        text for text in infer(read_model_bytes(made.SerializeToString()), Bindings()).assumptions if "grows" in text
+    ]
+    assert len(said) == 1
+    assert "a cache of 64 grows to 65 (total_sequence_length 'tot' is an input" in said[0]
+
+
 @pytest.mark.parametrize("op_type", ["Attention", "GroupQueryAttention", "Concat", "If"])
 @pytest.mark.parametrize(
     ("dims", "past", "new"),

@@ -188,10 +188,10 @@ def _group_query(ctx: NodeContext) -> Sequence[Value]:
         t = past + new
         if past and not ctx.low_run:
             ctx.session.assume(
-                f"GroupQueryAttention '{ctx.node.outputs[0]}': its cache of {past} grows to {t} "
+                f"GroupQueryAttention: a cache of {past} grows to {t} "
                 f"(total_sequence_length '{ctx.node.inputs[6]}' is an input: --value sets it)"
                 if len(ctx.node.inputs) > 6
-                else f"GroupQueryAttention '{ctx.node.outputs[0]}': its cache of {past} grows to {t}"
+                else f"GroupQueryAttention: a cache of {past} grows to {t}"
             )
     caches = []
     for index in (3, 4):
@@ -242,8 +242,8 @@ def _paged(ctx: NodeContext) -> Sequence[Value]:
         ctx.require(b <= blocks, f"its {b} sequences need a block each at least, its cache has {blocks}")
         if blocks < b * most and not ctx.low_run:
             ctx.session.assume(
-                f"{ctx.node.op_type} '{ctx.node.outputs[0]}': its cache has {blocks} blocks, fewer than the "
-                f"{b} x {most} that its table has room for: each sequence is taken to have its share of them"
+                f"{ctx.node.op_type}: a cache has {blocks} blocks, fewer than the "
+                f"{b} x {most} that the table has room for: each sequence is taken to have its share of them"
             )
     elif lengths.size and not ctx.bounded:
         ctx.require(int(lengths.min()) >= 0, f"a sequence has {int(lengths.min())} past tokens")
