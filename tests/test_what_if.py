@@ -183,6 +183,14 @@ MISUSE = {
         ["--set", "runtime=tensorrt", "--runtime", "eager"],
         ["--set and --runtime eager contradict each other; keep one of them"],
     ),
+    "graph by two": (
+        ["--set", "cuda_graph=off", "--cuda-graph"],
+        ["--set and --cuda-graph contradict each other; keep one of them"],
+    ),
+    "order by two": (
+        ["--set", "channels_last=off", "--channels-last", "--runtime", "eager"],
+        ["--set and --channels-last contradict each other; keep one of them"],
+    ),
     "size by two": (["--set", "batch=16"], ["--set and --dim batch 8 contradict each other; keep one of them"]),
     "no such precision": (["--set", "precision=fp33"], ["--set precision=fp33: unknown precision 'fp33'"]),
     "switch": (["--what-if", "cuda_graph=yes"], ["cuda_graph=on", "'yes'"]),

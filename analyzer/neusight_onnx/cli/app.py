@@ -361,18 +361,19 @@ def predictors_list_command(table_format: TableFormatOption = TableFormat.RICH) 
 
 def _refuse_contradictions(given: Question, base: Question, *, is_runtime_given: bool) -> None:
     """ComparisonError where ``--set`` says otherwise than an option that was given."""
-    pairs = {
-        "--precision": (given.precision != "auto", given.precision, base.precision),
-        "--runtime": (is_runtime_given, given.runtime, base.runtime),
-        "--batch": (given.bindings.batch is not None, given.bindings.batch, base.bindings.batch),
-        **{
-            f"--dim {name}": (True, size, base.bindings.dims.get(name, base.bindings.batch))
-            for name, size in given.bindings.dims.items()
-        },
+    before, after = given.bindings, base.bindings
+    differs = {
+        f"--precision {given.precision}": given.precision not in ("auto", base.precision),
+        f"--runtime {given.runtime}": is_runtime_given and given.runtime != base.runtime,
+        "--cuda-graph": given.cuda_graph and not base.cuda_graph,
+        "--include-io": given.include_io and not base.include_io,
+        "--channels-last": given.channels_last and not base.channels_last,
+        f"--batch {before.batch}": before.batch not in (None, after.batch),
+        **{f"--dim {name} {size}": size != after.dims.get(name, after.batch) for name, size in before.dims.items()},
     }
-    for option, (is_given, asked, set_to) in pairs.items():
-        if is_given and asked != set_to:
-            raise ComparisonError(f"--set and {option} {asked} contradict each other; keep one of them")
+    option = next((option for option, does in differs.items() if does), None)
+    if option is not None:
+        raise ComparisonError(f"--set and {option} contradict each other; keep one of them")
 
 
 def predictors_evaluate_command(
