@@ -116,6 +116,7 @@ PRICES = {
     "a day": ("t4=24/day", {"t4": 1.0}),
     "nothing": ("t4=0/h", {"t4": 0.0}),
     "another name of it": ("Tesla T4=.5 / hr", {"t4": 0.5}),
+    "two": ("t4=.5/h, l4=.8/h", {"t4": 0.5, "l4": 0.8}),
 }
 
 
@@ -130,6 +131,8 @@ BAD_PRICES = {
     "wrong unit": (["a100=2/hours"], "'hours' is no unit"),
     "a word": (["a100=cheap"], "is no price"),
     "no GPU": (["2.1/h"], "names no GPU"),
+    "a decimal comma": (["a100=2,1/h"], "'1/h' is no GPU with its price; write a100=2.1/h, or a list"),
+    "names with a comma": (["a100,l4=1/h"], "'a100' is no GPU with its price"),
     "unknown GPU": (["a1000=1/h"], "unknown GPU"),
     "two prices": (["a100=2/h", "A100-SXM4-80GB=3/h"], "has another price already"),
     "endless": (["a100=1e99/h", "t4=" + "9" * 400 + "/h"], "is no price"),
@@ -338,6 +341,22 @@ def test_gpus_of_one_name_are_cases_of_their_own(tmp_path: Path, capsys: pytest.
         assert main([*given, "--format", form]) == 0
         out = capsys.readouterr().out.replace("\\", "")  # Markdown escapes what a path may have
         assert all(str(file) in out for file in files), form
+
+
+def test_files_of_one_name_have_prices_of_their_own(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "specs" / "t4.toml").read_text(encoding="utf-8")
+    files = [tmp_path / folder / "my.toml" for folder in "ab"]
+    for file, bandwidth in zip(files, (300, 280), strict=True):
+        file.parent.mkdir()
+        file.write_text(text.replace("memory_bandwidth_gb_s = 320", f"memory_bandwidth_gb_s = {bandwidth}"))
+    prices = parse_prices([f"{file}={price}/h" for file, price in zip(files, (1, 2), strict=True)])
+    found = compare(RESNET, gpus=files, prices=prices)
+    assert {case.gpu.name: case.price_per_h for case in found.cases} == {str(files[0]): 1.0, str(files[1]): 2.0}
+    assert not [notice for notice in found.warnings if notice.code == "unused_price"]
+    (alone,) = compare(RESNET, gpus=files[:1], prices=parse_prices([f"{files[0]}=1/h"])).cases
+    assert alone.price_per_h == 1.0
+    with pytest.raises(ComparisonError, match="has another price already"):
+        parse_prices([f"{files[0]}=1/h,{files[0]}=2/h"])
 
 
 def test_one_gpu_needs_no_list() -> None:

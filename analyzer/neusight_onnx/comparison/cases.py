@@ -51,7 +51,7 @@ def compare(
     """Predicts every combination of ``gpus``, ``precisions``, ``runtimes`` and sizes of ``dims``, and sorts them.
 
     Each of the four is one or several. GPUs of the same name that differ are cases of their own, a file's under its
-    path; a price by their name holds for all of them.
+    path; a price by their name holds for those that have none of their own.
     A dim (and ``batch``, the dim that is the batch, whatever the model calls it) has one size or several; there are at
     most :data:`~neusight_onnx.comparison.grid.MOST_CASES` cases. What they share (the file, shapes, lowering) is worked
     out once; each has the figures of :func:`~neusight_onnx.analyze`.
@@ -146,7 +146,7 @@ def compare(
                     totals=outcome.totals,
                     bound_shares=outcome.bound_shares,
                     unsupported_count=len(outcome.unsupported),
-                    price_per_h=prices.per_h.get(named[spec.name].name),
+                    price_per_h=prices.per_h.get(spec.name, prices.per_h.get(named[spec.name].name)),
                 )
                 cases.append(case)
     if not cases:
@@ -174,7 +174,9 @@ def compare(
         include_io=include_io,
         channels_last=channels_last,
         assumptions=(*assumed_by_all(assumptions, settings), *_rests_on(prices, as_given)),
-        warnings=tuple(dict.fromkeys((*read.warnings, *warnings, *impossible, *left_out, *_unused(prices, as_given)))),
+        warnings=tuple(
+            dict.fromkeys((*read.warnings, *warnings, *impossible, *left_out, *_unused(prices, [*as_given, *specs])))
+        ),
     )
 
 

@@ -23,7 +23,8 @@ CSV_COLUMNS = ("gpu", "price_per_h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Price of an hour by a GPU's canonical name; ``currency`` is what the file calls it, "" if it doesn't.
+    """Price of an hour by a GPU's canonical name, or by the path of its file where several of one name have prices of
+    their own; ``currency`` is what the file calls it, "" if it doesn't.
 
     ``expected``: the GPUs that were priced one by one, each of which should be compared; a file may have more.
     ``machines``: canonical names of GPUs that were priced by the name of a cloud's machine -> that name; the price
@@ -47,13 +48,21 @@ class Prices:
 
 
 def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu) -> Prices:
-    """``["a100=2.1/h", "t4=0.35/h"]`` as prices. Units: /h, /min, /s, /day; ComparisonError for what is no price."""
+    """``["a100=2.1/h", "t4=0.35/h,l4=0.8/h"]`` as prices. Units: /h, /min, /s, /day.
+
+    ComparisonError for what is no price.
+    """
     entries = []
     for text in texts:
-        name, separator, price = text.rpartition("=")
-        if not separator or not name.strip():
-            raise ComparisonError(f"--price {shown(text)} names no GPU; {_EXAMPLE}")
-        entries.append((name.strip(), price.strip(), f"--price {shown(text)}"))
+        is_list = "," in text and not Path(text.rpartition("=")[0]).is_file()
+        for part in text.split(",") if is_list else [text]:
+            name, separator, price = part.rpartition("=")
+            if not separator or not name.strip():
+                said = f": {shown(part)!r} is no GPU with its price" if is_list else " names no GPU"
+                raise ComparisonError(
+                    f"--price {shown(text)}{said}; {_EXAMPLE}{', or a list a100=2.1/h,l4=.8/h' * is_list}"
+                )
+            entries.append((name.strip(), price.strip(), f"--price {shown(text)}"))
     found = _by_gpu(entries, load)
     return replace(found, expected=tuple(found.per_h))
 
@@ -126,8 +135,10 @@ def _csv_entries(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
 def _by_gpu(
     entries: Sequence[tuple[str, str, str]] | Iterator[tuple[str, str, str]], load: Callable[[str], GpuSpec]
 ) -> Prices:
-    """(name, price, where it is written) as prices by canonical name, each GPU once."""
-    found: dict[str, float] = {}
+    """(name, price, where it is written) as prices by canonical name, each GPU once; files of one name that have
+    prices of their own by their paths."""
+    by_name: dict[str, float] = {}
+    by_file: dict[str, dict[str, float]] = {}
     machines: dict[str, str] = {}
     for name, text, where in entries:
         price = _price(text, where)
@@ -137,11 +148,16 @@ def _by_gpu(
             raise ComparisonError(f"{where}: {error}") from None
         is_machine = spec.asked_as is not None and not spec.also_named
         price /= (gpu_count_of_instance(name) if is_machine else None) or 1
-        if not math.isclose(found.setdefault(spec.name, price), price):
-            raise ComparisonError(f"{where}: {spec.name} has another price already; keep one of them")
+        is_file = Path(name).suffix.lower() == ".toml"
+        known, key = (by_file.setdefault(spec.name, {}), name) if is_file else (by_name, spec.name)
+        if not math.isclose(known.setdefault(key, price), price):
+            raise ComparisonError(f"{where}: {key} has another price already; keep one of them")
         if is_machine and spec.asked_as is not None:
             machines[spec.name] = spec.asked_as
-    return Prices(per_h=found, machines=machines)
+    for name, files in by_file.items():
+        alike = {*files.values(), *([by_name[name]] if name in by_name else [])}
+        by_name |= {name: alike.pop()} if len(alike) == 1 else files
+    return Prices(per_h=by_name, machines=machines)
 
 
 def _price(text: str, where: str) -> float:
