@@ -236,7 +236,11 @@ def test_a_report_is_written_beside_a_target_that_cannot_be_meant(
     assert line.startswith("error: both.toml: target '1': ")
     assert says in line
     written = json.loads((folder / "report.json").read_text())
-    assert ([target["name"] for target in written["targets"]], written["passed"]) == (["0"], False)
+    judged, mistaken = written["targets"]
+    assert (judged["name"], mistaken["name"], mistaken["passed"], written["passed"]) == ("0", "1", False, False)
+    assert says in mistaken["not_predicted"]
+    assert set(mistaken) == set(judged)
+    assert mistaken["latency_ms"] is None
     assert [finding["targets"] for finding in written["findings"] if finding["code"] == "NSX902"] == [["1"]]
 
 

@@ -24,7 +24,7 @@ from neusight_onnx.memory import memory_on, parameter_summary
 from neusight_onnx.precision import resolve
 from neusight_onnx.report.precision_words import stored_formats
 from neusight_onnx.report.quantities import counted
-from neusight_onnx.report.verdict import Finding, Rule, Severity, TargetVerdict, Verdict
+from neusight_onnx.report.verdict import Finding, MistakenTarget, Rule, Severity, TargetVerdict, Verdict
 from neusight_onnx.runnable import refused
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.workbench import Workbench, fingerprint, kept
@@ -77,8 +77,8 @@ def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, co
 
     What several targets share (a model, its sizes, its lowering) is worked out once. A model that can't be read is a
     finding of its targets if another can, and so is a mistake of who asks, such as an unknown GPU, dim or precision
-    (:data:`MISTAKEN`; the verdict's targets lack it). Raises a :class:`~neusight_onnx.errors.NeusightError` where no
-    target can be judged.
+    (:data:`MISTAKEN`; the verdict has it in ``mistaken``). Raises a :class:`~neusight_onnx.errors.NeusightError`
+    where no target can be judged.
     """
     if not targets:
         raise CheckError(f"there is nothing to check; give a model and a GPU, or targets in {CONFIG_NAME}")
@@ -109,6 +109,7 @@ def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, co
         targets=(),
         findings=tuple(findings),
         rules=rules(),
+        mistaken=tuple(_mistaken_target(target, mistake) for target, mistake in mistakes),
     )
     return replace(verdict, targets=tuple(_target_verdict(subject, verdict) for subject in subjects))
 
@@ -158,18 +159,44 @@ def _mistaken(target: Target, mistake: NeusightError, config: Path | None) -> Fi
     """At the file that the target stands in, else at its model."""
     rule = CHECKS[MISTAKEN].rule
     written = target.written_in or config
-    model = target.model.path if isinstance(target.model, Model) else str(target.model)
     return Finding(
         code=MISTAKEN,
         title=rule.title,
         severity=rule.severity,
-        model=model if written is None else str(written),
+        model=_path_of(target) if written is None else str(written),
         node=None,
         message=str(mistake),
         fix=rule.fix,
         targets=(target.name,),
         allowed=None,
     )
+
+
+def _mistaken_target(target: Target, mistake: NeusightError) -> MistakenTarget:
+    """What was asked for, as it was written."""
+    return MistakenTarget(
+        name=target.name,
+        model=_path_of(target),
+        gpu=target.gpu.name if isinstance(target.gpu, GpuSpec) else str(target.gpu),
+        mode=_mode_of(target),
+        precision=target.precision,
+        runtime=target.runtime,
+        cuda_graph=target.cuda_graph,
+        include_io=target.include_io,
+        channels_last=target.channels_last,
+        dims=dict(target.bindings.dims),
+        limits=dict(target.limits.texts or {}),
+        at=target.limits.judged_at,
+        mistake=str(mistake),
+    )
+
+
+def _path_of(target: Target) -> str:
+    return target.model.path if isinstance(target.model, Model) else str(target.model)
+
+
+def _mode_of(target: Target) -> str:
+    return "inference" if target.training is None else "training"
 
 
 def _judges(code: str, subject: Subject) -> bool:

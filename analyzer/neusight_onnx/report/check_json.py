@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neusight_onnx.report.json_text import Json, json_text, rounded
 from neusight_onnx.report.machine import known
-from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
+from neusight_onnx.report.verdict import Finding, MistakenTarget, TargetVerdict, Verdict
 from neusight_onnx.runtime import release_of
 
 SCHEMA_VERSION = 1
@@ -19,7 +19,7 @@ def verdict_to_json(verdict: Verdict) -> str:
             "passed": verdict.passed,
             "fail_on": verdict.fail_on.value,
             "config": verdict.config,
-            "targets": [_target(target) for target in verdict.targets],
+            "targets": [*map(_target, verdict.targets), *map(_mistaken, verdict.mistaken)],
             "findings": [_finding(finding, verdict) for finding in verdict.findings],
         }
     )
@@ -58,6 +58,34 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
         "unsupported_count": target.unsupported_count,
         "checks": list(target.codes),
         "assumptions": list(target.assumptions),
+    }
+
+
+def _mistaken(target: MistakenTarget) -> dict[str, Json]:
+    """A target that wasn't judged: what was asked for, and no figures."""
+    figures = ("latency_ms", "latency_low_ms", "latency_high_ms", "throughput_per_s", "batch_size")
+    host = ("host_ms", "host_bound", "host_free_from_batch")
+    memory = ("memory_bytes", "memory_high_bytes", "memory_verdict")
+    return {
+        "name": target.name,
+        "passed": False,
+        "model": target.model,
+        "gpu": target.gpu,
+        "mode": target.mode,
+        "precision": target.precision,
+        "runtime": target.runtime,
+        "runtime_release": None,
+        "cuda_graph": target.cuda_graph,
+        "include_io": target.include_io,
+        "channels_last": target.channels_last,
+        "dims": dict(target.dims),
+        "limits": dict(target.limits),
+        "at": target.at,
+        **dict.fromkeys((*figures, *host)),
+        "not_predicted": target.mistake,
+        **dict.fromkeys((*memory, "parameter_count", "unsupported_count")),
+        "checks": [],
+        "assumptions": [],
     }
 
 

@@ -90,10 +90,30 @@ class TargetVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MistakenTarget:
+    """A target that can't be meant as it is written, of which nothing was judged: what was asked for, and ``mistake``,
+    what is wrong with it. ``gpu`` is as written."""
+
+    name: str
+    model: str
+    gpu: str
+    mode: str
+    precision: str
+    runtime: str
+    cuda_graph: bool
+    include_io: bool
+    channels_last: bool
+    dims: Mapping[str, int]
+    limits: Mapping[str, str]
+    at: str
+    mistake: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The result of a check: its targets, what was found, and ``rules``, all that could have been.
 
-    ``config``: the file that the targets or their limits came from.
+    ``config``: the file that the targets or their limits came from. ``mistaken``: targets that could not be judged.
     """
 
     tool_version: str
@@ -102,6 +122,7 @@ class Verdict:
     targets: tuple[TargetVerdict, ...]
     findings: tuple[Finding, ...]
     rules: tuple[Rule, ...] = field(repr=False)
+    mistaken: tuple[MistakenTarget, ...] = ()
 
     @property
     def passed(self) -> bool:
