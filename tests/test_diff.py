@@ -264,6 +264,11 @@ REFUSED = {
     "without a key": ({"totals.latency_ms": None}, "lacks 'latency_ms'"),
     "negative time": ({"totals.latency_ms": -1.0}, "no time"),
     "text for a time": ({"totals.latency_ms": "fast"}, "no time"),
+    "a time beyond floats": ({"totals.latency_ms": 10**400}, "no time"),
+    "an infinite size": ({"model.inputs.0.shape": [float("inf")]}, "no count"),
+    "an infinite dim": ({"settings.dims": {"batch": float("inf")}}, "no count"),
+    "bytes beyond 64 bits": ({"totals.memory.peak_bytes": 10**400}, "no count"),
+    "not a number in a kernel": ({"kernels.0.dims": {"m": float("nan")}}, "no whole report"),
     "dims are a number": ({"kernels.0.dims": 5}, "5 are no dims"),
     "kernels are a number": ({"kernels": 3}, "no whole report"),
     "another shape": ({"model.inputs.0.shape": [2, 5]}, "'x' is float32 2x4 in old.json, 'x' is float32 2x5"),
@@ -276,6 +281,13 @@ REFUSED = {
 def test_reports_that_do_not_compare(change: dict[str, object], says: str, folder: Path) -> None:
     with pytest.raises(ComparisonError, match=re.escape(says)):
         diff("old.json", edited(folder, change))
+
+
+def test_no_text_of_a_report_steers_the_terminal(folder: Path) -> None:
+    found = diff("old.json", edited(folder, {"kernels.0.kernel_class": "gemm\x1b[2J\rnone"}))
+    lines = difference_to_terminal(found, Canvas(width=80)).splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert any("\\x1b[2J\\rnone" in line for line in lines)
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0 %", 0.0), ("12.5%", 0.125), (".5%", 0.005)])

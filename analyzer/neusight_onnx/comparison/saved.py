@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from neusight_onnx.report.model import SCHEMA_VERSION, Report
 from neusight_onnx.report.precision_words import PRODUCTS, stored_formats
 
 _MAX_FILE_BYTES = 1 << 28
+_MOST_COUNTED = 1 << 63
+"""No size, count or number of bytes reaches it: ONNX's are 64-bit integers."""
+
 MOST_NODES = 3
 """Nodes of equal kernels that are named."""
 
@@ -97,7 +101,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
     groups: dict[Form, list[Mapping[str, Any]]] = {}
     classes: dict[str, float] = {}
     for row in document["kernels"]:
-        form = (_text(row["kernel_class"]), _text(row["dtype"]), json.dumps(_mapping(row["dims"]), sort_keys=True))
+        form = (_text(row["kernel_class"]), _text(row["dtype"]), json.dumps(_mapping(row["dims"]), sort_keys=True, allow_nan=False))
         groups.setdefault(form, []).append(row)
         classes[form[0]] = classes.get(form[0], 0.0) + _number(row["latency_us"]) / 1e3
     return Saved(
@@ -108,14 +112,14 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
             precision=_text(settings["precision"]),
             runtime=_text(settings["runtime"]),
             runtime_release=None if (release := settings.get("runtime_release")) is None else _text(release),
-            dims={_text(name): int(size) for name, size in settings["dims"].items()},
+            dims={_text(name): _count(size) for name, size in settings["dims"].items()},
             latency_ms=_number(totals["latency_ms"] or 0),
             latency_low_ms=_number(totals["latency_low_ms"] or 0),
             latency_high_ms=_number(totals["latency_high_ms"] or 0),
             throughput_per_s=_number(totals["throughput_per_s"] or 0),
-            memory_bytes=int(totals["memory"]["peak_bytes"]) if totals.get("memory") else None,
+            memory_bytes=_count(totals["memory"]["peak_bytes"]) if totals.get("memory") else None,
             overhead_ms=_number(totals["overhead_ms"]),
-            kernel_count=sum(int(row["count"]) for row in document["kernels"]),
+            kernel_count=sum(_count(row["count"]) for row in document["kernels"]),
             unsupported_count=len(document["unsupported"]),
             partial=bool(totals["partial"]),
             classes=classes,
@@ -129,7 +133,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
             (
                 _text(item["name"]),
                 None if item["dtype"] is None else _text(item["dtype"]),
-                None if item["shape"] is None else tuple(int(size) for size in item["shape"]),
+                None if item["shape"] is None else tuple(_count(size) for size in item["shape"]),
             )
             for item in model["inputs"]
         ),
@@ -154,7 +158,7 @@ def _together(rows: Sequence[Mapping[str, Any]]) -> Kernels:
     names = [_text(row["nodes"][0]) for row in rows if row["nodes"]]
     return Kernels(
         nodes=tuple(names[:MOST_NODES]),
-        count=sum(int(row["count"]) for row in rows),
+        count=sum(_count(row["count"]) for row in rows),
         latency_us=sum(_number(row["latency_us"]) for row in rows),
     )
 
@@ -172,6 +176,12 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{value!r:.40} is no time")
     return float(value)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_COUNTED:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value

@@ -39,7 +39,7 @@ def difference_to_terminal(difference: Difference, canvas: Canvas, *, top: int =
         heading("Time by kernel class"),
         columns(
             (("", "left"), ("old", "right"), ("new", "right"), ("difference", "right"), ("change", "right")),
-            classes(difference),
+            [[printable(cell) for cell in row] for row in classes(difference)],
             canvas,
         ),
     ]
