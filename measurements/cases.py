@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ from neusight_onnx.kernels import (
     Softmax,
     TensorSpec,
 )
-from neusight_onnx.learning.measured import kernel_from_text, kernel_to_text
+from neusight_onnx.learning.kernel_text import kernel_from_text, kernel_to_text
 
 FP32 = DataType.FLOAT32
 STORED = {"fp32": FP32, "tf32": FP32, "fp16": DataType.FLOAT16, "bf16": DataType.BFLOAT16}
@@ -463,7 +462,7 @@ def read_shapes(path: Path) -> list[Kernel]:
     for number, text in enumerate(lines, start=1):
         try:
             kernels.append(kernel_from_text(text))
-        except (ValueError, json.JSONDecodeError) as error:
+        except ValueError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
     return kernels
 

@@ -14,7 +14,8 @@ from measurements.cases import Case
 from measurements.plan import ordered, stratum
 from neusight_onnx.errors import OutputError
 from neusight_onnx.kernels import KERNEL_CLASSES
-from neusight_onnx.learning.measured import COLUMNS, MEASURED, SKIPPED, append, kernel_to_text, read_rows
+from neusight_onnx.learning.kernel_text import kernel_to_text
+from neusight_onnx.learning.measured import COLUMNS, MEASURED, SKIPPED, append, read_rows
 
 
 class SkipCaseError(Exception):

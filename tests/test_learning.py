@@ -47,7 +47,8 @@ from neusight_onnx.learning.heldout import (
     launches_of,
 )
 from neusight_onnx.learning.interval_widths import with_session_widths
-from neusight_onnx.learning.measured import append, kernel_to_text
+from neusight_onnx.learning.kernel_text import kernel_to_text
+from neusight_onnx.learning.measured import append
 from neusight_onnx.learning.train import train, train_matrix_units
 from neusight_onnx.predictor import list_predictors
 from neusight_onnx.report.layout import Canvas

@@ -29,7 +29,8 @@ from neusight_onnx.laws.tensor_conv.estimate import estimate as conv_estimate
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD
 from neusight_onnx.learning.datasets.conv import DEEPBENCH, MIOPEN_CONV
 from neusight_onnx.learning.datasets.products import AMD_GEMM
-from neusight_onnx.learning.measured import append, kernel_to_text
+from neusight_onnx.learning.kernel_text import kernel_to_text
+from neusight_onnx.learning.measured import append
 from neusight_onnx.learning.shared_predictors import SHARED_PREDICTORS, shared_parts, shared_rows
 from neusight_onnx.learning.train import train_shared
 from neusight_onnx.predictor import load_predictors, predict

@@ -50,12 +50,11 @@ from neusight_onnx.kernels import (
     Sort,
     TensorSpec,
 )
+from neusight_onnx.learning.kernel_text import kernel_from_text, kernel_to_text
 from neusight_onnx.learning.measured import (
     COLUMNS,
     append,
     is_measured,
-    kernel_from_text,
-    kernel_to_text,
     measured_rows,
 )
 
@@ -85,6 +84,7 @@ def linear(m: int, n: int = 64, k: int = 32) -> Gemm:
     [
         pytest.param(conv(groups=2, direction="weight", dilations=(2, 1), epilogue=("bias",)), id="conv"),
         pytest.param(Gemm(m=1, n=2, k=3, dtype=BF16, b_dtype=DataType.INT4, b_is_weight=True), id="narrow weights"),
+        pytest.param(Gemm(m=1, n=2, k=3, dtype=BF16, kept_in_l2=0.5, activity=0.25), id="shares"),
         pytest.param(
             Elementwise(operations=("add",), inputs=(spec(4, 8), spec(1, 8)), output=spec(4, 8)), id="broadcast"
         ),
@@ -118,8 +118,33 @@ def test_the_text_of_a_kernel_is_stable() -> None:
         ('{"class":"Gemm","m":1,"n":2,"k":3}', "lacks dtype"),
         ('{"class":"Gemm","m":1,"n":2,"k":3,"dtype":"float33"}', "dtype is 'float33' and no number format"),
         ('{"class":"Gemm","m":1.5,"n":2,"k":3,"dtype":"float32"}', "m is 1.5 and no size"),
-        ('{"class":"Gemm","m":"1","n":2,"k":3,"dtype":"float32"}', "m is '1' and no int"),
+        ('{"class":"Gemm","m":"1","n":2,"k":3,"dtype":"float32"}', "m is '1' and no size"),
         ('{"class":"Gemm","m":-1,"n":2,"k":3,"dtype":"float32"}', "m is -1 and no size"),
+        ('{"class":"Gemm","m":null,"n":2,"k":3,"dtype":"float32"}', "m is None and no size"),
+        ('{"class":"Gemm","m":true,"n":2,"k":3,"dtype":"float32"}', "m is True and no size"),
+        ('{"class":"Gemm","m":[1],"n":2,"k":3,"dtype":"float32"}', r"m is \[1\] and no size"),
+        pytest.param(
+            f'{{"class":"Gemm","m":{10**30},"n":2,"k":3,"dtype":"float32"}}', "and no size", id="beyond 64 bits"
+        ),
+        pytest.param("[" * 100_000, "no JSON", id="nested too deep"),
+        ('{"class":["Gemm"]}', "no class that is known"),
+        ('{"class":"Gemm","m":1,"n":2,"k":3,"dtype":["float32"]}', r"dtype is \['float32'\] and no number format"),
+        ('{"class":"Gemm","m":1,"n":2,"k":3,"dtype":"float32","epilogue":"relu"}', "epilogue is 'relu' and no list"),
+        (
+            '{"class":"Gemm","m":1,"n":2,"k":3,"dtype":"float32","repeated":1}',
+            "repeated is 1 and neither true nor false",
+        ),
+        ('{"class":"Gemm","m":1,"n":2,"k":3,"dtype":"float32","activity":-0.5}', "activity is -0.5 and no share"),
+        ('{"class":"Elementwise","operations":["add"],"inputs":[3],"output":{}}', "inputs is 3 and no tensor"),
+        (kernel_to_text(conv(out=())), "one size for each dimension"),
+        (kernel_to_text(conv(spatial=(), out=(), filter=(), strides=(), dilations=())), "one size for each dimension"),
+        (kernel_to_text(conv(groups=3)), "groups 3 does not divide"),
+        (
+            '{"class":"Movement","operation":"transpose","dtype":"float32","shape":[2,3],"permutation":[1,2],'
+            '"read":24,"written":24}',
+            r"permutation \[1, 2\] is none of the 2 axes of shape",
+        ),
+        ('{"class":"Conv","direction":"up"}', "direction is 'up' and none of forward, data, weight"),
         ('{"class":"Gemm","m":0,"n":2,"k":3,"dtype":"float32"}', "m is 0: a size is 1 or more"),
         ('{"class":"Gemm","batch":0,"m":1,"n":2,"k":3,"dtype":"float32"}', "batch is 0: a size is 1 or more"),
         (

@@ -101,7 +101,11 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
     groups: dict[Form, list[Mapping[str, Any]]] = {}
     classes: dict[str, float] = {}
     for row in document["kernels"]:
-        form = (_text(row["kernel_class"]), _text(row["dtype"]), json.dumps(_mapping(row["dims"]), sort_keys=True, allow_nan=False))
+        form = (
+            _text(row["kernel_class"]),
+            _text(row["dtype"]),
+            json.dumps(_mapping(row["dims"]), sort_keys=True, allow_nan=False),
+        )
         groups.setdefault(form, []).append(row)
         classes[form[0]] = classes.get(form[0], 0.0) + _number(row["latency_us"]) / 1e3
     return Saved(

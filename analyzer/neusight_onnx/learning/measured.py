@@ -7,16 +7,14 @@ that it comes back as the value that it was; the columns beside it are for peopl
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
-from neusight_onnx.dtypes import BY_LABEL, DataType
 from neusight_onnx.errors import DataError
-from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, TensorSpec
+from neusight_onnx.kernels import Kernel
+from neusight_onnx.learning.kernel_text import kernel_from_text
 
 COLUMNS: tuple[str, ...] = (
     "gpu",
@@ -62,10 +60,6 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 COLD, WARM = "cold", "warm"
 """What ``cache`` may be: whether so many copies of the operands took turns that none was in the L2 any more."""
 
-_MAY_BE_NONE = frozenset({"read", "written", "operation_count", "index_count", "permutation"})
-"""Fields of kernels that may be 0, or hold it, though they have no default: a fill reads nothing, axes count from 0."""
-
-_CLASSES = {kernel_class.__name__: kernel_class for kernel_class in KERNEL_CLASSES}
 _LONGEST_FIELD = 1 << 20
 
 
@@ -80,83 +74,6 @@ class MeasuredRow:
     cache: str
     latency_us: float
     kernel_name: str
-
-
-def kernel_to_text(kernel: Kernel) -> str:
-    """A kernel as one line of JSON: its class and what is not at its default."""
-    found: dict[str, Any] = {"class": type(kernel).__name__}
-    for item in fields(kernel):
-        value = getattr(kernel, item.name)
-        if item.default is MISSING or value != item.default:
-            found[item.name] = _plain(value)
-    return json.dumps(found, separators=(",", ":"))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, DataType):
-        return value.label
-    if isinstance(value, TensorSpec):
-        return {"dtype": value.dtype.label, "shape": list(value.shape)}
-    return [_plain(member) for member in value] if isinstance(value, tuple) else value
-
-
-def kernel_from_text(text: str) -> Kernel:
-    """The kernel of ``kernel_to_text``. Raises ValueError, with what is wrong, if it is none."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise ValueError("the kernel is no JSON") from None
-    kernel_class = _CLASSES.get(found.pop("class", "")) if isinstance(found, dict) else None
-    if kernel_class is None:
-        raise ValueError(f"the kernel is of no class that is known ({', '.join(_CLASSES)})")
-    known = {item.name: item for item in fields(kernel_class)}
-    unknown = sorted(set(found) - set(known))
-    if unknown:
-        raise ValueError(f"a {kernel_class.__name__} has no {', '.join(unknown)}")
-    values = {name: _typed(value, str(known[name].type), name) for name, value in found.items()}
-    for name, value in values.items():
-        # what may be none of is 0 by default, or a count of what is moved or computed beside the sizes
-        counts_none = known[name].default == 0 or name in _MAY_BE_NONE
-        if not counts_none and _has_zero(value):
-            raise ValueError(f"{name} is {found[name]!r}: a size is 1 or more")
-    missing = [name for name, item in known.items() if item.default is MISSING and name not in values]
-    if missing:
-        raise ValueError(f"the {kernel_class.__name__} lacks {', '.join(missing)}")
-    kernel: Kernel = kernel_class(**values)
-    return kernel
-
-
-def _has_zero(value: Any) -> bool:
-    if isinstance(value, TensorSpec):
-        return 0 in value.shape
-    if isinstance(value, tuple):
-        return any(_has_zero(member) for member in value)
-    return isinstance(value, int) and not isinstance(value, bool) and value == 0
-
-
-def _typed(value: Any, annotation: str, name: str) -> Any:
-    """A JSON value as the field's type, which its annotation names."""
-    if isinstance(value, dict):
-        return TensorSpec(dtype=_dtype(value.get("dtype"), name), shape=_typed(value.get("shape"), "tuple[int]", name))
-    if isinstance(value, list):
-        return tuple(_typed(member, annotation, name) for member in value)
-    if isinstance(value, str):
-        if "DataType" in annotation:
-            return _dtype(value, name)
-        if "int" in annotation or annotation == "bool":
-            raise ValueError(f"{name} is {value[:40]!r} and no {annotation}")
-        return value
-    if value is None or isinstance(value, bool):
-        return value
-    if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} is {value!r} and no size")
-    return value
-
-
-def _dtype(label: Any, name: str) -> DataType:
-    if label not in BY_LABEL:
-        raise ValueError(f"{name} is {label!r} and no number format")
-    return BY_LABEL[label]
 
 
 def is_measured(path: Path) -> bool:
@@ -194,7 +111,7 @@ def measured_rows(path: Path) -> list[MeasuredRow]:
         where = f"{path}, row {number}"
         try:
             kernel, latency_us = kernel_from_text(row["kernel"]), _number(row["latency_us"], "latency_us")
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise DataError(f"{where}: {error}; remove the row or measure it again") from error
         if row["precision"] not in PRECISIONS:
             raise DataError(f"{where}: precision {row['precision']!r} is none of {', '.join(PRECISIONS)}")
