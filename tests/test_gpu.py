@@ -729,7 +729,8 @@ def test_slips_of_the_point_in_bandwidths_are_found(tmp_path: Path) -> None:
     for name, gpu in GPUS.items():
         for factor in (0.1, 0.5, 2, 10):
             value = gpu.memory_bytes_per_s / 1e9 * factor
-            file.write_text(with_value(shipped(name), "memory_bandwidth_gb_s", value), encoding="utf-8")
+            content = re.sub("^l2_bandwidth_gb_s.*\n", "", shipped(name), flags=re.MULTILINE)  # may be less than that
+            file.write_text(with_value(content, "memory_bandwidth_gb_s", value), encoding="utf-8")
             try:
                 load_gpu(file)
             except SpecError:
@@ -888,8 +889,8 @@ FAULTS = [
     ("power of a hundredth", with_value(H100, "tdp_w", 7), r"'tdp_w' is 7, but 66.91 TFLOP/s in FP32 take 78.7 W"),
     (
         "L2 slower than memory",
-        MINIMAL + "l2_bandwidth_gb_s = 4999\n",
-        r"'l2_bandwidth_gb_s' is 4999 and 'memory_bandwidth_gb_s' 10000, but whatever memory delivers passes the L2",
+        MINIMAL + "l2_bandwidth_gb_s = 9999\n",
+        r"'l2_bandwidth_gb_s' is 9999 and 'memory_bandwidth_gb_s' 10000, but whatever memory delivers passes the L2",
     ),
     ("vendor is a number", NVIDIA.replace('"NVIDIA"', "7"), r"'vendor' is 7: give one line of text"),
     ("empty architecture", MINIMAL.replace('"Future"', '""'), r"'architecture' is '': give one line"),

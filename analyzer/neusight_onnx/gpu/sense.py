@@ -116,10 +116,6 @@ _SLACK = 1.6
 """The same where the bus isn't stated, whose possible widths are slack already."""
 
 
-_MEMORY_OVER_L2 = 2.0
-"""Lets through twice a GPU's memory bandwidth with the L2 left as it is (1.6 times the memory's on an A100)."""
-
-
 def check_vendor_keys(vendor: str, number: Mapping[str, float], where: str) -> None:
     """What a maker's GPUs can't have."""
     warp_size = number["warp_size"]
@@ -210,7 +206,7 @@ def check_bandwidth(number: Mapping[str, float], memory_type: str, where: str) -
 
 def check_l2_bandwidth(l2_gb_s: float, memory_gb_s: float, where: str) -> None:
     """All that is read from memory goes through the L2, which therefore is the faster of the two on every GPU."""
-    if l2_gb_s < memory_gb_s / _MEMORY_OVER_L2:
+    if l2_gb_s < memory_gb_s:
         raise SpecError(
             f"{where}: key 'l2_bandwidth_gb_s' is {l2_gb_s:g} and 'memory_bandwidth_gb_s' {memory_gb_s:g}, but "
             "whatever memory delivers passes the L2, which is no slower on any GPU: correct it, or leave it out (it "
