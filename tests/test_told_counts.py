@@ -59,6 +59,34 @@ def test_the_nearest_node_that_gives_the_size_is_taken() -> None:
     assert (values["y"].shape, values["first"].shape) == ((1, 4), (1, 20))
 
 
+TOP = """g (float[4, 50] x, int64[1] k) => (float[4, kk] best, int64[4, kk] places) { best, places = TopK(x, k) }"""
+"""k is an input, so that nothing in the graph says it."""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"dims": {"kk": 3}}, {"shapes": {"best": (4, 3)}}, {"shapes": {"places": (4, 3)}}],
+    ids=["symbol", "values", "places"],
+)
+def test_a_selection_whose_count_is_an_input_is_sized_by_either_output(given: dict[str, object]) -> None:
+    graph = shaped(read_model_bytes(parser.parse_model(HEADER + TOP).SerializeToString()), **given).expected
+    assert {graph.values[name].shape for name in ("best", "places")} == {(4, 3)}
+    (kernel,) = (kernel for work in lower(graph, runtime="eager") for kernel in work.kernels)
+    assert isinstance(kernel, Sort)
+    assert (kernel.kept, kernel.output_bytes) == (3, 4 * 3 * (4 + 8))
+
+
+def test_a_selection_of_as_many_as_were_counted_is_sized_by_what_counts() -> None:
+    text = """g (float[50] x, float[20] z) => (float[kk] best) <int64 one = {1}, int64[1] ones = {1}> {
+        found = NonZero(z)  sizes = Shape(found)  k = Gather(sizes, one)  flat = Reshape(k, ones)
+        best, places = TopK(x, flat)
+    }"""
+    model = read_model_bytes(parser.parse_model(HEADER + text).SerializeToString())
+    values = shaped(model, dims={"kk": 3}).expected.values
+    assert values["found"].shape == (1, 3)
+    assert {values[name].shape for name in ("best", "places")} == {(3,)}
+
+
 def test_more_than_there_can_be_is_refused() -> None:
     with pytest.raises(BindingError, match="15 at most in 'dets'; give no more"):
         shaped(detector(), dims={"num_dets": 16})

@@ -22,6 +22,9 @@ from neusight_onnx.graph.shapes.notices import computed_sizes
 _COUNTING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 """Operators of ONNX whose output is as long as their input's content says."""
 
+_TOLD = "TopK"
+"""An operator whose output is as long as an input says, which may be made of what another node counts."""
+
 MOST_TRIED = 8
 """Counting nodes behind one size that are tried, each by a walk over the graph: the nearest ones."""
 
@@ -42,7 +45,7 @@ def with_told_counts(model: Model, bindings: Bindings, memo: Memo) -> Bindings:
         for name, shape in bindings.shapes.items()
         if name not in inputs and name in makers and makers[name].op_type not in _COUNTING
     }
-    if not (symbols or shapes) or not any(_counts(node) for node in graph.nodes):
+    if not (symbols or shapes) or not any(_counts(node) or _is_told(node) for node in graph.nodes):
         return bindings
     rest = replace(bindings, shapes={name: shape for name, shape in bindings.shapes.items() if name not in shapes})
     bounds = _walked(model, rest, memo)
@@ -73,6 +76,10 @@ def _counts(node: Node) -> bool:
     return node.op_type in _COUNTING and not node.domain
 
 
+def _is_told(node: Node) -> bool:
+    return node.op_type == _TOLD and not node.domain
+
+
 def _walked(model: Model, bindings: Bindings, memo: Memo) -> InferredGraph | None:
     with suppress(ModelError, BindingError):
         bound = bind_inputs(model, bindings, DEFAULT_LENGTHS[0])
@@ -91,8 +98,10 @@ def _free_axis(value: Value) -> int | None:
 def _possible(
     makers: Mapping[str, Node], values: Mapping[str, Value], names: tuple[str, ...], size: int
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The outputs of the nearest counting nodes that ``names`` are made from, and their shape with ``size``."""
+    """The outputs of the nearest counting nodes that ``names`` are made from, and their shape with ``size``; behind
+    them those of nodes that are told a count, which decide it where none of the others does."""
     seen = set(names)
+    told: list[tuple[str, tuple[int, ...]]] = []
     pending = deque(names)
     tried = 0
     while pending and tried < MOST_TRIED:
@@ -100,13 +109,18 @@ def _possible(
         node = makers.get(name)
         if node is None:
             continue
-        if _counts(node):
+        if _counts(node) or _is_told(node):
             value = values.get(name)
             place = None if value is None else _free_axis(value)
             if value is not None and value.shape is not None and place is not None and size <= value.shape[place]:
-                tried += 1
-                yield name, (*value.shape[:place], size, *value.shape[place + 1 :])
+                found = name, (*value.shape[:place], size, *value.shape[place + 1 :])
+                if _is_told(node):
+                    told.append(found)
+                else:
+                    tried += 1
+                    yield found
         for source in node.inputs:
             if source and source not in seen:
                 seen.add(source)
                 pending.append(source)
+    yield from told[:MOST_TRIED]

@@ -199,9 +199,12 @@ class Scope:
 
 def told_shapes(graph: Graph, given: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]:
     """``given``, and as much for each other NonZero of a mask of which one was given: exporters write one for each
-    tensor that the mask picks from, and all find the same elements."""
+    tensor that the mask picks from, and all find the same elements. A TopK's values and places are as many, too."""
     if not given:
         return given
+    pairs = [node.outputs for node in graph.nodes if node.op_type == "TopK" and not node.domain]
+    alike = {other: given[name] for pair in pairs for name in pair if name in given for other in pair if other}
+    given = {**alike, **given}
     non_zero = [node for node in graph.nodes if node.op_type == "NonZero" and not node.domain and node.inputs]
     masks = {node.inputs[0]: given[node.outputs[0]] for node in non_zero if node.outputs and node.outputs[0] in given}
     others = {output: masks[node.inputs[0]] for node in non_zero if node.inputs[0] in masks for output in node.outputs}
