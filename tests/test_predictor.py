@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -18,7 +18,7 @@ from neusight_onnx import analyze
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError, PredictorError
-from neusight_onnx.gpu import available_gpus, load_gpu
+from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import (
     Attention,
@@ -35,7 +35,15 @@ from neusight_onnx.kernels import (
     Softmax,
     TensorSpec,
 )
-from neusight_onnx.predictor import estimate, list_predictors, load_predictors, predict, predictor_for
+from neusight_onnx.predictor import (
+    Estimate,
+    Predictor,
+    estimate,
+    list_predictors,
+    load_predictors,
+    predict,
+    predictor_for,
+)
 from neusight_onnx.similarity import (
     FAMILIAR_DISTANCE,
     carried_over,
@@ -235,6 +243,22 @@ def test_tf32_is_a_permission(kernel: Conv | Gemm | Recurrent, gpu: str) -> None
     """A library that may multiply TF32 takes no longer than one that may not: FP32's kernels are still there."""
     narrow, wide = predict([replace(kernel, dtype=DataType.TFLOAT32), kernel], load_gpu(gpu))
     assert narrow.latency_us <= wide.latency_us
+
+
+@pytest.mark.parametrize(("size", "asked"), [(4096, ["gemm_bf16"]), (128, ["gemm_bf16", "gemm_fp32"])])
+def test_fp32_is_asked_where_its_peak_may_be_quicker(
+    size: int, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FP32's trees are the largest that are shipped: most runs in TF32 need none of them."""
+    names: list[str] = []
+
+    def noted(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> Estimate:
+        names.append(predictor.name)
+        return estimate(kernels, gpu, predictor)
+
+    monkeypatch.setattr("neusight_onnx.predictor.predictions.estimate", noted)
+    predict([Gemm(m=size, n=size, k=size, dtype=DataType.TFLOAT32)], load_gpu("a100"))
+    assert names == asked
 
 
 @pytest.mark.parametrize("gpu", ["t4", "v100", "a100", "a10", "rtx-4090", "h20", "h100-sxm", "b200"])

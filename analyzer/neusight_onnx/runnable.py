@@ -82,10 +82,8 @@ def require_units(works: Sequence[NodeWork], runtime: Runtime, gpu: GpuSpec) -> 
     }
     if not lacking:
         return
-    nodes_of: Counter[DataType] = Counter()
-    for work in works:
-        products = [kernel for kernel in work.kernels if isinstance(kernel, Attention | Conv | Gemm)]
-        nodes_of.update({kernel.dtype for kernel in products if kernel.dtype in lacking} if products else ())
+    products = ([kernel for kernel in work.kernels if isinstance(kernel, Attention | Conv | Gemm)] for work in works)
+    nodes_of = Counter(dtype for found in products for dtype in {kernel.dtype for kernel in found} & lacking.keys())
     for dtype, name in lacking.items():
         if count := nodes_of[dtype]:
             units, _, since = UNITS[name]

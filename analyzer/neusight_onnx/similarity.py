@@ -62,15 +62,22 @@ def gpu_vector(gpu: GpuSpec, *, matrix_units: bool = False) -> tuple[float, ...]
     )
 
 
-def _vector_beside(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The GPU's vector with the quantities that a predictor's training GPUs have."""
-    return gpu_vector(gpu, matrix_units=any(len(vector) == len(MATRIX_VECTOR_NAMES) for vector in trained))
-
-
 def distance(first: Sequence[float], second: Sequence[float]) -> float:
     """Weighted Euclidean distance of two vectors of ``gpu_vector``; 0 for equal GPUs."""
-    gaps = _WEIGHTS[: len(first)] * (np.asarray(first) - np.asarray(second))
-    return sqrt(float((gaps**2).sum()))
+    return _distances(first, [second])[0]
+
+
+def _distances(vector: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
+    gaps = _WEIGHTS[: len(vector)] * (np.array(vector) - np.array(others))
+    found: list[float] = np.sqrt((gaps**2).sum(axis=1)).tolist()
+    return found
+
+
+def _distances_from(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> list[float]:
+    """Of a GPU from each of a predictor's training GPUs, by the quantities that their vectors have."""
+    if not trained:
+        return []
+    return _distances(gpu_vector(gpu, matrix_units=len(trained[0]) == len(MATRIX_VECTOR_NAMES)), trained)
 
 
 def remoteness(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
@@ -81,8 +88,7 @@ def remoteness(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
     """
     if len(trained) < 2:
         return 1.0
-    vector = _vector_beside(gpu, trained)
-    nearest = min(distance(vector, other) for other in trained)
+    nearest = min(_distances_from(gpu, trained))
     tried = _farthest(tuple(map(tuple, trained)))
     return sqrt(max(1.0, nearest / tried)) if tried > 0 else 1.0
 
@@ -95,15 +101,14 @@ def _farthest(trained: tuple[tuple[float, ...], ...]) -> float:
 
 def gpu_weight(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> float:
     """1 for a GPU of the training set, falling to 0 with the distance to the nearest one."""
-    vector = _vector_beside(gpu, trained)
-    nearest = min((distance(vector, other) for other in trained), default=float("inf"))
+    nearest = min(_distances_from(gpu, trained), default=float("inf"))
     return exp(-((nearest / FAMILIAR_DISTANCE) ** 2))
 
 
 def nearest_of(gpu: GpuSpec, trained: Sequence[Sequence[float]]) -> int:
     """Place of the trained GPU that is nearest; ValueError where there is none."""
-    vector = _vector_beside(gpu, trained)
-    return min(range(len(trained)), key=lambda place: distance(vector, trained[place]))
+    distances = _distances_from(gpu, trained)
+    return distances.index(min(distances))
 
 
 CHOSEN = frozenset({"log_tile_n", "log_tile_m", "log_split_k"})

@@ -41,6 +41,9 @@ def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeW
     known: dict[Kernel, Kernel] = {}
     result = []
     for work in works:
+        if not work.kernels:  # most
+            result.append(work)
+            continue
         kernels = []
         for kernel in work.kernels:
             other = known.get(kernel)
@@ -50,8 +53,8 @@ def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeW
                     other = replace(other, at_once=at_once)
                 known[kernel] = other
             kernels.append(other)
-        is_other = any(a is not b and a != b for a, b in zip(kernels, work.kernels, strict=True))
-        result.append(replace(work, kernels=tuple(kernels)) if is_other else work)
+        new = tuple(kernels)
+        result.append(work if new == work.kernels else replace(work, kernels=new))
     return tuple(result)
 
 

@@ -121,7 +121,11 @@ def predict(
             (kernel, _quicker(found[kernel], _with_rows(row, kernel, gpu)))
             for kernel, row in zip(lanes, of_a_row, strict=True)
         )
-    permitted = {kernel: replace(kernel, dtype=DataType.FLOAT32) for kernel in found if _may_multiply_fp32(kernel, gpu)}
+    permitted = {
+        kernel: replace(kernel, dtype=DataType.FLOAT32)
+        for kernel, answer in found.items()
+        if _may_multiply_fp32(kernel, gpu) and _least_fp32_us(kernel, gpu) < answer.latency_us
+    }
     if permitted:
         in_fp32 = predict(tuple(permitted.values()), gpu, predictors=shipped)
         found.update((kernel, _quicker(found[kernel], wide)) for kernel, wide in zip(permitted, in_fp32, strict=True))
@@ -141,6 +145,18 @@ def _may_multiply_fp32(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm | Conv | 
 
     is_tf32 = isinstance(kernel, Gemm | Conv | Recurrent) and kernel.dtype is DataType.TFLOAT32
     return is_tf32 and serves(gpu, DataType.TFLOAT32)
+
+
+def _least_fp32_us(kernel: Gemm | Conv | Recurrent, gpu: GpuSpec) -> float:
+    """What FP32's units need at their peak for a kernel's multiply-adds, below which no prediction of it lies; 0 where
+    other kernels may stand for it."""
+    from neusight_onnx.laws.analytic import pipe_flops_per_s
+    from neusight_onnx.laws.conv import WINOGRAD_SAVING
+
+    if isinstance(kernel, Recurrent) or (isinstance(kernel, Gemm) and kernel.b_dtype is not None):
+        return 0.0
+    saved = WINOGRAD_SAVING if isinstance(kernel, Conv) else 1.0
+    return 1e6 * 2 * kernel.macs / saved / pipe_flops_per_s(gpu, DataType.FLOAT32)[0]
 
 
 def _is_of_lanes_alone(kernel: Kernel, gpu: GpuSpec) -> TypeGuard[Gemm]:
