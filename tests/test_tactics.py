@@ -111,6 +111,17 @@ def test_inputs_and_outputs_keep_their_types_beside_int8() -> None:
     assert (enters.read_bytes, enters.write_bytes) == (4 * elements, elements)
 
 
+@pytest.mark.parametrize("precision", ["int4w", "fp8", "fp4"])
+def test_inputs_and_outputs_keep_their_types_in_a_quantised_file(precision: str) -> None:
+    """Four and eight bits are the file's, which TensorRT takes the types of inputs and outputs from, too."""
+    report = analyze(
+        EXAMPLES / "resnet50.onnx", gpu="rtx-5090", batch=8, runtime="tensorrt", precision=precision, include_io=True
+    )
+    copied = [kernel.read_bytes for kernel in report.kernels if kernel.op_types == ("Copy",)]
+    assert copied == [4 * 8 * 3 * 224 * 224, 4 * 8 * 1000]
+    assert any("inputs and outputs keep their types" in text for text in report.assumptions)
+
+
 def test_a_convolution_in_int8_writes_16_bits_for_a_layer_that_stays_there() -> None:
     """The second 3x3 layer as if it was far slower in int8: the one before it writes what it reads, the one behind it
     reads what is quantised by a kernel, as no layer in 16 bits writes int8."""

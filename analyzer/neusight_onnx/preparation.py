@@ -465,7 +465,9 @@ def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str
     if precision.mixed or (precision.weights is not None and not in_pytorch):
         from neusight_onnx.lowering.recast import converted
 
-        # who quantises a model deploys it in 16 bits from end to end, a decoder's cache included
-        by_flags = precision.mixed or (runtime == "tensorrt" and precision.products is DataType.INT8)
-        return converted(graph, precision.plain, runtime=runtime, keeps_io=by_flags)
+        # TensorRT takes the types of inputs and outputs from the file, which its quantiser leaves as they are (Model
+        # Optimizer's ``direct_io_types``, off by default, as remembered); who stores weights in few bits for ONNX
+        # Runtime has a decoder's file in 16 bits from end to end, its cache included
+        keeps_io = precision.mixed or runtime == "tensorrt"
+        return converted(graph, precision.plain, runtime=runtime, keeps_io=keeps_io)
     return as_precision(graph, precision.plain)
