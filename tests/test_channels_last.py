@@ -277,6 +277,23 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "m.onnx"
 
 
+RESNET = Path(__file__).parents[1] / "examples" / "resnet50.onnx"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "runtime", "precision", "said"),
+    [
+        ("t4", "compiled", "fp32", True),
+        ("a100", "compiled", "auto", False),  # TF32
+        ("t4", "compiled", "fp16", False),
+        ("t4", "eager", "fp32", False),
+    ],
+)
+def test_that_the_compilers_order_loses_winograd_is_said(gpu: str, runtime: str, precision: str, said: bool) -> None:
+    report = analyze(RESNET, gpu=gpu, batch=8, runtime=runtime, precision=precision)
+    assert any("no Winograd algorithm in that order" in text for text in report.assumptions) is said
+
+
 ASKED = ["--runtime", "eager", "--channels-last"]
 
 

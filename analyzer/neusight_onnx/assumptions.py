@@ -445,6 +445,12 @@ def of_layouts(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iter
                 "which is taken for granted; without it each convolution copies"
             )
     kernels = [kernel for item in works for kernel in item.work.kernels if isinstance(kernel, Conv)]
+    if runtime.reorders and not runtime.channels_last and any(_lost_winograd(kernel) for kernel in kernels):
+        yield (
+            "convolutions work channels last, as TorchInductor decides by their FLOPs, whatever the GPU: in IEEE FP32 "
+            "3x3 filters are taken to have no Winograd algorithm in that order and may take longer than in --runtime "
+            "eager (torch._inductor.config.layout_optimization = False keeps the model's order)"
+        )
     as_exported = [kernel for kernel in kernels if wants_channels_last(kernel.dtype) and not kernel.channels_last]
     if not as_exported or spec.compute_capability is None:
         return
@@ -456,6 +462,18 @@ def of_layouts(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iter
             "convolutions on matrix units find their tensors as the model has them, (n, c, h, w): the library's "
             f"transposes are in their times, but for 1x1 filters (a model in channels-last order has none{hint})"
         )
+
+
+def _lost_winograd(kernel: Conv) -> bool:
+    """Whether a convolution could take Winograd's algorithm but for its order (``laws/conv.py``)."""
+    return (
+        kernel.channels_last
+        and kernel.dtype is DataType.FLOAT32
+        and kernel.filter == (3, 3)
+        and kernel.strides == kernel.dilations == (1, 1)
+        and kernel.groups == 1
+        and not kernel.transposed
+    )
 
 
 def of_sums(works: Sequence[Placed], runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
