@@ -830,6 +830,11 @@ CONTRADICTIONS: list[tuple[str, Callable[[], bytes], str]] = [
         "'nowhere'",
     ),
     ("bomb-of-fields", lambda: number(1, 8) + part(7, number(99, 1) * 2_500_000), "looks like a bomb"),
+    (
+        "bomb-of-a-name",
+        lambda: model(graph([node("Relu", "x", "y", "n" * 70_000)], [value("x")])).SerializeToString(),
+        "has a name of 70,000 bytes, 'n{40}'; it looks like a bomb",
+    ),
     ("output-without-name", lambda: model(graph([], [], [value("")])).SerializeToString(), "without a name"),
     ("input-twice", lambda: model(graph([], [value("x"), value("x")])).SerializeToString(), "an input twice"),
     ("subgraphs-1000-deep", lambda: nested_ifs(1000), "more than 64 deep"),

@@ -37,6 +37,9 @@ from neusight_onnx.graph.wire import (
 MAX_DEPTH = 64
 """Subgraphs nested deeper are refused; real models nest 3 or 4 deep."""
 
+MAX_NAME_BYTES = 1 << 16
+"""A longer name (of a node, value, symbol, file, ...) is refused: reports print names, at about 1 MB/s."""
+
 MAX_ATTRIBUTE_ENTRIES = 2_000_000
 """A longer list (huge tree ensembles) becomes an Initializer without data: as Python numbers it takes over 64 MB."""
 
@@ -97,7 +100,7 @@ class Decoder:
             elif wire != BYTES:
                 continue
             elif number in (2, 3):
-                producer[number - 2] = self._text(start, stop)[:100]
+                producer[number - 2] = name_text(self.buffer[start : min(stop, start + 400)])[:100]
             elif number == 7:
                 graphs.append((start, stop))
             elif number == 8:
@@ -119,6 +122,10 @@ class Decoder:
     def _name(self, raw: bytes) -> str:
         name = self._names.get(raw)
         if name is None:
+            if len(raw) > MAX_NAME_BYTES:
+                raise ModelError(
+                    f"has a name of {len(raw):,} bytes, {shown(name_text(raw[:40]))!r}; it looks like a bomb"
+                )
             name = self._names[raw] = name_text(raw)
         return name
 
@@ -345,7 +352,7 @@ class Decoder:
                         integers.add(varints(buffer[start:stop]).tolist())
                     elif number == 9:
                         seen = 8
-                        strings.append(self._text(start, stop))
+                        strings.append(name_text(buffer[start:stop]))
                     elif number == 10:
                         tensors.append(self._tensors.tensor(start, stop))
                         seen = 9
