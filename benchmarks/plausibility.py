@@ -306,7 +306,6 @@ SLOWER, QUICKER = 0.02, 0.03
 """From which share on a case counts: what rounding of tiles makes is no finding."""
 LEAST_US = 0.5
 MOST_OF_PEAK = 0.95
-LARGE_FLOPS = 1e11
 
 
 def pipe_share(kernel: Kernel, found: Prediction, gpu: GpuSpec) -> float:

@@ -114,7 +114,6 @@ class Trace:
     loads: int = 0
     load_bytes: int = 0
     stores: int = 0
-    store_bytes: int = 0
     in_flight_bytes: int = 0
 
 
@@ -447,7 +446,6 @@ class Thread:
                 self.memory[space, place + 4 * index] = self._part(source, index)
             if space == "G":
                 self.trace.stores += 1
-                self.trace.store_bytes += bits // 8
             return
         target = operands[0] if not operands[0].startswith("P") else operands[1]
         register = target.split(".")[0]

@@ -6,7 +6,6 @@ answers on descriptor 4.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -107,9 +106,6 @@ class Page:
     def frame(self) -> None:
         """Waits until what the last change asked for is drawn."""
         self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
-
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))
 
     def send(self, method: str, **parameters: object) -> dict[str, Any]:
         self._count += 1

@@ -185,7 +185,7 @@ def test_junit_tells_what_failed_and_what_is_allowed() -> None:
 
 # --- SARIF ------------------------------------------------------------------------------------------------------------
 
-TEXT, WHOLE, FLAG = str, int, bool
+TEXT, WHOLE = str, int
 
 
 def members(required: Mapping[str, Any], optional: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -36,8 +36,8 @@ y = ReduceMean <axes = [1]> (g)
 p = Relu(q)
 o = Sigmoid(p)
 """
-BYSTANDERS = ("p", "o")
-"""Values of a chain of another size and type of its own, which takes on the names of what is made."""
+"""``p`` and ``o`` are a chain of another size and type of its own, which takes on the names of what is made."""
+
 CASES = {
     "eager in 16 bits": ("eager", "fp16", None),
     "compiled": ("compiled", "fp32", None),

@@ -17,7 +17,7 @@ from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer
 
 NCHWC = "com.microsoft.nchwc"
-F, H, U8, I8, I32, I64, B = np.float32, np.float16, np.uint8, np.int8, np.int32, np.int64, np.bool_
+F, U8, I8, I32, I64, B = np.float32, np.uint8, np.int8, np.int32, np.int64, np.bool_
 Array = np.ndarray[Any, Any]
 
 
