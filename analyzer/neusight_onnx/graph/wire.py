@@ -110,7 +110,10 @@ def varints(data: bytes) -> Array:
     if not data:
         return np.zeros(0, np.int64)
     raw = np.frombuffer(data, np.uint8)
-    stops = np.flatnonzero(raw < 0x80)
+    ends = raw < 0x80
+    if ends.all():
+        return raw.astype(np.int64)
+    stops = np.flatnonzero(ends)
     if not len(stops) or stops[-1] != len(raw) - 1:
         raise ModelError("is damaged: a packed list of numbers is cut short")
     starts = np.concatenate(([0], stops[:-1] + 1))

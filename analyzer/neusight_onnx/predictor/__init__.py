@@ -1,8 +1,8 @@
 """Predicts kernels: law x exp(weight x residual).
 
 :mod:`.manifest` has what is shipped, :mod:`.choice` which predictor stands for a kernel, :mod:`.trees` the residuals
-(the only module that imports onnxruntime), :mod:`.estimates` a predictor's answer and :mod:`.intervals` how wide it is,
-:mod:`.predictions` all of it for the kernels of a run.
+(the only module that imports onnxruntime) and :mod:`.forest` how they are walked without it, :mod:`.estimates` a
+predictor's answer and :mod:`.intervals` how wide it is, :mod:`.predictions` all of it for the kernels of a run.
 """
 
 from neusight_onnx.predictor.choice import predictor_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, Kernel
 from neusight_onnx.predictor.intervals import half_widths
 from neusight_onnx.predictor.manifest import Predictor
 from neusight_onnx.predictor.neighbours import LEAST_SHARE, alike_of, lessened, share_of, worse_of
-from neusight_onnx.predictor.trees import session_of
+from neusight_onnx.predictor.trees import residuals
 from neusight_onnx.similarity import NEGLIGIBLE, carried_over, gpu_weight, nearest_of, remoteness, shape_weight
 
 if TYPE_CHECKING:
@@ -110,11 +110,6 @@ def _with_residual(
     names = used.feature_names
     told = 1.0 if law.unmeasured is None else np.where(law.unmeasured, 0.0, 1.0)
 
-    def trees(of: NDArray[np.float32]) -> Column:
-        session = session_of(predictor.path, predictor.sha256, predictor.name)
-        found: Column = session.run(None, {"features": of})[0][:, 0].astype(np.float64)
-        return found
-
     def inside(of: NDArray[np.float32]) -> Column:
         return told * shape_weight(of, predictor.feature_low, predictor.feature_high, names)
 
@@ -130,7 +125,9 @@ def _with_residual(
         return shared.features[other.name]
 
     near = gpu_weight(gpu, predictor.gpu_vectors)
-    carried = carried_over(trees, inside, answer.features, near, predictor.unseen_weight, of_the_nearest)
+    carried = carried_over(
+        partial(residuals, predictor), inside, answer.features, near, predictor.unseen_weight, of_the_nearest
+    )
     return law, law.latency_us * np.exp(carried.correction), carried.inside
 
 
