@@ -148,43 +148,13 @@ def prepare(
         _require_training(precision, runtime_model, include_io)
     if runtime_model.narrow_products == "widened":
         precision = between_pairs(precision)
-    in_pytorch = runtime_model.name in ("eager", "compiled")
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
         graph, known = (shaped.expected, ()) if training is not None else known_apart(shaped.expected)
-        if in_pytorch and training is None:
-            from neusight_onnx.fusion.embedding_bags import with_embedding_bags
-
-            graph = with_embedding_bags(graph)
-        graph = _before_recognition(graph, precision, runtime_model.name, in_pytorch)
-        narrow_model = precision.plain is not None and precision.plain.bits < DataType.FLOAT32.bits
-        if runtime_model.name == "eager" and narrow_model and not precision.mixed and training is None:
-            from neusight_onnx.fusion.module_norms import with_module_norms
-
-            graph = with_module_norms(graph, runtime=runtime_model)
-        called = graph
-        if runtime_model.calls_attention and precision.name not in ("fp32", "tf32"):
-            from neusight_onnx.fusion.called_attention import with_called_attention
-
-            narrow = precision.mixed and precision.plain is not None
-            called = with_called_attention(graph, runtime=runtime_model, autocast=narrow)
-        recognised, verdicts = fused_and_said(
-            called, runtime_model, explained=explain_fusion, redundant=others.redundant
+        graph = _as_parsed(graph, precision, runtime_model, in_training=training is not None)
+        recognised, verdicts = _recognised(
+            graph, precision, runtime_model, training, explained=explain_fusion, redundant=others.redundant
         )
-        if training is not None:
-            recognised = _in_training(recognised, training)
-        elif in_pytorch:
-            recognised = with_folded_norms(recognised)
-            if runtime_model.name == "eager":
-                from neusight_onnx.fusion.truth_masks import with_truth_masks
-
-                recognised = with_truth_masks(recognised)
-        if precision.mixed and in_pytorch and precision.plain is not None:
-            from neusight_onnx.lowering.recast import autocast
-
-            recognised = autocast(
-                recognised, precision.plain, runtime=runtime_model.name, in_training=training is not None
-            )
         trained = None
         if training is None:
             work = works_of(recognised, runtime_model, free=others.free, parsed=graph)
@@ -193,26 +163,9 @@ def prepare(
         wide = None
         scale_bytes = 0
         if precision.products is not None or precision.weights is not None:
-            from neusight_onnx.lowering.products import with_products
-
-            how = runtime_model.narrow_products
-            # weights alone in few bits are the file's, and one engine serves all sizes: nothing to choose by time
-            is_chosen = how == "calibrated" and precision.products is not None and precision.weights is not None
-            wide = with_layouts(work, runtime_model) if is_chosen else None
-            kept = _behind_dequantize(recognised) if how == "widened" else frozenset()
-            packs = runtime_model.packs_experts and precision.products is None
-            lowered = with_products(
-                work, precision.products, precision.weights, how=how, kept=kept, packs_experts=packs
-            )
-            work = _as_launched(lowered, runtime_model)
-            if precision.weights is not None:
-                from neusight_onnx.lowering.products import group_bytes
-                from neusight_onnx.lowering.recast import narrowed_count, with_weights
-
-                convolutions = how != "converted" and precision.products is DataType.INT8
-                stored = with_weights(recognised, precision.weights, convolutions=convolutions, experts=packs)
-                scale_bytes = group_bytes(narrowed_count(recognised, stored), precision.weights)
-                recognised = stored
+            if _is_chosen_by_time(precision, runtime_model):
+                wide = with_layouts(work, runtime_model)
+            recognised, work, scale_bytes = _with_narrow_products(recognised, work, precision, runtime_model)
         narrowed = _in_tf32(work if trained is None else trained.works, precision, runtime_model)
         work = with_layouts(work, runtime_model)
         if wide is not None and precision.products is DataType.INT8:
@@ -222,33 +175,17 @@ def prepare(
         memory = run_memory(recognised, work, runtime_model.name, timeline=memory_timeline, trained=trained)
         memory = with_more_weights(memory, scale_bytes)
         merged = tuple(work)
-        if runtime_model.times_kernels:
-            from neusight_onnx.fusion.alternatives import with_alternatives
-
-            work = with_alternatives(recognised, work, runtime_model)
-            narrowed = None if narrowed is None else with_alternatives(recognised, narrowed, runtime_model)
-            wide = None if wide is None else with_alternatives(recognised, wide, runtime_model)
-        if runtime_model.units_want_eights:
-            from neusight_onnx.lowering.eights import with_units_for_eights
-
-            work = with_units_for_eights(work, runtime_model)
-        if runtime_model.sums_fp16:
-            from neusight_onnx.lowering.accumulators import with_accumulators
-
-            work = with_accumulators(work, runtime_model)
-            narrowed = None if narrowed is None else with_accumulators(narrowed, runtime_model)
-            wide = None if wide is None else with_accumulators(wide, runtime_model)
+        work = _by_engine(recognised, work, runtime_model, units_want_eights=runtime_model.units_want_eights)
+        narrowed = None if narrowed is None else _by_engine(recognised, narrowed, runtime_model)
+        wide = None if wide is None else _by_engine(recognised, wide, runtime_model)
         said: tuple[str, ...] = ()
         if runtime_model.captured and (reason := _uncapturable(recognised, work, runtime_model)):
             runtime_model = replace(runtime_model, captured=False)
             said = (f"no CUDA graph: {reason}",)
         if include_io:
-            before, behind = boundary_copies(recognised)
-            work = (*([before] if before else []), *work, *([behind] if behind else []))
-            if narrowed is not None:
-                narrowed = (*([before] if before else []), *narrowed, *([behind] if behind else []))
-            if wide is not None:
-                wide = (*([before] if before else []), *wide, *([behind] if behind else []))
+            work = _with_boundary_copies(recognised, work)
+            narrowed = None if narrowed is None else _with_boundary_copies(recognised, narrowed)
+            wide = None if wide is None else _with_boundary_copies(recognised, wide)
         tactics = None
         flags = _allows_by_flags(precision, runtime_model)
         if flags or wide is not None:
@@ -285,6 +222,111 @@ def prepare(
         in_full=in_full,
         known=known,
     )
+
+
+def _in_pytorch(runtime: Runtime) -> bool:
+    return runtime.name in ("eager", "compiled")
+
+
+def _as_parsed(graph: InferredGraph, precision: Precision, runtime: Runtime, *, in_training: bool) -> InferredGraph:
+    """The graph that the runtime is given: modules as PyTorch has them, converted to ``precision``; nothing merged."""
+    if _in_pytorch(runtime) and not in_training:
+        from neusight_onnx.fusion.embedding_bags import with_embedding_bags
+
+        graph = with_embedding_bags(graph)
+    graph = _before_recognition(graph, precision, runtime)
+    narrow_model = precision.plain is not None and precision.plain.bits < DataType.FLOAT32.bits
+    if runtime.name == "eager" and narrow_model and not precision.mixed and not in_training:
+        from neusight_onnx.fusion.module_norms import with_module_norms
+
+        graph = with_module_norms(graph, runtime=runtime)
+    return graph
+
+
+def _recognised(
+    parsed: InferredGraph,
+    precision: Precision,
+    runtime: Runtime,
+    training: Training | None,
+    *,
+    explained: bool,
+    redundant: Redundant,
+) -> tuple[InferredGraph, tuple[Verdict, ...]]:
+    """What the runtime executes as one stands together, in the form for ``training`` if that is asked for, each node
+    in the type that autocast gives it; and what the rules said, where that is to be ``explained``."""
+    called = parsed
+    if runtime.calls_attention and precision.name not in ("fp32", "tf32"):
+        from neusight_onnx.fusion.called_attention import with_called_attention
+
+        called = with_called_attention(
+            parsed, runtime=runtime, autocast=precision.mixed and precision.plain is not None
+        )
+    recognised, verdicts = fused_and_said(called, runtime, explained=explained, redundant=redundant)
+    if training is not None:
+        recognised = _in_training(recognised, training)
+    elif _in_pytorch(runtime):
+        recognised = with_folded_norms(recognised)
+        if runtime.name == "eager":
+            from neusight_onnx.fusion.truth_masks import with_truth_masks
+
+            recognised = with_truth_masks(recognised)
+    if precision.mixed and _in_pytorch(runtime) and precision.plain is not None:
+        from neusight_onnx.lowering.recast import autocast
+
+        recognised = autocast(recognised, precision.plain, runtime=runtime.name, in_training=training is not None)
+    return recognised, verdicts
+
+
+def _is_chosen_by_time(precision: Precision, runtime: Runtime) -> bool:
+    """Whether an engine's builder multiplies narrow only where that is quicker.
+
+    Weights alone in few bits are the file's, and one engine serves all sizes: nothing to choose by time.
+    """
+    return runtime.narrow_products == "calibrated" and precision.products is not None and precision.weights is not None
+
+
+def _with_narrow_products(
+    graph: InferredGraph, work: Sequence[NodeWork], precision: Precision, runtime: Runtime
+) -> tuple[InferredGraph, tuple[NodeWork, ...], int]:
+    """Products in the few bits of ``precision``: the graph with its weights so, the work, and the bytes of scales."""
+    from neusight_onnx.lowering.products import group_bytes, with_products
+
+    how = runtime.narrow_products
+    kept = _behind_dequantize(graph) if how == "widened" else frozenset()
+    packs = runtime.packs_experts and precision.products is None
+    lowered = with_products(work, precision.products, precision.weights, how=how, kept=kept, packs_experts=packs)
+    launched = _as_launched(lowered, runtime)
+    if precision.weights is None:
+        return graph, launched, 0
+    from neusight_onnx.lowering.recast import narrowed_count, with_weights
+
+    convolutions = how != "converted" and precision.products is DataType.INT8
+    stored = with_weights(graph, precision.weights, convolutions=convolutions, experts=packs)
+    return stored, launched, group_bytes(narrowed_count(graph, stored), precision.weights)
+
+
+def _by_engine(
+    graph: InferredGraph, work: Sequence[NodeWork], runtime: Runtime, *, units_want_eights: bool = False
+) -> tuple[NodeWork, ...]:
+    """``work`` with what an engine's builder chooses of each kernel beyond the runtime's rules."""
+    if runtime.times_kernels:
+        from neusight_onnx.fusion.alternatives import with_alternatives
+
+        work = with_alternatives(graph, work, runtime)
+    if units_want_eights:
+        from neusight_onnx.lowering.eights import with_units_for_eights
+
+        work = with_units_for_eights(work, runtime)
+    if runtime.sums_fp16:
+        from neusight_onnx.lowering.accumulators import with_accumulators
+
+        work = with_accumulators(work, runtime)
+    return tuple(work)
+
+
+def _with_boundary_copies(graph: InferredGraph, work: Sequence[NodeWork]) -> tuple[NodeWork, ...]:
+    before, behind = boundary_copies(graph)
+    return (*([before] if before else []), *work, *([behind] if behind else []))
 
 
 def _behind_dequantize(graph: InferredGraph) -> frozenset[str]:
@@ -457,9 +499,10 @@ def _require_training(precision: Precision, runtime: Runtime, include_io: bool) 
         raise NotSupportedError(f"training in {precision.name} has no model; supported now: {supported}")
 
 
-def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str, in_pytorch: bool) -> InferredGraph:
+def _before_recognition(graph: InferredGraph, precision: Precision, runtime: Runtime) -> InferredGraph:
     if precision.plain is None:
         return graph
+    in_pytorch = _in_pytorch(runtime)
     if precision.mixed and in_pytorch:
         return as_precision(graph, DataType.FLOAT32)
     if precision.mixed or (precision.weights is not None and not in_pytorch):
@@ -468,6 +511,6 @@ def _before_recognition(graph: InferredGraph, precision: Precision, runtime: str
         # TensorRT takes the types of inputs and outputs from the file, which its quantiser leaves as they are (Model
         # Optimizer's ``direct_io_types``, off by default, as remembered); who stores weights in few bits for ONNX
         # Runtime has a decoder's file in 16 bits from end to end, its cache included
-        keeps_io = precision.mixed or runtime == "tensorrt"
-        return converted(graph, precision.plain, runtime=runtime, keeps_io=keeps_io)
+        keeps_io = precision.mixed or runtime.name == "tensorrt"
+        return converted(graph, precision.plain, runtime=runtime.name, keeps_io=keeps_io)
     return as_precision(graph, precision.plain)
