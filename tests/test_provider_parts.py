@@ -12,9 +12,12 @@ import pytest
 from onnx import TensorProto
 
 from graphs import inferred
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.runtimes import fused_graph
-from neusight_onnx.kernels import Elementwise, Gemm, Kernel, Movement, NodeWork, Normalization, Reduction
+from neusight_onnx.gpu import load_gpu
+from neusight_onnx.kernels import Elementwise, Gemm, Kernel, Movement, NodeWork, Normalization, Reduction, Sort
 from neusight_onnx.lowering import lower
+from neusight_onnx.predictor import predict
 from neusight_onnx.runtime import RUNTIMES
 
 HALF = TensorProto.FLOAT16
@@ -92,6 +95,49 @@ def work_of(
 def test_launches_of_an_operator(case: tuple[str, tuple[int, ...], str, dict[str, object]]) -> None:
     nodes, shape, expected, constants = case
     assert " ".join(map(named, work_of(nodes, shape, constants).kernels)) == expected
+
+
+SUPPRESSION = [
+    # boxes a class, threshold, launches for each class
+    ("one block sorts", 4864, None, "fill sort gatherscatter fill sort fill fill add transfer add copy"),
+    (
+        "counted by digits",
+        4865,
+        None,
+        "fill fill fill reduce add fill copy fill copy fill copy fill copy gatherscatter fill sort fill fill add "
+        "transfer add copy",
+    ),
+    ("a threshold", 300, 0.5, "fill sort gatherscatter reduce transfer fill sort fill fill add transfer add copy"),
+    ("a threshold that all pass", 300, 0.0, "fill sort gatherscatter fill sort fill fill add transfer add copy"),
+]
+
+
+@pytest.mark.parametrize(("boxes", "threshold", "launches"), [row[1:] for row in SUPPRESSION])
+def test_a_suppression_runs_class_by_class(boxes: int, threshold: float | None, launches: str) -> None:
+    """Each of 2 x 3 classes by kernels of its own, behind which the host reads how many boxes are left."""
+    constants = {"most": [5], "iou": [0.5]} | ({} if threshold is None else {"least": [threshold]})
+    work = work_of(f"y = NonMaxSuppression(x, s, {', '.join(constants)})", (2, boxes, 4), constants, s=(2, 3, boxes))
+    assert (" ".join(map(named, work.kernels)), work.count, work.host_waits) == (launches, 6, True)
+    other = work_of("y = NonMaxSuppression(x, s, most)", (2, 9, 4), {"most": [5]}, s=(2, 3, 9), runtime="eager")
+    assert (len(other.kernels), other.count) == (1, 1)
+
+
+def test_a_box_that_is_suppressed_already_is_passed_over() -> None:
+    """Its bit is in shared memory: 5 of 8,400 boxes that are kept read their rows of the mask, 400 take longer."""
+    few, many = (
+        Sort(
+            operation="nms",
+            rows=1,
+            cols=8400,
+            kept=kept,
+            dtype=DataType.FLOAT32,
+            output_bytes=8400 * 8400 // 8,
+            library="onnxruntime",
+        )
+        for kept in (5, 4000)
+    )
+    quick, slow = (item.latency_us for item in predict([few, many], load_gpu("a100")))
+    assert slow > 2.0 * quick
 
 
 @pytest.mark.parametrize("runtime", ["eager", "compiled", "tensorrt"])

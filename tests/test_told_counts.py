@@ -106,6 +106,6 @@ CANDIDATES = [
 def test_candidates_of_a_suppression(threshold: str, dims: dict[str, int], expected: int | None) -> None:
     graph = infer_shapes(detector(threshold), Bindings(dims=dims)).expected
     (kernel,) = (
-        kernel for work in lower(graph, runtime="onnxruntime") for kernel in work.kernels if isinstance(kernel, Sort)
+        kernel for work in lower(graph, runtime="tensorrt") for kernel in work.kernels if isinstance(kernel, Sort)
     )
     assert (kernel.rows, kernel.cols, kernel.candidates) == (3, 50, expected)

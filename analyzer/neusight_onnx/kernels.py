@@ -631,7 +631,7 @@ class Sort:
     """Sorting, top-k, unique, non-maximum suppression, non-zero: ``rows`` independent problems of ``cols``.
 
     ``candidates``: of non-maximum suppression, how many boxes of all problems pass the score's threshold; None: all.
-    ``library`` is as in :class:`Elementwise`, of top-k.
+    ``library`` is as in :class:`Elementwise`, of top-k and non-maximum suppression (which ONNX Runtime's sorts before).
     """
 
     operation: str

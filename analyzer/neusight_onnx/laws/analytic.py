@@ -145,6 +145,10 @@ SORT_BITS_PER_PASS = 8
 """Digits of a radix pass (CUB's default)."""
 OVERLAP_OPERATIONS = 30.0
 """Issue slots x 2 of one intersection over union of two boxes: four min/max, two areas, a division."""
+SUPPRESSED_STEP_CYCLES = 120.0
+"""A step of ONNX Runtime's walk over a box that is suppressed already: a bit in shared memory (it has a bit a box:
+launches of 1.31.1) and barriers of its one block of 1,024 threads. One that is kept reads its row of the mask as well.
+An estimate."""
 TOP_K_BLOCK = 256
 """Threads of the one block that ONNX Runtime's ``RadixTopK`` gives a row (launches of 1.31.1)."""
 TOP_K_BLOCKS_PER_SM = 6
@@ -607,12 +611,16 @@ def _sort(kernel: Sort, gpu: GpuSpec) -> Work:
         pairs = candidates * longest / 2.0
         pairwise = pairs * OVERLAP_OPERATIONS / vector_flops_per_s(gpu, kernel.dtype) * 1e6
         # suppression walks the candidates in order, one bit mask of 64 a step
+        walk, sorts = longest * SERIAL_ITERATION_CYCLES, passes + 1
+        if kernel.library == "onnxruntime":  # it sorts in kernels of their own
+            kept, sorts = min(float(kernel.kept), longest), 0
+            walk = kept * SERIAL_ITERATION_CYCLES + (longest - kept) * SUPPRESSED_STEP_CYCLES
         return Work(
-            bytes=elements * 2.0 * pair * passes + kernel.output_bytes,
+            bytes=elements * 2.0 * pair * min(sorts, passes) + kernel.output_bytes,
             compute_us=pairwise,
-            serial_us=longest * SERIAL_ITERATION_CYCLES / gpu.clock_hz * 1e6,
+            serial_us=walk / gpu.clock_hz * 1e6,
             memory_efficiency=0.6,
-            launches=passes + 3,
+            launches=sorts + 2,
             tile_count=max(1.0, ceil(elements / 64)),
         )
     if kernel.operation == "nonzero":

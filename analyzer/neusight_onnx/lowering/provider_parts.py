@@ -22,6 +22,7 @@ from neusight_onnx.kernels import (
     Pooling,
     Reduction,
     Softmax,
+    Sort,
     TensorSpec,
     Transfer,
 )
@@ -34,6 +35,11 @@ COLUMNS_OF_A_BLOCK = 2_048
 """From so many elements a row on several blocks sum it, whose count is set to 0 first."""
 COUNTED_BY_A_BLOCK = 256
 """Elements among which a block counts those that aren't zero (the template argument of NonZeroCountEachBlockKernel)."""
+SORTED_BY_A_BLOCK = 4_864
+"""Elements up to which one block sorts pairs of float and int32 (CUB's single tile, 256 threads of 19: launches for
+4,864 and 4,865 boxes)."""
+DIGITS = 4
+"""Of float32, by which CUB sorts more elements: a kernel each, with what they are counted by set to 0 before."""
 ENDLESS = 2**63 - 1
 """Where a Slice ends that its optimiser takes out if it begins at 0."""
 
@@ -275,6 +281,79 @@ def _non_zero(context: NodeContext, outcome: Outcome) -> Outcome:
     return replace(outcome, kernels=(counted, _filled(counts), _pointwise("add", counts, counts), *outcome.kernels))
 
 
+def _suppression(context: NodeContext, outcome: Outcome) -> Outcome:
+    """A sample and class after another, the host waiting for each: numbers, a sort, the boxes in its order, (how many
+    pass the threshold, read by the host,) a mask of zeros, overlaps and the walk over them, numbers, the places that
+    are left, how many, read by the host, and the result's rows, made and copied (not seen on stand-ins, which keep no
+    box; as remembered of ``non_max_suppression_impl.cu``).
+    """
+    if not isinstance(outcome, Kernels):
+        return outcome
+    (kernel,) = outcome.kernels
+    assert isinstance(kernel, Sort)
+    problems, boxes = max(kernel.rows, 1), kernel.cols
+    passed = boxes if kernel.candidates is None else min(boxes, -(-kernel.candidates // problems))
+    kept = -(-kernel.kept // problems)
+    order = TensorSpec(dtype=DataType.INT32, shape=(boxes,))
+    numbers = TensorSpec(dtype=DataType.INT32, shape=(passed,))
+    mask = TensorSpec(dtype=DataType.INT32, shape=(passed, -(-passed // 32)))
+    rows = TensorSpec(dtype=DataType.INT64, shape=(kept, 3))
+    one = TensorSpec(dtype=DataType.INT64, shape=(1,))
+    threshold = context.number(4) if context.has(4) else 0.0
+    counted: tuple[Kernel, ...] = ()
+    if threshold is None or threshold > 0.0:
+        count = Reduction(operation="sum", outputs=1, reduced=boxes, dtype=kernel.dtype, output=one)
+        counted = (count, Transfer(direction="to_host", dtype=DataType.INT64, byte_count=one.byte_count))
+    kernels: tuple[Kernel, ...] = (
+        _filled(order),
+        *_sorted_boxes(kernel),
+        GatherScatter(
+            operation="gather",
+            moved=4 * boxes,
+            run=4,
+            dtype=kernel.dtype,
+            index_count=boxes,
+            index_dtype=DataType.INT32,
+        ),
+        *counted,
+        _filled(mask),
+        replace(
+            kernel,
+            rows=1,
+            kept=kept,
+            candidates=passed,
+            output_bytes=mask.byte_count,
+            library="onnxruntime",
+        ),
+        _filled(numbers),
+        _filled(one),
+        _pointwise("add", numbers, numbers),
+        Transfer(direction="to_host", dtype=DataType.INT32, byte_count=4),
+    )
+    if kept:
+        kernels = (*kernels, _pointwise("add", rows, rows), _copied(rows))
+    return replace(outcome, kernels=kernels, repeats=problems)
+
+
+def _sorted_boxes(kernel: Sort) -> tuple[Kernel, ...]:
+    """One block's sort, or CUB's by digits: what is counted set to 0, counts, their sums, a pass for each digit."""
+    boxes = kernel.cols
+    pairs = TensorSpec(dtype=DataType.INT32, shape=(boxes, 2))
+    if boxes <= SORTED_BY_A_BLOCK:
+        return (replace(kernel, operation="sort", rows=1, kept=boxes, candidates=None, output_bytes=pairs.byte_count),)
+    counts = TensorSpec(dtype=DataType.INT32, shape=(DIGITS * 256,))
+    zeros = _filled(replace(counts, shape=(512,)))
+    counted = Reduction(
+        operation="sum",
+        outputs=counts.element_count,
+        reduced=-(-boxes // counts.element_count),
+        dtype=DataType.INT32,
+        output=counts,
+    )
+    passes = (zeros, _copied(pairs)) * DIGITS
+    return (_filled(counts), _filled(counts), counted, _pointwise("add", counts, counts), *passes)
+
+
 def _resize(context: NodeContext, outcome: Outcome) -> Outcome:
     """A kernel finds the places, a line and column each, another takes the elements. To the same size it copies."""
     if not isinstance(outcome, Kernels):
@@ -378,6 +457,7 @@ PARTS: Mapping[str, Callable[[NodeContext, Outcome], Outcome]] = {
     "GroupNormalization": _group,
     "InstanceNormalization": _instance,
     "MaxPool": _pool,
+    "NonMaxSuppression": _suppression,
     "NonZero": _non_zero,
     "OneHot": _one_hot,
     "Resize": _resize,

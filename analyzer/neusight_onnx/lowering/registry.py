@@ -15,12 +15,14 @@ from neusight_onnx.lowering.views import Layout
 class Kernels:
     """The node becomes ``kernels``, in order; ``layouts`` are those of its outputs that aren't contiguous.
 
-    ``host_waits``: how large its result is must be known before what follows can be launched.
+    ``host_waits``: how large its result is must be known before what follows can be launched. ``repeats``: how often
+    the kernels run one after another, each time waited for where ``host_waits``.
     """
 
     kernels: tuple[Kernel, ...]
     layouts: tuple[Layout | None, ...] = ()
     host_waits: bool = False
+    repeats: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

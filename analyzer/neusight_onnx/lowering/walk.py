@@ -251,7 +251,7 @@ def _work(
     origins = _origins(node)
     outcome = _known_outcome(node, inputs, outputs, graph, run, layouts)
     match outcome:
-        case Kernels(kernels=kernels, layouts=written, host_waits=host_waits):
+        case Kernels(kernels=kernels, layouts=written, host_waits=host_waits, repeats=repeats):
             if written:
                 _remember(node, written, layouts)
             paid = [layout for name in node.inputs if (layout := layouts.get(name)) is not None]
@@ -262,7 +262,7 @@ def _work(
                 op_type=node.op_type,
                 origins=origins,
                 kernels=kernels,
-                count=count,
+                count=count * repeats,
                 branch=branch,
                 host_operation=True,
                 host_waits=host_waits,
