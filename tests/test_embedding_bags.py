@@ -67,3 +67,9 @@ def test_pytorch_launches_one_kernel(tmp_path: Path, runtime: str, reduced: str,
 )
 def test_what_runs_the_loop(tmp_path: Path, runtime: str, reduced: str) -> None:
     assert any(row.count == 8 for row in analyzed(tmp_path, runtime, reduced=reduced).kernels)
+
+
+def test_onnxruntime_waits_for_the_ends_of_each_bag(tmp_path: Path) -> None:
+    """The Slice reads where a bag begins on the host, from what a Gather made on the GPU; at its bound it keeps all."""
+    copies = [row for row in analyzed(tmp_path, "onnxruntime").kernels if row.kernel_class == "transfer"]
+    assert [(row.op_types, row.count) for row in copies] == [(("Slice",), 8)]

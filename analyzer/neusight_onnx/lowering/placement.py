@@ -288,8 +288,8 @@ def _copy_for_host(
 ) -> None:
     """In front of kernels that read sizes or indices on the host, copies of those that kernels made; each value once.
 
-    The host waits for such a copy, and so for all that was launched before: of an empty result, too, since the copy
-    tells that it is empty.
+    The host waits for such a copy, and so for all that was launched before: of an empty result, too, and of one that is
+    whole at its bound, since the copy tells how large it is.
     """
     readers = [
         node
@@ -309,7 +309,7 @@ def _copy_for_host(
     copied: set[str] = set()
     for node, name in unknown:
         at = places[node.name]
-        if name in copied or not (works[at].kernels or _is_empty(graph, node)):
+        if name in copied or not (works[at].kernels or _is_open_or_empty(graph, node)):
             continue
         if _is_made_on_gpu(name, producers, on_cpu, places, works):
             copied.add(name)
@@ -317,9 +317,9 @@ def _copy_for_host(
             result[at] = replace(result[at], kernels=kernels, free=None, host_waits=True)
 
 
-def _is_empty(graph: InferredGraph, node: Node) -> bool:
+def _is_open_or_empty(graph: InferredGraph, node: Node) -> bool:
     value = graph.values.get(node.outputs[0])
-    return value is not None and value.shape is not None and 0 in value.shape
+    return value is not None and value.shape is not None and (value.is_bound or 0 in value.shape)
 
 
 def _is_made_on_gpu(
