@@ -513,13 +513,22 @@ def test_tuned_products_are_apart_by_scheme(tmp_path: Path) -> None:
         {**shared, "dtype": "bfloat16", "scheme": "bf16_tuned_batched_gemm", "b": 16},
         {**shared, "dtype": "float8_e4m3fnuz", "scheme": "a8w8_blockscale_tuned_gemm_ds_v3"},
         {**shared, "dtype": "float8_e4m3fnuz", "scheme": "a8w8_bpreshuffle_tuned_gemm"},
+        {**shared, "dtype": "int8", "scheme": "a8w8_bpreshuffle_tuned_gemm"},
+        {**shared, "dtype": "int8", "scheme": "a8w8_tuned_gemm"},
+        {**shared, "dtype": "bfloat16", "scheme": "dsv4_bf16_tuned_gemm"},
     ]
-    found = {(part.variant, part.dtype): part.gpu.size for part in parts_of(tmp_path, AMD_GEMM, rows)}
-    assert found == {
-        ("tuned", "bfloat16"): 1,
+    parts = parts_of(tmp_path, AMD_GEMM, rows)
+    assert {(part.variant, part.dtype): part.gpu.size for part in parts} == {
+        ("tuned", "bfloat16"): 2,
         ("tuned, a scale a block", "float8e4m3fnuz"): 1,
         ("tuned, shuffled weights", "float8e4m3fnuz"): 1,
+        ("tuned, shuffled weights", "int8"): 1,
+        ("tuned, 8 bits, plain weights", "int8"): 1,
     }
+    # composable_kernel's blocks add up the whole reduction: batched products, and FP8
+    kernels = [kernel for part in parts if part.load is not None for kernel in part.load().kernels]
+    unsplit = {(kernel.dtype.label, kernel.batch) for kernel in kernels if isinstance(kernel, Gemm) and kernel.unsplit}
+    assert unsplit == {("bfloat16", 16), ("float8e4m3fnuz", 1)}
 
 
 def test_int8_of_miopen_judges_nothing(tmp_path: Path) -> None:

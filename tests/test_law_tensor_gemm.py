@@ -764,6 +764,51 @@ def test_overheads_of_amds_products_take_their_clocks(gpu: str, clocks: float) -
     assert beside / bare == pytest.approx(1.0 + 0.6 * clocks, rel=0.01)
 
 
+AMD_PRIORS = {constant.name: constant.prior for constant in TENSOR_GEMM_AMD.constants}
+
+
+def test_a_kernel_that_was_measured_unsplit_adds_up_the_whole_reduction() -> None:
+    """16 columns of 65,536 are a tile or two of an MI300X: a library splits them, a kernel that can't doesn't."""
+    split, whole = (
+        TENSOR_GEMM_AMD.estimate(
+            TENSOR_GEMM_AMD.columns((linear(16, 128, 65536, unsplit=unsplit),)), load_gpu("mi300x"), AMD_PRIORS
+        )
+        for unsplit in (False, True)
+    )
+    assert split.tile["split_k"][0] >= 8
+    assert whole.tile["split_k"][0] == 1
+    assert whole.latency_us[0] > 2.0 * split.latency_us[0]
+
+
+def test_a_compute_unit_loads_at_a_rate_of_its_own() -> None:
+    """One row by 1.07 GB of weights. 80 units x 22 bytes x 2.1 GHz are 3.70 TB/s beside DRAM's .82 x 5.3 = 4.35: 3.33
+    together (fourth powers); 304 leave DRAM's 4.35."""
+    columns = TENSOR_GEMM_AMD.columns((linear(1, 65536, 8192),))
+    tile = np.array([[64.0], [16.0], [256.0], [1.0]])
+    few, many = (
+        65536 * 8192 * 2 / times_of(columns, load_gpu(name), AMD_PRIORS, tile)["memory"][0]
+        for name in ("mi308x", "mi300x")
+    )
+    assert few == pytest.approx((3.696e12**-4 + 4.346e12**-4) ** -0.25, rel=0.01)
+    assert many == pytest.approx(4.346e12, rel=0.02)
+
+
+def test_parts_of_a_split_are_written_and_read_again_on_amd() -> None:
+    """8 parts of 384 x 384 FP32 numbers are 4.7 MB, twice at 80 x 16 bytes x 2.1 GHz: 3.5 us; none in 8 bits."""
+    tile = np.array([[128.0], [128.0], [256.0], [8.0]])
+    for dtype, us in ((BF16, 3.51), (INT8, 0.0)):
+        columns = TENSOR_GEMM_AMD.columns((linear(384, 384, 7168, dtype),))
+        found = times_of(columns, load_gpu("mi308x"), AMD_PRIORS, tile)["summed"][0]
+        assert 1e6 * found == pytest.approx(us, rel=0.01, abs=1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_decoding_streams_weights_at_three_quarters_of_mi300xs_memory(rows: int) -> None:
+    """A 70B model's widest layer in 16 bits: 940 MB. 70-80 % of 5.3 TB/s is what decoding reaches."""
+    (found,) = predict([linear(rows, 57344, 8192)], load_gpu("mi300x"))
+    assert 0.68 < 57344 * 8192 * 2 / 5.3e12 / (found.latency_us * 1e-6) < 0.82
+
+
 # --- few rows by weights of few bits, on vector lanes -----------------------------------------------------------------
 
 

@@ -162,10 +162,11 @@ def test_amd_products_of_all_formats_make_one_predictor(tmp_path: Path) -> None:
         gpu, label = ("mi300x", "mi308x")[i % 2], ("bfloat16", "float8_e4m3fnuz")[i // 2 % 2]
         m, n, k = (int(2**size) for size in random.uniform(5, 13, 3))
         dtype = DataType.BFLOAT16 if label == "bfloat16" else DataType.FLOAT8E4M3FNUZ
-        kernel = Gemm(m=m, n=n, k=k, dtype=dtype, output_dtype=DataType.BFLOAT16, b_is_weight=True)
+        shuffled = dtype is not DataType.BFLOAT16
+        kernel = Gemm(m=m, n=n, k=k, dtype=dtype, output_dtype=DataType.BFLOAT16, b_is_weight=True, unsplit=shuffled)
         us = TENSOR_GEMM.estimate(TENSOR_GEMM.columns((kernel,)), load_gpu(gpu), constants).latency_us[0]
         blocks = i % 10 == 9
-        scheme = "a8w8_blockscale_tuned" if blocks else "tuned"
+        scheme = "a8w8_blockscale_tuned" if blocks else "a8w8_bpreshuffle_tuned" if shuffled else "tuned"
         sizes = {"b": 1, "m": m, "n": n, "k": k}
         rows.append({"gpu": gpu, "dtype": label, "scheme": scheme, **sizes, "latency_ms": us / 1e3 * (1 + 9 * blocks)})
     data = write(tmp_path / "data", AMD_GEMM, rows)

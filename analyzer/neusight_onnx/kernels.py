@@ -56,6 +56,7 @@ class Gemm:
     operations in order ("bias", "relu", "gelu", "add", …); "bias" reads n elements, "add" reads m x n.
     ``repeated``: the weight comes from L2 where it fits, as when one kernel is repeated to be measured; in a model
     the other layers have been there since, and ``kept_in_l2`` is the share of it that L2 holds from the run before.
+    ``unsplit``: a measured kernel whose blocks add up the whole reduction; libraries may share it among several.
     ``rotated``: each repetition takes the next of several left operands, as of
     several weights; else all take one, which may still lie in L2, as what the layer before has written.
     ``burst``: measured within some ms, at the boost clock until a power limit acts; a model that runs on has the clock
@@ -85,6 +86,7 @@ class Gemm:
     repeated: bool = False
     kept_in_l2: float = 0.0
     rotated: bool = False
+    unsplit: bool = False
     burst: bool = False
     activity: float = 1.0
     accumulator: DataType | None = None

@@ -150,11 +150,36 @@ MATRIX_CORE_WEIGHT_SPLITS = (*_MATRIX_UNIT_SPLITS, 24, 32, 48, 64, 96, 128, 256)
 (``gemm_k_global_split``): with 16 parts at most, those of few weights come out a third too slow (find database)."""
 
 
+# the same of AMD's matrix cores: macro tiles of hipBLASLt (`MTAxBxK`) and block tiles of composable_kernel's products,
+# as their sources are remembered; four waves of 64 lanes a block
+_MATRIX_CORE_PRODUCTS = (
+    (256, 256),
+    (256, 128),
+    (128, 256),
+    (128, 128),
+    (256, 64),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+    (256, 32),
+    (128, 32),
+    (64, 32),
+    (32, 64),
+    (32, 32),
+    (256, 16),
+    (128, 16),
+    (64, 16),
+    (16, 16),
+)
+
+
 def matrix_unit_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
     """Tiles of products on matrix units, by instruction: mma (before Hopper, and GeForce after), WGMMA, tcgen05.
 
-    AMD's matrix cores have the menu of mma.
+    AMD's matrix cores have a menu of their own.
     """
+    if gpu.vendor == "AMD":
+        return tuple(Tile(n=n, m=m, threads=256) for n, m in _MATRIX_CORE_PRODUCTS)
     sizes = {"mma": _MMA, "wgmma": _WGMMA, "tcgen05": _TCGEN05}[instructions(gpu)]
     return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
 

@@ -67,7 +67,7 @@ class SharedPredictor:
             and part.kernel_class == self.kernel_class
             and part.dtype in self.measured
             and (part.kernel_class != "conv" or part.variant in self.directions)
-            and part.variant != OTHER_KERNELS
+            and part.variant not in OTHER_KERNELS
         )
 
     def operation(self, part: Part) -> str:

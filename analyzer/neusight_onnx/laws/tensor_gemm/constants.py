@@ -152,3 +152,64 @@ _AMD_PRIORS: Mapping[str, Constant] = {
 def amd_constants(constants: Sequence[Constant]) -> tuple[Constant, ...]:
     """Constants with what is expected of AMD's matrix cores and libraries."""
     return tuple(_AMD_PRIORS.get(constant.name, constant) for constant in constants)
+
+
+_AMD_PRODUCT_PRIORS: Mapping[str, Constant] = {
+    constant.name: constant
+    for constant in (
+        Constant(
+            name="pipe_overhead",
+            prior=1.5,
+            prior_log_sd=0.1,
+            source="as that of AMD's matrix cores above, of which the power limit explains a part; fitted",
+        ),
+        Constant(
+            name="tile_overhead",
+            prior=0.6,
+            prior_log_sd=0.3,
+            source="bf16 products of an MI308X, which no power limit holds: .54-.58 of the peak by tiles of 256x256, "
+            ".4-.47 by tiles of 64x64; fitted",
+        ),
+        Constant(
+            name="tile_exponent",
+            prior=1.0,
+            prior_log_sd=0.1,
+            source="operands' bytes of a tile over its products; fitted",
+        ),
+        Constant(
+            name="energy_pj",
+            prior=2.9,
+            prior_log_sd=0.1,
+            source="the same as NVIDIA's: an MI325X's largest products run 1.18 times as fast as an MI300X's, of equal "
+            "peak, with 1.33 times its power (.60 and .51 of it, stas00/ml-engineering); fitted",
+        ),
+        Constant(
+            name="dram_efficiency",
+            prior=0.82,
+            prior_log_sd=0.07,
+            source="MI300X, a scale a block, 16 rows by 5,120: 65.5 MB more of weights take 14.4 us more, .86 of the "
+            "peak; fitted",
+        ),
+        Constant(
+            name="norm",
+            prior=2.0,
+            prior_log_sd=0.1,
+            source="8-bit products of up to 16 rows take what DRAM takes, those of 64 to 128 nearly the sum of "
+            "that and the pipe; fitted",
+        ),
+    )
+}
+
+_CU_STREAM = Constant(
+    name="cu_stream_bytes_per_clock",
+    prior=22.0,
+    prior_log_sd=0.3,
+    source="bytes a clock that one compute unit gets from DRAM, what its loads in flight leave of the latency: 10 to "
+    "56 blocks of an MI300X, a scale a block, read 128 columns of 5,120 in 14 us each, 22 bytes a clock; an MI308X's "
+    "80 get 3.5 TB/s, 21 each; fitted",
+)
+
+
+def amd_product_constants(constants: Sequence[Constant]) -> tuple[Constant, ...]:
+    """Those of products on AMD's matrix cores, with the rate at which a compute unit loads."""
+    return (*(_AMD_PRODUCT_PRIORS.get(each.name, each) for each in amd_constants(constants)), _CU_STREAM)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from neusight_onnx.laws import unpacked_weights
 from neusight_onnx.laws.base import Law
 from neusight_onnx.laws.tensor_gemm.columns import columns
-from neusight_onnx.laws.tensor_gemm.constants import CONSTANTS, amd_constants
+from neusight_onnx.laws.tensor_gemm.constants import CONSTANTS, amd_product_constants
 from neusight_onnx.laws.tensor_gemm.estimate import estimate
 from neusight_onnx.laws.tensor_gemm.features import FEATURES, features
 from neusight_onnx.laws.tensor_gemm.tiles import pin
@@ -26,5 +26,5 @@ UNPACKED_GEMM = replace(TENSOR_GEMM, constants=unpacked_weights.constants_of(CON
 """The same law where weights are stored in fewer bits than they are multiplied in, on NVIDIA's GPUs."""
 
 
-TENSOR_GEMM_AMD = replace(TENSOR_GEMM, constants=amd_constants(CONSTANTS))
+TENSOR_GEMM_AMD = replace(TENSOR_GEMM, constants=amd_product_constants(CONSTANTS))
 """The same law for AMD: priors of its libraries, fitted on its kernels."""

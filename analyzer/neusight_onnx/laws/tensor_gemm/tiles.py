@@ -39,6 +39,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         # a part of a split has something to do, and splits are for grids that leave SMs idle
         useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
         missing = (tile[3] > 1.0) & _SERIAL[part["pipe"].astype(np.int64)] & (not amd)
+        missing = missing | ((tile[3] > 1.0) & (part["unsplit"] > 0.0))
         if unpacked_weights.unpacks(c):
             most = np.where(unpacked_weights.on_lanes(part, c), 1.0, unpacked_weights.MOST_PARTS)
             missing = missing | (tile[3] > most)

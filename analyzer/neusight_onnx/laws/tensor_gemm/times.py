@@ -65,6 +65,13 @@ DRAM's peak on H100, .36-.41 on B200 and .84 on L40S."""
 RESIDENT_ELEMENTS = 32768.0
 """Elements of the output whose tiles an SM works on at once, eight blocks at most."""
 
+STREAM_NORM = 4.0
+"""Power of the norm that joins the rates of DRAM and of the compute units that load from it."""
+SUM_BYTES_PER_CLOCK = 16.0
+"""Bytes a clock and compute unit that AMD's kernels write and read of the parts of a split reduction, after its blocks
+have ended. An MI308X multiplies 384 x 384 x 7,168 in 16 bits in 30 us by 8 parts, of which pipe, floor and a second
+launch explain 25. In 8 bits aiter's assembled kernels add in place: their parts cost no more."""
+
 _INT8 = float(PIPES.index("int8"))
 
 
@@ -152,6 +159,9 @@ def times(
     spill = c["reload_knee"] * entry / gpu.l2_bytes
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
     dram = c["dram_efficiency"] * stream_gain(gpu) * gpu.memory_bytes_per_s
+    if is_amd(gpu):
+        fetched = np.minimum(blocks, sms) * c.get("cu_stream_bytes_per_clock", np.inf) * gpu.clock_hz
+        dram = (dram**-STREAM_NORM + fetched**-STREAM_NORM) ** (-1.0 / STREAM_NORM)
     l2 = np.maximum(dram, c["l2_stream_bytes_per_clock"] * sms * gpu.clock_hz)
     held = l2_bytes_held(gpu)
     beside = cols["beside_bytes"]
@@ -167,7 +177,12 @@ def times(
     kept_b = np.maximum(kept_b, cols["kept_in_l2"])
     memory_s = (b_all + scales) * (kept_b / l2 + (1.0 - kept_b) / dram) + a_all * (kept_a / l2 + (1.0 - kept_a) / dram)
     memory_s = memory_s + (output + beside - scales) * (kept / l2 + (1.0 - kept) / dram)
-    memory_s = memory_s + (extra + np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)) / dram
+    partial = np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)
+    summed_s = np.zeros(blocks.shape)
+    if is_amd(gpu):
+        added = np.where(cols["multiplied_bytes"] < 2.0, 0.0, 2.0 * partial)
+        partial, summed_s = np.zeros(blocks.shape), added / (SUM_BYTES_PER_CLOCK * sms * gpu.clock_hz)
+    memory_s = memory_s + (extra + partial) / dram
     # an SM that has one tile more than others loads for longer, too
     side_n, side_m = t1 * cols["b_bytes"], t2 * cols["a_bytes"]
     shared = CLUSTER_SHARE * np.maximum(side_n, side_m) if asynchronous(gpu) else 0.0
@@ -192,6 +207,7 @@ def times(
         "l2": l2_s,
         "latency": latency_s,
         "convert": convert_s + np.zeros_like(blocks),
+        "summed": summed_s,
         "blocks": blocks,
         "per_sm": per_sm,
         "occupancy": occupancy,
@@ -217,11 +233,11 @@ _PARTS = ("compute", "memory", "l2", "latency")
 
 
 def join(parts: Mapping[str, NDArray[np.float64]], c: Constants, split_k: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Latency in us: floor, p-norm of the competing times, the sum of a split, the conversion before."""
+    """Latency in us: floor, p-norm of the competing times, the conversion before, the sum of a split behind."""
     power = parts["norm"]
     largest = np.maximum.reduce([parts[name] for name in _PARTS])
     total = sum((parts[name] / largest) ** power for name in _PARTS)
     joined: NDArray[np.float64] = c["floor_us"] * parts["slowness"] + 1e6 * (
-        largest * total ** (1.0 / power) + parts["convert"]
+        largest * total ** (1.0 / power) + parts["convert"] + parts["summed"]
     )
     return joined + np.where(split_k > 1.0, c["split_us"] * parts["split_slowness"], 0.0)

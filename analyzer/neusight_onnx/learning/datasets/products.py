@@ -238,21 +238,34 @@ def _held(table: Table) -> NDArray[np.bool_]:
     return found
 
 
+_FP8 = (DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ)
 _AMD_LABELS = {"float8_e4m3fnuz": "float8e4m3fnuz", "float8_e4m3": "float8e4m3fn"}
 
 
-OTHER_KERNELS = "tuned, a scale a block"
-"""Variant of products that scale blocks of 128 by themselves: other kernels than a product's, slower by a third."""
+SCALED_BLOCKS = "tuned, a scale a block"
+PLAIN_WEIGHTS = "tuned, 8 bits, plain weights"
+OTHER_KERNELS = (SCALED_BLOCKS, PLAIN_WEIGHTS)
+"""Variants that are other kernels than a library's, and slower: those that scale blocks of 128 by themselves, by a
+third; composable_kernel's in 8 bits of weights as they are, of which an MI308X's INT8 takes 1.06-2.1 times (median
+1.33) what the assembled kernels of shuffled weights take for the same 20 products."""
 
 
 def read_amd_gemm(path: Path) -> list[Part]:
-    """Best of tuning; kernels with a scale a block, and those that want their weights shuffled, are apart."""
+    """Best of tuning; kernels with a scale a block, those that want their weights shuffled, and others in 8 bits are
+    apart.
+
+    Batched products, and those in FP8, are composable_kernel's, whose blocks add up the whole reduction (``split_k`` is
+    0 in all of their rows)."""
     table = read_table(path, ("gpu", "dtype", "scheme", "b", "m", "n", "k", "latency_ms"))
     scheme = strings(table["scheme"])
     variant = np.where(
         np.char.find(scheme, "blockscale") >= 0,
-        OTHER_KERNELS,
-        np.where(np.char.find(scheme, "preshuffle") >= 0, "tuned, shuffled weights", "tuned"),
+        SCALED_BLOCKS,
+        np.where(
+            np.char.find(scheme, "preshuffle") >= 0,
+            "tuned, shuffled weights",
+            np.where(strings(table["dtype"]) == "bfloat16", "tuned", PLAIN_WEIGHTS),
+        ),
     )
 
     def make(rows: Table, dtype: DataType) -> list[Kernel]:
@@ -269,6 +282,7 @@ def read_amd_gemm(path: Path) -> list[Part]:
                 b_is_weight=True,
                 transpose_b=True,
                 repeated=True,
+                unsplit=b > 1 or dtype in _FP8,
                 burst=True,
             )
             for b, m, n, k in sizes
