@@ -22,6 +22,7 @@ from neusight_onnx.laws.tensor_conv.image_products import images_us
 from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV, TENSOR_CONV_AMD, TENSOR_CONV_WEIGHT_AMD
 from neusight_onnx.laws.tensor_conv.tiles import pin
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
+from neusight_onnx.tiling import matrix_unit_convolution_tiles
 from tensor_conv_cases import AMD_PRIORS, BASE, FP8, INT8, PLAIN, PRIORS, TF32
 
 
@@ -509,3 +510,11 @@ def test_filters_come_from_dram_in_a_model(
     memory_us = 1e6 * implicit_gemm.times(cols, gpu, PRIORS, whole)["memory"][0]
     assert memory_us == pytest.approx(filters_us + 0.015, rel=0.01)
     assert ideal_us(cols, gpu)[0] == pytest.approx(least_us, rel=2e-3)
+
+
+@pytest.mark.parametrize("gpu", ["mi100", "mi300x"])
+def test_amds_convolutions_have_the_menu_that_their_predictors_were_trained_with(gpu: str) -> None:
+    """Tiles of hipBLASLt's products are none of MIOpen's kernels of convolutions."""
+    sizes = {(tile.n, tile.m) for tile in matrix_unit_convolution_tiles(load_gpu(gpu))}
+    assert (64, 256) in sizes
+    assert not sizes & {(256, 256), (256, 32)}

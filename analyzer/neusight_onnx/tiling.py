@@ -196,9 +196,13 @@ _NARROW = ((32, 256), (32, 128), (32, 64))
 
 
 def matrix_unit_convolution_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
-    """Tiles of convolutions on matrix units: those of products with 32 positions or more, and some for few channels."""
+    """Tiles of convolutions on matrix units: those of products with 32 positions or more, and some for few channels.
+
+    AMD's convolutions, whose kernels are MIOpen's own, have the menu of mma.
+    """
     capability = gpu.compute_capability
-    sizes = [(tile.n, tile.m) for tile in matrix_unit_tiles(gpu) if tile.m >= 32]
+    products = _MMA if gpu.vendor == "AMD" else [(tile.n, tile.m) for tile in matrix_unit_tiles(gpu)]
+    sizes = [(n, m) for n, m in products if m >= 32]
     sizes += _NARROW
     if capability is not None and capability < 8.0:
         sizes = list(_FEW_CONVOLUTIONS)
