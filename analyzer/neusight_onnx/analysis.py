@@ -333,6 +333,7 @@ def predict_outcome(
             memory_on(run.memory, spec),
             prepared.trained,
         )
+        host_us = host_us_of(counted, prepared.runtime)
         said = (
             *of_the_gpu(spec),
             *prepared.graph.assumptions,
@@ -354,12 +355,12 @@ def predict_outcome(
         )
         return Outcome(
             totals=totals,
-            bound_shares=bound_shares(counted, totals, prepared.runtime),
+            bound_shares=bound_shares(counted, totals, host_us),
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
             precision=executed.name,
             stored_formats=_formats_of_products(run.works),
-            host_ms=host_us_of(counted, prepared.runtime) / 1e3,
+            host_ms=host_us / 1e3,
             host=_host(counted, prepared, spec, totals, predictors) if with_host else None,
             warnings=tuple(of_little_narrowed(executed, prepared.runtime, run.works)),
             share_at_bounds=_share_at_bounds(counted, prepared.shaped.expected) if with_host else 0.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from neusight_onnx.batch import batch_of
@@ -36,6 +37,9 @@ INTERVAL = 0.8
 """Share of cases meant to lie within the interval of a latency."""
 
 
+_LOW_US, _MIDDLE_US, _HIGH_US = attrgetter("low_us"), attrgetter("latency_us"), attrgetter("high_us")
+"""Which of a prediction's times a stream is made of."""
+
 INTERVAL_METHOD = (
     "each kernel's interval is that of GPUs left out of the fit, narrower on a measured GPU; what the kernels of a run "
     "err alike with their GPU, library and program adds up, what each errs by itself partly cancels; the host is taken "
@@ -43,8 +47,9 @@ INTERVAL_METHOD = (
 )
 
 
-def bound_shares(counted: Sequence[Placed], totals: Totals, runtime: Runtime) -> Mapping[str, float]:
-    """Shares of the latency by what bounds it, what decides it first; "host" where the GPU waits for it."""
+def bound_shares(counted: Sequence[Placed], totals: Totals, host_us: float) -> Mapping[str, float]:
+    """Shares of the latency by what bounds it, what decides it first; "host" where the GPU waits for it, which takes
+    ``host_us`` by itself."""
     spent_us: dict[str, float] = {}
     for item in counted:
         for prediction in item.predictions:
@@ -53,7 +58,7 @@ def bound_shares(counted: Sequence[Placed], totals: Totals, runtime: Runtime) ->
     if totals.overhead_ms > 0:
         spent_us["host"] = totals.overhead_ms * 1e3
     total_us = totals.latency_ms * 1e3
-    is_host_bound = host_us_of(counted, runtime) > totals.kernel_ms * 1e3
+    is_host_bound = host_us > totals.kernel_ms * 1e3
     in_order = deciding_first(spent_us, is_host_bound=is_host_bound)
     return {bound: part_us / total_us for bound, part_us in in_order.items()} if total_us else {}
 
@@ -81,8 +86,20 @@ def joined_views(works: Iterable[NodeWork]) -> list[NodeWork]:
 
     def join() -> None:
         if views:
-            count = sum(item.count for item in views)
-            found.append(views[0] if count == views[0].count else replace(views[0], count=count))
+            first = views[0]
+            found.append(
+                NodeWork(  # as ``replace`` does it in thrice the time, in front of most kernels
+                    node=first.node,
+                    op_type=first.op_type,
+                    origins=first.origins,
+                    free=first.free,
+                    count=sum([item.count for item in views]),
+                    phase=first.phase,
+                    host_operation=True,
+                )
+                if len(views) > 1
+                else first
+            )
             views.clear()
 
     for item in works:
@@ -269,7 +286,7 @@ def kernel_dims(kernel: Kernel) -> dict[str, int | str | tuple[int, ...]]:
 def timeline_spans(counted: Sequence[Placed], runtime: Runtime) -> Iterator[TimelineSpan]:
     """The spans of the run; a kernel's id is that of its row."""
     executed = [(position, item) for position, item in enumerate(counted) if _is_executed(item)]
-    steps = (_step(item, lambda prediction: prediction.latency_us) for _, item in executed)
+    steps = (_step(item, _MIDDLE_US) for _, item in executed)
     for launch in stream_launches(steps, runtime):
         position, work = executed[launch.step][0], executed[launch.step][1].work
         yield TimelineSpan(
@@ -290,7 +307,7 @@ def _is_executed(item: Placed) -> bool:
 
 def host_us_of(counted: Sequence[Placed], runtime: Runtime) -> float:
     """Microseconds that the host takes to hand over the run, waiting for nothing."""
-    return host_time_us(stream_steps(counted, lambda prediction: prediction.latency_us), runtime)
+    return host_time_us(stream_steps(counted, _MIDDLE_US), runtime)
 
 
 def _step(item: Placed, pick: Callable[[Prediction], float]) -> Step:
@@ -335,11 +352,11 @@ def make_totals(
         return stream_time_us(stream_steps(counted, pick), runtime)
 
     kernel_us = sum(item.latency_us for item in counted)
-    steps = list(stream_steps(counted, lambda prediction: prediction.latency_us))
+    steps = list(stream_steps(counted, _MIDDLE_US))
     latency_us = stream_time_us(steps, runtime)
     low_us, high_us = combined_us(
         latency_us,
-        kernels=(stream(lambda prediction: prediction.low_us), stream(lambda prediction: prediction.high_us)),
+        kernels=(stream(_LOW_US), stream(_HIGH_US)),
         host=(
             stream_time_us(steps, runtime, host_factor=1 / runtime.host_spread),
             stream_time_us(steps, runtime, host_factor=runtime.host_spread),
@@ -382,7 +399,7 @@ def _phases(counted: Sequence[Placed], runtime: Runtime, latency_us: float) -> M
     so_far: list[Placed] = []
     for phase in ("forward", "backward", "optimizer"):
         so_far += [item for item in counted if item.work.phase == phase]
-        until_us = stream_time_us(stream_steps(so_far, lambda prediction: prediction.latency_us), runtime)
+        until_us = stream_time_us(stream_steps(so_far, _MIDDLE_US), runtime)
         found[f"{phase}_ms"] = (until_us - before_us) / 1e3
         before_us = until_us
     return found

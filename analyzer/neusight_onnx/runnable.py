@@ -82,8 +82,13 @@ def require_units(works: Sequence[NodeWork], runtime: Runtime, gpu: GpuSpec) -> 
     }
     if not lacking:
         return
-    products = ([kernel for kernel in work.kernels if isinstance(kernel, Attention | Conv | Gemm)] for work in works)
-    nodes_of = Counter(dtype for found in products for dtype in {kernel.dtype for kernel in found} & lacking.keys())
+    nodes_of = Counter(
+        dtype
+        for work in works
+        if work.kernels
+        for dtype in {kernel.dtype for kernel in work.kernels if isinstance(kernel, Attention | Conv | Gemm)}
+        if dtype in lacking
+    )
     for dtype, name in lacking.items():
         if count := nodes_of[dtype]:
             units, _, since = UNITS[name]

@@ -43,7 +43,8 @@ def with_host_arithmetic(
 def _folded(graph: InferredGraph, computed: set[str]) -> set[str]:
     """The nodes of ``computed`` that nothing needs once the targets of Reshapes are constants."""
     nodes = graph.graph.nodes
-    producers = {name: node for node in nodes if node.name in computed for name in node.outputs if name}
+    own = [node for node in nodes if node.name in computed]
+    producers = {name: node for node in own for name in node.outputs if name}
     readers: dict[str, list[str]] = {name: [] for name in ("", *producers)}
     for node in nodes:
         for name in node.inputs:
@@ -58,8 +59,8 @@ def _folded(graph: InferredGraph, computed: set[str]) -> set[str]:
                 read_once = len(readers[node.inputs[1]]) == 1 and node.inputs[1] not in kept
                 if read_once and becomes_constant(target, node.inputs[0], producers, graph.values):
                     folded.add(target.name)
-    for node in reversed(nodes):
-        if node.name not in computed or node.name in folded or not kept.isdisjoint(node.outputs):
+    for node in reversed(own):
+        if node.name in folded or not kept.isdisjoint(node.outputs):
             continue
         if all(folded.issuperset(readers[name]) for name in node.outputs):
             folded.add(node.name)
