@@ -2,16 +2,18 @@
 
     python benchmarks/cuda_standin.py SITE-PACKAGES -o FOLDER [--gpu a100]
 
-SITE-PACKAGES is where ``torch`` (2.0 to 2.9, of CUDA 11.7 and 12) or ``onnxruntime-gpu`` (1.31, of CUDA 13) is
-installed, and with it ``nvidia-cuda-runtime`` (for CUDA 13 ``nvidia-cuda-crt``, too, for PyTorch before 2.4
-``nvidia-cuda-nvcc``) for the headers; PyTorch wants ``nvidia-nccl`` and ``nvidia-nvtx`` there. gcc and binutils (nm,
-readelf) are needed. Programs see a device with the figures of ``--gpu``'s file in ``specs/``. What is in memory is what
-the host put there.
+SITE-PACKAGES is where ``torch`` (2.0 to 2.9, of CUDA 11.7 and 12; 1.5, of CUDA 10.2) or ``onnxruntime-gpu`` (1.31, of
+CUDA 13) is installed, and with it ``nvidia-cuda-runtime`` (for CUDA 13 ``nvidia-cuda-crt``, too, for PyTorch before 2.4
+``nvidia-cuda-nvcc``, both with ``-cu11`` for 1.5) for the headers; PyTorch 2 wants ``nvidia-nccl`` and ``nvidia-nvtx``
+there. gcc and binutils (nm, readelf) are needed. Programs see a device with the figures of ``--gpu``'s file in
+``specs/``. What is in memory is what the host put there.
 
 ONNX Runtime looks for the libraries in ``LD_LIBRARY_PATH``: a session on its CUDA provider can be made, which places
 nodes, optimises the graph for this provider and writes it (``optimized_model_filepath``). PyTorch knows where its
-own are, so that the stand-ins are loaded first (``LD_PRELOAD``, :func:`environment`). Then models run in eager mode and
-under CUDA graphs; ``STANDIN_LOG`` names a file that gets a line for each launch (the kernel's name, grid and block) and
+own are, so that the stand-ins are loaded first (``LD_PRELOAD``, :func:`environment`). 1.5 asks another copy of CUDA's
+runtime, inside ``libtorch_python``, whether there is a driver: ``torch.cuda._check_driver = lambda: None`` goes on
+without it, events don't work. Then models run in eager mode and under CUDA graphs; ``STANDIN_LOG`` names a file that
+gets a line for each launch (the kernel's name, grid and block) and
 for each call of cuBLAS, cuBLASLt and cuDNN that would launch kernels. ``standin/cudart.c`` says what else can be set.
 
 What a library's file calls and ``standin/`` doesn't define returns success, and where it creates something, a
@@ -71,12 +73,7 @@ def functions_of(caller: Path, site_packages: Path) -> dict[str, list[str]]:
     A library whose functions can't be told by their version is left to the real one where that is installed: it loads
     without a GPU.
     """
-    listed = subprocess.run(
-        ["nm", "-D", "--undefined-only", "--with-symbol-versions", str(caller)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    listed = _symbols(caller, "--undefined-only")
     found: defaultdict[str, list[str]] = defaultdict(list)
     unversioned: list[str] = []
     for line in listed.splitlines():
@@ -87,7 +84,7 @@ def functions_of(caller: Path, site_packages: Path) -> dict[str, list[str]]:
             found["libcuda.so.1"].append(name)
         elif name.startswith("cublasLt"):
             unversioned.append(name)
-    needed = subprocess.run(["readelf", "-d", str(caller)], capture_output=True, text=True, check=True).stdout
+    needed = _dynamic_section(caller)
     if unversioned:  # linked without this library itself, which cuBLAS of the same version brings
         release = re.search(r"\[libcublas\.so\.(\d+)\]", needed)
         found[f"libcublasLt.so.{release[1] if release else ''}"].extend(unversioned)
@@ -105,6 +102,36 @@ def functions_of(caller: Path, site_packages: Path) -> dict[str, list[str]]:
             names = re.findall(rb"(?<=\0)" + prefix + rb"[A-Za-z]+(?:_v\d)?(?=\0)", held)
             found[library] = sorted({*found[library], *(name.decode() for name in names)})
     return dict(found)
+
+
+def _symbols(file: Path, which: str) -> str:
+    """What nm lists of a file's dynamic symbols."""
+    command = ["nm", "-D", which, "--with-symbol-versions", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _dynamic_section(file: Path) -> str:
+    return subprocess.run(["readelf", "-d", str(file)], capture_output=True, text=True, check=True).stdout
+
+
+def functions_inside(caller: Path) -> dict[str, list[str]]:
+    """Functions of cuBLAS and cuDNN that a file brings itself, linked into it, and calls by name as another's.
+
+    The first library that defines such a name is called: a stand-in that is loaded before. PyTorch until 1.12 is so.
+    """
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for line in _symbols(caller, "--defined-only").splitlines():
+        inside = re.fullmatch(r"(cublasLt|cublas|cudnn)[A-Z]\w*", line.split()[-1].partition("@")[0])
+        if inside is not None:
+            found[f"lib{inside[1]}.so.inside"].append(inside[0])
+    return dict(found)
+
+
+def bundled_name(caller: Path, library: str) -> str | None:
+    """What a wheel calls its own copy of a library (its name with a hash in it); None where it brings none."""
+    stem, _, version = library.partition(".so")
+    found = re.search(rf"\[({re.escape(stem)}-[0-9a-f]+\.so{re.escape(version)})\]", _dynamic_section(caller))
+    return None if found is None else found[1]
 
 
 def _loaded_first(caller: Path) -> list[str]:
@@ -146,8 +173,10 @@ def cudnn_version(site_packages: Path) -> tuple[int, int, int]:
     return CUDNN_VERSION
 
 
-def facts_of(gpu: GpuSpec, headers: Path, cudnn: tuple[int, int, int]) -> dict[str, object]:
+def facts_of(gpu: GpuSpec, headers: Path, cudnn: tuple[int, int, int], called: int | None = None) -> dict[str, object]:
     """What the sources are told of the device and of the libraries' versions.
+
+    ``called``: the version of CUDA that callers were built with, as headers number it, where these are of a later one.
 
     Raises:
         FileNotFoundError: The GPU is none of CUDA's, or the headers lack their version.
@@ -157,7 +186,7 @@ def facts_of(gpu: GpuSpec, headers: Path, cudnn: tuple[int, int, int]) -> dict[s
     version = re.search(r"#define\s+CUDART_VERSION\s+(\d+)", (headers / "cuda_runtime_api.h").read_text())
     if version is None:
         raise FileNotFoundError(f"{headers}/cuda_runtime_api.h doesn't say its version")
-    cuda = int(version[1])
+    cuda = called or int(version[1])
     shared = gpu.shared_memory_bytes_per_sm or 65536
     reserved = RESERVED_SHARED_BYTES if gpu.compute_capability >= 8 else 0
     major, minor, patch = cudnn
@@ -198,19 +227,28 @@ def build(site_packages: Path, folder: Path, gpu: GpuSpec) -> None:
             f"CUDA's headers aren't in {site_packages}: install nvidia-cuda-runtime and "
             "nvidia-cuda-crt or nvidia-cuda-nvcc"
         )
-    facts = facts_of(gpu, headers.parent, cudnn_version(site_packages))
     names: defaultdict[str, set[str]] = defaultdict(set)
+    sonames: dict[str, str] = {}
     for caller in callers:
         for library, called in functions_of(caller, site_packages).items():
             names[library].update(called)
-    folder.mkdir(parents=True, exist_ok=True)
+            sonames[library] = bundled_name(caller, library) or sonames.get(library, library)
     runtime = next(library for library in names if library.startswith("libcudart"))
+    bundled = sonames[runtime] != runtime
+    if bundled:  # no package with headers is of so old a CUDA; its libraries that are linked in are called by name
+        for caller in callers:
+            for library, called in functions_inside(caller).items():
+                names[library].update(called)
+                sonames[library] = library
+    major, minor = re.findall(r"\d+", runtime.partition(".so")[2])[:2] if bundled else ("0", "0")
+    facts = facts_of(gpu, headers.parent, cudnn_version(site_packages), 1000 * int(major) + 10 * int(minor))
+    folder.mkdir(parents=True, exist_ok=True)
     for library in sorted(names, key=lambda library: library != runtime):  # others call it
         source = folder / f"{library}.c"
         source.write_text(source_of(library, names[library], facts))
         versions = folder / f"{library}.map"
         versions.write_text(f"{library} {{ global: *; }};\n")
-        linked = [f"-Wl,-soname,{library}", f"-Wl,--version-script={versions}"]
+        linked = [f"-Wl,-soname,{sonames[library]}", f"-Wl,--version-script={versions}"]
         if library != runtime:
             linked += [str(folder / runtime), "-Wl,-rpath,$ORIGIN"]
         # gnu89: a function declared without parameters takes any

@@ -381,13 +381,14 @@ def test_a_step_of_training_in_tf32_unasked_is_a_whole_step() -> None:
 
 LINEAR = "t = MatMul(x, w)\ny = Add(t, b)"
 NORM = "y = LayerNormalization(x, s, b)"
+HEADS_OF_ONE = "h = Transpose<perm=[0, 2, 1, 3]>(x)\ny = MatMul(h, z)"
 RMS = "y = RMSNormalization(x, s)"
 MASKED = "y = Attention(q, k, v, mask)"
 VECTORS = {"s": [1.0] * 16, "b": [0.0] * 16}
 WEIGHTS = {"w": [[0.5] * 16] * 16, "b": [0.0] * 16}
 BIASED, ADDED = "Gemm+bias", "Gemm+add"
 # what stands in the file, sizes of its inputs, constants, runtime: kernels. Launches of torch 1.13.1, 2.0.1, 2.1.2,
-# 2.4.1 and 2.9.1 on stand-ins for CUDA's libraries; operators of 1.10.2, 1.11.0, 1.12.1
+# 2.4.1 and 2.9.1 on stand-ins for CUDA's libraries; operators of 1.8.1, 1.9.1, 1.10.2, 1.11.0, 1.12.1
 KERNELS_OF_RELEASES: list[tuple[str, dict[str, tuple[int, ...]], dict[str, list[object]], str, list[str]]] = [
     (LINEAR, {"x": (8, 16)}, WEIGHTS, "eager@1.11", ["Movement", ADDED]),
     (LINEAR, {"x": (2, 8, 16)}, WEIGHTS, "eager@1.11", ["Gemm", "Elementwise"]),
@@ -400,6 +401,9 @@ KERNELS_OF_RELEASES: list[tuple[str, dict[str, tuple[int, ...]], dict[str, list[
     (LINEAR, {"x": (8, 16)}, WEIGHTS, "onnxruntime", ["Movement", ADDED]),
     (NORM, {"x": (8, 16)}, VECTORS, "eager@1.10", ["Reduction", "Normalization"]),
     (NORM, {"x": (8, 16)}, VECTORS, "eager@1.11", ["Normalization"]),
+    (HEADS_OF_ONE, {"x": (1, 8, 4, 16), "z": (1, 4, 16, 8)}, {}, "eager@1.8", ["Movement", "Gemm"]),
+    (HEADS_OF_ONE, {"x": (1, 8, 4, 16), "z": (1, 4, 16, 8)}, {}, "eager@1.9", ["Gemm"]),
+    (HEADS_OF_ONE, {"x": (2, 8, 4, 16), "z": (2, 4, 16, 8)}, {}, "eager@1.9", ["Movement", "Gemm"]),
     (RMS, {"x": (8, 16)}, {"s": VECTORS["s"]}, "eager@2.9", ["Normalization"]),
     (
         RMS,
@@ -430,7 +434,7 @@ KERNELS_OF_RELEASES: list[tuple[str, dict[str, tuple[int, ...]], dict[str, list[
 @pytest.mark.parametrize(
     ("text", "inputs", "constants", "runtime", "kernels"),
     KERNELS_OF_RELEASES,
-    ids=[f"{row[0].split('(')[0]} {next(iter(row[1].values()))} {row[3]}" for row in KERNELS_OF_RELEASES],
+    ids=[f"{row[0].split('(')[0].split('<')[0]} {next(iter(row[1].values()))} {row[3]}" for row in KERNELS_OF_RELEASES],
 )
 def test_kernels_of_a_release(
     text: str,

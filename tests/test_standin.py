@@ -66,6 +66,27 @@ def pretended(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[
     return make
 
 
+def test_a_wheel_that_brings_its_own_libraries(tmp_path: Path) -> None:
+    """As PyTorch 1.5: CUDA's runtime under a name with a hash, cuBLAS linked into the file that calls it."""
+    if any(shutil.which(tool) is None for tool in ("gcc", "nm", "readelf")):
+        pytest.skip("gcc and binutils are needed")
+    bundled = "libcudart-80664282.so.10.2"
+    (tmp_path / "runtime.c").write_text("int cudaMalloc() { return 0; }")
+    (tmp_path / "runtime.map").write_text("libcudart.so.10.2 { global: *; };")
+    (tmp_path / "caller.c").write_text(
+        "int cudaMalloc(); int cublasSgemm_v2() { return cudaMalloc(); } int helper() { return cublasSgemm_v2(); }"
+    )
+    shared = ["gcc", "-shared", "-fPIC", "-w", "-o"]
+    named = [f"-Wl,-soname,{bundled}", "-Wl,--version-script=runtime.map"]
+    subprocess.run([*shared, bundled, "runtime.c", *named], cwd=tmp_path, check=True)
+    subprocess.run([*shared, "caller.so", "caller.c", bundled], cwd=tmp_path, check=True)
+    cuda_standin, caller = standin_module(), tmp_path / "caller.so"
+    assert cuda_standin.functions_of(caller, tmp_path) == {"libcudart.so.10.2": ["cudaMalloc"]}
+    assert cuda_standin.bundled_name(caller, "libcudart.so.10.2") == bundled
+    assert cuda_standin.bundled_name(caller, "libcuda.so.1") is None
+    assert cuda_standin.functions_inside(caller) == {"libcublas.so.inside": ["cublasSgemm_v2"]}
+
+
 @pytest.mark.parametrize(
     ("header", "metadata", "expected"),
     [

@@ -82,6 +82,8 @@ class Runtime:
     ``attention_masks``: whether the kernel of such a call takes a mask.
     ``flattens``: a linear layer of up to so many dimensions is one product of two (None: of any), else its bias is a
     kernel behind it. ``bias_first``: whether a bias is written to all rows of the result before, and the product added.
+    ``contiguous_stacks``: whether stacks of matrices are copied before a product wherever they aren't contiguous,
+    though a view would do.
     ``norm_kernels``: of a layer normalization (two: moments of the rows, then what they are for).
     ``fused_rms_norm``: whether an RMS normalization that the file has as one operator is one kernel.
     ``vendors``: whose GPUs it runs on; of NVIDIA's, those of compute capability ``least_capability`` to
@@ -142,6 +144,7 @@ class Runtime:
     attention_masks: bool = True
     flattens: int | None = None
     bias_first: bool = False
+    contiguous_stacks: bool = False
     norm_kernels: int = 1
     fused_rms_norm: bool = True
     history: History = NO_HISTORY

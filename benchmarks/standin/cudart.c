@@ -291,7 +291,14 @@ int cudaGetDevice(int *device) {
 }
 
 static int properties(struct cudaDeviceProp *p) {
+#if CUDA_MAJOR < 11 /* the caller's structure lacks what CUDA 11 put behind the size of L2 and at the end */
+  memset(p, 0, offsetof(struct cudaDeviceProp, maxBlocksPerMultiProcessor));
+  p->persistingL2CacheMaxSize = MAX_THREADS_PER_SM; /* where 10.2 has maxThreadsPerMultiProcessor */
+#else
   memset(p, 0, sizeof *p);
+  p->maxThreadsPerMultiProcessor = MAX_THREADS_PER_SM;
+  p->maxBlocksPerMultiProcessor = 16;
+#endif
   strcpy(p->name, DEVICE_NAME);
   p->major = MAJOR;
   p->minor = MINOR;
@@ -299,8 +306,6 @@ static int properties(struct cudaDeviceProp *p) {
   p->multiProcessorCount = SM_COUNT;
   p->warpSize = 32;
   p->maxThreadsPerBlock = 1024;
-  p->maxThreadsPerMultiProcessor = MAX_THREADS_PER_SM;
-  p->maxBlocksPerMultiProcessor = 16;
   p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
   p->maxThreadsDim[2] = 64;
   p->maxGridSize[0] = 2147483647;

@@ -28,8 +28,14 @@ class _Operand:
         strides = view_strides(self.shape, self.strides, shape)
         if strides is not None:
             return _Operand(shape, strides, self.dtype, self.copies)
+        return replace(self.contiguous(), shape=shape, strides=contiguous_strides(shape))
+
+    def contiguous(self) -> _Operand:
+        """As PyTorch's contiguous: itself if its elements lie in order, else a copy."""
+        if is_contiguous(self.shape, self.strides):
+            return self
         copy = copy_kernel(self.dtype, self.shape, self.strides)
-        return _Operand(shape, contiguous_strides(shape), self.dtype, (*self.copies, copy))
+        return _Operand(self.shape, contiguous_strides(self.shape), self.dtype, (*self.copies, copy))
 
     def for_blas(self) -> tuple[bool, _Operand]:
         """(whether it is stored transposed, the operand): BLAS takes a matrix whose rows or columns are dense.
@@ -43,8 +49,7 @@ class _Operand:
             return False, self
         if (row_stride == 1 or rows == 1) and (col_stride >= max(1, rows) or cols == 1):
             return True, self
-        copy = copy_kernel(self.dtype, self.shape, self.strides)
-        return False, _Operand(self.shape, contiguous_strides(self.shape), self.dtype, (*self.copies, copy))
+        return False, self.contiguous()
 
 
 def _operand(context: NodeContext, index: int) -> _Operand:
@@ -130,8 +135,10 @@ def _batched(
         for operand in (first, second):
             shape = (*batch_shape, *operand.shape[-2:])
             strides = expand_strides(operand.shape, operand.strides, shape)
-            expanded = _Operand(shape, strides, operand.dtype).reshaped((batch, *operand.shape[-2:]))
-            folded.append(expanded.for_blas())
+            expanded = _Operand(shape, strides, operand.dtype)
+            if context.executor.contiguous_stacks:
+                expanded = expanded.contiguous()
+            folded.append(expanded.reshaped((batch, *operand.shape[-2:])).for_blas())
         (transpose_a, first), (transpose_b, second) = folded
         copies = (*first.copies, *second.copies)
         a_batch = batch if first.copies else min(a_batch, batch)

@@ -60,6 +60,15 @@ EAGER = History(
             fields={"tf32": "none"},
         ),
         Change(
+            since=(1, 9),
+            what="stacks of matrices are copied before a product only where no view of them would do",
+            before="stacks of matrices that aren't contiguous are copied before a product (heads of attention in a "
+            "batch of one, transposed keys)",
+            source="operators of matmul in torch 1.5.1, 1.7.1, 1.8.1 and 1.9.1 (autograd's profiler): contiguous, then "
+            "reshape; launches of BERT in torch 1.5.1 on stand-ins for CUDA's libraries",
+            fields={"contiguous_stacks": True},
+        ),
+        Change(
             since=(1, 11),
             what="layer normalization is one kernel",
             before="layer normalization is two kernels: moments of the rows, then what they are for",
