@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
+from neusight_onnx.batch import batch_of
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, ModelError, SpecError
@@ -264,10 +265,12 @@ def _free_from(
 
     def is_free(doublings: int) -> bool:
         size = totals.batch_size << doublings
-        outcome = predict_outcome(batches.at(size), spec, predictors=predictors)
-        if outcome.totals.batch_size != size:
+        other = as_built(batches.at(size), spec, predictors)
+        bound = other.shaped.bound
+        if batch_of(other.graph, bound.symbols, bound.batch)[0] != size:
             raise BindingError("what counts as samples isn't the batch")
-        return outcome.host_ms <= outcome.totals.kernel_ms
+        counted = _counted(other, spec, predictors)
+        return host_us_of(counted, other.runtime) <= sum(item.latency_us for item in counted)
 
     try:
         batches = OtherBatches(prepared)
@@ -517,9 +520,14 @@ def as_built(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | No
     )
 
 
-def _run_us(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None) -> float:
+def _counted(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None) -> Sequence[Placed]:
+    """What is executed, operators in a row that launch nothing being one."""
     run = run_on(prepared, spec, predictors)
-    counted = counted_works(prepared.graph, _placed(joined_views(run.works), spec, run.memory, predictors)).works
+    return counted_works(prepared.graph, _placed(joined_views(run.works), spec, run.memory, predictors)).works
+
+
+def _run_us(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None) -> float:
+    counted = _counted(prepared, spec, predictors)
     return stream_time_us(stream_steps(counted, lambda prediction: prediction.latency_us), prepared.runtime)
 
 
