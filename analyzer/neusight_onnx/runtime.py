@@ -192,7 +192,8 @@ RUNTIMES: dict[str, Runtime] = {
     # the FP32 training data of elementwise kernels: 14 (P4, MI210), 16 (MI100), 16-22 (T4), 17-19 (A100), 20-21 (V100),
     # 20-29 us (P100); 3 us of it are taken to be the second event. Normalizations and products take up to 20 us more, a
     # fast desktop 6-10 in all, so that the spread is wide. A view, which launches nothing, takes 6-16 us by events in
-    # Python, of which a module's code is a part: a third of a kernel's.
+    # Python, of which a module's code is a part: a third of a kernel's. What they stand for, and that linear layers,
+    # normalizations and convolutions take longer: benchmarks/evidence/host_time.md.
     "eager": Runtime(
         name="eager",
         description="PyTorch eager mode, one stream",
