@@ -5,7 +5,7 @@ from __future__ import annotations
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv
 from neusight_onnx.laws.tensor_conv.constants import CONSTANTS
-from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV_AMD
+from neusight_onnx.laws.tensor_conv.law import TENSOR_CONV_AMD, TENSOR_CONV_WEIGHT_AMD
 
 FP16, BF16, INT8, TF32 = DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.TFLOAT32
 
@@ -14,6 +14,8 @@ FP8 = DataType.FLOAT8E4M3FN
 PRIORS = {constant.name: constant.prior for constant in CONSTANTS}
 
 AMD_PRIORS = {constant.name: constant.prior for constant in TENSOR_CONV_AMD.constants}
+
+WEIGHT_AMD_PRIORS = {constant.name: constant.prior for constant in TENSOR_CONV_WEIGHT_AMD.constants}
 
 # the pipe at its peak, without overheads, padding of taps or a power limit, so that times are plain arithmetic
 PLAIN = {

@@ -11,14 +11,12 @@ import pytest
 
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv
-from neusight_onnx.laws.catalog import law_of
 from neusight_onnx.laws.tensor_conv import implicit_gemm
 from neusight_onnx.laws.tensor_conv.columns import columns
 from neusight_onnx.laws.tensor_conv.direct import element_us
 from neusight_onnx.laws.tensor_conv.estimate import algorithms_us
 from neusight_onnx.laws.tensor_conv.miopen_solvers import as_they_lie_us, compiled_us
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
-from neusight_onnx.predictor import predict
 from tensor_conv_cases import AMD_PRIORS, BASE, BF16, FP16, PLAIN
 
 LYING = replace(BASE, channels_last=False)
@@ -75,19 +73,6 @@ def test_what_lies_beyond_the_product_in_a_tile_is_not_loaded() -> None:
     clocks = (with_loads["issue"][0] - without["issue"][0]) * mi210.clock_hz
     tiles_a_unit = ceil(32 * 98 / mi210.sm_count)
     assert clocks / (tiles_a_unit * 16 * 9) == pytest.approx((2 + 32) / 4)
-
-
-def test_the_weights_gradient_takes_loads_for_whole() -> None:
-    """Tiles are chosen as if they were; more images would take less where single loads are counted after."""
-    law = law_of("conv", "matrix/weight+amd")
-    assert law is not None
-    names = {constant.name for constant in law.constants}
-    assert not names & {"address_overhead", "serial_ns"}
-    mi355x = load_gpu("mi355x")
-    kernels = [replace(LYING, n=n, direction="weight") for n in (1, 2, 4)]
-    times = predict(kernels, mi355x)
-    assert [found.predictor for found in times] == ["conv_matrix_weight_amd"] * 3
-    assert times[0].latency_us < times[1].latency_us < times[2].latency_us
 
 
 @pytest.mark.parametrize("direction", ["forward", "data"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from neusight_onnx.laws.base import Constant
 from neusight_onnx.laws.tensor_gemm.constants import CONSTANTS as OF_PRODUCTS
@@ -293,13 +292,54 @@ AMD_CONSTANTS: tuple[Constant, ...] = (
 
 _OF_LOADS = ("address_overhead", "serial_ns")
 """What doesn't lower the error of FP32 on a GPU left out (21.4 % with and without): loads of four bytes need half as
-many addresses, and no direct kernel stands in for a missing product. Nor that of the weight's gradient (24.0 % without,
-24.2 % with): tiles are chosen as if loads were whole, which its many splits make more of."""
+many addresses, and no direct kernel stands in for a missing product."""
 
-WEIGHT_AMD_CONSTANTS: tuple[Constant, ...] = tuple(
-    replace(constant, prior_log_sd=0.5) if constant.name == "first_waiting" else constant
-    for constant in AMD_CONSTANTS
-    if constant.name not in _OF_LOADS
+_WEIGHT_AMD_PRIORS: Mapping[str, Constant] = {
+    constant.name: constant
+    for constant in (
+        Constant(
+            name="move_operations",
+            prior=10.0,
+            prior_log_sd=0.5,
+            source="lane operations an element of input, weight or output of compiled kernels, beside the addresses "
+            "of their loads, which are counted apart; fitted",
+        ),
+        Constant(
+            name="first_waiting",
+            prior=2.0,
+            prior_log_sd=0.5,
+            source="as forward, by instructions of half the depth; fitted, as few splits leave longer reductions",
+        ),
+    )
+}
+
+_WEIGHT_AMD_ONLY = (
+    Constant(
+        name="assembled_operations",
+        prior=8.0,
+        prior_log_sd=0.7,
+        source="the same of assembled kernels over (n, *spatial, c), whose loads bring 16 bytes: convolutions that lie "
+        "so move 1,000 GB/s on an MI100 and 1,430 on an MI210, .82 and .87 of DRAM's peak; fitted",
+    ),
+    Constant(
+        name="direct_overhead",
+        prior=2.4,
+        prior_log_sd=0.3,
+        source="of 1x1 gradients by kernels on vector lanes, lane operations a multiply-add: at most 4.8 T a second on "
+        "an MI100 in bfloat16, .42 of its lanes' clocks; fitted",
+    ),
+    Constant(
+        name="position_ns",
+        prior=0.75,
+        prior_log_sd=0.5,
+        source="and a position of an image, however few channels it has: 102 us for 96,800 positions of 64 by 16 "
+        "channels; fitted",
+    ),
+)
+
+WEIGHT_AMD_CONSTANTS: tuple[Constant, ...] = (
+    *(_WEIGHT_AMD_PRIORS.get(constant.name, constant) for constant in AMD_CONSTANTS if constant.name != "serial_ns"),
+    *_WEIGHT_AMD_ONLY,
 )
 
 FP32_AMD_CONSTANTS: tuple[Constant, ...] = (

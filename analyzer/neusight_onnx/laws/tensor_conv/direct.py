@@ -15,7 +15,7 @@ from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.laws.issue import ISSUE_LANES
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
-from neusight_onnx.laws.tensor_conv.miopen_solvers import has_no_product
+from neusight_onnx.laws.tensor_conv.miopen_solvers import has_no_product, lacks_half
 
 SHORT_REDUCTION = 64.0
 """Channels of input times output of a group from which on no library has a kernel on vector lanes."""
@@ -70,7 +70,23 @@ def element_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     few = (cols["groups"] > 1) & (cols["c_each"] * cols["k_each"] < SHORT_REDUCTION)
     if is_amd(gpu):
         few = (few | has_no_product(cols, gpu)) & (cols["rank"] <= 2)
-    return np.where(few, joined, np.inf)
+    found = np.where(few, joined, np.inf)
+    return np.minimum(found, _pointwise_weight_us(cols, gpu, c)) if "position_ns" in c else found
+
+
+def _pointwise_weight_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """AMD's gradient of 1x1 weights on vector lanes over tensors as they lie, in us; infinite where it isn't taken.
+
+    MIOpen's ``ConvAsmBwdWrW1x1``, which has 1,431 of an MI100's gradients in bfloat16 and 779 in float16, most of few
+    images: nothing is transposed before it nor converted after. A stride reads lines of which it takes a part.
+    """
+    lanes_s = c["direct_overhead"] * cols["macs"] / (gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz)
+    steps_s = 1e-9 * c["position_ns"] * cols["batch"] * cols["out"] * cols["stride"]
+    norm = c["norm"]
+    joined: Column = c["floor_us"] + 1e6 * (lanes_s**norm + steps_s**norm) ** (1.0 / norm)
+    has = (cols["weight"] > 0) & (cols["taps"] == 1.0) & (cols["rank"] <= 2.0) & (cols["groups"] == 1.0)
+    has = has & (cols["channels_last"] == 0.0) & ~lacks_half(cols, gpu)
+    return np.where(has, joined, np.inf)
 
 
 def _serial_s(cols: Columns, c: Constants) -> Column:

@@ -12,9 +12,9 @@ from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
 from neusight_onnx.laws.tensor_conv.direct import THREAD_CHANNELS, by_channels, element_us
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate
 from neusight_onnx.laws.tensor_conv.image_products import image_times, images_us
-from neusight_onnx.laws.tensor_conv.implicit_gemm import PARTS, joined_us, times
+from neusight_onnx.laws.tensor_conv.implicit_gemm import PARTS, joined_us
 from neusight_onnx.laws.tensor_conv.miopen_lanes import is_fp32
-from neusight_onnx.laws.tensor_conv.miopen_solvers import taken_us
+from neusight_onnx.laws.tensor_conv.miopen_solvers import assembled_times, taken_us
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 from neusight_onnx.laws.tensor_conv.winograd import WINOGRAD_SAVING
@@ -40,7 +40,7 @@ def algorithms_us(
     cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64], image_tile: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """Times of implicit GEMM, of a product an image and of a kernel an element, (3, kernels); the first one's parts."""
-    parts = times(cols, gpu, c, tile)
+    parts = assembled_times(cols, gpu, c, tile)
     product = joined_us(parts, c) + transposes_us(cols, gpu, c)
     if is_amd(gpu):
         product = taken_us(cols, gpu, c, tile, assembled_us=product)

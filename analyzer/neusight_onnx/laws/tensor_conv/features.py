@@ -13,7 +13,7 @@ from neusight_onnx.laws.tensor_conv.estimate import estimate
 from neusight_onnx.laws.tensor_conv.image_products import images_us
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
 from neusight_onnx.laws.tensor_conv.miopen_lanes import lanes_us, winograd_us
-from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_slower, compiled_us, stated_slower
+from neusight_onnx.laws.tensor_conv.miopen_solvers import assembled_times, compiled_slower, compiled_us, stated_slower
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
@@ -73,7 +73,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
         result = estimate(cols, gpu, constants)
     constants = own_constants(gpu, constants)
     t1, t2, _, z = tile
-    parts = times(cols, gpu, constants, tile)
+    parts = assembled_times(cols, gpu, constants, tile)
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
     product = joined_us(parts, constants)
     pipe = parts["compute"]
@@ -154,7 +154,7 @@ def amd_features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawR
     By rates rather than by name: where a GPU multiplies both alike, both are the same kernels.
     """
     cols, tile, _ = with_tiles(cols, gpu, constants)
-    parts = times(cols, gpu, constants, tile)
+    parts = assembled_times(cols, gpu, constants, tile)
     own = (
         np.log(compiled_us(cols, gpu, constants, tile) / joined_us(parts, constants)),
         np.log(stated_slower(cols, gpu)),

@@ -52,7 +52,14 @@ def image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
     plain = {**c, "index_overhead": 1.0}
     if not is_amd(gpu):
         return plain
-    return {**plain, "floor_us": c["image_us"] * launch_slowness(gpu), "split_us": c["image_split_us"]}
+    # products are assembled kernels, too
+    moves = c.get("assembled_operations", c["move_operations"])
+    return {
+        **plain,
+        "floor_us": c["image_us"] * launch_slowness(gpu),
+        "split_us": c["image_split_us"],
+        "move_operations": moves,
+    }
 
 
 def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:

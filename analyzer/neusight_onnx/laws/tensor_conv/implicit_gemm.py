@@ -17,7 +17,7 @@ from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.tensor_conv.columns import FIRST_LAYER
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate, stream_rate
-from neusight_onnx.laws.tensor_conv.miopen_issue import address_s, back_us, lane_issue_s, lasting_steps
+from neusight_onnx.laws.tensor_conv.miopen_issue import address_s, back_us, lane_issue_s, lasting_steps, sums_us
 from neusight_onnx.laws.tensor_gemm.times import RESIDENT_ELEMENTS
 
 PARTS = ("compute", "memory", "l2", "issue")
@@ -36,13 +36,15 @@ def times(
     waiting: NDArray[np.float64] | float = 1.0,
     addressing: NDArray[np.float64] | float = 1.0,
     address_overhead: float = 0.0,
+    sums: NDArray[np.float64] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
     """Competing times of implicit GEMM in s; ``tile`` is (n, m, threads, split) of any common shape.
 
     ``slower``: time of the matrix instructions that the kernel has over that of the format's fastest. ``waiting``: how
     long its steps wait for loads, over those of others. ``addressing``: on AMD, pipe time over that of a kernel whose
     addresses of taps take none. ``address_overhead``: there, address clocks of its loads over those of tensors as they
-    lie; 0 where loads are whole.
+    lie; 0 where loads are whole. ``sums``: kernels beside a gradient of weights, of which 2 zero and convert sums in
+    FP32, 1 zeroes the result; None: 2 where the reduction is split, and what they move isn't counted.
     """
     t1, t2, _, z = tile
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
@@ -91,7 +93,8 @@ def times(
     spill = c["reload_knee"] * entry / gpu.l2_bytes
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
     cold = cold_bytes(cols)
-    partial = np.where(z > 1.0, 4.0 * b * m * n * z, 0.0)
+    beside = np.where(z > 1.0, 2.0, 0.0) if sums is None else sums
+    partial = 2.0 * beside * b * m * n * z
     memory_s = cold / stream_rate(gpu, c) + (unique - cold + extra + partial) / rate
     panels = kz * (t1 + t2 * cols["loaded"]) * cols["bytes"]
     l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
@@ -118,7 +121,8 @@ def times(
         "kz": kz,
         "level": level,
         "launch": np.full(blocks.shape, c["floor_us"] * (1.0 if amd else (1.7e9 / gpu.clock_hz) ** _FLOOR_EXPONENT))
-        + np.where(z > 1.0, split_us, 0.0)
+        + beside / 2.0 * split_us
+        + (0.0 if sums is None else sums_us(cols, gpu, c, sums))
         + (back_us(cols, gpu, c) if amd else 0.0),
     }
 

@@ -47,7 +47,7 @@ TENSOR_CONV_AMD = replace(
 """The same law for AMD."""
 
 TENSOR_CONV_WEIGHT_AMD = replace(TENSOR_CONV_AMD, constants=WEIGHT_AMD_CONSTANTS)
-"""The same for the weight's gradient, whose loads are taken to be whole."""
+"""The same for the weight's gradient: sums beside it, tiles of compiled kernels, and a kernel on lanes of its own."""
 
 CONV_FP32_AMD = replace(
     TENSOR_CONV_AMD,

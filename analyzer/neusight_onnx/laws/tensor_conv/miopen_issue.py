@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.base import Constants
-from neusight_onnx.laws.tensor_conv.dram import dram_rate
+from neusight_onnx.laws.tensor_conv.dram import dram_rate, stream_rate
 
 
 def lasting_steps(
@@ -75,4 +75,14 @@ def back_us(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants)
     zeroed = cols["zeroed_bytes"]
     zeros_us = np.where(zeroed > 0.0, c["step_us"] + 2e6 * zeroed / dram_rate(cols, gpu, c), 0.0)
     found: NDArray[np.float64] = (cols["back_launches"] - 1.0) * c["step_us"] + zeros_us
+    return found
+
+
+def sums_us(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, kernels: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What kernels beside a gradient of weights move, in us: one of two writes zeros in FP32, the other reads sums and
+    writes 16 bits; one alone writes zeros in 16 bits."""
+    moved = np.where(kernels == 2.0, 4.0 + 4.0 + cols["bytes"], kernels * cols["bytes"])
+    found: NDArray[np.float64] = 1e6 * moved * cols["weight_bytes"] / cols["bytes"] / stream_rate(gpu, c)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +33,9 @@ _FIRST_BF16_RATE = 0.5
 """MIOpen's compiled kernels multiply bfloat16 by CDNA's first instructions on CDNA2, too, at half the rate of float16:
 there 1x1 convolutions that the same solver runs in both take 1.2-1.4 times as long, those of assembled kernels 1.0."""
 
+COMPILED_TILE = tuple(f"compiled_{name}" for name in ("tile_n", "tile_m", "tile_threads", "split_k"))
+"""Columns of the tile of compiled kernels, where it is another one than that of assembled kernels."""
+
 _HALF_PIPES = ("fp16", "fp16_accumulate")
 
 _CDNA2_NM, _CDNA_WAVE = 6.0, 64
@@ -51,7 +55,7 @@ def taken_us(
     found = np.where(cols["groups"] > 1.0, np.inf, assembled_us)
     if has_first_bf16(gpu):
         bf16 = np.equal(cols["pipe"], matrix_units.PIPES.index("bf16"))
-        if np.any(_is_half(cols)) and has_matrix_cores(gpu):
+        if np.any(is_half(cols)) and has_matrix_cores(gpu):
             found = np.minimum(found, as_they_lie_us(cols, gpu, c, tile))
         found = np.where(bf16, compiled, np.minimum(found, compiled))
     else:
@@ -75,26 +79,62 @@ def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
     those are slower. Addresses of taps are theirs alone: the largest gradients that assembled kernels have reach as
     much of the peak as forward passes do, .5-.64, on both GPUs of the find database, transposes included.
     """
-    merged = _merged(cols)
+    return joined_us(compiled_times(cols, gpu, c, compiled_tile(cols, tile)), c)
+
+
+def assembled_times(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Competing times in s of AMD's assembled kernels, and on NVIDIA of its kernels of implicit GEMM."""
+    if "assembled_operations" not in c:
+        return times(cols, gpu, c, tile)
+    return times(cols, gpu, {**c, "move_operations": c["assembled_operations"]}, tile, sums=_assembled_sums(cols))
+
+
+def _assembled_sums(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Kernels beside an assembled gradient of weights, whose blocks add up what each has, split or not.
+
+    In float16 pairs of channels are added where they lie (``global_atomic_pk_add_f16``), which only have to be zeroed;
+    a single channel and bfloat16 are added in FP32 and converted after (``need_cast`` in MIOpen's solver, as
+    remembered). An MI210 takes 13-20 us longer in bfloat16 for up to 600,000 weights and then with their number, for
+    3 channels as long (4,253 pairs); over (n, *spatial, c) none of either GPU's takes less than 12.5 us, which MLIR's,
+    unsplit, do in 4.5.
+    """
+    adds = is_half(cols) & (np.mod(cols["c_each"], 2.0) == 0.0)
+    return np.where(adds, 1.0, 2.0)
+
+
+def compiled_times(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Competing times of those kernels in s.
+
+    Of gradients of weights in HIP sums are converted, split or not; MLIR's unsplit ones write their result.
+    """
     # a filter of one tap has no addresses of its own to make
     addressing = np.where(cols["taps_met"] > 1.0, c["index_overhead"] * c["data_overhead"] ** cols["data"], 1.0)
     own = {**c, "tap_channels": 0.0, "pipe_overhead": c["pipe_overhead"] * c["compiled_overhead"]}
     # MLIR makes none for bfloat16 there; what is left, in HIP, has fewer loads in flight
-    waiting = np.where(is_first_bf16(cols, gpu), c["first_waiting"], 1.0)
-    slower = compiled_slower(cols, gpu)
-    return joined_us(
-        times(
-            merged,
-            gpu,
-            own,
-            tile,
-            slower=slower,
-            waiting=waiting,
-            addressing=addressing,
-            address_overhead=c.get("address_overhead", 0.0),
-        ),
-        c,
+    is_hip = is_first_bf16(cols, gpu)
+    converted = np.where((tile[3] > 1.0) | is_hip, 2.0, 0.0) if "assembled_operations" in c else None
+    return times(
+        _merged(cols),
+        gpu,
+        own,
+        tile,
+        slower=compiled_slower(cols, gpu),
+        waiting=np.where(is_hip, c["first_waiting"], 1.0),
+        addressing=addressing,
+        address_overhead=c.get("address_overhead", 0.0),
+        sums=converted,
     )
+
+
+def compiled_tile(cols: Columns, tile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The tile of those kernels, (4, kernels): their own where :func:`.tiles.pin` chose one, else ``tile``."""
+    if COMPILED_TILE[0] not in cols:
+        return tile
+    return np.where(cols["weight"] > 0, np.stack([cols[name] for name in COMPILED_TILE]), tile)
 
 
 def as_they_lie_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -104,17 +144,28 @@ def as_they_lie_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.f
     of the find database in float16 are an MI100's, 65 of them in groups, which aren't told apart.
     """
     own = {**c, "tap_channels": 0.0}
-    has = _is_half(cols) & (cols["groups"] == 1.0) & (cols["channels_last"] == 0.0) & (cols["weight"] == 0.0)
+    has = is_half(cols) & (cols["groups"] == 1.0) & (cols["channels_last"] == 0.0) & (cols["weight"] == 0.0)
     times_us = joined_us(times(_merged(cols), gpu, own, tile, address_overhead=c.get("address_overhead", 0.0)), c)
     return np.where(has, times_us, np.inf)
 
 
-def _is_half(cols: Columns) -> NDArray[np.bool_]:
+def is_half(cols: Columns) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = np.isin(cols["pipe"], [matrix_units.PIPES.index(name) for name in _HALF_PIPES])
     return found
 
 
-def _merged(cols: Columns) -> Columns:
+def lacks_half(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether it is a gradient in float16 on CDNA2, whose matrix instructions of float16 make zeros of denormals.
+
+    MIOpen takes those of bfloat16 there (``IsGfx90aFp16altRequired``, as remembered), which its kernels in HIP and on
+    vector lanes don't have: of an MI210's 14,000 gradients of weights in float16 none is ``V4R4Xdlops``', five are
+    ``ConvAsmBwdWrW1x1``'s.
+    """
+    cdna2 = not has_first_bf16(gpu) and gpu.process_nm >= _CDNA2_NM and gpu.warp_size == _CDNA_WAVE
+    return is_half(cols) & cdna2
+
+
+def _merged(cols: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
     """The product whose channels and taps are one dimension, neither padded."""
     along = cols["weight"] > 0
     return {
@@ -135,14 +186,14 @@ def has_no_product(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     return found
 
 
-def is_first_bf16(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+def is_first_bf16(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether compiled kernels multiply by CDNA's first instructions for bfloat16."""
     is_first = gpu.process_nm >= _CDNA2_NM and gpu.warp_size == _CDNA_WAVE
     found: NDArray[np.bool_] = np.equal(cols["pipe"], matrix_units.PIPES.index("bf16")) & is_first
     return found
 
 
-def stated_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
+def stated_slower(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDArray[np.float64]:
     """Time of bfloat16's fastest matrix instructions over float16's; 1 for other formats."""
     peaks = gpu.peak_flops_per_s
     bf16 = np.equal(cols["pipe"], matrix_units.PIPES.index("bf16")) & ("bf16" in peaks and "fp16" in peaks)
@@ -150,7 +201,7 @@ def stated_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
     return found
 
 
-def compiled_slower(cols: Columns, gpu: GpuSpec) -> NDArray[np.float64]:
+def compiled_slower(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDArray[np.float64]:
     """Time of the matrix instructions of compiled kernels over that of the format's fastest."""
     slower = np.maximum(1.0 / _FIRST_BF16_RATE / stated_slower(cols, gpu), 1.0)
     found: NDArray[np.float64] = np.where(is_first_bf16(cols, gpu), slower, 1.0)
@@ -161,7 +212,7 @@ def counterpart(kernel: Kernel, gpu: GpuSpec, other: GpuSpec) -> Kernel:
     """The convolution on ``other`` whose kernels are those of ``kernel`` on ``gpu``.
 
     Where one of them has assembled kernels for bfloat16 and the other hasn't, they are those that both have for
-    float16; what the other has for the weight's gradient shows it as well (24.0 % off on a GPU left out).
+    float16; what the other has for the weight's gradient shows it as well (amd_convolutions.md).
     """
     assert isinstance(kernel, Conv)
     differs = has_first_bf16(other) != has_first_bf16(gpu) and (kernel.direction != "weight" or has_first_bf16(other))
