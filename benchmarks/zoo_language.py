@@ -103,6 +103,30 @@ lfm2-8b-a1b Lfm2MoeForCausalLM Lfm2MoeConfig causal + num_hidden_layers=3 num_de
 mamba-130m MambaForCausalLM MambaConfig causal + hidden_size=768 state_size=16
 mamba2-130m Mamba2ForCausalLM Mamba2Config causal + hidden_size=768 num_heads=24 head_dim=64 state_size=128 \\
     n_groups=1 chunk_size=256
+smollm3-3b SmolLM3ForCausalLM SmolLM3Config causal + hidden_size=2048 intermediate_size=11008 num_attention_heads=16 \\
+    num_key_value_heads=4 no_rope_layers=[1,0]
+glm-4-9b Glm4ForCausalLM Glm4Config causal + hidden_size=4096 intermediate_size=13696 num_attention_heads=32 \\
+    num_key_value_heads=2 head_dim=128 partial_rotary_factor=0.5
+ernie-4.5-0.3b Ernie4_5ForCausalLM Ernie4_5Config causal + hidden_size=1024 intermediate_size=3072 \\
+    num_attention_heads=16 num_key_value_heads=2 head_dim=128
+olmo-3-7b Olmo3ForCausalLM Olmo3Config causal + hidden_size=4096 intermediate_size=11008 num_attention_heads=32 \\
+    num_key_value_heads=32 layer_types=["sliding_attention","full_attention"]
+command-r7b Cohere2ForCausalLM Cohere2Config causal + hidden_size=4096 intermediate_size=14336 \\
+    num_attention_heads=32 num_key_value_heads=8 layer_types=["sliding_attention","full_attention"]
+gemma-3n-e2b Gemma3nForCausalLM Gemma3nTextConfig causal + num_hidden_layers=4 hidden_size=2048 \\
+    intermediate_size=8192 num_attention_heads=8 num_key_value_heads=2 head_dim=256 vocab_size_per_layer_input=8192 \\
+    num_kv_shared_layers=2 activation_sparsity_pattern=[0.95,0.95,0.0,0.0] \\
+    layer_types=["sliding_attention","full_attention","sliding_attention","full_attention"]
+granite-4-h-tiny GraniteMoeHybridForCausalLM GraniteMoeHybridConfig causal + hidden_size=1536 intermediate_size=512 \\
+    shared_intermediate_size=1024 num_local_experts=8 num_experts_per_tok=6 num_attention_heads=12 \\
+    num_key_value_heads=4 mamba_n_heads=48 mamba_d_head=64 mamba_d_state=128 mamba_n_groups=1 \\
+    layer_types=["mamba","attention"]
+falcon-h1-0.5b FalconH1ForCausalLM FalconH1Config causal + hidden_size=1024 intermediate_size=2048 \\
+    num_attention_heads=8 num_key_value_heads=2 head_dim=64 mamba_d_ssm=1536 mamba_n_heads=24 mamba_d_head=64 \\
+    mamba_d_state=128 mamba_n_groups=1 mamba_chunk_size=128
+qwen3-next Qwen3NextForCausalLM Qwen3NextConfig causal + hidden_size=2048 intermediate_size=5120 \\
+    moe_intermediate_size=512 shared_expert_intermediate_size=512 num_experts=8 num_experts_per_tok=4 \\
+    num_attention_heads=16 num_key_value_heads=2 head_dim=256 layer_types=["linear_attention","full_attention"]
 rwkv-169m RwkvForCausalLM RwkvConfig causal + hidden_size=768
 bert-base BertModel BertConfig encoder num_hidden_layers=2
 distilbert DistilBertForSequenceClassification DistilBertConfig encoder n_layers=2
@@ -114,6 +138,12 @@ deberta-v3-base DebertaV2ForSequenceClassification DebertaV2Config encoder num_h
     hidden_size=768 num_attention_heads=12 \\
     intermediate_size=3072 relative_attention=true position_buckets=256 norm_rel_ebd="layer_norm" share_att_key=true \\
     pos_att_type=["p2c","c2p"] position_biased_input=false max_relative_positions=-1
+bge-reranker-base XLMRobertaForSequenceClassification XLMRobertaConfig encoder num_hidden_layers=2 num_labels=1
+gte-reranker-modernbert ModernBertForSequenceClassification ModernBertConfig encoder + num_hidden_layers=4 \\
+    cls_token_id=1 sep_token_id=2 num_labels=1 classifier_pooling="mean"
+eurobert-210m EuroBertModel EuroBertConfig encoder + hidden_size=768 intermediate_size=3072 num_attention_heads=12 \\
+    num_key_value_heads=12
+nomic-embed NomicBertModel NomicBertConfig encoder + hidden_size=768 intermediate_size=3072 num_attention_heads=12
 albert-base AlbertModel AlbertConfig encoder num_hidden_layers=2 hidden_size=768 num_attention_heads=12 \\
     intermediate_size=3072
 electra-small ElectraForSequenceClassification ElectraConfig encoder num_hidden_layers=2
@@ -121,6 +151,12 @@ mpnet-base MPNetModel MPNetConfig encoder num_hidden_layers=2
 longformer-base LongformerModel LongformerConfig encoder num_hidden_layers=2 vocab_size=8192 attention_window=512
 clip-text CLIPTextModelWithProjection CLIPTextConfig encoder num_hidden_layers=2
 t5-small T5ForConditionalGeneration T5Config seq2seq vocab_size=8192 num_layers=2 decoder_start_token_id=0
+nllb-600m M2M100ForConditionalGeneration M2M100Config seq2seq vocab_size=8192 encoder_layers=2 decoder_layers=2 \\
+    d_model=1024 encoder_attention_heads=16 decoder_attention_heads=16 encoder_ffn_dim=4096 decoder_ffn_dim=4096
+opus-mt MarianMTModel MarianConfig seq2seq vocab_size=8192 encoder_layers=2 decoder_layers=2 d_model=512 \\
+    encoder_attention_heads=8 decoder_attention_heads=8 encoder_ffn_dim=2048 decoder_ffn_dim=2048 pad_token_id=0 \\
+    decoder_start_token_id=0
+mt5-small MT5ForConditionalGeneration MT5Config seq2seq vocab_size=8192 num_layers=2 decoder_start_token_id=0
 bart-base BartForConditionalGeneration BartConfig seq2seq vocab_size=8192 encoder_layers=2 decoder_layers=2 \\
     d_model=768 \\
     encoder_attention_heads=12 decoder_attention_heads=12 encoder_ffn_dim=3072 decoder_ffn_dim=3072
@@ -601,7 +637,16 @@ def _jobs(exporters: set[str]) -> dict[str, tuple[str, Family | None, bool, Call
         if exporter in exporters:
             jobs[name] = (exporter, family, cached, run)
 
-    states = ("mamba-130m", "mamba2-130m", "rwkv-169m", "lfm2-350m", "lfm2-8b-a1b")
+    states = (
+        "mamba-130m",
+        "mamba2-130m",
+        "rwkv-169m",
+        "lfm2-350m",
+        "lfm2-8b-a1b",
+        "granite-4-h-tiny",
+        "falcon-h1-0.5b",
+        "qwen3-next",
+    )
     for name, family in FAMILIES.items():
         f = family
         add(f"{name}.torchscript", "torch", f, False, lambda p, f=f: _by_torch(f, p, dynamo=False))

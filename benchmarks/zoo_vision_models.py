@@ -1112,8 +1112,8 @@ def counted_flops(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> int:
     return int(counter.get_total_flops())
 
 
-def shapes_of(path: Path, inputs: tuple[torch.Tensor, ...]) -> dict[str, list[int]]:
-    """Shapes of all values of the main graph, as ONNX Runtime computes them on the CPU."""
+def shapes_of(path: Path, inputs: tuple[torch.Tensor, ...], names: Sequence[str] | None = None) -> dict[str, list[int]]:
+    """Shapes of all values of the main graph, as ONNX Runtime computes them on the CPU; ``names``: of the inputs."""
     import onnxruntime
 
     model = onnx.load(str(path))
@@ -1134,7 +1134,7 @@ def shapes_of(path: Path, inputs: tuple[torch.Tensor, ...]) -> dict[str, list[in
         asked_inputs = [item.name for item in session.get_inputs()]
         feeds = {
             name: item.numpy()
-            for name, item in zip([f"input{i}" for i in range(len(inputs))], inputs, strict=True)
+            for name, item in zip(names or [f"input{i}" for i in range(len(inputs))], inputs, strict=True)
             if name in asked_inputs
         }
         results = session.run(None, feeds)

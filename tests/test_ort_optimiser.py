@@ -35,7 +35,9 @@ INTEGERS: dict[str, object] = {
     "longer": [8, 8, 8, 1],
     "ahead": [1, 8, 8, 8],
     "other": [16, 4, 8],
+    "flat": [1, 512],
 }
+OWN_WEIGHTS = {"positions": (8, 8, 8), "eight_a": (8,), "eight_b": (8,), "nine_a": (9, 1), "nine_b": (9, 1)}
 SINGLE = {"unit": 1.0, "nothing": 0.0}
 """Scales and shifts of one element of three dimensions, as torch.onnx writes them where a layer has none."""
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -55,7 +57,9 @@ def as_file(nodes: str, inputs: dict[str, tuple[int, ...]], folder: Path) -> Pat
         if name in used
     ]
     constants += [
-        numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in WEIGHTS.items() if name in used
+        numpy_helper.from_array(np.zeros(shape, np.float32), name)
+        for name, shape in (WEIGHTS | OWN_WEIGHTS).items()
+        if name in used
     ]
     constants += [
         numpy_helper.from_array(np.full((1, 1, 1), value, np.float32), name)
@@ -116,6 +120,8 @@ MOVED = {
     "over one index": T + "y = Gather<axis=0>(a, i1)",
     "not over a list of indices": T + "b = Gather<axis=0>(a, n1)" + BACK,
     "over parts": T + "b, c = Split<axis=1>(a)\nd = Add(b, c)\ny = Transpose<perm=[1, 2, 0]>(d)",
+    "parts whose ends follow from sizes": "a = Exp(x)\nn = Shape(a)\nl = Gather(n, n1)\nm = Sub(l, n3)\n"
+    "b = Slice(a, n0, m, n1)\nc = Slice(a, m, l, n1)\ny = Concat<axis=1>(c, b)",
     "over padding": T + "b = Pad(a, pads)" + BACK,
     "over copies": T + "b = Tile(a, twice)" + BACK,
     "over a new dimension": T + "b = Unsqueeze(a, n1)\ny = Transpose<perm=[2, 1, 3, 0]>(b)",
@@ -148,8 +154,15 @@ MOVED = {
     "a scale and a Transpose into two products": "s = Mul(half, x)\na = Transpose<perm=[0, 2, 1]>(s)\n"
     "b = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",
     "a scale into two products": "a = Mul(x, half)\nb = MatMul(a, x2)\nc = MatMul(x2, a)\ny = MatMul(b, c)",
+    # into a normalization
+    "a sum with a constant": "a = Exp(x)\nb = Add(a, positions)\ny = LayerNormalization(b, eights)",
+    "a sum with a constant first": "a = Exp(x)\nb = Add(positions, a)\ny = LayerNormalization(b, eights)",
     # what is redundant
     "the same twice": "a = Exp(x)\nb = Exp(x)\nc = Add(a, half)\nd = Add(b, half)\ny = MatMul(c, d)",
+    "the same twice by equal constants of eight": "a = Exp(x)\nb = Mul(a, eight_a)\nc = Mul(a, eight_b)\n"
+    "y = MatMul(b, c)",
+    "not by equal constants of nine": "a = Exp(x)\nf = Reshape(a, flat)\nb = Mul(f, nine_a)\nc = Mul(f, nine_b)\n"
+    "n = Neg(b)\ny = Sub(c, n)",
     "a cast to its own type": "a = Exp(x)\nb = Cast<to=1>(a)\ny = Transpose<perm=[1, 0, 2]>(b)",
     "a cast of an input to its own type": "a = Cast<to=1>(x)\ny = Exp(a)",
     "one times": "a = Exp(x)\nb = Mul(one, a)\nc = Mul(b, one)\ny = Div(c, one)",
@@ -180,6 +193,28 @@ def test_nodes_move_and_go_as_it_has_them(nodes: str, tmp_path: Path) -> None:
         node.name for node in graph.graph.nodes if not node.origins
     }
     assert origins == {node.name for node in read_model(path).graph.nodes}
+
+
+def test_a_sum_behind_moved_transposes_joins_a_normalization_at_an_open_batch(tmp_path: Path) -> None:
+    """What the file says of a sum's sizes holds for the sum in the other order, too (``PermuteDims``)."""
+    nodes = "".join(f"e{at} = Exp(x{at})\nt{at} = Transpose<perm=[0, 2, 1]>(e{at})\n" for at in range(3))
+    nodes += "p = Add(t0, t1)\nf = Relu(p)\nq = Add(p, t2)\nb = Transpose<perm=[0, 2, 1]>(q)\n"
+    nodes += "n = LayerNormalization(b, eights)\ng = Transpose<perm=[0, 2, 1]>(f)\nz = Mul(n, g)"
+    rows, columns = ("batch", 4, 8), ("batch", 8, 4)
+    inner = dict.fromkeys(("e0", "e1", "e2", "b"), rows) | dict.fromkeys(("t0", "t1", "t2", "p", "q"), columns)
+    graph = helper.make_graph(
+        split(nodes),
+        "graph",
+        [value_info(f"x{at}", rows, onnx.TensorProto.FLOAT) for at in range(3)],
+        [value_info("z", None, onnx.TensorProto.FLOAT)],
+        [numpy_helper.from_array(np.ones(8, np.float32), "eights")],
+        value_info=[value_info(name, shape, onnx.TensorProto.FLOAT) for name, shape in inner.items()],
+    )
+    path = tmp_path / "open.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    compared = compare(path)
+    assert not compared.differences
+    assert compared.ours["SkipLayerNormalization"] == 1
 
 
 CONVOLVED = {

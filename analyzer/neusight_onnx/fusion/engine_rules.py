@@ -138,8 +138,6 @@ def _skip_layer_norm(search: Search, anchor: Node) -> Match | str:
     axis = anchor.attributes.get("axis", -1)
     if axis not in (-1, len(shapes[0]) - 1):
         return "it isn't over the last dimension alone"
-    if any(search.is_constant(name) for name in plus.inputs):
-        return "one addend is a constant"
     if not search.are_alike(*plus.inputs):
         return NOT_FIXED
     inputs = (*plus.inputs, *anchor.inputs[1:])

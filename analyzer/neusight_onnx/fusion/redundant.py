@@ -20,6 +20,9 @@ ANEW = frozenset(
 """Operators that stay where they stand several times: random ones, those with bodies, constants (which are free)."""
 
 
+SHARED_ELEMENTS = 8
+"""How many elements constants have at most of which equal ones are one (ConstantSharing, 1.32: 8 are, 9 aren't)."""
+
 ABSORBED = frozenset({"Div", "Mul", "Transpose"})
 """What several products may each take into them."""
 
@@ -277,12 +280,12 @@ def _key(node: Node, values: Mapping[str, Value]) -> Hashable:
             attributes.append((name, given.dtype, given.shape, given.data.tobytes()))
         else:
             attributes.append((name, repr(given)))
-    inputs = tuple(_number(values.get(name)) or name for name in node.inputs)
+    inputs = tuple(_shared(values.get(name)) or name for name in node.inputs)
     return node.domain, node.op_type, node.version, inputs, len(node.outputs), tuple(attributes)
 
 
-def _number(value: Value | None) -> Hashable:
-    """A constant of one element: equal ones are one (ConstantSharing)."""
-    if value is None or not value.is_constant or value.data is None or value.data.size != 1:
+def _shared(value: Value | None) -> Hashable:
+    """A small constant: equal ones are one (ConstantSharing)."""
+    if value is None or not value.is_constant or value.data is None or value.data.size > SHARED_ELEMENTS:
         return None
     return value.dtype, value.shape, value.data.tobytes()

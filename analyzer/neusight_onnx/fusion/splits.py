@@ -38,6 +38,7 @@ def _as_splits(graph: InferredGraph) -> InferredGraph:
     splits: dict[str, Node] = {}
     gone: set[str] = set()
     known: set[str] | None = None
+    fixed = fixes_sizes(graph)
     taken: dict[str, list[Node]] = defaultdict(list)
     for node in graph.graph.nodes:
         if node.op_type in ("Gather", "Slice"):
@@ -50,7 +51,7 @@ def _as_splits(graph: InferredGraph) -> InferredGraph:
         known = sized(graph) if known is None else known
         if name not in known:
             continue
-        parts = [_part(node, name, value.shape, graph.values) for node in nodes]
+        parts = [_part(node, name, value.shape, graph.values, fixed=fixed) for node in nodes]
         places = sorted((part.start, part.stop, at) for at, part in enumerate(parts) if part is not None)
         axes = {part.axis for part in parts if part is not None}
         if len(places) < len(nodes) or len(axes) != 1:
@@ -76,15 +77,19 @@ def _as_splits(graph: InferredGraph) -> InferredGraph:
     return replace(graph, graph=replace(graph.graph, nodes=tuple(listed)))
 
 
+def fixes_sizes(graph: InferredGraph) -> bool:
+    """Whether the file leaves no size of an input open: what follows from sizes is a constant then."""
+    return all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ())
+
+
 def sized(graph: InferredGraph) -> set[str]:
     """Values of which ONNX Runtime knows more than the open sizes: behind a Reshape to what is computed it knows none.
 
     A Reshape whose target its optimiser makes a constant of is none of those, nor one whose result the file declares.
     """
     values = graph.values
-    is_fixed = all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ())
     found = {declared.name for declared in graph.graph.inputs}
-    if is_fixed:
+    if fixes_sizes(graph):
         return found.union(*(node.outputs for node in graph.graph.nodes))
     producers = {name: node for node in graph.graph.nodes for name in node.outputs if name}
     for node in graph.graph.nodes:
@@ -114,12 +119,12 @@ def sized(graph: InferredGraph) -> set[str]:
     return found
 
 
-def _part(node: Node, source: str, shape: tuple[int, ...], values: Mapping[str, Value]) -> _Part | None:
+def _part(node: Node, source: str, shape: tuple[int, ...], values: Mapping[str, Value], *, fixed: bool) -> _Part | None:
     """What a node takes of ``source``; None if that isn't known to be one range along one axis."""
     if node.domain or node.inputs[0] != source or node.inputs.count(source) > 1:
         return None
     if node.op_type == "Gather":
-        index = _numbers(values, node.inputs[1])
+        index = _numbers(values, node.inputs[1], fixed=fixed)
         axis = node.attributes.get("axis", 0)
         wanted = values.get(node.inputs[1])
         if index is None or len(index) != 1 or not isinstance(axis, int) or wanted is None:
@@ -129,7 +134,7 @@ def _part(node: Node, source: str, shape: tuple[int, ...], values: Mapping[str, 
         return _Part(axis, start, start + 1, bool(wanted.shape))
     if len(node.inputs) < 3:
         return None
-    given = [_numbers(values, name) if name else None for name in node.inputs[1:]]
+    given = [_numbers(values, name, fixed=fixed) if name else None for name in node.inputs[1:]]
     starts, ends = given[0], given[1]
     axes = given[2] if len(node.inputs) > 3 and node.inputs[3] else (0,)
     steps = given[3] if len(node.inputs) > 4 and node.inputs[4] else (1,)
@@ -140,12 +145,13 @@ def _part(node: Node, source: str, shape: tuple[int, ...], values: Mapping[str, 
     return _Part(axis, start, stop, True) if start < stop else None
 
 
-def _numbers(values: Mapping[str, Value], name: str) -> tuple[int, ...] | None:
-    """Integers that the file has as constants; what follows from open sizes the optimiser doesn't know."""
+def _numbers(values: Mapping[str, Value], name: str, *, fixed: bool) -> tuple[int, ...] | None:
+    """Integers that the file has as constants, or that follow from sizes where it has those ``fixed`` (the halves of
+    torch's ``chunk``); what follows from open sizes the optimiser doesn't know."""
     value = values.get(name)
     if (
         value is None
-        or not value.is_constant
+        or not (value.is_constant or fixed)
         or value.data is None
         or value.data_low is not None
         or value.data.dtype.kind not in "iu"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,14 +15,15 @@ from neusight_onnx.graph.model import Declared, Node, Origin, Value, made_name
 class Moving:
     """A graph on its way: nodes by name, who makes and who reads a value.
 
-    ``kept``: values that must stay. ``sized``: those whose sizes ONNX Runtime knows; ``declared``: what the file says.
+    ``kept``: values that must stay. ``sized``: those whose sizes ONNX Runtime knows; ``declared``: what the file says,
+    in the new order for values that are made anew (``PermuteDims`` of its transpose optimiser).
     ``transposed``: those that a Transpose makes. ``fixed``: the file leaves no size of an input open.
     """
 
     values: dict[str, Value]
     kept: frozenset[str]
     sized: set[str]
-    declared: Mapping[str, Declared]
+    declared: dict[str, Declared]
     nodes: dict[str, Node] = field(default_factory=dict)
     makers: dict[str, str] = field(default_factory=dict)
     readers: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -92,6 +93,9 @@ class Moving:
         made = self.new_name(name)
         if name in self.sized:
             self.sized.add(made)
+        said = self.declared.get(name)
+        if said is not None and said.shape is not None and len(said.shape) == len(order):
+            self.declared[made] = replace(said, name=made, shape=tuple(said.shape[place] for place in order))
         low = value.shape_low
         self.values[made] = replace(
             value,

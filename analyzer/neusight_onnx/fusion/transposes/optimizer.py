@@ -24,7 +24,7 @@ def with_moved_transposes(graph: InferredGraph) -> InferredGraph:
         values=dict(graph.values),
         kept=kept_values(graph),
         sized=sized(graph),
-        declared=graph.graph.declared,
+        declared=dict(graph.graph.declared),
         fixed=all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ()),
     )
     for node in graph.graph.nodes:
@@ -38,7 +38,7 @@ def with_moved_transposes(graph: InferredGraph) -> InferredGraph:
     if not changed:
         return graph
     nodes = tuple(in_order(work, [node.name for node in graph.graph.nodes]))
-    return replace(graph, graph=replace(graph.graph, nodes=nodes), values=work.values)
+    return replace(graph, graph=replace(graph.graph, nodes=nodes, declared=work.declared), values=work.values)
 
 
 def _moves(work: Moving, node: Node, place: int, leading: frozenset[str]) -> bool:
