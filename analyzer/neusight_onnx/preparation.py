@@ -11,8 +11,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.fusion.folded_norms import with_folded_norms
 from neusight_onnx.fusion.patterns.search import Verdict
-from neusight_onnx.fusion.redundant import Redundant
-from neusight_onnx.fusion.runtimes import fused_and_said
+from neusight_onnx.fusion.runtimes import FusedBefore, fused_and_said
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
 from neusight_onnx.graph.model import InferredGraph, Model, Node, file_name
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer, with_told_counts
@@ -25,6 +24,7 @@ from neusight_onnx.lowering.layouts import order_of, with_layouts
 from neusight_onnx.lowering.own_kernels import with_own_kernels
 from neusight_onnx.lowering.placement import boundary_copies, place
 from neusight_onnx.lowering.precision import as_precision
+from neusight_onnx.lowering.shape_arithmetic import Folded, with_host_arithmetic
 from neusight_onnx.lowering.widened_weights import with_widened_weights
 from neusight_onnx.memory import RunMemory, run_memory, with_more_weights
 from neusight_onnx.precision import AUTO, FORMATS, Precision, between_pairs, keeps_fp32, resolve
@@ -97,8 +97,9 @@ class AtOtherSizes:
     """What preparing a model leaves for its other sizes: what doesn't hang on them. Of one model and one way to run
     it."""
 
-    redundant: Redundant = field(default_factory=Redundant)
+    fused: FusedBefore = field(default_factory=FusedBefore)
     free: FreeWorks = field(default_factory=FreeWorks)
+    folded: Folded = field(default_factory=Folded)
 
 
 def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
@@ -153,11 +154,11 @@ def prepare(
         graph, known = (shaped.expected, ()) if training is not None else known_apart(shaped.expected)
         graph = _as_parsed(graph, precision, runtime_model, in_training=training is not None)
         recognised, verdicts = _recognised(
-            graph, precision, runtime_model, training, explained=explain_fusion, redundant=others.redundant
+            graph, precision, runtime_model, training, explained=explain_fusion, before=others.fused
         )
         trained = None
         if training is None:
-            work = works_of(recognised, runtime_model, free=others.free, parsed=graph)
+            work = works_of(recognised, runtime_model, others=others, parsed=graph)
         else:
             recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
         wide = None
@@ -250,7 +251,7 @@ def _recognised(
     training: Training | None,
     *,
     explained: bool,
-    redundant: Redundant,
+    before: FusedBefore,
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     """What the runtime executes as one stands together, in the form for ``training`` if that is asked for, each node
     in the type that autocast gives it; and what the rules said, where that is to be ``explained``."""
@@ -261,7 +262,7 @@ def _recognised(
         called = with_called_attention(
             parsed, runtime=runtime, autocast=precision.mixed and precision.plain is not None
         )
-    recognised, verdicts = fused_and_said(called, runtime, explained=explained, redundant=redundant)
+    recognised, verdicts = fused_and_said(called, runtime, explained=explained, before=before)
     if training is not None:
         recognised = _in_training(recognised, training)
     elif _in_pytorch(runtime):
@@ -433,19 +434,18 @@ def works_of(
     runtime: Runtime,
     *,
     training: bool = False,
-    free: FreeWorks | None = None,
+    others: AtOtherSizes | None = None,
     parsed: InferredGraph | None = None,
 ) -> tuple[NodeWork, ...]:
     """The work of every node of a graph that was fused for ``runtime``; ``training``: as the run forward of a step.
 
-    ``free``: shared between the sizes of a model. ``parsed``: the graph before anything in it was merged.
+    ``others``: shared between the sizes of a model. ``parsed``: the graph before anything in it was merged.
     """
-    lowered = _laid_out(fused, runtime, training=training, free=free)
+    others = AtOtherSizes() if others is None else others
+    lowered = _laid_out(fused, runtime, training=training, free=others.free)
     works = place(fused, lowered.works, runtime, known=lowered.known, parsed=parsed)
     if runtime.computes_shapes:
-        from neusight_onnx.lowering.shape_arithmetic import with_host_arithmetic
-
-        works = with_host_arithmetic(fused, works, free)
+        works = with_host_arithmetic(fused, works, others.free, others.folded)
     if runtime.pointwise == "chains":
         from neusight_onnx.fusion.loops import merge_loops
 

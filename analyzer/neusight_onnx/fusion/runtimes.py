@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from neusight_onnx.fusion.patterns.registry import recognise_and_say
+from neusight_onnx.fusion.patterns.registry import Index, recognise_and_say
 from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.quantization import fold_quantization
-from neusight_onnx.fusion.redundant import Redundant, without_redundant, without_unread
+from neusight_onnx.fusion.redundant import Redundant, without_unread
+from neusight_onnx.fusion.same_graphs import SameGraphs
+from neusight_onnx.fusion.transposes.optimizer import Moves, with_moved_transposes
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedBefore:
+    """What rules leave for other sizes of a model, for one runtime: graphs of each step, and what hangs on no sizes.
+
+    ``formulas`` and ``engine``: the graphs that named formulas and the engine's own rules search.
+    """
+
+    graphs: SameGraphs = field(default_factory=SameGraphs)
+    redundant: Redundant = field(default_factory=Redundant)
+    early_moves: Moves = field(default_factory=Moves)
+    moves: Moves = field(default_factory=Moves)
+    formulas: Index = field(default_factory=Index)
+    engine: Index = field(default_factory=Index)
 
 
 def fused_graph(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
@@ -23,30 +40,33 @@ def fusion_verdicts(graph: InferredGraph, runtime: Runtime) -> tuple[Verdict, ..
 
 
 def fused_and_said(
-    graph: InferredGraph, runtime: Runtime, *, explained: bool, redundant: Redundant | None = None
+    graph: InferredGraph, runtime: Runtime, *, explained: bool, before: FusedBefore | None = None
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     """:func:`fused_graph`, and :func:`fusion_verdicts` where ``explained``, at once.
 
     Constant nodes, two in five of an exporter's, stand in front: no rule asks for them, but for the facts of their
-    values, so that rules walk over the others alone. ``redundant``: shared between the same model's sizes.
+    values, so that rules walk over the others alone. ``before``: shared between the same model's sizes.
     """
+    before = FusedBefore() if before is None else before
     nodes = graph.graph.nodes
     constants = tuple([node for node in nodes if node.op_type == "Constant" and not node.domain])
     if not constants:
-        return _fused(graph, runtime, redundant, explained=explained)
+        fused, said = _fused(graph, runtime, before, explained=explained)
+        return before.graphs.of("all", fused), said
     others = tuple([node for node in nodes if node.op_type != "Constant" or node.domain])
     rest = replace(graph, graph=replace(graph.graph, nodes=others))
-    fused, said = _fused(rest, runtime, redundant, explained=explained)
-    return replace(fused, graph=replace(fused.graph, nodes=(*constants, *fused.graph.nodes))), said
+    fused, said = _fused(rest, runtime, before, explained=explained)
+    whole = replace(fused, graph=replace(fused.graph, nodes=(*constants, *fused.graph.nodes)))
+    return before.graphs.of("all", whole), said
 
 
 def _fused(
-    graph: InferredGraph, runtime: Runtime, redundant: Redundant | None, *, explained: bool
+    graph: InferredGraph, runtime: Runtime, before: FusedBefore, *, explained: bool
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
     name = runtime.name
-    read = _with_pairs(_with_folded_pads(_without_redundant(graph, runtime, redundant), runtime), runtime)
-    read = _moved_before_formulas(read, runtime)
-    fused, said = recognise_and_say(read, runtime=runtime, explained=explained)
+    read = _with_pairs(_with_folded_pads(_without_redundant(graph, runtime, before.redundant), runtime), runtime)
+    read = _moved_before_formulas(before.graphs.of("read", read), runtime, before.early_moves)
+    fused, said = recognise_and_say(read, runtime=runtime, explained=explained, index=before.formulas)
     fused = _quantised(fused, runtime)
     if name == "eager":
         return fused, said
@@ -57,8 +77,10 @@ def _fused(
     from neusight_onnx.fusion.engine_rules import ENGINE_RULES
     from neusight_onnx.fusion.epilogues import fuse_epilogues
 
-    apart = _taken_apart(fused, runtime)
-    fused, of_engine = recognise_and_say(apart, runtime=runtime, rules=ENGINE_RULES, explained=explained)
+    apart = _taken_apart(fused, runtime, before)
+    fused, of_engine = recognise_and_say(
+        apart, runtime=runtime, rules=ENGINE_RULES, explained=explained, index=before.engine
+    )
     of_attention: tuple[Verdict, ...] = ()
     if runtime.rewrites:
         fused = without_unread(fused, apart)
@@ -88,11 +110,8 @@ def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     return fold_quantization(with_moved_quantization(graph), generated=True)
 
 
-def _without_redundant(graph: InferredGraph, runtime: Runtime, redundant: Redundant | None) -> InferredGraph:
-    if not runtime.rewrites:
-        return graph
-    neutral = runtime.drops_neutral
-    return without_redundant(graph, neutral=neutral) if redundant is None else redundant.without(graph, neutral=neutral)
+def _without_redundant(graph: InferredGraph, runtime: Runtime, redundant: Redundant) -> InferredGraph:
+    return redundant.without(graph, neutral=runtime.drops_neutral) if runtime.rewrites else graph
 
 
 def _with_pairs(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
@@ -117,19 +136,18 @@ FORMULAS_FIRST = 17
 the standard's operator): before, only if its dimension is still the last one behind the move."""
 
 
-def _moved_before_formulas(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+def _moved_before_formulas(graph: InferredGraph, runtime: Runtime, moves: Moves) -> InferredGraph:
     opset = max((node.version for node in graph.graph.nodes if not node.domain), default=FORMULAS_FIRST)
     if not runtime.rewrites or opset >= FORMULAS_FIRST:
         return graph
-    from neusight_onnx.fusion.transposes.optimizer import with_moved_transposes
-
-    return with_moved_transposes(graph)
+    return with_moved_transposes(graph, moves)
 
 
-def _taken_apart(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
+def _taken_apart(graph: InferredGraph, runtime: Runtime, before: FusedBefore) -> InferredGraph:
     if not runtime.rewrites:
         return graph
-    from neusight_onnx.fusion.splits import taken_apart
-    from neusight_onnx.fusion.transposes.optimizer import with_moved_transposes
+    if runtime.splits_gathers:
+        from neusight_onnx.fusion.splits import taken_apart
 
-    return with_moved_transposes(taken_apart(graph) if runtime.splits_gathers else graph)
+        graph = taken_apart(graph)
+    return with_moved_transposes(before.graphs.of("apart", graph), before.moves)

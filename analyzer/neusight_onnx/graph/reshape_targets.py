@@ -33,7 +33,7 @@ def _is_size_of(name: str, source: str, place: int, producers: Mapping[str, Node
     if shape is None or shape.op_type != "Shape" or shape.inputs[0] != source:
         return False
     index = values.get(node.inputs[1])
-    return index is not None and _number(index) == place
+    return index is not None and index.is_constant and _number(index) == place
 
 
 def _number(value: Value) -> int | None:

@@ -71,10 +71,13 @@ def where_known(graph: InferredGraph) -> Known:
     found: set[str] = set()
     beside: set[str] = set()
     for node in graph.graph.nodes:
-        if _computes_data(node, values) and on_host.isdisjoint(node.inputs) and folded.isdisjoint(node.inputs):
-            continue  # most nodes
+        if on_host.isdisjoint(node.inputs) and folded.isdisjoint(node.inputs) and _computes_data(node, values):
+            continue  # what isn't computed of sizes
         outputs = [values.get(name) for name in node.outputs if name]
-        if all(value is not None and value.is_constant for value in outputs):
+        for value in outputs:
+            if value is None or not value.is_constant:
+                break
+        else:
             continue
         if node.op_type in ("Shape", "Size") and not node.domain:
             # how many numbers describe a shape hangs on no size

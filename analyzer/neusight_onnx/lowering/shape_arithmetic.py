@@ -9,9 +9,10 @@ model is loaded. Beside the files that the optimiser writes we keep 27 such node
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 
-from neusight_onnx.graph.model import InferredGraph, kept_values
+from neusight_onnx.graph.model import Graph, InferredGraph, kept_values
 from neusight_onnx.graph.reshape_targets import becomes_constant
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.free_works import FreeWorks
@@ -19,28 +20,49 @@ from neusight_onnx.lowering.known_on_gpu import has_open_sizes
 from neusight_onnx.lowering.walk import ON_HOST
 
 
+@dataclass(slots=True)
+class Folded:
+    """What needs no computing once the targets of Reshapes are constants, for the same graph at other sizes.
+
+    It hangs on the graph, on the nodes that compute shapes, and on constants.
+    """
+
+    graph: Graph | None = None
+    computed: Set[str] = frozenset()
+    folded: Set[str] = frozenset()
+
+    def of(self, graph: InferredGraph, computed: Set[str]) -> Set[str]:
+        """The nodes of ``computed`` in ``graph`` that are folded."""
+        if self.graph is not graph.graph or graph.bodies or self.computed != computed:
+            self.folded = _folded(graph, computed)
+            self.graph, self.computed = graph.graph, computed
+        return self.folded
+
+
 def with_host_arithmetic(
-    graph: InferredGraph, works: Sequence[NodeWork], free: FreeWorks | None = None
+    graph: InferredGraph,
+    works: Sequence[NodeWork],
+    free: FreeWorks | None = None,
+    before: Folded | None = None,
 ) -> tuple[NodeWork, ...]:
     """``works`` with what is computed of shapes in every run marked as the host's: an operator without a kernel.
 
-    ``free``: shared between the sizes of a model.
+    ``free``, ``before``: shared between the sizes of a model.
     """
     if not has_open_sizes(graph):
         return tuple(works)
     computed = {work.node for work in works if work.free == ON_HOST}
-    folded: set[str] = set()
-    pending = [graph]
+    left = computed - (Folded() if before is None else before).of(graph, computed)
+    pending = [*graph.bodies.values()]
     while pending:
-        current = pending.pop()
-        pending.extend(current.bodies.values())
-        folded |= _folded(current, computed)
-    left = computed - folded
+        body = pending.pop()
+        pending.extend(body.bodies.values())
+        left -= _folded(body, computed)
     marked = (FreeWorks() if free is None else free).on_the_host
     return tuple([marked(work) if work.node in left else work for work in works])
 
 
-def _folded(graph: InferredGraph, computed: set[str]) -> set[str]:
+def _folded(graph: InferredGraph, computed: Set[str]) -> set[str]:
     """The nodes of ``computed`` that nothing needs once the targets of Reshapes are constants."""
     nodes = graph.graph.nodes
     own = [node for node in nodes if node.name in computed]

@@ -7,7 +7,7 @@ they are asked. A graph is searched once, in linear time.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from neusight_onnx.fusion.patterns.activations import (
     clipped,
@@ -25,7 +25,7 @@ from neusight_onnx.fusion.patterns.search import BUT_ORT, COMPILERS, EVERYWHERE,
 from neusight_onnx.fusion.patterns.slices import gathered_range, slice_assignment
 from neusight_onnx.fusion.patterns.softmax import attention, log_softmax, masked_softmax, swapped_keys, written_softmax
 from neusight_onnx.graph.every_run import is_computed
-from neusight_onnx.graph.model import InferredGraph, Node, Origin, kept_values
+from neusight_onnx.graph.model import Graph, InferredGraph, Node, Origin, kept_values
 from neusight_onnx.runtime import Runtime, as_runtime
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -105,11 +105,19 @@ def recognise(graph: InferredGraph, *, runtime: Runtime | str, rules: tuple[Patt
 
 
 def recognise_and_say(
-    graph: InferredGraph, *, runtime: Runtime | str, rules: tuple[Pattern, ...] = PATTERNS, explained: bool
+    graph: InferredGraph,
+    *,
+    runtime: Runtime | str,
+    rules: tuple[Pattern, ...] = PATTERNS,
+    explained: bool,
+    index: Index | None = None,
 ) -> tuple[InferredGraph, tuple[Verdict, ...]]:
-    """:func:`recognise`, and where ``explained`` :func:`explain`, in one search."""
+    """:func:`recognise`, and where ``explained`` :func:`explain`, in one search.
+
+    ``index``: shared between the sizes of a model.
+    """
     runtime = as_runtime(runtime)
-    matches, said = _search(graph, runtime, rules, explained=explained)
+    matches, said = _search(graph, runtime, rules, explained=explained, index=index)
     verdicts = tuple(said)
     bodies = {key: recognise(body, runtime=runtime, rules=rules) for key, body in graph.bodies.items()}
     if not matches and all(bodies[key] is body for key, body in graph.bodies.items()):
@@ -157,22 +165,30 @@ def _replacement(match: Match, last: Node) -> Node:
 
 
 def _search(
-    graph: InferredGraph, runtime: Runtime, patterns: tuple[Pattern, ...], *, explained: bool
+    graph: InferredGraph,
+    runtime: Runtime,
+    patterns: tuple[Pattern, ...],
+    *,
+    explained: bool,
+    index: Index | None = None,
 ) -> tuple[list[Match], list[Verdict]]:
     rules = [pattern for pattern in patterns if runtime.name in pattern.runtimes and pattern.name not in runtime.lacks]
     wanted = {anchor for rule in rules for anchor in rule.anchors}
     anchors: dict[str, list[tuple[int, Node]]] = defaultdict(list)
     computed: set[str] | None = set() if runtime.computes_constants else None
     for place, node in enumerate(graph.graph.nodes):
+        is_wanted = node.op_type in wanted and not node.domain
+        if not is_wanted and computed is None:
+            continue  # most
         value = graph.values.get(node.outputs[0]) if node.outputs else None
         is_run = value is None or not (value.is_constant or value.data is not None)
         if not is_run and computed is not None:
             is_run = is_computed(node, [graph.values.get(name) for name in node.outputs], computed)
-        if is_run and node.op_type in wanted and not node.domain:
+        if is_run and is_wanted:
             anchors[node.op_type].append((place, node))
     if not anchors:
         return [], []
-    search = _indexed(graph, runtime)
+    search = (Index() if index is None else index).search(graph, runtime)
     matches: list[Match] = []
     verdicts: list[tuple[int, Verdict]] = []
     for rule in rules:
@@ -190,21 +206,34 @@ def _search(
     return matches, [verdict for _, verdict in sorted(verdicts, key=lambda item: item[0])]
 
 
-def _indexed(graph: InferredGraph, runtime: Runtime) -> Search:
-    producers: dict[str, Node] = {}
-    consumers: dict[str, list[Node]] = defaultdict(list)
-    for node in graph.graph.nodes:
-        for name in node.outputs:
-            producers[name] = node
-        for name in dict.fromkeys(node.inputs) if len(node.inputs) > 1 else node.inputs:
-            consumers[name].append(node)
-    fixed = all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ())
-    return Search(
-        values=graph.values,
-        producers=producers,
-        consumers=consumers,
-        kept=kept_values(graph),
-        executor=runtime,
-        fixed=fixed,
-        declared=graph.graph.declared,
-    )
+@dataclass(slots=True)
+class Index:
+    """Who makes and who reads a value of a graph, which hangs on no sizes."""
+
+    graph: Graph | None = None
+    producers: dict[str, Node] = field(default_factory=dict)
+    consumers: dict[str, list[Node]] = field(default_factory=dict)
+
+    def search(self, graph: InferredGraph, runtime: Runtime) -> Search:
+        """A search of ``graph``, which is indexed unless it is the one before with other sizes."""
+        if self.graph is not graph.graph:
+            self._read(graph.graph)
+        return Search(
+            values=graph.values,
+            producers=self.producers,
+            consumers=self.consumers,
+            kept=kept_values(graph),
+            executor=runtime,
+            fixed=all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ()),
+            declared=graph.graph.declared,
+        )
+
+    def _read(self, graph: Graph) -> None:
+        producers: dict[str, Node] = {}
+        consumers: dict[str, list[Node]] = defaultdict(list)
+        for node in graph.nodes:
+            for name in node.outputs:
+                producers[name] = node
+            for name in dict.fromkeys(node.inputs) if len(node.inputs) > 1 else node.inputs:
+                consumers[name].append(node)
+        self.graph, self.producers, self.consumers = graph, producers, consumers

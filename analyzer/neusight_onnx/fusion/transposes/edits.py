@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from neusight_onnx.fusion.transposes.moving import Moving, name_also
 from neusight_onnx.fusion.transposes.orders import Order, composed, inverse_of, order_of
 from neusight_onnx.fusion.transposes.rules import Moved
-from neusight_onnx.graph.model import Node, Origin
+from neusight_onnx.graph.model import Node, Origin, Value
 
 
 def apply(work: Moving, node: Node, moved: Moved, order: Order, operands: tuple[int, ...]) -> None:
@@ -74,18 +75,10 @@ def _in_old_order(work: Moving, name: str, inverse: Order, before: Sequence[Node
 
 def _with_more_dimensions(work: Moving, name: str, count: int) -> str:
     """The value with ``count`` dimensions of 1 in front, as it broadcasts."""
-    value = work.values[name]
-    assert value.shape is not None
     made = work.new_name(name)
-    work.values[made] = replace(
-        value,
-        shape=(*(1 for _ in range(count)), *value.shape),
-        shape_low=None if value.shape_low is None else (*(1 for _ in range(count)), *value.shape_low),
-        data=None,
-        data_low=None,
-    )
+    work.make(made, partial(_with_ones, name, count))
     maker = work.maker(name)
-    if not value.is_constant:
+    if not work.values[name].is_constant:
         axes = {"axes": tuple(range(count))}
         work.add(
             Node(
@@ -99,6 +92,15 @@ def _with_more_dimensions(work: Moving, name: str, count: int) -> str:
             )
         )
     return made
+
+
+def _with_ones(name: str, count: int, values: Mapping[str, Value]) -> Value:
+    value = values[name]
+    assert value.shape is not None
+    ones = (1,) * count
+    low = value.shape_low
+    shape_low = None if low is None else (*ones, *low)
+    return replace(value, shape=(*ones, *value.shape), shape_low=shape_low, data=None, data_low=None)
 
 
 def _transposed(work: Moving, name: str, order: Order, origins: tuple[Origin, ...]) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
 from neusight_onnx.fusion.transposes.orders import Order, moved_data, order_of
 from neusight_onnx.graph.model import Declared, Node, Origin, Value, made_name
+
+Recipe: TypeAlias = "Callable[[Mapping[str, Value]], Value]"
+"""What becomes a value, of the values that there are: at other sizes of the model as well."""
 
 
 @dataclass(slots=True)
@@ -18,6 +23,7 @@ class Moving:
     ``kept``: values that must stay. ``sized``: those whose sizes ONNX Runtime knows; ``declared``: what the file says,
     in the new order for values that are made anew (``PermuteDims`` of its transpose optimiser).
     ``transposed``: those that a Transpose makes. ``fixed``: the file leaves no size of an input open.
+    ``recipes``: how values were made, in order.
     """
 
     values: dict[str, Value]
@@ -30,6 +36,7 @@ class Moving:
     transposed: set[str] = field(default_factory=set)
     fixed: bool = False
     made: int = 0
+    recipes: list[tuple[str, Recipe]] = field(default_factory=list)
 
     def add(self, node: Node) -> None:
         own, readers = node.name, self.readers
@@ -76,11 +83,14 @@ class Moving:
 
     def constant(self, numbers: Sequence[int], like: str) -> str:
         """A new constant of integers, of the type of ``like``."""
-        value = self.values[like]
         name = self.new_name(like)
-        assert value.data is not None
-        self.values[name] = replace(value, data=np.array(numbers, value.data.dtype), shape=(len(numbers),))
+        self.make(name, partial(_of_numbers, like, tuple(numbers)))
         return name
+
+    def make(self, name: str, recipe: Recipe) -> None:
+        """A new value, ``name``."""
+        self.values[name] = recipe(self.values)
+        self.recipes.append((name, recipe))
 
     def new_name(self, name: str) -> str:
         self.made += 1
@@ -88,26 +98,36 @@ class Moving:
 
     def reordered(self, name: str, order: Order) -> str:
         """A new value: ``name`` with its dimensions in another order."""
-        value = self.values[name]
-        assert value.shape is not None
         made = self.new_name(name)
         if name in self.sized:
             self.sized.add(made)
         said = self.declared.get(name)
         if said is not None and said.shape is not None and len(said.shape) == len(order):
             self.declared[made] = replace(said, name=made, shape=tuple(said.shape[place] for place in order))
-        low = value.shape_low
-        self.values[made] = replace(
-            value,
-            shape=tuple(value.shape[place] for place in order),
-            shape_low=None if low is None else tuple(low[place] for place in order),
-            data=moved_data(value.data, order),
-            data_low=moved_data(value.data_low, order),
-        )
+        self.make(made, partial(_in_order, name, order))
         return made
 
     def is_read(self, node: Node) -> bool:
         return any(name in self.kept or self.readers.get(name) for name in node.outputs)
+
+
+def _of_numbers(like: str, numbers: tuple[int, ...], values: Mapping[str, Value]) -> Value:
+    value = values[like]
+    assert value.data is not None
+    return replace(value, data=np.array(numbers, value.data.dtype), shape=(len(numbers),))
+
+
+def _in_order(name: str, order: Order, values: Mapping[str, Value]) -> Value:
+    value = values[name]
+    assert value.shape is not None
+    low = value.shape_low
+    return replace(
+        value,
+        shape=tuple(value.shape[place] for place in order),
+        shape_low=None if low is None else tuple(low[place] for place in order),
+        data=moved_data(value.data, order),
+        data_low=moved_data(value.data_low, order),
+    )
 
 
 def name_also(work: Moving, node: Node, origins: Sequence[Origin]) -> Node:

@@ -2,31 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from neusight_onnx.fusion.splits import sized
+from neusight_onnx.fusion.splits import fixes_sizes, sized
+from neusight_onnx.fusion.transposes.asked import AskedValues, Facts
 from neusight_onnx.fusion.transposes.cost import cost_of, counted_rank, leading_to_transposes
 from neusight_onnx.fusion.transposes.edits import apply, merge
-from neusight_onnx.fusion.transposes.moving import Moving, in_order
+from neusight_onnx.fusion.transposes.moving import Moving, Recipe, in_order
 from neusight_onnx.fusion.transposes.orders import order_of
 from neusight_onnx.fusion.transposes.rules import rule_of
-from neusight_onnx.graph.model import InferredGraph, Node, kept_values
+from neusight_onnx.graph.model import Graph, InferredGraph, Node, kept_values
 
 
-def with_moved_transposes(graph: InferredGraph) -> InferredGraph:
-    """``graph`` with its Transposes where ONNX Runtime's optimiser moves them; in bodies of control flow, too."""
+@dataclass(slots=True)
+class Moves:
+    """What the pass made of a graph, for the same nodes at other sizes.
+
+    It asks for ranks, for dimensions of 1 and for constants. ``recipes``: how it made values; ``after`` is the same
+    graph where it moved nothing.
+    """
+
+    before: Graph | None = None
+    after: Graph | None = None
+    recipes: Sequence[tuple[str, Recipe]] = ()
+    facts: Facts = field(default_factory=lambda: Facts(()))
+
+    def again(self, graph: InferredGraph) -> InferredGraph | None:
+        """``graph`` with the moves that were made before; None where it could be another one to the pass."""
+        if self.before is not graph.graph or self.after is None or not self.facts.hold_of(graph.values):
+            return None
+        if self.after is self.before:
+            return graph
+        values = dict(graph.values)
+        for name, recipe in self.recipes:
+            values[name] = recipe(values)
+        return replace(graph, graph=self.after, values=values)
+
+
+def with_moved_transposes(graph: InferredGraph, known: Moves | None = None) -> InferredGraph:
+    """``graph`` with its Transposes where ONNX Runtime's optimiser moves them; in bodies of control flow, too.
+
+    ``known``: shared between the sizes of a model.
+    """
     bodies = {key: with_moved_transposes(body) for key, body in graph.bodies.items()}
     if any(bodies[key] is not body for key, body in graph.bodies.items()):
         graph = replace(graph, bodies=bodies)
+    # what the file fixes is cut and put together by its sizes
+    fixed = fixes_sizes(graph)
+    is_shared = known is not None and not fixed and not bodies
+    if known is not None and is_shared and (moved := known.again(graph)) is not None:
+        return moved
     if not any(node.op_type == "Transpose" and order_of(node) for node in graph.graph.nodes):
         return graph
+    values = AskedValues(graph.values)
     work = Moving(
-        values=dict(graph.values),
+        values=values,
         kept=kept_values(graph),
         sized=sized(graph),
         declared=dict(graph.graph.declared),
-        fixed=all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ()),
+        fixed=fixed,
     )
+    result = _moved(graph, work)
+    if known is not None and is_shared:
+        known.before, known.after, known.recipes = graph.graph, result.graph, work.recipes
+        known.facts = Facts.of(graph.values, values.asked)
+    return result
+
+
+def _moved(graph: InferredGraph, work: Moving) -> InferredGraph:
     for node in graph.graph.nodes:
         work.add(node)
     leading = leading_to_transposes(graph.graph.nodes, work)
@@ -38,7 +82,8 @@ def with_moved_transposes(graph: InferredGraph) -> InferredGraph:
     if not changed:
         return graph
     nodes = tuple(in_order(work, [node.name for node in graph.graph.nodes]))
-    return replace(graph, graph=replace(graph.graph, nodes=nodes, declared=work.declared), values=work.values)
+    moved = replace(graph.graph, nodes=nodes, declared=work.declared)
+    return replace(graph, graph=moved, values=dict(work.values))
 
 
 def _moves(work: Moving, node: Node, place: int, leading: frozenset[str]) -> bool:

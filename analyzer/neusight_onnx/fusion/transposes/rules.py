@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from neusight_onnx.fusion.transposes.moving import Moving
 from neusight_onnx.fusion.transposes.orders import Order, inverse_of, reordered_axes, squeezed
-from neusight_onnx.graph.model import Attribute, Node
+from neusight_onnx.graph.model import Attribute, Node, Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +210,12 @@ def _slice(node: Node, order: Order, work: Moving) -> Moved | None:
     if starts is None or starts.shape is None or starts.data is None:
         return None
     name = work.constant(reordered_axes(range(starts.data.size), order), like)
-    work.values[name] = replace(work.values[name], is_constant=True)
+    work.make(name, partial(_as_constant, name))
     return _pointwise(replace(node, inputs=(*node.inputs[:3], name, *node.inputs[4:])), order, work)
+
+
+def _as_constant(name: str, values: Mapping[str, Value]) -> Value:
+    return replace(values[name], is_constant=True)
 
 
 def _pad(node: Node, order: Order, work: Moving) -> Moved | None:
