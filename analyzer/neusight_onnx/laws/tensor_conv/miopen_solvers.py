@@ -33,8 +33,10 @@ _FIRST_BF16_RATE = 0.5
 """MIOpen's compiled kernels multiply bfloat16 by CDNA's first instructions on CDNA2, too, at half the rate of float16:
 there 1x1 convolutions that the same solver runs in both take 1.2-1.4 times as long, those of assembled kernels 1.0."""
 
-COMPILED_TILE = tuple(f"compiled_{name}" for name in ("tile_n", "tile_m", "tile_threads", "split_k"))
-"""Columns of the tile of compiled kernels, where it is another one than that of assembled kernels."""
+_TILE = ("tile_n", "tile_m", "tile_threads", "split_k")
+COMPILED_TILE = tuple(f"compiled_{name}" for name in _TILE)
+LYING_TILE = tuple(f"lying_{name}" for name in _TILE)
+"""Columns of the tiles of compiled kernels, and of assembled ones that read (n, c, *spatial)."""
 
 _HALF_PIPES = ("fp16", "fp16_accumulate")
 
@@ -55,7 +57,7 @@ def taken_us(
     found = np.where(cols["groups"] > 1.0, np.inf, assembled_us)
     if has_first_bf16(gpu):
         bf16 = np.equal(cols["pipe"], matrix_units.PIPES.index("bf16"))
-        if np.any(is_half(cols)) and has_matrix_cores(gpu):
+        if np.any(reads_as_they_lie(cols, gpu)):
             found = np.minimum(found, as_they_lie_us(cols, gpu, c, tile))
         found = np.where(bf16, compiled, np.minimum(found, compiled))
     else:
@@ -79,7 +81,7 @@ def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
     those are slower. Addresses of taps are theirs alone: the largest gradients that assembled kernels have reach as
     much of the peak as forward passes do, .5-.64, on both GPUs of the find database, transposes included.
     """
-    return joined_us(compiled_times(cols, gpu, c, compiled_tile(cols, tile)), c)
+    return joined_us(compiled_times(cols, gpu, c, _own_tile(cols, COMPILED_TILE, tile)), c)
 
 
 def assembled_times(
@@ -130,23 +132,33 @@ def compiled_times(
     )
 
 
-def compiled_tile(cols: Columns, tile: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The tile of those kernels, (4, kernels): their own where :func:`.tiles.pin` chose one, else ``tile``."""
-    if COMPILED_TILE[0] not in cols:
-        return tile
-    return np.where(cols["weight"] > 0, np.stack([cols[name] for name in COMPILED_TILE]), tile)
-
-
 def as_they_lie_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
     """Implicit GEMM in float16 by assembled kernels that read (n, c, *spatial), in us; infinite where none does.
 
     MIOpen has them for CDNA alone (``ConvAsmImplicitGemmGTCDynamicFwdXdlops`` and its like without ``NHWC``): all 3,340
     of the find database in float16 are an MI100's, 65 of them in groups, which aren't told apart.
     """
-    own = {**c, "tap_channels": 0.0}
+    times_us = joined_us(lying_times(cols, gpu, c, _own_tile(cols, LYING_TILE, tile)), c)
+    return np.where(reads_as_they_lie(cols, gpu), times_us, np.inf)
+
+
+def reads_as_they_lie(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether those kernels take a convolution."""
     has = is_half(cols) & (cols["groups"] == 1.0) & (cols["channels_last"] == 0.0) & (cols["weight"] == 0.0)
-    times_us = joined_us(times(_merged(cols), gpu, own, tile, address_overhead=c.get("address_overhead", 0.0)), c)
-    return np.where(has, times_us, np.inf)
+    found: NDArray[np.bool_] = has & (has_first_bf16(gpu) and has_matrix_cores(gpu))
+    return found
+
+
+def lying_times(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Competing times of those kernels in s."""
+    return times(_merged(cols), gpu, {**c, "tap_channels": 0.0}, tile, address_overhead=c.get("address_overhead", 0.0))
+
+
+def _own_tile(cols: Columns, names: tuple[str, ...], tile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The tile of a solver, (4, kernels): its own where :func:`.tiles.pin` chose one, else ``tile``."""
+    return np.stack([cols[name] for name in names]) if names[0] in cols else tile
 
 
 def is_half(cols: Columns) -> NDArray[np.bool_]:

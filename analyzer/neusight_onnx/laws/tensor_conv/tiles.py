@@ -13,7 +13,14 @@ from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.tensor_conv.columns import PACKED_INT8_SINCE, PACKED_SIDE
 from neusight_onnx.laws.tensor_conv.image_products import image_columns, image_constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
-from neusight_onnx.laws.tensor_conv.miopen_solvers import COMPILED_TILE, assembled_times, compiled_times
+from neusight_onnx.laws.tensor_conv.miopen_solvers import (
+    COMPILED_TILE,
+    LYING_TILE,
+    assembled_times,
+    compiled_times,
+    lying_times,
+    reads_as_they_lie,
+)
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.tiling import (
     MATRIX_CORE_WEIGHT_SPLITS,
@@ -41,10 +48,8 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     elif of_weight != tiles and np.any(cols["weight"]):
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
     found = {**cols, **dict(zip(TILE, tile, strict=True))}
-    if is_amd(gpu) and np.any(cols["weight"]) and "address_overhead" in constants:
-        deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
-        compiled = _choice(cols, gpu, constants, deep, of=compiled_times, by_image=True)
-        found |= dict(zip(COMPILED_TILE, compiled, strict=True))
+    if is_amd(gpu) and "address_overhead" in constants:
+        found |= _of_other_solvers(cols, gpu, constants)
     if not is_amd(gpu) and np.any(cols["packed_b"]):
         found = _with_packed(found, gpu, constants)
     if is_amd(gpu) or np.any(cols["as_it_lies"]):
@@ -52,6 +57,26 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         found |= dict(zip(IMAGE_TILE, images, strict=True))
     else:
         found |= {name: found[of] for name, of in zip(IMAGE_TILE, TILE, strict=True)}
+    return found
+
+
+def _of_other_solvers(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+    """Tiles of MIOpen's solvers beside assembled kernels of (n, *spatial, c), as columns: each has the best of its own.
+
+    The best of assembled kernels can be a bad one for the others, which wait for other things: more of the same work,
+    or of compute units, would then take longer.
+    """
+    tiles = matrix_unit_convolution_tiles(gpu)
+    menu = matrix_unit_candidates(tiles)
+    compiled = _choice(cols, gpu, constants, menu, of=compiled_times)
+    if np.any(cols["weight"]):
+        deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
+        of_weight = _choice(cols, gpu, constants, deep, of=compiled_times, by_image=True)
+        compiled = np.where(cols["weight"] > 0, of_weight, compiled)
+    found = dict(zip(COMPILED_TILE, compiled, strict=True))
+    if np.any(reads_as_they_lie(cols, gpu)):
+        lying = _choice(cols, gpu, constants, menu, of=lying_times)
+        found |= dict(zip(LYING_TILE, lying, strict=True))
     return found
 
 
