@@ -82,6 +82,7 @@ from neusight_onnx.assumptions import (
     of_clocks,
     of_copies,
     of_experts,
+    of_fp32_beside_tf32,
     of_layouts,
     of_little_narrowed,
     of_pipes,
@@ -485,6 +486,14 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
             memory = run_memory(prepared.graph, chosen.works, prepared.runtime.name, timeline=timeline)
             memory = with_more_weights(memory, chosen.more_weight_bytes)
         works, said = chosen.works, of_tactics(prepared.tactics, chosen)
+    elif prepared.runtime.times_kernels:
+        from neusight_onnx.tactics import in_quickest_order
+
+        works, fp32_count = in_quickest_order(prepared.graph, works, spec, predictors=predictors)
+        if fp32_count:
+            timeline = memory.found.timeline is not None
+            memory = run_memory(prepared.graph, works, prepared.runtime.name, timeline=timeline)
+            said = (of_fp32_beside_tf32(fp32_count, works),)
     least = prepared.runtime.attention_capability
     if least is not None and spec.compute_capability is not None and spec.compute_capability < least:
         from neusight_onnx.fusion.engine_attention import by_parts

@@ -101,6 +101,18 @@ def of_tactics(tactics: Tactics, chosen: Chosen) -> tuple[str, ...]:
     )
 
 
+def of_fp32_beside_tf32(fp32_count: int, works: Sequence[NodeWork]) -> str:
+    """How many convolutions of an engine in TF32 run in FP32 because that is quicker on the GPU."""
+    in_tf32 = sum(
+        isinstance(kernel, Conv) and kernel.dtype is DataType.TFLOAT32 for work in works for kernel in work.kernels
+    )
+    return (
+        f"{fp32_count:,} of {fp32_count + in_tf32:,} convolutions that may multiply TF32 run in FP32, which is quicker "
+        "there (by Winograd's algorithm, say), what transposes their operands included: a builder that times both "
+        "takes the quicker"
+    )
+
+
 def share_by_data(coverage: Coverage) -> Iterator[str]:
     """Which share of the time hangs on shapes that depend on data."""
     if coverage.data_dependent_share > 0:

@@ -17,6 +17,7 @@ from neusight_onnx.tactics.borders import at_the_borders
 from neusight_onnx.tactics.choice import Chosen, choose
 from neusight_onnx.tactics.find import find_tactics
 from neusight_onnx.tactics.layers import BETWEEN, FORMS, FULL, FULL_TO_WIDE, NARROW, WIDE, Form, Layer, Tactics
+from neusight_onnx.tactics.orders import in_quickest_order
 
 __all__ = [
     "BETWEEN",
@@ -32,4 +33,5 @@ __all__ = [
     "at_the_borders",
     "choose",
     "find_tactics",
+    "in_quickest_order",
 ]
