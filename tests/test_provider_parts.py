@@ -97,6 +97,13 @@ def test_launches_of_an_operator(case: tuple[str, tuple[int, ...], str, dict[str
     assert " ".join(map(named, work_of(nodes, shape, constants).kernels)) == expected
 
 
+def test_a_view_that_gives_an_output_is_a_copy_behind_equal_ones() -> None:
+    nodes = "a = Flatten(x)\nb = Relu(a)\nc = Reshape(b, shape)\nz = Relu(c)\ny = Flatten(z)"
+    graph = inferred(nodes, {"x": (4, 8, 2)}, constants={"shape": [4, 8, 2]})
+    first, *_, last = lower(graph, runtime="onnxruntime")
+    assert (first.kernels, [named(kernel) for kernel in last.kernels]) == ((), ["copy"])
+
+
 SUPPRESSION = [
     # boxes a class, threshold, launches for each class
     ("one block sorts", 4864, None, "fill sort gatherscatter fill sort fill fill add transfer add copy"),

@@ -22,7 +22,6 @@ from neusight_onnx.graph.batch_dimension import Batch, find_batch
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Array, InferredGraph, Model, Notice, file_name
 from neusight_onnx.graph.read import read_model
-from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import Conv, Gemm, NodeWork
 from neusight_onnx.lowering.precision import stored_precision
@@ -105,7 +104,7 @@ from neusight_onnx.assumptions import (
     range_of_branches,
     share_by_data,
 )
-from neusight_onnx.preparation import AtOtherSizes, PreparedModel, every_work, fusion_of, infer_shapes, prepare
+from neusight_onnx.preparation import PreparedModel, every_work, fusion_of, infer_shapes, prepare
 
 
 def analyze(
@@ -223,8 +222,6 @@ class OtherBatches:
         """BindingError where the model has no batch that can be varied."""
         self.prepared = prepared
         self.batch: Batch = find_batch(prepared.shaped.model, "the largest batch")
-        self._others = AtOtherSizes()
-        self._memo = Memo(graph=prepared.shaped.model.graph)
 
     def at(self, size: int) -> PreparedModel:
         """BindingError or ModelError where the model can't have this size."""
@@ -232,14 +229,14 @@ class OtherBatches:
         bindings = prepared.shaped.bindings
         dims = {name: bound for name, bound in bindings.dims.items() if name not in self.batch.symbols}
         return prepare(
-            infer_shapes(prepared.shaped.model, replace(bindings, dims=dims, batch=size), self._memo),
+            infer_shapes(prepared.shaped.model, replace(bindings, dims=dims, batch=size), prepared.shaped.memo),
             precision=prepared.precision,
             runtime=prepared.runtime.label,
             cuda_graph=prepared.runtime.captured,
             include_io=prepared.include_io,
             channels_last=prepared.runtime.channels_last,
             training=None if prepared.trained is None else prepared.trained.plan,
-            others=self._others,
+            others=prepared.others,
         )
 
 

@@ -208,18 +208,18 @@ class KernelFacts:
 def kernel_facts(placed: Sequence[Placed]) -> dict[Kernel, KernelFacts]:
     """The facts of every kernel among the works, once for equal ones."""
     facts: dict[Kernel, KernelFacts] = {}
-    for item in placed:
-        for kernel in item.work.kernels:
-            if kernel not in facts:
-                facts[kernel] = KernelFacts(
-                    kernel_class=KERNEL_CLASSES[type(kernel)],
-                    dtype=kernel_dtype(kernel).label,
-                    dims=kernel_dims(kernel),
-                    flops=kernel.flops,
-                    macs=kernel.macs,
-                    read_bytes=kernel.read_bytes,
-                    write_bytes=kernel.write_bytes,
-                )
+    # layers that repeat share theirs, which are slow to compare
+    for kernel in {id(kernel): kernel for item in placed for kernel in item.work.kernels}.values():
+        if kernel not in facts:
+            facts[kernel] = KernelFacts(
+                kernel_class=KERNEL_CLASSES[type(kernel)],
+                dtype=kernel_dtype(kernel).label,
+                dims=kernel_dims(kernel),
+                flops=kernel.flops,
+                macs=kernel.macs,
+                read_bytes=kernel.read_bytes,
+                write_bytes=kernel.write_bytes,
+            )
     return facts
 
 
@@ -362,7 +362,7 @@ def make_totals(
             stream_time_us(steps, runtime, host_factor=runtime.host_spread),
         ),
         left=cancelling(
-            Share(prediction=prediction, kernel_class=facts[kernel].kernel_class, count=item.work.count)
+            Share(prediction=prediction, kernel_class=KERNEL_CLASSES[type(kernel)], count=item.work.count)
             for item in counted
             for kernel, prediction in zip(item.work.kernels, item.predictions, strict=True)
         ),

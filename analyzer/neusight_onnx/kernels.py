@@ -896,3 +896,25 @@ class NodeWork:
     is_boundary: bool = False
     phase: str = "forward"
     on_host_because: str | None = None
+
+    def with_kernels(self, kernels: tuple[Kernel, ...]) -> NodeWork:
+        """The same work by other kernels: as ``replace`` does it in thrice the time, for most works of a run."""
+        return NodeWork(
+            node=self.node,
+            op_type=self.op_type,
+            origins=self.origins,
+            kernels=kernels,
+            alternatives=self.alternatives,
+            free=self.free,
+            unsupported=self.unsupported,
+            count=self.count,
+            branch=self.branch,
+            host_operation=self.host_operation,
+            host_waits=self.host_waits,
+            merged_into=self.merged_into,
+            written=self.written,
+            parts=self.parts,
+            is_boundary=self.is_boundary,
+            phase=self.phase,
+            on_host_because=self.on_host_because,
+        )

@@ -44,7 +44,7 @@ class ShapedModel:
     """A model with its dims bound and its shapes inferred: the same for every precision, runtime and GPU.
 
     ``bindings`` are what the user bound, ``bound`` what became of the inputs. ``inferred`` holds bounds where shapes
-    depend on data, ``expected`` the sizes that costs are counted with.
+    depend on data, ``expected`` the sizes that costs are counted with. ``memo``: for inferring it at other sizes.
     """
 
     model: Model
@@ -52,6 +52,17 @@ class ShapedModel:
     bound: BoundInputs
     inferred: InferredGraph
     expected: InferredGraph
+    memo: Memo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtOtherSizes:
+    """What preparing a model leaves for its other sizes: what doesn't hang on them. Of one model and one way to run
+    it."""
+
+    fused: FusedBefore = field(default_factory=FusedBefore)
+    free: FreeWorks = field(default_factory=FreeWorks)
+    folded: Folded = field(default_factory=Folded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +77,7 @@ class PreparedModel:
     ``in_full``: the model in the float32 of its file, where a flag allowed an engine's builder 16 bits beside it and
     what converts between them takes a share worth a second look.
     ``known``: nodes that give numbers alone, which neither the graphs nor the work hold
-    (:mod:`~neusight_onnx.lowering.known_numbers`).
+    (:mod:`~neusight_onnx.lowering.known_numbers`). ``others``: for preparing the model in the same way at other sizes.
     """
 
     shaped: ShapedModel
@@ -85,21 +96,12 @@ class PreparedModel:
     tactics: Tactics | None = None
     in_full: PreparedModel | None = None
     known: tuple[Node, ...] = ()
+    others: AtOtherSizes = field(default_factory=AtOtherSizes)
 
 
 def every_work(prepared: PreparedModel, works: Sequence[NodeWork]) -> list[NodeWork]:
     """``works`` of a prepared model with those of the nodes that it has apart, in front: one for each node at least."""
     return [*works_of_known(prepared.known), *works]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtOtherSizes:
-    """What preparing a model leaves for its other sizes: what doesn't hang on them. Of one model and one way to run
-    it."""
-
-    fused: FusedBefore = field(default_factory=FusedBefore)
-    free: FreeWorks = field(default_factory=FreeWorks)
-    folded: Folded = field(default_factory=Folded)
 
 
 def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> ShapedModel:
@@ -114,7 +116,7 @@ def infer_shapes(model: Model, bindings: Bindings, memo: Memo | None = None) -> 
         bindings = with_told_counts(model, bindings, memo)
         bound, inferred = bind_and_infer(model, bindings, memo)
         expected = at_expected_sizes(model, bindings, bound, inferred)
-    return ShapedModel(model=model, bindings=bindings, bound=bound, inferred=inferred, expected=expected)
+    return ShapedModel(model=model, bindings=bindings, bound=bound, inferred=inferred, expected=expected, memo=memo)
 
 
 def prepare(
@@ -222,6 +224,7 @@ def prepare(
         tactics=tactics,
         in_full=in_full,
         known=known,
+        others=others,
     )
 
 

@@ -39,22 +39,29 @@ def with_own_kernels(works: Sequence[NodeWork], runtime: Runtime) -> tuple[NodeW
     """``works`` with the kernels over elements, and of attention, that ``runtime`` has."""
     own, at_once = OWN[runtime.elementwise], runtime.skip_norm_at_once
     known: dict[Kernel, Kernel] = {}
+
+    def of(kernel: Kernel) -> Kernel:
+        other = known.get(kernel)
+        if other is None:
+            other = own(kernel)
+            if at_once and isinstance(other, Normalization) and "add" in other.fused:
+                other = replace(other, at_once=at_once)
+            known[kernel] = other
+        return other
+
+    # layers that repeat share their kernels, which are slow to compare
+    instead: dict[int, tuple[Kernel, ...]] = {}
     result = []
     for work in works:
-        if not work.kernels:  # most
-            result.append(work)
-            continue
-        kernels = []
-        for kernel in work.kernels:
-            other = known.get(kernel)
-            if other is None:
-                other = own(kernel)
-                if at_once and isinstance(other, Normalization) and "add" in other.fused:
-                    other = replace(other, at_once=at_once)
-                known[kernel] = other
-            kernels.append(other)
-        new = tuple(kernels)
-        result.append(work if new == work.kernels else replace(work, kernels=new))
+        kernels = work.kernels
+        if kernels:
+            new = instead.get(id(kernels))
+            if new is None:
+                new = tuple(map(of, kernels))
+                new = instead[id(kernels)] = kernels if new == kernels else new
+            if new is not kernels:
+                work = work.with_kernels(new)
+        result.append(work)
     return tuple(result)
 
 

@@ -76,6 +76,8 @@ def with_products(
             known[kernel] = found
         return found
 
+    # layers that repeat share their kernels, which are slow to compare
+    instead: dict[int, tuple[Kernel, ...]] = {}
     found = []
     for work in works:
         if not work.kernels or work.node in kept or (by_cudnn and not _is_cudnns(work)):
@@ -85,8 +87,11 @@ def with_products(
             stores = packs_experts and products is None
             kernels = tuple([_packed(kernel, weights) for kernel in work.kernels]) if stores else work.kernels
         else:
-            kernels = tuple([new for kernel in work.kernels for new in changed(kernel)])
-        found.append(work if kernels == work.kernels else replace(work, kernels=kernels))
+            kernels = instead.get(id(work.kernels), ())
+            if not kernels:
+                kernels = tuple([new for kernel in work.kernels for new in changed(kernel)])
+                kernels = instead[id(work.kernels)] = work.kernels if kernels == work.kernels else kernels
+        found.append(work if kernels is work.kernels else work.with_kernels(kernels))
     return tuple(found)
 
 

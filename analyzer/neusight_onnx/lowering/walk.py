@@ -34,13 +34,14 @@ EMPTY = "its result has no elements"
 _Answers: TypeAlias = "dict[tuple[object, ...], Kernels | Free | Unsupported]"
 """What rules have said in this pass, by the form of the node and the identities of its values (which live on)."""
 
-_FROM_VALUES = frozenset({"", "com.microsoft"})
-"""Domains whose rules look at nothing but their node, its values and how they lie."""
+_FROM_VALUES = frozenset({"", "com.microsoft", "neusight"})
+"""Domains whose rules look at nothing but their node, its values and how they lie, and whether a result is given out:
+an output of the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pass:
-    """What runs the graph, and what has been found so far."""
+    """What runs the graph, and what has been found so far. ``given``: the outputs of the graph and of its bodies."""
 
     runtime: Runtime
     order: Order
@@ -49,6 +50,7 @@ class _Pass:
     strides: dict[str, tuple[int, ...]] = field(default_factory=dict)
     answers: _Answers = field(default_factory=dict)
     computed: set[str] = field(default_factory=set)
+    given: set[str] = field(default_factory=set)
     known_on_gpu: frozenset[str] = frozenset()
 
 
@@ -128,6 +130,7 @@ def _images(graph: InferredGraph, ranks: frozenset[int]) -> dict[str, Layout]:
 def _lower(graph: InferredGraph, run: _Pass, outer: Mapping[str, Layout], count: int, branch: tuple[str, ...]) -> None:
     layouts = dict(outer)
     works = run.works
+    run.given.update(declared.name for declared in graph.graph.outputs)
     find = graph.values.get
     read: frozenset[str] | None = None
     for node in graph.graph.nodes:
@@ -298,10 +301,11 @@ def _known_outcome(
     """As :func:`_outcome`; what a rule said of such a node with the same values stands, for models repeat themselves.
 
     Only where the rule can't have seen more than these: no operand or result lies in an order that nodes made, whose
-    names it keeps, and it is no gradient, which follows the graph.
+    names it keeps, no result is an output of the graph, and it is no gradient, which follows the graph.
     """
     given = [layouts.get(name) for name in node.inputs] if layouts else ()
-    if node.domain not in _FROM_VALUES or any(layout is not None and layout.origins for layout in given):
+    is_apart = node.domain not in _FROM_VALUES or not run.given.isdisjoint(node.outputs)
+    if is_apart or any(layout is not None and layout.origins for layout in given):
         return _outcome(node, inputs, outputs, graph, run, layouts)
     attributes = node.attributes
     key = (
