@@ -24,6 +24,7 @@ from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM
 from neusight_onnx.laws.tensor_gemm.memory import stream_gain
 from neusight_onnx.laws.tensor_gemm.times import times as times_of
+from neusight_onnx.laws.unpacked_weights import LANES_TILE
 from neusight_onnx.predictor import load_predictors, predict
 from neusight_onnx.tiling import matrix_unit_tiles
 
@@ -507,29 +508,66 @@ def test_formats_whose_kernels_do_not_split_the_reduction(dtype: DataType, m: in
 UNPACKED = {constant.name: constant.prior for constant in UNPACKED_GEMM.constants}
 
 
+LANES = (LANES_TILE.n, LANES_TILE.m)
+
+
 @pytest.mark.parametrize(
-    ("m", "gpu", "time_us"),
+    ("m", "tile", "gpu", "time_us"),
     [
         # 64 steps of 64 of k, 400 clocks each
-        pytest.param(16, "a100-sxm-80gb", 64 * 400 / 1410, id="tiles"),
-        pytest.param(16, "l40s", 64 * 400 / 2520, id="tiles-by-the-clock"),
+        pytest.param(16, (64, 16), "a100-sxm-80gb", 64 * 400 / 1410, id="tiles"),
+        pytest.param(16, (64, 16), "l40s", 64 * 400 / 2520, id="tiles-by-the-clock"),
+        pytest.param(8, (64, 16), "l40s", 64 * 400 / 2520, id="tiles-of-few-rows"),
         # 3.1 clocks an element of k
-        pytest.param(15, "a100-sxm-80gb", 4096 * 3.1 / 1410, id="matrix-vector"),
-        pytest.param(1, "l40s", 4096 * 3.1 / 2520, id="matrix-vector-by-the-clock"),
+        pytest.param(15, LANES, "a100-sxm-80gb", 4096 * 3.1 / 1410, id="matrix-vector"),
+        pytest.param(1, LANES, "l40s", 4096 * 3.1 / 2520, id="matrix-vector-by-the-clock"),
     ],
 )
-def test_blocks_that_unpack_weights_take_clocks(m: int, gpu: str, time_us: float) -> None:
-    cols = pinned(linear(m, 64, 4096, b_dtype=INT4), 64, 16)
+def test_blocks_that_unpack_weights_take_clocks(m: int, tile: tuple[int, int], gpu: str, time_us: float) -> None:
+    cols = pinned(linear(m, 64, 4096, b_dtype=INT4), *tile)
     parts = TENSOR_GEMM.estimate(cols, load_gpu(gpu), UNPACKED).parts_us
     assert parts["latency"][0] == pytest.approx(time_us, rel=1e-3)
 
 
-@pytest.mark.parametrize(("m", "parts"), [(8, 1), (16, 4), (64, 4)])
+@pytest.mark.parametrize(("m", "parts"), [(8, 4), (16, 4), (64, 4)])
 def test_how_far_reductions_over_unpacked_weights_are_split(m: int, parts: int) -> None:
     cols = TENSOR_GEMM.columns((linear(m, 128, 65536, b_dtype=INT8),))
     assert TENSOR_GEMM.estimate(cols, load_gpu("l40s"), UNPACKED).tile["split_k"][0] == parts
     plain = TENSOR_GEMM.columns((linear(m, 128, 65536),))
     assert TENSOR_GEMM.estimate(plain, load_gpu("l40s"), PRIORS).tile["split_k"][0] > 4
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "lanes"),
+    [
+        pytest.param(1, 2048, True, id="short"),
+        pytest.param(1, 65536, False, id="long"),  # 144 us on lanes
+        pytest.param(16, 1024, False, id="no-kernel-for-16-rows"),
+    ],
+)
+def test_few_rows_by_unpacked_weights_take_lanes_or_matrix_units(m: int, k: int, lanes: bool) -> None:
+    cols = TENSOR_GEMM.columns((linear(m, 1024, k, b_dtype=INT8),))
+    tile = TENSOR_GEMM.estimate(cols, load_gpu("a100-sxm-80gb"), UNPACKED).tile
+    assert ((tile["n"][0], tile["m"][0]) == LANES) == lanes
+    assert tile["split_k"][0] == 1 or not lanes
+
+
+@pytest.mark.parametrize("gpu", ["t4", "a100-sxm-80gb", "rtx-5090", "h100-sxm", "b200-sxm"])
+def test_fewer_rows_by_unpacked_weights_take_no_longer(gpu: str) -> None:
+    rows, shapes = (1, 2, 4, 8, 15, 16), ((1024, 1024), (4096, 4096), (8192, 28672), (28672, 8192), (128, 65536))
+    kernels = tuple(linear(m, n, k, FP16, b_dtype=INT4) for n, k in shapes for m in rows)
+    found = TENSOR_GEMM.estimate(TENSOR_GEMM.columns(kernels), load_gpu(gpu), UNPACKED).latency_us
+    times_us = found.reshape(len(shapes), len(rows))
+    assert (times_us[:, :-1] <= 1.001 * times_us[:, 1:]).all()
+
+
+def test_blocks_of_lanes_fetch_all_rows() -> None:
+    """4,096 columns are 2,048 blocks, 19 on the busiest of an A100's 108 SMs: two columns of half a byte and eight rows
+    of two bytes an element of k, at the rate of an SM."""
+    cols = pinned(linear(8, 4096, 4096, b_dtype=INT4), *LANES)
+    found = TENSOR_GEMM.estimate(cols, load_gpu("a100-sxm-80gb"), UNPACKED).parts_us["l2"][0]
+    expected = 19 * 4096 * (2 * 0.5 + 8 * 2) / (UNPACKED["l2_bytes_per_clock"] * 1410)
+    assert found == pytest.approx(expected, rel=1e-3)
 
 
 def test_many_columns_of_few_rows_are_multiplied_by_the_quicker_units() -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import capability
 from neusight_onnx.laws.base import Column, Constant, Constants
+from neusight_onnx.tiling import Tile
 
 OWN: tuple[Constant, ...] = (
     Constant(
@@ -51,8 +52,20 @@ OWN: tuple[Constant, ...] = (
 _REPLACED = frozenset({"step_ns", *(constant.name for constant in OWN)})
 
 LANE_ROWS = 16.0
-"""Rows from which on such products run on matrix units (TensorRT-LLM's matrix-vector kernels take fewer, as its source
-is remembered): 1,024 columns of 1,024 take an L40S 3-4 us up to 8 rows and 5-6 with 16, an A100 4-5 and 11."""
+"""Rows below which vector lanes may multiply them (TensorRT-LLM's matrix-vector kernels take fewer, as its source is
+remembered): 1,024 columns of 1,024 take an L40S 3-4 us up to 8 rows and 5-6 with 16, an A100 4-5 and 11."""
+LANES_TILE = Tile(n=2, m=16, threads=128)
+"""The lanes' kernel in the menu of tiles: two columns a block, as INT8's (``VECTOR_COLUMNS``), and all of the few rows.
+
+The library times both kinds and takes the quicker: on an A100 a row by 128 columns of 65,536 of 8 bits takes 146 us,
+2.2 ns an element of k as at 1,024 to 16,384, and one by 1,024 columns, eight times as many, 91, as 16 rows do. Up to 8
+rows by k = 65,536, their GPU left out, the law is 26 (A100) and 13 % (L40S) off without the choice in 4 bits, 10 and 9
+with it; 23 and 8, 10 and 6 in 8 bits.
+
+Each block fetches all rows for its columns: 4,096 columns of 1,536 to 4,096 take an A100 9-16 us with a row, and with
+eight 14-23, as with 16. Over all k that brings 18.2 and 12.5 % to 15.8 and 11.6 in 4 bits, 12.8 and 8.3 to 11.6 and 7.8
+in 8; with one column a block, or four, they are .4-.6 higher on average.
+"""
 PACKED_PER_CLOCK, PACKED_PER_CLOCK_OF_DATA_CENTRES = 128.0, 256.0
 """Multiply-adds in 16 bits a clock and SM of vector lanes, and the same of 8.0, 9.0 and 10.x (CUDA C++ Programming
 Guide, throughput of arithmetic instructions)."""
@@ -78,9 +91,21 @@ def unpacks(c: Constants) -> bool:
     return "unpack_step_cycles" in c
 
 
-def on_lanes(cols: Mapping[str, NDArray[np.float64]], c: Constants) -> NDArray[np.bool_]:
-    """Products of few rows by unpacked weights, which vector lanes multiply."""
-    found: NDArray[np.bool_] = (cols["m"] < LANE_ROWS) & unpacks(c)
+def with_lanes(tiles: tuple[Tile, ...], c: Constants) -> tuple[Tile, ...]:
+    """A menu with the lanes' kernel beside those of matrix units, where weights are unpacked."""
+    return (*tiles, LANES_TILE) if unpacks(c) else tiles
+
+
+def on_lanes(tile: NDArray[np.float64], c: Constants) -> NDArray[np.bool_]:
+    """Whether a tile (n, m, threads, split) is the lanes' kernel, by its columns: matrix units have none so narrow."""
+    found: NDArray[np.bool_] = (tile[0] == LANES_TILE.n) & unpacks(c)
+    return found
+
+
+def missing(cols: Mapping[str, NDArray[np.float64]], c: Constants, tile: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tiles that kernels of unpacked weights don't have: lanes for many rows or in parts, and many parts."""
+    lanes = on_lanes(tile, c) & ((cols["m"] >= LANE_ROWS) | (tile[3] > 1.0))
+    found: NDArray[np.bool_] = lanes | ((tile[3] > MOST_PARTS) & unpacks(c))
     return found
 
 

@@ -40,12 +40,10 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count))
         missing = (tile[3] > 1.0) & _SERIAL[part["pipe"].astype(np.int64)] & (not amd)
         missing = missing | ((tile[3] > 1.0) & (part["unsplit"] > 0.0))
-        if unpacked_weights.unpacks(c):
-            most = np.where(unpacked_weights.on_lanes(part, c), 1.0, unpacked_weights.MOST_PARTS)
-            missing = missing | (tile[3] > most)
+        missing = missing | unpacked_weights.missing(part, c, tile)
         return np.where(useless | missing, np.inf, join(parts, c, tile[3]))
 
-    tiles = matrix_unit_tiles(gpu)
+    tiles = unpacked_weights.with_lanes(matrix_unit_tiles(gpu), c)
     tile = cheapest(matrix_unit_candidates(tiles), cols, cost, chunk=_CHUNK)
     long = np.flatnonzero((cols["k"] > LONGEST_MEASURED) & (cols["multiplied_bytes"] == 2.0) & (not amd))
     if long.size:

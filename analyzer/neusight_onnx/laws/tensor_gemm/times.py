@@ -139,10 +139,9 @@ def times(
     full_s = np.where(on_lanes, lane_s, full_s)
     block_s = k * step_ns(gpu, c) * 1e-9 * VECTOR_SHARE + lane_rounds * VECTOR_BLOCK_CYCLES / gpu.clock_hz
     latency_s = np.where(on_lanes, block_s, latency_s)
-    few = unpacked_weights.on_lanes(cols, c)
+    few = unpacked_weights.on_lanes(tile, c)
     if unpacked_weights.unpacks(c):
-        # of many columns matrix units are quicker
-        full_s = np.where(few, np.minimum(unpacked_weights.lanes_s(cols, gpu), full_s), full_s)
+        full_s = np.where(few, unpacked_weights.lanes_s(cols, gpu), full_s)
         latency_s = np.where(few, unpacked_weights.column_s(cols, gpu, c), latency_s)
     wave_blocks = np.minimum(sms * occupancy, blocks)
     wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
@@ -151,7 +150,7 @@ def times(
     entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
     # a last round of fewer blocks fetches less
     rounds = blocks / wave_blocks
-    beyond = beyond_measured(cols)
+    beyond = beyond_measured(cols) | few
     columns_of_wave = np.where(beyond, np.minimum(wave_n * t1, n), wave_n * t1)
     rows_of_wave = np.where(beyond, np.minimum(wave_m * t2, m), wave_m * t2)
     reload = rounds * entries * kz * (columns_of_wave * cols["b_bytes"] + rows_of_wave * cols["a_bytes"])
@@ -189,7 +188,7 @@ def times(
     panels = kz * (side_n + side_m - shared)
     row = kz * (VECTOR_COLUMNS * cols["b_bytes"] + m * cols["a_bytes"])
     panels_of_sm = np.where(on_lanes, lane_rounds * row, per_sm * panels)
-    panels_of_sm = np.where(few, (a_all + b_all) / sms, panels_of_sm)
+    panels_of_sm = np.where(few, per_sm * kz * (t1 * cols["b_bytes"] + m * cols["a_bytes"]), panels_of_sm)
     l2_s = panels_of_sm / (c["l2_bytes_per_clock"] * gpu.clock_hz)
     waits_s = (memory_s, l2_s, latency_s)
     pipe_s, level = pipe_seconds(cols, gpu, c, flops=2.0 * b * m * n * k, boost_s=full_s, waits_s=waits_s)
