@@ -27,10 +27,9 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.learning.kernel_text import kernel_from_text, kernel_to_text
+from neusight_onnx.learning.measured import STORED
 
 FP32 = DataType.FLOAT32
-STORED = {"fp32": FP32, "tf32": FP32, "fp16": DataType.FLOAT16, "bf16": DataType.BFLOAT16}
-"""Precision -> type of the tensors."""
 
 FLOATS = (DataType.FLOAT32, DataType.FLOAT16, DataType.BFLOAT16)
 

@@ -149,6 +149,13 @@ def test_evaluation_for_a_reader() -> None:
         assert re.search(pattern, text, re.MULTILINE), pattern
 
 
+def test_errors_beyond_measure_leave_the_table_its_columns() -> None:
+    """Rows that claim what no GPU does have errors of a dozen digits."""
+    huge = replace(summary("t4", True, "50 us and above"), mape_percent=1e12, bias_percent=1e12)
+    text = evaluation_to_terminal(replace(EVALUATION, groups=(huge,)), Canvas(width=80))
+    assert re.search(r"^  t4 +1,234 +> 9,999 % +5.0 % +> 9,999 % +45.6 % +81 %$", text, re.MULTILINE)
+
+
 def test_evaluation_as_json_and_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("neusight_onnx.learning.evaluate.evaluate", lambda data, all_rows: EVALUATION)
     assert main(["predictors", "evaluate", "measured", "--format", "json"]) == 0

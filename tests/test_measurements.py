@@ -35,6 +35,7 @@ from measurements.session import LOST, LOST_REASON, DeviceLostError, SkipCaseErr
 from measurements.supervision import GRACE_S, STALL_S, supervise
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import DataError, NeusightError
+from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import (
     KERNEL_CLASSES,
     Attention,
@@ -160,7 +161,9 @@ def test_texts_that_are_no_kernel(text: str, fault: str) -> None:
 
 
 def row(timed: Kernel, **values: object) -> dict[str, object]:
-    usual: dict[str, object] = {"gpu": "h100-sxm", "precision": "fp16", "cache": "cold", "status": "measured"}
+    """Of a file; the precision is that of the kernel's tensors where none is given."""
+    precision = "fp32" if kernel_dtype(timed) is FP32 else "fp16"
+    usual: dict[str, object] = {"gpu": "h100-sxm", "precision": precision, "cache": "cold", "status": "measured"}
     return {**usual, "latency_us": 12.5, "kernel": kernel_to_text(timed), **values}
 
 
@@ -189,8 +192,16 @@ def test_rows_come_back(tmp_path: Path) -> None:
     [
         ({"latency_us": "nan"}, "row 2: latency_us is nan"),
         ({"latency_us": -1}, "row 2: latency_us is -1"),
+        ({"latency_us": 1e300}, r"row 2: latency_us is 1e\+300, which no kernel takes"),
+        ({"latency_us": 1e-3}, "row 2: latency_us is 0.001, which no kernel takes"),
         ({"latency_us": "fast"}, "row 2: latency_us is 'fast', which is no number"),
         ({"precision": "fp12"}, "row 2: precision 'fp12' is none of"),
+        ({"precision": "bf16"}, "row 2: precision is bf16, but its kernel is in float32"),
+        ({"kernel_class": "conv"}, "row 2: kernel_class is 'conv', but its kernel is a gemm"),
+        ({"status": "foo"}, "row 2: status 'foo' is none of measured, skipped"),
+        ({"cache": "luke"}, "row 2: cache 'luke' is none of cold, warm"),
+        ({"layout": "nchw16"}, "row 2: layout 'nchw16' is none of empty, nhwc"),
+        ({"kernel": kernel_to_text(linear(10**15))}, "row 2: its kernel moves more than 4 TiB"),
         ({"kernel": "?"}, "row 2: the kernel is no JSON"),
         ({"kernel": kernel_to_text(linear(0))}, "row 2: m is 0: a size is 1 or more"),
     ],
@@ -328,7 +339,7 @@ def test_kernels_of_models(tmp_path: Path) -> None:
 
 
 def gemms(*sizes: int) -> list[Case]:
-    return [Case(kernel=linear(m), precision="fp16") for m in sizes]
+    return [Case(kernel=recast(linear(m), FP16), precision="fp16") for m in sizes]
 
 
 def widths(cases: list[Case]) -> list[int]:
@@ -594,6 +605,7 @@ def measured_folder(tmp_path: Path) -> Path:
         row(linear(64), precision="tf32"),
         row(Softmax(rows=8, cols=8, dtype=FP16), cache="warm", gpu="warp-9"),
         row(Softmax(rows=65_536, cols=4096, dtype=FP16), latency_us=400.0),
+        row(Softmax(rows=65_536, cols=4096, dtype=FP16), latency_us=400.0, gpu="NVIDIA H100 80GB HBM3"),
     ]
     append(tmp_path / "measurements" / "h100.csv", rows)
     return tmp_path
@@ -614,6 +626,8 @@ def test_files_are_found_in_a_folder_or_below_it(place: str, measured_folder: Pa
     assert measurements.kernels == (replace(recast(conv(channels_last=True), FP16), burst=True),)
     assert measurements.measured_us.tolist() == [12.5]
     assert measurements.scored_us == 5.0
+    # a name that nvidia-smi prints is the GPU's
+    assert found["softmax", "float16", "cold"].gpu.tolist() == ["h100-sxm", "h100-sxm"]
     # TF32's kernels are a type of their own as soon as there are any
     assert ("gemm", "tf32", "cold") in found
 

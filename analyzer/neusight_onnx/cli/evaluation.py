@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _ABOVE = " and above"
+_MOST_PERCENT = 9_999
 _BY = {ANALYTIC: "law", MIXED: "both"}
 
 
@@ -70,13 +71,18 @@ def _row(group: ErrorSummary) -> tuple[str, ...]:
     return (
         f"  {printable(group.gpu)}{'*' if group.trained_on is False else ''}",
         f"{group.row_count:,}",
-        f"{group.mape_percent:.1f} %",
-        f"{group.median_ape_percent:.1f} %",
-        f"{group.bias_percent:+.1f} %",
-        f"{group.roofline_mape_percent:.1f} %",
+        _error(group.mape_percent),
+        _error(group.median_ape_percent),
+        _error(group.bias_percent, sign="+"),
+        _error(group.roofline_mape_percent),
         f"{group.coverage * 100:.0f} %",
         _BY.get(group.method, ""),
     )
+
+
+def _error(per_cent: float, sign: str = "") -> str:
+    """An error with a decimal; one so large that rows can't be what they claim leaves the table its columns."""
+    return f"{per_cent:{sign}.1f} %" if per_cent < _MOST_PERCENT else f"> {_MOST_PERCENT:,} %"
 
 
 def _skipped(skipped: Sequence[SkippedRows]) -> list[str]:

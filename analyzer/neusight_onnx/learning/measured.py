@@ -9,11 +9,12 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import DataError
-from neusight_onnx.kernels import Kernel
+from neusight_onnx.kernel_formats import kernel_dtype
+from neusight_onnx.kernels import KERNEL_CLASSES, Attention, Conv, Gemm, Kernel
 from neusight_onnx.learning.kernel_text import kernel_from_text
 
 COLUMNS: tuple[str, ...] = (
@@ -54,13 +55,27 @@ NEEDED = ("gpu", "precision", "layout", "cache", "latency_us", "status", "kernel
 MEASURED, SKIPPED = "measured", "skipped"
 """What ``status`` may be."""
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-"""What ``precision`` may be. In "tf32" the kernel's tensors are those of FP32."""
+STORED = {
+    "fp32": DataType.FLOAT32,
+    "tf32": DataType.FLOAT32,
+    "fp16": DataType.FLOAT16,
+    "bf16": DataType.BFLOAT16,
+}
+"""What ``precision`` may be, and the type of the kernel's tensors then."""
 
 COLD, WARM = "cold", "warm"
 """What ``cache`` may be: whether so many copies of the operands took turns that none was in the L2 any more."""
 
+LAYOUTS = ("", "nhwc")
+"""What ``layout`` may be."""
+
 _LONGEST_FIELD = 1 << 20
+
+_SHORTEST_US, _LONGEST_US = 0.1, 3.6e9
+"""No launch takes less than some hundred cycles of a clock of 1 to 3 GHz, and a run ends after minutes, not an hour."""
+
+_MOST_BYTES = 1 << 42
+"""4 TiB, ten times the memory of the largest GPU (``specs/``): what moves more was never run as one kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +121,23 @@ def measured_rows(path: Path) -> list[MeasuredRow]:
     """The rows that hold a time. Raises DataError with the row's number where one can't be understood."""
     found = []
     for number, row in enumerate(read_rows(path), start=2):
-        if row["status"] != MEASURED:
-            continue
         where = f"{path}, row {number}"
+        if row["status"] == SKIPPED:
+            continue
+        for column, known in _CHOICES.items():
+            if row[column] not in known:
+                names = ", ".join(name or "empty" for name in known)
+                raise DataError(f"{where}: {column} {row[column][:40]!r} is none of {names}")
         try:
             kernel, latency_us = kernel_from_text(row["kernel"]), _number(row["latency_us"], "latency_us")
+            _require_agreement(row, kernel)
         except ValueError as error:
             raise DataError(f"{where}: {error}; remove the row or measure it again") from error
-        if row["precision"] not in PRECISIONS:
-            raise DataError(f"{where}: precision {row['precision']!r} is none of {', '.join(PRECISIONS)}")
-        if not isfinite(latency_us) or latency_us <= 0:
-            raise DataError(f"{where}: latency_us is {row['latency_us']}; remove the row or measure it again")
+        if not _SHORTEST_US <= latency_us <= _LONGEST_US:
+            shown = row["latency_us"][:40]
+            raise DataError(
+                f"{where}: latency_us is {shown}, which no kernel takes; remove the row or measure it again"
+            )
         found.append(
             MeasuredRow(
                 gpu=row["gpu"],
@@ -129,6 +150,28 @@ def measured_rows(path: Path) -> list[MeasuredRow]:
             )
         )
     return found
+
+
+_CHOICES: dict[str, Sequence[str]] = {
+    "status": (MEASURED, SKIPPED),
+    "precision": tuple(STORED),
+    "layout": LAYOUTS,
+    "cache": (COLD, WARM),
+}
+"""What columns of few words may be."""
+
+
+def _require_agreement(row: Mapping[str, str], kernel: Kernel) -> None:
+    """ValueError where the columns beside a kernel say another one, or no GPU could have run it."""
+    kernel_class = KERNEL_CLASSES[type(kernel)]
+    if row.get("kernel_class") not in (None, "", kernel_class):
+        raise ValueError(f"kernel_class is {row['kernel_class'][:40]!r}, but its kernel is a {kernel_class}")
+    dtype, stored = kernel_dtype(kernel), STORED[row["precision"]]
+    # what only moves or compares integers runs alike in every precision
+    if dtype is not stored and (dtype.is_float or isinstance(kernel, Attention | Conv | Gemm)):
+        raise ValueError(f"precision is {row['precision']}, but its kernel is in {dtype.label}")
+    if kernel.read_bytes + kernel.write_bytes > _MOST_BYTES:
+        raise ValueError("its kernel moves more than 4 TiB, which no GPU holds")
 
 
 def _number(text: str, column: str) -> float:

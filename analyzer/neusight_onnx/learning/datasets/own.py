@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.dtypes import BY_LABEL
+from neusight_onnx.errors import SpecError
+from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import KERNEL_CLASSES, Attention, Conv, Gemm, Kernel
 from neusight_onnx.learning.datasets.parts import DEVICE, Measurements, Part
@@ -42,7 +44,8 @@ def read_own(file: str, path: Path) -> list[Part]:
 
 
 def _own_part(file: str, kernel_class: str, label: str, variant: str, members: Sequence[MeasuredRow]) -> Part:
-    gpu = np.array([row.gpu for row in members], dtype=np.str_)
+    names = {name: _canonical(name) for name in {row.gpu for row in members}}
+    gpu = np.array([names[row.gpu] for row in members], dtype=np.str_)
     kernels = [_as_measured(row) for row in members]
 
     def load(rows: NDArray[np.int64] | None = None) -> Measurements:
@@ -73,6 +76,14 @@ def _own_part(file: str, kernel_class: str, label: str, variant: str, members: S
         variant=variant,
         reason="" if known else f"no kernels in {label} yet",
     )
+
+
+def _canonical(name: str) -> str:
+    """The canonical name of a GPU; of one that isn't known the name itself."""
+    try:
+        return load_gpu(name).name
+    except SpecError:
+        return name
 
 
 def _as_measured(row: MeasuredRow) -> Kernel | None:
