@@ -271,6 +271,10 @@ REFUSED = {
     "not a number in a kernel": ({"kernels.0.dims": {"m": float("nan")}}, "no whole report"),
     "dims are a number": ({"kernels.0.dims": 5}, "5 are no dims"),
     "kernels are a number": ({"kernels": 3}, "no whole report"),
+    "kernels are a table": ({"kernels": {}}, "{} is no list of kernels"),
+    "kernels are gone": ({"kernels": []}, "the kernels of its total are gone"),
+    "no time for kernels": ({"totals.latency_ms": 0}, "latency is 0, though kernels or the host take time"),
+    "a time of an age": ({"totals.latency_ms": 1e300}, "no time"),
     "another shape": ({"model.inputs.0.shape": [2, 5]}, "'x' is float32 2x4 in old.json, 'x' is float32 2x5"),
     "another type": ({"model.inputs.0.dtype": "int64"}, "is int64 2x4"),
     "another number": ({"model.inputs": []}, "1 in old.json, 0 in"),
@@ -281,6 +285,14 @@ REFUSED = {
 def test_reports_that_do_not_compare(change: dict[str, object], says: str, folder: Path) -> None:
     with pytest.raises(ComparisonError, match=re.escape(says)):
         diff("old.json", edited(folder, change))
+
+
+def test_a_latency_of_null_is_of_a_run_that_was_not_costed(folder: Path) -> None:
+    document = json.loads((folder / "old.json").read_text())
+    document["totals"]["latency_ms"] = None
+    (folder / "edited.json").write_text(json.dumps(document))
+    with pytest.raises(ComparisonError, match="latency is null, though it is costed"):
+        diff("old.json", "edited.json")
 
 
 def test_no_text_of_a_report_steers_the_terminal(folder: Path) -> None:

@@ -612,6 +612,27 @@ def test_check_finds_what_a_gpu_cannot_run() -> None:
     assert verdict.targets[0].not_predicted is not None
 
 
+@pytest.mark.parametrize(
+    ("gpu", "precision", "codes"),
+    [
+        ("h100-sxm", "fp4", {"NSX405"}),
+        ("l4", "fp4", {"NSX405"}),
+        ("mi300x", "fp4", {"NSX405"}),
+        ("a100", "fp8", {"NSX402"}),
+        ("t4", "fp8", {"NSX401", "NSX402"}),
+        ("v100", "bf16", {"NSX401"}),
+        ("p100", "int8", {"NSX406"}),
+    ],
+)
+@pytest.mark.parametrize("runtime", ["onnxruntime", "eager", "compiled", "tensorrt"])
+def test_no_precision_that_a_gpu_refuses_passes(gpu: str, precision: str, codes: set[str], runtime: str) -> None:
+    target = Target(name="t", model="examples/resnet50.onnx", gpu=gpu, precision=precision, runtime=runtime)
+    verdict = check([target])
+    assert verdict.targets[0].not_predicted is not None
+    told = {"NSX401", "NSX402", "NSX405", "NSX406"}
+    assert told & {finding.code for finding in verdict.findings if finding.severity.value == "error"} == codes
+
+
 @pytest.fixture
 def mixture(tmp_path: Path) -> Path:
     """Two experts of eight for one token; 64 Mi weights, external data that isn't there."""

@@ -77,9 +77,14 @@ def _no_units(subject: Subject, name: str) -> str:
     return f"{subject.gpu.name} has no {units} units"
 
 
-def _unbuildable(subject: Subject, name: str) -> Iterator[Found]:
-    """That an engine refuses a file for a format that no kernel multiplies."""
-    if name in narrow_floats(subject.model.graph):
+def _refused_whole(subject: Subject, name: str) -> Iterator[Found]:
+    """That the GPU refuses a format that no kernel multiplies: the target's (ONNX Runtime widens what has no kernels in
+    it), or one of the file that an engine isn't built of."""
+    if subject.precision.name == name:
+        reason = refusal(subject.precision, subject.gpu)
+        if reason is not None:
+            yield Found(message=reason)
+    elif name in narrow_floats(subject.model.graph):
         reason = without_units(subject.model.graph, subject.target.runtime, subject.gpu)
         if reason is not None:
             yield Found(message=reason)
@@ -111,7 +116,7 @@ def bfloat16(subject: Subject) -> Iterator[Found]:
 def fp8(subject: Subject) -> Iterator[Found]:
     if "fp8" not in subject.gpu.peak_flops_per_s:
         found = list(_found(subject, _FP8, _no_units(subject, "fp8")))
-        yield from found or _unbuildable(subject, "fp8")
+        yield from found or _refused_whole(subject, "fp8")
     elif subject.gpu.vendor == "NVIDIA":
         yield from _found(subject, FNUZ, f"{subject.gpu.name} has FP8 units, but not for FNUZ formats")
 
@@ -167,7 +172,7 @@ def fp16(subject: Subject) -> Iterator[Found]:
 def fp4(subject: Subject) -> Iterator[Found]:
     if "fp4" not in subject.gpu.peak_flops_per_s:
         found = list(_found(subject, _FP4, _no_units(subject, "fp4")))
-        yield from found or _unbuildable(subject, "fp4")
+        yield from found or _refused_whole(subject, "fp4")
 
 
 @checks(
@@ -181,9 +186,10 @@ def fp4(subject: Subject) -> Iterator[Found]:
     fix="ask for fp16 or fp32 on this GPU, or take a newer one",
 )
 def precision(subject: Subject) -> Iterator[Found]:
-    named = (_BF16 | _FP8 | _FP4).intersection(dtype for dtype, _ in subject.kernel_types)
     reason = refusal(subject.precision, subject.gpu)
-    if reason is not None and not named:
+    name = subject.precision.name.removesuffix("-model")
+    told = name in ("fp8", "fp4") or (name == "bf16" and any(dtype in _BF16 for dtype, _ in subject.kernel_types))
+    if reason is not None and not told:
         yield Found(message=reason)
 
 

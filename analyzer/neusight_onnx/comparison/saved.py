@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from neusight_onnx.report.precision_words import PRODUCTS, stored_formats
 
 _MAX_FILE_BYTES = 1 << 28
 _MOST_COUNTED = 1 << 63
-"""No size, count or number of bytes reaches it: ONNX's are 64-bit integers."""
+"""No size, count or number of bytes reaches it: ONNX's are 64-bit integers. Nor does a time: it would be 292,000
+years in microseconds."""
 
 MOST_NODES = 3
 """Nodes of equal kernels that are named."""
@@ -100,7 +100,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
     model, totals, settings = document["model"], document["totals"], document["settings"]
     groups: dict[Form, list[Mapping[str, Any]]] = {}
     classes: dict[str, float] = {}
-    for row in document["kernels"]:
+    for row in _list(document["kernels"]):
         form = (
             _text(row["kernel_class"]),
             _text(row["dtype"]),
@@ -108,6 +108,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
         )
         groups.setdefault(form, []).append(row)
         classes[form[0]] = classes.get(form[0], 0.0) + _number(row["latency_us"]) / 1e3
+    _check_times(totals, sum(classes.values()))
     return Saved(
         side=Side(
             source=source,
@@ -147,6 +148,21 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
     )
 
 
+def _check_times(totals: Mapping[str, Any], kernels_ms: float) -> None:
+    """ValueError where a run's times contradict each other as those of no report do.
+
+    Null stands for a latency of which nothing could be costed, 0 for one of nothing that takes time: the kernels, which
+    take ``kernels_ms``, and the host take none then.
+    """
+    times = [totals[key] for key in ("latency_ms", "latency_low_ms", "latency_high_ms")]
+    if None in times and (any(time is not None for time in times) or not totals["partial"]):
+        raise ValueError("its latency is null, though it is costed")
+    if not times[0] and (kernels_ms or _number(totals["overhead_ms"])):
+        raise ValueError(f"its latency is {json.dumps(times[0])}, though kernels or the host take time")
+    if _number(totals["kernel_ms"]) and not kernels_ms:
+        raise ValueError("the kernels of its total are gone")
+
+
 def _in_words(item: object) -> str:
     """A part of a training plan: a number or a name, rates of dropout by place, patterns of what is frozen."""
     if item is None:
@@ -173,6 +189,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _list(value: object) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.40} is no list of kernels")
+    return value
+
+
 def _mapping(value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{value!r:.40} are no dims")
@@ -180,7 +202,7 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST_COUNTED:
         raise ValueError(f"{value!r:.40} is no time")
     return float(value)
 
