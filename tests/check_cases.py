@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -168,16 +169,16 @@ MISSPELT = one([node("Relu", "x", "y", "act", slope=0.1)])
 DETERMINANT = one([node("Det", "x", "y", "det")], x=("batch", 4, 4), y=("batch",))
 
 
-def plugin() -> ModelProto:
-    """TensorRT's suppression of boxes, as exporters of YOLO write it."""
+def plugin(op_type: str = "EfficientNMS_TRT", domain: str = "") -> ModelProto:
+    """TensorRT's suppression of boxes, as exporters of YOLO write it: some in a domain of their own."""
     attributes = {"background_class": -1, "box_coding": 1, "iou_threshold": 0.5, "max_output_boxes": 10}
     nms = node(
-        "EfficientNMS_TRT", "boxes scores", "num kept points classes", "nms",
+        op_type, "boxes scores", "num kept points classes", "nms", domain=domain,
         plugin_version="1", score_activation=0, score_threshold=0.25, **attributes,
     )  # fmt: skip
     inputs = [value("boxes", ["batch", 20, 4]), value("scores", ["batch", 20, 3])]
     outputs = [value("kept", ["batch", 10, 4])]
-    return model(graph([nms], inputs, outputs), opsets={"": 17})
+    return model(graph([nms], inputs, outputs), opsets={"": 17} | ({domain: 1} if domain else {}))
 
 
 def declared(*infos: onnx.ValueInfoProto) -> Callable[[], ModelProto]:
@@ -717,6 +718,23 @@ CASES = {
         model=plugin, codes=codes(501, 502), runtime="onnxruntime", node="nms", says="a plugin of TensorRT"
     ),
     "a plugin of TensorRT": Case(model=plugin, codes=codes(502), runtime="tensorrt", node="nms"),
+    **{
+        f"a plugin of TensorRT, {op_type} in '{domain}'": Case(
+            model=partial(plugin, op_type, domain),
+            codes=codes(502),
+            runtime="tensorrt",
+            node="nms",
+            says=f"{op_type}: a TensorRT plugin",
+        )
+        for op_type, domain in [("EfficientNMS_TRT", "TRT"), ("EfficientNMS_TRT", "custom"), ("BatchedNMS_TRT", "")]
+    },
+    "a plugin of TensorRT in a domain, onnxruntime": Case(
+        model=partial(plugin, domain="TRT"),
+        codes=codes(501, 502),
+        runtime="onnxruntime",
+        node="nms",
+        says="a plugin of TensorRT",
+    ),
     "TensorRT, MI300X": Case(
         model=matmul(F16), codes=codes(507), gpu="mi300x", runtime="tensorrt", says="it runs on no GPU by AMD"
     ),

@@ -15,7 +15,7 @@ from neusight_onnx.graph.versions import LAST_OPSETS
 from neusight_onnx.kernels import HostWork, NodeWork, Transfer
 from neusight_onnx.lowering import operator_table
 from neusight_onnx.lowering.placement import REFUSED_BY
-from neusight_onnx.lowering.refused import PLUGINS
+from neusight_onnx.lowering.refused import is_plugin
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
@@ -51,10 +51,11 @@ def unknown_operator(subject: Subject) -> Iterator[Found]:
     unknown: dict[tuple[str, str], list[str]] = {}
     plugins: dict[str, list[str]] = {}
     for node in nodes_of(subject.model.graph):
-        if (node.domain, node.op_type) not in known:
+        if is_plugin(node.domain, node.op_type):
+            if subject.target.runtime.partition("@")[0] != "tensorrt":
+                plugins.setdefault(node.op_type, []).append(node.name)
+        elif (node.domain, node.op_type) not in known:
             unknown.setdefault((node.domain, _qualified(node)), []).append(node.name)
-        elif subject.target.runtime.partition("@")[0] != "tensorrt" and node.op_type in PLUGINS and not node.domain:
-            plugins.setdefault(node.op_type, []).append(node.name)
     for name, nodes in plugins.items():
         yield Found(
             message=f"{name} is a plugin of TensorRT, which {subject.target.runtime} doesn't have "
@@ -97,7 +98,9 @@ def unmodelled_operator(subject: Subject) -> Iterator[Found]:
     for work in subject.opaque:
         node = operators.get(work.node)
         reason = work.unsupported or ""
-        unknown = node is not None and (node.domain, node.op_type) not in known  # NSX501 says that
+        unknown = (  # NSX501 says that
+            node is not None and (node.domain, node.op_type) not in known and not is_plugin(node.domain, node.op_type)
+        )
         if not unknown and not reason.startswith((UNKNOWN_BECAUSE, UNKNOWN_HERE, REFUSED_BY)):
             groups.setdefault((work.op_type, reason), []).append(work)
     for (op_type, reason), works in groups.items():

@@ -13,18 +13,18 @@ _SPECULATION = "bookkeeping of one server's speculative decoding; what it costs 
 _SPARSE = "which keys it selects depends on data, and its cost on how it selects them"
 _ONE_ENGINE = "holds another engine's compiled model, which can't be read"
 _LAYOUT = "an inner layout of ONNX Runtime that no exporter writes; save with the level 'extended'"
-_PLUGIN = "a TensorRT plugin; its cost is not published"
+PLUGIN_REASON = "a TensorRT plugin; its cost is not published"
 _FUSED_BLOCK = "one model's fused block; its kernel is not published"
 
 REASONS: dict[str, dict[str, str]] = {
     "": {
-        "DisentangledAttention_TRT": _PLUGIN,
+        "DisentangledAttention_TRT": PLUGIN_REASON,
         "DynamicSlice": "an experiment that never became part of an opset",
-        "EfficientNMS_TRT": _PLUGIN,
+        "EfficientNMS_TRT": PLUGIN_REASON,
         "GRUUnit": "an experiment that never became part of an opset",
         "GivenTensorFill": "an experiment that never became part of an opset",
-        "MultilevelCropAndResize_TRT": _PLUGIN,
-        "PyramidROIAlign_TRT": _PLUGIN,
+        "MultilevelCropAndResize_TRT": PLUGIN_REASON,
+        "PyramidROIAlign_TRT": PLUGIN_REASON,
     },
     "com.microsoft": {
         "BeamSearch": _GENERATION,
@@ -77,8 +77,16 @@ REASONS: dict[str, dict[str, str]] = {
 }
 """domain -> operator -> why it has no model."""
 
-PLUGINS = frozenset(name for name, reason in REASONS[""].items() if reason is _PLUGIN)
+PLUGINS = frozenset(name for name, reason in REASONS[""].items() if reason is PLUGIN_REASON)
 """Operators of ai.onnx in form that TensorRT alone has."""
+
+
+def is_plugin(domain: str, op_type: str) -> bool:
+    """Whether a node is a plugin of TensorRT's. Its parser looks plugins up by the operator's type, whatever the domain
+    (``importPluginFactory`` of onnx-tensorrt, as remembered), and names of those in its library end in _TRT."""
+    if (domain, op_type) in RULES:
+        return not domain and op_type in PLUGINS
+    return op_type in PLUGINS or op_type.endswith("_TRT")
 
 
 def _refuse(context: NodeContext) -> Outcome:

@@ -16,6 +16,7 @@ from neusight_onnx.lowering.context import LAZY_VIEWS, NodeContext
 from neusight_onnx.lowering.free_works import FreeWorks
 from neusight_onnx.lowering.known_on_gpu import Known, where_known
 from neusight_onnx.lowering.provider_parts import by_provider
+from neusight_onnx.lowering.refused import PLUGIN_REASON, is_plugin
 from neusight_onnx.lowering.registry import RULES, Free, Kernels, Unsupported
 from neusight_onnx.lowering.views import AS_EXPORTED, Layout, Order
 from neusight_onnx.runtime import Runtime, as_runtime
@@ -347,6 +348,8 @@ def _outcome(
 ) -> Kernels | Free | Unsupported:
     rule = RULES.get((node.domain, node.op_type))
     if rule is None:
+        if is_plugin(node.domain, node.op_type):
+            return Unsupported(reason=PLUGIN_REASON)
         if not node.domain and first_version("", node.op_type) is None:
             return Unsupported(reason=f"ONNX has no operator {node.op_type}")
         return Unsupported(reason=f"no lowering for {node.domain or 'ai.onnx'}::{node.op_type}")
