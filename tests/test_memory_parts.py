@@ -506,3 +506,13 @@ def test_the_timeline_is_there_where_it_is_asked_for(capsys: pytest.CaptureFixtu
     )
     # the image and the 1,000 classes are left
     assert points[-1]["live_bytes"] == 4 * (3 * 224 * 224 + 1000)
+
+
+def test_the_cpu_of_a_system_on_a_chip_keeps_a_part_of_the_memory(tmp_path: Path) -> None:
+    """1.5 GiB of the 8 that a Jetson's CPU and GPU share; all of a card's memory is the GPU's."""
+    board = analyze(Path(__file__).parents[1] / "examples" / "resnet50.onnx", gpu="jetson-orin-nano-8gb", batch=1)
+    assert board.totals.memory.available_bytes == board.gpu.memory_bytes - 1536 * 2**20
+    assert any("1.50 GiB" in text and "shares the GPU's memory" in text for text in board.assumptions)
+    card = analyze(Path(__file__).parents[1] / "examples" / "resnet50.onnx", gpu="l4", batch=1)
+    assert card.totals.memory.available_bytes == card.gpu.memory_bytes
+    assert not any("shares the GPU's memory" in text for text in card.assumptions)

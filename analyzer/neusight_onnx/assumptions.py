@@ -27,7 +27,7 @@ from neusight_onnx.laws.analytic import (
 )
 from neusight_onnx.lowering.layouts import wants_channels_last
 from neusight_onnx.lowering.products import EXPERTS
-from neusight_onnx.memory import RunMemory, kept_in_l2, run_bytes
+from neusight_onnx.memory import RunMemory, available_bytes, kept_in_l2, run_bytes
 from neusight_onnx.precision import AUTO, TF32_BY_CUDNN, Precision, takes_tf32
 from neusight_onnx.preparation import PreparedModel
 from neusight_onnx.releases import Change, release_text
@@ -154,7 +154,12 @@ def of_the_stored_precision(settings: Settings, asked: str, runtime: Runtime) ->
 
 
 def of_the_chip(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
-    """That nothing is known of the host of a system on a chip."""
+    """That nothing is known of the host of a system on a chip, and what it takes of the memory."""
+    if spec.shares_memory:
+        yield (
+            f"the CPU shares the GPU's memory: of {capacity(spec.memory_bytes)} the operating system and other "
+            f"programs are taken to hold {capacity(spec.memory_bytes - available_bytes(spec))}, which isn't measured"
+        )
     if spec.shares_memory and not runtime.captured:
         yield (
             f"the host is taken to launch {runtime.name}'s kernels as fast as a server's: no CPU on the GPU's chip was "

@@ -11,10 +11,12 @@ from neusight_onnx.memory.estimate import (
 from neusight_onnx.memory.l2 import kept_in_l2, run_bytes
 from neusight_onnx.memory.largest import in_one_buffer, largest_batch
 from neusight_onnx.memory.parameters import parameter_summary
+from neusight_onnx.memory.policy import available_bytes
 
 __all__ = [
     "STANDING_ASSUMPTIONS",
     "RunMemory",
+    "available_bytes",
     "in_one_buffer",
     "kept_in_l2",
     "largest_batch",

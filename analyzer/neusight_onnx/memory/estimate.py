@@ -20,6 +20,7 @@ from neusight_onnx.memory.policy import (
     FITS_SHARE,
     POLICIES,
     Policy,
+    available_bytes,
     library_workspace_bytes,
 )
 from neusight_onnx.memory.stored import as_stored
@@ -139,8 +140,8 @@ def memory_on(run: RunMemory, gpu: GpuSpec) -> MemoryEstimate:
         workspace_bytes=library_bytes + alive_bytes["workspace"],
         allocator_bytes=reserved_bytes - used_bytes,
         context_bytes=CONTEXT_BYTES,
-        available_bytes=gpu.memory_bytes,
-        verdict=verdict(peak_bytes, high_bytes, gpu.memory_bytes),
+        available_bytes=available_bytes(gpu),
+        verdict=verdict(peak_bytes, high_bytes, available_bytes(gpu)),
         peak_node=found.peak_node,
         peak_tensors=run.alive[:_MOST_TENSORS],
         assumptions=tuple(_assumptions(found, policy, run.caches)),

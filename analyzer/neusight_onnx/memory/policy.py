@@ -36,6 +36,18 @@ FITS_SHARE = 0.9
 with GDDR memory give a sixteenth of it to ECC (a T4's 16 GB show as 15 GiB), the driver keeps 1 to 2 %, and other
 processes (a desktop, a monitor) take some. The share is this project's choice."""
 
+SYSTEM_BYTES = 1536 * MIB
+"""What the CPU's programs and the operating system hold of memory that the GPU shares with them. A judgement, as no
+board was measured: a Jetson's desktop idles at 1 to 2 GiB with what firmware keeps (as users print it by ``free`` and
+``tegrastats``, remembered); a process of inference on the host is in it, a desktop's other programs aren't."""
+
+
+def available_bytes(gpu: GpuSpec) -> int:
+    """The GPU's memory, less what the system takes where it is the CPU's as well (half of it at most)."""
+    if not gpu.shares_memory:
+        return gpu.memory_bytes
+    return gpu.memory_bytes - min(SYSTEM_BYTES, gpu.memory_bytes // 2)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
