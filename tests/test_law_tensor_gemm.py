@@ -58,6 +58,7 @@ def linear(m: int, n: int, k: int, dtype: DataType = BF16, **stored: DataType) -
         pytest.param(linear(8, 8, 8, FP8, a_dtype=BF16), "float8e4m3fn", id="fp8-with-conversion"),
         pytest.param(linear(8, 8, 8, FP16, b_dtype=INT8), "bfloat16+int8", id="w8a16"),
         pytest.param(linear(8, 8, 8, FP16, b_dtype=DataType.UINT4), "bfloat16+int4", id="w4a16"),
+        pytest.param(linear(8, 8, 8, FP16, b_dtype=DataType.UINT2), "bfloat16+int4", id="w2a16"),
         pytest.param(linear(8, 8, 8, FP4), "float4e2m1", id="fp4"),
         pytest.param(linear(8, 8, 8, DataType.FLOAT32, b_dtype=INT4), "float32", id="w4-beside-fp32"),
         pytest.param(linear(8, 8, 8, DataType.INT16), "int16", id="int16-has-none"),

@@ -322,7 +322,28 @@ def _mixture(k: int) -> Case:
     return Case("MoE", operands, attributes={"k": k, "activation_type": "relu"})
 
 
+def _experts(fc1_rows: int, bits: int = 4, **attributes: Any) -> Case:
+    """QMoE of 8 experts, 16 -> fc1_rows, 32 -> 16."""
+    operands = (f(3, 16), f(3, 8), zeros(U8, 8, fc1_rows, 2 * bits), f(8, fc1_rows), None)
+    operands += (zeros(U8, 8, 16, 4 * bits), f(8, 16))
+    return Case("QMoE", operands, attributes={"k": 2, "expert_weight_bits": bits, **attributes})
+
+
 MALFORMED = {
+    "experts with an activation that isn't": (
+        _experts(32, activation_type="foo"),
+        "its activation_type is 'foo', none of",
+    ),
+    "an activation in capitals": (_experts(32, activation_type="RELU"), "its activation_type is 'RELU', none of"),
+    "a gate without a gated activation": (
+        _experts(64),
+        "fc1 has 1 times the weights of its fc2, not 8,192 .* to 4,096",
+    ),
+    "a gated activation without a gate": (
+        _experts(32, activation_type="swiglu", swiglu_fusion=1),
+        "fc1 has 2 times the weights of its fc2",
+    ),
+    "experts of 5 bits": (_experts(32, bits=5), "its weights have 5 bits, not 2, 3, 4, 8"),
     "5 bits": (_narrow((10, 2, 20), bits=5), "its bits are 5"),
     "3 bits": (_narrow((10, 2, 12), bits=3), "its bits are 3"),
     "a block of 7": (_narrow((10, 10, 4), (100,), block_size=7), "its block_size is 7"),
@@ -347,6 +368,12 @@ def test_what_the_runtime_refuses_is_refused(case: Case, said: str) -> None:
     with pytest.raises(ModelError, match=said) as caught:
         infer(read_model_bytes(model.SerializeToString()), Bindings())
     assert f"{case.op} node" in str(caught.value)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_experts_of_few_bits(bits: int) -> None:
+    test_like_the_runtime(_experts(32, bits))
+    test_like_the_runtime(_experts(64, bits, activation_type="swiglu", swiglu_fusion=1))
 
 
 @pytest.mark.parametrize("zero_points", [zeros(U8, 10), zeros(U8, 10, 1), f(20), f(10, 2)], ids=lambda z: str(z.shape))

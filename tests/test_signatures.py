@@ -278,6 +278,18 @@ REFUSED = {
         inputs={"q": (1, 3, 4, 8), "k": (1, 2, 4, 8)},
         opset=23,
     ),
+    "attention: heads that its inputs haven't": Refused(
+        node="y = Attention<q_num_heads = 4, kv_num_heads = 3>(q, q, q)",
+        says=r"its kv_num_heads is 3, but input 1 (q [1, 4, 8, 16]) has 4 heads",
+        inputs={"q": (1, 4, 8, 16)},
+        opset=23,
+    ),
+    "attention: scores of a stage that isn't": Refused(
+        node="y, k, v, p = Attention<qk_matmul_output_mode = 9>(q, q, q)",
+        says="its qk_matmul_output_mode is 9, not 0 to 3",
+        inputs={"q": (1, 4, 8, 16)},
+        opset=23,
+    ),
     "projected attention: heads of queries and keys differ": Refused(
         node="y = com.microsoft.Attention<num_heads = 2, qkv_hidden_sizes = [16, 8, 8]>(x, w, b)",
         says="queries have heads of 8, its keys of 4",

@@ -96,12 +96,13 @@ def product_label(kernel: Gemm) -> str:
 
     After the plus: what the weights are stored as, where that is narrower than what is multiplied. float16 and
     bfloat16 run the same kernels on matrix units at the same rate, and so do the 8-bit integers, and the 8-bit floats.
+    Integers of 2 bits, of which nothing was measured, are unpacked as those of 4: the same kernel, which reads less.
     """
     label = measured_format(kernel.dtype)
     stored = kernel.b_dtype or kernel.dtype
     if stored.bits >= kernel.dtype.bits or kernel.dtype.bits > 16:  # vector lanes: the law of FP32 reads any width
         return label
-    return f"{label}+int{stored.bits}" if stored.is_integer else f"{label}+{stored.label}"
+    return f"{label}+int{max(stored.bits, 4)}" if stored.is_integer else f"{label}+{stored.label}"
 
 
 def attention_label(kernel: Attention) -> str:

@@ -33,7 +33,7 @@ def mixture(context: NodeContext) -> Outcome:
     first_type, second_type = _expert_weights(context, fc1, "fc1"), _expert_weights(context, fc2, "fc2")
     wide = _expert_width(context, fc1, first_type, hidden)
     inner = _expert_width(context, fc2, second_type, hidden)
-    activation = context.text("activation_type", "relu").lower()
+    activation = context.text("activation_type", "relu")
     gated = context.has(fc3) or wide == 2 * inner
     kernels: list[Kernel] = [
         Softmax(rows=tokens, cols=scores.shape[-1], dtype=scores.dtype),

@@ -33,6 +33,11 @@ def _attention(ctx: NodeContext) -> Sequence[Value]:
         _, g, new, d = k
         head = v[3]
         output = ctx.tensor(dtype, (b, h, s, head))
+        for name, heads, index in (("q_num_heads", h, 0), ("kv_num_heads", g, 1)):
+            said = ctx.integer(name, heads)
+            ctx.require(
+                said == heads, f"its {name} is {said}, but input {index} ({ctx.shown(index)}) has {heads} heads"
+            )
     else:
         b, s, _ = q
         h = ctx.integer("q_num_heads", 0)
@@ -46,6 +51,9 @@ def _attention(ctx: NodeContext) -> Sequence[Value]:
         output = ctx.tensor(dtype, (b, s, h * head))
     ctx.require(h % g == 0, f"{g} heads of keys and values do not divide {h} of queries")
     _require_same_heads(ctx, width, d)
+    mode = ctx.integer("qk_matmul_output_mode", 0)
+    # without a fourth output nothing looks at it, ONNX Runtime neither
+    ctx.require(0 <= mode <= 3 or not any(ctx.node.outputs[3:]), f"its qk_matmul_output_mode is {mode}, not 0 to 3")
     past = ctx.shape(4)[2] if ctx.has(4) else 0
     t = past + new
     return (

@@ -28,7 +28,48 @@ def _mixture(ctx: NodeContext) -> Sequence[Value]:
     chosen, scores = ctx.integer("k", 1), ctx.value(1).shape
     if scores:
         ctx.require(1 <= chosen <= scores[-1], f"its k is {chosen}, not 1 to its {scores[-1]} experts ({ctx.shown(1)})")
+    activation = ctx.text("activation_type", "relu")
+    if activation not in (*_PLAIN_ACTIVATIONS, *_GATED_ACTIVATIONS):
+        known = ", ".join((*_PLAIN_ACTIVATIONS, *_GATED_ACTIVATIONS))
+        raise ctx.error(f"its activation_type is '{activation[:40]}', none of {known}")
+    _require_width_of_experts(ctx, activation)
     return (ctx.same(),)
+
+
+_PLAIN_ACTIVATIONS = ("relu", "gelu", "silu", "identity", "relu2")
+_GATED_ACTIVATIONS = ("swiglu", "geglu")
+"""Activations of experts (MoE and QMoE in ONNX Runtime's ContribOperators.md; relu2 and geglu on CUDA only)."""
+
+_EXPERT_BITS = (2, 3, 4, 8)
+"""Bits of QMoE's weights (the same)."""
+
+
+def _require_width_of_experts(ctx: NodeContext, activation: str) -> None:
+    """fc1 (experts, f i, hidden), fc2 (experts, hidden, i): f is 2 where fc1 holds gate and value of a gated
+    activation, else 1. Weights of few bits may be packed along any dimension, so whole tensors are compared."""
+    quantised = ctx.node.op_type == "QMoE"
+    fc1, fc2, fc3 = (2, 5, 8) if quantised else (2, 4, 6)
+    first, second = (_expert_elements(ctx, place, name) for place, name in ((fc1, "fc1"), (fc2, "fc2")))
+    parts = 2 if activation in _GATED_ACTIVATIONS and not ctx.has(fc3) else 1
+    if first is None or second is None:
+        return
+    ctx.require(
+        first == parts * second,
+        f"with activation_type '{activation}' its fc1 has {parts} times the weights of its fc2, "
+        f"not {first:,} ({ctx.shown(fc1)}) to {second:,} ({ctx.shown(fc2)})",
+    )
+
+
+def _expert_elements(ctx: NodeContext, place: int, name: str) -> int | None:
+    """Weights in a tensor of experts, None where its shape or type isn't known."""
+    value = ctx.value(place)
+    if value.shape is None or value.dtype is None:
+        return None
+    if ctx.node.op_type != "QMoE" or value.dtype.is_float:
+        return prod(value.shape)
+    bits = ctx.integer(f"{name}_expert_weight_bits", 0) or ctx.integer("expert_weight_bits", 4)
+    ctx.require(bits in _EXPERT_BITS, f"its weights have {bits} bits, not {', '.join(map(str, _EXPERT_BITS))}")
+    return prod(value.shape) * value.dtype.bits // bits
 
 
 @rule("ComplexMul", "ComplexMulConj", domain=_CONTRIB)
