@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import predict_outcome
+from neusight_onnx.analysis import Outcome, predict_outcome
 from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.gpus import called, told_apart
 from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
@@ -20,6 +22,7 @@ from neusight_onnx.gpu.machines import gpu_count_of_instance
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import Precision, resolve
+from neusight_onnx.preparation import PreparedModel, ShapedModel
 from neusight_onnx.report.comparison import Case, Comparison, SortKey, in_tokens
 from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.runnable import refused
@@ -82,15 +85,15 @@ def compare(
     stored = stored_precision(read)
     resolved = tuple(dict.fromkeys(resolve(name, stored) for name in precisions))
     able, left_out = _able(read, resolved, runtimes, specs)
-    cases: list[Case] = []
-    captured: list[bool] = []
-    seen: set[tuple[object, ...]] = set()
-    assumptions: list[tuple[str, ...]] = []
-    settings: list[tuple[str, ...]] = []
-    warnings: dict[Notice, None] = {}
-    impossible: list[Notice] = []
-    first_fault: NeusightError | None = None
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
+    found = _Found(prices=prices, price_names={name: spec.name for name, spec in named.items()}, left_out=left_out)
+    prepared = partial(
+        bench.prepared,
+        training=training,
+        cuda_graph=cuda_graph,
+        include_io=include_io,
+        channels_last=channels_last,
+    )
     for sizes in combinations(lists):
         bindings = bindings_at(sizes, batch_name, shapes, values, trip_counts)
         try:
@@ -98,63 +101,17 @@ def compare(
         except NeusightError as error:
             if not several:
                 raise
-            chosen = dims_text({name: sizes[name] for name in several})
-            said = f"with {chosen}: {error}"
-            if not isinstance(error, ModelError):
-                raise type(error)(said) from None
-            first_fault = first_fault or ModelError(f"the model refuses all of these sizes; {said}")
-            impossible.append(Notice(code="refused", message=f"left out {said}"))
+            found.refuse(f"with {dims_text({name: sizes[name] for name in several})}: {error}", error)
             continue
-        for (precision, runtime), those in able.items():
-            try:
-                prepared = bench.prepared(
-                    shaped,
-                    precision=precision,
-                    runtime=runtime,
-                    training=training,
-                    cuda_graph=cuda_graph,
-                    include_io=include_io,
-                    channels_last=channels_last,
-                )
-            except NotSupportedError as error:  # what training has no model of: a format, a runtime
-                first_fault = first_fault or error
-                left_out.append(Notice(code="runtime", message=f"left out: {error}"))
-                continue
-            warnings |= dict.fromkeys(prepared.graph.warnings)
-            captured.append(prepared.runtime.captured)
-            for spec in those:
-                try:
-                    outcome = predict_outcome(prepared, spec)
-                except NotSupportedError as error:
-                    first_fault = first_fault or error
-                    left_out.append(Notice(code="runtime", message=f"left out: {error}"))
-                    continue
-                # what is stored, what a runtime makes of it and what is asked for may be one
-                key_of_case = (spec.name, outcome.precision, runtime, tuple(sizes.items()))
-                if key_of_case in seen:
-                    continue
-                seen.add(key_of_case)
-                assumptions.append(outcome.assumptions)
-                settings.append((precision.name, runtime))
-                warnings |= dict.fromkeys(outcome.warnings)
-                case = Case(
-                    gpu=spec,
-                    precision=outcome.precision,
-                    stored_formats=outcome.stored_formats,
-                    runtime=runtime,
-                    dims=dict(shaped.bound.symbols),
-                    totals=outcome.totals,
-                    bound_shares=outcome.bound_shares,
-                    unsupported_count=len(outcome.unsupported),
-                    price_per_h=prices.per_h.get(spec.name, prices.per_h.get(named[spec.name].name)),
-                )
-                cases.append(case)
+        found.predict(shaped, sizes, able, prepared)
+    cases = found.cases
     if not cases:
-        assert first_fault is not None
-        raise first_fault
+        assert found.first_fault is not None
+        raise found.first_fault
     told_in_tokens = in_tokens(cases)
     cases.sort(key=lambda case: _rank(case, key, told_in_tokens))
     as_given = list(named.values())
+    unused = _unused(prices, [*as_given, *specs])
     return Comparison(
         tool_version=__version__,
         model_path=read.path,
@@ -170,14 +127,103 @@ def compare(
         ),
         currency=prices.currency,
         mode="inference" if training is None else "training",
-        cuda_graph=all(captured),
+        cuda_graph=all(found.captured),
         include_io=include_io,
         channels_last=channels_last,
-        assumptions=(*assumed_by_all(assumptions, settings), *_rests_on(prices, as_given)),
+        assumptions=(*assumed_by_all(found.assumptions, found.settings), *_rests_on(prices, as_given)),
         warnings=tuple(
-            dict.fromkeys((*read.warnings, *warnings, *impossible, *left_out, *_unused(prices, [*as_given, *specs])))
+            dict.fromkeys((*read.warnings, *found.warnings, *found.impossible, *found.left_out, *unused)),
         ),
     )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What the cases of a comparison have said so far.
+
+    ``price_names``: what else a GPU's price may stand under, by the name that it is compared by. ``settings``:
+    precision and runtime that each case was asked for with. ``left_out``, ``impossible``: GPUs, runtimes and sizes
+    without a case.
+    """
+
+    prices: Prices
+    price_names: Mapping[str, str]
+    left_out: list[Notice]
+    cases: list[Case] = field(default_factory=list)
+    captured: list[bool] = field(default_factory=list)
+    seen: set[tuple[object, ...]] = field(default_factory=set)
+    assumptions: list[tuple[str, ...]] = field(default_factory=list)
+    settings: list[tuple[str, ...]] = field(default_factory=list)
+    warnings: dict[Notice, None] = field(default_factory=dict)
+    impossible: list[Notice] = field(default_factory=list)
+    first_fault: NeusightError | None = None
+
+    def refuse(self, said: str, error: NeusightError) -> None:
+        """Sizes that the model can't have; raises the error of a slip, with the sizes named."""
+        if not isinstance(error, ModelError):
+            raise type(error)(said) from None
+        self.first_fault = self.first_fault or ModelError(f"the model refuses all of these sizes; {said}")
+        self.impossible.append(Notice(code="refused", message=f"left out {said}"))
+
+    def predict(
+        self,
+        shaped: ShapedModel,
+        sizes: Mapping[str, int],
+        able: Mapping[tuple[Precision, str], Sequence[GpuSpec]],
+        prepared_for: Callable[..., PreparedModel],
+    ) -> None:
+        """The cases at some sizes; ``prepared_for``: prepares a shaped model for a ``precision`` and a ``runtime``."""
+        for (precision, runtime), those in able.items():
+            try:
+                prepared = prepared_for(shaped, precision=precision, runtime=runtime)
+            except NotSupportedError as error:  # what training has no model of: a format, a runtime
+                self._leave_out(error)
+                continue
+            self.warnings |= dict.fromkeys(prepared.graph.warnings)
+            self.captured.append(prepared.runtime.captured)
+            for spec in those:
+                try:
+                    outcome = predict_outcome(prepared, spec)
+                except NotSupportedError as error:
+                    self._leave_out(error)
+                    continue
+                self._add(spec, precision.name, runtime, sizes, shaped.bound.symbols, outcome)
+
+    def _leave_out(self, error: NotSupportedError) -> None:
+        self.first_fault = self.first_fault or error
+        self.left_out.append(Notice(code="runtime", message=f"left out: {error}"))
+
+    def _add(
+        self,
+        spec: GpuSpec,
+        precision: str,
+        runtime: str,
+        sizes: Mapping[str, int],
+        symbols: Mapping[str, int],
+        outcome: Outcome,
+    ) -> None:
+        """A case, unless it is there: what is stored, what a runtime makes of it and what is asked for may be one."""
+        key = (spec.name, outcome.precision, runtime, tuple(sizes.items()))
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        self.assumptions.append(outcome.assumptions)
+        self.settings.append((precision, runtime))
+        self.warnings |= dict.fromkeys(outcome.warnings)
+        per_h = self.prices.per_h
+        self.cases.append(
+            Case(
+                gpu=spec,
+                precision=outcome.precision,
+                stored_formats=outcome.stored_formats,
+                runtime=runtime,
+                dims=dict(symbols),
+                totals=outcome.totals,
+                bound_shares=outcome.bound_shares,
+                unsupported_count=len(outcome.unsupported),
+                price_per_h=per_h.get(spec.name, per_h.get(self.price_names[spec.name])),
+            )
+        )
 
 
 def _able(

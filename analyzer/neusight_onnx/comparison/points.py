@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import predict_outcome
+from neusight_onnx.analysis import Outcome, predict_outcome
 from neusight_onnx.checks.limits import MEDIAN, UPPER
 from neusight_onnx.collection import no_collection
 from neusight_onnx.comparison.assumed import assumed_by_all
@@ -20,7 +21,7 @@ from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import resolve
-from neusight_onnx.preparation import AtOtherSizes, infer_shapes, prepare
+from neusight_onnx.preparation import AtOtherSizes, PreparedModel, infer_shapes, prepare
 from neusight_onnx.report.model import FITS
 from neusight_onnx.report.quantities import dims_text
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
@@ -63,15 +64,7 @@ def sweep(
     runtime = runtime or default_runtime(training=training is not None)
     runtime_model = get_runtime(runtime, channels_last=channels_last)
     asked = size_lists(dims, batch)
-    if all(len(sizes) == 1 for sizes in asked.values()):
-        raise ComparisonError(
-            "there is nothing to sweep; give --batch several sizes, such as 1..64*2, or a --dim, such as seq=128,512"
-        )
-    if max_latency_ms is not None and not 0 < max_latency_ms < inf:
-        raise ComparisonError(f"max_latency_ms is {max_latency_ms!r}; give milliseconds above 0")
-    if at not in (UPPER, MEDIAN):
-        raise ComparisonError(f"at {at[:40]!a}: choose {UPPER} or {MEDIAN}")
-    combinations(asked)  # too many are refused before the file is read
+    _check(asked, max_latency_ms, at)
     bench = Workbench()
     spec, read = bench.gpu(gpu), bench.model(model)
     lists, batch_name = with_batch_named(read, asked)
@@ -80,15 +73,7 @@ def sweep(
     require_runnable(read, resolved, runtime, spec)
     memo = Memo(graph=read.graph)
     others = AtOtherSizes()
-    executed = resolved.name
-    formats: tuple[str, ...] = ()
-    points: list[Point] = []
-    captured: list[bool] = []
-    assumptions: list[tuple[str, ...]] = []
-    warnings: dict[Notice, None] = dict.fromkeys(read.warnings)
-    fixed: dict[str, int] | None = None
-    derived: dict[str, None] = {}
-    first_fault: ModelError | None = None
+    found = _Found(varied=varied, precision=resolved.name, warnings=dict.fromkeys(read.warnings))
     with no_collection():
         for sizes in combinations(lists):
             bindings = bindings_at(sizes, batch_name, shapes, values, trip_counts)
@@ -96,9 +81,7 @@ def sweep(
             try:
                 shaped = infer_shapes(read, bindings, memo)
             except ModelError as fault:
-                first_fault = first_fault or fault
-                refused = str(fault)
-                points.append(Point(dims=chosen, totals=None, bound_shares={}, unsupported_count=0, refused=refused))
+                found.refuse(chosen, fault)
                 continue
             prepared = prepare(
                 shaped,
@@ -110,28 +93,11 @@ def sweep(
                 channels_last=channels_last,
                 others=others,
             )
-            captured.append(prepared.runtime.captured)
-            outcome = predict_outcome(prepared, spec)
-            executed, formats = outcome.precision, outcome.stored_formats
-            assumptions.append(outcome.assumptions)
-            warnings |= dict.fromkeys((*prepared.graph.warnings, *outcome.warnings))
-            bound = shaped.bound.symbols
-            # what follows from a dim that varies ("total" from "past") is one of several sizes, too
-            before = bound if fixed is None else fixed
-            derived |= dict.fromkeys(name for name in bound if name not in varied)
-            fixed = {name: size for name, size in before.items() if name not in varied and bound.get(name) == size}
-            points.append(
-                Point(
-                    dims=chosen,
-                    totals=outcome.totals,
-                    bound_shares=outcome.bound_shares,
-                    unsupported_count=len(outcome.unsupported),
-                )
-            )
-    if fixed is None:
-        assert first_fault is not None
+            found.add(chosen, prepared, predict_outcome(prepared, spec))
+    if found.fixed is None:
+        assert found.first_fault is not None
         first = dims_text({name: sizes[0] for name, sizes in lists.items() if name in varied})
-        raise ModelError(f"the model refuses all of these sizes; with {first}: {first_fault}")
+        raise ModelError(f"the model refuses all of these sizes; with {first}: {found.first_fault}")
     batches = [name for name in varied if name == batch_name or is_batch_symbol(name)]
     axis = batches[0] if batches else varied[-1]
     return Sweep(
@@ -139,25 +105,86 @@ def sweep(
         model_path=read.path,
         model_sha256=read.sha256,
         gpu=spec,
-        precision=executed,
-        stored_formats=formats,
+        precision=found.precision,
+        stored_formats=found.stored_formats,
         runtime=runtime_model.label,
         mode="inference" if training is None else "training",
-        cuda_graph=all(captured),
+        cuda_graph=all(found.captured),
         include_io=include_io,
         channels_last=channels_last,
-        dims=fixed,
-        derived=tuple(name for name in derived if name not in fixed),
+        dims=found.fixed,
+        derived=tuple(name for name in found.derived if name not in found.fixed),
         axis=axis,
         axis_is_batch=axis in batches,
         varied=varied,
         max_latency_ms=max_latency_ms,
         at=at,
-        points=tuple(points),
-        series=tuple(_series(points, axis, max_latency_ms, at, is_batch=axis in batches)),
-        assumptions=assumed_by_all(assumptions),
-        warnings=tuple(warnings),
+        points=tuple(found.points),
+        series=tuple(_series(found.points, axis, max_latency_ms, at, is_batch=axis in batches)),
+        assumptions=assumed_by_all(found.assumptions),
+        warnings=tuple(found.warnings),
     )
+
+
+def _check(asked: Mapping[str, Sequence[int]], max_latency_ms: float | None, at: str) -> None:
+    """ComparisonError for what can't be swept; too many points are refused before the file is read."""
+    if all(len(sizes) == 1 for sizes in asked.values()):
+        raise ComparisonError(
+            "there is nothing to sweep; give --batch several sizes, such as 1..64*2, or a --dim, such as seq=128,512"
+        )
+    if max_latency_ms is not None and not 0 < max_latency_ms < inf:
+        raise ComparisonError(f"max_latency_ms is {max_latency_ms!r}; give milliseconds above 0")
+    if at not in (UPPER, MEDIAN):
+        raise ComparisonError(f"at {at[:40]!a}: choose {UPPER} or {MEDIAN}")
+    combinations(asked)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What the points of a sweep have said so far.
+
+    ``fixed``: the sizes that are the same at all points that the model takes, None before the first; ``derived``: the
+    symbols that aren't among those that ``varied``. ``precision`` and ``stored_formats`` are the last point's.
+    """
+
+    varied: tuple[str, ...]
+    precision: str
+    warnings: dict[Notice, None]
+    stored_formats: tuple[str, ...] = ()
+    points: list[Point] = field(default_factory=list)
+    captured: list[bool] = field(default_factory=list)
+    assumptions: list[tuple[str, ...]] = field(default_factory=list)
+    fixed: dict[str, int] | None = None
+    derived: dict[str, None] = field(default_factory=dict)
+    first_fault: ModelError | None = None
+
+    def refuse(self, chosen: Mapping[str, int], fault: ModelError) -> None:
+        """A point that the model can't have."""
+        self.first_fault = self.first_fault or fault
+        self.points.append(
+            Point(dims=chosen, totals=None, bound_shares={}, unsupported_count=0, refused=str(fault)),
+        )
+
+    def add(self, chosen: Mapping[str, int], prepared: PreparedModel, outcome: Outcome) -> None:
+        self.captured.append(prepared.runtime.captured)
+        self.precision, self.stored_formats = outcome.precision, outcome.stored_formats
+        self.assumptions.append(outcome.assumptions)
+        self.warnings |= dict.fromkeys((*prepared.graph.warnings, *outcome.warnings))
+        bound = prepared.shaped.bound.symbols
+        # what follows from a dim that varies ("total" from "past") is one of several sizes, too
+        before = bound if self.fixed is None else self.fixed
+        self.derived |= dict.fromkeys(name for name in bound if name not in self.varied)
+        self.fixed = {
+            name: size for name, size in before.items() if name not in self.varied and bound.get(name) == size
+        }
+        self.points.append(
+            Point(
+                dims=chosen,
+                totals=outcome.totals,
+                bound_shares=outcome.bound_shares,
+                unsupported_count=len(outcome.unsupported),
+            )
+        )
 
 
 def _series(
