@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from onnx import parser
 
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.registry import Index
 from neusight_onnx.fusion.runtimes import FusedBefore, fused_and_said
 from neusight_onnx.fusion.same_graphs import SameGraphs
@@ -16,7 +17,9 @@ from neusight_onnx.graph.model import InferredGraph, Value
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import Memo, bind_and_infer
 from neusight_onnx.lowering.shape_arithmetic import Folded
+from neusight_onnx.precision import resolve
 from neusight_onnx.runtime import RUNTIMES
+from neusight_onnx.workbench import Workbench
 
 HEADS = """<ir_version: 9, opset_import: ["" : 17]>
 g (float[n, s, 6] x, float[n, s, s] mask) => (float[n, s, 6] y) {
@@ -98,6 +101,16 @@ def test_a_runtime_s_graph_is_one_object_at_all_sizes(runtime: str) -> None:
     found = [fused_and_said(at(n=n, s=5), RUNTIMES[runtime], explained=False, before=before)[0] for n in (2, 3, 4)]
     assert found[0].graph is found[1].graph is found[2].graph
     assert_equal(found[2], fused_and_said(at(n=4, s=5), RUNTIMES[runtime], explained=False)[0])
+
+
+def test_what_is_compared_shares_its_sizes() -> None:
+    bench, precision = Workbench(), resolve("auto", DataType.FLOAT32)
+    found = [
+        bench.prepared(bench.shaped(MODEL, make_bindings({"n": n, "s": 5})), precision=precision, runtime="onnxruntime")
+        for n in (2, 3)
+    ]
+    assert found[0].graph.graph is found[1].graph.graph
+    assert found[0].shaped.memo is found[1].shaped.memo
 
 
 def test_equal_graphs_are_one() -> None:

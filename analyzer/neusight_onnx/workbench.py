@@ -12,15 +12,17 @@ from neusight_onnx.gpu import GpuSpec, checked_gpu, load_gpu
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
+from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.precision import Precision
-from neusight_onnx.preparation import PreparedModel, ShapedModel, infer_shapes, prepare
+from neusight_onnx.preparation import AtOtherSizes, PreparedModel, ShapedModel, infer_shapes, prepare
 
 if TYPE_CHECKING:
     from neusight_onnx.backward import Training
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-_PreparedKey: TypeAlias = "tuple[int, Precision, str, Training | None, bool, bool, bool]"
+_Way: TypeAlias = "tuple[Precision, str, Training | None, bool, bool, bool]"
+"""How a model is prepared: what :meth:`Workbench.prepared` takes beside the shapes."""
 
 
 def kept(store: dict[K, T], key: K, make: Callable[[], T]) -> T:
@@ -44,7 +46,9 @@ class Workbench:
     models: dict[str, Model] = field(default_factory=dict)
     gpus: dict[str, GpuSpec] = field(default_factory=dict)
     shaped_models: dict[tuple[int, str], ShapedModel | ModelError] = field(default_factory=dict)
-    prepared_models: dict[_PreparedKey, PreparedModel] = field(default_factory=dict)
+    prepared_models: dict[tuple[int, _Way], PreparedModel] = field(default_factory=dict)
+    memos: dict[int, Memo] = field(default_factory=dict)
+    others: dict[tuple[int, _Way], AtOtherSizes] = field(default_factory=dict)
 
     def model(self, model: str | Path | Model) -> Model:
         """The model in a file, read once."""
@@ -58,7 +62,9 @@ class Workbench:
 
     def shaped(self, model: Model, bindings: Bindings) -> ShapedModel:
         """The model at these sizes; ModelError where it has no shapes there, BindingError for a slip."""
-        found = kept(self.shaped_models, (id(model), fingerprint(bindings)), lambda: _shapes_or_fault(model, bindings))
+        memo = kept(self.memos, id(model.graph), lambda: Memo(graph=model.graph))
+        key = id(model), fingerprint(bindings)
+        found = kept(self.shaped_models, key, lambda: _shapes_or_fault(model, bindings, memo))
         if isinstance(found, ModelError):
             raise found
         return found
@@ -76,10 +82,11 @@ class Workbench:
     ) -> PreparedModel:
         """The shaped model as ``runtime`` executes or trains it; in a CUDA graph, with copies of inputs and outputs,
         with images channels last."""
-        key = (id(shaped), precision, runtime, training, cuda_graph, include_io, channels_last)
+        way = (precision, runtime, training, cuda_graph, include_io, channels_last)
+        others = kept(self.others, (id(shaped.model), way), AtOtherSizes)
         return kept(
             self.prepared_models,
-            key,
+            (id(shaped), way),
             lambda: prepare(
                 shaped,
                 precision=precision,
@@ -88,12 +95,13 @@ class Workbench:
                 cuda_graph=cuda_graph,
                 include_io=include_io,
                 channels_last=channels_last,
+                others=others,
             ),
         )
 
 
-def _shapes_or_fault(model: Model, bindings: Bindings) -> ShapedModel | ModelError:
+def _shapes_or_fault(model: Model, bindings: Bindings, memo: Memo) -> ShapedModel | ModelError:
     try:
-        return infer_shapes(model, bindings)
+        return infer_shapes(model, bindings, memo)
     except ModelError as fault:
         return fault
