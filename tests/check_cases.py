@@ -18,6 +18,7 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.read import read_model_bytes
 
+I64 = TensorProto.INT64
 F16, BF16, F8, F4 = TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT4E2M1
 
 
@@ -71,6 +72,18 @@ def one(
     """A model from x to y."""
     main = graph(nodes, [value("x", x, dtype)], [value("y", y, dtype)], weights)
     return lambda: model(main, opsets=opsets or {"": 17, "acme": 1, "com.microsoft": 1})
+
+
+def branching(*, before: bool | None = None, dtype: int = TensorProto.FLOAT) -> Callable[[], ModelProto]:
+    """z by one branch or the other, of which the second gives ``dtype``; the first names a value "h" as a Relu does
+    that stands before the If or behind it (None: there is none)."""
+    then = graph([node("Neg", "x", "h"), node("Neg", "h", "a")], [], [value("a", None)])
+    otherwise = graph([node("Cast", "x", "b", to=dtype)], [], [value("b", None, dtype)])
+    nodes = [node("If", "c", "z", "choice", then_branch=then, else_branch=otherwise)]
+    if before is not None:
+        nodes.insert(0 if before else 1, node("Relu", "x", "h", "act"))
+    inputs = [value("x", ("batch", 4)), value("c", (), TensorProto.BOOL)]
+    return lambda: model(graph(nodes, inputs, [value("z", None)]), opsets={"": 17})
 
 
 def stored(name: str, shape: Sequence[int], dtype: int) -> TensorProto:
@@ -340,6 +353,9 @@ CASES = {
     ),
     "newer IR": Case(model=lambda: model(linear().graph, ir_version=9999), codes=codes(204), says="9999"),
     "newer opset": Case(model=lambda: model(linear().graph, opsets={"": 9999}), codes=codes(205), says="9999"),
+    "newer opset of ONNX Runtime": Case(
+        model=lambda: imports({"": 17, "com.microsoft": 99}), codes=codes(205), says="the only one that there is"
+    ),
     "no opset": Case(model=lambda: imports({}), codes=codes(206), says="no opset of ai.onnx"),
     "opset 0": Case(model=lambda: imports({"": 0}), codes=codes(206), says="below 1"),
     "no nodes": Case(model=nothing, codes=codes(208)),
@@ -347,6 +363,39 @@ CASES = {
         model=nothing, codes=codes(208), limits=limits(min_throughput="100/s"), says="no limit was judged"
     ),
     "unknown attribute, onnxruntime": Case(model=MISSPELT, codes=codes(209), runtime="onnxruntime", node="act"),
+    "unknown attribute of ONNX Runtime's": Case(
+        model=one(
+            [node("FusedMatMul", "x w", "y", "fc", "com.microsoft", beta=0.5)],
+            weights=[tensor("w", np.zeros((4, 4), np.float32))],
+        ),
+        codes=codes(209),
+        runtime="onnxruntime",
+        node="fc",
+        says="has no attribute 'beta' in ONNX Runtime up to 1.",
+    ),
+    "two nodes with one name": Case(
+        model=one([node("Relu", "x", "h", "act"), node("Sigmoid", "h", "y", "act")]),
+        codes=codes(212),
+        runtime="onnxruntime",
+        says="'act'",
+    ),
+    "two nodes with one name, eager": Case(
+        model=one([node("Relu", "x", "h", "act"), node("Sigmoid", "h", "y", "act")]), codes=codes(212), notes=codes(212)
+    ),
+    "a Constant with the name of a node": Case(  # it becomes an initializer
+        model=one([node("Constant", "", "h", "act", value_float=1.0), node("Add", "x h", "y", "act")]),
+        codes=codes(),
+        runtime="onnxruntime",
+    ),
+    "a branch that gives a value the name of one before it": Case(
+        model=branching(before=True), codes=codes(212), runtime="onnxruntime", node="choice", says="'h'"
+    ),
+    "a branch that gives a value the name of one behind it": Case(
+        model=branching(before=False), codes=codes(), runtime="onnxruntime"
+    ),
+    "branches of two types": Case(
+        model=branching(dtype=I64), codes=codes(210), runtime="onnxruntime", node="z", says="'z' is float32 or int64"
+    ),
     "unknown attribute, eager": Case(model=MISSPELT, codes=codes(209), notes=codes(209)),
     "declared type is wrong, onnxruntime": Case(
         model=one([node("Relu", "x", "h", "act"), node("Cast", "h", "y", "cast", to=TensorProto.INT64)]),

@@ -10,8 +10,8 @@ from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.fusion.quantization import rounding_kernels
 from neusight_onnx.graph.model import Graph, Node, file_name
-from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version
-from neusight_onnx.graph.versions import LAST_OPSETS
+from neusight_onnx.graph.signatures import first_version
+from neusight_onnx.graph.versions import LAST_OPSETS, OPEN_DOMAIN
 from neusight_onnx.kernels import HostWork, NodeWork, Transfer
 from neusight_onnx.lowering import operator_table
 from neusight_onnx.lowering.placement import REFUSED_BY

@@ -9,7 +9,8 @@ from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.graph.model import InferredGraph, Node, Value, file_name
 from neusight_onnx.graph.schema_types import Types, lacking_type
-from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version
+from neusight_onnx.graph.signatures import first_version
+from neusight_onnx.graph.versions import OPEN_DOMAIN
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runtime import get_runtime
@@ -75,6 +76,23 @@ def unknown_attribute(subject: Subject) -> Iterator[Found]:
             yield Found(message=notice.message, node=notice.node, severity=_severity(subject))
 
 
+@checks(
+    "NSX212",
+    "name given twice",
+    severity=Severity.ERROR,
+    scope=Scope.WORK,
+    explanation="Two nodes of one graph have the same name, or a value in the body of an If, Loop or Scan has the name "
+    "of one around it, as tools leave it that copy nodes or join models. ONNX Runtime refuses to load the model; what "
+    "bears a name again is told apart by a number here. A warning with --runtime tensorrt, a note where the file isn't "
+    "what runs (eager, compiled).",
+    fix="name nodes and values apart (onnx.compose.add_prefix does so for a model that is joined to another)",
+)
+def name_given_twice(subject: Subject) -> Iterator[Found]:
+    for notice in subject.model.warnings:
+        if notice.code == "shadowed-value" or (notice.code == "duplicate-node-name" and notice.node is not None):
+            yield Found(message=notice.message.partition(";")[0], node=notice.node, severity=_severity(subject))
+
+
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
@@ -84,8 +102,8 @@ def unknown_attribute(subject: Subject) -> Iterator[Found]:
     severity=Severity.ERROR,
     scope=Scope.WORK,
     explanation="An output, or the file's value_info, declares another element type than the graph computes, as tools "
-    "leave it that convert types. ONNX Runtime refuses to load the model. A warning with --runtime tensorrt, a note "
-    "where the file isn't what runs (eager, compiled).",
+    "leave it that convert types, or the branches of an If give two types. ONNX Runtime refuses to load the model. A "
+    "warning with --runtime tensorrt, a note where the file isn't what runs (eager, compiled).",
     fix="remove the value_info and run onnx.shape_inference anew; declare outputs by the types that they have",
 )
 def declared_types(subject: Subject) -> Iterator[Found]:
@@ -101,6 +119,7 @@ def declared_types(subject: Subject) -> Iterator[Found]:
             if value.kind == declared.kind == "tensor" and value.dtype is not declared.dtype:
                 name = file_name(declared.name)
                 wrong[name] = f"'{name}' is declared as {declared.dtype.label} and is {value.dtype.label}"
+        wrong |= _by_branch(graph)
     if wrong:
         first, text = next(iter(wrong.items()))
         more = f" (and {counted(len(wrong) - 1, 'more value')})" if len(wrong) > 1 else ""
@@ -136,6 +155,18 @@ def types_of_the_opset(subject: Subject) -> Iterator[Found]:
     for reason, nodes in groups.items():
         count = counted(len(dict.fromkeys(nodes)), "node")
         yield Found(message=f"{reason} ({count})", node=nodes[0], severity=_severity(subject))
+
+
+def _by_branch(graph: InferredGraph) -> Iterator[tuple[str, str]]:
+    """Results of every If that have one type by one branch and another by the other, by name, in words."""
+    for node in graph.graph.nodes:
+        branches = [graph.bodies.get((node.name, f"{name}_branch")) for name in ("then", "else")]
+        if node.op_type != "If" or None in branches:
+            continue
+        made = [_dtypes(tuple(item.name for item in body.graph.outputs), body.values) for body in branches if body]
+        for name, then, otherwise in zip(node.outputs, *made, strict=False):
+            if then is not None and otherwise is not None and then is not otherwise:
+                yield name, f"'{file_name(name)}' is {then.label} or {otherwise.label}, by the branch of its If"
 
 
 def _dtypes(names: tuple[str, ...], values: Mapping[str, Value]) -> Types:

@@ -49,6 +49,10 @@ class _Scope:
     opsets: Mapping[str, int]
     attributes: Mapping[str, Attribute]
     identity: bool = False
+    nodes: Sequence[RawNode] = ()
+    at: int = 0
+    """The place among ``nodes`` of the one whose bodies are being built."""
+    made_at: dict[str, int] | None = None
 
     def find(self, name: str) -> str | None:
         scope: _Scope | None = self
@@ -58,6 +62,18 @@ class _Scope:
                 return found
             scope = scope.outer
         return None
+
+    def has_before(self, name: str) -> bool:
+        """Whether a value of that name is there, here or around, before the node whose bodies are being built."""
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                if scope.made_at is None:
+                    scope.made_at = {made: at for at, node in enumerate(scope.nodes) for made in node.outputs}
+                if scope.made_at.get(name, -1) < scope.at:
+                    return True
+            scope = scope.outer
+        return False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +104,10 @@ class _Builder:
     duplicate_node_names: list[str] = field(default_factory=list)
     renamed: list[str] = field(default_factory=list)
     """What those nodes are called here."""
+    refused_names: list[str] = field(default_factory=list)
+    """Those of ``renamed`` for which ONNX Runtime refuses the model."""
+    shadowing: list[tuple[str, str]] = field(default_factory=list)
+    """(value, node) of a body whose value has the name of one around it."""
     unsorted: list[str] = field(default_factory=list)
     duplicate_initializers: list[str] = field(default_factory=list)
     unimported: dict[str, str] = field(default_factory=dict)
@@ -120,6 +140,18 @@ def _notices(builder: _Builder) -> list[Notice]:
                 message=f"{len(repeated)} {'node bears' if len(repeated) == 1 else 'nodes bear'} a name that another "
                 f"has, {shown(repeated[0])!r} first; a number was added to tell them apart: it is called "
                 f"{shown(builder.renamed[0])!r}",
+                node=builder.refused_names[0] if builder.refused_names else None,
+            )
+        )
+    if builder.shadowing:
+        (name, user), *others = builder.shadowing
+        more = f", and so {'does' if len(others) == 1 else 'do'} {len(others)} more" if others else ""
+        notices.append(
+            Notice(
+                code="shadowed-value",
+                message=f"a body gives a value the name of one around it, {shown(name)!r} in node {shown(user)!r}{more}"
+                "; ONNX Runtime refuses such a model",
+                node=user,
             )
         )
     if builder.unsorted:
@@ -395,6 +427,7 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
     """Appends ``raw_nodes``, functions inlined, in the order given."""
     opsets = scope.opsets
     functions = builder.functions
+    scope.nodes = raw_nodes
     identity = scope.identity
     used = builder.node_names
     trail = scope.trail
@@ -406,6 +439,7 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
     else:
         reserved = builder.main_names
     within = set[str]()
+    told_apart = set[str]()  # ONNX Runtime names what it inlines anew, and makes Constants initializers
     for index, raw in enumerate(raw_nodes):
         label, op_type, domain, overload, inputs, outputs, attributes, plain = raw
         if label:
@@ -417,6 +451,10 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
             if label in within:
                 builder.renamed.append(name)
             within.add(label)
+            if op_type != "Constant" and not trail:
+                if label in told_apart:
+                    builder.refused_names.append(name)
+                told_apart.add(label)
         else:
             name = f"{scope.place}{op_type}_{index}"
             if name in used or name in named or name in reserved:
@@ -430,6 +468,7 @@ def _append_nodes(builder: _Builder, raw_nodes: list[RawNode], scope: _Scope, no
             inputs = tuple([_resolve(scope, value, name) for value in inputs])
         if not plain:
             owner, builder.owner = builder.owner, name
+            scope.at = index
             attributes = _attributes(builder, attributes, scope, name)
             builder.owner = owner
         if functions:
@@ -516,6 +555,9 @@ def _body(builder: _Builder, raw: RawGraph, outer: _Scope, place: str, owner: st
     for name in own:
         if name and name not in scope.names:
             scope.names[name] = _value_name(builder, outer.trail + name)
+    for name in () if outer.trail else chain.from_iterable(node.outputs for node in raw.nodes):
+        if name and scope.names[name] != name and outer.has_before(name):
+            builder.shadowing.append((name, builder.owner))
     for name in arranged.captures:
         if outer.find(name) is None:
             _refuse_unknown(_Arranged(nodes=arranged.nodes, captures=(name,), moved=False), raw, where)

@@ -19,7 +19,7 @@ from neusight_onnx.graph.decoder import Decoder
 from neusight_onnx.graph.functions import Places, build_graph
 from neusight_onnx.graph.model import Model, Notice
 from neusight_onnx.graph.raw import ExternalData, RawModel
-from neusight_onnx.graph.versions import newer_ir, newer_opset
+from neusight_onnx.graph.versions import OPEN_DOMAIN, newer_ir, newer_opset
 from neusight_onnx.graph.wire import NUL, Buffer
 
 MAPPED_BYTES = 8 << 20
@@ -252,8 +252,13 @@ def _version_notices(ir_version: int, opsets: Mapping[str, int]) -> list[Notice]
             notices.append(
                 Notice(
                     code="opset-newer",
-                    message=f"the model imports opset {version} of {domain or 'ai.onnx'}, newer than {known}, the "
-                    "newest that the installed onnx knows; operators are read as of that version",
+                    message=f"the model imports opset {version} of {domain or 'ai.onnx'}, newer than {known}, "
+                    + (
+                        "the only one that there is"
+                        if domain == OPEN_DOMAIN
+                        else "the newest that the installed onnx knows"
+                    )
+                    + "; operators are read as of that version",
                 )
             )
     return notices

@@ -24,11 +24,10 @@ from pathlib import Path
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import Attribute, Declared, Graph, Initializer, Node, Value
+from neusight_onnx.graph.versions import OPEN_DOMAIN
 
 _DIGITS = "0123456789"
 _TABLE = Path(__file__).with_name("signatures.txt")
-OPEN_DOMAIN = "com.microsoft"
-"""Its operators have one version and gain inputs and attributes with releases: what is too much there is no fault."""
 
 _KINDS: Mapping[str, tuple[str, type | tuple[type, ...]]] = {
     "i": ("an integer", int),
@@ -130,10 +129,11 @@ def wrong_elements(node: Node, inputs: Sequence[Value | None]) -> str | None:
 def unknown_attributes(node: Node) -> Iterator[str]:
     """Attributes that the operator does not have, nothing being known of what they would change.
 
-    ONNX Runtime's own, which begin with two underscores, are left out, and so are operators that gain some still.
+    ONNX Runtime's own, which begin with two underscores, are left out. Operators of com.microsoft may gain some with a
+    release that isn't known here.
     """
     signature = signature_of(node.domain, node.op_type, node.version)
-    if signature is None or signature.is_open:
+    if signature is None:
         return
     for name in node.attributes:
         if name not in signature.attributes and not name.startswith("__"):
@@ -181,6 +181,13 @@ def first_version(domain: str, op_type: str) -> int | None:
     """The first version of the domain that has the operator; None for one that is not in the table."""
     lines = _lines().get((domain, op_type))
     return int(lines[0].split()[0]) if lines else None
+
+
+@cache
+def known_runtime() -> str:
+    """The release of ONNX Runtime that the table holds the operators of, "1.32"."""
+    _, _, release = _TABLE.read_text("ascii").partition("onnxruntime ")
+    return ".".join(release.split(maxsplit=1)[0].split(".")[:2])
 
 
 def _parsed(since: int, inputs: str, outputs: str, attributes: list[str], domain: str) -> Signature:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+OPEN_DOMAIN = "com.microsoft"
+"""ONNX Runtime's: it has one version for ever, and its operators gain inputs and attributes with releases."""
+
 _ALWAYS_KNOWN = {"": 22, "ai.onnx.ml": 5, "ai.onnx.training": 1}
 """Of onnx 1.17, the oldest release that the package installs with; newer versions are looked up in onnx itself."""
 
@@ -25,6 +28,8 @@ _COLUMNS = {"": 2, "ai.onnx.ml": 3, "ai.onnx.training": 4}
 
 def newer_opset(domain: str, version: int) -> int | None:
     """The newest known version of ``domain`` if ``version`` is newer still, else None."""
+    if domain == OPEN_DOMAIN:
+        return 1 if version > 1 else None
     if domain not in _COLUMNS or version <= _ALWAYS_KNOWN.get(domain, 0):
         return None
     known = newest_known(domain)

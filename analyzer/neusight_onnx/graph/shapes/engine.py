@@ -291,7 +291,7 @@ def _check_form(node: Node, inputs: Sequence[Value | None], walk: Walk) -> None:
             raise fault
         known = walk.sound[facts] = tuple(unknown_attributes(node))
     for name in known:
-        walk.ignored.setdefault((node.op_type, name), []).append(node.name)
+        walk.ignored.setdefault((node.domain, node.op_type, name), []).append(node.name)
 
 
 def _infer_interval(

@@ -17,7 +17,8 @@ from neusight_onnx.graph.model import (
 )
 from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes.walk import Walk
-from neusight_onnx.graph.signatures import OPEN_DOMAIN, first_version
+from neusight_onnx.graph.signatures import first_version, known_runtime
+from neusight_onnx.graph.versions import OPEN_DOMAIN
 
 
 def note_stale(graph: Graph, own: Mapping[str, Value], walk: Walk) -> None:
@@ -136,15 +137,16 @@ def too_new_notices(graph: Graph) -> list[Notice]:
     return notices
 
 
-def ignored_notices(ignored: Mapping[tuple[str, str], Sequence[str]]) -> list[Notice]:
+def ignored_notices(ignored: Mapping[tuple[str, str, str], Sequence[str]]) -> list[Notice]:
     """One for each attribute that its operator does not have: most often of another version of it, or misspelt."""
     notices = []
-    for (op_type, attribute), nodes in ignored.items():
+    for (domain, op_type, attribute), nodes in ignored.items():
+        where = f"in ONNX Runtime up to {known_runtime()}" if domain == OPEN_DOMAIN else "at the model's opset"
         more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
         notices.append(
             Notice(
                 code="unknown-attribute",
-                message=f"{shown(op_type)} has no attribute '{shown(attribute)}' at the model's opset: ignored "
+                message=f"{shown(op_type)} has no attribute '{shown(attribute)}' {where}: ignored "
                 f"('{shown(nodes[0])}'{more}); ONNX Runtime refuses such a model",
                 node=nodes[0],
             )

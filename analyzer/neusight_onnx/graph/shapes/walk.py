@@ -45,7 +45,7 @@ class Walk:
     """Facts of nodes whose form is right -> the attributes that they have and their operator has not."""
     guessed: bool = False
     """Whether the type of a value is only likely, so that types say nothing against a node any more."""
-    ignored: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    ignored: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
     """(operator, attribute that it does not have) -> the nodes that have it."""
     opened: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     """Unknown operator -> its nodes whose shape nothing tells, each with an output of that node."""
