@@ -129,6 +129,12 @@ def test_every_prediction_keeps_to_physics(gpu: str) -> None:
             "latency",
             id="a thread an element: 100 us, of which the floor is 2.5 and the lanes need 12",
         ),
+        pytest.param(
+            replace(convolution(n=16, c=64, k=64, spatial=(56, 56), out=(56, 56)), dtype=FP16, channels_last=True),
+            "l4",
+            "compute",
+            id="105 us: DRAM would need 43 and the units 31, but ten times the bandwidth saves 1",
+        ),
     ],
 )
 def test_bounds(kernel: Kernel, gpu: str, bound: str) -> None:

@@ -36,9 +36,9 @@ from neusight_onnx.predictor.estimates import Estimate, analytic_answer, estimat
 from neusight_onnx.predictor.manifest import Predictor, Predictors, load_predictors
 
 BUSY_SHARE = 0.15
-"""Share of a kernel's time that a unit at its peak rate must need to be called its bound: below, what the kernel waits
-for is its own latency (too few tiles, dependent steps), whatever the unit. Chosen, not measured: it decides a word in
-the report, no time."""
+"""Share of a kernel's time that arithmetic or memory at its peak rate must need for "compute": below, what the kernel
+waits for is its own latency (too few tiles, dependent steps), whatever the unit. Chosen, not measured: it decides a
+word in the report, no time."""
 ATTENTION_BACKWARD = 1.16
 """Time of fused attention's multiply-adds backwards over forwards: at best 73 % of A100's peak forwards and 63 %
 backwards (FlashAttention-2, Dao 2023)."""
@@ -318,10 +318,10 @@ def _predictions(
 
 
 def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
-    """What bounds a kernel, in a reader's words, from the largest of the law's parts, or "floor" where that decides.
+    """What bounds a kernel, in a reader's words: the largest of the law's parts, or "floor" where that decides.
 
-    A law's time in the pipe holds idle lanes and half-empty waves, too. "compute" is said only where the pipe at its
-    peak would need a good part of the time; otherwise memory may, else nothing is near its limit: "latency".
+    A law's time in the pipe holds idle lanes and half-empty waves, too. Where neither the pipe nor memory would need a
+    good part of the time at its peak, nothing is near its limit: "latency".
     """
     from neusight_onnx.laws.analytic import pipe_flops_per_s
 
@@ -330,11 +330,9 @@ def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
             return "cpu"
         return "memory" if gpu.shares_memory else "pcie"
     name = _BOUND_OF_PART.get(part, part)
-    memory_us = 1e6 * (kernel.read_bytes + kernel.write_bytes) / gpu.memory_bytes_per_s
     if name != "compute":
         return name
+    memory_us = 1e6 * (kernel.read_bytes + kernel.write_bytes) / gpu.memory_bytes_per_s
     accumulator = kernel.accumulator if isinstance(kernel, Gemm | Conv) else None
     compute_us = 1e6 * kernel.flops / pipe_flops_per_s(gpu, kernel_dtype(kernel), accumulator)[0]
-    if compute_us >= memory_us and compute_us >= BUSY_SHARE * latency_us:
-        return "compute"
-    return "memory" if memory_us >= BUSY_SHARE * latency_us else "latency"
+    return "compute" if max(compute_us, memory_us) >= BUSY_SHARE * latency_us else "latency"
