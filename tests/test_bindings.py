@@ -1028,3 +1028,20 @@ def test_what_a_branch_leaves_empty_contradicts_no_name(past: int, said: list[st
     read = read_model_bytes(model(made).SerializeToString())
     result = infer(read, Bindings(dims={"batch": 4, "past": past, "seq": 5}))
     assert [notice.code for notice in result.warnings if notice.code == "dim-contradiction"] == said
+
+
+def test_a_negative_size_names_the_default_that_it_comes_of() -> None:
+    """128 samples hold no frame of 1,024: (128 - 1024) // 256 + 1 = -3."""
+    nodes = [node("STFT", "signal step window", "frames", "stft")]
+    signal = value("signal", ["batch", "len", 1])
+    weights = [tensor("step", np.array(256)), tensor("window", np.zeros(1024, np.float32))]
+    read = read_model_bytes(
+        model(graph(nodes, [signal], [value("frames", None)], weights), opsets={"": 17}).SerializeToString()
+    )
+    with pytest.raises(
+        ModelError, match=r"negative: \[1, -3, 513, 2\]; taken were len = 128 \(default; --dim len=N\)$"
+    ):
+        infer(read)
+    with pytest.raises(ModelError, match=r"negative: \[1, -2, 513, 2\]$"):
+        infer(read, Bindings(dims={"len": 256}))
+    assert infer(read, Bindings(dims={"len": 4096})).values["frames"].shape == (1, 13, 513, 2)

@@ -228,6 +228,26 @@ def test_an_engine_stays_in_float32_where_conversions_outweigh(tmp_path: Path, p
     assert not any(text.startswith(said) for text in layers.assumptions)
 
 
+def test_an_engine_in_float32_is_not_whole_where_the_file_stores_fewer_bits(tmp_path: Path) -> None:
+    nodes = """
+        q = QuantizeLinear(x, s, z)
+        d = DequantizeLinear(q, s, z)
+        p = QuantizeLinear(w, s, z)
+        v = DequantizeLinear(p, s, z)
+        y = Conv<pads=[1,1,1,1]>(d, v)
+    """
+    path = saved(tmp_path / "q.onnx", nodes, (8, 256, 64, 64), w=(256, 256, 3, 3))
+    proto = onnx.load(path)
+    zero = helper.make_tensor("z", TensorProto.FLOAT8E4M3FN, [], [0.0])
+    proto.graph.initializer.extend([numpy_helper.from_array(np.float32(1.0), "s"), zero])
+    onnx.save(proto, path)
+    report = analyze(path, gpu="l4", runtime="tensorrt", precision="fp16")
+    assert {kernel.dtype for kernel in report.kernels if kernel.kernel_class == "conv"} == {"float8e4m3fn"}
+    said = "all but what the file stores in fp8 stays in float32, which is quicker than fp16 there"
+    assert any(text.startswith(said) for text in report.assumptions)
+    assert not any("whole engine" in text for text in report.assumptions)
+
+
 def test_nothing_converts_between_layers_in_float32_nor_before_them(tmp_path: Path) -> None:
     """Both convolutions of a chain as if they were far slower in 16 bits."""
     nodes = "a = Conv(x, v)\ny = Conv(a, w)"

@@ -513,6 +513,8 @@ def as_built(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | No
     if full is None or _run_us(full, spec, predictors) >= _run_us(prepared, spec, predictors):
         return prepared
     multiplied = full.work_in_tf32 if takes_tf32(spec) else None
+    stored = _formats_of_products(full.work)
+    stays = f"all but what the file stores in {' and '.join(stored)} stays" if stored else "the whole engine stays"
     return replace(
         full,
         precision=prepared.precision,
@@ -520,7 +522,7 @@ def as_built(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | No
         work_in_tf32=None,
         said=(
             *full.said,
-            f"the whole engine stays in float32, which is quicker than {prepared.precision.name} there, what converts "
+            f"{stays} in float32, which is quicker than {prepared.precision.name} there, what converts "
             "operands included: a builder that times both takes the quicker",
         ),
     )

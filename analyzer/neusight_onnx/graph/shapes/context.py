@@ -50,6 +50,9 @@ NUMPY: dict[DataType, np.dtype[np.generic]] = {
 Data: TypeAlias = NDArray[Any]
 """Content as rules compute with it; what its elements are stands in the value's dtype."""
 
+NEGATIVE = "a dimension of its output would be negative"
+"""What a node is refused for whose input is shorter than what it takes from it."""
+
 
 class UnknownShape(Exception):  # noqa: N818  # not a fault, a rule's way to say that it can't tell
     """The outputs of a node can't be told. ``cause`` is the first node that is to blame, None: this one."""
@@ -365,7 +368,7 @@ class NodeContext:
             if self.low_run:  # the least size of an interval: it can't be less than nothing
                 dims = tuple(max(dim, 0) for dim in dims)
             else:
-                raise self.error(f"a dimension of its output would be negative: {list(dims)}")
+                raise self.error(f"{NEGATIVE}: {list(dims)}")
         if count > MAX_ELEMENTS:
             if self.bounded:  # a bound so high says nothing
                 raise UnknownShape(None)

@@ -8,12 +8,13 @@ from dataclasses import replace
 from neusight_onnx.errors import BindingError, ModelError, shown
 from neusight_onnx.graph.binding_text import listed
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, bind_inputs, symbols_of_unknown
-from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, places_of, role_of
+from neusight_onnx.graph.dimension_roles import DEFAULT_LENGTHS, is_batch_symbol, places_of, role_of
 from neusight_onnx.graph.model import (
     InferredGraph,
     Model,
 )
 from neusight_onnx.graph.names import option
+from neusight_onnx.graph.shapes.context import NEGATIVE
 from neusight_onnx.graph.shapes.engine import walk_model
 from neusight_onnx.graph.shapes.memo import Memo
 from neusight_onnx.graph.shapes.notices import computed_sizes
@@ -24,6 +25,9 @@ _DECLARED_ZERO = "a dimension that an input declares as 0 is taken as 0, for the
 _OTHER_DEFAULT = "the first default of a length does not fit the model, so another is taken"
 
 _BY_TABLE = "a length is the one that fits the table of weights that is added to it, as the defaults don't"
+
+_MOST_DEFAULTS = 5
+"""So many defaults are named in a message."""
 
 
 def infer(model: Model, bindings: Bindings | None = None) -> InferredGraph:
@@ -53,6 +57,7 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
     """
     memo = memo or Memo(graph=model.graph)
     first: ModelError | None = None
+    first_bound: BoundInputs | None = None
     best: tuple[int, BoundInputs, InferredGraph] | None = None
     by_table = False
     for lengths in DEFAULT_LENGTHS:
@@ -60,7 +65,7 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
         try:
             swallowed, result = walk_model(model, bindings, bound, memo=memo)
         except ModelError as error:
-            first = first or error
+            first, first_bound = first or error, first_bound or bound
         else:
             if best is None or swallowed < best[0]:
                 best = (swallowed, bound, result)
@@ -79,7 +84,8 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
             best = (swallowed, bound, result)
     if best is None:
         assert first is not None
-        raise _beyond_positions(model, bindings, first)
+        assert first_bound is not None
+        raise _beyond_positions(model, bindings, _with_defaults(model, first_bound, first))
     _, bound, result = best
     _check_not_empty(model, bindings, bound, result)
     _check_dims_are_taken(model, bindings, result)
@@ -87,6 +93,20 @@ def bind_and_infer(model: Model, bindings: Bindings, memo: Memo | None = None) -
         reason = f"{_DECLARED_ZERO if takes_zero else _BY_TABLE if by_table else _OTHER_DEFAULT}: {first}"
         result = replace(result, assumptions=(*result.assumptions, reason))
     return bound, result
+
+
+def _with_defaults(model: Model, bound: BoundInputs, error: ModelError) -> ModelError:
+    """``error``, or that it may be due to the defaults of lengths, where a size would be negative."""
+    if NEGATIVE not in str(error):
+        return error
+    places = places_of(model.graph.inputs)
+    taken = [name for name in places if name in bound.defaults and not is_batch_symbol(name)][:_MOST_DEFAULTS]
+    if not taken:
+        return error
+    defaults = ", ".join(
+        f"{shown(name)} = {bound.symbols[name]} (default; {option('--dim', name, 'N')})" for name in taken
+    )
+    return ModelError(f"{error}; taken were {defaults}", node=error.node)
 
 
 def _beyond_positions(model: Model, bindings: Bindings, error: ModelError) -> ModelError | BindingError:
