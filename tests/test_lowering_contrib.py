@@ -357,6 +357,21 @@ CASES = {
             MOE_BEHIND,
         ],
     ),
+    # 3 bits: rows of 16 x 3 / 8 and 32 x 3 / 8 bytes; no type has so many, so that as many weights of 4 are read
+    "QMoE of three bits": Case(
+        node='y = com.microsoft.QMoE<k=2, expert_weight_bits=3, activation_type="swiglu", swiglu_fusion=1>'
+        "(x, p, w1, s1, , w2, s2)",
+        inputs={"x": (6, 16), "p": (6, 4)},
+        weights={"w1": (4, 64, 6), "s1": (4, 64), "w2": (4, 16, 12), "s2": (4, 16)},
+        types={"w1": U8, "w2": U8},
+        kernels=[
+            *MOE_BEFORE,
+            ("Gemm", 12 * 16 * 64, 4 * 12 * 16 + 4 * 512 + 4 * 256, 4 * 12 * 64),
+            ("Elementwise", 0, 4 * 2 * 12 * 32, 4 * 12 * 32),
+            ("Gemm", 12 * 32 * 16, 4 * 12 * 32 + 4 * 256 + 4 * 64, 4 * 12 * 16),
+            MOE_BEHIND,
+        ],
+    ),
     # and with weights of float8, which are not packed
     "QMoE of float8": Case(
         node='y = com.microsoft.QMoE<k=2, quant_type="fp8">(x, p, w1, s1, , w2, s2)',

@@ -31,8 +31,8 @@ def mixture(context: NodeContext) -> Outcome:
     rows = tokens * chosen
     fc1, fc2, fc3 = (2, 5, 8) if quantised else (2, 4, 6)
     first_type, second_type = _expert_weights(context, fc1, "fc1"), _expert_weights(context, fc2, "fc2")
-    wide = _expert_width(context, fc1, first_type, hidden)
-    inner = _expert_width(context, fc2, second_type, hidden)
+    wide = _expert_width(context, fc1, _expert_bits(context, fc1, "fc1"), hidden)
+    inner = _expert_width(context, fc2, _expert_bits(context, fc2, "fc2"), hidden)
     activation = context.text("activation_type", "relu")
     gated = context.has(fc3) or wide == 2 * inner
     kernels: list[Kernel] = [
@@ -64,10 +64,10 @@ def mixture(context: NodeContext) -> Outcome:
     return Kernels(kernels=tuple(kernels))
 
 
-def _expert_width(context: NodeContext, place: int, dtype: DataType, hidden: int) -> int:
+def _expert_width(context: NodeContext, place: int, bits: int, hidden: int) -> int:
     """The dimension of an expert's weights that isn't the hidden one; their last dimension may be packed."""
     weights = context.spec(place)
-    return 8 * weights.byte_count // dtype.bits // max(weights.shape[0] * hidden, 1)
+    return 8 * weights.byte_count // bits // max(weights.shape[0] * hidden, 1)
 
 
 def _chosen_experts(stored: int, tokens: int, chosen: int) -> int:
@@ -119,10 +119,17 @@ def _expert_products(
     ]
 
 
-def _expert_weights(context: NodeContext, place: int, name: str) -> DataType:
-    """The type of experts' weights: integers of ``expert_weight_bits`` packed into bytes, else what is stored."""
+def _expert_bits(context: NodeContext, place: int, name: str) -> int:
+    """Bits of an expert's weight: ``expert_weight_bits`` of integers, which are packed into bytes, else as stored."""
     stored = context.dtype(place)
     if context.node.op_type != "QMoE" or stored.is_float:
-        return stored
-    bits = context.integer(f"{name}_expert_weight_bits", 0) or context.integer("expert_weight_bits", 4)
-    return {2: DataType.UINT2, 4: DataType.UINT4}.get(bits, stored)
+        return stored.bits
+    return context.integer(f"{name}_expert_weight_bits", 0) or context.integer("expert_weight_bits", 4)
+
+
+def _expert_weights(context: NodeContext, place: int, name: str) -> DataType:
+    """The type of experts' weights; 3 bits, for which there is none, are read as 4."""
+    stored, bits = context.dtype(place), _expert_bits(context, place, name)
+    return (
+        stored if bits == stored.bits else {2: DataType.UINT2, 3: DataType.UINT4, 4: DataType.UINT4}.get(bits, stored)
+    )
