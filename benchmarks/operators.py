@@ -49,6 +49,7 @@ from neusight_onnx.kernels import (
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.learning.heldout import LAUNCH_SHARES
 from neusight_onnx.lowering import lower
+from neusight_onnx.operator_host import operator_host_us
 from neusight_onnx.predictor import predict
 from neusight_onnx.runtime import Step, get_runtime, stream_time_us
 
@@ -321,14 +322,15 @@ def node_times(case: Case) -> list[NodeTime]:
 
 def composed_us(times: Sequence[NodeTime], *, from_measured: bool) -> float:
     """The model's time in us by our composition, from predicted or from measured operators (where there are any)."""
-    steps = []
+    runtime, steps = get_runtime("eager"), []
     for node in times:
         durations = node.predicted_us
         if from_measured and node.measured_us is not None:
             share = node.measured_us / sum(node.predicted_us)
             durations = tuple(share * duration for duration in node.predicted_us)
-        steps.append(Step(kernel_us=durations, count=node.work.count, host_waits=node.work.host_waits))
-    return stream_time_us(steps, get_runtime("eager"))
+        work, host_us = node.work, operator_host_us(node.work, runtime)
+        steps.append(Step(kernel_us=durations, count=work.count, host_waits=work.host_waits, host_us=host_us))
+    return stream_time_us(steps, runtime)
 
 
 KINDS = ("linear", "matmul", "elementwise", "softmax", "normalization")

@@ -20,7 +20,7 @@ ROOMS = (
     ("gpu", "graph"),
     ("releases",),
     ("kernels", "runtime"),
-    ("kernel_formats",),
+    ("kernel_formats", "operator_host"),
     ("fusion", "lowering", "precision"),
     ("runnable",),
     ("backward",),

@@ -536,7 +536,8 @@ def _counted(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | No
 
 def _run_us(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None) -> float:
     counted = _counted(prepared, spec, predictors)
-    return stream_time_us(stream_steps(counted, lambda prediction: prediction.latency_us), prepared.runtime)
+    steps = stream_steps(counted, lambda prediction: prediction.latency_us, prepared.runtime)
+    return stream_time_us(steps, prepared.runtime)
 
 
 def _placed(

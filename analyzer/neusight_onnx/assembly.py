@@ -14,6 +14,7 @@ from neusight_onnx.graph.model import InferredGraph, file_name
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec
 from neusight_onnx.lowering.branches import NOT_COUNTED, Cost, choose_branches, decisions_said
+from neusight_onnx.operator_host import operator_host_us
 from neusight_onnx.predictor import Prediction
 from neusight_onnx.report.model import (
     Coverage,
@@ -286,7 +287,7 @@ def kernel_dims(kernel: Kernel) -> dict[str, int | str | tuple[int, ...]]:
 def timeline_spans(counted: Sequence[Placed], runtime: Runtime) -> Iterator[TimelineSpan]:
     """The spans of the run; a kernel's id is that of its row."""
     executed = [(position, item) for position, item in enumerate(counted) if _is_executed(item)]
-    steps = (_step(item, _MIDDLE_US) for _, item in executed)
+    steps = (_step(item, _MIDDLE_US, runtime) for _, item in executed)
     for launch in stream_launches(steps, runtime):
         position, work = executed[launch.step][0], executed[launch.step][1].work
         yield TimelineSpan(
@@ -307,33 +308,36 @@ def _is_executed(item: Placed) -> bool:
 
 def host_us_of(counted: Sequence[Placed], runtime: Runtime) -> float:
     """Microseconds that the host takes to hand over the run, waiting for nothing."""
-    return host_time_us(stream_steps(counted, _MIDDLE_US), runtime)
+    return host_time_us(stream_steps(counted, _MIDDLE_US, runtime), runtime)
 
 
-def _step(item: Placed, pick: Callable[[Prediction], float]) -> Step:
+def _step(item: Placed, pick: Callable[[Prediction], float], runtime: Runtime) -> Step:
     return Step(
         kernel_us=tuple([pick(prediction) for prediction in item.predictions]),
         count=item.work.count,
         host_waits=item.work.host_waits,
+        host_us=operator_host_us(item.work, runtime),
     )
 
 
-def stream_steps(counted: Sequence[Placed], pick: Callable[[Prediction], float]) -> Iterator[Step]:
+def stream_steps(counted: Sequence[Placed], pick: Callable[[Prediction], float], runtime: Runtime) -> Iterator[Step]:
     """The works as steps of the runtime's stream; ``pick``: which of a prediction's times.
 
     Operators in a row that launch nothing are one step.
     """
-    views = 0
+    views_us = 0.0
     for item in counted:
         if not item.predictions:
-            views += item.work.count * item.work.host_operation
+            if item.work.host_operation:
+                (each_us,) = operator_host_us(item.work, runtime) or (runtime.view_us,)
+                views_us += item.work.count * each_us
             continue
-        if views:
-            yield Step(count=views)
-            views = 0
-        yield _step(item, pick)
-    if views:
-        yield Step(count=views)
+        if views_us:
+            yield Step(host_us=(views_us,))
+            views_us = 0.0
+        yield _step(item, pick, runtime)
+    if views_us:
+        yield Step(host_us=(views_us,))
 
 
 def make_totals(
@@ -349,10 +353,10 @@ def make_totals(
     """Latency with its interval, throughput, work, phases and memory of a run."""
 
     def stream(pick: Callable[[Prediction], float]) -> float:
-        return stream_time_us(stream_steps(counted, pick), runtime)
+        return stream_time_us(stream_steps(counted, pick, runtime), runtime)
 
     kernel_us = sum(item.latency_us for item in counted)
-    steps = list(stream_steps(counted, _MIDDLE_US))
+    steps = list(stream_steps(counted, _MIDDLE_US, runtime))
     latency_us = stream_time_us(steps, runtime)
     low_us, high_us = combined_us(
         latency_us,
@@ -399,7 +403,7 @@ def _phases(counted: Sequence[Placed], runtime: Runtime, latency_us: float) -> M
     so_far: list[Placed] = []
     for phase in ("forward", "backward", "optimizer"):
         so_far += [item for item in counted if item.work.phase == phase]
-        until_us = stream_time_us(stream_steps(so_far, _MIDDLE_US), runtime)
+        until_us = stream_time_us(stream_steps(so_far, _MIDDLE_US, runtime), runtime)
         found[f"{phase}_ms"] = (until_us - before_us) / 1e3
         before_us = until_us
     return found

@@ -28,6 +28,7 @@ from neusight_onnx.laws.analytic import (
 from neusight_onnx.lowering.layouts import wants_channels_last
 from neusight_onnx.lowering.products import EXPERTS
 from neusight_onnx.memory import RunMemory, available_bytes, kept_in_l2, run_bytes
+from neusight_onnx.operator_host import call_us
 from neusight_onnx.precision import AUTO, TF32_BY_CUDNN, Precision, takes_tf32
 from neusight_onnx.preparation import PreparedModel
 from neusight_onnx.releases import Change, release_text
@@ -126,7 +127,8 @@ def range_of_branches(counted: Counted, totals: Totals, runtime: Runtime) -> Ite
     """The latency if every undecided If took its faster branch, beside the one that is shown."""
     if counted.faster is None or not counted.said:
         return
-    least_ms = stream_time_us(stream_steps(counted.faster, lambda prediction: prediction.latency_us), runtime) / 1e3
+    steps = stream_steps(counted.faster, lambda prediction: prediction.latency_us, runtime)
+    least_ms = stream_time_us(steps, runtime) / 1e3
     least, shown = f"{least_ms:.3g} ms", f"{totals.latency_ms:.3g} ms"
     if least != shown:
         yield (
@@ -167,6 +169,15 @@ def of_the_chip(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
         )
 
 
+def _software_said() -> str:
+    """What eager mode's operators take beside their launches."""
+    least, conv, linear = (call_us(kind) for kind in ("elementwise", "conv", "linear"))
+    return (
+        f"{least:.0f} us of software a pointwise operator, {conv:.0f} a convolution, {linear:.0f} a linear layer, with "
+        "the model's code around it, on a server of 2018 to 2022, "
+    )
+
+
 def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
     """What every run of a runtime assumes: what its host costs, where the inputs are, what isn't counted."""
     of_release = f"{runtime.description}, as of release {release_text(runtime.described_release)}"
@@ -178,6 +189,7 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
     else:
         yield (
             f"runtime {runtime.label}: {of_release}; {runtime.kernel_us:g} us of host time a kernel, "
+            f"{_software_said() if runtime.operator_software else ''}"
             f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
         )
     if runtime.fallback == "host" and spec.vendor != "NVIDIA":

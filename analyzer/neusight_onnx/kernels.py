@@ -875,6 +875,7 @@ class NodeWork:
     ``parts``: inputs that lie in its result already, as those who made them wrote them there.
     ``is_boundary``: no node of the file, but the copies of the model's inputs or outputs.
     ``phase``: "forward", or in training also "backward" or "optimizer".
+    ``tensors_each``: of the optimizer, how many tensors a launch goes through.
     ``on_host_because``: of an operator that the runtime gives to the CPU, which version, type or form of it has no GPU
     kernel; "" where none has.
     """
@@ -895,6 +896,7 @@ class NodeWork:
     parts: tuple[str, ...] = ()
     is_boundary: bool = False
     phase: str = "forward"
+    tensors_each: float = 1.0
     on_host_because: str | None = None
 
     def with_kernels(self, kernels: tuple[Kernel, ...]) -> NodeWork:

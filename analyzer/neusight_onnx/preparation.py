@@ -149,6 +149,7 @@ def prepare(
     )
     if training is not None:
         _require_training(precision, runtime_model, include_io)
+        runtime_model = replace(runtime_model, records_gradients=True)
     if runtime_model.narrow_products == "widened":
         precision = between_pairs(precision)
     with no_collection():

@@ -34,8 +34,11 @@ class Runtime:
     longer has.
 
     Host costs in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one, ``graph_us`` from the
-    launch of a captured CUDA graph to its first kernel. ``host_spread``: the factor each way that the interval allows
-    for a faster or slower host. ``captured``: the run is replayed as a CUDA graph, which needs one launch in all.
+    launch of a captured CUDA graph to its first kernel. ``operator_software``: whether software in front of a launch
+    differs by operator, so that :mod:`neusight_onnx.operator_host` adds it to ``kernel_us``; ``records_gradients``:
+    whether the run forward writes down what the one backwards needs. ``host_spread``: the factor each way that the
+    interval allows for a faster or slower host. ``captured``: the run is replayed as a CUDA graph, which needs one
+    launch in all.
 
     ``elementwise``: whose kernels run over elements: "pytorch", "onnxruntime", "generated" (for their
     shapes).
@@ -99,6 +102,8 @@ class Runtime:
     view_us: float
     host_spread: float
     graph_us: float = 2.5
+    operator_software: bool = False
+    records_gradients: bool = False
     captured: bool = False
     elementwise: str = "pytorch"
     pointwise: str = "patterns"
@@ -188,18 +193,15 @@ class Runtime:
 # Ampere and later; 2 us and 0.2 us a kernel in CUDA 11.8: NVIDIA's blog "Constant Time Launch for Straight-Line CUDA
 # Graphs", 2024). What any launch takes to reach the GPU, about 5 us, is counted with none, graph or kernel.
 RUNTIMES: dict[str, Runtime] = {
-    # Host time of an operator with a kernel: what event timing shows beside the kernel's own time on seven hosts, from
-    # the FP32 training data of elementwise kernels: 14 (P4, MI210), 16 (MI100), 16-22 (T4), 17-19 (A100), 20-21 (V100),
-    # 20-29 us (P100); 3 us of it are taken to be the second event. Normalizations and products take up to 20 us more, a
-    # fast desktop 6-10 in all, so that the spread is wide. A view, which launches nothing, takes 6-16 us by events in
-    # Python, of which a module's code is a part: a third of a kernel's. What they stand for, and that linear layers,
-    # normalizations and convolutions take longer: benchmarks/evidence/host_time.md.
+    # A launch: 4-6 us, what event timing shows beside the kernel and the software on six hosts (another 4-6 us, the
+    # second event, come with no model); software by operator, its factor and its spread: operator_host.py.
     "eager": Runtime(
         name="eager",
         description="PyTorch eager mode, one stream",
-        kernel_us=15.0,
-        view_us=5.0,
-        host_spread=1.7,
+        kernel_us=5.0,
+        view_us=3.2,  # 1.1 us on the machine that the software was measured on
+        host_spread=1.9,
+        operator_software=True,
         takes_order=True,
         calls_attention=True,
         computes_constants=True,
@@ -496,11 +498,19 @@ class Step:
 
     ``host_waits``: the host goes on only when they have ended (PyTorch needs the size of what ``nonzero`` found before
     it can allocate it), so that the stream runs dry and what comes next waits for its launch.
+    ``host_us``: what the host takes up to the launch of each kernel, or for the view; (): as the runtime has it.
     """
 
     kernel_us: tuple[float, ...] = ()
     count: int = 1
     host_waits: bool = False
+    host_us: tuple[float, ...] = ()
+
+    def host_times_us(self, runtime: Runtime) -> tuple[float, ...]:
+        """What the host takes for each kernel of one run; of a view one time."""
+        if self.host_us:
+            return self.host_us
+        return (runtime.kernel_us,) * len(self.kernel_us) if self.kernel_us else (runtime.view_us,)
 
 
 def stream_time_us(steps: Iterable[Step], runtime: Runtime, *, host_factor: float = 1.0) -> float:
@@ -511,26 +521,27 @@ def stream_time_us(steps: Iterable[Step], runtime: Runtime, *, host_factor: floa
     if runtime.captured:
         busy_us = sum(step.count * sum(step.kernel_us) for step in steps)
         return busy_us + host_factor * runtime.graph_us if busy_us else 0.0
-    kernel_us, view_us = host_factor * runtime.kernel_us, host_factor * runtime.view_us
     host = 0.0
     gpu = 0.0
     for step in steps:
+        launch_us = [host_factor * each_us for each_us in step.host_times_us(runtime)]
         if not step.kernel_us:
-            host += step.count * view_us
+            host += step.count * launch_us[0]
             continue
         if step.host_waits:
-            for duration in step.kernel_us:
-                host += kernel_us
+            for taken, duration in zip(launch_us, step.kernel_us, strict=True):
+                host += taken
                 gpu = max(gpu, host) + duration
-            again = 0.0  # from one end to the next: all launched and run on an empty stream
-            for place, duration in enumerate(step.kernel_us):
-                again = max(again, (place + 1) * kernel_us) + duration
+            again = launched = 0.0  # from one end to the next: all launched and run on an empty stream
+            for taken, duration in zip(launch_us, step.kernel_us, strict=True):
+                launched += taken
+                again = max(again, launched) + duration
             gpu += (step.count - 1) * again
             host = gpu
             continue
-        for duration in step.kernel_us:
-            first_launch = host + kernel_us
-            host += step.count * kernel_us
+        for taken, duration in zip(launch_us, step.kernel_us, strict=True):
+            first_launch = host + taken
+            host += step.count * taken
             # repeated, either the GPU is the slower side (first launch, all durations) or the host (last launch, one)
             gpu = max(max(gpu, first_launch) + step.count * duration, host + duration)
     return max(gpu, host)
@@ -540,9 +551,7 @@ def host_time_us(steps: Iterable[Step], runtime: Runtime) -> float:
     """Microseconds that the host takes to hand over all steps, waiting for nothing."""
     if runtime.captured:
         return runtime.graph_us
-    return sum(
-        step.count * (len(step.kernel_us) * runtime.kernel_us if step.kernel_us else runtime.view_us) for step in steps
-    )
+    return sum(step.count * sum(step.host_times_us(runtime)) for step in steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -578,9 +587,10 @@ def stream_launches(steps: Iterable[Step], runtime: Runtime, *, most_runs: int =
         return
     for place, step in enumerate(steps):
         spans, each = (step.count, 1) if step.count <= most_runs else (1, step.count)
+        host_us = step.host_times_us(runtime)
         if not step.kernel_us:
-            for _ in range(spans if runtime.view_us else 0):
-                cost = each * runtime.view_us
+            for _ in range(spans if host_us[0] else 0):
+                cost = each * host_us[0]
                 yield Launch(
                     step=place,
                     kernel=None,
@@ -594,15 +604,15 @@ def stream_launches(steps: Iterable[Step], runtime: Runtime, *, most_runs: int =
             continue
         if step.host_waits:
             for _ in range(spans):
-                launches = list(_waited_for(place, step.kernel_us, each, host, gpu, runtime.kernel_us))
+                launches = list(_waited_for(place, step.kernel_us, each, host, gpu, host_us))
                 yield from launches
                 host = gpu = launches[-1].gpu_start_us + launches[-1].gpu_us
             continue
         for index, duration in enumerate(step.kernel_us):
             for _ in range(spans):
                 host_start = host
-                start = max(gpu, host + runtime.kernel_us)
-                host += each * runtime.kernel_us
+                start = max(gpu, host + host_us[index])
+                host += each * host_us[index]
                 gpu = max(start + each * duration, host + duration)
                 yield Launch(
                     step=place,
@@ -635,26 +645,26 @@ def _replayed(steps: Iterable[Step], gpu: float) -> Iterator[Launch]:
 
 
 def _waited_for(
-    place: int, kernel_us: tuple[float, ...], count: int, host: float, gpu: float, launch_us: float
+    place: int, kernel_us: tuple[float, ...], count: int, host: float, gpu: float, launch_us: tuple[float, ...]
 ) -> Iterator[Launch]:
     """The spans of ``count`` runs of a step that the host waits for, from ``host`` on, the GPU busy until ``gpu``."""
-    start = max(gpu, host + launch_us)
-    again = 0.0  # from one run's end to the next one's
-    for index, duration in enumerate(kernel_us):
-        launched = host + index * launch_us
-        begun = max(gpu, launched + launch_us)
+    start = max(gpu, host + launch_us[0])
+    again = ahead = 0.0  # from one run's end to the next one's; from its start to a launch
+    for index, (duration, taken) in enumerate(zip(kernel_us, launch_us, strict=True)):
+        begun = max(gpu, host + ahead + taken)
         gpu = begun + duration
-        again = max(again, (index + 1) * launch_us) + duration
+        again = max(again, ahead + taken) + duration
         if count == 1:
             yield Launch(
                 step=place,
                 kernel=index,
                 run_count=1,
-                host_start_us=launched,
-                host_us=launch_us,
+                host_start_us=host + ahead,
+                host_us=taken,
                 gpu_start_us=begun,
                 gpu_us=duration,
             )
+        ahead += taken
     if count == 1:
         return
     lasting, whole = gpu + (count - 1) * again - start, sum(kernel_us)
@@ -665,7 +675,7 @@ def _waited_for(
             step=place,
             kernel=index,
             run_count=count,
-            host_start_us=start - launch_us,
+            host_start_us=start - launch_us[0],
             host_us=share,
             gpu_start_us=start,
             gpu_us=share,

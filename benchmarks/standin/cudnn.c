@@ -231,6 +231,23 @@ size_t cudnnGetCudartVersion(void) { return CUDA_MAJOR * 1000 + CUDA_MINOR * 10;
 int cudnnBatchNormalizationForwardInference(struct handle *handle) {
   return standin_launch(handle->stream, "library\tcudnnBatchNormalizationForwardInference") ? 5000 : 0;
 }
+/* batch normalization in training: no memory of its own */
+int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *handle, int mode, int operations, void *x, void *z,
+                                                             void *y, void *scale, void *activation, size_t *bytes) {
+  *bytes = 0;
+  return 0;
+}
+int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, int operations, void *x, void *y,
+                                                      void *dy, void *dz, void *dx, void *scale, void *activation,
+                                                      size_t *bytes) {
+  *bytes = 0;
+  return 0;
+}
+int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode, int operations, void *activation,
+                                                         void *x, size_t *bytes) {
+  *bytes = 0;
+  return 0;
+}
 /* --- the calls of cuDNN 7, with which PyTorch convolved until 2.0 and ONNX Runtime with cuDNN 8 */
 
 struct shape { /* of a tensor, of filters (no strides), of a convolution: pads, then strides, then dilations */

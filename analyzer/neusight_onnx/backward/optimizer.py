@@ -137,20 +137,21 @@ def optimizer_works(optimizer: str, parameters: Sequence[Parameter], *, foreach:
         dtype = DataType.FLOAT32 if is_mixed(stored) else stored
         if is_mixed(stored):
             for count, elements in _launches(sizes, 2, foreach=foreach):
-                yield _work("cast", _copy(stored, dtype, elements), count)
+                yield _work("cast", _copy(stored, dtype, elements), count, len(sizes))
         for step in passes:
             for count, elements in _launches(sizes, step.lists, foreach=foreach):
-                yield _work(step.operation, step.kernel(TensorSpec(dtype=dtype, shape=(elements,))), count)
+                kernel = step.kernel(TensorSpec(dtype=dtype, shape=(elements,)))
+                yield _work(step.operation, kernel, count, len(sizes) if foreach else count)
         if is_mixed(stored):
             for count, elements in _launches(sizes, 2, foreach=foreach):
-                yield _work("cast", _copy(dtype, stored, elements), count)
+                yield _work("cast", _copy(dtype, stored, elements), count, len(sizes))
 
 
 def zeroed_gradients(parameters: Sequence[Parameter]) -> Iterator[NodeWork]:
     """``zero_grad(set_to_none=False)``: every gradient is filled with zeros."""
     groups = Counter(parameter.spec for parameter in parameters)
     for spec, count in groups.items():
-        yield _work("zero_grad", fill(spec), count)
+        yield _work("zero_grad", fill(spec), count, count)
 
 
 def _launches(sizes: Sequence[int], lists: int, *, foreach: bool) -> list[tuple[int, int]]:
@@ -175,7 +176,8 @@ def _copy(source: DataType, target: DataType, elements: int) -> Movement:
     )
 
 
-def _work(operation: str, kernel: Kernel, count: int) -> NodeWork:
+def _work(operation: str, kernel: Kernel, count: int, tensors: int) -> NodeWork:
+    """``count`` launches that go through ``tensors`` in all."""
     return NodeWork(
         node=f"optimizer/{operation}",
         op_type="Optimizer",
@@ -184,4 +186,5 @@ def _work(operation: str, kernel: Kernel, count: int) -> NodeWork:
         count=count,
         host_operation=True,
         phase="optimizer",
+        tensors_each=tensors / count,
     )

@@ -174,10 +174,12 @@ def _said(plan: Training, found: Backward, runtime: Runtime, *, zeroed: bool, me
             "runs as it does without"
         )
     cleared = "filled with zeros, and added to" if zeroed else "cleared by set_to_none"
-    yield (
-        f"training: what PyTorch's autograd executes, gradients {cleared}; the host's time in the "
-        "optimizer's Python code and for autograd's own thread is that of any other operator"
+    host = (
+        "the host's time for gradients is that of autograd's engine, for the optimizer that of its Python code"
+        if runtime.operator_software
+        else "the host's time in the optimizer's Python code and for autograd's thread is that of any other operator"
     )
+    yield f"training: what PyTorch's autograd executes, gradients {cleared}; {host}"
     if plan.optimizer == "none":
         yield "training: no optimizer (--optimizer none)"
     else:

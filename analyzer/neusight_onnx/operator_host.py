@@ -1,0 +1,114 @@
+"""What the host takes for an operator of PyTorch's eager mode: the software in front of its launches, by its kind.
+
+Modules, argument parsing, dispatcher, allocator, and what an operator does before it launches: measured with PyTorch
+2.9.1 on stand-ins for CUDA's libraries, where a launch takes nothing, on one machine (``benchmarks/host_time.py run``;
+``benchmarks/results/host_time.md`` has the figures, and 1.5.1's beside them). How servers compare to it is
+:data:`SERVER`; ``benchmarks/evidence/host_time.md`` says what all this rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from neusight_onnx.kernels import KERNEL_CLASSES, GatherScatter, Gemm, Kernel, Movement, NodeWork, Normalization
+from neusight_onnx.runtime import Runtime
+
+FORWARD_US: Mapping[str, float] = {
+    "linear": 8.7,
+    "matmul": 5.1,
+    "conv": 12.1,
+    "batch normalization": 12.1,
+    "layer normalization": 8.5,
+    "normalization": 15.2,
+    "elementwise": 3.0,
+    "softmax": 3.1,
+    "reduction": 3.2,
+    "movement": 4.0,
+    "embedding": 6.7,
+    "gather_scatter": 3.5,
+    "pooling": 4.8,
+    "resize": 3.6,
+    "attention": 6.1,
+    "sort": 5.4,
+}
+"""Us of a call, the mean of its kind; others, which weren't measured, are taken as "elementwise"."""
+
+AROUND_US: Mapping[str, float] = {"linear": 24.0, "conv": 6.0}
+"""What a model's code takes beside its operators (containers, dropouts, the forward of blocks and their arithmetic),
+which no graph shows: medians of 11 models made of linear layers (10 to 44) and of 7 made of convolutions (4 to 8)."""
+
+RECORDING = 1.45
+"""How many times what stands above a run forward takes that records for the one backwards (six models: 1.4 to 1.5)."""
+
+BACKWARD_US: Mapping[str, float] = {
+    "linear": 13.7,
+    "matmul": 18.6,
+    "conv": 22.2,
+    "batch normalization": 18.0,
+    "layer normalization": 15.7,
+    "normalization": 15.7,
+    "elementwise": 6.4,
+    "reduction": 8.5,
+}
+"""Of autograd's engine, which runs no Python: of a product, else of a call with all gradients that it leaves."""
+
+BACKWARD_VIEW_US = 3.3
+
+OPTIMIZER_US = 1.0
+"""Of an operation of the optimizer's foreach step, a tensor, as lists of them are made in Python; an operation takes at
+least what a pointwise operator does."""
+
+SERVER = prod((1.6, 1.8, 3.2, 3.6, 3.9, 4.3)) ** (1 / 6)
+"""How many times that machine's servers take, 2.9: geometric mean of the hosts of event-timed kernels (MI210, MI100,
+A100, T4, P4, V100), by how much longer LayerNorm takes than an addition behind the host. Recent hosts are faster."""
+
+EACH = frozenset({"linear", "matmul", "elementwise", "reduction", "movement", "embedding", "gather_scatter", "resize"})
+"""Kinds of which each kernel is a call; other kernels of a kind that follow one another are those of one call."""
+
+
+def operator_host_us(work: NodeWork, runtime: Runtime) -> tuple[float, ...]:
+    """What the host takes up to the launch of each of a work's kernels, or for a view; (): as the runtime has it."""
+    if not runtime.operator_software:
+        return ()
+    if not work.kernels:
+        return (SERVER * BACKWARD_VIEW_US,) if work.phase == "backward" else ()
+    if work.phase == "optimizer":
+        software_us = max(OPTIMIZER_US * work.tensors_each, FORWARD_US["elementwise"])
+        return (runtime.kernel_us + SERVER * software_us,) * len(work.kernels)
+    of_layer = any(isinstance(kernel, Gemm) and kernel.b_is_weight for kernel in work.kernels)
+    found = []
+    before = ""
+    for kernel in work.kernels:
+        kind = kind_of(kernel)
+        if of_layer and kind == "matmul":  # the gradient of its weights
+            kind = "linear"
+        same_call = kind == before and kind not in EACH
+        software_us = 0.0 if same_call else call_us(kind, phase=work.phase, records_gradients=runtime.records_gradients)
+        found.append(runtime.kernel_us + software_us)
+        before = kind
+    return tuple(found)
+
+
+def call_us(kind: str, *, phase: str = "forward", records_gradients: bool = False) -> float:
+    """What a server takes for a call beside its launches, with the model's code around it."""
+    if phase == "backward":
+        return SERVER * BACKWARD_US.get(kind, BACKWARD_US["elementwise"])
+    software_us = FORWARD_US.get(kind, FORWARD_US["elementwise"]) + AROUND_US.get(kind, 0.0)
+    return SERVER * software_us * (RECORDING if records_gradients else 1.0)
+
+
+def kind_of(kernel: Kernel) -> str:
+    """What a kernel's call is among :data:`FORWARD_US`: its class, or a part of it."""
+    match kernel:
+        case Gemm(b_is_weight=is_weight):
+            return "linear" if is_weight else "matmul"
+        case Normalization(method="batch"):
+            return "batch normalization"
+        case Normalization(method="layer" | "rms"):
+            return "layer normalization"
+        case GatherScatter(operation="embedding"):
+            return "embedding"
+        case Movement(operation="resize"):
+            return "resize"
+    return KERNEL_CLASSES[type(kernel)]

@@ -1,0 +1,137 @@
+"""What the host takes for operators of eager mode, by hand from the figures of one machine and the server's factor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphs import inferred
+from neusight_onnx import analyze
+from neusight_onnx.backward.optimizer import optimizer_works
+from neusight_onnx.backward.walk import Parameter
+from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.patterns.registry import recognise
+from neusight_onnx.kernels import Gemm, NodeWork, Normalization, Reduction, TensorSpec
+from neusight_onnx.lowering import lower
+from neusight_onnx.operator_host import SERVER, operator_host_us
+from neusight_onnx.runtime import Step, get_runtime, host_time_us, stream_launches, stream_time_us
+
+EAGER = get_runtime("eager")
+RESNET = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
+FP32 = DataType.FLOAT32
+LAUNCH = 5.0
+IMAGE = {"x": (1, 8, 6, 6)}
+
+
+def test_how_much_slower_servers_are() -> None:
+    """Six hosts of event-timed kernels, 1.6 to 4.3 times: the spread of the interval takes all of them in."""
+    assert pytest.approx(2.87, abs=0.01) == SERVER
+    assert SERVER / EAGER.host_spread < 1.6
+    assert SERVER * EAGER.host_spread > 4.3
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "weights", "software_us"),
+    [
+        pytest.param("y = Add (x, x)", IMAGE, {}, 3.0, id="pointwise"),
+        pytest.param(
+            "y = MatMul (x, w)", {"x": (2, 8)}, {"w": (8, 8)}, 8.7 + 24.0, id="a linear layer and its module's code"
+        ),
+        pytest.param("y = MatMul (x, x)", {"x": (2, 8, 8)}, {}, 5.1, id="a product of two results"),
+        pytest.param("y = Conv (x, w)", IMAGE, {"w": (8, 8, 1, 1)}, 12.1 + 6.0, id="a convolution"),
+        pytest.param("y = Softmax <axis = -1> (x)", IMAGE, {}, 3.1, id="softmax"),
+        pytest.param("y = LayerNormalization (x, w)", {"x": (2, 8)}, {"w": (8,)}, 8.5, id="layer normalization"),
+        pytest.param("y = BatchNormalization (x, w, w, w, w)", IMAGE, {"w": (8,)}, 12.1, id="batch normalization"),
+        pytest.param("y = ReduceMean <axes = [1]> (x)", IMAGE, {}, 3.2, id="a mean"),
+        pytest.param("y = MaxPool <kernel_shape = [2, 2]> (x)", IMAGE, {}, 4.8, id="pooling"),
+        pytest.param("y = Concat <axis = 1> (x, x)", IMAGE, {}, 4.0, id="a copy"),
+        pytest.param("y = Erf (x)", IMAGE, {}, 3.0, id="a function"),
+    ],
+)
+def test_an_operator_forward(
+    nodes: str, inputs: dict[str, tuple[int, ...]], weights: dict[str, tuple[int, ...]], software_us: float
+) -> None:
+    graph = recognise(inferred(nodes, inputs, weights=weights, opset=17), runtime="eager")
+    work = lower(graph, runtime="eager")[-1]
+    assert operator_host_us(work, EAGER) == pytest.approx([LAUNCH + SERVER * software_us])
+    recording = replace(EAGER, records_gradients=True)
+    assert operator_host_us(work, recording) == pytest.approx([LAUNCH + 1.45 * SERVER * software_us])
+
+
+def test_a_module_is_one_operator() -> None:
+    """GELU as exporters write it, five nodes, is one kernel and one call; what isn't recognised is five."""
+    nodes = "a = Div (x, r)\nb = Erf (a)\nc = Add (b, o)\nd = Mul (x, c)\ny = Mul (d, h)"
+    graph = inferred(nodes, {"x": (2, 8)}, constants={"r": 2.0**0.5, "o": 1.0, "h": 0.5})
+    one = [work for work in lower(recognise(graph, runtime="eager"), runtime="eager") if work.kernels]
+    apart = [work for work in lower(graph, runtime="eager") if work.kernels]
+    assert len(one) == 1
+    assert operator_host_us(one[0], EAGER) == pytest.approx([LAUNCH + SERVER * 3.0])
+    assert sum(sum(operator_host_us(work, EAGER)) for work in apart) == pytest.approx(5 * (LAUNCH + SERVER * 3.0))
+
+
+def _backward(*kernels: Gemm | Normalization | Reduction) -> NodeWork:
+    return NodeWork(node="n", op_type="Gemm", kernels=kernels, phase="backward")
+
+
+def test_autograd() -> None:
+    """Each product is a call (both of a linear layer's are as quick), a normalization's two kernels are one, and a
+    view's gradient takes the engine's time without a kernel."""
+    of_input, of_weight = Gemm(m=2, n=8, k=8, b_is_weight=True, dtype=FP32), Gemm(m=8, n=8, k=2, dtype=FP32)
+    assert operator_host_us(_backward(of_input, of_weight), EAGER) == pytest.approx([LAUNCH + SERVER * 13.7] * 2)
+    assert operator_host_us(_backward(of_weight), EAGER) == pytest.approx([LAUNCH + SERVER * 18.6])
+    norm = Normalization(method="layer", rows=2, cols=8, dtype=FP32, backward=True)
+    assert operator_host_us(_backward(norm, norm), EAGER) == pytest.approx([LAUNCH + SERVER * 15.7, LAUNCH])
+    view = NodeWork(node="n", op_type="Reshape", free="a view", host_operation=True, phase="backward")
+    assert operator_host_us(view, EAGER) == pytest.approx([SERVER * 3.3])
+    assert operator_host_us(replace(view, phase="forward"), EAGER) == ()
+    assert EAGER.view_us == pytest.approx(1.1 * SERVER, rel=0.02)
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+def test_the_optimizer_takes_its_time_by_tensors(foreach: bool) -> None:
+    """SGD with momentum over 90 tensors: three operations, of 1 us a tensor, however many launches they are; of one
+    tensor after the other pointwise operators."""
+    parameters = [Parameter(name=f"p{i}", spec=TensorSpec(dtype=FP32, shape=(2_000_000,))) for i in range(90)]
+    works = list(optimizer_works("momentum", parameters, foreach=foreach))
+    launches = sum(work.count for work in works)
+    assert launches == (3 * 9 if foreach else 3 * 90)
+    host_us = sum(work.count * sum(operator_host_us(work, EAGER)) for work in works)
+    assert host_us == pytest.approx(launches * LAUNCH + SERVER * 3 * 90 * (1.0 if foreach else 3.0))
+
+
+def test_other_runtimes_have_one_time_for_all() -> None:
+    work = lower(inferred("y = Add (x, x)", IMAGE), runtime="compiled")[-1]
+    assert all(operator_host_us(work, get_runtime(name)) == () for name in ("compiled", "onnxruntime", "tensorrt"))
+
+
+def test_the_stream_waits_for_each_operator() -> None:
+    """Launched at 30, 35 and, behind a view of 2, 47: each kernel of 3 us has ended before the next."""
+    steps = [
+        Step(kernel_us=(3.0, 3.0), host_us=(30.0, 5.0)),
+        Step(host_us=(2.0,)),
+        Step(kernel_us=(3.0,), host_us=(10.0,)),
+    ]
+    assert stream_time_us(steps, EAGER) == pytest.approx(50.0)
+    assert stream_time_us(steps, EAGER, host_factor=2.0) == pytest.approx(97.0)
+    assert host_time_us(steps, EAGER) == pytest.approx(47.0)
+    assert [(span.host_start_us, span.host_us) for span in stream_launches(steps, EAGER)] == [
+        (0.0, 30.0),
+        (30.0, 5.0),
+        (35.0, 2.0),
+        (37.0, 10.0),
+    ]
+    # the host waits: launched at 30 and 35; the second run's first launch is 30 us behind the end, at 38
+    again = [Step(kernel_us=(3.0, 3.0), host_us=(30.0, 5.0), count=2, host_waits=True)]
+    assert stream_time_us(again, EAGER) == pytest.approx(76.0)
+    assert max(each.gpu_start_us + each.gpu_us for each in stream_launches(again, EAGER)) == pytest.approx(76.0)
+
+
+def test_small_batches_are_the_hosts_and_large_ones_the_gpus() -> None:
+    """ResNet-50: 174 kernels on a server take PyTorch 4 to 7 ms; the host hides behind images in dozens."""
+    small = analyze(RESNET, gpu="a100", runtime="eager", batch=1)
+    assert 4.0 < small.totals.latency_ms < 7.0
+    assert small.totals.latency_ms > 3 * small.totals.kernel_ms
+    large = analyze(RESNET, gpu="a100", runtime="eager", batch=64)
+    assert large.totals.overhead_ms < 0.01 * large.totals.latency_ms
