@@ -787,6 +787,34 @@ CASES = {
     "TensorRT, MI300X": Case(
         model=matmul(F16), codes=codes(507), gpu="mi300x", runtime="tensorrt", says="it runs on no GPU by AMD"
     ),
+    "quantised, eager": Case(
+        model=dequantized(TensorProto.INT8), codes=codes(509), says="PyTorch runs no file quantised in ONNX"
+    ),
+    "quantised, compiled": Case(model=dequantized(TensorProto.INT8), codes=codes(509), runtime="compiled"),
+    "a quantised table with two readers": Case(  # what it gives is dequantised for each, and a Shape reads none
+        model=lambda: model(
+            graph(
+                [
+                    node("Gather", "table i", "xq", "rows"),
+                    node("DequantizeLinear", "xq s z", "x", "dq"),
+                    node("Shape", "x", "n", "shape"),
+                    node("MatMul", "x w", "y", "fc"),
+                ],
+                [value("i", (3,), I64)],
+                [value("y", (3, 4)), value("n", (2,), I64)],
+                [
+                    tensor("table", np.zeros((9, 4), np.uint8)),
+                    tensor("s", np.array(0.1, np.float32)),
+                    tensor("z", np.array(7, np.uint8)),
+                    tensor("w", np.zeros((4, 4), np.float32)),
+                ],
+            )
+        ),
+        dims={},
+        codes=codes(508),
+        runtime="onnxruntime",
+        node="dq",
+    ),
     "quantised, onnxruntime": Case(
         model=dequantized(TensorProto.INT8), codes=codes(508), runtime="onnxruntime", says="products in floats"
     ),

@@ -39,12 +39,15 @@ ORIGINALS = originals()
 def test_findings(case: Case) -> None:
     verdict = check([case.target()])
     # kernels of a few microseconds each: that the host is slower goes without saying
-    findings = [each for each in verdict.findings if each.code != "NSX109" or "NSX109" in case.codes]
+    # and so does that PyTorch runs no quantised file, where a file shall show something else by eager launches
+    aside = {"NSX109", "NSX509"} - case.codes
+    findings = [each for each in verdict.findings if each.code not in aside]
     found = {finding.code for finding in findings}
     assert found == case.codes, [(each.code, each.node, each.message) for each in verdict.findings]
     notes = {finding.code for finding in findings if finding.severity is Severity.NOTE}
     assert notes == case.notes
-    assert verdict.passed is (case.codes == case.notes)
+    of_pytorch = any(each.code == "NSX509" for each in verdict.findings)
+    assert verdict.passed is (case.codes == case.notes and not of_pytorch)
     first = min(findings, key=lambda finding: finding.code, default=None)
     if case.node is not None:
         assert first is not None

@@ -53,7 +53,7 @@ from neusight_onnx.report.model import (
 )
 from neusight_onnx.report.peak import beyond_peak
 from neusight_onnx.report.precision_words import stored_formats
-from neusight_onnx.runnable import require_runnable, require_units
+from neusight_onnx.runnable import quantised_for_others, require_runnable, require_units
 from neusight_onnx.runtime import Runtime, default_runtime, get_runtime, stream_time_us
 
 if TYPE_CHECKING:
@@ -602,6 +602,7 @@ def _assemble(
         *of_formats,
         *of_predictors,
         *of_quantization(placed, runtime),
+        *filter(None, [quantised_for_others(model.graph, runtime.name)]),
         *of_the_host(placed, runtime, spec),
         *of_copies(placed, spec),
         *of_pipes(placed, spec),

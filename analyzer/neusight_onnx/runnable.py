@@ -201,6 +201,38 @@ def without_engine(graph: Graph, runtime: str) -> str | None:
     )
 
 
+_QUANTISED = frozenset(
+    {
+        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
+        *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
+    }
+)
+"""Operators of quantised files in ONNX. What PyTorch quantises itself runs other operators than it exports as these."""
+
+
+def quantised_for_others(graph: Graph, runtime: str) -> str | None:
+    """That PyTorch, as ``runtime`` (eager, compiled), runs no such file as this quantised one; None for other files."""
+    label = get_runtime(runtime).name
+    if label not in ("eager", "compiled") or not _has_quantised(graph):
+        return None
+    return (
+        f"PyTorch runs no file quantised in ONNX: {label} stands for its way of launching, with the kernels of a "
+        "runtime that folds QuantizeLinear and DequantizeLinear (docs/quantization.md); --runtime tensorrt has them"
+    )
+
+
+def _has_quantised(graph: Graph) -> bool:
+    return any(
+        node.op_type in _QUANTISED
+        or any(
+            isinstance(body, Graph) and _has_quantised(body)
+            for value in node.attributes.values()
+            for body in (value if isinstance(value, tuple) else (value,))
+        )
+        for node in graph.nodes
+    )
+
+
 def runtime_misfit(model: Model, precision: Precision, runtime: str, gpu: GpuSpec) -> Misfit | None:
     """Why a runtime, or its release, doesn't take the GPU, the precision, or a format that the file stores."""
     found = misfit(runtime, gpu, precision.name)

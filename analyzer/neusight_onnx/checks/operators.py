@@ -19,7 +19,7 @@ from neusight_onnx.lowering.refused import is_plugin
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runnable import SYMMETRIC, refused_pair, runtime_misfit
+from neusight_onnx.runnable import SYMMETRIC, quantised_for_others, refused_pair, runtime_misfit
 
 
 def nodes_of(graph: Graph) -> Iterator[Node]:
@@ -257,6 +257,23 @@ def computed_in_floats(subject: Subject) -> Iterator[Found]:
             if refused_pair(subject.model.graph, "tensorrt") is None
             else f"{SYMMETRIC} and run it by --runtime tensorrt, or deploy the model that is not quantised",
         )
+
+
+@checks(
+    "NSX509",
+    "quantised file that PyTorch doesn't run",
+    severity=Severity.WARNING,
+    scope=Scope.TARGET,
+    explanation="The file has ONNX's operators of quantisation (QuantizeLinear, DequantizeLinear, ...), and the target "
+    "names PyTorch as its runtime (eager, compiled), which runs no such file: what is predicted is its way of "
+    "launching with kernels in few bits that it doesn't have. A model that PyTorch quantises itself is predicted by "
+    "the float file and --precision.",
+    fix="run the file by --runtime tensorrt or onnxruntime, or give the one that is not quantised and --precision int8",
+)
+def not_of_pytorch(subject: Subject) -> Iterator[Found]:
+    message = quantised_for_others(subject.model.graph, subject.target.runtime)
+    if message is not None:
+        yield Found(message=message.partition(";")[0])
 
 
 def _last(domain: str, op_type: str) -> float:

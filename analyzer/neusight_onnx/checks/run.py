@@ -143,13 +143,13 @@ def _findings(subjects: Sequence[Subject]) -> list[Finding]:
                     title=entry.rule.title,
                     severity=item.severity or entry.rule.severity,
                     model=subject.model.path,
-                    node=item.node,
+                    node=None if item.node is None else file_name(item.node),
                     message=item.message,
                     fix=item.fix or entry.rule.fix,
                     targets=(),
                     allowed=reasons.get(code),
                 )
-                same = (code, finding.severity, finding.model, item.node, item.message, finding.allowed)
+                same = (code, finding.severity, finding.model, finding.node, item.message, finding.allowed)
                 earlier = findings.get(same, finding)
                 findings[same] = replace(earlier, targets=(*earlier.targets, subject.target.name))
     return list(findings.values())
