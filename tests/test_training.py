@@ -461,9 +461,12 @@ def test_a_compiler_leaves_the_products_and_saves_bytes(name: str) -> None:
     model = read_model(Path(__file__).parent / "trained" / f"{name}.onnx")
     shaped = infer_shapes(model, make_bindings({"batch": 2}, None, None, None))
     plan = make_training(dropout="0.1")
+    # both channels last, as a compiler reorders images; in row-major order a kernel that reads its operands twice
+    # (all gradients of a batch normalization) counts them once
+    last = name in ("resnet", "mobilenet")
     kernels = {}
     for runtime in ("eager", "compiled"):
-        work = prepare(shaped, precision=FORMATS["fp32"], runtime=runtime, training=plan).work
+        work = prepare(shaped, precision=FORMATS["fp32"], runtime=runtime, channels_last=last, training=plan).work
         kernels[runtime] = [kernel for item in work if item.phase == "backward" for kernel in item.kernels]
     products = {
         runtime: Counter(_in_order(kernel) for kernel in found if isinstance(kernel, Gemm | Conv))
@@ -474,7 +477,11 @@ def test_a_compiler_leaves_the_products_and_saves_bytes(name: str) -> None:
         sum(kernel.read_bytes + kernel.write_bytes for kernel in kernels[runtime]) for runtime in ("eager", "compiled")
     )
     assert 0.3 * eager < compiled < eager
-    assert len(kernels["compiled"]) < len(kernels["eager"])
+    # a compiler splits sums over channels in two kernels each, where PyTorch's own blocks add up what others left
+    split = [
+        kernel for kernel in kernels["compiled"] if isinstance(kernel, Reduction) and kernel.operation == "sum_parts"
+    ]
+    assert len(kernels["compiled"]) - len(split) < len(kernels["eager"])
 
 
 # --- Who needs a gradient ---------------------------------------------------------------------------------------------
@@ -804,7 +811,7 @@ def test_a_folded_batch_normalization_runs_again() -> None:
     ]
     _, works, result = trained(inferred(nodes, {"x": (2, 3, 8, 8)}, weights=weights))
     forward = [shown(kernel) for work in works for kernel in work.kernels]
-    assert forward == ["conv forward", "batch 4x128", "conv forward", "add [640, 5] -> 640"]
+    assert forward == ["conv forward", "add [1] -> 1", "batch 4x128", "conv forward", "add [640, 5] -> 640"]
     assert backwards(result)["BatchNormalization"] == ["batch backward 4x128"]
     assert result.parameter_count == 108 + 4 + 4 + 20 + 5, "a scale beside the shift"
 

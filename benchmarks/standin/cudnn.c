@@ -248,6 +248,16 @@ int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *handle, int mode,
   *bytes = 0;
   return 0;
 }
+static int batch_norm(struct handle *handle, const char *which, int mode) { /* cudnnBatchNormMode_t */
+  char line[128];
+  snprintf(line, sizeof line, "library\tcudnn\tbatch normalization %s mode=%d", which, mode);
+  return standin_launch(handle->stream, line) ? 5000 : 0;
+}
+int cudnnBatchNormalizationForwardTrainingEx(struct handle *handle, int mode) {
+  return batch_norm(handle, "forward", mode);
+}
+int cudnnBatchNormalizationBackwardEx(struct handle *handle, int mode) { return batch_norm(handle, "backward", mode); }
+
 /* --- the calls of cuDNN 7, with which PyTorch convolved until 2.0 and ONNX Runtime with cuDNN 8 */
 
 struct shape { /* of a tensor, of filters (no strides), of a convolution: pads, then strides, then dilations */

@@ -27,6 +27,7 @@ from neusight_onnx.kernels import (
     Softmax,
     TensorSpec,
 )
+from neusight_onnx.lowering.batch_norm import batch_norm_of
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.reduction import reduced_axes
 
@@ -119,17 +120,14 @@ def layer(context: BackwardContext) -> Derivative | Unknown:
 
 
 @differentiates("BatchNormalization", inputs=(0, 1, 2))
-def batch(context: BackwardContext) -> Derivative | Unknown:
-    """One kernel (or two in a row) for all three gradients: sums of g and g * x by channel, then the input's."""
-    kernel = _normalization(context)
-    if kernel is None:
-        return Unknown(reason="its normalization was not lowered")
-    backward = normalization_input(kernel, context.out(), 2)
+def batch(context: BackwardContext) -> Derivative:
+    """All three gradients at once: sums of g and g * x by channel, then the input's. x, mean and deviation are kept."""
+    norm = batch_norm_of(context.forward)
     return Derivative(
-        kernels=(*context.ordered_gradient(), backward),
+        kernels=(*context.ordered_gradient(), *norm.backward(context.out())),
         flows=context.own(0, 1, 2),
         saved=(context.name(0),),
-        kept_bytes=_STATISTIC.bytes_of(2 * kernel.rows),
+        kept_bytes=_STATISTIC.bytes_of(2 * norm.channels),
     )
 
 

@@ -133,6 +133,10 @@ BLOCK_REDUCTION_US = 3.0
 """Serial part of a reduction in a block: load latency plus a tree, about 4-7 kcycles (row law of LayerNorm: 6,900)."""
 SERIAL_ITERATION_CYCLES = 600.0
 """One more loop iteration of a block that waits for DRAM (row law of LayerNorm: 620 cycles)."""
+BLOCK_A_ROW = frozenset({"channel_moments"})
+"""Reductions with a block of 512 threads for each row, whose threads load an element at a time: the statistics of
+PyTorch's own batch normalization in row-major order (``batch_norm_collect_statistics_kernel``: Welford's division
+stands between two loads)."""
 POOL_OPERATIONS = 8.0
 POOL_OUTPUT_OPERATIONS = 60.0
 """Integer and compare operations of a pooling kernel: bounds, offset, load, compare for each tap; four integer
@@ -452,10 +456,12 @@ def _reduction(kernel: Reduction, gpu: GpuSpec) -> Work:
     scan = kernel.operation.startswith("cum")
     threads = gpu.sm_count * gpu.max_threads_per_sm
     # a scan has one block of 512 threads a row; a reduction cuts long rows among blocks
-    lanes = min(threads, max(kernel.outputs, 1) * 512) if scan else min(threads, max(elements / 4.0, 1.0))
-    iterations = elements / (4.0 * lanes)
+    by_block = scan or kernel.operation in BLOCK_A_ROW
+    at_once = 1.0 if kernel.operation in BLOCK_A_ROW else 4.0
+    lanes = min(threads, max(kernel.outputs, 1) * 512) if by_block else min(threads, max(elements / 4.0, 1.0))
+    iterations = elements / (at_once * lanes)
     serial = BLOCK_REDUCTION_US + iterations * SERIAL_ITERATION_CYCLES / gpu.clock_hz * 1e6
-    few = kernel.outputs < gpu.sm_count and kernel.reduced > 4096 and not scan
+    few = kernel.outputs < gpu.sm_count and kernel.reduced > 4096 and not by_block
     cost = elements * (10.0 + fused_cost(kernel.fused)) + kernel.outputs * fused_cost(kernel.epilogue)
     return Work(
         bytes=bytes_,

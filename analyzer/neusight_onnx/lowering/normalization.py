@@ -15,6 +15,7 @@ from neusight_onnx.kernels import (
     Reduction,
     TensorSpec,
 )
+from neusight_onnx.lowering.batch_norm import batch_norm_of
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
@@ -158,9 +159,14 @@ def batch(context: NodeContext) -> Outcome:
     """x (n, c, *spatial). In training the statistics of each channel are taken first: c rows of n * spatial."""
     shape = context.shape(0)
     channels = shape[1] if len(shape) > 1 else 1
-    if context.integer("own_statistics", 0) and context.runtime == "eager":
-        return Kernels(kernels=_by_own_statistics(context, channels))
+    is_function = context.integer("own_statistics", 0) == 1
+    if is_function and context.runtime == "eager":
+        return Kernels(kernels=batch_norm_of(context).forward())
     if _normalizes_by_batch(context):
+        copies = context.contiguous(0, channels_last=True)
+        if context.runtime in ("eager", "compiled") and not is_function:
+            kernels = batch_norm_of(context).forward()
+            return Kernels(kernels=(*copies, *kernels), layouts=context.channels_last_output())
         training = Normalization(
             method="batch",
             rows=channels,
@@ -170,7 +176,6 @@ def batch(context: NodeContext) -> Outcome:
             fused=("statistics",),
             extra_outputs=context.other_outputs(),
         )
-        copies = context.contiguous(0, channels_last=True)
         return Kernels(kernels=(*copies, training), layouts=context.channels_last_output())
     rows = (shape[0] if shape else 1) * channels
     kernel = Normalization(
@@ -197,25 +202,6 @@ def _of_running_statistics(channels: int) -> tuple[Kernel, ...]:
     return (
         Movement(operation="copy", dtype=wide.dtype, shape=wide.shape, read=size, written=size),
         Elementwise(operations=("rsqrt",), inputs=(wide,), output=wide),
-    )
-
-
-def _by_own_statistics(context: NodeContext, channels: int) -> tuple[Kernel, ...]:
-    """PyTorch's own kernels where no running statistics are kept: of c rows the statistics, the inverse deviation of
-    each, the result (as torch 2.9 launches them on stand-ins for CUDA's libraries)."""
-    shape = context.shape(0)
-    wide = TensorSpec(dtype=DataType.FLOAT32, shape=(channels,))
-    columns = prod(shape) // channels if channels else 0
-    return (
-        Reduction(operation="mean", outputs=channels, reduced=columns, dtype=context.dtype(0), output=wide),
-        Elementwise(operations=("rsqrt",), inputs=(wide,), output=wide),
-        Normalization(
-            method="batch",
-            rows=(shape[0] if shape else 1) * channels,
-            cols=prod(shape[2:]),
-            parameter_count=_parameters(context, 1, 2, 3, 4),
-            dtype=context.dtype(0),
-        ),
     )
 
 
