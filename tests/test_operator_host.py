@@ -89,6 +89,17 @@ def test_autograd() -> None:
     assert EAGER.view_us == pytest.approx(1.1 * SERVER, rel=0.02)
 
 
+def test_a_batch_normalization_in_training_is_one_call_beside_its_modules_count() -> None:
+    """Of features: the count of runs, then in one call statistics, what becomes of them, and the pass that applies them."""
+    graph = inferred(
+        "y = BatchNormalization <training_mode = 1> (x, w, w, w, w)", {"x": (4, 8)}, weights={"w": (8,)}, opset=15
+    )
+    (work,) = lower(graph, runtime="eager")
+    assert operator_host_us(work, EAGER) == pytest.approx(
+        [LAUNCH + SERVER * 3.0, LAUNCH + SERVER * 12.1, LAUNCH, LAUNCH]
+    )
+
+
 @pytest.mark.parametrize("foreach", [True, False])
 def test_the_optimizer_takes_its_time_by_tensors(foreach: bool) -> None:
     """SGD with momentum over 90 tensors: three operations, of 1 us a tensor, however many launches they are; of one

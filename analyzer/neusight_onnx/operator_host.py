@@ -11,7 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from neusight_onnx.kernels import KERNEL_CLASSES, GatherScatter, Gemm, Kernel, Movement, NodeWork, Normalization
+from neusight_onnx.kernels import (
+    KERNEL_CLASSES,
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    NodeWork,
+    Normalization,
+    Reduction,
+)
 from neusight_onnx.runtime import Runtime
 
 FORWARD_US: Mapping[str, float] = {
@@ -77,10 +87,13 @@ def operator_host_us(work: NodeWork, runtime: Runtime) -> tuple[float, ...]:
         software_us = max(OPTIMIZER_US * work.tensors_each, FORWARD_US["elementwise"])
         return (runtime.kernel_us + SERVER * software_us,) * len(work.kernels)
     of_layer = any(isinstance(kernel, Gemm) and kernel.b_is_weight for kernel in work.kernels)
+    of_batch_norm = any(isinstance(kernel, Normalization) and kernel.method == "batch" for kernel in work.kernels)
     found = []
     before = ""
     for kernel in work.kernels:
         kind = kind_of(kernel)
+        if of_batch_norm and _is_of_channels(kernel):
+            kind = "batch normalization"
         if of_layer and kind == "matmul":  # the gradient of its weights
             kind = "linear"
         same_call = kind == before and kind not in EACH
@@ -88,6 +101,11 @@ def operator_host_us(work: NodeWork, runtime: Runtime) -> tuple[float, ...]:
         found.append(runtime.kernel_us + software_us)
         before = kind
     return tuple(found)
+
+
+def _is_of_channels(kernel: Kernel) -> bool:
+    """Whether a kernel makes statistics or sums of a batch normalization's channels, in the call that applies them."""
+    return isinstance(kernel, Reduction) or (isinstance(kernel, Elementwise) and kernel.output.element_count > 1)
 
 
 def call_us(kind: str, *, phase: str = "forward", records_gradients: bool = False) -> float:
