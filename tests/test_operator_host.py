@@ -90,7 +90,7 @@ def test_autograd() -> None:
 
 
 def test_a_batch_normalization_in_training_is_one_call_beside_its_modules_count() -> None:
-    """Of features: the count of runs, then in one call statistics, what becomes of them, and the pass that applies them."""
+    """Of features: the count of runs, then in one call statistics, what becomes of them, and the pass over elements."""
     graph = inferred(
         "y = BatchNormalization <training_mode = 1> (x, w, w, w, w)", {"x": (4, 8)}, weights={"w": (8,)}, opset=15
     )
