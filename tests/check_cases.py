@@ -787,6 +787,19 @@ CASES = {
     "TensorRT, MI300X": Case(
         model=matmul(F16), codes=codes(507), gpu="mi300x", runtime="tensorrt", says="it runs on no GPU by AMD"
     ),
+    "text": Case(
+        model=one(
+            [node("StringNormalizer", "x", "y", "lower", case_change_action="LOWER")],
+            x=(2,),
+            y=(2,),
+            dtype=TensorProto.STRING,
+        ),
+        dims={},
+        codes=codes(505),
+        runtime="onnxruntime",
+        node="lower",
+        says="StringNormalizer: text is handled on the host (1 node), whose time isn't counted",
+    ),
     "quantised, eager": Case(
         model=dequantized(TensorProto.INT8), codes=codes(509), says="PyTorch runs no file quantised in ONNX"
     ),

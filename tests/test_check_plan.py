@@ -193,8 +193,8 @@ BAD = {
         f'{TARGET}name = "a"\n{TARGET}dims = {{ b = 2 }}\n{TARGET}',
         ["target 3 checks what target 1 does", "remove one"],
     ),
-    "precision": (TARGET + 'precision = "fp12"', ["'precision' is 'fp12'", "fp32"]),
-    "runtime": (TARGET + 'runtime = "jax"', ["'runtime' is 'jax'", "eager"]),
+    "precision": (TARGET + "precision = 16", ["'precision' is 16", "one line of text"]),
+    "runtime": (TARGET + "runtime = true", ["'runtime' is true", "one line of text"]),
     "a wrong unit": (TARGET + 'max-latency = "20mss"', ["target 1: max-latency", "'mss'"]),
     "a limit that is no text": ("max-latency = true", ["'max-latency' is no limit"]),
     "a dim that is no number": (
@@ -342,6 +342,7 @@ MISUSE = {
     ),
     "no reason": ({"allow": ("NSX201",)}, "--allow NSX201 has no reason; write why it is fine, such as NSX201="),
     "an empty reason": ({"allow": ("NSX201= ",)}, "--allow NSX201 has no reason"),
+    "a mistake": ({"allow": ("NSX902=a",)}, "NSX902 can't be allowed"),
     "two reasons": ({"allow": ("NSX201=a", "NSX201=b")}, "--allow gives NSX201 two reasons"),
     "no such code": ({"allow": ("NSX21=a",)}, "'NSX21' is no code of a check"),
     "no such configuration": ({"config": "absent.toml"}, "absent.toml does not exist"),

@@ -221,8 +221,13 @@ def test_a_report_is_written_beside_a_model_that_cannot_be_read(bad: str, folder
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
-    [('gpu = "t400"\ndims = { batch = 2 }', "unknown GPU 't400'"), ('gpu = "t4"\ndims = { bach = 2 }', "bach")],
-    ids=["GPU", "dim"],
+    [
+        ('gpu = "t400"\ndims = { batch = 2 }', "unknown GPU 't400'"),
+        ('gpu = "t4"\ndims = { bach = 2 }', "bach"),
+        ('gpu = "t4"\nprecision = "fp33"', "unknown precision 'fp33'"),
+        ('gpu = "t4"\nruntime = "jax"', "jax"),
+    ],
+    ids=["GPU", "dim", "precision", "runtime"],
 )
 def test_a_report_is_written_beside_a_target_that_cannot_be_meant(
     wrong: str, says: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -275,3 +280,16 @@ def test_annotations_have_paths_from_the_root(
         monkeypatch.setenv(by, str(folder.parent))
     assert main([*GOOD, "--max-latency", "1ns", "--format", "github"]) == 1
     assert f"file={folder.name}/m.onnx," in capsys.readouterr().out
+
+
+def test_annotations_from_outside_have_paths_from_the_root_of_the_configuration(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    (folder / ".git").mkdir()
+    (folder / "ci").mkdir()
+    config = folder / "ci" / "x.toml"
+    config.write_text('max-latency = "1ns"\n[[target]]\nmodel = "../m.onnx"\ngpu = "t4"\n')
+    monkeypatch.chdir(folder.anchor)
+    assert main(["check", "--config", str(config), "--format", "github"]) == 1
+    assert "file=m.onnx," in capsys.readouterr().out

@@ -14,7 +14,7 @@ from neusight_onnx.checks.registry import known_code
 from neusight_onnx.checks.subject import Target
 from neusight_onnx.errors import BindingError, CheckError, NotSupportedError, TrainingError
 from neusight_onnx.graph.bindings import make_bindings
-from neusight_onnx.precision import PRECISIONS
+from neusight_onnx.precision import AUTO
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runtime import default_runtime, get_runtime
 
@@ -44,6 +44,8 @@ TARGET_KEYS = (
 )
 TRAINING_KEYS = ("optimizer", "loss", "recompute", "grad-accumulation", "freeze", "dropout")
 TOP_KEYS = ("target", "allow", "fail-on", *LIMIT_KEYS)
+
+NEVER_ALLOWED = frozenset({"NSX902"})
 
 _MAX_FILE_BYTES = 1 << 20
 _MAX_TARGETS = 1000
@@ -95,7 +97,7 @@ def read_config(path: Path) -> Config:
 def parse_allowance(text: str) -> tuple[str, str]:
     """``"NSX201=the weights are in the registry"`` -> (code, reason); CheckError without a reason."""
     code, _, reason = text.partition("=")
-    code = known_code(code, "--allow")
+    code = _allowable(known_code(code, "--allow"), "--allow")
     return code, _reason(reason, f"--allow {code}")
 
 
@@ -197,11 +199,18 @@ def _allowances(table: object, where: str) -> tuple[tuple[str, str], ...]:
         raise CheckError(f"{where}: 'allow' is no table; write NSX201 = \"the reason\" under [allow]")
     found: list[tuple[str, str]] = []
     for key, reason in table.items():
-        code = known_code(key, f"{where}: allow")
+        code = _allowable(known_code(key, f"{where}: allow"), f"{where}: allow")
         if any(code == other for other, _ in found):
             raise CheckError(f"{where}: allow names {code} twice; keep one")
         found.append((code, _reason(reason, f"{where}: allow {code}")))
     return tuple(found)
+
+
+def _allowable(code: str, where: str) -> str:
+    """The code; CheckError for what is no finding of a target that is judged."""
+    if code in NEVER_ALLOWED:
+        raise CheckError(f"{where}: {code} can't be allowed; `neusight-onnx explain {code}` says what it stands for")
+    return code
 
 
 def _reason(reason: object, where: str) -> str:
@@ -252,7 +261,7 @@ def _targets(
             written_in=file,
             model=path,
             gpu=folder / gpu if gpu.lower().endswith(".toml") else gpu,
-            precision=_choice(table, "precision", PRECISIONS, "auto", where),
+            precision=_text(table, "precision", where, default=AUTO),
             runtime=_runtime(table, unsaid, where),
             training=training,
             cuda_graph=_switch(table, "cuda-graph", where),
@@ -268,12 +277,13 @@ def _targets(
 
 
 def _runtime(table: _Table, default: str, where: str) -> str:
-    """A runtime as ``--runtime`` has it, by the name that it goes by from then on."""
+    """A runtime as ``--runtime`` has it, by the name that it goes by from then on; as it is written where there is none
+    such, which is for the check to say of that target."""
     called = _text(table, "runtime", where, default=default)
     try:
         return get_runtime(called).label
-    except NotSupportedError as error:
-        raise CheckError(f"{where}: 'runtime' is {called[:40]!a}: {error}") from None
+    except NotSupportedError:
+        return called
 
 
 def _training(table: _Table, where: str) -> Training | None:
@@ -389,12 +399,4 @@ def _text(table: _Table, key: str, where: str, *, default: str | None = None) ->
         raise CheckError(f"{where}: '{key}' is missing")
     if not isinstance(value, str) or not value.isprintable() or (default is None and not value):
         raise CheckError(f"{where}: '{key}' is {_as_written(value)}; give one line of text")
-    return value
-
-
-def _choice(table: _Table, key: str, known: Sequence[str], default: str, where: str) -> str:
-    value = table.get(key, default)
-    if value not in known:
-        raise CheckError(f"{where}: '{key}' is {_as_written(value)}; choose {', '.join(known)}")
-    assert isinstance(value, str)
     return value

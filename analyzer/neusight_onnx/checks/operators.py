@@ -16,6 +16,7 @@ from neusight_onnx.kernels import HostWork, NodeWork, Transfer
 from neusight_onnx.lowering import operator_table
 from neusight_onnx.lowering.placement import REFUSED_BY
 from neusight_onnx.lowering.refused import is_plugin
+from neusight_onnx.lowering.registry import HOST_ALONE
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
@@ -170,14 +171,18 @@ def opset_mismatch(subject: Subject) -> Iterator[Found]:
     scope=Scope.TARGET,
     explanation="ONNX Runtime's CUDA provider has no kernel for the operator, so that it runs on the CPU: the GPU "
     "waits, what it reads is copied to the host and what it gives is copied back, and the run can't be captured as a "
-    "CUDA graph. The copies and an estimate of the CPU's work are in the latency.",
+    "CUDA graph. The copies and an estimate of the CPU's work are in the latency. What handles text or decodes "
+    "images runs on the CPU in every runtime, and its time isn't counted.",
     fix="express it by operators that have kernels (where some opsets or types have: in those), or move it out of the "
     "model",
 )
 def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
     groups: dict[tuple[str, str], list[NodeWork]] = {}
+    uncounted: dict[tuple[str, str], list[NodeWork]] = {}
     for work in () if subject.prepared is None else subject.prepared.work:
-        if any(isinstance(kernel, HostWork) for kernel in work.kernels):
+        if work.free in HOST_ALONE:
+            uncounted.setdefault((work.op_type, work.free or ""), []).append(work)
+        elif any(isinstance(kernel, HostWork) for kernel in work.kernels):
             groups.setdefault((work.op_type, work.on_host_because or ""), []).append(work)
     for (op_type, why), works in groups.items():
         moved = sum(kernel.byte_count for work in works for kernel in work.kernels if isinstance(kernel, Transfer))
@@ -185,6 +190,12 @@ def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
         yield Found(
             message=f"{lacking} ({counted(len(works), 'node')}): it runs on the CPU, {scaled(moved, 'B')} are copied",
             node=works[0].node,
+        )
+    for (op_type, reason), works in uncounted.items():
+        yield Found(
+            message=f"{op_type}: {reason} ({counted(len(works), 'node')}), whose time isn't counted",
+            node=works[0].node,
+            fix="do it in front of the model, which then takes numbers",
         )
 
 

@@ -257,7 +257,7 @@ def lower_bound(subject: Subject) -> Iterator[Found]:
     applies=_predicts,
 )
 def host_bound(subject: Subject) -> Iterator[Found]:
-    if subject.host is not None and subject.host.is_bound and subject.totals is not None:
+    if subject.host is not None and subject.host.is_bound and subject.totals is not None and subject.totals.kernel_ms:
         kernels = duration(subject.totals.kernel_ms * 1e3)
         yield Found(
             message=f"{host_text(subject.host)}; the GPU's kernels take {kernels}",
@@ -271,7 +271,7 @@ def _less_to_launch(subject: Subject, *, larger: bool) -> str | None:
     would do, too.
     """
     target, host = subject.target, subject.host
-    if host is None or not host.is_bound:
+    if host is None or not host.is_bound or subject.totals is None or not subject.totals.kernel_ms:
         return None
     ways = []
     prepared = subject.prepared

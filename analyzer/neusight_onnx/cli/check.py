@@ -186,7 +186,7 @@ def _report(verdict: Verdict, check_format: CheckFormat, output: Path | None) ->
         case CheckFormat.SARIF:
             from neusight_onnx.report.sarif import verdict_to_sarif
 
-            return verdict_to_sarif(verdict, _checkout(Path.cwd()))
+            return verdict_to_sarif(verdict, _checkout(Path.cwd(), verdict.config))
         case CheckFormat.MARKDOWN:
             from neusight_onnx.report.check_markdown import verdict_to_markdown
 
@@ -194,23 +194,27 @@ def _report(verdict: Verdict, check_format: CheckFormat, output: Path | None) ->
         case CheckFormat.GITHUB:
             from neusight_onnx.report.github import verdict_to_github
 
-            return verdict_to_github(verdict, _checkout(Path.cwd()))
+            return verdict_to_github(verdict, _checkout(Path.cwd(), verdict.config))
         case CheckFormat.RICH:
             from neusight_onnx.report.check_terminal import verdict_to_terminal
 
             return verdict_to_terminal(verdict, canvas_for(output))
 
 
-def _checkout(folder: Path) -> Checkout | None:
-    """The repository that ``folder`` lies in: GitHub's workspace, else where a .git is; None outside of any."""
+def _checkout(folder: Path, config: str | None) -> Checkout | None:
+    """The repository that ``folder`` lies in, else ``config``: GitHub's workspace, else where a .git is; None outside
+    of any."""
     from neusight_onnx.report.check_words import Checkout
 
     workspace = os.environ.get("GITHUB_WORKSPACE")
-    above = (folder, *folder.parents)
-    if workspace and (root := Path(workspace).resolve()) in above:
-        return Checkout(root=root, folder=folder)
-    found = next((each for each in above if (each / ".git").exists()), None)
-    return None if found is None else Checkout(root=found, folder=folder)
+    for start in (folder, *(() if config is None else [(folder / config).resolve().parent])):
+        above = (start, *start.parents)
+        if workspace and (root := Path(workspace).resolve()) in above:
+            return Checkout(root=root, folder=folder)
+        found = next((each for each in above if (each / ".git").exists()), None)
+        if found is not None:
+            return Checkout(root=found, folder=folder)
+    return None
 
 
 def explain_command(

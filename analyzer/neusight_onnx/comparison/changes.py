@@ -60,6 +60,8 @@ def diff(
             sides.append(read_report(Path(given)))
         else:
             if gpu is None:
+                if not isinstance(given, Model):
+                    _refuse_unreadable(Path(given))
                 raise ComparisonError("comparing models needs a GPU; give --gpu NAME, or two reports in JSON")
             report = analyze(
                 given,
@@ -78,6 +80,13 @@ def diff(
             )
             sides.append(as_saved(report))
     return _difference(sides[0], sides[1], limit)
+
+
+def _refuse_unreadable(path: Path) -> None:
+    """ComparisonError for what is no file: neither a model nor a report, whose name would say so."""
+    if str(path) == "-" or not path.is_file():
+        why = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is no regular file"
+        raise ComparisonError(f"{path} {why}; give a model, or a report of analyze --format json in a file *.json")
 
 
 def is_report(path: str | Path) -> bool:

@@ -25,6 +25,10 @@ class Kernels:
     repeats: int = 1
 
 
+HOST_ALONE = frozenset({"text is handled on the host", "images are decoded on the host"})
+"""Reasons of nodes that cost no kernel and yet time, of the CPU, which isn't counted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
     """The node costs no kernel. ``host``: a runtime that interprets the graph still spends host time on it."""
