@@ -372,3 +372,17 @@ def test_opsets_in_which_operators_end_are_those_of_onnx() -> None:
 )
 def test_first_version(domain: str, op_type: str, version: int | None) -> None:
     assert first_version(domain, op_type) == version
+
+
+def test_a_target_takes_sizes_as_analyze_does() -> None:
+    loaded = read_model_bytes(linear().SerializeToString(), label="m.onnx")
+    for sizes in ({"dims": {"batch": 8}}, {"batch": 8}, {"shapes": {"x": [8, 4]}}):
+        target = Target(name="t", model=loaded, gpu="t4", **sizes)
+        assert replace(target, name="u").bindings == target.bindings
+        (judged,) = check([target]).targets
+        assert judged.totals is not None
+        assert judged.totals.batch_size == 8
+    with pytest.raises(BindingError, match="either"):
+        Target(name="t", model=loaded, gpu="t4", batch=8, bindings=make_bindings({"batch": 8}))
+    with pytest.raises(BindingError, match="give an integer"):
+        Target(name="t", model=loaded, gpu="t4", dims={"batch": "8"})  # type: ignore[dict-item]

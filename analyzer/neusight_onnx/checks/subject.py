@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx.checks.limits import Limits
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import ModelError
+from neusight_onnx.errors import BindingError, ModelError, shown
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.graph.bindings import Bindings
-from neusight_onnx.graph.model import Model
+from neusight_onnx.graph.bindings import Bindings, make_bindings
+from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.precision import Precision
 from neusight_onnx.preparation import PreparedModel, ShapedModel
@@ -28,6 +29,8 @@ class Target:
 
     ``training``: a step of training is judged, not a run of inference. ``cuda_graph``: the run is replayed as a graph;
     ``include_io``: with the copies of inputs and outputs; ``channels_last``: images and filters lie as (n, h, w, c).
+    Sizes are given as :func:`~neusight_onnx.analyze` takes them (``dims``, ``shapes``, ``values``, ``trip_counts``,
+    ``batch``) or made into ``bindings``, which holds them from then on. BindingError for both, and for what is no size.
     """
 
     name: str
@@ -47,6 +50,26 @@ class Target:
     """Those of ``allow`` that stand in a configuration, not in an option."""
     written_in: Path | None = field(default=None, compare=False)
     """The configuration that the target stands in; None: no file has it."""
+    dims: InitVar[Mapping[str, int] | None] = None
+    shapes: InitVar[Mapping[str, Sequence[int]] | None] = None
+    values: InitVar[Mapping[str, Array] | None] = None
+    trip_counts: InitVar[Mapping[str, int] | None] = None
+    batch: InitVar[int | None] = None
+
+    def __post_init__(
+        self,
+        dims: Mapping[str, int] | None,
+        shapes: Mapping[str, Sequence[int]] | None,
+        values: Mapping[str, Array] | None,
+        trip_counts: Mapping[str, int] | None,
+        batch: int | None,
+    ) -> None:
+        given = make_bindings(dims, shapes, values, trip_counts, batch)
+        if given == Bindings():
+            return
+        if self.bindings != Bindings():
+            raise BindingError(f"target '{shown(self.name)}' has sizes beside its bindings; give either")
+        object.__setattr__(self, "bindings", given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
