@@ -111,6 +111,28 @@ def test_many_channels_need_no_second_kernel_of_a_compiler() -> None:
     assert [shown(kernel) for kernel in forward] == [COUNTED, "moments 2048 of 392", "applied"]
 
 
+def test_a_compiler_computes_the_gradient_of_relu_in_both_kernels() -> None:
+    """Each reads the input, the gradient that arrives and Relu's result; only the input's gradient is written."""
+    graph = inferred(
+        "h = Conv (x, w)\nn = BatchNormalization (h, s, b, m, v)\nr = Relu (n)\ny = Conv (r, w)",
+        {"x": IMAGES},
+        weights={"w": (CHANNELS, CHANNELS, 1, 1), **dict.fromkeys("sbmv", (CHANNELS,))},
+        opset=15,
+    )
+    plan = make_training(optimizer="none", loss="none")
+    form = as_trained(graph, plan).graph
+    lowered = lower_laid_out(form, runtime="compiled")
+    works = train(form, lowered.works, lowered.strides, plan, "compiled", merged=lowered.works).works
+    kernels = [kernel for work in works if work.phase == "backward" for kernel in work.kernels]
+    assert not any(isinstance(kernel, Elementwise) and kernel.output.shape == IMAGES for kernel in kernels)
+    (sums,) = (kernel for kernel in kernels if isinstance(kernel, Reduction) and kernel.operation == "norm_parameters")
+    (applied,) = (kernel for kernel in kernels if isinstance(kernel, Normalization))
+    image = 4 * CHANNELS * COLUMNS
+    assert sums.read_bytes == 3 * image
+    assert applied.read_bytes == pytest.approx(3 * image, rel=0.001)
+    assert applied.write_bytes == image
+
+
 def test_few_elements_that_lie_apart_are_reduced_in_one() -> None:
     forward, _ = both((2, 64, 8, 8), FP32, FP32, LAST, "compiled")
     assert [shown(kernel) for kernel in forward] == [COUNTED, "moments 64 of 128", "applied"]

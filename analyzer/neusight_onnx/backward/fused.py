@@ -192,6 +192,10 @@ def _made(step: Step, main: Sequence[Kernel], arrived: Sequence[int], state: _Fu
         group.core = rows[0]
         group.origins.update(dict.fromkeys(step.work.origins))
         return {name: state.new(spec, group) for name, spec in specs.items()}
+    if len(rows) == 1 and len(arrived) == 1 and sums and isinstance(rows[0], Normalization):
+        maker = state.makers[arrived[0]]
+        if rows[0].method == "batch" and maker is not None and maker.core is None and state.waiting[arrived[0]] == 1:
+            return _computed_twice(step, maker, arrived[0], rows[0], main, specs, state)
     for buffer in arrived:
         state.need(buffer)
     if len(rows) == 1:
@@ -245,6 +249,41 @@ def _summed(
     full = {name: spec for name, spec in specs.items() if spec.element_count not in small}
     found = {name: state.new(spec, None) for name, spec in specs.items() if name not in full}
     return {**found, **(_pointwise(step, pointwise[:1], arrived, full, state) if full else {})}
+
+
+def _computed_twice(
+    step: Step,
+    group: _Group,
+    arrived: int,
+    norm: Normalization,
+    main: Sequence[Kernel],
+    specs: Mapping[str, TensorSpec],
+    state: _Fusing,
+) -> Mapping[str, int]:
+    """A batch normalization whose gradient is pointwise work (a Relu's): its sums and its pass both compute that.
+
+    So TorchInductor writes it: both read what the pointwise work reads, and nobody writes its result.
+    """
+    gradient = state.specs[arrived]
+    reads, operations = tuple(group.reads.values()), tuple(group.operations)
+
+    def without(inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+        place = next(place for place, spec in enumerate(inputs) if spec.element_count == gradient.element_count)
+        return (*inputs[:place], *inputs[place + 1 :])
+
+    before: list[Kernel] = []
+    for kernel in main:
+        if isinstance(kernel, Reduction) and kernel.extra_inputs:
+            inputs = (*without(kernel.extra_inputs), *reads)
+            before.append(replace(kernel, fused=(*operations, *kernel.fused), extra_inputs=inputs))
+        elif kernel is not norm and not _is_copy(kernel):
+            before.append(kernel)
+    state.done.append(replace(step.work, kernels=tuple(before)))
+    group.core = replace(norm, extra_inputs=without(norm.extra_inputs))
+    group.work = step.work
+    group.origins.update(dict.fromkeys(step.work.origins))
+    whole = max(specs.values(), key=lambda spec: spec.element_count, default=None)
+    return {name: state.new(spec, group if spec is whole else None) for name, spec in specs.items()}
 
 
 def _drop_read(group: _Group, arrived: Sequence[int]) -> None:
