@@ -800,6 +800,19 @@ CASES = {
         node="lower",
         says="StringNormalizer: text is handled on the host (1 node), whose time isn't counted",
     ),
+    "text above a limit, without a kernel to launch": Case(
+        model=one(
+            [node("StringNormalizer", "x", "y", "lower", case_change_action="LOWER")],
+            x=(2,),
+            y=(2,),
+            dtype=TensorProto.STRING,
+        ),
+        dims={},
+        codes=codes(101, 505),
+        runtime="onnxruntime",
+        limits=limits(max_latency="1ns"),
+        fix="take a faster GPU",
+    ),
     "quantised, eager": Case(
         model=dequantized(TensorProto.INT8), codes=codes(509), says="PyTorch runs no file quantised in ONNX"
     ),
