@@ -116,7 +116,7 @@ def test_gradients_of_convolutions(runtime: str) -> None:
     )
     assert {row.phase for row in unasked.kernels if row.dtype == "tf32"} == {"forward", "backward"}
     assert types_of_products(unasked) == {"conv": {"tf32"}, "gemm": {"float32"}}
-    assert unasked.totals.latency_ms < in_fp32.totals.latency_ms
+    assert unasked.totals.kernel_ms < in_fp32.totals.kernel_ms, "the GPU's time: in eager mode the host is slower"
     assert unasked.totals.memory.peak_bytes == in_fp32.totals.memory.peak_bytes
     for field in ("read_bytes", "write_bytes", "flops"):
         assert getattr(unasked.totals, field) == getattr(in_fp32.totals, field)
