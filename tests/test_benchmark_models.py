@@ -37,11 +37,11 @@ def models() -> Iterator[Any]:
     [
         ("pytorch eager 1.13 nhwc cu117", "results/a.csv", "eager", "1.13"),
         ("pytorch+torch.compile 2.9.1 nchw cu128", "results/a.csv", "compiled", "2.9"),
-        ("torchscript 1.5.1", "transformers/README.md", "eager", "1.5"),
+        ("torchscript 1.5.1", "transformers/README.md", "torchscript", "1.5"),
         ("onnxruntime 1.4.0 CUDA EP, optimizer+IO binding", "transformers/README.md", "onnxruntime", "1.4"),
         ("Triton, ONNX Runtime", BERT, "onnxruntime", "1.9"),
         ("Triton, ONNX Runtime with TensorRT accelerator", BERT, "tensorrt", "8.0"),
-        ("Triton, PyTorch", BERT, "eager", "1.10"),
+        ("Triton, PyTorch", BERT, "torchscript", "1.10"),
         ("TensorRT (FP16)", "docs/benchmarks.md", "tensorrt", "8.2"),
         ("Paddle Inference + TensorRT", "docs/en/models/HRNet_en.md", "tensorrt", "7.0"),
         ("framework native", "elsewhere/README.md", "eager", None),

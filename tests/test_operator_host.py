@@ -146,3 +146,21 @@ def test_small_batches_are_the_hosts_and_large_ones_the_gpus() -> None:
     assert small.totals.latency_ms > 3 * small.totals.kernel_ms
     large = analyze(RESNET, gpu="a100", runtime="eager", batch=64)
     assert large.totals.overhead_ms < 0.01 * large.totals.latency_ms
+
+
+def test_torchscript_runs_eager_modes_kernels_with_less_software() -> None:
+    graph = recognise(inferred("y = Add (x, x)", IMAGE, weights={}, opset=17), runtime="eager")
+    scripted = get_runtime("torchscript")
+    assert operator_host_us(lower(graph, runtime="eager")[-1], scripted) == pytest.approx([LAUNCH + 0.4 * SERVER * 3.0])
+    assert scripted.view_us == pytest.approx(0.4 * EAGER.view_us)
+    eager, without_python = (analyze(RESNET, gpu="a100", batch=1, runtime=name) for name in ("eager", "torchscript"))
+    assert [row.latency_us for row in eager.kernels] == [row.latency_us for row in without_python.kernels]
+    assert 0.4 < without_python.totals.latency_ms / eager.totals.latency_ms < 0.7
+    assert without_python.settings.runtime == "torchscript"
+
+
+def test_torchscript_has_eager_modes_releases() -> None:
+    old = get_runtime("torchscript@1.10")
+    assert old.label == "torchscript@1.10"
+    assert old.lacks == get_runtime("eager@1.10").lacks
+    assert old.undoing(()).label == "torchscript@1.10"

@@ -169,9 +169,9 @@ def of_the_chip(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
         )
 
 
-def _software_said() -> str:
+def _software_said(runtime: Runtime) -> str:
     """What eager mode's operators take beside their launches."""
-    least, conv, linear = (call_us(kind) for kind in ("elementwise", "conv", "linear"))
+    least, conv, linear = (call_us(kind, runtime) for kind in ("elementwise", "conv", "linear"))
     return (
         f"{least:.0f} us of software a pointwise operator, {conv:.0f} a convolution, {linear:.0f} a linear layer, with "
         "the model's code around it, on a server of 2018 to 2022, "
@@ -189,7 +189,7 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
     else:
         yield (
             f"runtime {runtime.label}: {of_release}; {runtime.kernel_us:g} us of host time a kernel, "
-            f"{_software_said() if runtime.operator_software else ''}"
+            f"{_software_said(runtime) if runtime.operator_software else ''}"
             f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
         )
     if runtime.fallback == "host" and spec.vendor != "NVIDIA":

@@ -22,7 +22,7 @@ from neusight_onnx.kernels import (
     Normalization,
     Reduction,
 )
-from neusight_onnx.runtime import Runtime
+from neusight_onnx.runtime import SCRIPTED_SOFTWARE, Runtime
 
 FORWARD_US: Mapping[str, float] = {
     "linear": 8.7,
@@ -97,7 +97,7 @@ def operator_host_us(work: NodeWork, runtime: Runtime) -> tuple[float, ...]:
         if of_layer and kind == "matmul":  # the gradient of its weights
             kind = "linear"
         same_call = kind == before and kind not in EACH
-        software_us = 0.0 if same_call else call_us(kind, phase=work.phase, records_gradients=runtime.records_gradients)
+        software_us = 0.0 if same_call else call_us(kind, runtime, phase=work.phase)
         found.append(runtime.kernel_us + software_us)
         before = kind
     return tuple(found)
@@ -108,12 +108,13 @@ def _is_of_channels(kernel: Kernel) -> bool:
     return isinstance(kernel, Reduction) or (isinstance(kernel, Elementwise) and kernel.output.element_count > 1)
 
 
-def call_us(kind: str, *, phase: str = "forward", records_gradients: bool = False) -> float:
+def call_us(kind: str, runtime: Runtime, *, phase: str = "forward") -> float:
     """What a server takes for a call beside its launches, with the model's code around it."""
     if phase == "backward":
         return SERVER * BACKWARD_US.get(kind, BACKWARD_US["elementwise"])
     software_us = FORWARD_US.get(kind, FORWARD_US["elementwise"]) + AROUND_US.get(kind, 0.0)
-    return SERVER * software_us * (RECORDING if records_gradients else 1.0)
+    software_us *= SCRIPTED_SOFTWARE if runtime.scripted else 1.0
+    return SERVER * software_us * (RECORDING if runtime.records_gradients else 1.0)
 
 
 def kind_of(kernel: Kernel) -> str:

@@ -35,10 +35,10 @@ class Runtime:
 
     Host costs in us: ``kernel_us`` of a launched kernel, ``view_us`` of an operator without one, ``graph_us`` from the
     launch of a captured CUDA graph to its first kernel. ``operator_software``: whether software in front of a launch
-    differs by operator, so that :mod:`neusight_onnx.operator_host` adds it to ``kernel_us``; ``records_gradients``:
-    whether the run forward writes down what the one backwards needs. ``host_spread``: the factor each way that the
-    interval allows for a faster or slower host. ``captured``: the run is replayed as a CUDA graph, which needs one
-    launch in all.
+    differs by operator, so that :mod:`neusight_onnx.operator_host` adds it to ``kernel_us``; ``scripted``: whether
+    TorchScript's interpreter calls the operators, not Python; ``records_gradients``: whether the run forward writes
+    down what the one backwards needs. ``host_spread``: the factor each way that the interval allows for a faster or
+    slower host. ``captured``: the run is replayed as a CUDA graph, which needs one launch in all.
 
     ``elementwise``: whose kernels run over elements: "pytorch", "onnxruntime", "generated" (for their
     shapes).
@@ -103,6 +103,7 @@ class Runtime:
     host_spread: float
     graph_us: float = 2.5
     operator_software: bool = False
+    scripted: bool = False
     records_gradients: bool = False
     captured: bool = False
     elementwise: str = "pytorch"
@@ -160,7 +161,8 @@ class Runtime:
     @property
     def label(self) -> str:
         """What ``--runtime`` calls it: with its release where one was asked for."""
-        return self.name if self.release is None else f"{self.name}@{release_text(self.release)}"
+        name = TORCHSCRIPT if self.scripted else self.name
+        return name if self.release is None else f"{name}@{release_text(self.release)}"
 
     @property
     def described_release(self) -> Release:
@@ -186,7 +188,8 @@ class Runtime:
     def undoing(self, changes: Iterable[Change]) -> Runtime:
         """The newest release, run as this one is, with some changes undone; the newest first."""
         found = _without(RUNTIMES[self.name], changes)
-        return replace(found, release=self.release, captured=self.captured, channels_last=self.channels_last)
+        found = replace(found, release=self.release, captured=self.captured, channels_last=self.channels_last)
+        return scripted(found) if self.scripted else found
 
 
 # ``graph_us``: the host launches a graph of a straight line of kernels in 2.5 us and about 1 ns a kernel (CUDA 12.6,
@@ -294,12 +297,25 @@ RUNTIMES: dict[str, Runtime] = {
     ),
 }
 
-KNOWN_RUNTIMES = tuple(RUNTIMES)
+SCRIPTED_SOFTWARE = 0.40
+"""How much of eager mode's software TorchScript's interpreter takes: mean of .45 (BERT base, 1.5.1), .33 and .42 (BERT
+base and ResNet-50, 2.9.1), with real PyTorch on stand-ins for CUDA (``benchmarks/results/host_time.md``)."""
+TORCHSCRIPT = "torchscript"
+"""What eager mode is called whose operators TorchScript's interpreter calls: the same kernels, less software."""
+
+KNOWN_RUNTIMES = (*RUNTIMES, TORCHSCRIPT)
 
 DEFAULT_RUNTIME = "onnxruntime"
 """Runs of inference: what most who have an ONNX file run it with."""
 TRAINING_RUNTIME = "eager"
 """Steps of training: the engines don't train."""
+
+
+def scripted(eager: Runtime) -> Runtime:
+    """PyTorch without Python: a model that was traced or scripted, as Triton's backend for PyTorch runs it."""
+    view_us = eager.view_us * SCRIPTED_SOFTWARE
+    description = "PyTorch by TorchScript's interpreter, one stream"
+    return replace(eager, scripted=True, view_us=view_us, description=description)
 
 
 def default_runtime(*, training: bool) -> str:
@@ -317,9 +333,13 @@ def get_runtime(called: str, *, cuda_graph: bool = False, channels_last: bool = 
     if not isinstance(called, str):
         raise OptionError(f"runtime is {shown(repr(called))}; give a name, such as 'onnxruntime'")
     name, at, text = called.partition("@")
-    if name not in RUNTIMES:
+    if name not in KNOWN_RUNTIMES:
         raise NotSupportedError(f"unknown runtime {name[:40]!a}{_hint(name, at + text)}")
-    found = _at_release(RUNTIMES[name], parse_release(text, f"runtime {name}")) if at else RUNTIMES[name]
+    found = RUNTIMES["eager" if name == TORCHSCRIPT else name]
+    if at:
+        found = _at_release(found, parse_release(text, f"runtime {name}"))
+    if name == TORCHSCRIPT:
+        found = scripted(found)
     if channels_last and not found.takes_order:
         those = " or ".join(sorted(other.name for other in RUNTIMES.values() if other.takes_order))
         raise NotSupportedError(
@@ -330,7 +350,7 @@ def get_runtime(called: str, *, cuda_graph: bool = False, channels_last: bool = 
 
 
 _OTHER_NAMES = {
-    "eager": ("pytorch", "torch", "pytorch-eager", "torch-eager", "torchscript"),
+    "eager": ("pytorch", "torch", "pytorch-eager", "torch-eager"),
     "compiled": ("compile", "inductor", "torchinductor", "torch.compile", "torch-compile", "torch_compile", "dynamo"),
     "onnxruntime": ("ort", "onnxrt", "onnx-runtime", "onnx_runtime", "onnxruntime-gpu", "onnxruntime_gpu", "cuda"),
     "tensorrt": ("trt", "tensor-rt", "tensor_rt", "nvinfer", "trtexec"),
@@ -344,8 +364,8 @@ def _hint(name: str, release: str) -> str:
     """Which runtime a name may mean, with the release that stands behind it; all of them where none is near."""
     plain = name.strip().lower()[:_LONGEST_NAME]
     meant = next((known for known, others in _OTHER_NAMES.items() if plain == known or plain in others), None)
-    near = get_close_matches(plain, RUNTIMES, n=1) if meant is None else [meant]
-    known = f"supported now: {', '.join(sorted(RUNTIMES))}"
+    near = get_close_matches(plain, KNOWN_RUNTIMES, n=1) if meant is None else [meant]
+    known = f"supported now: {', '.join(sorted(KNOWN_RUNTIMES))}"
     return f"; did you mean '{near[0]}{release[:_LONGEST_NAME]}'? {known}" if near else f"; {known}"
 
 

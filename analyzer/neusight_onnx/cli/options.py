@@ -50,6 +50,7 @@ class RuntimeName(StrEnum):
     COMPILED = "compiled"
     ONNXRUNTIME = "onnxruntime"
     TENSORRT = "tensorrt"
+    TORCHSCRIPT = "torchscript"
 
 
 def runtimes_begun(incomplete: str) -> list[str]:
@@ -178,7 +179,8 @@ RuntimeOption = Annotated[
     typer.Option(
         "--runtime",
         metavar="NAME[@RELEASE]",
-        help="What executes the model: eager, compiled, onnxruntime or tensorrt; an older release as onnxruntime@1.9.",
+        help="What executes the model: eager, torchscript, compiled, onnxruntime or tensorrt; "
+        "an older release as onnxruntime@1.9.",
         show_default=DEFAULT_RUNTIMES,
         autocompletion=runtimes_begun,
         callback=_known_runtime,
