@@ -61,6 +61,7 @@ NORMS = [
         inputs={"x": (2, 3, 4, 4)},
         weights={"s": (3,), "b": (3,), "m": (3,), "v": (3,)},
         expected=[
+            (Elementwise, {"operations": ("add",)}),  # the module counts its runs
             (
                 Normalization,
                 {
@@ -72,7 +73,7 @@ NORMS = [
                     "read_bytes": 4 * (96 + 12),
                     "write_bytes": 4 * (96 + 6),
                 },
-            )
+            ),
         ],
     ),
     Case(
