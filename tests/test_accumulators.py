@@ -12,7 +12,7 @@ from neusight_onnx import analyze
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, NodeWork, TensorSpec
 from neusight_onnx.lowering.accumulators import with_accumulators
-from neusight_onnx.runtime import KNOWN_RUNTIMES, RUNTIMES
+from neusight_onnx.runtime import KNOWN_RUNTIMES, RUNTIMES, get_runtime
 
 FP16 = DataType.FLOAT16
 PRODUCT = Gemm(m=64, n=64, k=64, dtype=FP16)
@@ -46,7 +46,7 @@ def test_what_tensorrt_may_sum_in_fp16(kernel: Kernel, marked: bool) -> None:
 @pytest.mark.parametrize("runtime", [name for name in KNOWN_RUNTIMES if name != "tensorrt"])
 def test_other_runtimes_sum_in_fp32(runtime: str) -> None:
     work = NodeWork(node="a", op_type="X", kernels=(PRODUCT, CONVOLUTION))
-    assert with_accumulators((work,), RUNTIMES[runtime]) == (work,)
+    assert with_accumulators((work,), get_runtime(runtime)) == (work,)
 
 
 @pytest.mark.parametrize(

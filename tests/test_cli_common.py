@@ -120,7 +120,7 @@ def test_completion_knows_commands_and_options() -> None:
         assert gpus == ["h20", "h200-nvl", "h200-sxm"]
         assert run(COMP_WORDS=f"neusight-onnx {command} --bat", COMP_CWORD="2", **variable).split() == ["--batch"]
     listed = run(COMP_WORDS="neusight-onnx compare m.onnx --runtime eager,", COMP_CWORD="4", **variable).split()
-    assert listed == ["eager,compiled", "eager,onnxruntime", "eager,tensorrt"]
+    assert listed == ["eager,compiled", "eager,onnxruntime", "eager,tensorrt", "eager,torchscript"]
     listed = run(COMP_WORDS="neusight-onnx compare m.onnx --precision bf", COMP_CWORD="4", **variable).split()
     assert listed == ["bf16", "bf16-model"]
     assert "_NEUSIGHT_ONNX_COMPLETE" in run("--show-completion", "bash")

@@ -147,6 +147,7 @@ class BatchNorm:
             dtype=self.dtype,
             fused=("statistics",),
             extra_inputs=extra_inputs,
+            extra_outputs=() if backward else (TensorSpec(dtype=DataType.FLOAT32, shape=(self.channels, 2)),),
         )
 
 
