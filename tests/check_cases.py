@@ -886,6 +886,11 @@ CASES = {
     "mask, fp32": Case(model=added(-1e9), codes=codes(601), notes=codes(601), node="mask", says="-1e+09"),
     "mask, fp16 asked": Case(model=added(-1e9), codes=codes(601), precision="fp16", says="-1e+09"),
     "mask, stored in fp16": Case(model=added(-1e9, dtype=np.float16), codes=codes(601), says="-inf"),
+    "mask, fp8 in an engine": Case(
+        model=added(-1e9), codes=codes(601), precision="fp8", runtime="tensorrt", gpu="h100", says="-1e+09"
+    ),
+    "mask, fp8 in eager": Case(model=added(-1e9), codes=codes(), precision="fp8", runtime="eager", gpu="h100"),
+    "mask, int8 in onnxruntime": Case(model=added(-1e9), codes=codes(), precision="int8", runtime="onnxruntime"),
     "mask, bf16 asked": Case(model=added(-1e9), codes=codes(), precision="bf16"),
     "mask, fp32 asked": Case(model=added(-1e9), codes=codes(), precision="fp32"),
     "epsilon, bf16 asked": Case(model=added(1e-12), codes=codes(), precision="bf16"),

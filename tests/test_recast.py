@@ -38,7 +38,7 @@ from neusight_onnx.kernels import (
 from neusight_onnx.lowering import lower
 from neusight_onnx.lowering.products import with_products
 from neusight_onnx.lowering.recast import autocast, converted, with_weights
-from neusight_onnx.precision import FORMATS, PRECISIONS, refusal, resolve
+from neusight_onnx.precision import FORMATS, PRECISIONS, as_quantised, refusal, resolve
 from neusight_onnx.predictor import predict
 from neusight_onnx.runtime import get_runtime
 
@@ -246,7 +246,21 @@ def test_conversion_of_the_file(name: str) -> None:
     assert made.graph.initializers["w"].dtype is FP16
     assert made.values["x"].dtype is FP32
     assert made.values[made.graph.outputs[0].name].dtype is FP32
-    assert kinds(converted(graph, FP16, runtime="tensorrt")) == in_tensorrt
+    assert kinds(converted(graph, FP16, runtime="tensorrt", by_flag=True)) == in_tensorrt
+
+
+def test_conversion_of_a_file_that_is_quantised_for_tensorrt() -> None:
+    """Model Optimizer's block list has Celu, the builder's flag none."""
+    graph = inferred(
+        "m = MatMul(x, w)\nk = Celu(m)\nl = Max(k, z)\ny = Relu(l)", {"x": (4, 8)}, weights={"w": (8, 2), "z": (2,)}
+    )
+    ends = ["Max:16", "Relu:16", "Cast(y):32"]
+    by_flag, in_file = (converted(graph, FP16, runtime="tensorrt", by_flag=flag) for flag in (True, False))
+    assert kinds(by_flag) == ["Cast(x):16", "MatMul:16", "Celu:16", *ends]
+    assert kinds(in_file) == ["Cast(x):16", "MatMul:16", "Cast(m):32", "Celu:32", "Cast(k\0float32):16", *ends]
+    assert "by TensorRT's builder flag" in by_flag.assumptions[-1]
+    assert "as NVIDIA's Model Optimizer's" in in_file.assumptions[-1]
+    assert "in float32 by its block list: 1 Celu" in in_file.assumptions[-1]
 
 
 def test_bodies_are_recast_and_hand_on_float32() -> None:
@@ -509,6 +523,35 @@ def test_what_a_precision_means(asked: str, stored: DataType, plain: DataType | 
     assert (found.plain, found.mixed) == (plain, mixed)
 
 
+@pytest.mark.parametrize(
+    ("asked", "stored", "how", "plain"),
+    [
+        # NVIDIA's Model Optimizer: float16, but beside weights that the file stores in bfloat16
+        ("fp8", FP32, "calibrated", FP16),
+        ("fp8", FP16, "calibrated", FP16),
+        ("fp8", BF16, "calibrated", BF16),
+        ("fp4", FP32, "calibrated", FP16),
+        ("int8", FP32, "calibrated", FP16),
+        ("int4w", FP32, "calibrated", FP16),
+        # PyTorch's frameworks, and ONNX Runtime's operators
+        ("fp8", FP32, "converted", BF16),
+        ("fp8", FP32, "widened", BF16),
+        # a file of QuantizeLinear and DequantizeLinear, whose floats stay
+        ("int8", FP32, "widened", None),
+    ],
+)
+def test_what_quantisers_leave(asked: str, stored: DataType, how: str, plain: DataType | None) -> None:
+    assert as_quantised(resolve(asked, stored), stored, how).plain is plain
+
+
+@pytest.mark.parametrize(("runtime", "rest"), [("tensorrt", "float16"), ("compiled", "bfloat16")])
+def test_what_fp8_leaves_of_a_model(runtime: str, rest: str) -> None:
+    report = analyze("examples/bert_base.onnx", gpu="h100", dims={"batch": 2}, precision="fp8", runtime=runtime)
+    found = {row.dtype for row in report.kernels if row.kernel_class == "normalization"}
+    assert found == {rest}
+    assert any(f"everything else runs in {rest}" in text for text in report.assumptions)
+
+
 def test_an_unknown_precision_names_the_known_ones() -> None:
     with pytest.raises(NotSupportedError, match="unknown precision 'fp17'; choose from auto, fp32"):
         resolve("fp17", FP32)
@@ -630,6 +673,8 @@ def test_no_precision_that_a_gpu_refuses_passes(gpu: str, precision: str, codes:
     verdict = check([target])
     assert verdict.targets[0].not_predicted is not None
     told = {"NSX401", "NSX402", "NSX405", "NSX406"}
+    if (runtime, precision) == ("tensorrt", "fp8"):  # whose quantised models leave float16 beside FP8, and no bfloat16
+        codes = codes - {"NSX401"}
     assert told & {finding.code for finding in verdict.findings if finding.severity.value == "error"} == codes
 
 

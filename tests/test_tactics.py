@@ -317,7 +317,6 @@ def test_a_format_that_is_asked_for_slows_nothing_down(gpu: str, precision: str,
         )
         return report.totals.kernel_ms
 
-    # fp8 runs beside bfloat16, whose vector kernels take as long as float16's
     assert run(precision) <= run("fp16") * (1 + 1e-6)
 
 

@@ -44,7 +44,7 @@ FORMATS: Mapping[str, Precision] = {
         Precision(name="fp16-model", plain=_FP16),
         Precision(name="bf16-model", plain=_BF16),
         # what isn't a linear layer runs in 16 bits: in float16, which every GPU with units for 8-bit integers has;
-        # 8- and 4-bit floats came after bfloat16, and their frameworks hand them bfloat16
+        # 8- and 4-bit floats came after bfloat16, and PyTorch's frameworks hand them bfloat16
         Precision(name="int8", plain=_FP16, products=DataType.INT8, weights=DataType.INT8),
         Precision(name="int4w", plain=_FP16, weights=DataType.INT4),
         Precision(name="fp8", plain=_BF16, products=DataType.FLOAT8E4M3FN, weights=DataType.FLOAT8E4M3FN),
@@ -75,10 +75,19 @@ def resolve(precision: str, stored: DataType) -> Precision:
     return found
 
 
-def between_pairs(precision: Precision) -> Precision:
-    """``precision`` in a runtime that takes 8-bit integers from a file of QuantizeLinear and DequantizeLinear alone and
-    multiplies none of them: whoever quantises a model for it gets that file, whose floats stay as they are stored."""
-    return replace(precision, plain=None) if precision.products is DataType.INT8 else precision
+def as_quantised(precision: Precision, stored: DataType, narrow_products: str) -> Precision:
+    """``precision`` of a model stored in ``stored`` by whoever quantises it for a runtime of these ``narrow_products``.
+
+    "widened": 8-bit integers come from a file of QuantizeLinear and DequantizeLinear alone, whose floats stay as they
+    are stored. "calibrated": what 8- and 4-bit floats leave is float16 by NVIDIA's Model Optimizer, bfloat16 only where
+    the file stores it (0.47: ``high_precision_dtype`` of modelopt.onnx.quantization is "fp16"; nvfp4_exporter casts to
+    "Half" but beside weights of bfloat16; torch_onnx refuses to convert a quantised graph between the two).
+    """
+    if narrow_products == "widened" and precision.products is DataType.INT8:
+        return replace(precision, plain=None)
+    if narrow_products == "calibrated" and precision.plain is _BF16 and stored is not _BF16:
+        return replace(precision, plain=_FP16)
+    return precision
 
 
 UNITS: Mapping[str, tuple[str, tuple[str, ...], str]] = {

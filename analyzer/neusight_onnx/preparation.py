@@ -23,11 +23,11 @@ from neusight_onnx.lowering.known_numbers import known_apart, works_of_known
 from neusight_onnx.lowering.layouts import order_of, with_layouts
 from neusight_onnx.lowering.own_kernels import with_own_kernels
 from neusight_onnx.lowering.placement import boundary_copies, place
-from neusight_onnx.lowering.precision import as_precision
+from neusight_onnx.lowering.precision import as_precision, stored_precision
 from neusight_onnx.lowering.shape_arithmetic import Folded, with_host_arithmetic
 from neusight_onnx.lowering.widened_weights import with_widened_weights
 from neusight_onnx.memory import RunMemory, run_memory, with_more_weights
-from neusight_onnx.precision import AUTO, FORMATS, Precision, between_pairs, keeps_fp32, resolve
+from neusight_onnx.precision import AUTO, FORMATS, Precision, as_quantised, keeps_fp32, resolve
 from neusight_onnx.report.model import (
     FusionSummary,
     NearMiss,
@@ -150,8 +150,8 @@ def prepare(
     if training is not None:
         _require_training(precision, runtime_model, include_io)
         runtime_model = replace(runtime_model, records_gradients=True)
-    if runtime_model.narrow_products == "widened":
-        precision = between_pairs(precision)
+    if precision.weights is not None:
+        precision = as_quantised(precision, stored_precision(shaped.model), runtime_model.narrow_products)
     with no_collection():
         # converters change the file before anything is recognised in it; autocast sees the operators that run
         graph, known = (shaped.expected, ()) if training is not None else known_apart(shaped.expected)
@@ -513,8 +513,9 @@ def _before_recognition(graph: InferredGraph, precision: Precision, runtime: Run
         from neusight_onnx.lowering.recast import converted
 
         # TensorRT takes the types of inputs and outputs from the file, which its quantiser leaves as they are (Model
-        # Optimizer's ``direct_io_types``, off by default, as remembered); who stores weights in few bits for ONNX
-        # Runtime has a decoder's file in 16 bits from end to end, its cache included
+        # Optimizer's ``direct_io_types`` is False by default); who stores weights in few bits for ONNX Runtime has a
+        # decoder's file in 16 bits from end to end, its cache included
         keeps_io = precision.mixed or runtime.name == "tensorrt"
-        return converted(graph, precision.plain, runtime=runtime.name, keeps_io=keeps_io)
+        by_flag = _allows_by_flags(precision, runtime)
+        return converted(graph, precision.plain, runtime=runtime.name, keeps_io=keeps_io, by_flag=by_flag)
     return as_precision(graph, precision.plain)

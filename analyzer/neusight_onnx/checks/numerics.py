@@ -55,7 +55,8 @@ def _constants(graph: InferredGraph) -> Iterator[tuple[Node, DataType, Array]]:
 def _may_meet_fp16(subject: Subject) -> bool:
     """Whether the target computes in float16, or leaves float32 as it is stored, which may be converted yet: one that
     asks for another format by name has decided."""
-    return subject.computes_in_fp16 or (subject.precision.plain is None and subject.stored is DataType.FLOAT32)
+    as_stored = subject.precision.plain is None and subject.precision.weights is None
+    return subject.computes_in_fp16 or (as_stored and subject.stored is DataType.FLOAT32)
 
 
 def _severity(subject: Subject) -> Severity:
@@ -81,8 +82,9 @@ def _summary(found: list[tuple[str, float]], what: str) -> Found:
     scope=Scope.WORK,
     explanation="float16 ends at 65504. A larger constant, such as the -1e9 of an attention mask, becomes infinite in "
     "it, and infinity makes NaN: a row that is masked as a whole, 0 x inf, inf - inf. A warning where the model "
-    "computes in float16 (--precision fp16, or stored so), a note where float32 stays as it is stored and no other "
-    "precision is asked for. Bounds of Clip, Max and Min and comparisons are not meant: infinity serves them as well.",
+    "computes in float16 (--precision fp16, what int8, fp8, fp4 and int4w leave in it, or stored so), a note where "
+    "float32 stays as it is stored and no other precision is asked for. Bounds of Clip, Max and Min and comparisons "
+    "are not meant: infinity serves them as well.",
     fix="use a mask value within the range, such as -1e4, or keep that part in fp32",
 )
 def beyond_range(subject: Subject) -> Iterator[Found]:
@@ -109,9 +111,9 @@ def beyond_range(subject: Subject) -> Iterator[Found]:
     scope=Scope.WORK,
     explanation="The least positive float16 is 5.96e-8. A smaller constant, such as an epsilon of 1e-12, becomes zero "
     "in it, and no longer keeps a division or a logarithm from zero. A warning where the model computes in "
-    "float16 (--precision fp16, or stored so), a note where float32 stays as it is stored and no other precision is "
-    "asked for. Epsilons that are attributes "
-    "of a normalization are not meant: runtimes compute those in float32.",
+    "float16 (--precision fp16, what int8, fp8, fp4 and int4w leave in it, or stored so), a note where float32 stays "
+    "as it is stored and no other precision is asked for. Epsilons that are attributes of a normalization are not "
+    "meant: runtimes compute those in float32.",
     fix="use an epsilon of 1e-7 or more, or keep that part in fp32",
 )
 def below_range(subject: Subject) -> Iterator[Found]:

@@ -378,6 +378,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
     return replace(
         subject,
         not_predicted=not_predicted,
+        precision=prepared.precision,
         shaped=shaped,
         prepared=prepared,
         kernel_types=kept(bench.kernel_types, id(prepared), lambda: kernel_types(prepared.work)),

@@ -6,6 +6,7 @@ Three ways, by runtime (docs/precision.md has the lists):
   others follow their operands. Weights stay in float32 and are cast in every run, once each.
 - ONNX Runtime: its converter makes the whole file 16-bit, but for a list of operators.
 - TensorRT: its builder's flag; weights are converted when the engine is built, inputs and outputs stay as they are.
+  A file with 8- and 4-bit floats or weights in 4 bits was converted before, but for a list of operators.
 
 A cast is a Cast node of its own, with the origin of the node that needs it.
 """
@@ -141,6 +142,11 @@ _BLOCKED = frozenset(
         "Upsample",
     )
 )
+_BLOCKED_BY_SCHEMA = frozenset(("", name) for name in ("Celu", "NonMaxSuppression", "Range"))
+"""What NVIDIA's Model Optimizer leaves in float32 (0.47, ``autocast/precisionconverter.py``): Celu, NonMaxSuppression,
+and what takes no float16 by onnx's schemas at opsets 19 to 26, of the operators that may run in a kernel. It lists
+Upsample, too, which its conversion to opset 19 makes a Resize."""
+
 _BODIES = frozenset({("", name) for name in ("If", "Loop", "Scan", "SequenceMap")})
 
 
@@ -404,13 +410,15 @@ def _is_parameter(name: str) -> bool:
 # --- conversions of the whole file ------------------------------------------------------------------------------------
 
 
-def converted(graph: InferredGraph, low: DataType, *, runtime: str, keeps_io: bool = True) -> InferredGraph:
-    """``graph`` as ONNX Runtime's converter or TensorRT's builder makes it 16-bit: weights are converted beforehand.
+def converted(
+    graph: InferredGraph, low: DataType, *, runtime: str, keeps_io: bool = True, by_flag: bool = False
+) -> InferredGraph:
+    """``graph`` as a converter or TensorRT's builder makes it 16-bit: weights are converted beforehand.
 
-    ``keeps_io``: inputs and outputs keep their types, with a cast behind or before each; so do, in ONNX Runtime, the
-    operators of its block list.
+    ``keeps_io``: inputs and outputs keep their types, with a cast behind or before each; so do the operators of a
+    converter's block list. ``by_flag``: TensorRT's builder converts it, not who makes the file.
     """
-    blocked = _BLOCKED if runtime == "onnxruntime" else frozenset()
+    blocked = _BLOCKED if runtime == "onnxruntime" else frozenset() if by_flag else _BLOCKED_BY_SCHEMA
     original = graph
     graph = as_precision(graph, low)
     work = _Recast(low=low, is_traced=True, shares_casts=True, caches_weights=False, values=dict(graph.values))
@@ -433,8 +441,10 @@ def converted(graph: InferredGraph, low: DataType, *, runtime: str, keeps_io: bo
             declared_outputs.append(_cast_output(declared, work))
         else:
             declared_outputs.append(declared)
-    if runtime == "tensorrt":
+    if by_flag:
         who = "TensorRT's builder flag"
+    elif runtime == "tensorrt":
+        who = "a conversion of the file as NVIDIA's Model Optimizer's"
     elif low is DataType.FLOAT16:
         who = "ONNX Runtime's float16 conversion"
     else:
@@ -446,7 +456,7 @@ def converted(graph: InferredGraph, low: DataType, *, runtime: str, keeps_io: bo
     ]
     if work.wide:
         said.append(f"in float32 by its block list: {_listed(work.wide)}")
-    if runtime == "tensorrt":
+    if by_flag:
         said.append("a layer takes it where that is quicker")
     return replace(
         graph,
