@@ -45,7 +45,7 @@ from neusight_onnx.kernels import (
 )
 from neusight_onnx.laws.matrix_units import pipe_of, serves
 from neusight_onnx.laws.normalization import resident_rows
-from neusight_onnx.laws.tensor_gemm.times import VECTOR_ROWS
+from neusight_onnx.laws.tensor_gemm.int8_lanes import VECTOR_ROWS
 from neusight_onnx.predictor import Prediction, Predictors, load_predictors, predict
 
 FP32, TF32, FP16, BF16 = DataType.FLOAT32, DataType.TFLOAT32, DataType.FLOAT16, DataType.BFLOAT16

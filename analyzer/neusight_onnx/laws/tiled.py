@@ -1,8 +1,9 @@
-"""What the laws of tiled products share: the choice among tiles, and how many of them an SM holds."""
+"""What the laws of tiled products share: the choice among tiles, how many an SM holds, and what runs at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,3 +61,66 @@ def resident_blocks(
     by_shared = shared_bytes / (4.0 * _STAGED_K * (n + m) + _PADDING_BYTES)
     found: NDArray[np.float64] = np.maximum(np.floor(np.minimum(REGISTERS / registers, by_shared)), 1.0)
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The blocks of a product ``(b, m, k) @ (b, k, n)``, each with a tile of the output and a part of k.
+
+    ``n``, ``m``: tiles along each side. ``blocks``: all of them; ``per_sm``: those that the busiest SM works through;
+    ``occupancy``: those that an SM holds at once; ``resident``: those that all SMs hold.
+    """
+
+    n: NDArray[np.float64]
+    m: NDArray[np.float64]
+    blocks: NDArray[np.float64]
+    per_sm: NDArray[np.float64]
+    occupancy: NDArray[np.float64]
+    resident: NDArray[np.float64]
+
+    @property
+    def waves(self) -> NDArray[np.float64]:
+        """How many times all SMs are filled; a begun one counts."""
+        found: NDArray[np.float64] = np.maximum(np.ceil(self.blocks / self.resident), 1.0)
+        return found
+
+
+def grid_of(
+    cols: Mapping[str, NDArray[np.float64]],
+    tile: NDArray[np.float64],
+    *,
+    sm_count: float,
+    occupancy: NDArray[np.float64],
+) -> Grid:
+    """The grid of products with columns b, m, n in a tile (n, m, threads, split)."""
+    t1, t2, _, z = tile
+    grid_n, grid_m = np.ceil(cols["n"] / t1), np.ceil(cols["m"] / t2)
+    blocks = cols["b"] * grid_n * grid_m * z
+    return Grid(
+        n=grid_n,
+        m=grid_m,
+        blocks=blocks,
+        per_sm=np.ceil(blocks / sm_count),
+        occupancy=occupancy,
+        resident=sm_count * occupancy,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """The blocks that run at once: a patch of the output, ``n`` by ``m`` tiles, in some ``entries`` of the batch."""
+
+    blocks: NDArray[np.float64]
+    n: NDArray[np.float64]
+    m: NDArray[np.float64]
+    entries: NDArray[np.float64]
+
+
+def wave_of(grid: Grid, tile: NDArray[np.float64]) -> Wave:
+    """The wave of a grid: a nearly square patch, or several entries where one is smaller."""
+    t1, t2, _, _ = tile
+    blocks = np.minimum(grid.resident, grid.blocks)
+    n = np.clip(np.sqrt(blocks * t2 / t1), 1.0, grid.n)
+    m = np.clip(blocks / n, 1.0, grid.m)
+    n = np.clip(blocks / m, 1.0, grid.n)
+    return Wave(blocks=blocks, n=n, m=m, entries=np.maximum(blocks / (n * m), 1.0))

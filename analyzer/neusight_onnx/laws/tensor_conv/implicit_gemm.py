@@ -19,6 +19,7 @@ from neusight_onnx.laws.tensor_conv.columns import FIRST_LAYER
 from neusight_onnx.laws.tensor_conv.dram import cold_bytes, dram_rate, stream_rate
 from neusight_onnx.laws.tensor_conv.miopen_issue import address_s, back_us, lane_issue_s, lasting_steps, sums_us
 from neusight_onnx.laws.tensor_gemm.times import RESIDENT_ELEMENTS
+from neusight_onnx.laws.tiled import Grid, grid_of, wave_of
 
 PARTS = ("compute", "memory", "l2", "issue")
 
@@ -47,23 +48,70 @@ def times(
     FP32, 1 zeroes the result; None: 2 where the reduction is split, and what they move isn't counted.
     """
     t1, t2, _, z = tile
+    cols = {**cols, "k": _depth(cols, gpu, c)}
     b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    occupancy = np.clip(RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
+    grid = grid_of(cols, tile, sm_count=float(gpu.sm_count), occupancy=occupancy)
+    kz = k / z
+    peak = matrix_units.peaks(gpu, cols["pipe"]) / slower
+    full_s = _multiplied_s(cols, gpu, c, tile, grid, kz, peak=peak, addressing=addressing)
+    summing = np.where(z > 1.0, 2.0, 0.0) if sums is None else sums
+    memory_s = _memory_s(cols, gpu, c, tile, grid, kz, partial=2.0 * summing * b * m * n * z)
+    l2_s = grid.per_sm * (kz * (t1 + t2 * cols["loaded"]) * cols["bytes"]) / (c["l2_bytes_per_clock"] * gpu.clock_hz)
+    issue_s = np.zeros_like(l2_s)
+    if is_amd(gpu):
+        steps = lasting_steps(cols, gpu, peak, grid.waves * kz * waiting)
+        issue_s = lane_issue_s(cols, gpu, c, grid.per_sm * kz * (t1 + t2), steps)
+    if address_overhead > 0.0:
+        # MIOpen has compiled kernels of sizes that divide the product: what lies beyond it in a tile isn't loaded
+        columns, rows = grid.per_sm * kz * n / grid.n, grid.per_sm * kz * m / grid.m
+        issue_s = issue_s + address_overhead * address_s(cols, gpu, columns, rows)
+    flops, waits_s = 2.0 * b * m * n * cols["depth"], (memory_s, l2_s, issue_s)
+    pipe_s, level = matrix_unit_power.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=waits_s)
+    return {
+        "compute": pipe_s,
+        "memory": memory_s,
+        "l2": l2_s,
+        "issue": issue_s,
+        "blocks": grid.blocks,
+        "occupancy": occupancy,
+        "kz": kz,
+        "level": level,
+        "launch": _launch_us(cols, gpu, c, summing, sums) + np.zeros_like(grid.blocks),
+    }
+
+
+def _depth(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants) -> NDArray[np.float64]:
+    """The reduction of the product that is multiplied, with what beginning a tap takes."""
     # in the weight's gradient taps lie along n, whose tiles they don't change; MIOpen's threads keep their tap along k
     kept = cols["weight"] if is_amd(gpu) else 0.0
     begun = c["tap_channels"] * 2.0 / cols["bytes"] * (cols["taps_met"] - 1.0) * (1.0 - kept)
-    k = k * (1.0 + begun / np.where(cols["weight"] > 0, n, k))
+    k: NDArray[np.float64] = cols["k"] * (1.0 + begun / np.where(cols["weight"] > 0, cols["n"], cols["k"]))
     if (gpu.compute_capability or 0.0) >= FIRST_LAYER:
         k = np.where(cols["first_depth"] > 0.0, cols["first_depth"], k)
-    sms = float(gpu.sm_count)
-    peak = matrix_units.peaks(gpu, cols["pipe"]) / slower
-    blocks = b * np.ceil(n / t1) * np.ceil(m / t2) * z
-    kz = k / z
-    occupancy = np.clip(RESIDENT_ELEMENTS / (t1 * t2), 1.0, 8.0)
-    per_sm = np.ceil(blocks / sms)
-    in_flight = np.clip(blocks / sms, 1.0, occupancy) * t1 * t2 / 8192.0
+    return k
+
+
+def _multiplied_s(
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    c: Constants,
+    tile: NDArray[np.float64],
+    grid: Grid,
+    kz: NDArray[np.float64],
+    *,
+    peak: NDArray[np.float64],
+    addressing: NDArray[np.float64] | float,
+) -> NDArray[np.float64]:
+    """Time of the pipe at the boost clock in s, with what of a tile's integer operations and loads it doesn't hide.
+
+    ``peak``: FLOP/s of the matrix instructions that the kernel has. ``addressing``: as :func:`times` has it.
+    """
+    t1, t2, _, _ = tile
+    sms, amd = float(gpu.sm_count), is_amd(gpu)
+    in_flight = np.clip(grid.blocks / sms, 1.0, grid.occupancy) * t1 * t2 / 8192.0
     smallness = 32.0 * (1.0 / t1 + 1.0 / t2)
     exposed = matrix_units.exposed_shares(gpu, cols["pipe"], cols["bytes"])
-    amd = is_amd(gpu)
     kind = c["weight_overhead"] ** cols["weight"] * addressing
     if not amd:
         kind = np.where(cols["weight"] > 0, kind, c["index_overhead"] * c["data_overhead"] ** cols["data"])
@@ -75,56 +123,52 @@ def times(
     beside = steady - 1.0 + exposed * c["latency_warps"] / in_flight
     clocks = matrix_units.clocks_over_cdna(gpu, peak, cols["bytes"]) if amd else 1.0
     steps = kz * (1.0 + clocks * beside) + around * clocks * (1.0 + beside)
-    full_s = per_sm * 2.0 * t1 * t2 * steps * sms / peak
+    found: NDArray[np.float64] = grid.per_sm * 2.0 * t1 * t2 * steps * sms / peak
+    return found
 
-    unique = cols["read_bytes"] + cols["write_bytes"]
-    rate = dram_rate(cols, gpu, c) * ((blocks / (sms * per_sm)) ** c["idle_loss"] if amd else 1.0)
-    entry = cols["a_bytes"] * m * k + cols["b_bytes"] * n * k
-    waves = np.maximum(np.ceil(blocks / (sms * occupancy)), 1.0)
-    wave_blocks = np.minimum(sms * occupancy, blocks)
-    grid_n, grid_m = np.ceil(n / t1), np.ceil(m / t2)
-    wave_n = np.clip(np.sqrt(wave_blocks * t2 / t1), 1.0, grid_n)
-    wave_m = np.clip(wave_blocks / wave_n, 1.0, grid_m)
-    wave_n = np.clip(wave_blocks / wave_m, 1.0, grid_n)
-    entries = np.maximum(wave_blocks / (wave_n * wave_m), 1.0)
+
+def _memory_s(
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    c: Constants,
+    tile: NDArray[np.float64],
+    grid: Grid,
+    kz: NDArray[np.float64],
+    *,
+    partial: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Time of DRAM in s: every tensor once, what waves read again, and so many bytes ``partial`` to a reduction."""
+    t1, t2, _, _ = tile
+    amd = is_amd(gpu)
+    unique, cold = cols["read_bytes"] + cols["write_bytes"], cold_bytes(cols)
+    idle = (grid.blocks / (float(gpu.sm_count) * grid.per_sm)) ** c["idle_loss"] if amd else 1.0
+    rate = dram_rate(cols, gpu, c) * idle
+    wave = wave_of(grid, tile)
     # a last round of fewer blocks fetches less
-    rounds = waves if amd else blocks / wave_blocks
-    reload = rounds * entries * kz * (wave_n * t1 * cols["b_bytes"] + wave_m * t2 * cols["a_bytes"])
+    rounds = grid.waves if amd else grid.blocks / wave.blocks
+    reload = rounds * wave.entries * kz * (wave.n * t1 * cols["b_bytes"] + wave.m * t2 * cols["a_bytes"])
+    entry = cols["a_bytes"] * cols["m"] * cols["k"] + cols["b_bytes"] * cols["n"] * cols["k"]
     spill = c["reload_knee"] * entry / gpu.l2_bytes
     extra = np.maximum(reload - unique, 0.0) * spill / (1.0 + spill)
-    cold = cold_bytes(cols)
-    beside = np.where(z > 1.0, 2.0, 0.0) if sums is None else sums
-    partial = 2.0 * beside * b * m * n * z
-    memory_s = cold / stream_rate(gpu, c) + (unique - cold + extra + partial) / rate
-    panels = kz * (t1 + t2 * cols["loaded"]) * cols["bytes"]
-    l2_s = per_sm * panels / (c["l2_bytes_per_clock"] * gpu.clock_hz)
-    flops = 2.0 * b * m * n * cols["depth"]
-    issue_s = (
-        lane_issue_s(cols, gpu, c, per_sm * kz * (t1 + t2), lasting_steps(cols, gpu, peak, waves * kz * waiting))
-        if amd
-        else np.zeros_like(l2_s)
-    )
-    if address_overhead > 0.0:
-        # MIOpen has compiled kernels of sizes that divide the product: what lies beyond it in a tile isn't loaded
-        issue_s = issue_s + address_overhead * address_s(cols, gpu, per_sm * kz * n / grid_n, per_sm * kz * m / grid_m)
-    waits_s = (memory_s, l2_s, issue_s)
-    pipe_s, level = matrix_unit_power.pipe_seconds(cols, gpu, c, flops=flops, boost_s=full_s, waits_s=waits_s)
+    found: NDArray[np.float64] = cold / stream_rate(gpu, c) + (unique - cold + extra + partial) / rate
+    return found
+
+
+def _launch_us(
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    c: Constants,
+    summing: NDArray[np.float64],
+    sums: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """What launches take in us: the kernel's, those of ``summing`` kernels beside it, those that put a result back."""
+    amd = is_amd(gpu)
     summed = (cols["weight"] > 0) & _zeroes_and_converts(gpu)
     split_us = np.where(summed, c["sums_us"] if not amd else 0.0, c["split_us"])
-    return {
-        "compute": pipe_s,
-        "memory": memory_s,
-        "l2": l2_s,
-        "issue": issue_s,
-        "blocks": blocks,
-        "occupancy": occupancy,
-        "kz": kz,
-        "level": level,
-        "launch": np.full(blocks.shape, c["floor_us"] * (1.0 if amd else (1.7e9 / gpu.clock_hz) ** _FLOOR_EXPONENT))
-        + beside / 2.0 * split_us
-        + (0.0 if sums is None else sums_us(cols, gpu, c, sums))
-        + (back_us(cols, gpu, c) if amd else 0.0),
-    }
+    floor_us = c["floor_us"] * (1.0 if amd else (1.7e9 / gpu.clock_hz) ** _FLOOR_EXPONENT)
+    found: NDArray[np.float64] = floor_us + summing / 2.0 * split_us
+    found = found + (0.0 if sums is None else sums_us(cols, gpu, c, sums))
+    return found + (back_us(cols, gpu, c) if amd else 0.0)
 
 
 _ONE_KERNEL_ADDS = 8.0

@@ -13,8 +13,9 @@ own where that tells: what a launch takes, how well loads stream, how much of th
 
 What the number formats' pipes do is in :mod:`neusight_onnx.laws.matrix_units`, what the power limit leaves of the clock
 in :mod:`neusight_onnx.laws.matrix_unit_power`: convolutions and attention have them, too. Here :mod:`.memory` says what
-L2 keeps, :mod:`.times` has the competing times, :mod:`.tiles` the choice among tiles, :mod:`.estimate` the law's
-answer.
+products read from DRAM and what L2 keeps, :mod:`.conversion` what it takes to convert an operand before,
+:mod:`.int8_lanes` which products are vector lanes', :mod:`.times` has the competing times, :mod:`.tiles` the choice
+among tiles, :mod:`.estimate` the law's answer.
 
 Everything is vectorised over kernels; inside, arrays have shape (candidates, kernels).
 """

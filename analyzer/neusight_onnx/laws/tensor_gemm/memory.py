@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.bandwidth import GDDR6X, has_partitioned_l2, memory_family
+from neusight_onnx.laws.bandwidth import GDDR6X, has_partitioned_l2, is_amd, memory_family
+from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.matrix_units import PIPES
+from neusight_onnx.laws.tiled import Grid, wave_of
 
 WEIGHT_COPIES = 5.0
 """The measured replays go round so many copies of the weights (study of the data): what they leave in L2 is reused.
@@ -63,3 +65,82 @@ for streaming kernels."""
 def stream_gain(gpu: GpuSpec) -> float:
     """DRAM rate of the GPU's kind of memory against the fitted share of its peak."""
     return GDDR6X_GAIN if memory_family(gpu) is GDDR6X else 1.0
+
+
+STREAM_NORM = 4.0
+"""Power of the norm that joins the rates of DRAM and of the compute units that load from it."""
+SUM_BYTES_PER_CLOCK = 16.0
+"""Bytes a clock and compute unit that AMD's kernels write and read of the parts of a split reduction, after its blocks
+have ended. An MI308X multiplies 384 x 384 x 7,168 in 16 bits in 30 us by 8 parts, of which pipe, floor and a second
+launch explain 25. In 8 bits aiter's assembled kernels add in place: their parts cost no more."""
+
+
+def stream_rates(
+    gpu: GpuSpec, c: Constants, blocks: NDArray[np.float64]
+) -> tuple[NDArray[np.float64] | float, NDArray[np.float64] | float]:
+    """Bytes/s at which so many blocks stream operands from DRAM, and from L2."""
+    dram: NDArray[np.float64] | float = c["dram_efficiency"] * stream_gain(gpu) * gpu.memory_bytes_per_s
+    if is_amd(gpu):
+        fetched = np.minimum(blocks, float(gpu.sm_count)) * c.get("cu_stream_bytes_per_clock", np.inf) * gpu.clock_hz
+        dram = (dram**-STREAM_NORM + fetched**-STREAM_NORM) ** (-1.0 / STREAM_NORM)
+    return dram, np.maximum(dram, c["l2_stream_bytes_per_clock"] * float(gpu.sm_count) * gpu.clock_hz)
+
+
+def operands_s(
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    dram: NDArray[np.float64] | float,
+    l2: NDArray[np.float64] | float,
+) -> NDArray[np.float64]:
+    """Time in s to move every operand once, at ``dram`` bytes/s or, what L2 still holds, at ``l2``."""
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    a_all, b_all, output = cols["a_bytes"] * b * m * k, cols["b_bytes"] * b * k * n, cols["write_bytes"]
+    unique, beside = a_all + b_all + output, cols["beside_bytes"]
+    held = l2_bytes_held(gpu)
+    kept = kept_share(unique + beside, held)
+    filled, copies = weight_copies(cols, gpu)
+    # what was converted has just been written, whatever it was converted from
+    rotated = cols["rotated"] * (cols["converted_bytes"] == 0.0)
+    scales = beside * cols["unpacks"]
+    others = unique + beside + (copies - 1.0) * (b_all + scales + rotated * a_all)
+    kept_a = np.where(rotated > 0.0, kept_share(others, held), kept)
+    kept_b = cols["repeated"] * kept_share(others, np.where(filled, FILLED / RESIDENT_FILL, 1.0) * held)
+    kept_b = np.maximum(kept_b, cols["kept_in_l2"])
+    found = (b_all + scales) * (kept_b / l2 + (1.0 - kept_b) / dram) + a_all * (kept_a / l2 + (1.0 - kept_a) / dram)
+    return found + (output + beside - scales) * (kept / l2 + (1.0 - kept) / dram)
+
+
+def reloaded_bytes(
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    c: Constants,
+    tile: NDArray[np.float64],
+    grid: Grid,
+    kz: NDArray[np.float64],
+    *,
+    whole_tiles: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """Bytes that waves read from DRAM again; ``whole_tiles``: they read whole tiles, be they beyond the operands."""
+    t1, t2, _, _ = tile
+    b, m, n, k = cols["b"], cols["m"], cols["n"], cols["k"]
+    wave = wave_of(grid, tile)
+    # a last round of fewer blocks fetches less
+    rounds = grid.blocks / wave.blocks
+    columns = np.where(whole_tiles, wave.n * t1, np.minimum(wave.n * t1, n))
+    rows = np.where(whole_tiles, wave.m * t2, np.minimum(wave.m * t2, m))
+    reload = rounds * wave.entries * kz * (columns * cols["b_bytes"] + rows * cols["a_bytes"])
+    a_all, b_all = cols["a_bytes"] * b * m * k, cols["b_bytes"] * b * k * n
+    spill = c["reload_knee"] * ((a_all + b_all) / b) / gpu.l2_bytes
+    found: NDArray[np.float64] = np.maximum(reload - (a_all + b_all + cols["write_bytes"]), 0.0) * spill / (1.0 + spill)
+    return found
+
+
+def split_sums(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, split: NDArray[np.float64]
+) -> tuple[NDArray[np.float64] | float, NDArray[np.float64] | float]:
+    """What the parts of a split reduction cost: bytes beside the operands', and s after the product."""
+    partial = np.where(split > 1.0, 4.0 * cols["b"] * cols["m"] * cols["n"] * split, 0.0)
+    if not is_amd(gpu):
+        return partial, 0.0
+    added = np.where(cols["multiplied_bytes"] < 2.0, 0.0, 2.0 * partial)
+    return 0.0, added / (SUM_BYTES_PER_CLOCK * float(gpu.sm_count) * gpu.clock_hz)
