@@ -11,12 +11,12 @@ Every fault in the bytes raises :class:`ModelError` without the file's name, whi
 from __future__ import annotations
 
 import struct
-from typing import Generic, TypeVar
 
 import numpy as np
 
 from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
 from neusight_onnx.errors import ModelError, shown
+from neusight_onnx.graph.attribute_fields import MAX_ATTRIBUTE_ENTRIES, AttributeFields
 from neusight_onnx.graph.model import Attribute, Declared, Dim, Initializer
 from neusight_onnx.graph.raw import ExternalFiles, RawFunction, RawGraph, RawModel, RawNode, Reference
 from neusight_onnx.graph.tensors import TensorDecoder
@@ -40,33 +40,8 @@ MAX_DEPTH = 64
 MAX_NAME_BYTES = 1 << 16
 """A longer name (of a node, value, symbol, file, ...) is refused: reports print names, at about 1 MB/s."""
 
-MAX_ATTRIBUTE_ENTRIES = 2_000_000
-"""A longer list (huge tree ensembles) becomes an Initializer without data: as Python numbers it takes over 64 MB."""
-
 _CHUNK_BYTES = 4 << 20
 """How much of a long list is decoded at once."""
-
-_Number = TypeVar("_Number", int, float)
-
-
-class _Numbers(Generic[_Number]):
-    """The entries of a list attribute; only their number once there are more than MAX_ATTRIBUTE_ENTRIES."""
-
-    def __init__(self) -> None:
-        self.entries: list[_Number] = []
-        self.count = 0
-
-    def add(self, entries: list[_Number]) -> None:
-        self.count += len(entries)
-        if self.count <= MAX_ATTRIBUTE_ENTRIES:
-            self.entries.extend(entries)
-        else:
-            self.entries.clear()
-
-    def value(self, name: str, dtype: DataType) -> tuple[_Number, ...] | Initializer:
-        if self.count > MAX_ATTRIBUTE_ENTRIES:
-            return Initializer(name=name, dtype=dtype, shape=(self.count,))
-        return tuple(self.entries)
 
 
 class Decoder:
@@ -293,125 +268,99 @@ class Decoder:
     def _attribute_decoded(
         self, position: int, end: int, depth: int
     ) -> tuple[str, Attribute | RawGraph | tuple[RawGraph, ...] | Reference, bool]:
-        buffer = self.buffer
-        name = reference = ""
-        kind = 0
-        integer = 0
-        real = 0.0
-        text: str | bytes = ""
-        tensors: list[Initializer] = []
-        graphs: list[RawGraph] = []
-        types: list[Declared] = []
-        reals: _Numbers[float] = _Numbers()
-        integers: _Numbers[int] = _Numbers()
-        strings: list[str] = []
-        seen = 0
+        found = AttributeFields()
         in_runs = True
         resume = position
         while resume < end:
             position, resume = resume, end
-            for number, wire, start, stop in fields(buffer, position, end):
-                if wire == VARINT:
-                    if number == 3:
-                        integer, seen = signed(start), 2
-                    elif number == 20:
-                        kind = start
-                    elif number == 8:
-                        seen = 7
-                        integers.add([signed(start)])
-                        if in_runs and integers.count >= 64 and end - stop > 1024:
-                            # A long unpacked list: many at once, and go on behind them.
-                            run, resume = self._unpacked_integers(stop, min(end, stop + _CHUNK_BYTES))
-                            integers.add(run)
-                            in_runs = resume != stop
-                            if in_runs:
-                                break
-                            resume = end
-                elif wire == BYTES:
-                    if number == 1:
-                        name = self._text(start, stop)
-                    elif number == 4:
-                        text, seen = self._string(start, stop), 3
-                    elif number == 5:
-                        tensors, seen = [self._tensors.tensor(start, stop)], 4
-                    elif number == 22:
-                        tensors, seen = [self._tensors.sparse_tensor(start, stop)], 11
-                    elif number == 6:
-                        graphs, seen = [self._graph([(start, stop)], depth + 1)], 5
-                    elif number == 14:
-                        types, seen = [self._type(start, stop)], 13
-                    elif number == 7:
-                        seen = 6
-                        same_width(start, stop, 4)
-                        for at in range(start, stop, _CHUNK_BYTES):
-                            reals.add(np.frombuffer(buffer[at : min(at + _CHUNK_BYTES, stop)], "<f4").tolist())
-                    elif number == 8:
-                        seen = 7
-                        if stop - start > 10 * MAX_ATTRIBUTE_ENTRIES:
-                            raise ModelError(f"has an attribute {shown(name)!r} with {stop - start:,} bytes of numbers")
-                        integers.add(varints(buffer[start:stop]).tolist())
-                    elif number == 9:
-                        seen = 8
-                        strings.append(name_text(buffer[start:stop]))
-                    elif number == 10:
-                        tensors.append(self._tensors.tensor(start, stop))
-                        seen = 9
-                    elif number == 23:
-                        tensors.append(self._tensors.sparse_tensor(start, stop))
-                        seen = 12
-                    elif number == 11:
-                        graphs.append(self._graph([(start, stop)], depth + 1))
-                        seen = 10
-                    elif number == 15:
-                        types.append(self._type(start, stop))
-                        seen = 14
-                    elif number == 21:
-                        reference = self._text(start, stop)
-                elif wire == FIXED32:
-                    if number == 2:
-                        real, seen = struct.unpack("<f", buffer[start:stop])[0], 1
-                    elif number == 7:
-                        seen = 6
-                        reals.add([struct.unpack("<f", buffer[start:stop])[0]])
-                        if in_runs and reals.count >= 64 and end - stop > 1024:
-                            run_of_reals, resume = self._unpacked_reals(stop, min(end, stop + _CHUNK_BYTES))
-                            reals.add(run_of_reals)
-                            in_runs = resume != stop
-                            if in_runs:
-                                break
-                            resume = end
-        if reference:
-            return name, Reference(reference), False
-        value: Attribute | RawGraph | tuple[RawGraph, ...]
-        # Files from before IR version 2 leave the type out: then what is there says it.
-        match kind or seen:
-            case 1:
-                value = real
-            case 2:
-                value = integer
-            case 3:
-                value = text
-            case 4 | 11:
-                value = tensors[-1] if tensors else None
-            case 5:
-                return name, graphs[-1] if graphs else None, not graphs
-            case 6:
-                value = reals.value(name, DataType.FLOAT32)
-            case 7:
-                value = integers.value(name, DataType.INT64)
-            case 8:
-                value = tuple(strings)
-            case 9 | 12:
-                value = tuple(tensors)
-            case 10:
-                return name, tuple(graphs), not graphs
-            case 13:
-                value = types[-1] if types else None
-            case 14:
-                value = tuple(types)
-            case _:
-                value = None
-        return name, value, True
+            for number, wire, start, stop in fields(self.buffer, position, end):
+                if wire == BYTES:
+                    self._bytes_of_attribute(found, number, start, stop, depth)
+                    continue
+                entries = self._number_of_attribute(found, number, wire, start, stop)
+                if in_runs and entries >= 64 and end - stop > 1024:
+                    # A long unpacked list: many at once, and go on behind them.
+                    behind = self._rest_of_run(found, wire, stop, min(end, stop + _CHUNK_BYTES))
+                    in_runs = behind != stop
+                    if in_runs:
+                        resume = behind
+                        break
+        if found.reference:
+            return found.name, Reference(found.reference), False
+        return found.name, *found.value()
+
+    def _bytes_of_attribute(self, found: AttributeFields, number: int, start: int, stop: int, depth: int) -> None:
+        """Takes a field of an AttributeProto that has a length: a name, text, message or packed list."""
+        buffer = self.buffer
+        if number == 1:
+            found.name = self._text(start, stop)
+        elif number == 4:
+            found.text, found.seen = self._string(start, stop), 3
+        elif number == 5:
+            found.tensors, found.seen = [self._tensors.tensor(start, stop)], 4
+        elif number == 22:
+            found.tensors, found.seen = [self._tensors.sparse_tensor(start, stop)], 11
+        elif number == 6:
+            found.graphs, found.seen = [self._graph([(start, stop)], depth + 1)], 5
+        elif number == 14:
+            found.types, found.seen = [self._type(start, stop)], 13
+        elif number == 7:
+            found.seen = 6
+            same_width(start, stop, 4)
+            for at in range(start, stop, _CHUNK_BYTES):
+                found.reals.add(np.frombuffer(buffer[at : min(at + _CHUNK_BYTES, stop)], "<f4").tolist())
+        elif number == 8:
+            found.seen = 7
+            if stop - start > 10 * MAX_ATTRIBUTE_ENTRIES:
+                raise ModelError(f"has an attribute {shown(found.name)!r} with {stop - start:,} bytes of numbers")
+            found.integers.add(varints(buffer[start:stop]).tolist())
+        elif number == 9:
+            found.seen = 8
+            found.strings.append(name_text(buffer[start:stop]))
+        elif number == 10:
+            found.tensors.append(self._tensors.tensor(start, stop))
+            found.seen = 9
+        elif number == 23:
+            found.tensors.append(self._tensors.sparse_tensor(start, stop))
+            found.seen = 12
+        elif number == 11:
+            found.graphs.append(self._graph([(start, stop)], depth + 1))
+            found.seen = 10
+        elif number == 15:
+            found.types.append(self._type(start, stop))
+            found.seen = 14
+        elif number == 21:
+            found.reference = self._text(start, stop)
+
+    def _number_of_attribute(self, found: AttributeFields, number: int, wire: int, start: int, stop: int) -> int:
+        """Takes a field of an AttributeProto that is one number; how many the list that it belongs to has by now."""
+        if wire == VARINT:
+            if number == 3:
+                found.integer, found.seen = signed(start), 2
+            elif number == 20:
+                found.kind = start
+            elif number == 8:
+                found.seen = 7
+                found.integers.add([signed(start)])
+                return found.integers.count
+        elif wire == FIXED32:
+            if number == 2:
+                found.real, found.seen = struct.unpack("<f", self.buffer[start:stop])[0], 1
+            elif number == 7:
+                found.seen = 6
+                found.reals.add([struct.unpack("<f", self.buffer[start:stop])[0]])
+                return found.reals.count
+        return 0
+
+    def _rest_of_run(self, found: AttributeFields, wire: int, position: int, end: int) -> int:
+        """Takes the rest of an unpacked list from ``position``; where it ends."""
+        if wire == VARINT:
+            integers, behind = self._unpacked_integers(position, end)
+            found.integers.add(integers)
+        else:
+            reals, behind = self._unpacked_reals(position, end)
+            found.reals.add(reals)
+        return behind
 
     def _unpacked_integers(self, position: int, end: int) -> tuple[list[int], int]:
         """The rest of a run of ``ints`` entries (tag 0x40, varint) from ``position``, and where it ends."""
