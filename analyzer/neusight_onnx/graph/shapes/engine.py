@@ -217,17 +217,7 @@ def _infer_node(
         else:
             results = rule(NodeContext(node, inputs, inputs, walk, constant=constant))
     except UnknownShape as unknown:
-        if unknown.cause is None and rule is not None:
-            limited = _infer_possible_sizes(node, rule, inputs, walk)
-            if limited is not None:
-                return limited
-            _size_giver(node, inputs, walk)  # noted, for the reason why nothing is known of it
-        if unknown.cause is None and len(walk.scopes) == 1 and first_version(node.domain, node.op_type) is None:
-            default_declared(node, graph, walk)
-        stand_ins = stand_in_values(node, graph, walk, inputs, cause=unknown.cause or node.name)
-        if unknown.cause is None and first_version(node.domain, node.op_type) is None:
-            say_what_gives(node, stand_ins, walk)
-        return stand_ins if unknown.cause or rule is None else declared_bounds(node, stand_ins, walk)
+        return _stand_ins(node, graph, inputs, walk, rule, unknown)
     except ModelError:
         if certain:
             raise
@@ -242,24 +232,53 @@ def _infer_node(
         walk.swallowed += 1
         walk.unsettled += 1
         return stand_in_values(node, graph, walk, inputs, cause=node.name)
-    if len(results) == len(node.outputs):
-        lacks_shape = False
-        for value in results:
-            if value.shape is None and value.kind == "tensor":
-                lacks_shape = True
-        if lacks_shape:
-            stand_ins = stand_in_values(node, graph, walk, inputs, cause=node.name)
-            return [
-                stand_in if value.shape is None and value.kind == "tensor" and stand_in.shape is not None else value
-                for value, stand_in in zip(results, stand_ins, strict=True)
-            ]
-    elif len(results) > len(node.outputs):
+    if len(results) != len(node.outputs):
+        if len(results) < len(node.outputs):
+            return [*results, *stand_in_values(node, graph, walk, inputs, cause=node.name)[len(results) :]]
         results = results[: len(node.outputs)]
     else:
-        return [*results, *stand_in_values(node, graph, walk, inputs, cause=node.name)[len(results) :]]
+        for value in results:
+            if value.shape is None and value.kind == "tensor":
+                return _with_stand_ins(node, graph, inputs, walk, results)
     if key is None or walk.consulted or walk.guessed or bounded or any(unknown_attributes(node)):
         return results  # it depends on more than the key says, or something is to be noted of each node
     return walk.memo.keep(key, inputs, results)
+
+
+def _stand_ins(
+    node: Node,
+    graph: Graph,
+    inputs: Sequence[Value | None],
+    walk: Walk,
+    rule: Rule | None,
+    unknown: UnknownShape,
+) -> Sequence[Value]:
+    """What stands for the outputs of a node whose rule can't tell their shapes."""
+    if unknown.cause is not None:
+        return stand_in_values(node, graph, walk, inputs, cause=unknown.cause)
+    if rule is not None:
+        limited = _infer_possible_sizes(node, rule, inputs, walk)
+        if limited is not None:
+            return limited
+        _size_giver(node, inputs, walk)  # noted, for the reason why nothing is known of it
+    is_unknown_operator = first_version(node.domain, node.op_type) is None
+    if is_unknown_operator and len(walk.scopes) == 1:
+        default_declared(node, graph, walk)
+    stand_ins = stand_in_values(node, graph, walk, inputs, cause=node.name)
+    if is_unknown_operator:
+        say_what_gives(node, stand_ins, walk)
+    return stand_ins if rule is None else declared_bounds(node, stand_ins, walk)
+
+
+def _with_stand_ins(
+    node: Node, graph: Graph, inputs: Sequence[Value | None], walk: Walk, results: Sequence[Value]
+) -> Sequence[Value]:
+    """``results`` with what the file declares in place of tensors without a shape."""
+    stand_ins = stand_in_values(node, graph, walk, inputs, cause=node.name)
+    return [
+        stand_in if value.shape is None and value.kind == "tensor" and stand_in.shape is not None else value
+        for value, stand_in in zip(results, stand_ins, strict=True)
+    ]
 
 
 def _check_form(node: Node, inputs: Sequence[Value | None], walk: Walk) -> None:
