@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import predict_totals
 from neusight_onnx.backward import Training, make_training
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import NeusightError, PredictorError
@@ -31,6 +30,7 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model
+from neusight_onnx.outcome import predict_totals
 from neusight_onnx.precision import FORMATS
 from neusight_onnx.predictor import Predictors, list_predictors, load_predictors, without_gpu
 from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare

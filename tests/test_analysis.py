@@ -13,13 +13,14 @@ from onnx import parser
 
 from models import graph, model, node, tensor, value
 from neusight_onnx import analyze, load_gpu, read_model
-from neusight_onnx.analysis import predict_report, predict_totals
+from neusight_onnx.analysis import predict_report
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.outcome import predict_totals
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import infer_shapes, prepare
 from neusight_onnx.report.markdown import to_markdown

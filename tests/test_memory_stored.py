@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from neusight_onnx import analyze
-from neusight_onnx.analysis import run_on
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.execution import run_on
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.model import Declared, Graph, InferredGraph, Node, Value

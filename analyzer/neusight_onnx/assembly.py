@@ -462,3 +462,19 @@ def make_coverage(
         data_dependent_share=by_data_us / kernel_us if kernel_us else 0.0,
         free_reasons=dict(Counter(reasons[name] for name, state in states.items() if state == 0)),
     )
+
+
+def sized_by_data(inferred: InferredGraph) -> frozenset[str]:
+    """The file's nodes, those of bodies included, that have an input or output whose shape depends on data."""
+    found: set[str] = set()
+    pending = [inferred]
+    while pending:
+        graph = pending.pop()
+        pending += graph.bodies.values()
+        values = graph.values
+        bounded = {name for name in values if values[name].is_bound}
+        if bounded:
+            for node in graph.graph.nodes:
+                if not bounded.isdisjoint(node.outputs) or not bounded.isdisjoint(node.inputs):
+                    found.update([origin.name for origin in node.origins] or [file_name(node.name)])
+    return frozenset(found)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import assert_never
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.checks import file, formats, numerics, operators, shapes, standard, thresholds
 from neusight_onnx.checks.config import CONFIG_NAME, in_words_of_a_file, named_apart
 from neusight_onnx.checks.formats import kernel_types
@@ -21,6 +20,7 @@ from neusight_onnx.graph.model import Graph, Model, Notice, file_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
+from neusight_onnx.outcome import predict_outcome
 from neusight_onnx.precision import resolve
 from neusight_onnx.report.precision_words import stored_formats
 from neusight_onnx.report.quantities import counted

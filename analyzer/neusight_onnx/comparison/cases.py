@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import Outcome, predict_outcome
 from neusight_onnx.comparison.assumed import assumed_by_all
 from neusight_onnx.comparison.gpus import called, told_apart
 from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
@@ -21,6 +20,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.machines import gpu_count_of_instance
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.lowering.precision import stored_precision
+from neusight_onnx.outcome import Outcome, predict_outcome
 from neusight_onnx.precision import Precision, resolve
 from neusight_onnx.preparation import PreparedModel, ShapedModel
 from neusight_onnx.report.comparison import Case, Comparison, SortKey, in_tokens

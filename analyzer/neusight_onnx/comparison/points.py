@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
-from neusight_onnx.analysis import Outcome, predict_outcome
 from neusight_onnx.checks.limits import MEDIAN, UPPER
 from neusight_onnx.collection import no_collection
 from neusight_onnx.comparison.assumed import assumed_by_all
@@ -20,6 +19,7 @@ from neusight_onnx.graph.dimension_roles import is_batch_symbol
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.graph.shapes import Memo
 from neusight_onnx.lowering.precision import stored_precision
+from neusight_onnx.outcome import Outcome, predict_outcome
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import AtOtherSizes, PreparedModel, infer_shapes, prepare
 from neusight_onnx.report.model import FITS

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from neusight_onnx.analysis import predict_outcome
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ComparisonError, NeusightError, shown
 from neusight_onnx.gpu import GpuSpec, changed_gpu
@@ -17,6 +16,7 @@ from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.dimension_roles import is_batch_symbol
 from neusight_onnx.graph.model import Model
 from neusight_onnx.lowering.precision import stored_precision
+from neusight_onnx.outcome import predict_outcome
 from neusight_onnx.precision import resolve
 from neusight_onnx.report.model import Variant
 from neusight_onnx.runnable import require_runnable
