@@ -23,6 +23,7 @@ from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.outcome import predict_totals
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import infer_shapes, prepare
+from neusight_onnx.report.html.page import to_html
 from neusight_onnx.report.markdown import to_markdown
 from neusight_onnx.report.model import Report
 from neusight_onnx.report.terminal import to_terminal
@@ -180,6 +181,17 @@ def test_what_runs_nothing_has_no_throughput(tmp_path: Path) -> None:
     for text in (to_terminal(report, width=80, colour=False), to_markdown(report)):
         assert "none: nothing runs" in text
         assert "samples/s" not in text
+
+
+def test_what_runs_no_kernel_has_no_throughput(tmp_path: Path) -> None:
+    """The host's time for a view is no measure of a GPU: 1,250,000 samples/s, of which it sees none."""
+    report = analyzed(tmp_path, "g (float[4, 2, 3] x) => (float[4, 6] y) { y = Flatten(x) }", runtime="eager")
+    assert report.totals.latency_ms > 0
+    assert "none: no kernel runs" in to_html(report)
+    for text in (to_terminal(report, width=80, colour=False), to_markdown(report)):
+        assert "none: no kernel runs" in text
+        assert "samples/s" not in text
+        assert "FLOP/s" not in text
 
 
 def test_types_without_predictors_are_named(tmp_path: Path) -> None:

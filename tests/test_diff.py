@@ -173,14 +173,26 @@ def edited(folder: Path, change: Mapping[str, object]) -> Path:
     return folder / "edited.json"
 
 
+def lasting(folder: Path, latency_ms: float) -> Path:
+    """old.json with all its times in proportion, so that its latency is ``latency_ms``."""
+    document = json.loads((folder / "old.json").read_text())
+    totals = document["totals"]
+    factor = latency_ms / totals["latency_ms"]
+    for times in (totals, *document["kernels"]):
+        for key in times.keys() & {"latency_ms", "latency_low_ms", "latency_high_ms", "overhead_ms", "latency_us"}:
+            times[key] *= factor
+    (folder / "lasting.json").write_text(json.dumps(document))
+    return folder / "lasting.json"
+
+
 @pytest.mark.parametrize(
     ("latency_ms", "limit", "failed"),
     [(1.04, 0.05, False), (1.06, 0.05, True), (1.0, 0.0, False), (1.001, 0.0, True), (0.5, 0.05, False)],
     ids=["within", "over", "equal", "any growth", "faster"],
 )
 def test_limit(latency_ms: float, limit: float, failed: bool, folder: Path) -> None:
-    old = edited(folder, {"totals.latency_ms": 1.0}).rename(folder / "base.json")
-    assert diff(old, edited(folder, {"totals.latency_ms": latency_ms}), limit=limit).failed is failed
+    old = lasting(folder, 1.0).rename(folder / "base.json")
+    assert diff(old, lasting(folder, latency_ms), limit=limit).failed is failed
 
 
 LOST = {
@@ -198,7 +210,7 @@ def test_what_is_not_costed_is_not_judged(new: str, old_ms: float, failed: bool,
     unknown = graph([node("Mystery", "x", "y", "odd", "own")], [value("x", ["batch", 4])], [value("y", ["batch", 3])])
     onnx.save(model(unknown, opsets={"": 17, "own": 1}), folder / "nothing.onnx")
     (folder / "nothing.json").write_text(to_json(analyze("nothing.onnx", gpu="t4", dims={"batch": 2})))
-    old = "nothing.json" if new == "nothing" else edited(folder, {"totals.latency_ms": old_ms})
+    old = "nothing.json" if new == "nothing" else lasting(folder, old_ms)
     if new == "both":
         old, new = "new.json", "new.onnx"
     found = diff(old, "new.onnx" if new == "nothing" else new, gpu="t4", dims=DIMS, limit=0.05)
@@ -272,8 +284,16 @@ REFUSED = {
     "dims are a number": ({"kernels.0.dims": 5}, "5 are no dims"),
     "kernels are a number": ({"kernels": 3}, "no whole report"),
     "kernels are a table": ({"kernels": {}}, "{} is no list of kernels"),
-    "kernels are gone": ({"kernels": []}, "the kernels of its total are gone"),
-    "no time for kernels": ({"totals.latency_ms": 0}, "latency is 0, though kernels or the host take time"),
+    "kernels are gone": ({"kernels": []}, "its latency is "),
+    "no time for kernels": (
+        {"totals.latency_ms": 0},
+        "its latency is 0, though it has",
+    ),
+    "a latency that its kernels contradict": (
+        {"totals.latency_ms": 0.001, "totals.latency_low_ms": 0.001},
+        "its latency is 0.001, though",
+    ),
+    "an interval beside the latency": ({"totals.latency_high_ms": 1e-6}, "ms lacks its latency"),
     "a time of an age": ({"totals.latency_ms": 1e300}, "no time"),
     "another shape": ({"model.inputs.0.shape": [2, 5]}, "'x' is float32 2x4 in old.json, 'x' is float32 2x5"),
     "another type": ({"model.inputs.0.dtype": "int64"}, "is int64 2x4"),
@@ -349,7 +369,7 @@ MISUSE = {
     "no GPU": (["diff", "old.onnx", "new.onnx"], ["needs a GPU", "--gpu"]),
     "GPU for reports": (["diff", "old.json", "new.json", "--gpu", "t4"], ["compared as they are"]),
     "no such file": (["diff", "old.json", "absent.json"], ["absent.json does not exist"]),
-    "standard input": (["diff", "-", "old.json"], ["- does not exist"]),
+    "standard input": (["diff", "-", "old.json"], ["nothing is read from standard input ('-')"]),
     "a folder": (["diff", ".", "old.json"], [". is a folder"]),
     "no file of a disk": (["diff", "/dev/null", "old.json"], ["/dev/null is no regular file"]),
     "not JSON": (["diff", "old.json", "bad.json"], ["bad.json is not JSON"]),

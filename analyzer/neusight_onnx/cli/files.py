@@ -26,6 +26,8 @@ _MOST_WIDTH = 120
 def model_path(text: str) -> Path:
     if not text:
         raise ModelError("the model's path is empty; give a .onnx file")
+    if text == "-":
+        raise ModelError("nothing is read from standard input ('-'); give the path of a file")
     return Path(text)
 
 

@@ -84,7 +84,7 @@ def diff(
 
 def _refuse_unreadable(path: Path) -> None:
     """ComparisonError for what is no file: neither a model nor a report, whose name would say so."""
-    if str(path) == "-" or not path.is_file():
+    if not path.is_file():
         why = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is no regular file"
         raise ComparisonError(f"{path} {why}; give a model, or a report of analyze --format json in a file *.json")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ _MAX_FILE_BYTES = 1 << 28
 _MOST_COUNTED = 1 << 63
 """No size, count or number of bytes reaches it: ONNX's are 64-bit integers. Nor does a time: it would be 292,000
 years in microseconds."""
+
+_ROUNDED_SHARE = 1e-3
+"""By more than this the kernels' times and a total don't differ by their six digits: they were seen to by 1e-5."""
 
 MOST_NODES = 3
 """Nodes of equal kernels that are named."""
@@ -151,16 +155,19 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
 def _check_times(totals: Mapping[str, Any], kernels_ms: float) -> None:
     """ValueError where a run's times contradict each other as those of no report do.
 
-    Null stands for a latency of which nothing could be costed, 0 for one of nothing that takes time: the kernels, which
-    take ``kernels_ms``, and the host take none then.
+    Null stands for a latency of which nothing could be costed. Else the kernels, which take ``kernels_ms``, and the
+    host add up to it.
     """
-    times = [totals[key] for key in ("latency_ms", "latency_low_ms", "latency_high_ms")]
-    if None in times and (any(time is not None for time in times) or not totals["partial"]):
+    stated = [totals[key] for key in ("latency_low_ms", "latency_ms", "latency_high_ms")]
+    if None in stated and (any(time is not None for time in stated) or not totals["partial"]):
         raise ValueError("its latency is null, though it is costed")
-    if not times[0] and (kernels_ms or _number(totals["overhead_ms"])):
-        raise ValueError(f"its latency is {json.dumps(times[0])}, though kernels or the host take time")
-    if _number(totals["kernel_ms"]) and not kernels_ms:
-        raise ValueError("the kernels of its total are gone")
+    low_ms, latency_ms, high_ms = (_number(time or 0) for time in stated)
+    taken_ms = kernels_ms + _number(totals["overhead_ms"])
+    if not math.isclose(latency_ms, taken_ms, rel_tol=_ROUNDED_SHARE):
+        took = f"{taken_ms:.6g} ms in kernels and for the host"
+        raise ValueError(f"its latency is {json.dumps(stated[1])}, though it has {took}")
+    if not low_ms <= latency_ms <= high_ms:
+        raise ValueError(f"its interval of {low_ms:.6g} to {high_ms:.6g} ms lacks its latency")
 
 
 def _in_words(item: object) -> str:

@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from neusight_onnx.report.execution import run_texts
+from neusight_onnx.report.execution import idle_text, run_texts
 from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.precision_words import precision_text
 from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
@@ -72,9 +72,9 @@ def latency_text(target: TargetVerdict) -> str:
 
 
 def throughput_text(target: TargetVerdict) -> str:
-    """ "957/s", or "-" where nothing predicts it or nothing runs; "<" where nodes count as nothing."""
+    """ "957/s", or "-" where nothing predicts it or no kernel runs; "<" where nodes count as nothing."""
     totals = target.totals
-    if totals is None or not totals.latency_ms:
+    if totals is None or idle_text(totals):
         return "-"
     return f"{'<' if totals.partial else ''}{significant(totals.throughput_per_s)}/s"
 

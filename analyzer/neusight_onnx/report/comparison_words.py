@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from neusight_onnx.report.comparison import Comparison, SortKey
-from neusight_onnx.report.execution import run_texts
+from neusight_onnx.report.execution import idle_text, run_texts
 from neusight_onnx.report.model import DOES_NOT_FIT, FITS, TIGHT, Totals
 from neusight_onnx.report.precision_words import precision_text, short_precision
 from neusight_onnx.report.quantities import (
@@ -108,7 +108,7 @@ def figure_heads(shown: Shown) -> tuple[tuple[str, str], ...]:
 def figures(totals: Totals, bound_shares: Mapping[str, float], shown: Shown) -> list[str]:
     """Latency, interval, throughput, memory, whether it fits unless all do, and what bounds most of the time.
 
-    Where something counts as nothing, latency and throughput are bounds: ">8.36 ms", "<957".
+    "-" where no kernel runs. Where something counts as nothing, latency and throughput are bounds: ">8.36 ms", "<957".
     """
     memory = totals.memory
     least, most = (">", "<") if totals.partial else ("", "")
@@ -119,7 +119,7 @@ def figures(totals: Totals, bound_shares: Mapping[str, float], shown: Shown) -> 
     return [
         f"{least}{duration(totals.latency_ms * 1e3)}",
         duration_range(totals.latency_low_ms * 1e3, totals.latency_high_ms * 1e3),
-        f"{most}{significant(throughput)}" if totals.latency_ms and throughput is not None else "-",
+        f"{most}{significant(throughput)}" if throughput is not None and not idle_text(totals) else "-",
         *kept,
         next(iter(bound_shares), "-"),
     ]

@@ -48,7 +48,7 @@ def totals(difference: Difference) -> list[tuple[str, str, str, str]]:
     rows = [
         ("latency", _least(old), _least(new), _change(difference, old.latency_ms, new.latency_ms)),
         ("interval", _interval(old), _interval(new), ""),
-        ("samples/s", _most(old), _most(new), _change(difference, old.throughput_per_s, new.throughput_per_s)),
+        ("samples/s", _most(old), _most(new), _rate_change(difference)),
     ]
     if old.memory_bytes is not None and new.memory_bytes is not None:
         before, after = old.memory_bytes, new.memory_bytes
@@ -160,7 +160,16 @@ def _least(side: Side) -> str:
 def _most(side: Side) -> str:
     if not side.is_costed:
         return "unknown"
+    if not side.kernel_count:
+        return "none"
     return f"{'<' if side.partial else ''}{significant(side.throughput_per_s)}"
+
+
+def _rate_change(difference: Difference) -> str:
+    old, new = difference.old, difference.new
+    if difference.unjudged is None and not (old.kernel_count and new.kernel_count):
+        return ""
+    return _change(difference, old.throughput_per_s, new.throughput_per_s)
 
 
 def _change(difference: Difference, old: float, new: float) -> str:

@@ -42,9 +42,16 @@ def host_text(host: HostSummary) -> str:
     return f"host-bound: the host takes {duration(host.host_ms * 1e3)}{until}"
 
 
+def idle_text(totals: Totals) -> str | None:
+    """Why a run has no throughput to speak of: no kernel runs, so that the GPU bounds none; None where one does."""
+    if totals.kernel_ms > 0:
+        return None
+    return "none: no kernel runs" if totals.latency_ms else "none: nothing runs"
+
+
 def tokens_text(totals: Totals) -> str:
     """What samples a second are in tokens, where a model keeps keys and values; with a comma in front, else nothing."""
-    if totals.tokens_per_s is None or not totals.latency_ms:
+    if totals.tokens_per_s is None or idle_text(totals):
         return ""
     tokens = counted(totals.memory.new_token_count or 0, "new token")
     return f", {tokens} each: {significant(totals.tokens_per_s)} tokens/s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neusight_onnx.report.execution import fusion_text, host_text, run_texts, tokens_text
+from neusight_onnx.report.execution import fusion_text, host_text, idle_text, run_texts, tokens_text
 from neusight_onnx.report.grouping import (
     by_bound,
     by_kernel_class,
@@ -152,10 +152,9 @@ def _summary(report: Report) -> list[tuple[str, str]]:
         ),
         (
             "**Throughput**",
-            f"{most}{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size:,}"
-            f"{tokens_text(totals)}"
-            if totals.latency_ms
-            else "none: nothing runs",
+            idle_text(totals)
+            or f"{most}{significant(totals.throughput_per_s)} samples/s at batch size {totals.batch_size:,}"
+            f"{tokens_text(totals)}",
         ),
         ("of which", "" if report.training is None else _text(phases_text(report))),
         ("host", host_text(report.host) if report.host.is_bound else ""),

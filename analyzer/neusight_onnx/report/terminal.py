@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.report.comparison_terminal import figure_table
 from neusight_onnx.report.comparison_words import left_out_note
-from neusight_onnx.report.execution import fusion_text, host_text, run_texts, tokens_text
+from neusight_onnx.report.execution import fusion_text, host_text, idle_text, run_texts, tokens_text
 from neusight_onnx.report.grouping import (
     KernelGroup,
     Slice,
@@ -220,8 +220,8 @@ def _throughput(report: Report) -> Text:
     from rich.text import Text
 
     totals = report.totals
-    if not totals.latency_ms:
-        return Text("none: nothing runs")
+    if idle := idle_text(totals):
+        return Text(idle)
     most = "at most " if totals.partial else ""
     return Text.assemble(
         (f"{most}{significant(totals.throughput_per_s)} samples/s", "bold"),
@@ -249,7 +249,7 @@ def _work(report: Report) -> Text:
         f"{scaled(totals.flops, 'FLOP')} ({scaled(totals.macs, 'MAC')}), "
         f"{scaled(totals.read_bytes, 'B')} read, {scaled(totals.write_bytes, 'B')} written"
     )
-    if totals.latency_ms > 0:
+    if totals.kernel_ms > 0:
         flops_per_s = totals.flops / totals.latency_ms * 1e3
         bytes_per_s = (totals.read_bytes + totals.write_bytes) / totals.latency_ms * 1e3
         of_peak = share_of_peak(report, flops_per_s)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from neusight_onnx.report.execution import fusion_text, host_text, run_texts, tokens_text
+from neusight_onnx.report.execution import fusion_text, host_text, idle_text, run_texts, tokens_text
 from neusight_onnx.report.grouping import (
     Slice,
     by_bound,
@@ -190,7 +190,7 @@ def _tiles(report: Report) -> str:
             ),
             _tile(
                 "Throughput",
-                f"{most}{significant(totals.throughput_per_s)} <small>samples/s</small>",
+                idle_text(totals) or f"{most}{significant(totals.throughput_per_s)} <small>samples/s</small>",
                 f"<p>at batch size {totals.batch_size:,}{tokens_text(totals)}</p>",
             ),
             _tile("Bound by", *_bound(by_bound(report))),
