@@ -359,6 +359,32 @@ def test_files_of_one_name_have_prices_of_their_own(tmp_path: Path) -> None:
         parse_prices([f"{files[0]}=1/h,{files[0]}=2/h"])
 
 
+def test_the_price_of_a_file_is_no_other_gpus(tmp_path: Path) -> None:
+    """One of two files of a name is priced, by another spelling of its path: the other has no price, nor has the GPU of
+    that name that ships."""
+    text = (Path(__file__).parents[1] / "specs" / "t4.toml").read_text(encoding="utf-8")
+    files = [tmp_path / folder / "t4.toml" for folder in "ab"]
+    for file, bandwidth in zip(files, (300, 280), strict=True):
+        file.parent.mkdir()
+        file.write_text(text.replace("memory_bandwidth_gb_s = 320", f"memory_bandwidth_gb_s = {bandwidth}"))
+    spelt = f"{tmp_path}/b/../a/t4.toml"
+    found = compare(RESNET, gpus=[*files, "t4"], prices=parse_prices([f"{spelt}=2/h"]))
+    prices = {case.gpu.memory_bytes_per_s / 1e9: case.price_per_h for case in found.cases}
+    assert prices == {300: 2.0, 280: None, 320: None}
+    beside = parse_prices([f"{spelt}=2/h", "t4=1/h"])
+    found = compare(RESNET, gpus=[*files, "t4"], prices=beside)
+    assert [case.price_per_h for case in found.cases if case.gpu.name == str(files[0])] == [2.0]
+    assert sorted(case.price_per_h or 0 for case in found.cases) == [1.0, 1.0, 2.0]
+    alone = compare(RESNET, gpus=[files[1]], prices=parse_prices([f"{spelt}=2/h"]))
+    assert [notice.code for notice in alone.warnings if notice.code == "unused_price"] == ["unused_price"]
+    # an option's price of the name goes over a list's price of the file
+    assert parse_prices(["t4=1/h"]).over(parse_prices([f"{spelt}=2/h"])).per_h == {"t4": 1.0}
+    # two files of one GPU have one price
+    files[1].write_text(files[0].read_text())
+    with pytest.raises(ComparisonError, match="has another price already"):
+        parse_prices([f"{files[0]}=1/h,{files[1]}=2/h"])
+
+
 def test_one_gpu_needs_no_list() -> None:
     found = compare(RESNET, gpus="t4", precisions="fp16", runtimes="tensorrt")
     assert [(case.gpu.name, case.precision, case.runtime) for case in found.cases] == [("t4", "fp16", "tensorrt")]

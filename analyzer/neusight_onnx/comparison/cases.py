@@ -86,7 +86,7 @@ def compare(
     resolved = tuple(dict.fromkeys(resolve(name, stored) for name in precisions))
     able, left_out = _able(read, resolved, runtimes, specs)
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
-    found = _Found(prices=prices, price_names={name: spec.name for name, spec in named.items()}, left_out=left_out)
+    found = _Found(prices=prices, own_specs=named, left_out=left_out)
     prepared = partial(
         bench.prepared,
         training=training,
@@ -141,13 +141,12 @@ def compare(
 class _Found:
     """What the cases of a comparison have said so far.
 
-    ``price_names``: what else a GPU's price may stand under, by the name that it is compared by. ``settings``:
-    precision and runtime that each case was asked for with. ``left_out``, ``impossible``: GPUs, runtimes and sizes
-    without a case.
+    ``own_specs``: each GPU as it is called in itself, by the name that it is compared by. ``settings``: precision and
+    runtime that each case was asked for with. ``left_out``, ``impossible``: GPUs, runtimes and sizes without a case.
     """
 
     prices: Prices
-    price_names: Mapping[str, str]
+    own_specs: Mapping[str, GpuSpec]
     left_out: list[Notice]
     cases: list[Case] = field(default_factory=list)
     captured: list[bool] = field(default_factory=list)
@@ -210,7 +209,6 @@ class _Found:
         self.assumptions.append(outcome.assumptions)
         self.settings.append((precision, runtime))
         self.warnings |= dict.fromkeys(outcome.warnings)
-        per_h = self.prices.per_h
         self.cases.append(
             Case(
                 gpu=spec,
@@ -221,7 +219,7 @@ class _Found:
                 totals=outcome.totals,
                 bound_shares=outcome.bound_shares,
                 unsupported_count=len(outcome.unsupported),
-                price_per_h=per_h.get(spec.name, per_h.get(self.price_names[spec.name])),
+                price_per_h=self.prices.of(self.own_specs[spec.name]),
             )
         )
 
@@ -278,7 +276,7 @@ def _unused(prices: Prices, specs: Sequence[GpuSpec]) -> Sequence[Notice]:
             code="unused_price", message=f"a price is given for {name}, which isn't compared; add --gpu {name} for it"
         )
         for name in prices.expected
-        if name not in compared
+        if (prices.files[name] not in specs if name in prices.files else name not in compared)
     ]
 
 

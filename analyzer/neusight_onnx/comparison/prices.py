@@ -23,9 +23,10 @@ CSV_COLUMNS = ("gpu", "price_per_h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Price of an hour by a GPU's canonical name, or by the path of its file where several of one name have prices of
-    their own; ``currency`` is what the file calls it, "" if it doesn't.
+    """Price of an hour by a GPU's canonical name, or by the path of its file; ``currency`` is what the list of prices
+    calls it, "" if it doesn't.
 
+    ``files``: the GPUs of those paths; a file's price is that GPU's and no other's of its name.
     ``expected``: the GPUs that were priced one by one, each of which should be compared; a file may have more.
     ``machines``: canonical names of GPUs that were priced by the name of a cloud's machine -> that name; the price
     of one with several GPUs is divided among them, where how many it has is known.
@@ -34,17 +35,26 @@ class Prices:
     per_h: Mapping[str, float] = field(default_factory=dict)
     currency: str = ""
     expected: tuple[str, ...] = ()
+    files: Mapping[str, GpuSpec] = field(default_factory=dict)
     machines: Mapping[str, str] = field(default_factory=dict)
 
     def over(self, base: Prices) -> Prices:
         """These, and those of ``base`` for other GPUs."""
+        files = {path: spec for path, spec in base.files.items() if self.of(spec) is None}
+        others = {name: price for name, price in base.per_h.items() if name in files or name not in base.files}
         return Prices(
-            per_h={**base.per_h, **self.per_h},
+            per_h={**others, **self.per_h},
+            files={**files, **self.files},
             currency=self.currency or base.currency,
             expected=tuple(dict.fromkeys((*base.expected, *self.expected))),
             machines={name: machine for name, machine in base.machines.items() if name not in self.per_h}
             | dict(self.machines),
         )
+
+    def of(self, spec: GpuSpec) -> float | None:
+        """The price of an hour of a GPU as it is called in itself: its file's, else that of its name."""
+        path = next((path for path, priced in self.files.items() if priced == spec), spec.name)
+        return self.per_h.get(path)
 
 
 def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu) -> Prices:
@@ -135,10 +145,9 @@ def _csv_entries(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
 def _by_gpu(
     entries: Sequence[tuple[str, str, str]] | Iterator[tuple[str, str, str]], load: Callable[[str], GpuSpec]
 ) -> Prices:
-    """(name, price, where it is written) as prices by canonical name, each GPU once; files of one name that have
-    prices of their own by their paths."""
-    by_name: dict[str, float] = {}
-    by_file: dict[str, dict[str, float]] = {}
+    """(name, price, where it is written) as prices by canonical name or path, each GPU once."""
+    per_h: dict[str, float] = {}
+    files: dict[str, GpuSpec] = {}
     machines: dict[str, str] = {}
     for name, text, where in entries:
         price = _price(text, where)
@@ -148,16 +157,15 @@ def _by_gpu(
             raise ComparisonError(f"{where}: {error}") from None
         is_machine = spec.asked_as is not None and not spec.also_named
         price /= (gpu_count_of_instance(name) if is_machine else None) or 1
-        is_file = Path(name).suffix.lower() == ".toml"
-        known, key = (by_file.setdefault(spec.name, {}), name) if is_file else (by_name, spec.name)
-        if not math.isclose(known.setdefault(key, price), price):
+        key = spec.name
+        if Path(name).suffix.lower() == ".toml":
+            key = next((path for path, known in files.items() if known == spec), name)
+            files[key] = spec
+        if not math.isclose(per_h.setdefault(key, price), price):
             raise ComparisonError(f"{where}: {key} has another price already; keep one of them")
         if is_machine and spec.asked_as is not None:
             machines[spec.name] = spec.asked_as
-    for name, files in by_file.items():
-        alike = {*files.values(), *([by_name[name]] if name in by_name else [])}
-        by_name |= {name: alike.pop()} if len(alike) == 1 else files
-    return Prices(per_h=by_name, machines=machines)
+    return Prices(per_h=per_h, files=files, machines=machines)
 
 
 def _price(text: str, where: str) -> float:
