@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from neusight_onnx.collection import no_collection
@@ -164,42 +165,20 @@ def prepare(
             work = works_of(recognised, runtime_model, others=others, parsed=graph)
         else:
             recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
-        wide = None
-        scale_bytes = 0
-        if precision.products is not None or precision.weights is not None:
-            if _is_chosen_by_time(precision, runtime_model):
-                wide = with_layouts(work, runtime_model)
-            recognised, work, scale_bytes = _with_narrow_products(recognised, work, precision, runtime_model)
-        narrowed = _in_tf32(work if trained is None else trained.works, precision, runtime_model)
-        work = with_layouts(work, runtime_model)
-        if wide is not None and precision.products is DataType.INT8:
-            from neusight_onnx.tactics import at_the_borders
-
-            work = at_the_borders(recognised, work, wide)
-        memory = run_memory(recognised, work, runtime_model.name, timeline=memory_timeline, trained=trained)
+        recognised, ways, scale_bytes = _ways(recognised, work, trained, precision, runtime_model)
+        memory = run_memory(recognised, ways.work, runtime_model.name, timeline=memory_timeline, trained=trained)
         memory = with_more_weights(memory, scale_bytes)
-        merged = tuple(work)
-        work = _by_engine(recognised, work, runtime_model, units_want_eights=runtime_model.units_want_eights)
-        narrowed = None if narrowed is None else _by_engine(recognised, narrowed, runtime_model)
-        wide = None if wide is None else _by_engine(recognised, wide, runtime_model)
+        merged = ways.work
+        ways = _by_engine(recognised, ways, runtime_model)
         said: tuple[str, ...] = ()
-        if runtime_model.captured and (reason := _uncapturable(recognised, work, runtime_model)):
+        if runtime_model.captured and (reason := _uncapturable(recognised, ways.work, runtime_model)):
             runtime_model = replace(runtime_model, captured=False)
             said = (f"no CUDA graph: {reason}",)
         if include_io:
-            work = _with_boundary_copies(recognised, work)
-            narrowed = None if narrowed is None else _with_boundary_copies(recognised, narrowed)
-            wide = None if wide is None else _with_boundary_copies(recognised, wide)
-        tactics = None
-        flags = _allows_by_flags(precision, runtime_model)
-        if flags or wide is not None:
-            from neusight_onnx.tactics import find_tactics
-
-            tactics = find_tactics(
-                recognised, work, work if wide is None else wide, products=precision.products, may_stay_full=flags
-            )
+            ways = ways.each(partial(_with_boundary_copies, recognised))
+        tactics = _tactics(recognised, ways, precision, runtime_model)
         in_full = None
-        if flags and precision.mixed and _casts_count(work):
+        if _allows_by_flags(precision, runtime_model) and precision.mixed and _casts_count(ways.work):
             in_full = prepare(
                 shaped,
                 precision=resolve(AUTO, DataType.FLOAT32),
@@ -212,8 +191,8 @@ def prepare(
         shaped=shaped,
         precision=precision,
         graph=recognised,
-        work=work if trained is None else trained.works,
-        work_in_tf32=narrowed,
+        work=ways.work if trained is None else trained.works,
+        work_in_tf32=ways.in_tf32,
         runtime=runtime_model,
         memory=memory,
         include_io=include_io,
@@ -227,6 +206,62 @@ def prepare(
         known=known,
         others=others,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ways:
+    """The work of a model, and what else may be executed in its place; None where there is no such way.
+
+    ``in_tf32``: on GPUs with units for it, where the runtime multiplies float32 there by itself. ``wide``: its products
+    in the type that they have without the few bits that were asked for, where a builder takes what is quicker.
+    """
+
+    work: tuple[NodeWork, ...]
+    in_tf32: tuple[NodeWork, ...] | None
+    wide: tuple[NodeWork, ...] | None
+
+    def each(self, change: Callable[[tuple[NodeWork, ...]], tuple[NodeWork, ...]]) -> _Ways:
+        """All of them changed alike."""
+        return _Ways(
+            work=change(self.work),
+            in_tf32=None if self.in_tf32 is None else change(self.in_tf32),
+            wide=None if self.wide is None else change(self.wide),
+        )
+
+
+def _ways(
+    graph: InferredGraph,
+    work: Sequence[NodeWork],
+    trained: Trained | None,
+    precision: Precision,
+    runtime: Runtime,
+) -> tuple[InferredGraph, _Ways, int]:
+    """``work`` in the bits and layouts that it is executed in: the graph with its weights so, the ways, and the bytes
+    of scales."""
+    wide = None
+    scale_bytes = 0
+    if precision.products is not None or precision.weights is not None:
+        if _is_chosen_by_time(precision, runtime):
+            wide = with_layouts(work, runtime)
+        graph, work, scale_bytes = _with_narrow_products(graph, work, precision, runtime)
+    in_tf32 = _in_tf32(work if trained is None else trained.works, precision, runtime)
+    work = with_layouts(work, runtime)
+    if wide is not None and precision.products is DataType.INT8:
+        from neusight_onnx.tactics import at_the_borders
+
+        work = at_the_borders(graph, work, wide)
+    return graph, _Ways(work=tuple(work), in_tf32=in_tf32, wide=wide), scale_bytes
+
+
+def _tactics(graph: InferredGraph, ways: _Ways, precision: Precision, runtime: Runtime) -> Tactics | None:
+    """The layers that an engine's builder may keep in a wider type; None where it has no choice."""
+    flags = _allows_by_flags(precision, runtime)
+    if not flags and ways.wide is None:
+        return None
+    from neusight_onnx.tactics import find_tactics
+
+    wide = ways.work if ways.wide is None else ways.wide
+    return find_tactics(graph, ways.work, wide, products=precision.products, may_stay_full=flags)
 
 
 def _in_pytorch(runtime: Runtime) -> bool:
@@ -310,23 +345,21 @@ def _with_narrow_products(
     return stored, launched, group_bytes(narrowed_count(graph, stored), precision.weights)
 
 
-def _by_engine(
-    graph: InferredGraph, work: Sequence[NodeWork], runtime: Runtime, *, units_want_eights: bool = False
-) -> tuple[NodeWork, ...]:
-    """``work`` with what an engine's builder chooses of each kernel beyond the runtime's rules."""
+def _by_engine(graph: InferredGraph, ways: _Ways, runtime: Runtime) -> _Ways:
+    """``ways`` with what an engine's builder chooses of each kernel beyond the runtime's rules."""
     if runtime.times_kernels:
         from neusight_onnx.fusion.alternatives import with_alternatives
 
-        work = with_alternatives(graph, work, runtime)
-    if units_want_eights:
+        ways = ways.each(lambda work: tuple(with_alternatives(graph, work, runtime)))
+    if runtime.units_want_eights:
         from neusight_onnx.lowering.eights import with_units_for_eights
 
-        work = with_units_for_eights(work, runtime)
+        ways = replace(ways, work=tuple(with_units_for_eights(ways.work, runtime)))
     if runtime.sums_fp16:
         from neusight_onnx.lowering.accumulators import with_accumulators
 
-        work = with_accumulators(work, runtime)
-    return tuple(work)
+        ways = ways.each(lambda work: tuple(with_accumulators(work, runtime)))
+    return ways
 
 
 def _with_boundary_copies(graph: InferredGraph, work: Sequence[NodeWork]) -> tuple[NodeWork, ...]:

@@ -69,22 +69,19 @@ def compare(
         raise ComparisonError("sorting by cost needs prices; give --price NAME=AMOUNT/h or --prices FILE")
     gpus = (gpus,) if isinstance(gpus, str | Path | GpuSpec) else tuple(gpus)
     precisions = (precisions,) if isinstance(precisions, str) else precisions
-    runtimes = (runtimes,) if isinstance(runtimes, str) else runtimes
     if not gpus:
         raise ComparisonError("there is nothing to compare; give a --gpu, or several, or --all-gpus")
-    asked_runtimes = runtimes or (default_runtime(training=training is not None),)
-    described = [get_runtime(name, channels_last=channels_last) for name in asked_runtimes]
-    runtimes = tuple({runtime.label: None for runtime in described})
+    labels = _labels(runtimes, channels_last=channels_last, in_training=training is not None)
     bench = Workbench()
     named = told_apart(gpus, [bench.gpu(gpu) for gpu in gpus])
     specs = [called(name, spec) for name, spec in named.items()]
     asked = size_lists(dims, batch)
-    combinations(asked, others=len(specs) * len(runtimes) * len(set(precisions)))  # refused before the file is read
+    combinations(asked, others=len(specs) * len(labels) * len(set(precisions)))  # refused before the file is read
     read = bench.model(model)
     lists, batch_name = with_batch_named(read, asked)
     stored = stored_precision(read)
     resolved = tuple(dict.fromkeys(resolve(name, stored) for name in precisions))
-    able, left_out = _able(read, resolved, runtimes, specs)
+    able, left_out = _able(read, resolved, labels, specs)
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
     found = _Found(prices=prices, own_specs=named, left_out=left_out)
     prepared = partial(
@@ -104,37 +101,34 @@ def compare(
             found.refuse(f"with {dims_text({name: sizes[name] for name in several})}: {error}", error)
             continue
         found.predict(shaped, sizes, able, prepared)
-    cases = found.cases
-    if not cases:
-        assert found.first_fault is not None
-        raise found.first_fault
-    told_in_tokens = in_tokens(cases)
-    cases.sort(key=lambda case: _rank(case, key, told_in_tokens))
+    cases, has_best = found.ranked(key)
     as_given = list(named.values())
+    several_precisions = len({case.precision for case in cases}) > 1
+    settings = {"gpu": len(specs) > 1, "precision": several_precisions, "runtime": len(labels) > 1}
     unused = _unused(prices, [*as_given, *specs])
     return Comparison(
         tool_version=__version__,
         model_path=read.path,
         model_sha256=read.sha256,
-        cases=tuple(cases),
+        cases=cases,
         sort=key,
-        has_best=_rank(cases[0], key, told_in_tokens) < (False, False, inf),
-        varied=(
-            *(["gpu"] if len(specs) > 1 else []),
-            *(["precision"] if len({case.precision for case in cases}) > 1 else []),
-            *(["runtime"] if len(runtimes) > 1 else []),
-            *several,
-        ),
+        has_best=has_best,
+        varied=(*(name for name, varies in settings.items() if varies), *several),
         currency=prices.currency,
         mode="inference" if training is None else "training",
         cuda_graph=all(found.captured),
         include_io=include_io,
         channels_last=channels_last,
         assumptions=(*assumed_by_all(found.assumptions, found.settings), *_rests_on(prices, as_given)),
-        warnings=tuple(
-            dict.fromkeys((*read.warnings, *found.warnings, *found.impossible, *found.left_out, *unused)),
-        ),
+        warnings=tuple(dict.fromkeys((*read.warnings, *found.warnings, *found.impossible, *found.left_out, *unused))),
     )
+
+
+def _labels(runtimes: str | Sequence[str], *, channels_last: bool, in_training: bool) -> tuple[str, ...]:
+    """What the runtimes are called, each once; the default where none is given."""
+    named = (runtimes,) if isinstance(runtimes, str) else runtimes
+    asked = named or (default_runtime(training=in_training),)
+    return tuple(dict.fromkeys(get_runtime(name, channels_last=channels_last).label for name in asked))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,6 +181,15 @@ class _Found:
                     self._leave_out(error)
                     continue
                 self._add(spec, precision.name, runtime, sizes, shaped.bound.symbols, outcome)
+
+    def ranked(self, key: SortKey) -> tuple[tuple[Case, ...], bool]:
+        """The cases by ``key``, and whether the first is the best; raises the first fault where there are none."""
+        if not self.cases:
+            assert self.first_fault is not None
+            raise self.first_fault
+        told_in_tokens = in_tokens(self.cases)
+        self.cases.sort(key=lambda case: _rank(case, key, told_in_tokens))
+        return tuple(self.cases), _rank(self.cases[0], key, told_in_tokens) < (False, False, inf)
 
     def _leave_out(self, error: NotSupportedError) -> None:
         self.first_fault = self.first_fault or error

@@ -98,8 +98,7 @@ def sweep(
         assert found.first_fault is not None
         first = dims_text({name: sizes[0] for name, sizes in lists.items() if name in varied})
         raise ModelError(f"the model refuses all of these sizes; with {first}: {found.first_fault}")
-    batches = [name for name in varied if name == batch_name or is_batch_symbol(name)]
-    axis = batches[0] if batches else varied[-1]
+    axis, axis_is_batch = _axis(varied, batch_name)
     return Sweep(
         tool_version=__version__,
         model_path=read.path,
@@ -115,15 +114,21 @@ def sweep(
         dims=found.fixed,
         derived=tuple(name for name in found.derived if name not in found.fixed),
         axis=axis,
-        axis_is_batch=axis in batches,
+        axis_is_batch=axis_is_batch,
         varied=varied,
         max_latency_ms=max_latency_ms,
         at=at,
         points=tuple(found.points),
-        series=tuple(_series(found.points, axis, max_latency_ms, at, is_batch=axis in batches)),
+        series=tuple(_series(found.points, axis, max_latency_ms, at, is_batch=axis_is_batch)),
         assumptions=assumed_by_all(found.assumptions),
         warnings=tuple(found.warnings),
     )
+
+
+def _axis(varied: Sequence[str], batch_name: str | None) -> tuple[str, bool]:
+    """The dim that a series runs along, and whether it is the batch: that if it varies, else the last that does."""
+    batch = next((name for name in varied if name == batch_name or is_batch_symbol(name)), None)
+    return (varied[-1], False) if batch is None else (batch, True)
 
 
 def _check(asked: Mapping[str, Sequence[int]], max_latency_ms: float | None, at: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import BindingError, shown
-from neusight_onnx.graph.batch_dimension import Batch, find_batch, has_batch, unnamed_batch
+from neusight_onnx.graph.batch_dimension import Batch, find_batch, has_batch
 from neusight_onnx.graph.binding_text import check_shape, check_size, listed, written_dims, written_shape
 from neusight_onnx.graph.cache_branches import cache_branches
 from neusight_onnx.graph.cache_lengths import present_lengths, total_lengths
@@ -22,8 +22,6 @@ from neusight_onnx.graph.dimension_roles import (
     Lengths,
     Place,
     is_batch_symbol,
-    is_made_up,
-    keeps_cache,
     places_of,
     role_of,
     roles_of,
@@ -31,10 +29,10 @@ from neusight_onnx.graph.dimension_roles import (
 )
 from neusight_onnx.graph.model import Array, Declared, Graph, Model, Node, Notice, Value
 from neusight_onnx.graph.names import is_written, named, option
-from neusight_onnx.graph.paged_sizes import Derived, paged_sizes
+from neusight_onnx.graph.paged_sizes import paged_sizes
 from neusight_onnx.graph.signatures import first_version
-from neusight_onnx.graph.size_formulas import Formula, formula_of
 from neusight_onnx.graph.sizes_by_weights import channel_sizes
+from neusight_onnx.graph.symbol_sizes import SymbolSizes, complete
 from neusight_onnx.graph.tensors import NUMPY_TYPES
 
 T = TypeVar("T")
@@ -122,36 +120,6 @@ SYMBOL_CONTRADICTION = "symbol-contradiction"
 """The code of the warning that two inputs were given different sizes of one symbol."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Sizes:
-    """Sizes of symbols while they become known, and what fixed each; ``defaults`` are those that the user left free."""
-
-    symbols: dict[str, int] = field(default_factory=dict)
-    causes: dict[str, str] = field(default_factory=dict)
-    defaults: set[str] = field(default_factory=set)
-    disputed: dict[str, str] = field(default_factory=dict)
-    has_default_length: bool = False
-
-    def fix(self, symbol: str, size: int, cause: str, *, of_input: bool = False) -> None:
-        """``of_input``: so says the given shape of an input, which another input's shape may contradict.
-
-        Runtimes don't hold inputs to the names of their dimensions, and exporters reuse a name where sizes differ (the
-        lengths of an encoder's and a decoder's tokens): the first size stands for the symbol, each input keeps its own.
-        """
-        known = self.symbols.setdefault(symbol, size)
-        if known != size and self.causes[symbol] == cause:
-            raise BindingError(f"{cause} makes {shown(symbol)!r} both {known} and {size}; give one size")
-        if known != size and of_input:
-            self.disputed.setdefault(
-                symbol, f"{cause} makes {shown(symbol)!r} {size}, but {self.causes[symbol]} made it {known}"
-            )
-        elif known != size:
-            raise BindingError(
-                f"{cause} makes {shown(symbol)!r} {size}, but {self.causes[symbol]} made it {known}; give one size"
-            )
-        self.causes.setdefault(symbol, cause)
-
-
 def named_as_in(model: Model, bindings: Bindings) -> Bindings:
     """``bindings`` with names in the form that messages write them in (escapes, cut at the end) as the model has them.
 
@@ -194,43 +162,15 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
     inputs = {declared.name: declared for declared in model.graph.inputs}
     _check_names(model, bindings, inputs)
     places = places_of(inputs.values())
-    sizes = _Sizes()
-    shapes: dict[str, tuple[int, ...]] = {}
-    values: dict[str, Array] = {}
-    for name, shape in bindings.shapes.items():
-        cause = f"--shape {shown(name)}={written_shape(shape)}"
-        check_shape(shape, cause, least=0 if name in inputs else 1)
-        if name in inputs:
-            shapes[name] = _match(inputs[name], shape, sizes, cause)
-    for name, array in bindings.values.items():
-        if name not in inputs:
-            continue  # what a node makes: the walk takes it
-        values[name] = _as_declared(inputs[name], array)
-        shape = _match(inputs[name], array.shape, sizes, f"--value {shown(name)}")
-        if shapes.setdefault(name, shape) != shape:
-            raise BindingError(
-                f"--value {shown(name)} has the shape {written_shape(shape)}, "
-                f"--shape says {written_shape(shapes[name])}"
-            )
-    for symbol, size in bindings.dims.items():
-        cause = f"--dim {shown(symbol)}={size}"
-        check_size(size, cause, least=0)
-        sizes.fix(symbol, size, cause)
+    sizes = SymbolSizes()
+    shapes, values = _given(bindings, inputs, sizes)
     batch = None if bindings.batch is None else _bind_batch(model, bindings.batch, sizes, shapes)
     fixed = channel_sizes(model.graph) | cache_sizes(model.graph)
     totals = total_lengths(model.graph, values)
     if bindings.dims.keys() - places:  # of outputs alone
         totals.update({name: bindings.dims[name] for name in present_lengths(model.graph) if name in bindings.dims})
-    assumptions = _complete(model, places, sizes, lengths, fixed, paged_sizes(model.graph), totals)
-    given = {dim for name in values for dim in inputs[name].shape or ()}
-    for symbol, size in sizes.symbols.items():
-        if size == 0 and symbol not in given:  # an empty list is a value like any other
-            _check_empty(symbol, places.get(symbol, ()), sizes.causes[symbol])
-    for name, shape in shapes.items():
-        for axis, dim in enumerate(inputs[name].shape or (None,) * len(shape)):
-            if shape[axis] == 0 and dim != 0 and not isinstance(dim, str) and name not in values:
-                place = Place(input=inputs[name], axis=axis)
-                _check_empty(None, [place], f"--shape {shown(name)}={written_shape(shape)}")
+    assumptions = complete(model, places, sizes, lengths, fixed, paged_sizes(model.graph), totals)
+    _check_every_empty(inputs, shapes, values, places, sizes)
     warnings = [
         Notice(
             code=SYMBOL_CONTRADICTION,
@@ -242,13 +182,13 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
     branches = _branches(model, places, sizes, values)
     bound: dict[str, Value] = {}
     for name, declared in inputs.items():
-        bound_shape = shapes.get(name)
-        if bound_shape is None and declared.shape is not None and declared.kind != "map":
+        shape = shapes.get(name)
+        if shape is None and declared.shape is not None and declared.kind != "map":
             first = bindings.batch if batch is not None and name in batch.inputs else None
-            bound_shape, line = _bound_shape(model, declared, sizes, lengths, first)
+            shape, line = _bound_shape(model, declared, sizes, lengths, first)
             if line:
                 assumptions.append(line)
-        if bound_shape is None and declared.kind != "map":
+        if shape is None and declared.kind != "map":
             warnings.append(
                 Notice(
                     code="input-shape-unknown",
@@ -256,15 +196,15 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
                     f"{option('--shape', name, '…')} gives it",
                 )
             )
-        if name in branches and bound_shape is not None and prod(bound_shape) == 1:
-            values[name] = np.full(bound_shape, branches[name])
-            assumptions.append(_branch_taken(name, branches[name], len(bound_shape)))
+        if name in branches and shape is not None and prod(shape) == 1:
+            values[name] = np.full(shape, branches[name])
+            assumptions.append(_branch_taken(name, branches[name], len(shape)))
         bound[name] = Value(
             dtype=declared.dtype,
-            shape=bound_shape,
+            shape=shape,
             data=values.get(name),
             kind=declared.kind,
-            unknown_because=name if bound_shape is None else None,
+            unknown_because=name if shape is None else None,
         )
     return BoundInputs(
         values=bound,
@@ -278,7 +218,7 @@ def bind_inputs(model: Model, bindings: Bindings, lengths: Lengths = DEFAULT_LEN
 
 
 def _branches(
-    model: Model, places: Mapping[str, list[Place]], sizes: _Sizes, values: Mapping[str, Array]
+    model: Model, places: Mapping[str, list[Place]], sizes: SymbolSizes, values: Mapping[str, Array]
 ) -> dict[str, bool]:
     """What inputs that choose between branches are where nobody said: that the past is read, unless it is empty."""
     past = [symbol for symbol, role in roles_of(places).items() if role == "past"]
@@ -300,7 +240,35 @@ def _branch_taken(name: str, taken: bool, rank: int) -> str:
     )
 
 
-def _bind_batch(model: Model, size: int, sizes: _Sizes, shapes: Mapping[str, tuple[int, ...]]) -> Batch:
+def _given(
+    bindings: Bindings, inputs: Mapping[str, Declared], sizes: SymbolSizes
+) -> tuple[dict[str, tuple[int, ...]], dict[str, Array]]:
+    """The shapes and values of inputs that the user gives; what they and ``--dim`` say of symbols goes to ``sizes``."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    values: dict[str, Array] = {}
+    for name, shape in bindings.shapes.items():
+        cause = f"--shape {shown(name)}={written_shape(shape)}"
+        check_shape(shape, cause, least=0 if name in inputs else 1)
+        if name in inputs:
+            shapes[name] = _match(inputs[name], shape, sizes, cause)
+    for name, array in bindings.values.items():
+        if name not in inputs:
+            continue  # what a node makes: the walk takes it
+        values[name] = _as_declared(inputs[name], array)
+        shape = _match(inputs[name], array.shape, sizes, f"--value {shown(name)}")
+        if shapes.setdefault(name, shape) != shape:
+            raise BindingError(
+                f"--value {shown(name)} has the shape {written_shape(shape)}, "
+                f"--shape says {written_shape(shapes[name])}"
+            )
+    for symbol, size in bindings.dims.items():
+        cause = f"--dim {shown(symbol)}={size}"
+        check_size(size, cause, least=0)
+        sizes.fix(symbol, size, cause)
+    return shapes, values
+
+
+def _bind_batch(model: Model, size: int, sizes: SymbolSizes, shapes: Mapping[str, tuple[int, ...]]) -> Batch:
     cause = f"--batch {size}"
     check_size(size, cause)
     batch = find_batch(model, cause, size)
@@ -318,6 +286,25 @@ def _check_empty(symbol: str | None, places: Sequence[Place], cause: str) -> Non
         raise BindingError(
             f"{cause}: a size must be positive, not 0; only the length of what a cache holds already can be 0"
         )
+
+
+def _check_every_empty(
+    inputs: Mapping[str, Declared],
+    shapes: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Array],
+    places: Mapping[str, Sequence[Place]],
+    sizes: SymbolSizes,
+) -> None:
+    """BindingError for a symbol or a given dimension of size 0 that can't have it."""
+    given = {dim for name in values for dim in inputs[name].shape or ()}
+    for symbol, size in sizes.symbols.items():
+        if size == 0 and symbol not in given:  # an empty list is a value like any other
+            _check_empty(symbol, places.get(symbol, ()), sizes.causes[symbol])
+    for name, shape in shapes.items():
+        for axis, dim in enumerate(inputs[name].shape or (None,) * len(shape)):
+            if shape[axis] == 0 and dim != 0 and not isinstance(dim, str) and name not in values:
+                place = Place(input=inputs[name], axis=axis)
+                _check_empty(None, [place], f"--shape {shown(name)}={written_shape(shape)}")
 
 
 def _check_names(model: Model, bindings: Bindings, inputs: Mapping[str, Declared]) -> None:
@@ -385,7 +372,7 @@ def _all_nodes(graph: Graph) -> Iterator[Node]:
                     pending.extend(body for body in value if isinstance(body, Graph))
 
 
-def _match(declared: Declared, shape: tuple[int, ...], sizes: _Sizes, cause: str) -> tuple[int, ...]:
+def _match(declared: Declared, shape: tuple[int, ...], sizes: SymbolSizes, cause: str) -> tuple[int, ...]:
     """Checks a given shape against the declared one and takes over the sizes of symbols."""
     if declared.shape is None:
         return shape
@@ -427,147 +414,8 @@ def _as_declared(declared: Declared, array: Array) -> Array:
     return converted
 
 
-def _complete(
-    model: Model,
-    places: Mapping[str, list[Place]],
-    sizes: _Sizes,
-    lengths: Lengths,
-    fixed: Mapping[str, tuple[int, str]],
-    derived: Mapping[str, Derived],
-    totals: Mapping[str, int],
-) -> list[str]:
-    """Fixes every symbol of the inputs that is still free; returns a line for each default.
-
-    ``fixed``: sizes that operators and their weights fix, by symbol, and what they are; ``derived``: those that other
-    sizes make. ``totals``: how many tokens, past and new, the user said beyond the symbols of inputs, by what says it.
-    """
-    plain = {name for name in places if formula_of(name, frozenset()) is None}
-    expressions: dict[str, Formula] = {}
-    for name in places:
-        expression = formula_of(name, plain - {name})
-        if expression is not None:
-            expressions[name] = expression
-    _solve(expressions, sizes)
-    free = [name for name in places if name not in sizes.symbols and name not in expressions]
-    roles = roles_of({name: where for name, where in places.items() if name not in expressions})
-    has_past = keeps_cache(roles, places, model.graph.inputs)
-    # a cache that is as long as a window doesn't tell how many tokens came before, channels are no length
-    roles.update({name: "window" for name in fixed if name in roles})
-    roles.update({name: "derived" for name in derived if name in roles})
-    assumptions = []
-    sizes.defaults.update(free)
-    # What is computed from others comes after them.
-    after = {name: {"past": 1, "total": 2}.get(roles[name], 0) for name in free}
-    after |= {name: 3 + place for place, name in enumerate(derived)}
-    unnamed = unnamed_batch(model) if any(is_made_up(name) for name in free) else ()
-    for name in sorted(free, key=after.__getitem__):
-        made = derived[name].size(sizes.symbols) if name in derived else None
-        if made is not None:
-            size, note = made, derived[name].note
-        elif name in fixed:
-            size, note = fixed[name][0], f"default: {fixed[name][1]}"
-        else:
-            size, note = _default(name, roles, sizes, lengths, totals, has_past=has_past)
-        sizes.fix(name, size, note)
-        sizes.has_default_length |= roles[name] in LENGTH_ROLES
-        changed_by = "--batch N" if name in unnamed else option("--dim", name, "N")
-        assumptions.append(f"{shown(name)} = {size} ({note}, the model leaves it free; {changed_by} changes it)")
-    if has_past:
-        _require_room(roles, sizes, totals)
-    for name, expression in expressions.items():
-        result = expression.size(sizes.symbols)
-        if name in sizes.symbols:
-            if result is not None and result != sizes.symbols[name]:
-                raise BindingError(
-                    f"{sizes.causes[name]} makes {shown(name)!r} {sizes.symbols[name]}, but its formula gives "
-                    f"{result}; bind its parts instead"
-                )
-        elif result is None or result <= 0:
-            parts = ", ".join(f"{part} = {sizes.symbols[part]}" for part in sorted(expression.names))
-            raise BindingError(
-                f"the dimension {shown(name)!r} can't be had from {parts}; bind it with --dim or --shape"
-            )
-        else:
-            check_size(result, f"the dimension {shown(name)!r}")
-            sizes.fix(name, result, "its formula")
-    return assumptions
-
-
-def _require_room(roles: Mapping[str, str], sizes: _Sizes, totals: Mapping[str, int]) -> None:
-    """Raises BindingError where all tokens, past and new, are fewer than the new ones."""
-    new = [name for name, role in roles.items() if role == "sequence" and name in sizes.symbols]
-    if len(new) != 1:  # an encoder's tokens aren't in a decoder's cache
-        return
-    counted = {name: sizes.symbols[name] for name, role in roles.items() if role == "total" and name in sizes.symbols}
-    for name, size in (counted | dict(totals)).items():
-        if size < sizes.symbols[new[0]]:
-            raise BindingError(
-                f"{shown(name)} = {size} counts past and new tokens, but {shown(new[0])} = "
-                f"{sizes.symbols[new[0]]} are new alone; raise the one or lower the other "
-                f"({option('--dim' if name in sizes.symbols else '--value', name, 'N')})"
-            )
-
-
-def _default(
-    name: str,
-    roles: Mapping[str, str],
-    sizes: _Sizes,
-    lengths: Lengths,
-    totals: Mapping[str, int],
-    *,
-    has_past: bool,
-) -> tuple[int, str]:
-    """The size of a free symbol, and in words how it came about.
-
-    Exporters may give each input symbols of its own (torch's s10, s86): free ones follow what the user bound.
-    """
-    role = roles[name]
-    sequence = next((other for other, its_role in roles.items() if its_role == "sequence"), None)
-    new, new_name = (1, "1") if sequence is None else (sizes.symbols.get(sequence, 0), shown(sequence))
-    said = {
-        other: size
-        for other, size in sizes.symbols.items()
-        if roles.get(other) in ("past", "total") and other not in sizes.defaults
-    }
-    totals = {other: size for other, size in said.items() if roles[other] == "total"} | dict(totals)
-    if role == "sequence" and list(roles.values()).count("sequence") == 1:
-        for before, length in said.items():
-            for whole, size in totals.items():
-                if roles[before] == "past" and size > length:  # a buffer for all of it may be longer
-                    return size - length, f"default: {shown(whole)} - {shown(before)}"
-    if role == "total" and has_past:
-        past = next((other for other, its_role in roles.items() if its_role == "past"), None)
-        if past is not None:
-            return sizes.symbols[past] + new, f"default: {shown(past)} + {new_name}"
-    # Without a cache a mask is as long as the sequence. Two sequences (encoder, decoder) need not be alike.
-    alike = {"batch": "batch", "past": "past", "total": "sequence", "source": "source"}.get(role)
-    for other, size in sizes.symbols.items():
-        if alike is not None and roles.get(other) == alike and other not in sizes.defaults:
-            return size, f"default: as {shown(other)}"
-    if role == "past":
-        for other, size in totals.items():
-            if size >= new:
-                return size - new, f"default: {shown(other)} - {new_name}"
-    return size_of_role(role, lengths, has_past=has_past), "default"
-
-
-def _solve(expressions: Mapping[str, Formula], sizes: _Sizes) -> None:
-    """A bound formula with one unknown name gives that name: "past + 1" = 128 says past = 127."""
-    for text, expression in expressions.items():
-        unknown = [name for name in expression.names if name not in sizes.symbols]
-        if text not in sizes.symbols or len(unknown) != 1:
-            continue
-        name, wanted = unknown[0], sizes.symbols[text]
-        low, high = (expression.size({**sizes.symbols, name: trial}) for trial in (0, 1))
-        if low is None or high is None or high == low:
-            continue
-        solution = (wanted - low) // (high - low)
-        if solution >= 0 and expression.size({**sizes.symbols, name: solution}) == wanted:
-            sizes.fix(name, solution, sizes.causes[text])
-
-
 def _bound_shape(
-    model: Model, declared: Declared, sizes: _Sizes, lengths: Lengths, first: int | None
+    model: Model, declared: Declared, sizes: SymbolSizes, lengths: Lengths, first: int | None
 ) -> tuple[tuple[int, ...], str | None]:
     """The shape of an input with its symbols bound and defaults for nameless dimensions, and the line that says so.
 

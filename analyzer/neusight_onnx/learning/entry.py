@@ -89,7 +89,6 @@ def train_class(
     """
     settings = RESIDUALS.get(law.kernel_class, ResidualSettings()) if settings is None else settings
     name = f"{law.kernel_class}_{DTYPE_SUFFIX[measurements.dtype]}"
-    singles = {gpu: (gpu,) for gpu in specs}
     many = len(measurements) >= MANY_ROWS and measurements.timing != EVENTS
     # whether trees help on an unseen GPU at all shows with a quarter of them
     few = replace(settings, tree_count=settings.tree_count // 4, row_limit=settings.row_limit // 4)
@@ -97,27 +96,23 @@ def train_class(
         law,
         measurements,
         specs,
-        singles,
+        {gpu: (gpu,) for gpu in specs},
         seed=seed,
         settings=few if many and not thorough else settings,
         unseen_weights=unseen_weights,
     )
-    unseen_weight = best_weight(tried, measurements)
-    log(f"{name}: residual weight on unseen GPUs {unseen_weight:g}")
+    weight = best_weight(tried, measurements)
+    log(f"{name}: residual weight on unseen GPUs {weight:g}")
     trained = train_once(law, measurements, specs, seed=seed, settings=settings)
-    unseen = {gpu: left.scored[unseen_weight] for gpu, left in tried.items()}
-    generations: dict[str, list[str]] = {}
-    for gpu, spec in specs.items():
-        generations.setdefault(spec.architecture, []).append(gpu)
-    alone = {key: gpus for key, gpus in generations.items() if len(gpus) > 1}
+    unseen = {gpu: left.scored[weight] for gpu, left in tried.items()}
     by_generation = leave_out(
-        law, measurements, specs, alone, seed=seed, settings=settings, unseen_weights=(unseen_weight,)
+        law, measurements, specs, _generations(specs), seed=seed, settings=settings, unseen_weights=(weight,)
     )
     # a fifth of many rows is enough to tell the error
     seen = new_shapes(law, measurements, specs, seed=seed, settings=settings, fold_count=1 if many else FOLDS)
     rows = [row for gpu in sorted(unseen) for row in error_rows("leave_one_gpu_out", measurements, unseen[gpu])]
     for key in sorted(by_generation):
-        rows += error_rows("leave_one_generation_out", measurements, by_generation[key].scored[unseen_weight])
+        rows += error_rows("leave_one_generation_out", measurements, by_generation[key].scored[weight])
     rows += error_rows("new_shapes", measurements, seen)
     residuals = residual_rows(law, measurements, specs, trained.fit, settings, seed=seed)
     model = export.to_onnx(trained.booster, name=name, feature_count=len(law.feature_names))
@@ -125,34 +120,18 @@ def train_class(
     worst = export.parity(model, trained.booster, compared)
     summary = {key: _mean_error(rows, key) for key in ("leave_one_gpu_out", "new_shapes")}
     log(f"{name}: " + ", ".join(f"{key} {value:.1f} %" for key, value in summary.items() if value is not None))
-    constants = {
-        constant.name: {
-            "value": rounded(trained.fit.constants[constant.name]),
-            "prior": constant.prior,
-            "prior_log_sd": rounded(constant.prior_log_sd),
-            "source": constant.source,
-        }
-        for constant in law.constants
-    }
     entry = {
         "name": name,
         "kernel_class": law.kernel_class,
         "dtype": measurements.dtype,
         "file": f"{name}.onnx",
-        "constants": constants,
-        "left_out_constants": {
-            # without the only GPU that was measured, nothing but the priors is left
-            gpu: {
-                constant.name: rounded(tried[gpu].constants[constant.name] if gpu in tried else constant.prior)
-                for constant in law.constants
-            }
-            for gpu in specs
-        },
+        "constants": _constants(law, trained),
+        "left_out_constants": _left_out_constants(law, specs, tried),
         "features": list(law.feature_names),
         # to the last digit: of a feature that all rows share (one GPU's ridge) a rounded bound leaves every row outside
         "feature_low": trained.feature_low.tolist(),
         "feature_high": trained.feature_high.tolist(),
-        "unseen_residual_weight": unseen_weight,
+        "unseen_residual_weight": weight,
         "familiar_distance": FAMILIAR_DISTANCE,
         "gpu_vector_names": list(MATRIX_VECTOR_NAMES if on_matrix_units(measurements) else VECTOR_NAMES),
         "training": _training(measurements, specs, trained, settings, files=files, seed=seed),
@@ -173,6 +152,37 @@ def train_class(
         "parity": {"row_count": len(compared), "largest_relative_error": float(f"{worst:.3g}")},
     }
     return entry, model
+
+
+def _generations(specs: Mapping[str, GpuSpec]) -> dict[str, Sequence[str]]:
+    """The GPUs of each architecture that has several."""
+    found: dict[str, list[str]] = {}
+    for gpu, spec in specs.items():
+        found.setdefault(spec.architecture, []).append(gpu)
+    return {architecture: gpus for architecture, gpus in found.items() if len(gpus) > 1}
+
+
+def _constants(law: Law, trained: Trained) -> dict[str, Any]:
+    return {
+        constant.name: {
+            "value": rounded(trained.fit.constants[constant.name]),
+            "prior": constant.prior,
+            "prior_log_sd": rounded(constant.prior_log_sd),
+            "source": constant.source,
+        }
+        for constant in law.constants
+    }
+
+
+def _left_out_constants(law: Law, specs: Mapping[str, GpuSpec], tried: Mapping[str, LeftOut]) -> dict[str, Any]:
+    """The constants without each GPU; without the only one that was measured, nothing but the priors is left."""
+    return {
+        gpu: {
+            constant.name: rounded(tried[gpu].constants[constant.name] if gpu in tried else constant.prior)
+            for constant in law.constants
+        }
+        for gpu in specs
+    }
 
 
 def best_weight(tried: Mapping[str, LeftOut], measurements: Measurements) -> float:

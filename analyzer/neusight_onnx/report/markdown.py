@@ -38,7 +38,7 @@ from neusight_onnx.report.what_if import variant_heads, variant_rows
 
 def to_markdown(report: Report, *, top: int = 10) -> str:
     """The report as Markdown with tables; ``top`` kernels in detail."""
-    totals, settings = report.totals, report.settings
+    settings = report.settings
     run = run_texts(
         settings.runtime,
         cuda_graph=settings.cuda_graph,
@@ -46,88 +46,76 @@ def to_markdown(report: Report, *, top: int = 10) -> str:
         channels_last=settings.channels_last,
     )
     dims = [f"{_text(name)}={size}" for name, size in settings.dims.items()]
-    precision = precision_of(report)
     cause = nothing_costed(report)
     sections = [
         f"# {_text(report.model.path)} on {_text(report.gpu.label)}",
-        f"{', '.join([settings.mode, precision, *run, *dims])}; "
+        f"{', '.join([settings.mode, precision_of(report), *run, *dims])}; "
         f"{counted(report.model.node_count, 'node')}, {parameters(report.model.parameter_count)} parameters; "
         f"neusight-onnx {report.tool_version}",
         _table(("", ""), _summary(report) if cause is None else _empty_summary(report, cause)),
+        *_what_if(report),
+        *(_by_kernel_class(report) if cause is None else ()),
+        *_slowest(report, top),
+        *_not_supported(report),
+        *_list(
+            "Warnings",
+            [f"{notice.message} ({notice.node})" if notice.node else notice.message for notice in report.warnings],
+        ),
+        *_list("Assumptions", (*folded(report.assumptions), *interval_assumption(report))),
     ]
-    if report.what_if:
-        sections += [
-            "## What if",
-            _table(
-                [_text(title) for title, _ in variant_heads(report)],
-                [[_text(cell) for cell in row] for row in variant_rows(report)],
-            ),
-        ]
-    if cause is None:
-        sections += [
-            "## Time by kernel class",
-            _table(
-                ("class", "kernels", "time", "share"),
-                [
-                    *(
-                        (_text(part.label), f"{part.kernel_count:,}", duration(part.latency_us), percent(part.share))
-                        for part in by_kernel_class(report)
-                    ),
-                    (
-                        "waiting for host",
-                        "",
-                        duration(totals.overhead_ms * 1e3),
-                        percent(totals.overhead_ms / totals.latency_ms if totals.latency_ms else 0.0),
-                    ),
-                ],
-            ),
-        ]
-    groups = slowest(report)[:top]
-    if groups:
-        sections += [
-            "## Slowest kernels",
-            _table(
-                ("node", "class", "dims", "tile", "waves", "utilization", "bound", "runs", "time", "share"),
-                [
-                    (
-                        _code(group.place),
-                        _text(_class(group.row)),
-                        _text(dims_text(group.row.dims)),
-                        tile_text(group.row.tile),
-                        f"{group.row.wave_count:,}" if group.row.wave_count else "",
-                        f"{group.row.utilization * 100:.0f} %",
-                        _text(group.row.bound),
-                        f"{group.run_count:,}",
-                        duration(group.latency_us),
-                        percent(group.share),
-                    )
-                    for group in groups
-                ],
-            ),
-        ]
-    unsupported = unsupported_groups(report.unsupported)
-    if unsupported:
-        sections += [
-            "## Not supported: counted as nothing",
-            _table(
-                ("operator", "nodes", "first", "reason"),
-                [
-                    (
-                        _text(group.op_type),
-                        f"{group.node_count:,}" + (f", {group.behind_count:,} behind" if group.behind_count else ""),
-                        _code(group.node),
-                        _text(group.reason),
-                    )
-                    for group in unsupported
-                ],
-            ),
-        ]
-    sections += _list(
-        "Warnings",
-        [f"{notice.message} ({notice.node})" if notice.node else notice.message for notice in report.warnings],
-    )
-    sections += _list("Assumptions", (*folded(report.assumptions), *interval_assumption(report)))
     return "\n\n".join(sections) + "\n"
+
+
+def _what_if(report: Report) -> list[str]:
+    if not report.what_if:
+        return []
+    heads = [_text(title) for title, _ in variant_heads(report)]
+    return ["## What if", _table(heads, [[_text(cell) for cell in row] for row in variant_rows(report)])]
+
+
+def _by_kernel_class(report: Report) -> list[str]:
+    totals = report.totals
+    rows = [
+        (_text(part.label), f"{part.kernel_count:,}", duration(part.latency_us), percent(part.share))
+        for part in by_kernel_class(report)
+    ]
+    waited = percent(totals.overhead_ms / totals.latency_ms if totals.latency_ms else 0.0)
+    rows.append(("waiting for host", "", duration(totals.overhead_ms * 1e3), waited))
+    return ["## Time by kernel class", _table(("class", "kernels", "time", "share"), rows)]
+
+
+def _slowest(report: Report, top: int) -> list[str]:
+    rows = [
+        (
+            _code(group.place),
+            _text(_class(group.row)),
+            _text(dims_text(group.row.dims)),
+            tile_text(group.row.tile),
+            f"{group.row.wave_count:,}" if group.row.wave_count else "",
+            f"{group.row.utilization * 100:.0f} %",
+            _text(group.row.bound),
+            f"{group.run_count:,}",
+            duration(group.latency_us),
+            percent(group.share),
+        )
+        for group in slowest(report)[:top]
+    ]
+    heads = ("node", "class", "dims", "tile", "waves", "utilization", "bound", "runs", "time", "share")
+    return ["## Slowest kernels", _table(heads, rows)] if rows else []
+
+
+def _not_supported(report: Report) -> list[str]:
+    rows = [
+        (
+            _text(group.op_type),
+            f"{group.node_count:,}" + (f", {group.behind_count:,} behind" if group.behind_count else ""),
+            _code(group.node),
+            _text(group.reason),
+        )
+        for group in unsupported_groups(report.unsupported)
+    ]
+    heads = ("operator", "nodes", "first", "reason")
+    return ["## Not supported: counted as nothing", _table(heads, rows)] if rows else []
 
 
 def _class(row: KernelRow) -> str:
