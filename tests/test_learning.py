@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -37,7 +38,14 @@ from neusight_onnx.learning.datasets.training_rows import product_levels
 from neusight_onnx.learning.entry import best_weight
 from neusight_onnx.learning.evaluate import evaluate, evaluation_to_json
 from neusight_onnx.learning.extras import require
-from neusight_onnx.learning.fitting import HOST_KNOTS, ResidualSettings, fit_law, host_floor_us, residual_rows
+from neusight_onnx.learning.fitting import (
+    HOST_KNOTS,
+    RESIDUALS,
+    ResidualSettings,
+    fit_law,
+    host_floor_us,
+    residual_rows,
+)
 from neusight_onnx.learning.heldout import (
     USUAL_FLOORS_US,
     Launch,
@@ -83,18 +91,15 @@ def gemm_rows(count: int, *, seed: int, floor_us: float = 25.0) -> list[dict[str
     rows = []
     for gpu in GPUS:
         for op in ("bmm", "linear"):
-            sizes = np.exp(random.uniform(np.log(8), np.log(3000), (count, 4))).astype(int)
-            for b, m, n, k in sizes.tolist():
-                b = max(b // 32, 2) if op == "bmm" else 1
-                kernel = (
-                    Gemm(batch=b, m=m, n=n, k=k, dtype=DataType.FLOAT32)
-                    if op == "bmm"
-                    else Gemm(m=m, n=n, k=k, dtype=DataType.FLOAT32, b_is_weight=True, epilogue=("bias",))
-                )
-                time_us = apply_law(GEMM, (kernel,), load_gpu(gpu), constants).result.latency_us[0]
-                noise = float(np.exp(random.normal(0.0, 0.02)))
-                shown_us = max(floor_us, 0.72 * floor_us + time_us * noise)
-                rows.append(row(op, gpu, shown_us / 1e3, b=b, m=m, n=n, k=k))
+            sizes = np.exp(random.uniform(np.log(8), np.log(3000), (count, 4))).astype(int).tolist()
+            sizes = [(max(b // 32, 2) if op == "bmm" else 1, m, n, k) for b, m, n, k in sizes]
+            linear: dict[str, Any] = {"b_is_weight": True, "epilogue": ("bias",)} if op == "linear" else {}
+            kernels = [Gemm(batch=b, m=m, n=n, k=k, dtype=DataType.FLOAT32, **linear) for b, m, n, k in sizes]
+            times_us = apply_law(GEMM, kernels, load_gpu(gpu), constants).result.latency_us
+            noise = np.exp(random.normal(0.0, 0.02, count))
+            shown_us = np.maximum(floor_us, 0.72 * floor_us + times_us * noise)
+            for (b, m, n, k), us in zip(sizes, shown_us.tolist(), strict=True):
+                rows.append(row(op, gpu, us / 1e3, b=b, m=m, n=n, k=k))
     return rows
 
 
@@ -132,16 +137,16 @@ def matrix_unit_rows(count: int, *, seed: int) -> list[dict[str, Any]]:
     rows = []
     for gpu in ("l40s", "h100-sxm"):
         for label, framework, dtype in (("bfloat16", "sglang", bf16), ("fp8", "trtllm", fp8), ("fp8", "vllm", fp8)):
-            for m, n, k in np.exp(random.uniform(np.log(16), np.log(6000), (count, 3))).astype(int).tolist():
-                stored = bf16 if dtype is fp8 else None
-                kernel = Gemm(m=m, n=n, k=k, dtype=dtype, a_dtype=stored, output_dtype=stored, b_is_weight=True)
-                of_framework = {"tensor_scale": framework == "trtllm", "rotated": framework == "sglang"}
-                kernel = replace(kernel, burst=True, **of_framework)
-                time_us = apply_law(law, (kernel,), load_gpu(gpu), constants).result.latency_us[0]
-                # a framework that must not be trained on takes ten times as long
-                slow = 10.0 if (label, framework) == ("fp8", "vllm") else 1.0
-                noise = float(np.exp(random.normal(0.0, 0.02)))
-                latency_ms = slow * noise * time_us / 1e3
+            sizes = np.exp(random.uniform(np.log(16), np.log(6000), (count, 3))).astype(int).tolist()
+            stored = bf16 if dtype is fp8 else None
+            usual = Gemm(m=1, n=1, k=1, dtype=dtype, a_dtype=stored, output_dtype=stored, b_is_weight=True)
+            of_framework = {"tensor_scale": framework == "trtllm", "rotated": framework == "sglang"}
+            kernels = [replace(usual, m=m, n=n, k=k, burst=True, **of_framework) for m, n, k in sizes]
+            times_us = apply_law(law, kernels, load_gpu(gpu), constants).result.latency_us
+            # a framework that must not be trained on takes ten times as long
+            slow = 10.0 if (label, framework) == ("fp8", "vllm") else 1.0
+            latencies_ms = slow * np.exp(random.normal(0.0, 0.02, count)) * times_us / 1e3
+            for (m, n, k), latency_ms in zip(sizes, latencies_ms.tolist(), strict=True):
                 rows.append(matrix_unit_row(gpu, label, m, n, k, latency_ms=latency_ms, framework=framework))
     return rows
 
@@ -150,20 +155,28 @@ def own_rows(count: int, *, seed: int) -> list[dict[str, object]]:
     """Products in fp16 on an A100, as the program of own measurements writes them."""
     random = np.random.default_rng(seed)
     constants = {constant.name: constant.prior for constant in TENSOR_GEMM.constants} | {"pipe_overhead": 1.2}
-    rows: list[dict[str, object]] = []
-    for m, n, k in np.exp(random.uniform(np.log(64), np.log(6000), (count, 3))).astype(int).tolist():
-        kernel = Gemm(m=m, n=n, k=k, dtype=DataType.FLOAT16, b_is_weight=True)
-        time_us = apply_law(
-            TENSOR_GEMM, (replace(kernel, burst=True),), load_gpu("a100-sxm-80gb"), constants
-        ).result.latency_us[0]
-        usual = {"gpu": "a100-sxm-80gb", "precision": "fp16", "cache": "cold", "status": "measured"}
-        rows.append({**usual, "latency_us": time_us, "kernel": kernel_to_text(kernel)})
-    return rows
+    sizes = np.exp(random.uniform(np.log(64), np.log(6000), (count, 3))).astype(int).tolist()
+    kernels = [Gemm(m=m, n=n, k=k, dtype=DataType.FLOAT16, b_is_weight=True) for m, n, k in sizes]
+    ran = [replace(kernel, burst=True) for kernel in kernels]
+    times_us = apply_law(TENSOR_GEMM, ran, load_gpu("a100-sxm-80gb"), constants).result.latency_us.tolist()
+    usual = {"gpu": "a100-sxm-80gb", "precision": "fp16", "cache": "cold", "status": "measured"}
+    return [
+        {**usual, "latency_us": time_us, "kernel": kernel_to_text(kernel)}
+        for time_us, kernel in zip(times_us, kernels, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_trees() -> Iterator[None]:
+    """A tenth of FP32 products' trees: what training does is tested here, and hundreds of rows need no thousand."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(RESIDUALS, "gemm", replace(RESIDUALS["gemm"], tree_count=100))
+        yield
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("data"), gemm_rows(150, seed=1))
+    return write(tmp_path_factory.mktemp("data"), gemm_rows(100, seed=1))
 
 
 # --- readers
@@ -409,10 +422,9 @@ def drifting_rows(count: int) -> list[dict[str, Any]]:
     constants = {constant.name: constant.prior for constant in CONV.constants}
     rows = []
     for gpu in GPUS:
-        for i in range(count):
-            b, c, k = (int(value) for value in np.exp(random.uniform(np.log(2), np.log(400), 3)))
-            side = int(random.integers(5, 60))
-            conv = Conv(
+        sizes = np.exp(random.uniform(np.log(2), np.log(400), (count, 3))).astype(int).tolist()
+        convs = [
+            Conv(
                 n=min(b, 64),
                 c=c,
                 k=k,
@@ -423,10 +435,14 @@ def drifting_rows(count: int) -> list[dict[str, Any]]:
                 dilations=(1, 1),
                 dtype=DataType.FLOAT32,
             )
-            time_us = apply_law(CONV, (conv,), load_gpu(gpu), constants).result.latency_us[0]
-            shown_us = 60.0 + 400.0 * i / (count - 1) + time_us * float(np.exp(random.normal(0.0, 0.02)))
-            sizes = {"in_channels": c, "out_channels": k, "filter_size": 3, "in_size": side, "stride": 1, "padding": 1}
-            rows.append(row("conv", gpu, shown_us / 1e3, b=conv.n, **sizes))
+            for (b, c, k), side in zip(sizes, random.integers(5, 60, count).tolist(), strict=True)
+        ]
+        times_us = apply_law(CONV, convs, load_gpu(gpu), constants).result.latency_us
+        shown_us = np.linspace(60.0, 460.0, count) + times_us * np.exp(random.normal(0.0, 0.02, count))
+        for conv, us in zip(convs, shown_us.tolist(), strict=True):
+            side = conv.spatial[0]
+            sizes_of = {"in_channels": conv.c, "out_channels": conv.k, "filter_size": 3, "in_size": side}
+            rows.append(row("conv", gpu, us / 1e3, b=conv.n, stride=1, padding=1, **sizes_of))
     return rows
 
 
@@ -475,7 +491,7 @@ def test_training_writes_what_the_predictor_reads(trained: Path, folder: Path) -
     (entry,) = manifest["predictors"]
     assert entry["name"] == "gemm_fp32"
     assert [gpu["name"] for gpu in entry["training"]["gpus"]] == sorted(GPUS)
-    assert entry["training"]["row_count"] == 900
+    assert entry["training"]["row_count"] == 600
     assert entry["parity"]["row_count"] >= 10_000
     assert entry["parity"]["largest_relative_error"] <= 1e-4
     assert entry["held_out"]["new_shapes_percent"] < 5
