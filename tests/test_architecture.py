@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ def room(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
 def imports(path: Path) -> list[tuple[int, str, bool]]:
     """(line, module, whether it is imported when the module loads) of every import in a file."""
     tree = ast.parse(path.read_text())

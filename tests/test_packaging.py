@@ -10,6 +10,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,14 @@ DATA_FOLDERS = ("specs", "predictors")
 
 
 def build(kind: str, folder: Path) -> Path:
-    """Builds "wheel" or "sdist" of the checkout as pip would, with the environment's own hatchling."""
+    """Builds "wheel" or "sdist" of the checkout as pip would, with the environment's own hatchling; packed at zlib's
+    quickest level, since only what is in it is looked at."""
     pytest.importorskip("hatchling", reason="building needs hatchling, which is in the dev extra")
-    code = f"import hatchling.build as b; print(b.build_{kind}({str(folder)!r}))"
+    code = (
+        "import functools, gzip, zlib, hatchling.build as b; zlib.Z_DEFAULT_COMPRESSION = zlib.Z_BEST_SPEED; "
+        "gzip.GzipFile = functools.partial(gzip.GzipFile, compresslevel=1); "
+        f"print(b.build_{kind}({str(folder)!r}))"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     return folder / done.stdout.split()[-1]
 
@@ -97,15 +103,20 @@ def test_version_is_one() -> None:
     assert PYPROJECT["project"]["version"] == neusight_onnx.__version__
 
 
-def imported(folder: Path) -> set[str]:
-    """Top-level names that the code of a folder imports, in functions too."""
+@cache
+def imported_by(path: Path) -> frozenset[str]:
+    """Top-level names that a file imports, in functions too."""
     names: set[str] = set()
-    for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                names.add(node.module.split(".")[0])
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.split(".")[0])
+    return frozenset(names)
+
+
+def imported(folder: Path) -> set[str]:
+    names = set().union(*map(imported_by, folder.rglob("*.py")))
     only_for_type_checkers = {"_typeshed"}
     return names - set(sys.stdlib_module_names) - only_for_type_checkers - {"neusight_onnx"}
 

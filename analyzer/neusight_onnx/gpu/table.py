@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, lru_cache
 from os.path import commonprefix
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def load_gpu(name_or_path: str | Path) -> GpuSpec:
 
 def available_gpus() -> tuple[GpuSpec, ...]:
     """All shipped GPUs, ordered by name."""
-    return tuple(read_spec(path) for path in _spec_files())
+    return tuple(_shipped(path) for path in _spec_files())
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -91,8 +92,16 @@ def _spec_files() -> list[Path]:
     return files
 
 
+@cache
+def _shipped(path: Path) -> GpuSpec:
+    """A shipped file, read once per process: a comparison asks for all GPUs."""
+    return read_spec(path)
+
+
+@lru_cache(maxsize=256)
 def _find(name: str) -> GpuSpec | None:
-    """The shipped GPU of that name, or None; with the names of others that it may mean.
+    """The shipped GPU of that name, or None; with the names of others that it may mean. Looked up once per process:
+    a program that predicts many models names one GPU again and again.
 
     Parses one file in most cases, found by its name or by a scan of the lines that hold names: parsing all
     of them takes some 0.1 s, and every analysis of a model starts here.
@@ -103,7 +112,7 @@ def _find(name: str) -> GpuSpec | None:
         others = also_named(name, spec.name, files)
         return replace(spec, asked_as=_one_line(name), also_named=others) if others else spec
     rented = gpu_of_instance(name)
-    return None if rented is None else replace(read_spec(files[rented]), asked_as=_one_line(name))
+    return None if rented is None else replace(_shipped(files[rented]), asked_as=_one_line(name))
 
 
 def _one_line(name: str) -> str:
@@ -115,13 +124,13 @@ def _find_words(found: Sequence[str], files: Mapping[str, Path]) -> GpuSpec | No
     key = "".join(found)
     canonical = files.get("-".join(found))
     if canonical is not None:
-        return read_spec(canonical)
+        return _shipped(canonical)
     for path in files.values():
         if name_key(path.stem) == key:
-            return read_spec(path)
+            return _shipped(path)
     for path in files.values():
         if key in _keys_in_file(path):
-            spec = read_spec(path)
+            spec = _shipped(path)
             if key in _keys_of(spec):
                 return spec
     *rest, last = found or ("",)
