@@ -12,7 +12,6 @@ import pytest
 
 from graphs import inferred
 from neusight_onnx import analyze, compare, diff, read_model
-from neusight_onnx.analysis import predict_totals
 from neusight_onnx.backward import make_training, train
 from neusight_onnx.checks.config import read_config
 from neusight_onnx.cli import main
@@ -27,6 +26,7 @@ from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.kernels import Elementwise, Gemm, Softmax
 from neusight_onnx.lowering import lower, lower_laid_out
 from neusight_onnx.lowering.precision import stored_precision
+from neusight_onnx.outcome import predict_totals
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import infer_shapes, prepare, works_of
 from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
