@@ -205,13 +205,13 @@ def test_solvers_that_were_tried_alone_are_not_trained_on(tmp_path: Path) -> Non
     assert set(found.gpu.tolist()) == {"mi50"}
 
 
-def test_fp32_gradients_have_a_predictor_each_and_keep_the_forward_constants(tmp_path: Path) -> None:
-    """Rows by the law at twice a product's pipe time: that constant follows, and those of forward passes stay as given.
+def test_fp32_gradients_have_a_predictor_each_and_keep_the_constants_of_products(tmp_path: Path) -> None:
+    """Rows by the law at twice a product's pipe time: that constant follows, and those of products stay as given.
 
     A forward row and one on AMD are no training rows. An own measurement of a gradient is one, forward isn't.
     """
     constants = {constant.name: constant.prior for constant in GRADIENT_CONSTANTS}
-    constants |= {"weight_overhead": 2.0, "direct_overhead": 1.4}
+    constants |= {"weight_overhead": 2.0, "pipe_overhead": 1.4}
     rows = []
     for row in deepbench_rows(240):
         size = {name: int(row[name]) for name in ("batch", "c", "k", "h", "s_fw")}
@@ -238,12 +238,12 @@ def test_fp32_gradients_have_a_predictor_each_and_keep_the_forward_constants(tmp
     append(data / "measurements" / "v100.csv", [{**usual, "kernel": text, "latency_us": 300.0} for text in texts])
     output = tmp_path / "out"
     output.mkdir()
-    given = {"name": "conv_fp32", "file": "", "constants": {"direct_overhead": {"value": 1.4}}}
+    given = {"name": "gemm_fp32", "file": "", "constants": {"pipe_overhead": {"value": 1.4}}}
     (output / "manifest.json").write_text(json.dumps({"predictors": [given]}), "utf-8")
     train_shared(data, output, names=("conv_fp32_weight",), log=lambda text: None)
     entries = json.loads((output / "manifest.json").read_bytes())["predictors"]
     (entry,) = [each for each in entries if each["name"] == "conv_fp32_weight"]
     assert entry["training"]["row_count"] == len(rows) + 1
-    assert entry["constants"]["direct_overhead"]["value"] == 1.4
+    assert entry["constants"]["pipe_overhead"]["value"] == 1.4
     assert entry["constants"]["weight_overhead"]["value"] > 1.4  # its prior is 1.15
     assert entry["gpu_vector_names"][-1] == "log_watt_per_flop"

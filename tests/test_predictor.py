@@ -304,7 +304,7 @@ def test_gradients_in_fp32_have_the_interval_of_gpus_left_out_where_they_were_no
     # one like those that were measured, on one of those GPUs
     measured = replace(forward, n=16, c=128, k=256, spatial=(28, 28), out=(28, 28), filter=(3, 3), direction="weight")
     (seen,) = predict((measured,), load_gpu("t4"))
-    assert np.log(seen.high_us / seen.latency_us) < min(width[1:]) - 0.05
+    assert np.log(seen.high_us / seen.latency_us) < min(width[1:]) - 0.04
 
 
 def test_a_gradient_without_a_predictor_of_its_own_has_the_law_of_forward_convolutions() -> None:

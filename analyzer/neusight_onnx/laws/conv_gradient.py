@@ -1,7 +1,8 @@
 """The law of gradients of FP32 convolutions on NVIDIA: the cheapest of the algorithms that cuDNN has for one.
 
-Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out). Products and constants are those of forward
-convolutions (:mod:`.conv`); what gradients have of their own:
+Input (n, c, *spatial), weight (k, c / g, *filter), output (n, k, *out). The algorithms are those of forward
+convolutions (:mod:`.conv`). Constants that products have, too, are the FP32 products' (``gemm_fp32``), which 138,000
+rows tell; those of convolutions are fitted on gradients. What gradients have of their own:
 
 - the input's gradient is a forward pass with c and k changed places. Where a stride leaves inputs out of every filter
   (1x1, stride 2), zeros are written first, and the product goes over the outputs and reads and writes lines of memory
@@ -337,5 +338,5 @@ CONV_GRADIENT = Law(
     estimate=estimate,
     features=features,
     pin=pin,
-    constants_of=("conv", "float32"),
+    constants_of=("gemm", "float32"),
 )

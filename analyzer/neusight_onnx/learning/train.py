@@ -170,7 +170,7 @@ def train_shared(
     """Trains the predictors that all formats of matrix units share, and keeps all others of the manifest.
 
     Convolutions on GPUs by NVIDIA take the constants of products from the manifest's ``gemm_bf16``, gradients of those
-    in FP32 the ones of ``conv_fp32`` (without it, their priors): what was measured of them is on Pascal, Volta and
+    in FP32 the ones of ``gemm_fp32`` (without it, their priors): what was measured of them is on Pascal, Volta and
     Turing alone. Raises as ``train`` does.
     """
     folder = measured_folder(data_folder)
