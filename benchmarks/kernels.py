@@ -28,9 +28,9 @@ from neusight_onnx.errors import DataError, NeusightError
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernel_formats import kernel_dtype, measured_format, predictor_label
 from neusight_onnx.kernels import Gemm
-from neusight_onnx.laws import gemm
 from neusight_onnx.laws.base import Columns, Constants, Law
-from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.laws.gemm import tiles as gemm_tiles
+from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.learning import fitting
 from neusight_onnx.learning.__main__ import main as learn
 from neusight_onnx.learning.datasets.parts import Measurements, known_gpus
@@ -77,7 +77,7 @@ def with_tiles(tiles: tuple[Tile, ...], *, split: bool) -> Law:
     """The law with one menu for every GPU."""
 
     def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, NDArray[np.float64]]:
-        chosen = gemm.choose_from(candidates(tiles, split=split), cols, gpu, constants)
+        chosen = gemm_tiles.choose_from(candidates(tiles, split=split), cols, gpu, constants)
         names = ("tile_n", "tile_m", "tile_threads", "split_k")
         return {**cols, **dict(zip(names, chosen, strict=True))}
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.catalog import LAWS, apply_law
-from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.learning.datasets.parts import Measurements
 from neusight_onnx.learning.extras import require
 from neusight_onnx.learning.fitting import RESIDUALS, LawFit, ResidualSettings, fit_law, residual_rows

@@ -12,7 +12,7 @@ import pytest
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Conv
-from neusight_onnx.laws.gemm import machine
+from neusight_onnx.laws.gemm.machine import machine
 from neusight_onnx.predictor import predict
 
 BASE = Conv(

@@ -10,7 +10,8 @@ import pytest
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Conv, Gemm
-from neusight_onnx.laws import conv, gemm
+from neusight_onnx.laws import conv
+from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.predictor import predict
 
 FP32 = DataType.FLOAT32
@@ -170,8 +171,8 @@ def test_a_1x1_convolution_costs_its_product_and_overhead() -> None:
     a100 = load_gpu("a100-pcie-80gb")
     kernel = replace(BASE, n=64, c=512, k=512, filter=(1, 1))
     product = Gemm(m=64 * 3136, n=512, k=512, dtype=FP32)
-    constants = {constant.name: constant.prior for constant in gemm.CONSTANTS} | PRIORS
-    product_us = gemm.estimate(gemm.columns((product,)), a100, constants).latency_us[0]
+    constants = {constant.name: constant.prior for constant in GEMM.constants} | PRIORS
+    product_us = GEMM.estimate(GEMM.columns((product,)), a100, constants).latency_us[0]
     found = conv.estimate(conv.columns((kernel,)), a100, PRIORS).latency_us[0]
     assert 1.0 < found / product_us < 1.3
 

@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Gemm
-from neusight_onnx.laws import gemm
+from neusight_onnx.laws.gemm.estimate import ideal_us
+from neusight_onnx.laws.gemm.features import alignment
+from neusight_onnx.laws.gemm.law import GEMM
+from neusight_onnx.laws.gemm.machine import Machine, clock_level, machine
+from neusight_onnx.laws.gemm.tiles import choose
 from neusight_onnx.laws.tiled import resident_blocks
 from neusight_onnx.tiling import DEEP_SPLITS, candidates, convolution_tiles, fp32_tiles
 
 FP32 = DataType.FLOAT32
-PRIORS = {constant.name: constant.prior for constant in gemm.CONSTANTS}
+PRIORS = {constant.name: constant.prior for constant in GEMM.constants}
 
 # without overheads: the pipe at its peak, so that times are plain arithmetic
 PLAIN = {
@@ -46,7 +50,7 @@ def linear(m: int, n: int, k: int) -> Gemm:
     ],
 )
 def test_columns(kernel: Gemm, batch: int, m: int, read_bytes: int) -> None:
-    columns = gemm.columns((kernel,))
+    columns = GEMM.columns((kernel,))
     assert columns["b"].tolist() == [batch]
     assert columns["m"].tolist() == [m]
     assert columns["read_bytes"].tolist() == [read_bytes]
@@ -55,7 +59,7 @@ def test_columns(kernel: Gemm, batch: int, m: int, read_bytes: int) -> None:
 def test_pipe_time_of_whole_tiles() -> None:
     """108 SMs, 216 tiles of 128 x 128: each SM computes two, 2 x 2 x 128^2 x 4096 FLOP at peak / 108."""
     a100 = load_gpu("a100-pcie-40gb")
-    columns = gemm.columns((linear(128 * 12, 128 * 18, 4096),))
+    columns = GEMM.columns((linear(128 * 12, 128 * 18, 4096),))
     pinned = {
         **columns,
         "tile_n": np.array([128.0]),
@@ -63,7 +67,7 @@ def test_pipe_time_of_whole_tiles() -> None:
         "tile_threads": np.array([256.0]),
         "split_k": np.array([1.0]),
     }
-    result = gemm.estimate(pinned, a100, PLAIN)
+    result = GEMM.estimate(pinned, a100, PLAIN)
     flops = 2 * 1536 * 2304 * 4096
     assert result.tile_count.tolist() == [216]
     # two tiles of 16,384 accumulators are resident on an SM: one wave of 216
@@ -75,9 +79,9 @@ def test_one_tile_more_costs_a_wave() -> None:
     """109 tiles on 108 SMs take as long as 216."""
     a100 = load_gpu("a100-pcie-40gb")
     tile = {"tile_n": 128.0, "tile_m": 128.0, "tile_threads": 256.0, "split_k": 1.0}
-    columns = gemm.columns(tuple(linear(128 * rows, 128, 4096) for rows in (108, 109, 216)))
+    columns = GEMM.columns(tuple(linear(128 * rows, 128, 4096) for rows in (108, 109, 216)))
     pinned = {**columns, **{name: np.full(3, value) for name, value in tile.items()}}
-    one, two, full = gemm.estimate(pinned, a100, PLAIN).parts_us["compute"]
+    one, two, full = GEMM.estimate(pinned, a100, PLAIN).parts_us["compute"]
     assert two == pytest.approx(2 * one, rel=2e-3)
     assert two == pytest.approx(full, rel=1e-9)
 
@@ -94,7 +98,7 @@ def test_one_tile_more_costs_a_wave() -> None:
     ],
 )
 def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None:
-    unit = gemm.Machine(
+    unit = Machine(
         flops_per_s=peak_tflops * 1e12,
         sm_count=10.0,
         clock_hz=clock_ghz * 1e9,
@@ -108,7 +112,7 @@ def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None
         energy_scale=1.0,
         arithmetic_w=80.0,
     )
-    found = gemm.clock_level(unit, {"energy_pj": 10.0}, np.array([1.0]), np.array([1.0]))
+    found = clock_level(unit, {"energy_pj": 10.0}, np.array([1.0]), np.array([1.0]))
     assert found[0] == pytest.approx(level, rel=0.01)
 
 
@@ -124,7 +128,7 @@ def test_clock_level(peak_tflops: float, clock_ghz: float, level: float) -> None
 )
 def test_the_clock_of_a_measured_process_follows_the_power_limit(gpu: str, level: float) -> None:
     constants = {"energy_pj": 15.3, "energy_7nm": 0.73}
-    found = gemm.clock_level(gemm.machine(load_gpu(gpu)), constants, np.array([1.0]), np.array([1.0]))
+    found = clock_level(machine(load_gpu(gpu)), constants, np.array([1.0]), np.array([1.0]))
     assert found[0] == pytest.approx(level, abs=0.002)
 
 
@@ -139,8 +143,8 @@ def test_the_clock_of_a_measured_process_follows_the_power_limit(gpu: str, level
     ],
 )
 def test_doubt_about_what_no_measured_gpu_shows(gpu: str, doubt: float) -> None:
-    columns = gemm.columns((linear(8192, 4096, 4096),))
-    found = gemm.estimate(columns, load_gpu(gpu), PRIORS).doubt_log_sd
+    columns = GEMM.columns((linear(8192, 4096, 4096),))
+    found = GEMM.estimate(columns, load_gpu(gpu), PRIORS).doubt_log_sd
     assert found is not None
     assert found[0] == pytest.approx(doubt, abs=0.012)
 
@@ -158,7 +162,7 @@ def test_doubt_about_what_no_measured_gpu_shows(gpu: str, doubt: float) -> None:
     ],
 )
 def test_single_issue(gpu: str, single_issue: bool) -> None:
-    assert gemm.machine(load_gpu(gpu)).single_issue is single_issue
+    assert machine(load_gpu(gpu)).single_issue is single_issue
 
 
 @pytest.mark.parametrize(
@@ -182,7 +186,7 @@ def test_menu(gpu: str, batched: bool, fused_bias: bool, tiles: list[tuple[int, 
 def test_a_bias_decides_which_library_runs_on_pascal() -> None:
     p4 = load_gpu("p4")
     plain = Gemm(m=4096, n=4096, k=1024, dtype=FP32, b_is_weight=True, transpose_b=True)
-    tile = gemm.choose(gemm.columns((plain, linear(4096, 4096, 1024))), p4, PRIORS)
+    tile = choose(GEMM.columns((plain, linear(4096, 4096, 1024))), p4, PRIORS)
     assert tile[:2, 0].tolist() == [128, 128]
     assert tile[:2, 1].tolist() == [64, 64]
 
@@ -215,16 +219,16 @@ def test_a_bias_decides_which_library_runs_on_pascal() -> None:
     ],
 )
 def test_pascal_chooses_by_waves(gpu: str, m: int, n: int, k: int, tile: tuple[int, int, int]) -> None:
-    chosen = gemm.choose(gemm.columns((linear(m, n, k),)), load_gpu(gpu), PRIORS)
+    chosen = choose(GEMM.columns((linear(m, n, k),)), load_gpu(gpu), PRIORS)
     assert tuple(chosen[[0, 1, 3], 0].tolist()) == tile
 
 
 def test_pascals_choice_needs_no_shared_memory_in_the_spec() -> None:
     """150 and 135 square blocks: 96 KB an SM make waves of 160; without a source it is 64 KB, and waves of 140."""
     p4 = load_gpu("p4")
-    columns = gemm.columns((linear(640, 960, 1024), linear(576, 960, 1024)))
-    assert gemm.choose(columns, p4, PRIORS)[3].tolist() == [2, 2]
-    assert gemm.choose(columns, replace(p4, shared_memory_bytes_per_sm=None), PRIORS)[3].tolist() == [1, 2]
+    columns = GEMM.columns((linear(640, 960, 1024), linear(576, 960, 1024)))
+    assert choose(columns, p4, PRIORS)[3].tolist() == [2, 2]
+    assert choose(columns, replace(p4, shared_memory_bytes_per_sm=None), PRIORS)[3].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -265,12 +269,12 @@ def test_far_rows_meet_in_few_channels(gpu: str, k: int, stored: bool, factor: f
     spec = load_gpu(gpu)
     kernel = Gemm(m=4096, n=4096, k=k, dtype=FP32, b_is_weight=True, transpose_b=stored, epilogue=("bias",))
     pinned = {
-        **gemm.columns((kernel,)),
+        **GEMM.columns((kernel,)),
         **{name: np.array([64.0]) for name in ("tile_n", "tile_m", "tile_threads")},
         "split_k": np.array([1.0]),
     }
     plain = 64 * 64 * k * 4 * (64 + 64) / (32.0 * spec.sm_count * spec.clock_hz)
-    assert gemm.estimate(pinned, spec, PRIORS).parts_us["l2"][0] == pytest.approx(1e6 * plain * factor)
+    assert GEMM.estimate(pinned, spec, PRIORS).parts_us["l2"][0] == pytest.approx(1e6 * plain * factor)
 
 
 @pytest.mark.parametrize(
@@ -289,14 +293,14 @@ def test_strips_read_the_weights_again(gpu: str, stored: bool, rate: float) -> N
     spec = load_gpu(gpu)
     kernel = Gemm(m=640, n=10240, k=1024, dtype=FP32, b_is_weight=True, transpose_b=stored, epilogue=("bias",))
     pinned = {
-        **gemm.columns((kernel,)),
+        **GEMM.columns((kernel,)),
         **{name: np.array([64.0]) for name in ("tile_n", "tile_m", "tile_threads")},
         "split_k": np.array([1.0]),
     }
     weights = 4 * 10240 * 1024
     once = 4 * (640 * 1024 + 640 * 10240 + 10240) + weights + 0.5 * 4 * 640 * 10240
     again = 9 * weights * 1600 / 1601
-    found = gemm.estimate(pinned, spec, PRIORS).parts_us["memory"][0]
+    found = GEMM.estimate(pinned, spec, PRIORS).parts_us["memory"][0]
     assert found == pytest.approx(1e6 * (once / 0.7 + again / rate) / spec.memory_bytes_per_s)
 
 
@@ -307,7 +311,7 @@ def test_strips_share_the_weights_while_in_step() -> None:
     """
     spec = load_gpu("p4")
     pinned = {
-        **gemm.columns((linear(1280, 1024, 1024),)),
+        **GEMM.columns((linear(1280, 1024, 1024),)),
         **{name: np.array([64.0]) for name in ("tile_n", "tile_m", "tile_threads")},
         "split_k": np.array([1.0]),
     }
@@ -316,7 +320,7 @@ def test_strips_share_the_weights_while_in_step() -> None:
     spill = (2 * weights / spec.l2_bytes) ** 2
     again = weights * spill / (1 + spill) * (1 + deep / (1 + deep) * 18)
     once = 4 * (1280 * 1024 + 1280 * 1024 + 1024) + weights + 0.5 * 4 * 1280 * 1024
-    found = gemm.estimate(pinned, spec, PRIORS).parts_us["memory"][0]
+    found = GEMM.estimate(pinned, spec, PRIORS).parts_us["memory"][0]
     assert found == pytest.approx(1e6 * (once / 0.7 + again / 0.17) / spec.memory_bytes_per_s)
 
 
@@ -325,11 +329,11 @@ def test_rows_longer_than_a_page_wait(stored: bool, rows: int) -> None:
     """P4, 1,600 tiles of 64 x 64, 2,048 times eight steps: rows of 64 KiB count half of 9 ns, spread over 20 SMs."""
     kernel = Gemm(m=640, n=10240, k=16384, dtype=FP32, b_is_weight=True, transpose_b=stored, epilogue=("bias",))
     pinned = {
-        **gemm.columns((kernel,)),
+        **GEMM.columns((kernel,)),
         **{name: np.array([64.0]) for name in ("tile_n", "tile_m", "tile_threads")},
         "split_k": np.array([1.0]),
     }
-    found = gemm.estimate(pinned, load_gpu("p4"), PRIORS).parts_us["drift"][0]
+    found = GEMM.estimate(pinned, load_gpu("p4"), PRIORS).parts_us["drift"][0]
     assert found == pytest.approx(1600 * 2048 * rows * 0.5 * 9e-3 / 20)
 
 
@@ -338,7 +342,7 @@ def test_rows_longer_than_a_page_wait(stored: bool, rows: int) -> None:
     [(1, 0), (12, 2), (196, 2), (1000, 3), (1024, 10), (50257, 0), (65536, 12)],
 )
 def test_alignment(size: int, power: int) -> None:
-    assert gemm.alignment(np.array([float(size)])).tolist() == [power]
+    assert alignment(np.array([float(size)])).tolist() == [power]
 
 
 def test_candidates_are_all_tiles_in_all_splits() -> None:
@@ -352,8 +356,8 @@ def test_candidates_are_all_tiles_in_all_splits() -> None:
 def test_a_deep_narrow_product_is_split() -> None:
     """One output tile on 108 SMs: a single block would leave 107 idle."""
     a100 = load_gpu("a100-pcie-40gb")
-    columns = gemm.columns((linear(32, 32, 65536), linear(8192, 8192, 1024)))
-    chosen = gemm.choose(columns, a100, PRIORS)
+    columns = GEMM.columns((linear(32, 32, 65536), linear(8192, 8192, 1024)))
+    chosen = choose(columns, a100, PRIORS)
     assert chosen[3].tolist()[0] > 1
     assert chosen[3].tolist()[1] == 1
 
@@ -368,7 +372,7 @@ def test_a_deep_narrow_product_is_split() -> None:
     ],
 )
 def test_vectors_are_streamed(kernel: Gemm, gpu: str, tile: tuple[int, int, int], blocks: int) -> None:
-    result = gemm.estimate(gemm.columns((kernel,)), load_gpu(gpu), PRIORS)
+    result = GEMM.estimate(GEMM.columns((kernel,)), load_gpu(gpu), PRIORS)
     assert tuple(int(result.tile[name][0]) for name in ("n", "m", "split_k")) == tile
     assert result.tile_count.tolist() == [blocks]
     assert result.unmeasured is not None
@@ -377,7 +381,7 @@ def test_vectors_are_streamed(kernel: Gemm, gpu: str, tile: tuple[int, int, int]
 
 def test_a_long_vector_product_takes_its_bytes() -> None:
     """64 MiB at .923 of 900 GB/s, and the launch."""
-    result = gemm.estimate(gemm.columns((Gemm(m=1, n=4096, k=4096, dtype=FP32),)), load_gpu("v100-pcie-32gb"), PRIORS)
+    result = GEMM.estimate(GEMM.columns((Gemm(m=1, n=4096, k=4096, dtype=FP32),)), load_gpu("v100-pcie-32gb"), PRIORS)
     assert result.latency_us[0] == pytest.approx(2.5 + 4 * 4096 * 4098 / (0.923 * 900e9) * 1e6, rel=0.01)
 
 
@@ -391,7 +395,7 @@ def test_a_long_vector_product_takes_its_bytes() -> None:
     ],
 )
 def test_other_products_have_tiles(kernel: Gemm, gpu: str) -> None:
-    result = gemm.estimate(gemm.columns((kernel,)), load_gpu(gpu), PRIORS)
+    result = GEMM.estimate(GEMM.columns((kernel,)), load_gpu(gpu), PRIORS)
     assert result.unmeasured is not None
     assert result.unmeasured.tolist() == [False]
     assert result.tile["n"][0] >= 16
@@ -402,7 +406,7 @@ def test_ideal_is_the_roofline() -> None:
     a100 = load_gpu("a100-pcie-40gb")
     square = Gemm(m=1024, n=1024, k=1024, dtype=FP32)
     thin = Gemm(m=1, n=4096, k=4096, dtype=FP32)
-    found = gemm.ideal_us(gemm.columns((square, thin)), a100)
+    found = ideal_us(GEMM.columns((square, thin)), a100)
     peak, rate = a100.peak_flops_per_s["fp32"], a100.memory_bytes_per_s
     assert found.tolist() == pytest.approx([1e6 * 2**31 / peak, 1e6 * 4 * (4096 + 4096**2 + 4096) / rate])
 
@@ -417,21 +421,21 @@ def test_ideal_is_the_roofline() -> None:
 )
 def test_any_shape_has_a_finite_time_above_the_floor(gpu: str, batch: int, m: int, n: int, k: int) -> None:
     spec = load_gpu(gpu)
-    columns = gemm.pin(gemm.columns((Gemm(batch=batch, m=m, n=n, k=k, dtype=FP32),)), spec, PRIORS)
-    result = gemm.estimate(columns, spec, PRIORS)
+    columns = GEMM.pin(GEMM.columns((Gemm(batch=batch, m=m, n=n, k=k, dtype=FP32),)), spec, PRIORS)
+    result = GEMM.estimate(columns, spec, PRIORS)
     assert np.isfinite(result.latency_us[0])
     assert result.latency_us[0] > PRIORS["floor_us"]
-    found = gemm.features(columns, spec, PRIORS, result)
-    assert found.shape == (1, len(gemm.FEATURES))
+    found = GEMM.features(columns, spec, PRIORS, result)
+    assert found.shape == (1, len(GEMM.feature_names))
     assert found.dtype == np.float32
     assert np.isfinite(found).all()
 
 
 def test_pinning_does_not_change_the_answer() -> None:
     spec = load_gpu("t4")
-    columns = gemm.columns((linear(512, 768, 3072), Gemm(batch=12, m=128, n=64, k=128, dtype=FP32)))
-    free = gemm.estimate(columns, spec, PRIORS)
-    pinned = gemm.estimate(gemm.pin(columns, spec, PRIORS), spec, PRIORS)
+    columns = GEMM.columns((linear(512, 768, 3072), Gemm(batch=12, m=128, n=64, k=128, dtype=FP32)))
+    free = GEMM.estimate(columns, spec, PRIORS)
+    pinned = GEMM.estimate(GEMM.pin(columns, spec, PRIORS), spec, PRIORS)
     assert pinned.latency_us.tolist() == free.latency_us.tolist()
 
 
@@ -448,5 +452,5 @@ def test_pinning_does_not_change_the_answer() -> None:
 def test_rates_of_a_large_product(gpu: str, low: float, high: float) -> None:
     kernel = linear(8192, 4096, 4096)
     spec = load_gpu(gpu)
-    time_us = gemm.estimate(gemm.columns((kernel,)), spec, PRIORS).latency_us[0]
+    time_us = GEMM.estimate(GEMM.columns((kernel,)), spec, PRIORS).latency_us[0]
     assert low < 2 * 8192 * 4096 * 4096 / time_us / 1e6 < high

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.laws.gemm import holds_clock
+from neusight_onnx.laws.gemm.machine import holds_clock
 
 
 @pytest.mark.parametrize(

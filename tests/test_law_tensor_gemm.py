@@ -18,7 +18,7 @@ from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.bandwidth import has_partitioned_l2
 from neusight_onnx.laws.catalog import apply_law, law_of
-from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.laws.matrix_unit_power import clock_doubt, sustained_share, top_clock, unit_energy
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM

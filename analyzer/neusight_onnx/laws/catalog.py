@@ -17,7 +17,7 @@ from neusight_onnx.laws.base import Columns, Constants, Law, LawResult
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.conv_gradient import CONV_GRADIENT
 from neusight_onnx.laws.elementwise import ELEMENTWISE
-from neusight_onnx.laws.gemm import GEMM
+from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX

@@ -30,9 +30,13 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Kernel
-from neusight_onnx.laws import gemm
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
+from neusight_onnx.laws.gemm.constants import CONSTANTS as PRODUCT_CONSTANTS
+from neusight_onnx.laws.gemm.machine import doubt, machine, process_energy
+from neusight_onnx.laws.gemm.tiles import choose_from
+from neusight_onnx.laws.gemm.times import join as joined_product
+from neusight_onnx.laws.gemm.times import times as product_times
 from neusight_onnx.tiling import DEEP_SPLITS, candidates, convolution_tiles, fp32_tiles, winograd_tiles
 
 WINOGRAD_SAVING = 4.0
@@ -68,7 +72,7 @@ CONSTANTS: tuple[Constant, ...] = (
     # a product's constants: convolutions say little about them that products don't say better, so they move less
     *(
         replace(constant, prior_log_sd=constant.prior_log_sd / 3.0)
-        for constant in gemm.CONSTANTS
+        for constant in PRODUCT_CONSTANTS
         if constant.name not in _OF_PRODUCTS
     ),
     Constant(
@@ -380,20 +384,20 @@ class Times:
 
 
 def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> Times:
-    unit = gemm.machine(gpu)
+    unit = machine(gpu)
     constants = c
     direct_tile, staged_tile = tile_of(cols, "direct"), tile_of(cols, "staged")
-    direct = gemm.times(direct_product(cols), unit, constants, direct_tile)
+    direct = product_times(direct_product(cols), unit, constants, direct_tile)
     direct["compute"] = direct["compute"] * c["direct_overhead"]
     amd = gpu.vendor == "AMD"
     if amd:
         volume = np.where(cols["rank"] > 2, c["amd_volume_overhead"], 1.0)
         direct["compute"] = direct["compute"] * volume * (1.0 if unit.is_matrix else c["amd_lanes_overhead"])
-    direct_us = gemm.join(direct, constants, direct_tile[3])
+    direct_us = joined_product(direct, constants, direct_tile[3])
 
     fused, fused_us = fused_times(cols, gpu, c)
 
-    staged = gemm.times(staged_product(cols), unit, constants, staged_tile)
+    staged = product_times(staged_product(cols), unit, constants, staged_tile)
     staged["compute"] = staged["compute"] * c["staged_overhead"]
     size, rows = cols["bytes"], cols["staged_rows"]
     transformed = (
@@ -403,7 +407,7 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> Times:
         + (36.0 + 9.0) * cols["c"] * cols["k"]
     )
     transforms_us = 1e6 * size * transformed / (c["transform_efficiency"] * unit.bytes_per_s) + 3.0 * c["step_us"]
-    staged_us = gemm.join(staged, constants, staged_tile[3]) + transforms_us
+    staged_us = joined_product(staged, constants, staged_tile[3]) + transforms_us
 
     element_us, traffic_us = element_times(cols, gpu, c, c["element_efficiency"])
     possible = cols["winograd"] > 0
@@ -426,23 +430,23 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> Times:
 
 def fused_times(cols: Columns, gpu: GpuSpec, c: Constants) -> tuple[dict[str, Column], Column]:
     """Fused Winograd: its parts in s, and its time in us."""
-    unit = gemm.machine(gpu)
+    unit = machine(gpu)
     # AMD's kernels are written for the vector lanes
     lanes = replace(
         unit,
         flops_per_s=gpu.peak_flops_per_s["fp32"],
         is_matrix=False,
-        energy_scale=gemm.process_energy(unit.process_nm),
+        energy_scale=process_energy(unit.process_nm),
     )
     tile = np.broadcast_to(FUSED_TILE, (4, cols["k"].size))
-    fused = gemm.times(fused_product(cols, fused_blocks(cols, gpu)), lanes, c, tile)
+    fused = product_times(fused_product(cols, fused_blocks(cols, gpu)), lanes, c, tile)
     fused["compute"] = fused["compute"] * c["fused_overhead"]
-    return fused, gemm.join(fused, c, np.ones_like(cols["k"])) + c["step_us"]
+    return fused, joined_product(fused, c, np.ones_like(cols["k"])) + c["step_us"]
 
 
 def element_times(cols: Columns, gpu: GpuSpec, c: Constants, efficiency: Column | float) -> tuple[Column, Column]:
     """A kernel of a thread an element, ``efficiency`` multiply-adds a lane and clock: its time, and DRAM's, in us."""
-    traffic = (cols["read_bytes"] + cols["write_bytes"]) / (c["dram_efficiency"] * gemm.machine(gpu).bytes_per_s)
+    traffic = (cols["read_bytes"] + cols["write_bytes"]) / (c["dram_efficiency"] * machine(gpu).bytes_per_s)
     lanes_per_s = gpu.sm_count * integer_lanes_per_sm(gpu) * gpu.clock_hz
     arithmetic = cols["macs"] / (lanes_per_s * efficiency)
     joined = (traffic ** c["norm"] + arithmetic ** c["norm"]) ** (1.0 / c["norm"])
@@ -463,27 +467,25 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         ("direct", convolution_tiles(gpu), direct_product(cols)),
         ("staged", winograd_tiles(gpu), staged_product(cols)),
     ):
-        tile = gemm.choose_from(candidates(tiles, split=False), product, gpu, constants)
+        tile = choose_from(candidates(tiles, split=False), product, gpu, constants)
         if kind == "direct" and np.any(cols["weight_gradient"]):
-            shared_out = gemm.choose_from(candidates(tiles, split=True), product, gpu, constants)
+            shared_out = choose_from(candidates(tiles, split=True), product, gpu, constants)
             tile = np.where(cols["weight_gradient"] > 0, shared_out, tile)
         if kind == "direct" and gpu.vendor == "NVIDIA":
             one_tap, whole = cols["one_tap"] > 0.0, cols["whole_image"] > 0.0
             if np.any(one_tap):
                 menu = candidates(tiles, split=True)
-                tile = np.where(
-                    one_tap, gemm.choose_from(menu, product, gpu, constants, split_blocks=PLAIN_BLOCKS), tile
-                )
+                tile = np.where(one_tap, choose_from(menu, product, gpu, constants, split_blocks=PLAIN_BLOCKS), tile)
             if np.any(whole):
                 menu = candidates(fp32_tiles(gpu, batched=False, fused_bias=False), split=True, splits=DEEP_SPLITS)
-                tile = np.where(whole, gemm.choose_from(menu, product, gpu, constants), tile)
+                tile = np.where(whole, choose_from(menu, product, gpu, constants), tile)
         found |= {f"{kind}_{name}": tile[i] for i, name in enumerate(TILE)}
     return found
 
 
 def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
     """Roofline, with Winograd's multiply-adds where it applies: a 3x3 convolution may beat the direct FLOP count."""
-    unit = gemm.machine(gpu)
+    unit = machine(gpu)
     flops = cols["flops"] / np.where(cols["winograd"] > 0, WINOGRAD_SAVING, 1.0)
     memory = (cols["read_bytes"] + cols["write_bytes"]) / unit.bytes_per_s
     return 1e6 * np.maximum(flops / unit.flops_per_s, memory)
@@ -522,7 +524,7 @@ def answered(
     ``kind_log_sd``: doubt (log) beside that of clocks, ``element_log_sd`` that of a kernel per output element.
     """
     best = np.argmin(times.all_us, axis=0)
-    unit = gemm.machine(gpu)
+    unit = machine(gpu)
     threads = 256.0
     count = latency_us.size
     tiles = np.stack(
@@ -578,7 +580,7 @@ def answered(
         tile_count=blocks,
         wave_count=np.maximum(np.ceil(blocks / (unit.sm_count * resident[best, every])), 1.0),
         doubt_log_sd=np.hypot(
-            gemm.doubt(unit, level[best, every], compute[best, every] / latency_us),
+            doubt(unit, level[best, every], compute[best, every] / latency_us),
             np.where(best == element, element_log_sd, kind_log_sd),
         ),
     )
@@ -599,7 +601,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
     if "direct_n" not in cols:
         cols = pin(cols, gpu, constants)
-    unit = gemm.machine(gpu)
+    unit = machine(gpu)
     times = _algorithms(cols, gpu, constants)
     direct, fused, staged = times.direct, times.fused, times.staged
     base, fused_us, staged_us, element_us = times.all_us

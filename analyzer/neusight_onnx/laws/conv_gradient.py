@@ -25,8 +25,12 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Conv, Kernel
-from neusight_onnx.laws import conv, gemm
+from neusight_onnx.laws import conv
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
+from neusight_onnx.laws.gemm.machine import machine
+from neusight_onnx.laws.gemm.tiles import SPLIT_BLOCKS, choose_from
+from neusight_onnx.laws.gemm.times import join as joined_product
+from neusight_onnx.laws.gemm.times import times as product_times
 from neusight_onnx.tiling import (
     DEEP_SPLITS,
     candidates,
@@ -191,16 +195,16 @@ def _staged(cols: Columns) -> dict[str, Column]:
 
 
 def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> conv.Times:
-    unit = gemm.machine(gpu)
+    unit = machine(gpu)
     rate = unit.bytes_per_s
     direct_tile, staged_tile = conv.tile_of(cols, "direct"), conv.tile_of(cols, "staged")
     product = _direct(cols, c)
-    direct = gemm.times(product, unit, c, direct_tile)
+    direct = product_times(product, unit, c, direct_tile)
     direct["compute"] = direct["compute"] * product["overhead"]
     zeroed = cols["zeroed_bytes"]
     fill_us = np.where(zeroed > 0, c["step_us"] + 1e6 * zeroed / (c["dram_efficiency"] * rate), 0.0)
 
-    staged = gemm.times(_staged(cols), unit, c, staged_tile)
+    staged = product_times(_staged(cols), unit, c, staged_tile)
     staged["compute"] = staged["compute"] * c["staged_overhead"]
     transformed = (
         cols["input_elements"]
@@ -218,9 +222,9 @@ def _algorithms(cols: Columns, gpu: GpuSpec, c: Constants) -> conv.Times:
     return conv.Times(
         all_us=np.stack(
             [
-                gemm.join(direct, c, direct_tile[3]) + fill_us,
+                joined_product(direct, c, direct_tile[3]) + fill_us,
                 np.where(cols["winograd"] > 0, fused_us, np.inf),
-                np.where(cols["staged"] > 0, gemm.join(staged, c, staged_tile[3]) + transforms_us, np.inf),
+                np.where(cols["staged"] > 0, joined_product(staged, c, staged_tile[3]) + transforms_us, np.inf),
                 np.where(few | (cols["groups"] > 1.0), element_us, np.inf),
             ]
         ),
@@ -244,7 +248,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
             (
                 of_weight & (one_tap == plain),
                 candidates(weight_gradient_tiles(gpu, one_tap=plain), split=True, splits=DEEP_SPLITS),
-                gemm.SPLIT_BLOCKS,
+                SPLIT_BLOCKS,
             )
             for plain in (True, False)
         ),
@@ -254,15 +258,15 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         rows = np.flatnonzero(mask)
         if rows.size:
             part = {name: column[rows] for name, column in product.items()}
-            tile[:, rows] = gemm.choose_from(menu, part, gpu, constants, split_blocks=split_blocks or gemm.SPLIT_BLOCKS)
-    staged = gemm.choose_from(candidates(winograd_tiles(gpu), split=False), _staged(cols), gpu, constants)
+            tile[:, rows] = choose_from(menu, part, gpu, constants, split_blocks=split_blocks or SPLIT_BLOCKS)
+    staged = choose_from(candidates(winograd_tiles(gpu), split=False), _staged(cols), gpu, constants)
     chosen = {f"direct_{name}": tile[i] for i, name in enumerate(conv.TILE)}
     return {**cols, **chosen, **{f"staged_{name}": staged[i] for i, name in enumerate(conv.TILE)}}
 
 
 def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
     """Roofline, with Winograd's multiply-adds where it applies."""
-    unit = gemm.machine(gpu)
+    unit = machine(gpu)
     saving = np.where(cols["staged"] > 0, cols["taps"] * _STAGED_SIDE**2 / cols["products"], 1.0)
     memory = (cols["read_bytes"] + cols["write_bytes"]) / unit.bytes_per_s
     found: Column = 1e6 * np.maximum(cols["flops"] / saving / unit.flops_per_s, memory)
@@ -294,7 +298,7 @@ def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResul
     """Dimensionless features of the residual, in the order of ``FEATURES``, shape (kernels, features)."""
     if "direct_n" not in cols:
         cols = pin(cols, gpu, constants)
-    unit = gemm.machine(gpu)
+    unit = machine(gpu)
     times, product = _algorithms(cols, gpu, constants), _direct(cols, constants)
     direct_us, fused_us, staged_us, element_us = times.all_us
     per_sm = times.direct["blocks"] / unit.sm_count

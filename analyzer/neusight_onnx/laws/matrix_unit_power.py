@@ -13,7 +13,7 @@ from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.laws.bandwidth import capability
 from neusight_onnx.laws.base import Column, Constants
 from neusight_onnx.laws.clock import ENERGY_EXPONENT, EXPONENT_SPREAD, below, energy_at, level_under_limit
-from neusight_onnx.laws.gemm import process_energy
+from neusight_onnx.laws.gemm.machine import process_energy
 from neusight_onnx.laws.matrix_units import PIPES, asynchronous, peaks
 from neusight_onnx.laws.tensor_gemm.constants import CONSTANTS
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.base import Column, Columns, Law
 from neusight_onnx.laws.catalog import apply_law
-from neusight_onnx.laws.gemm import holds_clock
+from neusight_onnx.laws.gemm.machine import holds_clock
 from neusight_onnx.learning.datasets.parts import EVENTS, Measurements
 from neusight_onnx.learning.extras import require
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import is_amd
-from neusight_onnx.laws.gemm import holds_clock
+from neusight_onnx.laws.gemm.machine import holds_clock
 from neusight_onnx.learning.datasets.parts import Measurements
 from neusight_onnx.learning.fitting import Session
 from neusight_onnx.learning.heldout import Scored

@@ -40,7 +40,7 @@ def half_widths(
     doubt about constants that no measured GPU shows. Rows of left-out GPUs have the deployment of the others, so that
     another one's variance adds to theirs, as to that of measured GPUs.
     """
-    from neusight_onnx.laws.gemm import holds_clock
+    from neusight_onnx.laws.gemm.machine import holds_clock
 
     session = widths.session if holds_clock(gpu) else widths.throttled_session
     deployment = max(session, widths.deployment) ** 2

@@ -12,7 +12,7 @@ from neusight_onnx.laws.attention.rates import pipe_indices
 from neusight_onnx.laws.attention.second_kernels import cache_s, parts_s, regroup_s
 from neusight_onnx.laws.attention.step import Step, step_of
 from neusight_onnx.laws.base import Column, Columns, Constants
-from neusight_onnx.laws.gemm import process_energy
+from neusight_onnx.laws.gemm.machine import process_energy
 from neusight_onnx.laws.matrix_unit_power import clock_had, sustained_level, unit_energy
 
 LAST_BLOCKS = 0.95

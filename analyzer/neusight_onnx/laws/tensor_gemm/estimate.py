@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws import gemv
 from neusight_onnx.laws.bandwidth import p_norm
 from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
+from neusight_onnx.laws.gemm import gemv
 from neusight_onnx.laws.matrix_unit_power import clock_doubt, top_clock
 from neusight_onnx.laws.matrix_units import peaks
 from neusight_onnx.laws.tensor_gemm.constants import own_constants

@@ -2,7 +2,7 @@
 
 ``(b, 1, k) @ (b, k, n) -> (b, 1, n)`` and ``(b, m, k) @ (b, k, 1) -> (b, m, 1)``. cuBLAS hands such products to kernels
 of their own (``gemv2T_kernel_val``, ``gemvNSP_kernel`` and ``gemmSN_*`` in profiles of decoders at batch 1, *as
-remembered*; no document says when). The tiles of ``laws/gemm.py`` would compute 128 rows for one. cuBLASLt, which gets
+remembered*; no document says when). The tiles of :mod:`.tiles` would compute 128 rows for one. cuBLASLt, which gets
 the products with a bias, has tiles alone: three rows ran ``ampere_sgemm_128x32_sliced1x4_tn``.
 
 No such product was measured in FP32. The nearest are DeepBench's of 8 rows on a V100 (512 and 1,024 x 8 x 500,000): .89

@@ -1,0 +1,66 @@
+"""The choice among tiles and splits: the menu's quickest, and what is known of Pascal's library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.base import Column, Columns, Constants
+from neusight_onnx.laws.gemm.machine import machine
+from neusight_onnx.laws.gemm.pascal import choose_biased
+from neusight_onnx.laws.gemm.times import join, times
+from neusight_onnx.laws.tiled import cheapest, with_tile
+from neusight_onnx.tiling import DEEP_SPLITS, candidates, fp32_tiles
+
+_CHUNK = 4096
+
+
+def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.float64]:
+    """The tile that the library chooses: (n, m, threads, split) of each kernel, shape (4, kernels).
+
+    The menu's with the smallest time; of Pascal's products with a bias the rules are known.
+    """
+    is_pascal = machine(gpu).is_pascal_library
+    batched, biased = cols["b"] > 1, cols["bias"] > 0
+    chosen = np.empty((4, batched.size))
+    for is_batched, has_bias in ((False, False), (False, True), (True, False), (True, True)):
+        rows = np.flatnonzero((batched == is_batched) & (biased == has_bias))
+        part = {name: column[rows] for name, column in cols.items()}
+        if has_bias and not is_batched and is_pascal:
+            chosen[:, rows] = choose_biased(part, gpu)
+            continue
+        split = not is_batched and gpu.vendor == "NVIDIA"
+        tiles = fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias)
+        menu = candidates(tiles, split=split, splits=DEEP_SPLITS)
+        chosen[:, rows] = choose_from(menu, part, gpu, constants)
+    return chosen
+
+
+SPLIT_BLOCKS = 6.0
+"""Blocks an SM up to which reductions are split."""
+
+
+def choose_from(
+    menu: NDArray[np.float64], cols: Columns, gpu: GpuSpec, constants: Constants, *, split_blocks: float = SPLIT_BLOCKS
+) -> NDArray[np.float64]:
+    """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels). ``split_blocks``: blocks an SM
+    that a split may make. A column "overhead", where there is one: pipe time over that of a product."""
+    unit = machine(gpu)
+
+    def cost(part: Mapping[str, NDArray[np.float64]], tile: NDArray[np.float64]) -> NDArray[np.float64]:
+        parts = times(part, unit, constants, tile)
+        if "overhead" in part:
+            parts["compute"] = parts["compute"] * part["overhead"]
+        # a split is there to fill the machine, and each part keeps a useful depth
+        useless = (tile[3] > 1) & ((parts["blocks"] > split_blocks * unit.sm_count) | (parts["kz"] < 64))
+        return np.where(useless, np.inf, join(parts, constants, tile[3]))
+
+    return cheapest(menu, cols, cost, chunk=_CHUNK)
+
+
+def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+    """Columns with the chosen tile in them."""
+    return with_tile(cols, choose(cols, gpu, constants))
