@@ -58,6 +58,26 @@ def test_products_of_integers_have_a_kernel_for_int8_alone(left: int, on_host: b
 
 
 @pytest.mark.parametrize(
+    ("kind", "on_host"),
+    [
+        *((kind, False) for kind in (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4, TensorProto.FLOAT8E4M3FN)),
+        *((kind, True) for kind in (TensorProto.INT16, TensorProto.UINT16)),
+    ],
+)
+def test_quantising_to_16_bits_has_no_kernel(kind: int, on_host: bool) -> None:
+    """As onnxruntime-gpu 1.31.1 places these nodes (benchmarks/cuda_standin.py)."""
+    graph = inferred(
+        "r = Relu(x)\ny = QuantizeLinear(r, scale, zero)",
+        {"x": (4, 8)},
+        weights={"scale": (), "zero": ()},
+        types={"zero": kind},
+        opset=21,
+    )
+    kernels = works_of(graph, RUNTIMES["onnxruntime"])[-1].kernels
+    assert any(isinstance(kernel, HostWork) for kernel in kernels) == on_host
+
+
+@pytest.mark.parametrize(
     ("text", "shape", "kind", "opset", "on_host"),
     [
         ("y = MaxPool<kernel_shape = [2, 2]>(x)", (1, 3, 8, 8), TensorProto.FLOAT, 21, False),

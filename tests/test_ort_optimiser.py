@@ -217,6 +217,57 @@ def test_a_sum_behind_moved_transposes_joins_a_normalization_at_an_open_batch(tm
     assert compared.ours["SkipLayerNormalization"] == 1
 
 
+OPEN_MODELS = {
+    # nn.MultiheadAttention, whose three parts TorchScript takes behind an Unsqueeze, a Transpose and a Squeeze
+    "a new dimension of 1 that goes is no gain": """
+    (float[batch, s, 24] x) => (y) {
+        n = Shape(x)
+        zero = Constant<value = int64[1] {0}>()
+        one = Constant<value = int64[1] {1}>()
+        two = Constant<value = int64[1] {2}>()
+        rows = Slice(n, zero, one)
+        columns = Slice(n, one, two)
+        ends = Constant<value = int64[2] {3, 8}>()
+        target = Concat<axis = 0>(columns, rows, ends)
+        r = Reshape(x, target)
+        behind = Constant<value = int64[1] {-2}>()
+        u = Unsqueeze(r, zero)
+        t = Transpose<perm = [3, 1, 2, 0, 4]>(u)
+        q = Squeeze(t, behind)
+        first = Constant<value = int64 {0}>()
+        second = Constant<value = int64 {1}>()
+        a = Gather<axis = 0>(q, first)
+        b = Gather<axis = 0>(q, second)
+        y = Mul(a, b)
+    }""",
+    # squeeze of an open size: the branches differ in rank, so that nothing behind them has one
+    "no rank behind branches": """
+    (float[batch, s, 8] x, float[batch, s] z) => (y) {
+        t = Transpose<perm = [0, 2, 1]>(x)
+        one = Constant<value = int64[1] {1}>()
+        n = Shape<start = 1, end = 2>(z)
+        is_one = Equal(n, one)
+        f = If (is_one) <
+            then_branch = then () => (float[b] g) { g = Squeeze(z, one) },
+            else_branch = other () => (float[b, c] h) { h = Identity(z) }
+        >
+        m = Max(f, z)
+        u = Unsqueeze(m, one)
+        w = Mul(t, u)
+        v = Exp(w)
+        y = Transpose<perm = [0, 2, 1]>(v)
+    }""",
+}
+"""Where the optimiser of Transposes doesn't know sizes, or not even ranks."""
+
+
+@pytest.mark.parametrize("text", OPEN_MODELS.values(), ids=OPEN_MODELS.keys())
+def test_transposes_stay_where_it_counts_them_so(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "open.onnx"
+    onnx.save(onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 17]> open ' + text), path)
+    assert not compare(path).differences
+
+
 CONVOLVED = {
     "a frozen normalization": "c = Conv(x, k)\nm = Mul(c, by_channel)\ny = Add(m, by_channel)",
     "an addend, then a factor, then an addend": "c = Conv(x, k)\na = Add(c, by_channel)\nm = Mul(a, by_channel)\n"

@@ -88,6 +88,7 @@ ORT_CUDA_LACKS: Mapping[str, frozenset[DataType]] = {
     "MatMul": _WIDE | {DataType.UINT32},
     "MatMulInteger": frozenset({DataType.UINT8}),
     "Pad": _BYTES | _WIDE | {DataType.UINT32},
+    "QuantizeLinear": frozenset({DataType.INT16, DataType.UINT16}),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceMean", "ReduceProd"), frozenset({DataType.INT64})),
     **dict.fromkeys(("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"), _WIDE),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), frozenset({DataType.BOOL})),
@@ -97,6 +98,7 @@ ORT_CUDA_LACKS: Mapping[str, frozenset[DataType]] = {
 }
 """Types of the first operand for which the provider has no kernel where it has some for others: integers above all,
 INT32 biases of quantised models among them. MatMulInteger's must all be INT8; dynamic quantisation hands it UINT8.
+QuantizeLinear's is the type of its result.
 
 This, ``ORT_CUDA_LAST_VERSION`` and ``ORT_CUDA_16_BITS``: where onnxruntime-gpu 1.31.1 places each single-node model of
 the standard's tests, in eleven types and all versions of its operator (``benchmarks/cuda_standin.py``: no GPU is needed
@@ -148,7 +150,13 @@ def why_on_host(node: Node, values: Mapping[str, Value]) -> str | None:
 
 def _lacking_type(node: Node, values: Mapping[str, Value]) -> DataType | None:
     lacking = ORT_CUDA_LACKS.get(node.op_type, frozenset())
-    looked_at = node.inputs if node.op_type == "MatMulInteger" else node.inputs[:1]
+    match node.op_type:
+        case "MatMulInteger":
+            looked_at = node.inputs
+        case "QuantizeLinear":
+            looked_at = node.outputs
+        case _:
+            looked_at = node.inputs[:1]
     found = (values[name].dtype for name in looked_at if name in values)
     return next((dtype for dtype in found if dtype in lacking), None)
 

@@ -22,6 +22,7 @@ class Moving:
 
     ``kept``: values that must stay. ``sized``: those whose sizes ONNX Runtime knows; ``declared``: what the file says,
     in the new order for values that are made anew (``PermuteDims`` of its transpose optimiser).
+    ``rankless``: those of which it doesn't even know how many dimensions they have.
     ``transposed``: those that a Transpose makes. ``fixed``: the file leaves no size of an input open.
     ``recipes``: how values were made, in order.
     """
@@ -35,6 +36,7 @@ class Moving:
     readers: dict[str, dict[str, None]] = field(default_factory=dict)
     transposed: set[str] = field(default_factory=set)
     fixed: bool = False
+    rankless: frozenset[str] = frozenset()
     made: int = 0
     recipes: list[tuple[str, Recipe]] = field(default_factory=list)
 

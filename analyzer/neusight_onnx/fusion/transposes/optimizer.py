@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from neusight_onnx.fusion.splits import fixes_sizes, sized
 from neusight_onnx.fusion.transposes.asked import AskedValues, Facts
-from neusight_onnx.fusion.transposes.cost import cost_of, counted_rank, leading_to_transposes
+from neusight_onnx.fusion.transposes.cost import cost_of, counted_rank, leading_to_transposes, without_rank
 from neusight_onnx.fusion.transposes.edits import apply, merge
 from neusight_onnx.fusion.transposes.moving import Moving, Recipe, in_order
 from neusight_onnx.fusion.transposes.orders import order_of
@@ -62,6 +62,7 @@ def with_moved_transposes(graph: InferredGraph, known: Moves | None = None) -> I
         sized=sized(graph),
         declared=dict(graph.graph.declared),
         fixed=fixed,
+        rankless=without_rank(graph.graph.nodes, graph.graph.declared),
     )
     result = _moved(graph, work)
     if known is not None and is_shared:
