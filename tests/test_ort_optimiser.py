@@ -257,12 +257,37 @@ OPEN_MODELS = {
         v = Exp(w)
         y = Transpose<perm = [0, 2, 1]>(v)
     }""",
+    "parts of what is reshaped as another tensor is": """
+    (float[batch, 16] x) => (y, v) {
+        zero = Constant<value = int64[1] {0}>()
+        first = Constant<value = int64 {0}>()
+        second = Constant<value = int64 {1}>()
+        n = Shape(x)
+        rows = Gather(n, first)
+        u = Unsqueeze(rows, zero)
+        ends = Constant<value = int64[2] {2, 8}>()
+        target = Concat<axis = 0>(u, ends)
+        r = Reshape(x, target)
+        e = Exp(x)
+        v = Reshape(e, target)
+        a = Gather<axis = 1>(r, first)
+        b = Gather<axis = 1>(r, second)
+        y = Mul(a, b)
+    }""",
+    "parts along an open dimension": """
+    (float[batch, 8] x) => (y) {
+        first = Constant<value = int64 {0}>()
+        second = Constant<value = int64 {1}>()
+        a = Gather(x, first)
+        b = Gather(x, second)
+        y = Mul(a, b)
+    }""",
 }
-"""Where the optimiser of Transposes doesn't know sizes, or not even ranks."""
+"""Where the optimiser doesn't know sizes, or not even ranks, or knows that they are 1."""
 
 
 @pytest.mark.parametrize("text", OPEN_MODELS.values(), ids=OPEN_MODELS.keys())
-def test_transposes_stay_where_it_counts_them_so(text: str, tmp_path: Path) -> None:
+def test_open_sizes_are_known_as_it_knows_them(text: str, tmp_path: Path) -> None:
     path = tmp_path / "open.onnx"
     onnx.save(onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 17]> open ' + text), path)
     assert not compare(path).differences

@@ -6,7 +6,7 @@ values that lie in one tensor, halves of a rotary embedding.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -39,6 +39,7 @@ def _as_splits(graph: InferredGraph) -> InferredGraph:
     gone: set[str] = set()
     known: set[str] | None = None
     fixed = fixes_sizes(graph)
+    inputs = {declared.name: declared for declared in graph.graph.inputs}
     taken: dict[str, list[Node]] = defaultdict(list)
     for node in graph.graph.nodes:
         if node.op_type in ("Gather", "Slice"):
@@ -57,6 +58,9 @@ def _as_splits(graph: InferredGraph) -> InferredGraph:
         if len(places) < len(nodes) or len(axes) != 1:
             continue
         (axis,) = axes
+        said = inputs.get(name, graph.graph.declared.get(name))
+        if said is not None and said.shape is not None and not isinstance(said.shape[axis], int):
+            continue  # as many parts as it has at these sizes
         ends = [0, *(stop for _, stop, _ in places)]
         if any(start != end for (start, _, _), end in zip(places, ends, strict=False)) or ends[-1] != value.shape[axis]:
             continue
@@ -86,12 +90,14 @@ def sized(graph: InferredGraph) -> set[str]:
     """Values of which ONNX Runtime knows more than the open sizes: behind a Reshape to what is computed it knows none.
 
     A Reshape whose target its optimiser makes a constant of is none of those, nor one whose result the file declares.
+    A target that something else reads, another Reshape say, stays as it is.
     """
     values = graph.values
     found = {declared.name for declared in graph.graph.inputs}
     if fixes_sizes(graph):
         return found.union(*(node.outputs for node in graph.graph.nodes))
     producers = {name: node for node in graph.graph.nodes for name in node.outputs if name}
+    reads = Counter(name for node in graph.graph.nodes for name in node.inputs)
     for node in graph.graph.nodes:
         if not node.inputs:
             found.update(node.outputs)
@@ -101,7 +107,10 @@ def sized(graph: InferredGraph) -> set[str]:
             source, target = node.inputs[:2]
             made = producers.get(target)
             known = target not in given or (
-                made is not None and made.op_type == "Concat" and becomes_constant(made, source, producers, values)
+                made is not None
+                and made.op_type == "Concat"
+                and reads[target] == 1
+                and becomes_constant(made, source, producers, values)
             )
         elif node.op_type == "Expand" and not node.domain:
             known = node.inputs[1] not in given
