@@ -27,8 +27,11 @@ def leading_to_transposes(nodes: Sequence[Node], work: Moving) -> frozenset[str]
 
 
 def without_rank(nodes: Sequence[Node], declared: Mapping[str, Declared]) -> frozenset[str]:
-    """Values whose count of dimensions ONNX Runtime doesn't know: what an If makes whose branches differ in it (PyTorch's
-    tracing writes ``squeeze`` of an open size so), and what operators that keep dimensions make of it."""
+    """Values whose count of dimensions ONNX Runtime doesn't know.
+
+    What an If makes whose branches differ in it, as PyTorch's tracing writes ``squeeze`` of an open size, and what
+    operators that Transposes can move over make of it.
+    """
     found: set[str] = set()
     for node in nodes:
         rule = rule_of(node)
@@ -75,8 +78,8 @@ def counted_rank(work: Moving, name: str) -> int:
 
 
 def _known_ones(work: Moving, name: str) -> int:
-    """Dimensions of 1 that ONNX Runtime knows of: those of known sizes, and those that a reduction or an Unsqueeze leaves
-    whatever the sizes."""
+    """Dimensions of 1 that ONNX Runtime knows of: where it knows the sizes, and those that an Unsqueeze or a reduction
+    leaves whatever the sizes are."""
     value = work.values.get(name)
     if value is None or value.shape is None:
         return 0
