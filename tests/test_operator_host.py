@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
+from onnx import TensorProto
 
 from graphs import inferred
 from neusight_onnx import analyze
@@ -15,7 +18,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.kernels import Gemm, NodeWork, Normalization, Reduction, TensorSpec
 from neusight_onnx.lowering import lower
-from neusight_onnx.operator_host import SERVER, operator_host_us
+from neusight_onnx.operator_host import SERVER, call_us, is_a_row, operator_host_us
 from neusight_onnx.runtime import Step, get_runtime, host_time_us, stream_launches, stream_time_us
 
 EAGER = get_runtime("eager")
@@ -58,6 +61,54 @@ def test_an_operator_forward(
     assert operator_host_us(work, EAGER) == pytest.approx([LAUNCH + SERVER * software_us])
     recording = replace(EAGER, records_gradients=True)
     assert operator_host_us(work, recording) == pytest.approx([LAUNCH + 1.45 * SERVER * software_us])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "software_us", "launches"),
+    [
+        pytest.param("y = GroupNormalization <num_groups = 2> (x, w, w)", 15.2, 3, id="group normalization"),
+        pytest.param("y = InstanceNormalization (x, w, w)", 20.0, 3, id="instance normalization"),
+        pytest.param("y = Where (c, number, x)", 3.9, 2, id="a place that is filled"),
+    ],
+)
+def test_kernels_of_one_call(nodes: str, software_us: float, launches: int) -> None:
+    graph = inferred(
+        nodes,
+        {**IMAGE, "c": (6, 6)},
+        weights={"w": (8,)},
+        constants={"number": 0.0},
+        types={"c": TensorProto.BOOL},
+        opset=21,
+    )
+    work = lower(graph, runtime="eager")[-1]
+    expected = [LAUNCH + SERVER * software_us, *[LAUNCH] * (launches - 1)]
+    assert operator_host_us(work, EAGER) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "around_us"),
+    [
+        pytest.param("a = Gemm (x, w)\nb = Relu (a)\ny = Gemm (b, w)", 2.0, id="one after the other"),
+        pytest.param("a = Gemm (x, w)\nb = Relu (a)\nc = Gemm (b, w)\ny = Add (a, c)", 24.0, id="a residual"),
+    ],
+)
+def test_code_around_layers_in_a_row(nodes: str, around_us: float) -> None:
+    """A call of nn.Sequential is next to nothing beside the code of a block."""
+    graph = inferred(nodes, {"x": (2, 8)}, weights={"w": (8, 8)})
+    runtime = replace(EAGER, layers_in_a_row=is_a_row(graph))
+    assert call_us("linear", runtime) == pytest.approx(SERVER * (8.7 + around_us))
+
+
+def test_a_perceptron_is_a_row(tmp_path: Path) -> None:
+    """Two layers and what is between: 10.7 + 3 + 10.7 us on the machine that was measured, and three launches."""
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[2, 8] x) => (float[2, 8] y) <float[8, 8] w = {NUMBERS}>
+        { a = MatMul (x, w) b = Relu (a) y = MatMul (b, w) }"""
+    path = tmp_path / "perceptron.onnx"
+    onnx.save(onnx.parser.parse_model(text.replace("NUMBERS", ", ".join(["0.5"] * 64))), path)
+    report = analyze(path, gpu="a100", runtime="eager")
+    kernels_us = sum(kernel.latency_us * kernel.count for kernel in report.kernels)
+    assert 1e3 * report.totals.latency_ms < kernels_us + 3 * LAUNCH + SERVER * 24.4 + 1
 
 
 def test_a_module_is_one_operator() -> None:

@@ -28,6 +28,7 @@ from neusight_onnx.lowering.precision import as_precision, stored_precision
 from neusight_onnx.lowering.shape_arithmetic import Folded, with_host_arithmetic
 from neusight_onnx.lowering.widened_weights import with_widened_weights
 from neusight_onnx.memory import RunMemory, run_memory, with_more_weights
+from neusight_onnx.operator_host import is_a_row
 from neusight_onnx.precision import AUTO, FORMATS, Precision, as_quantised, keeps_fp32, resolve
 from neusight_onnx.report.model import (
     FusionSummary,
@@ -160,6 +161,8 @@ def prepare(
         recognised, verdicts = _recognised(
             graph, precision, runtime_model, training, explained=explain_fusion, before=others.fused
         )
+        if runtime_model.operator_software and is_a_row(recognised):
+            runtime_model = replace(runtime_model, layers_in_a_row=True)
         trained = None
         if training is None:
             work = works_of(recognised, runtime_model, others=others, parsed=graph)

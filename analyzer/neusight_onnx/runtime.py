@@ -37,7 +37,8 @@ class Runtime:
     launch of a captured CUDA graph to its first kernel. ``operator_software``: whether software in front of a launch
     differs by operator, so that :mod:`neusight_onnx.operator_host` adds it to ``kernel_us``; ``scripted``: whether
     TorchScript's interpreter calls the operators, not Python; ``records_gradients``: whether the run forward writes
-    down what the one backwards needs. ``host_spread``: the factor each way that the interval allows for a faster or
+    down what the one backwards needs; ``layers_in_a_row``: whether the model's code does nothing but call one layer
+    after the other. ``host_spread``: the factor each way that the interval allows for a faster or
     slower host. ``captured``: the run is replayed as a CUDA graph, which needs one launch in all.
 
     ``elementwise``: whose kernels run over elements: "pytorch", "onnxruntime", "generated" (for their
@@ -105,6 +106,7 @@ class Runtime:
     operator_software: bool = False
     scripted: bool = False
     records_gradients: bool = False
+    layers_in_a_row: bool = False
     captured: bool = False
     elementwise: str = "pytorch"
     pointwise: str = "patterns"

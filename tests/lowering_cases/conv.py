@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lowering_cases.case import INT8, INT32, UINT8, Case, ew
+from lowering_cases.case import F16, INT8, INT32, UINT8, Case, ew, moved
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Conv
+from neusight_onnx.kernels import Conv, Elementwise
 
 CONV = [
     Case(
@@ -42,6 +42,57 @@ CONV = [
         inputs={"x": (1, 4, 5, 5)},
         weights={"w": (8, 1, 3, 3)},
         expected=[(Conv, {"c": 4, "k": 8, "groups": 4, "macs": 9 * 8 * 9})],
+    ),
+    Case(
+        name="PyTorch's depthwise kernel adds the bias",
+        nodes="y = Conv<group=4>(x, w, b)",
+        inputs={"x": (1, 4, 5, 5)},
+        weights={"w": (4, 1, 3, 3), "b": (4,)},
+        expected=[(Conv, {"groups": 4, "epilogue": ("bias",)})],
+    ),
+    *(
+        Case(
+            name=f"depthwise in FP16, {what}",
+            nodes=f"y = Conv<group={channels}, strides=[{stride},{stride}]>(x, w, b)",
+            inputs={"x": (n, channels, width, width)},
+            weights={"w": (channels, 1, taps, taps), "b": (channels,)},
+            types=dict.fromkeys("xwb", F16),
+            expected=[(Conv, {"epilogue": ("bias",) if is_own else ()}), *([] if is_own else [(Elementwise, {})])],
+        )
+        # whose kernel torch 2.9.1 launches for these on stand-ins
+        for what, n, channels, width, taps, stride, is_own in (
+            ("cuDNN's", 32, 32, 112, 3, 1, False),
+            ("stride 2 of few channels", 32, 96, 112, 3, 2, True),
+            ("stride 2 of many", 32, 512, 14, 5, 2, False),
+            ("7 x 7", 8, 96, 56, 7, 1, True),
+            ("fewer than 32 channels", 8, 16, 56, 3, 1, True),
+        )
+    ),
+    Case(
+        name="depthwise in FP16 over time: cuDNN's",
+        nodes="y = Conv<group=64>(x, w, b)",
+        inputs={"x": (8, 64, 512)},
+        weights={"w": (64, 1, 3), "b": (64,)},
+        types=dict.fromkeys("xwb", F16),
+        expected=[(Conv, {"epilogue": ()}), (Elementwise, {})],
+    ),
+    Case(
+        name="more zeros behind than in front: PyTorch pads before",
+        nodes='y = Conv<auto_pad="SAME_UPPER">(x, w)',
+        inputs={"x": (1, 2, 4, 4)},
+        weights={"w": (3, 2, 2, 2)},
+        expected=[
+            moved("fill", read=0, written=4 * 50),
+            moved("copy", read=4 * 32, written=4 * 32),
+            (Conv, {"spatial": (5, 5), "out": (4, 4)}),
+        ],
+    ),
+    Case(
+        name="as many zeros behind as in front",
+        nodes='y = Conv<auto_pad="SAME_UPPER">(x, w)',
+        inputs={"x": (1, 2, 4, 4)},
+        weights={"w": (3, 2, 3, 3)},
+        expected=[(Conv, {"spatial": (4, 4), "out": (4, 4)})],
     ),
     Case(
         name="dilated 1-D",

@@ -34,6 +34,14 @@ ELEMENTWISE = [
         expected=[ew("where", read=68, written=64)],
     ),
     Case(
+        name="a number that is filled in goes into a copy",
+        nodes="y = Where(c, s, x)",
+        inputs={"c": (1, 4), "x": (4, 4)},
+        constants={"s": 0.0},
+        types={"c": BOOL},
+        expected=[moved("copy", read=64, written=64), ew("where", read=68, written=64)],
+    ),
+    Case(
         name="square",
         nodes="y = Pow(x, p)",
         inputs={"x": (4,)},

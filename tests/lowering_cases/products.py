@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering_cases.case import F16, INT8, UINT8, Case, ew
+from lowering_cases.case import F16, INT8, UINT8, Case, ew, moved
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Gemm, Reduction
 
@@ -67,6 +67,13 @@ GEMM = [
         inputs={"x": (4, 8)},
         weights={"w": (8, 3), "b": (3,)},
         expected=[(Gemm, {"m": 4, "n": 3, "k": 8, "epilogue": ("bias",), "read_bytes": 4 * (32 + 24 + 3)})],
+    ),
+    Case(
+        name="bias of one column: copied to the rows first in eager",
+        nodes="y = Gemm(x, w, b)",
+        inputs={"x": (4, 8)},
+        weights={"w": (8, 1), "b": (1,)},
+        expected=[moved("copy", read=4, written=16), (Gemm, {"n": 1, "epilogue": ("add",)})],
     ),
     Case(
         name="transposed weight, no C",

@@ -137,7 +137,30 @@ NORMS = [
         nodes="y = InstanceNormalization(x, s, b)",
         inputs={"x": (2, 3, 4, 4)},
         weights={"s": (3,), "b": (3,)},
+        runtime="compiled",
         expected=[(Normalization, {"method": "instance", "rows": 6, "cols": 16, "parameter_count": 6})],
+    ),
+    Case(
+        name="instance in eager: scale and shift a sample, then cuDNN's batch normalization",
+        nodes="y = InstanceNormalization(x, s, b)",
+        inputs={"x": (2, 3, 4, 4)},
+        weights={"s": (3,), "b": (3,)},
+        expected=[
+            moved("copy", read=12, written=24),
+            moved("copy", read=12, written=24),
+            (Normalization, {"method": "batch", "rows": 6, "cols": 16, "fused": ("statistics",)}),
+        ],
+    ),
+    Case(
+        name="instance in eager without scale and shift: PyTorch's own",
+        nodes="y = InstanceNormalization(x, s, b)",
+        inputs={"x": (2, 3, 4, 4)},
+        constants={"s": [1.0, 1.0, 1.0], "b": [0.0, 0.0, 0.0]},
+        expected=[
+            (Reduction, {"operation": "channel_moments", "outputs": 6, "reduced": 16}),
+            ew("rsqrt", read=24, written=24),
+            (Normalization, {"method": "batch", "rows": 6, "cols": 16, "parameter_count": 0}),
+        ],
     ),
     Case(
         name="group",
@@ -145,7 +168,31 @@ NORMS = [
         inputs={"x": (2, 6, 4, 4)},
         weights={"s": (6,), "b": (6,)},
         opset=21,
+        runtime="compiled",
         expected=[(Normalization, {"method": "group", "rows": 4, "cols": 48})],
+    ),
+    Case(
+        name="group in eager: moments of 2 x 2 groups, factor and summand of 2 x 6 channels, all elements",
+        nodes="y = GroupNormalization<num_groups=2>(x, s, b)",
+        inputs={"x": (2, 6, 4, 4)},
+        weights={"s": (6,), "b": (6,)},
+        opset=21,
+        expected=[
+            (Reduction, {"operation": "channel_moments", "outputs": 4, "reduced": 48, "write_bytes": 4 * 8}),
+            ew("mul", "mul", "sub", read=4 * (4 + 4 + 6 + 6), written=4 * 2 * 12),
+            ew("mul", "add", read=4 * (192 + 12 + 12), written=4 * 192),
+        ],
+    ),
+    Case(
+        name="group in eager without positions: two kernels",
+        nodes="y = GroupNormalization<num_groups=2>(x, s, b)",
+        inputs={"x": (2, 6)},
+        weights={"s": (6,), "b": (6,)},
+        opset=21,
+        expected=[
+            (Reduction, {"operation": "channel_moments", "outputs": 4, "reduced": 3}),
+            ew("sub", "mul", "mul", "add", read=4 * (12 + 4 + 4 + 6 + 6), written=48),
+        ],
     ),
     Case(
         name="RMS",

@@ -11,6 +11,9 @@ from typing import NamedTuple
 from neusight_onnx.backward.registry import BackwardContext, Derivative, Flow, Unknown, differentiates
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Elementwise, Kernel, Movement, TensorSpec
+from neusight_onnx.lowering.elementwise import is_number
+from neusight_onnx.lowering.normalization import fill
+from neusight_onnx.lowering.views import copy_kernel
 
 
 class Formula(NamedTuple):
@@ -203,9 +206,15 @@ def power(context: BackwardContext) -> Derivative | Unknown:
 
 @differentiates("Where", inputs=(1, 2))
 def where(context: BackwardContext) -> Derivative:
-    """where(c, g, 0) and where(c, 0, g): the condition is kept."""
+    """where(c, g, 0) and where(c, 0, g), or masked_fill(g, c, 0), which fills a copy: the condition is kept."""
     kernels: list[Kernel] = []
+    forward = context.forward
+    is_filled = is_number(forward, 1) and not is_number(forward, 2)
     for index in sorted(context.needs):
+        if forward.runtime == "eager":
+            out = context.out()
+            copy = copy_kernel(out.dtype, out.shape, context.gradient_strides())
+            kernels.append(copy if is_filled else fill(TensorSpec(dtype=out.dtype, shape=())))
         kernels += [_kernel(context, "where", context.spec(0)), *context.summed(index)]
     return Derivative(kernels=tuple(kernels), flows=context.own(1, 2), saved=(context.name(0),))
 

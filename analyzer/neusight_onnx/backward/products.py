@@ -207,12 +207,16 @@ def convolution_kernels(kernel: Conv, needs: Sequence[int] | frozenset[int]) -> 
 def conv(context: BackwardContext) -> Derivative | Unknown:
     """The convolution in its other two directions; the bias's gradient is a sum over everything but channels.
 
-    What works channels last does so backwards, and writes the input's gradient in that order.
+    What works channels last does so backwards, and writes the input's gradient in that order. Of an image that was
+    padded before, what lies inside is copied out.
     """
     kernel = next((kernel for kernel in context.kernels if isinstance(kernel, Conv)), None)
     if kernel is None:
         return Unknown(reason="its convolution was not lowered")
     kernels = (*context.ordered_gradient(), *convolution_kernels(kernel, context.needs))
+    if 0 in context.needs and context.op_type == "Conv" and kernel.spatial != context.shape(0)[2:]:
+        whole = context.whole(0)
+        kernels += (copy_kernel(whole.dtype, whole.shape, contiguous_strides(whole.shape)),)
     saved = []
     if 1 in context.needs:
         saved.append(context.name(0))

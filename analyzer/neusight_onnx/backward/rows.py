@@ -20,6 +20,7 @@ from neusight_onnx.kernels import (
     Elementwise,
     Gemm,
     Kernel,
+    Movement,
     Normalization,
     Pooling,
     Recurrent,
@@ -28,6 +29,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering.batch_norm import batch_norm_of
+from neusight_onnx.lowering.grouped_norm import GroupNorm, group_norm_of, instance_norm_of
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.reduction import reduced_axes
 
@@ -131,10 +133,27 @@ def batch(context: BackwardContext) -> Derivative:
     )
 
 
+def _grouped(context: BackwardContext) -> Derivative:
+    """In PyTorch's own kernels; x, and a mean and a deviation of each group or channel, are kept."""
+    is_group = context.op_type == "GroupNormalization"
+    norm = group_norm_of(context.forward) if is_group else instance_norm_of(context.forward)
+    rows = norm.n * (norm.groups if isinstance(norm, GroupNorm) else norm.c)
+    parameters = len(context.needs & {1, 2})
+    kernels = norm.backward(parameters) if isinstance(norm, GroupNorm) else norm.backward(context.out(), parameters)
+    return Derivative(
+        kernels=(*context.contiguous_gradient(), *kernels),
+        flows={index: Flow() for index in sorted(context.needs & {0, 1, 2})},
+        saved=(context.name(0),),
+        kept_bytes=_STATISTIC.bytes_of(2 * rows),
+    )
+
+
 @differentiates("InstanceNormalization", "GroupNormalization", inputs=(0, 1, 2))
 @differentiates("GroupNorm", domain="com.microsoft", inputs=(0, 1, 2))
 def group(context: BackwardContext) -> Derivative | Unknown:
     """Sums by row, the input's gradient from them, and a small sum over samples for scale and shift."""
+    if context.forward.runtime == "eager" and context.forward.node.domain == "":
+        return _grouped(context)
     kernel = _normalization(context)
     if kernel is None:
         return Unknown(reason="its normalization was not lowered")
@@ -286,11 +305,14 @@ def attention_kernels(kernel: Attention) -> tuple[Kernel, ...]:
     """What PyTorch launches for the three gradients, which one kernel makes.
 
     FlashAttention 2 sums g * result by query ahead of it. The memory-efficient kernel, which a mask is run by, sums
-    within in 16 bits, and has the FP32 sums of the queries' gradient filled with zeros (launches of torch 2.9.1 on
-    stand-ins for CUDA's libraries, A100 and H100).
+    within in 16 bits, and has the FP32 sums of the queries' gradient filled with zeros; in FP32 PyTorch multiplies and
+    sums before, turns the sums, and fills where blocks share a query (launches of torch 2.9.1 on stand-ins for CUDA's
+    libraries, A100 and H100).
     """
     rows = kernel.b * kernel.h * kernel.s
     gradients = replace(kernel, backward=True, cache_write_elements=0, extra_outputs=())
+    if kernel.dtype is DataType.FLOAT32:
+        return (*_dots_in_fp32(kernel), gradients)
     if kernel.mask is not None and kernel.dtype.bits == DataType.FLOAT16.bits:
         return (fill(TensorSpec(dtype=_STATISTIC, shape=(rows, kernel.d))), gradients)
     result = TensorSpec(dtype=kernel.dtype, shape=(rows, kernel.v))
@@ -304,6 +326,28 @@ def attention_kernels(kernel: Attention) -> tuple[Kernel, ...]:
         extra_inputs=(result,),
     )
     return (dot, gradients)
+
+
+KEYS_A_BLOCK = 64
+ENOUGH_BLOCKS = 256
+"""Of the memory-efficient kernel backwards: one block takes all keys of a head where heads alone are so many blocks and
+the keys at most two blocks' (``kernel_backward.h``; 96 heads of 128 keys are split, 384 aren't)."""
+
+
+def _dots_in_fp32(kernel: Attention) -> tuple[Kernel, ...]:
+    """g * result, its sums by query, their copy from (b, s, h) to (b, h, s), zeros for what blocks add up."""
+    heads = kernel.b * kernel.h
+    rows = heads * kernel.s
+    result = TensorSpec(dtype=kernel.dtype, shape=(rows, kernel.v))
+    sums = TensorSpec(dtype=_STATISTIC, shape=(rows,))
+    product = Elementwise(operations=("mul",), inputs=(result, result), output=result)
+    dot = Reduction(operation="sum", outputs=rows, reduced=kernel.v, dtype=kernel.dtype, output=sums)
+    size = sums.byte_count
+    turned = Movement(operation="copy", dtype=sums.dtype, shape=(kernel.b, kernel.h, kernel.s), read=size, written=size)
+    is_turned = kernel.h > 1 and kernel.s > 1
+    blocks = 1 if heads >= ENOUGH_BLOCKS and kernel.t <= 2 * KEYS_A_BLOCK else ceil(kernel.t / KEYS_A_BLOCK)
+    zeros = fill(TensorSpec(dtype=_STATISTIC, shape=(rows, kernel.d)))
+    return (product, dot, *((turned,) if is_turned else ()), *((zeros,) if blocks > 1 else ()))
 
 
 def _tokens_first(shape: tuple[int, ...], transposed: bool) -> tuple[int, ...] | None:

@@ -98,8 +98,9 @@ def _placed(context: BackwardContext) -> Derivative:
 
 @differentiates("Slice", inputs=(0,))
 def slice_(context: BackwardContext) -> Derivative:
+    flips = tuple(kernel for kernel in context.kernels if isinstance(kernel, Movement) and kernel.operation == "flip")
     if context.shape(0) == context.out().shape:
-        return _passes(context)
+        return Derivative(kernels=flips, flows=context.own(0)) if flips else _passes(context)
     return _placed(context)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Conv, Elementwise, Kernel, TensorSpec
 from neusight_onnx.lowering.context import SEPARATE_BIAS, NodeContext, written_channels_last
+from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+from neusight_onnx.lowering.views import copy_kernel
 
 
 def conv_kernel(
@@ -72,12 +75,81 @@ def conv(context: NodeContext) -> Outcome:
         copies += context.dense_channels_last(1)
     layouts = written_channels_last(context.out().shape) if ordered else context.channels_last_output()
     kernels: list[Kernel] = list(copies)
-    if context.runtime in SEPARATE_BIAS and biased:
-        kernels += [conv_kernel(context, transposed=transposed, ordered=ordered), _channel_bias(context)]
-    else:
-        epilogue = ("bias",) if biased else ()
-        kernels.append(conv_kernel(context, transposed=transposed, ordered=ordered, epilogue=epilogue))
+    is_own = context.runtime == "eager" and not transposed and _is_pytorchs_depthwise(context, ordered=ordered)
+    apart = biased and context.runtime in SEPARATE_BIAS and not is_own
+    epilogue = ("bias",) if biased and not apart else ()
+    kernel = conv_kernel(context, transposed=transposed, ordered=ordered, epilogue=epilogue)
+    if context.runtime == "eager" and not transposed and (uneven := _uneven_pads(context)) is not None:
+        padded = replace(context.spec(0), shape=(*context.shape(0)[:2], *uneven))
+        kernels += [fill(padded), copy_kernel(context.dtype(0), context.shape(0), context.strides(0))]
+        kernel = replace(kernel, spatial=uneven)
+    kernels += [kernel, _channel_bias(context)] if apart else [kernel]
     return Kernels(kernels=tuple(kernels), layouts=layouts)
+
+
+def _uneven_pads(context: NodeContext) -> tuple[int, ...] | None:
+    """What PyTorch pads images to before a convolution of them: cuDNN has as many zeros in front as behind.
+
+    None: nothing. (``conv2d`` with ``padding="same"`` and an even filter, and models that call ``pad`` themselves: a
+    fill and a copy as torch 2.9.1 launches both.)
+    """
+    spatial, out, filters = context.shape(0)[2:], context.out().shape[2:], context.shape(1)[2:]
+    rank = len(spatial)
+    pads = context.integers("pads")
+    more = [0] * rank
+    if context.text("auto_pad", "NOTSET").startswith("SAME"):
+        strides, dilations = (context.integers(name) or (1,) * rank for name in ("strides", "dilations"))
+        for axis in range(rank):
+            needed = (out[axis] - 1) * strides[axis] + (filters[axis] - 1) * dilations[axis] + 1 - spatial[axis]
+            more[axis] = max(needed, 0) % 2
+    elif pads is not None and len(pads) == 2 * rank:
+        more = [abs(pads[axis + rank] - pads[axis]) for axis in range(rank)]
+    return tuple(size + extra for size, extra in zip(spatial, more, strict=True)) if any(more) else None
+
+
+CUDNN_DEPTHWISE_CHANNELS = 32
+CUDNN_DEPTHWISE_FILTERS = (1, 3, 5)
+
+
+def _is_pytorchs_depthwise(context: NodeContext, *, ordered: bool) -> bool:
+    """Whether PyTorch's own kernel convolves channel by channel, which adds the bias itself.
+
+    cuDNN has those of channels last and, in FP16 and up to two dimensions, those that ``use_cudnn_depthwise`` of
+    ATen/native/Convolution.cpp picks (torch 2.9.1; launches of ten shapes on stand-ins for CUDA's libraries agree).
+    MIOpen's adds none: on AMD's GPUs a kernel for the bias follows that isn't counted.
+    """
+    shape, filters = context.shape(0), context.shape(1)
+    channels = shape[1]
+    if not 1 < channels == context.integer("group", 1) or filters[0] % channels:
+        return False
+    if ordered or context.channels_last(0):
+        return False
+    rank = len(shape) - 2
+    if context.dtype(0) is not DataType.FLOAT16 or rank > 2:
+        return True
+    strides = (1,) * (2 - rank) + (context.integers("strides") or (1,) * rank)
+    dilations = context.integers("dilations") or (1,)
+    (height, width), window = ((1,) * (2 - rank) + shape[2:]), ((1,) * (2 - rank) + filters[2:])
+    is_taken = set(dilations) == {1} and channels >= CUDNN_DEPTHWISE_CHANNELS
+    if not is_taken or (strides[0] != strides[1] and height != 1):
+        return True
+    return not _is_quick_in_cudnn(shape[0], channels, height, width, window, strides[1])
+
+
+def _is_quick_in_cudnn(n: int, c: int, height: int, width: int, window: tuple[int, ...], stride: int) -> bool:
+    """``check_cudnn_depthwise_workload_with_filter``: shapes whose kernel of cuDNN was found quicker there."""
+    if height == 1 and stride == 1:
+        return True
+    taps = window[1]
+    if window[0] != taps or taps not in CUDNN_DEPTHWISE_FILTERS or width < 7 or stride not in (1, 2):
+        return False
+    if stride == 1:
+        return True
+    if n == 1:
+        return taps != 1 or width <= 28
+    if taps == 1:
+        return n <= 16 and c >= 128 and width <= 7
+    return c >= 512 or (c >= 256 and width >= 28)
 
 
 @lowers("DeformConv", gives="conv", note="a convolution that also reads offsets and masks")

@@ -7,8 +7,8 @@ from neusight_onnx.kernels import Elementwise, GatherScatter, Kernel, Movement, 
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
-from neusight_onnx.lowering.views import Layout, latest, pointwise_strides
-from neusight_onnx.strides import is_contiguous
+from neusight_onnx.lowering.views import Layout, copy_kernel, latest, pointwise_strides
+from neusight_onnx.strides import expand_strides, is_contiguous
 
 UNARY = {
     "Abs": "abs",
@@ -71,7 +71,6 @@ BINARY = {
     "Or": "or",
     "PRelu": "prelu",
     "Sub": "sub",
-    "Where": "where",
     "Xor": "xor",
 }
 VARIADIC = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
@@ -136,6 +135,27 @@ def unary(context: NodeContext) -> Outcome:
 @lowers(*BINARY, gives="elementwise")
 def binary(context: NodeContext) -> Outcome:
     return pointwise(context, (BINARY[context.node.op_type],), tuple(range(len(context.inputs))))
+
+
+@lowers("Where", gives="elementwise", note="in eager a copy before, where a number is chosen")
+def where(context: NodeContext) -> Outcome:
+    """``masked_fill``, which is exported with its number in front, fills a copy (as torch 2.9.1 launches it).
+
+    A number behind may be the code's, which PyTorch puts on the GPU first by a fill, or a buffer of the model: GPT-2's
+    was measured without one.
+    """
+    if context.runtime == "eager" and is_number(context, 1) and not is_number(context, 2):
+        out = context.out()
+        strides = expand_strides(context.shape(2), context.strides(2), out.shape)
+        kernel = Elementwise(operations=("where",), inputs=(context.spec(0), out), output=out)
+        return Kernels(kernels=(copy_kernel(out.dtype, out.shape, strides), kernel))
+    return pointwise(context, ("where",), (0, 1, 2))
+
+
+def is_number(context: NodeContext, index: int) -> bool:
+    """Whether an input is a number of the model's code: a constant without dimensions."""
+    value = context.value(index)
+    return value is not None and value.is_constant and value.shape == ()
 
 
 @lowers(*VARIADIC, gives="elementwise", note="n inputs are n - 1 kernels in eager, one elsewhere")

@@ -193,10 +193,14 @@ def linear(context: NodeContext) -> Outcome:
 def bias_before(context: NodeContext, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """Where the runtime writes the bias to all rows of the result first and adds the product to it (beta is 1).
 
-    ONNX Runtime's Gemm spreads it by ``BroadcastBiasKernel``, ``addmm`` of early PyTorch by a copy of what is expanded.
+    ONNX Runtime's Gemm spreads it by ``BroadcastBiasKernel``, ``addmm`` of early PyTorch by a copy of what is expanded,
+    as today's does for one column or one feature, which cuBLASLt isn't asked for (``addmm_out_cuda_impl``).
     """
     last = kernels[-1]
-    if not context.executor.bias_first or not isinstance(last, Gemm) or last.epilogue[:1] not in (("bias",), ("add",)):
+    if not isinstance(last, Gemm) or last.epilogue[:1] not in (("bias",), ("add",)):
+        return kernels
+    to_one = context.runtime == "eager" and last.epilogue[:1] == ("bias",) and 1 in (last.n, last.k)
+    if not (context.executor.bias_first or to_one):
         return kernels
     out = last.output_dtype or last.dtype
     size = out.bytes_of(last.batch * last.m * last.n)

@@ -17,6 +17,7 @@ from neusight_onnx.kernels import (
 )
 from neusight_onnx.lowering.batch_norm import batch_norm_of
 from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.grouped_norm import group_norm_of, instance_norm_of
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
 
@@ -208,6 +209,8 @@ def _of_running_statistics(channels: int) -> tuple[Kernel, ...]:
 @lowers("InstanceNormalization", gives="normalization", note="a group is one channel of one sample")
 def instance(context: NodeContext) -> Outcome:
     shape = context.shape(0)
+    if context.runtime == "eager":
+        return Kernels(kernels=(*context.contiguous(0), *instance_norm_of(context).forward()))
     kernel = Normalization(
         method="instance",
         rows=shape[0] * shape[1],
@@ -221,6 +224,8 @@ def instance(context: NodeContext) -> Outcome:
 @lowers("GroupNormalization", gives="normalization")
 def group(context: NodeContext) -> Outcome:
     shape = context.shape(0)
+    if context.runtime == "eager":
+        return Kernels(kernels=(*context.contiguous(0), *group_norm_of(context).forward()))
     groups = context.integer("num_groups", 1)
     kernel = Normalization(
         method="group",
