@@ -76,6 +76,10 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
         from neusight_onnx.lowering.attention.formula import by_formula_on
 
         works = by_formula_on(works, prepared.runtime, spec.compute_capability)
+    if prepared.runtime.name == "onnxruntime":
+        from neusight_onnx.lowering.attention.provider import appending_on
+
+        works = appending_on(works, spec.compute_capability)
     require_units(works, prepared.runtime, spec)
     if prepared.work_in_tf32 is not None and (missing := said_of_missing_tf32(spec, prepared.runtime.name)):
         said = (*said, missing)

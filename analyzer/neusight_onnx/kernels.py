@@ -448,6 +448,15 @@ class Pooling:
         return self.output.byte_count + _bytes(self.extra_outputs)
 
 
+BY_XQA, BY_CUDNN, APPENDING, IN_PAGES = "xqa", "cudnn", "appending", "pages"
+"""Variants of attention: XQA, which takes one query of all heads that share keys; cuDNN's; FlashAttention 2 of one
+query, which writes the new keys to the cache itself; FlashAttention 2 that looks keys up in pages."""
+
+CUDNN_ATTENTION_CAPABILITY = 9.0
+"""Compute capability from which on ONNX Runtime asks cuDNN (launched so as an H100, H20, B200 and RTX 5090, not as an
+A100 and RTX 4090). That cuDNN takes what it is asked for no stand-in says."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """Fused attention: ``(b, h, s, d) x (b, g, t, d) -> (b, h, s, v)`` with g key-value heads, t keys.
@@ -461,8 +470,10 @@ class Attention:
     ``past_in_l2``: keys of the past come from L2 where they fit, as when one kernel is repeated to be measured; in a
     model the other layers have been there since, and ``kept_in_l2`` is the share of them that L2 holds from the run
     before. ``burst``: as a product's. ``library``: whose kernel it is: "pytorch", "onnxruntime", or "" (of whatever
-    library is the fastest on the GPU). ``dropout``: it drops weights of pairs as it makes them (training); the random
-    numbers are drawn in the kernel, again backwards, and never stored.
+    library is the fastest on the GPU). ``variants``: what its operator in ONNX Runtime asks for in turn
+    before plain FlashAttention 2 (``BY_XQA``, ``BY_CUDNN``, ``APPENDING``, ``IN_PAGES``). ``dropout``: it drops
+    weights of pairs as it makes them (training); the random numbers are drawn in the kernel, again backwards, and never
+    stored.
     """
 
     b: int
@@ -484,6 +495,7 @@ class Attention:
     kept_in_l2: float = 0.0
     burst: bool = False
     library: str = ""
+    variants: tuple[str, ...] = ()
     dropout: bool = False
 
     @property

@@ -70,6 +70,8 @@ class Runtime:
     ``fused_attention``: which of com.microsoft's attention operators find a fused kernel: "none", those whose operand
     for padding is a list of "lengths", or "any" that one can take. ``biases_attention_first``: whether the bias of
     Attention's projection is written to all rows before the product, as Gemm's is, and not added behind it.
+    ``asks_cudnn``: whether these operators take cuDNN's where it has them; ``has_xqa``: whether GroupQueryAttention
+    decodes by XQA.
     ``norms_in_fp32``: what becomes of a normalization of 16 bits that casts to FP32 in between: "apart", as written;
     "deviation", a kernel that starts at the deviations from the mean; "whole", one kernel.
     ``newest_pow``: the newest opset whose Pow formulas of normalizations and GELU may hold; None: any.
@@ -137,6 +139,8 @@ class Runtime:
     computes_constants: bool = False
     fused_attention: str = "any"
     biases_attention_first: bool = False
+    asks_cudnn: bool = True
+    has_xqa: bool = True
     norms_in_fp32: str = "whole"
     newest_pow: int | None = None
     biased_gelu_at_open_sizes: bool = True

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernel_formats import OF_DATA, OF_WEIGHT
 from neusight_onnx.kernels import Kernel
-from neusight_onnx.laws.attention.kernel_choice import FLASH2, MEMORY_EFFICIENT
-from neusight_onnx.laws.attention.law import ATTENTION, EFFICIENT_ATTENTION, FLASH2_ATTENTION
+from neusight_onnx.laws.attention.law import ATTENTION, BY_KERNEL
 from neusight_onnx.laws.base import Columns, Constants, Law, LawResult
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.conv_gradient import CONV_GRADIENT
@@ -56,8 +55,7 @@ def law_of(kernel_class: str, label: str) -> Law | None:
     if label != "float32" and kernel_class in MATRIX_UNIT_LAWS:
         return (MATRIX_CORE_LAWS if label.endswith("+amd") else MATRIX_UNIT_LAWS)[kernel_class]
     if kernel_class == "attention":
-        others = {FLASH2: FLASH2_ATTENTION, MEMORY_EFFICIENT: EFFICIENT_ATTENTION}
-        return ATTENTION if label in ATTENTION_FORMATS else others.get(label)
+        return ATTENTION if label in ATTENTION_FORMATS else BY_KERNEL.get(label)
     if label in NARROW_LABELS:
         return NARROW_LAWS.get(kernel_class, LAWS.get(kernel_class))
     return LAWS.get(kernel_class)

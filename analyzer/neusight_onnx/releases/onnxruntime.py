@@ -13,6 +13,9 @@ from neusight_onnx.releases import Change, History
 _GRAPHS = "graphs that the CUDA provider of onnxruntime-gpu {} prepares"
 _LAUNCHES = "kernels that onnxruntime-gpu {} launches for Attention in FP16, for compute capabilities 7.0, 7.5 and 8.0"
 _INSTRUCTIONS = "launches and machine code of SkipLayerNormalization in onnxruntime-gpu {}, 64 to 4,096 columns"
+_DECODING = (
+    "launches of MultiHeadAttention and of GroupQueryAttention's decoding in FP16 in onnxruntime-gpu {}, as an H100"
+)
 _CODE = "machine code and PTX in the CUDA provider of onnxruntime-gpu {} on PyPI"
 
 ONNXRUNTIME = History(
@@ -177,6 +180,20 @@ ONNXRUNTIME = History(
             before="its own kernels are compiled for compute capabilities 6.0 to 9.0, for later ones by the driver",
             source=_CODE.format("1.24, 1.25, 1.26 and 1.28") + "; 1.27 was not looked at",
             fields={"compiled_for": (6.0, 7.0, 7.5, 8.0, 8.6, 9.0)},
+        ),
+        Change(
+            since=(1, 28),
+            what="attention operators of com.microsoft in 16 bits take cuDNN's kernels from compute capability 9.0 on",
+            before="attention operators of com.microsoft take FlashAttention 2 from compute capability 9.0 on, too",
+            source=_DECODING.format("1.24, 1.25, 1.26, 1.27 and 1.28"),
+            fields={"asks_cudnn": False},
+        ),
+        Change(
+            since=(1, 28),
+            what="GroupQueryAttention decodes by XQA, one block for the heads that share keys",
+            before="GroupQueryAttention decodes by FlashAttention 2, a block for each head",
+            source=_DECODING.format("1.24, 1.25, 1.26, 1.27 and 1.28"),
+            fields={"has_xqa": False},
         ),
         Change(
             since=(1, 31),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Attention, Kernel
+from neusight_onnx.kernels import APPENDING, IN_PAGES, Attention, Kernel
 from neusight_onnx.laws.base import Column
 from neusight_onnx.laws.matrix_units import PIPES
 
@@ -40,6 +40,9 @@ _COLUMNS = (
     "burst",
     "mask_bytes",
     "by_onnxruntime",
+    "by_pytorch",
+    "appends",
+    "in_pages",
     "dropout",
 )
 
@@ -60,7 +63,8 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
 
     ``seen_bytes`` are the keys and values that are read, ``past_bytes`` those of them that a cache held before and that
     L2 has lost since; ``io_bytes`` queries, output and what else is read or written once; ``mask_reads`` what all heads
-    read of a mask.
+    read of a mask. ``appends``: FlashAttention 2 writes new keys to the cache itself; ``in_pages``: it
+    looks keys up.
     """
     rows: list[tuple[float, ...]] = []
     for kernel in kernels:
@@ -105,6 +109,9 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 float(kernel.burst),
                 mask,
                 float(kernel.library == "onnxruntime"),
+                float(kernel.library == "pytorch"),
+                float(APPENDING in kernel.variants),
+                float(IN_PAGES in kernel.variants),
                 float(kernel.dropout),
             )
         )
@@ -112,10 +119,12 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
     return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
 
 
-def columns_of(used: str) -> Callable[[Sequence[Kernel]], dict[str, Column]]:
-    """Columns of kernels that are all ``FLASH2``, or all ``MEMORY_EFFICIENT``: a column of that name says so."""
+def columns_of(used: str, **instead: float) -> Callable[[Sequence[Kernel]], dict[str, Column]]:
+    """Columns of kernels that are all of one of ``kernel_choice``'s kinds: a column of that name says so. ``instead``:
+    other values of some columns."""
 
     def found(kernels: Sequence[Kernel]) -> dict[str, Column]:
-        return {**columns(kernels), used: np.ones(len(kernels))}
+        others = {name: np.full(len(kernels), value) for name, value in instead.items()}
+        return {**columns(kernels), used: np.ones(len(kernels)), **others}
 
     return found

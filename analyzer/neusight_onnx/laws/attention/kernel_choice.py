@@ -5,6 +5,7 @@ capability 8.0 and later), else CUTLASS's fused multi-head attention: FP32, a ma
 flash, memory-efficient, formula, cuDNN, on Hopper and Blackwell as well: what torch 2.9.1 launches on stand-ins for
 CUDA's libraries for compute capabilities 7.0 to 12.0 (``benchmarks/evidence/attention_kernels.md``). Neither it nor
 ONNX Runtime has FlashAttention 3 or 4, so that on Hopper and data-centre Blackwell they multiply by mma instructions.
+ONNX Runtime's operators of com.microsoft ask cuDNN there, and decode grouped queries by XQA (launched alike).
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from numpy.typing import NDArray
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.generation import instructions
-from neusight_onnx.kernels import Attention
+from neusight_onnx.kernels import BY_CUDNN, BY_XQA, CUDNN_ATTENTION_CAPABILITY, IN_PAGES, Attention
 from neusight_onnx.laws.bandwidth import capability
 from neusight_onnx.laws.base import Columns
 
-FLASH2, MEMORY_EFFICIENT, NEWEST = "flash2", "memory_efficient", ""
-"""Kernels of a library: FlashAttention 2 by mma, CUTLASS's, or those that are the fastest on the GPU by any library."""
+FLASH2, MEMORY_EFFICIENT, XQA, CUDNN, NEWEST = "flash2", "memory_efficient", "xqa", "cudnn", ""
+"""Kernels of a library: FlashAttention 2 by mma, CUTLASS's, XQA's by mma, cuDNN's (taken to be as fast as the newest),
+or those that are the fastest on the GPU by any library, as they were measured."""
+
 
 FLASH2_CAPABILITY = 8.0
 WIDEST_FLASH2_HEAD = 256
@@ -31,14 +34,15 @@ OTHER_KERNELS_LOG_SD = 0.3
 have CUTLASS's memory-efficient attention, AMD's GPUs Composable Kernel's. A judgement."""
 
 OTHER_PIPE_LOG_SD = 0.15
-"""The same where FlashAttention 2 was measured on other GPUs' mma instructions only. A judgement."""
+"""The same where FlashAttention 2 was measured on other GPUs' mma instructions only, and of XQA, whose tile and whose
+warps' share of the keys are those of FlashInfer, which was. A judgement."""
 
 
 _FP32 = (DataType.FLOAT32, DataType.TFLOAT32)
 
 
 def kernel_of(kernel: Attention, gpu: GpuSpec) -> str:
-    """``FLASH2``, ``MEMORY_EFFICIENT`` or ``NEWEST``: what its library runs on the GPU.
+    """What its library runs on the GPU: ``FLASH2``, ``MEMORY_EFFICIENT``, ``XQA``, ``CUDNN`` or ``NEWEST``.
 
     On Turing and Volta ONNX Runtime has kernels of TensorRT's, and 8 bits are nobody's of the two.
     """
@@ -52,14 +56,45 @@ def kernel_of(kernel: Attention, gpu: GpuSpec) -> str:
         return NEWEST
     if capability < FLASH2_CAPABILITY:
         return MEMORY_EFFICIENT if kernel.library == "pytorch" else NEWEST
+    if BY_XQA in kernel.variants:
+        return XQA
+    asks_cudnn = BY_CUDNN in kernel.variants and capability >= CUDNN_ATTENTION_CAPABILITY
+    if asks_cudnn and kernel.d <= WIDEST_FLASH2_HEAD:
+        return CUDNN
     if kernel.mask is not None or kernel.d != kernel.v or kernel.d > WIDEST_FLASH2_HEAD:
         return MEMORY_EFFICIENT
-    return FLASH2 if instructions(gpu) != "mma" else NEWEST
+    return NEWEST if instructions(gpu) == "mma" and _is_as_measured(kernel, gpu) else FLASH2
+
+
+FEW_ROWS = 64
+"""Queries up to which a step of decoding is one tile of FlashAttention 2 where its keys are cut into parts."""
+
+FULL = 0.8
+"""Share of the places on a GPU from which on FlashAttention 2 cuts no keys (its ``num_splits_heuristic``)."""
+
+PLACES = {"pytorch": 2.0, "onnxruntime": 1.0}
+"""Blocks an SM that a library has FlashAttention 2 take parts for: of torch 2.9.1 and onnxruntime-gpu 1.31.1, as the
+grids of their launches say."""
+
+
+def _is_as_measured(kernel: Attention, gpu: GpuSpec) -> bool:
+    """Whether FlashAttention 2 by mma runs as it was measured, keys in pages and the heads that share them packed.
+
+    Not so where one query's heads stand apart (ONNX Runtime), nor where many sequences leave its keys uncut: keys in
+    one piece then take the tile of prompts. ONNX Runtime never cuts those in pages.
+    """
+    if kernel.t <= kernel.s or kernel.s > FEW_ROWS:
+        return True
+    packs = kernel.s == 1 and kernel.library == "pytorch"
+    if IN_PAGES in kernel.variants or (kernel.h != kernel.g and not packs):
+        return False
+    blocks = kernel.b * (kernel.g if packs else kernel.h)
+    return blocks < FULL * PLACES[kernel.library] * gpu.sm_count
 
 
 def unit_of(cols: Columns, gpu: GpuSpec) -> str:
     """The instruction that the kernels are written in."""
-    return "mma" if FLASH2 in cols or MEMORY_EFFICIENT in cols else instructions(gpu)
+    return "mma" if FLASH2 in cols or MEMORY_EFFICIENT in cols or XQA in cols else instructions(gpu)
 
 
 def has_narrow_keys(cols: Columns) -> NDArray[np.bool_]:
@@ -90,8 +125,8 @@ def is_mma_in_fp8(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
 
 def doubt_log_sd(cols: Columns, gpu: GpuSpec) -> float:
     """Standard deviation (log) that no left-out GPU shows."""
-    if MEMORY_EFFICIENT in cols:
+    if MEMORY_EFFICIENT in cols or CUDNN in cols:
         return OTHER_KERNELS_LOG_SD
-    if FLASH2 in cols:
+    if FLASH2 in cols or XQA in cols:
         return OTHER_PIPE_LOG_SD
     return OTHER_KERNELS_LOG_SD if gpu.compute_capability is None or gpu.compute_capability < 8.0 else 0.0

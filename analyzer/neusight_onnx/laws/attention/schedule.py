@@ -6,8 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.attention.kernel_choice import MEMORY_EFFICIENT, has_narrow_keys, is_prompt_in_8_bits, unit_of
-from neusight_onnx.laws.attention.tiles import RESIDENT_BLOCKS, tiles_of
+from neusight_onnx.laws.attention import xqa
+from neusight_onnx.laws.attention.kernel_choice import (
+    FEW_ROWS,
+    FLASH2,
+    FULL,
+    MEMORY_EFFICIENT,
+    PLACES,
+    XQA,
+    has_narrow_keys,
+    is_prompt_in_8_bits,
+    unit_of,
+)
+from neusight_onnx.laws.attention.tiles import RESIDENT_BLOCKS, split_kernel_keys, tiles_of
 from neusight_onnx.laws.base import Column, Columns, Constants
 
 LEAST_PART_BYTES = 512.0
@@ -19,9 +30,9 @@ LEAST_CHUNK = 128.0
 
 MOST_SPLITS = 128
 SPLIT_EFFICIENCY = 0.85
-"""FlashAttention 2 takes the least number of parts that comes within 85 % of the best filling of two blocks an SM, 128
-at most, and one part from .8 of such a round on (num_splits_heuristic of its sources)."""
-SPLIT_BELOW = 0.8
+"""FlashAttention 2 takes the least number of parts that comes within 85 % of the best filling of two blocks an SM (in
+ONNX Runtime of one), 128 at most, and one part from ``FULL`` of such a round on (num_splits_heuristic of its
+sources)."""
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
@@ -35,14 +46,20 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     h, g, s, t = (cols[name] for name in ("h", "g", "s", "t"))
     packed = _packs(cols, unit)
     rows = np.where(packed, s * (h / g), s)
-    tile = tiles_of(cols, gpu, rows, packed)
+    cut, in_split_kernel = _library_parts(cols, gpu, packed, rows)
+    tile = tiles_of(cols, gpu, rows, packed, in_split_kernel)
     tiles = np.ceil(rows / tile.queries)
     reach, keys = _keys_met(cols, np.where(packed, tile.queries / (h / g), tile.queries), tiles)
     longest, per_head = _steps(cols, unit, tile.queries, tile.keys, tiles, reach, keys)
     heads = cols["b"] * np.where(packed, g, h)
     blocks = heads * tiles
-    if unit == "mma":
+    if XQA in cols:
+        parts = xqa.parts_of(blocks, np.ceil(t / tile.keys), gpu)
+        added = parts > 1.0
+    elif unit == "mma":
         parts, added = _mma_parts(cols, gpu, blocks, longest, reach, packed & (rows <= tile.queries))
+        by_library = _is_cut(cols) | (cols["in_pages"] > 0)
+        parts, added = np.where(by_library, cut, parts), np.where(by_library, cut > 1.0, added)
     else:
         parts = _parts(cols, gpu, blocks, reach, tile.keys, packed & (rows <= 128))
         added = parts > 1.0
@@ -66,12 +83,14 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
 def _packs(cols: Columns, unit: str) -> NDArray[np.bool_]:
     """Whether queries of the heads that share keys stand in one tile."""
     one = cols["s"] == 1
+    if XQA in cols:
+        return np.ones(one.shape, dtype=np.bool_)
     if unit == "wgmma":
         packs = np.ones(one.shape, dtype=np.bool_)
     elif unit == "tcgen05":
         packs = one
     else:
-        packs = has_narrow_keys(cols) | (one & (cols["windowed"] == 0))
+        packs = has_narrow_keys(cols) | (one & (cols["windowed"] == 0) & (cols["by_onnxruntime"] == 0))
     found: NDArray[np.bool_] = packs & ~is_prompt_in_8_bits(cols) & (MEMORY_EFFICIENT not in cols)
     return found
 
@@ -110,6 +129,33 @@ def _steps(
     return longest, per_head
 
 
+def _is_cut(cols: Columns) -> NDArray[np.bool_]:
+    """Whether a library's FlashAttention 2 may cut keys into parts: in 16 bits and one piece, all weights kept."""
+    by_library = (cols["by_onnxruntime"] > 0) | (cols["by_pytorch"] > 0)
+    found: NDArray[np.bool_] = by_library & (cols["dropout"] + cols["in_pages"] == 0) & (cols["kv_bytes"] == 2.0)
+    return found & (MEMORY_EFFICIENT not in cols)
+
+
+def _library_parts(
+    cols: Columns, gpu: GpuSpec, packed: NDArray[np.bool_], rows: Column
+) -> tuple[Column, NDArray[np.bool_]]:
+    """Parts that PyTorch's and ONNX Runtime's FlashAttention 2 cut keys into, of prompts as well, and whether its
+    kernel for parts runs; others' keys stand in pages, as under the masks that were measured, which takes it, too.
+
+    Both count tiles of 64 queries (``set_params_splitkv``); where ONNX Runtime's writes the cache it counts key heads,
+    and takes that kernel for one part, too.
+    """
+    appends = cols["appends"] > 0
+    heads = cols["b"] * np.where(packed | appends, cols["g"], cols["h"])
+    seen = np.where(cols["window"] < cols["t"], np.minimum(cols["window"] + cols["s"] - 1.0, cols["t"]), cols["t"])
+    places = np.where(cols["by_onnxruntime"] > 0, PLACES["onnxruntime"], PLACES["pytorch"]) * float(gpu.sm_count)
+    tiles, steps = np.ceil(rows / FEW_ROWS), np.ceil(seen / split_kernel_keys(cols["d"]))
+    parts = np.where(_is_cut(cols), _flash2_splits(heads * tiles, steps, places), 1.0)
+    paged = (cols["causal"] > 0) & (FLASH2 not in cols) | (rows <= FEW_ROWS) & (cols["t"] > cols["s"])
+    uncut_step = _is_cut(cols) & (cols["t"] > cols["s"])
+    return parts, (parts > 1.0) | appends | (cols["in_pages"] > 0) | (paged & ~uncut_step)
+
+
 def _mma_parts(
     cols: Columns, gpu: GpuSpec, blocks: Column, longest: Column, reach: Column, one_tile: NDArray[np.bool_]
 ) -> tuple[Column, NDArray[np.bool_]]:
@@ -135,11 +181,11 @@ def _parts(
     sms, unit = float(gpu.sm_count), unit_of(cols, gpu)
     spanned = np.ceil(cols["t"] / tile_k) if unit == "wgmma" else np.floor(reach * cols["kv_bytes"] / LEAST_PART_BYTES)
     fits = np.maximum(np.minimum(np.floor(sms / blocks), np.minimum(spanned, MOST_SPLITS)), 1.0)
-    splits = (few | (cols["causal"] == 0)) & (blocks < SPLIT_BELOW * sms)
+    splits = (few | (cols["causal"] == 0)) & (blocks < FULL * sms)
     return np.where(splits, fits, 1.0)
 
 
-def _flash2_splits(blocks: Column, steps: Column, slots: float) -> Column:
+def _flash2_splits(blocks: Column, steps: Column, slots: Column | float) -> Column:
     """Parts that FlashAttention 2 cuts rows of ``steps`` tiles of keys into, for ``blocks`` on ``slots`` places."""
     parts = np.arange(1.0, MOST_SPLITS + 1.0)[:, None]
     rounds = blocks * parts / slots
@@ -147,4 +193,4 @@ def _flash2_splits(blocks: Column, steps: Column, slots: float) -> Column:
     allowed = (parts == 1.0) | ((parts <= steps) & (np.ceil(steps / parts) != fewer))
     filling = np.where(allowed, rounds / np.ceil(rounds), 0.0)
     first = np.argmax(filling >= SPLIT_EFFICIENCY * filling.max(axis=0), axis=0) + 1.0
-    return np.where(blocks >= SPLIT_BELOW * slots, 1.0, first)
+    return np.where(blocks >= FULL * slots, 1.0, first)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.laws.attention import xqa
 from neusight_onnx.laws.attention.columns import GIVEN_BYTES
-from neusight_onnx.laws.attention.kernel_choice import has_narrow_keys, is_prompt_in_8_bits, unit_of
+from neusight_onnx.laws.attention.kernel_choice import XQA, has_narrow_keys, is_prompt_in_8_bits, unit_of
+from neusight_onnx.laws.bandwidth import l2_bytes_per_s
 from neusight_onnx.laws.base import Column, Columns, Constants
+
+SUM_BYTES = 4.0
+"""An element of a part's result: FP32."""
 
 CACHE_THREADS = (128.0, 512.0)
 """Least and most threads of a block that writes a token to the cache: one an element (vLLM's reshape_and_cache_flash);
@@ -15,7 +20,12 @@ with fewer than 128, blocks start no faster."""
 
 
 def parts_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
-    """Time of the kernel that adds parts, in s; ``cols`` are pinned."""
+    """Time of the kernel that adds parts, in s; ``cols`` are pinned.
+
+    Parts are written in FP32 and read again, from L2: of prompts that are many bytes.
+    """
+    if XQA in cols:
+        return xqa.merge_s(cols, gpu, c)
     unit, clock, parts, narrow = unit_of(cols, gpu), gpu.clock_hz, cols["split_k"], has_narrow_keys(cols)
     slowness = 1.7e9 / clock
     # on tcgen05 two parts take as long to add as 32
@@ -23,13 +33,16 @@ def parts_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     if unit == "mma":
         rows_added = narrow * cols["b"] * cols["h"] * cols["s"] * c["merge_cycles"] / (float(gpu.sm_count) * clock)
         flash2 = 1e-6 * c["split_us_mma"] * slowness + parts * c["split_cycles_mma"] / clock
+        sums = parts * cols["b"] * cols["h"] * cols["s"] * cols["v"]
+        flash2 = flash2 + (cols["s"] > 1) * 2.0 * SUM_BYTES * sums / l2_bytes_per_s(gpu)
         added = np.where(narrow, added + rows_added, flash2)
     return np.where(cols["added"] > 0, added, 0.0)
 
 
 def regroup_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
-    """Time of FlashAttention 2's copies that pack queries and unpack the output, in s; ``cols`` are pinned."""
-    packed = (cols["packed"] > 0) & (cols["b"] > 1) & (cols["g"] > 1)
+    """Time of FlashAttention 2's copies that pack queries and unpack the output, in s; ``cols`` are pinned. PyTorch's
+    launches none."""
+    packed = (cols["packed"] > 0) & (cols["b"] > 1) & (cols["g"] > 1) & (cols["by_pytorch"] == 0) & (XQA not in cols)
     copied = packed & ~has_narrow_keys(cols) & (unit_of(cols, gpu) == "mma")
     return np.where(copied, 1e-6 * c["regroup_us"] * (1.7e9 / gpu.clock_hz), 0.0)
 

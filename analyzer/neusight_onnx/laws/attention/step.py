@@ -10,6 +10,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.attention import dropout, memory_efficient, mma_fp8
 from neusight_onnx.laws.attention.kernel_choice import (
     MEMORY_EFFICIENT,
+    XQA,
     has_narrow_keys,
     is_flash3_in_fp8,
     is_mma_in_fp8,
@@ -79,14 +80,14 @@ def _mma_step(
 ) -> Step:
     """The step by mma instructions, which also unpacks keys, loads them from shared memory, and spills registers.
 
-    From shared memory each warp loads all keys and values, but with FlashInfer's tile of 16 rows, of which it has its
-    own: beside the products, but in FP8 before them; AMD's overhead has its kernels' loads.
+    From shared memory each warp loads all keys and values, but with FlashInfer's tile of 16 rows and XQA's, of which it
+    has its own: beside the products, but in FP8 before them; AMD's overhead has its kernels' loads.
     """
     tile_q, tile_k, narrow, queries8 = cols["tile_q"], cols["tile_k"], has_narrow_keys(cols), is_mma_in_fp8(cols, gpu)
     width = width_d + width_v
     converted = narrow * np.where(tile_q > 16.0, WARPS, 1.0) * width
     softmax = softmax + c["convert_instructions"] * converted * tile_k / gpu.fp32_lanes_per_sm
-    loading = np.where(narrow & (tile_q == 16.0), 1.0, cols["warps"])
+    loading = np.where((narrow & (tile_q == 16.0)) | (XQA in cols), 1.0, cols["warps"])
     loaded = loading * tile_k * width * cols["kv_bytes"] / SHARED_BYTES_PER_CLOCK
     if MEMORY_EFFICIENT in cols:
         softmax = memory_efficient.issue_cycles(cols, gpu)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.generation import instructions
-from neusight_onnx.laws.attention import memory_efficient, mma_fp8
+from neusight_onnx.laws.attention import memory_efficient, mma_fp8, xqa
 from neusight_onnx.laws.attention.kernel_choice import (
-    FLASH2,
     MEMORY_EFFICIENT,
+    XQA,
     has_narrow_keys,
     is_flash3_in_fp8,
     is_mma_in_fp8,
@@ -63,15 +63,27 @@ class Tiles(NamedTuple):
     resident: Column
 
 
-def tiles_of(cols: Columns, gpu: GpuSpec, rows: Column, packed: NDArray[np.bool_]) -> Tiles:
-    """What the library that runs takes for ``rows`` of queries, ``packed`` or not."""
+def split_kernel_keys(d: Column) -> Column:
+    """Keys of the tile of FlashAttention 2's kernel that cuts them into parts, or reads them in pages, for heads of
+    ``d``."""
+    return np.where(d <= 64, 256.0, np.where(d <= 128, 128.0, 64.0))
+
+
+def tiles_of(
+    cols: Columns, gpu: GpuSpec, rows: Column, packed: NDArray[np.bool_], in_split_kernel: NDArray[np.bool_]
+) -> Tiles:
+    """What the library that runs takes for ``rows`` of queries, ``packed`` or not; ``in_split_kernel``: FlashAttention
+    2's kernel for parts of keys."""
     unit = unit_of(cols, gpu)
+    if XQA in cols:
+        same = np.ones(rows.shape)
+        return Tiles(xqa.rows_of(rows), xqa.STEP_KEYS * same, xqa.WARPS * same, same)
     if MEMORY_EFFICIENT in cols:
         build = memory_efficient.build_of(cols, gpu)
         resident = memory_efficient.resident_blocks(cols, gpu, shared_bytes_of(gpu), mma_fp8.RESERVED_BYTES)
         return Tiles(build["queries"], build["keys"], build["warps"], resident)
     if unit == "mma":
-        return _mma_tiles(cols, rows, gpu)
+        return _mma_tiles(cols, rows, gpu, in_split_kernel)
     warps = np.full(rows.shape, WARPS)
     if unit == "wgmma":
         queries, keys = _wgmma_tiles(cols, rows, gpu)
@@ -82,10 +94,10 @@ def tiles_of(cols: Columns, gpu: GpuSpec, rows: Column, packed: NDArray[np.bool_
     return Tiles(queries, np.where(cols["d"] > 128, 64.0, 128.0), warps, resident)
 
 
-def _mma_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> Tiles:
+def _mma_tiles(cols: Columns, rows: Column, gpu: GpuSpec, in_split_kernel: NDArray[np.bool_]) -> Tiles:
     """FlashAttention 2's, FlashInfer's where keys are stored in fewer bits, TensorRT-LLM's of prompts in FP8."""
     narrow, queries8 = has_narrow_keys(cols), is_mma_in_fp8(cols, gpu)
-    queries, keys, warps, resident = _flash2_tiles(cols, rows, gpu)
+    queries, keys, warps, resident = _flash2_tiles(cols, gpu, in_split_kernel)
     flashinfer_queries, flashinfer_keys = _flashinfer_tiles(cols, rows, gpu)
     queries = np.where(narrow, flashinfer_queries, queries)
     keys = np.where(narrow, flashinfer_keys, keys)
@@ -112,26 +124,26 @@ def _wgmma_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Col
     return queries, np.where(prompt8, np.where(d <= 128, 256.0, 128.0), keys)
 
 
-def _flash2_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column, Column, Column]:
+def _flash2_tiles(
+    cols: Columns, gpu: GpuSpec, in_split_kernel: NDArray[np.bool_]
+) -> tuple[Column, Column, Column, Column]:
     """Queries and keys of FlashAttention 2's tile, warps of a block, and how many times four of them are on an SM.
 
-    Where keys stand in pages, as under the masks that were measured, or are cut into parts: those of
-    ``run_mha_fwd_splitkv_dispatch``. Others have a tile for each head (``run_mha_fwd_hdim*``). A block holds its
+    Its kernel for parts has those of ``run_mha_fwd_splitkv_dispatch``, the other those of its head
+    (``run_mha_fwd_hdim*``). PyTorch calls a step of one query not causal, ONNX Runtime does. A block holds its
     queries, a tile of keys and one of values in shared memory.
     """
     d = FLASH2_HEADS[np.minimum(np.searchsorted(FLASH2_HEADS, cols["d"]), FLASH2_HEADS.size - 1)]
     # Composable Kernel's blocks on AMD are not known: taken to leave room for a second one
     shared = np.inf if is_amd(gpu) else shared_bytes_of(gpu)
-    causal = cols["causal"] > 0
-    paged = causal & (FLASH2 not in cols) | (rows <= 64) & (cols["t"] > cols["s"])
-    paged_k = np.where(d <= 64, 256.0, np.where(d <= 128, 128.0, 64.0))
+    causal = (cols["causal"] > 0) & ((cols["s"] > 1) | (cols["by_pytorch"] == 0))
     small = 8.0 < capability(gpu) < 9.0
     square = small & causal & (d > 64) & (d <= 128)
     whole_k = np.where(d <= 64, 128.0, np.where((d == 128) & small & ~causal, 32.0, 64.0))
     # heads of 256: 128 queries where they fit, but not where two blocks of 64 do
     fewer = (d == 256) & ((shared < 2 * 256 * 256) | (shared >= 4 * 256 * 192))
-    tile_q = np.where(paged | fewer | square, 64.0, 128.0)
-    tile_k = np.where(paged, paged_k, whole_k)
+    tile_q = np.where(in_split_kernel | fewer | square, 64.0, 128.0)
+    tile_k = np.where(in_split_kernel, split_kernel_keys(d), whole_k)
     warps = np.where((d > 128) & (tile_q == 128.0), 2.0 * WARPS, WARPS)
     block = cols["query_bytes"] * d * (tile_q + 2.0 * tile_k)
     blocks = np.maximum(np.floor(shared / (block + mma_fp8.RESERVED_BYTES)), 1.0)

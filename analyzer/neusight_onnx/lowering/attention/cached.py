@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.cache_sizes import keeps_a_window
-from neusight_onnx.kernels import Attention, Elementwise, Kernel, TensorSpec
-from neusight_onnx.lowering.attention.provider import appended, lengths_of
+from neusight_onnx.kernels import IN_PAGES, Attention, Elementwise, Kernel, TensorSpec
+from neusight_onnx.lowering.attention.provider import appended, grouped_variants, lengths_of
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
@@ -44,24 +46,29 @@ def grouped(context: NodeContext) -> Outcome:
         kernels.append(Elementwise(operations=("mul", "mul", "add"), inputs=(rotated,), output=rotated))
     window = context.integer("local_window_size", -1)
     mask_index = 10 if context.node.op_type == "GroupQueryAttention" else None
-    kernels.append(
-        Attention(
-            b=b,
-            h=heads,
-            g=groups,
-            s=s,
-            t=t,
-            d=d,
-            v=d,
-            causal=context.integer("causal", context.integer("is_causal", 1)) == 1,
-            window=window if window > 0 else None,
-            mask=context.spec(mask_index) if mask_index is not None and context.has(mask_index) else None,
-            dtype=context.dtype(0),
-            kv_dtype=_cache_dtype(context),
-            cache_write_elements=0 if appended_apart else 2 * b * groups * s * d,
-            extra_outputs=context.other_outputs(3),
-        )
+    attention = Attention(
+        b=b,
+        h=heads,
+        g=groups,
+        s=s,
+        t=t,
+        d=d,
+        v=d,
+        causal=context.integer("causal", context.integer("is_causal", 1)) == 1,
+        window=window if window > 0 else None,
+        mask=context.spec(mask_index) if mask_index is not None and context.has(mask_index) else None,
+        dtype=context.dtype(0),
+        kv_dtype=_cache_dtype(context),
+        cache_write_elements=0 if appended_apart else 2 * b * groups * s * d,
+        extra_outputs=context.other_outputs(3),
     )
+    if appended_apart:
+        decodes = s == 1 and context.has(3)
+        asked = grouped_variants(
+            attention, context.executor, decodes=decodes, softcap=context.real("softcap", 0.0) != 0.0
+        )
+        attention = replace(attention, variants=asked)
+    kernels.append(attention)
     return Kernels(kernels=tuple(kernels))
 
 
@@ -107,6 +114,7 @@ def paged(context: NodeContext) -> Outcome:
             dtype=context.dtype(0),
             kv_dtype=_cache_dtype(context),
             cache_write_elements=2 * tokens * groups * d,
+            variants=(IN_PAGES,) if context.runtime == "onnxruntime" else (),
         )
     )
     return Kernels(kernels=tuple(kernels))

@@ -9,6 +9,7 @@ from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, Movement
 from neusight_onnx.lowering.attention.provider import (
     by_parts,
     cache_joined,
+    fused_variants,
     heads_apart,
     is_one_kernel,
     projected_apart,
@@ -95,7 +96,8 @@ def _in_the_provider(context: NodeContext, projection: Gemm, attention: Attentio
         written = context.out(1) if context.has_output(1) else context.spec(4)
         if not shared:
             kernels.append(cache_joined(written))
-    core = replace(attention, cache_write_elements=2 * b * attention.h * s * attention.d if cached else 0)
+    written_to_cache = 2 * b * attention.h * s * attention.d if cached else 0
+    core = replace(attention, cache_write_elements=written_to_cache, variants=fused_variants(context.executor))
     having = context.executor.fused_attention
     if is_one_kernel(attention, padding=padding, having=having, with_cache=cached):
         return (*kernels, core)
@@ -174,6 +176,7 @@ def multi_head(context: NodeContext) -> Outcome:
         having = context.executor.fused_attention
         if not is_one_kernel(attention, padding=padding, having=having, takes_bias=True):
             return Kernels(kernels=_heads_by_parts(context, attention, padding))
+        attention = replace(attention, variants=fused_variants(context.executor))
     kernels: list[Kernel] = []
     if context.has(bias):
         # its parts are added to query, key and value; a cache has had it

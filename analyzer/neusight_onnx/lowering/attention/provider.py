@@ -9,14 +9,32 @@ before a GPU is: the type, the kind of mask, the number of queries, a cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Attention, Elementwise, Gemm, Kernel, Movement, Softmax, TensorSpec
+from neusight_onnx.kernels import (
+    APPENDING,
+    BY_CUDNN,
+    BY_XQA,
+    CUDNN_ATTENTION_CAPABILITY,
+    Attention,
+    Elementwise,
+    Gemm,
+    Kernel,
+    Movement,
+    NodeWork,
+    Softmax,
+    TensorSpec,
+)
+from neusight_onnx.runtime import Runtime
 
 FEWEST_QUERIES_FP32 = 256
 """Queries from which on attention in FP32 is one (memory-efficient) kernel: ORT_MIN_SEQ_LEN_EFFICIENT_ATTENTION_FP32's
 default in ``contrib_ops/cpu/bert/attention_common.h``, as remembered."""
+XQA_HEADS = frozenset({64, 128, 256})
+XQA_GROUPS = frozenset({1, 2, 4, 5, 8, 16, 32})
+"""Sizes of heads, and heads that share keys, that XQA takes in 16 bits (texts of onnxruntime-gpu 1.31.1's errors)."""
 _HEAD_STEP = 8
 """Sizes of heads that fused kernels take are multiples of it."""
 
@@ -48,6 +66,43 @@ def is_one_kernel(
         if attention.dtype.bits > 16 and padding.shape[0] != 3 * attention.b + 2:
             return False
     return attention.dtype.bits <= 16 or attention.s >= FEWEST_QUERIES_FP32
+
+
+def fused_variants(runtime: Runtime) -> tuple[str, ...]:
+    """What com.microsoft's Attention and MultiHeadAttention ask for before FlashAttention; opset 23's asks for none."""
+    return (BY_CUDNN,) if runtime.asks_cudnn else ()
+
+
+def grouped_variants(attention: Attention, runtime: Runtime, *, decodes: bool, softcap: bool) -> tuple[str, ...]:
+    """The same of GroupQueryAttention, whose past and present keys are taken to be one buffer, as ONNX Runtime GenAI
+    binds them. ``decodes``: one query behind a cache.
+
+    As onnxruntime-gpu 1.31.1 launches it: XQA and FlashAttention that writes the cache itself want one buffer, cuDNN
+    isn't asked about windows and ``softcap``.
+    """
+    plain = not softcap and attention.mask is None
+    by_cudnn = runtime.asks_cudnn and plain and attention.window is None
+    if not decodes:
+        return (BY_CUDNN,) if by_cudnn else ()
+    takes = attention.d in XQA_HEADS and attention.h % attention.g == 0 and attention.h // attention.g in XQA_GROUPS
+    if runtime.has_xqa and plain and takes:
+        return (BY_XQA,)
+    return (BY_CUDNN, APPENDING) if by_cudnn else (APPENDING,)
+
+
+def appending_on(works: Sequence[NodeWork], capability: float | None) -> Sequence[NodeWork]:
+    """``works`` without the kernels that append new keys where, on a GPU of that compute capability, FlashAttention
+    itself writes the cache."""
+
+    def appends(kernel: Kernel) -> bool:
+        if not isinstance(kernel, Attention) or APPENDING not in kernel.variants:
+            return False
+        return BY_CUDNN not in kernel.variants or (capability or 0.0) < CUDNN_ATTENTION_CAPABILITY
+
+    def of(work: NodeWork) -> NodeWork:
+        return work.with_kernels(work.kernels[-1:]) if work.kernels and appends(work.kernels[-1]) else work
+
+    return tuple(map(of, works))
 
 
 def by_parts(attention: Attention, *, padding: TensorSpec | None) -> tuple[Kernel, ...]:
