@@ -68,10 +68,10 @@ class Runtime:
     ``computes_constants``: whether what depends on parameters alone is computed in every run, not once at load.
     ``calls_attention``: whether attention in 16 bits that a graph writes out is one call in the model.
     ``fused_attention``: which of com.microsoft's attention operators find a fused kernel: "none", those whose operand
-    for padding is a list of "lengths", or "any" that one can take. ``biases_attention_first``: whether the bias of
+    for padding is a list of "lengths", "any" that one can take, or those and "cudnn" 's where the GPU has them.
+    ``biases_attention_first``: whether the bias of
     Attention's projection is written to all rows before the product, as Gemm's is, and not added behind it.
-    ``asks_cudnn``: whether these operators take cuDNN's where it has them; ``has_xqa``: whether GroupQueryAttention
-    decodes by XQA.
+    ``has_xqa``: whether GroupQueryAttention decodes by XQA.
     ``norms_in_fp32``: what becomes of a normalization of 16 bits that casts to FP32 in between: "apart", as written;
     "deviation", a kernel that starts at the deviations from the mean; "whole", one kernel.
     ``newest_pow``: the newest opset whose Pow formulas of normalizations and GELU may hold; None: any.
@@ -137,9 +137,8 @@ class Runtime:
     has_ptx: bool = False
     calls_attention: bool = False
     computes_constants: bool = False
-    fused_attention: str = "any"
+    fused_attention: str = "cudnn"
     biases_attention_first: bool = False
-    asks_cudnn: bool = True
     has_xqa: bool = True
     norms_in_fp32: str = "whole"
     newest_pow: int | None = None

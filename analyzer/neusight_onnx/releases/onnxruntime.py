@@ -186,7 +186,7 @@ ONNXRUNTIME = History(
             what="attention operators of com.microsoft in 16 bits take cuDNN's kernels from compute capability 9.0 on",
             before="attention operators of com.microsoft take FlashAttention 2 from compute capability 9.0 on, too",
             source=_DECODING.format("1.24, 1.25, 1.26, 1.27 and 1.28"),
-            fields={"asks_cudnn": False},
+            fields={"fused_attention": "any"},
         ),
         Change(
             since=(1, 28),

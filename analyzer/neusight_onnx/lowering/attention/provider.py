@@ -70,7 +70,7 @@ def is_one_kernel(
 
 def fused_variants(runtime: Runtime) -> tuple[str, ...]:
     """What com.microsoft's Attention and MultiHeadAttention ask for before FlashAttention; opset 23's asks for none."""
-    return (BY_CUDNN,) if runtime.asks_cudnn else ()
+    return (BY_CUDNN,) if runtime.fused_attention == "cudnn" else ()
 
 
 def grouped_variants(attention: Attention, runtime: Runtime, *, decodes: bool, softcap: bool) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def grouped_variants(attention: Attention, runtime: Runtime, *, decodes: bool, s
     isn't asked about windows and ``softcap``.
     """
     plain = not softcap and attention.mask is None
-    by_cudnn = runtime.asks_cudnn and plain and attention.window is None
+    by_cudnn = plain and attention.window is None and bool(fused_variants(runtime))
     if not decodes:
         return (BY_CUDNN,) if by_cudnn else ()
     takes = attention.d in XQA_HEADS and attention.h % attention.g == 0 and attention.h // attention.g in XQA_GROUPS
