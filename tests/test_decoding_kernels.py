@@ -142,18 +142,45 @@ def test_grids(kernel: Attention, gpu: str, grid: dict[str, float]) -> None:
     assert {name: found[name] for name in grid} == grid
 
 
+@pytest.mark.parametrize("gpu", ["t4", "mi300x"])
+def test_gpus_without_flash_attention_2_keep_what_they_had(gpu: str) -> None:
+    asked = step(16, 32, 8, library="onnxruntime", variants=(BY_CUDNN, APPENDING))
+    found, newest = (latencies([kernel], gpu) for kernel in (asked, replace(asked, library="", variants=())))
+    assert found == newest
+
+
 @pytest.mark.parametrize(
     ("works", "capability", "count"),
     [
         pytest.param(grouped(1, 32, 8), 8.0, 3, id="xqa"),
         pytest.param(grouped(1, 24, 8), 8.0, 1, id="flash-attention"),
         pytest.param(grouped(1, 24, 8), 9.0, 3, id="cudnn"),
+        pytest.param(grouped(1, 24, 8), 7.5, 3, id="turing"),
+        pytest.param(grouped(1, 24, 8), None, 3, id="amd"),
         pytest.param(grouped(1, 32, 8, softcap=30.0), 9.0, 1, id="softcap"),
     ],
 )
-def test_flash_attention_writes_the_cache_itself(works: tuple[NodeWork, ...], capability: float, count: int) -> None:
+def test_flash_attention_writes_the_cache_itself(
+    works: tuple[NodeWork, ...], capability: float | None, count: int
+) -> None:
     (work,) = appending_on(works, capability)
     assert len(work.kernels) == count
+
+
+@pytest.mark.parametrize(
+    ("kernel", "used"),
+    [
+        pytest.param(step(16, 32, 8), NEWEST, id="packed-and-cut"),
+        pytest.param(step(64, 32, 8), FLASH2, id="uncut"),
+        pytest.param(step(1, 32, 8, library="onnxruntime"), FLASH2, id="apart"),
+        pytest.param(step(1, 32, 32, library="onnxruntime"), NEWEST, id="a-key-head-each"),
+        pytest.param(step(1, 12, 12, 512, s=512), FLASH2, id="a-prompt-that-is-cut"),
+        pytest.param(step(8, 12, 12, 512, s=512), NEWEST, id="a-prompt-that-is-not"),
+        pytest.param(step(1, 12, 12, 128, s=128), NEWEST, id="a-tile-of-keys"),
+    ],
+)
+def test_the_residual_is_kept_where_kernels_are_as_measured(kernel: Attention, used: str) -> None:
+    assert kernel_of(kernel, load_gpu(A100)) == used
 
 
 def latencies(kernels: list[Attention], gpu: str) -> list[float]:

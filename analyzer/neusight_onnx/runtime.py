@@ -68,10 +68,9 @@ class Runtime:
     ``computes_constants``: whether what depends on parameters alone is computed in every run, not once at load.
     ``calls_attention``: whether attention in 16 bits that a graph writes out is one call in the model.
     ``fused_attention``: which of com.microsoft's attention operators find a fused kernel: "none", those whose operand
-    for padding is a list of "lengths", "any" that one can take, or those and "cudnn" 's where the GPU has them.
-    ``biases_attention_first``: whether the bias of
+    for padding is a list of "lengths", "any" that one can take, or "cudnn", which is any and cuDNN's where the GPU
+    has them. ``has_xqa``: whether GroupQueryAttention decodes by XQA. ``biases_attention_first``: whether the bias of
     Attention's projection is written to all rows before the product, as Gemm's is, and not added behind it.
-    ``has_xqa``: whether GroupQueryAttention decodes by XQA.
     ``norms_in_fp32``: what becomes of a normalization of 16 bits that casts to FP32 in between: "apart", as written;
     "deviation", a kernel that starts at the deviations from the mean; "whole", one kernel.
     ``newest_pow``: the newest opset whose Pow formulas of normalizations and GELU may hold; None: any.

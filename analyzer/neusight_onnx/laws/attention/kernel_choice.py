@@ -10,6 +10,8 @@ ONNX Runtime's operators of com.microsoft ask cuDNN there, and decode grouped qu
 
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.generation import instructions
 from neusight_onnx.kernels import BY_CUDNN, BY_XQA, CUDNN_ATTENTION_CAPABILITY, IN_PAGES, Attention
 from neusight_onnx.laws.bandwidth import capability
-from neusight_onnx.laws.base import Columns
+from neusight_onnx.laws.base import Column, Columns
 
 FLASH2, MEMORY_EFFICIENT, XQA, CUDNN, NEWEST = "flash2", "memory_efficient", "xqa", "cudnn", ""
 """Kernels of a library: FlashAttention 2 by mma, CUTLASS's, XQA's by mma, cuDNN's (taken to be as fast as the newest),
@@ -77,19 +79,33 @@ PLACES = {"pytorch": 2.0, "onnxruntime": 1.0}
 grids of their launches say."""
 
 
+def split_kernel_keys(d: Column | float) -> Column:
+    """Keys of the tile of FlashAttention 2's kernel that cuts them into parts, or reads them in pages, for heads of
+    ``d``."""
+    return np.where(d <= 64, 256.0, np.where(d <= 128, 128.0, 64.0))
+
+
+def is_flash2_of_library(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Whether FlashAttention 2 runs as PyTorch or ONNX Runtime call it, on GPUs that it is for."""
+    by_library: NDArray[np.bool_] = (cols["by_onnxruntime"] > 0) | (cols["by_pytorch"] > 0)
+    return by_library & (MEMORY_EFFICIENT not in cols) & (capability(gpu) >= FLASH2_CAPABILITY)
+
+
 def _is_as_measured(kernel: Attention, gpu: GpuSpec) -> bool:
     """Whether FlashAttention 2 by mma runs as it was measured, keys in pages and the heads that share them packed.
 
     Not so where one query's heads stand apart (ONNX Runtime), nor where many sequences leave its keys uncut: keys in
-    one piece then take the tile of prompts. ONNX Runtime never cuts those in pages.
+    one piece then take the tile of prompts. ONNX Runtime never cuts those in pages. Nor is a prompt whose keys are cut.
     """
-    if kernel.t <= kernel.s or kernel.s > FEW_ROWS:
-        return True
+    steps = kernel.t > kernel.s and kernel.s <= FEW_ROWS
     packs = kernel.s == 1 and kernel.library == "pytorch"
-    if IN_PAGES in kernel.variants or (kernel.h != kernel.g and not packs):
+    if steps and (IN_PAGES in kernel.variants or (kernel.h != kernel.g and not packs)):
         return False
-    blocks = kernel.b * (kernel.g if packs else kernel.h)
-    return blocks < FULL * PLACES[kernel.library] * gpu.sm_count
+    blocks = kernel.b * (kernel.g if packs else kernel.h) * ceil(kernel.s / FEW_ROWS)
+    leaves_room = blocks < FULL * PLACES[kernel.library] * gpu.sm_count
+    if steps:
+        return leaves_room
+    return kernel.dropout or not leaves_room or kernel.t <= float(split_kernel_keys(kernel.d))
 
 
 def unit_of(cols: Columns, gpu: GpuSpec) -> str:

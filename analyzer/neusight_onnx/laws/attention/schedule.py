@@ -15,10 +15,12 @@ from neusight_onnx.laws.attention.kernel_choice import (
     PLACES,
     XQA,
     has_narrow_keys,
+    is_flash2_of_library,
     is_prompt_in_8_bits,
+    split_kernel_keys,
     unit_of,
 )
-from neusight_onnx.laws.attention.tiles import RESIDENT_BLOCKS, split_kernel_keys, tiles_of
+from neusight_onnx.laws.attention.tiles import RESIDENT_BLOCKS, tiles_of
 from neusight_onnx.laws.base import Column, Columns, Constants
 
 LEAST_PART_BYTES = 512.0
@@ -44,7 +46,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """
     unit = unit_of(cols, gpu)
     h, g, s, t = (cols[name] for name in ("h", "g", "s", "t"))
-    packed = _packs(cols, unit)
+    packed = _packs(cols, gpu, unit)
     rows = np.where(packed, s * (h / g), s)
     cut, in_split_kernel = _library_parts(cols, gpu, packed, rows)
     tile = tiles_of(cols, gpu, rows, packed, in_split_kernel)
@@ -58,7 +60,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         added = parts > 1.0
     elif unit == "mma":
         parts, added = _mma_parts(cols, gpu, blocks, longest, reach, packed & (rows <= tile.queries))
-        by_library = _is_cut(cols) | (cols["in_pages"] > 0)
+        by_library = is_flash2_of_library(cols, gpu) & (cols["kv_bytes"] == 2.0)
         parts, added = np.where(by_library, cut, parts), np.where(by_library, cut > 1.0, added)
     else:
         parts = _parts(cols, gpu, blocks, reach, tile.keys, packed & (rows <= 128))
@@ -80,7 +82,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     }
 
 
-def _packs(cols: Columns, unit: str) -> NDArray[np.bool_]:
+def _packs(cols: Columns, gpu: GpuSpec, unit: str) -> NDArray[np.bool_]:
     """Whether queries of the heads that share keys stand in one tile."""
     one = cols["s"] == 1
     if XQA in cols:
@@ -90,7 +92,8 @@ def _packs(cols: Columns, unit: str) -> NDArray[np.bool_]:
     elif unit == "tcgen05":
         packs = one
     else:
-        packs = has_narrow_keys(cols) | (one & (cols["windowed"] == 0) & (cols["by_onnxruntime"] == 0))
+        apart = is_flash2_of_library(cols, gpu) & (cols["by_onnxruntime"] > 0)
+        packs = has_narrow_keys(cols) | (one & (cols["windowed"] == 0) & ~apart)
     found: NDArray[np.bool_] = packs & ~is_prompt_in_8_bits(cols) & (MEMORY_EFFICIENT not in cols)
     return found
 
@@ -129,11 +132,10 @@ def _steps(
     return longest, per_head
 
 
-def _is_cut(cols: Columns) -> NDArray[np.bool_]:
+def _is_cut(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether a library's FlashAttention 2 may cut keys into parts: in 16 bits and one piece, all weights kept."""
-    by_library = (cols["by_onnxruntime"] > 0) | (cols["by_pytorch"] > 0)
-    found: NDArray[np.bool_] = by_library & (cols["dropout"] + cols["in_pages"] == 0) & (cols["kv_bytes"] == 2.0)
-    return found & (MEMORY_EFFICIENT not in cols)
+    found: NDArray[np.bool_] = (cols["dropout"] + cols["in_pages"] == 0) & (cols["kv_bytes"] == 2.0)
+    return found & is_flash2_of_library(cols, gpu)
 
 
 def _library_parts(
@@ -150,9 +152,9 @@ def _library_parts(
     seen = np.where(cols["window"] < cols["t"], np.minimum(cols["window"] + cols["s"] - 1.0, cols["t"]), cols["t"])
     places = np.where(cols["by_onnxruntime"] > 0, PLACES["onnxruntime"], PLACES["pytorch"]) * float(gpu.sm_count)
     tiles, steps = np.ceil(rows / FEW_ROWS), np.ceil(seen / split_kernel_keys(cols["d"]))
-    parts = np.where(_is_cut(cols), _flash2_splits(heads * tiles, steps, places), 1.0)
+    parts = np.where(_is_cut(cols, gpu), _flash2_splits(heads * tiles, steps, places), 1.0)
     paged = (cols["causal"] > 0) & (FLASH2 not in cols) | (rows <= FEW_ROWS) & (cols["t"] > cols["s"])
-    uncut_step = _is_cut(cols) & (cols["t"] > cols["s"])
+    uncut_step = _is_cut(cols, gpu) & (cols["t"] > cols["s"])
     return parts, (parts > 1.0) | appends | (cols["in_pages"] > 0) | (paged & ~uncut_step)
 
 

@@ -7,7 +7,13 @@ import numpy as np
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.attention import xqa
 from neusight_onnx.laws.attention.columns import GIVEN_BYTES
-from neusight_onnx.laws.attention.kernel_choice import XQA, has_narrow_keys, is_prompt_in_8_bits, unit_of
+from neusight_onnx.laws.attention.kernel_choice import (
+    XQA,
+    has_narrow_keys,
+    is_flash2_of_library,
+    is_prompt_in_8_bits,
+    unit_of,
+)
 from neusight_onnx.laws.bandwidth import l2_bytes_per_s
 from neusight_onnx.laws.base import Column, Columns, Constants
 
@@ -42,7 +48,7 @@ def parts_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
 def regroup_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     """Time of FlashAttention 2's copies that pack queries and unpack the output, in s; ``cols`` are pinned. PyTorch's
     launches none."""
-    packed = (cols["packed"] > 0) & (cols["b"] > 1) & (cols["g"] > 1) & (cols["by_pytorch"] == 0) & (XQA not in cols)
+    packed = (cols["packed"] > 0) & (cols["b"] > 1) & (cols["g"] > 1) & ~is_flash2_of_library(cols, gpu)
     copied = packed & ~has_narrow_keys(cols) & (unit_of(cols, gpu) == "mma")
     return np.where(copied, 1e-6 * c["regroup_us"] * (1.7e9 / gpu.clock_hz), 0.0)
 

@@ -21,6 +21,7 @@ from neusight_onnx.laws.attention.kernel_choice import (
     is_flash3_in_fp8,
     is_mma_in_fp8,
     is_prompt_in_8_bits,
+    split_kernel_keys,
     unit_of,
 )
 from neusight_onnx.laws.attention.rates import SHARED_BYTES, shared_bytes_of
@@ -61,12 +62,6 @@ class Tiles(NamedTuple):
     keys: Column
     warps: Column
     resident: Column
-
-
-def split_kernel_keys(d: Column) -> Column:
-    """Keys of the tile of FlashAttention 2's kernel that cuts them into parts, or reads them in pages, for heads of
-    ``d``."""
-    return np.where(d <= 64, 256.0, np.where(d <= 128, 128.0, 64.0))
 
 
 def tiles_of(

@@ -35,6 +35,8 @@ default in ``contrib_ops/cpu/bert/attention_common.h``, as remembered."""
 XQA_HEADS = frozenset({64, 128, 256})
 XQA_GROUPS = frozenset({1, 2, 4, 5, 8, 16, 32})
 """Sizes of heads, and heads that share keys, that XQA takes in 16 bits (texts of onnxruntime-gpu 1.31.1's errors)."""
+AMPERE = 8.0
+"""The compute capability from which on it has FlashAttention 2."""
 _HEAD_STEP = 8
 """Sizes of heads that fused kernels take are multiples of it."""
 
@@ -95,9 +97,11 @@ def appending_on(works: Sequence[NodeWork], capability: float | None) -> Sequenc
     itself writes the cache."""
 
     def appends(kernel: Kernel) -> bool:
+        if capability is None or capability < AMPERE:
+            return False
         if not isinstance(kernel, Attention) or APPENDING not in kernel.variants:
             return False
-        return BY_CUDNN not in kernel.variants or (capability or 0.0) < CUDNN_ATTENTION_CAPABILITY
+        return BY_CUDNN not in kernel.variants or capability < CUDNN_ATTENTION_CAPABILITY
 
     def of(work: NodeWork) -> NodeWork:
         return work.with_kernels(work.kernels[-1:]) if work.kernels and appends(work.kernels[-1]) else work
