@@ -29,6 +29,7 @@ from neusight_onnx.laws.catalog import LAWS, apply_law
 from neusight_onnx.laws.conv import CONV
 from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM
+from neusight_onnx.learning import entry as entries_of
 from neusight_onnx.learning import export
 from neusight_onnx.learning.datasets.neusight import NEUSIGHT_KERNELS
 from neusight_onnx.learning.datasets.parts import Measurements
@@ -167,10 +168,11 @@ def own_rows(count: int, *, seed: int) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_trees() -> Iterator[None]:
-    """A tenth of FP32 products' trees: what training does is tested here, and hundreds of rows need no thousand."""
+def short_training() -> Iterator[None]:
+    """A tenth of FP32 products' trees, and two of the five folds: what training does is tested, on hundreds of rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(RESIDUALS, "gemm", replace(RESIDUALS["gemm"], tree_count=100))
+        patch.setattr(entries_of, "FOLDS", 2)
         yield
 
 

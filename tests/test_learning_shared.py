@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from neusight_onnx.laws.tensor_conv.columns import columns as conv_columns
 from neusight_onnx.laws.tensor_conv.constants import CONSTANTS as CONV_CONSTANTS
 from neusight_onnx.laws.tensor_conv.estimate import estimate as conv_estimate
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD
+from neusight_onnx.learning import entry as entries_of
 from neusight_onnx.learning.datasets.conv import DEEPBENCH, MIOPEN_CONV
 from neusight_onnx.learning.datasets.products import AMD_GEMM
 from neusight_onnx.learning.kernel_text import kernel_to_text
@@ -34,6 +36,15 @@ from neusight_onnx.learning.measured import append
 from neusight_onnx.learning.shared_predictors import SHARED_PREDICTORS, shared_parts, shared_rows
 from neusight_onnx.learning.train import train_shared
 from neusight_onnx.predictor import load_predictors, predict
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_folds() -> Iterator[None]:
+    """Two of the five folds of new shapes: rows that the law made are fitted alike in each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entries_of, "FOLDS", 2)
+        yield
+
 
 DIRECTIONS: dict[str, Direction] = {"fwd": "forward", "bwd_data": "data", "bwd_weights": "weight"}
 
