@@ -19,7 +19,8 @@ cache.
 Which kernels run (:mod:`.kernel_choice`) follows from the instructions: FlashAttention 2 on mma (Ampere, Ada, GeForce),
 FlashAttention 3 on WGMMA (Hopper), TensorRT-LLM's and FlashAttention 4 on tcgen05 (data-centre Blackwell). PyTorch and
 ONNX Runtime have FlashAttention 2 on all of them, and CUTLASS's memory-efficient attention (:mod:`.memory_efficient`)
-where it can't run: laws of their own with the same constants (:mod:`.law`). Where keys are stored in fewer bits than
+where it can't run; ONNX Runtime has XQA (:mod:`.xqa`) and cuDNN's, too: laws of their own with the same constants
+(:mod:`.law`). Where keys are stored in fewer bits than
 queries, mma runs FlashInfer's, whose warps unpack them in registers; Hopper and Blackwell multiply in FP8, which
 FlashAttention 3 transposes values for. Queries of 8 bits have TensorRT-LLM's kernels (:mod:`.mma_fp8` for mma's).
 
