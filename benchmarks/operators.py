@@ -51,7 +51,8 @@ from neusight_onnx.learning.heldout import LAUNCH_SHARES
 from neusight_onnx.lowering import lower
 from neusight_onnx.operator_host import operator_host_us
 from neusight_onnx.predictor import predict
-from neusight_onnx.runtime import Step, get_runtime, stream_time_us
+from neusight_onnx.runtime import get_runtime
+from neusight_onnx.stream import Step, stream_time_us
 
 Row = dict[str, Any]
 OPERATORS = Path("data/neusight/operators_in_models_dev.parquet")

@@ -21,7 +21,7 @@ ROOMS = (
     ("gpu", "graph"),
     ("releases",),
     ("kernels", "runtime"),
-    ("kernel_formats", "operator_host"),
+    ("kernel_formats", "operator_host", "compatibility", "stream"),
     ("fusion", "lowering", "precision"),
     ("runnable",),
     ("backward",),

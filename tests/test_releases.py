@@ -15,6 +15,7 @@ from neusight_onnx import analyze, compare, diff, read_model
 from neusight_onnx.backward import make_training, train
 from neusight_onnx.checks.config import read_config
 from neusight_onnx.cli import main
+from neusight_onnx.compatibility import last_release, misfit, not_compiled_for, not_made_for
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.fusion.called_attention import with_called_attention
@@ -31,7 +32,7 @@ from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import infer_shapes, prepare, works_of
 from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
 from neusight_onnx.report.machine import to_json
-from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime, last_release, misfit, not_compiled_for, not_made_for
+from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "releases.md"

@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 from neusight_onnx import analyze, compare, read_model, sweep
 from neusight_onnx.backward import Training
 from neusight_onnx.errors import NotSupportedError
-from neusight_onnx.runtime import (
-    Runtime,
-    Step,
-    get_runtime,
-    host_time_us,
-    stream_launches,
-    stream_time_us,
-)
+from neusight_onnx.runtime import Runtime, get_runtime
+from neusight_onnx.stream import Step, host_time_us, stream_launches, stream_time_us
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
 RUNTIME = Runtime(name="made-up", description="", kernel_us=10.0, view_us=2.0, host_spread=1.5)

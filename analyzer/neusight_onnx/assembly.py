@@ -27,7 +27,8 @@ from neusight_onnx.report.model import (
     ValueSummary,
     deciding_first,
 )
-from neusight_onnx.runtime import Runtime, Step, host_time_us, stream_launches, stream_time_us
+from neusight_onnx.runtime import Runtime
+from neusight_onnx.stream import Step, host_time_us, stream_launches, stream_time_us
 from neusight_onnx.uncertainty import Share, cancelling, combined_us
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.assembly import Counted, Placed, stream_steps
 from neusight_onnx.batch import batch_of
+from neusight_onnx.compatibility import last_release, not_compiled_for
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.quantization import rounding_apart
 from neusight_onnx.gpu import GpuSpec
@@ -15,13 +16,13 @@ from neusight_onnx.gpu.generation import said_of_unknown
 from neusight_onnx.graph.model import InferredGraph, Notice
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, HostWork, NodeWork, Transfer
-from neusight_onnx.laws.analytic import (
+from neusight_onnx.laws.analytic import PIPE_FALLBACK
+from neusight_onnx.laws.host import (
     HOST_BYTES_PER_S,
     HOST_FLOPS_PER_S,
     HOST_INT8_PRODUCTS_PER_S,
     HOST_PRODUCTS_PER_S,
     PCIE_EFFICIENCY,
-    PIPE_FALLBACK,
     host_share,
     link_bytes_per_s,
 )
@@ -41,7 +42,8 @@ from neusight_onnx.report.model import (
     UnsupportedNode,
 )
 from neusight_onnx.report.quantities import capacity, counted, percent, significant
-from neusight_onnx.runtime import Runtime, last_release, not_compiled_for, stream_time_us
+from neusight_onnx.runtime import Runtime
+from neusight_onnx.stream import stream_time_us
 
 if TYPE_CHECKING:
     from neusight_onnx.tactics import Chosen, Tactics

@@ -18,7 +18,7 @@ from neusight_onnx.releases import release_text
 from neusight_onnx.report.model import Settings
 from neusight_onnx.report.precision_words import stored_formats
 from neusight_onnx.runnable import require_units
-from neusight_onnx.runtime import stream_time_us
+from neusight_onnx.stream import stream_time_us
 
 
 def precision_on(prepared: PreparedModel, spec: GpuSpec) -> Precision:

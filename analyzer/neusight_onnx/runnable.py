@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from neusight_onnx.compatibility import Misfit, misfit
 from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Graph, Initializer, Model, Node
 from neusight_onnx.kernels import Attention, Conv, Gemm, NodeWork
 from neusight_onnx.precision import UNITS, Precision, refusal
-from neusight_onnx.runtime import Misfit, Runtime, get_runtime, misfit
+from neusight_onnx.runtime import Runtime, get_runtime
 
 _STORED = {
     DataType.FLOAT8E4M3FN: "fp8",

@@ -1,12 +1,8 @@
-"""What executes the model: which runtimes are modelled, what they cost on the host, how kernels line up.
-
-The GPU runs one stream in order; the host hands it operator after operator. A kernel starts when the one
-before has ended *and* the host has launched it, so that small kernels wait for the host and large ones hide it.
-"""
+"""What executes the model: which runtimes are modelled, and what each release of them does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import inf
@@ -19,7 +15,7 @@ from neusight_onnx.releases.pytorch import COMPILED, EAGER
 from neusight_onnx.releases.tensorrt import EPILOGUES, TENSORRT
 
 if TYPE_CHECKING:
-    from neusight_onnx.gpu import GpuSpec
+    pass
 
 
 NO_HISTORY = History(project="", first=(0,), newest=(0,))
@@ -341,7 +337,7 @@ def get_runtime(called: str, *, cuda_graph: bool = False, channels_last: bool = 
         raise NotSupportedError(f"unknown runtime {name[:40]!a}{_hint(name, at + text)}")
     found = RUNTIMES["eager" if name == TORCHSCRIPT else name]
     if at:
-        found = _at_release(found, parse_release(text, f"runtime {name}"))
+        found = at_release(found, parse_release(text, f"runtime {name}"))
     if name == TORCHSCRIPT:
         found = scripted(found)
     if channels_last and not found.takes_order:
@@ -383,7 +379,7 @@ def as_runtime(runtime: Runtime | str) -> Runtime:
     return get_runtime(runtime) if isinstance(runtime, str) else runtime
 
 
-def _at_release(newest: Runtime, release: Release) -> Runtime:
+def at_release(newest: Runtime, release: Release) -> Runtime:
     """A runtime as it was at a release: every later change of its history undone, the newest first."""
     history = newest.history
     if is_before(release, history.first):
@@ -402,306 +398,3 @@ def _without(runtime: Runtime, changes: Iterable[Change]) -> Runtime:
         fields: dict[str, Any] = dict(change.fields)
         runtime = replace(runtime, lacks=(runtime.lacks | change.lacks) - change.had, **fields)
     return runtime
-
-
-def takes(runtime: Runtime, gpu: GpuSpec) -> bool:
-    """Whether the release of a runtime runs on a GPU by its compute capability; True for one that has none."""
-    capability = gpu.compute_capability
-    return capability is None or runtime.least_capability <= capability <= runtime.most_capability
-
-
-def _computes_in(runtime: Runtime, precision: str) -> bool:
-    """Whether a release has a number format (a value of ``--precision``)."""
-    return precision.removesuffix("-model") not in runtime.lacks_formats
-
-
-def _releases_that_take(runtime: Runtime, gpu: GpuSpec, precision: str = "fp32") -> tuple[Release, Release] | None:
-    """The first and the last known release that runs on a GPU in a number format; None where none does."""
-    history = runtime.history
-    points = (history.first, *(point for change in history.changes for point in (change.last_before, change.since)))
-    known = sorted({point for point in points if not is_before(point, history.first)} | {history.newest})
-    described = ((release, _at_release(RUNTIMES[runtime.name], release)) for release in known)
-    taking = [release for release, then in described if takes(then, gpu) and _computes_in(then, precision)]
-    return (taking[0], taking[-1]) if taking else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
-    """Why a runtime doesn't run on a GPU, or not in a number format, and what would do: parts of a sentence."""
-
-    reason: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.reason}; {self.remedy}"
-
-
-def misfit(called: str, gpu: GpuSpec, precision: str) -> Misfit | None:
-    """Why a runtime doesn't run on a GPU in ``precision`` (its name); None if it does, be it in an earlier release."""
-    asked = get_runtime(called)
-    of = f"runtime {called} on {gpu.name}"
-    if gpu.vendor not in asked.vendors:
-        others = ", ".join(sorted(name for name, other in RUNTIMES.items() if gpu.vendor in other.vendors))
-        return Misfit(reason=f"{of}: it runs on no GPU by {gpu.vendor}", remedy=f"take another (--runtime {others})")
-    if not takes(asked, gpu):
-        assert gpu.compute_capability is not None
-        capability = f"{gpu.compute_capability:.1f}"
-        if _releases_that_take(asked, gpu) is None:
-            return Misfit(
-                reason=f"{of}: it takes GPUs of compute capability {asked.least_capability:.1f} and later, "
-                f"this one has {capability}",
-                remedy="take --runtime onnxruntime",
-            )
-        if asked.release is not None:
-            return Misfit(
-                reason=f"{of}: this release takes no GPU of compute capability {capability}",
-                remedy=_release_that_would_do(asked, gpu, precision),
-            )
-    if not _computes_in(asked, precision):
-        return Misfit(
-            reason=f"runtime {called} in precision {precision}: this release doesn't compute in it",
-            remedy=_release_that_would_do(asked, gpu, precision),
-        )
-    return None
-
-
-def _release_that_would_do(asked: Runtime, gpu: GpuSpec, precision: str) -> str:
-    """Which releases run on a GPU, in a number format where there are such."""
-    releases = _releases_that_take(asked, gpu, precision)
-    if releases is None:
-        return "no release of it does both: take another precision, runtime or GPU"
-    first, last = releases
-    since, until = (f"{asked.name}@{release_text(release)}" for release in releases)
-    if last == asked.history.newest:
-        return f"take {since} or later"
-    return f"take {until} or earlier" if first == asked.history.first else f"take {since} to {until}"
-
-
-def not_made_for(called: str, gpu: GpuSpec, precision: str = "fp32") -> str | None:
-    """:func:`misfit` as a sentence."""
-    found = misfit(called, gpu, precision)
-    return None if found is None else str(found)
-
-
-def last_release(runtime: Runtime, gpu: GpuSpec) -> str | None:
-    """Which release of a runtime is the last for a GPU that its newest doesn't take; None if that does."""
-    releases = None if takes(runtime, gpu) else _releases_that_take(runtime, gpu)
-    if releases is None:
-        return None
-    last = f"{runtime.name}@{release_text(releases[1])}"
-    return (
-        f"{runtime.name}: releases after {release_text(releases[1])} take no GPU of compute capability "
-        f"{gpu.compute_capability:.1f}, as {gpu.name}; that one may merge less than is assumed here (--runtime {last})"
-    )
-
-
-def not_compiled_for(runtime: Runtime, gpu: GpuSpec) -> str | None:
-    """That a release has no machine code for a GPU in its own kernels, and what is taken then; None where it has."""
-    capability, compiled = gpu.compute_capability, runtime.compiled_for
-    if capability is None or not compiled or not takes(runtime, gpu):
-        return None
-    if any(int(each) == int(capability) and each <= capability for each in compiled):
-        return None
-    of = f"{runtime.name} {release_text(runtime.described_release)} on {gpu.name}"
-    if runtime.has_ptx and capability > compiled[-1]:
-        return (
-            f"{of}: its own kernels are compiled for compute capabilities up to {compiled[-1]:.1f}; for "
-            f"{capability:.1f} the driver compiles them before the first run, and cuBLAS and cuDNN are taken to be of "
-            "a CUDA that knows the GPU"
-        )
-    built = ", ".join(f"{each:.1f}" for each in compiled)
-    return (
-        f"{of}: its wheel on PyPI has kernels for compute capabilities {built}, none for {capability:.1f}: a build of "
-        "your own is assumed (CMAKE_CUDA_ARCHITECTURES)"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One operator on its way through the stream: its kernels' times on the GPU (none for a view), ``count`` times.
-
-    ``host_waits``: the host goes on only when they have ended (PyTorch needs the size of what ``nonzero`` found before
-    it can allocate it), so that the stream runs dry and what comes next waits for its launch.
-    ``host_us``: what the host takes up to the launch of each kernel, or for the view; (): as the runtime has it.
-    """
-
-    kernel_us: tuple[float, ...] = ()
-    count: int = 1
-    host_waits: bool = False
-    host_us: tuple[float, ...] = ()
-
-    def host_times_us(self, runtime: Runtime) -> tuple[float, ...]:
-        """What the host takes for each kernel of one run; of a view one time."""
-        if self.host_us:
-            return self.host_us
-        return (runtime.kernel_us,) * len(self.kernel_us) if self.kernel_us else (runtime.view_us,)
-
-
-def stream_time_us(steps: Iterable[Step], runtime: Runtime, *, host_factor: float = 1.0) -> float:
-    """Microseconds from the first operator's dispatch until the last kernel has ended, never below the kernels' sum.
-
-    ``host_factor``: the host takes so many times the runtime's costs. A captured run is launched once.
-    """
-    if runtime.captured:
-        busy_us = sum(step.count * sum(step.kernel_us) for step in steps)
-        return busy_us + host_factor * runtime.graph_us if busy_us else 0.0
-    host = 0.0
-    gpu = 0.0
-    for step in steps:
-        launch_us = [host_factor * each_us for each_us in step.host_times_us(runtime)]
-        if not step.kernel_us:
-            host += step.count * launch_us[0]
-            continue
-        if step.host_waits:
-            for taken, duration in zip(launch_us, step.kernel_us, strict=True):
-                host += taken
-                gpu = max(gpu, host) + duration
-            again = launched = 0.0  # from one end to the next: all launched and run on an empty stream
-            for taken, duration in zip(launch_us, step.kernel_us, strict=True):
-                launched += taken
-                again = max(again, launched) + duration
-            gpu += (step.count - 1) * again
-            host = gpu
-            continue
-        for taken, duration in zip(launch_us, step.kernel_us, strict=True):
-            first_launch = host + taken
-            host += step.count * taken
-            # repeated, either the GPU is the slower side (first launch, all durations) or the host (last launch, one)
-            gpu = max(max(gpu, first_launch) + step.count * duration, host + duration)
-    return max(gpu, host)
-
-
-def host_time_us(steps: Iterable[Step], runtime: Runtime) -> float:
-    """Microseconds that the host takes to hand over all steps, waiting for nothing."""
-    if runtime.captured:
-        return runtime.graph_us
-    return sum(step.count * sum(step.host_times_us(runtime)) for step in steps)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A span of the run: the host hands over an operator, and the GPU executes one of its kernels.
-
-    ``step`` and ``kernel`` are places in the steps and in the kernels of one (None: a view, which the GPU never sees).
-    It stands for ``run_count`` runs in a row. Times in us since the first operator's dispatch; of a view both GPU times
-    are 0.
-    """
-
-    step: int
-    kernel: int | None
-    run_count: int
-    host_start_us: float
-    host_us: float
-    gpu_start_us: float
-    gpu_us: float
-
-
-def stream_launches(steps: Iterable[Step], runtime: Runtime, *, most_runs: int = 32) -> Iterator[Launch]:
-    """The spans behind :func:`stream_time_us`, in order: the last of them ends when that says.
-
-    A step that is repeated more than ``most_runs`` times is one span a kernel, from the first start to the last end;
-    where the host waits for it, its kernels have shares of that as their times are. Of a captured run the host's only
-    span is that of its first kernel.
-    """
-    host = 0.0
-    gpu = 0.0
-    if runtime.captured:
-        gpu = runtime.graph_us
-        yield from _replayed(steps, gpu)
-        return
-    for place, step in enumerate(steps):
-        spans, each = (step.count, 1) if step.count <= most_runs else (1, step.count)
-        host_us = step.host_times_us(runtime)
-        if not step.kernel_us:
-            for _ in range(spans if host_us[0] else 0):
-                cost = each * host_us[0]
-                yield Launch(
-                    step=place,
-                    kernel=None,
-                    run_count=each,
-                    host_start_us=host,
-                    host_us=cost,
-                    gpu_start_us=0.0,
-                    gpu_us=0.0,
-                )
-                host += cost
-            continue
-        if step.host_waits:
-            for _ in range(spans):
-                launches = list(_waited_for(place, step.kernel_us, each, host, gpu, host_us))
-                yield from launches
-                host = gpu = launches[-1].gpu_start_us + launches[-1].gpu_us
-            continue
-        for index, duration in enumerate(step.kernel_us):
-            for _ in range(spans):
-                host_start = host
-                start = max(gpu, host + host_us[index])
-                host += each * host_us[index]
-                gpu = max(start + each * duration, host + duration)
-                yield Launch(
-                    step=place,
-                    kernel=index,
-                    run_count=each,
-                    host_start_us=host_start,
-                    host_us=host - host_start,
-                    gpu_start_us=start,
-                    gpu_us=gpu - start,
-                )
-
-
-def _replayed(steps: Iterable[Step], gpu: float) -> Iterator[Launch]:
-    """The spans of a captured run, whose first kernel starts at ``gpu``."""
-    host_us = gpu
-    for place, step in enumerate(steps):
-        for index, duration in enumerate(step.kernel_us):
-            lasting = step.count * duration
-            yield Launch(
-                step=place,
-                kernel=index,
-                run_count=step.count,
-                host_start_us=0.0,
-                host_us=host_us,
-                gpu_start_us=gpu,
-                gpu_us=lasting,
-            )
-            gpu += lasting
-            host_us = 0.0
-
-
-def _waited_for(
-    place: int, kernel_us: tuple[float, ...], count: int, host: float, gpu: float, launch_us: tuple[float, ...]
-) -> Iterator[Launch]:
-    """The spans of ``count`` runs of a step that the host waits for, from ``host`` on, the GPU busy until ``gpu``."""
-    start = max(gpu, host + launch_us[0])
-    again = ahead = 0.0  # from one run's end to the next one's; from its start to a launch
-    for index, (duration, taken) in enumerate(zip(kernel_us, launch_us, strict=True)):
-        begun = max(gpu, host + ahead + taken)
-        gpu = begun + duration
-        again = max(again, ahead + taken) + duration
-        if count == 1:
-            yield Launch(
-                step=place,
-                kernel=index,
-                run_count=1,
-                host_start_us=host + ahead,
-                host_us=taken,
-                gpu_start_us=begun,
-                gpu_us=duration,
-            )
-        ahead += taken
-    if count == 1:
-        return
-    lasting, whole = gpu + (count - 1) * again - start, sum(kernel_us)
-    for index, duration in enumerate(kernel_us):
-        share = lasting * (duration / whole if whole else 1 / len(kernel_us))
-        # the host goes in step with the GPU, a launch ahead
-        yield Launch(
-            step=place,
-            kernel=index,
-            run_count=count,
-            host_start_us=start - launch_us[0],
-            host_us=share,
-            gpu_start_us=start,
-            gpu_us=share,
-        )
-        start += share

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from neusight_onnx.checks.limits import MEDIAN
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
+from neusight_onnx.compatibility import not_made_for
 from neusight_onnx.preparation import why_uncaptured
 from neusight_onnx.report.execution import host_text
 from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, Totals
 from neusight_onnx.report.quantities import capacity, counted, duration, percent, significant
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runtime import get_runtime, not_made_for
+from neusight_onnx.runtime import get_runtime
 
 _MEMORY_FIX = "take a smaller batch or sequence, a narrower number format or a GPU with more memory"
 
