@@ -66,7 +66,7 @@ def operators(torch: Any) -> Calls:
     x, heads, scores, image = zeros(1, 8, 768), zeros(1, 12, 8, 64), zeros(1, 12, 8, 8), zeros(1, 64, 56, 56)
     keys, mask, matrix = heads.transpose(-1, -2), scores > 0, zeros(8, 768)
     tokens, weight, places = zeros(1, 8).long(), zeros(768, 768), zeros(8).long()
-    columns = zeros(8, 1).long()
+    columns, steps = zeros(8, 1).long(), zeros(32, 8, 256)
     found: Calls = {
         "linear": {
             "Linear": module(nn.Linear(768, 768), x),
@@ -86,6 +86,8 @@ def operators(torch: Any) -> Calls:
         "layer normalization": {"LayerNorm": module(nn.LayerNorm(768), x)},
         "group normalization": {
             "GroupNorm": module(nn.GroupNorm(32, 64), image),
+            "InstanceNorm2d": module(nn.InstanceNorm2d(64), image),
+            "InstanceNorm2d with parameters": module(nn.InstanceNorm2d(64, affine=True), image),
         },
         "activation": {
             "ReLU": module(nn.ReLU(inplace=True), image),
@@ -102,6 +104,7 @@ def operators(torch: Any) -> Calls:
             "sqrt": lambda: torch.sqrt(x),
             "tanh": lambda: torch.tanh(x),
             "masked_fill": lambda: scores.masked_fill(mask, 0.0),
+            "where": lambda: torch.where(mask, scores, scores),
         },
         "softmax": {
             "Softmax": module(nn.Softmax(dim=-1), scores),
@@ -124,6 +127,19 @@ def operators(torch: Any) -> Calls:
             "index_select": lambda: torch.index_select(matrix, 0, places),
             "indices in brackets": lambda: matrix[places],
             "gather": lambda: torch.gather(matrix, 1, columns),
+        },
+        "recurrent": {
+            "LSTM": module(nn.LSTM(256, 256), steps),
+            "LSTM of two layers": module(nn.LSTM(256, 256, num_layers=2), steps),
+            "LSTM in two directions": module(nn.LSTM(256, 256, bidirectional=True), steps),
+            "GRU": module(nn.GRU(256, 256), steps),
+            "RNN": module(nn.RNN(256, 256), steps),
+        },
+        "row": {
+            "Sequential of eight Linear and ReLU": module(nn.Sequential(*[nn.Linear(768, 768), nn.ReLU()] * 8), x),
+            "Sequential of eight Conv2d and ReLU": module(
+                nn.Sequential(*[nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()] * 8), image
+            ),
         },
         "pooling": {
             "MaxPool2d": module(nn.MaxPool2d(3, 2, 1), image),
@@ -183,6 +199,9 @@ def backwards(torch: Any) -> Calls:
             "Conv2d without bias": module(lambda: nn.Conv2d(64, 64, 3, padding=1, bias=False), zeros(*image)),
             "BatchNorm2d": module(lambda: nn.BatchNorm2d(64), zeros(*image)),
             "LayerNorm": module(lambda: nn.LayerNorm(768), zeros(1, 8, 768)),
+            "GroupNorm": module(lambda: nn.GroupNorm(32, 64), zeros(*image)),
+            "InstanceNorm2d": module(lambda: nn.InstanceNorm2d(64), zeros(*image)),
+            "InstanceNorm2d with parameters": module(lambda: nn.InstanceNorm2d(64, affine=True), zeros(*image)),
             "ReLU": module(nn.ReLU, zeros(1, 8, 768)),
             "GELU": module(nn.GELU, zeros(1, 8, 768)),
             "mul of a number": function(lambda x: x * 2.0, zeros(1, 8, 768)),

@@ -70,13 +70,15 @@ def test_an_operator_forward(
         pytest.param("y = GroupNormalization <num_groups = 2> (x, w, w)", 15.2, 3, id="group normalization"),
         pytest.param("y = InstanceNormalization (x, w, w)", 20.0, 3, id="instance normalization"),
         pytest.param("y = Where (c, number, x)", 3.9, 2, id="a place that is filled"),
+        pytest.param("y = LSTM <hidden_size = 4> (t, wl, rl)", 32.8, 2, id="a recurrent layer, one call of cuDNN"),
+        pytest.param("y = GRU <hidden_size = 4> (t, wg, rg)", 26.7, 2, id="another"),
     ],
 )
 def test_kernels_of_one_call(nodes: str, software_us: float, launches: int) -> None:
     graph = inferred(
         nodes,
-        {**IMAGE, "c": (6, 6)},
-        weights={"w": (8,)},
+        {**IMAGE, "c": (6, 6), "t": (5, 2, 8)},
+        weights={"w": (8,), "wl": (1, 16, 8), "rl": (1, 16, 4), "wg": (1, 12, 8), "rg": (1, 12, 4)},
         constants={"number": 0.0},
         types={"c": TensorProto.BOOL},
         opset=21,

@@ -209,3 +209,22 @@ functional.conv2d(maps, weight, padding=1)
     assert convolution.startswith(
         "library\tcudnn\tconvolution forward w=16x32x3x3/288x9x3x1:2 x=2x32x8x8/2048x64x8x1:2"
     )
+
+
+def test_recurrent_layers_find_their_weights(pretended: Callable[[str], dict[str, str]], tmp_path: Path) -> None:
+    """PyTorch asks cuDNN where each gate's weights lie and refuses gaps. Two fills make an LSTM's states."""
+    program = """
+import torch
+layer = torch.nn.LSTM(8, 16, num_layers=2, bidirectional=True).cuda()
+given = torch.zeros(5, 2, 8, device="cuda")
+open(LOG, "w").close()
+with torch.no_grad():
+    assert layer(given)[0].shape == (5, 2, 32)
+"""
+    log = tmp_path / "log"
+    environment = {**pretended("a100"), "STANDIN_LOG": str(log)}
+    subprocess.run([sys.executable, "-c", program.replace("LOG", repr(str(log)))], env=environment, check=True)
+    h, c, layer = log.read_text().splitlines()
+    assert "FillFunctor" in h
+    assert "FillFunctor" in c
+    assert layer == "library\tcudnn\trecurrent forward mode=2 algorithm=3 layers=2 directions=2 input=8 hidden=16"

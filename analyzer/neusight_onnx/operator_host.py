@@ -46,6 +46,8 @@ FORWARD_US: Mapping[str, float] = {
     "resize": 3.6,
     "attention": 6.1,
     "sort": 5.4,
+    "lstm": 32.8,
+    "recurrent": 26.7,
 }
 """Us of a call, the mean of its kind; others, which weren't measured, are taken as "elementwise"."""
 
@@ -93,8 +95,13 @@ ONE_CALL: Mapping[str, str] = {
     "GroupNormalization": "group normalization",
     "InstanceNormalization": "instance normalization",
     "Where": "where",
+    "LSTM": "lstm",
+    "GRU": "recurrent",
+    "RNN": "recurrent",
 }
 """Kinds of operators whose kernels, of several classes, are one call's."""
+
+ONE_CALL_BACKWARD = {operator: kind for operator, kind in ONE_CALL.items() if kind in BACKWARD_US}
 
 
 def operator_host_us(work: NodeWork, runtime: Runtime) -> tuple[float, ...]:
@@ -110,8 +117,9 @@ def operator_host_us(work: NodeWork, runtime: Runtime) -> tuple[float, ...]:
     of_batch_norm = any(isinstance(kernel, Normalization) and kernel.method == "batch" for kernel in work.kernels)
     found = []
     before = ""
+    calls = ONE_CALL if work.phase == "forward" else ONE_CALL_BACKWARD
     for kernel in work.kernels:
-        kind = ONE_CALL.get(work.op_type) or kind_of(kernel)
+        kind = calls.get(work.op_type) or kind_of(kernel)
         if of_batch_norm and _is_of_channels(kernel):
             kind = "batch normalization"
         if of_layer and kind == "matmul":  # the gradient of its weights

@@ -360,3 +360,96 @@ int cudnnConvolutionForward(struct handle *handle, const void *alpha, const stru
   to += snprintf(to, end - to, " groups=%d compute=%d", convolution->groups, convolution->type);
   return standin_launch(handle->stream, line) ? 5000 : 0;
 }
+
+/* --- recurrent layers: where the weights of each gate lie, and a line for each call that runs kernels */
+
+struct recurrent {
+  int algorithm, mode, biases, directions, type, input, hidden, layers;
+};
+int cudnnCreateRNNDescriptor(void **made) {
+  *made = calloc(1, sizeof(struct recurrent));
+  return 0;
+}
+int cudnnDestroyRNNDescriptor(struct recurrent *layer) {
+  free(layer);
+  return 0;
+}
+int cudnnSetRNNDescriptor_v8(struct recurrent *layer, int algorithm, int mode, int bias_mode, int direction,
+                             int input_mode, int type, int precision, int math, int input, int hidden, int projection,
+                             int layers, void *dropout, unsigned flags) {
+  struct recurrent made = {algorithm, mode, bias_mode != 0, 1 + (direction == 1), type, input, hidden, layers};
+  *layer = made;
+  return 0;
+}
+
+static int gates(const struct recurrent *layer) { return layer->mode == 2 ? 4 : layer->mode == 3 ? 3 : 1; }
+
+/* Elements of one matrix: of the inputs (which 0) or of the state (1). */
+static size_t matrix(const struct recurrent *layer, int pseudo_layer, int which) {
+  int width = pseudo_layer < layer->directions ? layer->input : layer->hidden * layer->directions;
+  return (size_t)layer->hidden * (which ? layer->hidden : width);
+}
+
+/* Elements of all matrices in front of one pseudo-layer: a layer in one direction. */
+static size_t matrices(const struct recurrent *layer, int pseudo_layer) {
+  size_t count = 0;
+  int i;
+  for (i = 0; i < pseudo_layer; i++) count += gates(layer) * (matrix(layer, i, 0) + matrix(layer, i, 1));
+  return count;
+}
+
+int cudnnGetRNNWeightSpaceSize(void *handle, const struct recurrent *layer, size_t *bytes) {
+  int rows = layer->layers * layer->directions;
+  size_t biases = layer->biases ? (size_t)rows * 2 * gates(layer) * layer->hidden : 0;
+  *bytes = (matrices(layer, rows) + biases) * (layer->type == 0 ? 4 : layer->type == 1 ? 8 : 2);
+  return 0;
+}
+
+static void sized(struct shape *shape, int type, int rows, int columns) {
+  int sizes[3] = {1, rows, columns}, strides[3] = {rows * columns, columns, 1};
+  cudnnSetTensorNdDescriptor(shape, type, 3, sizes, strides);
+}
+
+int cudnnGetRNNWeightParams(void *handle, const struct recurrent *layer, int pseudo_layer, size_t bytes, char *space,
+                            int gate, struct shape *weights, void **weights_at, struct shape *bias, void **bias_at) {
+  int each = layer->type == 0 ? 4 : layer->type == 1 ? 8 : 2, which = gate >= gates(layer), i = gate % gates(layer);
+  size_t before = matrices(layer, pseudo_layer) + (which ? gates(layer) * matrix(layer, pseudo_layer, 0) : 0);
+  size_t biases = matrices(layer, layer->layers * layer->directions) +
+                  ((size_t)pseudo_layer * 2 * gates(layer) + gate) * layer->hidden;
+  if (weights != NULL) sized(weights, layer->type, layer->hidden, matrix(layer, pseudo_layer, which) / layer->hidden);
+  if (weights_at != NULL) *weights_at = space + each * (before + i * matrix(layer, pseudo_layer, which));
+  if (bias != NULL) sized(bias, layer->type, layer->hidden, 1);
+  if (bias_at != NULL) *bias_at = layer->biases ? space + each * biases : NULL;
+  return 0;
+}
+
+int cudnnGetTensorNdDescriptor(const struct shape *shape, int wanted, int *type, int *count, int *sizes, int *strides) {
+  int i;
+  *type = shape->type;
+  *count = shape->count;
+  for (i = 0; i < wanted && i < shape->count; i++) {
+    sizes[i] = shape->sizes[i];
+    strides[i] = shape->strides[i];
+  }
+  return 0;
+}
+
+int cudnnGetRNNTempSpaceSizes(void *handle, void *layer, int mode, void *x, size_t *workspace, size_t *reserve) {
+  *workspace = 0;
+  if (reserve != NULL) *reserve = 0;
+  return 0;
+}
+
+static int recurrent(struct handle *handle, const char *which, const struct recurrent *layer) {
+  char line[256];
+  snprintf(line, sizeof line, "library\tcudnn\trecurrent %s mode=%d algorithm=%d layers=%d directions=%d input=%d hidden=%d",
+           which, layer->mode, layer->algorithm, layer->layers, layer->directions, layer->input, layer->hidden);
+  return standin_launch(handle->stream, line) ? 5000 : 0;
+}
+int cudnnRNNForward(struct handle *handle, const struct recurrent *layer) { return recurrent(handle, "forward", layer); }
+int cudnnRNNBackwardData_v8(struct handle *handle, const struct recurrent *layer) {
+  return recurrent(handle, "backward data", layer);
+}
+int cudnnRNNBackwardWeights_v8(struct handle *handle, const struct recurrent *layer) {
+  return recurrent(handle, "backward weights", layer);
+}

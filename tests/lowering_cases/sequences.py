@@ -19,6 +19,15 @@ RECURRENT = [
         ],
     ),
     Case(
+        name="cuDNN writes both directions beside each other: what joins them moves nothing",
+        nodes='g = GRU<hidden_size=8, direction="bidirectional">(x, w, r)\nt = Transpose<perm=[0,2,1,3]>(g)\n'
+        "j = Reshape(t, rows)\ny = Relu(j)",
+        inputs={"x": (5, 2, 4)},
+        weights={"w": (2, 24, 4), "r": (2, 24, 8)},
+        constants={"rows": [0, 0, -1]},
+        expected=[ew("relu", read=4 * 5 * 2 * 16, written=4 * 5 * 2 * 16)],
+    ),
+    Case(
         name="gru in both directions",
         nodes='y = GRU<hidden_size=8, direction="bidirectional">(x, w, r, b)',
         inputs={"x": (5, 3, 4)},

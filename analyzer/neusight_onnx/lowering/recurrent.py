@@ -6,6 +6,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Gemm, Kernel, Recurrent
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+from neusight_onnx.lowering.views import Layout
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4, "DynamicQuantizeLSTM": 4}
 
@@ -48,7 +49,16 @@ def recurrent(context: NodeContext) -> Outcome:
         extra_outputs=context.other_outputs(),
     )
     kernels: tuple[Kernel, ...] = (*context.contiguous(0), inputs, serial)
-    return Kernels(kernels=kernels)
+    return Kernels(kernels=kernels, layouts=_side_by_side(context, steps, directions, b, h))
+
+
+def _side_by_side(context: NodeContext, steps: int, directions: int, b: int, h: int) -> tuple[Layout | None, ...]:
+    """cuDNN writes both directions of a step beside each other, (steps, b, d * h), as PyTorch's module returns them;
+    ONNX has (steps, d, b, h), which the file transposes."""
+    if not context.lazy or directions == 1 or not context.has_output(0) or context.out().shape[:1] != (steps,):
+        return ()
+    row = directions * h
+    return (Layout(strides=(b * row, h, row, 1), origins=()),)
 
 
 @lowers("AttnLSTM", domain="com.microsoft", gives="recurrent", note="without its attention over the memory")
