@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
@@ -18,6 +19,11 @@ from neusight_onnx.graph.read import read_model
 from neusight_onnx.preparation import infer_shapes
 from neusight_onnx.runtime import RUNTIMES
 from test_patterns import MATCHING, NUMBERS, WEIGHTS
+
+pytestmark = pytest.mark.skipif(
+    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31),
+    reason=f"our rules are those of ONNX Runtime 1.31 on, here is {onnxruntime.__version__}, which optimises otherwise",
+)
 
 INTEGERS: dict[str, object] = {
     "groups": [0, 4, -1],
