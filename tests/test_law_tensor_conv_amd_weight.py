@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neusight_onnx.data_files import data_folder
 from neusight_onnx.gpu import load_gpu
 from neusight_onnx.kernels import Conv
 from neusight_onnx.laws.tensor_conv.columns import columns
 from neusight_onnx.laws.tensor_conv.direct import element_us
-from neusight_onnx.laws.tensor_conv.image_products import image_constants
+from neusight_onnx.laws.tensor_conv.image_products import image_constants, images_us
 from neusight_onnx.laws.tensor_conv.miopen_solvers import COMPILED_TILE, assembled_times, compiled_times
 from neusight_onnx.laws.tensor_conv.tiles import TILE, with_tiles
-from neusight_onnx.predictor import predict
+from neusight_onnx.predictor import load_predictors, predict
 from tensor_conv_cases import BASE, BF16, FP16, WEIGHT_AMD_PRIORS
 
 KERNEL = replace(BASE, direction="weight", channels_last=False)
@@ -52,7 +53,7 @@ def test_sums_of_assembled_gradients(changes: dict[str, Any], kernels: int, byte
     """A launch each that zeroes and converts, split or not: in FP32 4 bytes are written, 4 read and 2 written."""
     kernel = replace(KERNEL, k=4096, **changes)
     gpu = load_gpu("mi210")
-    alone = WEIGHT_AMD_PRIORS["floor_us"] + kernels / 2 * WEIGHT_AMD_PRIORS["split_us"]
+    alone = sum(WEIGHT_AMD_PRIORS[name] for name in ("floor_us", "zero_us", "cast_us")[: 1 + kernels])
     moved_us = _launch_us(kernel, "mi210", assembled_times, tile) - alone
     peak_us = 1e6 * bytes_ * kernel.c * kernel.k * 9 / gpu.memory_bytes_per_s
     assert 1.0 < moved_us / peak_us < 1.4
@@ -69,8 +70,39 @@ def test_sums_of_assembled_gradients(changes: dict[str, Any], kernels: int, byte
 )
 def test_sums_of_compiled_gradients(gpu: str, dtype: Any, tile: Any, sums: bool) -> None:
     beside = _launch_us(replace(KERNEL, dtype=dtype), gpu, compiled_times, tile) - WEIGHT_AMD_PRIORS["floor_us"]
-    assert (beside > WEIGHT_AMD_PRIORS["split_us"]) is sums
+    assert (beside > WEIGHT_AMD_PRIORS["zero_us"] + WEIGHT_AMD_PRIORS["cast_us"]) is sums
     assert (beside == pytest.approx(0.0)) is not sums
+
+
+def test_a_conversion_is_of_the_assembled_and_compiled_kernels_alone() -> None:
+    """It takes longer than zeros, with fitted constants, too; a product an image adds to what the one before left."""
+    mi210 = load_gpu("mi210")
+    fitted = load_predictors(data_folder("predictors"))["conv", "matrix/weight+amd"].constants
+    assert fitted["cast_us"] > 1.5 * fitted["zero_us"]
+    image = replace(POINTWISE, n=1, c=512, k=16, dtype=BF16)
+    cols, tile, image_tile = with_tiles(columns((image,)), mi210, WEIGHT_AMD_PRIORS)
+    slow = {**WEIGHT_AMD_PRIORS, "zero_us": 99.0, "cast_us": 99.0}
+    before, after = (images_us(cols, mi210, c, image_tile)[0] for c in (WEIGHT_AMD_PRIORS, slow))
+    assert before == pytest.approx(after)
+    before, after = (assembled_times(cols, mi210, c, tile)["launch"][0] for c in (WEIGHT_AMD_PRIORS, slow))
+    assert after - before == pytest.approx(198.0 - WEIGHT_AMD_PRIORS["zero_us"] - WEIGHT_AMD_PRIORS["cast_us"])
+
+
+@pytest.mark.parametrize("gpu", ["mi100", "mi210", "mi300x"])
+def test_channels_that_fill_no_load_come_one_by_one(gpu: str) -> None:
+    """Address clocks a channel of 7x7 filters: a load of an assembled kernel brings eight, or one of three."""
+    spec = load_gpu(gpu)
+    unaddressed = {**WEIGHT_AMD_PRIORS, "address_overhead": 1e-9}
+
+    def of_a_channel(c: int) -> float:
+        stem = replace(KERNEL, n=64, c=c, k=64, filter=(7, 7), spatial=(224, 224), out=(112, 112), strides=(2, 2))
+        cols, tile, _ = with_tiles(columns((stem,)), spec, WEIGHT_AMD_PRIORS)
+        more, less = (assembled_times(cols, spec, of, tile)["issue"][0] for of in (WEIGHT_AMD_PRIORS, unaddressed))
+        return float(more - less) / c
+
+    assert of_a_channel(3) > 4.0 * of_a_channel(8)
+    assert of_a_channel(4) < 2.5 * of_a_channel(8)
+    assert of_a_channel(64) > 0.5 * of_a_channel(8)
 
 
 @pytest.mark.parametrize(

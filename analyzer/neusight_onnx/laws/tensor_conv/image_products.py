@@ -52,8 +52,9 @@ def image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
     plain = {**c, "index_overhead": 1.0}
     if not is_amd(gpu):
         return plain
-    # products are assembled kernels, too
+    # products are assembled kernels, too; nothing of theirs is converted
     moves = c.get("assembled_operations", c["move_operations"])
+    plain.pop("cast_us", None)
     return {
         **plain,
         "floor_us": c["image_us"] * launch_slowness(gpu),
