@@ -16,6 +16,11 @@ from neusight_onnx.graph.bindings import Bindings
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer
 
+pytestmark = pytest.mark.skipif(
+    tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31),
+    reason=f"the operators are those of ONNX Runtime 1.31; here is {onnxruntime.__version__}, which lacks some",
+)
+
 NCHWC = "com.microsoft.nchwc"
 F, U8, I8, I32, I64, B = np.float32, np.uint8, np.int8, np.int32, np.int64, np.bool_
 Array = np.ndarray[Any, Any]
