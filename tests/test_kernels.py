@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -17,6 +17,7 @@ from neusight_onnx.kernels import (
     HostWork,
     Kernel,
     Movement,
+    NodeWork,
     Normalization,
     Opaque,
     Pooling,
@@ -335,3 +336,30 @@ def test_implicit_product_of_each_direction(kernel: Conv, product: tuple[int, in
     assert kernel.implicit_gemm == product
     b, m, n, k = kernel.implicit_gemm
     assert b * m * n * k == kernel.macs
+
+
+def test_work_by_other_kernels_keeps_all_else() -> None:
+    found = Elementwise(operations=("gelu",), inputs=(spec(8),), output=spec(8))
+    work = NodeWork(
+        node="step",
+        op_type="AdamW",
+        origins=(("step", "AdamW"),),
+        kernels=(found,),
+        alternatives=((found,),),
+        free="of its own",
+        unsupported="of its own",
+        count=3,
+        branch=("if/then",),
+        host_operation=True,
+        host_waits=True,
+        merged_into="other",
+        written=True,
+        parts=("part",),
+        is_boundary=True,
+        phase="optimizer",
+        tensors_each=36.0,
+        on_host_because="its version",
+    )
+    defaults = NodeWork(node="", op_type="")
+    assert all(getattr(work, each.name) != getattr(defaults, each.name) for each in fields(NodeWork))
+    assert work.with_kernels((found, found)) == replace(work, kernels=(found, found))

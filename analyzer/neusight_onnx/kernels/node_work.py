@@ -66,5 +66,6 @@ class NodeWork:
             parts=self.parts,
             is_boundary=self.is_boundary,
             phase=self.phase,
+            tensors_each=self.tensors_each,
             on_host_because=self.on_host_because,
         )
