@@ -9,6 +9,7 @@ import pytest
 from onnx import parser
 
 from neusight_onnx import analyze
+from neusight_onnx.backward import Training
 from neusight_onnx.report.model import Report
 
 BAG = """<ir_version: 8, opset_import: ["" : 17]>
@@ -28,7 +29,13 @@ g (int64[{indices}] x, int64[8] offsets) => (float[a, b] y)
 }}"""
 
 
-def analyzed(folder: Path, runtime: str, *, reduced: str = "row = ReduceSum<keepdims=0>(rows, first)") -> Report:
+def analyzed(
+    folder: Path,
+    runtime: str,
+    *,
+    reduced: str = "row = ReduceSum<keepdims=0>(rows, first)",
+    training: Training | None = None,
+) -> Report:
     model = parser.parse_model(BAG.format(indices=24, reduced=reduced).replace("= {}", "= {0}"))
     weight = next(tensor for tensor in model.graph.initializer if tensor.name == "w")
     weight.CopyFrom(onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [100, 16], [0.0] * 1600))
@@ -36,7 +43,7 @@ def analyzed(folder: Path, runtime: str, *, reduced: str = "row = ReduceSum<keep
     ends.CopyFrom(onnx.helper.make_tensor("ends", onnx.TensorProto.INT64, [9], list(range(0, 27, 3))))
     path = folder / "m.onnx"
     onnx.save(model, path)
-    return analyze(path, gpu="a100", runtime=runtime)
+    return analyze(path, gpu="a100", runtime=runtime, training=training)
 
 
 @pytest.mark.parametrize("runtime", ["eager", "compiled"])
@@ -55,6 +62,26 @@ def test_pytorch_launches_one_kernel(tmp_path: Path, runtime: str, reduced: str,
     assert row.dims["operation"] == operation
     assert (row.dims["outputs"], row.dims["reduced"]) == (128, 3)
     assert (row.read_bytes, row.write_bytes) == (128 * 3 * 4 + 24 * 8, 128 * 4)
+
+
+@pytest.mark.parametrize(
+    ("reduced", "expected"),
+    [
+        ("row = ReduceSum<keepdims=0>(rows, first)", ["sort", "fill", "scatter_add"]),
+        ("row = ReduceMean<keepdims=0, axes=[0]>(rows)", ["sort", "fill", "scatter_add"]),
+        ("row = ReduceMax<keepdims=0, axes=[0]>(rows)", ["fill", "scatter_add"]),
+    ],
+    ids=["sum", "mean", "max"],
+)
+def test_its_weight_is_trained(tmp_path: Path, reduced: str, expected: list[str]) -> None:
+    """24 indices are sorted, but for a maximum, which adds the 8 x 16 gradients where they came from."""
+    report = analyzed(tmp_path, "eager", reduced=reduced, training=Training(optimizer="none", loss="none"))
+    assert report.training is not None
+    assert report.training.trained_parameter_count == 1600
+    backward = [row.dims for row in report.kernels if row.phase == "backward"]
+    assert sorted(str(dims["operation"]) for dims in backward) == sorted(expected)
+    (added,) = [dims for dims in backward if dims["operation"] == "scatter_add"]
+    assert added["moved"] == (128 if expected[0] == "fill" else 24 * 16)
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,7 @@ def _in_pytorch(runtime: Runtime) -> bool:
 
 def _as_parsed(graph: InferredGraph, precision: Precision, runtime: Runtime, *, in_training: bool) -> InferredGraph:
     """The graph that the runtime is given: modules as PyTorch has them, converted to ``precision``; nothing merged."""
-    if _in_pytorch(runtime) and not in_training:
+    if _in_pytorch(runtime):
         from neusight_onnx.fusion.embedding_bags import with_embedding_bags
 
         graph = with_embedding_bags(graph)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from neusight_onnx.backward.pointwise import passed
 from neusight_onnx.backward.registry import BackwardContext, Derivative, Flow, Unknown, dense, differentiates, reduce_to
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Conv, Gemm, Kernel, Movement, Reduction, TensorSpec
+from neusight_onnx.kernels import Conv, Elementwise, Gemm, Kernel, Movement, Reduction, TensorSpec
 from neusight_onnx.lowering.views import copy_kernel
 from neusight_onnx.strides import channels_last_strides, contiguous_strides, expand_strides, view_strides
 
@@ -117,11 +117,16 @@ def _saved(context: BackwardContext, sides: dict[int, Side]) -> tuple[tuple[str,
 @differentiates("MatMul")
 @differentiates("Linear", domain="neusight")
 def matmul(context: BackwardContext) -> Derivative | Unknown:
-    """``(b, m, k) @ (b, k, n)``: a's gradient is g @ b^T, b's is a^T @ g; sums where one was broadcast."""
+    """``(b, m, k) @ (b, k, n)``: a's gradient is g @ b^T, b's is a^T @ g; sums where one was broadcast.
+
+    A vector in front of a matrix is one with one row.
+    """
     kernel = forward_product(context)
     left, right = context.shape(0), context.shape(1)
-    if kernel is None or len(left) < 2 or len(right) < 2:
-        return Unknown(reason="the gradient of a product with a vector is not modelled yet")
+    if kernel is None:
+        return Unknown(reason="its product was not lowered")
+    if len(right) == 1 or (len(left) == 1 and len(right) > 2):
+        return _by_vector(context, kernel.dtype)
     dtype = kernel.dtype
     out = context.out()
     if len(right) == 2 and kernel.batch == 1:
@@ -154,6 +159,29 @@ def matmul(context: BackwardContext) -> Derivative | Unknown:
         kernels.append(bias_sum(dtype, kernel.n, kernel.m, context.shape(2)))
     saved, kept_bytes = _saved(context, sides)
     return Derivative(kernels=tuple(kernels), flows=context.own(0, 1, 2), saved=saved, kept_bytes=kept_bytes)
+
+
+def _by_vector(context: BackwardContext, dtype: DataType) -> Derivative:
+    """``(..., k) @ (k,)`` or ``(k,) @ (b, k, n)``: every row gets the vector times its gradient, in a pointwise kernel;
+    the vector's gradient is a product with all rows (of two vectors pointwise, too: launches of torch 2.9.1)."""
+    vector = 1 if len(context.shape(1)) == 1 else 0
+    matrix = 1 - vector
+    whole, small, gradient = context.whole(matrix), context.whole(vector), context.gradient()
+    if vector == 1:
+        across, along = replace(gradient, shape=(*gradient.shape, 1)), small
+    else:
+        across = replace(gradient, shape=(*gradient.shape[:-1], 1, *gradient.shape[-1:]))
+        along = replace(small, shape=(*small.shape, 1))
+    kernels: list[Kernel] = []
+    if matrix in context.needs:
+        kernels.append(Elementwise(operations=("mul",), inputs=(across, along), output=whole))
+    if vector in context.needs and whole.shape == small.shape:
+        kernels.append(Elementwise(operations=("mul",), inputs=(gradient, whole), output=small))
+    elif vector in context.needs:
+        k = small.element_count
+        kernels.append(Gemm(m=k, n=1, k=whole.element_count // max(k, 1), transpose_a=True, dtype=dtype))
+    saved = tuple(context.name(index) for index in (0, 1) if 1 - index in context.needs)
+    return Derivative(kernels=tuple(kernels), flows=context.own(0, 1), saved=saved)
 
 
 @differentiates("Gemm")

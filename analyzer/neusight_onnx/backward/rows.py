@@ -442,14 +442,19 @@ def _attention_by_formula(context: BackwardContext) -> Derivative | Unknown:
 # --- Recurrent cells --------------------------------------------------------------------------------------------------
 
 
-@differentiates("LSTM", "GRU", "RNN", inputs=(0, 1, 2, 3))
+@differentiates("LSTM", "GRU", "RNN", inputs=(0, 1, 2, 3, 5, 6))
 def recurrent(context: BackwardContext) -> Derivative | Unknown:
-    """The steps in reverse, then products for the input and for both weights; the gates of every step are kept."""
+    """The steps in reverse, then products for the input and for both weights; the gates of every step are kept.
+
+    The steps leave the gradients of the initial states, too. Where the last states alone have a gradient, zeros stand
+    for that of the steps' results (``_cudnn_rnn_backward`` in ``ATen/native/cudnn/RNN.cpp``).
+    """
     product = next((kernel for kernel in context.kernels if isinstance(kernel, Gemm)), None)
     serial = next((kernel for kernel in context.kernels if isinstance(kernel, Recurrent)), None)
     if product is None or serial is None:
         return Unknown(reason="its steps were not lowered")
-    kernels: list[Kernel] = [replace(serial, extra_outputs=())]
+    steps = TensorSpec(dtype=serial.dtype, shape=(serial.steps, serial.b, serial.directions * serial.h))
+    kernels: list[Kernel] = [*(() if 0 in context.arrived else (fill(steps),)), replace(serial, extra_outputs=())]
     if 0 in context.needs:
         kernels.append(by_left(product, False))
     if 1 in context.needs:
@@ -475,7 +480,7 @@ def recurrent(context: BackwardContext) -> Derivative | Unknown:
     states = serial.directions * serial.steps * serial.b * serial.h
     return Derivative(
         kernels=tuple(kernels),
-        flows=context.own(0, 1, 2, 3),
+        flows=context.own(0, 1, 2, 3, 5, 6),
         saved=(context.name(0), context.output_name()),
         kept_bytes=serial.dtype.bytes_of(states * (serial.gates + 1)),
     )

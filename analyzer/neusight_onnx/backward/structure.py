@@ -184,20 +184,16 @@ def scatter_add(target: TensorSpec, moved: int, run: int, indices: TensorSpec) -
     )
 
 
-def _sorted(indices: TensorSpec) -> tuple[Kernel, ...]:
-    """Indices are sorted first where there are many, so that equal ones meet."""
+def _sort(indices: TensorSpec) -> Sort:
+    """Sorts indices, so that equal ones meet; it writes where each came from, too."""
     count = indices.element_count
-    if count <= UNSORTED_INDICES:
-        return ()
-    return (
-        Sort(
-            operation="sort",
-            rows=1,
-            cols=count,
-            kept=count,
-            dtype=indices.dtype,
-            output_bytes=2 * DataType.INT64.bytes_of(count),
-        ),
+    return Sort(
+        operation="sort",
+        rows=1,
+        cols=count,
+        kept=count,
+        dtype=indices.dtype,
+        output_bytes=2 * DataType.INT64.bytes_of(count),
     )
 
 
@@ -212,10 +208,27 @@ def gather(context: BackwardContext) -> Derivative:
     kernels: tuple[Kernel, ...] = (
         *context.contiguous_gradient(),
         fill(whole),
-        *_sorted(indices),
+        *((_sort(indices),) if indices.element_count > UNSORTED_INDICES else ()),
         scatter_add(whole, gathered.moved, gathered.run, indices),
     )
     return Derivative(kernels=kernels, flows={0: Flow()}, saved=(context.name(1),))
+
+
+@differentiates("EmbeddingBag", domain="neusight", inputs=(0,))
+def embedding_bag(context: BackwardContext) -> Derivative:
+    """Of sums and means the indices are sorted, however few, and each adds its bag's gradient to a row of zeros; of
+    maxima each element is added where it came from, and those places are kept (launches of torch 2.9.1)."""
+    whole, indices, out = context.whole(0), context.whole(1), context.out()
+    kernels: list[Kernel] = [*context.contiguous_gradient()]
+    if context.forward.text("operation", "sum") == "max":
+        places = TensorSpec(dtype=DataType.INT64, shape=out.shape)
+        kernels += [fill(whole), scatter_add(whole, out.element_count, 1, places)]
+        return Derivative(kernels=tuple(kernels), flows={0: Flow()}, kept_bytes=places.byte_count)
+    width = whole.shape[-1]
+    kernels += [_sort(indices), fill(whole), scatter_add(whole, indices.element_count * width, width, indices)]
+    # the bag of each index, and how many each bag has
+    kept_bytes = DataType.INT64.bytes_of(indices.element_count + out.shape[0])
+    return Derivative(kernels=tuple(kernels), flows={0: Flow()}, saved=(context.name(1),), kept_bytes=kept_bytes)
 
 
 @differentiates("GatherElements", "GatherND", inputs=(0,))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import assert_never
@@ -21,6 +22,7 @@ from neusight_onnx.backward.registry import (
     is_differentiable,
 )
 from neusight_onnx.errors import TrainingError, shown
+from neusight_onnx.graph.bodies import reads_of
 from neusight_onnx.graph.model import InferredGraph, Node, Value, file_name
 from neusight_onnx.kernels import Elementwise, Kernel, NodeWork, TensorSpec
 from neusight_onnx.lowering.context import NodeContext
@@ -32,12 +34,28 @@ FAMILIES = (pointwise, products, rows, structure)
 
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
-_ONE_NUMBER = frozenset(
-    {"PRelu", "LayerNormalization", "BatchNormalization", "InstanceNormalization", "RMSNormalization"}
-)
-"""Operators that learn parameters of one element; elsewhere a single number is a constant of the program."""
+_NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization")
+_ONE_NUMBER = {
+    **dict.fromkeys(_NORMS, (1, 2)),
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "Linear"), (2,)),
+    "PRelu": (1,),
+}
+"""Inputs that are parameters of one element, if they have one; elsewhere a single number is a constant of the
+program, but for one that has a module's name."""
+_OF_A_MODULE = re.compile(r"\w+(\.\w+)+")
+"""Names of weights as PyTorch's exporters keep them, of those below the model itself; the constants that they write are
+called otherwise (onnx::Mul_12, /head/Constant_output_0, val_7)."""
+_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
+RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
+_ALL_RESULTS = BODIES | RECURRENT | {"Split"}
+"""Operators of which every result is computed from what is trained; of others the first."""
 
 _PREPARATION = frozenset({"Add", "Sub", "Mul", "Div"})
+_MOVING = frozenset(
+    {"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Resize", "Slice", "Split"}
+    | {"Squeeze", "Transpose", "Unsqueeze", "Upsample"}
+)
 _WAVES = frozenset({"Sin", "Cos"})
 _VECTOR, _MATRIX = 1, 2
 """How many dimensions above 1 the parameters behind a value have at most."""
@@ -135,6 +153,7 @@ def backward(
     said = [
         *_said_of_losses(graph, losses, plan),
         *_said_of_parameters(graph, reached, frozen),
+        *_said_of_others(graph, walk),
         *_said_of_blocked(blocked),
     ]
     return Backward(steps=tuple(walk.steps), parameters=tuple(reached), losses=losses, said=tuple(said))
@@ -182,26 +201,43 @@ def _quoted(names: Sequence[str]) -> str:
     return f"{some} and {len(names) - 3:,} more" if len(names) > 3 else some or "none"
 
 
+@dataclass(slots=True, kw_only=True)
+class _Singles:
+    """Parameters of one element. ``views``: by the name of a view of one (or its own), the parameter."""
+
+    views: dict[str, str]
+
+    def read_by(self, node: Node) -> Iterator[str]:
+        """What a node reads as a parameter: the value and what it is a view of."""
+        if node.op_type in _VIEWS and node.inputs[0] in self.views:
+            self.views[node.outputs[0]] = self.views[node.inputs[0]]
+        for index in _ONE_NUMBER.get(node.op_type, ()):
+            name = node.inputs[index] if index < len(node.inputs) else ""
+            if name in self.views:
+                yield from (name, self.views[name])
+
+
 def _needing(graph: InferredGraph, frozen: frozenset[str], blocked: list[Node]) -> dict[str, int]:
     """The values that depend on a parameter, and how many dimensions the parameters behind them have at most.
 
     ``blocked`` gets the nodes behind which a gradient would be wanted and isn't.
     """
     found: dict[str, int] = {}
-    single: set[str] = set()
+    singles = _Singles(views={})
     for name, spec in _initializers(graph).items():
         if name in frozen:
             continue
         dimensions = sum(size > 1 for size in spec.shape)
-        if dimensions:
-            found[name] = min(dimensions, _MATRIX)
+        if dimensions or _OF_A_MODULE.fullmatch(name):
+            found[name] = min(max(dimensions, _VECTOR), _MATRIX)
         else:
-            single.add(name)
+            singles.views[name] = name
     initial = frozenset(found)
+    prepared = _prepared(graph)
     for node in graph.graph.nodes:
-        if single and node.op_type in _ONE_NUMBER:
-            found.update((name, _VECTOR) for name in node.inputs[1:3] if name in single)
-        inputs = [(index, name) for index, name in enumerate(node.inputs) if name in found]
+        if singles.views:
+            found.update(dict.fromkeys(singles.read_by(node), _VECTOR))
+        inputs = [(index, name) for index, name in enumerate(_read_by(node)) if name in found]
         if not inputs:
             continue
         if not has_gradient(node.domain, node.op_type):
@@ -217,14 +253,48 @@ def _needing(graph: InferredGraph, frozen: frozenset[str], blocked: list[Node]) 
             continue
         vectors_only = all(name in initial and found[name] == _VECTOR for _, name in inputs)
         if node.op_type in _PREPARATION and not node.domain and vectors_only and len(inputs) < len(node.inputs):
-            other = next(graph.values.get(name) for name in node.inputs if name not in found)
-            if other is not None and not other.is_constant:
+            other = next(name for name in node.inputs if name not in found)
+            value = graph.values.get(other)
+            if other in prepared and value is not None and not value.is_constant:
                 continue
-        for name in node.outputs[:1] if node.op_type != "Split" else node.outputs:
+        for name in node.outputs if node.op_type in _ALL_RESULTS else node.outputs[:1]:
             value = graph.values.get(name)
             if value is not None and is_differentiable(value.dtype) and value.shape is not None:
                 found[name] = most
     return found
+
+
+def _prepared(graph: InferredGraph) -> frozenset[str]:
+    """Values that are still inputs of the graph: whole numbers, and floats that were moved, added to or multiplied."""
+    computed: set[str] = set()
+    floats = {declared.name for declared in graph.graph.inputs if is_differentiable(declared.dtype)}
+    for node in graph.graph.nodes:
+        if not computed.isdisjoint(node.inputs) or (
+            node.op_type not in _PREPARATION | _MOVING and not floats.isdisjoint(node.inputs)
+        ):
+            computed.update(node.outputs)
+        elif not floats.isdisjoint(node.inputs):
+            floats.update(node.outputs)
+    return frozenset(graph.values.keys() - computed)
+
+
+def _not_trained(graph: InferredGraph, needing: Mapping[str, int], reached: Container[str]) -> list[str]:
+    """Weights that PyTorch might train, but for single numbers that no module names, and that no gradient reaches."""
+    read = {
+        name
+        for node in graph.graph.nodes
+        if has_gradient(node.domain, node.op_type)
+        for index, name in enumerate(_read_by(node))
+        if (passing := INPUTS.get((node.domain, node.op_type))) is None or index in passing
+    }
+    return [name for name in _initializers(graph) if name in needing and name in read and name not in reached]
+
+
+def _read_by(node: Node) -> tuple[str, ...]:
+    """The inputs of a node in their places, and behind them what its bodies take from around them."""
+    if node.op_type not in BODIES:
+        return node.inputs
+    return (*node.inputs, *(name for name in reads_of(node) if name not in node.inputs))
 
 
 def _loss_values(graph: InferredGraph, needing: Mapping[str, int]) -> tuple[str, ...]:
@@ -247,14 +317,16 @@ _PACKED_STEPS = 8
 
 
 def _is_read_on(name: str, makers: Mapping[str, Node], readers: Mapping[str, int]) -> bool:
-    """Whether nodes read a result, or all that it was packed from."""
+    """Whether nodes read a result, or all that it was packed from. The last state of a recurrent layer counts as read:
+    it is for the caller's next run."""
     if readers.get(name, 0):
         return True
     pending, seen = [(name, 0)], 0
     while pending:
         current, depth = pending.pop()
         node = makers.get(current)
-        if depth and readers.get(current, 0) > 1:
+        is_state = node is not None and node.op_type in RECURRENT and current in node.outputs[1:]
+        if is_state or (depth and readers.get(current, 0) > 1):
             seen += 1
             continue
         if node is None or node.op_type not in _PACKING or node.domain or depth == _PACKED_STEPS:
@@ -273,6 +345,9 @@ def _nothing(graph: InferredGraph, frozen: frozenset[str], blocked: Sequence[Nod
         )
     if frozen:
         return "there is nothing to train: --freeze leaves no parameter that the results depend on"
+    left = _not_trained(graph, _needing(graph, frozen, []), ())
+    if left:
+        return f"there is nothing to train: {_quoted(left)} {_not_said(left)}"
     return (
         "there is nothing to train: the results depend on no floating-point weight of more than one element (weights "
         "that are stored as integers are not trained)"
@@ -298,10 +373,27 @@ def _said_of_losses(graph: InferredGraph, losses: Sequence[str], plan: Training)
 
 def _said_of_parameters(graph: InferredGraph, reached: Sequence[Parameter], frozen: frozenset[str]) -> Iterator[str]:
     count = sum(parameter.spec.element_count for parameter in reached)
-    held = sum(spec.element_count for spec in _initializers(graph).values())
-    still = sum(spec.element_count for name, spec in _initializers(graph).items() if name in frozen)
+    weights = _initializers(graph)
+    held = sum(spec.element_count for spec in weights.values())
+    still = sum(spec.element_count for name, spec in weights.items() if name in frozen)
+    known = frozen.union(parameter.name for parameter in reached)
+    single = sum(spec.element_count == 1 and name not in known for name, spec in weights.items())
     text = f"training: {count:,} of {held:,} floating-point weights are trained"
-    yield text + (f", {still:,} are frozen" if frozen else "") + " (--freeze leaves some as they are)"
+    text += f", {still:,} are frozen" if frozen else ""
+    text += f", {single:,} {'is a single number' if single == 1 else 'are single numbers'}" if single else ""
+    yield text + " (--freeze leaves some as they are)"
+
+
+def _said_of_others(graph: InferredGraph, walk: _Walk) -> Iterator[str]:
+    """The weights that a derivative asks for and that have none."""
+    left = _not_trained(graph, walk.needing, walk.strides.keys())
+    if left:
+        yield f"training: {_quoted(left)} {_not_said(left)}"
+
+
+def _not_said(left: Sequence[str]) -> str:
+    verb = "is" if len(left) == 1 else "are"
+    return f"{verb} not trained (what prepares an input, makes positions, or no result depends on)"
 
 
 def _said_of_blocked(blocked: Sequence[Node]) -> Iterator[str]:
@@ -319,7 +411,7 @@ def _backward_of(node: Node, walk: _Walk) -> None:
     passing = INPUTS.get((node.domain, node.op_type))
     needs = frozenset(
         index
-        for index, name in enumerate(node.inputs)
+        for index, name in enumerate(_read_by(node))
         if name in walk.needing and (passing is None or index in passing)
     )
     if not needs or not has_gradient(node.domain, node.op_type):
@@ -414,7 +506,7 @@ def _make(node: Node, flows: Mapping[int, Flow], walk: _Walk) -> tuple[list[Made
     made: list[Made] = []
     sums: list[Kernel] = []
     for index, flow in sorted(flows.items()):
-        name = node.inputs[index]
+        name = _read_by(node)[index]
         value = walk.graph.values[name]
         assert value.shape is not None, "a value without a shape has no gradient"
         assert value.dtype is not None, "a value with a gradient has a type"

@@ -12,13 +12,13 @@ from neusight_onnx.checks.thresholds import missed
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.batch_dimension import unnamed_batch
 from neusight_onnx.graph.bindings import Bindings
+from neusight_onnx.graph.bodies import reads_of
 from neusight_onnx.graph.cache_branches import left_empty
 from neusight_onnx.graph.cache_lengths import kept_buffers
 from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node, TripCount, Value, file_name
 from neusight_onnx.graph.names import option, options
 from neusight_onnx.graph.shapes import bind_and_infer
 from neusight_onnx.graph.signatures import fault as fault_of_form
-from neusight_onnx.memory.bodies import reads_of
 from neusight_onnx.preparation import ShapedModel
 from neusight_onnx.report.quantities import counted, printable, shape_text
 from neusight_onnx.report.verdict import Severity

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.bodies import reads_of
 from neusight_onnx.graph.model import Declared, InferredGraph, Node, Value, file_name, readable_name
 from neusight_onnx.kernels import Elementwise, NodeWork, Softmax
 from neusight_onnx.lowering.precision import KEPT_FOR_THE_RUN
-from neusight_onnx.memory.bodies import reads_of
 from neusight_onnx.memory.caches import CachePair
 from neusight_onnx.memory.order import demand_order
 from neusight_onnx.memory.policy import Policy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.bodies import bodies_of
 from neusight_onnx.graph.model import Initializer, Model, Node
-from neusight_onnx.memory.bodies import bodies_of
 
 
 def parameter_summary(model: Model) -> tuple[int, int]:
