@@ -634,6 +634,13 @@ def test_weights_without_a_gradient_are_named() -> None:
     assert any("'g' is not trained" in text for text in said)
 
 
+def test_statistics_that_the_exporter_stores_once_are_not_named() -> None:
+    """Of equal weights it stores one and has an Identity make the others."""
+    nodes = FIRST + "v = Identity (m)\ny = BatchNormalization (h, s, b, m, v)"
+    graph = inferred(nodes, X, weights={**W, "s": (16,), "b": (16,), "m": (16,)})
+    assert not any("not trained" in text for text in trained(graph)[2].said)
+
+
 RECURRENT = "y, last, state = LSTM <hidden_size=3> (x, w, r, , , h0, c0)\n"
 
 

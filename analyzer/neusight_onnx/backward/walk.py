@@ -280,13 +280,12 @@ def _prepared(graph: InferredGraph) -> frozenset[str]:
 
 def _not_trained(graph: InferredGraph, needing: Mapping[str, int], reached: Container[str]) -> list[str]:
     """Weights that PyTorch might train, but for single numbers that no module names, and that no gradient reaches."""
-    read = {
-        name
-        for node in graph.graph.nodes
-        if has_gradient(node.domain, node.op_type)
-        for index, name in enumerate(_read_by(node))
-        if (passing := INPUTS.get((node.domain, node.op_type))) is None or index in passing
-    }
+    read: set[str] = set()
+    for node in reversed(graph.graph.nodes):
+        if not has_gradient(node.domain, node.op_type) or (node.op_type in _VIEWS and read.isdisjoint(node.outputs)):
+            continue
+        passing = INPUTS.get((node.domain, node.op_type))
+        read.update(name for index, name in enumerate(_read_by(node)) if passing is None or index in passing)
     return [name for name in _initializers(graph) if name in needing and name in read and name not in reached]
 
 
