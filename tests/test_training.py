@@ -660,6 +660,39 @@ def test_a_recurrent_layer_by_its_results_and_of_its_initial_states(reader: str,
     assert backwards(result)["LSTM"] == [*before, "gemm 1x12x4x10 A", "gemm 1x12x3x10 A"]
 
 
+GATES = """
+    i = Slice (u, zero, three)
+    rest = Slice (u, three, twelve)
+    w = Concat <axis=0> (rest, i)
+    w3 = Unsqueeze (w, zero)
+    y, last, state = LSTM <hidden_size=3> (x, w3, r)
+"""
+
+
+def test_weights_are_in_the_order_that_the_module_holds_them_in() -> None:
+    """An exporter that doesn't fold constants cuts them into gates: 32 launches of its own, real ones are none."""
+    graph = inferred(
+        GATES,
+        {"x": (5, 2, 4)},
+        weights={"u": (12, 4), "r": (1, 12, 3)},
+        constants={"zero": [0], "three": [3], "twelve": [12]},
+    )
+    _, works, result = trained(graph)
+    assert parameters(result) == {"u", "r"}
+    assert backwards(result) == {"LSTM": ["recurrent", "gemm 1x12x4x10 A", "gemm 1x12x3x10 A"]}
+    assert [work.op_type for work in works if work.kernels] == ["LSTM"]
+
+
+def test_a_weight_of_which_a_part_is_left_out_is_cut() -> None:
+    graph = inferred(
+        "w = Slice (u, zero, twelve)\nw3 = Unsqueeze (w, zero)\ny, last, state = LSTM <hidden_size=3> (x, w3, r)",
+        {"x": (5, 2, 4)},
+        weights={"u": (20, 4), "r": (1, 12, 3)},
+        constants={"zero": [0], "twelve": [12]},
+    )
+    assert backwards(trained(graph)[2])["Slice"] == ["fill 80", "copy 48"]
+
+
 def test_a_state_passes_its_gradient_to_the_encoder() -> None:
     """And no loss is taken of the last states that a recurrent layer hands back beside its results."""
     nodes = (

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from neusight_onnx.backward.plan import DROPOUT_KINDS, Dropout, Training
+from neusight_onnx.backward.recurrent_weights import REORDERED, with_held_weights
 from neusight_onnx.backward.registry import has_gradient, is_differentiable
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.folded_norms import STATISTICS_VERSION, unfolded
@@ -24,7 +25,7 @@ _CALLS = frozenset({("", "Attention"), (OWN, "ScaledDotProductAttention")})
 """Operators that are one call of attention, which drops weights itself."""
 PRODUCTS = frozenset({"MatMul", "Linear", "Gemm"})
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "Transpose"})
-LAZY = VIEWS | {"Slice", "Split", "Expand"}
+LAZY = VIEWS | {"Slice", "Split", "Expand", REORDERED}
 SOFTMAXES = frozenset({"Softmax", "MaskedSoftmax"})
 NORMS = frozenset({"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"})
 
@@ -47,6 +48,7 @@ def as_trained(graph: InferredGraph, plan: Training) -> Form:
             f"training: {_count(folded, 'convolution')} got a batch normalization back that the export folded into "
             f"{'it' if folded == 1 else 'them'} (the exporter named the weights, no module does)"
         )
+    graph = with_held_weights(graph)
     nodes = list(graph.graph.nodes)
     norms = 0
     for index, node in enumerate(nodes):

@@ -129,6 +129,12 @@ def concat(context: BackwardContext) -> Derivative:
     return Derivative(flows=flows)
 
 
+@differentiates("Reordered", domain="neusight")
+def reordered(context: BackwardContext) -> Derivative:
+    """The gradients as cuDNN writes them, in the order that the module holds its weights in."""
+    return Derivative(flows={index: Flow(shares=0) for index in context.needs})
+
+
 @differentiates("Pad", inputs=(0,))
 @differentiates("Pad", domain="com.microsoft", inputs=(0,))
 def pad(context: BackwardContext) -> Derivative:

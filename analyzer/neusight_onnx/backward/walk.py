@@ -10,6 +10,7 @@ from typing import assert_never
 
 from neusight_onnx.backward import by_kernel, pointwise, products, rows, structure
 from neusight_onnx.backward.plan import Training
+from neusight_onnx.backward.recurrent_weights import RECURRENT
 from neusight_onnx.backward.registry import (
     INPUTS,
     RULES,
@@ -47,7 +48,6 @@ _OF_A_MODULE = re.compile(r"\w+(\.\w+)+")
 called otherwise (onnx::Mul_12, /head/Constant_output_0, val_7)."""
 _VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
-RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 _ALL_RESULTS = BODIES | RECURRENT | {"Split"}
 """Operators of which every result is computed from what is trained; of others the first."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Gemm, Kernel, Recurrent
 from neusight_onnx.lowering.context import NodeContext
-from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
+from neusight_onnx.lowering.registry import Free, Kernels, Outcome, lowers
 from neusight_onnx.lowering.views import Layout
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4, "DynamicQuantizeLSTM": 4}
@@ -59,6 +59,11 @@ def _side_by_side(context: NodeContext, steps: int, directions: int, b: int, h: 
         return ()
     row = directions * h
     return (Layout(strides=(b * row, h, row, 1), origins=()),)
+
+
+@lowers("Reordered", domain="neusight", gives="free", note="recognised: weights in ONNX's order of gates")
+def reordered(context: NodeContext) -> Outcome:
+    return Free(reason="PyTorch holds the weights as cuDNN reads them")
 
 
 @lowers("AttnLSTM", domain="com.microsoft", gives="recurrent", note="without its attention over the memory")
