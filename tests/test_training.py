@@ -230,6 +230,29 @@ KERNELS: dict[str, tuple[str, Mapping[str, tuple[int, ...]], Mapping[str, list[s
 }
 
 
+ROLL = (
+    FIRST
+    + "tail = Slice (h, three, last, axis)\nhead = Slice (h, zero, {until}, axis)\ny = Concat <axis=1> (tail, head)"
+)
+
+
+@pytest.mark.parametrize(
+    ("until", "expected"),
+    [
+        pytest.param("three", {"Slice": ["concat 64"]}, id="both parts: one kernel rolls the gradient back"),
+        pytest.param(
+            "four",
+            {"Slice": ["fill 64", "copy 16", "fill 64", "copy 52", "add [64, 64] -> 64"]},
+            id="a column in both parts: zeros and a copy each, and their sum",
+        ),
+    ],
+)
+def test_a_roll(until: str, expected: Mapping[str, list[str]]) -> None:
+    constants = {"zero": [0], "three": [3], "four": [4], "last": [99], "axis": [1]}
+    found = backwards(trained(inferred(ROLL.replace("UNTIL", until), X, weights=W, constants=constants))[2])
+    assert found == {**expected, "MatMul": [BY_W]}
+
+
 @pytest.mark.parametrize(("nodes", "weights", "expected"), KERNELS.values(), ids=KERNELS)
 def test_kernels(nodes: str, weights: Mapping[str, tuple[int, ...]], expected: Mapping[str, list[str]]) -> None:
     graph = inferred(

@@ -104,6 +104,14 @@ def slice_(context: BackwardContext) -> Derivative:
     return _placed(context)
 
 
+def rolled(context: BackwardContext) -> Derivative:
+    """Both parts of a roll (see ``rolls``): the gradient rolled back."""
+    whole = context.whole(0)
+    size = whole.byte_count
+    kernel = Movement(operation="concat", dtype=whole.dtype, shape=whole.shape, read=size, written=size)
+    return Derivative(kernels=(kernel,), flows={0: Flow()})
+
+
 @differentiates("Split", inputs=(0,))
 def split(context: BackwardContext) -> Derivative:
     """The parts' gradients concatenated, with zeros for those that have none."""

@@ -22,6 +22,7 @@ from neusight_onnx.backward.registry import (
     has_gradient,
     is_differentiable,
 )
+from neusight_onnx.backward.rolls import rolls_of
 from neusight_onnx.errors import TrainingError, shown
 from neusight_onnx.graph.bodies import reads_of
 from neusight_onnx.graph.model import InferredGraph, Node, Value, file_name
@@ -111,6 +112,7 @@ class _Walk:
     runtime: Runtime
     plan: Training
     needing: Mapping[str, int]
+    rolls: Mapping[str, str | None]
     strides: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
 
@@ -139,6 +141,7 @@ def backward(
         runtime=as_runtime(runtime),
         plan=plan,
         needing=needing,
+        rolls=rolls_of(graph),
         strides=dict.fromkeys(losses),
     )
     for node in reversed(graph.graph.nodes):
@@ -416,9 +419,12 @@ def _backward_of(node: Node, walk: _Walk) -> None:
     if not needs or not has_gradient(node.domain, node.op_type):
         return
     work = walk.works[node.name]
-    if work.count == 0:
+    other = walk.rolls.get(node.name, "")
+    if work.count == 0 or other is None:
         return
     reads = tuple(node.outputs[index] for index in sorted(arrived))
+    if other:
+        reads = (*reads, other)
     found = _derivative(node, work, needs, arrived, walk)
     origins = work.origins
     match found:
@@ -492,6 +498,8 @@ def _derivative(
         arrived=arrived,
         strides={index: walk.strides[node.outputs[index]] for index in arrived},
     )
+    if node.name in walk.rolls:
+        return structure.rolled(context)
     rule = RULES.get((node.domain, node.op_type))
     return by_kernel.by_kernels(context) if rule is None else rule(context)
 
