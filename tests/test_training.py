@@ -231,8 +231,7 @@ KERNELS: dict[str, tuple[str, Mapping[str, tuple[int, ...]], Mapping[str, list[s
 
 
 ROLL = (
-    FIRST
-    + "tail = Slice (h, three, last, axis)\nhead = Slice (h, zero, {until}, axis)\ny = Concat <axis=1> (tail, head)"
+    FIRST + "tail = Slice (h, three, last, axis)\nhead = Slice (h, zero, UNTIL, axis)\ny = Concat <axis=1> (tail, head)"
 )
 
 
