@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import parser
 
-from models import graph, model, node, tensor, value
-from neusight_onnx import analyze, load_gpu, read_model
+from models import decoder, graph, model, node, tensor, value
+from neusight_onnx import analyze, compare, load_gpu, read_model
 from neusight_onnx.analysis import predict_report
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, NeusightError, NotSupportedError
@@ -402,6 +402,26 @@ def test_work_of_the_cpu_and_copies_are_told_with_their_rates(tmp_path: Path) ->
         in said
     )
     assert "copies between host and GPU run at 18.9 GB/s, 60.0 % of its PCIe link" in said
+
+
+@pytest.mark.parametrize(
+    ("gpu", "runtime", "says"), [("mi300x", "onnxruntime", 1), ("mi300x", "eager", 0), ("h100", "onnxruntime", 0)]
+)
+def test_which_provider_is_meant_on_amd_stands_in_every_report(gpu: str, runtime: str, says: int) -> None:
+    """Beside the latencies of a table as well, not among what holds for every run."""
+    read = read_model_bytes(decoder().SerializeToString())
+    report = analyze(read, gpu=gpu, runtime=runtime)
+    for assumptions in (report.assumptions, compare(read, gpus=(gpu, "l4"), runtimes=runtime).assumptions):
+        said = [text for text in assumptions if "MIGraphX" in text]
+        assert len(said) == says
+        assert report.standing.isdisjoint(said)
+
+
+def test_kernels_on_amd_have_no_names_of_nvidias() -> None:
+    report = analyze(read_model_bytes(decoder().SerializeToString()), gpu="mi300x")
+    asked = [row.dims for row in report.kernels if row.kernel_class == "attention"]
+    assert asked
+    assert not any("variants" in dims for dims in asked)
 
 
 def test_a_chip_copies_within_its_memory(tmp_path: Path) -> None:

@@ -194,12 +194,6 @@ def of_the_runtime(settings: Settings, asked: str, runtime: Runtime, spec: GpuSp
             f"{_software_said(runtime) if runtime.operator_software else ''}"
             f"{runtime.view_us:g} us an operator without one (--runtime changes it)"
         )
-    if runtime.fallback == "host" and spec.vendor != "NVIDIA":
-        # the provider's page of ONNX Runtime's documentation, as remembered: "removed since 1.23"
-        yield (
-            f"on a GPU by {spec.vendor}: kernels as the CUDA provider's, of which the ROCm provider shares most, which "
-            "releases up to 1.22 have; MIGraphX, that of later ones, isn't modelled"
-        )
     if settings.include_io:
         way = "within the memory that they share" if spec.shares_memory else "over PCIe"
         yield f"inputs are copied from the host and outputs back, {way}, before and after everything else"
@@ -230,6 +224,17 @@ def of_the_last_release(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
         yield older
     if (compiled := not_compiled_for(runtime, spec)) is not None:
         yield compiled
+
+
+def of_the_provider(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
+    """Which execution provider of ONNX Runtime is meant on a GPU that its CUDA provider isn't for."""
+    if runtime.name == "onnxruntime" and spec.vendor != "NVIDIA":
+        # the provider's page of ONNX Runtime's documentation, as remembered: "removed since 1.23"
+        yield (
+            f"onnxruntime on a GPU by {spec.vendor}: kernels as the CUDA provider's but for those of NVIDIA alone "
+            "(XQA, cuDNN), as its ROCm provider has them, which releases up to 1.22 contain; MIGraphX, the provider of "
+            "later ones, isn't modelled"
+        )
 
 
 def of_the_release(runtime: Runtime, changes: Iterable[Change]) -> tuple[str, ...]:

@@ -77,9 +77,9 @@ def run_on(prepared: PreparedModel, spec: GpuSpec, predictors: Predictors | None
 
         works = by_formula_on(works, prepared.runtime, spec.compute_capability)
     if prepared.runtime.name == "onnxruntime":
-        from neusight_onnx.lowering.attention.provider import appending_on
+        from neusight_onnx.lowering.attention.provider import appending_on, asked_on
 
-        works = appending_on(works, spec.compute_capability)
+        works = asked_on(appending_on(works, spec.compute_capability), spec.compute_capability)
     require_units(works, prepared.runtime, spec)
     if prepared.work_in_tf32 is not None and (missing := said_of_missing_tf32(spec, prepared.runtime.name)):
         said = (*said, missing)

@@ -23,6 +23,7 @@ from neusight_onnx.assumptions import (
     of_the_chip,
     of_the_gpu,
     of_the_last_release,
+    of_the_provider,
     of_the_run,
     of_the_stored_precision,
     range_of_branches,
@@ -111,6 +112,7 @@ def predict_outcome(
                 else ()
             ),
             *of_the_last_release(prepared.runtime, spec),
+            *of_the_provider(prepared.runtime, spec),
             *of_the_chip(prepared.runtime, spec),
             # why fewer bits may be slower
             *(of_precision(executed, prepared.runtime, run.works) if executed.weights is not None else ()),

@@ -21,6 +21,7 @@ from neusight_onnx.laws.attention.kernel_choice import (
     unit_of,
 )
 from neusight_onnx.laws.attention.tiles import RESIDENT_BLOCKS, tiles_of
+from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 
 LEAST_PART_BYTES = 512.0
@@ -164,7 +165,8 @@ def _mma_parts(
     """Parts that mma's kernels cut keys into, and whether a second kernel adds them; ``one_tile``: all packed queries
     stand in it."""
     slots, narrow = RESIDENT_BLOCKS * float(gpu.sm_count), has_narrow_keys(cols)
-    parts = np.where(one_tile, _flash2_splits(blocks, longest, slots), 1.0)
+    chosen = _ck_splits(blocks, longest, slots) if is_amd(gpu) else _flash2_splits(blocks, longest, slots)
+    parts = np.where(one_tile, chosen, 1.0)
     # FlashInfer's fill two blocks an SM, of prompts as well
     chunks = np.clip(np.floor(slots / blocks), 1.0, np.ceil(reach / LEAST_CHUNK))
     parts = np.where(narrow, chunks, parts)
@@ -190,9 +192,25 @@ def _parts(
 def _flash2_splits(blocks: Column, steps: Column, slots: Column | float) -> Column:
     """Parts that FlashAttention 2 cuts rows of ``steps`` tiles of keys into, for ``blocks`` on ``slots`` places."""
     parts = np.arange(1.0, MOST_SPLITS + 1.0)[:, None]
-    rounds = blocks * parts / slots
     fewer = np.ceil(steps / np.maximum(parts - 1.0, 1.0))
     allowed = (parts == 1.0) | ((parts <= steps) & (np.ceil(steps / parts) != fewer))
+    return _first_filling(blocks, parts, allowed, slots)
+
+
+def _ck_splits(blocks: Column, steps: Column, slots: float) -> Column:
+    """The same of Composable Kernel on AMD's GPUs, which looks at no keys: a part more of no keys is as good.
+
+    So ``num_splits_heuristic`` of its fused attention's example, as flash-attn 2.8.3's source distribution holds it
+    (``example/ck_tile/01_fmha/fmha_fwd.cpp``); what is added here are the parts that have keys. Nothing was measured.
+    """
+    parts = np.arange(1.0, MOST_SPLITS + 1.0)[:, None]
+    return np.minimum(_first_filling(blocks, parts, np.ones(parts.shape, dtype=np.bool_), slots), steps)
+
+
+def _first_filling(blocks: Column, parts: Column, allowed: NDArray[np.bool_], slots: Column | float) -> Column:
+    """The least of the ``allowed`` numbers of ``parts`` that comes near the best filling of ``slots`` places; one where
+    ``blocks`` fill them."""
+    rounds = blocks * parts / slots
     filling = np.where(allowed, rounds / np.ceil(rounds), 0.0)
     first = np.argmax(filling >= SPLIT_EFFICIENCY * filling.max(axis=0), axis=0) + 1.0
     return np.where(blocks >= FULL * slots, 1.0, first)

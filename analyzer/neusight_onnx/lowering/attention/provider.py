@@ -109,6 +109,30 @@ def appending_on(works: Sequence[NodeWork], capability: float | None) -> Sequenc
     return tuple(map(of, works))
 
 
+_LEAST_CAPABILITY = {BY_XQA: AMPERE, BY_CUDNN: CUDNN_ATTENTION_CAPABILITY, APPENDING: AMPERE}
+
+
+def asked_on(works: Sequence[NodeWork], capability: float | None) -> Sequence[NodeWork]:
+    """``works`` whose attention asks only for kernels that there are on a GPU of that compute capability; on AMD's
+    (None) for none of NVIDIA's."""
+
+    def has(variant: str) -> bool:
+        least = _LEAST_CAPABILITY.get(variant)
+        return least is None or (capability is not None and capability >= least)
+
+    def kernel_on(kernel: Kernel) -> Kernel:
+        if not isinstance(kernel, Attention) or all(map(has, kernel.variants)):
+            return kernel
+        return replace(kernel, variants=tuple(filter(has, kernel.variants)))
+
+    def work_on(work: NodeWork) -> NodeWork:
+        if not any(isinstance(kernel, Attention) for kernel in work.kernels):
+            return work
+        return work.with_kernels(tuple(map(kernel_on, work.kernels)))
+
+    return tuple(map(work_on, works))
+
+
 def by_parts(attention: Attention, *, padding: TensorSpec | None) -> tuple[Kernel, ...]:
     """(b, h, s, d) @ (b, h, d, t), a softmax that takes scale, mask and causality along, @ (b, h, t, v), heads merged.
 
