@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from neusight_onnx.graph.bindings import Bindings
-from neusight_onnx.graph.model import InferredGraph
+from neusight_onnx.graph.model import InferredGraph, Model
 from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.graph.shapes import infer
 
@@ -25,7 +25,7 @@ def value_info(name: str, shape: Sequence[int] | None, dtype: int) -> onnx.Value
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
-def inferred(
+def read_graph(
     nodes: str | list[onnx.NodeProto],
     inputs: Mapping[str, tuple[int, ...]],
     *,
@@ -34,8 +34,8 @@ def inferred(
     types: Mapping[str, int] | None = None,
     outputs: Sequence[str] | None = None,
     opset: int = 17,
-) -> InferredGraph:
-    """The graph with every fact inferred.
+) -> Model:
+    """The graph as it is read from a file.
 
     ``inputs`` and ``weights`` map names to shapes (float32 unless ``types`` says otherwise; weights are zeros),
     ``constants`` names to values. ``outputs`` are those of the last node unless given.
@@ -65,4 +65,19 @@ def inferred(
         *(helper.make_opsetid(name, version) for name, version in DOMAINS.items()),
     ]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
-    return infer(read_model_bytes(model.SerializeToString()), Bindings())
+    return read_model_bytes(model.SerializeToString())
+
+
+def inferred(
+    nodes: str | list[onnx.NodeProto],
+    inputs: Mapping[str, tuple[int, ...]],
+    *,
+    weights: Mapping[str, tuple[int, ...]] | None = None,
+    constants: Mapping[str, object] | None = None,
+    types: Mapping[str, int] | None = None,
+    outputs: Sequence[str] | None = None,
+    opset: int = 17,
+) -> InferredGraph:
+    """The graph of :func:`read_graph` with every fact inferred."""
+    model = read_graph(nodes, inputs, weights=weights, constants=constants, types=types, outputs=outputs, opset=opset)
+    return infer(model, Bindings())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from neusight_onnx.backward import by_kernel, pointwise, products, rows, structure
+from neusight_onnx.backward.freezing import Frozen, Readers, readers_of, said_of
 from neusight_onnx.backward.plan import Training
 from neusight_onnx.backward.recurrent_weights import RECURRENT
 from neusight_onnx.backward.registry import (
@@ -128,7 +128,8 @@ def backward(
 
     Raises TrainingError where no gradient reaches a parameter.
     """
-    frozen = _frozen(graph, plan.freeze)
+    meant = _meant(graph, plan.freeze)
+    frozen = frozenset(name for each in meant for name in each.names)
     blocked: list[Node] = []
     needing = _needing(graph, frozen, blocked)
     losses = _loss_values(graph, needing)
@@ -156,6 +157,7 @@ def backward(
     said = [
         *_said_of_losses(graph, losses, plan),
         *_said_of_parameters(graph, reached, frozen),
+        *_said_of_patterns(graph, meant, reached),
         *_said_of_others(graph, walk),
         *_said_of_blocked(blocked),
     ]
@@ -173,27 +175,29 @@ def _initializers(graph: InferredGraph) -> dict[str, TensorSpec]:
     return found
 
 
-def _frozen(graph: InferredGraph, patterns: Sequence[str]) -> frozenset[str]:
-    """The weights that ``patterns`` name; TrainingError for one that names none which training would change."""
+def _meant(graph: InferredGraph, patterns: Sequence[str]) -> list[Frozen]:
+    """What each of ``patterns`` freezes; TrainingError for one that names nothing which training would change."""
     if not patterns:
-        return frozenset()
+        return []
     names = list(_initializers(graph))
     needing = _needing(graph, frozenset(), [])
     trained = [name for name in names if name in needing]
-    frozen: set[str] = set()
+    readers = readers_of(graph, names)
+    found = []
     for pattern in patterns:
-        matched = [name for name in names if fnmatchcase(name, pattern)]
-        if needing.keys().isdisjoint(matched):
-            raise TrainingError(f"--freeze {shown(pattern)!r} matches {_no_parameter(pattern, matched, trained)}")
-        frozen.update(matched)
-    return frozenset(frozen)
+        meant = readers.meant_by(pattern, names)
+        if needing.keys().isdisjoint(meant.names):
+            what = _no_parameter(pattern, meant.names, trained, readers)
+            raise TrainingError(f"--freeze {shown(pattern)!r} matches {what}")
+        found.append(meant)
+    return found
 
 
-def _no_parameter(pattern: str, matched: Sequence[str], trained: Sequence[str]) -> str:
+def _no_parameter(pattern: str, matched: Sequence[str], trained: Sequence[str], readers: Readers) -> str:
     """What a pattern matches instead of a parameter, and what would do."""
     what = f"only what is never trained ({_quoted(matched)})" if matched else "no parameter"
     for wider in (f"{pattern}*", f"*{pattern}*"):
-        count = sum(fnmatchcase(name, wider) for name in trained)
+        count = len(readers.meant_by(wider, trained).names)
         if count:
             return f"{what}; {shown(wider)!r} matches {count:,}"
     return f"{what}; there are {_quoted(trained)}"
@@ -384,6 +388,14 @@ def _said_of_parameters(graph: InferredGraph, reached: Sequence[Parameter], froz
     text += f", {still:,} are frozen" if frozen else ""
     text += f", {single:,} {'is a single number' if single == 1 else 'are single numbers'}" if single else ""
     yield text + " (--freeze leaves some as they are)"
+
+
+def _said_of_patterns(graph: InferredGraph, meant: Sequence[Frozen], reached: Sequence[Parameter]) -> Iterator[str]:
+    """What --freeze means otherwise than by name, and what it leaves trained of what its nodes read."""
+    trained = {parameter.name for parameter in reached}
+    elements = {name: spec.element_count for name, spec in _initializers(graph).items()} if meant else {}
+    for each in meant:
+        yield from said_of(replace(each, left=tuple(name for name in each.left if name in trained)), elements)
 
 
 def _said_of_others(graph: InferredGraph, walk: _Walk) -> Iterator[str]:
