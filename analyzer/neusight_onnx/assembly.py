@@ -239,7 +239,7 @@ def kernel_rows(counted: Sequence[Placed], facts: Mapping[Kernel, KernelFacts]) 
                 kernel_class=known.kernel_class,
                 op_types=op_types,
                 nodes=names,
-                dtype=known.dtype,
+                dtype=DataType.FLOAT32.label if prediction.in_fp32 else known.dtype,
                 dims=known.dims,
                 count=work.count,
                 flops=work.count * known.flops,

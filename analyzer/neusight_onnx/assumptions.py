@@ -116,6 +116,23 @@ def of_fp32_beside_tf32(fp32_count: int, works: Sequence[NodeWork]) -> str:
     )
 
 
+def of_permitted_fp32(works: Sequence[Placed]) -> Iterator[str]:
+    """How many kernels that may multiply TF32 run in FP32, as a library takes the quicker one."""
+    allowed = [
+        prediction.in_fp32
+        for item in works
+        for kernel, prediction in zip(item.work.kernels, item.predictions, strict=True)
+        if kernel_dtype(kernel) is DataType.TFLOAT32
+    ]
+    if any(allowed):
+        yield (
+            f"{sum(allowed):,} of {counted(len(allowed), 'kernel')} that may multiply TF32 "
+            f"{'runs' if sum(allowed) == 1 else 'run'} in FP32 and {'is' if sum(allowed) == 1 else 'are'} shown as "
+            "float32: TF32 is a permission, and libraries take the quicker kernel (such as Winograd's or a "
+            "matrix-vector product)"
+        )
+
+
 def share_by_data(coverage: Coverage) -> Iterator[str]:
     """Which share of the time hangs on shapes that depend on data."""
     if coverage.data_dependent_share > 0:

@@ -57,6 +57,7 @@ class Prediction:
     measurements of this kernel class and dtype) or "analytic" (a stated efficiency). ``predictor``: the name in the
     manifest, or "analytic".
     ``level_share``: share of the interval's variance that kernels of its class in a run have in common, 0..1.
+    ``in_fp32``: the kernel may multiply TF32, and FP32's is the quicker one.
     """
 
     latency_us: float
@@ -70,6 +71,7 @@ class Prediction:
     method: str
     predictor: str
     level_share: float
+    in_fp32: bool = False
 
 
 def predict(
@@ -128,7 +130,10 @@ def predict(
     }
     if permitted:
         in_fp32 = predict(tuple(permitted.values()), gpu, predictors=shipped)
-        found.update((kernel, _quicker(found[kernel], wide)) for kernel, wide in zip(permitted, in_fp32, strict=True))
+        found.update(
+            (kernel, _quicker(found[kernel], replace(wide, in_fp32=True)))
+            for kernel, wide in zip(permitted, in_fp32, strict=True)
+        )
     answers_of = {key: found[kernel] for key, kernel in objects.items()}
     return tuple([answers_of[id(kernel)] for kernel in kernels])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from neusight_onnx.report.model import KernelRow, Report
 from neusight_onnx.report.quantities import percent
@@ -55,22 +55,35 @@ def share_of_peak(report: Report, flops_per_s: float) -> str:
 
 
 def beyond_peak(report: Report) -> Iterator[str]:
-    """Why a run shows more FLOP/s than the GPU's peak, where it does."""
+    """Why a run shows more FLOP/s than the GPU's peak, where it does; else why some of its kernels do."""
     peak = _peak(report)
-    if peak is None or not report.totals.latency_ms:
-        return
-    share = report.totals.flops / report.totals.latency_ms * 1e3 / peak[0]
-    if share <= 1.0:
-        return
     peaks = peaks_of(report)
+    beyond = {row.id: rate for row in report.kernels if (rate := _share_of_own_peak(row, peaks)) > 1.0}
+    share = 0.0
+    if peak is not None and report.totals.latency_ms:
+        share = report.totals.flops / report.totals.latency_ms * 1e3 / peak[0]
+    if share <= 1.0 and not beyond:
+        return
+    rows = report.kernels if share > 1.0 else [row for row in report.kernels if row.id in beyond]
     reasons = []
-    if report.gpu.halves_fp32_sums and any(_PIPES.get(row.dtype, "") in peaks for row in report.kernels):
+    if report.gpu.halves_fp32_sums and any(_PIPES.get(row.dtype, "") in peaks for row in rows):
         reasons.append("the peak is at the boost clock that is stated, which GeForce cards pass if power allows")
-    if any(_beyond(row, peaks["fp32"]) for row in report.kernels if row.kernel_class == "conv"):
+    if any(row.id in beyond and row.kernel_class == "conv" and row.dtype == "float32" for row in rows):
         reasons.append("FLOPs are those of direct convolution, of which Winograd's algorithm needs a part")
-    if reasons:
+    if not reasons:
+        return
+    if share > 1.0 and peak is not None:
         yield f"{percent(share)} of {peak[1]} peak: {'; '.join(reasons)}"
+        return
+    said = "kernel shows" if len(beyond) == 1 else "kernels show up to"
+    yield f"{len(beyond):,} {said} {percent(max(beyond.values()))} of the peak of their format: {'; '.join(reasons)}"
 
 
-def _beyond(row: KernelRow, peak: float) -> bool:
-    return row.dtype == "float32" and row.flops > peak * row.latency_us / 1e6
+def _share_of_own_peak(row: KernelRow, peaks: Mapping[str, float]) -> float:
+    """A kernel's FLOP/s over the peak that is printed for its format; 0 for a format without one."""
+    if row.dtype == "float32":
+        peak = max(peaks["fp32"], peaks.get("fp32_matrix", 0.0))
+    else:
+        pipe = _PIPES.get(row.dtype, "")
+        peak = max(peaks.get(pipe, 0.0), peaks.get(f"{pipe}_accumulate", 0.0))
+    return row.flops / row.latency_us * 1e6 / peak if peak and row.latency_us else 0.0
