@@ -590,3 +590,17 @@ def test_how_tokens_choose_experts_is_said(tmp_path: Path) -> None:
     assert [said for said in report.assumptions if said.startswith("2 mixtures of experts: each token chooses")]
     dense = analyzed(tmp_path, "g (float[6, 16] x, float[16, 16] w) => (float[6, 16] y) { y = MatMul(x, w) }")
     assert not [said for said in dense.assumptions if "expert" in said]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "returned"),
+    [
+        ("onnxruntime", "fp16", "float32"),
+        ("tensorrt", "bf16", "float32"),
+        ("onnxruntime", "fp16-model", "float16"),
+        ("eager", "fp16", "float16"),
+    ],
+)
+def test_outputs_have_the_type_that_a_run_returns(runtime: str, precision: str, returned: str) -> None:
+    report = analyze("examples/resnet50.onnx", gpu="a100", batch=1, runtime=runtime, precision=precision)
+    assert [(output.name, output.dtype) for output in report.model.outputs] == [("logits", returned)]

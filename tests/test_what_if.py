@@ -123,6 +123,14 @@ def test_a_set_change_is_the_base(capsys: pytest.CaptureFixture[str]) -> None:
     assert variant["latency_ms"] == pytest.approx(report.totals.latency_ms, rel=1e-5)
 
 
+@pytest.mark.parametrize("form", ["csv", "html", "trace"])
+def test_a_set_change_is_the_base_of_every_format(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*GOOD, "--set", "runtime=compiled", "--format", form]) == 0
+    changed = capsys.readouterr().out
+    assert main([*GOOD, "--runtime", "compiled", "--format", form]) == 0
+    assert changed == capsys.readouterr().out
+
+
 @pytest.mark.parametrize("form", ["rich", "markdown"])
 def test_shown_beside_the_base(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*GOOD, "--what-if", "gpu.mem_bw_gbs=4800", "--format", form]) == 0
@@ -215,7 +223,8 @@ MISUSE = {
     "no size": (["--what-if", "dim.batch=0"], ["--what-if dim.batch=0: ", "must be positive"]),
     "unknown dim": (["--what-if", "dim.bach=2"], ["bach", "batch"]),
     "size": (["--set", "dim.batch=-2"], ["batch=-2"]),
-    "format": (["--what-if", "runtime=compiled", "--format", "csv"], ["rich, json and markdown"]),
+    "format": (["--what-if", "runtime=compiled", "--format", "csv"], ["--what-if goes with --format rich, json and"]),
+    "format of a change": (["--set", "runtime=compiled", "--format", "model-explorer"], ["but model-explorer"]),
 }
 
 

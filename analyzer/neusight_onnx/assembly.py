@@ -185,10 +185,11 @@ def counted_works(inferred: InferredGraph, placed: Sequence[Placed]) -> Counted:
 
 
 def value_summaries(inferred: InferredGraph, names: Sequence[str]) -> tuple[ValueSummary, ...]:
-    """Types and shapes of inputs or outputs, as a report names them."""
+    """Types and shapes of inputs or outputs, as a report names them: of an output that is cast, what a run returns."""
+    returned = {file_name(declared.name): declared.name for declared in inferred.graph.outputs}
     summaries = []
     for name in names:
-        value = inferred.values.get(name)
+        value = inferred.values.get(returned.get(name, name))
         dtype = value.dtype.label if value and value.dtype else None
         summaries.append(ValueSummary(name=name, dtype=dtype, shape=value.shape if value else None))
     return tuple(summaries)

@@ -87,7 +87,7 @@ def analyze_command(
     with working(f"analysing {path.name} on {gpu}"), no_collection():
         bindings = sizes.bindings()
         training = execution.run.training.plan()
-        _require_format(report_format, execution, bool(what_if or setting), largest_batch, memory_timeline)
+        _require_format(report_format, execution, bool(what_if), bool(setting), largest_batch, memory_timeline)
         guarded = read_guarded(path, target)
         if report_format is ReportFormat.MODEL_EXPLORER:
             from neusight_onnx.cli.annotate import model_explorer_text
@@ -114,11 +114,18 @@ def analyze_command(
 
 
 def _require_format(
-    report_format: ReportFormat, execution: Execution, variants: bool, largest_batch: bool, memory_timeline: bool
+    report_format: ReportFormat,
+    execution: Execution,
+    variants: bool,
+    is_changed: bool,
+    largest_batch: bool,
+    memory_timeline: bool,
 ) -> None:
     """Raises a NeusightError for what a format can't show."""
     if variants and report_format not in _WITH_VARIANTS:
-        raise ComparisonError("--what-if and --set go with --format rich, json and markdown")
+        raise ComparisonError("--what-if goes with --format rich, json and markdown")
+    if is_changed and report_format is ReportFormat.MODEL_EXPLORER:
+        raise ComparisonError("--set goes with every --format but model-explorer")
     if largest_batch and report_format not in _WITH_LARGEST_BATCH:
         raise NotSupportedError("--largest-batch goes with --format rich, json, markdown and html")
     if memory_timeline and report_format not in _WITH_MEMORY_TIMELINE:
