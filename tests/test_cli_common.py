@@ -241,6 +241,7 @@ def test_the_guide_says_how_bounds_are_decided() -> None:
     table = GUIDE.read_text("utf-8").partition("## What bounds a kernel")[2].partition("\n## ")[0]
     assert re.findall(r"^\| (\w+) \|", table, re.MULTILINE)[1:] == [
         "compute",
+        "issue",
         "memory",
         "l2",
         "latency",

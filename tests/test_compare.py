@@ -740,3 +740,38 @@ def test_cost_and_order_are_told_in_tokens_where_throughput_is() -> None:
     assert case["cost_per_million"] == pytest.approx(256 * case["cost_per_million_tokens"], rel=1e-4)
     by_throughput = compare(read, gpus=["h100"], dims=dims, sort="throughput").cases
     assert [case.dims["sequence_length"] for case in by_throughput] == [256, 16]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "batches", "warned"),
+    [
+        pytest.param("onnxruntime", "auto", [16, 17], True, id="both sides"),
+        pytest.param("onnxruntime", "int4w", [16, 17], True, id="as asked"),
+        pytest.param("onnxruntime", "auto", [8, 16], False, id="few rows"),
+        pytest.param("onnxruntime", "auto", [17, 32], False, id="many rows"),
+        pytest.param("onnxruntime", "int8", [16, 17], False, id="int8, which is widened at all sizes"),
+        pytest.param("compiled", "auto", [16, 17], False, id="a runtime that widens none"),
+    ],
+)
+def test_sizes_on_both_sides_of_widening_are_warned_of(
+    runtime: str, precision: str, batches: list[int], warned: bool
+) -> None:
+    model = read_model_bytes(decoder().SerializeToString())
+    compared = compare(model, gpus="l4", batch=batches, runtimes=runtime, precisions=precision)
+    swept = sweep(model, gpu="l4", batch=batches, runtime=runtime, precision=precision)
+    for warnings in (compared.warnings, swept.warnings):
+        messages = [notice.message for notice in warnings if notice.code == "widened"]
+        assert [f"{runtime} multiplies weights of few bits as stored up to 16 rows" in text for text in messages] == (
+            [True] if warned else []
+        )
+
+
+@pytest.mark.parametrize(("batch", "said"), [(16, []), (17, ["15 products of over 16 rows with weights of few bits"])])
+def test_weights_that_a_file_stores_in_few_bits_are_said_to_be_widened(batch: int, said: list[str]) -> None:
+    """Seven products in each of two layers, and the head."""
+    model = read_model_bytes(decoder().SerializeToString())
+    for assumptions in (
+        analyze(model, gpu="l4", batch=batch).assumptions,
+        compare(model, gpus="l4", batch=batch).assumptions,
+    ):
+        assert [text.partition(",")[0] for text in assumptions if "widens all its weights" in text] == said

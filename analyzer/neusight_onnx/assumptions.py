@@ -28,6 +28,7 @@ from neusight_onnx.laws.host import (
 )
 from neusight_onnx.lowering.layouts import wants_channels_last
 from neusight_onnx.lowering.products import EXPERTS
+from neusight_onnx.lowering.widened_weights import widened_products
 from neusight_onnx.memory import RunMemory, available_bytes, kept_in_l2, run_bytes
 from neusight_onnx.operator_host import call_us
 from neusight_onnx.precision import AUTO, TF32_BY_CUDNN, Precision, takes_tf32
@@ -329,6 +330,16 @@ def _said_of_linear_layers(precision: Precision, runtime: Runtime, rest: str) ->
     if runtime.narrow_products == "widened":
         return f"{layers}: {stored} and widened inside products of {rest}"
     return f"{layers}: {stored}, activations are converted to {products.label} before each product"
+
+
+def of_widened_weights(precision: Precision, runtime: Runtime, works: Sequence[NodeWork]) -> Iterator[str]:
+    """That products with weights of few bits, as the file stores them, have more rows than their kernels take."""
+    if precision.weights is None and (count := widened_products(works, runtime)):
+        yield (
+            f"{counted(count, 'product')} of over {runtime.narrow_rows} rows with weights of few bits, as stored: "
+            f"before each a kernel of {runtime.name} widens all its weights in every run; up to {runtime.narrow_rows} "
+            "rows it multiplies them as they are"
+        )
 
 
 def _linear_layers(precision: Precision, works: Sequence[NodeWork]) -> tuple[int, int]:

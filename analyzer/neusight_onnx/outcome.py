@@ -26,13 +26,16 @@ from neusight_onnx.assumptions import (
     of_the_provider,
     of_the_run,
     of_the_stored_precision,
+    of_widened_weights,
     range_of_branches,
 )
 from neusight_onnx.collection import no_collection
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.execution import as_built, formats_of_products, placed_on, precision_on, run_on, settings_of
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph, Notice, file_name
 from neusight_onnx.kernels import NodeWork
+from neusight_onnx.lowering.widened_weights import widened_products
 from neusight_onnx.memory import memory_on
 from neusight_onnx.other_batches import host_of
 from neusight_onnx.precision import AUTO
@@ -50,7 +53,8 @@ class Outcome:
     the GPU where none was asked for. ``host``: whether the host takes longer than the GPU, where that was asked for.
     ``stored_formats``: of 8 and 4 bits that products run in, whatever the rest is computed in. ``warnings``: that what
     was asked for is hardly what was predicted. ``share_at_bounds``: of the kernels' time, what goes to sizes that data
-    decide and that are counted at the most that they can be; asked for as ``host`` is."""
+    decide and that are counted at the most that they can be; asked for as ``host`` is. ``widens``: whether kernels
+    widen weights of few bits before products of many rows."""
 
     totals: Totals
     bound_shares: Mapping[str, float]
@@ -62,6 +66,7 @@ class Outcome:
     host: HostSummary | None = None
     warnings: tuple[Notice, ...] = ()
     share_at_bounds: float = 0.0
+    widens: bool = False
 
 
 def predict_totals(prepared: PreparedModel, spec: GpuSpec, *, predictors: Predictors | None = None) -> Totals:
@@ -116,6 +121,7 @@ def predict_outcome(
             *of_the_chip(prepared.runtime, spec),
             # why fewer bits may be slower
             *(of_precision(executed, prepared.runtime, run.works) if executed.weights is not None else ()),
+            *of_widened_weights(executed, prepared.runtime, run.works),
             *run.said,
         )
         return Outcome(
@@ -128,6 +134,8 @@ def predict_outcome(
             host_ms=host_us / 1e3,
             host=host_of(counted, prepared, spec, totals, predictors) if with_host else None,
             warnings=tuple(of_little_narrowed(executed, prepared.runtime, run.works)),
+            # products of 8 bits that a runtime lacks are widened for any number of rows
+            widens=executed.products in (None, DataType.TFLOAT32) and widened_products(run.works, prepared.runtime) > 0,
             share_at_bounds=_share_at_bounds(counted, prepared.shaped.expected) if with_host else 0.0,
         )
 

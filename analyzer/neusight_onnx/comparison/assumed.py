@@ -1,9 +1,12 @@
-"""What many predictions of one model assume, said once."""
+"""What many predictions of one model assume, said once, and what sets some of them apart."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from neusight_onnx.graph.model import Notice
+from neusight_onnx.runtime import get_runtime
 
 _NAME = re.compile(r"'[^']*'")
 _FIGURE = re.compile(r"\d[\d.,e+-]*")
@@ -30,6 +33,19 @@ def assumed_by_all(assumptions: Iterable[Iterable[str]], settings: Sequence[tupl
         differs = "" if len(texts) == 1 else " (of one case; in others the figures differ)"
         found.append(f"{first}{where}{differs}")
     return tuple(found)
+
+
+def widened_at_some(widens: Mapping[tuple[str, ...], Collection[bool]]) -> Iterator[Notice]:
+    """Warns where some sizes widen weights of few bits and others don't. ``widens``: whether each case does, by what it
+    is run in, such as (precision, runtime), the runtime last."""
+    for name in dict.fromkeys(setting[-1] for setting, found in widens.items() if len(set(found)) > 1):
+        rows = get_runtime(name).narrow_rows
+        yield Notice(
+            code="widened",
+            message=f"{name} multiplies weights of few bits as stored up to {rows} rows (samples times tokens), "
+            "and has a kernel widen all of them before each product of more: sizes on both sides are here, between "
+            "which the latency jumps",
+        )
 
 
 def _where(own: Sequence[tuple[str, ...]], every: frozenset[tuple[str, ...]]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neusight_onnx import __version__
-from neusight_onnx.comparison.assumed import assumed_by_all
+from neusight_onnx.comparison.assumed import assumed_by_all, widened_at_some
 from neusight_onnx.comparison.gpus import called, told_apart
 from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
 from neusight_onnx.comparison.prices import Prices
@@ -120,7 +120,18 @@ def compare(
         include_io=include_io,
         channels_last=channels_last,
         assumptions=(*assumed_by_all(found.assumptions, found.settings), *_rests_on(prices, as_given)),
-        warnings=tuple(dict.fromkeys((*read.warnings, *found.warnings, *found.impossible, *found.left_out, *unused))),
+        warnings=tuple(
+            dict.fromkeys(
+                (
+                    *read.warnings,
+                    *found.warnings,
+                    *widened_at_some(found.widens),
+                    *found.impossible,
+                    *found.left_out,
+                    *unused,
+                )
+            )
+        ),
     )
 
 
@@ -136,7 +147,8 @@ class _Found:
     """What the cases of a comparison have said so far.
 
     ``own_specs``: each GPU as it is called in itself, by the name that it is compared by. ``settings``: precision and
-    runtime that each case was asked for with. ``left_out``, ``impossible``: GPUs, runtimes and sizes without a case.
+    runtime that each case was asked for with; ``widens``: what :func:`widened_at_some` asks of them. ``left_out``,
+    ``impossible``: GPUs, runtimes and sizes without a case.
     """
 
     prices: Prices
@@ -147,6 +159,7 @@ class _Found:
     seen: set[tuple[object, ...]] = field(default_factory=set)
     assumptions: list[tuple[str, ...]] = field(default_factory=list)
     settings: list[tuple[str, ...]] = field(default_factory=list)
+    widens: dict[tuple[str, ...], set[bool]] = field(default_factory=dict)
     warnings: dict[Notice, None] = field(default_factory=dict)
     impossible: list[Notice] = field(default_factory=list)
     first_fault: NeusightError | None = None
@@ -211,6 +224,7 @@ class _Found:
         self.seen.add(key)
         self.assumptions.append(outcome.assumptions)
         self.settings.append((precision, runtime))
+        self.widens.setdefault((precision, runtime), set()).add(outcome.widens)
         self.warnings |= dict.fromkeys(outcome.warnings)
         self.cases.append(
             Case(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from neusight_onnx import __version__
 from neusight_onnx.checks.limits import MEDIAN, UPPER
 from neusight_onnx.collection import no_collection
-from neusight_onnx.comparison.assumed import assumed_by_all
+from neusight_onnx.comparison.assumed import assumed_by_all, widened_at_some
 from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
 from neusight_onnx.errors import ComparisonError, ModelError
 from neusight_onnx.gpu import GpuSpec
@@ -121,7 +121,7 @@ def sweep(
         points=tuple(found.points),
         series=tuple(_series(found.points, axis, max_latency_ms, at, is_batch=axis_is_batch)),
         assumptions=assumed_by_all(found.assumptions),
-        warnings=tuple(found.warnings),
+        warnings=(*found.warnings, *widened_at_some({(runtime,): found.widens})),
     )
 
 
@@ -159,6 +159,7 @@ class _Found:
     points: list[Point] = field(default_factory=list)
     captured: list[bool] = field(default_factory=list)
     assumptions: list[tuple[str, ...]] = field(default_factory=list)
+    widens: set[bool] = field(default_factory=set)
     fixed: dict[str, int] | None = None
     derived: dict[str, None] = field(default_factory=dict)
     first_fault: ModelError | None = None
@@ -174,6 +175,7 @@ class _Found:
         self.captured.append(prepared.runtime.captured)
         self.precision, self.stored_formats = outcome.precision, outcome.stored_formats
         self.assumptions.append(outcome.assumptions)
+        self.widens.add(outcome.widens)
         self.warnings |= dict.fromkeys((*prepared.graph.warnings, *outcome.warnings))
         bound = prepared.shaped.bound.symbols
         # what follows from a dim that varies ("total" from "past") is one of several sizes, too

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeGuard
 
 from neusight_onnx.dtypes import DataType
@@ -33,6 +34,25 @@ def with_widened_weights(works: Sequence[NodeWork], runtime: Runtime) -> tuple[N
     if most is None:
         return tuple(works)
     return tuple([_widened(work, most) if any(map(_is_narrow, work.kernels)) else work for work in works])
+
+
+def widened_products(works: Sequence[NodeWork], runtime: Runtime) -> int:
+    """Products of ``works`` before which a kernel widens the weights because they have more rows than ``runtime``
+    multiplies narrow ones for; each as often as it runs."""
+    most = runtime.narrow_rows
+    return sum(
+        work.count
+        for work in works
+        if most is not None
+        for kernel, following in pairwise(work.kernels)
+        if _widens(kernel) and isinstance(following, Gemm) and following.b_is_weight and following.m > most
+    )
+
+
+def _widens(kernel: Kernel) -> bool:
+    return (
+        isinstance(kernel, Elementwise) and kernel.operations == ("dequantize",) and kernel.inputs[0].dtype.is_integer
+    )
 
 
 def _is_narrow(kernel: Kernel) -> TypeGuard[Gemm]:

@@ -36,9 +36,9 @@ from neusight_onnx.predictor.estimates import Estimate, analytic_answer, estimat
 from neusight_onnx.predictor.manifest import Predictor, Predictors, load_predictors
 
 BUSY_SHARE = 0.15
-"""Share of a kernel's time that arithmetic or memory at its peak rate must need for "compute": below, what the kernel
-waits for is its own latency (too few tiles, dependent steps), whatever the unit. Chosen, not measured: it decides a
-word in the report, no time."""
+"""Share of a kernel's time that arithmetic at its peak rate must need for "compute"; with less it is other instructions
+("issue") where memory at its peak needs so much, else the kernel's own latency (too few tiles, dependent steps).
+Chosen, not measured: it decides a word in the report, no time."""
 ATTENTION_BACKWARD = 1.16
 """Time of fused attention's multiply-adds backwards over forwards: at best 73 % of A100's peak forwards and 63 %
 backwards (FlashAttention-2, Dao 2023)."""
@@ -53,7 +53,7 @@ class Prediction:
 
     ``latency_us`` is the time on the GPU (no host time), at least the physical ceiling and above zero; the
     interval holds the truth in ``interval`` of cases. ``utilization`` is ideal time / latency, in (0, 1].
-    ``bound``: "compute", "memory", "l2", "latency", "floor", "pcie", "cpu". ``method``: "learned" (fitted on
+    ``bound``: "compute", "issue", "memory", "l2", "latency", "floor", "pcie", "cpu". ``method``: "learned" (fitted on
     measurements of this kernel class and dtype) or "analytic" (a stated efficiency). ``predictor``: the name in the
     manifest, or "analytic".
     ``level_share``: share of the interval's variance that kernels of its class in a run have in common, 0..1.
@@ -325,8 +325,9 @@ def _predictions(
 def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
     """What bounds a kernel, in a reader's words: the largest of the law's parts, or "floor" where that decides.
 
-    A law's time in the pipe holds idle lanes and half-empty waves, too. Where neither the pipe nor memory would need a
-    good part of the time at its peak, nothing is near its limit: "latency".
+    A law's time in the pipe holds the instructions beside the model's arithmetic (addresses, loads, unpacking of narrow
+    weights), idle rows of tiles and half-empty waves, too. Where its FLOPs at the peak are no good part of it, more
+    FLOP/s don't help: "issue". Where memory isn't busy either, nothing is near its limit: "latency".
     """
     from neusight_onnx.laws.analytic import pipe_flops_per_s
 
@@ -340,4 +341,6 @@ def _bound(part: str, latency_us: float, kernel: Kernel, gpu: GpuSpec) -> str:
     memory_us = 1e6 * (kernel.read_bytes + kernel.write_bytes) / gpu.memory_bytes_per_s
     accumulator = kernel.accumulator if isinstance(kernel, Gemm | Conv) else None
     compute_us = 1e6 * kernel.flops / pipe_flops_per_s(gpu, kernel_dtype(kernel), accumulator)[0]
-    return "compute" if max(compute_us, memory_us) >= BUSY_SHARE * latency_us else "latency"
+    if compute_us >= BUSY_SHARE * latency_us:
+        return "compute"
+    return "issue" if memory_us >= BUSY_SHARE * latency_us else "latency"

@@ -75,6 +75,7 @@ _MOST_UNSUPPORTED = 8
 _PHASE_STYLES = {"forward": "green", "backward": "cyan", "optimizer": "yellow"}
 _BOUND_STYLES = {
     "compute": "green",
+    "issue": "bright_green",
     "memory": "cyan",
     "l2": "blue",
     "latency": "magenta",
@@ -91,7 +92,7 @@ _FLAG_DIMS = ("transpose_a", "transpose_b", "transposed", "causal", "log", "back
 _UNIT_DIMS = ("strides", "dilations")
 """Dims that say nothing where they are all 1."""
 
-_BOUND_ORDER = ("compute", "memory", "l2", "latency", "floor", "pcie", "cpu", "host")
+_BOUND_ORDER = ("compute", "issue", "memory", "l2", "latency", "floor", "pcie", "cpu", "host")
 
 
 def to_terminal(report: Report, *, width: int, colour: bool, top: int = 10, plain: bool = False) -> str:

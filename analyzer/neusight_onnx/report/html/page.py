@@ -45,7 +45,7 @@ from neusight_onnx.report.training import kept_text, phase_shares
 
 _FOLDER = Path(__file__).parent
 _SCRIPTS = ("base.js", "roofline.js", "classes.js", "memory.js", "kernels.js", "sweep.js", "main.js")
-BOUNDS = ("compute", "memory", "l2", "latency", "floor", "pcie", "cpu", "host")
+BOUNDS = ("compute", "issue", "memory", "l2", "latency", "floor", "pcie", "cpu", "host")
 """What can bound a kernel, and the host; each has a colour in the style."""
 
 _MOST_LISTED = 200
