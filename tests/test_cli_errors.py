@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import stat
 from collections.abc import Callable
@@ -271,6 +273,94 @@ def test_no_permission(
     for text in said:
         assert text in err.lower()
     assert (folder / "read_only.json").read_text() == "old"
+
+
+LONG = "x" * 300 + ".onnx"
+"""A name that no file system takes: to look whether it is there is refused, and not answered."""
+
+UNSEEN = {
+    "check": (["check", LONG, "--gpu", "t4"], "name too long"),
+    "check, configured": (["check", LONG], "has no target with the model"),
+    "check in a closed folder": (["check", "closed/m.onnx", "--gpu", "t4"], "permission denied"),
+    "analyze": (["analyze", LONG, "--gpu", "t4"], "name too long"),
+    "diff": (["diff", LONG, "good.onnx"], "name too long"),
+    "diff in a closed folder": (["diff", "closed/m.onnx", "good.onnx"], "permission denied"),
+    "-o": (["analyze", "good.onnx", "--gpu", "t4", "-o", "to_closed.json"], "permission denied"),
+    "predictors evaluate": (["predictors", "evaluate", "closed/data"], "closed/data"),
+}
+
+
+@pytest.fixture
+def closed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder, as the working directory, with one in it that can't be looked into, by root neither."""
+    monkeypatch.chdir(folder)
+    (folder / "closed").mkdir()
+    (folder / "to_closed.json").symlink_to("closed/x.json")
+    looked_up = os.stat
+
+    def refused(path: str | Path, **options: object) -> os.stat_result:
+        if isinstance(path, str | os.PathLike) and "closed" in os.path.realpath(path):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return looked_up(path, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", refused)
+    return folder
+
+
+@pytest.mark.parametrize(("arguments", "said"), UNSEEN.values(), ids=UNSEEN.keys())
+def test_what_cannot_be_looked_at(
+    arguments: list[str], said: str, closed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if arguments == ["check", LONG]:
+        (closed / "neusight.toml").write_text('[[target]]\nmodel = "good.onnx"\ngpu = "t4"\n')
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line.lower()
+
+
+@pytest.mark.parametrize("model", [LONG, "closed/m.onnx"], ids=["long", "closed"])
+def test_other_targets_are_judged_beside_one_that_cannot_be_looked_at(
+    model: str, closed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = "".join(
+        f'[[target]]\nmodel = "{each}"\ngpu = "t4"\ndims = {{ batch = 1 }}\n' for each in (model, "good.onnx")
+    )
+    (closed / "neusight.toml").write_text(targets)
+    assert main(["check", "--format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert {finding["code"] for finding in found["findings"]} == {"NSX207"}
+    assert [target["passed"] for target in found["targets"]] == [False, True]
+
+
+def test_long_lists_are_no_files(closed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gpus, prices = ",".join(["t4", "l4"] * 100), ",".join(["t4=1/h", "l4=2/h"] * 50)
+    assert main(["compare", "good.onnx", "--gpu", gpus, "--price", prices, "--dim", "batch=1", "--format", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["cases"]) == 2
+
+
+GONE = {
+    "SARIF": (["check", "{model}", "--gpu", "t4", "--dim", "batch=1", "--format", "sarif"], ""),
+    "GitHub": (["check", "{model}", "--gpu", "t4", "--dim", "batch=1", "--format", "github"], ""),
+    "a file beside": (["analyze", "{model}", "--gpu", "t4", "-o", "x.json"], "the working directory is gone"),
+    "a model beside": (["annotate", "{model}", "--gpu", "t4", "-o", "x.onnx"], "the working directory is gone"),
+    "a model that isn't there": (["check", "x.onnx", "--gpu", "t4"], "x.onnx does not exist"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), GONE.values(), ids=GONE.keys())
+def test_without_a_working_directory(
+    arguments: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = folder / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    code = main([text.format(model=folder / "good.onnx") for text in arguments])
+    err = capsys.readouterr().err
+    assert code == (2 if said else 0)
+    assert said in err
+    assert err.count("\n") == (1 if said else 0)
 
 
 LISTS = [

@@ -150,3 +150,5 @@ def test_merging_hides_no_refused_operator(operator: str) -> None:
     assert any(f"no {operator}" in reason for reason in reasons)
     assert any("no DynamicQuantizeLinear" in reason for reason in reasons)
     assert not any(work.kernels for work in works if any(op_type == operator for _, op_type in work.origins))
+    found = {work.at_fault[1] for work in works if work.unsupported is not None}
+    assert found == {"DynamicQuantizeLinear", operator}  # no name of what was merged, which no list has

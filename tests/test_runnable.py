@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
 from check_cases import dequantized
+from models import graph, model, node, tensor, value
 from neusight_onnx import analyze, compare, read_model
+from neusight_onnx.checks import check
+from neusight_onnx.checks.subject import Target
 from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.graph.read import read_model_bytes
 from neusight_onnx.runnable import narrow_floats
 
 
@@ -79,3 +84,27 @@ def test_no_gpu_by_nvidia_multiplies_fnuz(tmp_path: Path) -> None:
     with pytest.raises(NotSupportedError, match="the GPU has no FNUZ units"):
         analyze(path, gpu="h100", batch=2, runtime="eager")
     assert analyze(path, gpu="mi300x", batch=2, runtime="eager").totals.latency_ms
+
+
+DYNAMIC = [
+    node("DynamicQuantizeLinear", "x", "q s z"),
+    node("MatMulInteger", "q w", "i"),
+    node("Cast", "i", "f", to=1),
+    node("Mul", "f s", "y"),
+]
+
+
+def test_no_engine_is_built_of_operators_that_multiply_what_is_quantised() -> None:
+    """As of pairs with a zero point: nothing is predicted, in place of a lower bound without any product."""
+    ints = [tensor("w", np.ones((4, 8), np.int8))]
+    read = read_model_bytes(model(graph(DYNAMIC, [value("x", ["n", 4])], [value("y", None)], ints)).SerializeToString())
+    with pytest.raises(
+        NotSupportedError, match=r"no DynamicQuantizeLinear .* and 1 more of quantisation.*quantize_static"
+    ):
+        analyze(read, gpu="l4", batch=8, runtime="tensorrt")
+    (left_out,) = compare(read, gpus=["l4"], runtimes=("tensorrt", "onnxruntime"), batch=8).warnings
+    assert left_out.message.startswith("left out: runtime tensorrt: TensorRT's parser has no DynamicQuantizeLinear")
+    verdict = check([Target(name="t", model=read, gpu="l4", runtime="tensorrt", batch=8)])
+    assert {finding.code for finding in verdict.findings} == {"NSX506"}
+    assert all("QuantFormat.QDQ" in finding.fix for finding in verdict.findings)
+    assert verdict.targets[0].totals is None

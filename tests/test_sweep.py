@@ -194,6 +194,48 @@ def test_knee_and_largest(
     assert (series.knee, series.largest_that_fits, series.largest_in_time) == expected
 
 
+@pytest.mark.parametrize(
+    ("partial", "limit_ms", "expected", "not_judged"),
+    [
+        pytest.param({1, 2, 4, 8}, 26.0, (None, 8, None), ("knee", "largest_in_time"), id="all"),
+        pytest.param({8}, 50.0, (None, 8, None), ("knee", "largest_in_time"), id="one that may be in time"),
+        pytest.param({8}, 26.0, (None, 8, 4), ("knee",), id="one that is too slow already"),
+        pytest.param({1}, 26.0, (None, 8, 4), ("knee",), id="a smaller one"),
+        pytest.param({1}, None, (None, 8, None), ("knee",), id="no limit"),
+    ],
+)
+def test_lower_bounds_are_not_judged(
+    partial: set[int],
+    limit_ms: float | None,
+    expected: tuple[int | None, int | None, int | None],
+    not_judged: tuple[str, ...],
+) -> None:
+    points = [
+        replace(point, totals=replace(point.totals, partial=point.dims["batch"] in partial))
+        for point in made(CURVE)
+        if point.totals is not None
+    ]
+    (series,) = _series(points, "batch", limit_ms, "upper", is_batch=True)
+    assert (series.knee, series.largest_that_fits, series.largest_in_time) == expected
+    assert series.not_judged == not_judged
+
+
+def test_what_is_not_judged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [node("Relu", "x", "h"), node("Mystery", "h", "y", "odd", "own")]
+    some = graph(nodes, [value("x", ["batch", 4096])], [value("y", None)])
+    onnx.save(model(some, opsets={"": 17, "own": 1}), path := tmp_path / "m.onnx")
+    asked = ["sweep", str(path), "--gpu", "t4", "--batch", "1,8", "--max-latency", "1s"]
+    assert main(asked) == 0
+    text = capsys.readouterr().out
+    assert text.count("not judged") == 2
+    assert "1 node not supported and counted as nothing: latencies are lower" in text
+    assert main([*asked, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["series"][0]["largest_in_time"] is None
+    assert found["series"][0]["not_judged"] == ["knee", "largest_in_time"]
+    assert [notice["code"] for notice in found["warnings"]] == ["unsupported"]
+
+
 def test_series_run_along_the_batch() -> None:
     found = sweep(BERT, gpu="t4", dims={"batch": (1, 2), "sequence": (16, 32)})
     assert found.axis == "batch"
@@ -246,7 +288,8 @@ def test_json_is_documented_key_by_key() -> None:
     documented = documented_keys(text.partition("\n`neusight-onnx")[0])
     maps = {path for path, kind in documented.items() if kind.startswith("map")}
     missing = {"warnings[].node"}  # optional
-    found = replace(found, assumptions=("an assumption",), derived=("total",))
+    series = tuple(replace(each, not_judged=("knee",)) for each in found.series)
+    found = replace(found, assumptions=("an assumption",), derived=("total",), series=series)
     assert keys_of(json.loads(sweep_to_json(found)), "", maps) | missing == set(documented)
 
 

@@ -13,6 +13,8 @@ from neusight_onnx import analyze, load_gpu
 from neusight_onnx.cli import main
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu import changed_gpu
+from neusight_onnx.gpu.changes import FIELDS
+from neusight_onnx.gpu.keys import NUMBER_KEYS, PEAK_KEYS
 from neusight_onnx.gpu.power import idle_w
 from test_report_machine import SCHEMA, documented_keys, keys_of
 
@@ -47,6 +49,33 @@ def test_units_and_clock_scale_the_peaks() -> None:
     given = changed_gpu(H100, {**twice, "tf32_tflops": 100.0}, "here").peak_flops_per_s
     assert given["tf32"] == 1e14
     assert given["fp32"] == 2 * H100.peak_flops_per_s["fp32"]
+
+
+def test_every_number_of_a_file_but_the_warp_can_change() -> None:
+    peaks_and_warp = {*PEAK_KEYS, "warp_size"}
+    assert {key.name for key in NUMBER_KEYS} - peaks_and_warp == set(FIELDS)
+    found = changed_gpu(H100, {"pcie_lanes": 8, "pcie_generation": 4, "scaleup_gb_s": 100}, "here")
+    assert (found.pcie_lane_count, found.pcie_generation, found.scaleup_bytes_per_s) == (8, 4, 1e11)
+
+
+def test_fewer_lanes_slow_the_copies() -> None:
+    figures = [
+        analyze(RESNET, gpu=gpu, batch=8, include_io=True).totals.latency_ms
+        for gpu in (H100, changed_gpu(H100, {"pcie_lanes": 4}, "here"))
+    ]
+    assert figures[1] > 1.05 * figures[0]
+
+
+@pytest.mark.parametrize("tops", [20, 2000])
+@pytest.mark.parametrize(
+    ("gpu", "runtime", "precision"),
+    [("jetson-agx-orin-64gb", "tensorrt", "fp16"), ("rtx-4090", "tensorrt", "fp16"), ("a100", "onnxruntime", "tf32")],
+)
+def test_the_rate_of_a_format_that_isnt_run_changes_nothing(gpu: str, runtime: str, precision: str, tops: int) -> None:
+    """INT8's rate tells a shipped GeForce card; a change of it makes no other card one, nor unmakes it."""
+    specs = (load_gpu(gpu), changed_gpu(load_gpu(gpu), {"int8_tops": tops}, "here"))
+    before, after = (analyze(RESNET, gpu=spec, batch=8, runtime=runtime, precision=precision).totals for spec in specs)
+    assert (after.latency_ms, after.latency_high_ms) == (before.latency_ms, before.latency_high_ms)
 
 
 @pytest.mark.parametrize(

@@ -417,8 +417,9 @@ def unsupported_nodes(placed: Sequence[Placed]) -> tuple[UnsupportedNode, ...]:
     for item in placed:
         work = item.work
         if work.unsupported is not None:
-            name = file_name(work.node)
-            found.setdefault(name, UnsupportedNode(node=name, op_type=work.op_type, reason=work.unsupported))
+            node, op_type = work.at_fault
+            name = file_name(node)
+            found.setdefault(name, UnsupportedNode(node=name, op_type=op_type, reason=work.unsupported))
     return tuple(found.values())
 
 

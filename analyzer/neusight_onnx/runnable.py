@@ -191,30 +191,47 @@ def _why_refused(node: Node, constants: Mapping[str, Initializer]) -> _Refusal |
     return None
 
 
+ENGINE_LACKS = frozenset({"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
+"""ONNX's operators of quantisation beside pairs: TensorRT's parser has none of them (``lowering/engine_parser.py``)."""
+BY_PAIRS = (
+    "quantise it in pairs of QuantizeLinear and DequantizeLinear (ONNX Runtime's quantiser: quantize_static with "
+    "QuantFormat.QDQ, ActivationSymmetric, WeightSymmetric, QuantizeBias=False)"
+)
+
+
 def without_engine(graph: Graph, runtime: str) -> str | None:
     """That an engine's builder refuses a file for how it is quantised."""
     found = refused_pair(graph, runtime)
     if found is None:
-        return None
+        return _without_pairs(graph, runtime)
     return (
         f"runtime {runtime}: {found.op_type} node '{found.node}' {found.reason}{found.more}, so that no engine is "
         f"built; {SYMMETRIC}, or take --runtime onnxruntime"
     )
 
 
-_QUANTISED = frozenset(
-    {
-        *("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"),
-        *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
-    }
-)
+def _without_pairs(graph: Graph, runtime: str) -> str | None:
+    """That an engine's builder refuses a file that is quantised by other operators than pairs."""
+    if get_runtime(runtime).fallback != "refused":
+        return None
+    lacking = [node for node in _nodes_of(graph) if not node.domain and node.op_type in ENGINE_LACKS]
+    if not lacking:
+        return None
+    more = f" and {len(lacking) - 1:,} more of quantisation" if lacking[1:] else ""
+    return (
+        f"runtime {runtime}: TensorRT's parser has no {lacking[0].op_type} (node '{lacking[0].name}'{more}), so that "
+        f"no engine is built; {BY_PAIRS}, or take --runtime onnxruntime"
+    )
+
+
+_QUANTISED = ENGINE_LACKS | {"QuantizeLinear", "DequantizeLinear"}
 """Operators of quantised files in ONNX. What PyTorch quantises itself runs other operators than it exports as these."""
 
 
 def quantised_for_others(graph: Graph, runtime: str) -> str | None:
     """That PyTorch, as ``runtime`` (eager, compiled), runs no such file as this quantised one; None for other files."""
     label = get_runtime(runtime).name
-    if label not in ("eager", "compiled") or not _has_quantised(graph):
+    if label not in ("eager", "compiled") or not any(node.op_type in _QUANTISED for node in _nodes_of(graph)):
         return None
     return (
         f"PyTorch runs no file quantised in ONNX: {label} stands for its way of launching, with the kernels of a "
@@ -222,16 +239,14 @@ def quantised_for_others(graph: Graph, runtime: str) -> str | None:
     )
 
 
-def _has_quantised(graph: Graph) -> bool:
-    return any(
-        node.op_type in _QUANTISED
-        or any(
-            isinstance(body, Graph) and _has_quantised(body)
-            for value in node.attributes.values()
-            for body in (value if isinstance(value, tuple) else (value,))
-        )
-        for node in graph.nodes
-    )
+def _nodes_of(graph: Graph) -> Iterator[Node]:
+    """Every node, of bodies, too."""
+    for node in graph.nodes:
+        yield node
+        for value in node.attributes.values():
+            for body in value if isinstance(value, tuple) else (value,):
+                if isinstance(body, Graph):
+                    yield from _nodes_of(body)
 
 
 def runtime_misfit(model: Model, precision: Precision, runtime: str, gpu: GpuSpec) -> Misfit | None:

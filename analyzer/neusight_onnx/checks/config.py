@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,9 +68,10 @@ def find_config(folder: Path) -> Path | None:
     own, project = folder / CONFIG_NAME, folder / PROJECT_NAME
     # a project that has nothing to do with this may have a file that nothing here can read
     in_project = _mentions(project) and _project_table(_load(project)) is not None
-    if own.is_file() and in_project:
+    has_own = os.path.isfile(own)  # False, too, where the folder can't be looked into
+    if has_own and in_project:
         raise CheckError(f"both {CONFIG_NAME} and [tool.neusight] of {PROJECT_NAME} are here; keep one of them")
-    return own if own.is_file() else project if in_project else None
+    return own if has_own else project if in_project else None
 
 
 def read_config(path: Path) -> Config:

@@ -20,7 +20,7 @@ from neusight_onnx.lowering.registry import HOST_ALONE
 from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
-from neusight_onnx.runnable import SYMMETRIC, quantised_for_others, refused_pair, runtime_misfit
+from neusight_onnx.runnable import BY_PAIRS, ENGINE_LACKS, SYMMETRIC, quantised_for_others, refused_pair, runtime_misfit
 
 
 def nodes_of(graph: Graph) -> Iterator[Node]:
@@ -205,7 +205,9 @@ def runs_on_the_cpu(subject: Subject) -> Iterator[Found]:
     severity=Severity.ERROR,
     scope=Scope.TARGET,
     explanation="TensorRT's parser doesn't know the operator, so that no engine can be built of the model as it is. "
-    "The node counts as nothing here, and the totals are a lower bound. Or it knows the operator and not this form "
+    "The node counts as nothing here, and the totals are a lower bound, which is what a plugin may leave; of operators "
+    "that quantise or multiply what is quantised (DynamicQuantizeLinear, ConvInteger, QLinearConv, ...) nothing is "
+    "predicted. Or it knows the operator and not this form "
     "(Attention with softcap or a cache, Resize with antialias, tensors of INT16 and unsigned integers). "
     "QuantizeLinear and DequantizeLinear must round to INT8, INT4, FP8 or FP4 about zero (no zero point but 0), of "
     "INT32 biases and UINT8 weights there is none; nothing is predicted then.",
@@ -217,9 +219,13 @@ def refused_by_the_runtime(subject: Subject) -> Iterator[Found]:
         if (work.unsupported or "").startswith(REFUSED_BY):
             groups.setdefault(work.unsupported or "", []).append(work)
     for reason, works in groups.items():
-        # what was merged has another name than the node that isn't taken
-        first = next((name for name, op_type in works[0].origins if f" no {op_type}" in reason), works[0].node)
-        yield Found(message=f"{reason} ({counted(len(works), 'node')})", node=file_name(first))
+        first, _ = works[0].at_fault
+        is_quantised = any(f" no {op_type}:" in reason for op_type in ENGINE_LACKS)
+        yield Found(
+            message=f"{reason} ({counted(len(works), 'node')})",
+            node=file_name(first),
+            fix=f"{BY_PAIRS}, or run the model by --runtime onnxruntime" if is_quantised else None,
+        )
     pair = refused_pair(subject.model.graph, subject.target.runtime)
     if pair is not None:
         yield Found(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -102,13 +103,24 @@ def make_plan(
             replace(target, limits=own.over(target.limits), allow=merged_allowances(target.allow, allowed))
             for target in _configured(read, model)
         ]
-    missing = [target for target in targets if isinstance(target.model, Path) and not target.model.exists()]
+    missing = [target for target in targets if isinstance(target.model, Path) and _is_missing(target.model)]
     if missing and len(missing) == len(targets):  # else those that are there are judged, and NSX207 says the rest
         first = missing[0]
         file = "" if first.written_in is None else f"{first.written_in}: "
         where = f"{file}target '{first.name}': " if len(targets) > 1 or model is None else ""
         raise ModelError(f"{where}{first.model} does not exist; check the path")
     return Plan(targets=tuple(targets), fail_on=fail_on or (read and read.fail_on) or Severity.WARNING, config=path)
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether nothing is there. What can't be looked at may be there: who reads it says why not."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _apart(allow: Sequence[str]) -> Sequence[str]:
@@ -132,7 +144,7 @@ def _refuse_alone(gpus: Sequence[str], given: Mapping[str, object]) -> None:
 
 def _configured(config: Config | None, model: Path | None) -> Sequence[Target]:
     """The configuration's targets; those of one model if it is named."""
-    if model is not None and not model.exists():
+    if model is not None and _is_missing(model):
         raise ModelError(f"{model} does not exist; check the path")
     if config is None:
         if model is not None:
@@ -142,7 +154,8 @@ def _configured(config: Config | None, model: Path | None) -> Sequence[Target]:
         )
     targets = config.targets
     if model is not None:
-        targets = tuple(each for each in targets if Path(str(each.model)).resolve() == model.resolve())
+        real = os.path.realpath(model)
+        targets = tuple(each for each in targets if os.path.realpath(str(each.model)) == real)
         if not targets:
             raise CheckError(f"give a --gpu: {config.path} has no target with the model {model}")
     if not targets:

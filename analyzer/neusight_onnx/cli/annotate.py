@@ -126,7 +126,7 @@ def _refuse_lost(locations: Sequence[str], folders: Sequence[Path], target: Path
     """
     reached = Path(os.path.realpath(target)).parent
     for location in locations:
-        holders = [folder for folder in folders if (folder / location).exists()]
+        holders = [folder for folder in folders if os.path.exists(folder / location)]
         # weights that are not there are not lost
         if holders and not any(folder.samefile(reached) for folder in holders):
             raise OutputError(

@@ -186,7 +186,7 @@ def _report(verdict: Verdict, check_format: CheckFormat, output: Path | None) ->
         case CheckFormat.SARIF:
             from neusight_onnx.report.sarif import verdict_to_sarif
 
-            return verdict_to_sarif(verdict, _checkout(Path.cwd(), verdict.config))
+            return verdict_to_sarif(verdict, _checkout(verdict.config))
         case CheckFormat.MARKDOWN:
             from neusight_onnx.report.check_markdown import verdict_to_markdown
 
@@ -194,24 +194,28 @@ def _report(verdict: Verdict, check_format: CheckFormat, output: Path | None) ->
         case CheckFormat.GITHUB:
             from neusight_onnx.report.github import verdict_to_github
 
-            return verdict_to_github(verdict, _checkout(Path.cwd(), verdict.config))
+            return verdict_to_github(verdict, _checkout(verdict.config))
         case CheckFormat.RICH:
             from neusight_onnx.report.check_terminal import verdict_to_terminal
 
             return verdict_to_terminal(verdict, canvas_for(output))
 
 
-def _checkout(folder: Path, config: str | None) -> Checkout | None:
-    """The repository that ``folder`` lies in, else ``config``: GitHub's workspace, else where a .git is; None outside
-    of any."""
+def _checkout(config: str | None) -> Checkout | None:
+    """The repository that the working directory lies in, else ``config``: GitHub's workspace, else where a .git is;
+    None outside of any, and where the working directory is gone."""
     from neusight_onnx.report.check_words import Checkout
 
+    try:
+        folder = Path.cwd()
+    except OSError:
+        return None
     workspace = os.environ.get("GITHUB_WORKSPACE")
     for start in (folder, *(() if config is None else [(folder / config).resolve().parent])):
         above = (start, *start.parents)
         if workspace and (root := Path(workspace).resolve()) in above:
             return Checkout(root=root, folder=folder)
-        found = next((each for each in above if (each / ".git").exists()), None)
+        found = next((each for each in above if os.path.exists(each / ".git")), None)
         if found is not None:
             return Checkout(root=found, folder=folder)
     return None

@@ -45,7 +45,7 @@ def several_gpus(texts: Sequence[str] | None) -> tuple[str, ...]:
     """
     found: list[str] = []
     for text in texts or ():
-        parts = [text] if "," not in text or Path(text).is_file() else [part.strip() for part in text.split(",")]
+        parts = [text] if "," not in text or os.path.isfile(text) else [part.strip() for part in text.split(",")]
         if len(parts) > 1 and "" in parts:
             raise SpecError(f"--gpu {text[:60]!a} has an empty name in its list; write it as --gpu a100,l4")
         found += parts

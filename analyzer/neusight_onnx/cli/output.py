@@ -32,6 +32,8 @@ def check_target(target: Path | None, *inputs: tuple[Path, str]) -> None:
     for path, what in inputs:
         if _is_same(target, path):
             raise OutputError(f"-o is {what} ({path}); name another file")
+    if not target.is_absolute() and not _has_working_directory():
+        raise OutputError(f"can't write {target}: the working directory is gone; give an absolute path to -o")
     try:
         target.lstat()
     except FileNotFoundError:
@@ -40,12 +42,12 @@ def check_target(target: Path | None, *inputs: tuple[Path, str]) -> None:
         raise OutputError(f"can't write {target}: {target.parent} is not a folder; give another place to -o") from None
     except (OSError, ValueError) as error:
         raise OutputError(f"can't write {target}: {_reason(error)}; give another place to -o") from error
-    if target.is_dir():
+    if os.path.isdir(target):
         raise OutputError(f"{target} is a folder; give a file's name to -o, such as {target / 'report.json'}")
     folder = target.parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise OutputError(f"can't write {target}: {folder} does not exist; create it first or give another place to -o")
-    if target.exists() and not _may_write(target):
+    if os.path.exists(target) and not _may_write(target):
         raise OutputError(f"can't write {target}: it is read-only; give another place to -o")
     if not _may_write(folder) and not _is_special(target):
         raise OutputError(f"can't write {target}: no permission to write in {folder}; give another place to -o")
@@ -94,7 +96,19 @@ def _is_same(target: Path, other: Path) -> bool:
     try:
         return target.samefile(other)
     except (OSError, ValueError):
-        return os.path.realpath(target) == os.path.realpath(other) if "\0" not in f"{target}{other}" else False
+        pass
+    try:
+        return os.path.realpath(target) == os.path.realpath(other)
+    except (OSError, ValueError):  # a name with a zero byte; a path from a working directory that is gone
+        return False
+
+
+def _has_working_directory() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True
 
 
 def _may_write(place: Path) -> bool:
@@ -103,7 +117,7 @@ def _may_write(place: Path) -> bool:
 
 def _is_special(target: Path) -> bool:
     """A device or pipe (/dev/stdout, a FIFO): it is written to, never replaced."""
-    return target.exists() and not target.is_file()
+    return os.path.exists(target) and not os.path.isfile(target)
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:

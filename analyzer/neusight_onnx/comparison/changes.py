@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,8 +85,15 @@ def diff(
 
 def _refuse_unreadable(path: Path) -> None:
     """ComparisonError for what is no file: neither a model nor a report, whose name would say so."""
-    if not path.is_file():
-        why = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is no regular file"
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        why = "does not exist"
+    except OSError as error:
+        why = f"can't be read ({(error.strerror or 'unknown fault').lower()})"
+    else:
+        why = "" if stat.S_ISREG(mode) else "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
+    if why:
         raise ComparisonError(f"{path} {why}; give a model, or a report of analyze --format json in a file *.json")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -23,7 +23,7 @@ from neusight_onnx.outcome import Outcome, predict_outcome
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import AtOtherSizes, PreparedModel, infer_shapes, prepare
 from neusight_onnx.report.model import FITS
-from neusight_onnx.report.quantities import dims_text
+from neusight_onnx.report.quantities import counted, dims_text
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Series, Sweep
 from neusight_onnx.runnable import require_runnable
 from neusight_onnx.runtime import default_runtime, get_runtime
@@ -99,6 +99,7 @@ def sweep(
         first = dims_text({name: sizes[0] for name, sizes in lists.items() if name in varied})
         raise ModelError(f"the model refuses all of these sizes; with {first}: {found.first_fault}")
     axis, axis_is_batch = _axis(varied, batch_name)
+    series = tuple(_series(found.points, axis, max_latency_ms, at, is_batch=axis_is_batch))
     return Sweep(
         tool_version=__version__,
         model_path=read.path,
@@ -119,10 +120,25 @@ def sweep(
         max_latency_ms=max_latency_ms,
         at=at,
         points=tuple(found.points),
-        series=tuple(_series(found.points, axis, max_latency_ms, at, is_batch=axis_is_batch)),
+        series=series,
         assumptions=assumed_by_all(found.assumptions),
-        warnings=(*found.warnings, *widened_at_some({(runtime,): found.widens})),
+        warnings=(
+            *found.warnings,
+            *widened_at_some({(runtime,): found.widens}),
+            *_unjudged(found.points, series),
+        ),
     )
+
+
+def _unjudged(points: Sequence[Point], series: Sequence[Series]) -> Iterator[Notice]:
+    """That what was looked for isn't known where nodes count as nothing."""
+    if any(each.not_judged for each in series):
+        nodes = counted(max(point.unsupported_count for point in points), "node")
+        yield Notice(
+            code="unsupported",
+            message=f"{nodes} not supported and counted as nothing: latencies are lower bounds, by which neither a "
+            "knee nor what is in time can be judged",
+        )
 
 
 def _axis(varied: Sequence[str], batch_name: str | None) -> tuple[str, bool]:
@@ -206,27 +222,38 @@ def _series(
         members.sort(key=lambda index: points[index].dims[axis])
         fits = []
         fitting = []
-        in_time = []
+        in_time: list[int] = []
+        partial: list[int] = []  # that fit, and are slower than is known
+        maybe_in_time: list[int] = []
         for index in members:
             totals = points[index].totals
             if totals is None or totals.memory.verdict != FITS:
                 continue
             fits.append(points[index].dims[axis])
             if not points[index].is_costed:
+                partial.append(points[index].dims[axis])
+                maybe_in_time += [points[index].dims[axis]] if max_latency_ms is not None else []
                 continue
             fitting.append((points[index].dims[axis], totals.throughput_per_s))
             judged_ms = totals.latency_high_ms if at == UPPER else totals.latency_ms
+            if totals.partial:
+                partial.append(points[index].dims[axis])
             if max_latency_ms is not None and judged_ms <= max_latency_ms:
-                in_time.append(points[index].dims[axis])
+                (maybe_in_time if totals.partial else in_time).append(points[index].dims[axis])
         best = max((throughput for _, throughput in fitting), default=0.0)
         knee = next((size for size, throughput in fitting if throughput >= KNEE_SHARE * best), None)
+        not_judged = ["knee"] if is_batch and partial else []
+        # larger ones count that may be in time: smaller ones change nothing
+        if max(maybe_in_time, default=0) > max(in_time, default=0):
+            not_judged.append("largest_in_time")
         found.append(
             Series(
                 dims=dict(others),
                 points=tuple(members),
-                knee=knee if is_batch else None,
+                knee=knee if is_batch and not partial else None,
                 largest_that_fits=max(fits, default=None),
-                largest_in_time=max(in_time, default=None),
+                largest_in_time=None if "largest_in_time" in not_judged else max(in_time, default=None),
+                not_judged=tuple(not_judged),
             )
         )
     return found

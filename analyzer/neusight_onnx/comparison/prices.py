@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,7 +65,7 @@ def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu
     """
     entries = []
     for text in texts:
-        is_list = "," in text and not Path(text.rpartition("=")[0]).is_file()
+        is_list = "," in text and not os.path.isfile(text.rpartition("=")[0])
         for part in text.split(",") if is_list else [text]:
             name, separator, price = part.rpartition("=")
             if not separator or not name.strip():

@@ -36,8 +36,12 @@ FIELDS: Mapping[str, tuple[str, float]] = {
     "memory_bus_bits": ("memory_bus_bits", 1),
     "tdp_w": ("power_w", 1),
     "idle_power_w": ("idle_power_w", 1),
+    "pcie_generation": ("pcie_generation", 1),
+    "pcie_lanes": ("pcie_lane_count", 1),
+    "scaleup_gb_s": ("scaleup_bytes_per_s", 1e9),
 }
-"""Keys of a GPU file that may be changed in a GPU: field of the spec, and its base units in one of the file's."""
+"""Keys of a GPU file beside peaks that may be changed in a GPU, all numbers but the warp's size: field of the spec, and
+its base units in one of the file's."""
 
 _SHORT_KEYS = {
     "mem_bw_gbs": "memory_bandwidth_gb_s",
@@ -93,6 +97,8 @@ def changed_gpu(gpu: GpuSpec, changes: Mapping[str, float], where: str) -> GpuSp
     peaks = {pipe: rate * scale * (lanes_scale if pipe in on_lanes else 1.0) for pipe, rate in peaks.items()}
     peaks |= {PEAK_KEYS[key]: number * 1e12 for key, number in given.items() if key in PEAK_KEYS}
     changed = replace(gpu, **fields, peak_flops_per_s=peaks)  # type: ignore[arg-type]  # fields and values are those of FIELDS
+    if changed.halves_fp32_sums != gpu.halves_fp32_sums:  # the rate of INT8 is another, how FP16 is summed is not
+        changed = replace(changed, stated_to_halve=gpu.halves_fp32_sums)
     check_fp32_peak(
         {
             "sm_count": changed.sm_count,

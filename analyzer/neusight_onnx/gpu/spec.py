@@ -34,6 +34,7 @@ class GpuSpec:
     ``l1_bytes_per_sm`` is the capacity of the L1 cache, on NVIDIA since Volta shared with shared memory.
     ``last_level_cache_bytes``: a memory-side cache behind the L2 (AMD's Infinity Cache).
     ``idle_power_w``: what it draws with its clocks up and nothing to do; None: by its memory (``gpu/power.py``).
+    ``stated_to_halve``: :attr:`halves_fp32_sums` of a GPU whose rates may no longer tell it; None: they do.
     ``memory_bus_bits``: width of the bus to memory; with HBM it tells how fast one of its channels is.
     ``device_names`` are what ``nvidia-smi`` and PyTorch print. ``name`` is the canonical name, ``label`` for people.
     ``asked_as`` is the name that it was asked by where that isn't its alone: ``also_named`` are the GPUs that may be
@@ -67,6 +68,7 @@ class GpuSpec:
     scaleup_bytes_per_s: float | None = None
     pcie_generation: float | None = None
     pcie_lane_count: int | None = None
+    stated_to_halve: bool | None = None
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
@@ -89,6 +91,8 @@ class GpuSpec:
 
         They are told by a rate of FP16 that is a quarter of the 8-bit integers', where all others have half of it.
         """
+        if self.stated_to_halve is not None:
+            return self.stated_to_halve
         peaks = self.peak_flops_per_s
         return self.compute_capability is not None and peaks.get("int8", 0.0) > 3.0 * peaks.get("fp16", float("inf"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from neusight_onnx.kernels.kinds import Kernel
@@ -46,6 +47,14 @@ class NodeWork:
     phase: str = "forward"
     tensors_each: float = 1.0
     on_host_because: str | None = None
+
+    @property
+    def at_fault(self) -> tuple[str, str]:
+        """Name and operator of what ``unsupported`` is about: of the nodes that were merged into an operator of our
+        own, the one that the reason names."""
+        named = re.search(r"\bno (?:[\w.]+::)?(\w+)", self.unsupported or "")
+        found = (origin for origin in self.origins if named is not None and origin[1] == named[1])
+        return next(found, (self.node, self.op_type))
 
     def with_kernels(self, kernels: tuple[Kernel, ...]) -> NodeWork:
         """The same work by other kernels: as ``replace`` does it in thrice the time, for most works of a run."""

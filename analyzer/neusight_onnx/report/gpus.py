@@ -47,7 +47,8 @@ def gpus_to_csv(gpus: Sequence[GpuSpec]) -> str:
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     records = [record_json(gpu) for gpu in gpus]
-    keys = [key for key, value in records[0].items() if not isinstance(value, list | dict) and key != "asked_as"]
+    of_a_question = ("asked_as", "stated_to_halve")
+    keys = [key for key, value in records[0].items() if not isinstance(value, list | dict) and key not in of_a_question]
     writer.writerow([*keys, *(f"{pipe}_flops_per_s" for pipe in pipes)])
     for gpu, record in zip(gpus, records, strict=True):
         rates = [gpu.peak_flops_per_s.get(pipe) for pipe in pipes]

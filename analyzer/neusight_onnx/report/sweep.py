@@ -39,6 +39,8 @@ class Series:
 
     ``knee``: see :data:`KNEE_SHARE`, only where the axis is a batch. ``largest_that_fits``: with the verdict "fits".
     ``largest_in_time``: that meets the limit of latency and fits the memory; None without a limit.
+    ``not_judged``: which of "knee" and "largest_in_time" are None since nodes of a point count as nothing, so that its
+    latency is a lower bound.
     ``points``: indices into those of the sweep, by size.
     """
 
@@ -47,6 +49,7 @@ class Series:
     knee: int | None
     largest_that_fits: int | None
     largest_in_time: int | None
+    not_judged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

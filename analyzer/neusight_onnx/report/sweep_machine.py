@@ -45,6 +45,7 @@ def sweep_to_json(sweep: Sweep) -> str:
                     "knee": series.knee,
                     "largest_that_fits": series.largest_that_fits,
                     "largest_in_time": series.largest_in_time,
+                    "not_judged": list(series.not_judged),
                 }
                 for series in sweep.series
             ],

@@ -53,11 +53,13 @@ def found_heads(sweep: Sweep) -> list[str]:
 
 def found_cells(series: Series, sweep: Sweep) -> list[str]:
     """One line of what was found, as :func:`found_heads` names its columns."""
-    found = [series.knee] if sweep.axis_is_batch else []
-    found += [series.largest_that_fits]
-    found += [series.largest_in_time] if sweep.max_latency_ms is not None else []
+    found = {"knee": series.knee} if sweep.axis_is_batch else {}
+    found["largest_that_fits"] = series.largest_that_fits
+    if sweep.max_latency_ms is not None:
+        found["largest_in_time"] = series.largest_in_time
     named = [f"{size:,}" for size in series.dims.values()]
-    return [*named, *("none" if size is None else f"{size:,}" for size in found)]
+    none = {name: "not judged" if name in series.not_judged else "none" for name in found}
+    return [*named, *(none[name] if size is None else f"{size:,}" for name, size in found.items())]
 
 
 def notes(sweep: Sweep, left_out: Collection[str] = ()) -> list[str]:

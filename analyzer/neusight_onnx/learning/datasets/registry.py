@@ -7,6 +7,7 @@ one know the files' columns, one module a source; only ``learning`` imports pyar
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -77,9 +78,9 @@ def has_files(data_folder: Path, files: Sequence[str]) -> bool:
 
 def files_in(data_folder: Path, files: Sequence[str] | None = None) -> list[str]:
     """Those of ``files`` (default: all that have a reader) that the folder has. Raises DataError if it has none."""
-    if not data_folder.exists():
+    if not os.path.exists(data_folder):
         raise DataError(f"{data_folder} does not exist; pass the folder that holds the measured data")
-    if not data_folder.is_dir():
+    if not os.path.isdir(data_folder):
         raise DataError(f"{data_folder} is a file; pass the folder that holds the measured data")
     folder = measured_folder(data_folder)
     wanted = (*READERS, *own_files(folder)) if files is None else tuple(files)
