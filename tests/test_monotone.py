@@ -10,6 +10,7 @@ from itertools import pairwise, permutations
 import pytest
 
 from benchmarks.plausibility import attention, conv, vector
+from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
 from neusight_onnx.gpu.power import idle_w
@@ -19,7 +20,9 @@ from neusight_onnx.kernels import (
     Pooling,
     TensorSpec,
 )
-from neusight_onnx.predictor import predict
+from neusight_onnx.laws.catalog import apply_law
+from neusight_onnx.laws.conv import CONV
+from neusight_onnx.predictor import load_predictors, predict
 from neusight_onnx.predictor.neighbours import alike, lessened, share_of, worse_of
 from neusight_onnx.similarity import gpu_vector, gpu_weight
 
@@ -332,6 +335,35 @@ def test_slower_memory_leaves_no_more_power_for_arithmetic() -> None:
     found = lessened(spec, l40s, lambda gpu: gpu_weight(gpu, trained))
     assert any(gpu.memory_bytes_per_s < spec.memory_bytes_per_s for gpu in found)
     assert all(gpu.power_w - idle_w(gpu) <= spec.power_w - idle_w(spec) + 1e-6 for gpu in found)
+
+
+@pytest.mark.parametrize("factor", [1.25, 2.0, 4.0])
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        # 128 blocks: as many on the fullest SM, which no fewer on the others slow
+        pytest.param("jetson-agx-orin-64gb", gemm(512, 1024, 1024, FP32), id="latency-hidden"),
+        # 512 blocks on 128 and more SMs, under the power limit: SMs that idle leave power to the others
+        pytest.param("rtx-4090", gemm(1024, 4096, 4096, FP32), id="power-of-idle-sms"),
+        pytest.param("h100-nvl", gemm(2048, 2048, 4096, FP32), id="power-of-idle-sms-hopper"),
+    ],
+)
+def test_more_sms_slow_no_product_in_fp32(name: str, kernel: Kernel, factor: float) -> None:
+    spec = load_gpu(name)
+    (before,), (after,) = predict([kernel], spec), predict([kernel], raised(spec, ("sm_count",), factor))
+    assert after.latency_us <= 1.01 * before.latency_us
+
+
+@pytest.mark.parametrize("factor", [1.25, 2.0, 4.0])
+def test_algorithms_that_do_not_run_slow_no_convolution(factor: float) -> None:
+    """With more SMs implicit GEMM and Winograd in steps get quicker, the fused one that runs doesn't. The law alone."""
+    spec, kernel = load_gpu("h100-nvl"), conv(1, 256, 256, 14, 3, 1, FP32)
+    constants = load_predictors(data_folder("predictors"))["conv", FP32.label].constants
+    before, after = (
+        float(apply_law(CONV, [kernel], gpu, constants).result.latency_us[0])
+        for gpu in (spec, raised(spec, ("sm_count",), factor))
+    )
+    assert after <= 1.005 * before
 
 
 def test_a_gpu_is_lessened_towards_a_measured_one_in_what_it_surpasses() -> None:

@@ -134,12 +134,6 @@ CONSTANTS: tuple[Constant, ...] = (
         "law; not fitted here",
     ),
     Constant(
-        name="choice_norm",
-        prior=6.0,
-        prior_log_sd=0.0,
-        source="a library's choice between algorithms is not exact: soft minimum, not fitted",
-    ),
-    Constant(
         name="element_efficiency",
         prior=0.12,
         prior_log_sd=0.0,
@@ -492,7 +486,7 @@ def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
 
 
 def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
-    """The law's answer: soft minimum of the algorithms, since a library's heuristic does not always pick the best."""
+    """The law's answer: the quickest of the algorithms."""
     if "direct_n" not in cols:
         cols = pin(cols, gpu, constants)
     times = _algorithms(cols, gpu, constants)
@@ -501,7 +495,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         cols,
         gpu,
         constants,
-        latency_us=soft_minimum(times.all_us, constants["choice_norm"]),
+        latency_us=times.all_us.min(axis=0),
         ideal_us=ideal_us(cols, gpu),
         kind_log_sd=np.hypot(cols["gradient_log_sd"], np.where(cols["winograd"] > 0, 0.0, KIND_LOG_SD)),
         element_log_sd=np.hypot(cols["gradient_log_sd"], ELEMENT_LOG_SD),
@@ -584,17 +578,6 @@ def answered(
             np.where(best == element, element_log_sd, kind_log_sd),
         ),
     )
-
-
-def soft_minimum(all_us: Column, power: float) -> Column:
-    """Mean of the algorithms' times that leans to the least, so that two equal ones take as long as one.
-
-    Shapes (algorithms, kernels) -> (kernels,).
-    """
-    least = all_us.min(axis=0)
-    weights = (least / all_us) ** power
-    latency: Column = (weights * np.where(np.isfinite(all_us), all_us, 0.0)).sum(axis=0) / weights.sum(axis=0)
-    return latency
 
 
 def features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:

@@ -69,7 +69,7 @@ _OWN = (
     ),
 )
 
-_UNUSED = ("amd_lanes_overhead", "amd_volume_overhead", "matrix_overhead", "choice_norm")
+_UNUSED = ("amd_lanes_overhead", "amd_volume_overhead", "matrix_overhead")
 
 CONSTANTS: tuple[Constant, ...] = (*(each for each in conv.CONSTANTS if each.name not in _UNUSED), *_OWN)
 

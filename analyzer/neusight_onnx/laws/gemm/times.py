@@ -29,8 +29,9 @@ def times(
     kz = np.ceil(k / z)
     grid = grid_of(cols, tile, sm_count=unit.sm_count, occupancy=_occupancy(unit, tile))
     blocks, per_sm, occupancy = grid.blocks, grid.per_sm, grid.occupancy
-    # elements in flight on an SM, in units of eight warps of 8x8 register tiles
-    warps = np.clip(blocks / unit.sm_count, 1.0, occupancy) * t1 * t2 / 2048.0
+    # elements in flight on the SM that has the most blocks, which ends last, in units of eight warps of 8x8 register
+    # tiles: SMs with fewer don't slow it
+    warps = np.minimum(per_sm, occupancy) * t1 * t2 / 2048.0
     smallness = 16.0 * (1.0 / t1 + 1.0 / t2)
     base = c["matrix_overhead"] if unit.is_matrix else c["pipe_overhead"]
     issue = 1.0 + c["issue_overhead"] if unit.single_issue else 1.0
@@ -38,7 +39,9 @@ def times(
     full_s = per_sm * 2.0 * t1 * t2 * (kz + c["epilogue_k"]) * unit.sm_count / unit.flops_per_s
     full_s = full_s * (steady + c["latency_warps"] / warps)
     tile_energy = 1.0 + c["small_tile_energy"] * np.maximum(4.0 * smallness - 1.0, 0.0)
-    level = clock_level(unit, c, 1.0 / steady, tile_energy)
+    # SMs that have fewer blocks draw less
+    busy = blocks / (per_sm * unit.sm_count)
+    level = clock_level(unit, c, busy / steady, tile_energy)
     long = full_s * 1e3 / (full_s * 1e3 + c["throttle_ms"])
     pipe_s = full_s / level**long
 
