@@ -202,7 +202,7 @@ CASES: tuple[Case, ...] = (
     ),
     *(
         Case(label=f"Softmax of {n}", op_type="Softmax", inputs=[(16, 384, n)], outputs=[(16, 384, n)])
-        for n in (32, 128, 197, 384, 1024, 4096)
+        for n in (32, 128, 197, 384, 1024, 1500, 2000, 2048, 2049, 4096, 8192)
     ),
     *(
         Case(

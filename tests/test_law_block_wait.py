@@ -32,6 +32,11 @@ def softmax(keys: int, *, masked: bool = True, rows: int = 73_728) -> Softmax:
     )
 
 
+def long_softmax(cols: int, rows: int = 50_000) -> Softmax:
+    """Not attention's: a block a row from 1,025 columns on."""
+    return Softmax(rows=rows, cols=cols, dtype=HALF, library="onnxruntime")
+
+
 def layer(cols: int, dtype: DataType = HALF, *, at_once: int = 0, added: bool = False) -> Normalization:
     return Normalization(
         method="layer",
@@ -54,6 +59,13 @@ PLAYED: list[tuple[Softmax | Normalization, float, float, float]] = [
     (softmax(1024), 2495, 2495, 1469),
     (softmax(2048), 1669, 1286, 1090),
     (softmax(255, masked=False), 404, 297, 275),
+    (long_softmax(1500), 946, 769, 744),
+    (long_softmax(2000), 1333, 1032, 974),
+    (long_softmax(2048), 897, 821, 821),
+    (long_softmax(2049), 923, 840, 833),
+    (long_softmax(4096), 1897, 1637, 1595),
+    (long_softmax(6144), 4502, 3542, 3122),
+    (long_softmax(8192), 4174, 3629, 3275),
     (layer(384), 473, 382, 377),
     (layer(1024), 963, 742, 730),
     (layer(4096), 3459, 2512, 2452),
@@ -84,7 +96,9 @@ def test_a_block_by_itself_takes_its_own_time() -> None:
 
 
 @pytest.mark.parametrize("name", ["t4", "a10", "h200-sxm", "rtx-5090", "mi300x"])
-@pytest.mark.parametrize("kernel", [softmax(384), softmax(2048), layer(1024), layer(384, at_once=1, added=True)])
+@pytest.mark.parametrize(
+    "kernel", [softmax(384), softmax(2048), long_softmax(2000), layer(1024), layer(384, at_once=1, added=True)]
+)
 def test_more_rows_take_no_less_and_a_better_gpu_no_more(kernel: Softmax | Normalization, name: str) -> None:
     gpu = load_gpu(name)
     rows = [1, 7, gpu.sm_count, gpu.sm_count + 1, *(gpu.sm_count * held for held in (2, 3, 5, 16, 33, 500))]
@@ -125,3 +139,27 @@ def test_other_kernels_wait_for_nothing() -> None:
         Elementwise(operations=("relu",), inputs=(spec,), output=spec, library="onnxruntime"),
     ):
         assert block_of(kernel) is None, kernel
+
+
+@pytest.mark.parametrize("name", ["t4", "v100-pcie-16gb", "a100", "l40s", "h200-sxm", "rtx-5090", "mi300x"])
+def test_long_rows_of_softmax_have_no_cliff(name: str) -> None:
+    """More columns take more time as long as rows end in whole turns of the block; those that don't, with a tail of
+    single elements, little more than their share."""
+    gpu = load_gpu(name)
+
+    def latency_us(cols: int) -> float:
+        return predict([long_softmax(cols, rows=100_000)], gpu)[0].latency_us
+
+    whole = [latency_us(cols) for cols in (2048, 4096, 8192, 16_384)]
+    assert whole == sorted(whole)
+    for cols in (2048, 4096, 8192):
+        assert latency_us(cols) <= latency_us(cols + 1) < 1.1 * latency_us(cols)
+        assert latency_us(cols) < latency_us(cols + cols // 4) < 1.75 * latency_us(cols)
+        assert latency_us(cols - 48) < 1.3 * latency_us(cols)
+
+
+def test_long_rows_of_softmax_are_issued_or_moved() -> None:
+    """16 blocks of 128 threads hide what each waits: on an H200 instructions bind, on an L40S bytes."""
+    h200, l40s = (predict([long_softmax(2048, 100_000)], load_gpu(name))[0] for name in ("h200-sxm", "l40s"))
+    assert (h200.bound, l40s.bound) == ("compute", "memory")
+    assert 2 < h200.latency_us / (100_000 * 2048 * 4 / 4.8e6) < 3.5

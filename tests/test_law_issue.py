@@ -147,6 +147,28 @@ def attention_softmax(cols: int, *operands: TensorSpec) -> Softmax:
             for cols, each in ((32, 74.0), (64, 52.75), (128, 42.1), (384, 41.2), (512, 34.5), (1024, 33.25))
         ),
         *(
+            pytest.param(
+                Softmax(rows=6144, cols=cols, dtype=dtype, library=ORT),
+                6144,
+                row * 128,
+                row * 128,
+                id=f"{dtype} {cols}",
+            )
+            for dtype, cols, row in (  # issue slots of a row, four schedulers' (benchmarks/block_wait.py)
+                (HALF, 1500, 737),
+                (HALF, 2000, 965),
+                (HALF, 2048, 823),
+                (HALF, 2049, 838),
+                (HALF, 4096, 1603),
+                (HALF, 6144, 2876),
+                (HALF, 8192, 3164),
+                (DataType.FLOAT32, 1032, 666),
+                (DataType.FLOAT32, 1500, 846),
+                (DataType.FLOAT32, 2048, 933),
+                (DataType.FLOAT32, 8192, 2944),
+            )
+        ),
+        *(
             pytest.param(attention_softmax(cols, *operands), 6144 * cols, ampere, hopper, id=f"attention {cols}")
             for cols, operands, ampere, hopper in (
                 (128, [spec(16, 128)], 160.75, 185.25),

@@ -283,12 +283,29 @@ def test_the_soft_maximum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cols", "expected"),
-    [(1025, 256), (2048, 256), (2049, 512), (4096, 512), (100000, 512), (100, 32)],
+    ("cols", "dtype", "expected"),
+    [
+        # measured in FP32: 128 up to 1,031 columns, 256 from 1,033 up to 2,053, 512 from 2,065 on
+        (1025, FP32, 128),
+        (1031, FP32, 128),
+        (1033, FP32, 256),
+        (2048, FP32, 256),
+        (2053, FP32, 256),
+        (2065, FP32, 512),
+        (100000, FP32, 512),
+        (100, FP32, 32),
+        # launched by ONNX Runtime 1.31.1 in FP16
+        (1032, FP16, 64),
+        (1500, FP16, 128),
+        (2049, FP16, 128),
+        (4096, FP16, 256),
+        (6144, FP16, 512),
+    ],
 )
-def test_softmax_block_size(cols: int, expected: int) -> None:
-    assert block_threads(np.array([float(cols)]), ROUND)[0] == expected
-    assert block_threads(np.array([float(cols)]), load_gpu("mi100"))[0] == 1024
+def test_softmax_block_size(cols: int, dtype: DataType, expected: int) -> None:
+    kernel = Softmax(rows=1, cols=cols, dtype=dtype)
+    assert block_threads(SOFTMAX.columns([kernel]), ROUND)[0] == expected
+    assert block_threads(SOFTMAX.columns([kernel]), load_gpu("mi100"))[0] == 1024
 
 
 def test_rows_off_a_cache_line_cost_more() -> None:

@@ -256,7 +256,7 @@ def stream_floor_us(flops: Column, bytes_: Column, flops_per_s: float, gpu: GpuS
     return np.maximum(np.maximum(np.maximum(flops / flops_per_s, memory), l2) * 1e6, 1e-6)
 
 
-def p_norm(terms: tuple[Column, ...], power: float) -> Column:
+def p_norm(terms: tuple[Column, ...], power: float | Column) -> Column:
     """Smooth maximum of competing times, overflow-safe: (sum t^power)^(1/power)."""
     stacked = np.stack(terms)
     top = np.maximum(stacked.max(axis=0), 1e-12)

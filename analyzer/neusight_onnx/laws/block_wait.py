@@ -16,6 +16,9 @@ there, which under load answers later. Nobody measured these kernels, and the me
 layer normalization (``benchmarks/block_wait_check.py``), are bound by bytes: they don't say how long a block waits.
 Fitted to them are 3,000 cycles and 500 a load before rows share an SM, where a row by itself is played in 3,600.
 
+Softmax of more than 1,024 columns, which no warp holds, joins its bytes otherwise (``SOFTMAX_LONG_SHARPNESS``), and its
+like was measured.
+
 Other kernels have no such time here: means of rows and today's SkipLayerNormalization hardly wait, that of 1.13 to
 1.15 wasn't played, and PyTorch's laws contain what its kernels wait. Latencies in cycles are taken over for all GPUs;
 those of AMD's memory are longer, so that its blocks wait at least as much.
@@ -33,7 +36,16 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Kernel, Normalization, Softmax
 from neusight_onnx.laws.bandwidth import capability, is_amd, p_norm
 from neusight_onnx.laws.base import Column
-from neusight_onnx.laws.issue import ATTENTION_SOFTMAX_COLUMNS, LIBRARY, WARP, skip_threads, softmax_operands
+from neusight_onnx.laws.issue import (
+    ATTENTION_SOFTMAX_COLUMNS,
+    LIBRARY,
+    SOFTMAX_WARP_COLUMNS,
+    WARP,
+    skip_threads,
+    softmax_block,
+    softmax_operands,
+)
+from neusight_onnx.laws.issue import SHARPNESS as BYTES_SHARPNESS
 
 SHARPNESS = 3.0
 """Of the soft maximum with the issue slots: 1.31's kernels played on SMs of 1,024 to 2,048
@@ -44,6 +56,14 @@ SOFTMAX_WAIT = {"mask": 1340.0, "lengths": 1360.0, "no mask": 1180.0}
 1,330 to 1,430 with lengths, 1,160 to 1,260 with neither. 1.11's waits 950 (384 keys, a mask)."""
 SOFTMAX_LARGE_WAIT, SOFTMAX_LARGE_COLUMN, SOFTMAX_LARGE_THREADS = 1750.0, 1.5, 256
 """The same with more than 1,024 columns, and for each of them, by 256 threads (2,048 were played)."""
+SOFTMAX_LONG_WAIT, SOFTMAX_VECTOR_WAIT, SOFTMAX_TAIL_WAIT = (1350.0, 1600.0), (900.0, 1150.0), (650.0, 690.0)
+"""Of Softmax of more than 1,024 columns in 32 and in 16 bits: once, for each turn of the block by vectors, and by
+single elements. Played with as many blocks as an SM holds, 1,500 to 16,384 columns are within 10 %."""
+SOFTMAX_LONG_SHARPNESS = 1.3
+"""Of the soft maximum of such a row's time on its SM with its bytes: near a sum, since a pass over the row begins when
+the one before has ended in all threads. In 32 bits PyTorch 2.1 has the same kernel: its measured rows on V100, T4 and
+A100 are 6, 7 and 9 % from the played ones joined so (``benchmarks/softmax_check.py``); a sum 10, 21 and 17, a power of
+2 19, 10 and 18."""
 LAYER_WAIT, LAYER_COLUMN, LAYER_THREADS = (2400.0, 1800.0), (4.9, 11.0), 64
 """Of LayerNormalization in 32 and 16 bits, and for each column: Welford's formula divides once a step, which the next
 one waits for (384, 1,024 and 4,096 columns; 1.11 has blocks of 128 threads, which no law tells apart)."""
@@ -80,6 +100,8 @@ def block_of(kernel: Kernel) -> RowBlock | None:
                 return RowBlock(threads=SOFTMAX_LARGE_THREADS, waits=waits)
             threads = max(2.0 ** ceil(log2(kernel.cols)), WARP)
             return RowBlock(threads=threads, waits=SOFTMAX_WAIT[softmax_operands(kernel)])
+        case Softmax() if is_long_softmax(kernel):
+            return softmax_row(kernel)
         case Normalization() if kernel.library == LIBRARY and kernel.method == "layer" and not kernel.backward:
             if "add" not in kernel.fused:
                 narrow = kernel.dtype.bits <= 16
@@ -92,6 +114,35 @@ def block_of(kernel: Kernel) -> RowBlock | None:
             return RowBlock(threads=threads, waits=SKIP_ONCE_WAIT if each == 1 else SKIP_WAIT + SKIP_STEP * each)
         case _:
             return None
+
+
+def softmax_row(kernel: Softmax) -> RowBlock:
+    """The block of a row that no warp holds, in ONNX Runtime and in PyTorch until 2.1."""
+    narrow, block = kernel.dtype.bits <= 16, softmax_block(kernel)
+    vectors = SOFTMAX_VECTOR_WAIT[narrow] * block.vectors
+    tail = SOFTMAX_TAIL_WAIT[narrow] * ceil(block.tail / block.threads)
+    return RowBlock(threads=block.threads, waits=SOFTMAX_LONG_WAIT[narrow] + vectors + tail)
+
+
+def is_long_softmax(kernel: Kernel) -> bool:
+    """Whether it is ONNX Runtime's softmax of rows that no warp holds, in 16 bits.
+
+    In 32 bits PyTorch's law is that of the same kernel, measured, and contains what it waits.
+    """
+    return (
+        isinstance(kernel, Softmax)
+        and kernel.library == LIBRARY
+        and kernel.cols > SOFTMAX_WARP_COLUMNS
+        and kernel.inner <= 1
+        and kernel.dtype.bits <= 16
+        and not (kernel.by_block or kernel.fused or kernel.backward)
+    )
+
+
+def sharpness(kernels: Sequence[Kernel]) -> Column:
+    """Of the soft maximum of a kernel's time on the SMs with that of its bytes."""
+    found = [SOFTMAX_LONG_SHARPNESS if is_long_softmax(kernel) else BYTES_SHARPNESS for kernel in kernels]
+    return np.asarray(found, dtype=np.float64)
 
 
 def most_blocks(gpu: GpuSpec) -> int:

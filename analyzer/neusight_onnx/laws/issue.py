@@ -158,8 +158,12 @@ SOFTMAX_WARP_COLUMNS = 1024
 SOFTMAX_ROW, SOFTMAX_STEP, SOFTMAX_EMPTY_STEP = 40.0, 32.0, 18.0
 """Instructions of a warp that holds a row (``softmax_warp_forward``): once, for each 32 columns, and for each 32 that
 the kernel of the next power of two has beyond them. Counts of 32 to 1,024 columns follow it within 4 %."""
-SOFTMAX_BLOCK = 42.0
-"""Instructions an element of the kernel of a block a row: 42 (16,384 columns) to 63."""
+SOFTMAX_BLOCK_WARP = (186.0, 220.0)
+SOFTMAX_BLOCK_VECTOR = (140.0, 300.0)
+SOFTMAX_BLOCK_TAIL = (52.0, 57.0)
+"""Instructions of a warp of the kernel of a block a row (``softmax_block_forward``), in 32 and in 16 bits: once, for
+each turn of the block by vectors of 16 bytes, and for each by single elements (:class:`SoftmaxBlock`). Counts of 1,025
+to 16,384 columns follow them within 8 %."""
 
 ATTENTION_SOFTMAX = {
     "mask": Instructions(fixed=155.0, fixed_hopper=180.0),
@@ -322,11 +326,33 @@ def _softmax(kernel: Softmax) -> float:
     if kernel.inner > 1 or not kernel.cols:
         return 0.0
     if kernel.cols > SOFTMAX_WARP_COLUMNS:
-        return kernel.rows * kernel.cols * SOFTMAX_BLOCK
+        narrow, block = kernel.dtype.bits <= 16, softmax_block(kernel)
+        vectors = SOFTMAX_BLOCK_VECTOR[narrow] * block.vectors
+        tail = SOFTMAX_BLOCK_TAIL[narrow] * block.tail / block.threads
+        return kernel.rows * block.threads * (SOFTMAX_BLOCK_WARP[narrow] + vectors + tail)
     steps = ceil(kernel.cols / WARP)
     padded = max(2.0 ** ceil(log2(kernel.cols)), WARP) / WARP
     each = SOFTMAX_ROW + SOFTMAX_STEP * steps + SOFTMAX_EMPTY_STEP * max(padded - steps, 0.0)
     return kernel.rows * WARP * each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftmaxBlock:
+    """The block of a row of more than 1,024 columns: its ``threads``, how often all of them load a vector of 16 bytes
+    in one of three passes, and the columns that are left as a ``tail``, an element a thread."""
+
+    threads: int
+    vectors: int
+    tail: int
+
+
+def softmax_block(kernel: Softmax) -> SoftmaxBlock:
+    """Source: ``SoftMax_getBlockSize``, as remembered; launches of 1.31.1 on stand-ins, 1,025 to 6,144 columns."""
+    lanes = max(VECTOR_BYTES * 8 // max(kernel.dtype.bits, 8), 1)
+    half = min(kernel.cols // lanes, 1024) // 2
+    threads = max(1 << max(half - 1, 0).bit_length(), WARP)
+    vectors = kernel.cols // (lanes * threads)
+    return SoftmaxBlock(threads=threads, vectors=vectors, tail=kernel.cols - vectors * lanes * threads)
 
 
 def _softmax_by_block(kernel: Softmax, *, hopper: bool) -> float:
@@ -395,7 +421,7 @@ def issue_us(kernels: Sequence[Kernel], gpu: GpuSpec) -> Column | None:
     return np.asarray(counts, dtype=np.float64) / rate * 1e6
 
 
-def with_issue(latency_us: Column, launch_us: Column, issue: Column) -> Column:
+def with_issue(latency_us: Column, launch_us: Column, issue: Column, sharpness: float | Column = SHARPNESS) -> Column:
     """The time of a kernel that issues while others of its warps wait for memory; not less than without."""
     body = np.maximum(latency_us - launch_us, 0.0)
-    return np.asarray(np.maximum(latency_us, launch_us + p_norm((body, issue), SHARPNESS)), dtype=np.float64)
+    return np.asarray(np.maximum(latency_us, launch_us + p_norm((body, issue), sharpness)), dtype=np.float64)

@@ -28,6 +28,7 @@ from neusight_onnx.kernels import Elementwise, Kernel, Normalization
 from neusight_onnx.laws import elementwise, normalization, softmax
 from neusight_onnx.laws.bandwidth import capability, dram_bytes_per_s, l2_bytes_per_s, l2_miss_fraction, p_norm
 from neusight_onnx.laws.base import Column, Columns, Constants, Law, LawResult
+from neusight_onnx.laws.block_wait import is_long_softmax
 from neusight_onnx.laws.generated import SHARPNESS, row_stream
 
 # Fitted together to the fp16 and bf16 layers of vLLM that take 5 us and more: norms, activations, rotary embeddings and
@@ -244,26 +245,38 @@ def normalization_estimate(columns: Columns, gpu: GpuSpec, constants: Constants)
     )
 
 
+def _softmax_columns(kernels: Sequence[Kernel]) -> Columns:
+    """Those of the FP32 law, and which kernels ``block_wait`` has the time of on the SMs."""
+    played = [is_long_softmax(kernel) for kernel in kernels]
+    return {**softmax.columns(kernels), "played": np.asarray(played, dtype=np.float64)}
+
+
 def softmax_estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
-    """The FP32 law of softmax with what the L2 holds back; no softmax in 16 bits was measured."""
+    """The FP32 law of softmax with what the L2 holds back; no softmax in 16 bits was measured.
+
+    The FP32 law's cycles of a block contain what DRAM made the measured ones wait, in twice the bytes. What ONNX
+    Runtime's wait in 16 bits, and how that joins the bytes, is ``block_wait``'s, not here.
+    """
     base = softmax.estimate(columns, gpu, constants)
     read, write = columns["read_bytes"], columns["write_bytes"]
     rate = dram_bytes_per_s(gpu, constants)
     counted = (read + write) * l2_miss_fraction(read + write, gpu) / rate * 1e6
     memory = np.maximum(base.parts_us["memory"] - counted, 0.0) + through_dram(read, write, gpu) / rate * 1e6
-    others = tuple(base.parts_us[name] for name in ("l2", "compute", "latency"))
-    parts = (memory, *others)
+    played = columns["played"] > 0
+    latency = np.where(played, 0.0, base.parts_us["latency"])
+    parts = (memory, base.parts_us["l2"], base.parts_us["compute"], latency)
     soft = np.where(columns["generated"] > 0, p_norm(parts, SHARPNESS), p_norm(parts, constants["sharpness"]))
     total = LAUNCH_US + soft
     ideal = ideal_us(columns["flops"], read + write, gpu)
     return LawResult(
         latency_us=np.maximum(total, ideal),
         ideal_us=ideal,
-        parts_us={**base.parts_us, "memory": memory, "launch": np.full_like(read, LAUNCH_US)},
+        parts_us={**base.parts_us, "memory": memory, "latency": latency, "launch": np.full_like(read, LAUNCH_US)},
         tile=base.tile,
         tile_count=base.tile_count,
         wave_count=base.wave_count,
         doubt_log_sd=_doubt(base),
+        unmeasured=played,
     )
 
 
@@ -280,7 +293,7 @@ NARROW_LAWS: Mapping[str, Law] = {
             columns=_with_extra(normalization.NORMALIZATION.columns),
             estimate=normalization_estimate,
         ),
-        replace(softmax.SOFTMAX, estimate=softmax_estimate),
+        replace(softmax.SOFTMAX, columns=_softmax_columns, estimate=softmax_estimate),
     )
 }
 """By kernel class."""

@@ -220,7 +220,7 @@ def analytic_answer(kernels: Sequence[Kernel], gpu: GpuSpec) -> Estimate:
 
 def _issued(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult, latency_us: Column) -> tuple[LawResult, Column]:
     """The law's parts and the latency of kernels, held to what their instructions take to be issued and waited for."""
-    from neusight_onnx.laws.block_wait import with_waits
+    from neusight_onnx.laws.block_wait import sharpness, with_waits
     from neusight_onnx.laws.issue import issue_us, with_issue
 
     issue = issue_us(kernels, gpu)
@@ -230,4 +230,4 @@ def _issued(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult, latency_us:
     bound, waits = with_waits(kernels, gpu, issue)
     if waits.any():
         parts["latency"] = np.maximum(law.parts_us.get("latency", 0.0), waits)
-    return replace(law, parts_us=parts), with_issue(latency_us, law.parts_us["launch"], bound)
+    return replace(law, parts_us=parts), with_issue(latency_us, law.parts_us["launch"], bound, sharpness(kernels))
