@@ -161,5 +161,5 @@ def test_long_rows_of_softmax_have_no_cliff(name: str) -> None:
 def test_long_rows_of_softmax_are_issued_or_moved() -> None:
     """16 blocks of 128 threads hide what each waits: on an H200 instructions bind, on an L40S bytes."""
     h200, l40s = (predict([long_softmax(2048, 100_000)], load_gpu(name))[0] for name in ("h200-sxm", "l40s"))
-    assert (h200.bound, l40s.bound) == ("compute", "memory")
+    assert (h200.bound, l40s.bound) == ("issue", "memory")
     assert 2 < h200.latency_us / (100_000 * 2048 * 4 / 4.8e6) < 3.5
