@@ -681,6 +681,40 @@ CASES = {
     ),
     "fp16, P4": Case(model=matmul(F16), codes=codes(404), gpu="p4"),
     "fp16, P100": Case(model=matmul(F16), codes=codes(), gpu="p100"),
+    "fp8 asked on a T4": Case(model=linear, codes=codes(402), gpu="t4", precision="fp8", runtime="eager"),
+    "strides of 0": Case(
+        model=one(
+            [node("Conv", "x w", "y", "conv", strides=[0, 1])],
+            x=("batch", 4, 8, 8),
+            weights=[tensor("w", np.zeros((4, 4, 3, 3), np.float32))],
+        ),
+        codes=codes(306),
+        node="conv",
+        says="strides is [0, 1], not positive",
+        fix="no size that is given changes that",
+    ),
+    "too few pads": Case(
+        model=one(
+            [node("Conv", "x w", "y", "conv", pads=[1, 1])],
+            x=("batch", 4, 8, 8),
+            weights=[tensor("w", np.zeros((4, 4, 3, 3), np.float32))],
+        ),
+        codes=codes(306),
+        node="conv",
+        says="pads [1, 1] do not fit 2 spatial dimensions",
+        fix="no size that is given changes that",
+    ),
+    "no group": Case(
+        model=one(
+            [node("Conv", "x w", "y", "conv", group=0)],
+            x=("batch", 4, 8, 8),
+            weights=[tensor("w", np.zeros((4, 4, 3, 3), np.float32))],
+        ),
+        codes=codes(306),
+        node="conv",
+        says="group is 0, not positive",
+        fix="no size that is given changes that",
+    ),
     "fp8 asked of a convolution": Case(
         model=one(
             [node("Conv", "x w", "y", "conv")],

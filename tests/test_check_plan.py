@@ -175,6 +175,7 @@ BAD = {
     "unknown key of a target": (TARGET + "gpus = 1", ["target 1", "unknown key 'gpus'", "'gpu' is the nearest"]),
     "nothing near": (TARGET + "zzzz = 1", ["unknown key 'zzzz'", "known are name, model"]),
     "a target that is no table": ("target = 3", ["'target' is no list of tables", "[[target]]"]),
+    "a key of nothing": ("price = 3\n", ["unknown key 'price'", "known are"]),
     "no model": ('[[target]]\ngpu = "t4"', ["target 1", "'model' is missing"]),
     "a dim that is true": (TARGET + "dims = { b = true }", ["target 1", "dims: 'b' is true; give a whole number"]),
     "trips that are none": (TARGET + "trip-counts = { l = 2.5 }", ["trip-counts: 'l' is 2.5; give a whole number"]),

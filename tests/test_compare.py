@@ -154,6 +154,12 @@ FILES = {
     ),
     "csv": ("p.csv", "gpu,price_per_h\na100,2\n# old\n\nTesla T4, 0.5\n", {"a100-sxm-80gb": 2.0, "t4": 0.5}, ""),
     "toml of texts": ("p.toml", '[per-hour]\na100 = "2.5"\nt4 = "12/day"', {"a100-sxm-80gb": 2.5, "t4": 0.5}, ""),
+    "csv with commas at the ends": (
+        "p.csv",
+        "gpu,price_per_h,\na100,2,\nt4,0.5,\n",
+        {"a100-sxm-80gb": 2.0, "t4": 0.5},
+        "",
+    ),
     "csv of a spreadsheet": ("p.CSV", '\ufeffGPU,price_per_h\r\n"t4",0.001/s\r\n', {"t4": 3.6}, ""),
 }
 
@@ -775,3 +781,9 @@ def test_weights_that_a_file_stores_in_few_bits_are_said_to_be_widened(batch: in
         compare(model, gpus="l4", batch=batch).assumptions,
     ):
         assert [text.partition(",")[0] for text in assumptions if "widens all its weights" in text] == said
+
+
+@pytest.mark.parametrize("sizes", [(), None, 1.5], ids=["none", "None", "a fraction"])
+def test_sizes_that_are_none(sizes: object) -> None:
+    with pytest.raises(BindingError, match=r"N has no sizes|N is .*; give a size or a list"):
+        compare(RESNET, gpus=["t4"], dims={"N": sizes})  # type: ignore[dict-item]  # wrong on purpose

@@ -16,7 +16,7 @@ from neusight_onnx import analyze, diff
 from neusight_onnx.backward import make_training
 from neusight_onnx.cli import main
 from neusight_onnx.comparison.changes import parse_limit
-from neusight_onnx.errors import ComparisonError
+from neusight_onnx.errors import ComparisonError, OptionError
 from neusight_onnx.report.difference import KernelChange
 from neusight_onnx.report.difference_machine import difference_to_json
 from neusight_onnx.report.difference_terminal import difference_to_terminal
@@ -400,3 +400,8 @@ def test_misuse_is_one_line(
     assert err.count("\n") == 1
     for text in says:
         assert text in err
+
+
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(OptionError, match="1 is no model and no report"):
+        diff(1, 2)  # type: ignore[arg-type]  # wrong on purpose

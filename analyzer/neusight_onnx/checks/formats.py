@@ -100,7 +100,9 @@ def _refused_whole(subject: Subject, name: str) -> Iterator[Found]:
     fix="use fp16 or fp32 on this GPU, or take one since Ampere",
 )
 def bfloat16(subject: Subject) -> Iterator[Found]:
-    if "bf16" not in subject.gpu.peak_flops_per_s:
+    # what is left beside a format that is refused itself (NSX402, NSX405) nobody asked for
+    is_rest = subject.precision.name in ("fp8", "fp4") and subject.stored not in _BF16
+    if "bf16" not in subject.gpu.peak_flops_per_s and not (is_rest and refusal(subject.precision, subject.gpu)):
         yield from _found(subject, _BF16, _no_units(subject, "bf16"), products=False)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from neusight_onnx import __version__
 from neusight_onnx.analysis import analyze
 from neusight_onnx.comparison.saved import Kernels, Saved, as_saved, read_report
-from neusight_onnx.errors import ComparisonError
+from neusight_onnx.errors import ComparisonError, OptionError, shown
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Array, Model
 from neusight_onnx.report.difference import Difference, KernelChange
@@ -55,6 +55,8 @@ def diff(
     """
     sides: list[Saved] = []
     for given in (old, new):
+        if not isinstance(given, str | Path | Model | Report):
+            raise OptionError(f"{shown(repr(given))} is no model and no report; give a path, a Model or a Report")
         if isinstance(given, Report):
             sides.append(as_saved(given))
         elif not isinstance(given, Model) and is_report(given):

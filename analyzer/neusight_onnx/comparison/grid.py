@@ -91,7 +91,15 @@ def size_lists(
     if dims is not None and not isinstance(dims, Mapping):
         raise BindingError(f"dims is {shown(repr(dims))}; give a mapping of names, such as {{'batch': (1, 8)}}")
     given = {**({} if batch is None else {BATCH: batch}), **(dims or {})}
-    return {name: (sizes,) if isinstance(sizes, int) else tuple(sizes) for name, sizes in given.items()}
+    lists: dict[str, tuple[int, ...]] = {}
+    for name, sizes in given.items():
+        try:
+            lists[name] = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+        except TypeError:
+            raise BindingError(f"{shown(str(name))} is {shown(repr(sizes))}; give a size or a list of sizes") from None
+        if not lists[name]:
+            raise BindingError(f"{shown(str(name))} has no sizes; give one, or leave it out")
+    return lists
 
 
 def with_batch_named(

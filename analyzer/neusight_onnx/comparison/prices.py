@@ -131,12 +131,15 @@ def _csv_entries(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
             f"{path}, line {reader.line_num} is not CSV ({error}); write lines such as a100,2.1"
         ) from None
     heads = tuple(cell.strip().lower() for cell in rows[0][1]) if rows else ()
+    heads = heads[:2] if not any(heads[2:]) else heads
     if heads != CSV_COLUMNS:
         raise ComparisonError(f"{path}: the first line is not {','.join(CSV_COLUMNS)}; begin with it")
     if len(rows) == 1:
         raise ComparisonError(f"{path} has no prices; write lines such as a100,2.1")
     for number, row in rows[1:]:
         where = f"{path}, line {number}: {shown(','.join(row))}"
+        while len(row) > len(CSV_COLUMNS) and not row[-1].strip():  # a comma at the end
+            del row[-1]
         if len(row) != len(CSV_COLUMNS):
             raise ComparisonError(f"{where} has {len(row)} cells; write lines such as a100,2.1")
         price = row[1].strip()

@@ -443,11 +443,12 @@ class NodeContext:
                 parts.append(f"{self.node.inputs[index]} {list(value.shape)}")
         return " and ".join(parts)
 
-    def error(self, message: str) -> ModelError:
-        """A ModelError that names this node."""
+    def error(self, message: str, *, at_any_size: bool = False) -> ModelError:
+        """A ModelError that names this node; ``at_any_size``: as it has it."""
         return ModelError(
             f"{shown(self.node.op_type)} node '{shown(self.node.name)}': {shown(message, _MAX_MESSAGE)}",
             node=self.node.name,
+            at_any_size=at_any_size,
         )
 
     def require(self, condition: bool, message: str) -> None:

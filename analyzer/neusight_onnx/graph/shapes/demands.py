@@ -174,14 +174,14 @@ def _wrong_rank(node: Node, demand: Demand, inputs: Sequence[Value | None]) -> s
     return None
 
 
-def _wrong_attribute(node: Node, demand: Demand, inputs: Sequence[Value | None]) -> str | None:
+def impossible(node: Node) -> str | None:
+    """Which attribute no input makes right: a word that there is not, a stride of 0; None if all may be."""
+    demand = DEMANDS.get((node.domain, node.op_type))
+    return None if demand is None or 0 < node.version < demand.since else _impossible_attribute(node, demand)
+
+
+def _impossible_attribute(node: Node, demand: Demand) -> str | None:
     attributes = node.attributes
-    if demand.axis in attributes and inputs[0] is not None and inputs[0].shape is not None:
-        axis, rank = attributes[demand.axis], len(inputs[0].shape)
-        # where everything from the axis on is one row, the axis may be behind the last one: rows of one element
-        most = rank if node.op_type in _COERCED and 0 < node.version < 13 else rank - 1
-        if isinstance(axis, int) and not -rank <= axis <= most:
-            return f"axis {axis} is outside the rank {rank} of {_shown(node, 0, inputs[0].shape)}"
     for name, words in demand.words.items():
         word = attributes.get(name)
         if isinstance(word, str) and word not in words:
@@ -191,6 +191,19 @@ def _wrong_attribute(node: Node, demand: Demand, inputs: Sequence[Value | None])
         numbers = number if isinstance(number, tuple) else (number,)
         if any(isinstance(item, int) and item < 1 for item in numbers):
             return f"attribute {name} is {number if isinstance(number, int) else list(numbers)}, not positive"
+    return None
+
+
+def _wrong_attribute(node: Node, demand: Demand, inputs: Sequence[Value | None]) -> str | None:
+    attributes = node.attributes
+    if demand.axis in attributes and inputs[0] is not None and inputs[0].shape is not None:
+        axis, rank = attributes[demand.axis], len(inputs[0].shape)
+        # where everything from the axis on is one row, the axis may be behind the last one: rows of one element
+        most = rank if node.op_type in _COERCED and 0 < node.version < 13 else rank - 1
+        if isinstance(axis, int) and not -rank <= axis <= most:
+            return f"axis {axis} is outside the rank {rank} of {_shown(node, 0, inputs[0].shape)}"
+    if (alone := _impossible_attribute(node, demand)) is not None:
+        return alone
     for name, place, axis in demand.divides:
         number, shape = attributes.get(name), _exact(inputs, place)
         if isinstance(number, int) and shape is not None and axis < len(shape) and shape[axis] % number:

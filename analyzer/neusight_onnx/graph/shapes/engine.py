@@ -20,7 +20,7 @@ from neusight_onnx.graph.model import (
 )
 from neusight_onnx.graph.names import option
 from neusight_onnx.graph.shapes.context import NodeContext, UnknownShape, initializer_value
-from neusight_onnx.graph.shapes.demands import unmet
+from neusight_onnx.graph.shapes.demands import impossible, unmet
 from neusight_onnx.graph.shapes.ends import high_end, join_ends, low_end
 from neusight_onnx.graph.shapes.fallback import infer_by_schema
 from neusight_onnx.graph.shapes.memo import Memo
@@ -306,7 +306,7 @@ def _check_form(node: Node, inputs: Sequence[Value | None], walk: Walk) -> None:
         if reason is not None:
             walk.formed.discard(node.name)
             fault = NodeContext(node, inputs, inputs, walk, constant=False).error(reason)
-            fault.at_any_size = reason in (form, types)
+            fault.at_any_size = reason in (form, types, impossible(node))
             raise fault
         known = walk.sound[facts] = tuple(unknown_attributes(node))
     for name in known:

@@ -36,9 +36,12 @@ def slide(
     pads = ctx.integer_list("pads") or (0,) * (2 * rank)
     auto_pad = ctx.text("auto_pad", "NOTSET")
     if not (len(kernel) == len(strides) == len(dilations) == rank and len(pads) == 2 * rank):
+        # what is written for several numbers of dimensions fits none, whatever an input has
+        written = {2 * len(kernel), 2 * len(strides), 2 * len(dilations), len(pads)}
         raise ctx.error(
             f"kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)} and pads {list(pads)} "
-            f"do not fit {rank} spatial dimensions"
+            f"do not fit {rank} spatial dimensions",
+            at_any_size=len(kernel) == rank and len(written) > 1,
         )
     if min(strides, default=1) < 1:
         raise ctx.error(f"strides {list(strides)} are not positive")
