@@ -115,3 +115,16 @@ def test_predictions_name_the_law_and_are_wider() -> None:
         assert found.method == "learned"
         assert found.predictor.endswith("_fp32")
         assert found.low_us < found.latency_us < found.high_us
+
+
+def test_softmax_that_was_played_alone_is_doubted_more() -> None:
+    """Rows of more than 1,024 columns are played from NVIDIA's machine code; on AMD's GPUs not even that."""
+
+    def width(cols: int, gpu: str, library: str) -> float:
+        kernel = Softmax(rows=100_000, cols=cols, dtype=FP16, library=library)
+        (found,) = predict([kernel], load_gpu(gpu))
+        return found.high_us / found.low_us
+
+    for gpu in ("h200-sxm", "l40s", "mi300x"):
+        assert width(2048, gpu, "onnxruntime") > 1.1 * width(1024, gpu, "onnxruntime")
+    assert width(2048, "mi300x", "onnxruntime") > width(2048, "h200-sxm", "onnxruntime")
