@@ -377,3 +377,19 @@ def test_a_list_where_one_is_taken_names_the_command_for_it(
     assert main([command, str(folder / "good.onnx"), "--gpu", "t4", "--dim", "batch=1", *options]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {said}; 'neusight-onnx compare' takes several")
+
+
+@pytest.mark.parametrize(
+    "command", [["check"], ["check", "--format", "github"], ["check", "--format", "markdown"], ["inspect"]]
+)
+def test_names_without_end_are_shortened(command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = onnx.load(folder / "good.onnx")
+    model.graph.node[0].name = "m" * 20_000
+    model.graph.node[0].domain = "own"
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(model, folder / "long.onnx")
+    gpu = ["--gpu", "t4"] if command[0] == "check" else []
+    main([*command[:1], str(folder / "long.onnx"), *gpu, "--dim", "batch=1", *command[1:]])
+    out = capsys.readouterr().out
+    assert "m" * 40 in out
+    assert out.count("m") < 2_000

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from neusight_onnx.report.execution import idle_text, run_texts
 from neusight_onnx.report.grouping import folded
 from neusight_onnx.report.precision_words import precision_text
-from neusight_onnx.report.quantities import capacity, counted, dims_text, duration, significant
+from neusight_onnx.report.quantities import NAME_WIDTH, capacity, counted, dims_text, duration, shorten, significant
 from neusight_onnx.report.verdict import Finding, TargetVerdict, Verdict
 
 
@@ -36,7 +36,7 @@ def not_judged(verdict: Verdict) -> tuple[Finding, ...]:
 
 def place(finding: Finding) -> str:
     """Where a finding is: "model.onnx: node", without the node where it is the model as a whole."""
-    return finding.model if finding.node is None else f"{finding.model}: {finding.node}"
+    return finding.model if finding.node is None else f"{finding.model}: {shorten(finding.node, NAME_WIDTH)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neusight_onnx.report.check_words import Checkout, assumptions_text, file_path, headline, place
-from neusight_onnx.report.quantities import printable
+from neusight_onnx.report.quantities import NAME_WIDTH, printable, shorten
 from neusight_onnx.report.verdict import Severity, Verdict
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
@@ -19,7 +19,8 @@ def verdict_to_github(verdict: Verdict, checkout: Checkout | None = None) -> str
         f"::{_COMMANDS[finding.severity]} file={_property(file_path(finding, checkout))},"
         f"title={_property(f'{finding.code} {finding.title}')}::"
         + _data(
-            f"{'' if finding.node is None else f'{finding.node}: '}{finding.message}; fix: {finding.fix} "
+            f"{'' if finding.node is None else f'{shorten(finding.node, NAME_WIDTH)}: '}{finding.message}; "
+            f"fix: {finding.fix} "
             f"(on {', '.join(finding.targets)})"
         )
         for finding in verdict.findings

@@ -11,7 +11,17 @@ from neusight_onnx.report.json_text import Json, json_text
 from neusight_onnx.report.layout import Canvas, bar, bullets, columns, facts, heading, render
 from neusight_onnx.report.machine import notice_json, value_json
 from neusight_onnx.report.model import SCHEMA_VERSION, Inspection, NestedInts, ValueFacts
-from neusight_onnx.report.quantities import capacity, counted, parameters, percent, printable, scaled, shape_text
+from neusight_onnx.report.quantities import (
+    NAME_WIDTH,
+    capacity,
+    counted,
+    parameters,
+    percent,
+    printable,
+    scaled,
+    shape_text,
+    shorten,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -118,7 +128,8 @@ def inspection_to_terminal(inspection: Inspection, canvas: Canvas, *, with_value
     parts += _operators(inspection, canvas)
     if inspection.unsupported:
         items = [
-            f"{printable(group.op_type)}: {printable(group.reason)} ({group.extent}, first {printable(group.node)})"
+            f"{printable(group.op_type)}: {printable(group.reason)} ({group.extent}, "
+            f"first {shorten(printable(group.node), NAME_WIDTH)})"
             for group in unsupported_groups(inspection.unsupported)
         ]
         parts += [heading("Not supported: not in the work above"), bullets(items, canvas, "red")]

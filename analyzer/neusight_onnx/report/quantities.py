@@ -109,6 +109,10 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
+NAME_WIDTH = 200
+"""Of a node's name in a line for people: files may have names of any length."""
+
+
 def shorten(text: str, width: int, ellipsis: str = "…") -> str:
     """``text`` in at most ``width`` characters; the middle goes, since both ends of a node's name tell it apart."""
     if len(text) <= width:
