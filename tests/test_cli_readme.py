@@ -41,12 +41,20 @@ def words(help_text: str) -> list[str]:
     return re.sub(r"[][{}<>]", " ", help_text).split()
 
 
-@pytest.mark.parametrize("command", ["analyze", "inspect", "check", "compare", "sweep", "diff"])
+def commands() -> list[str]:
+    """Every command that takes options of its own, as it is typed; "predictors list" is one."""
+    found = []
+    for name, command in typer.main.get_command(command_line()).commands.items():  # type: ignore[attr-defined]
+        found += [f"{name} {inner}" for inner in getattr(command, "commands", {})] or [name]
+    return found
+
+
+@pytest.mark.parametrize("command", commands())
 def test_options_shows_the_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main([command, "--help"]) == 0
+    assert main([*command.split(), "--help"]) == 0
     text = capsys.readouterr().out
     renew(f"help {command}", OPTIONS, text)
     assert words(block(f"help {command}", OPTIONS)) == words(text)

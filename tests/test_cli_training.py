@@ -34,6 +34,10 @@ REFUSED: dict[str, tuple[list[str], str]] = {
         "training has no model in runtime 'tensorrt'; supported now: --runtime compiled, eager",
     ),
     "quantised": (["analyze", *BERT, *TRAIN, "--precision", "int8"], "training in int8 has no model"),
+    "quantised, without units": (
+        ["analyze", RESNET[0], "--gpu", "t4", *TRAIN, "--precision", "fp8"],
+        "training in fp8 has no model",
+    ),
     "copies": (["analyze", *BERT, *TRAIN, "--include-io"], "counted at inference only"),
 }
 

@@ -134,7 +134,7 @@ def analyze(
     loaded = model if isinstance(model, Model) else read_model(model)
     bindings = make_bindings(dims, shapes, values, trip_counts, batch)
     resolved = resolve(precision, stored_precision(loaded))
-    require_runnable(loaded, resolved, runtime, spec)
+    require_runnable(loaded, resolved, runtime, spec, in_training=training is not None)
     prepared = prepare(
         infer_shapes(loaded, bindings),
         precision=resolved,

@@ -108,7 +108,7 @@ def annotation_of(
     spec = checked_gpu(gpu) if isinstance(gpu, GpuSpec) else load_gpu(gpu)
     model = read_model(path)
     resolved = resolve(precision, stored_precision(model))
-    require_runnable(model, resolved, runtime, spec)
+    require_runnable(model, resolved, runtime, spec, in_training=training is not None)
     shaped = infer_shapes(model, make_bindings(dims, shapes, values, trip_counts, batch))
     prepared = prepare(
         shaped,

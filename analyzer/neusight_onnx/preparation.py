@@ -29,11 +29,12 @@ from neusight_onnx.lowering.shape_arithmetic import Folded, with_host_arithmetic
 from neusight_onnx.lowering.widened_weights import with_widened_weights
 from neusight_onnx.memory import RunMemory, run_memory, with_more_weights
 from neusight_onnx.operator_host import is_a_row
-from neusight_onnx.precision import AUTO, FORMATS, Precision, as_quantised, keeps_fp32, resolve
+from neusight_onnx.precision import AUTO, Precision, as_quantised, keeps_fp32, resolve
 from neusight_onnx.report.model import (
     FusionSummary,
     NearMiss,
 )
+from neusight_onnx.runnable import untrained
 from neusight_onnx.runtime import Runtime, get_runtime
 
 if TYPE_CHECKING:
@@ -534,9 +535,8 @@ def _require_training(precision: Precision, runtime: Runtime, include_io: bool) 
         raise NotSupportedError(
             f"training has no model in runtime '{runtime.name}'; supported now: --runtime {supported}"
         )
-    if precision.weights is not None:
-        supported = ", ".join(name for name, found in FORMATS.items() if found.weights is None)
-        raise NotSupportedError(f"training in {precision.name} has no model; supported now: {supported}")
+    if (reason := untrained(precision)) is not None:
+        raise NotSupportedError(reason)
 
 
 def _before_recognition(graph: InferredGraph, precision: Precision, runtime: Runtime) -> InferredGraph:

@@ -12,7 +12,7 @@ from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Graph, Initializer, Model, Node
 from neusight_onnx.kernels import Attention, Conv, Gemm, NodeWork
-from neusight_onnx.precision import UNITS, Precision, refusal
+from neusight_onnx.precision import FORMATS, UNITS, Precision, refusal
 from neusight_onnx.runtime import Runtime, get_runtime
 
 _STORED = {
@@ -258,8 +258,23 @@ def runtime_misfit(model: Model, precision: Precision, runtime: str, gpu: GpuSpe
     return found
 
 
-def refused(model: Model, precision: Precision, runtime: str, gpu: GpuSpec) -> Refused | None:
-    """Why ``runtime`` (as ``--runtime`` calls it) doesn't run a model in ``precision`` on a GPU; None if it does."""
+def untrained(precision: Precision) -> str | None:
+    """That training has no model in a precision; None for one that it has."""
+    if precision.weights is None:
+        return None
+    supported = ", ".join(name for name, found in FORMATS.items() if found.weights is None)
+    return f"training in {precision.name} has no model; supported now: {supported}"
+
+
+def refused(
+    model: Model, precision: Precision, runtime: str, gpu: GpuSpec, *, in_training: bool = False
+) -> Refused | None:
+    """Why ``runtime`` (as ``--runtime`` calls it) doesn't run a model in ``precision`` on a GPU; None if it does.
+
+    ``in_training``: what has no model in training is refused as such, whatever the GPU has.
+    """
+    if in_training and (reason := untrained(precision)) is not None:
+        return Refused(what="precision", message=reason)
     if (reason := refusal(precision, gpu)) is not None:
         return Refused(what="precision", message=reason)
     if (found := runtime_misfit(model, precision, runtime, gpu)) is not None:
@@ -271,8 +286,10 @@ def refused(model: Model, precision: Precision, runtime: str, gpu: GpuSpec) -> R
     return None
 
 
-def require_runnable(model: Model, precision: Precision, runtime: str, gpu: GpuSpec) -> None:
+def require_runnable(
+    model: Model, precision: Precision, runtime: str, gpu: GpuSpec, *, in_training: bool = False
+) -> None:
     """Raises NotSupportedError where :func:`refused` has a reason."""
-    found = refused(model, precision, runtime, gpu)
+    found = refused(model, precision, runtime, gpu, in_training=in_training)
     if found is not None:
         raise NotSupportedError(found.message)

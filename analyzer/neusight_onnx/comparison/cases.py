@@ -81,7 +81,7 @@ def compare(
     lists, batch_name = with_batch_named(read, asked)
     stored = stored_precision(read)
     resolved = tuple(dict.fromkeys(resolve(name, stored) for name in precisions))
-    able, left_out = _able(read, resolved, labels, specs)
+    able, left_out = _able(read, resolved, labels, specs, in_training=training is not None)
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
     found = _Found(prices=prices, own_specs=named, left_out=left_out)
     prepared = partial(
@@ -242,7 +242,12 @@ class _Found:
 
 
 def _able(
-    model: Model, precisions: Sequence[Precision], runtimes: Sequence[str], specs: Sequence[GpuSpec]
+    model: Model,
+    precisions: Sequence[Precision],
+    runtimes: Sequence[str],
+    specs: Sequence[GpuSpec],
+    *,
+    in_training: bool,
 ) -> tuple[dict[tuple[Precision, str], list[GpuSpec]], list[Notice]]:
     """The GPUs that can run each precision in each runtime, and what is left out, said.
 
@@ -251,7 +256,7 @@ def _able(
     found: dict[tuple[Precision, str], list[GpuSpec]] = {}
     reasons: dict[str, str] = {}
     for precision, runtime, spec in product(precisions, runtimes, specs):
-        refusal = refused(model, precision, runtime, spec)
+        refusal = refused(model, precision, runtime, spec, in_training=in_training)
         if refusal is None:
             found.setdefault((precision, runtime), []).append(spec)
         else:

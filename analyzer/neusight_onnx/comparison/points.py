@@ -70,7 +70,7 @@ def sweep(
     lists, batch_name = with_batch_named(read, asked)
     varied = tuple(name for name, sizes in lists.items() if len(sizes) > 1)
     resolved = resolve(precision, stored_precision(read))
-    require_runnable(read, resolved, runtime, spec)
+    require_runnable(read, resolved, runtime, spec, in_training=training is not None)
     memo = Memo(graph=read.graph)
     others = AtOtherSizes()
     found = _Found(varied=varied, precision=resolved.name, warnings=dict.fromkeys(read.warnings))

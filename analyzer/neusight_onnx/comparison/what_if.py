@@ -132,7 +132,9 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
         question = changed(base, text, "--what-if")
         with _named("--what-if", text):
             precision = resolve(question.precision, stored)
-            require_runnable(model, precision, question.runtime, question.gpu)
+            require_runnable(
+                model, precision, question.runtime, question.gpu, in_training=question.training is not None
+            )
             get_runtime(question.runtime, channels_last=question.channels_last)
             shaped = bench.shaped(model, question.bindings)
             prepared = bench.prepared(
