@@ -13,6 +13,8 @@ from graphs import inferred
 from neusight_onnx import load_gpu
 from neusight_onnx.kernels import Kernel
 from neusight_onnx.lowering import lower
+from neusight_onnx.lowering.placement import ORT_CUDA
+from neusight_onnx.lowering.registry import RULES
 from neusight_onnx.predictor import predict
 
 U8, I8, I32, I64, F16, F32 = (
@@ -611,3 +613,24 @@ def test_more_tokens_take_a_mixture_no_less(gpu: str) -> None:
 
     found = [latency_us(tokens) for tokens in (8, 16, 28, 32, 48, 60, 64, 127, 128, 192)]
     assert all(more >= 0.998 * fewer for fewer, more in pairwise(found))
+
+
+OF_THE_CPU = """
+AttnLSTM BifurcationDetector CDist ConvStateReplay CropAndResize DequantizeBFP DynamicQuantizeLSTM
+DynamicQuantizeMatMul EPContext ExpandDims FusedGemm FusedMatMulActivation GatedDeltaNetStateReplay GatherND
+GatherPacked GemmFastGelu HyperConnectionLowRankMix IsAllFinite Mamba2Verify MatMulFpQ4 MatMulInteger16
+MatMulIntegerToFloat MatMulNBitsMlp MatMulNBitsQLoRA MatMulNBitsQkv MatMulPacked MaxpoolWithMask
+MoEGroupRouter MoEPacked MulInteger MurmurHash3 NhwcFusedConv NhwcMaxPool PackedSparseAttentionIndexerMerge
+Pad QEmbedLayerNormalization QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv
+QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid QLinearSoftmax
+QLinearWhere QuantizeBFP RMSNormRotary Range ReduceSumInteger RouterGateUpProj SampleOp
+SimplifiedLayerNormalization Snpe SparseToDenseMatMul SpeculativePrefixCommit SwiGLU Tokenizer
+TorchEmbedding Trilu Unique WordConvEmbedding
+"""
+"""Operators with a rule that ONNX Runtime's CUDA provider has no kernel for."""
+
+
+def test_where_each_operator_runs_is_decided() -> None:
+    """One that is forgotten in ``ORT_CUDA`` would be computed by the CPU, between copies, in the default runtime."""
+    undecided = {name for domain, name in RULES if domain == "com.microsoft"} - ORT_CUDA["com.microsoft"]
+    assert undecided == set(OF_THE_CPU.split())
