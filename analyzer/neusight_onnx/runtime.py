@@ -85,6 +85,7 @@ class Runtime:
     kernel behind it. ``bias_first``: whether a bias is written to all rows of the result before, and the product added.
     ``contiguous_stacks``: whether stacks of matrices are copied before a product wherever they aren't contiguous,
     though a view would do.
+    ``softmax_in_registers``: whether PyTorch's softmax keeps rows of more than 1,024 columns.
     ``norm_kernels``: of a layer normalization (two: moments of the rows, then what they are for).
     ``fused_rms_norm``: whether an RMS normalization that the file has as one operator is one kernel.
     ``vendors``: whose GPUs it runs on; of NVIDIA's, those of compute capability ``least_capability`` to
@@ -151,6 +152,7 @@ class Runtime:
     flattens: int | None = None
     bias_first: bool = False
     contiguous_stacks: bool = False
+    softmax_in_registers: bool = True
     norm_kernels: int = 1
     fused_rms_norm: bool = True
     history: History = NO_HISTORY

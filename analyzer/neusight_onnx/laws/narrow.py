@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Elementwise, Kernel, Normalization
-from neusight_onnx.laws import elementwise, normalization, softmax
+from neusight_onnx.laws import elementwise, normalization, pytorch_softmax, softmax
 from neusight_onnx.laws.bandwidth import (
     capability,
     dram_bytes_per_s,
@@ -35,7 +35,7 @@ from neusight_onnx.laws.bandwidth import (
     p_norm,
 )
 from neusight_onnx.laws.base import Column, Columns, Constants, Law, LawResult
-from neusight_onnx.laws.block_wait import is_long_softmax
+from neusight_onnx.laws.block_wait import SOFTMAX_LONG_SHARPNESS, is_long_softmax
 from neusight_onnx.laws.generated import SHARPNESS, row_stream
 
 # Fitted together to the fp16 and bf16 layers of vLLM that take 5 us and more: norms, activations, rotary embeddings and
@@ -258,9 +258,12 @@ def normalization_estimate(columns: Columns, gpu: GpuSpec, constants: Constants)
 
 
 def _softmax_columns(kernels: Sequence[Kernel]) -> Columns:
-    """Those of the FP32 law, and which kernels ``block_wait`` has the time of on the SMs."""
-    played = [is_long_softmax(kernel) for kernel in kernels]
-    return {**softmax.columns(kernels), "played": np.asarray(played, dtype=np.float64)}
+    """Those of the FP32 law, and of which kernels ``block_wait`` and ``pytorch_softmax`` have the time on the SMs."""
+    found = {
+        "played": [is_long_softmax(kernel) for kernel in kernels],
+        "pytorch": [pytorch_softmax.is_played(kernel) for kernel in kernels],
+    }
+    return {**softmax.columns(kernels), **{name: np.asarray(of, dtype=np.float64) for name, of in found.items()}}
 
 
 def softmax_estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
@@ -274,12 +277,19 @@ def softmax_estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> La
     rate = dram_bytes_per_s(gpu, constants)
     counted = (read + write) * l2_miss_fraction(read + write, gpu) / rate * 1e6
     memory = np.maximum(base.parts_us["memory"] - counted, 0.0) + through_dram(read, write, gpu) / rate * 1e6
-    played = columns["played"] > 0
+    pytorch = (columns["pytorch"] > 0) & (not is_amd(gpu))  # nothing of these releases was launched there
+    played = (columns["played"] > 0) | pytorch
+    kept = pytorch & (columns["cols"] <= pytorch_softmax.REGISTER_COLUMNS)
+    memory = np.where(kept, through_dram(read, write, gpu) / rate * 1e6, memory)
     doubted = PLAYED_ELSEWHERE_LOG_SD if is_amd(gpu) else PLAYED_LOG_SD
     latency = np.where(played, 0.0, base.parts_us["latency"])
+    if pytorch.any():
+        latency = np.where(pytorch, pytorch_softmax.rows_us(columns["rows"], columns["cols"], gpu), latency)
+    sharpness = np.where(columns["generated"] > 0, SHARPNESS, constants["sharpness"])
+    in_passes = pytorch & (columns["cols"] > pytorch_softmax.WARP_COLUMNS)
+    sharpness = np.where(in_passes, SOFTMAX_LONG_SHARPNESS, sharpness)
     parts = (memory, base.parts_us["l2"], base.parts_us["compute"], latency)
-    soft = np.where(columns["generated"] > 0, p_norm(parts, SHARPNESS), p_norm(parts, constants["sharpness"]))
-    total = LAUNCH_US + soft
+    total = LAUNCH_US + p_norm(parts, sharpness)
     ideal = ideal_us(columns["flops"], read + write, gpu)
     return LawResult(
         latency_us=np.maximum(total, ideal),

@@ -31,6 +31,7 @@ def softmax(context: NodeContext) -> Outcome:
         dtype=context.dtype(0),
         output_dtype=None if context.out().dtype is context.dtype(0) else context.out().dtype,
         log=context.node.op_type == "LogSoftmax",
+        library="pytorch" if context.runtime == "eager" and context.executor.softmax_in_registers else "",
     )
     return Kernels(kernels=(*context.contiguous(0), kernel))
 

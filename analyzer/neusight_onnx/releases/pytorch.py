@@ -140,6 +140,14 @@ EAGER = History(
         _MASKS,
         _BLACKWELL,
         Change(
+            since=(2, 7),
+            what="softmax reads rows of up to 9,216 columns once (16 bits, NVIDIA): a warp up to 2,048, then a block",
+            before="softmax reads rows of more than 1,024 columns three times, a block a row",
+            source="names of kernels in the libraries of torch 2.6.0, 2.7.1 and 2.8.0: cunn_SoftMaxForwardReg, and "
+            "softmax_warp_forward of 2^11 columns; launches of 2.9.1 on stand-ins for CUDA's libraries",
+            fields={"softmax_in_registers": False},
+        ),
+        Change(
             since=(2, 9),
             what="an RMS normalization that is one operator is one kernel",
             before="an RMS normalization is computed by its formula, in six kernels",
