@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,7 @@ from neusight_onnx.kernels import Attention, Conv, Gemm, Recurrent
 from neusight_onnx.lowering.products import with_products
 from neusight_onnx.preparation import works_of
 from neusight_onnx.report.model import Report
+from neusight_onnx.report.peak import beyond_peak
 from neusight_onnx.runtime import get_runtime
 
 RESNET = "examples/resnet50.onnx"
@@ -152,27 +154,32 @@ def test_it_cannot_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tf32-cudnn" in capsys.readouterr().err
 
 
+def in_fp32() -> Report:
+    """A convolution that may multiply TF32, which FP32's Winograd does sooner."""
+    model = read_graph("y = Conv<pads=[1, 1, 1, 1]>(x, w)", {"x": (8, 256, 128, 128)}, weights={"w": (256, 256, 3, 3)})
+    return analyze(model, gpu="rtx-3090", runtime="eager")
+
+
 def test_what_runs_in_fp32_is_named_so() -> None:
-    """TF32 is a permission: where Winograd's kernel in FP32 is quicker, the report has it by that name and says why it
-    is beyond the peak that is printed."""
-    nodes = "y = Conv<pads=[1, 1, 1, 1]>(x, w)"
-    model = read_graph(nodes, {"x": (8, 128, 256, 256)}, weights={"w": (128, 128, 3, 3)})
-    report = analyze(model, gpu="rtx-4090", runtime="eager")
+    """TF32 is a permission: where Winograd's kernel in FP32 is quicker, the report has it by that name."""
+    report = in_fp32()
     (row,) = report.kernels
     assert report.settings.precision == "tf32-cudnn"
     assert (row.predictor, row.dtype) == ("conv_fp32", "float32")
-    assert row.flops / row.latency_us * 1e6 > report.gpu.peak_flops_per_s["fp32"]
     said = "\n".join(report.assumptions)
     assert "1 of 1 kernel that may multiply TF32 runs in FP32 and is shown as float32" in said
-    assert "of FP32 peak: FLOPs are those of direct convolution" in said
 
 
-def test_kernels_beyond_their_peak_are_counted_where_the_run_is_not() -> None:
-    nodes = (
-        "a = Conv<pads=[1, 1, 1, 1]>(x, w)\nb = Sin(a)\nc = Relu(b)\nd = MaxPool<kernel_shape=[3, 3]>(c)\ny = Sin(d)"
-    )
-    model = read_graph(nodes, {"x": (8, 128, 256, 256)}, weights={"w": (128, 128, 3, 3)})
-    report = analyze(model, gpu="rtx-4090", runtime="eager")
-    assert any(
-        "1 kernel shows " in text and " of the peak of their format: FLOPs are" in text for text in report.assumptions
-    )
+@pytest.mark.parametrize(
+    ("share", "others_ms", "begins"),
+    [(1.25, 0.0, "125 % of FP32 peak"), (1.25, 9.0, "1 kernel shows 125 %"), (0.9, 0.0, "")],
+)
+def test_kernels_beyond_their_peak_are_named(share: float, others_ms: float, begins: str) -> None:
+    """Of the whole run where it is, else those of its kernels that are; ``others_ms``: what the rest of it takes."""
+    report = in_fp32()
+    latency_us = report.totals.flops / (share * report.gpu.peak_flops_per_s["fp32"]) * 1e6
+    totals = replace(report.totals, latency_ms=latency_us / 1e3 + others_ms)
+    played = replace(report, kernels=(replace(report.kernels[0], latency_us=latency_us),), totals=totals)
+    said = list(beyond_peak(played))
+    assert len(said) == bool(begins)
+    assert all(text.startswith(begins) and "of which Winograd's algorithm needs a part" in text for text in said)
