@@ -97,3 +97,18 @@ def test_python(
     for program in programs:
         exec(compile(program, guide, "exec"), {})
     assert capsys.readouterr().out.strip() in PRINTED[guide]
+
+
+def test_errors_of_training_are_those_of_the_last_run() -> None:
+    """What docs/training.md says of FP32's measured steps is what ``make bench-accuracy`` printed."""
+    root = Path(__file__).parents[1]
+    printed = (root / "benchmarks" / "results" / "accuracy.txt").read_text("utf-8")
+    shown = " ".join((root / "docs" / "training.md").read_text("utf-8").split())
+
+    def ours(maker: str) -> list[str]:
+        """The mean, the median and the worst."""
+        return printed.partition(f"\n{maker}, training (3 rows)\n")[2].split("\n", 1)[0].replace("%", " %").split()
+
+    _, mean, _, _, _, worst, *_ = ours("NVIDIA")
+    assert f"on a V100: within {worst} % (three cases, mean {mean} %)" in shown
+    assert f"on an MI100 {ours('AMD')[1]} % off on average" in shown
