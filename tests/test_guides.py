@@ -101,9 +101,8 @@ def test_python(
 
 def test_errors_of_training_are_those_of_the_last_run() -> None:
     """What docs/training.md says of FP32's measured steps is what ``make bench-accuracy`` printed."""
-    root = Path(__file__).parents[1]
-    printed = (root / "benchmarks" / "results" / "accuracy.txt").read_text("utf-8")
-    shown = " ".join((root / "docs" / "training.md").read_text("utf-8").split())
+    printed = (ROOT / "benchmarks" / "results" / "accuracy.txt").read_text("utf-8")
+    shown = " ".join((ROOT / "docs" / "training.md").read_text("utf-8").split())
 
     def ours(maker: str) -> list[str]:
         """The mean, the median and the worst."""
