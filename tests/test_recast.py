@@ -392,7 +392,8 @@ def test_int8_of_onnxruntime_is_a_file_of_pairs() -> None:
     """Its CUDA provider has no INT8 convolution: kernels that round stand around those of the types in the file."""
     plain, int8, fp16 = (analyze(RESNET, gpu="l4", batch=32, precision=name) for name in ("auto", "int8", "fp16"))
     assert int8.totals.latency_ms > plain.totals.latency_ms > fp16.totals.latency_ms
-    assert {row.dtype for row in int8.kernels if row.kernel_class == "conv"} == {"tf32"}
+    # float32: those that cuDNN runs by Winograd's algorithm, which TF32 hasn't, where that is quicker
+    assert {row.dtype for row in int8.kernels if row.kernel_class == "conv"} == {"tf32", "float32"}
     assert not any(notice.code == "little_narrowed" for notice in int8.warnings)
 
 
@@ -662,7 +663,7 @@ def test_check_finds_what_a_gpu_cannot_run() -> None:
         ("l4", "fp4", {"NSX405"}),
         ("mi300x", "fp4", {"NSX405"}),
         ("a100", "fp8", {"NSX402"}),
-        ("t4", "fp8", {"NSX401", "NSX402"}),
+        ("t4", "fp8", {"NSX402"}),
         ("v100", "bf16", {"NSX401"}),
         ("p100", "int8", {"NSX406"}),
     ],
@@ -673,8 +674,6 @@ def test_no_precision_that_a_gpu_refuses_passes(gpu: str, precision: str, codes:
     verdict = check([target])
     assert verdict.targets[0].not_predicted is not None
     told = {"NSX401", "NSX402", "NSX405", "NSX406"}
-    if (runtime, precision) == ("tensorrt", "fp8"):  # whose quantised models leave float16 beside FP8, and no bfloat16
-        codes = codes - {"NSX401"}
     assert told & {finding.code for finding in verdict.findings if finding.severity.value == "error"} == codes
 
 
