@@ -324,7 +324,7 @@ def test_kernels_of_models(tmp_path: Path) -> None:
     kernels, faults = kernels_of_models([tmp_path / "model.onnx", tmp_path / "broken.onnx"], [1, 16])
     assert set(kernels) == {
         *(Elementwise(operations=("relu",), inputs=(spec(n, 8),), output=spec(n, 8)) for n in (1, 16)),
-        *(Softmax(rows=n, cols=8, dtype=FP32) for n in (1, 16)),
+        *(Softmax(rows=n, cols=8, dtype=FP32, library="pytorch") for n in (1, 16)),
     }
     assert len(faults) == 1
     assert "broken.onnx" in faults[0]

@@ -149,7 +149,9 @@ def test_a_box_that_is_suppressed_already_is_passed_over() -> None:
 
 @pytest.mark.parametrize("runtime", ["eager", "compiled", "tensorrt"])
 def test_other_runtimes_launch_one_kernel(runtime: str) -> None:
-    for name in ("mean of images", "instances of two samples", "nearest"):
+    # eager mode's instance normalization is a batch normalization between copies (tests/test_operator_host.py)
+    normalization = () if runtime == "eager" else ("instances of two samples",)
+    for name in ("mean of images", "nearest", *normalization):
         nodes, shape, _, constants = CASES[name]
         assert len(work_of(nodes, shape, constants, runtime=runtime).kernels) == 1, name
 
