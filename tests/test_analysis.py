@@ -441,6 +441,20 @@ def test_a_chip_copies_within_its_memory(tmp_path: Path) -> None:
     assert "as fast as a server's" not in "\n".join(on_a_card.assumptions)
 
 
+def test_a_chips_slow_host_is_within_the_interval(tmp_path: Path) -> None:
+    tanhs = "\n".join(f"v{i} = Tanh (v{i - 1})" for i in range(1, 40))
+    text = f"g (float[8] v0) => (float[8] v39) {{ {tanhs} }}"
+    chip, card = (
+        analyzed(tmp_path, text, gpu=name, runtime="eager").totals for name in ("jetson-agx-orin-64gb", "a100")
+    )
+    # the host bounds both: 1.9 times as long, and twice that
+    assert card.latency_high_ms == pytest.approx(1.9 * card.latency_ms, rel=0.05)
+    assert chip.latency_high_ms == pytest.approx(3.8 * chip.latency_ms, rel=0.05)
+    assert chip.latency_low_ms == pytest.approx(chip.latency_ms / 1.9, rel=0.05)
+    assert "up to 1.9 times faster or 3.8 times slower" in chip.interval_method
+    assert "up to 1.9 times faster or slower" in card.interval_method
+
+
 def test_a_link_that_the_gpu_file_leaves_out_is_said_to_be_taken(tmp_path: Path) -> None:
     spec = replace(load_gpu("a100"), pcie_generation=None, pcie_lane_count=None)
     path = tmp_path / "m.onnx"

@@ -224,6 +224,7 @@ def _predicted(prepared: PreparedModel, spec: GpuSpec, run: Run) -> _Predicted:
             bool(unsupported),
             memory,
             prepared.trained,
+            spec,
         ),
         coverage=make_coverage(placed, counted.left_out, rows, by_data),
         unsupported=unsupported,

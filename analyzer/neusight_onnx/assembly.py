@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.batch import batch_of
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph, file_name
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import KERNEL_CLASSES, Kernel, NodeWork, TensorSpec
@@ -28,7 +29,7 @@ from neusight_onnx.report.model import (
     deciding_first,
 )
 from neusight_onnx.runtime import Runtime
-from neusight_onnx.stream import Step, host_time_us, stream_launches, stream_time_us
+from neusight_onnx.stream import Step, host_factors, host_time_us, stream_launches, stream_time_us
 from neusight_onnx.uncertainty import Share, cancelling, combined_us
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _LOW_US, _MIDDLE_US, _HIGH_US = attrgetter("low_us"), attrgetter("latency_us"), 
 INTERVAL_METHOD = (
     "each kernel's interval is that of GPUs left out of the fit, narrower on a measured GPU; what the kernels of a run "
     "err alike with their GPU, library and program adds up, what each errs by itself partly cancels; the host is taken "
-    "to be up to {host_spread:g} times faster or slower"
+    "to be up to {faster:g} times faster or {slower}slower"
 )
 
 
@@ -351,6 +352,7 @@ def make_totals(
     partial: bool,
     memory: MemoryEstimate,
     trained: Trained | None,
+    spec: GpuSpec,
 ) -> Totals:
     """Latency with its interval, throughput, work, phases and memory of a run."""
 
@@ -360,12 +362,13 @@ def make_totals(
     kernel_us = sum(item.latency_us for item in counted)
     steps = list(stream_steps(counted, _MIDDLE_US, runtime))
     latency_us = stream_time_us(steps, runtime)
+    faster, slower = host_factors(runtime, spec)
     low_us, high_us = combined_us(
         latency_us,
         kernels=(stream(_LOW_US), stream(_HIGH_US)),
         host=(
-            stream_time_us(steps, runtime, host_factor=1 / runtime.host_spread),
-            stream_time_us(steps, runtime, host_factor=runtime.host_spread),
+            stream_time_us(steps, runtime, host_factor=faster),
+            stream_time_us(steps, runtime, host_factor=slower),
         ),
         left=cancelling(
             Share(prediction=prediction, kernel_class=KERNEL_CLASSES[type(kernel)], count=item.work.count)
@@ -392,7 +395,9 @@ def make_totals(
         phases=_phases(counted, runtime, latency_us),
         memory=memory,
         partial=partial,
-        interval_method=INTERVAL_METHOD.format(host_spread=runtime.host_spread),
+        interval_method=INTERVAL_METHOD.format(
+            faster=runtime.host_spread, slower="" if slower == runtime.host_spread else f"{slower:g} times "
+        ),
     )
 
 

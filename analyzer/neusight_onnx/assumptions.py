@@ -44,7 +44,7 @@ from neusight_onnx.report.model import (
 )
 from neusight_onnx.report.quantities import capacity, counted, percent, significant
 from neusight_onnx.runtime import Runtime
-from neusight_onnx.stream import stream_time_us
+from neusight_onnx.stream import SLOWER_ON_CHIP, stream_time_us
 
 if TYPE_CHECKING:
     from neusight_onnx.tactics import Chosen, Tactics
@@ -185,7 +185,8 @@ def of_the_chip(runtime: Runtime, spec: GpuSpec) -> Iterator[str]:
     if spec.shares_memory and not runtime.captured:
         yield (
             f"the host is taken to launch {runtime.name}'s kernels as fast as a server's: no CPU on the GPU's chip was "
-            "measured. It is slower, so that runs of many small kernels take longer (--cuda-graph: one launch)"
+            "measured. It is slower, so that runs of many small kernels take longer (--cuda-graph: one launch): the "
+            f"interval ends where it takes {SLOWER_ON_CHIP * runtime.host_spread:g} times as long"
         )
 
 

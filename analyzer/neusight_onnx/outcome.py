@@ -101,6 +101,7 @@ def predict_outcome(
             bool(unsupported),
             memory_on(run.memory, spec),
             prepared.trained,
+            spec,
         )
         host_us = host_us_of(counted, prepared.runtime)
         said = (

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.runtime import Runtime
+
+SLOWER_ON_CHIP = 2.0
+"""How many times what a slow server takes the CPU on a GPU's chip may need for launches and the software before them: a
+core of a Jetson AGX Orin (Cortex-A78AE, 2.2 GHz) does half of what a server's does, as remembered; none was measured,
+nor its driver. The time itself stays a server's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,3 +207,8 @@ def _waited_for(
             gpu_us=share,
         )
         start += share
+
+
+def host_factors(runtime: Runtime, gpu: GpuSpec) -> tuple[float, float]:
+    """What the interval's two ends multiply the host's time by: a faster host, a slower one."""
+    return 1.0 / runtime.host_spread, runtime.host_spread * (SLOWER_ON_CHIP if gpu.shares_memory else 1.0)
