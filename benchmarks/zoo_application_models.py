@@ -598,7 +598,10 @@ class Chunked(nn.Module):
         b, t, w = x.shape
         q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
         k, v = torch.cat((keys, k), 1), torch.cat((values, v), 1)
-        split = lambda y: y.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # noqa: E731
+
+        def split(y: torch.Tensor) -> torch.Tensor:
+            return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
         p = split(self.position(positions))
         content = split(q) @ split(k).transpose(-1, -2)
         place = split(q) @ p.transpose(-1, -2)

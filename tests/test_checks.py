@@ -385,4 +385,4 @@ def test_a_target_takes_sizes_as_analyze_does() -> None:
     with pytest.raises(BindingError, match="either"):
         Target(name="t", model=loaded, gpu="t4", batch=8, bindings=make_bindings({"batch": 8}))
     with pytest.raises(BindingError, match="give an integer"):
-        Target(name="t", model=loaded, gpu="t4", dims={"batch": "8"})  # type: ignore[dict-item]
+        Target(name="t", model=loaded, gpu="t4", dims={"batch": "8"})  # type: ignore[dict-item]  # wrong on purpose

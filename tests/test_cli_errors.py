@@ -301,7 +301,7 @@ def closed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refused(path: str | Path, **options: object) -> os.stat_result:
         if isinstance(path, str | os.PathLike) and "closed" in os.path.realpath(path):
             raise PermissionError(errno.EACCES, "Permission denied")
-        return looked_up(path, **options)  # type: ignore[arg-type]
+        return looked_up(path, **options)  # type: ignore[arg-type]  # handed on as they came
 
     monkeypatch.setattr(os, "stat", refused)
     return folder

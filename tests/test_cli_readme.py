@@ -44,7 +44,8 @@ def words(help_text: str) -> list[str]:
 def commands() -> list[str]:
     """Every command that takes options of its own, as it is typed; "predictors list" is one."""
     found = []
-    for name, command in typer.main.get_command(command_line()).commands.items():  # type: ignore[attr-defined]
+    group = typer.main.get_command(command_line())
+    for name, command in group.commands.items():  # type: ignore[attr-defined]  # of a group, which typer calls a command
         found += [f"{name} {inner}" for inner in getattr(command, "commands", {})] or [name]
     return found
 
