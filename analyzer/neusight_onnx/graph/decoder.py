@@ -18,7 +18,7 @@ from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
 from neusight_onnx.errors import ModelError, shown
 from neusight_onnx.graph.attribute_fields import MAX_ATTRIBUTE_ENTRIES, AttributeFields
 from neusight_onnx.graph.model import Attribute, Declared, Dim, Initializer
-from neusight_onnx.graph.raw import ExternalFiles, RawFunction, RawGraph, RawModel, RawNode, Reference
+from neusight_onnx.graph.raw import ExternalFiles, FunctionKey, RawFunction, RawGraph, RawModel, RawNode, Reference
 from neusight_onnx.graph.tensors import TensorDecoder
 from neusight_onnx.graph.wire import (
     BYTES,
@@ -68,7 +68,7 @@ class Decoder:
         producer = ["", ""]
         opsets: dict[str, int] = {}
         graphs: list[tuple[int, int]] = []
-        functions: dict[tuple[str, str, str], RawFunction] = {}
+        functions: dict[FunctionKey, RawFunction] = {}
         for number, wire, start, stop in fields(buffer, 0, len(buffer)):
             if number == 1 and wire == VARINT:
                 ir_version = signed(start)

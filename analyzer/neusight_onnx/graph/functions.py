@@ -6,31 +6,16 @@ expanded. Everything here is linear in the size of the inlined graph.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from neusight_onnx.errors import ModelError, shown
+from neusight_onnx.graph.arrangement import Arranged, arrange
+from neusight_onnx.graph.inlined_size import MAX_CALLS, refuse_bombs
 from neusight_onnx.graph.model import Attribute, Declared, Graph, Initializer, Node, Notice, Origin
-from neusight_onnx.graph.raw import RawFunction, RawGraph, RawModel, RawNode, Reference
+from neusight_onnx.graph.raw import FunctionKey, RawFunction, RawGraph, RawModel, RawNode, Reference
 from neusight_onnx.graph.versions import newest_known
-
-MAX_NODES = 1_000_000
-"""Nodes (and calls) after inlining; a file beyond it is a bomb: a few bytes can double the count at each level."""
-
-MAX_CALLS = 64
-"""Depth of functions and subgraphs within each other; exporters reach some ten."""
-
-_Key = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arranged:
-    """The nodes of one graph in topological order, and the names that it takes from outside."""
-
-    nodes: list[RawNode]
-    captures: tuple[str, ...]
-    moved: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,13 +79,13 @@ class Places:
 class _Builder:
     """What grows while one model is built. ``owner``: the node whose function or body is being built."""
 
-    functions: Mapping[_Key, RawFunction]
+    functions: Mapping[FunctionKey, RawFunction]
     value_names: set[str]
     node_names: set[str] = field(default_factory=set)
     main_names: set[str] = field(default_factory=set)
     counters: dict[str, int] = field(default_factory=dict)
     depth: int = 0
-    arranged: dict[int, _Arranged] = field(default_factory=dict)
+    arranged: dict[int, Arranged] = field(default_factory=dict)
     duplicate_node_names: list[str] = field(default_factory=list)
     renamed: list[str] = field(default_factory=list)
     """What those nodes are called here."""
@@ -124,7 +109,7 @@ def build_graph(
     never, and too many nodes.
     """
     if model.functions:
-        _refuse_bombs(model)
+        refuse_bombs(model)
     builder = _Builder(functions=model.functions, value_names=set(), places=places)
     graph = _main_graph(builder, model.graph, opsets)
     return graph, tuple(_notices(builder))
@@ -184,143 +169,6 @@ def _notices(builder: _Builder) -> list[Notice]:
     return notices
 
 
-# --- size -------------------------------------------------------------------------------------------------------------
-
-
-def _refuse_bombs(model: RawModel) -> None:
-    """Counts the nodes and calls after inlining before anything is inlined; finds functions that call themselves."""
-    counts: dict[_Key, int] = {}
-    total = _inlined_count(model.graph.nodes, model.functions, counts, ())
-    if total > MAX_NODES:
-        raise ModelError(f"has more than {MAX_NODES:,} nodes with its functions inlined; it looks like a bomb")
-
-
-def _inlined_count(
-    nodes: Sequence[RawNode], functions: Mapping[_Key, RawFunction], counts: dict[_Key, int], calls: tuple[_Key, ...]
-) -> int:
-    if len(calls) > MAX_CALLS:
-        raise ModelError(f"nests functions more than {MAX_CALLS} deep")
-    total = 0
-    for node in _with_bodies(nodes):
-        total += 1
-        key = (node.domain, node.op_type, node.overload)
-        function = functions.get(key)
-        if function is None:
-            continue
-        if key in calls:
-            raise ModelError(f"has a function that calls itself: {shown(function.name)!r}")
-        if key not in counts:
-            counts[key] = _inlined_count(function.nodes, functions, counts, (*calls, key))
-        total += counts[key]
-    return total
-
-
-def _with_bodies(nodes: Sequence[RawNode]) -> Iterator[RawNode]:
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        yield node
-        if not node.plain:
-            for body in _raw_bodies(node):
-                pending.extend(body.nodes)
-
-
-def _raw_bodies(node: RawNode) -> Iterator[RawGraph]:
-    for value in node.attributes.values():
-        if isinstance(value, RawGraph):
-            yield value
-        elif isinstance(value, tuple) and not isinstance(value, Reference):
-            yield from (body for body in value if isinstance(body, RawGraph))
-
-
-# --- order ------------------------------------------------------------------------------------------------------------
-
-
-def _arrange(builder: _Builder, graph: RawGraph | RawFunction, inputs: list[str], where: str) -> _Arranged:
-    """Sorts the nodes of ``graph`` if they need it (ties as in the file) and finds what it captures from outside."""
-    known = builder.arranged.get(id(graph))
-    if known is not None:
-        return known
-    seen = set(inputs)
-    outputs: list[str]
-    if isinstance(graph, RawGraph):
-        seen.update(graph.initializers)
-        outputs = [output.name for output in graph.outputs]
-    else:
-        outputs = graph.outputs
-    if "" in seen or "" in outputs:
-        raise ModelError(f"declares an input or output without a name{where}")
-    seen.add("")
-    missed: dict[str, None] = {}
-    reads: list[tuple[str, ...]] = []
-    for node in graph.nodes:
-        read = node.inputs if node.plain else _reads(builder, node, where)
-        reads.append(read)
-        for name in read:
-            if name not in seen:
-                missed[name] = None
-        for name in node.outputs:
-            if name in seen:
-                if name == "":
-                    continue
-                raise ModelError(
-                    f"assigns the value {shown(name)!r} twice, the second time in node "
-                    f"{shown(node.name or node.op_type)!r}{where}; every value may have one source only"
-                )
-            seen.add(name)
-    produced_late = {name for name in missed if name in seen}
-    nodes = graph.nodes
-    if produced_late:
-        nodes = _sorted(graph.nodes, reads, where)
-    captures = tuple(name for name in missed if name not in produced_late)
-    captures += tuple(name for name in dict.fromkeys(outputs) if name not in seen and name not in missed)
-    result = _Arranged(nodes=nodes, captures=captures, moved=bool(produced_late))
-    builder.arranged[id(graph)] = result
-    return result
-
-
-def _reads(builder: _Builder, node: RawNode, where: str) -> tuple[str, ...]:
-    """What a node reads, with what its subgraphs take from around it."""
-    names = dict.fromkeys(node.inputs)
-    for body in _raw_bodies(node):
-        inputs = [declared.name for declared in body.inputs]
-        names.update(dict.fromkeys(_arrange(builder, body, inputs, where).captures))
-    return tuple(names)
-
-
-def _sorted(nodes: list[RawNode], reads: list[tuple[str, ...]], where: str) -> list[RawNode]:
-    """Depth first from each node in the file's order, without recursion."""
-    producer = {name: index for index, node in enumerate(nodes) for name in node.outputs if name}
-    new, open_, done = 0, 1, 2
-    state = bytearray(len(nodes))
-    order: list[RawNode] = []
-    for root in range(len(nodes)):
-        if state[root] != new:
-            continue
-        state[root] = open_
-        stack = [(root, iter(reads[root]))]
-        while stack:
-            index, pending = stack[-1]
-            for name in pending:
-                before = producer.get(name)
-                if before is None or state[before] == done:
-                    continue
-                if state[before] == open_:
-                    node = nodes[before]
-                    raise ModelError(
-                        f"has a cycle through the value {shown(name)!r} of node "
-                        f"{shown(node.name or node.op_type)!r}{where}; a graph must be free of cycles"
-                    )
-                state[before] = open_
-                stack.append((before, iter(reads[before])))
-                break
-            else:
-                state[index] = done
-                order.append(nodes[index])
-                stack.pop()
-    return order
-
-
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -350,7 +198,7 @@ def _main_graph(builder: _Builder, raw: RawGraph, opsets: Mapping[str, int]) -> 
     repeated = len(inputs) != len(set(inputs))
     if repeated:
         raise ModelError("declares an input twice")
-    arranged = _arrange(builder, raw, inputs, "")
+    arranged = arrange(builder.arranged, raw, inputs, "")
     if arranged.captures:
         _refuse_unknown(arranged, raw, "")
     names = builder.value_names
@@ -370,7 +218,7 @@ def _main_graph(builder: _Builder, raw: RawGraph, opsets: Mapping[str, int]) -> 
     return _graph(builder, raw, arranged, scope, label=raw.name or "the main graph")
 
 
-def _refuse_unknown(arranged: _Arranged, raw: RawGraph, where: str) -> None:
+def _refuse_unknown(arranged: Arranged, raw: RawGraph, where: str) -> None:
     name = arranged.captures[0]
     for node in arranged.nodes:
         if name in node.inputs:
@@ -382,7 +230,7 @@ def _refuse_unknown(arranged: _Arranged, raw: RawGraph, where: str) -> None:
     raise ModelError(f"is incomplete: {user} the value {shown(name)!r}{where}, which nothing produces")
 
 
-def _graph(builder: _Builder, raw: RawGraph, arranged: _Arranged, scope: _Scope, label: str) -> Graph:
+def _graph(builder: _Builder, raw: RawGraph, arranged: Arranged, scope: _Scope, label: str) -> Graph:
     """``raw`` with the names of ``scope``, which holds all that the graph itself defines."""
     if arranged.moved:
         builder.unsorted.append(label)
@@ -543,7 +391,7 @@ def _body(builder: _Builder, raw: RawGraph, outer: _Scope, place: str, owner: st
     if builder.depth > MAX_CALLS:
         raise ModelError(f"nests functions and subgraphs more than {MAX_CALLS} deep")
     where = f" in {shown(owner)!r}"
-    arranged = _arrange(builder, raw, [declared.name for declared in raw.inputs], where)
+    arranged = arrange(builder.arranged, raw, [declared.name for declared in raw.inputs], where)
     scope = _Scope(
         names={}, outer=outer, trail=outer.trail, place=place, opsets=outer.opsets, attributes=outer.attributes
     )
@@ -560,7 +408,7 @@ def _body(builder: _Builder, raw: RawGraph, outer: _Scope, place: str, owner: st
             builder.shadowing.append((name, builder.owner))
     for name in arranged.captures:
         if outer.find(name) is None:
-            _refuse_unknown(_Arranged(nodes=arranged.nodes, captures=(name,), moved=False), raw, where)
+            _refuse_unknown(Arranged(nodes=arranged.nodes, captures=(name,), moved=False), raw, where)
     if builder.places is not None:
         builder.places.values.setdefault(id(raw), []).append(scope.names)
     graph = _graph(builder, raw, arranged, scope, label=owner)
@@ -588,7 +436,7 @@ def _inline(
             f"calls the function {shown(function.name)!r} with {len(inputs)} inputs and {len(outputs)} outputs in node "
             f"{shown(name)!r}; it has {len(function.inputs)} and {len(function.outputs)}"
         )
-    arranged = _arrange(builder, function, function.inputs, where)
+    arranged = arrange(builder.arranged, function, function.inputs, where)
     if arranged.moved:
         builder.unsorted.append(function.name)
     trail = name + "/"

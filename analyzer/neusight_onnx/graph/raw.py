@@ -8,6 +8,9 @@ from typing import NamedTuple, Protocol
 
 from neusight_onnx.graph.model import Attribute, Declared, Initializer
 
+FunctionKey = tuple[str, str, str]
+"""Domain ("" for ai.onnx), name and overload of a function, as a node calls it."""
+
 
 class Reference(NamedTuple):
     """An attribute of a function's body that takes its value from the function's attribute ``name``."""
@@ -64,7 +67,7 @@ class RawModel:
     producer: str
     opsets: dict[str, int]
     graph: RawGraph
-    functions: dict[tuple[str, str, str], RawFunction]
+    functions: dict[FunctionKey, RawFunction]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

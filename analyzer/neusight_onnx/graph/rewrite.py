@@ -13,8 +13,9 @@ from typing import BinaryIO
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError
+from neusight_onnx.graph.raw import FunctionKey
 from neusight_onnx.graph.read import opened_model
-from neusight_onnx.graph.source import FunctionKey, Source, SourceGraph, SourceNode
+from neusight_onnx.graph.source import Source, SourceGraph, SourceNode
 from neusight_onnx.graph.wire import BYTES, Buffer, fields, name_text
 
 MOST_BYTES = 2**31 - 1

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neusight_onnx.graph.functions import Places
-from neusight_onnx.graph.raw import RawGraph, RawNode
+from neusight_onnx.graph.raw import FunctionKey, RawGraph, RawNode
 from neusight_onnx.graph.read import opened_model, read_places
-
-FunctionKey = tuple[str, str, str]
-"""Domain ("" for ai.onnx), name, overload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
