@@ -31,7 +31,7 @@ _COLUMNS = (
         "activity",
     ),
     *("first_depth", "back_launches", "zeroed_bytes", "divides", "loaded", "packed_b", "packed_depth"),
-    *("winograd_saving", "lanes_divide", "a_together", "b_together"),
+    *("winograd_saving", "lanes_divide", "a_together", "b_together", "result_bytes"),
 )
 
 
@@ -101,6 +101,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 winograd_saving(kernel),
                 _lanes_divide(kernel),
                 *_together(kernel),
+                (kernel.output_dtype or kernel.dtype).bits / 8,
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))

@@ -75,6 +75,7 @@ def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.floa
         "a_bytes": element,
         "b_bytes": element,
         "bytes": element,
+        "result_bytes": cols["result_bytes"],
         "pipe": cols["pipe"],
         "read_bytes": cols["image_b"] * element * k * (m + n),
         "write_bytes": cols["image_b"] * element * m * n,

@@ -14,6 +14,7 @@ from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.matrix_unit_power import pipe_seconds
 from neusight_onnx.laws.matrix_units import (
     CDNA3_CLOCKS,
+    around_share,
     asynchronous,
     clocks_over_cdna,
     exposed_shares,
@@ -132,6 +133,7 @@ def _multiplied_s(
     steady = steady * (1.0 + c["unpack_overhead"] * cols["unpacks"])
     # the steps of k around the loop are bytes: formats half as wide take twice as many elements a step
     around = c["epilogue_k"] * rate_share(gpu, cols["pipe"], cols["multiplied_bytes"])
+    around = around * around_share(gpu, cols["out_bytes"])
     if is_amd(gpu):
         clocks = clocks_over_cdna(gpu, peak, cols["multiplied_bytes"]) / CDNA3_CLOCKS
         steady, around = 1.0 + clocks * (steady - 1.0), around * clocks
