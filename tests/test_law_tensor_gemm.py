@@ -19,7 +19,7 @@ from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.bandwidth import has_partitioned_l2
 from neusight_onnx.laws.catalog import apply_law, law_of
 from neusight_onnx.laws.gemm.law import GEMM
-from neusight_onnx.laws.matrix_unit_power import clock_doubt, sustained_share, top_clock, unit_energy
+from neusight_onnx.laws.matrix_unit_power import clock_doubt, format_doubt, sustained_share, top_clock, unit_energy
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM
 from neusight_onnx.laws.tensor_gemm.memory import stream_gain
@@ -288,6 +288,41 @@ def test_energy_of_unmeasured_matrix_units_is_doubted(gpu: str, doubt: float) ->
     """A kernel that only computes, at .7 of the boost clock: a smooth limit of power 12 leaves .986 of the doubt."""
     found = clock_doubt(load_gpu(gpu), np.array([0.7]), np.ones(1))
     assert found[0] == pytest.approx(doubt * (1.0 - 0.7**12))
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "doubt"),
+    [
+        pytest.param("int8", 0.5, 0.25 / 1.6, id="int8"),
+        pytest.param("tf32", 0.5, 0.25 / 1.6, id="tf32"),
+        pytest.param("fp8", 0.5, 0.0, id="fp8, which was measured"),
+        pytest.param("int8", 1.0, 0.0, id="a clock that is held"),
+    ],
+)
+def test_energy_of_formats_that_no_limited_kernel_shows_is_doubted(name: str, level: float, doubt: float) -> None:
+    pipe = np.array([float(matrix_units.PIPES.index(name))])
+    found = format_doubt(load_gpu("l40s"), pipe, np.array([level]), np.ones(1))
+    assert found[0] == pytest.approx(doubt, rel=1e-3)
+
+
+def test_the_law_tells_of_energies_that_no_kernel_shows() -> None:
+    """An L4's limit takes most of the clock, of products that compute all the time."""
+    kernels = (linear(8192, 8192, 8192, INT8), linear(8192, 8192, 8192, BF16))
+    found = TENSOR_GEMM.estimate(TENSOR_GEMM.columns(kernels), load_gpu("l4"), PRIORS).untold_log_sd
+    assert found is not None
+    assert 0.8 * 0.25 / 1.6 < found[0] <= 0.25 / 1.6
+    assert found[1] == 0.0
+
+
+def test_results_in_8_bits_take_half_around_a_tiles_loop() -> None:
+    """100 steps of two bytes beside 4096 of one: 4296 over 4196."""
+    constants = {**PRIORS, "epilogue_k": 100.0, "energy_pj": 1e-9}
+    tile, a100 = np.array([[128.0], [128.0], [256.0], [1.0]]), load_gpu("a100")
+    wide, narrow = (
+        times_of(TENSOR_GEMM.columns((linear(4096, 4096, 4096, INT8, output_dtype=out),)), a100, constants, tile)
+        for out in (BF16, None)
+    )
+    assert wide["compute"][0] / narrow["compute"][0] == pytest.approx(4296 / 4196)
 
 
 def test_conversion_adds_a_kernel() -> None:

@@ -129,6 +129,12 @@ def test_half_widths(
     assert spread.level_share[0] == pytest.approx(level_share, rel=1e-3)
 
 
+def test_what_no_kernel_shows_widens_the_interval_on_a_measured_gpu() -> None:
+    """.05 of a shape that was seen and 1.2816 x .1 of an energy that wasn't."""
+    spread = half_widths(WIDTHS, load_gpu("v100-pcie-32gb"), 1.0, np.ones(1), 1.0, np.ones(1), np.array([0.1]))
+    assert spread.width[0] == pytest.approx(np.hypot(0.05, 0.12816), rel=1e-3)
+
+
 def test_a_stranger_is_more_remote_than_the_trained_are_to_each_other() -> None:
     trained = [gpu_vector(load_gpu(name)) for name in ("v100-pcie-32gb", "t4", "p100-pcie-16gb")]
     l4 = load_gpu("l4")

@@ -38,7 +38,8 @@ class LawResult:
     is never faster. ``parts_us`` are the competing times by name ("compute", "memory", "l2", "latency", …);
     the largest names the bound. ``tile`` holds the tile's dims by name; ``tile_count`` and ``wave_count``
     follow from it. ``doubt_log_sd``: standard deviation (log) of the latency from constants that no measured GPU
-    shows; it widens the interval on a GPU that was not measured. ``unmeasured``: kernels of a kind that the training
+    shows; it widens the interval on a GPU that was not measured. ``untold_log_sd``: the same from what no kernel shows
+    on any GPU; it widens every interval. ``unmeasured``: kernels of a kind that the training
     data doesn't hold, for which the law stands alone.
     """
 
@@ -49,6 +50,7 @@ class LawResult:
     tile_count: Column
     wave_count: Column
     doubt_log_sd: Column | None = None
+    untold_log_sd: Column | None = None
     unmeasured: NDArray[np.bool_] | None = None
 
 

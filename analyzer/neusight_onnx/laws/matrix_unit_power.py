@@ -55,6 +55,15 @@ def unit_energy(gpu: GpuSpec, pipe: Column) -> Column:
     return found * unit * process_energy(gpu.process_nm)
 
 
+FORMAT_LOG_SD = {"int8": 0.25, "tf32": 0.25}
+"""How well the energy is known (log, over 16 bits') of formats that no kernel shows under a power limit.
+
+INT8: what moves halves, what multiplies and adds takes .15 to .17 (Horowitz, "Computing's energy problem", ISSCC 2014,
+45 nm: .3 for 2.0 pJ a multiply-add; Dally, "Hardware for deep learning", Hot Chips 2023: IMMA 160 pJ for 1,024
+operations, HMMA 110 for 128): with a tenth to a half of the energy in it .47 to .33. Nearer to FP8's .65, which kernels
+show and which is more than its halves, .61 to .46. TF32 moves twice the bits of FP16 and multiplies as many: 1 to 2.
+An L40S's INT8 products of 10 to 28 ms, single runs, hold .78 of the peak as shorter ones do: no limit acts in them."""
+
 LIMIT_SHARPNESS = 12.0
 """Power of the smooth minimum of the clocks that the power limit and the maker allow."""
 
@@ -108,6 +117,17 @@ def clock_doubt(gpu: GpuSpec, level: NDArray[np.float64], compute_share: NDArray
     under = 1.0 - np.minimum(level, 1.0) ** LIMIT_SHARPNESS
     below = np.log(np.maximum(MEASURED_LEVEL / level, 1.0)) * EXPONENT_SPREAD / slope
     found: NDArray[np.float64] = np.hypot(unknown * under, below) * np.minimum(compute_share, 1.0)
+    return found
+
+
+def format_doubt(
+    gpu: GpuSpec, pipe: Column, level: NDArray[np.float64], compute_share: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Standard deviation (log) of a time under the power limit from the energy of formats (``FORMAT_LOG_SD``); that a
+    GPU was measured makes it no smaller."""
+    energy = np.array([FORMAT_LOG_SD.get(name, 0.0) for name in PIPES])[pipe.astype(np.int64)]
+    under = 1.0 - np.minimum(level / top_clock(gpu), 1.0) ** LIMIT_SHARPNESS
+    found: NDArray[np.float64] = energy / (1.0 + ENERGY_EXPONENT) * under * np.minimum(compute_share, 1.0)
     return found
 
 

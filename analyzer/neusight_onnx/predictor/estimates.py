@@ -62,7 +62,7 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     law, latency = _issued(kernels, gpu, law, latency)
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
     remote = remoteness(gpu, predictor.law_vectors)
-    spread = half_widths(widths, gpu, near, inside, remote, _doubt_log_sd(kernels, gpu, law))
+    spread = half_widths(widths, gpu, near, inside, remote, _doubt_log_sd(kernels, gpu, law), law.untold_log_sd)
     low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
     high = latency * np.exp(spread.width)
     return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)

@@ -32,13 +32,15 @@ def half_widths(
     inside: Column,
     remote: float,
     doubt_log_sd: Column | None,
+    untold_log_sd: Column | None = None,
 ) -> Spread:
     """A known shape on a known GPU, one on another GPU, one that only the law knows: mixed by how near each is.
 
     ``near`` and ``inside``: weights of ``similarity``, 0..1; ``remote``: factor on what is not near. What a run's
     kernels have in common is no kernel's own: another deployment, what an unmeasured GPU's kernels err alike, and the
     doubt about constants that no measured GPU shows. Rows of left-out GPUs have the deployment of the others, so that
-    another one's variance adds to theirs, as to that of measured GPUs.
+    another one's variance adds to theirs, as to that of measured GPUs. ``untold_log_sd``: the doubt about what
+    no kernel shows on any GPU.
     """
     from neusight_onnx.laws.gemm.machine import holds_clock
 
@@ -56,5 +58,7 @@ def half_widths(
     own = inside * own_variance + (1.0 - inside) * outside_own
     if doubt_log_sd is not None:
         variance = variance + (EIGHTY_PERCENT * doubt_log_sd * (1.0 - near * inside)) ** 2
+    if untold_log_sd is not None:
+        variance = variance + (EIGHTY_PERCENT * untold_log_sd) ** 2
     variance = np.maximum(variance, 1e-12)
     return Spread(width=np.sqrt(variance), level_share=np.clip(1.0 - own / variance, 0.0, 1.0))

@@ -77,6 +77,8 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     is_bound = parts["memory"] >= np.maximum.reduce([parts[name] for name in PARTS])
     streamed = np.where(is_bound, own_us + transposes, np.maximum(own_us, transposes))
 
+    compute_share = 1e6 * parts["compute"] / latency
+
     def part(name: str) -> NDArray[np.float64]:
         return 1e6 * np.where(by_image, cols["images"] * image[name], parts[name])
 
@@ -97,5 +99,6 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         },
         tile_count=blocks,
         wave_count=np.maximum(np.ceil(blocks / (gpu.sm_count * resident)), 1.0),
-        doubt_log_sd=matrix_unit_power.clock_doubt(gpu, parts["level"], 1e6 * parts["compute"] / latency),
+        doubt_log_sd=matrix_unit_power.clock_doubt(gpu, parts["level"], compute_share),
+        untold_log_sd=matrix_unit_power.format_doubt(gpu, cols["pipe"], parts["level"], compute_share),
     )

@@ -8,7 +8,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import p_norm
 from neusight_onnx.laws.base import Column, Columns, Constants, LawResult
 from neusight_onnx.laws.gemm import gemv
-from neusight_onnx.laws.matrix_unit_power import clock_doubt, top_clock
+from neusight_onnx.laws.matrix_unit_power import clock_doubt, format_doubt, top_clock
 from neusight_onnx.laws.matrix_units import peaks
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.laws.tensor_gemm.tiles import tile_of
@@ -53,6 +53,7 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         parts["memory"], parts["l2"] = (
             np.where(dot, stream, parts[name]) for name, stream in zip(("memory", "l2"), streams, strict=True)
         )
+    compute_share = 1e6 * parts["compute"] / latency
     return LawResult(
         latency_us=latency,
         ideal_us=ideal_us(cols, gpu),
@@ -67,8 +68,9 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile_count=parts["blocks"],
         wave_count=np.maximum(np.ceil(parts["blocks"] / (gpu.sm_count * parts["occupancy"])), 1.0),
         doubt_log_sd=np.hypot(
-            clock_doubt(gpu, parts["level"], 1e6 * parts["compute"] / latency),
+            clock_doubt(gpu, parts["level"], compute_share),
             np.where(dot, gemv.DOUBT_LOG_SD, np.where(cols["b"] > 1.0, BATCH_LOG_SD, 0.0)),
         ),
+        untold_log_sd=format_doubt(gpu, cols["pipe"], parts["level"], compute_share),
         unmeasured=dot,
     )
