@@ -305,6 +305,17 @@ def test_energy_of_formats_that_no_limited_kernel_shows_is_doubted(name: str, le
     assert found[0] == pytest.approx(doubt, rel=1e-3)
 
 
+def test_energy_of_int8_is_the_middle_of_what_published_energies_allow() -> None:
+    """A tenth to a half of it arithmetic, which takes .16; what moves a half, or what FP8's .65 leaves beside .55."""
+    l4 = load_gpu("l4")
+    int8, fp8, fp16 = (
+        unit_energy(l4, np.array([float(matrix_units.PIPES.index(name))]))[0] for name in ("int8", "fp8", "fp16")
+    )
+    found = [(1.0 - part) / 2 + 0.16 * part for part in (0.1, 0.5)]
+    found += [fp8 / fp16 - (0.55 - 0.16) * part for part in (0.1, 0.5)]
+    assert int8 / fp16 == pytest.approx((min(found) * max(found)) ** 0.5, rel=0.02)
+
+
 def test_the_law_tells_of_energies_that_no_kernel_shows() -> None:
     """An L4's limit takes most of the clock, of products that compute all the time."""
     kernels = (linear(8192, 8192, 8192, INT8), linear(8192, 8192, 8192, BF16))

@@ -26,14 +26,15 @@ _TCGEN05_ENERGY = 0.64
 # mma in TSMC's 4N takes more than the process lets expect: L40S sustains .52-.55 of 362 TFLOP/s at 350 W (SGLang and
 # TensorRT-LLM, products of more than 3 ms), RTX 4090's largest LLM layers agree
 _MMA_4N_ENERGY = 1.37
-# and of a narrower format, per FLOP: half the bits move; TF32, of which no kernel was measured, as FP8 the other way.
-# Sums in FP16 are taken for no cheaper: the multipliers are the same, nothing was measured. So an RTX 3090 at twice its
-# rate has the clock of an RTX A6000, the same die at that rate, at the 3090's power
+# and of other formats, per FLOP: FP8 and FP4 as kernels show, INT8 the middle of what FORMAT_LOG_SD says; TF32, of
+# which no kernel was measured, as FP8 the other way. Sums in FP16 are taken for no cheaper: the multipliers are the
+# same, nothing was measured. So an RTX 3090 at twice its rate has the clock of an RTX A6000, the same die at that rate,
+# at the 3090's power
 _FORMAT_ENERGY = {
     "fp16": 1.0,
     "bf16": 1.0,
     "fp8": 0.65,
-    "int8": 0.5,
+    "int8": 0.45,
     "fp4": 0.3,
     "tf32": 1.0 / 0.65,
     "fp16_accumulate": 1.0,
@@ -58,11 +59,13 @@ def unit_energy(gpu: GpuSpec, pipe: Column) -> Column:
 FORMAT_LOG_SD = {"int8": 0.25, "tf32": 0.25}
 """How well the energy is known (log, over 16 bits') of formats that no kernel shows under a power limit.
 
-INT8: what moves halves, what multiplies and adds takes .15 to .17 (Horowitz, "Computing's energy problem", ISSCC 2014,
-45 nm: .3 for 2.0 pJ a multiply-add; Dally, "Hardware for deep learning", Hot Chips 2023: IMMA 160 pJ for 1,024
-operations, HMMA 110 for 128): with a tenth to a half of the energy in it .47 to .33. Nearer to FP8's .65, which kernels
-show and which is more than its halves, .61 to .46. TF32 moves twice the bits of FP16 and multiplies as many: 1 to 2.
-An L40S's INT8 products of 10 to 28 ms, single runs, hold .78 of the peak as shorter ones do: no limit acts in them."""
+INT8: what moves halves, what multiplies and adds takes .16 (Horowitz, "Computing's energy problem", ISSCC 2014, 45 nm:
+.3 for 2.0 pJ a multiply-add; Dally, "Hardware for deep learning", Hot Chips 2023: IMMA 160 pJ for 1,024 operations,
+HMMA 110 for 128; both as remembered): with a tenth to a half of a FLOP's energy in it .47 to .33. FP8 takes .65, more
+than halves of all, as kernels show; if its arithmetic takes .55 (a multiplier of 8 bits, a sum in FP32), an INT8 one
+that moves as much takes .61 to .46. The middle of .33 and .61 is .45. TF32 moves twice the bits of FP16 and multiplies
+as many: 1 to 2. An L40S's INT8 products of 10 to 28 ms, single runs, hold .78 of the peak as shorter ones do: no limit
+acts in them."""
 
 LIMIT_SHARPNESS = 12.0
 """Power of the smooth minimum of the clocks that the power limit and the maker allow."""
