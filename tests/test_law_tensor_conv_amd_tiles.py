@@ -1,4 +1,4 @@
-"""Convolutions in 16 bits on matrix cores of AMD: each of MIOpen's solvers has the tile that is its own best."""
+"""Convolutions on AMD: each of MIOpen's solvers has the tile that is its own best."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import pytest
 
 from benchmarks.plausibility import laws_alone, raised
 from neusight_onnx.data_files import data_folder
+from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.kernels import Conv
 from neusight_onnx.laws.tensor_conv.columns import columns
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us
-from neusight_onnx.laws.tensor_conv.miopen_solvers import COMPILED_TILE, LYING_TILE, compiled_times, lying_times
+from neusight_onnx.laws.tensor_conv.miopen_solvers import compiled_times, lying_times
+from neusight_onnx.laws.tensor_conv.solver_tiles import COMPILED_TILE, LYING_TILE
 from neusight_onnx.laws.tensor_conv.tiles import TILE, pin
 from neusight_onnx.predictor import load_predictors, predict
 from neusight_onnx.tiling import matrix_unit_candidates, matrix_unit_convolution_tiles
@@ -33,6 +35,10 @@ KERNELS = {
     ),
     "input": replace(LYING, spatial=(28, 28), out=(28, 28), direction="data"),
     "input-1x1": replace(LYING, c=512, k=2048, filter=(1, 1), spatial=(7, 7), out=(7, 7), direction="data"),
+    "float32": replace(LYING, spatial=(28, 28), out=(28, 28), dtype=DataType.FLOAT32),
+    "float32-stem": replace(
+        LYING, c=3, k=64, filter=(7, 7), strides=(2, 2), spatial=(224, 224), out=(112, 112), dtype=DataType.FLOAT32
+    ),
     "bfloat16": replace(LYING, spatial=(28, 28), out=(28, 28), dtype=BF16),
 }
 BATCHES = tuple(2**power for power in range(9))
@@ -43,7 +49,7 @@ def _latencies_us(kernel: Conv, gpu: GpuSpec) -> list[float]:
     """Of more and more images, by the law alone with the constants that are shipped: trees are steps."""
     predictors = laws_alone(load_predictors(data_folder("predictors")))
     found = predict([replace(kernel, n=n) for n in BATCHES], gpu, predictors=predictors)
-    assert {prediction.predictor for prediction in found} == {"conv_matrix_amd"}
+    assert {prediction.predictor for prediction in found} <= {"conv_matrix_amd", "conv_fp32_amd"}
     return [prediction.latency_us for prediction in found]
 
 

@@ -15,7 +15,8 @@ from neusight_onnx.kernels import Conv
 from neusight_onnx.laws.tensor_conv.columns import columns
 from neusight_onnx.laws.tensor_conv.direct import element_us
 from neusight_onnx.laws.tensor_conv.image_products import image_constants, images_us
-from neusight_onnx.laws.tensor_conv.miopen_solvers import COMPILED_TILE, assembled_times, compiled_times
+from neusight_onnx.laws.tensor_conv.miopen_solvers import assembled_times, compiled_times
+from neusight_onnx.laws.tensor_conv.solver_tiles import COMPILED_TILE
 from neusight_onnx.laws.tensor_conv.tiles import TILE, with_tiles
 from neusight_onnx.predictor import load_predictors, predict
 from tensor_conv_cases import BASE, BF16, FP16, WEIGHT_AMD_PRIORS

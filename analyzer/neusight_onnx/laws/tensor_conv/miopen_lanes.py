@@ -5,6 +5,8 @@ A GPU without matrix cores has no others, in 16 bits either, and for three axes 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,7 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.base import Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.laws.tensor_conv.solver_tiles import LANES_TILE, WINOGRAD_TILE, own_tile
 from neusight_onnx.laws.tensor_conv.winograd import OUTPUTS
 
 
@@ -41,31 +44,46 @@ def lanes_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64
 
     Infinite where there is none.
     """
-    found = _on_lanes_us(cols, gpu, c, tile, overhead=c["lanes_overhead"], saving=np.ones_like(cols["k"]))
+    found = joined_us(lanes_times(cols, gpu, c, own_tile(cols, LANES_TILE, tile)), c)
     return np.where((cols["rank"] > 2.0) & (cols["lanes_divide"] == 0.0), np.inf, found)
 
 
 def winograd_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
     """Winograd on vector lanes, in us; infinite where there is none."""
+    found = joined_us(winograd_times(cols, gpu, c, own_tile(cols, WINOGRAD_TILE, tile)), c)
+    return np.where(cols["winograd_saving"] > 0.0, found, np.inf)
+
+
+Times = dict[str, NDArray[np.float64]]
+
+
+def lanes_times(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+) -> Times:
+    """Competing times in s of compiled kernels on vector lanes."""
+    return _on_lanes(cols, gpu, c, tile, overhead=c["lanes_overhead"], saving=np.ones_like(cols["k"]))
+
+
+def winograd_times(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+) -> Times:
+    """The same of Winograd's, did they take all."""
     saving = cols["winograd_saving"]
     # images are padded to whole pieces
     padded = (np.ceil(cols["side"] / OUTPUTS) * OUTPUTS / cols["side"]) ** 2
-    has = saving > 0.0
-    found = _on_lanes_us(
-        cols, gpu, c, tile, overhead=c["winograd_overhead"], saving=np.where(has, saving / padded, 1.0)
-    )
-    return np.where(has, found, np.inf)
+    saved = np.where(saving > 0.0, saving / padded, 1.0)
+    return _on_lanes(cols, gpu, c, tile, overhead=c["winograd_overhead"], saving=saved)
 
 
-def _on_lanes_us(
-    cols: Columns,
+def _on_lanes(
+    cols: Mapping[str, NDArray[np.float64]],
     gpu: GpuSpec,
     c: Constants,
     tile: NDArray[np.float64],
     *,
     overhead: float,
     saving: NDArray[np.float64],
-) -> NDArray[np.float64]:
+) -> Times:
     along = cols["weight"] > 0
     merged = {
         **cols,
@@ -73,4 +91,4 @@ def _on_lanes_us(
         "k": np.where(along, cols["k"], cols["k"] / cols["padded"]) / saving,
     }
     slower = overhead * matrix_units.peaks(gpu, cols["pipe"]) / gpu.peak_flops_per_s["fp32"]
-    return joined_us(times(merged, gpu, {**c, "tap_channels": 0.0}, tile, slower=slower), c)
+    return times(merged, gpu, {**c, "tap_channels": 0.0}, tile, slower=slower)

@@ -16,6 +16,7 @@ from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
 from neusight_onnx.laws.tensor_conv.miopen_lanes import has_lanes, has_matrix_cores, lanes_us, winograd_us
+from neusight_onnx.laws.tensor_conv.solver_tiles import COMPILED_TILE, LYING_TILE, own_tile
 
 
 def has_first_bf16(gpu: GpuSpec) -> bool:
@@ -32,11 +33,6 @@ def has_first_bf16(gpu: GpuSpec) -> bool:
 _FIRST_BF16_RATE = 0.5
 """MIOpen's compiled kernels multiply bfloat16 by CDNA's first instructions on CDNA2, too, at half the rate of float16:
 there 1x1 convolutions that the same solver runs in both take 1.2-1.4 times as long, those of assembled kernels 1.0."""
-
-_TILE = ("tile_n", "tile_m", "tile_threads", "split_k")
-COMPILED_TILE = tuple(f"compiled_{name}" for name in _TILE)
-LYING_TILE = tuple(f"lying_{name}" for name in _TILE)
-"""Columns of the tiles of compiled kernels, and of assembled ones that read (n, c, *spatial)."""
 
 _HALF_PIPES = ("fp16", "fp16_accumulate")
 
@@ -81,7 +77,7 @@ def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
     those are slower. Addresses of taps are theirs alone: the largest gradients that assembled kernels have reach as
     much of the peak as forward passes do, .5-.64, on both GPUs of the find database, transposes included.
     """
-    return joined_us(compiled_times(cols, gpu, c, _own_tile(cols, COMPILED_TILE, tile)), c)
+    return joined_us(compiled_times(cols, gpu, c, own_tile(cols, COMPILED_TILE, tile)), c)
 
 
 def assembled_times(
@@ -158,7 +154,7 @@ def as_they_lie_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.f
     MIOpen has them for CDNA alone (``ConvAsmImplicitGemmGTCDynamicFwdXdlops`` and its like without ``NHWC``): all 3,340
     of the find database in float16 are an MI100's, 65 of them in groups, which aren't told apart.
     """
-    times_us = joined_us(lying_times(cols, gpu, c, _own_tile(cols, LYING_TILE, tile)), c)
+    times_us = joined_us(lying_times(cols, gpu, c, own_tile(cols, LYING_TILE, tile)), c)
     return np.where(reads_as_they_lie(cols, gpu), times_us, np.inf)
 
 
@@ -174,11 +170,6 @@ def lying_times(
 ) -> dict[str, NDArray[np.float64]]:
     """Competing times of those kernels in s."""
     return times(_merged(cols), gpu, {**c, "tap_channels": 0.0}, tile, address_overhead=c.get("address_overhead", 0.0))
-
-
-def _own_tile(cols: Columns, names: tuple[str, ...], tile: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The tile of a solver, (4, kernels): its own where :func:`.tiles.pin` chose one, else ``tile``."""
-    return np.stack([cols[name] for name in names]) if names[0] in cols else tile
 
 
 def is_half(cols: Columns) -> NDArray[np.bool_]:

@@ -13,14 +13,14 @@ from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.tensor_conv.columns import PACKED_INT8_SINCE, PACKED_SIDE
 from neusight_onnx.laws.tensor_conv.image_products import image_columns, image_constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.laws.tensor_conv.miopen_lanes import has_lanes, lanes_times, winograd_times
 from neusight_onnx.laws.tensor_conv.miopen_solvers import (
-    COMPILED_TILE,
-    LYING_TILE,
     assembled_times,
     compiled_times,
     lying_times,
     reads_as_they_lie,
 )
+from neusight_onnx.laws.tensor_conv.solver_tiles import COMPILED_TILE, LANES_TILE, LYING_TILE, WINOGRAD_TILE
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.tiling import (
     MATRIX_CORE_WEIGHT_SPLITS,
@@ -48,8 +48,8 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     elif of_weight != tiles and np.any(cols["weight"]):
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
     found = {**cols, **dict(zip(TILE, tile, strict=True))}
-    if is_amd(gpu) and "address_overhead" in constants:
-        found |= _of_other_solvers(cols, gpu, constants)
+    if is_amd(gpu):
+        found |= _of_other_solvers(cols, gpu, constants, tile)
     if not is_amd(gpu) and np.any(cols["packed_b"]):
         found = _with_packed(found, gpu, constants)
     if is_amd(gpu) or np.any(cols["as_it_lies"]):
@@ -60,24 +60,31 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     return found
 
 
-def _of_other_solvers(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
+def _of_other_solvers(
+    cols: Columns, gpu: GpuSpec, constants: Constants, tile: NDArray[np.float64]
+) -> dict[str, Column]:
     """Tiles of MIOpen's solvers beside assembled kernels of (n, *spatial, c), as columns: each has the best of its own.
 
     The best of assembled kernels can be a bad one for the others, which wait for other things: more of the same work,
-    or of compute units, would then take longer.
+    or of compute units, would then take longer. Gradients of weights by the law of FP32 have ``tile``, the assembled
+    kernels', for all.
     """
     tiles = matrix_unit_convolution_tiles(gpu)
     menu = matrix_unit_candidates(tiles)
-    compiled = _choice(cols, gpu, constants, menu, of=compiled_times)
-    if np.any(cols["weight"]):
+    of_weight = cols["weight"] > 0
+    chosen = {COMPILED_TILE: _choice(cols, gpu, constants, menu, of=compiled_times)}
+    if np.any(of_weight):
         deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
-        of_weight = _choice(cols, gpu, constants, deep, of=compiled_times, by_image=True)
-        compiled = np.where(cols["weight"] > 0, of_weight, compiled)
-    found = dict(zip(COMPILED_TILE, compiled, strict=True))
+        found = tile
+        if "address_overhead" in constants:
+            found = _choice(cols, gpu, constants, deep, of=compiled_times, by_image=True)
+        chosen[COMPILED_TILE] = np.where(of_weight, found, chosen[COMPILED_TILE])
     if np.any(reads_as_they_lie(cols, gpu)):
-        lying = _choice(cols, gpu, constants, menu, of=lying_times)
-        found |= dict(zip(LYING_TILE, lying, strict=True))
-    return found
+        chosen[LYING_TILE] = _choice(cols, gpu, constants, menu, of=lying_times)
+    if "lanes_overhead" in constants and np.any(has_lanes(cols, gpu)):
+        for names, times_of in ((LANES_TILE, lanes_times), (WINOGRAD_TILE, winograd_times)):
+            chosen[names] = np.where(of_weight, tile, _choice(cols, gpu, constants, menu, of=times_of))
+    return {name: column for names, own in chosen.items() for name, column in zip(names, own, strict=True)}
 
 
 UNSPLIT = (7.5, 8.0)

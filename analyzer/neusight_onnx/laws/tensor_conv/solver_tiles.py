@@ -1,0 +1,20 @@
+"""AMD: tiles of MIOpen's solvers beside assembled kernels of (n, *spatial, c), as columns of :func:`.tiles.pin`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neusight_onnx.laws.base import Columns
+
+_TILE = ("tile_n", "tile_m", "tile_threads", "split_k")
+COMPILED_TILE = tuple(f"compiled_{name}" for name in _TILE)
+LYING_TILE = tuple(f"lying_{name}" for name in _TILE)
+"""Of assembled kernels that read (n, c, *spatial)."""
+LANES_TILE = tuple(f"lanes_{name}" for name in _TILE)
+WINOGRAD_TILE = tuple(f"winograd_{name}" for name in _TILE)
+
+
+def own_tile(cols: Columns, names: tuple[str, ...], tile: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The tile of a solver, (4, kernels): its own where it was chosen, else ``tile``."""
+    return np.stack([cols[name] for name in names]) if names[0] in cols else tile
