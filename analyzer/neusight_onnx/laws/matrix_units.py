@@ -118,10 +118,11 @@ def around_share(gpu: GpuSpec, result_bytes: NDArray[np.float64]) -> NDArray[np.
     """Time of what a tile does before and behind its loop, over that of a tile whose results have 16 bits, at most 1.
 
     It is the results' bytes that take it: products in 8 bits that write 16 take as long around their loop as those in
-    16 bits (fitted to each: 123 and 119 steps of 2 bytes in INT8 and FP8, 134 in bfloat16). Kernels that write 8 bits
-    are DeepBench's INT8 convolutions on a T4, which no predictor is trained on: those of 32 channels and more with
-    several tiles an SM took .76-.85 of the time with all of it (five of six), .92-.97 with half of it and of what
-    beginning a tap takes; a quarter would fit them best. Wider results weren't measured, nor any narrower on AMD.
+    16 bits (fitted to each: 123 and 119 steps of 2 bytes in INT8 and FP8, 134 in bfloat16). Kernels that are
+    taken to write 8 bits are DeepBench's INT8 convolutions on a T4, which no predictor is trained on: those of 32
+    channels and more with several tiles an SM took .76-.85 of the time with all of it (five of six), .92-.97 with half
+    of it and of what beginning a tap takes; a quarter would fit them best. Wider results weren't measured, nor any
+    narrower on AMD.
     """
     return 1.0 if is_amd(gpu) else np.minimum(result_bytes / _WRITTEN_BYTES, 1.0)
 
