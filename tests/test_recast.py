@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 from onnx import helper
 
-from graphs import inferred
+from graphs import inferred, read_graph
 from neusight_onnx import analyze, compare, load_gpu
 from neusight_onnx.assumptions import of_precision
 from neusight_onnx.checks.limits import Limits
@@ -247,6 +247,34 @@ def test_conversion_of_the_file(name: str) -> None:
     assert made.values["x"].dtype is FP32
     assert made.values[made.graph.outputs[0].name].dtype is FP32
     assert kinds(converted(graph, FP16, runtime="tensorrt", by_flag=True)) == in_tensorrt
+
+
+@pytest.mark.parametrize(
+    ("outputs", "casts"),
+    [
+        pytest.param(["logits", "present"], {(2, 1, 8), (2, 4, 16)}, id="tokens and logits"),
+        pytest.param(["logits"], {(2, 1, 8), (2, 3, 8), (2, 4, 8), (2, 4, 16)}, id="no cache: nothing goes on with it"),
+    ],
+)
+def test_keys_and_values_of_earlier_tokens_are_converted_with_the_weights(
+    outputs: list[str], casts: set[tuple[int, ...]]
+) -> None:
+    """As ONNX Runtime's own tools convert decoders (``keep_io_types=False``), the encoder's keys and values, too."""
+    decoder = read_graph(
+        """
+        k = MatMul(x, w)
+        present = Concat<axis = 1>(past, k)
+        m = Add(present, past_encoder)
+        logits = MatMul(m, v)
+        """,
+        {"x": (2, 1, 8), "past": (2, 3, 8), "past_encoder": (2, 4, 8)},
+        weights={"w": (8, 8), "v": (8, 16)},
+        outputs=outputs,
+    )
+    report = analyze(decoder, gpu="t4", precision="fp16", runtime="onnxruntime")
+    assert {kernel.dims["shape"] for kernel in report.kernels if kernel.dims.get("operation") == "cast"} == casts
+    said = any("but for keys and values of earlier tokens" in text for text in report.assumptions)
+    assert said == ("present" in outputs)
 
 
 def test_conversion_of_a_file_that_is_quantised_for_tensorrt() -> None:

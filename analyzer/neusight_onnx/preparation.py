@@ -14,6 +14,7 @@ from neusight_onnx.fusion.folded_norms import with_folded_norms
 from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.runtimes import FusedBefore, fused_and_said
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, named_as_in
+from neusight_onnx.graph.dimension_roles import is_called_cache
 from neusight_onnx.graph.model import InferredGraph, Model, Node, file_name
 from neusight_onnx.graph.shapes import Memo, at_expected_sizes, bind_and_infer, with_told_counts
 from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork, Transfer
@@ -28,6 +29,7 @@ from neusight_onnx.lowering.precision import as_precision, stored_precision
 from neusight_onnx.lowering.shape_arithmetic import Folded, with_host_arithmetic
 from neusight_onnx.lowering.widened_weights import with_widened_weights
 from neusight_onnx.memory import RunMemory, run_memory, with_more_weights
+from neusight_onnx.memory.caches import cache_pairs
 from neusight_onnx.operator_host import is_a_row
 from neusight_onnx.precision import AUTO, Precision, as_quantised, keeps_fp32, resolve
 from neusight_onnx.report.model import (
@@ -517,6 +519,19 @@ def _step_of_training(
     return replace(fused, assumptions=(*fused.assumptions, *trained.said)), executed, trained
 
 
+def _cache_names(graph: InferredGraph) -> frozenset[str]:
+    """The inputs and outputs that hold keys and values of earlier tokens, an encoder's among them.
+
+    ONNX Runtime's own tools convert them along with the weights: ``convert_to_onnx`` of its GPT-2, Llama and Phi-2
+    (``keep_io_types`` is False there), that of T5 keeps logits alone (``onnxruntime.transformers.models`` of 1.32).
+    """
+    pairs = cache_pairs(graph)
+    if not pairs:
+        return frozenset()
+    read = (declared.name for declared in graph.graph.inputs if is_called_cache(declared.name))
+    return frozenset(read).union(*((pair.past, pair.present) for pair in pairs))
+
+
 def _in_training(fused: InferredGraph, plan: Training) -> InferredGraph:
     from neusight_onnx.backward import as_trained
 
@@ -553,5 +568,8 @@ def _before_recognition(graph: InferredGraph, precision: Precision, runtime: Run
         # decoder's file in 16 bits from end to end, its cache included
         keeps_io = precision.mixed or runtime.name == "tensorrt"
         by_flag = _allows_by_flags(precision, runtime)
-        return converted(graph, precision.plain, runtime=runtime.name, keeps_io=keeps_io, by_flag=by_flag)
+        caches = _cache_names(graph) if runtime.name == "onnxruntime" else frozenset()
+        return converted(
+            graph, precision.plain, runtime=runtime.name, keeps_io=keeps_io, caches=caches, by_flag=by_flag
+        )
     return as_precision(graph, precision.plain)

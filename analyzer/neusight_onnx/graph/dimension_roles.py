@@ -166,6 +166,11 @@ _BUFFER_WORDS = frozenset({"past", "cache"})
 """Those of them that nothing else is called by, whatever the rank."""
 
 
+def is_called_cache(name: str) -> bool:
+    """Whether the name of an input says that it holds keys and values."""
+    return not _BUFFER_WORDS.isdisjoint(_words(name))
+
+
 def keeps_cache(roles: Mapping[str, str], places: Mapping[str, Sequence[Place]], inputs: Iterable[Declared]) -> bool:
     """Whether a model keeps keys and values: the length of what came before is free, or a buffer for all of it is an
     input, of a free length or a fixed one (what TensorScatter writes into)."""
@@ -174,7 +179,7 @@ def keeps_cache(roles: Mapping[str, str], places: Mapping[str, Sequence[Place]],
     buffers = [name for name, role in roles.items() if role == "total" and _is_in_cache(places[name])]
     return bool(buffers) or any(
         len(declared.shape or ()) == 4
-        and set(_words(declared.name)) & _BUFFER_WORDS
+        and is_called_cache(declared.name)
         and all(isinstance(dim, int) and dim > 1 for dim in (declared.shape or ())[1:])
         for declared in inputs
     )

@@ -14,7 +14,7 @@ A cast is a Cast node of its own, with the origin of the node that needs it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import cast
@@ -411,20 +411,28 @@ def _is_parameter(name: str) -> bool:
 
 
 def converted(
-    graph: InferredGraph, low: DataType, *, runtime: str, keeps_io: bool = True, by_flag: bool = False
+    graph: InferredGraph,
+    low: DataType,
+    *,
+    runtime: str,
+    keeps_io: bool = True,
+    caches: Collection[str] = (),
+    by_flag: bool = False,
 ) -> InferredGraph:
     """``graph`` as a converter or TensorRT's builder makes it 16-bit: weights are converted beforehand.
 
-    ``keeps_io``: inputs and outputs keep their types, with a cast behind or before each; so do the operators of a
-    converter's block list. ``by_flag``: TensorRT's builder converts it, not who makes the file.
+    ``keeps_io``: inputs and outputs but those of ``caches`` keep their types, with a cast behind or before each; so do
+    the operators of a converter's block list. ``by_flag``: TensorRT's builder converts it, not who makes the file.
     """
     blocked = _BLOCKED if runtime == "onnxruntime" else frozenset() if by_flag else _BLOCKED_BY_SCHEMA
     original = graph
     graph = as_precision(graph, low)
     work = _Recast(low=low, is_traced=True, shares_casts=True, caches_weights=False, values=dict(graph.values))
-    renamed = _cast_inputs(original, work) if keeps_io else {}
-    kept = original.graph.outputs if keeps_io else ()
-    outputs = {declared.name for declared in kept if _is_wide(original.values.get(declared.name))}
+    kept = {item.name for item in (*original.graph.inputs, *original.graph.outputs) if item.name not in caches}
+    if not keeps_io:
+        kept = set()
+    renamed = _cast_inputs(original, kept, work)
+    outputs = {name for name in kept if _is_wide(original.values.get(name))}
     for node in graph.graph.nodes:
         if _is_before_the_run(node, work.values):
             work.nodes.append(node)
@@ -451,7 +459,8 @@ def converted(
         who = "a conversion as ONNX Runtime's for float16, which makes no other type"
     said = [
         f"{low.label} by {who}: weights are converted beforehand, inputs and outputs "
-        + ("keep their types" if keeps_io else "too"),
+        + ("keep their types" if keeps_io else "too")
+        + (", but for keys and values of earlier tokens" if keeps_io and caches else ""),
         f"{_casts(work.activation_casts)} a run",
     ]
     if work.wide:
@@ -464,7 +473,10 @@ def converted(
             graph.graph,
             nodes=tuple(work.nodes),
             outputs=tuple(declared_outputs),
-            inputs=original.graph.inputs if keeps_io else graph.graph.inputs,
+            inputs=tuple(
+                stored if stored.name in kept else made
+                for stored, made in zip(original.graph.inputs, graph.graph.inputs, strict=True)
+            ),
         ),
         values=work.values,
         assumptions=(*graph.assumptions, "; ".join(said)),
@@ -475,13 +487,13 @@ def _is_wide(value: Value | None) -> bool:
     return value is not None and value.dtype is _FP32 and value.kind == "tensor"
 
 
-def _cast_inputs(graph: InferredGraph, work: _Recast) -> dict[str, str]:
-    """Casts behind the inputs that something reads; the names that then stand for them."""
+def _cast_inputs(graph: InferredGraph, kept: Collection[str], work: _Recast) -> dict[str, str]:
+    """Casts behind the inputs of ``kept`` that something reads; the names that then stand for them."""
     read = {name for node in graph.graph.nodes for name in node.inputs}
     renamed = {}
     for declared in graph.graph.inputs:
         value = graph.values.get(declared.name)
-        if value is None or not _is_wide(value):
+        if value is None or not _is_wide(value) or declared.name not in kept:
             continue
         work.values[declared.name] = value
         if declared.name in read:
