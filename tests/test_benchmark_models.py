@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="needs the learning extra")
 
+from neusight_onnx.graph.read import read_model
 from neusight_onnx.runtime import get_runtime
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -49,6 +50,32 @@ def models() -> Iterator[Any]:
 )
 def test_the_release_of_a_row(models: Any, label: str, path: str, runtime: str, expected: str | None) -> None:
     assert models.release_of(label, path, runtime) == expected
+
+
+@pytest.mark.parametrize(("release", "has_sums"), [("1.4", False), ("1.9", False), ("1.14", True), (None, True)])
+def test_a_rewritten_gpt2_is_one_that_its_release_reads(
+    models: Any, tmp_path: Path, release: str | None, has_sums: bool
+) -> None:
+    """1.4 and 1.9 refuse a SkipLayerNormalization that hands on its sum."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("sympy", reason="the optimiser needs it")
+    text = """
+        <ir_version: 9, opset_import: ["" : 17]>
+        g (float[1, 4, 8] a, float[1, 4, 8] b, float[8] scale, float[8] shift) => (float[1, 4, 8] y) {
+            sum = Add(a, b)
+            normal = LayerNormalization(sum, scale, shift)
+            y = Add(sum, normal)
+        }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "gpt2.onnx")
+    wanted = models.Wanted(
+        folder=Path(), file="", model="", is_vision=False, dims=(), runtime="onnxruntime", channels_last=False,
+        include_io=False, group="", source="", gpu="", precision="fp16", batch=1, size="", measured_ms=1.0,
+        release=release,
+    )  # fmt: skip
+    made = models.rewritten(tmp_path / "gpt2.onnx", tmp_path, has_sums=wanted.has_sums)
+    operators = {node.op_type for node in read_model(made).graph.nodes}
+    assert operators == ({"SkipLayerNormalization", "Add"} if has_sums else {"LayerNormalization", "Add"})
 
 
 def test_releases_of_sources_are_known(models: Any) -> None:
