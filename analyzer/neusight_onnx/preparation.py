@@ -522,8 +522,8 @@ def _step_of_training(
 def _cache_names(graph: InferredGraph) -> frozenset[str]:
     """The inputs and outputs that hold keys and values of earlier tokens, an encoder's among them.
 
-    ONNX Runtime's own tools convert them along with the weights: ``convert_to_onnx`` of its GPT-2, Llama and Phi-2
-    (``keep_io_types`` is False there), that of T5 keeps logits alone (``onnxruntime.transformers.models`` of 1.32).
+    ONNX Runtime's own tools convert them along with the weights: ``convert_to_onnx`` of its Llama and Phi-2
+    (``keep_io_types=False``), those of GPT-2 and T5 keep logits at most (``onnxruntime.transformers.models`` of 1.32).
     """
     pairs = cache_pairs(graph)
     if not pairs:
