@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from neusight_onnx.cli import main
 from neusight_onnx.compatibility import last_release, misfit, not_compiled_for, not_made_for
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.execution import run_on
 from neusight_onnx.fusion.called_attention import with_called_attention
 from neusight_onnx.fusion.engine_rules import ENGINE_RULES
 from neusight_onnx.fusion.patterns.registry import PATTERNS, recognise
@@ -29,7 +31,8 @@ from neusight_onnx.lowering import lower, lower_laid_out
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.outcome import predict_totals
 from neusight_onnx.precision import resolve
-from neusight_onnx.preparation import infer_shapes, prepare, works_of
+from neusight_onnx.preparation import PreparedModel, infer_shapes, prepare, works_of
+from neusight_onnx.release_effects import changes_met
 from neusight_onnx.releases import Change, History, is_before, parse_release, release_text
 from neusight_onnx.report.machine import to_json
 from neusight_onnx.runtime import RUNTIMES, Runtime, get_runtime
@@ -667,3 +670,47 @@ def test_changes_that_hide_each_other_are_both_met() -> None:
     own = [text for text in report.assumptions if text not in report.standing]
     assert any("as it is written, in products and a softmax" in text for text in own)
     assert any("attention with a mask is computed by its formula" in text for text in own)
+
+
+def tried_one_by_one(prepared: PreparedModel) -> list[Change]:
+    """The changes that are met, each tried from both sides: what :func:`changes_met` answers with fewer tries."""
+
+    def executed(runtime: Runtime) -> list[object]:
+        tried = prepare(prepared.shaped, precision=prepared.precision, runtime=runtime)
+        return [(work.kernels, work.alternatives, work.count) for work in run_on(tried, load_gpu("a100")).works]
+
+    runtime = prepared.runtime
+    changes = runtime.undone(training=False)
+    then, now = executed(runtime), executed(runtime.undoing(()))
+    return [
+        change
+        for change in changes
+        if executed(runtime.undoing(other for other in runtime.history.after(runtime.release) if other is not change))
+        != then
+        or executed(runtime.undoing((change,))) != now
+    ]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "most"),
+    [("onnxruntime@1.7", 10), ("onnxruntime@1.18", 3), ("eager@1.8", 12), ("compiled@2.0", 2), ("tensorrt@8.4", 4)],
+)
+@pytest.mark.parametrize("model", EXAMPLES)
+def test_only_what_was_asked_of_a_runtime_is_tried(
+    model: str, runtime: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``most``: times that the model is prepared anew; each change tried twice would be 31, 11, 19, 5 and 5."""
+    loaded = read_model(ROOT / "examples" / model)
+    shaped = infer_shapes(loaded, make_bindings(EXAMPLES[model]))
+    prepared = prepare(shaped, precision=resolve("auto", stored_precision(loaded)), runtime=runtime)
+    tries = []
+
+    def counted(*arguments: Any, **options: Any) -> PreparedModel:
+        tries.append(options["runtime"].label)
+        return prepare(*arguments, **options)
+
+    monkeypatch.setattr("neusight_onnx.release_effects.prepare", counted)
+    met = changes_met(prepared, lambda other: run_on(other, load_gpu("a100")).works)
+    assert met is not None
+    assert list(met) == tried_one_by_one(prepared)
+    assert len(tries) <= most

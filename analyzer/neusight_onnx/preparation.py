@@ -136,6 +136,7 @@ def prepare(
     explain_fusion: bool = False,
     training: Training | None = None,
     others: AtOtherSizes | None = None,
+    memory: RunMemory | None = None,
 ) -> PreparedModel:
     """The second step: what ``runtime`` (what ``--runtime`` calls it, or the thing itself) executes in ``precision``.
 
@@ -144,7 +145,7 @@ def prepare(
     ``memory_format=torch.channels_last`` has it. ``memory_timeline``: keep the bytes alive after each node;
     ``explain_fusion``: and why rules of the runtime that could have merged nodes didn't. ``training``: a step of
     training, not inference; raises TrainingError where the model has nothing to train. ``others``: shared between
-    sizes of the model that are prepared alike.
+    sizes of the model that are prepared alike. ``memory``: stands for what the run needs, where its work alone matters.
     """
     others = AtOtherSizes() if others is None else others
     runtime_model = (
@@ -154,7 +155,7 @@ def prepare(
     )
     if training is not None:
         _require_training(precision, runtime_model, include_io)
-        runtime_model = replace(runtime_model, records_gradients=True)
+        runtime_model = runtime_model.run_with(records_gradients=True)
     if precision.weights is not None:
         precision = as_quantised(precision, stored_precision(shaped.model), runtime_model.narrow_products)
     with no_collection():
@@ -165,20 +166,21 @@ def prepare(
             graph, precision, runtime_model, training, explained=explain_fusion, before=others.fused
         )
         if runtime_model.operator_software and is_a_row(recognised):
-            runtime_model = replace(runtime_model, layers_in_a_row=True)
+            runtime_model = runtime_model.run_with(layers_in_a_row=True)
         trained = None
         if training is None:
             work = works_of(recognised, runtime_model, others=others, parsed=graph)
         else:
             recognised, work, trained = _step_of_training(recognised, training, precision, runtime_model)
         recognised, ways, scale_bytes = _ways(recognised, work, trained, precision, runtime_model)
-        memory = run_memory(recognised, ways.work, runtime_model.name, timeline=memory_timeline, trained=trained)
-        memory = with_more_weights(memory, scale_bytes)
+        if memory is None:
+            memory = run_memory(recognised, ways.work, runtime_model.name, timeline=memory_timeline, trained=trained)
+            memory = with_more_weights(memory, scale_bytes)
         merged = ways.work
         ways = _by_engine(recognised, ways, runtime_model)
         said: tuple[str, ...] = ()
         if runtime_model.captured and (reason := _uncapturable(recognised, ways.work, runtime_model)):
-            runtime_model = replace(runtime_model, captured=False)
+            runtime_model = runtime_model.run_with(captured=False)
             said = (f"no CUDA graph: {reason}",)
         if include_io:
             ways = ways.each(partial(_with_boundary_copies, recognised))

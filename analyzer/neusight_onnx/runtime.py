@@ -187,6 +187,11 @@ class Runtime:
         """What this release does on a GPU otherwise than the newest, the first that changed first."""
         return tuple(change.before for change in self.undone(training=training))
 
+    def run_with(self, **state: bool) -> Runtime:
+        """The same runtime in a run that differs by ``state``: some of its fields."""
+        fields: dict[str, Any] = dict(state)
+        return replace(self, **fields)
+
     def undoing(self, changes: Iterable[Change]) -> Runtime:
         """The newest release, run as this one is, with some changes undone; the newest first."""
         found = _without(RUNTIMES[self.name], changes)

@@ -146,8 +146,9 @@ def _moved_before_formulas(graph: InferredGraph, runtime: Runtime, moves: Moves)
 def _taken_apart(graph: InferredGraph, runtime: Runtime, before: FusedBefore) -> InferredGraph:
     if not runtime.rewrites:
         return graph
-    if runtime.splits_gathers:
-        from neusight_onnx.fusion.splits import taken_apart
+    from neusight_onnx.fusion.splits import taken_apart
 
-        graph = taken_apart(graph)
+    apart = taken_apart(graph)
+    if apart is not graph and runtime.splits_gathers:
+        graph = apart
     return with_moved_transposes(before.graphs.of("apart", graph), before.moves)

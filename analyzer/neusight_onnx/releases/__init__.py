@@ -48,6 +48,11 @@ class Change:
         return (*self.since[:-1], self.since[-1] - 1) if self.last is None else self.last
 
     @property
+    def names(self) -> frozenset[str]:
+        """What of a :class:`~neusight_onnx.runtime.Runtime` it changes: names of fields and of rules."""
+        return self.lacks | self.had | frozenset(self.fields)
+
+    @property
     def only_widens(self) -> bool:
         """Whether it is about what a release takes (GPUs, number formats), and not about what it does with it."""
         taken = {"least_capability", "most_capability", "lacks_formats", "compiled_for", "has_ptx"}

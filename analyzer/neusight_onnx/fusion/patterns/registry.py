@@ -172,7 +172,7 @@ def _search(
     explained: bool,
     index: Index | None = None,
 ) -> tuple[list[Match], list[Verdict]]:
-    rules = [pattern for pattern in patterns if runtime.name in pattern.runtimes and pattern.name not in runtime.lacks]
+    rules = [pattern for pattern in patterns if runtime.name in pattern.runtimes]
     wanted = {anchor for rule in rules for anchor in rule.anchors}
     anchors: dict[str, list[tuple[int, Node]]] = defaultdict(list)
     computed: set[str] | None = set() if runtime.computes_constants else None
@@ -192,10 +192,13 @@ def _search(
     matches: list[Match] = []
     verdicts: list[tuple[int, Verdict]] = []
     for rule in rules:
-        for place, node in (item for anchor in rule.anchors for item in anchors[anchor]):
+        for place, node in (item for anchor in rule.anchors for item in anchors.get(anchor, ())):
             if node.name in search.taken:
                 continue
             found = rule.find(search, node)
+            # asked where it matters only: what is never asked of a release can't change what it does (release_effects)
+            if (explained or isinstance(found, Match)) and rule.name in runtime.lacks:
+                break
             if isinstance(found, Match):
                 matches.append(found)
                 search.taken.update(inner.name for inner in found.nodes)
