@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lightgbm", reason="needs the learning extra")
+pytest.importorskip("lightgbm", reason="needs the learning extra and libgomp", exc_type=(ImportError, OSError))
 
 from neusight_onnx.errors import DataError
 

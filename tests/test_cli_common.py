@@ -123,7 +123,8 @@ def test_completion_knows_commands_and_options() -> None:
     assert listed == ["eager,compiled", "eager,onnxruntime", "eager,tensorrt", "eager,torchscript"]
     listed = run(COMP_WORDS="neusight-onnx compare m.onnx --precision bf", COMP_CWORD="4", **variable).split()
     assert listed == ["bf16", "bf16-model"]
-    assert "_NEUSIGHT_ONNX_COMPLETE" in run("--show-completion", "bash")
+    given_shell = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # not the one that runs the tests
+    assert "_NEUSIGHT_ONNX_COMPLETE" in run("--show-completion", "bash", **given_shell)
 
 
 # --- the guide --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("lightgbm", reason="needs the learning extra")
+pytest.importorskip("lightgbm", reason="needs the learning extra and libgomp", exc_type=(ImportError, OSError))
 pytest.importorskip("pyarrow", reason="needs the learning extra")
 pytest.importorskip("scipy", reason="needs the learning extra")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("lightgbm", reason="needs the learning extra")
+pytest.importorskip("lightgbm", reason="needs the learning extra and libgomp", exc_type=(ImportError, OSError))
 pytest.importorskip("pyarrow", reason="needs the learning extra")
 pytest.importorskip("scipy", reason="needs the learning extra")
 
@@ -263,6 +263,17 @@ def test_data_that_cannot_be_read(fault: str, tmp_path: Path) -> None:
 def test_a_missing_extra_says_how_to_get_it() -> None:
     with pytest.raises(NeusightError, match=r"pip install 'neusight-onnx\[learning\]'"):
         require("no_such_package_here")
+
+
+def test_an_extra_without_a_library_of_the_system_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LightGBM's machine code is linked with OpenMP's library, which a small image of Linux lacks."""
+
+    def unlinked(name: str) -> None:
+        raise OSError("libgomp.so.1: cannot open shared object file")
+
+    monkeypatch.setattr("neusight_onnx.learning.extras.import_module", unlinked)
+    with pytest.raises(NeusightError, match=r"^lightgbm is installed, but does not load: libgomp.*apt-get install"):
+        require("lightgbm")
 
 
 # --- export
