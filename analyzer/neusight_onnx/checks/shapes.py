@@ -39,7 +39,7 @@ def unbound_symbols(subject: Subject) -> Iterator[Found]:
         return
     bound = subject.shaped.bound
     stand_in = {symbol: bound.symbols[symbol] for symbol in sorted(bound.defaults)}
-    inputs = [item.name for item in subject.model.graph.inputs if not stand_in.keys().isdisjoint(item.shape or ())]
+    inputs = [item.name for item in subject.model.graph.inputs if any(size in stand_in for size in item.shape or ())]
     others = f" and {len(inputs) - 1} more" if len(inputs) > 1 else ""
     names = [f"'{symbol}'" for symbol in stand_in][:_MOST_NAMED]
     unnamed = len(stand_in) - len(names)

@@ -141,11 +141,12 @@ def _replace(target: Path, write: Callable[[BinaryIO], None]) -> None:
 
 def _mode_for(target: Path) -> int:
     """The mode of the file that is replaced; else what ``open`` would give a new file (mkstemp gives 0600)."""
-    if target.exists():
+    try:
         return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
 
 
 def _emit_to_standard_output(text: str) -> None:
