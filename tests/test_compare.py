@@ -441,6 +441,7 @@ def test_sizes_that_the_model_refuses_are_left_out() -> None:
 
 def test_json_is_documented_key_by_key() -> None:
     found = compare(RESNET, gpus=["a100", "t4"], dims={"batch": (1, 8)}, prices=parse_prices(["a100=2/h"]))
+    found = replace(found, cases=tuple(replace(case, product_formats=("int8",)) for case in found.cases))
     text = SCHEMA.read_text("utf-8").partition("`neusight-onnx compare MODEL --format json` prints")[2]
     documented = documented_keys(text.partition("\n`neusight-onnx")[0])
     maps = {path for path, kind in documented.items() if kind.startswith("map")}

@@ -289,7 +289,7 @@ def test_json_is_documented_key_by_key() -> None:
     maps = {path for path, kind in documented.items() if kind.startswith("map")}
     missing = {"warnings[].node"}  # optional
     series = tuple(replace(each, not_judged=("knee",)) for each in found.series)
-    found = replace(found, assumptions=("an assumption",), derived=("total",), series=series)
+    found = replace(found, assumptions=("an assumption",), derived=("total",), series=series, product_formats=("int8",))
     assert keys_of(json.loads(sweep_to_json(found)), "", maps) | missing == set(documented)
 
 

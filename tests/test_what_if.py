@@ -187,7 +187,7 @@ def test_a_change_is_broken_between_changes(
 
 
 def test_json_is_documented_key_by_key(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*GOOD, "--what-if", "runtime=compiled", "--format", "json"]) == 0
+    assert main([*GOOD, "--what-if", "runtime=tensorrt,precision=int8", "--format", "json"]) == 0
     document = {"what_if": json.loads(capsys.readouterr().out)["what_if"]}
     text = SCHEMA.read_text("utf-8").partition("`neusight-onnx analyze MODEL --what-if")[2]
     documented = documented_keys(text.partition("\n`neusight-onnx")[0])

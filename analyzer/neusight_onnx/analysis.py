@@ -198,7 +198,7 @@ class _Predicted:
 def _predicted(prepared: PreparedModel, spec: GpuSpec, run: Run) -> _Predicted:
     placed = placed_on(every_work(prepared, run.works), spec, run.memory)
     precision = precision_on(prepared, spec)
-    settings = settings_of(prepared, precision)
+    settings = settings_of(prepared, precision, run.works)
     counted = counted_works(prepared.graph, placed)
     facts = kernel_facts(counted.works)
     rows = tuple(kernel_rows(counted.works, facts))

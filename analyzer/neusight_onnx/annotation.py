@@ -22,6 +22,7 @@ from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.precision import resolve
 from neusight_onnx.preparation import every_work, infer_shapes, prepare
 from neusight_onnx.report.model import KernelRow, Report
+from neusight_onnx.report.precision_words import precision_of
 from neusight_onnx.report.quantities import printable, shorten
 from neusight_onnx.runnable import require_runnable
 from neusight_onnx.runtime import default_runtime, get_runtime
@@ -271,7 +272,7 @@ def _model_notes(report: Report) -> dict[str, str]:
     return {
         "version": report.tool_version,
         "gpu": report.gpu.label,
-        "precision": settings.precision,
+        "precision": precision_of(report),
         "mode": settings.mode,
         "runtime": settings.runtime,
         "runtime_release": settings.runtime_release or "",

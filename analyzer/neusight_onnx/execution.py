@@ -9,14 +9,14 @@ from neusight_onnx.assembly import Placed, counted_works, joined_views, quickest
 from neusight_onnx.assumptions import of_fp32_beside_tf32, of_tactics
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernel_formats import kernel_dtype
-from neusight_onnx.kernels import Conv, Gemm, NodeWork
+from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, NodeWork, Recurrent
 from neusight_onnx.memory import RunMemory, kept_in_l2, run_memory, with_more_weights
 from neusight_onnx.precision import Precision, in_tf32, said_of_missing_tf32, takes_tf32
 from neusight_onnx.predictor import Predictors, predict
 from neusight_onnx.preparation import PreparedModel
 from neusight_onnx.releases import release_text
 from neusight_onnx.report.model import Settings
-from neusight_onnx.report.precision_words import stored_formats
+from neusight_onnx.report.precision_words import narrow_formats
 from neusight_onnx.runnable import require_units
 from neusight_onnx.stream import stream_time_us
 
@@ -132,15 +132,19 @@ def placed_on(
 
 
 def formats_of_products(works: Sequence[NodeWork]) -> tuple[str, ...]:
-    products = (kernel for work in works for kernel in work.kernels if isinstance(kernel, Gemm | Conv))
-    return stored_formats({kernel_dtype(kernel).label for kernel in products})
+    """Of 8 and 4 bits, those that products are computed in, on the GPU or on the host."""
+    kernels = (kernel for work in works for kernel in work.kernels)
+    products = (kernel for kernel in kernels if isinstance(kernel, Gemm | Conv | Attention | Recurrent | HostWork))
+    return narrow_formats({kernel_dtype(kernel).label for kernel in products if kernel.macs})
 
 
-def settings_of(prepared: PreparedModel, executed: Precision) -> Settings:
+def settings_of(prepared: PreparedModel, executed: Precision, works: Sequence[NodeWork]) -> Settings:
+    """How a model is run; ``works``: what is executed of it."""
     dims = dict(prepared.shaped.bound.symbols)
     return Settings(
         mode="inference" if prepared.trained is None else "training",
         precision=executed.name,
+        product_formats=formats_of_products(works),
         runtime=prepared.runtime.label,
         runtime_release=release_text(prepared.runtime.described_release),
         dims=dims,

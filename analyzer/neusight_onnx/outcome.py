@@ -31,7 +31,7 @@ from neusight_onnx.assumptions import (
 )
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.execution import as_built, formats_of_products, placed_on, precision_on, run_on, settings_of
+from neusight_onnx.execution import as_built, placed_on, precision_on, run_on, settings_of
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import InferredGraph, Notice, file_name
 from neusight_onnx.kernels import NodeWork
@@ -51,7 +51,7 @@ class Outcome:
     count as nothing. ``assumptions``: what stands in for what the model doesn't say (sizes, trips, branches); those
     that hold for every prediction are in a report only. ``precision``: what the model was computed in, which hangs on
     the GPU where none was asked for. ``host``: whether the host takes longer than the GPU, where that was asked for.
-    ``stored_formats``: of 8 and 4 bits that products run in, whatever the rest is computed in. ``warnings``: that what
+    ``product_formats``: of 8 and 4 bits that products run in, whatever the rest is computed in. ``warnings``: that what
     was asked for is hardly what was predicted. ``share_at_bounds``: of the kernels' time, what goes to sizes that data
     decide and that are counted at the most that they can be; asked for as ``host`` is. ``widens``: whether kernels
     widen weights of few bits before products of many rows."""
@@ -61,7 +61,7 @@ class Outcome:
     unsupported: tuple[UnsupportedNode, ...]
     precision: str
     host_ms: float
-    stored_formats: tuple[str, ...] = ()
+    product_formats: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     host: HostSummary | None = None
     warnings: tuple[Notice, ...] = ()
@@ -89,6 +89,7 @@ def predict_outcome(
         run = run_on(prepared, spec, predictors)
         placed = placed_on(joined_views(run.works), spec, run.memory, predictors)
         executed = precision_on(prepared, spec)
+        settings = settings_of(prepared, executed, run.works)
         decided = counted_works(prepared.graph, placed)
         counted = decided.works
         unsupported = unsupported_nodes(placed)
@@ -97,7 +98,7 @@ def predict_outcome(
             counted,
             kernel_facts(counted),
             prepared.runtime,
-            settings_of(prepared, executed),
+            settings,
             bool(unsupported),
             memory_on(run.memory, spec),
             prepared.trained,
@@ -109,14 +110,10 @@ def predict_outcome(
             *prepared.graph.assumptions,
             *decided.said,
             *range_of_branches(decided, totals, prepared.runtime),
-            *of_the_batch(prepared.graph, settings_of(prepared, executed)),
+            *of_the_batch(prepared.graph, settings),
             *of_the_run(prepared),
             # what was done unasked, under a name that can't be asked for
-            *(
-                of_the_stored_precision(settings_of(prepared, executed), AUTO, prepared.runtime)
-                if executed.by_cudnn
-                else ()
-            ),
+            *(of_the_stored_precision(settings, AUTO, prepared.runtime) if executed.by_cudnn else ()),
             *of_the_last_release(prepared.runtime, spec),
             *of_the_provider(prepared.runtime, spec),
             *of_the_chip(prepared.runtime, spec),
@@ -131,7 +128,7 @@ def predict_outcome(
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
             precision=executed.name,
-            stored_formats=formats_of_products(run.works),
+            product_formats=settings.product_formats,
             host_ms=host_us / 1e3,
             host=host_of(counted, prepared, spec, totals, predictors) if with_host else None,
             warnings=tuple(of_little_narrowed(executed, prepared.runtime, run.works)),

@@ -15,6 +15,7 @@ from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, regi
 from neusight_onnx.checks.subject import Subject, Target
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError
+from neusight_onnx.execution import formats_of_products
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Graph, Model, Notice, file_name
 from neusight_onnx.kernels import NodeWork
@@ -22,7 +23,6 @@ from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.memory import memory_on, parameter_summary
 from neusight_onnx.outcome import predict_outcome
 from neusight_onnx.precision import resolve
-from neusight_onnx.report.precision_words import stored_formats
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Finding, MistakenTarget, Rule, Severity, TargetVerdict, Verdict
 from neusight_onnx.runnable import refused
@@ -269,7 +269,7 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         gpu=subject.gpu,
         mode="inference" if subject.target.training is None else "training",
         precision=subject.executed_precision or subject.precision.name,
-        stored_formats=stored_formats(dtype.label for dtype, is_product in subject.kernel_types if is_product),
+        product_formats=subject.product_formats,
         runtime=target.runtime,
         cuda_graph=target.cuda_graph if subject.prepared is None else subject.prepared.runtime.captured,
         include_io=target.include_io,
@@ -386,6 +386,7 @@ def _worked_out(bench: _Bench, target: Target) -> Subject:
         totals=None if outcome is None else outcome.totals,
         host=None if outcome is None else outcome.host,
         executed_precision=None if outcome is None else outcome.precision,
+        product_formats=formats_of_products(prepared.work) if outcome is None else outcome.product_formats,
         memory=memory_on(prepared.memory, gpu) if outcome is None else outcome.totals.memory,
         assumptions=prepared.graph.assumptions if outcome is None else outcome.assumptions,
         share_at_bounds=0.0 if outcome is None else outcome.share_at_bounds,

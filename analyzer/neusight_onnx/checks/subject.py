@@ -80,6 +80,7 @@ class Subject:
     ``shaped`` is None where the shapes don't agree, ``fault`` says why; all behind it is None then, too. ``stored``
     is the type of most plain floats in the file. ``totals`` is None where the GPU can't run the precision, or
     the runtime not on the GPU, which ``not_predicted`` says; ``host`` and ``executed_precision`` are theirs.
+    ``product_formats``: of 8 and 4 bits, those that products are computed in.
     ``opaque`` is the work that is not supported; ``kernel_types`` has (type, whether for a product of matrices) of all
     kernels.
     ``assumptions``: what stands in for what neither the model nor the target says.
@@ -101,6 +102,7 @@ class Subject:
     totals: Totals | None = None
     host: HostSummary | None = None
     executed_precision: str | None = None
+    product_formats: tuple[str, ...] = ()
     memory: MemoryEstimate | None = None
     assumptions: tuple[str, ...] = ()
     share_at_bounds: float = 0.0

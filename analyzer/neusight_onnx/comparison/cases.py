@@ -230,7 +230,7 @@ class _Found:
             Case(
                 gpu=spec,
                 precision=outcome.precision,
-                stored_formats=outcome.stored_formats,
+                product_formats=outcome.product_formats,
                 runtime=runtime,
                 dims=dict(symbols),
                 totals=outcome.totals,

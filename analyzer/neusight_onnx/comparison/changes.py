@@ -249,7 +249,7 @@ def _settings(old: Saved, new: Saved) -> list[str]:
     notes = []
     for what in ("gpu", "mode", "precision", "runtime"):
         before, after = (
-            precision_text(saved.side.precision, saved.side.stored_formats)
+            precision_text(saved.side.precision, saved.side.product_formats)
             if what == "precision"
             else getattr(saved.side, what)
             for saved in (old, new)

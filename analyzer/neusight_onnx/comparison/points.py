@@ -106,7 +106,7 @@ def sweep(
         model_sha256=read.sha256,
         gpu=spec,
         precision=found.precision,
-        stored_formats=found.stored_formats,
+        product_formats=found.product_formats,
         runtime=runtime_model.label,
         mode="inference" if training is None else "training",
         cuda_graph=all(found.captured),
@@ -165,13 +165,13 @@ class _Found:
     """What the points of a sweep have said so far.
 
     ``fixed``: the sizes that are the same at all points that the model takes, None before the first; ``derived``: the
-    symbols that aren't among those that ``varied``. ``precision`` and ``stored_formats`` are the last point's.
+    symbols that aren't among those that ``varied``. ``precision`` and ``product_formats`` are the last point's.
     """
 
     varied: tuple[str, ...]
     precision: str
     warnings: dict[Notice, None]
-    stored_formats: tuple[str, ...] = ()
+    product_formats: tuple[str, ...] = ()
     points: list[Point] = field(default_factory=list)
     captured: list[bool] = field(default_factory=list)
     assumptions: list[tuple[str, ...]] = field(default_factory=list)
@@ -189,7 +189,7 @@ class _Found:
 
     def add(self, chosen: Mapping[str, int], prepared: PreparedModel, outcome: Outcome) -> None:
         self.captured.append(prepared.runtime.captured)
-        self.precision, self.stored_formats = outcome.precision, outcome.stored_formats
+        self.precision, self.product_formats = outcome.precision, outcome.product_formats
         self.assumptions.append(outcome.assumptions)
         self.widens.add(outcome.widens)
         self.warnings |= dict.fromkeys((*prepared.graph.warnings, *outcome.warnings))

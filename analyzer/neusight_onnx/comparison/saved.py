@@ -14,7 +14,6 @@ from neusight_onnx.errors import ComparisonError
 from neusight_onnx.report.difference import Side
 from neusight_onnx.report.machine import to_json
 from neusight_onnx.report.model import SCHEMA_VERSION, Report
-from neusight_onnx.report.precision_words import PRODUCTS, stored_formats
 
 _MAX_FILE_BYTES = 1 << 28
 _MOST_COUNTED = 1 << 63
@@ -136,7 +135,7 @@ def _read(document: Mapping[str, Any], source: str) -> Saved:
             cuda_graph=bool(settings.get("cuda_graph", False)),
             include_io=bool(settings.get("include_io", False)),
             channels_last=bool(settings.get("channels_last", False)),
-            stored_formats=stored_formats(form[1] for form in groups if form[0] in PRODUCTS),
+            product_formats=tuple(map(_text, settings.get("product_formats", ()))),
         ),
         inputs=tuple(
             (

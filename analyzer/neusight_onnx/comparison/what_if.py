@@ -151,6 +151,7 @@ def variants(model: Model, base: Question, changes: Sequence[str]) -> tuple[Vari
             Variant(
                 changes=text,
                 precision=outcome.precision,
+                product_formats=outcome.product_formats,
                 totals=outcome.totals,
                 bound_shares=outcome.bound_shares,
                 unsupported_count=len(outcome.unsupported),

@@ -100,7 +100,7 @@ def settings_text(target: TargetVerdict, separator: str = ", ") -> str:
         target.runtime, cuda_graph=target.cuda_graph, include_io=target.include_io, channels_last=target.channels_last
     )
     between = "," if separator == ", " else ", "  # with a blank, lines break between dims and not within a number
-    parts = [mode, precision_text(target.precision, target.stored_formats), *run, dims_text(target.dims, between)]
+    parts = [mode, precision_text(target.precision, target.product_formats), *run, dims_text(target.dims, between)]
     return separator.join(part for part in parts if part)
 
 

@@ -27,7 +27,7 @@ class SortKey(StrEnum):
 class Case:
     """One way to run the model, and what it would take.
 
-    ``stored_formats``: of 8 and 4 bits that products run in beside ``precision``.
+    ``product_formats``: of 8 and 4 bits that products run in beside ``precision``.
     ``bound_shares``: of the latency, by what bounds it, the largest first. ``price_per_h``: of the GPU, None where no
     price was given.
     """
@@ -40,7 +40,7 @@ class Case:
     bound_shares: Mapping[str, float]
     unsupported_count: int
     price_per_h: float | None = None
-    stored_formats: tuple[str, ...] = ()
+    product_formats: tuple[str, ...] = ()
 
     @property
     def is_costed(self) -> bool:

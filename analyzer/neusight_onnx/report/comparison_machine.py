@@ -51,6 +51,8 @@ def flat(value: Json) -> Json:
     """A value of the JSON as one cell of a CSV."""
     if isinstance(value, dict):
         return dims_text({name: item if isinstance(item, int | str) else str(item) for name, item in value.items()})
+    if isinstance(value, list):
+        return " ".join(map(str, value))
     if isinstance(value, bool):
         return "true" if value else "false"
     return printable(value) if isinstance(value, str) else value
@@ -67,6 +69,7 @@ def case_json(case: Case) -> dict[str, Json]:
     return {
         "gpu": case.gpu.name,
         "precision": case.precision,
+        "product_formats": list(case.product_formats),
         "runtime": case.runtime,
         "runtime_release": release_of(case.runtime),
         "dims": dict(case.dims),

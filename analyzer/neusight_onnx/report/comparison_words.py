@@ -75,7 +75,7 @@ def lines(comparison: Comparison) -> Iterator[list[str]]:
     shown, dims, priced = _shown(comparison), varied_dims(comparison), is_priced(comparison)
     for case in comparison.cases:
         found = [case.gpu.name]
-        found += [short_precision(case.precision, case.stored_formats)] if _differ_in_precision(comparison) else []
+        found += [short_precision(case.precision, case.product_formats)] if _differ_in_precision(comparison) else []
         found += [case.runtime] if "runtime" in comparison.varied else []
         found += [str(case.dims.get(name, "")) for name in dims]
         found += figures(case.totals, case.bound_shares, shown)
@@ -86,7 +86,7 @@ def lines(comparison: Comparison) -> Iterator[list[str]]:
 
 
 def _differ_in_precision(comparison: Comparison) -> bool:
-    return len({(case.precision, case.stored_formats) for case in comparison.cases}) > 1
+    return len({(case.precision, case.product_formats) for case in comparison.cases}) > 1
 
 
 def is_priced(comparison: Comparison) -> bool:
@@ -138,7 +138,7 @@ def same_for_all(comparison: Comparison) -> list[str]:
         if name not in comparison.varied and all(case.dims.get(name) == size for case in comparison.cases)
     }
     found = [] if comparison.mode == "inference" else [comparison.mode]
-    found += [] if _differ_in_precision(comparison) else [precision_text(first.precision, first.stored_formats)]
+    found += [] if _differ_in_precision(comparison) else [precision_text(first.precision, first.product_formats)]
     run = run_texts(
         first.runtime,
         cuda_graph=comparison.cuda_graph,

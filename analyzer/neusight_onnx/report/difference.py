@@ -33,7 +33,7 @@ class Side:
     include_io: bool = False
     channels_last: bool = False
     runtime_release: str | None = None
-    stored_formats: tuple[str, ...] = ()
+    product_formats: tuple[str, ...] = ()
 
     @property
     def is_costed(self) -> bool:

@@ -132,7 +132,7 @@ def settings(side: Side) -> list[str]:
     return [
         side.gpu,
         *([side.mode] if side.mode != "inference" else []),
-        precision_text(side.precision, side.stored_formats),
+        precision_text(side.precision, side.product_formats),
         *run_texts(
             side.runtime, cuda_graph=side.cuda_graph, include_io=side.include_io, channels_last=side.channels_last
         ),

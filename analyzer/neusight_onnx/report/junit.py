@@ -89,7 +89,7 @@ def _properties(target: TargetVerdict, verdict: Verdict) -> Iterator[tuple[str, 
     yield "tool", f"neusight-onnx {verdict.tool_version}"
     yield "model", target.model
     yield "gpu", target.gpu.label
-    yield "precision", precision_text(target.precision, target.stored_formats)
+    yield "precision", precision_text(target.precision, target.product_formats)
     yield (
         "runtime",
         ", ".join(

@@ -134,6 +134,7 @@ def _variant(variant: Variant, base: Totals) -> dict[str, Json]:
     return {
         "changes": variant.changes,
         "precision": variant.precision,
+        "product_formats": list(variant.product_formats),
         "latency_ratio": None if ratio is None else rounded(ratio),
         **figures_json(variant.totals, variant.bound_shares, variant.unsupported_count),
     }
@@ -198,6 +199,7 @@ def _settings(settings: Settings) -> dict[str, Json]:
     return {
         "mode": settings.mode,
         "precision": settings.precision,
+        "product_formats": list(settings.product_formats),
         "runtime": settings.runtime,
         "runtime_release": settings.runtime_release,
         "dims": dict(settings.dims),

@@ -44,6 +44,7 @@ class Settings:
     """How the model is run. ``cuda_graph``: replayed as a graph; ``include_io``: inputs and outputs are copied, too;
     ``channels_last``: images and filters lie as (n, h, w, c).
 
+    ``product_formats``: of 8 and 4 bits, those that products are computed in, whatever ``precision`` says of the rest.
     ``runtime``: as ``--runtime`` calls it; ``runtime_release``: the release of it that is assumed.
     ``batch``: the size that was asked for as the batch; None: ``dims`` have it, or it was guessed.
     """
@@ -58,6 +59,7 @@ class Settings:
     channels_last: bool = False
     batch: int | None = None
     runtime_release: str | None = None
+    product_formats: tuple[str, ...] = ()
 
 
 FITS = "fits"
@@ -346,7 +348,8 @@ class UnsupportedNode:
 class Variant:
     """The same model under a change: ``changes`` as they were written. ``bound_shares``: as in an outcome.
 
-    ``precision`` is what is executed: another runtime or GPU may make something else of "auto". ``warnings``: of this
+    ``precision`` is what is executed: another runtime or GPU may make something else of "auto"; so is
+    ``product_formats`` (:class:`Settings`). ``warnings``: of this
     variant alone, each naming its change.
     """
 
@@ -355,6 +358,7 @@ class Variant:
     totals: Totals
     bound_shares: Mapping[str, float]
     unsupported_count: int
+    product_formats: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
 
 

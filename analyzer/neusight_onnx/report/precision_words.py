@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from neusight_onnx.report.model import Report
 from neusight_onnx.report.quantities import percent
 
-PRODUCTS = frozenset({"conv", "gemm"})
-"""Classes of kernels that multiply on matrix units."""
+_OF_LAYERS = frozenset({"conv", "gemm"})
+"""Classes of kernels that ``--precision`` gives few bits, where the runtime has them."""
 _FORMATS = {
     **{"int8": "int8", "uint8": "int8", "int4": "int4", "uint4": "int4", "float4e2m1": "fp4"},
     **dict.fromkeys(("float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"), "fp8"),
@@ -16,7 +16,7 @@ _FORMATS = {
 """What types of 8 and 4 bits are called as a precision."""
 
 
-def stored_formats(dtypes: Iterable[str]) -> tuple[str, ...]:
+def narrow_formats(dtypes: Iterable[str]) -> tuple[str, ...]:
     """The formats of 8 and 4 bits among the types that products of a run multiply."""
     return tuple(sorted({_FORMATS[dtype] for dtype in dtypes if dtype in _FORMATS}))
 
@@ -40,9 +40,9 @@ NEARLY_ALL = 0.99
 def precision_of(report: Report) -> str:
     """:func:`precision_text` of a report; "fp8 in 12 % of products' FLOPs" where that is all it concerns."""
     precision = report.settings.precision
-    products = [row for row in report.kernels if row.kernel_class in PRODUCTS]
     if precision not in _FORMATS.values():
-        return precision_text(precision, stored_formats(row.dtype for row in products))
+        return precision_text(precision, report.settings.product_formats)
+    products = [row for row in report.kernels if row.kernel_class in _OF_LAYERS]
     every = sum(row.flops for row in products)
     narrow = sum(row.flops for row in products if _FORMATS.get(row.dtype) == precision)
     if every and narrow < NEARLY_ALL * every:

@@ -58,7 +58,7 @@ class Sweep:
 
     ``axis``: the dim that each series runs along: the batch if it varies, else the last one given. ``varied``: all
     that vary. ``dims``: those that don't; ``derived``: those that weren't asked for and vary all the same.
-    ``stored_formats``: of 8 and 4 bits that products run in beside ``precision``.
+    ``product_formats``: of 8 and 4 bits that products run in beside ``precision``.
     ``max_latency_ms``: the limit, judged ``at`` "upper" (the pessimistic end of the interval) or "median".
     """
 
@@ -82,5 +82,5 @@ class Sweep:
     cuda_graph: bool = False
     include_io: bool = False
     channels_last: bool = False
-    stored_formats: tuple[str, ...] = ()
+    product_formats: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()

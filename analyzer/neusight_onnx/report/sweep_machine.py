@@ -25,6 +25,7 @@ def sweep_to_json(sweep: Sweep) -> str:
             "gpu": sweep.gpu.name,
             "mode": sweep.mode,
             "precision": sweep.precision,
+            "product_formats": list(sweep.product_formats),
             "runtime": sweep.runtime,
             "runtime_release": release_of(sweep.runtime),
             "cuda_graph": sweep.cuda_graph,
@@ -65,6 +66,7 @@ def sweep_to_csv(sweep: Sweep) -> str:
     run: dict[str, Json] = {
         "gpu": sweep.gpu.name,
         "precision": sweep.precision,
+        "product_formats": list(sweep.product_formats),
         "runtime": sweep.runtime,
         "runtime_release": release_of(sweep.runtime),
     }

@@ -105,7 +105,7 @@ def settings(sweep: Sweep) -> list[str]:
     )
     return [
         *mode,
-        precision_text(sweep.precision, sweep.stored_formats),
+        precision_text(sweep.precision, sweep.product_formats),
         *run,
         *([fixed] if fixed else []),
         counted(len(sweep.points), "point"),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from neusight_onnx.report.json_text import Json, json_text, rounded
 from neusight_onnx.report.machine import known
 from neusight_onnx.report.model import KernelRow, Report, TimelineSpan
+from neusight_onnx.report.precision_words import precision_of
 from neusight_onnx.report.quantities import printable, shorten, tile_text
 
 _PROCESS = 1
@@ -41,7 +42,7 @@ def to_trace(report: Report) -> str:
                 "tool": f"neusight-onnx {report.tool_version}",
                 "model": _name(report.model.path),
                 "gpu": report.gpu.label,
-                "precision": settings.precision,
+                "precision": precision_of(report),
                 "runtime": settings.runtime,
                 "runtime_release": settings.runtime_release,
                 "dims": " ".join(f"{_name(name)}={size}" for name, size in settings.dims.items()),

@@ -61,7 +61,7 @@ class TargetVerdict:
     ``limits`` are those asked for, as texts; ``codes`` the checks that had something to judge. ``totals`` is None where
     the latency could not be predicted, ``not_predicted`` says why; ``memory`` is None where the shapes don't agree.
     ``assumptions``: what stands in for what neither the model nor the target says. ``host``: whether the host takes
-    longer than the GPU; None where the latency could not be predicted. ``stored_formats``: of 8 and 4 bits, which
+    longer than the GPU; None where the latency could not be predicted. ``product_formats``: of 8 and 4 bits, which
     products multiply as the file says.
     """
 
@@ -86,7 +86,7 @@ class TargetVerdict:
     include_io: bool = False
     channels_last: bool = False
     host: HostSummary | None = None
-    stored_formats: tuple[str, ...] = ()
+    product_formats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
