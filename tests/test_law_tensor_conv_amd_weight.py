@@ -15,8 +15,8 @@ from neusight_onnx.kernels import Conv
 from neusight_onnx.laws.tensor_conv.columns import columns
 from neusight_onnx.laws.tensor_conv.direct import element_us
 from neusight_onnx.laws.tensor_conv.image_products import image_constants, images_us
-from neusight_onnx.laws.tensor_conv.miopen_solvers import assembled_times, compiled_times
-from neusight_onnx.laws.tensor_conv.solver_tiles import COMPILED_TILE
+from neusight_onnx.laws.tensor_conv.miopen_solvers import assembled_times, hip_times, mlir_times
+from neusight_onnx.laws.tensor_conv.solver_tiles import HIP_TILE
 from neusight_onnx.laws.tensor_conv.tiles import TILE, with_tiles
 from neusight_onnx.predictor import load_predictors, predict
 from tensor_conv_cases import BASE, BF16, FP16, WEIGHT_AMD_PRIORS
@@ -32,7 +32,7 @@ def test_compiled_kernels_split_the_reduction_between_images(images: int) -> Non
     """64 x 128 weights of 1x1 are a tile or two: assembled kernels split 3,136 positions as far as units are idle."""
     kernel = replace(POINTWISE, n=images, dtype=BF16)
     cols, _, _ = with_tiles(columns((kernel,)), load_gpu("mi100"), WEIGHT_AMD_PRIORS)
-    assert cols[COMPILED_TILE[3]][0] <= images
+    assert cols[HIP_TILE[3]][0] <= images
     assert cols[TILE[3]][0] > 16
 
 
@@ -61,16 +61,15 @@ def test_sums_of_assembled_gradients(changes: dict[str, Any], kernels: int, byte
 
 
 @pytest.mark.parametrize(
-    ("gpu", "dtype", "tile", "sums"),
+    ("times", "tile", "sums"),
     [
-        pytest.param("mi100", FP16, UNSPLIT, False, id="MLIR writes its result"),
-        pytest.param("mi100", FP16, SPLIT, True, id="split"),
-        pytest.param("mi100", BF16, UNSPLIT, True, id="HIP adds in FP32"),
-        pytest.param("mi300x", BF16, UNSPLIT, False, id="bfloat16 of CDNA3 is as float16"),
+        pytest.param(mlir_times, UNSPLIT, False, id="MLIR writes its result"),
+        pytest.param(mlir_times, SPLIT, True, id="split"),
+        pytest.param(hip_times, UNSPLIT, True, id="HIP adds in FP32"),
     ],
 )
-def test_sums_of_compiled_gradients(gpu: str, dtype: Any, tile: Any, sums: bool) -> None:
-    beside = _launch_us(replace(KERNEL, dtype=dtype), gpu, compiled_times, tile) - WEIGHT_AMD_PRIORS["floor_us"]
+def test_sums_of_compiled_gradients(times: Any, tile: Any, sums: bool) -> None:
+    beside = _launch_us(KERNEL, "mi100", times, tile) - WEIGHT_AMD_PRIORS["floor_us"]
     assert (beside > WEIGHT_AMD_PRIORS["zero_us"] + WEIGHT_AMD_PRIORS["cast_us"]) is sums
     assert (beside == pytest.approx(0.0)) is not sums
 

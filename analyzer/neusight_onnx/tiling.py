@@ -146,8 +146,14 @@ _MATRIX_UNIT_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 DEEP_MATRIX_UNIT_SPLITS = (*_MATRIX_UNIT_SPLITS, *_DEEP)
 """Of products whose reduction is longer than any that was measured on matrix units, as FP32's are split."""
 MATRIX_CORE_WEIGHT_SPLITS = (*_MATRIX_UNIT_SPLITS, 24, 32, 48, 64, 96, 128, 256)
-"""Of MIOpen's gradients of weights, whose reductions over positions are split until compute units are busy
+"""Of MIOpen's FP32 gradients of weights, whose reductions over positions are split until compute units are busy
 (``gemm_k_global_split``): with 16 parts at most, those of few weights come out a third too slow (find database)."""
+MATRIX_CORE_SMALL_TILES = tuple(
+    Tile(n=n, m=m, threads=128)
+    for n, m in ((16, 16), (16, 32), (32, 16), (16, 64), (64, 16), (16, 128), (128, 16), (32, 32))
+)
+"""Tiles that MLIR's kernels for matrix cores have beside those of convolutions: sides begin at the 16 of an instruction
+(rocMLIR, as remembered)."""
 
 
 # the same of AMD's matrix cores: macro tiles of hipBLASLt (`MTAxBxK`) and block tiles of composable_kernel's products,

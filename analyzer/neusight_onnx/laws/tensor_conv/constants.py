@@ -336,6 +336,13 @@ _WEIGHT_AMD_ONLY = (
         "so move 1,000 GB/s on an MI100 and 1,430 on an MI210, .82 and .87 of DRAM's peak; fitted",
     ),
     Constant(
+        name="assembled_norm",
+        prior=4.0,
+        prior_log_sd=0.5,
+        source="how far the longest of an assembled kernel's competing times hides the others: the largest of 3x3 and "
+        "128 channels take 1.04-1.1 of the product's time at the peak beside transposes, 1x1 ones 1.15; fitted",
+    ),
+    Constant(
         name="direct_overhead",
         prior=2.4,
         prior_log_sd=0.3,

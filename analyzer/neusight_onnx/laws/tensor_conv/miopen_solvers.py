@@ -16,7 +16,7 @@ from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
 from neusight_onnx.laws.tensor_conv.miopen_lanes import has_lanes, has_matrix_cores, lanes_us, winograd_us
-from neusight_onnx.laws.tensor_conv.solver_tiles import COMPILED_TILE, LYING_TILE, own_tile
+from neusight_onnx.laws.tensor_conv.solver_tiles import COMPILED_TILE, HIP_TILE, LYING_TILE, MLIR_TILE, own_tile
 
 
 def has_first_bf16(gpu: GpuSpec) -> bool:
@@ -77,7 +77,20 @@ def compiled_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.floa
     those are slower. Addresses of taps are theirs alone: the largest gradients that assembled kernels have reach as
     much of the peak as forward passes do, .5-.64, on both GPUs of the find database, transposes included.
     """
-    return joined_us(compiled_times(cols, gpu, c, own_tile(cols, COMPILED_TILE, tile)), c)
+    if not has_own_splits(c):
+        return joined_us(compiled_times(cols, gpu, c, own_tile(cols, COMPILED_TILE, tile)), c)
+    hip = joined_us(hip_times(cols, gpu, c, own_tile(cols, HIP_TILE, tile)), c)
+    mlir = joined_us(mlir_times(cols, gpu, c, own_tile(cols, MLIR_TILE, tile)), c)
+    return np.minimum(
+        np.where(lacks_half(cols, gpu), np.inf, hip),
+        np.where(is_first_bf16(cols, gpu), np.inf, mlir),
+    )
+
+
+def has_own_splits(c: Constants) -> bool:
+    """Whether a law tells apart how each solver splits a reduction and how far assembled kernels hide their loads: that
+    of gradients of weights in 16 bits."""
+    return "assembled_norm" in c
 
 
 def assembled_times(
@@ -87,7 +100,7 @@ def assembled_times(
     if "assembled_operations" not in c:
         return times(cols, gpu, c, tile)
     own = {**c, "move_operations": c["assembled_operations"]}
-    return times(
+    found = times(
         {**cols, **_channels_together(cols)},
         gpu,
         own,
@@ -95,6 +108,7 @@ def assembled_times(
         sums=_assembled_sums(cols),
         address_overhead=c["address_overhead"],
     )
+    return {**found, "norm": np.array(c["assembled_norm"])} if has_own_splits(c) else found
 
 
 def _channels_together(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
@@ -123,20 +137,21 @@ def _assembled_sums(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float
 
 
 def compiled_times(
-    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+    cols: Mapping[str, NDArray[np.float64]],
+    gpu: GpuSpec,
+    c: Constants,
+    tile: NDArray[np.float64],
+    *,
+    sums: NDArray[np.float64] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
-    """Competing times of those kernels in s.
-
-    Of gradients of weights in HIP sums are converted, split or not; MLIR's unsplit ones write their result.
-    """
+    """Competing times of those kernels in s; ``sums`` as :func:`.implicit_gemm.times` has it."""
     # a filter of one tap has no addresses of its own to make
     addressing = np.where(cols["taps_met"] > 1.0, c["index_overhead"] * c["data_overhead"] ** cols["data"], 1.0)
     own = {**c, "tap_channels": 0.0, "pipe_overhead": c["pipe_overhead"] * c["compiled_overhead"]}
     # MLIR makes none for bfloat16 there; what is left, in HIP, has fewer loads in flight
     is_hip = is_first_bf16(cols, gpu)
-    converted = np.where((tile[3] > 1.0) | is_hip, 2.0, 0.0) if "assembled_operations" in c else None
     return times(
-        _merged(cols),
+        merged(cols),
         gpu,
         own,
         tile,
@@ -144,8 +159,22 @@ def compiled_times(
         waiting=np.where(is_hip, c["first_waiting"], 1.0),
         addressing=addressing,
         address_overhead=c.get("address_overhead", 0.0),
-        sums=converted,
+        sums=sums,
     )
+
+
+def hip_times(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """The same of gradients of weights in HIP, whose sums are converted, split or not."""
+    return compiled_times(cols, gpu, c, tile, sums=np.full_like(cols["m"], 2.0))
+
+
+def mlir_times(
+    cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """The same of those that MLIR makes; unsplit ones write their result."""
+    return compiled_times(cols, gpu, c, tile, sums=np.where(tile[3] > 1.0, 2.0, 0.0))
 
 
 def as_they_lie_us(cols: Columns, gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -169,7 +198,7 @@ def lying_times(
     cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec, c: Constants, tile: NDArray[np.float64]
 ) -> dict[str, NDArray[np.float64]]:
     """Competing times of those kernels in s."""
-    return times(_merged(cols), gpu, {**c, "tap_channels": 0.0}, tile, address_overhead=c.get("address_overhead", 0.0))
+    return times(merged(cols), gpu, {**c, "tap_channels": 0.0}, tile, address_overhead=c.get("address_overhead", 0.0))
 
 
 def is_half(cols: Columns) -> NDArray[np.bool_]:
@@ -188,7 +217,7 @@ def lacks_half(cols: Mapping[str, NDArray[np.float64]], gpu: GpuSpec) -> NDArray
     return is_half(cols) & cdna2
 
 
-def _merged(cols: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
+def merged(cols: Mapping[str, NDArray[np.float64]]) -> Mapping[str, NDArray[np.float64]]:
     """The product whose channels and taps are one dimension, neither padded."""
     along = cols["weight"] > 0
     return {

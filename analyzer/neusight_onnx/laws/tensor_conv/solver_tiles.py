@@ -9,6 +9,9 @@ from neusight_onnx.laws.base import Columns
 
 _TILE = ("tile_n", "tile_m", "tile_threads", "split_k")
 COMPILED_TILE = tuple(f"compiled_{name}" for name in _TILE)
+HIP_TILE = tuple(f"hip_{name}" for name in _TILE)
+MLIR_TILE = tuple(f"mlir_{name}" for name in _TILE)
+"""Of compiled gradients of weights in 16 bits, which the two split by other rules."""
 LYING_TILE = tuple(f"lying_{name}" for name in _TILE)
 """Of assembled kernels that read (n, c, *spatial)."""
 LANES_TILE = tuple(f"lanes_{name}" for name in _TILE)

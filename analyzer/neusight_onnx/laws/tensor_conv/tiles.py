@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
+from neusight_onnx.laws.tensor_conv import miopen_splits
 from neusight_onnx.laws.tensor_conv.columns import PACKED_INT8_SINCE, PACKED_SIDE
 from neusight_onnx.laws.tensor_conv.image_products import image_columns, image_constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
@@ -17,12 +18,23 @@ from neusight_onnx.laws.tensor_conv.miopen_lanes import has_lanes, lanes_times, 
 from neusight_onnx.laws.tensor_conv.miopen_solvers import (
     assembled_times,
     compiled_times,
+    has_own_splits,
+    hip_times,
     lying_times,
+    mlir_times,
     reads_as_they_lie,
 )
-from neusight_onnx.laws.tensor_conv.solver_tiles import COMPILED_TILE, LANES_TILE, LYING_TILE, WINOGRAD_TILE
+from neusight_onnx.laws.tensor_conv.solver_tiles import (
+    COMPILED_TILE,
+    HIP_TILE,
+    LANES_TILE,
+    LYING_TILE,
+    MLIR_TILE,
+    WINOGRAD_TILE,
+)
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.tiling import (
+    MATRIX_CORE_SMALL_TILES,
     MATRIX_CORE_WEIGHT_SPLITS,
     Tile,
     matrix_unit_candidates,
@@ -43,8 +55,13 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     constants = own_constants(gpu, constants)
     tile = _choice(cols, gpu, constants, menu)
     if is_amd(gpu) and np.any(cols["weight"]):
-        deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
-        tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, deep, of=assembled_times), tile)
+        if has_own_splits(constants):
+            filled = matrix_unit_candidates(tiles, splits=miopen_splits.ROUNDS)
+            split = _choice(cols, gpu, constants, filled, of=assembled_times, splits=miopen_splits.filling)
+        else:
+            deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
+            split = _choice(cols, gpu, constants, deep, of=assembled_times)
+        tile = np.where(cols["weight"] > 0, split, tile)
     elif of_weight != tiles and np.any(cols["weight"]):
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
     found = {**cols, **dict(zip(TILE, tile, strict=True))}
@@ -71,6 +88,12 @@ def _of_other_solvers(
     """
     tiles = matrix_unit_convolution_tiles(gpu)
     menu = matrix_unit_candidates(tiles)
+    if has_own_splits(constants):
+        unsplit = matrix_unit_candidates(tiles, splits=(1,))
+        small = matrix_unit_candidates((*tiles, *MATRIX_CORE_SMALL_TILES), splits=(1,))
+        hip = _choice(cols, gpu, constants, unsplit, of=hip_times, splits=miopen_splits.of_images)
+        mlir = _choice(cols, gpu, constants, small, of=mlir_times, splits=miopen_splits.of_mlir)
+        return dict(zip(HIP_TILE, hip, strict=True)) | dict(zip(MLIR_TILE, mlir, strict=True))
     of_weight = cols["weight"] > 0
     chosen = {COMPILED_TILE: _choice(cols, gpu, constants, menu, of=compiled_times)}
     if np.any(of_weight):
@@ -150,25 +173,33 @@ def _choice(
     *,
     of: Callable[..., dict[str, NDArray[np.float64]]] = times,
     by_image: bool = False,
+    splits: Callable[[Columns, GpuSpec, NDArray[np.float64]], NDArray[np.float64]] | None = None,
 ) -> NDArray[np.float64]:
     """The best of ``menu``, shape (4, candidates), for each kernel: shape (4, kernels).
 
     ``of``: the times of the kernels that have such tiles. ``by_image``: they split the reduction between images only,
     as MIOpen's compiled gradients of weights do (``GemmKBlocks`` divides n, as remembered): of 9,370 that its
-    ``V4R4Xdlops`` has in the find database 3 % are of one to three images, which a sixth of all are.
+    ``V4R4Xdlops`` has in the find database 3 % are of one to three images, which a sixth of all are. ``splits``: the
+    parts of the reduction that they have with each tile, in place of the menu's (:mod:`.miopen_splits`).
     """
     size = cols["m"].size
     chosen = np.empty((4, size))
-    tile = menu[:, :, None]
     for start in range(0, size, _CHUNK):
         rows = slice(start, start + _CHUNK)
-        parts = of({name: column[None, rows] for name, column in cols.items()}, gpu, constants, tile)
-        serial = _serial({"weight": cols["weight"][rows]}, gpu)
-        useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count) | serial)
-        if by_image:
-            useless |= tile[3] > cols["batch"][rows]
-        best = np.argmin(np.where(useless, np.inf, joined_us(parts, constants)), axis=0)
-        chosen[:, rows] = menu[:, best]
+        part = {name: column[None, rows] for name, column in cols.items()}
+        tile = menu[:, :, None]
+        if splits is not None:
+            tile = np.stack(np.broadcast_arrays(*tile[:3], splits(part, gpu, tile)))
+        parts = of(part, gpu, constants, tile)
+        costs = joined_us(parts, constants)
+        if splits is None:
+            serial = _serial({"weight": cols["weight"][rows]}, gpu)
+            useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count) | serial)
+            if by_image:
+                useless |= tile[3] > cols["batch"][rows]
+            costs = np.where(useless, np.inf, costs)
+        best = np.argmin(costs, axis=0)
+        chosen[:, rows] = np.broadcast_to(tile, (4, *costs.shape))[:, best, np.arange(best.size)]
     return chosen
 
 
