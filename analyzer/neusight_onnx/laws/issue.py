@@ -416,9 +416,13 @@ def issue_us(kernels: Sequence[Kernel], gpu: GpuSpec) -> Column | None:
     if not any(getattr(kernel, "library", "") == LIBRARY for kernel in kernels):
         return None
     hopper = not is_amd(gpu) and capability(gpu) >= 9.0
-    rate = issue_lanes(gpu) * gpu.sm_count * gpu.clock_hz
     counts = [instructions_of(kernel, hopper=hopper) for kernel in kernels]
-    return np.asarray(counts, dtype=np.float64) / rate * 1e6
+    return np.asarray(counts, dtype=np.float64) / instructions_per_us(gpu)
+
+
+def instructions_per_us(gpu: GpuSpec) -> float:
+    """Instructions, each of a lane, that the SMs issue in a microsecond at the boost clock."""
+    return issue_lanes(gpu) * gpu.sm_count * gpu.clock_hz * 1e-6
 
 
 def with_issue(latency_us: Column, launch_us: Column, issue: Column, sharpness: float | Column = SHARPNESS) -> Column:

@@ -221,13 +221,17 @@ def analytic_answer(kernels: Sequence[Kernel], gpu: GpuSpec) -> Estimate:
 def _issued(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult, latency_us: Column) -> tuple[LawResult, Column]:
     """The law's parts and the latency of kernels, held to what their instructions take to be issued and waited for."""
     from neusight_onnx.laws.block_wait import sharpness, with_waits
-    from neusight_onnx.laws.issue import issue_us, with_issue
+    from neusight_onnx.laws.issue import SHARPNESS, instructions_per_us, issue_us, with_issue
+    from neusight_onnx.laws.issue_power import clock_levels
 
     issue = issue_us(kernels, gpu)
     if issue is None:
         return law, latency_us
-    parts = {**law.parts_us, "compute": np.maximum(law.parts_us["compute"], issue)}
-    bound, waits = with_waits(kernels, gpu, issue)
+    bound, _ = with_waits(kernels, gpu, issue)
+    body = np.maximum(latency_us - law.parts_us["launch"], 0.0)
+    level = clock_levels(issue * instructions_per_us(gpu), bound, body, gpu, sharpness=SHARPNESS)
+    parts = {**law.parts_us, "compute": np.maximum(law.parts_us["compute"], issue / level)}
+    bound, waits = (part / level for part in with_waits(kernels, gpu, issue))
     if waits.any():
         parts["latency"] = np.maximum(law.parts_us.get("latency", 0.0), waits)
     return replace(law, parts_us=parts), with_issue(latency_us, law.parts_us["launch"], bound, sharpness(kernels))

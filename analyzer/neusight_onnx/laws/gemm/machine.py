@@ -24,7 +24,7 @@ _MATRIX_ENERGY = 0.5
 ENERGY_LOG_SD_PER_HALVING = 0.2
 """How well the energy of another process is known (log), for each time it halves against the measured 16/12 nm: the
 foundry's figures are for a core of its own, and a power-limited GPU of 7 or 5 nm was not measured."""
-_LIMIT_SHARPNESS = 20.0
+LIMIT_SHARPNESS = 20.0
 """Power of the smooth minimum of the clocks that the power limit and the maker allow."""
 ISSUE_LOG_SD = 0.05
 """How well ``issue_overhead`` is known (log): public SGEMM figures of H100, RTX 3090 and RTX A6000 lie within 5 %."""
@@ -82,7 +82,7 @@ def clock_level(
 
     Power = idle + energy x FLOP/s, by the rule of :func:`~neusight_onnx.laws.clock.power_level`.
     """
-    return power_level(_budget_share(unit, constants, pipe_share, tile_energy), sharpness=_LIMIT_SHARPNESS)
+    return power_level(_budget_share(unit, constants, pipe_share, tile_energy), sharpness=LIMIT_SHARPNESS)
 
 
 def _budget_share(
@@ -113,7 +113,7 @@ def doubt(unit: Machine, level: Column, compute_share: Column) -> Column:
     below the limit, is 1 - level^20, from the smooth minimum of ``clock_level``.
     """
     halvings = 0.0 if unit.is_measured_7nm else abs(np.log2(process_energy(unit.process_nm)))
-    energy = ENERGY_LOG_SD_PER_HALVING * halvings * (1.0 - level**_LIMIT_SHARPNESS) / (1.0 + ENERGY_EXPONENT)
+    energy = ENERGY_LOG_SD_PER_HALVING * halvings * (1.0 - level**LIMIT_SHARPNESS) / (1.0 + ENERGY_EXPONENT)
     issue = ISSUE_LOG_SD if unit.single_issue else 0.0
     found: Column = np.hypot(energy, issue) * np.minimum(compute_share, 1.0)
     return found
