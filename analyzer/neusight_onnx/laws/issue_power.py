@@ -1,10 +1,11 @@
 """The clock at which kernels of many instructions run where a power limit binds: issuing takes energy, too.
 
-An instruction takes a lane the energy of an FP32 FMA, two FLOPs of the law of FP32 products: fetch, operands and result
-are the same, and what is counted (``laws/issue.py``) are mostly integer additions, products and address arithmetic,
-which take no less than an FMA (GPUJoule's measured energies of single instructions on a K40, *as remembered*: FFMA .05
-nJ, IADD .07, AND .06, IMAD .15). As for products, a kernel's clock is the one at which its energy over its time is the
-limit less idle power (``laws/clock.py``).
+An instruction is taken for an FP32 FMA, two FLOPs of the law of FP32 products, which P4 and T4 ran under their limits:
+fetch, operands and result are the same. What is counted (``laws/issue.py``) are mostly integer additions, products and
+address arithmetic, which take no less (GPUJoule's measured energies of a lane's instruction on a K40, *as remembered*:
+FFMA .05 nJ, IADD .07, AND .06, IMAD .15; scaled to 16 nm and 1.4 GHz its FFMA is 39 pJ, where the law has 31). As for
+products, a kernel's clock is the one at which its energy over its time is the limit less idle power
+(``laws/clock.py``). No kernel of so many instructions was measured under a limit.
 """
 
 from __future__ import annotations
