@@ -14,7 +14,7 @@ from neusight_onnx.laws.catalog import law_of
 from neusight_onnx.laws.matrix_units import peaks
 from neusight_onnx.laws.tensor_conv.columns import columns
 from neusight_onnx.laws.tensor_conv.estimate import algorithms_us, ideal_us
-from neusight_onnx.laws.tensor_conv.law import CONV_FP32_AMD, TENSOR_CONV_AMD
+from neusight_onnx.laws.tensor_conv.law import CONV_FP32_AMD, CONV_FP32_WEIGHT_AMD, TENSOR_CONV_AMD
 from neusight_onnx.laws.tensor_conv.miopen_lanes import lanes_us, winograd_us
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
 from neusight_onnx.laws.tensor_conv.winograd import winograd_saving
@@ -28,7 +28,7 @@ PRIORS = {constant.name: constant.prior for constant in CONV_FP32_AMD.constants}
 
 def test_which_law_fp32_convolutions_of_amd_have() -> None:
     assert law_of("conv", "float32+amd") is CONV_FP32_AMD
-    assert law_of("conv", "float32/weight+amd") is CONV_FP32_AMD
+    assert law_of("conv", "float32/weight+amd") is CONV_FP32_WEIGHT_AMD
     assert law_of("conv", "matrix+amd") is TENSOR_CONV_AMD
 
 

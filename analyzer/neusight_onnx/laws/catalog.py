@@ -20,7 +20,13 @@ from neusight_onnx.laws.gemm.law import GEMM
 from neusight_onnx.laws.narrow import NARROW_LAWS
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.softmax import SOFTMAX
-from neusight_onnx.laws.tensor_conv.law import CONV_FP32_AMD, TENSOR_CONV, TENSOR_CONV_AMD, TENSOR_CONV_WEIGHT_AMD
+from neusight_onnx.laws.tensor_conv.law import (
+    CONV_FP32_AMD,
+    CONV_FP32_WEIGHT_AMD,
+    TENSOR_CONV,
+    TENSOR_CONV_AMD,
+    TENSOR_CONV_WEIGHT_AMD,
+)
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM
 
 LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENTWISE, SOFTMAX, NORMALIZATION)}
@@ -47,7 +53,7 @@ def law_of(kernel_class: str, label: str) -> Law | None:
     if kernel_class == "gemm" and "+int" in label:
         return UNPACKED_GEMM
     if kernel_class == "conv" and label.startswith("float32") and label.endswith("+amd"):
-        return CONV_FP32_AMD
+        return CONV_FP32_WEIGHT_AMD if OF_WEIGHT in label else CONV_FP32_AMD
     if kernel_class == "conv" and label.endswith(f"{OF_WEIGHT}+amd"):
         return TENSOR_CONV_WEIGHT_AMD
     if kernel_class == "conv" and label in (f"float32{OF_DATA}", f"float32{OF_WEIGHT}"):

@@ -374,3 +374,46 @@ FP32_AMD_CONSTANTS: tuple[Constant, ...] = (
     *(constant for constant in AMD_CONSTANTS if constant.name not in _OF_LOADS),
     *_FP32_AMD_ONLY,
 )
+
+_FP32_WEIGHT_AMD_ONLY = (
+    Constant(
+        name="passes_us",
+        prior=25.0,
+        prior_log_sd=0.3,
+        source="launches of Winograd in several passes beyond its products': the smallest take 35-50 us; fitted",
+    ),
+    Constant(
+        name="pass_operations",
+        prior=110.0,
+        prior_log_sd=0.5,
+        source="and lane operations an element of transformed pieces, input, result and weights: lanes, not DRAM, tell "
+        "how MI50, MI100 and MI210 differ; fitted",
+    ),
+    Constant(
+        name="direct_norm",
+        prior=4.0,
+        prior_log_sd=0.3,
+        source="how softly operations and positions of kernels assembled for lanes compete; fitted",
+    ),
+    Constant(
+        name="square_overhead",
+        prior=1.5,
+        prior_log_sd=0.3,
+        source="of gradients of 3x3 weights by assembled kernels on lanes, lane operations a multiply-add; fitted",
+    ),
+    Constant(
+        name="lanes_step_ns",
+        prior=40.0,
+        prior_log_sd=0.7,
+        source="as step_ns, of compiled kernels on lanes: 210-330 ns a position of 4 bytes (MI100, MI210); fitted",
+    ),
+)
+
+_NOT_OF_FP32_WEIGHT = ("cast_us", "assembled_norm")
+"""Nothing is converted in FP32; 16 bits' rules of splits weren't tried with it."""
+
+FP32_WEIGHT_AMD_CONSTANTS: tuple[Constant, ...] = (
+    *(constant for constant in WEIGHT_AMD_CONSTANTS if constant.name not in _NOT_OF_FP32_WEIGHT),
+    *_FP32_AMD_ONLY,
+    *_FP32_WEIGHT_AMD_ONLY,
+)

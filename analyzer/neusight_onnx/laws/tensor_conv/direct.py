@@ -15,7 +15,8 @@ from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.elementwise import integer_lanes_per_sm
 from neusight_onnx.laws.issue import ISSUE_LANES
 from neusight_onnx.laws.tensor_conv.dram import dram_rate
-from neusight_onnx.laws.tensor_conv.miopen_solvers import has_no_product, lacks_half
+from neusight_onnx.laws.tensor_conv.miopen_lanes import has_matrix_cores
+from neusight_onnx.laws.tensor_conv.miopen_solvers import has_first_bf16, has_no_product, lacks_half
 
 SHORT_REDUCTION = 64.0
 """Channels of input times output of a group from which on no library has a kernel on vector lanes."""
@@ -71,20 +72,26 @@ def element_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     if is_amd(gpu):
         few = (few | has_no_product(cols, gpu)) & (cols["rank"] <= 2)
     found = np.where(few, joined, np.inf)
-    return np.minimum(found, _pointwise_weight_us(cols, gpu, c)) if "position_ns" in c else found
+    return np.minimum(found, _assembled_weight_us(cols, gpu, c)) if "position_ns" in c else found
 
 
-def _pointwise_weight_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+def _assembled_weight_us(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
     """AMD's gradient of 1x1 weights on vector lanes over tensors as they lie, in us; infinite where it isn't taken.
 
     MIOpen's ``ConvAsmBwdWrW1x1``, which has 1,431 of an MI100's gradients in bfloat16 and 779 in float16, most of few
-    images: nothing is transposed before it nor converted after. A stride reads lines of which it takes a part.
+    images, and half of an MI50's in FP32: nothing is transposed before it nor converted after. A stride reads lines of
+    which it takes a part. In FP32 ``ConvAsmBwdWrW3x3`` does the same for 3x3 weights (591 rows of an MI50 and 367 of an
+    MI100 in the find database, none of an MI210).
     """
-    lanes_s = c["direct_overhead"] * cols["macs"] / (gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz)
+    overhead = np.where(cols["taps"] > 1.0, c.get("square_overhead", 1.0), c["direct_overhead"])
+    lanes_s = overhead * cols["macs"] / (gpu.sm_count * gpu.fp32_lanes_per_sm * gpu.clock_hz)
     steps_s = 1e-9 * c["position_ns"] * cols["batch"] * cols["out"] * cols["stride"]
-    norm = c["norm"]
+    norm = c.get("direct_norm", c["norm"])
     joined: Column = c["floor_us"] + 1e6 * (lanes_s**norm + steps_s**norm) ** (1.0 / norm)
-    has = (cols["weight"] > 0) & (cols["taps"] == 1.0) & (cols["rank"] <= 2.0) & (cols["groups"] == 1.0)
+    taken = (cols["taps"] == 1.0) & (cols["groups"] == 1.0)
+    if "square_overhead" in c and (not has_matrix_cores(gpu) or has_first_bf16(gpu)):
+        taken = taken | (cols["assembled_3x3"] > 0)
+    has = (cols["weight"] > 0) & taken & (cols["rank"] <= 2.0)
     has = has & (cols["channels_last"] == 0.0) & ~lacks_half(cols, gpu)
     return np.where(has, joined, np.inf)
 

@@ -33,7 +33,11 @@ def ideal_us(cols: Columns, gpu: GpuSpec) -> Column:
     memory = np.maximum(beyond, cold_bytes(cols)) / gpu.memory_bytes_per_s
     saved_us = 1e6 * cols["flops"] / WINOGRAD_SAVING / gpu.peak_flops_per_s["fp32"]
     saves = is_fp32(cols) & (cols["winograd_saving"] > 0.0)
-    return np.maximum(np.where(saves, np.minimum(flops_us, saved_us), flops_us), 1e6 * memory)
+    least_us = np.where(saves, np.minimum(flops_us, saved_us), flops_us)
+    passes = cols["passes"] * cols["pass_pieces"] * cols["c_each"] * cols["k_each"]
+    passes_us = 2e6 * passes / matrix_units.peaks(gpu, cols["pipe"])
+    least_us = np.where(is_fp32(cols) & (passes > 0.0), np.minimum(least_us, passes_us), least_us)
+    return np.maximum(least_us, 1e6 * memory)
 
 
 def algorithms_us(

@@ -11,7 +11,7 @@ from neusight_onnx.laws.base import Columns, Constants, LawResult
 from neusight_onnx.laws.tensor_conv.direct import element_us
 from neusight_onnx.laws.tensor_conv.estimate import estimate
 from neusight_onnx.laws.tensor_conv.image_products import images_us
-from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
+from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us
 from neusight_onnx.laws.tensor_conv.miopen_lanes import lanes_us, winograd_us
 from neusight_onnx.laws.tensor_conv.miopen_solvers import assembled_times, compiled_slower, compiled_us, stated_slower
 from neusight_onnx.laws.tensor_conv.tiles import with_tiles
@@ -139,7 +139,7 @@ FP32_AMD_FEATURES: tuple[str, ...] = (*AMD_FEATURES, "log_lanes_over_product", "
 def fp32_amd_features(cols: Columns, gpu: GpuSpec, constants: Constants, result: LawResult) -> NDArray[np.float32]:
     """``amd_features``, with how kernels on vector lanes compare, as ``FP32_AMD_FEATURES``."""
     cols, tile, _ = with_tiles(cols, gpu, constants)
-    product = joined_us(times(cols, gpu, constants, tile), constants)
+    product = joined_us(assembled_times(cols, gpu, constants, tile), constants)
     own = (
         np.clip(np.log(lanes_us(cols, gpu, constants, tile) / product), -5.0, 5.0),
         np.clip(np.log(winograd_us(cols, gpu, constants, tile) / product), -5.0, 5.0),

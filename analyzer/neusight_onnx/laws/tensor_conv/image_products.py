@@ -54,7 +54,7 @@ def image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
         return plain
     # products are assembled kernels, too; nothing of theirs is converted
     moves = c.get("assembled_operations", c["move_operations"])
-    plain.pop("cast_us", None)
+    plain.pop("zero_us", None)
     return {
         **plain,
         "floor_us": c["image_us"] * launch_slowness(gpu),
@@ -65,10 +65,21 @@ def image_constants(gpu: GpuSpec, c: Constants) -> dict[str, float]:
 
 def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
     """The product of one image, as the columns of implicit GEMM."""
-    m, n, k, element = cols["image_m"], cols["image_n"], cols["image_k"], cols["bytes"]
+    return plain_product(cols, cols["image_b"], cols["image_m"], cols["image_n"], cols["image_k"])
+
+
+def plain_product(
+    cols: Mapping[str, NDArray[np.float64]],
+    b: NDArray[np.float64],
+    m: NDArray[np.float64],
+    n: NDArray[np.float64],
+    k: NDArray[np.float64],
+) -> dict[str, NDArray[np.float64]]:
+    """``b`` products of (m, k) by (k, n) on elements of a convolution, as the columns of implicit GEMM."""
+    element = cols["bytes"]
     zero = np.zeros_like(m)
     return {
-        "b": cols["image_b"],
+        "b": b,
         "m": m,
         "n": n,
         "k": k,
@@ -77,8 +88,8 @@ def _image(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.floa
         "bytes": element,
         "result_bytes": cols["result_bytes"],
         "pipe": cols["pipe"],
-        "read_bytes": cols["image_b"] * element * k * (m + n),
-        "write_bytes": cols["image_b"] * element * m * n,
+        "read_bytes": b * element * k * (m + n),
+        "write_bytes": b * element * m * n,
         "depth": k,
         "taps_met": zero + 1.0,
         "data": zero,

@@ -56,7 +56,9 @@ def times(
     peak = matrix_units.peaks(gpu, cols["pipe"]) / slower
     full_s = _multiplied_s(cols, gpu, c, tile, grid, kz, peak=peak, addressing=addressing)
     summing = np.where(z > 1.0, 2.0, 0.0) if sums is None else sums
-    memory_s = _memory_s(cols, gpu, c, tile, grid, kz, partial=2.0 * summing * b * m * n * z)
+    # both kernels beside it: sums in FP32; the zeroing one alone: what is added is in the result's own format
+    added = np.where(summing > 1.0, 4.0, summing * cols["bytes"])
+    memory_s = _memory_s(cols, gpu, c, tile, grid, kz, partial=added * b * m * n * z)
     l2_s = grid.per_sm * (kz * (t1 + t2 * cols["loaded"]) * cols["bytes"]) / (c["l2_bytes_per_clock"] * gpu.clock_hz)
     issue_s = np.zeros_like(l2_s)
     if is_amd(gpu):
@@ -182,8 +184,9 @@ def _beside_us(
 
     MIOpen's conversion is the longer one (``cast_us``); where nothing tells the two apart they share ``split_us``.
     """
-    if "cast_us" in c:
-        return np.minimum(kernels, 1.0) * c["zero_us"] + np.where(kernels > 1.0, c["cast_us"], 0.0)
+    if "zero_us" in c:
+        # FP32 has nothing to convert
+        return np.minimum(kernels, 1.0) * c["zero_us"] + np.where(kernels > 1.0, c.get("cast_us", 0.0), 0.0)
     summed = (cols["weight"] > 0) & _zeroes_and_converts(gpu)
     both: NDArray[np.float64] = np.where(summed, c["sums_us"] if not is_amd(gpu) else 0.0, c["split_us"])
     return kernels / 2.0 * both

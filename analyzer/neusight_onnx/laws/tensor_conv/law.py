@@ -11,6 +11,7 @@ from neusight_onnx.laws.tensor_conv.constants import (
     AMD_CONSTANTS,
     CONSTANTS,
     FP32_AMD_CONSTANTS,
+    FP32_WEIGHT_AMD_CONSTANTS,
     WEIGHT_AMD_CONSTANTS,
 )
 from neusight_onnx.laws.tensor_conv.estimate import estimate
@@ -57,3 +58,6 @@ CONV_FP32_AMD = replace(
     counterpart=None,
 )
 """The same in FP32: on matrix cores where a GPU has them, on vector lanes, and Winograd."""
+
+CONV_FP32_WEIGHT_AMD = replace(CONV_FP32_AMD, constants=FP32_WEIGHT_AMD_CONSTANTS)
+"""The same for the weight's gradient: zeros beside it, tiles of compiled kernels, and kernels on lanes of its own."""

@@ -15,7 +15,8 @@ from neusight_onnx.laws import matrix_units
 from neusight_onnx.laws.bandwidth import is_amd
 from neusight_onnx.laws.base import Columns, Constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
-from neusight_onnx.laws.tensor_conv.miopen_lanes import has_lanes, has_matrix_cores, lanes_us, winograd_us
+from neusight_onnx.laws.tensor_conv.miopen_lanes import has_lanes, has_matrix_cores, is_fp32, lanes_us, winograd_us
+from neusight_onnx.laws.tensor_conv.miopen_passes import passes_us
 from neusight_onnx.laws.tensor_conv.solver_tiles import COMPILED_TILE, HIP_TILE, LYING_TILE, MLIR_TILE, own_tile
 
 
@@ -66,6 +67,8 @@ def taken_us(
     if not np.any(lanes):
         return on_cores
     on_lanes = np.minimum(lanes_us(cols, gpu, c, tile), winograd_us(cols, gpu, c, tile))
+    if "passes_us" in c:
+        on_lanes = np.minimum(on_lanes, passes_us(cols, gpu, c, tile))
     return np.where(lanes, np.minimum(on_cores, on_lanes), on_cores)
 
 
@@ -126,13 +129,13 @@ def _channels_together(cols: Mapping[str, NDArray[np.float64]]) -> dict[str, NDA
 def _assembled_sums(cols: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
     """Kernels beside an assembled gradient of weights, whose blocks add up what each has, split or not.
 
-    In float16 pairs of channels are added where they lie (``global_atomic_pk_add_f16``), which only have to be zeroed;
-    a single channel and bfloat16 are added in FP32 and converted after (``need_cast`` in MIOpen's solver, as
-    remembered). An MI210 takes 13-20 us longer in bfloat16 for up to 600,000 weights and then with their number, for
-    3 channels as long (4,253 pairs); over (n, *spatial, c) none of either GPU's takes less than 12.5 us, which MLIR's,
-    unsplit, do in 4.5.
+    In float16 pairs of channels are added where they lie (``global_atomic_pk_add_f16``), which only have to be zeroed,
+    and so is FP32; a single channel and bfloat16 are added in FP32 and converted after (``need_cast`` in MIOpen's
+    solver, as remembered). An MI210 takes 13-20 us longer in bfloat16 for up to 600,000 weights and then with their
+    number, for 3 channels as long (4,253 pairs); over (n, *spatial, c) none of either GPU's takes less than 12.5 us,
+    which MLIR's, unsplit, do in 4.5.
     """
-    adds = is_half(cols) & (np.mod(cols["c_each"], 2.0) == 0.0)
+    adds = is_fp32(cols) | (is_half(cols) & (np.mod(cols["c_each"], 2.0) == 0.0))
     return np.where(adds, 1.0, 2.0)
 
 
@@ -144,12 +147,17 @@ def compiled_times(
     *,
     sums: NDArray[np.float64] | None = None,
 ) -> dict[str, NDArray[np.float64]]:
-    """Competing times of those kernels in s; ``sums`` as :func:`.implicit_gemm.times` has it."""
+    """Competing times of those kernels in s; ``sums`` as :func:`.implicit_gemm.times` has it.
+
+    Split gradients of weights in FP32 are added where they lie, which only has to be zeroed.
+    """
     # a filter of one tap has no addresses of its own to make
     addressing = np.where(cols["taps_met"] > 1.0, c["index_overhead"] * c["data_overhead"] ** cols["data"], 1.0)
     own = {**c, "tap_channels": 0.0, "pipe_overhead": c["pipe_overhead"] * c["compiled_overhead"]}
     # MLIR makes none for bfloat16 there; what is left, in HIP, has fewer loads in flight
     is_hip = is_first_bf16(cols, gpu)
+    if sums is None and "assembled_operations" in c:
+        sums = np.where(tile[3] > 1.0, 1.0, 0.0)
     return times(
         merged(cols),
         gpu,

@@ -15,6 +15,10 @@ MLIR_TILE = tuple(f"mlir_{name}" for name in _TILE)
 LYING_TILE = tuple(f"lying_{name}" for name in _TILE)
 """Of assembled kernels that read (n, c, *spatial)."""
 LANES_TILE = tuple(f"lanes_{name}" for name in _TILE)
+DYNAMIC_TILE = tuple(f"dynamic_{name}" for name in _TILE)
+"""Of assembled kernels on GCN's lanes."""
+PASSES_TILE = tuple(f"passes_{name}" for name in _TILE)
+"""Of the products of Winograd in several passes."""
 WINOGRAD_TILE = tuple(f"winograd_{name}" for name in _TILE)
 
 

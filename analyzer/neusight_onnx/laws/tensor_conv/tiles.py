@@ -14,7 +14,14 @@ from neusight_onnx.laws.tensor_conv import miopen_splits
 from neusight_onnx.laws.tensor_conv.columns import PACKED_INT8_SINCE, PACKED_SIDE
 from neusight_onnx.laws.tensor_conv.image_products import image_columns, image_constants
 from neusight_onnx.laws.tensor_conv.implicit_gemm import joined_us, times
-from neusight_onnx.laws.tensor_conv.miopen_lanes import has_lanes, lanes_times, winograd_times
+from neusight_onnx.laws.tensor_conv.miopen_lanes import (
+    dynamic_times,
+    has_lanes,
+    has_matrix_cores,
+    lanes_times,
+    winograd_times,
+)
+from neusight_onnx.laws.tensor_conv.miopen_passes import passes_times
 from neusight_onnx.laws.tensor_conv.miopen_solvers import (
     assembled_times,
     compiled_times,
@@ -26,10 +33,12 @@ from neusight_onnx.laws.tensor_conv.miopen_solvers import (
 )
 from neusight_onnx.laws.tensor_conv.solver_tiles import (
     COMPILED_TILE,
+    DYNAMIC_TILE,
     HIP_TILE,
     LANES_TILE,
     LYING_TILE,
     MLIR_TILE,
+    PASSES_TILE,
     WINOGRAD_TILE,
 )
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
@@ -46,6 +55,8 @@ TILE = ("tile_n", "tile_m", "tile_threads", "split_k")
 IMAGE_TILE = tuple(f"image_{name}" for name in TILE)
 
 _CHUNK = 128
+
+TimesOf = Callable[..., dict[str, NDArray[np.float64]]]
 
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
@@ -66,7 +77,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         tile = np.where(cols["weight"] > 0, _choice(cols, gpu, constants, matrix_unit_candidates(of_weight)), tile)
     found = {**cols, **dict(zip(TILE, tile, strict=True))}
     if is_amd(gpu):
-        found |= _of_other_solvers(cols, gpu, constants, tile)
+        found |= _of_other_solvers(cols, gpu, constants)
     if not is_amd(gpu) and np.any(cols["packed_b"]):
         found = _with_packed(found, gpu, constants)
     if is_amd(gpu) or np.any(cols["as_it_lies"]):
@@ -77,14 +88,13 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     return found
 
 
-def _of_other_solvers(
-    cols: Columns, gpu: GpuSpec, constants: Constants, tile: NDArray[np.float64]
-) -> dict[str, Column]:
+def _of_other_solvers(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """Tiles of MIOpen's solvers beside assembled kernels of (n, *spatial, c), as columns: each has the best of its own.
 
     The best of assembled kernels can be a bad one for the others, which wait for other things: more of the same work,
-    or of compute units, would then take longer. Gradients of weights by the law of FP32 have ``tile``, the assembled
-    kernels', for all.
+    or of compute units, would then take longer. Gradients of weights: no kernel of implicit GEMM on lanes splits the
+    reduction over positions, nor Winograd in one kernel; ``ConvHipImplicitGemmV4R4WrW`` takes 210 to 330 ns a position
+    on MI100 and MI210 whether a block or two are on a compute unit or one on sixteen (find database).
     """
     tiles = matrix_unit_convolution_tiles(gpu)
     menu = matrix_unit_candidates(tiles)
@@ -94,19 +104,27 @@ def _of_other_solvers(
         hip = _choice(cols, gpu, constants, unsplit, of=hip_times, splits=miopen_splits.of_images)
         mlir = _choice(cols, gpu, constants, small, of=mlir_times, splits=miopen_splits.of_mlir)
         return dict(zip(HIP_TILE, hip, strict=True)) | dict(zip(MLIR_TILE, mlir, strict=True))
-    of_weight = cols["weight"] > 0
-    chosen = {COMPILED_TILE: _choice(cols, gpu, constants, menu, of=compiled_times)}
-    if np.any(of_weight):
-        deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
-        found = tile
-        if "address_overhead" in constants:
-            found = _choice(cols, gpu, constants, deep, of=compiled_times, by_image=True)
-        chosen[COMPILED_TILE] = np.where(of_weight, found, chosen[COMPILED_TILE])
+    deep = matrix_unit_candidates(tiles, splits=MATRIX_CORE_WEIGHT_SPLITS)
+    whole = matrix_unit_candidates(tiles, splits=(1,))
+
+    def best(times_of: TimesOf, of_weight: NDArray[np.float64], *, by_image: bool = False) -> NDArray[np.float64]:
+        if not np.any(cols["weight"]):
+            return _choice(cols, gpu, constants, menu, of=times_of)
+        found = _choice(cols, gpu, constants, of_weight, of=times_of, by_image=by_image)
+        if np.all(cols["weight"]):
+            return found
+        return np.where(cols["weight"] > 0, found, _choice(cols, gpu, constants, menu, of=times_of))
+
+    chosen = {COMPILED_TILE: best(compiled_times, deep, by_image=True)}
     if np.any(reads_as_they_lie(cols, gpu)):
         chosen[LYING_TILE] = _choice(cols, gpu, constants, menu, of=lying_times)
     if "lanes_overhead" in constants and np.any(has_lanes(cols, gpu)):
-        for names, times_of in ((LANES_TILE, lanes_times), (WINOGRAD_TILE, winograd_times)):
-            chosen[names] = np.where(of_weight, tile, _choice(cols, gpu, constants, menu, of=times_of))
+        chosen[LANES_TILE] = best(lanes_times, whole)
+        if np.any(cols["weight"]) and not has_matrix_cores(gpu):
+            chosen[DYNAMIC_TILE] = best(dynamic_times, whole)
+        chosen[WINOGRAD_TILE] = best(winograd_times, whole)
+    if "passes_us" in constants and np.any(cols["passes"]):
+        chosen[PASSES_TILE] = _choice(cols, gpu, constants, menu, of=passes_times)
     return {name: column for names, own in chosen.items() for name, column in zip(names, own, strict=True)}
 
 
@@ -171,7 +189,7 @@ def _choice(
     constants: Constants,
     menu: NDArray[np.float64],
     *,
-    of: Callable[..., dict[str, NDArray[np.float64]]] = times,
+    of: TimesOf = times,
     by_image: bool = False,
     splits: Callable[[Columns, GpuSpec, NDArray[np.float64]], NDArray[np.float64]] | None = None,
 ) -> NDArray[np.float64]:
