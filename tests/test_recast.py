@@ -12,7 +12,7 @@ from onnx import helper
 
 from graphs import inferred, read_graph
 from neusight_onnx import analyze, compare, load_gpu
-from neusight_onnx.assumptions import of_precision
+from neusight_onnx.assumptions.formats import of_precision
 from neusight_onnx.checks.limits import Limits
 from neusight_onnx.checks.run import check
 from neusight_onnx.checks.subject import Target

@@ -24,34 +24,36 @@ from neusight_onnx.assembly import (
     unsupported_nodes,
     value_summaries,
 )
-from neusight_onnx.assumptions import (
-    of_a_newer_release,
+from neusight_onnx.assumptions.execution import (
     of_clocks,
     of_copies,
     of_experts,
     of_layouts,
+    of_pipes,
+    of_sums,
+    of_the_host,
+    of_the_l2,
+)
+from neusight_onnx.assumptions.formats import (
     of_little_narrowed,
     of_permitted_fp32,
-    of_pipes,
     of_precision,
     of_quantization,
-    of_sums,
+    of_widened_weights,
+    other_types,
+)
+from neusight_onnx.assumptions.run import (
+    of_a_newer_release,
     of_the_batch,
     of_the_chip,
     of_the_gpu,
-    of_the_host,
-    of_the_l2,
     of_the_last_release,
     of_the_provider,
     of_the_release,
     of_the_runtime,
     of_the_stored_precision,
-    of_widened_weights,
-    other_types,
-    own_warnings,
-    range_of_branches,
-    share_by_data,
 )
+from neusight_onnx.assumptions.totals import own_warnings, range_of_branches, share_by_data
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import ModelError, SpecError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from neusight_onnx.assembly import Placed, counted_works, joined_views, quickest, stream_steps, with_predictions
-from neusight_onnx.assumptions import of_fp32_beside_tf32, of_tactics
+from neusight_onnx.assumptions.formats import of_fp32_beside_tf32, of_tactics
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, NodeWork, Recurrent

@@ -16,9 +16,8 @@ from neusight_onnx.assembly import (
     sized_by_data,
     unsupported_nodes,
 )
-from neusight_onnx.assumptions import (
-    of_little_narrowed,
-    of_precision,
+from neusight_onnx.assumptions.formats import of_little_narrowed, of_precision, of_widened_weights
+from neusight_onnx.assumptions.run import (
     of_the_batch,
     of_the_chip,
     of_the_gpu,
@@ -26,9 +25,8 @@ from neusight_onnx.assumptions import (
     of_the_provider,
     of_the_run,
     of_the_stored_precision,
-    of_widened_weights,
-    range_of_branches,
 )
+from neusight_onnx.assumptions.totals import range_of_branches
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.execution import as_built, placed_on, precision_on, run_on, settings_of
