@@ -70,8 +70,10 @@ class Runtime:
     ``norms_in_fp32``: what becomes of a normalization of 16 bits that casts to FP32 in between: "apart", as written;
     "deviation", a kernel that starts at the deviations from the mean; "whole", one kernel.
     ``newest_pow``: the newest opset whose Pow formulas of normalizations and GELU may hold; None: any.
-    ``biased_gelu_at_open_sizes``: whether a bias joins GELU in a file that leaves sizes open; ``biased_stacks``:
-    whether one joins a product of more than two dimensions.
+    ``biased_gelu_at_open_sizes``: whether a bias joins GELU whose width isn't known; ``biased_stacks``: whether one
+    joins a product of more than two dimensions. ``norms_of_sums_at_open_sizes``: whether a sum joins the normalization
+    behind it in a file that leaves sizes open; ``joins_first_bias``: whether a bias that is added as first operand
+    does, too.
     ``drops_neutral``: whether sums with 0 and products with 1 go, where redundant nodes do; ``splits_gathers``:
     whether Gathers that take a tensor apart become one Split. ``has_hard_swish``: whether HardSwish is one kernel.
     ``skip_norm_at_once``: elements that a thread of the kernel that adds a residual and normalizes takes at once, up to
@@ -140,6 +142,8 @@ class Runtime:
     newest_pow: int | None = None
     biased_gelu_at_open_sizes: bool = True
     biased_stacks: bool = True
+    norms_of_sums_at_open_sizes: bool = True
+    joins_first_bias: bool = True
     drops_neutral: bool = True
     splits_gathers: bool = True
     has_hard_swish: bool = True

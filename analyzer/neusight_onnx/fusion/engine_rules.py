@@ -10,12 +10,13 @@ from __future__ import annotations
 from math import prod
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.fusion.known_shapes import Shape
 from neusight_onnx.fusion.patterns.search import Match, Pattern, Search, Trail
 from neusight_onnx.graph.model import Node
 
 ORT = frozenset({"onnxruntime"})
 ENGINES = frozenset({"onnxruntime", "tensorrt"})
-NOT_FIXED = "the file neither fixes all sizes of its inputs nor declares one shape for what is added"
+NOT_FIXED = "the file neither fixes all sizes of its inputs nor shows that what is added has one shape"
 """ONNX Runtime compares shapes, and behind a Reshape to a computed shape it knows none."""
 
 
@@ -115,7 +116,9 @@ def _bias_gelu(search: Search, anchor: Node) -> Match | str:
     if len(vectors) != 1:
         return "what is added before is no constant vector over the last dimension"
     if not search.fixed and not search.executor.biased_gelu_at_open_sizes:
-        return NOT_FIXED
+        known = search.known_shape(plus.outputs[0])
+        if not known or not isinstance(known[-1], int):
+            return NOT_FIXED
     x = next(name for name in plus.inputs if name != vectors[0])
     tanh = anchor.attributes.get("approximate") == "tanh"
     op_type = "FastGelu" if tanh else "BiasGelu"
@@ -138,8 +141,10 @@ def _skip_layer_norm(search: Search, anchor: Node) -> Match | str:
     axis = anchor.attributes.get("axis", -1)
     if axis not in (-1, len(shapes[0]) - 1):
         return "it isn't over the last dimension alone"
-    if not search.are_alike(*plus.inputs):
-        return NOT_FIXED
+    if not search.fixed:
+        known, other = (search.known_shape(name) for name in plus.inputs)
+        if known is None or known != other or None in known or not search.executor.norms_of_sums_at_open_sizes:
+            return NOT_FIXED
     inputs = (*plus.inputs, *anchor.inputs[1:])
     for place, name in enumerate(plus.inputs):
         attempt = Trail(search, nodes=dict(trail.nodes))
@@ -147,7 +152,8 @@ def _skip_layer_norm(search: Search, anchor: Node) -> Match | str:
         if biased is None or len(search.consumers.get(biased.outputs[0], ())) != 1 or len(inputs) != 4:
             continue
         vectors = [item for item in biased.inputs if search.is_constant(item) and search.shape(item) == shapes[0][-1:]]
-        if vectors == [biased.inputs[1]] and biased.outputs[0] not in search.kept:  # the other order it doesn't take
+        in_order = search.executor.joins_first_bias or vectors == [biased.inputs[1]]
+        if len(vectors) == 1 and in_order and biased.outputs[0] not in search.kept:
             x = next(item for item in biased.inputs if item != vectors[0])
             trail = attempt
             inputs = (x, plus.inputs[1 - place], *anchor.inputs[1:], vectors[0])
@@ -158,7 +164,7 @@ def _skip_layer_norm(search: Search, anchor: Node) -> Match | str:
 def _bias_softmax(search: Search, anchor: Node) -> Match | str:
     """Softmax of x + a mask (BiasSoftmaxFusion, which only the CUDA provider has).
 
-    Where the file leaves sizes open it merges only what the file shows to have one shape.
+    Where the file leaves sizes open it has to show that the mask can be repeated so.
     """
     shape = search.shape(anchor.inputs[0])
     axis = anchor.attributes.get("axis", -1 if anchor.version >= 13 else 1)
@@ -173,9 +179,11 @@ def _bias_softmax(search: Search, anchor: Node) -> Match | str:
     masks = [name for name in plus.inputs if (search.shape(name) or ())[-1:] == shape[-1:]]
     if not whole or len(masks) != 2:
         return "what is added doesn't broadcast over whole rows"
-    if not search.fixed and not search.are_alike(*plus.inputs):
-        return NOT_FIXED
     mask = next((name for name in masks if name != whole[0]), masks[-1])
+    if not _is_repeated(search.shape(mask), shape):
+        return "the mask is repeated over other dimensions than its kernel can"
+    if not search.fixed and not _is_repeated(search.known_shape(mask), search.known_shape(whole[0])):
+        return NOT_FIXED
     return trail.finish(
         "BiasSoftmax",
         (whole[0], mask),
@@ -183,6 +191,17 @@ def _bias_softmax(search: Search, anchor: Node) -> Match | str:
         domain="com.microsoft",
         attributes={"axis": len(shape) - 1},  # it knows no negative one, and without any flattens all behind the first
     )
+
+
+def _is_repeated(mask: Shape | None, scores: Shape | None) -> bool:
+    """Whether its kernel can repeat a mask over the scores: the mask has their last dimensions and 1 in front of them,
+    or their first ones and their last and 1 in between. So (b, 1, s, t) isn't over (b, h, s, t)."""
+    if mask is None or scores is None or None in scores or mask[-1:] != scores[-1:]:
+        return False
+    mask = (1,) * (len(scores) - len(mask)) + mask
+    own = next((place for place, dim in enumerate(mask) if dim != 1), len(mask))
+    shared = next((place for place, dim in enumerate(mask) if dim != scores[place]), len(mask))
+    return mask[own:] == scores[own:] or all(dim == 1 for dim in mask[shared:-1])
 
 
 def _constant_into_conv(search: Search, anchor: Node) -> Match | str:

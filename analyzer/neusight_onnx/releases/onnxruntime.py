@@ -109,6 +109,13 @@ ONNXRUNTIME = History(
             fields={"splits_gathers": False},
         ),
         Change(
+            since=(1, 14),
+            what="a sum joins the normalization behind it where symbols show that both addends have one shape, too",
+            before="a sum joins the normalization behind it in files that fix all sizes only",
+            source=_GRAPHS.format("1.11, 1.13 and 1.14"),
+            fields={"norms_of_sums_at_open_sizes": False},
+        ),
+        Change(
             since=(1, 16),
             what="SkipLayerNormalization takes eight elements a thread at once",
             before="SkipLayerNormalization takes four elements a thread at once up to 1,024 columns, one beyond",
@@ -117,9 +124,9 @@ ONNXRUNTIME = History(
         ),
         Change(
             since=(1, 17),
-            what="a bias joins GELU in files that leave sizes open, too",
-            before="a bias joins GELU in files that fix all sizes only",
-            source=_GRAPHS.format("1.16 and 1.17"),
+            what="a bias joins GELU behind a Reshape to a computed shape, too",
+            before="a bias joins GELU only where its width is known: not behind a Reshape to a computed shape",
+            source=_GRAPHS.format("1.11, 1.14, 1.16 and 1.17"),
             fields={"biased_gelu_at_open_sizes": False},
         ),
         Change(
@@ -173,6 +180,13 @@ ONNXRUNTIME = History(
             before="HardSwish is two kernels",
             source=_GRAPHS.format("1.23 and 1.24"),
             fields={"has_hard_swish": False},
+        ),
+        Change(
+            since=(1, 25),
+            what="a bias joins the normalization of a sum whichever operand of its own sum it is",
+            before="a bias joins the normalization of a sum as the second operand of its own sum only",
+            source=_GRAPHS.format("1.14, 1.17, 1.21, 1.23, 1.24, 1.25 and 1.26"),
+            fields={"joins_first_bias": False},
         ),
         Change(
             since=(1, 28),

@@ -222,13 +222,13 @@ class Index:
         if self.graph is not graph.graph:
             self._read(graph.graph)
         return Search(
+            graph=graph.graph,
             values=graph.values,
             producers=self.producers,
             consumers=self.consumers,
             kept=kept_values(graph),
             executor=runtime,
             fixed=all(isinstance(size, int) for declared in graph.graph.inputs for size in declared.shape or ()),
-            declared=graph.graph.declared,
         )
 
     def _read(self, graph: Graph) -> None:

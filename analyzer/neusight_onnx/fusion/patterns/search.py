@@ -12,7 +12,8 @@ from math import isclose
 
 import numpy as np
 
-from neusight_onnx.graph.model import Attribute, Declared, Node, Value, file_name
+from neusight_onnx.fusion.known_shapes import Shape, known_shapes
+from neusight_onnx.graph.model import Attribute, Graph, Node, Value, file_name
 from neusight_onnx.runtime import Runtime
 
 EVERYWHERE = frozenset({"eager", "compiled", "onnxruntime", "tensorrt"})
@@ -65,18 +66,18 @@ class Verdict:
 class Search:
     """The graph, indexed: who makes and who uses a value, which values must stay, which nodes are merged already.
 
-    ``executor``: whose rules search, ``runtime`` its name. ``fixed``: the file fixes all sizes of its inputs;
-    ``declared``: what it says itself of inner values.
+    ``executor``: whose rules search, ``runtime`` its name. ``fixed``: the file fixes all sizes of its inputs.
     """
 
+    graph: Graph
     values: Mapping[str, Value]
     producers: dict[str, Node]
     consumers: dict[str, list[Node]]
     kept: frozenset[str]
     executor: Runtime
     fixed: bool = True
-    declared: Mapping[str, Declared] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    known: dict[str, Shape] | None = None
 
     @property
     def runtime(self) -> str:
@@ -109,14 +110,11 @@ class Search:
         newest = self.executor.newest_pow
         return newest is None or node.version <= newest
 
-    def are_alike(self, *names: str) -> bool:
-        """Whether a runtime that knows no sizes before the run can tell that values have one shape: all sizes are
-        fixed, or the file declares the same sizes and symbols for them."""
-        if self.fixed:
-            return True
-        shapes = {None if (known := self.declared.get(name)) is None else known.shape for name in names}
-        shape = shapes.pop()
-        return not shapes and shape is not None and None not in shape
+    def known_shape(self, name: str) -> Shape | None:
+        """Sizes and symbols that a runtime which knows no sizes before the run knows of a value; None: not its rank."""
+        if self.known is None:
+            self.known = known_shapes(self.graph, self.values)
+        return self.known.get(name)
 
     def is_transparent(self, node: Node) -> bool:
         """Whether a node passes its input on: Identity, Dropout without a mask, a Cast to the same type."""
