@@ -356,6 +356,14 @@ CASES = {
     "newer opset of ONNX Runtime": Case(
         model=lambda: imports({"": 17, "com.microsoft": 99}), codes=codes(205), says="the only one that there is"
     ),
+    "newer than the release": Case(
+        model=linear,
+        codes=codes(213),
+        runtime="onnxruntime@1.11",
+        says="up to 16, the file imports 17",
+        fix="take --runtime onnxruntime@1.12 or later",
+    ),
+    "of the release": Case(model=linear, codes=codes(), runtime="onnxruntime@1.12"),
     "no opset": Case(model=lambda: imports({}), codes=codes(206), says="no opset of ai.onnx"),
     "opset 0": Case(model=lambda: imports({"": 0}), codes=codes(206), says="below 1"),
     "no nodes": Case(model=nothing, codes=codes(208)),

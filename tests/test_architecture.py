@@ -21,7 +21,7 @@ ROOMS = (
     ("gpu", "graph"),
     ("releases",),
     ("kernels", "runtime"),
-    ("kernel_formats", "operator_host", "compatibility", "stream"),
+    ("kernel_formats", "operator_host", "compatibility", "readable", "stream"),
     ("fusion", "lowering", "precision"),
     ("runnable",),
     ("backward",),

@@ -67,6 +67,7 @@ from neusight_onnx.memory import STANDING_ASSUMPTIONS, RunMemory, memory_on, par
 from neusight_onnx.other_batches import find_largest_batch, host_of
 from neusight_onnx.precision import Precision, resolve
 from neusight_onnx.preparation import PreparedModel, every_work, fusion_of, infer_shapes, prepare
+from neusight_onnx.readable import unread_notices
 from neusight_onnx.release_effects import changes_met
 from neusight_onnx.releases import Change
 from neusight_onnx.report.model import (
@@ -260,7 +261,13 @@ def _assemble(found: _Predicted, asked_precision: str, met: tuple[Change, ...] |
         kernels=found.rows,
         unsupported=found.unsupported,
         assumptions=tuple(dict.fromkeys(assumptions)),
-        warnings=(*model.warnings, *inferred.warnings, *own_warnings(found.totals, found.unsupported, spec), *narrowed),
+        warnings=(
+            *model.warnings,
+            *inferred.warnings,
+            *own_warnings(found.totals, found.unsupported, spec),
+            *narrowed,
+            *unread_notices(model, prepared.runtime),
+        ),
         standing=frozenset(standing),
     )
 

@@ -39,6 +39,7 @@ from neusight_onnx.other_batches import host_of
 from neusight_onnx.precision import AUTO
 from neusight_onnx.predictor import Predictors
 from neusight_onnx.preparation import PreparedModel
+from neusight_onnx.readable import unread_notices
 from neusight_onnx.report.model import HostSummary, Totals, UnsupportedNode
 
 
@@ -49,10 +50,10 @@ class Outcome:
     count as nothing. ``assumptions``: what stands in for what the model doesn't say (sizes, trips, branches); those
     that hold for every prediction are in a report only. ``precision``: what the model was computed in, which hangs on
     the GPU where none was asked for. ``host``: whether the host takes longer than the GPU, where that was asked for.
-    ``product_formats``: of 8 and 4 bits that products run in, whatever the rest is computed in. ``warnings``: that what
-    was asked for is hardly what was predicted. ``share_at_bounds``: of the kernels' time, what goes to sizes that data
-    decide and that are counted at the most that they can be; asked for as ``host`` is. ``widens``: whether kernels
-    widen weights of few bits before products of many rows."""
+    ``product_formats``: of 8 and 4 bits that products run in, whatever the rest is computed in. ``warnings``: that
+    what was asked for is hardly what was predicted, or can't be run. ``share_at_bounds``: of the kernels' time,
+    what goes to sizes that data decide and that are counted at the most that they can be; asked for as ``host`` is.
+    ``widens``: whether kernels widen weights of few bits before products of many rows."""
 
     totals: Totals
     bound_shares: Mapping[str, float]
@@ -129,7 +130,10 @@ def predict_outcome(
             product_formats=settings.product_formats,
             host_ms=host_us / 1e3,
             host=host_of(counted, prepared, spec, totals, predictors) if with_host else None,
-            warnings=tuple(of_little_narrowed(executed, prepared.runtime, run.works)),
+            warnings=(
+                *of_little_narrowed(executed, prepared.runtime, run.works),
+                *unread_notices(prepared.shaped.model, prepared.runtime),
+            ),
             # products of 8 bits that a runtime lacks are widened for any number of rows
             widens=executed.products in (None, DataType.TFLOAT32) and widened_products(run.works, prepared.runtime) > 0,
             share_at_bounds=_share_at_bounds(counted, prepared.shaped.expected) if with_host else 0.0,

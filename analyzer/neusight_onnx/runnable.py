@@ -10,6 +10,7 @@ from neusight_onnx.compatibility import Misfit, misfit
 from neusight_onnx.dtypes import BY_ONNX_CODE, DataType
 from neusight_onnx.errors import NotSupportedError
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.bodies import nodes_of
 from neusight_onnx.graph.model import Graph, Initializer, Model, Node
 from neusight_onnx.kernels import Attention, Conv, Gemm, NodeWork
 from neusight_onnx.precision import FORMATS, UNITS, Precision, refusal
@@ -214,7 +215,7 @@ def _without_pairs(graph: Graph, runtime: str) -> str | None:
     """That an engine's builder refuses a file that is quantised by other operators than pairs."""
     if get_runtime(runtime).fallback != "refused":
         return None
-    lacking = [node for node in _nodes_of(graph) if not node.domain and node.op_type in ENGINE_LACKS]
+    lacking = [node for node in nodes_of(graph) if not node.domain and node.op_type in ENGINE_LACKS]
     if not lacking:
         return None
     more = f" and {len(lacking) - 1:,} more of quantisation" if lacking[1:] else ""
@@ -231,22 +232,12 @@ _QUANTISED = ENGINE_LACKS | {"QuantizeLinear", "DequantizeLinear"}
 def quantised_for_others(graph: Graph, runtime: str) -> str | None:
     """That PyTorch, as ``runtime`` (eager, compiled), runs no such file as this quantised one; None for other files."""
     label = get_runtime(runtime).name
-    if label not in ("eager", "compiled") or not any(node.op_type in _QUANTISED for node in _nodes_of(graph)):
+    if label not in ("eager", "compiled") or not any(node.op_type in _QUANTISED for node in nodes_of(graph)):
         return None
     return (
         f"PyTorch runs no file quantised in ONNX: {label} stands for its way of launching, with the kernels of a "
         "runtime that folds QuantizeLinear and DequantizeLinear (docs/quantization.md); --runtime tensorrt has them"
     )
-
-
-def _nodes_of(graph: Graph) -> Iterator[Node]:
-    """Every node, of bodies, too."""
-    for node in graph.nodes:
-        yield node
-        for value in node.attributes.values():
-            for body in value if isinstance(value, tuple) else (value,):
-                if isinstance(body, Graph):
-                    yield from _nodes_of(body)
 
 
 def runtime_misfit(model: Model, precision: Precision, runtime: str, gpu: GpuSpec) -> Misfit | None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
+from neusight_onnx.readable import unread
 from neusight_onnx.report.verdict import Severity
+from neusight_onnx.runtime import get_runtime
 
 
 def _noticed(subject: Subject, code: str) -> Iterator[Found]:
@@ -73,8 +75,25 @@ def ir_version(subject: Subject) -> Iterator[Found]:
     severity=Severity.ERROR,
     scope=Scope.MODEL,
     explanation="The model imports an operator set that is newer than what is known here, so operators may mean "
-    "something else than what was analysed. Runtimes refuse opsets that are newer than they are.",
+    "something else than what was analysed. Runtimes refuse opsets that are newer than they are; of a release "
+    "that a target names, NSX213 says so.",
     fix="export with an older opset, or update the runtime and neusight-onnx's onnx package",
 )
 def opset(subject: Subject) -> Iterator[Found]:
     yield from _noticed(subject, "opset-newer")
+
+
+@checks(
+    "NSX213",
+    "newer than the release of its runtime",
+    severity=Severity.ERROR,
+    scope=Scope.TARGET,
+    explanation="The target names a release of ONNX Runtime (onnxruntime@1.9) that refuses the file: it reads opsets "
+    "and IR versions up to those of its time, and of com.microsoft the operators that it came with. What was judged "
+    "stands for a file like this one that the release takes. Which release came with what is known of 1.4 to 1.32, by "
+    "what they refuse; forms of an operator that are newer than the operator aren't looked at.",
+    fix="take a later release, or export the model for this one",
+)
+def newer_than_the_release(subject: Subject) -> Iterator[Found]:
+    for found in unread(subject.model, get_runtime(subject.target.runtime)):
+        yield Found(message=found.message, node=found.node, fix=found.fix)

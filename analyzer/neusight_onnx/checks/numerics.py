@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from neusight_onnx.checks.operators import nodes_of
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.graph.bodies import nodes_of
 from neusight_onnx.graph.model import Array, InferredGraph, Node, file_name
 from neusight_onnx.report.quantities import counted
 from neusight_onnx.report.verdict import Severity

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.fusion.quantization import rounding_kernels
-from neusight_onnx.graph.model import Graph, Node, file_name
+from neusight_onnx.graph.bodies import nodes_of
+from neusight_onnx.graph.model import Node, file_name
 from neusight_onnx.graph.signatures import first_version
 from neusight_onnx.graph.versions import LAST_OPSETS, OPEN_DOMAIN
 from neusight_onnx.kernels import HostWork, NodeWork, Transfer
@@ -21,16 +22,6 @@ from neusight_onnx.lowering.walk import UNKNOWN_BECAUSE, UNKNOWN_HERE
 from neusight_onnx.report.quantities import counted, scaled
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runnable import BY_PAIRS, ENGINE_LACKS, SYMMETRIC, quantised_for_others, refused_pair, runtime_misfit
-
-
-def nodes_of(graph: Graph) -> Iterator[Node]:
-    """Every node, those of bodies after the node that they belong to."""
-    for node in graph.nodes:
-        yield node
-        for attribute in node.attributes.values():
-            for body in attribute if isinstance(attribute, tuple) else (attribute,):
-                if isinstance(body, Graph):
-                    yield from nodes_of(body)
 
 
 def _qualified(node: Node) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from neusight_onnx.checks.operators import nodes_of
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.checks.thresholds import missed
 from neusight_onnx.errors import BindingError, ModelError
 from neusight_onnx.graph.batch_dimension import unnamed_batch
 from neusight_onnx.graph.bindings import Bindings
-from neusight_onnx.graph.bodies import reads_of
+from neusight_onnx.graph.bodies import nodes_of, reads_of
 from neusight_onnx.graph.cache_branches import left_empty
 from neusight_onnx.graph.cache_lengths import kept_buffers
 from neusight_onnx.graph.model import Declared, Dim, InferredGraph, Model, Node, TripCount, Value, file_name

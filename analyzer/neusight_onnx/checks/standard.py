@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from neusight_onnx.checks.operators import nodes_of
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
+from neusight_onnx.graph.bodies import nodes_of
 from neusight_onnx.graph.model import InferredGraph, Node, Value, file_name
 from neusight_onnx.graph.schema_types import Types, lacking_type
 from neusight_onnx.graph.signatures import first_version

@@ -16,6 +16,14 @@ def bodies_of(node: Node) -> Iterator[Graph]:
             yield from (body for body in value if isinstance(body, Graph))
 
 
+def nodes_of(graph: Graph) -> Iterator[Node]:
+    """Every node, those of bodies after the node that they belong to."""
+    for node in graph.nodes:
+        yield node
+        for body in bodies_of(node):
+            yield from nodes_of(body)
+
+
 def reads_of(node: Node) -> tuple[str, ...]:
     """What a node reads, once each, with what its bodies take from around them."""
     if not node.inputs and not node.attributes:

@@ -1,0 +1,140 @@
+"""What an earlier release of ONNX Runtime doesn't read of a file: said by check, and warned of by what predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import ModelProto, NodeProto
+
+from models import graph, model, node, tensor, value
+from neusight_onnx import analyze, compare
+from neusight_onnx.checks import Target, check
+from neusight_onnx.graph.model import Model
+from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.readable import unread
+from neusight_onnx.releases.onnxruntime_files import FIRST_RELEASES, IR_VERSIONS, OPSETS, newest_read
+from neusight_onnx.report.verdict import Severity
+from neusight_onnx.runtime import get_runtime
+
+INSTALLED = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+known = pytest.mark.skipif(max(OPSETS) < INSTALLED, reason="the tables end before the release that is installed")
+
+
+def written(*nodes: NodeProto, opset: int = 12, ir_version: int = 7) -> ModelProto:
+    last = nodes[-1].output[0]
+    main = graph(nodes, [value("x", [4, 32])], [value(last, [4, 32])], [tensor("w", np.zeros((32, 1, 16), np.uint8))])
+    opsets = {"": opset, "com.microsoft": 1}
+    return model(main, opsets=opsets, ir_version=ir_version)
+
+
+def read(proto: ModelProto) -> Model:
+    return read_model_bytes(proto.SerializeToString(), label="case.onnx")
+
+
+RELU = node("Relu", "x", "y", "act")
+GELU = node("QuickGelu", "x", "g", "gelu", domain="com.microsoft")
+GELU_AGAIN = node("QuickGelu", "g", "h", "gelu2", domain="com.microsoft")
+OWN = node("Gelu", "x", "y", "own", domain="com.microsoft")
+NORM = node("SimplifiedLayerNormalization", "x w", "y", "norm")
+
+
+@pytest.mark.parametrize(
+    ("proto", "runtime", "says"),
+    [
+        pytest.param(written(RELU), "onnxruntime@1.4", [], id="of its time"),
+        pytest.param(written(RELU, opset=13), "onnxruntime@1.5.2", ["up to 12, the file imports 13"], id="opset"),
+        pytest.param(written(RELU, opset=13), "onnxruntime@1.6", [], id="opset of its release"),
+        pytest.param(written(RELU, opset=24), "onnxruntime@1.23", ["up to 23, the file imports 24"], id="left out"),
+        pytest.param(written(RELU, opset=24), "onnxruntime@1.24.0", [], id="two at once"),
+        pytest.param(written(RELU, ir_version=10), "onnxruntime@1.17", ["up to 9, the file has 10"], id="ir"),
+        pytest.param(written(RELU, ir_version=10), "onnxruntime@1.18", [], id="ir of its release"),
+        pytest.param(
+            written(GELU, GELU_AGAIN),
+            "onnxruntime@1.13",
+            ["no QuickGelu, which came with 1.14 (2 nodes)"],
+            id="operator",
+        ),
+        pytest.param(written(GELU), "onnxruntime@1.14", [], id="operator of its release"),
+        pytest.param(written(OWN), "onnxruntime@1.4", [], id="operator there from the first"),
+        pytest.param(written(NORM), "onnxruntime@1.5", ["came with 1.6 (1 node)"], id="own in ONNX's domain"),
+        pytest.param(written(RELU, opset=13, ir_version=8), "onnxruntime@1.4", ["up to 12", "up to 7"], id="both"),
+        pytest.param(written(RELU, opset=999), "onnxruntime", [], id="no release"),
+        pytest.param(written(RELU, opset=999), "onnxruntime@1.99", [], id="newer than known"),
+        pytest.param(written(RELU, opset=20), "onnxruntime@1", [], id="the newest of its line"),
+        pytest.param(written(RELU, opset=20), "tensorrt@8.6", [], id="another runtime"),
+    ],
+)
+def test_what_a_release_does_not_read(proto: ModelProto, runtime: str, says: list[str]) -> None:
+    found = [each.message for each in unread(read(proto), get_runtime(runtime))]
+    assert len(found) == len(says), found
+    assert all(text in message for text, message in zip(says, found, strict=True)), found
+
+
+@pytest.mark.parametrize(
+    ("proto", "fix"),
+    [
+        (written(RELU, opset=17), "take --runtime onnxruntime@1.12 or later, or export the model with opset 12 or an"),
+        (written(RELU, opset=99), "export the model with opset 12 or an older one"),
+        (written(GELU), "take --runtime onnxruntime@1.14 or later, or export the model without the operator"),
+    ],
+    ids=["a release", "none", "operator"],
+)
+def test_the_fix_names_the_first_release_that_would_do(proto: ModelProto, fix: str) -> None:
+    (found,) = unread(read(proto), get_runtime("onnxruntime@1.4"))
+    assert found.fix.startswith(fix)
+
+
+def test_check_fails_what_its_release_refuses() -> None:
+    found = {}
+    for runtime in ("onnxruntime@1.13", "onnxruntime@1.14", "onnxruntime"):
+        verdict = check([Target(name="case", model=read(written(GELU)), gpu="v100-sxm2-16gb", runtime=runtime)])
+        found[runtime] = [
+            (each.severity, each.node) for each in verdict.findings if each.code == "NSX213" and not verdict.passed
+        ]
+    assert found == {"onnxruntime@1.13": [(Severity.ERROR, "gelu")], "onnxruntime@1.14": [], "onnxruntime": []}
+
+
+def _analysed(case: Model) -> list[str]:
+    return [each.code for each in analyze(case, gpu="t4", runtime="onnxruntime@1.13").warnings]
+
+
+def _compared(case: Model) -> list[str]:
+    return [each.code for each in compare(case, gpus=["t4", "l4"], runtimes=["onnxruntime@1.13"]).warnings]
+
+
+@pytest.mark.parametrize("warned", [_analysed, _compared], ids=["analyze", "compare"])
+def test_predictions_warn_once(warned: Callable[[Model], list[str]]) -> None:
+    assert warned(read(written(GELU))).count("newer-than-release") == 1
+    assert "newer-than-release" not in warned(read(written(RELU)))
+
+
+def _refused(proto: ModelProto) -> str:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's, of several kinds
+        return str(error)
+    return ""
+
+
+@known
+def test_versions_are_those_that_the_installed_release_reads() -> None:
+    opset, ir_version = newest_read(OPSETS, INSTALLED), newest_read(IR_VERSIONS, INSTALLED)
+    assert not _refused(written(RELU, opset=opset, ir_version=ir_version))
+    assert "opset" in _refused(written(RELU, opset=opset + 1)).lower()
+    assert "IR version" in _refused(written(RELU, ir_version=ir_version + 1))
+
+
+@known
+def test_operators_are_those_that_the_installed_release_has() -> None:
+    wrong = [
+        name
+        for (domain, name), since in FIRST_RELEASES.items()
+        if domain
+        and (since <= INSTALLED) is ("is not a registered" in _refused(written(node(name, "x", "y", domain=domain))))
+    ]
+    assert not wrong
