@@ -10,7 +10,7 @@ import pytest
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
-from neusight_onnx.kernels import Elementwise, Kernel, Normalization, Softmax, TensorSpec
+from neusight_onnx.kernels import Elementwise, Kernel, Movement, Normalization, Softmax, TensorSpec
 from neusight_onnx.laws.bandwidth import (
     MEMORY_FAMILIES,
     achieved_fraction,
@@ -20,7 +20,8 @@ from neusight_onnx.laws.bandwidth import (
     l2_miss_fraction,
     memory_family,
     p_norm,
-    stream_floor_us,
+    reuse,
+    stream_ideal_us,
 )
 from neusight_onnx.laws.base import Law, LawResult
 from neusight_onnx.laws.elementwise import (
@@ -246,7 +247,7 @@ def test_an_l2_of_unstated_rate_widens_the_interval_of_what_it_bounds() -> None:
     """An H20's file without its L2's rate, which is that of an H100 with two thirds more SMs."""
     stated = load_gpu("h20")
     bare = replace(stated, l2_bytes_per_s=None)
-    tensor = TensorSpec(dtype=FP32, shape=(1024, 4096))  # 48 MB of an L2 of 60
+    tensor = TensorSpec(dtype=FP32, shape=(1024, 1024))  # 12 MB of an L2 of 60
     kernel = Elementwise(operations=("add",), inputs=(tensor, tensor), output=tensor)
 
     def width(gpu: GpuSpec) -> float:
@@ -537,18 +538,40 @@ def test_the_name_of_a_gpu_changes_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bytes_", "expected_us"),
+    ("bytes_", "ideal_us", "assumed_us"),
     [
-        # L4: 48 MiB of L2, 300 GB/s. 1 - exp(-3 x 1 / 48) = .0606 of 1 MiB misses: .212 us; at the L2's rate
-        # (58 SMs x 2.04 GHz x 17 bytes = 2,011 GB/s, twice that) .261 us
-        (2**20, 0.2607),
-        # 1 - exp(-1) = .632 of 16 MiB: 35.35 us
-        (2**24, 35.35),
+        # L4: 48 MiB of L2, 300 GB/s. At the L2's rate (58 SMs x 2.04 GHz x 17 bytes = 2,011 GB/s, twice that) .261 us;
+        # 1 - exp(-3 x 1 / 48) = .0606 of 1 MiB is assumed to miss: .212 us
+        (2**20, 0.2607, 0.2118),
+        # 16 MiB fit; 1 - exp(-1) = .632 are assumed to miss
+        (2**24, 4.171, 35.35),
         # .99 of 75 MiB and more: DRAM
-        (2**28, 894.78),
+        (2**28, 894.78, 894.78),
     ],
     ids=["the L2's rate", "a third of the L2", "DRAM"],
 )
-def test_what_fits_the_l2_is_not_held_to_dram(bytes_: int, expected_us: float) -> None:
-    found = stream_floor_us(np.zeros(1), np.array([float(bytes_)]), 1e12, load_gpu("l4"))
-    assert found[0] == pytest.approx(expected_us, rel=0.002)
+def test_what_fits_the_l2_is_not_held_to_dram(bytes_: int, ideal_us: float, assumed_us: float) -> None:
+    l4, column = load_gpu("l4"), np.array([float(bytes_)])
+    assert stream_ideal_us(np.zeros(1), column, 1e12, l4)[0] == pytest.approx(ideal_us, rel=0.002)
+    found = reuse(column, np.zeros(1) + ideal_us, 2.0, 0.75 * 300e9, l4)
+    assert found.memory_us[0] == pytest.approx(assumed_us, rel=0.002)
+    assert found.less[0] == pytest.approx(ideal_us / max(ideal_us, assumed_us), rel=0.002)
+    assert found.more[0] == pytest.approx((2.0 + assumed_us / 0.75) / max(ideal_us, assumed_us), rel=0.002)
+
+
+@pytest.mark.parametrize("kind", ["learned", "analytic"])
+def test_what_is_assumed_of_the_l2_is_doubted(kind: str) -> None:
+    """24 MiB on an L40S, whose L2 of 96 MiB holds them: 3 x 24 / 96 leaves exp(-.75), 13.3 of 25.2 MB miss, 15.4 us."""
+    spec = TensorSpec(dtype=DataType.FLOAT32, shape=(2, 1024, 1024))
+    kernel: Kernel = Elementwise(operations=("add",), inputs=(spec, spec), output=spec)
+    if kind == "analytic":
+        half = 3 * 2**22
+        kernel = Movement(operation="copy", dtype=FP32, shape=(half // 4,), read=half, written=half)
+    found = predict((kernel,), load_gpu("l40s"))[0]
+    assert found.method == kind
+    assert found.latency_us == pytest.approx(15.37, rel=0.01)
+    assert found.bound == "memory"
+    assert found.low_us < 7.0  # 4.1 us by the L2, and the launch
+    assert found.high_us > 2.0 + 13.3e6 / 864e3 / 0.75
+    assert found.utilization == pytest.approx(2.07 / 15.37, rel=0.02)  # twice the L2's 6,083 GB/s
+    assert found.level_share > 0.9

@@ -45,9 +45,10 @@ from neusight_onnx.laws.bandwidth import (
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
-    stream_floor_us,
+    reuse,
+    stream_ideal_us,
 )
-from neusight_onnx.laws.base import Law, LawResult
+from neusight_onnx.laws.base import Law, LawResult, Reuse
 from neusight_onnx.laws.elementwise import (
     ELEMENTWISE,
     float64_flops_per_s,
@@ -234,6 +235,7 @@ def analytic_estimate(kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
     latency, ideal = np.zeros(n), np.zeros(n)
     tiles, waves = np.ones(n), np.ones(n)
     parts = {name: np.zeros(n) for name in ("memory", "l2", "compute", "latency", "launch")}
+    reused = Reuse(memory_us=np.zeros(n), less=np.ones(n), more=np.ones(n))
     for law, kind in ((ELEMENTWISE, Elementwise), (SOFTMAX, Softmax), (NORMALIZATION, Normalization)):
         rows = [i for i, kernel in enumerate(kernels) if isinstance(kernel, kind)]
         if not rows:
@@ -241,6 +243,7 @@ def analytic_estimate(kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
         result = _by_law(law, [kernels[i] for i in rows], gpu)
         latency[rows], ideal[rows] = result.latency_us, result.ideal_us
         tiles[rows], waves[rows] = result.tile_count, result.wave_count
+        _put(reused, rows, result.reuse)
         for name, column in result.parts_us.items():
             parts[name][rows] = column
     dram = dram_bytes_per_s(gpu, {})
@@ -260,7 +263,27 @@ def analytic_estimate(kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
         ideal[i] = _ideal_us(kernel, gpu)
         terms = tuple(parts[name][i : i + 1] for name in ("memory", "l2", "compute", "latency"))
         latency[i] = max(parts["launch"][i] + float(p_norm(terms, SHARPNESS)[0]), ideal[i])
-    return LawResult(latency_us=latency, ideal_us=ideal, parts_us=parts, tile_count=tiles, wave_count=waves)
+        if not isinstance(kernel, Transfer) and not _is_embedding(kernel):
+            bytes_ = np.array([kernel.read_bytes + kernel.write_bytes], dtype=np.float64)
+            rate = dram * work.memory_efficiency
+            _put(reused, [i], reuse(bytes_, latency[i : i + 1], parts["launch"][i : i + 1], rate, gpu))
+    return LawResult(
+        latency_us=np.maximum(latency, reused.memory_us),
+        ideal_us=ideal,
+        parts_us=parts,
+        tile_count=tiles,
+        wave_count=waves,
+        reuse=reused,
+    )
+
+
+def _put(reused: Reuse, rows: list[int], found: Reuse | None) -> None:
+    if found is not None:
+        reused.memory_us[rows], reused.less[rows], reused.more[rows] = found.memory_us, found.less, found.more
+
+
+def _is_embedding(kernel: Kernel) -> bool:
+    return isinstance(kernel, GatherScatter) and kernel.operation == "embedding"
 
 
 def _by_law(law: Law, kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
@@ -270,7 +293,7 @@ def _by_law(law: Law, kernels: Sequence[Kernel], gpu: GpuSpec) -> LawResult:
 
 def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
     """Roofline of the pipe that the kernel's arithmetic runs on, DRAM's share of it as for every kernel that streams:
-    what the L2 can't be expected to hold. Convolutions may save up to 2.25x by Winograd.
+    what the L2 can't hold. Convolutions may save up to 2.25x by Winograd.
 
     A copy's is PCIe, or shared memory, at its nominal rate.
     """
@@ -293,7 +316,7 @@ def _ideal_us(kernel: Kernel, gpu: GpuSpec) -> float:
         case _:
             pass
     bytes_ = np.array([kernel.read_bytes + kernel.write_bytes], dtype=np.float64)
-    return float(stream_floor_us(np.array([flops]), bytes_, peak, gpu)[0])
+    return float(stream_ideal_us(np.array([flops]), bytes_, peak, gpu)[0])
 
 
 def kernel_work(kernel: Kernel, gpu: GpuSpec) -> Work:

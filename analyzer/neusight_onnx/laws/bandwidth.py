@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.base import Column, Constant, Constants
+from neusight_onnx.laws.base import Column, Constant, Constants, Reuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,19 +241,36 @@ def l2_miss_fraction(working_set_bytes: Column, gpu: GpuSpec) -> Column:
 REUSE_DISTANCE = 3.0
 """Bytes that pass between two uses of a line, over those of one kernel: in a model a kernel reads what the one before
 wrote, beside an operand that is a few kernels old, and writes where one of the last few results lay. Assumed, to be on
-the safe side of kernels that are timed again and again on the same tensors."""
+the safe side of kernels that are timed again and again on the same tensors; :func:`reuse` says what hangs on it."""
 
 
-def stream_floor_us(flops: Column, bytes_: Column, flops_per_s: float, gpu: GpuSpec) -> Column:
-    """The least time of a kernel that streams its operands, in us: what no prediction goes below; above 0.
+def missed_bytes(bytes_: Column, gpu: GpuSpec) -> Column:
+    """Bytes that DRAM is assumed to deliver: of lines that are replaced at random, exp(-distance / L2) survive."""
+    return np.asarray(bytes_ * -np.expm1(-REUSE_DISTANCE * bytes_ / max(gpu.l2_bytes, 1)), dtype=np.float64)
 
-    The peak of the pipe, data-sheet DRAM bandwidth for what the L2 can't be expected to hold (of lines that are
-    replaced at random, exp(-distance / L2) survive), or twice the L2's measured bandwidth, whichever binds.
+
+def stream_ideal_us(flops: Column, bytes_: Column, flops_per_s: float, gpu: GpuSpec) -> Column:
+    """The roofline of a kernel that streams its operands, in us: what no interval goes below; above 0.
+
+    The peak of the pipe, data-sheet DRAM bandwidth for what the L2 doesn't hold even of a kernel that follows itself,
+    or twice the L2's measured bandwidth, whichever binds.
     """
-    missed = bytes_ * -np.expm1(-REUSE_DISTANCE * bytes_ / max(gpu.l2_bytes, 1))
+    missed = np.minimum(bytes_ * l2_miss_fraction(bytes_, gpu), missed_bytes(bytes_, gpu))
     memory = missed / gpu.memory_bytes_per_s
     l2 = bytes_ / (2.0 * l2_bytes_per_s(gpu))
     return np.maximum(np.maximum(np.maximum(flops / flops_per_s, memory), l2) * 1e6, 1e-6)
+
+
+def reuse(bytes_: Column, latency_us: Column, launch_us: Column | float, dram: float, gpu: GpuSpec) -> Reuse:
+    """What hangs on ``REUSE_DISTANCE`` in the time of a kernel of so many unique bytes.
+
+    ``latency_us``: the time without it, where the L2 holds what fits; ``dram``: bytes/s that DRAM delivers.
+    """
+    missed = missed_bytes(bytes_, gpu)
+    memory_us = missed / gpu.memory_bytes_per_s * 1e6
+    found = np.maximum(latency_us, memory_us)
+    from_dram_us = launch_us + missed / dram * 1e6
+    return Reuse(memory_us=memory_us, less=latency_us / found, more=np.maximum(from_dram_us / found, 1.0))
 
 
 def p_norm(terms: tuple[Column, ...], power: float | Column) -> Column:

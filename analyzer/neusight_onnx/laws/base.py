@@ -30,17 +30,31 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reuse:
+    """What hangs on how much of a kernel's operands the L2 still holds from the kernels before, which is assumed.
+
+    ``memory_us``: DRAM's peak for the bytes that are assumed to miss; a prediction is not faster. ``less`` (0..1] and
+    ``more`` (1 and up): what the time is multiplied by if the L2 holds all that fits, and if DRAM delivers the missed
+    bytes no quicker than it does to other kernels.
+    """
+
+    memory_us: Column
+    less: Column
+    more: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LawResult:
     """What a law says of n kernels on one GPU; every array has n entries.
 
     ``latency_us`` is the kernel's own time on the GPU, launch floor of the device included, host time not.
-    ``ideal_us`` is the time at the roofline (peak of the pipe, peak DRAM bandwidth, unique bytes): a prediction
-    is never faster. ``parts_us`` are the competing times by name ("compute", "memory", "l2", "latency", …);
-    the largest names the bound. ``tile`` holds the tile's dims by name; ``tile_count`` and ``wave_count``
-    follow from it. ``doubt_log_sd``: standard deviation (log) of the latency from constants that no measured GPU
-    shows; it widens the interval on a GPU that was not measured. ``untold_log_sd``: the same from what no kernel shows
-    on any GPU; it widens every interval. ``unmeasured``: kernels of a kind that the training
-    data doesn't hold, for which the law stands alone.
+    ``ideal_us`` is the time at the roofline (peak of the pipe, peak DRAM bandwidth, unique bytes): a prediction is
+    never faster, nor is the low end of its interval. ``reuse``: what is assumed of the L2 beyond that, if anything.
+    ``parts_us`` are the competing times by name ("compute", "memory", "l2", "latency", …); the largest names the
+    bound. ``tile`` holds the tile's dims by name; ``tile_count`` and ``wave_count`` follow from it. ``doubt_log_sd``:
+    standard deviation (log) of the latency from constants that no measured GPU shows; it widens the interval on a GPU
+    that was not measured. ``untold_log_sd``: the same from what no kernel shows on any GPU; it widens every interval.
+    ``unmeasured``: kernels of a kind that the training data doesn't hold, for which the law stands alone.
     """
 
     latency_us: Column
@@ -52,6 +66,12 @@ class LawResult:
     doubt_log_sd: Column | None = None
     untold_log_sd: Column | None = None
     unmeasured: NDArray[np.bool_] | None = None
+    reuse: Reuse | None = None
+
+    @property
+    def least_us(self) -> Column:
+        """What no prediction goes below: the roofline, and what is assumed of the L2."""
+        return self.ideal_us if self.reuse is None else np.maximum(self.ideal_us, self.reuse.memory_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

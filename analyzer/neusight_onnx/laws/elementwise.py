@@ -30,8 +30,9 @@ from neusight_onnx.laws.bandwidth import (
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
+    reuse,
     stream_doubt_log_sd,
-    stream_floor_us,
+    stream_ideal_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.issue import ISSUE_LANES
@@ -345,8 +346,10 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     compute = n * cost / peak * 1e6
     index = _index_us(columns, gpu, constants)
 
-    ideal = stream_floor_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
-    latency = np.maximum(constants["launch_us"] + p_norm((memory, l2, compute, index), _POWER), ideal)
+    ideal = stream_ideal_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
+    in_l2 = np.maximum(constants["launch_us"] + p_norm((memory, l2, compute, index), _POWER), ideal)
+    reused = reuse(unique, in_l2, constants["launch_us"], dram, gpu)
+    latency = np.maximum(in_l2, reused.memory_us)
     per_tile = 1024.0 if is_amd(gpu) else 512.0  # four elements for each of 256 (ROCm) or 128 (CUDA) threads
     tiles = np.maximum(np.ceil(n / per_tile), 1.0)
     resident = gpu.sm_count * max(1.0, gpu.max_threads_per_sm / (per_tile / 4.0))
@@ -363,6 +366,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile_count=tiles,
         wave_count=np.ceil(tiles / resident),
         doubt_log_sd=stream_doubt_log_sd(gpu, memory, l2, latency),
+        reuse=reused,
     )
 
 

@@ -34,8 +34,9 @@ from neusight_onnx.laws.bandwidth import (
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
+    reuse,
     stream_doubt_log_sd,
-    stream_floor_us,
+    stream_ideal_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import fused_cost
@@ -228,20 +229,23 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     l2 = np.where(generated, streamed.l2_us, l2)
     latency = np.where(generated, streamed.latency_us, latency)
 
-    ideal = stream_floor_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
+    ideal = stream_ideal_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
     parts = (memory, l2, compute, latency)
     total = launches + np.where(generated, p_norm(parts, SHARPNESS), p_norm(parts, constants["sharpness"]))
     iteration_columns = VECTOR * row_threads(gpu)
     blocks = np.where(per_row | two_kernels, rows, np.ceil(rows * cols / iteration_columns))
     blocks = np.maximum(blocks, 1.0)
+    in_l2 = np.maximum(total, ideal)
+    reused = reuse(unique, in_l2, launches, dram, gpu)
     return LawResult(
-        latency_us=np.maximum(total, ideal),
+        latency_us=np.maximum(in_l2, reused.memory_us),
         ideal_us=ideal,
         parts_us={"memory": memory, "l2": l2, "compute": compute, "latency": latency, "launch": launches},
         tile={"rows": np.ones_like(rows), "cols": np.where(per_row | two_kernels, cols, iteration_columns)},
         tile_count=blocks,
         wave_count=np.ceil(blocks / resident_rows(gpu)),
         doubt_log_sd=stream_doubt_log_sd(gpu, memory, l2, total),
+        reuse=reused,
     )
 
 

@@ -29,8 +29,9 @@ from neusight_onnx.laws.bandwidth import (
     l2_bytes_per_s,
     l2_miss_fraction,
     p_norm,
+    reuse,
     stream_doubt_log_sd,
-    stream_floor_us,
+    stream_ideal_us,
 )
 from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, LawResult
 from neusight_onnx.laws.elementwise import fused_cost
@@ -267,12 +268,14 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     l2 = np.where(generated, streamed.l2_us + reload / l2_bytes_per_s(gpu) * 1e6, l2)
     latency = np.where(generated, streamed.latency_us, latency)
 
-    ideal = stream_floor_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
+    ideal = stream_ideal_us(columns["flops"], unique, gpu.peak_flops_per_s["fp32"], gpu)
     parts = (memory, l2, compute, latency)
     soft = np.where(generated, p_norm(parts, SHARPNESS), p_norm(parts, constants["sharpness"]))
     total = constants["launch_us"] + soft
+    in_l2 = np.maximum(total, ideal)
+    reused = reuse(unique, in_l2, constants["launch_us"], dram, gpu)
     return LawResult(
-        latency_us=np.maximum(total, ideal),
+        latency_us=np.maximum(in_l2, reused.memory_us),
         ideal_us=ideal,
         parts_us={
             "memory": memory,
@@ -285,6 +288,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile_count=blocks,
         wave_count=np.ceil(blocks / resident),
         doubt_log_sd=stream_doubt_log_sd(gpu, memory, l2, total),
+        reuse=reused,
     )
 
 

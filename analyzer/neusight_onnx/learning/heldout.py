@@ -329,7 +329,7 @@ def predict_rows(
         near = gpu_weight(gpu, trained.vectors)
         carried = carried_over(trees, inside, answer.features, near, unseen_weight, of_the_nearest)
         latency = latency * np.exp(carried.correction)
-    return np.maximum(latency, answer.result.ideal_us)
+    return np.maximum(latency, answer.result.least_us)
 
 
 def launches_of(law: Law, measurements: Measurements, specs: Mapping[str, GpuSpec], fit: LawFit) -> Launch:

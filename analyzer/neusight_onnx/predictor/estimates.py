@@ -17,7 +17,7 @@ from neusight_onnx.gpu import GpuSpec, load_gpu
 from neusight_onnx.gpu.generation import is_unknown
 from neusight_onnx.gpu.spec import plain_architecture
 from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, Kernel
-from neusight_onnx.predictor.intervals import half_widths
+from neusight_onnx.predictor.intervals import Spread, half_widths
 from neusight_onnx.predictor.manifest import Predictor
 from neusight_onnx.predictor.neighbours import LEAST_SHARE, alike_of, lessened, share_of, worse_of
 from neusight_onnx.predictor.trees import residuals
@@ -58,14 +58,43 @@ def estimate(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Predictor) -> E
     law, latency, inside = _with_residual(kernels, gpu, predictor, shared)
     if near < 1.0:
         latency = _among_neighbours(kernels, gpu, predictor, latency, shared)
-    latency = np.maximum(latency, law.ideal_us)
-    law, latency = _issued(kernels, gpu, law, latency)
+    in_l2 = _in_l2_us(latency, law)
+    law, latency = _issued(kernels, gpu, law, np.maximum(latency, law.least_us))
     widths = predictor.amd_interval if is_amd(gpu) else predictor.interval
     remote = remoteness(gpu, predictor.law_vectors)
     spread = half_widths(widths, gpu, near, inside, remote, _doubt_log_sd(kernels, gpu, law), law.untold_log_sd)
-    low = np.maximum(latency * np.exp(-spread.width), law.ideal_us)
-    high = latency * np.exp(spread.width)
-    return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=spread.level_share)
+    less, more, level_share = _doubt_of_reuse(kernels, gpu, law, latency, in_l2, spread)
+    low = np.maximum(latency * less * np.exp(-spread.width), law.ideal_us)
+    high = latency * more * np.exp(spread.width)
+    law = _with_missed(law)
+    return Estimate(law=law, latency_us=latency, low_us=low, high_us=high, level_share=level_share)
+
+
+def _in_l2_us(latency_us: Column, law: LawResult) -> Column:
+    """The latency if the L2 holds all that fits."""
+    held = latency_us if law.reuse is None else latency_us * law.reuse.less
+    return np.maximum(held, law.ideal_us)
+
+
+def _with_missed(law: LawResult) -> LawResult:
+    """The law with the bytes that are assumed to miss the L2 in its part of memory; features see the part without."""
+    if law.reuse is None or "memory" not in law.parts_us:
+        return law
+    parts = {**law.parts_us, "memory": np.maximum(law.parts_us["memory"], law.reuse.memory_us)}
+    return replace(law, parts_us=parts)
+
+
+def _doubt_of_reuse(
+    kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult, latency_us: Column, in_l2_us: Column, spread: Spread
+) -> tuple[Column | float, Column | float, Column]:
+    """(factor of the low end, of the high end, level share) by what is assumed of the L2, which a run has in common."""
+    if law.reuse is None:
+        return 1.0, 1.0, spread.level_share
+    less = np.minimum(_issued(kernels, gpu, law, in_l2_us)[1] / latency_us, 1.0)
+    more = law.reuse.more
+    own = (1.0 - spread.level_share) * spread.width**2
+    wider = spread.width + np.log(np.maximum(1.0 / less, more))
+    return less, more, np.asarray(1.0 - own / wider**2, dtype=np.float64)
 
 
 def _doubt_log_sd(kernels: Sequence[Kernel], gpu: GpuSpec, law: LawResult) -> Column | None:
@@ -178,7 +207,7 @@ def _of_narrow_operands(kernels: Sequence[Kernel], gpu: GpuSpec, predictor: Pred
     assert used is not None, "a predictor without a law isn't loaded"
     law = apply_law(used, kernels, gpu, predictor.constants).result
     wide = estimate([_in_fp32(kernel) for kernel in kernels], gpu, replace(predictor, narrow_operands=False))
-    latency = np.maximum(wide.latency_us * np.minimum(law.latency_us / wide.law.latency_us, 1.0), law.ideal_us)
+    latency = np.maximum(wide.latency_us * np.minimum(law.latency_us / wide.law.latency_us, 1.0), law.least_us)
     least = exp(predictor.interval.unseen)
     return Estimate(
         law=law,
@@ -205,16 +234,19 @@ def analytic_answer(kernels: Sequence[Kernel], gpu: GpuSpec) -> Estimate:
     from neusight_onnx.laws.host import HOST_HALF_WIDTH_LOG
 
     law = analytic_estimate(kernels, gpu)
-    law, latency = _issued(kernels, gpu, law, np.maximum(law.latency_us, law.ideal_us))
+    in_l2 = _in_l2_us(law.latency_us, law)
+    law, latency = _issued(kernels, gpu, law, np.maximum(law.latency_us, law.least_us))
     on_host = np.array([isinstance(kernel, HostWork) for kernel in kernels], dtype=bool)
-    factor = np.exp(np.where(on_host, HOST_HALF_WIDTH_LOG, HALF_WIDTH_LOG))
-    low = np.maximum(latency / factor, np.minimum(law.ideal_us, latency))
+    width = np.where(on_host, HOST_HALF_WIDTH_LOG, HALF_WIDTH_LOG)
+    spread = Spread(width=width, level_share=np.where(on_host, 1.0, LEVEL_SHARE))  # a run has one host
+    less, more, level_share = _doubt_of_reuse(kernels, gpu, law, latency, in_l2, spread)
+    low = np.maximum(latency * less / np.exp(width), np.minimum(law.ideal_us, latency))
     return Estimate(
-        law=law,
+        law=_with_missed(law),
         latency_us=latency,
         low_us=low,
-        high_us=latency * factor,
-        level_share=np.where(on_host, 1.0, LEVEL_SHARE),  # a run has one host
+        high_us=latency * more * np.exp(width),
+        level_share=level_share,
     )
 
 

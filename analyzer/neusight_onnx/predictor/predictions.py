@@ -289,7 +289,7 @@ def _predictions(
     names = [name for name in law.parts_us if name != "launch"]
     parts_us = np.stack([np.broadcast_to(law.parts_us[name], latency.shape) for name in names])
     # laws add what is beside the floor to it; the roofline knows none
-    is_floor = np.maximum(latency - floor_us, law.ideal_us) <= floor_us
+    is_floor = np.maximum(latency - floor_us, law.least_us) <= floor_us
     largest = np.where(is_floor, -1, np.argmax(parts_us, axis=0))
     tiles = {name: values.astype(np.int64).tolist() for name, values in law.tile.items()}
     rows = zip(
