@@ -305,7 +305,7 @@ def test_formats_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert {(row["gpu"], row["precision"], row["runtime"], row["runtime_release"]) for row in rows} == {
         tuple(document[key] for key in ("gpu", "precision", "runtime", "runtime_release"))
     }
-    assert [(int(row["batch"]), int(row["sequence"])) for row in rows] == [(1, 16), (1, 32), (4, 16), (4, 32)]
+    assert [(int(row["dims.batch"]), int(row["dims.sequence"])) for row in rows] == [(1, 16), (1, 32), (4, 16), (4, 32)]
     for form in ("rich", "markdown"):
         assert texts[form].count("sequence=") == 2
         for series in document["series"]:
@@ -396,3 +396,17 @@ def test_examples_of_the_help_run(folder: Path, capsys: pytest.CaptureFixture[st
 def test_a_latency_that_no_run_has_is_no_limit(limit: float) -> None:
     with pytest.raises(ComparisonError, match=r"max_latency_ms is .*; give milliseconds above 0"):
         sweep(Path("never-read.onnx"), gpu="t4", dims={"batch": (1, 2)}, max_latency_ms=limit)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "gpu", "latency_ms"])
+@pytest.mark.parametrize("command", ["sweep", "compare"])
+def test_a_dim_may_be_called_as_a_column_is(
+    name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.onnx"
+    main_graph = graph([node("Relu", "x", "y")], [value("x", [name, 4])], [value("y", [name, 4])])
+    path.write_bytes(model(main_graph).SerializeToString())
+    assert main([command, str(path), "--gpu", "t4", "--dim", f"{name}=2,8", "--format", "csv"]) == 0
+    head, *rows = csv.reader(StringIO(capsys.readouterr().out))
+    assert len(set(head)) == len(head)
+    assert sorted(row[head.index(f"dims.{name}")] for row in rows) == ["2", "8"]

@@ -37,14 +37,24 @@ def comparison_to_json(comparison: Comparison) -> str:
 
 
 def comparison_to_csv(comparison: Comparison) -> str:
-    """One row a case, under the keys of the JSON; dims read "batch=8 seq=128", bounds "compute=0.87 memory=0.06"."""
+    """One row a case, under the keys of the JSON, with a column ``dims.NAME`` for each dim; bounds read
+    "compute=0.87 memory=0.06"."""
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     records = [case_json(case) for case in comparison.cases]
-    writer.writerow(records[0])
-    for record in records:
-        writer.writerow([flat(value) for value in record.values()])
+    names = list(dict.fromkeys(name for case in comparison.cases for name in case.dims))
+    writer.writerow([column for key in records[0] for column in (map(dim_column, names) if key == "dims" else [key])])
+    for case, record in zip(comparison.cases, records, strict=True):
+        row: list[Json] = []
+        for key, value in record.items():
+            row += [case.dims.get(name) for name in names] if key == "dims" else [flat(value)]
+        writer.writerow(row)
     return buffer.getvalue()
+
+
+def dim_column(name: str) -> str:
+    """The column of a dim's sizes, named as in the JSON: a dim may be called as another column is ("batch_size")."""
+    return f"dims.{printable(name)}"
 
 
 def flat(value: Json) -> Json:

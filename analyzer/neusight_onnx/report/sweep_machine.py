@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
-from neusight_onnx.report.comparison_machine import flat
+from neusight_onnx.report.comparison_machine import dim_column, flat
 from neusight_onnx.report.json_text import Json, json_text, rounded
 from neusight_onnx.report.machine import figures_json, notice_json
 from neusight_onnx.report.sweep import KNEE_SHARE, Point, Sweep
@@ -57,8 +57,8 @@ def sweep_to_json(sweep: Sweep) -> str:
 
 
 def sweep_to_csv(sweep: Sweep) -> str:
-    """One row a point: how it is run, under the names that a comparison's rows have; a column for each dim that varies;
-    then the keys of the JSON's points."""
+    """One row a point: how it is run, under the names that a comparison's rows have; a column ``dims.NAME`` for each dim
+    that varies; then the keys of the JSON's points."""
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     records = _points(sweep)
@@ -70,7 +70,7 @@ def sweep_to_csv(sweep: Sweep) -> str:
         "runtime": sweep.runtime,
         "runtime_release": release_of(sweep.runtime),
     }
-    writer.writerow([*run, *map(flat, sweep.varied), *keys])
+    writer.writerow([*run, *map(dim_column, sweep.varied), *keys])
     for point, record in zip(sweep.points, records, strict=True):
         sizes = (point.dims[name] for name in sweep.varied)
         writer.writerow([*map(flat, run.values()), *sizes, *(flat(record[key]) for key in keys)])
