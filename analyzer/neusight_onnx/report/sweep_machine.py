@@ -57,8 +57,8 @@ def sweep_to_json(sweep: Sweep) -> str:
 
 
 def sweep_to_csv(sweep: Sweep) -> str:
-    """One row a point: how it is run, under the names that a comparison's rows have; a column ``dims.NAME`` for each dim
-    that varies; then the keys of the JSON's points."""
+    """One row a point: how it is run, under the names that a comparison's rows have; a column ``dims.NAME`` for each
+    dim that varies; then the keys of the JSON's points."""
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     records = _points(sweep)
