@@ -194,6 +194,21 @@ def test_levels_are_found_again(versions: bool, shipped: Path, tmp_path: Path) -
     assert after.beyond == entry["unmeasured"]["half_width_log"]
 
 
+def test_what_other_data_told_is_kept(shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = json.loads((shipped / MANIFEST_NAME).read_text())
+    manifest["predictors"].append({**manifest["predictors"][0], "name": "gemm_fp8", "dtype": "float8e4m3fn"})
+    (shipped / MANIFEST_NAME).write_text(json.dumps(manifest))
+    old = {"measured": {"half_width_log": 0.28}, "unmeasured": {"half_width_log": 0.32}}
+    told = {"gemm_bf16": old, "gemm_fp8": old, "no_predictor": old}
+    (shipped / DEPLOYMENTS_NAME).write_text(json.dumps({"schema_version": 1, "predictors": told}))
+    data = measured(tmp_path / "data", shipped, versions=False)
+    assert main(["deployments", str(data), "--output", str(shipped)]) == 0
+    found = json.loads((shipped / DEPLOYMENTS_NAME).read_text())["predictors"]
+    assert list(found) == ["gemm_bf16", "gemm_fp8"]
+    assert found["gemm_fp8"] == old != found["gemm_bf16"]
+    assert "no rows that tell of gemm_fp8: kept as they were" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -756,6 +756,24 @@ def test_training_products_on_matrix_units(trained: Path, tmp_path: Path) -> Non
     assert {group.size for group in found.groups} >= {"5 us and above"}
 
 
+def test_training_keeps_predictors_that_the_data_says_nothing_of(trained: Path, folder: Path, tmp_path: Path) -> None:
+    """``train`` is asked for all classes of FP32, and the folder has rows of products alone."""
+    output, lines = tmp_path / "out", list[str]()
+    copytree(trained, output)
+    manifest = json.loads((output / "manifest.json").read_text())
+    (product,) = manifest["predictors"]
+    others = [
+        {**product, "name": "softmax_fp32", "kernel_class": "softmax", "file": "softmax_fp32.onnx"},
+        {**product, "name": "gemm_fp8", "dtype": "float8e4m3fn", "file": "gemm_fp8.onnx"},
+    ]
+    stale = {**product, "sha256": "of an earlier training"}
+    (output / "manifest.json").write_text(json.dumps({**manifest, "predictors": [stale, *others]}))
+    train(folder, output, seed=3, log=lines.append)
+    found = json.loads((output / "manifest.json").read_text())["predictors"]
+    assert found == sorted([product, *others], key=lambda entry: entry["name"])
+    assert [line for line in lines if "kept" in line] == ["softmax_fp32: no rows of it in the data, kept as it was"]
+
+
 def test_training_skips_gpus_without_a_spec(folder: Path, tmp_path: Path) -> None:
     lines: list[str] = []
     with pytest.raises(DataError, match="nothing to train on"):

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,7 @@ def common_variance(
 def deployments(data_folder: Path, output: Path, *, log: Callable[[str], None] = print) -> dict[str, Any]:
     """Writes ``deployments.json`` of the predictors in ``output`` and returns its content.
 
+    What the file says of predictors that no row of the data tells of is kept.
     Raises DataError (nothing to read), PredictorError (no predictors there), NeusightError (the ``learning`` extra is
     missing), OutputError (it can't be written).
     """
@@ -153,13 +155,25 @@ def deployments(data_folder: Path, output: Path, *, log: Callable[[str], None] =
             for part, value in parts.items():
                 if part != "amd":
                     log(f"{name}{vendor}: a half width of {value['half_width_log']:.3f} (log) in common, {part}")
-    content = {"schema_version": DEPLOYMENTS_VERSION, "coverage": 0.8, "predictors": entries}
     path = output / DEPLOYMENTS_NAME
+    kept = _untold(path, entries, {predictor.name for predictor in predictors.values()})
+    if kept:
+        log(f"no rows that tell of {', '.join(sorted(kept))}: kept as they were")
+    told = {name: {**kept, **entries}[name] for name in sorted({*kept, *entries})}
+    content = {"schema_version": DEPLOYMENTS_VERSION, "coverage": 0.8, "predictors": told}
     try:
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise OutputError(f"can't write {path}: {error.strerror}") from error
     return content
+
+
+def _untold(path: Path, entries: Mapping[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
+    """What a file of before says of predictors among ``names`` that have no new entry."""
+    if not path.is_file():
+        return {}
+    old: dict[str, Any] = json.loads(path.read_bytes())["predictors"]
+    return {name: entry for name, entry in old.items() if name in names and name not in entries}
 
 
 _Found = tuple[str, bool, bool, Evidence]

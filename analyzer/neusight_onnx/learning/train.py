@@ -54,7 +54,7 @@ def train(
 ) -> dict[str, Any]:
     """Trains a predictor per kernel class and dtype found in the training files; writes models and manifest.
 
-    Predictors of classes not in ``classes`` that the folder's manifest describes are kept. The same data and seed
+    Predictors that the output's manifest describes and the data says nothing of are kept. The same data and seed
     give the same files. Raises DataError (nothing to read), NeusightError (the ``learning`` extra is missing),
     OutputError (the folder can't be written).
     """
@@ -82,7 +82,11 @@ def train(
     if not entries:
         raise DataError(f"{data_folder} has no rows of {', '.join(classes)} on a known GPU: nothing to train on")
     return _write(
-        output, entries, models, kept=lambda entry: entry["dtype"] != "float32" or entry["kernel_class"] not in classes
+        output,
+        entries,
+        models,
+        asked=lambda entry: entry["dtype"] == "float32" and entry["kernel_class"] in classes,
+        log=log,
     )
 
 
@@ -124,7 +128,8 @@ def train_matrix_units(
         output,
         entries,
         models,
-        kept=lambda entry: entry["kernel_class"] != "gemm" or entry["dtype"] not in formats,
+        asked=lambda entry: entry["kernel_class"] == "gemm" and entry["dtype"] in formats,
+        log=log,
     )
 
 
@@ -156,7 +161,7 @@ def train_attention(
         models[entry["file"]] = model
     if not entries:
         raise DataError(f"{data_folder} has no rows of fused attention on a known GPU: nothing to train on")
-    return _write(output, entries, models, kept=lambda entry: entry["kernel_class"] != "attention")
+    return _write(output, entries, models, asked=lambda entry: entry["kernel_class"] == "attention", log=log)
 
 
 def train_shared(
@@ -207,7 +212,7 @@ def train_shared(
         models[entry["file"]] = model
     if not entries:
         raise DataError(f"{data_folder} has no rows of {', '.join(names)} on a known GPU: nothing to train on")
-    return _write(output, entries, models, kept=lambda entry: entry["name"] not in entries)
+    return _write(output, entries, models, asked=lambda entry: entry["name"] in names, log=log)
 
 
 def _constants_of(output: Path, name: str) -> dict[str, float]:
@@ -227,14 +232,18 @@ def _write(
     entries: dict[str, dict[str, Any]],
     models: Mapping[str, bytes],
     *,
-    kept: Callable[[Mapping[str, Any]], bool],
+    asked: Callable[[Mapping[str, Any]], bool],
+    log: Callable[[str], None],
 ) -> dict[str, Any]:
+    """Writes what was trained over what the folder has; says which of the predictors ``asked`` for weren't trained."""
     path = output / MANIFEST_NAME
     if path.is_file():
         old = json.loads(path.read_bytes())
         for entry in old.get("predictors", []):
-            if kept(entry):
-                entries.setdefault(entry["name"], entry)
+            if entry["name"] not in entries:
+                entries[entry["name"]] = entry
+                if asked(entry):
+                    log(f"{entry['name']}: no rows of it in the data, kept as it was")
     for entry in entries.values():
         if entry["file"] in models:
             entry["sha256"] = hashlib.sha256(models[entry["file"]]).hexdigest()
