@@ -15,8 +15,8 @@ DIST_STAMP := build/dist-check.stamp
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check check-rest format lint types dist-check predictors bench-accuracy bench-kernels \
-	bench-operators bench-frontend bench-coverage bench-plausibility bench-models bench-fusion bench-fusion-cuda bench-launches-ort \
-	bench-fusion-inductor bench-fusion-trt bench-instructions bench-speed fuzz clean
+	bench-operators bench-frontend bench-coverage bench-plausibility bench-same-generation bench-models bench-fusion bench-fusion-cuda \
+	bench-launches-ort bench-fusion-inductor bench-fusion-trt bench-instructions bench-speed fuzz clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -82,6 +82,10 @@ bench-coverage: $(VENV)/.installed-dev ## share of nodes in kernels, free, unsup
 
 bench-plausibility: $(VENV)/.installed-dev ## what physics says must hold of predictions on GPUs that nobody measured
 	$(BIN)/python benchmarks/plausibility.py
+
+bench-same-generation: $(VENV)/.installed-dev ## 16-bit products on GPUs never measured, by figures that other GPUs show: DATA=folder
+	$(call required,DATA,folder that holds data/)
+	$(BIN)/python benchmarks/same_generation.py "$(DATA)"
 
 bench-models: $(VENV)/.installed-dev ## measured models by runtime and GPU: make bench-models DATA=folder [AS_MEASURED=folder]
 	$(call required,DATA,folder that holds data/ and models/)

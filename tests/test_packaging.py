@@ -147,8 +147,9 @@ def test_every_dependency_is_justified() -> None:
 
 TARGETS = (
     "demo test check check-rest lint format types dist-check predictors bench-accuracy bench-kernels bench-operators "
-    "bench-instructions bench-frontend bench-coverage bench-plausibility bench-models bench-fusion bench-fusion-cuda "
-    "bench-launches-ort bench-fusion-inductor bench-fusion-trt bench-speed fuzz clean help"
+    "bench-instructions bench-frontend bench-coverage bench-plausibility bench-same-generation bench-models "
+    "bench-fusion bench-fusion-cuda bench-launches-ort bench-fusion-inductor bench-fusion-trt bench-speed "
+    "fuzz clean help"
 )
 
 
