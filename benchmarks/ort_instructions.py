@@ -236,6 +236,10 @@ CASES: tuple[Case, ...] = (
         attributes={"axes": [-1]},
         counted=prod(X),
     ),
+    *(  # of 600 the block that is counted sums as many as the average
+        Case(label=f"CumSum of {n}", op_type="CumSum", inputs=[(64, n)], outputs=[(64, n)], constants={1: [1]})
+        for n in (20, 600)
+    ),
     *(_attention(keys, ("int32", (4, keys))) for keys in (16, 48, 128, 200, 384, 512, 1024, 2048)),
     *(_attention(keys, ("int32", (4,))) for keys in (16, 48, 128, 200, 255)),
     *(_attention(keys) for keys in (16, 48, 128, 200, 255)),

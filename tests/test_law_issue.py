@@ -23,6 +23,7 @@ from neusight_onnx.kernels import (
     Softmax,
     TensorSpec,
 )
+from neusight_onnx.laws.bandwidth import l2_bytes_per_s
 from neusight_onnx.laws.issue import instructions_of, issue_us, merged, with_issue
 from neusight_onnx.lowering.own_kernels import with_own_kernels
 from neusight_onnx.lowering.walk import lower
@@ -212,6 +213,23 @@ def attention_softmax(cols: int, *operands: TensorSpec) -> Softmax:
             0.0,
             id="mean of columns: cuDNN's",
         ),
+        *(
+            pytest.param(
+                Reduction(
+                    operation="cumsum", outputs=64, reduced=cols, dtype=dtype, output=spec(64, cols), library=ORT
+                ),
+                64 * cols,
+                ampere,
+                hopper,
+                id=f"cumulative sum of {cols} in {dtype.label}",
+            )
+            for cols, dtype, ampere, hopper in (
+                (600, FLOAT, 1370.0, 1262.0),
+                (600, DataType.INT32, 1228.0, 1099.0),
+                (600, DataType.INT64, 120.1, 124.9),  # scanned, by a block a row
+                (20, DataType.INT64, 1576.0, 1547.2),
+            )
+        ),
     ],
 )
 def test_counts(kernel: Kernel, elements: int, ampere: float, hopper: float) -> None:
@@ -354,6 +372,38 @@ def test_it_grows_with_the_elements_and_falls_with_the_clock(dims: int) -> None:
     larger = pointwise("add", inputs=(spec(2 * dims, 16, 384, 384), spec(2 * dims, 1, 1, 384)))
     assert _us(larger, H100) > _us(kernel, H100)
     assert _us(kernel, replace(H100, clock_hz=0.5 * H100.clock_hz)) > 1.3 * _us(kernel, H100)
+
+
+def _cumulative_us(runtime: str, of: int, length: int, gpu: GpuSpec, channels: int = 9) -> float:
+    graph = inferred("y = CumSum(x, a)", {"x": (1, length, channels)}, types={"x": of}, constants={"a": 1})
+    works = with_own_kernels(lower(graph, runtime=runtime), RUNTIMES[runtime])
+    return sum(_us(kernel, gpu) for work in works for kernel in work.kernels)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "of", "growth"),
+    [
+        pytest.param("onnxruntime", TensorProto.FLOAT, 4.0, id="each sums all before it"),
+        pytest.param("onnxruntime", TensorProto.INT64, 2.0, id="a block scans"),
+        pytest.param("eager", TensorProto.FLOAT, 2.0, id="PyTorch scans"),
+    ],
+)
+def test_twice_as_long_a_cumulative_sum(runtime: str, of: int, growth: float) -> None:
+    short, long = (_cumulative_us(runtime, of, length, A100) for length in (120_000, 240_000))
+    assert long / short == pytest.approx(growth, rel=0.1)
+
+
+def test_a_vocoders_phase_by_hand() -> None:
+    """9 x 240,000 x 240,001 / 2 steps of 4.14 instructions, 128 lanes x 108 SMs x 1.41 GHz issued."""
+    least = 9 * 240_000 * 240_001 / 2 * 4.14 / (128 * 108 * 1.41e3)
+    assert least < _cumulative_us("onnxruntime", TensorProto.FLOAT, 240_000, A100) < 1.5 * least
+
+
+def test_neighbours_of_a_cumulative_sum_share_what_they_load() -> None:
+    """As many steps: of rows a block's threads load the same, of 256 columns each its own, L2's 4 bytes a step."""
+    apart, together = (_cumulative_us("onnxruntime", TensorProto.FLOAT, 4096, A100, n) for n in (256, 8))
+    assert 1e6 * 4 * 4096 * 4097 / 2 * 256 / l2_bytes_per_s(A100) < apart
+    assert apart > 1.2 * 32 * together
 
 
 def test_attention_by_parts_has_a_softmax_by_block() -> None:

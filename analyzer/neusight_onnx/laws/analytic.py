@@ -58,6 +58,7 @@ from neusight_onnx.laws.elementwise import (
     integer_lanes_per_sm,
 )
 from neusight_onnx.laws.host import PCIE_EFFICIENCY, TRANSFER_US, host_us, link_bytes_per_s
+from neusight_onnx.laws.issue import CUMSUM_BLOCK, LIBRARY, summed_before, sums_all_before
 from neusight_onnx.laws.narrow import WRITE_SHARE
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.resizing import resize_us
@@ -131,6 +132,11 @@ REDUCTION_EFFICIENCY = 0.90
 """Against an elementwise kernel: NVIDIA's reductions come near the copy rate; the tail of the tree costs the rest."""
 SCAN_EFFICIENCY = 0.50
 """Cumulative sums: PyTorch scans a row in a block, synchronising between chunks."""
+SCAN_THREADS, SCAN_AT_ONCE = 512, 4.0
+"""Threads of such a block, and elements that each takes at once."""
+SUMMED_STEP_CYCLES = 4.0 + 200.0 / 16.0
+"""A step of a thread that sums all before its element (ONNX Runtime's ``_CumSumKernel``): an addition that waits for
+the one before, and a sixteenth of a load that hits L2, since so many are asked for at once (its machine code)."""
 BLOCK_REDUCTION_US = 3.0
 """Serial part of a reduction in a block: load latency plus a tree, about 4-7 kcycles (row law of LayerNorm: 6,900)."""
 SERIAL_ITERATION_CYCLES = 600.0
@@ -428,15 +434,40 @@ def _conv(kernel: Conv, gpu: GpuSpec) -> Work:
     return Work(bytes=bytes_, compute_us=us, memory_efficiency=0.9, tile_count=tiles, wave_count=waves)
 
 
+def _summed_before(kernel: Reduction, gpu: GpuSpec) -> Work:
+    """A cumulative sum whose threads each sum all before their element: what its loads ask of L2, and the longest.
+
+    Threads side by side sum the same elements (``inner`` = 1) or neighbours, step by step, so that a block asks L2 for
+    as many as lie together, the rest is L1's. Blocks run in order: those at work read one stretch of the tensor.
+    Instructions, which decide mostly, are :mod:`neusight_onnx.laws.issue`'s.
+    """
+    element, count = kernel.dtype.bits / 8, kernel.outputs * kernel.reduced
+    asked = max(min(kernel.inner, CUMSUM_BLOCK) * element, SECTOR_BYTES)
+    again = ceil(count / CUMSUM_BLOCK) * summed_before(kernel) * asked
+    stretch = kernel.reduced * kernel.inner
+    at_work = ceil(gpu.sm_count * gpu.max_threads_per_sm / max(stretch, 1)) * stretch
+    return Work(
+        bytes=again + kernel.read_bytes + kernel.write_bytes,
+        working_set=min(count, at_work) * element * 2.0,
+        serial_us=kernel.reduced * SUMMED_STEP_CYCLES / gpu.clock_hz * 1e6,
+        tile_count=float(max(ceil(count / CUMSUM_BLOCK), 1)),
+        wave_count=max(1.0, ceil(count / (gpu.sm_count * gpu.max_threads_per_sm))),
+    )
+
+
 def _reduction(kernel: Reduction, gpu: GpuSpec) -> Work:
+    if sums_all_before(kernel):
+        return _summed_before(kernel, gpu)
     bytes_ = float(kernel.read_bytes + kernel.write_bytes)
     elements = kernel.outputs * kernel.reduced
     scan = kernel.operation.startswith("cum")
     threads = gpu.sm_count * gpu.max_threads_per_sm
-    # a scan has one block of 512 threads a row; a reduction cuts long rows among blocks
+    # a scan has a block a row; a reduction cuts long rows among blocks
     by_block = scan or kernel.operation in BLOCK_A_ROW
-    at_once = 1.0 if kernel.operation in BLOCK_A_ROW else 4.0
-    lanes = min(threads, max(kernel.outputs, 1) * 512) if by_block else min(threads, max(elements / 4.0, 1.0))
+    in_block, at_once = SCAN_THREADS, 1.0 if kernel.operation in BLOCK_A_ROW else SCAN_AT_ONCE
+    if scan and kernel.library == LIBRARY:
+        in_block, at_once = CUMSUM_BLOCK, 1.0
+    lanes = min(threads, max(kernel.outputs, 1) * in_block) if by_block else min(threads, max(elements / 4.0, 1.0))
     iterations = elements / (at_once * lanes)
     serial = BLOCK_REDUCTION_US + iterations * SERIAL_ITERATION_CYCLES / gpu.clock_hz * 1e6
     few = kernel.outputs < gpu.sm_count and kernel.reduced > 4096 and not by_block
@@ -448,7 +479,7 @@ def _reduction(kernel: Reduction, gpu: GpuSpec) -> Work:
         memory_efficiency=SCAN_EFFICIENCY if scan else REDUCTION_EFFICIENCY,
         launches=2 if few else 1,  # partial results of several blocks meet again
         tile_count=float(max(kernel.outputs, 1)),
-        wave_count=max(1.0, ceil(kernel.outputs * 512 / threads)),
+        wave_count=max(1.0, ceil(kernel.outputs * in_block / threads)),
     )
 
 

@@ -194,6 +194,19 @@ SKIP_FOURS_COLUMNS = 1024
 RMS_ELEMENT = 17.0
 """The same kernel without a mean, an element: 17 (4,096 columns in 16 bits) to 29."""
 
+CUMSUM_FIXED = Instructions(fixed=80.0, fixed_hopper=88.0)
+CUMSUM_STEP = {
+    "float": Instructions(fixed=4.14, fixed_hopper=3.76),
+    "integer": Instructions(fixed=3.69, fixed_hopper=3.25),
+}
+"""Of ``_CumSumKernel``, each element of the result, and each of those before it, all of which its thread sums (a loop
+unrolled by 16, a load and an addition a step). Counts of 20 to 600 elements along the axis follow it within 2 %."""
+CUMSUM_BLOCK = 256
+"""Threads of a block of ``_CumSumKernel``; and of the block that scans a row of int64, in shared memory, so many at
+once (``_CumSumInt64BlockKernel``)."""
+CUMSUM_BLOCK_FIXED, CUMSUM_BLOCK_STEP = 44.0, 79.0
+"""Instructions of a thread of the latter: once, and for each 256 elements of the row (20 to 600: within 1 %)."""
+
 
 def instructions_of(kernel: Kernel, *, hopper: bool) -> float:
     """Instructions of all threads of a kernel by ONNX Runtime, for each lane; 0 where it isn't one that was counted."""
@@ -212,6 +225,8 @@ def instructions_of(kernel: Kernel, *, hopper: bool) -> float:
             return _normalized(kernel, hopper=hopper)
         case Reduction() if kernel.library == LIBRARY and kernel.inner == 1 and kernel.operation in ("sum", "mean"):
             return kernel.outputs * kernel.reduced * INSTRUCTIONS["reduce"].each(hopper=hopper)
+        case Reduction() if kernel.library == LIBRARY and kernel.operation == "cumsum":
+            return _running_sums(kernel, hopper=hopper)
         case _:
             return 0.0
 
@@ -382,6 +397,25 @@ def _normalized(kernel: Normalization, *, hopper: bool) -> float:
     narrow = kernel.dtype.bits <= 16
     row, step = (LAYER_ROW_NARROW, LAYER_STEP_NARROW) if narrow else (LAYER_ROW, LAYER_STEP)
     return kernel.rows * WARP * (row + step * ceil(kernel.cols / WARP))
+
+
+def sums_all_before(kernel: Reduction) -> bool:
+    """Whether each element's thread sums all before it: in cumulative sums by ONNX Runtime, but of int64."""
+    return kernel.library == LIBRARY and kernel.operation == "cumsum" and kernel.dtype is not DataType.INT64
+
+
+def summed_before(kernel: Reduction) -> float:
+    """Elements that a thread of such a kernel sums, on average."""
+    return (kernel.reduced + 1) / 2.0
+
+
+def _running_sums(kernel: Reduction, *, hopper: bool) -> float:
+    if not sums_all_before(kernel):
+        each = CUMSUM_BLOCK_FIXED + CUMSUM_BLOCK_STEP * ceil(kernel.reduced / CUMSUM_BLOCK)
+        return kernel.outputs * CUMSUM_BLOCK * each
+    step = CUMSUM_STEP["integer" if kernel.dtype.is_integer else "float"].each(hopper=hopper)
+    each = CUMSUM_FIXED.each(hopper=hopper) + step * summed_before(kernel)
+    return kernel.outputs * kernel.reduced * each
 
 
 def skip_threads(cols: int, at_once: int) -> int:
