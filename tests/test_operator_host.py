@@ -12,19 +12,24 @@ from onnx import TensorProto
 
 from graphs import inferred
 from neusight_onnx import analyze
+from neusight_onnx.backward import Training, make_training
 from neusight_onnx.backward.optimizer import optimizer_works
+from neusight_onnx.backward.products import by_left
 from neusight_onnx.backward.walk import Parameter
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.registry import recognise
+from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Gemm, NodeWork, Normalization, Reduction, TensorSpec
 from neusight_onnx.lowering import lower
+from neusight_onnx.lowering.recast import autocast
 from neusight_onnx.operator_host import SERVER, call_us, is_a_row, operator_host_us
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.stream import Step, host_time_us, stream_launches, stream_time_us
 
 EAGER = get_runtime("eager")
-RESNET = Path(__file__).parent.parent / "examples" / "resnet50.onnx"
-FP32 = DataType.FLOAT32
+EXAMPLES = Path(__file__).parent.parent / "examples"
+BERT, RESNET = EXAMPLES / "bert_base.onnx", EXAMPLES / "resnet50.onnx"
+BF16, FP32 = DataType.BFLOAT16, DataType.FLOAT32
 LAUNCH = 5.0
 IMAGE = {"x": (1, 8, 6, 6)}
 
@@ -112,6 +117,65 @@ def test_a_perceptron_is_a_row(tmp_path: Path) -> None:
     report = analyze(path, gpu="a100", runtime="eager")
     kernels_us = sum(kernel.latency_us * kernel.count for kernel in report.kernels)
     assert 1e3 * report.totals.latency_ms < kernels_us + 3 * LAUNCH + SERVER * 24.4 + 1
+
+
+@pytest.mark.parametrize("recording", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("runtime", ["eager", "torchscript"])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param("a = MatMul (x, w)\nb = Relu (a)\ny = MatMul (b, v)", id="products one after the other"),
+        pytest.param("a = MatMul (x, w)\nb = Add (a, c)\ny = MatMul (b, v)", id="linear layers"),
+        pytest.param("y = Gemm <transB = 1> (x, w, c)", id="a general product"),
+        pytest.param("a = MatMul (x, w)\nb = MatMul (x, w)\ny = Add (a, b)", id="a weight that is cast once"),
+        pytest.param("a = LayerNormalization (x, c)\nb = MatMul (a, w)\ny = Add (b, x)", id="a residual"),
+        pytest.param("a = MatMul (x, w)\ny = MatMul (a, x)", id="a product of two results"),
+        pytest.param("a = Conv (i, f)\nb = Relu (a)\ny = Conv (b, f)", id="convolutions one after the other"),
+    ],
+)
+def test_autocast_takes_its_casts_time_and_no_other(nodes: str, runtime: str, recording: bool) -> None:
+    """The host calls the same layers by the same code, whatever type their weights are cast to."""
+    plain = recognise(
+        inferred(
+            nodes,
+            {"x": (8, 8), "i": (1, 8, 6, 6)},
+            weights={"w": (8, 8), "v": (8, 8), "c": (8,), "f": (8, 8, 1, 1)},
+            opset=17,
+        ),
+        runtime="eager",
+    )
+    assert _host_us(autocast(plain, BF16, runtime="eager"), runtime, recording) == pytest.approx(
+        _host_us(plain, runtime, recording)
+    )
+
+
+def _host_us(graph: InferredGraph, name: str, recording: bool) -> float:
+    """The host's time for all operators but casts."""
+    runtime = replace(get_runtime(name), records_gradients=recording, layers_in_a_row=is_a_row(graph))
+    works = [work for work in lower(graph, runtime="eager") if work.op_type != "Cast"]
+    return sum(sum(operator_host_us(work, runtime)) for work in works)
+
+
+def test_a_gradient_of_a_cast_weights_layer_is_a_linear_layers() -> None:
+    of_input = by_left(Gemm(m=2, n=8, k=8, b_is_cast_weight=True, dtype=BF16), False)
+    of_weight = Gemm(m=8, n=8, k=2, dtype=BF16)
+    assert operator_host_us(_backward(of_input, of_weight), EAGER) == pytest.approx([LAUNCH + SERVER * 13.7] * 2)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "training"),
+    [("eager", None), ("torchscript", None), ("eager", make_training(optimizer="adamw"))],
+    ids=["eager", "torchscript", "training"],
+)
+def test_a_whole_model_takes_the_host_longer_by_autocast(runtime: str, training: Training | None) -> None:
+    """BERT base: 73 linear layers, and casts of their weights and of what they read on top."""
+    latencies = {
+        precision: analyze(
+            BERT, gpu="h100", batch=1, dims={"sequence": 32}, runtime=runtime, precision=precision, training=training
+        ).totals.latency_ms
+        for precision in ("bf16", "bf16-model")
+    }
+    assert latencies["bf16"] > 1.2 * latencies["bf16-model"]
 
 
 def test_a_module_is_one_operator() -> None:

@@ -113,7 +113,7 @@ def operator_host_us(work: NodeWork, runtime: Runtime) -> tuple[float, ...]:
     if work.phase == "optimizer":
         software_us = max(OPTIMIZER_US * work.tensors_each, FORWARD_US["elementwise"])
         return (runtime.kernel_us + SERVER * software_us,) * len(work.kernels)
-    of_layer = any(isinstance(kernel, Gemm) and kernel.b_is_weight for kernel in work.kernels)
+    of_layer = any(isinstance(kernel, Gemm) and kernel.is_linear for kernel in work.kernels)
     of_batch_norm = any(isinstance(kernel, Normalization) and kernel.method == "batch" for kernel in work.kernels)
     found = []
     before = ""
@@ -151,8 +151,8 @@ def call_us(kind: str, runtime: Runtime, *, phase: str = "forward") -> float:
 def kind_of(kernel: Kernel) -> str:
     """What a kernel's call is among :data:`FORWARD_US`: its class, or a part of it."""
     match kernel:
-        case Gemm(b_is_weight=is_weight):
-            return "linear" if is_weight else "matmul"
+        case Gemm(is_linear=is_linear):
+            return "linear" if is_linear else "matmul"
         case Normalization(method="batch"):
             return "batch normalization"
         case Normalization(method="layer" | "rms"):
@@ -167,7 +167,7 @@ def kind_of(kernel: Kernel) -> str:
 def is_a_row(graph: InferredGraph) -> bool:
     """Whether each operator reads the one before it and nothing else that a run makes, as in ``nn.Sequential``.
 
-    What is known beforehand (weights, sizes) doesn't count.
+    What is known beforehand (weights, sizes) doesn't count, in whatever type autocast gives it.
     """
     if graph.bodies:
         return False
@@ -184,4 +184,4 @@ def is_a_row(graph: InferredGraph) -> bool:
 def _is_made(graph: InferredGraph, name: str) -> bool:
     """Whether a run makes a value, or is given it."""
     value = graph.values.get(name)
-    return value is not None and not value.is_constant and value.data is None
+    return value is not None and not value.is_constant and not value.is_cast_weight and value.data is None

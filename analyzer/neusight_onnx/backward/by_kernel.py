@@ -77,7 +77,7 @@ def _turned(kernel: Kernel, context: BackwardContext) -> list[Kernel] | None:
             ]
             found += [
                 by_left(kernel, False),
-                by_weight(kernel, False) if kernel.b_is_weight else by_right(kernel, False),
+                by_weight(kernel, False) if kernel.is_linear else by_right(kernel, False),
             ]
             if "bias" in kernel.epilogue:
                 found.append(bias_sum(kernel.dtype, kernel.n, kernel.rows, (kernel.n,)))

@@ -54,6 +54,7 @@ def by_left(kernel: Gemm, gradient_transposed: bool) -> Gemm:
         transpose_a=gradient_transposed,
         transpose_b=not kernel.transpose_b,
         b_is_weight=kernel.b_is_weight,
+        b_is_cast_weight=kernel.b_is_cast_weight,
         dtype=kernel.dtype,
         b_dtype=kernel.b_dtype,
     )

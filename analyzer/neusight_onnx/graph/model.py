@@ -141,6 +141,7 @@ class Value:
     ``shape`` None: unknown (``unknown_because`` names the first cause, a node). ``is_bound``: the true shape
     depends on data, ``shape`` is an upper bound. ``data``: the value itself, if it is known and small.
     ``is_constant``: made from initializers and constants only, so computed once when the model is loaded.
+    ``is_cast_weight``: such a constant in another type, which every run casts anew (PyTorch's autocast does).
     ``elements``: the members of a sequence.
     ``shape_low``: where ``is_bound``, the least that each dimension can be (equal where a dimension is exact).
     ``length_low``: where it is set, a sequence has at most ``elements``, and at least so many of them, the first ones.
@@ -154,6 +155,7 @@ class Value:
     data: Array | None = None
     is_bound: bool = False
     is_constant: bool = False
+    is_cast_weight: bool = False
     kind: str = "tensor"
     elements: tuple[Value, ...] | None = None
     unknown_because: str | None = None

@@ -15,7 +15,8 @@ class Gemm:
     """``(b, m, k) @ (b, k, n) -> (b, m, n)``, with what is fused behind it.
 
     ``a_batch`` and ``b_batch`` are 1 where one operand is shared by the whole batch (read once), else ``batch``.
-    ``b_is_weight``: the right operand is a constant of the model (a linear layer). ``transpose_a`` and
+    ``b_is_weight``: the right operand is a constant of the model (a linear layer); ``b_is_cast_weight``: it is a copy of
+    one in another type, which the run has made just before, so that it may lie in L2. ``transpose_a`` and
     ``transpose_b`` describe memory: the operand is stored (k, m), (n, k). ``dtype`` is the type that is
     multiplied, ``a_dtype``/``b_dtype`` what the operands are stored as (weight-only quantisation differs),
     ``output_dtype`` what is written. ``tensor_scale``: a left operand that is stored wider than multiplied gets one
@@ -44,6 +45,7 @@ class Gemm:
     transpose_a: bool = False
     transpose_b: bool = False
     b_is_weight: bool = False
+    b_is_cast_weight: bool = False
     dtype: DataType
     a_dtype: DataType | None = None
     b_dtype: DataType | None = None
@@ -60,6 +62,11 @@ class Gemm:
     accumulator: DataType | None = None
     on_lanes: bool = False
     uneven_rows: int | None = None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a linear layer's."""
+        return self.b_is_weight or self.b_is_cast_weight
 
     @property
     def rows(self) -> int:

@@ -61,6 +61,11 @@ def _is_weight(context: NodeContext, index: int) -> bool:
     return value is not None and value.is_constant
 
 
+def _is_cast_weight(context: NodeContext, index: int) -> bool:
+    value = context.value(index)
+    return value is not None and value.is_cast_weight
+
+
 def product(context: NodeContext, *, linear: bool = False, epilogue: tuple[str, ...] = ()) -> tuple[Kernel, ...]:
     """``numpy.matmul`` of inputs 0 and 1: copies that strides make necessary, then the Gemm.
 
@@ -91,6 +96,7 @@ def product(context: NodeContext, *, linear: bool = False, epilogue: tuple[str, 
             transpose_a=transposed,
             transpose_b=stored or linear,
             b_is_weight=weight,
+            b_is_cast_weight=_is_cast_weight(context, 1),
             dtype=dtype,
             output_dtype=output_dtype,
             epilogue=epilogue,
@@ -103,6 +109,7 @@ def product(context: NodeContext, *, linear: bool = False, epilogue: tuple[str, 
             k=k,
             transpose_b=linear,
             b_is_weight=weight,
+            b_is_cast_weight=_is_cast_weight(context, 1),
             dtype=dtype,
             output_dtype=output_dtype,
             epilogue=epilogue,
@@ -153,6 +160,7 @@ def _batched(
         transpose_a=transpose_a,
         transpose_b=transpose_b,
         b_is_weight=_is_weight(context, 1),
+        b_is_cast_weight=_is_cast_weight(context, 1),
         dtype=first.dtype,
         output_dtype=output_dtype,
         epilogue=epilogue,
@@ -170,7 +178,7 @@ def _broadcast(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]
 @lowers("MatMul", gives="gemm", note="a right operand of rank 2 takes the batch into m")
 def matmul(context: NodeContext) -> Outcome:
     # What PyTorch multiplies with a constant matrix behind a batch is a Linear's weight, kept as (n, k).
-    linear = context.lazy and len(context.shape(1)) == 2 and _is_weight(context, 1)
+    linear = context.lazy and len(context.shape(1)) == 2 and (_is_weight(context, 1) or _is_cast_weight(context, 1))
     return Kernels(kernels=product(context, linear=linear))
 
 
@@ -314,6 +322,7 @@ def gemm_kernels(context: NodeContext, activation: tuple[str, ...]) -> tuple[Ker
         transpose_a=swap_a != stored_a,
         transpose_b=swap_b != stored_b,
         b_is_weight=_is_weight(context, 1),
+        b_is_cast_weight=_is_cast_weight(context, 1),
         dtype=context.dtype(0),
         b_dtype=None if context.dtype(1) is context.dtype(0) else context.dtype(1),
         output_dtype=None if context.out().dtype is context.dtype(0) else context.out().dtype,

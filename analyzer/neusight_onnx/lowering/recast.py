@@ -186,9 +186,12 @@ class _Recast:
         key = (id(value), dtype, runs)
         found = self.memo.get(key)
         if found is None:
-            is_constant = value.is_constant and not runs
             found = self.memo[key] = replace(
-                value, dtype=dtype, is_constant=is_constant, data=None if runs else value.data
+                value,
+                dtype=dtype,
+                is_constant=value.is_constant and not runs,
+                is_cast_weight=value.is_constant and runs,
+                data=None if runs else value.data,
             )
         return found
 
