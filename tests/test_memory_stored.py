@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -187,6 +188,15 @@ def test_an_engine_in_int8_holds_half_the_activations() -> None:
     ).totals.memory
     assert memory.peak_node == "stage1.0.relu"
     assert memory.activation_bytes == 2 * (3 * 224 * 224 * 4 + (256 + 256 + 64) * 56 * 56)
+
+
+def test_the_page_says_what_an_engine_holds() -> None:
+    page = (EXAMPLES.parent / "docs" / "memory.md").read_text("utf-8")
+    said = re.search(r"ResNet-50, 8 images: (\S+) MB of activations in FP16, (\S+) in\s+INT8", page)
+    assert said is not None
+    for precision, megabytes in zip(("fp16", "int8"), said.groups(), strict=True):
+        report = analyze(EXAMPLES / "resnet50.onnx", gpu="a100", batch=8, precision=precision, runtime="tensorrt")
+        assert f"{report.totals.memory.activation_bytes / 1e6:.1f}" == megabytes
 
 
 def test_layers_that_stay_in_16_bits_on_a_gpu_hand_on_16_bits_there() -> None:

@@ -15,9 +15,9 @@ class Gemm:
     """``(b, m, k) @ (b, k, n) -> (b, m, n)``, with what is fused behind it.
 
     ``a_batch`` and ``b_batch`` are 1 where one operand is shared by the whole batch (read once), else ``batch``.
-    ``b_is_weight``: the right operand is a constant of the model (a linear layer); ``b_is_cast_weight``: it is a copy of
-    one in another type, which the run has made just before, so that it may lie in L2. ``transpose_a`` and
-    ``transpose_b`` describe memory: the operand is stored (k, m), (n, k). ``dtype`` is the type that is
+    ``b_is_weight``: the right operand is a constant of the model (a linear layer); ``b_is_cast_weight``: a copy of one
+    in another type, which the run has made just before, so that it may lie in L2. ``transpose_a`` and ``transpose_b``
+    describe memory: the operand is stored (k, m), (n, k). ``dtype`` is the type that is
     multiplied, ``a_dtype``/``b_dtype`` what the operands are stored as (weight-only quantisation differs),
     ``output_dtype`` what is written. ``tensor_scale``: a left operand that is stored wider than multiplied gets one
     scale for the whole tensor, whose greatest value a kernel looks for before another converts; else each row has its
