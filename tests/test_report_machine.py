@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from neusight_onnx import analyze
+from neusight_onnx.cli import main
 from neusight_onnx.report.json_text import rounded
 from neusight_onnx.report.machine import CSV_COLUMNS, to_csv, to_json
 from neusight_onnx.report.model import Report
 from neusight_onnx.report.quantities import printable
 from report_cases import GPU, HOSTILE, KERNELS, REPORT, TRAINING, empty_report, hostile_report
 
+BERT = Path(__file__).parents[1] / "examples" / "bert_base.onnx"
 SCHEMA = Path(__file__).parents[1] / "docs" / "report-schema.md"
 
 
@@ -118,3 +121,13 @@ def test_every_key_is_documented_and_every_documented_key_exists() -> None:
     maps = {path for path, kind in documented.items() if kind.startswith("map")}
     report = replace(REPORT, training=TRAINING, settings=replace(REPORT.settings, product_formats=("int8",)))
     assert keys_of(json.loads(to_json(report)), "", maps) == set(documented)
+
+
+def test_python_writes_what_the_command_line_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(BERT), "--gpu", "t4", "--runtime", "tensorrt", "--format", "json"]) == 0
+    printed = capsys.readouterr().out
+    report = analyze(BERT, gpu="t4", runtime="tensorrt", explain_fusion=True)
+    assert to_json(report).rstrip() == printed.rstrip()
+    assert report.fusion.near_misses
+    unasked = json.loads(to_json(analyze(BERT, gpu="t4", runtime="tensorrt")))
+    assert "near_misses" not in unasked["fusion"]

@@ -77,8 +77,8 @@ class PreparedModel:
     ``include_io``: the work has the copies of inputs and outputs. ``said``: why there is no CUDA graph, if one was
     asked for that can't be. ``tactics``: the layers that an engine's builder may keep in a wider type on a GPU where
     the one that was asked for is slower; None where it has no choice. ``unfused``: before anything was merged;
-    ``merged``: what became of it by the runtime's rules, before a builder chooses among ways. ``near_misses``: where
-    they were asked for.
+    ``merged``: what became of it by the runtime's rules, before a builder chooses among ways. ``near_misses``: None
+    where nobody asked.
     ``in_full``: the model in the float32 of its file, where a flag allowed an engine's builder 16 bits beside it and
     what converts between them takes a share worth a second look.
     ``known``: nodes that give numbers alone, which neither the graphs nor the work hold
@@ -92,7 +92,7 @@ class PreparedModel:
     runtime: Runtime
     memory: RunMemory
     merged: tuple[NodeWork, ...]
-    near_misses: tuple[NearMiss, ...]
+    near_misses: tuple[NearMiss, ...] | None
     unfused: InferredGraph
     include_io: bool = False
     said: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ def prepare(
         include_io=include_io,
         said=said,
         merged=merged,
-        near_misses=_near_misses(verdicts) if explain_fusion else (),
+        near_misses=_near_misses(verdicts) if explain_fusion else None,
         unfused=graph,
         trained=trained,
         tactics=tactics,
