@@ -62,6 +62,34 @@ def test_a_format_of_few_layers_is_told_with_its_share(model: str, precision: st
     assert f"inference, {expected}, eager" in to_markdown(report)
 
 
+@pytest.mark.parametrize("precision", ["auto", "fp16"])
+@pytest.mark.parametrize("runtime", ["eager", "onnxruntime"])
+@pytest.mark.parametrize("has_floats", [False, True])
+def test_a_file_of_integers_alone_has_no_rest(precision: str, runtime: str, has_floats: bool) -> None:
+    """Scales are constants: nothing of a run is of floats, unless a node computes some."""
+    nodes = [make_node("QLinearConv", ["x", "s", "z", "w", "s", "z", "s", "z"], ["q"])]
+    nodes += [make_node("DequantizeLinear", ["q", "s", "z"], ["y"])] if has_floats else []
+    weights = [
+        from_array(np.float32(0.1), "s"),
+        from_array(np.uint8(128), "z"),
+        from_array(np.zeros((32, 16, 1, 1), np.uint8), "w"),
+    ]
+    result = ("y", TensorProto.FLOAT) if has_floats else ("q", TensorProto.UINT8)
+    inputs = [make_tensor_value_info("x", TensorProto.UINT8, ["n", 16, 56, 56])]
+    outputs = [make_tensor_value_info(*result, ["n", 32, 56, 56])]
+    graph = make_graph(nodes, "of_integers", inputs, outputs, weights)
+    made = make_model(graph, opset_imports=[make_opsetid("", 17)], ir_version=8)
+    model = read_model_bytes(made.SerializeToString(), label="q.onnx")
+    report = analyze(model, gpu="l4", batch=2, runtime=runtime, precision=precision)
+    rest = "fp32" if precision == "auto" else "fp16"
+    said = f"int8 as stored, rest {rest}" if has_floats else "int8"
+    assert f"inference, {said}, {runtime}" in to_markdown(report)
+    as_stored = "precision int8: as stored in the model, which has no floats for --precision to change"
+    assert (as_stored in report.assumptions) is not has_floats
+    compared = compare(model, gpus=["l4"], batch=2, runtimes=[runtime], precisions=["auto", precision])
+    assert {case.precision for case in compared.cases} == ({"fp32", rest} if has_floats else {"int8"})
+
+
 def of_operators() -> Model:
     """A quantised convolution as ONNX Runtime's QOperator format has it, a Relu in FP32 in front."""
     nodes = [

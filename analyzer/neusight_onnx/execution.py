@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from neusight_onnx.assembly import Placed, counted_works, joined_views, quickest, stream_steps, with_predictions
 from neusight_onnx.assumptions.formats import of_fp32_beside_tf32, of_tactics
 from neusight_onnx.gpu import GpuSpec
+from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import Attention, Conv, Gemm, HostWork, NodeWork, Recurrent
 from neusight_onnx.memory import RunMemory, kept_in_l2, run_memory, with_more_weights
@@ -138,13 +139,28 @@ def formats_of_products(works: Sequence[NodeWork]) -> tuple[str, ...]:
     return narrow_formats({kernel_dtype(kernel).label for kernel in products if kernel.macs})
 
 
+def _format_name(prepared: PreparedModel, executed: Precision, formats: Sequence[str]) -> str:
+    """What a model is computed in, by name: that of its products where no value of it is of floats."""
+    if len(formats) != 1 or executed.name == formats[0] or _has_floats(prepared.graph):
+        return executed.name
+    return formats[0]
+
+
+def _has_floats(graph: InferredGraph) -> bool:
+    """Whether a run is given or makes a value of floats; constants, as scales are, don't count."""
+    return any(
+        value.dtype is not None and value.dtype.is_float and not value.is_constant for value in graph.values.values()
+    ) or any(map(_has_floats, graph.bodies.values()))
+
+
 def settings_of(prepared: PreparedModel, executed: Precision, works: Sequence[NodeWork]) -> Settings:
     """How a model is run; ``works``: what is executed of it."""
     dims = dict(prepared.shaped.bound.symbols)
+    formats = formats_of_products(works)
     return Settings(
         mode="inference" if prepared.trained is None else "training",
-        precision=executed.name,
-        product_formats=formats_of_products(works),
+        precision=_format_name(prepared, executed, formats),
+        product_formats=formats,
         runtime=prepared.runtime.label,
         runtime_release=release_text(prepared.runtime.described_release),
         dims=dims,

@@ -126,7 +126,7 @@ def predict_outcome(
             bound_shares=bound_shares(counted, totals, host_us),
             unsupported=unsupported,
             assumptions=tuple(dict.fromkeys(said)),
-            precision=executed.name,
+            precision=settings.precision,
             product_formats=settings.product_formats,
             host_ms=host_us / 1e3,
             host=host_of(counted, prepared, spec, totals, predictors) if with_host else None,

@@ -76,6 +76,8 @@ def of_the_stored_precision(settings: Settings, asked: str, runtime: Runtime) ->
             "TF32, which PyTorch has cuDNN do unasked on this GPU (torch.backends.cudnn.allow_tf32), other "
             "products are in IEEE FP32 (--precision fp32 keeps to that everywhere, tf32 narrows all)"
         )
+    elif settings.precision in settings.product_formats and asked != settings.precision:
+        yield f"precision {settings.precision}: as stored in the model, which has no floats for --precision to change"
     else:
         stored = "as stored in the model" if asked == AUTO else "as asked; the file may store another"
         yield f"precision {settings.precision} ({stored}; --precision changes it)"
