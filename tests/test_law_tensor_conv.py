@@ -105,8 +105,11 @@ def test_the_pipe_takes_whole_tiles() -> None:
     [
         pytest.param("v100", {}, True, id="volta"),
         pytest.param("v100", {"direction": "data"}, True, id="volta-data"),
-        pytest.param("t4", {}, False, id="turing"),
-        pytest.param("t4", {"direction": "data"}, False, id="turing-data"),
+        pytest.param("v100", {"by_cudnn7": True}, True, id="volta-with-cudnn-7"),
+        pytest.param("t4", {}, True, id="turing"),
+        pytest.param("t4", {"direction": "data"}, True, id="turing-data"),
+        pytest.param("t4", {"by_cudnn7": True}, False, id="turing-with-cudnn-7"),
+        pytest.param("t4", {"by_cudnn7": True, "direction": "data"}, False, id="turing-data-with-cudnn-7"),
         pytest.param("t4", {"direction": "weight", "n": 64, "c": 64, "k": 64}, True, id="turing-weight"),
         pytest.param("a100", {}, True, id="ampere"),
         pytest.param("t4", {"dtype": INT8}, False, id="int8-on-turing"),
@@ -123,7 +126,8 @@ def test_which_kernels_split_a_reduction(gpu: str, changes: dict[str, Any], spli
 
 def test_a_reduction_in_one_piece_takes_a_time_in_proportion() -> None:
     """One 128x128 tile on a T4: 4 x 512 x 9 steps of k at 1/40 of 65.1 TFLOP/s take four times those of 512 x 9."""
-    short, long = (replace(BASE, n=1, c=c, k=128, spatial=(7, 7), out=(7, 7)) for c in (512, 2048))
+    measured = replace(BASE, n=1, k=128, spatial=(7, 7), out=(7, 7), by_cudnn7=True)
+    short, long = (replace(measured, c=c) for c in (512, 2048))
     columns = conv_columns((short, long))
     parts = estimate(columns, load_gpu("t4"), PLAIN).parts_us["compute"]
     assert parts[0] == pytest.approx(1e6 * 2 * 128 * 128 * 512 * 9 * 40 / 65.1e12, rel=1e-2)
@@ -286,8 +290,8 @@ def test_convolutions_stream_as_products_do() -> None:
 @pytest.mark.parametrize(
     ("gpu", "widest", "narrowest"),
     [
-        pytest.param("v100", 128, 64, id="volta-has-three-kernels"),
-        pytest.param("t4", 128, 64, id="turing-too"),
+        pytest.param("v100", 128, 32, id="volta"),
+        pytest.param("t4", 256, 32, id="turing"),
         pytest.param("a100", 256, 32, id="ampere"),
         pytest.param("h100", 256, 32, id="hopper"),
         pytest.param("mi300x", 256, 32, id="cdna3"),
@@ -303,6 +307,31 @@ def test_tiles_of_an_architecture(gpu: str, widest: int, narrowest: int) -> None
 
 
 @pytest.mark.parametrize(
+    ("gpu", "changes", "is_first"),
+    [
+        pytest.param("v100", {"by_cudnn7": True}, True, id="volta-with-cudnn-7"),
+        pytest.param("t4", {"by_cudnn7": True}, True, id="turing-with-cudnn-7"),
+        pytest.param("t4", {"dtype": INT8}, True, id="int8-on-turing"),
+        pytest.param("t4", {}, False, id="turing"),
+        pytest.param("a100", {"by_cudnn7": True}, False, id="cudnn-7-knows-no-ampere"),
+    ],
+)
+def test_which_convolutions_have_three_kernels(gpu: str, changes: dict[str, Any], is_first: bool) -> None:
+    few = replace(BASE, **{"k": 16, "spatial": (7, 7), "out": (7, 7), **changes})
+    beside = replace(few, by_cudnn7=not few.by_cudnn7)  # each kernel of a batch by its own library
+    columns = pin(conv_columns((few, beside)), load_gpu(gpu), PRIORS)
+    tile = (columns["tile_n"][0], columns["tile_m"][0])
+    assert (tile in {(128, 256), (64, 256), (128, 128)}) is is_first
+
+
+def test_fewer_positions_take_no_longer_on_turing_than_on_less_of_a_later_gpu() -> None:
+    """256 channels of 3x3 taps over 7x7: an A2 has a fourth of a T4's SMs, and four in seven of its bandwidth."""
+    kernel = replace(BASE, n=1, c=256, k=256, spatial=(7, 7), out=(7, 7))
+    turing, ampere = (predict((kernel,), load_gpu(gpu))[0].latency_us for gpu in ("t4", "a2"))
+    assert turing < ampere
+
+
+@pytest.mark.parametrize(
     ("gpu", "tile"),
     [
         # 32 output channels, 9 x 32 columns: Turing has one kernel, Volta's smallest is 64 x 64, Ampere's narrower
@@ -311,7 +340,7 @@ def test_tiles_of_an_architecture(gpu: str, widest: int, narrowest: int) -> None
     ],
 )
 def test_tiles_of_a_gradient_of_the_weight(gpu: str, tile: tuple[int, int]) -> None:
-    kernel = replace(BASE, c=32, k=32, direction="weight")
+    kernel = replace(BASE, c=32, k=32, direction="weight", by_cudnn7=True)
     columns = pin(conv_columns((kernel, replace(kernel, direction="data"))), load_gpu(gpu), PRIORS)
     assert (columns["tile_n"][0], columns["tile_m"][0]) == tile
     assert (columns["tile_n"][1], columns["tile_m"][1]) == (64, 256)

@@ -190,10 +190,15 @@ def matrix_unit_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
     return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
 
 
-# the same of convolutions, (channels, positions): cuDNN's kernels of Volta and Turing are of three sizes
-# (`volta_fp16_s884cudnn_fp16_256x64_ldg8_*`, 256x128, 128x128, positions first); later ones have smaller and narrower
-# tiles (`sm80_xmma_fprop_implicit_gemm_*_tilesize64x64x64`, CUTLASS's)
+# the same of convolutions, (channels, positions): cuDNN 7's kernels of Volta and Turing are of three sizes
+# (`volta_fp16_s884cudnn_fp16_256x64_ldg8_*`, 256x128, 128x128, positions first), as are those in INT8 to this day
+# (`turing_int8_i8816cudnn_int8_*`). Later ones have smaller and narrower tiles (CUTLASS's;
+# `sm80_xmma_fprop_implicit_gemm_*_tilesize64x64x64`), and cuDNN 9 the same for older GPUs in FP16: so many sizes are in
+# the names of `sm75_xmma_{fprop,dgrad}_implicit_gemm_f16f16_*` in 9.10's library of compiled engines, the first eight
+# in those for sm70, too, or in `volta_*`
 _FEW_CONVOLUTIONS = ((128, 256), (64, 256), (128, 128))
+_VOLTA_CONVOLUTIONS = (*_FEW_CONVOLUTIONS, (128, 64), (64, 128), (64, 64), (32, 128), (32, 64))
+_TURING_CONVOLUTIONS = (*_VOLTA_CONVOLUTIONS, (256, 128), (256, 64), (32, 256))
 # Gradients of weights, (taps of input channels, output channels): a T4's times rise with what a tile of 256 x 128
 # leaves empty (32 or 64 output channels take 4-8 times a V100's, 128 and more 2-3 times), a V100's with that of 64 x 64
 _TURING_WEIGHT = ((256, 128),)
@@ -201,17 +206,19 @@ _VOLTA_WEIGHT = (*_FEW_CONVOLUTIONS, (128, 64), (64, 64))
 _NARROW = ((32, 256), (32, 128), (32, 64))
 
 
-def matrix_unit_convolution_tiles(gpu: GpuSpec) -> tuple[Tile, ...]:
+def matrix_unit_convolution_tiles(gpu: GpuSpec, *, first: bool = False) -> tuple[Tile, ...]:
     """Tiles of convolutions on matrix units: those of products with 32 positions or more, and some for few channels.
 
-    AMD's convolutions, whose kernels are MIOpen's own, have the menu of mma.
+    AMD's convolutions, whose kernels are MIOpen's own, have the menu of mma. ``first``: of the kernels that NVIDIA's
+    library had first for Volta and Turing; it makes no difference on others.
     """
     capability = gpu.compute_capability
     products = _MMA if gpu.vendor == "AMD" else [(tile.n, tile.m) for tile in matrix_unit_tiles(gpu)]
     sizes = [(n, m) for n, m in products if m >= 32]
     sizes += _NARROW
     if capability is not None and capability < 8.0:
-        sizes = list(_FEW_CONVOLUTIONS)
+        today = _VOLTA_CONVOLUTIONS if capability < 7.5 else _TURING_CONVOLUTIONS
+        sizes = list(_FEW_CONVOLUTIONS if first else today)
     return tuple(Tile(n=n, m=m, threads=256 if n * m >= 128 * 128 else 128) for n, m in sizes)
 
 

@@ -121,7 +121,8 @@ class Conv:
     input and output's gradient and writes the weight's. Sizes, strides and dtypes stay those of the forward operator
     (``input_dtype`` is that of the input *and* of its gradient, and so on), the multiply-adds are as many.
     ``channels_last``: input and output lie in memory as (n, *spatial, c), the order of kernels on matrix units.
-    ``kept_in_l2``, ``burst``, ``activity`` and ``accumulator``: as a product's.
+    ``kept_in_l2``, ``burst``, ``activity`` and ``accumulator``: as a product's. ``by_cudnn7``: measured with cuDNN 7,
+    which has fewer kernels on matrix units for Volta and Turing than the library of today.
     """
 
     n: int
@@ -147,6 +148,7 @@ class Conv:
     burst: bool = False
     activity: float = 1.0
     accumulator: DataType | None = None
+    by_cudnn7: bool = False
 
     @property
     def macs(self) -> int:

@@ -32,7 +32,7 @@ _COLUMNS = (
     ),
     *("first_depth", "back_launches", "zeroed_bytes", "divides", "loaded", "packed_b", "packed_depth"),
     *("winograd_saving", "lanes_divide", "a_together", "b_together", "result_bytes"),
-    *("passes", "pass_pieces", "assembled_3x3"),
+    *("passes", "pass_pieces", "assembled_3x3", "by_cudnn7"),
 )
 
 
@@ -105,6 +105,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 (kernel.output_dtype or kernel.dtype).bits / 8,
                 *passes(kernel),
                 _assembled_3x3(kernel),
+                kernel.by_cudnn7,
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))

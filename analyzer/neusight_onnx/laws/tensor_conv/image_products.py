@@ -103,6 +103,7 @@ def plain_product(
         "kept_in_l2": cols["kept_in_l2"],
         "burst": cols["burst"],
         "activity": cols["activity"],
+        "by_cudnn7": cols["by_cudnn7"],
     }
 
 

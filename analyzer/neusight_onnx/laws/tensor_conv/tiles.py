@@ -65,6 +65,10 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     menu = matrix_unit_candidates(tiles)
     constants = own_constants(gpu, constants)
     tile = _choice(cols, gpu, constants, menu)
+    first = _has_first_alone(cols, gpu)
+    if np.any(first):
+        few = matrix_unit_candidates(matrix_unit_convolution_tiles(gpu, first=True))
+        tile = np.where(first, _choice(cols, gpu, constants, few), tile)
     if is_amd(gpu) and np.any(cols["weight"]):
         if has_own_splits(constants):
             filled = matrix_unit_candidates(tiles, splits=miopen_splits.ROUNDS)
@@ -128,28 +132,37 @@ def _of_other_solvers(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict
     return {name: column for names, own in chosen.items() for name, column in zip(names, own, strict=True)}
 
 
-UNSPLIT = (7.5, 8.0)
-"""Compute capabilities (from, below) whose kernels of convolutions and their input's gradients don't split the
-reduction."""
+_TURING = 7.5
+_LATER = 8.0
+"""Compute capability of Turing, and that from which all kernels are of the later kind."""
+
+
+def _has_first_alone(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Which convolutions have only the kernels that NVIDIA's library had first for Volta's and Turing's matrix units:
+    those measured with cuDNN 7, and those in 8 bits, for which cuDNN 9.10 has no others there."""
+    early = gpu.compute_capability is not None and gpu.compute_capability < _LATER
+    found: NDArray[np.bool_] = early & ((cols["by_cudnn7"] > 0.0) | (cols["bytes"] < 2.0))
+    return found
 
 
 def _serial(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Whether no kernel of NVIDIA's splits the reduction among blocks, for each convolution.
 
-    Turing's don't but for the weight's gradient, in 16 bits nor in 8: cuDNN's Volta kernels have forms for it
-    (``volta_s884cudnn_fp16_256x64_ldg8_splitK_relu_*``, ``*_splitK_dgrad_*``), those for Turing none
+    Turing's first don't but for the weight's gradient, in 16 bits nor in 8: cuDNN's Volta kernels have forms for it
+    (``volta_s884cudnn_fp16_256x64_ldg8_splitK_relu_*``, ``*_splitK_dgrad_*``), its first for Turing none
     (``turing_s1688cudnn_*``, ``turing_h1688cudnn_*``, ``turing_*_i8816cudnn_*``; cuDNN 9.1's library of compiled
-    engines). T4's times show it (DeepBench): an element of the reduction takes 26-28 ns whether 4, 7, 13 or 16 tiles
-    share the 40 SMs (784 x 128 x 20,800 in 549 us, where a V100 takes 102), and in INT8 512 channels of 3x3 taps over
-    7x7 positions 93 us, for one image as for two. From Ampere on kernels of all formats have forms that split
-    (``sm80_xmma_fprop_implicit_gemm_*_execute_split_k_kernel``, of FP16, BF16, TF32 and INT8). cuDNN 9 has such for
-    Turing's FP16, too, which nothing here measured.
+    engines). T4's times with cuDNN 7.6 show it (DeepBench): an element of the reduction takes 26-28 ns, as a tile of
+    128x128 does at the clock it holds, whether 4, 7, 13 or 16 tiles share the 40 SMs (784 x 128 x 20,800 in 549 us,
+    where a V100 takes 102), and in INT8 512 channels of 3x3 taps over 7x7 positions 93 us, for one image as for two.
+    From Ampere on kernels of all formats have forms that split
+    (``sm80_xmma_fprop_implicit_gemm_*_execute_split_k_kernel``, of FP16, BF16, TF32 and INT8), and those that cuDNN 9
+    has for Turing in FP16 as well (``sm75_xmma_{fprop,dgrad}_implicit_gemm_f16f16_*_execute_split_k_kernel``, of every
+    size of tile). None of them was measured: they are taken to follow the law of Ampere's.
     """
-    capability = gpu.compute_capability
-    if capability is None or not UNSPLIT[0] <= capability < UNSPLIT[1]:
+    if not (gpu.compute_capability is not None and gpu.compute_capability >= _TURING):
         return np.zeros(cols["weight"].shape, dtype=np.bool_)
-    whole: NDArray[np.bool_] = cols["weight"] == 0.0
-    return whole
+    found: NDArray[np.bool_] = _has_first_alone(cols, gpu) & (cols["weight"] == 0.0)
+    return found
 
 
 _PACKED_TILES = (Tile(n=PACKED_SIDE, m=PACKED_SIDE, threads=128),)
@@ -211,8 +224,8 @@ def _choice(
         parts = of(part, gpu, constants, tile)
         costs = joined_us(parts, constants)
         if splits is None:
-            serial = _serial({"weight": cols["weight"][rows]}, gpu)
-            useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | (parts["blocks"] > 4.0 * gpu.sm_count) | serial)
+            crowded = parts["blocks"] > 4.0 * gpu.sm_count
+            useless = (tile[3] > 1.0) & ((parts["kz"] < 64.0) | crowded | _serial(part, gpu))
             if by_image:
                 useless |= tile[3] > cols["batch"][rows]
             costs = np.where(useless, np.inf, costs)

@@ -201,6 +201,7 @@ def read_deepbench(path: Path) -> list[Part]:
                     # .7-.8 of DRAM's peak (V100)
                     channels_last=dtype is not DataType.FLOAT32,
                     dtype=dtype,
+                    by_cudnn7=True,
                     burst=True,
                     activity=1.0 if dtype is DataType.FLOAT32 else _ZEROS,
                 )
