@@ -79,7 +79,8 @@ def deepbench_rows(count: int) -> list[dict[str, Any]]:
             direction=DIRECTIONS[way],
             channels_last=True,
             dtype=DataType.FLOAT16,
-            # as its reader takes them: repeated for some ms, on zeros
+            # as its reader takes them: by the library of then, repeated for some ms, on zeros
+            by_cudnn7=True,
             burst=True,
             activity=0.68**2,
         )
