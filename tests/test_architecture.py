@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "resnet50.onnx"
 
 # Rooms in the order in which data flows through them; a room may use itself and those before it.
 ROOMS = (
-    ("errors", "dtypes", "data_files", "collection", "strides", "gpu_names"),
+    ("errors", "dtypes", "data_files", "regular_files", "collection", "strides", "gpu_names"),
     ("gpu", "graph"),
     ("releases",),
     ("kernels", "runtime"),

@@ -183,6 +183,10 @@ BAD = {
     "a shape of texts": (TARGET + 'shapes = { x = [1, "n"] }', ["target 1", "give a list of whole numbers"]),
     "no GPU": ('[[target]]\nmodel = "m.onnx"', ["target 1", "'gpu' is missing"]),
     "a GPU that is none": ('[[target]]\nname = "a"\nmodel = "m.onnx"\ngpu = [3]', ["target 1 ('a')", "'gpu' is [3]"]),
+    "a list in one text": (
+        '[[target]]\nmodel = "m.onnx"\ngpu = "l4, t4"',
+        ["'gpu' is 'l4, t4', which is one name", 'write a list, ["l4", "t4"]'],
+    ),
     "no list of GPUs": ('[[target]]\nmodel = "m.onnx"\ngpu = []', ["'gpu' is []"]),
     "a name of blanks": (TARGET + 'name = " "', ["target 1: 'name' is ' '", "leave it out"]),
     "an empty name": (TARGET + 'name = ""', ["target 1: 'name' is ''", "leave it out"]),

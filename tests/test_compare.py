@@ -160,6 +160,13 @@ FILES = {
         {"a100-sxm-80gb": 2.0, "t4": 0.5},
         "",
     ),
+    "csv with more columns": (
+        "p.csv",
+        "Instance, Price per h ,GPU\nsmall,2,a100\n,0.5,t4\n",
+        {"a100-sxm-80gb": 2.0, "t4": 0.5},
+        "",
+    ),
+    "csv of machines with one GPU": ("p.csv", "gpu,price_per_h\ng5.2xlarge,1.2\ng5.xlarge,1\n", {"a10g": 1.0}, ""),
     "csv of a spreadsheet": ("p.CSV", '\ufeffGPU,price_per_h\r\n"t4",0.001/s\r\n', {"t4": 3.6}, ""),
 }
 
@@ -184,6 +191,12 @@ BAD_FILES = {
     "empty table": ("p.toml", b"[per-hour]", "has no prices"),
     "no toml": ("p.toml", b"gpu,price_per_h", "is not TOML"),
     "no text": ("p.toml", b"\xff\xfe\x00", "UTF-8"),
+    "no price in csv": ("p.csv", b"gpu,price_per_h\na100,much", "a100,much is no price; write lines such as a100,2.1"),
+    "no price in toml": ("p.toml", b'[per-hour]\na100 = "much"', "is no price; write a100 = 2.1"),
+    "csv of two prices": ("p.csv", b"gpu,price_per_h,price_per_h\na100,2,3", "first line"),
+    "csv of a short line": ("p.csv", b"gpu,price_per_h\na100", "has 1 cell"),
+    "two prices of a machine": ("p.csv", b"gpu,price_per_h\ng5.xlarge,2\ng5.xlarge,3", "another price already"),
+    "a price of a GPU and of its machine": ("p.csv", b"gpu,price_per_h\na10g,2\ng5.xlarge,3", "another price already"),
     "csv without a head": ("p.csv", b"a100,2", "first line"),
     "csv without lines": ("p.csv", b"gpu,price_per_h\n", "has no prices"),
     "csv of three": ("p.csv", b"gpu,price_per_h\n\n# old\na100,2,3", "p.csv, line 4: a100,2,3 has 3 cells"),
@@ -276,6 +289,18 @@ def test_a_price_of_a_machine_is_divided_among_its_gpus(tmp_path: Path) -> None:
     assert "GPU: 'p4d.24xlarge' is taken as one 'a100-sxm-40gb'" in " ".join(said)
     costs = [text for text in said if text.startswith("costs:")]
     assert costs == ["costs: the price of 'p4d.24xlarge' is divided among its 8 GPUs, as if all of them were busy"]
+
+
+def test_machines_with_the_same_gpu_have_prices_of_their_own() -> None:
+    """A list of all that a cloud rents prices a GPU several times: the cheapest counts, or the one that is named."""
+    prices = parse_prices(["g5.2xlarge=1.2/h", "g5.xlarge=1/h", "g5.12xlarge=6/h"])
+    for gpu, price in (("a10g", 1.0), ("g5.xlarge", 1.0), ("g5.2xlarge", 1.2), ("g5.12xlarge", 1.5)):
+        found = compare(RESNET, gpus=[gpu], dims={"batch": 1}, prices=prices)
+        assert found.cases[0].price_per_h == pytest.approx(price)
+    assert any("divided among its 4 GPUs" in text for text in found.assumptions)
+    said = "costs: of machines with the same GPU, 'g5.12xlarge' is counted, not 'g5.2xlarge' (1.20), 'g5.xlarge' (1.00)"
+    assert any(text.startswith(said) for text in found.assumptions)
+    assert parse_prices(["a10g=2/h"]).over(prices) == parse_prices(["a10g=2/h"])
 
 
 def test_a_price_of_a_family_of_machines_is_one_gpus() -> None:

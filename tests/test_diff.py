@@ -16,7 +16,7 @@ from models import external_tensor, graph, linear, model, node, tensor, value
 from neusight_onnx import analyze, diff
 from neusight_onnx.backward import make_training
 from neusight_onnx.cli import main
-from neusight_onnx.comparison.changes import parse_limit
+from neusight_onnx.comparison.changes import is_report, parse_limit
 from neusight_onnx.errors import ComparisonError, OptionError
 from neusight_onnx.report.difference import KernelChange
 from neusight_onnx.report.difference_machine import difference_to_json
@@ -83,7 +83,8 @@ def test_what_differs(folder: Path) -> None:
     ids=["reports", "report and model", "model and report"],
 )
 def test_reports_and_models_compare_alike(old: str, new: str, folder: Path) -> None:
-    here = json.loads(difference_to_json(diff(old, new, gpu="t4", dims=DIMS)))
+    settings = {} if is_report(old) and is_report(new) else {"gpu": "t4", "dims": DIMS}
+    here = json.loads(difference_to_json(diff(old, new, **settings)))
     models = json.loads(difference_to_json(diff("old.onnx", "new.onnx", gpu="t4", dims=DIMS)))
     for found in (here, models):
         for side in ("old", "new"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.collection import no_collection
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import NotSupportedError
+from neusight_onnx.errors import NotSupportedError, OptionError, shown
 from neusight_onnx.fusion.folded_norms import with_folded_norms
 from neusight_onnx.fusion.patterns.search import Verdict
 from neusight_onnx.fusion.runtimes import FusedBefore, fused_and_said
@@ -154,7 +154,7 @@ def prepare(
         else get_runtime(runtime, cuda_graph=cuda_graph, channels_last=channels_last)
     )
     if training is not None:
-        _require_training(precision, runtime_model, include_io)
+        _require_training(training, precision, runtime_model, include_io)
         runtime_model = runtime_model.run_with(records_gradients=True)
     if precision.weights is not None:
         precision = as_quantised(precision, stored_precision(shaped.model), runtime_model.narrow_products)
@@ -541,8 +541,15 @@ def _in_training(fused: InferredGraph, plan: Training) -> InferredGraph:
     return replace(form.graph, assumptions=(*form.graph.assumptions, *form.said))
 
 
-def _require_training(precision: Precision, runtime: Runtime, include_io: bool) -> None:
-    """Raises NotSupportedError for what there is no model of in training."""
+def _require_training(plan: Training, precision: Precision, runtime: Runtime, include_io: bool) -> None:
+    """Raises NotSupportedError for what there is no model of in training, OptionError for what is no plan of it."""
+    from neusight_onnx.backward import Training
+
+    if not isinstance(plan, Training):
+        raise OptionError(
+            f"training is {shown(repr(plan))}; give a plan, such as "
+            "neusight_onnx.backward.make_training(optimizer='adamw')"
+        )
     if include_io:
         raise NotSupportedError("copies of inputs and outputs are counted at inference only; leave out --include-io")
     if runtime.name not in LAZY_VIEWS or runtime.captured:

@@ -16,6 +16,7 @@ from neusight_onnx.checks.subject import Target
 from neusight_onnx.errors import BindingError, CheckError, NotSupportedError, TrainingError
 from neusight_onnx.graph.bindings import make_bindings
 from neusight_onnx.precision import AUTO
+from neusight_onnx.regular_files import read_at_most
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runtime import default_runtime, get_runtime
 
@@ -137,8 +138,7 @@ _Table = Mapping[str, Any]
 
 def _load(path: Path) -> _Table:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
+        content = read_at_most(path, _MAX_FILE_BYTES)
     except FileNotFoundError:
         raise CheckError(f"{path} does not exist; give a {CONFIG_NAME}") from None
     except IsADirectoryError:
@@ -157,8 +157,7 @@ def _load(path: Path) -> _Table:
 
 def _mentions(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            return b"neusight" in file.read(_MAX_FILE_BYTES)
+        return b"neusight" in read_at_most(path, _MAX_FILE_BYTES)
     except OSError:
         return False
 
@@ -339,6 +338,10 @@ def _gpus(value: object, where: str) -> list[str]:
     names = [gpu for gpu in listed if isinstance(gpu, str) and gpu]
     if not names or len(names) != len(listed):
         raise CheckError(f"{where}: 'gpu' is {_as_written(value)}; give a GPU's name, or a list of names")
+    for gpu in names:
+        if "," in gpu and not gpu.lower().endswith(".toml"):
+            several = ", ".join(f'"{name.strip()}"' for name in gpu.split(","))
+            raise CheckError(f"{where}: 'gpu' is {_as_written(gpu)}, which is one name; write a list, [{several}]")
     return list(dict.fromkeys(names))
 
 

@@ -14,7 +14,7 @@ from neusight_onnx.checks.formats import kernel_types
 from neusight_onnx.checks.registry import CHECKS, Found, Scope, known_code, register
 from neusight_onnx.checks.subject import Subject, Target
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError
+from neusight_onnx.errors import CheckError, ModelError, NeusightError, NotSupportedError, OptionError, shown
 from neusight_onnx.execution import formats_of_products
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Graph, Model, Notice, file_name
@@ -72,14 +72,25 @@ register(
 )
 
 
-def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, config: Path | None = None) -> Verdict:
-    """Judges every target by all checks of the registry; ``config`` is the file that they came from, for the report.
+def check(
+    targets: Target | Sequence[Target], *, fail_on: Severity | str = Severity.WARNING, config: Path | None = None
+) -> Verdict:
+    """Judges a target, or every one of several, by all checks of the registry.
+
+    ``fail_on``: the mildest finding that fails, "error", "warning" or "note". ``config`` is the file that the targets
+    came from, for the report.
 
     What several targets share (a model, its sizes, its lowering) is worked out once. A model that can't be read is a
     finding of its targets if another can, and so is a mistake of who asks, such as an unknown GPU, dim or precision
     (:data:`MISTAKEN`; the verdict has it in ``mistaken``). Raises a :class:`~neusight_onnx.errors.NeusightError`
     where no target can be judged.
     """
+    if isinstance(targets, Target):
+        targets = (targets,)
+    if not isinstance(targets, Sequence) or not all(isinstance(target, Target) for target in targets):
+        raise OptionError(f"targets is {shown(repr(targets))}; give a Target, or a list of them")
+    if fail_on not in tuple(Severity):
+        raise CheckError(f"fail_on is {shown(repr(fail_on))}; choose {', '.join(map(repr, map(str, Severity)))}")
     if not targets:
         raise CheckError(f"there is nothing to check; give a model and a GPU, or targets in {CONFIG_NAME}")
     named = named_apart(targets)
@@ -104,7 +115,7 @@ def check(targets: Sequence[Target], *, fail_on: Severity = Severity.WARNING, co
     findings.sort(key=lambda finding: (finding.allowed is not None, order.index(finding.severity), finding.code))
     verdict = Verdict(
         tool_version=__version__,
-        fail_on=fail_on,
+        fail_on=Severity(fail_on),
         config=None if config is None else str(config),
         targets=(),
         findings=tuple(findings),

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neusight_onnx.cli.execution import Execution, RunOptions, TrainingOptions
+from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
 from neusight_onnx.cli.options import OutputOption, gpus_begun
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
 from neusight_onnx.cli.sizes import Sizes
-from neusight_onnx.errors import ComparisonError
 
 if TYPE_CHECKING:
     from neusight_onnx.report.difference import Difference
@@ -71,8 +70,6 @@ def diff_command(
 
         limit = None if fail_over is None else parse_limit(fail_over)
         bindings, training = sizes.bindings(), execution.run.training.plan()
-        if all(map(is_report, paths)):
-            _refuse_settings(gpu, sizes, execution)
         difference = diff(
             *(path if is_report(path) else read_guarded(path, target) for path in paths),
             gpu=gpu,
@@ -92,15 +89,6 @@ def diff_command(
     emit(_report(difference, report_format, top, target), target)
     if difference.failed:
         raise typer.Exit(_GREW_EXIT_CODE)
-
-
-def _refuse_settings(gpu: str | None, sizes: Sizes, execution: Execution) -> None:
-    """Two reports say themselves what they are of."""
-    nothing = Execution(run=RunOptions(training=TrainingOptions()))
-    if gpu is not None or sizes != Sizes() or execution != nothing:
-        raise ComparisonError(
-            "two reports are compared as they are: leave out --gpu, the sizes and how the model is run, or give models"
-        )
 
 
 def _report(difference: Difference, report_format: DiffFormat, top: int, target: Path | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -14,17 +14,17 @@ from neusight_onnx import __version__
 from neusight_onnx.comparison.assumed import assumed_by_all, widened_at_some
 from neusight_onnx.comparison.gpus import called, told_apart
 from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
-from neusight_onnx.comparison.prices import Prices
-from neusight_onnx.errors import ComparisonError, ModelError, NeusightError, NotSupportedError
+from neusight_onnx.comparison.prices import Prices, as_prices
+from neusight_onnx.errors import ComparisonError, ModelError, NeusightError, NotSupportedError, OptionError, shown
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.gpu.machines import gpu_count_of_instance
+from neusight_onnx.gpu.machines import gpu_count_of_instance, gpu_of_instance
 from neusight_onnx.graph.model import Array, Model, Notice
 from neusight_onnx.lowering.precision import stored_precision
 from neusight_onnx.outcome import Outcome, predict_outcome
 from neusight_onnx.precision import Precision, resolve
 from neusight_onnx.preparation import PreparedModel, ShapedModel
 from neusight_onnx.report.comparison import Case, Comparison, SortKey, in_tokens
-from neusight_onnx.report.quantities import dims_text
+from neusight_onnx.report.quantities import dims_text, significant
 from neusight_onnx.runnable import refused
 from neusight_onnx.runtime import default_runtime, get_runtime
 from neusight_onnx.workbench import Workbench
@@ -47,7 +47,7 @@ def compare(
     cuda_graph: bool = False,
     include_io: bool = False,
     channels_last: bool = False,
-    prices: Prices | None = None,
+    prices: Prices | Mapping[str, float | str] | str | Path | None = None,
     sort: str = "latency",
     training: Training | None = None,
 ) -> Comparison:
@@ -58,17 +58,22 @@ def compare(
     A dim (and ``batch``, the dim that is the batch, whatever the model calls it) has one size or several; there are at
     most :data:`~neusight_onnx.comparison.grid.MOST_CASES` cases. What they share (the file, shapes, lowering) is worked
     out once; each has the figures of :func:`~neusight_onnx.analyze`.
+    ``prices``: of an hour of a GPU, ``{"l4": 0.8, "t4": "0.35/h"}``, or the path of a TOML or CSV file of them.
     Sizes that the model refuses are left out with a warning, unless it refuses all.
     ``runtimes``: "onnxruntime" where none is given. ``training``: steps of training in place of runs of inference, in
     "eager" where no runtime is given.
     Raises a NeusightError as that does, with the case named; ComparisonError for sorting by cost without ``prices``.
     """
     key = _sort_key(sort)
-    prices = prices or Prices()
-    if key is SortKey.COST and not prices.per_h:
+    priced = as_prices(prices)
+    if key is SortKey.COST and not priced.per_h:
         raise ComparisonError("sorting by cost needs prices; give --price NAME=AMOUNT/h or --prices FILE")
+    _require_names(gpus, "gpus")
+    _require_names(precisions, "precisions")
     gpus = (gpus,) if isinstance(gpus, str | Path | GpuSpec) else tuple(gpus)
-    precisions = (precisions,) if isinstance(precisions, str) else precisions
+    precisions = (precisions,) if isinstance(precisions, str) else tuple(precisions)
+    if not precisions:
+        raise ComparisonError("precisions is empty; give one or several, such as 'auto', or leave it out")
     if not gpus:
         raise ComparisonError("there is nothing to compare; give a --gpu, or several, or --all-gpus")
     labels = _labels(runtimes, channels_last=channels_last, in_training=training is not None)
@@ -83,7 +88,7 @@ def compare(
     resolved = tuple(dict.fromkeys(resolve(name, stored) for name in precisions))
     able, left_out = _able(read, resolved, labels, specs, in_training=training is not None)
     several = [name for name, sizes in lists.items() if len(sizes) > 1]
-    found = _Found(prices=prices, own_specs=named, left_out=left_out)
+    found = _Found(prices=priced, own_specs=named, left_out=left_out)
     prepared = partial(
         bench.prepared,
         training=training,
@@ -105,7 +110,7 @@ def compare(
     as_given = list(named.values())
     several_precisions = len({case.precision for case in cases}) > 1
     settings = {"gpu": len(specs) > 1, "precision": several_precisions, "runtime": len(labels) > 1}
-    unused = _unused(prices, [*as_given, *specs])
+    unused = _unused(priced, [*as_given, *specs])
     return Comparison(
         tool_version=__version__,
         model_path=read.path,
@@ -114,12 +119,12 @@ def compare(
         sort=key,
         has_best=has_best,
         varied=(*(name for name, varies in settings.items() if varies), *several),
-        currency=prices.currency,
+        currency=priced.currency,
         mode="inference" if training is None else "training",
         cuda_graph=all(found.captured),
         include_io=include_io,
         channels_last=channels_last,
-        assumptions=(*assumed_by_all(found.assumptions, found.settings), *_rests_on(prices, as_given)),
+        assumptions=(*assumed_by_all(found.assumptions, found.settings), *_rests_on(priced, as_given)),
         warnings=tuple(
             dict.fromkeys(
                 (
@@ -133,6 +138,12 @@ def compare(
             )
         ),
     )
+
+
+def _require_names(given: object, what: str) -> None:
+    """OptionError for what is neither a name (or a GPU) nor several."""
+    if not isinstance(given, str | Path | GpuSpec | Iterable):
+        raise OptionError(f"{what} is {shown(repr(given))}; give a name, or a list of names")
 
 
 def _labels(runtimes: str | Sequence[str], *, channels_last: bool, in_training: bool) -> tuple[str, ...]:
@@ -270,7 +281,7 @@ def _sort_key(sort: str) -> SortKey:
     try:
         return SortKey(sort)
     except ValueError:
-        raise ComparisonError(f"can't sort by {sort[:40]!a}; choose {', '.join(SortKey)}") from None
+        raise ComparisonError(f"can't sort by {str(sort)[:40]!a}; choose {', '.join(SortKey)}") from None
 
 
 def _rank(case: Case, key: SortKey, told_in_tokens: bool) -> tuple[bool, bool, float]:
@@ -305,12 +316,19 @@ def _unused(prices: Prices, specs: Sequence[GpuSpec]) -> Sequence[Notice]:
 def _rests_on(prices: Prices, specs: Sequence[GpuSpec]) -> Iterator[str]:
     if prices.per_h:
         yield "costs are those of a GPU that is paid by the time and always busy with such runs; a batch of n counts n"
-    counts = {
-        name: gpu_count_of_instance(name) for spec in specs if (name := prices.machines.get(spec.name)) is not None
-    }
+    counts = {name: gpu_count_of_instance(name) for spec in specs if (name := prices.machine_of(spec)) is not None}
     for name, count in counts.items():
         if count is not None and count > 1:
             yield f"costs: the price of '{name}' is divided among its {count} GPUs, as if all of them were busy"
+    for name in counts:
+        others = [
+            f"'{other}' ({significant(price)})"
+            for other, price in prices.of_machines.items()
+            if gpu_of_instance(other) == gpu_of_instance(name) and price != prices.of_machines[name]
+        ]
+        if others:
+            listed = ", ".join(others)
+            yield f"costs: of machines with the same GPU, '{name}' is counted, not {listed} an hour for each GPU"
     unknown = [name for name, count in counts.items() if count is None]
     if unknown:
         names = ", ".join(f"'{name}'" for name in unknown)

@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from neusight_onnx.comparison.saved import Kernels, Saved, as_saved, read_report
 from neusight_onnx.errors import ComparisonError, OptionError, shown
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.model import Array, Model
+from neusight_onnx.precision import AUTO
 from neusight_onnx.report.difference import Difference, KernelChange
 from neusight_onnx.report.model import Report
 from neusight_onnx.report.precision_words import precision_text
@@ -53,10 +55,17 @@ def diff(
     5 %. Raises ComparisonError for reports that don't compare, and a NeusightError as
     :func:`~neusight_onnx.analyze` does.
     """
-    sides: list[Saved] = []
     for given in (old, new):
         if not isinstance(given, str | Path | Model | Report):
             raise OptionError(f"{shown(repr(given))} is no model and no report; give a path, a Model or a Report")
+    _check_limit(limit)
+    settings = (gpu, dims, shapes, values, trip_counts, batch, runtime, cuda_graph, include_io, channels_last, training)
+    if (any(settings) or precision != AUTO) and not any(map(_is_model, (old, new))):
+        raise ComparisonError(
+            "two reports are compared as they are: leave out --gpu, the sizes and how the model is run, or give models"
+        )
+    sides: list[Saved] = []
+    for given in (old, new):
         if isinstance(given, Report):
             sides.append(as_saved(given))
         elif not isinstance(given, Model) and is_report(given):
@@ -83,6 +92,17 @@ def diff(
             )
             sides.append(as_saved(report))
     return _difference(sides[0], sides[1], limit)
+
+
+def _check_limit(limit: float | None) -> None:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float)):
+        raise OptionError(f"limit is {shown(repr(limit))}; give a share, a number such as 0.05 for 5 %")
+    if limit is not None and not 0 <= limit < inf:
+        raise ComparisonError(f"limit is {limit!r}; give a share from 0, such as 0.05 for 5 %")
+
+
+def _is_model(given: str | Path | Model | Report) -> bool:
+    return not isinstance(given, Report) and (isinstance(given, Model) or not is_report(given))
 
 
 def _refuse_unreadable(path: Path) -> None:

@@ -13,7 +13,7 @@ from neusight_onnx.checks.limits import MEDIAN, UPPER
 from neusight_onnx.collection import no_collection
 from neusight_onnx.comparison.assumed import assumed_by_all, widened_at_some
 from neusight_onnx.comparison.grid import bindings_at, combinations, size_lists, with_batch_named
-from neusight_onnx.errors import ComparisonError, ModelError
+from neusight_onnx.errors import ComparisonError, ModelError, OptionError, shown
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.graph.dimension_roles import is_batch_symbol
 from neusight_onnx.graph.model import Array, Model, Notice
@@ -153,10 +153,12 @@ def _check(asked: Mapping[str, Sequence[int]], max_latency_ms: float | None, at:
         raise ComparisonError(
             "there is nothing to sweep; give --batch several sizes, such as 1..64*2, or a --dim, such as seq=128,512"
         )
+    if max_latency_ms is not None and not isinstance(max_latency_ms, int | float):
+        raise OptionError(f"max_latency_ms is {shown(repr(max_latency_ms))}; give milliseconds, a number such as 5.0")
     if max_latency_ms is not None and not 0 < max_latency_ms < inf:
         raise ComparisonError(f"max_latency_ms is {max_latency_ms!r}; give milliseconds above 0")
     if at not in (UPPER, MEDIAN):
-        raise ComparisonError(f"at {at[:40]!a}: choose {UPPER} or {MEDIAN}")
+        raise ComparisonError(f"at {str(at)[:40]!a}: choose {UPPER} or {MEDIAN}")
     combinations(asked)
 
 

@@ -7,18 +7,21 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from neusight_onnx.errors import ComparisonError, SpecError, shown
 from neusight_onnx.gpu import GpuSpec, load_gpu
-from neusight_onnx.gpu.machines import gpu_count_of_instance
+from neusight_onnx.gpu.machines import gpu_count_of_instance, gpu_of_instance
+from neusight_onnx.regular_files import read_at_most
 
 _MAX_FILE_BYTES = 1 << 20
 _HOURS = {"h": 1.0, "hr": 1.0, "hour": 1.0, "min": 1 / 60, "s": 1 / 3600, "day": 24.0}
 _PRICE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,2})?)\s*(?:/\s*([a-z]+))?", re.IGNORECASE)
 _EXAMPLE = "write a100=2.1/h"
+_TOML_EXAMPLE = "write a100 = 2.1"
+_CSV_EXAMPLE = "write lines such as a100,2.1"
 CSV_COLUMNS = ("gpu", "price_per_h")
 
 
@@ -29,8 +32,10 @@ class Prices:
 
     ``files``: the GPUs of those paths; a file's price is that GPU's and no other's of its name.
     ``expected``: the GPUs that were priced one by one, each of which should be compared; a file may have more.
-    ``machines``: canonical names of GPUs that were priced by the name of a cloud's machine -> that name; the price
-    of one with several GPUs is divided among them, where how many it has is known.
+    ``machines``: canonical names of GPUs that were priced by the name of a cloud's machine -> that name, of several the
+    one whose GPUs cost least; the price of one with several GPUs is divided among them, where how many it has is known.
+    ``of_machines``: what an hour of a GPU costs in each of the machines that were priced, by their names. A GPU that is
+    asked for by such a name has its price.
     """
 
     per_h: Mapping[str, float] = field(default_factory=dict)
@@ -38,6 +43,7 @@ class Prices:
     expected: tuple[str, ...] = ()
     files: Mapping[str, GpuSpec] = field(default_factory=dict)
     machines: Mapping[str, str] = field(default_factory=dict)
+    of_machines: Mapping[str, float] = field(default_factory=dict)
 
     def over(self, base: Prices) -> Prices:
         """These, and those of ``base`` for other GPUs."""
@@ -50,12 +56,42 @@ class Prices:
             expected=tuple(dict.fromkeys((*base.expected, *self.expected))),
             machines={name: machine for name, machine in base.machines.items() if name not in self.per_h}
             | dict(self.machines),
+            of_machines={
+                name: price for name, price in base.of_machines.items() if gpu_of_instance(name) not in self.per_h
+            }
+            | dict(self.of_machines),
         )
 
     def of(self, spec: GpuSpec) -> float | None:
         """The price of an hour of a GPU as it is called in itself: its file's, else that of its name."""
+        if spec.asked_as is not None and spec.asked_as in self.of_machines:
+            return self.of_machines[spec.asked_as]
         path = next((path for path, priced in self.files.items() if priced == spec), spec.name)
         return self.per_h.get(path)
+
+    def machine_of(self, spec: GpuSpec) -> str | None:
+        """The machine whose price :meth:`of` gives; None where that is the GPU's own."""
+        return spec.asked_as if spec.asked_as in self.of_machines else self.machines.get(spec.name)
+
+
+def as_prices(given: object) -> Prices:
+    """Prices as Python gives them: a :class:`Prices`, a mapping such as ``{"l4": 0.8, "t4": "0.35/h"}`` (a number is of
+    an hour) or the path of a file that :func:`read_prices` reads; None: no prices.
+
+    ComparisonError for anything else.
+    """
+    if given is None:
+        return Prices()
+    if isinstance(given, Prices):
+        return given
+    if isinstance(given, str | Path):
+        return read_prices(Path(given))
+    if not isinstance(given, Mapping):
+        raise ComparisonError(
+            f"prices is {shown(repr(given))}; give a mapping such as {{'l4': 0.8}}, or the path of a TOML or CSV file"
+        )
+    example = "give a number of an hour, such as 2.1, or a text such as '2.1/h'"
+    return _by_gpu(_of_mapping(given, "prices", example), load_gpu, example)
 
 
 def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu) -> Prices:
@@ -74,7 +110,7 @@ def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu
                     f"--price {shown(text)}{said}; {_EXAMPLE}{', or a list a100=2.1/h,l4=.8/h' * is_list}"
                 )
             entries.append((name.strip(), price.strip(), f"--price {shown(text)}"))
-    found = _by_gpu(entries, load)
+    found = _by_gpu(entries, load, _EXAMPLE)
     return replace(found, expected=tuple(found.per_h))
 
 
@@ -83,7 +119,7 @@ def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices
     the columns ``gpu,price_per_h``. Raises ComparisonError for what can't be read or be meant."""
     text = _read(path)
     if path.suffix.lower() == ".csv":
-        return _by_gpu(_csv_entries(text, path), load)
+        return _by_gpu(_csv_entries(text, path), load, _CSV_EXAMPLE)
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -97,19 +133,23 @@ def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices
         raise ComparisonError(f"{path}: 'currency' is {currency!a:.60}; give a short text such as \"USD\"")
     if not isinstance(listed, dict) or not listed:
         raise ComparisonError(f"{path} has no prices; write a100 = 2.1 under [per-hour]")
-    entries = []
+    entries = _of_mapping(listed, str(path), _TOML_EXAMPLE)
+    return replace(_by_gpu(entries, load, _TOML_EXAMPLE), currency=currency)
+
+
+def _of_mapping(listed: Mapping[object, object], where: str, example: str) -> Iterator[tuple[str, str, str]]:
     for name, price in listed.items():
+        if not isinstance(name, str):
+            raise ComparisonError(f"{where}: {name!a:.60} is no name of a GPU; give a text")
         if isinstance(price, bool) or not isinstance(price, int | float | str):
-            raise ComparisonError(f"{path}: the price of {name[:60]!a} is no number; write a100 = 2.1")
-        where = f"{path}: {name[:60]!a} = {price!a:.60}"
-        entries.append((name, price if isinstance(price, str) and "/" in price else f"{price}/h", where))
-    return replace(_by_gpu(entries, load), currency=currency)
+            raise ComparisonError(f"{where}: the price of {name[:60]!a} is no number; {example}")
+        text = price if isinstance(price, str) and "/" in price else f"{price}/h"
+        yield name, text, f"{where}: {name[:60]!a} = {price!a:.60}"
 
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
+        content = read_at_most(path, _MAX_FILE_BYTES)
         if len(content) > _MAX_FILE_BYTES:
             raise ComparisonError(f"{path} is larger than 1 MB, so no list of prices; give another file")
         return content.decode("utf-8-sig")
@@ -130,57 +170,70 @@ def _csv_entries(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
         raise ComparisonError(
             f"{path}, line {reader.line_num} is not CSV ({error}); write lines such as a100,2.1"
         ) from None
-    heads = tuple(cell.strip().lower() for cell in rows[0][1]) if rows else ()
-    heads = heads[:2] if not any(heads[2:]) else heads
-    if heads != CSV_COLUMNS:
-        raise ComparisonError(f"{path}: the first line is not {','.join(CSV_COLUMNS)}; begin with it")
+    heads = [re.sub(r"[\s-]+", "_", cell.strip().lower()) for cell in rows[0][1]] if rows else []
+    if any(heads.count(column) != 1 for column in CSV_COLUMNS):
+        raise ComparisonError(
+            f"{path}: the first line doesn't name the columns {' and '.join(CSV_COLUMNS)}; begin with "
+            f"{','.join(CSV_COLUMNS)}"
+        )
     if len(rows) == 1:
-        raise ComparisonError(f"{path} has no prices; write lines such as a100,2.1")
+        raise ComparisonError(f"{path} has no prices; {_CSV_EXAMPLE}")
+    gpu, price_per_h = map(heads.index, CSV_COLUMNS)
     for number, row in rows[1:]:
         where = f"{path}, line {number}: {shown(','.join(row))}"
-        while len(row) > len(CSV_COLUMNS) and not row[-1].strip():  # a comma at the end
+        while len(row) > len(heads) and not row[-1].strip():  # a comma at the end
             del row[-1]
-        if len(row) != len(CSV_COLUMNS):
-            raise ComparisonError(f"{where} has {len(row)} cells; write lines such as a100,2.1")
-        price = row[1].strip()
-        yield row[0].strip(), price if "/" in price else f"{price}/h", where
+        if not max(gpu, price_per_h) < len(row) <= len(heads):
+            cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+            raise ComparisonError(f"{where} has {cells}; write lines as the first one, such as a100,2.1")
+        price = row[price_per_h].strip()
+        yield row[gpu].strip(), price if "/" in price else f"{price}/h", where
 
 
-def _by_gpu(
-    entries: Sequence[tuple[str, str, str]] | Iterator[tuple[str, str, str]], load: Callable[[str], GpuSpec]
-) -> Prices:
-    """(name, price, where it is written) as prices by canonical name or path, each GPU once."""
+def _by_gpu(entries: Iterable[tuple[str, str, str]], load: Callable[[str], GpuSpec], example: str) -> Prices:
+    """(name, price, where it is written) as prices by canonical name or path, each GPU once; of machines with the same
+    GPU, those whose GPUs cost least.
+
+    ``example``: what a message says to write.
+    """
     per_h: dict[str, float] = {}
     files: dict[str, GpuSpec] = {}
     machines: dict[str, str] = {}
+    of_machines: dict[str, float] = {}
     for name, text, where in entries:
-        price = _price(text, where)
+        price = _price(text, where, example)
         try:
             spec = load(name)
         except SpecError as error:
             raise ComparisonError(f"{where}: {error}") from None
-        is_machine = spec.asked_as is not None and not spec.also_named
-        price /= (gpu_count_of_instance(name) if is_machine else None) or 1
+        machine = None if spec.also_named else spec.asked_as
         key = spec.name
         if Path(name).suffix.lower() == ".toml":
             key = next((path for path, known in files.items() if known == spec), name)
             files[key] = spec
-        if not math.isclose(per_h.setdefault(key, price), price):
+        known = per_h.get(key)
+        if machine is not None:
+            price /= gpu_count_of_instance(name) or 1
+            known = of_machines.setdefault(machine, price) if key in machines else known
+            of_machines[machine] = price
+        if known is not None and not math.isclose(known, price):
             raise ComparisonError(f"{where}: {key} has another price already; keep one of them")
-        if is_machine and spec.asked_as is not None:
-            machines[spec.name] = spec.asked_as
-    return Prices(per_h=per_h, files=files, machines=machines)
+        if machine is None:
+            per_h[key] = price
+        elif price < per_h.get(key, math.inf):
+            per_h[key], machines[key] = price, machine
+    return Prices(per_h=per_h, files=files, machines=machines, of_machines=of_machines)
 
 
-def _price(text: str, where: str) -> float:
+def _price(text: str, where: str, example: str) -> float:
     parts = _PRICE.fullmatch(text) if len(text) <= 60 else None
     if parts is None:
-        raise ComparisonError(f"{where} is no price; {_EXAMPLE}")
+        raise ComparisonError(f"{where} is no price; {example}")
     hours = _HOURS.get((parts[2] or "").lower())
     if hours is None:
         which = f"{parts[2][:20]!a} is no unit of time here" if parts[2] else "a unit of time is missing"
-        raise ComparisonError(f"{where}: {which}; {_EXAMPLE}")
+        raise ComparisonError(f"{where}: {which}; {example}")
     price = float(parts[1]) / hours
     if not 0 <= price < math.inf:
-        raise ComparisonError(f"{where}: a price can't be below zero or without end; {_EXAMPLE}")
+        raise ComparisonError(f"{where}: a price can't be below zero or without end; {example}")
     return price

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neusight_onnx.errors import ComparisonError
+from neusight_onnx.regular_files import read_at_most
 from neusight_onnx.report.difference import Side
 from neusight_onnx.report.machine import to_json
 from neusight_onnx.report.model import SCHEMA_VERSION, Report
@@ -61,8 +62,7 @@ class Saved:
 def read_report(path: Path) -> Saved:
     """A report that ``analyze --format json`` wrote; ComparisonError for anything else, and for a newer schema."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
+        content = read_at_most(path, _MAX_FILE_BYTES)
     except FileNotFoundError:
         raise ComparisonError(f"{path} does not exist; give a model, or a report of analyze --format json") from None
     except (OSError, ValueError) as error:
