@@ -839,8 +839,15 @@ def test_formats_that_a_generation_lacks(capability: str, key: str, value: float
 BAD_VALUES = ["0", "-1", "nan", "inf", "-inf", '"80"', "true", "[]", "{}", "1e300", "2024-01-01", "9" * 400]
 
 
-@pytest.mark.parametrize("value", BAD_VALUES, ids=[value[:10] for value in BAD_VALUES])
-@pytest.mark.parametrize("key", [key.name for key in NUMBER_KEYS])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param(key.name, value, id=f"{key.name}-{value[:10]}")
+        for key in NUMBER_KEYS
+        for value in BAD_VALUES
+        if key.low > 0 or value != "0"
+    ],
+)
 def test_impossible_number_is_refused(key: str, value: str, tmp_path: Path) -> None:
     file = tmp_path / "gpu.toml"
     kept = [line for line in MINIMAL.split("\n") if not line.startswith(f"{key} ")]

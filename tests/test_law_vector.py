@@ -10,6 +10,7 @@ import pytest
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec, available_gpus, load_gpu
+from neusight_onnx.gpu.changes import changed_gpu
 from neusight_onnx.kernels import Elementwise, Kernel, Movement, Normalization, Softmax, TensorSpec
 from neusight_onnx.laws.bandwidth import (
     MEMORY_FAMILIES,
@@ -188,6 +189,9 @@ def test_kernels_that_compute_offsets(kernel: Elementwise, expected: bool) -> No
         ("b200-sxm", "hbm", 128),
         ("l4", "gddr6", 64),
         ("a10", "gddr6", 64),
+        ("rtx-3070", "gddr6_bare", 64),
+        ("rtx-2080-ti", "gddr6_bare", 64),
+        ("rtx-a6000", "gddr6_bare", 64),
         ("rtx-4090", "gddr6x", 64),
         ("rtx-5090", "gddr6x", 128),
         ("jetson-agx-orin-64gb", "lpddr", 64),
@@ -200,6 +204,16 @@ def test_memory_family_and_integer_lanes(gpu: str, family: str, lanes: int) -> N
     assert memory_family(spec).name == family
     assert memory_family(replace(spec, name="another", label="name")).name == family
     assert integer_lanes_per_sm(spec) == lanes
+
+
+def test_ecc_is_what_a_file_states_else_that_of_its_kind() -> None:
+    """GeForce cards, whose FP16 is halved, have none; --set turns it off and on."""
+    l4, rtx_3070 = load_gpu("l4"), load_gpu("rtx-3070")
+    assert replace(l4, inline_ecc=None).has_inline_ecc
+    assert not rtx_3070.has_inline_ecc
+    assert not load_gpu("h100-sxm").has_inline_ecc
+    assert achieved_fraction(changed_gpu(l4, {"inline_ecc": 0}, "set"), {}) == 0.9
+    assert achieved_fraction(changed_gpu(rtx_3070, {"inline_ecc": 1}, "set"), {}) == 0.75
 
 
 @pytest.mark.parametrize(
@@ -218,6 +232,7 @@ def test_memory_family_and_integer_lanes(gpu: str, family: str, lanes: int) -> N
         pytest.param("b200-sxm", 0.8385, id="HBM3e"),
         pytest.param("p100-pcie-16gb", 0.751, id="before Volta: no better than GDDR"),
         pytest.param("l4", 0.750, id="GDDR6 with ECC, as T4 and P4"),
+        pytest.param("rtx-3060", 0.900, id="GDDR6 without ECC"),
     ],
 )
 def test_the_share_of_dram_bandwidth_that_streams_get(gpu: str, expected: float) -> None:
@@ -232,7 +247,8 @@ def test_a_bus_of_unknown_width_has_the_usual_channels_of_its_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "expected"), [("p100-pcie-16gb", 0.0), ("mi100", 0.0), ("h100-sxm", 0.03), ("l4", 0.08), ("b200-sxm", 0.03)]
+    ("gpu", "expected"),
+    [("p100-pcie-16gb", 0.0), ("mi100", 0.0), ("h100-sxm", 0.03), ("l4", 0.08), ("rtx-2070", 0.08), ("b200-sxm", 0.03)],
 )
 def test_a_memory_that_training_data_shows_little_of_is_doubted(gpu: str, expected: float) -> None:
     spec = load_gpu(gpu)

@@ -34,6 +34,7 @@ FIELDS: Mapping[str, tuple[str, float]] = {
     "memory_gb": ("memory_bytes", 2**30),
     "memory_bandwidth_gb_s": ("memory_bytes_per_s", 1e9),
     "memory_bus_bits": ("memory_bus_bits", 1),
+    "inline_ecc": ("inline_ecc", 1),
     "tdp_w": ("power_w", 1),
     "idle_power_w": ("idle_power_w", 1),
     "pcie_generation": ("pcie_generation", 1),

@@ -132,6 +132,7 @@ def _spec_of(name: str, table: Mapping[str, object], where: str) -> GpuSpec:
         idle_power_w=number.get("idle_power_w"),
         last_level_cache_bytes=whole("last_level_cache_mb", 2**20),
         memory_bus_bits=whole("memory_bus_bits", 1),
+        inline_ecc=whole("inline_ecc", 1),
         scaleup_bytes_per_s=scaled("scaleup_gb_s", 1e9),
         pcie_generation=number.get("pcie_generation"),
         pcie_lane_count=whole("pcie_lanes", 1),

@@ -40,6 +40,7 @@ NUMBER_KEYS: tuple[NumberKey, ...] = (
     NumberKey(name="memory_gb", meaning="device memory in GB", low=0.25, high=16_384, required=True),
     NumberKey(name="memory_bandwidth_gb_s", meaning="memory bandwidth in GB/s", low=5, high=200_000, required=True),
     NumberKey(name="memory_bus_bits", meaning="width of the memory bus in bits", low=16, high=131_072, whole=True),
+    NumberKey(name="inline_ecc", meaning="ECC among the data of GDDR (1: on)", low=0, high=1, whole=True),
     NumberKey(name="tdp_w", meaning="power limit in W", low=2, high=10_000, required=True),
     NumberKey(name="idle_power_w", meaning="power with clocks up and nothing to do in W", low=0.1, high=10_000),
     NumberKey(name="pcie_generation", meaning="PCIe generation", low=1, high=12),

@@ -36,6 +36,8 @@ class GpuSpec:
     ``idle_power_w``: what it draws with its clocks up and nothing to do; None: by its memory (``gpu/power.py``).
     ``stated_to_halve``: :attr:`halves_fp32_sums` of a GPU whose rates may no longer tell it; None: they do.
     ``memory_bus_bits``: width of the bus to memory; with HBM it tells how fast one of its channels is.
+    ``inline_ecc``: 1 where ECC's codes lie among the data of GDDR, 0 where they don't; None: by
+    :attr:`has_inline_ecc`.
     ``device_names`` are what ``nvidia-smi`` and PyTorch print. ``name`` is the canonical name, ``label`` for people.
     ``asked_as`` is the name that it was asked by where that isn't its alone: ``also_named`` are the GPUs that may be
     meant as well ("v100"); without any, it is that of a machine that a cloud rents, with one such GPU or several.
@@ -65,6 +67,7 @@ class GpuSpec:
     idle_power_w: float | None = None
     last_level_cache_bytes: int | None = None
     memory_bus_bits: int | None = None
+    inline_ecc: int | None = None
     scaleup_bytes_per_s: float | None = None
     pcie_generation: float | None = None
     pcie_lane_count: int | None = None
@@ -95,6 +98,13 @@ class GpuSpec:
             return self.stated_to_halve
         peaks = self.peak_flops_per_s
         return self.compute_capability is not None and peaks.get("int8", 0.0) > 3.0 * peaks.get("fp16", float("inf"))
+
+    @property
+    def has_inline_ecc(self) -> bool:
+        """Whether ECC takes bandwidth of a card with GDDR: as stated, else of all but GeForce cards."""
+        if self.inline_ecc is not None:
+            return bool(self.inline_ecc)
+        return self.memory_type.upper().startswith("GDDR") and not self.halves_fp32_sums
 
     @property
     def amd_generation(self) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.power import idle_w
 from neusight_onnx.gpu.spec import plain_architecture
-from neusight_onnx.laws.bandwidth import l2_bytes_per_s
+from neusight_onnx.laws.bandwidth import dram_bytes_per_s, l2_bytes_per_s
 from neusight_onnx.similarity import gpu_vector
 
 _KIND = 3
@@ -59,6 +59,7 @@ def share_of(gpu: GpuSpec, other: GpuSpec) -> float:
         (gpu.sm_count, other.sm_count),
         (gpu.clock_hz, other.clock_hz),
         (gpu.memory_bytes_per_s, other.memory_bytes_per_s),
+        (dram_bytes_per_s(gpu, {}), dram_bytes_per_s(other, {})),
         (gpu.l2_bytes, other.l2_bytes),
         (l2_bytes_per_s(gpu), l2_bytes_per_s(other)),
         (gpu.power_w, other.power_w),
@@ -85,6 +86,7 @@ def worse_of(gpu: GpuSpec, measured: GpuSpec) -> GpuSpec:
         name=f"{gpu.name} beside {measured.name}",
         sm_count=sm_count,
         clock_hz=clock_hz,
+        inline_ecc=int(gpu.has_inline_ecc or measured.has_inline_ecc),
         l2_bytes=min(gpu.l2_bytes, measured.l2_bytes),
         l2_bytes_per_s=lower(l2_bytes_per_s(gpu), l2_bytes_per_s(measured)),
         power_w=min(gpu.power_w, measured.power_w),

@@ -15,6 +15,7 @@ from neusight_onnx.laws.matrix_units import PIPES
 STREAM_FRACTIONS = {
     "pascal_turing": 0.751,
     "gddr6": 0.80,
+    "gddr6_bare": 0.90,
     "gddr6x": 0.90,
     "lpddr": 0.80,
     "amd": 0.848,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.bandwidth import GDDR6X, has_partitioned_l2, is_amd, memory_family
+from neusight_onnx.laws.bandwidth import GDDR6_BARE, GDDR6X, has_partitioned_l2, is_amd, memory_family
 from neusight_onnx.laws.base import Constants
 from neusight_onnx.laws.matrix_units import PIPES
 from neusight_onnx.laws.tiled import Grid, wave_of
@@ -56,15 +56,15 @@ def kept_share(bytes_: NDArray[np.float64], held: NDArray[np.float64] | float) -
     return kept
 
 
-GDDR6X_GAIN = 1.07
+BARE_GDDR_GAIN = 1.07
 """DRAM rate of GDDR6X against the fitted share of the peak: products of few rows stream weights at .93-.94 of it on RTX
-4090 and .87-.93 on RTX 3090, against .79-.89 on cards with HBM and .835 on L40S. GDDR7 is taken to be alike, as it is
-for streaming kernels."""
+4090 and .87-.93 on RTX 3090, against .79-.89 on cards with HBM and .835 on L40S. GDDR7 and GDDR6 without
+ECC are taken to be alike, as they are for streaming kernels."""
 
 
 def stream_gain(gpu: GpuSpec) -> float:
     """DRAM rate of the GPU's kind of memory against the fitted share of its peak."""
-    return GDDR6X_GAIN if memory_family(gpu) is GDDR6X else 1.0
+    return BARE_GDDR_GAIN if memory_family(gpu) in (GDDR6X, GDDR6_BARE) else 1.0
 
 
 STREAM_NORM = 4.0
