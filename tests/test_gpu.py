@@ -420,6 +420,8 @@ SHARED = [
     ("a3-highgpu-8g", "h100-sxm", ""),
     ("P4d", "a100-sxm-40gb", ""),
     ("g5", "a10g", ""),
+    ("Standard_NV36ads_A10_v5", "a10", ""),
+    ("g4-standard-96", "rtx-pro-6000-server", ""),
 ]
 
 
@@ -441,6 +443,23 @@ def test_a_name_of_one_says_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["g5.", "g5.*", "p5.[x]", "g2-standard-", "g2-standard", "g5 xlarge", "g4ad.xlarge"])
 def test_what_no_cloud_calls_a_machine_is_unknown(name: str) -> None:
     with pytest.raises(SpecError, match="unknown GPU"):
+        load_gpu(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("g5.7xlarge", "no such size of that machine; give one of xlarge, 2xlarge, 4xlarge"),
+        ("ml.g5.7xlarge", "no such size"),
+        ("a2-highgpu-3g", "no such size of that machine; give one of 1, 2, 4, 8"),
+        ("p2.xlarge", "that machine has NVIDIA's K80"),
+        ("p2", "that machine has NVIDIA's K80"),
+        ("g4ad.4xlarge", "AMD's Radeon Pro V520"),
+        ("Standard_NV6ads_A10_v5", "a part of an A10"),
+    ],
+)
+def test_machines_that_there_are_not_or_whose_gpu_has_no_file(name: str, says: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(f"unknown GPU '{name}': ") + f".*{re.escape(says)}"):
         load_gpu(name)
 
 

@@ -13,7 +13,7 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.errors import SpecError
 from neusight_onnx.gpu.file import read_own, read_spec
 from neusight_onnx.gpu.keys import quoted
-from neusight_onnx.gpu.machines import gpu_of_instance
+from neusight_onnx.gpu.machines import gpu_of_instance, why_not_an_instance
 from neusight_onnx.gpu.names import (
     also_named,
     card_of,
@@ -179,6 +179,8 @@ def _unknown_name(name: str) -> str:
             f"unknown GPU {quoted(name)}: these are {len(known)} names; give one, or, where a command takes several, "
             "each by itself: --gpu " + " --gpu ".join(known[:4])
         )
+    if (reason := why_not_an_instance(name)) is not None:
+        return f"unknown GPU {quoted(name)}: {reason}"
     if "mig" in words(name):
         return (
             f"unknown GPU {quoted(name)}: a MIG instance is a part of a GPU; give a .toml file with the part's SMs, "
