@@ -17,6 +17,7 @@ from neusight_onnx.laws.bandwidth import (
     achieved_fraction,
     channel_gb_s,
     dram_doubt_log_sd,
+    l2_bytes_per_s,
     l2_doubt_log_sd,
     l2_miss_fraction,
     memory_family,
@@ -273,6 +274,30 @@ def test_an_l2_of_unstated_rate_widens_the_interval_of_what_it_bounds() -> None:
     assert width(bare) > 1.1 * width(stated)
     assert l2_doubt_log_sd(bare) == pytest.approx(np.std(np.log([33.7, 8815e9 / 78 / 1.83e9])), abs=0.01)
     assert l2_doubt_log_sd(load_gpu("rtx-4090")) > l2_doubt_log_sd(stated) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected_tb_s"),
+    [
+        pytest.param("v100-pcie-32gb", 20 * 80 * 1.38e-3, id="NVIDIA's, per SM"),
+        pytest.param("mi210", 20 * 104 * 1.7e-3, id="CDNA2 as NVIDIA's"),
+        # eight dies of 2 KB a clock
+        pytest.param("mi300x", 0.6 * 8 * 2048 * 2.1e-3, id="CDNA3, by its dies"),
+        # 80 units of 64 bytes a clock
+        pytest.param("mi308x", 0.6 * 80 * 64 * 2.1e-3, id="CDNA3, by its few units"),
+    ],
+)
+def test_the_rate_of_an_l2(gpu: str, expected_tb_s: float) -> None:
+    assert l2_bytes_per_s(load_gpu(gpu)) / 1e12 == pytest.approx(expected_tb_s, rel=0.01)
+
+
+def test_an_l2_is_quicker_than_the_memory_behind_it() -> None:
+    few = replace(ROUND, sm_count=10, l2_bytes_per_s=None)  # 10 x 20 bytes x 1.5625 GHz: .3 TB/s, memory has 1
+    assert l2_bytes_per_s(few) == pytest.approx(1.2e12)
+
+
+def test_an_l2_that_nobody_measured_is_doubted() -> None:
+    assert l2_doubt_log_sd(load_gpu("mi300x")) >= 0.3 > l2_doubt_log_sd(load_gpu("rtx-4090")) > 0.0
 
 
 def test_families_stay_below_the_data_sheet() -> None:

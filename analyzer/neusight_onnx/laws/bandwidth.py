@@ -59,10 +59,10 @@ GDDR6_BARE = MemoryFamily(
     name="gddr6_bare",
     fraction=0.90,
     log_sd=0.08,
-    source="GeForce cards have no ECC, whose codes lie among the data and take an eighth or so of the bandwidth, "
-    "and it is off by default on workstation cards. Not measured by elementwise kernels. Weights of products of up to 8 rows "
-    "stream at .92-.97 of the peak on an RTX A6000, at .85-.92 on an RTX 3090 (LLMServingSim's profiles of Llama 3.1 "
-    "8B): no less than from GDDR6X. An RTX 2080 Ti's copies reach .85-.9, as remembered",
+    source="GeForce cards have no ECC, whose codes lie among the data and take an eighth or so of the bandwidth, and "
+    "it is off by default on workstation cards. Not measured by elementwise kernels. Weights of products of up to 8 "
+    "rows stream at .92-.97 of the peak on an RTX A6000, at .85-.92 on an RTX 3090 (LLMServingSim's profiles of Llama "
+    "3.1 8B): no less than from GDDR6X. An RTX 2080 Ti's copies reach .85-.9, as remembered",
 )
 GDDR6X = MemoryFamily(
     name="gddr6x",
@@ -216,17 +216,33 @@ L2_BYTES_PER_CLOCK_PER_GDDR_SM = 17.0
 states; an RTX 4090's 5-5.5 TB/s (public micro-benchmarks, as remembered) are 16-17."""
 
 
-L2_LOG_SD, L2_LOG_SD_OF_HOPPER = 0.07, 0.3
+CDNA3_L2_BYTES_PER_CLOCK_PER_BYTE = 2048.0 / 2**22
+CDNA3_CU_BYTES_PER_CLOCK = 64.0
+CDNA3_L2_SHARE = 0.6
+"""CDNA3 and CDNA4: each die's 4 MiB of L2 read 2 KB a clock (16 channels of 128 bytes: AMD's CDNA 3 white paper, as
+remembered), a compute unit takes a line of 64 bytes of it. What streams get of that is taken from NVIDIA's: V100's 2,155
+GB/s are .76 of 2,048 bytes a clock, A100's 3,235 .45 of 5,120 (A100 white paper). That is above the Infinity Cache's 17
+TB/s on MI300X. Not measured; earlier AMD GPUs are taken to be as NVIDIA's SMs."""
+
+
+L2_LEAST_OVER_DRAM = 1.2
+"""An L2 is quicker than the memory behind it, which is all that is known where its rate comes out below: assumed."""
+
+
+L2_LOG_SD, L2_LOG_SD_OF_HOPPER, L2_LOG_SD_OF_AMD = 0.07, 0.3, 0.3
 """How far such rates lie from the constants (log), of an SM: the GPUs named with them differ by 6-7 % from each other.
 Of Hopper two dies are known that have the same L2's rate in all, an H100's 132 SMs and an H20's 78 (8,815 GB/s by
-PipeWeave): what is cut is not the L2."""
+PipeWeave): what is cut is not the L2. Of AMD no
+rate was measured: a judgement, of as much."""
 
 
 def l2_doubt_log_sd(gpu: GpuSpec) -> float:
     """Standard deviation (log) of the L2's rate where the spec doesn't state it."""
     if gpu.l2_bytes_per_s:
         return 0.0
-    return L2_LOG_SD_OF_HOPPER if not is_amd(gpu) and 9.0 <= capability(gpu) < 12.0 else L2_LOG_SD
+    if is_amd(gpu):
+        return L2_LOG_SD_OF_AMD
+    return L2_LOG_SD_OF_HOPPER if 9.0 <= capability(gpu) < 12.0 else L2_LOG_SD
 
 
 def stream_doubt_log_sd(gpu: GpuSpec, memory_us: Column, l2_us: Column, latency_us: Column) -> Column:
@@ -237,15 +253,18 @@ def stream_doubt_log_sd(gpu: GpuSpec, memory_us: Column, l2_us: Column, latency_
 
 
 def l2_bytes_per_s(gpu: GpuSpec) -> float:
-    """L2 bandwidth: the spec's, else so many bytes a clock and SM; never less than DRAM's."""
+    """L2 bandwidth: the spec's, else so many bytes a clock and SM; at least ``L2_LEAST_OVER_DRAM`` times DRAM's."""
     version = capability(gpu)
     bytes_per_clock = L2_BYTES_PER_CLOCK_PER_SM
     if not is_amd(gpu) and 9.0 <= version < 12.0:
         bytes_per_clock = L2_BYTES_PER_CLOCK_PER_HOPPER_SM
     elif not is_amd(gpu) and version > 8.0:
         bytes_per_clock = L2_BYTES_PER_CLOCK_PER_GDDR_SM
-    stated = gpu.l2_bytes_per_s or bytes_per_clock * gpu.sm_count * gpu.clock_hz
-    return max(stated, 1.2 * gpu.memory_bytes_per_s)
+    a_clock = bytes_per_clock * gpu.sm_count
+    if gpu.amd_generation.startswith(("cdna3", "cdna4")):
+        read = min(CDNA3_L2_BYTES_PER_CLOCK_PER_BYTE * gpu.l2_bytes, CDNA3_CU_BYTES_PER_CLOCK * gpu.sm_count)
+        a_clock = CDNA3_L2_SHARE * read
+    return max(gpu.l2_bytes_per_s or a_clock * gpu.clock_hz, L2_LEAST_OVER_DRAM * gpu.memory_bytes_per_s)
 
 
 L2_HALF = 0.80
