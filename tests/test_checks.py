@@ -163,6 +163,20 @@ def test_a_host_bound_target_is_told_what_helps_there(
     assert "larger batch" in fixes["NSX102"]
 
 
+@pytest.mark.parametrize(("domain", "advised"), [("com.microsoft", False), ("", True)], ids=["ORT's own", "ONNX's"])
+def test_a_runtime_that_refuses_the_file_is_not_advised(domain: str, advised: bool) -> None:
+    """TensorRT's parser has no operator of com.microsoft: taking it would give NSX506 in place of NSX109."""
+    last = node("Gelu", "h20", "y", "last", domain=domain)
+    chain = [node("Sin", "x" if i == 0 else f"h{i}", f"h{i + 1}", f"sin{i}") for i in range(20)]
+    whole = graph([*chain, last], [value("x", ["batch", 4])], [value("y", ["batch", 4])])
+    proto = model(whole, opsets={"": 20, "com.microsoft": 1})
+    read = read_model_bytes(proto.SerializeToString(), label="gelu.onnx")
+    verdict = check([target(model=read, gpu="b200", runtime="onnxruntime", limits=limits(max_latency="1ns"))])
+    fixes = {finding.code: finding.fix for finding in verdict.findings}
+    assert "--cuda-graph" in fixes["NSX109"]
+    assert [("--runtime tensorrt" in fixes[code]) for code in ("NSX101", "NSX109")] == [advised, advised]
+
+
 def test_a_run_that_cannot_be_captured_is_not_told_to_be() -> None:
     chain = [node("Relu", "x" if i == 0 else f"h{i}", f"h{i + 1}", f"relu{i}") for i in range(20)]
     branches = {

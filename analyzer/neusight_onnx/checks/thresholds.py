@@ -8,11 +8,13 @@ from neusight_onnx.checks.limits import MEDIAN
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
 from neusight_onnx.compatibility import not_made_for
+from neusight_onnx.lowering.placement import refusals
 from neusight_onnx.preparation import why_uncaptured
 from neusight_onnx.report.execution import host_text
 from neusight_onnx.report.model import DOES_NOT_FIT, TIGHT, Totals
 from neusight_onnx.report.quantities import capacity, counted, duration, percent, significant
 from neusight_onnx.report.verdict import Severity
+from neusight_onnx.runnable import refused
 from neusight_onnx.runtime import get_runtime
 
 _MEMORY_FIX = "take a smaller batch or sequence, a narrower number format or a GPU with more memory"
@@ -268,8 +270,7 @@ def host_bound(subject: Subject) -> Iterator[Found]:
 
 def _less_to_launch(subject: Subject, *, larger: bool) -> str | None:
     """What would do where the host takes longer than the GPU, of what this target can have: a faster GPU changes
-    little there, a smaller batch nothing. None where it doesn't, or nothing is left to say. ``larger``: a larger batch
-    would do, too.
+    little there, a smaller batch nothing. None where it doesn't. ``larger``: a larger batch would do, too.
     """
     target, host = subject.target, subject.host
     if host is None or not host.is_bound or subject.totals is None or not subject.totals.kernel_ms:
@@ -280,15 +281,23 @@ def _less_to_launch(subject: Subject, *, larger: bool) -> str | None:
         ways.append("launch once (--cuda-graph, or cuda-graph = true in the target)")
     merging = "compiled" if target.training is not None else "tensorrt"
     merging = "compiled" if not_made_for(merging, subject.gpu) else merging
-    if get_runtime(target.runtime).name not in ("tensorrt", merging):
+    if get_runtime(target.runtime).name not in ("tensorrt", merging) and _would_run(subject, merging):
         ways.append(f"take a runtime that merges more (--runtime {merging})")
     if larger and host.free_from_batch is not None:
         ways.append("take a larger batch")
     if not ways:
-        return None
+        return "take a host with a faster CPU: no other setting of the target has it launch less"
     *before, last = ways
     text = f"{', '.join(before)} or {last}" if before else last
     return text if larger else f"{text}: the host is what takes longest"
+
+
+def _would_run(subject: Subject, runtime: str) -> bool:
+    """Whether another runtime takes the target's file and its precision on its GPU."""
+    if refused(subject.model, subject.precision, runtime, subject.gpu) is not None:
+        return False
+    parses = get_runtime(runtime).fallback == "refused"
+    return not parses or subject.shaped is None or not refusals(subject.shaped.inferred)
 
 
 def _interval(totals: Totals, at: str) -> str:

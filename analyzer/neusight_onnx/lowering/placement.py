@@ -190,7 +190,7 @@ def refusal_of(node: Node, values: Mapping[str, Value]) -> str | None:
     return None if lacking is None else REFUSED.format(lacking=lacking)
 
 
-def _refusals(graph: InferredGraph) -> dict[str, str]:
+def refusals(graph: InferredGraph) -> dict[str, str]:
     """Node, of bodies, too -> why TensorRT can't build it."""
     found: dict[str, str] = {}
     pending = [graph]
@@ -204,17 +204,17 @@ def _refusals(graph: InferredGraph) -> dict[str, str]:
     return found
 
 
-def _refused(works: Sequence[NodeWork], refusals: Mapping[str, str]) -> tuple[NodeWork, ...]:
+def _refused(works: Sequence[NodeWork], reasons: Mapping[str, str]) -> tuple[NodeWork, ...]:
     """``works`` without the kernels of what has a refused node of the file in it: a parser reads before it merges.
 
     It reads nodes of constants and sizes, too.
     """
     result = list(works)
-    for at, work in enumerate(works if refusals else ()):
+    for at, work in enumerate(works if reasons else ()):
         if work.unsupported is not None or not work.count:
             continue
         names = (work.node, *(name for name, _ in work.origins))
-        reason = next((refusals[name] for name in names if name in refusals), None)
+        reason = next((reasons[name] for name in names if name in reasons), None)
         if reason is not None:
             result[at] = replace(
                 work, kernels=(), free=None, unsupported=reason, host_operation=False, host_waits=False
@@ -238,7 +238,7 @@ def place(
     if runtime.fallback == "none":
         return tuple(works)
     if runtime.fallback == "refused":
-        return _refused(works, _refusals(graph if parsed is None else parsed))
+        return _refused(works, refusals(graph if parsed is None else parsed))
     places = {work.node: place for place, work in enumerate(works)}
     result = list(works)
     pending = [graph]
