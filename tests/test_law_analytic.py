@@ -28,6 +28,7 @@ from neusight_onnx.kernels import (
     Sort,
     TensorSpec,
     Transfer,
+    TreeWalk,
 )
 from neusight_onnx.laws.analytic import HALF_WIDTH_LOG, analytic_estimate, kernel_work, pipe_flops_per_s
 
@@ -73,6 +74,12 @@ def move(operation: str, shape: tuple[int, ...], permutation: tuple[int, ...] | 
 def gather(run: int) -> GatherScatter:
     count = 16 * MIB // run
     return GatherScatter(operation="gather", moved=16 * MIB, run=run, dtype=FP32, index_count=count, index_dtype=INT64)
+
+
+def _walk(rows: int, trees: int, depth: int) -> HostWork:
+    """Down full binary trees, without what is read and written besides."""
+    walk = TreeWalk(rows=rows, trees=trees, depth=depth, nodes=trees * (2**depth - 1))
+    return HostWork(operation="trees", operation_count=1, dtype=FP32, read=walk.read_bytes, written=0, walk=walk)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +163,13 @@ def gather(run: int) -> GatherScatter:
             1002.0,
             id="products of floats on the host",
         ),
+        # 500 trees of 9 nodes down to the leaf, 4.1 MB: 4,500 x 5.56 ns on 6 cores and 5 us; 2 of launch
+        pytest.param(_walk(1, 500, 9), 11.2, id="a row walks down trees"),
+        pytest.param(_walk(10, 500, 9), 252.1, id="few rows by one thread"),
+        pytest.param(_walk(100, 500, 9), 423.9, id="many rows"),
+        pytest.param(_walk(1, 50, 9), 4.475, id="few trees by one thread"),
+        # 16 x 16.4 million nodes, 8.1 times as far
+        pytest.param(_walk(1, 500, 15), 62.6, id="trees that no cache holds"),
     ],
 )
 def test_by_hand(kernel: Kernel, expected_us: float) -> None:

@@ -15,10 +15,12 @@ from lowering_cases.products import EINSUM, GEMM, MATMUL, QUANTISED
 from lowering_cases.rows import NORMS, REDUCTIONS
 from lowering_cases.sequences import ATTENTION, RECURRENT
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.kernels import KERNEL_CLASSES, Elementwise, Gemm, Opaque
+from neusight_onnx.kernels import KERNEL_CLASSES, Elementwise, Gemm, HostWork, Opaque, TreeWalk
 from neusight_onnx.lowering import lower, operator_table
+from neusight_onnx.lowering.placement import place
 from neusight_onnx.lowering.registry import RULES, lowers
 from neusight_onnx.predictor import predict
+from neusight_onnx.runtime import RUNTIMES
 
 OTHERS = [
     Case(
@@ -28,6 +30,17 @@ OTHERS = [
         constants={"step": 16},
         weights={"w": (16,)},
         expected=[(Opaque, {"operation": "fft", "operation_count": 5 * 4 * 16 * 4})],
+    ),
+    *(
+        Case(
+            name=f"trees, {rows} rows",
+            nodes="y = ai.onnx.ml.TreeEnsembleRegressor<n_targets=1, nodes_treeids=[0,0,0,1,1,1],"
+            " nodes_nodeids=[0,1,2,0,1,2], nodes_featureids=[0,0,0,1,0,0], nodes_truenodeids=[1,0,0,1,0,0],"
+            " nodes_falsenodeids=[2,0,0,2,0,0], target_ids=[0,0,0,0]>(x)",
+            inputs={"x": (rows, 2)},
+            expected=[(Opaque, {"operation": "trees", "operation_count": 2 * rows * 2 * 2, "read": 8 * rows + read})],
+        )
+        for rows, read in ((1, 4 * 16), (10, 6 * 16))  # the nodes that are visited, all at most
     ),
     Case(
         name="linear classifier",
@@ -243,3 +256,12 @@ def test_a_cache_that_is_bound_is_written_in_place(nodes: str, written: int) -> 
     graph = inferred(nodes, {"x": (2, 16, 8), "u": (2, 1, 8)}, opset=24)
     (work,) = (work for work in lower(graph, runtime="onnxruntime") if work.op_type == "TensorScatter")
     assert work.kernels[0].write_bytes == written
+
+
+def test_the_host_walks_down_trees() -> None:
+    """ONNX Runtime's CUDA provider has no trees: what goes to the CPU keeps how many nodes are visited."""
+    (trees,) = [case for name, case in CASES if name == "others: trees, 10 rows"]
+    graph = inferred(trees.nodes, trees.inputs)
+    works = place(graph, lower(graph, runtime="onnxruntime"), RUNTIMES["onnxruntime"])
+    (walk,) = [kernel.walk for work in works for kernel in work.kernels if isinstance(kernel, HostWork)]
+    assert walk == TreeWalk(rows=10, trees=2, depth=2, nodes=6)

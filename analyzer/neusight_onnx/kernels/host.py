@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neusight_onnx.dtypes import DataType
+from neusight_onnx.kernels.opaque import TreeWalk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class Transfer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWork:
     """An operator that the CPU computes, the GPU waiting. ``mac_count``: of its operations, the multiply-adds of
-    products and convolutions of ``dtype``."""
+    products and convolutions of ``dtype``. ``walk`` is as in :class:`Opaque`."""
 
     operation: str
     operation_count: int
@@ -47,6 +48,7 @@ class HostWork:
     read: int
     written: int
     mac_count: int = 0
+    walk: TreeWalk | None = None
 
     @property
     def macs(self) -> int:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from math import prod
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Elementwise, GatherScatter, Gemm, Kernel, Movement, Normalization, Opaque, TensorSpec
+from neusight_onnx.kernels import (
+    Elementwise,
+    GatherScatter,
+    Gemm,
+    Kernel,
+    Movement,
+    Normalization,
+    Opaque,
+    TensorSpec,
+    TreeWalk,
+)
 from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.elementwise import pointwise
 from neusight_onnx.lowering.movement import TEXT
@@ -74,7 +84,7 @@ def support_vectors(context: NodeContext) -> Outcome:
 
 @lowers("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", domain=ML, gives="opaque")
 def trees(context: NodeContext) -> Outcome:
-    """Every row walks down every tree, about log2 of its nodes deep; a node holds feature, threshold, two children."""
+    """Every row walks down every tree, about log2 of its nodes deep, as in one whose leaves are equally deep."""
     rows, _ = _rows(context)
     trees = context.node.attributes.get("nodes_treeids")
     if isinstance(trees, tuple):
@@ -84,12 +94,14 @@ def trees(context: NodeContext) -> Outcome:
         count = max(context.length("tree_roots"), 1)
     depth = max((nodes // max(count, 1)).bit_length(), 1)
     written = sum(context.out(index).byte_count for index in range(len(context.outputs)) if context.has_output(index))
+    walk = TreeWalk(rows=rows, trees=count, depth=depth, nodes=nodes)
     kernel = Opaque(
         operation="trees",
-        operation_count=2 * rows * count * depth,
+        operation_count=2 * walk.visits,
         dtype=_floats(context),
-        read=context.spec(0).byte_count + 16 * nodes,
+        read=context.spec(0).byte_count + walk.read_bytes,
         written=written,
+        walk=walk,
     )
     return Kernels(kernels=(kernel,))
 

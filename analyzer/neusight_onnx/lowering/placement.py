@@ -13,7 +13,7 @@ from dataclasses import replace
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.model import InferredGraph, Node, Value
 from neusight_onnx.kernel_formats import kernel_dtype
-from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Transfer
+from neusight_onnx.kernels import HostWork, Kernel, NodeWork, Opaque, Transfer
 from neusight_onnx.lowering.engine_parser import why_refused
 from neusight_onnx.lowering.known_on_gpu import ORT_HOST_INPUTS, OWN, Known, where_known
 from neusight_onnx.runtime import Runtime
@@ -388,6 +388,7 @@ def _to_host(
             read=sum(kernel.read_bytes for kernel in work.kernels),
             written=sum(kernel.write_bytes for kernel in work.kernels),
             mac_count=sum(kernel.macs for kernel in work.kernels),
+            walk=next((kernel.walk for kernel in work.kernels if isinstance(kernel, Opaque)), None),
         )
         why = why_on_host(node, graph.values)
         why = BESIDE_INPUTS if why is None else why
