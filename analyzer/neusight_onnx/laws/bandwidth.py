@@ -220,9 +220,9 @@ CDNA3_L2_BYTES_PER_CLOCK_PER_BYTE = 2048.0 / 2**22
 CDNA3_CU_BYTES_PER_CLOCK = 64.0
 CDNA3_L2_SHARE = 0.6
 """CDNA3 and CDNA4: each die's 4 MiB of L2 read 2 KB a clock (16 channels of 128 bytes: AMD's CDNA 3 white paper, as
-remembered), a compute unit takes a line of 64 bytes of it. What streams get of that is taken from NVIDIA's: V100's 2,155
-GB/s are .76 of 2,048 bytes a clock, A100's 3,235 .45 of 5,120 (A100 white paper). That is above the Infinity Cache's 17
-TB/s on MI300X. Not measured; earlier AMD GPUs are taken to be as NVIDIA's SMs."""
+remembered), a compute unit takes a line of 64 bytes of it. What streams get of that is taken from NVIDIA's: V100's
+2,155 GB/s are .76 of 2,048 bytes a clock, A100's 3,235 .45 of 5,120 (A100 white paper). That is above the Infinity
+Cache's 17 TB/s on MI300X. Not measured; earlier AMD GPUs are taken to be as NVIDIA's SMs."""
 
 
 L2_LEAST_OVER_DRAM = 1.2
