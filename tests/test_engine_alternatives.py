@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from engine_graphs import RESNET
-from graphs import inferred
+from graphs import inferred, split
 from neusight_onnx.analysis import analyze
 from neusight_onnx.assembly import Placed, quickest
 from neusight_onnx.dtypes import DataType
@@ -55,6 +60,31 @@ def test_what_an_engine_times(nodes: str, expected: list[tuple[Kernel, ...]]) ->
     assert [way for work in works for way in work.alternatives] == expected
     others = with_alternatives(graph, works, RUNTIMES["compiled"])
     assert others == works
+
+
+@pytest.mark.parametrize(
+    ("runtime", "precision", "marked"),
+    [
+        pytest.param("tensorrt", "fp32", {"batch": True, "linear": False}, id="its-own-kernels"),
+        pytest.param("tensorrt", "fp16", {"batch": False, "linear": False}, id="matrix-units-have-them-anyway"),
+        pytest.param("onnxruntime", "fp32", {"batch": False, "linear": False}, id="cublas"),
+        pytest.param("eager", "fp32", {"batch": False, "linear": False}, id="cublas-by-pytorch"),
+    ],
+)
+def test_which_products_run_in_an_engines_tiles(
+    runtime: str, precision: str, marked: dict[str, bool], tmp_path: Path
+) -> None:
+    """A batch of products of activations, and a linear layer, in FP32."""
+    path = tmp_path / "model.onnx"
+    nodes = "batch = MatMul(x, y)\nlinear = MatMul(batch, w)"
+    make = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT)
+    inputs = [make("x", shape=[64, 9, 128]), make("y", shape=[64, 128, 16])]
+    weight = numpy_helper.from_array(np.ones((16, 4), np.float32), "w")
+    graph = helper.make_graph(split(nodes), "model", inputs, [make("linear", shape=[64, 9, 4])], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    report = analyze(path, gpu="l4", runtime=runtime, precision=precision)
+    products = [kernel for kernel in report.kernels if kernel.kernel_class == "gemm"]
+    assert [bool(kernel.dims.get("any_tile")) for kernel in products] == list(marked.values())
 
 
 def test_the_quickest_way_is_run() -> None:

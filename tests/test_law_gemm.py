@@ -183,6 +183,28 @@ def test_menu(gpu: str, batched: bool, fused_bias: bool, tiles: list[tuple[int, 
     assert [(tile.n, tile.m) for tile in menu] == tiles
 
 
+@pytest.mark.parametrize(
+    ("gpu", "tile", "in_an_engine"),
+    [
+        pytest.param("p4", (128, 64), (128, 64), id="no engine of today"),
+        pytest.param("t4", (64, 64), (32, 32), id="turing"),
+        pytest.param("a100", (128, 128), (32, 32), id="ampere"),
+        pytest.param("mi300x", (16, 16), (16, 16), id="AMD has its own"),
+    ],
+)
+def test_an_engine_has_small_tiles_for_a_batch(gpu: str, tile: tuple[int, int], in_an_engine: tuple[int, int]) -> None:
+    """8,192 products of 9 x 9, as a recommender's features interact: none of cuBLAS's tiles is as small."""
+    tiny = Gemm(batch=8192, m=9, n=9, k=128, dtype=FP32)
+    large = replace(tiny, batch=8, m=4096, n=4096, k=1024)
+    columns = GEMM.columns((tiny, replace(tiny, any_tile=True), large, replace(large, any_tile=True)))
+    spec = load_gpu(gpu)
+    found = choose(columns, spec, PRIORS)
+    assert [tuple(found[:2, i]) for i in (0, 1)] == [tile, in_an_engine]
+    times = GEMM.estimate(columns, spec, PRIORS).latency_us
+    assert bool(times[1] < times[0] / 3) is (in_an_engine != tile)
+    assert times[3] <= times[2]  # its builder has the tiles of cuBLAS, too
+
+
 def test_a_bias_decides_which_library_runs_on_pascal() -> None:
     p4 = load_gpu("p4")
     plain = Gemm(m=4096, n=4096, k=1024, dtype=FP32, b_is_weight=True, transpose_b=True)

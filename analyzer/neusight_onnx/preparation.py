@@ -357,8 +357,10 @@ def _by_engine(graph: InferredGraph, ways: _Ways, runtime: Runtime) -> _Ways:
     """``ways`` with what an engine's builder chooses of each kernel beyond the runtime's rules."""
     if runtime.times_kernels:
         from neusight_onnx.fusion.alternatives import with_alternatives
+        from neusight_onnx.lowering.engine_tiles import with_engine_tiles
 
         ways = ways.each(lambda work: tuple(with_alternatives(graph, work, runtime)))
+        ways = ways.each(with_engine_tiles)
     if runtime.units_want_eights:
         from neusight_onnx.lowering.eights import with_units_for_eights
 

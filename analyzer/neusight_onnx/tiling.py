@@ -59,12 +59,34 @@ DEEP_SPLITS = (*_SPLITS, *_DEEP)
 """Splits of FP32 products' reductions: grids of linear layers of few tiles show up to 144 (14 x 34 x 35,909, A100)."""
 
 
-def fp32_tiles(gpu: GpuSpec, *, batched: bool, fused_bias: bool) -> tuple[Tile, ...]:
+# FP32 tiles of a batch in an engine, with the threads of their warps: TensorRT for RTX 1.7 names these sizes, and three
+# larger, for sm70 and sm80 alike (`sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_*`)
+_ENGINE_FP32 = tuple(
+    Tile(n=n, m=m, threads=threads)
+    for n, m, threads in (
+        (128, 128, 128),
+        (128, 64, 128),
+        (64, 128, 128),
+        (128, 32, 128),
+        (32, 128, 64),
+        (64, 64, 128),
+        (64, 32, 64),
+        (32, 64, 64),
+        (32, 32, 64),
+    )
+)
+
+
+def fp32_tiles(gpu: GpuSpec, *, batched: bool, fused_bias: bool, any_tile: bool = False) -> tuple[Tile, ...]:
     """FP32 tiles that the vendor's library chooses from: the batched product's menu is smaller than the plain one's.
 
     Keyed by compute capability. Ampere's menu stands for every later architecture: cuBLAS runs its Ampere FP32
     kernels on Ada and Hopper too. ``fused_bias``: a plain product that adds a bias is another library's (cuBLASLt
-    instead of cuBLAS), which on Pascal has smaller tiles.
+    instead of cuBLAS), which on Pascal has smaller tiles. ``any_tile``: a batch has those of an engine, too.
+
+    From Ampere on cuBLAS has one tile for a batch, however small its products: all 18,869 of an A100's batches ran
+    ``ampere_sgemm_128x128_nn`` (17 x 3 x 759 among them; those of up to 32 rows and columns that show more than a
+    launch are predicted within 6 %).
     """
     capability = gpu.compute_capability
     if capability is None:
@@ -72,11 +94,12 @@ def fp32_tiles(gpu: GpuSpec, *, batched: bool, fused_bias: bool) -> tuple[Tile, 
     if batched:
         if capability < 7.0:
             return (_T128X64,)
+        own = _ENGINE_FP32 if any_tile else ()
         if capability < 7.5:
-            return (_T64X64, _T32X128, _T128X32)
+            return (_T64X64, _T32X128, _T128X32, *own)
         if capability < 8.0:
-            return (_T128X64, _T64X64, _T128X32)
-        return (_T128X128,)
+            return (_T128X64, _T64X64, _T128X32, *own)
+        return (_T128X128, *own)
     if capability < 7.0:
         return (_T32X128, _T64X64, _T128X32) if fused_bias else (_T128X128, _T128X64, _T32X32)
     if capability < 8.0:

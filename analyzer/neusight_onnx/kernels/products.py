@@ -33,6 +33,8 @@ class Gemm:
     constants, with which some benchmarks fill them, switch few transistors.
     ``accumulator``: the type of the sums where it is the multiplied one (FP16 in FP16); None: FP32, or INT32.
     ``on_lanes``: of FP16, by kernels of FP32's lanes though the GPU may have matrix units.
+    ``any_tile``: a batch in FP32 by an engine's own kernels, of whose many tiles its builder takes the quickest; else
+    by cuBLAS, which has few for a batch.
     ``uneven_rows``: the rows of all entries where ``m`` is the most that one has, as in a grouped product of experts.
     """
 
@@ -61,6 +63,7 @@ class Gemm:
     activity: float = 1.0
     accumulator: DataType | None = None
     on_lanes: bool = False
+    any_tile: bool = False
     uneven_rows: int | None = None
 
     @property

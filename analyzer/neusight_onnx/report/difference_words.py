@@ -101,6 +101,7 @@ _FLAGS = {
     **{name: name for name in ("transpose_a", "transpose_b", "transposed", "causal", "log", "backward", "generated")},
     "by_block": "a block a row",
     "on_lanes": "without matrix units",
+    "any_tile": "in an engine's tiles",
 }
 """What dims say that are 1 or left out: as "name=1" nobody would know."""
 

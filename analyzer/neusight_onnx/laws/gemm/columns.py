@@ -40,6 +40,7 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
                 "bias" in kernel.epilogue,
                 not kernel.transpose_a,
                 kernel.transpose_b,
+                kernel.any_tile,
             )
         )
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_COLUMNS))
@@ -48,5 +49,5 @@ def columns(kernels: Sequence[Kernel]) -> dict[str, Column]:
 
 _COLUMNS = (
     *("b", "m", "n", "k", "a_bytes", "b_bytes", "out_bytes", "read_bytes", "write_bytes", "flops", "bias"),
-    *("left_along_k", "right_along_k"),
+    *("left_along_k", "right_along_k", "any_tile"),
 )

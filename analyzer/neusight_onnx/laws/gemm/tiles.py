@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +25,18 @@ def choose(cols: Columns, gpu: GpuSpec, constants: Constants) -> NDArray[np.floa
     The menu's with the smallest time; of Pascal's products with a bias the rules are known.
     """
     is_pascal = machine(gpu).is_pascal_library
-    batched, biased = cols["b"] > 1, cols["bias"] > 0
+    batched, biased, free = cols["b"] > 1, cols["bias"] > 0, cols["any_tile"] > 0
     chosen = np.empty((4, batched.size))
-    for is_batched, has_bias in ((False, False), (False, True), (True, False), (True, True)):
-        rows = np.flatnonzero((batched == is_batched) & (biased == has_bias))
+    for is_batched, has_bias, any_tile in product((False, True), repeat=3):
+        rows = np.flatnonzero((batched == is_batched) & (biased == has_bias) & (free == any_tile))
+        if not rows.size:
+            continue
         part = {name: column[rows] for name, column in cols.items()}
         if has_bias and not is_batched and is_pascal:
             chosen[:, rows] = choose_biased(part, gpu)
             continue
         split = not is_batched and gpu.vendor == "NVIDIA"
-        tiles = fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias)
+        tiles = fp32_tiles(gpu, batched=is_batched, fused_bias=has_bias, any_tile=any_tile)
         menu = candidates(tiles, split=split, splits=DEEP_SPLITS)
         chosen[:, rows] = choose_from(menu, part, gpu, constants)
     return chosen
