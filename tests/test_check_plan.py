@@ -28,6 +28,8 @@ WRITTEN = [
     ("max-latency", ".5ms", "max_latency_ms", 0.5),
     ("min-throughput", "500/s", "min_throughput_per_s", 500.0),
     ("min-throughput", "600/min", "min_throughput_per_s", 10.0),
+    ("min-throughput", "100 tokens/s", "min_tokens_per_s", 100.0),
+    ("min-throughput", "600tok/min", "min_tokens_per_s", 10.0),
     ("max-memory", "14GiB", "max_memory_bytes", 14 * 2**30),
     ("max-memory", "14 gib", "max_memory_bytes", 14 * 2**30),
     ("max-memory", "1.5GB", "max_memory_bytes", 1_500_000_000),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, defs, helper
 
 from check_cases import CASES, Case, file_cases, limits, rounded
-from models import graph, linear, model, node, value
+from models import decoder, graph, linear, model, node, value
 from models.mutations import mutated, originals
 from neusight_onnx.checks import MISTAKEN, Target, check
 from neusight_onnx.checks.registry import CHECKS, TOPICS, known_code, register
@@ -124,6 +124,38 @@ def test_limits_are_judged_at_the_upper_end_unless_at_median(kind: str) -> None:
     }[kind]
     assert not check([target(limits=limits(**texts))]).passed
     assert check([target(limits=limits(**texts, at="median"))]).passed
+
+
+def test_a_limit_of_tokens_is_of_those_that_the_cache_grows_by() -> None:
+    """A run of 8 sequences and one token each: as many tokens as samples a second, 3 each: thrice as many."""
+    read = read_model_bytes(decoder().SerializeToString())
+    for new, past in ((1, 100), (3, 98)):
+        sizes = make_bindings({"past_sequence_length": past, "sequence_length": new}, batch=8)
+        judged = target(model=read, gpu="l4", runtime="onnxruntime", bindings=sizes)
+        totals = check([judged]).targets[0].totals
+        assert totals is not None
+        high_per_s = 8 * new / totals.latency_high_ms * 1e3
+        for share, passes in ((0.99, True), (1.01, False)):
+            kept = limits(min_throughput=f"{share * high_per_s:.6f} tokens/s")
+            found = {each.code: each.message for each in check([replace(judged, limits=kept)]).findings}
+            assert ("NSX102" not in found) is passes
+        assert "tokens/s at batch size 8 (upper latency), the limit" in found["NSX102"]
+
+
+def test_a_limit_of_tokens_is_missed_where_none_are_counted() -> None:
+    verdict = check([target(limits=limits(min_throughput="1 tokens/s"))])
+    (found,) = (each for each in verdict.findings if each.code != "NSX109")
+    assert (found.code, found.severity) == ("NSX102", Severity.ERROR)
+    assert "keeps no keys and values" in found.message
+    assert "500/s" in found.fix
+
+
+def test_a_limit_of_tokens_and_one_of_samples_replace_each_other() -> None:
+    samples, tokens = limits(min_throughput="5/s"), limits(min_throughput="7 tokens/s")
+    for own, base in ((samples, tokens), (tokens, samples)):
+        both = own.over(base)
+        assert (both.min_throughput_per_s, both.min_tokens_per_s) == (own.min_throughput_per_s, own.min_tokens_per_s)
+    assert limits(max_latency="5ms").over(tokens).min_tokens_per_s == 7.0
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ _BYTES = {
     "tib": 2**40,
 }
 _RATES = {"/s": 1.0, "/sec": 1.0, "/second": 1.0, "/min": 1 / 60, "/h": 1 / 3600}
+_TOKEN_RATES = {f"{name}{per}": factor for name in ("tokens", "token", "tok") for per, factor in _RATES.items()}
 _COUNTS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 UPPER, MEDIAN = "upper", "median"
@@ -34,12 +35,14 @@ FITS = "fits"
 class Limits:
     """What a target must keep to; None: no such limit.
 
-    ``max_memory_bytes`` and ``memory_fits`` exclude each other. ``at``: "upper" judges latency and throughput at the
+    ``max_memory_bytes`` and ``memory_fits`` exclude each other, as do ``min_throughput_per_s``, of samples, and
+    ``min_tokens_per_s``. ``at``: "upper" judges latency and throughput at the
     pessimistic end of the interval, "median" at the prediction itself.
     """
 
     max_latency_ms: float | None = None
     min_throughput_per_s: float | None = None
+    min_tokens_per_s: float | None = None
     max_memory_bytes: int | None = None
     memory_fits: bool = False
     max_unsupported: int | None = None
@@ -53,13 +56,22 @@ class Limits:
         return self.at or UPPER
 
     @property
+    def judge_throughput(self) -> bool:
+        """Whether there is one of samples or of tokens."""
+        return self.min_throughput_per_s is not None or self.min_tokens_per_s is not None
+
+    @property
+    def judge_time(self) -> bool:
+        """Whether there is one of latency or throughput."""
+        return self.max_latency_ms is not None or self.judge_throughput
+
+    @property
     def depend_on_sizes(self) -> bool:
         """Whether any of them is kept or missed by the sizes of the inputs: latency, throughput, memory."""
-        figures = (self.max_latency_ms, self.min_throughput_per_s, self.max_memory_bytes)
-        return self.memory_fits or any(figure is not None for figure in figures)
+        return self.judge_time or self.memory_fits or self.max_memory_bytes is not None
 
     def over(self, base: Limits) -> Limits:
-        """These, and those of ``base`` where these say nothing; a limit of memory replaces the other kind, too."""
+        """These, and those of ``base`` where these say nothing; one of memory or throughput replaces the other kind."""
         changed: dict[str, object] = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -69,6 +81,9 @@ class Limits:
             changed["max_memory_bytes"] = None
         elif self.max_memory_bytes is not None:
             changed["memory_fits"] = False
+        if self.judge_throughput:
+            changed["min_throughput_per_s"] = self.min_throughput_per_s
+            changed["min_tokens_per_s"] = self.min_tokens_per_s
         return replace(base, texts={**(base.texts or {}), **(self.texts or {})}, **changed)  # type: ignore[arg-type]  # names and values are those of the same class
 
 
@@ -89,7 +104,8 @@ def parse_limits(written: Mapping[str, str | int | float], where: str = "") -> L
             case "max-latency":
                 values["max_latency_ms"] = _quantity(text, _TIME_MS, place, "20ms (us, ms or s)")
             case "min-throughput":
-                values["min_throughput_per_s"] = _quantity(text, _RATES, place, "500/s")
+                per_s = _quantity(" ".join(text.split()), _RATES | _TOKEN_RATES, place, "500/s or '500 tokens/s'")
+                values["min_tokens_per_s" if "tok" in text.lower() else "min_throughput_per_s"] = per_s
             case "max-memory" if text.lower() == FITS:
                 values["memory_fits"] = True
             case "max-memory":

@@ -385,13 +385,7 @@ def refused_inputs(subject: Subject) -> Iterator[Found]:
 
 
 def _limits_cost(subject: Subject) -> bool:
-    limits = subject.target.limits
-    return (
-        limits.max_latency_ms is not None
-        or limits.min_throughput_per_s is not None
-        or limits.max_memory_bytes is not None
-        or limits.memory_fits
-    )
+    return subject.target.limits.depend_on_sizes
 
 
 @checks(

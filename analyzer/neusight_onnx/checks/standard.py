@@ -51,8 +51,7 @@ def opset_missing(subject: Subject) -> Iterator[Found]:
     fix="export the model again",
 )
 def no_nodes(subject: Subject) -> Iterator[Found]:
-    limits = subject.target.limits
-    judged = limits.max_latency_ms is not None or limits.min_throughput_per_s is not None
+    judged = subject.target.limits.judge_time
     if not subject.model.graph.nodes:
         yield Found(
             message="the model has no nodes" + (", so no limit was judged" if judged else ""),

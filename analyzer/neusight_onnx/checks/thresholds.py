@@ -53,23 +53,38 @@ def latency(subject: Subject) -> Iterator[Found]:
     scope=Scope.TARGET,
     explanation="Samples a second, which is the batch size over the latency of a run, fall short of --min-throughput. "
     "The latency is taken at the upper end of its interval unless --at median is given. Where no dim is named as a "
-    "batch, the report's assumptions say what was taken for one.",
+    "batch, the report's assumptions say what was taken for one. A limit in tokens (--min-throughput '500 tokens/s') "
+    "is of the tokens that a run appends to the cache of keys and values, samples a second times new tokens each; a model "
+    "that keeps none has no such figure, and misses it.",
     fix="take a larger batch, a faster GPU or runtime; `neusight-onnx analyze` shows what is slow",
-    applies=lambda subject: subject.target.limits.min_throughput_per_s is not None,
+    applies=lambda subject: subject.target.limits.judge_throughput,
 )
 def throughput(subject: Subject) -> Iterator[Found]:
     limits, totals = subject.target.limits, subject.totals
-    if totals is None or not totals.latency_ms or limits.min_throughput_per_s is None:
+    if totals is None or not totals.latency_ms:
         return
     judged_ms = totals.latency_ms if limits.judged_at == MEDIAN else totals.latency_high_ms
-    judged_per_s = totals.throughput_per_s * totals.latency_ms / judged_ms
-    if judged_per_s < limits.min_throughput_per_s:
-        yield Found(
-            message=f"throughput is {significant(judged_per_s)}/s at batch size {totals.batch_size:,} "
-            f"({limits.judged_at} latency), the limit {_limit(subject, 'throughput')}"
-            + _of_bounds(subject, limits.min_throughput_per_s, judged_per_s),
-            fix=_size_to_give(subject) or _less_to_launch(subject, larger=True),
-        )
+    for unit, limit, at_median in (
+        ("", limits.min_throughput_per_s, totals.throughput_per_s),
+        (" tokens", limits.min_tokens_per_s, totals.tokens_per_s),
+    ):
+        if limit is None:
+            continue
+        if at_median is None:
+            yield Found(
+                message="the model keeps no keys and values, so that its throughput isn't counted in tokens; the limit "
+                f"is {_limit(subject, 'throughput')}",
+                fix="give the limit in samples a second, such as 500/s",
+            )
+            continue
+        judged_per_s = at_median * totals.latency_ms / judged_ms
+        if judged_per_s < limit:
+            yield Found(
+                message=f"throughput is {significant(judged_per_s)}{unit}/s at batch size {totals.batch_size:,} "
+                f"({limits.judged_at} latency), the limit {_limit(subject, 'throughput')}"
+                + _of_bounds(subject, limit, judged_per_s),
+                fix=_size_to_give(subject) or _less_to_launch(subject, larger=True),
+            )
 
 
 _MUCH_AT_BOUNDS = 0.1
@@ -206,8 +221,7 @@ def parameters(subject: Subject) -> Iterator[Found]:
 
 
 def _predicts(subject: Subject) -> bool:
-    limits = subject.target.limits
-    return limits.max_latency_ms is not None or limits.min_throughput_per_s is not None
+    return subject.target.limits.judge_time
 
 
 @checks(

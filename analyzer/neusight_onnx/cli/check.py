@@ -73,7 +73,8 @@ def check_command(
         list[str] | None, typer.Option("--max-latency", metavar="TIME", help="Of one run: 20ms, 800us.")
     ] = None,
     min_throughput: Annotated[
-        list[str] | None, typer.Option("--min-throughput", metavar="RATE", help="Samples: 500/s.")
+        list[str] | None,
+        typer.Option("--min-throughput", metavar="RATE", help="Samples: 500/s; tokens: '500 tokens/s'."),
     ] = None,
     max_memory: Annotated[
         list[str] | None,

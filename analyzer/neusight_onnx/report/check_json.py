@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neusight_onnx.report.json_text import Json, json_text, rounded
-from neusight_onnx.report.machine import known
+from neusight_onnx.report.machine import known, tokens_json
 from neusight_onnx.report.verdict import Finding, MistakenTarget, TargetVerdict, Verdict
 from neusight_onnx.runtime import release_of
 
@@ -47,6 +47,7 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
         "latency_low_ms": None if totals is None else known(totals, totals.latency_low_ms),
         "latency_high_ms": None if totals is None else known(totals, totals.latency_high_ms),
         "throughput_per_s": None if totals is None else known(totals, totals.throughput_per_s),
+        "tokens_per_s": None if totals is None else tokens_json(totals),
         "batch_size": None if totals is None else totals.batch_size,
         "host_ms": None if target.host is None else rounded(target.host.host_ms),
         "host_bound": None if target.host is None else target.host.is_bound,
@@ -64,7 +65,7 @@ def _target(target: TargetVerdict) -> dict[str, Json]:
 
 def _mistaken(target: MistakenTarget) -> dict[str, Json]:
     """A target that wasn't judged: what was asked for, and no figures."""
-    figures = ("latency_ms", "latency_low_ms", "latency_high_ms", "throughput_per_s", "batch_size")
+    figures = ("latency_ms", "latency_low_ms", "latency_high_ms", "throughput_per_s", "tokens_per_s", "batch_size")
     host = ("host_ms", "host_bound", "host_free_from_batch")
     memory = ("memory_bytes", "memory_high_bytes", "memory_verdict")
     return {

@@ -15,7 +15,7 @@ from neusight_onnx.report.check_words import (
     settings_text,
     throughput_text,
 )
-from neusight_onnx.report.execution import host_text
+from neusight_onnx.report.execution import host_text, tokens_text
 from neusight_onnx.report.layout import Canvas, bullets, facts, heading, render
 from neusight_onnx.report.quantities import printable
 from neusight_onnx.report.verdict import Finding, Severity, TargetVerdict, Verdict
@@ -65,6 +65,7 @@ def _target(target: TargetVerdict, canvas: Canvas) -> list[RenderableType]:
     elif target.totals is not None and target.totals.latency_ms:
         share = f"{target.totals.interval * 100:.0f} %"
         latency = f"{latency}, {share} interval; {throughput_text(target)} at batch size {target.totals.batch_size:,}"
+        latency += tokens_text(target.totals)
     if target.host is not None and target.host.is_bound:
         latency += f"\n{host_text(target.host)}"
     rows = [

@@ -140,6 +140,11 @@ def _variant(variant: Variant, base: Totals) -> dict[str, Json]:
     }
 
 
+def tokens_json(totals: Totals) -> Json:
+    """Tokens a second; null of a model that keeps no keys and values, as :func:`known` has it of others."""
+    return None if totals.tokens_per_s is None else known(totals, totals.tokens_per_s)
+
+
 def known(totals: Totals, value: float) -> float | None:
     """A latency of a run, or what follows from it; None where nothing that takes time could be costed."""
     return rounded(value) if totals.is_costed else None
@@ -154,7 +159,7 @@ def figures_json(totals: Totals, bound_shares: Mapping[str, float], unsupported_
         "latency_high_ms": known(totals, totals.latency_high_ms),
         "interval": rounded(totals.interval),
         "throughput_per_s": known(totals, totals.throughput_per_s),
-        "tokens_per_s": None if totals.tokens_per_s is None else known(totals, totals.tokens_per_s),
+        "tokens_per_s": tokens_json(totals),
         "batch_size": totals.batch_size,
         "partial": totals.partial,
         "unsupported_count": unsupported_count,
@@ -240,7 +245,7 @@ def _totals(totals: Totals) -> dict[str, Json]:
         "kernel_ms": rounded(totals.kernel_ms),
         "overhead_ms": rounded(totals.overhead_ms),
         "throughput_per_s": known(totals, totals.throughput_per_s),
-        "tokens_per_s": None if totals.tokens_per_s is None else known(totals, totals.tokens_per_s),
+        "tokens_per_s": tokens_json(totals),
         "batch_size": totals.batch_size,
         "flops": totals.flops,
         "macs": totals.macs,
