@@ -943,6 +943,24 @@ CASES = {
     "epsilon, fp16 asked": Case(model=added(1e-12), codes=codes(602), precision="fp16"),
     "epsilon that holds": Case(model=added(1e-7), codes=codes(), precision="fp16"),
     "epsilon as a bound": Case(model=added(1e-12, "Max"), codes=codes(602), precision="fp16"),
+    "one tiny element of a learned vector": Case(
+        model=one([node("Add", "x c", "y", "add")], weights=[number("c", 1e-12, 1, 1, 1)]),
+        codes=codes(),
+        precision="fp16",
+    ),
+    "mask in a part that stays in fp32": Case(
+        model=one(
+            [
+                node("MatMul", "x w", "m", "fc"),
+                node("Cast", "m", "wide", "widen", to=TensorProto.FLOAT),
+                node("Add", "wide c", "masked", "mask"),
+                node("Cast", "masked", "y", "narrow", to=F16),
+            ],
+            weights=[tensor("w", np.ones((4, 4), np.float16)), number("c", -1e9)],
+            dtype=F16,
+        ),
+        codes=codes(),
+    ),
     "a tiny factor": Case(model=added(1e-12, "Mul"), codes=codes(), precision="fp16"),
     "not a number": Case(model=added(np.nan), codes=codes(603), node="mask"),
     "a constant that another makes": Case(

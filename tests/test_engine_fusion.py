@@ -500,3 +500,13 @@ def test_a_node_that_is_called_as_a_bias_would_be_changes_nothing(clash: str) ->
         found.append([kernel for work in works for kernel in work.kernels])
     assert found[0] == found[1]
     assert [type(kernel) for kernel in found[0]] == [Gemm, Elementwise]
+
+
+def test_a_scale_by_column_is_read_with_the_product() -> None:
+    """(32, 64) @ (64, 16) times one number a column."""
+    graph = inferred("m = MatMul(x, w)\ny = Mul(m, s)", {"x": (32, 64)}, weights={"w": (64, 16), "s": (16,)}, opset=20)
+    runtime = RUNTIMES["tensorrt"]
+    ((kernel,),) = [work.kernels for work in works_of(fused_graph(graph, runtime), runtime)]
+    assert isinstance(kernel, Gemm)
+    assert kernel.epilogue == ("mul",)
+    assert kernel.read_bytes == 4 * (32 * 64 + 64 * 16 + 16)

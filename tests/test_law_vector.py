@@ -35,7 +35,7 @@ from neusight_onnx.laws.elementwise import (
     operation_cost,
 )
 from neusight_onnx.laws.normalization import NORMALIZATION
-from neusight_onnx.laws.softmax import SOFTMAX, block_threads, operand_reload
+from neusight_onnx.laws.softmax import SOFTMAX, block_threads, l1_bytes, operand_reload
 from neusight_onnx.predictor import predict
 
 FP32 = DataType.FLOAT32
@@ -298,6 +298,33 @@ def test_an_l2_is_quicker_than_the_memory_behind_it() -> None:
 
 def test_an_l2_that_nobody_measured_is_doubted() -> None:
     assert l2_doubt_log_sd(load_gpu("mi300x")) >= 0.3 > l2_doubt_log_sd(load_gpu("rtx-4090")) > 0.0
+
+
+def test_rows_of_softmax_that_start_off_a_cache_line_read_more() -> None:
+    """1,000 FP32 columns are 31.25 lines, 992 are 31: a warp's row touches one line more than it has."""
+    aligned, off = (Softmax(rows=262144, cols=cols, dtype=FP32) for cols in (992, 1000))
+    memory = [run([kernel], ROUND).parts_us["memory"][0] / kernel.cols for kernel in (aligned, off)]
+    assert memory[1] / memory[0] == pytest.approx(1.08)
+
+
+@pytest.mark.parametrize(("capability", "factor"), [(6.1, 2.0), (7.0, 1.0), (8.0, 1.0)])
+def test_pascals_blocks_of_softmax_wait_longer(capability: float, factor: float) -> None:
+    """Each load takes Pascal's constant times as many cycles, and no other generation's."""
+    cols, gpu = (
+        SOFTMAX.columns([Softmax(rows=16384, cols=4096, dtype=FP32)]),
+        replace(ROUND, compute_capability=capability),
+    )
+    constants = {constant.name: constant.prior for constant in SOFTMAX.constants} | {"block_cycles": 0.0}
+    twice = {**constants, "pascal_cycles": 2 * constants["pascal_cycles"]}
+    found = [SOFTMAX.estimate(cols, gpu, used).parts_us["latency"][0] for used in (constants, twice)]
+    assert found[1] / found[0] == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(("capability", "kilobytes"), [(7.0, 128), (7.5, 96), (8.0, 192), (8.6, 128), (9.0, 256)])
+def test_the_l1_of_a_generation_where_a_file_states_none(capability: float, kilobytes: int) -> None:
+    bare = replace(ROUND, l1_bytes_per_sm=None, compute_capability=capability)
+    assert l1_bytes(bare) == kilobytes * 1024
+    assert l1_bytes(replace(bare, l1_bytes_per_sm=7)) == 7
 
 
 def test_families_stay_below_the_data_sheet() -> None:

@@ -277,6 +277,17 @@ def test_a_cache_that_a_conversion_casts_is_two_buffers() -> None:
     assert (pair.past, pair.present, pair.shared, pair.new_tokens) == ("past", "present", False, 1)
 
 
+def test_a_cache_is_followed_through_all_that_exporters_pack_it_with() -> None:
+    """Six views before the Concat and six behind, as split, sliced, squeezed, reshaped and cast caches have."""
+    before = [Node(name=f"b{i}", op_type="Identity", inputs=(f"p{i}",), outputs=(f"p{i + 1}",)) for i in range(6)]
+    behind = [Node(name=f"a{i}", op_type="Identity", inputs=(f"n{i}",), outputs=(f"n{i + 1}",)) for i in range(6)]
+    before[0], behind[-1] = replace(before[0], inputs=("past",)), replace(behind[-1], outputs=("present",))
+    graph = with_cache(*before, Node(name="c", op_type="Concat", inputs=("p6", "new"), outputs=("n0",)), *behind)
+    joined = {**graph.values, "n0": Value(dtype=F32, shape=(2, 3, 5, 5))}
+    pairs = cache_pairs(replace(graph, values=joined))
+    assert [(pair.past, pair.present) for pair in pairs] == [("past", "present")]
+
+
 def test_a_packed_cache_is_found_behind_views() -> None:
     """past -> Squeeze -> Concat -> Unsqueeze -> present; a mask of int64 that grows is none."""
     nodes = (

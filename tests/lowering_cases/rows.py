@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowering_cases.case import Case, ew, moved
+from lowering_cases.case import INT32, Case, ew, moved
 from neusight_onnx.kernels import (
     Attention,
     Elementwise,
@@ -274,6 +274,30 @@ REDUCTIONS = [
         inputs={"x": (1, 2, 4, 4)},
         runtime="onnxruntime",
         expected=[(Pooling, {"write_bytes": 32})],
+    ),
+    Case(
+        name="regions, aligned: four neighbours a sample, 2 x 2 samples where the ratio adapts",
+        nodes="y = RoiAlign<output_height=3, output_width=2>(x, r, i)",
+        inputs={"x": (1, 2, 40, 40), "r": (4, 4)},
+        constants={"i": [0, 0, 0, 0]},
+        # 48 elements look at 16 each, of 3,200
+        expected=[(Pooling, {"window": 16, "read_bytes": 4 * 768, "write_bytes": 4 * 48})],
+    ),
+    Case(
+        name="regions, aligned, of so many samples",
+        nodes="y = RoiAlign<output_height=3, output_width=2, sampling_ratio=3>(x, r, i)",
+        inputs={"x": (1, 2, 40, 40), "r": (4, 4)},
+        constants={"i": [0, 0, 0, 0]},
+        # 48 x 36 of 3,200
+        expected=[(Pooling, {"window": 36, "read_bytes": 4 * 1728, "write_bytes": 4 * 48})],
+    ),
+    Case(
+        name="regions, cropped and resized: four neighbours",
+        nodes="y = com.microsoft.CropAndResize(x, r, i, s)",
+        inputs={"x": (1, 2, 40, 40), "r": (4, 4)},
+        constants={"i": [0, 0, 0, 0], "s": [3, 2]},
+        types={"i": INT32, "s": INT32},
+        expected=[(Pooling, {"window": 4, "read_bytes": 4 * 192, "write_bytes": 4 * 48})],
     ),
     Case(
         name="global average",
