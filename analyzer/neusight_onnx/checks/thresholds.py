@@ -54,8 +54,8 @@ def latency(subject: Subject) -> Iterator[Found]:
     explanation="Samples a second, which is the batch size over the latency of a run, fall short of --min-throughput. "
     "The latency is taken at the upper end of its interval unless --at median is given. Where no dim is named as a "
     "batch, the report's assumptions say what was taken for one. A limit in tokens (--min-throughput '500 tokens/s') "
-    "is of the tokens that a run appends to the cache of keys and values, samples a second times new tokens each; a model "
-    "that keeps none has no such figure, and misses it.",
+    "is of the tokens that a run appends to the cache of keys and values, samples a second times new tokens each; a "
+    "model that keeps none has no such figure, and misses it.",
     fix="take a larger batch, a faster GPU or runtime; `neusight-onnx analyze` shows what is slow",
     applies=lambda subject: subject.target.limits.judge_throughput,
 )
