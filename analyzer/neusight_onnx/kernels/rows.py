@@ -69,6 +69,7 @@ class Normalization:
     input and the result's gradient (in ``extra_inputs``, with the statistics that were saved). ``generated``: a
     compiler wrote the kernel, in place of PyTorch's. ``library`` is as in :class:`Elementwise`. ``at_once``: elements
     of a residual and its normalization that a thread of an early ONNX Runtime takes at once; 0: as today's.
+    ``is_split``: all SMs share the rows, however few ("group" and "instance").
     """
 
     method: str
@@ -85,6 +86,7 @@ class Normalization:
     generated: bool = False
     library: str = ""
     at_once: int = 0
+    is_split: bool = False
 
     @property
     def macs(self) -> int:

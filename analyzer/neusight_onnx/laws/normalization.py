@@ -9,7 +9,9 @@ The law (us)::
                         ceil(cols / 512), 128 threads a row (AMD twice as many): the latency of one row, and what an
                         SM needs for each row that it works through
     group, instance     statistics (read), then scale and shift (read and write): the second read misses as if the
-                        whole tensor stood between them; two more launches
+                        whole tensor stood between them; two more launches. Where all SMs share the rows (``is_split``)
+                        and it is less: the loads of a block in place of a row's, of as many blocks as the GPU holds,
+                        and a second start, for the wait that joins their sums
     batch               scale and shift a channel: one pass, as an elementwise kernel; where it makes its statistics
                         itself ("statistics" in ``fused``), as group normalization
     local response      one pass, its window in cache
@@ -103,6 +105,11 @@ CONSTANTS: tuple[Constant, ...] = (
     ),
 )
 
+SPLIT_DOUBT_LOG_SD = 0.3
+"""Of rows that all SMs share, none of which was timed (a judgement)."""
+PASSED_ON_BYTES = 16
+"""An element of instances in parts: in FP32 the input and that without its mean, each written and read."""
+
 COLUMN_NAMES: tuple[str, ...] = (
     "rows",
     "cols",
@@ -115,6 +122,7 @@ COLUMN_NAMES: tuple[str, ...] = (
     "per_row",
     "two_kernels",
     "generated",
+    "split",
 )
 
 FEATURE_NAMES: tuple[str, ...] = (
@@ -171,12 +179,15 @@ def columns(kernels: Sequence[Kernel]) -> Columns:
             kernel.read_bytes,
             kernel.write_bytes,
             # backwards, both the input and the result's gradient are gone through twice
-            kernel.dtype.bytes_of(kernel.rows * kernel.cols) * (2 if kernel.backward else 1),
+            PASSED_ON_BYTES * kernel.rows * kernel.cols
+            if kernel.is_split and kernel.method == "instance"
+            else kernel.dtype.bytes_of(kernel.rows * kernel.cols) * (2 if kernel.backward else 1),
             kernel.flops,
             fused_cost([name for name in kernel.fused if name != "statistics"]),
             kernel.method in ROW_METHODS,
             kernel.method in TWO_KERNEL_METHODS or "statistics" in kernel.fused,
             kernel.is_streamed,
+            kernel.is_split,
         )
     return {name: table[:, index] for index, name in enumerate(COLUMN_NAMES)}
 
@@ -217,6 +228,17 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         if capability(gpu) < 7.0:
             iteration *= constants["pascal_iteration"]
     cycles = constants["start_cycles"] + STEP_CYCLES * loads + rows / gpu.sm_count * (row + iteration * loads)
+    # All SMs share groups in an engine (TensorRT for RTX 1.7.1, compute capability 8.6 and 12.0): its one kernel has
+    # two counters a group, set to 0 before, and 192 partial sums for each SM of the GPU that it is built for, of 32 to
+    # 1,024 groups of 2,560 to 2 million elements; instances of 262,144 elements have 20 and 8 parts each. In ONNX
+    # Runtime's GroupNorm (groupNormNHWCSum, public source, a plugin of TensorRT's once) blocks take stretches of pixels
+    # and add to the sums of their group.
+    split = columns["split"] > 0
+    shares = np.where(split, np.clip(resident_rows(gpu) / np.maximum(rows, 1.0), 1.0, np.maximum(loads, 1.0)), 1.0)
+    shared = 2.0 * constants["start_cycles"] + STEP_CYCLES * loads / shares
+    shared = shared + rows / gpu.sm_count * (row * shares + iteration * loads)
+    shares = np.where(shared < cycles, shares, 1.0)
+    cycles = np.where(split, np.minimum(cycles, shared), cycles)
     latency = np.where(per_row | two_kernels, cycles, 0.0) / gpu.clock_hz * 1e6
 
     cost = np.where(per_row | two_kernels, constants["compute_cost"], 10.0) + columns["fused_cost"]
@@ -234,7 +256,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     total = launches + np.where(generated, p_norm(parts, SHARPNESS), p_norm(parts, constants["sharpness"]))
     iteration_columns = VECTOR * row_threads(gpu)
     blocks = np.where(per_row | two_kernels, rows, np.ceil(rows * cols / iteration_columns))
-    blocks = np.maximum(blocks, 1.0)
+    blocks = np.maximum(blocks * shares, 1.0)
     in_l2 = np.maximum(total, ideal)
     reused = reuse(unique, in_l2, launches, dram, gpu)
     return LawResult(
@@ -244,7 +266,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         tile={"rows": np.ones_like(rows), "cols": np.where(per_row | two_kernels, cols, iteration_columns)},
         tile_count=blocks,
         wave_count=np.ceil(blocks / resident_rows(gpu)),
-        doubt_log_sd=stream_doubt_log_sd(gpu, memory, l2, total),
+        doubt_log_sd=np.hypot(stream_doubt_log_sd(gpu, memory, l2, total), np.where(split, SPLIT_DOUBT_LOG_SD, 0.0)),
         reuse=reused,
     )
 

@@ -20,6 +20,10 @@ from neusight_onnx.lowering.context import NodeContext
 from neusight_onnx.lowering.grouped_norm import group_norm_of, instance_norm_of
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
+SPLIT_INSTANCE_COLUMNS = 40_000
+"""Elements from which an engine's instances are normalized in parts: those of 33,124 by one kernel that keeps no sums
+in memory, those of 50,176 by several (64 channels; TensorRT for RTX 1.7.1, compute capability 8.6)."""
+
 
 def _parameters(context: NodeContext, *indices: int) -> int:
     return sum(context.spec(index).element_count for index in indices if context.has(index))
@@ -217,6 +221,7 @@ def instance(context: NodeContext) -> Outcome:
         cols=prod(shape[2:]),
         parameter_count=_parameters(context, 1, 2),
         dtype=context.dtype(0),
+        is_split=context.runtime == "tensorrt" and prod(shape[2:]) >= SPLIT_INSTANCE_COLUMNS,
     )
     return Kernels(kernels=(*context.contiguous(0), kernel))
 
@@ -233,6 +238,7 @@ def group(context: NodeContext) -> Outcome:
         cols=prod(shape[1:]) // groups,
         parameter_count=_parameters(context, 1, 2),
         dtype=context.dtype(0),
+        is_split=context.runtime == "tensorrt",
     )
     return Kernels(kernels=(*context.contiguous(0), kernel))
 
@@ -255,6 +261,7 @@ def contributed_group(context: NodeContext) -> Outcome:
         fused=fused,
         extra_inputs=extra,
         extra_outputs=(context.out(1),) if context.has_output(1) else (),
+        is_split=True,
     )
     return Kernels(kernels=(kernel,))
 
