@@ -359,6 +359,7 @@ def test_a_model_that_cannot_be_read_stops_no_other_target(tmp_path: Path) -> No
     assert "damaged or cut short" in found["bad",].message
     assert "does not exist" in found["gone",].message
     assert [judged.passed for judged in verdict.targets] == [True, False, False]
+    assert verdict.targets[1].precision == "auto"  # as asked, not what an empty file would store
     assert verdict.targets[1].codes == ("NSX207",)
     assert 'type="NSX207"' in verdict_to_junit(verdict, made_at=MADE_AT)
     assert not junit_faults(ElementTree.fromstring(verdict_to_junit(verdict, made_at=MADE_AT)))

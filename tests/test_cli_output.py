@@ -21,6 +21,8 @@ from neusight_onnx.cli import main
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.errors import OutputError
 
+RESNET = str(Path(__file__).parents[1] / "examples" / "resnet50.onnx")
+
 
 @pytest.fixture
 def umask_027() -> Iterator[None]:
@@ -230,3 +232,31 @@ def test_a_command_imports_only_what_it_needs(arguments: list[str], absent: set[
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not absent & set(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "begins"),
+    [
+        ("analyze", "r.json", "{"),
+        ("analyze", "r.CSV", "id,phase,"),
+        ("analyze", "r.md", "#"),
+        ("analyze", "r.html", "<!doctype html>"),
+        ("analyze", "r.txt", "resnet50.onnx on"),
+        ("compare", "r.csv", "gpu,precision,"),
+        ("sweep", "r.csv", "gpu,precision,"),
+        ("check", "r.xml", "<?xml"),
+        ("check", "r.sarif", "{"),
+        ("check", "r.csv", "failed:"),
+        ("inspect", "r.json", "{"),
+    ],
+)
+def test_a_report_has_the_format_that_its_files_name_says(command: str, name: str, begins: str, tmp_path: Path) -> None:
+    """Where --format isn't given, and the command writes that; a file "r.csv" with a report for a terminal in it would
+    be found out by the program that reads it."""
+    target = tmp_path / name
+    options = [] if command == "inspect" else ["--gpu", "t4"]
+    options += ["--batch", "1,2"] if command == "sweep" else []
+    assert main([command, RESNET, *options, "-o", str(target)]) in (0, 1)
+    assert target.read_text("utf-8").lower().startswith(begins.lower())
+    assert main([command, RESNET, *options, "--format", "rich", "-o", str(target)]) in (0, 1)
+    assert not target.read_text("utf-8").startswith(("{", "<", "id,", "gpu,"))

@@ -279,7 +279,9 @@ def _target_verdict(subject: Subject, verdict: Verdict) -> TargetVerdict:
         model=subject.model.path,
         gpu=subject.gpu,
         mode="inference" if subject.target.training is None else "training",
-        precision=subject.executed_precision or subject.precision.name,
+        precision=target.precision  # as asked: nothing says what the file stores
+        if subject.unread is not None
+        else subject.executed_precision or subject.precision.name,
         product_formats=subject.product_formats,
         runtime=target.runtime,
         cuda_graph=target.cuda_graph if subject.prepared is None else subject.prepared.runtime.captured,

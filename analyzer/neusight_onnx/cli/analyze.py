@@ -12,6 +12,7 @@ import typer
 
 from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
+from neusight_onnx.cli.formats import DEFAULT_FORMAT, format_for
 from neusight_onnx.cli.options import (
     ModelArgument,
     OneGpuOption,
@@ -62,7 +63,9 @@ def analyze_command(
     gpus: OneGpuOption,
     sizes: Sizes,
     execution: Execution,
-    report_format: Annotated[ReportFormat, typer.Option("--format", help="How to report.")] = ReportFormat.RICH,
+    asked_format: Annotated[
+        ReportFormat | None, typer.Option("--format", help="How to report.", show_default=DEFAULT_FORMAT)
+    ] = None,
     output: OutputOption = None,
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Kernels in detail (rich and markdown).")] = 10,
     largest_batch: Annotated[
@@ -83,6 +86,7 @@ def analyze_command(
     """Predict the latency of MODEL on a GPU."""
     gpu = one_gpu(gpus)
     path, target = model_path(model), target_path(output)
+    report_format = format_for(asked_format, target, ReportFormat)
     check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))
     with working(f"analysing {path.name} on {gpu}"), no_collection():
         bindings = sizes.bindings()

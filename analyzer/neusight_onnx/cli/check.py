@@ -13,6 +13,7 @@ import typer
 
 from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, several_gpus, target_path
+from neusight_onnx.cli.formats import DEFAULT_FORMAT, format_for
 from neusight_onnx.cli.options import GpusOption, ListFormat, OutputOption, Precision
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
@@ -112,11 +113,14 @@ def check_command(
             show_default="neusight.toml, or pyproject.toml with [tool.neusight]",
         ),
     ] = None,
-    check_format: Annotated[CheckFormat, typer.Option("--format", help="How to report.")] = CheckFormat.RICH,
+    asked_format: Annotated[
+        CheckFormat | None, typer.Option("--format", help="How to report.", show_default=DEFAULT_FORMAT)
+    ] = None,
     output: OutputOption = None,
 ) -> None:
     """Check MODEL against limits and for what breaks or slows it. The exit code is 1 if it is found wanting."""
     target = target_path(output)
+    check_format = format_for(asked_format, target, CheckFormat)
     path = None if model is None else model_path(model)
     with working("checking" if path is None else f"checking {path.name}"):
         from neusight_onnx.checks import MISTAKEN, check

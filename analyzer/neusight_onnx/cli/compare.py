@@ -11,6 +11,7 @@ import typer
 
 from neusight_onnx.cli.execution import RunOptions
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, read_guarded, several_gpus, target_path
+from neusight_onnx.cli.formats import DEFAULT_FORMAT, format_for
 from neusight_onnx.cli.options import (
     DEFAULT_RUNTIMES,
     GpusOption,
@@ -91,13 +92,14 @@ def compare_command(
         str | None, typer.Option("--prices", metavar="FILE", help="Prices of GPUs, a .toml or .csv file.")
     ] = None,
     sort: Annotated[SortOption, typer.Option("--sort", help="What comes first.")] = SortOption.LATENCY,
-    report_format: Annotated[
-        TableReportFormat, typer.Option("--format", help="How to report.")
-    ] = TableReportFormat.RICH,
+    asked_format: Annotated[
+        TableReportFormat | None, typer.Option("--format", help="How to report.", show_default=DEFAULT_FORMAT)
+    ] = None,
     output: OutputOption = None,
 ) -> None:
     """Compare MODEL on several GPUs, at several sizes, in one table."""
     path, target = model_path(model), target_path(output)
+    report_format = format_for(asked_format, target, TableReportFormat)
     files = [(file, "a GPU file itself") for name in several_gpus(gpu) for file in gpu_file(name)]
     files += [(Path(prices), "the file of prices itself")] if prices else []
     check_target(target, (path, "the model itself"), *files)

@@ -10,6 +10,7 @@ import typer
 
 from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
+from neusight_onnx.cli.formats import DEFAULT_FORMAT, format_for
 from neusight_onnx.cli.options import OutputOption, gpus_begun
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
@@ -56,12 +57,15 @@ def diff_command(
         str | None, typer.Option("--fail-over", metavar="SHARE", help="Exit code 1 if the latency grew by more: 5%.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="Kernels in detail (rich and markdown).")] = 10,
-    report_format: Annotated[DiffFormat, typer.Option("--format", help="How to report.")] = DiffFormat.RICH,
+    asked_format: Annotated[
+        DiffFormat | None, typer.Option("--format", help="How to report.", show_default=DEFAULT_FORMAT)
+    ] = None,
     output: OutputOption = None,
 ) -> None:
     """Compare two models, or two saved reports. In total and by class; kernels that came, went or changed."""
     gpu = one_gpu(gpus) if gpus else None
     target = target_path(output)
+    report_format = format_for(asked_format, target, DiffFormat)
     paths = (model_path(old), model_path(new))
     files = [(path, "one of the files to compare") for path in paths]
     check_target(target, *files, *((file, "the GPU file itself") for file in gpu_file(gpu or "")))

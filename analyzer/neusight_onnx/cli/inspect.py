@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from neusight_onnx.cli.files import canvas_for, model_path, read_guarded, target_path
+from neusight_onnx.cli.formats import DEFAULT_FORMAT, format_for
 from neusight_onnx.cli.options import (
     ModelArgument,
     OutputOption,
     TableFormat,
-    TableFormatOption,
 )
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
@@ -30,11 +30,14 @@ def inspect_command(
     model: ModelArgument,
     sizes: Sizes,
     with_values: Annotated[bool, typer.Option("--values", help="Add dtype and shape of every tensor.")] = False,
-    table_format: TableFormatOption = TableFormat.RICH,
+    asked_format: Annotated[
+        TableFormat | None, typer.Option("--format", help="How to print it.", show_default=DEFAULT_FORMAT)
+    ] = None,
     output: OutputOption = None,
 ) -> None:
     """Show what MODEL is made of, without a GPU."""
     path, target = model_path(model), target_path(output)
+    table_format = format_for(asked_format, target, TableFormat)
     check_target(target, (path, "the model itself"))
     with working(f"reading {path.name}"):
         bindings = sizes.bindings()

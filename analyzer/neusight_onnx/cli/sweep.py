@@ -10,6 +10,7 @@ import typer
 
 from neusight_onnx.cli.execution import Execution
 from neusight_onnx.cli.files import canvas_for, gpu_file, model_path, one_gpu, read_guarded, target_path
+from neusight_onnx.cli.formats import DEFAULT_FORMAT, format_for
 from neusight_onnx.cli.options import ModelArgument, OneGpuOption, OutputOption
 from neusight_onnx.cli.output import check_target, emit
 from neusight_onnx.cli.progress import working
@@ -58,12 +59,15 @@ def sweep_command(
             show_default="upper",
         ),
     ] = None,
-    report_format: Annotated[SweepFormat, typer.Option("--format", help="How to report.")] = SweepFormat.RICH,
+    asked_format: Annotated[
+        SweepFormat | None, typer.Option("--format", help="How to report.", show_default=DEFAULT_FORMAT)
+    ] = None,
     output: OutputOption = None,
 ) -> None:
     """Predict MODEL on a GPU at many sizes. What fits, what is fast enough, where a larger batch gains no more."""
     gpu = one_gpu(gpus)
     path, target = model_path(model), target_path(output)
+    report_format = format_for(asked_format, target, SweepFormat)
     check_target(target, (path, "the model itself"), *((file, "the GPU file itself") for file in gpu_file(gpu)))
     with working(f"sweeping {path.name} on {gpu}"):
         from neusight_onnx.checks.limits import given_once, parse_limits
