@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ pytest.importorskip("pyarrow", reason="needs the learning extra")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import neusight_onnx
 from neusight_onnx.data_files import data_folder
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.errors import DataError
@@ -36,7 +38,7 @@ from neusight_onnx.learning.datasets.llm_layers import LLM_LAYERS, VIDUR_LAYERS
 from neusight_onnx.learning.datasets.parts import Part
 from neusight_onnx.learning.datasets.products import AMD_GEMM
 from neusight_onnx.learning.datasets.quantize import QUANTIZE
-from neusight_onnx.learning.datasets.registry import read_parts
+from neusight_onnx.learning.datasets.registry import READERS, read_parts
 from neusight_onnx.learning.datasets.training_rows import TRAINED_ATTENTION, implementation_levels, read_attention
 from neusight_onnx.predictor import estimate, load_predictors, predictor_for
 
@@ -618,3 +620,12 @@ def test_filters_that_a_sheet_leaves_empty_are_those_of_the_others(tmp_path: Pat
 def test_a_file_without_its_columns_is_refused_by_name(file: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"{Path(file).name} has no column"):
         parts_of(tmp_path, file, [{"gpu": "t4", "latency_ms": 1.0}])
+
+
+def test_contributors_are_told_the_layout_of_a_data_folder() -> None:
+    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    table = text.partition("### Lay out a data folder\n")[2].partition("\n### ")[0]
+    rows = [line for line in table.split("\n") if line.startswith("| `")]
+    assert set(READERS) <= set(re.findall(r"`([^`*]+\.parquet)`", "\n".join(rows)))
+    folder = Path(neusight_onnx.__file__).parent / "learning" / "datasets"
+    assert all((folder / reader).is_file() for reader in re.findall(r"`(\w+\.py)` \|$", "\n".join(rows), re.MULTILINE))

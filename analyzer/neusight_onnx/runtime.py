@@ -6,17 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from neusight_onnx.errors import NotSupportedError, OptionError, shown
 from neusight_onnx.releases import Change, History, Release, is_before, parse_release, release_text
 from neusight_onnx.releases.onnxruntime import ONNXRUNTIME
 from neusight_onnx.releases.pytorch import COMPILED, EAGER
 from neusight_onnx.releases.tensorrt import EPILOGUES, TENSORRT
-
-if TYPE_CHECKING:
-    pass
-
 
 NO_HISTORY = History(project="", first=(0,), newest=(0,))
 

@@ -36,8 +36,8 @@ class Limits:
     """What a target must keep to; None: no such limit.
 
     ``max_memory_bytes`` and ``memory_fits`` exclude each other, as do ``min_throughput_per_s``, of samples, and
-    ``min_tokens_per_s``. ``at``: "upper" judges latency and throughput at the
-    pessimistic end of the interval, "median" at the prediction itself.
+    ``min_tokens_per_s``. ``at``: "upper" judges latency, throughput and
+    memory at the pessimistic end of the interval, "median" at the prediction itself.
     """
 
     max_latency_ms: float | None = None

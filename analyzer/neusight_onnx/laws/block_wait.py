@@ -7,7 +7,7 @@ cycles (``i`` and the waits) takes an SM::
     Tr = (i^p + (a / r)^p)^(1/p)            r = min(threads of an SM / threads of a block, blocks that it holds)
 
 and a kernel at least ``a``. T4 holds two of the blocks of 512 threads that reduce attention's scores over 384 keys,
-V100 and A100 four: 1,058 and 712 cycles a row by this, 629 by the issue slots alone.
+V100 and A100 four: 1,057 and 709 cycles a row by this, 620 by the issue slots alone.
 
 ``a`` and ``p`` are read off the machine code: ``benchmarks/block_wait.py`` plays it on an SM, instruction by
 instruction, with the waits that the compiler wrote into it and latencies of memory and shuffles as published

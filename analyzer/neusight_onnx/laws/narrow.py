@@ -286,7 +286,7 @@ def softmax_estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> La
     if pytorch.any():
         latency = np.where(pytorch, pytorch_softmax.rows_us(columns["rows"], columns["cols"], gpu), latency)
     sharpness = np.where(columns["generated"] > 0, SHARPNESS, constants["sharpness"])
-    in_passes = pytorch & (columns["cols"] > pytorch_softmax.WARP_COLUMNS)
+    in_passes = pytorch & (columns["cols"] > pytorch_softmax.LONGEST_WARP_ROW)
     sharpness = np.where(in_passes, SOFTMAX_LONG_SHARPNESS, sharpness)
     parts = (memory, base.parts_us["l2"], base.parts_us["compute"], latency)
     total = LAUNCH_US + p_norm(parts, sharpness)

@@ -2,10 +2,12 @@
 
 The law (us)::
 
-    T = launches + (Td^p + Tl^p + Tc^p)^(1/p)
+    T = launches + (Td^p + Tl^p + Tc^p + Ts^p)^(1/p)
+    Tl = bytes, the second read among them, / L2 rate
+    Tc = elements x FLOP equivalents of an element / FP32 peak
     layer, rms, lp      Td = (read (1 + m) + written) / DRAM rate: the second read misses with
                         m = 1 / (1 + (x0/x)^s), x = rows resident on the GPU x their bytes / L2
-                        Tl = (start + step x loads + rows an SM x (row + iteration x loads)) / clock, loads =
+                        Ts = (start + step x loads + rows an SM x (row + iteration x loads)) / clock, loads =
                         ceil(cols / 512), 128 threads a row (AMD twice as many): the latency of one row, and what an
                         SM needs for each row that it works through
     group, instance     statistics (read), then scale and shift (read and write): the second read misses as if the
@@ -143,7 +145,7 @@ FEATURE_NAMES: tuple[str, ...] = (
 STEP_CYCLES = 500.0
 """Latency of one more load of a block that waits for DRAM (400-600 cycles: micro-benchmarks of Jia et al.)."""
 
-WARP_COLUMNS = 128.0
+WARP_LOAD_COLUMNS = 128.0
 """Columns that a warp of such a block loads at once."""
 LOADING_WARPS, IDLE_SHARE = 3.0, 0.19
 """Rows of 260 columns, the shortest in the training data, keep three of a block's four warps loading. One that has
@@ -224,7 +226,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     if is_amd(gpu):
         row *= constants["amd_row_cycles"]
     else:
-        row = row * (1.0 - IDLE_SHARE * np.maximum(LOADING_WARPS - np.ceil(cols / WARP_COLUMNS), 0.0))
+        row = row * (1.0 - IDLE_SHARE * np.maximum(LOADING_WARPS - np.ceil(cols / WARP_LOAD_COLUMNS), 0.0))
         if capability(gpu) < 7.0:
             iteration *= constants["pascal_iteration"]
     cycles = constants["start_cycles"] + STEP_CYCLES * loads + rows / gpu.sm_count * (row + iteration * loads)

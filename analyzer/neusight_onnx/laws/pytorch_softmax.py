@@ -23,7 +23,7 @@ LIBRARY = "pytorch"
 
 MEASURED_COLUMNS = 1024
 """Up to so many columns the kernel is the measured one, in twice the bytes."""
-WARP_COLUMNS = 2048
+LONGEST_WARP_ROW = 2048
 REGISTER_COLUMNS = 9216
 """Widest row of a block that keeps it: 8,200 columns are, 12,288 aren't; nine elements a thread were the most seen."""
 WIDE_COLUMNS, WIDE_REGISTERS = 6144, 40
@@ -54,7 +54,7 @@ def rows_us(rows: Column, cols: Column, gpu: GpuSpec) -> Column:
 
 
 def _us(rows: float, cols: float, gpu: GpuSpec) -> float:
-    if cols <= WARP_COLUMNS:
+    if cols <= LONGEST_WARP_ROW:
         issue, together = WARP_ROW + WARP_COLUMN * cols, ROWS_A_BLOCK
         waits = WARP_WAIT + WARP_COLUMN_WAIT * cols
         block = RowBlock(threads=WARP_THREADS, waits=waits, registers=WARP_REGISTERS)

@@ -2,12 +2,15 @@
 
 The law (us)::
 
-    T = launch + (Td^p + Tl^p + Tc^p)^(1/p)
+    T = launch + (Td^p + Tl^p + Tc^p + Ts^p)^(1/p)
+    Tl = bytes, re-reads among them, / L2 rate
+    Tc = elements x FLOP equivalents of an element / FP32 peak
+    Ts = what a block takes that DRAM doesn't see, by the kernel
     warp kernel (cols <= 1024)  Td = bytes / DRAM rate: the row stays in registers, read once and written once
     block kernel                Td = (read (1 + 2 m) + written) / DRAM rate: three passes over the row (maximum, sum,
                                 result); a re-read misses with m = 1 / (1 + (x0/x)^s), x = rows that are resident on
                                 an SM x their bytes / L1 (Volta and later), or rows resident on the GPU / L2 (else)
-                                Tl = waves x (fixed + vector iterations + tail iterations) / clock
+                                Ts = waves x (fixed + vector iterations + tail iterations) / clock
     spatial kernel (inner > 1)  three passes that go through L2, coalesced along the inner axis
     generated kernel            the law of :mod:`neusight_onnx.laws.generated`
 """
@@ -37,7 +40,7 @@ from neusight_onnx.laws.base import Column, Columns, Constant, Constants, Law, L
 from neusight_onnx.laws.elementwise import fused_cost
 from neusight_onnx.laws.generated import SHARPNESS, row_stream
 
-WARP_COLUMNS = 1024.0
+LONGEST_WARP_ROW = 1024.0
 """Longest row that PyTorch's persistent softmax takes (``softmax_warp_forward``); the data switch there."""
 
 LAUNCH_US = 2.0
@@ -232,7 +235,7 @@ def estimate(columns: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
     l2_miss = l2_miss_fraction(unique, gpu)
 
     spatial = columns["inner"] > 1
-    block = ~spatial & (cols > WARP_COLUMNS)
+    block = ~spatial & (cols > LONGEST_WARP_ROW)
     ratio, in_l1 = reread_ratio(columns, gpu)
     half = constants["reread_half_l1" if in_l1 else "reread_half_l2"]
     missed = 1.0 / (1.0 + (half / np.maximum(ratio, 1e-9)) ** constants["reread_sharpness"])
@@ -329,7 +332,7 @@ def features(columns: Columns, gpu: GpuSpec, constants: Constants, result: LawRe
     """Inputs of the residual model, (n, len(FEATURE_NAMES)); ratios only."""
     rows, cols = columns["rows"], columns["cols"]
     body = np.maximum(result.latency_us, 1e-3)
-    block = ((columns["inner"] <= 1) & (cols > WARP_COLUMNS)).astype(np.float64)
+    block = ((columns["inner"] <= 1) & (cols > LONGEST_WARP_ROW)).astype(np.float64)
     threads = block_threads(columns, gpu)
     a_turn = vector_columns(columns, gpu) * threads
     vectors = np.floor(cols / a_turn)
@@ -339,7 +342,7 @@ def features(columns: Columns, gpu: GpuSpec, constants: Constants, result: LawRe
     table = (
         np.log(result.parts_us["memory"] / body + 1e-3),
         np.log(result.parts_us["latency"] / body + 1e-3),
-        np.log(np.maximum(cols, 1.0) / WARP_COLUMNS),
+        np.log(np.maximum(cols, 1.0) / LONGEST_WARP_ROW),
         np.log(np.maximum(cols, 1.0) / 2.0 ** np.ceil(np.log2(np.maximum(cols, 1.0)))),
         block * (cols - vectors * a_turn) / np.maximum(cols, 1.0),
         (np.mod(cols * columns["element_bytes"], LINE_BYTES) == 0).astype(np.float64),

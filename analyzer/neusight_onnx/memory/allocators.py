@@ -81,8 +81,8 @@ CACHING_SMALL_SEGMENT = 2 << 20
 CACHING_LARGE_SEGMENT = 20 << 20
 CACHING_LARGE = 10 << 20
 """PyTorch's caching allocator: requests are rounded to 512 B; up to 1 MiB they come from segments of 2 MiB, below
-10 MiB from segments of 20 MiB, above from segments of their own size rounded to 2 MiB. A block is split if more than
-512 B (small) or 1 MiB (large) would be left. From the constants of its public source (CUDACachingAllocator:
+10 MiB from segments of 20 MiB, above from segments of their own size rounded to 2 MiB. A block is split if 512 B or
+more (small) or more than 1 MiB (large) would be left. From the constants of its public source (CUDACachingAllocator:
 kMinBlockSize, kSmallSize, kSmallBuffer, kLargeBuffer, kMinLargeAlloc, kRoundLarge), as remembered."""
 
 

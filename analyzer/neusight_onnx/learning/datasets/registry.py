@@ -1,6 +1,6 @@
 """Reads measured kernels: files of public measurements -> kernels, each with its GPU, session and latency.
 
-A data folder has the layout of the README beside the data; any subset of its files will do. The modules beside this
+A data folder has the layout that CONTRIBUTING.md lists; any subset of its files will do. The modules beside this
 one know the files' columns, one module a source; only ``learning`` imports pyarrow.
 """
 
