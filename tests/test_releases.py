@@ -328,6 +328,27 @@ def test_attention_of_five_dimensions(runtime: str) -> None:
         assert operations.count("where") == (dtype is DataType.FLOAT32)
 
 
+@pytest.mark.parametrize(
+    ("runtime", "precision", "marked"),
+    [
+        pytest.param("tensorrt@7.0", "fp16", {True}, id="cudnn 7.6"),
+        pytest.param("tensorrt@7.0", "int8", {False}, id="int8 has no others"),
+        pytest.param("tensorrt@7.1", "fp16", {False}, id="cudnn 8.0"),
+        pytest.param("onnxruntime@1.4", "fp16", {True}, id="onnxruntime, cudnn 7.6"),
+        pytest.param("onnxruntime@1.5", "fp16", {False}, id="onnxruntime, cudnn 8.0"),
+    ],
+)
+def test_convolutions_before_cudnn_8(runtime: str, precision: str, marked: set[bool]) -> None:
+    model = str(Path(__file__).parents[1] / "examples" / "resnet50.onnx")
+    report = analyze(model, gpu="t4", batch=8, runtime=runtime, precision=precision)
+    wanted = "int8" if precision == "int8" else "float16"
+    found = {
+        bool(row.dims.get("by_cudnn7")) for row in report.kernels if row.kernel_class == "conv" and row.dtype == wanted
+    }
+    assert found == marked
+    assert any("cuDNN 7's kernels" in text for text in report.assumptions) is (True in marked or precision == "int8")
+
+
 def test_tensorrt_before_it_merged_attention() -> None:
     """One kernel each of 12 layers on a T4 from 8.6 on; two products and a softmax before, as ever on a V100."""
     sizes = {"batch": 8, "sequence": 128}

@@ -361,6 +361,10 @@ def _by_engine(graph: InferredGraph, ways: _Ways, runtime: Runtime) -> _Ways:
 
         ways = ways.each(lambda work: tuple(with_alternatives(graph, work, runtime)))
         ways = ways.each(with_engine_tiles)
+    if runtime.has_cudnn7:
+        from neusight_onnx.lowering.cudnn7 import with_first_kernels
+
+        ways = ways.each(with_first_kernels)
     if runtime.units_want_eights:
         from neusight_onnx.lowering.eights import with_units_for_eights
 

@@ -40,6 +40,7 @@ class Runtime:
     operators; "Add" is of a tensor of the result's shape, "bias" of a vector). ``attention``: what becomes of attention
     that a model writes as products and a softmax; below ``attention_capability`` it stays that.
     ``sums_fp16``: whether products and convolutions of FP16 may accumulate in FP16, where that is faster.
+    ``has_cudnn7``: whether its convolutions in FP16 are those of cuDNN 7, on Volta and Turing.
     ``units_want_eights``: whether products of FP16 take matrix units only where rows of all operands are multiples of
     8 elements.
     ``conv_layout``: the order that convolutions get their input in. ``takes_order``: whether the caller may have images
@@ -111,6 +112,7 @@ class Runtime:
     attention_capability: float | None = None
     conv_layout: str = "nchw"
     sums_fp16: bool = False
+    has_cudnn7: bool = False
     units_want_eights: bool = False
     takes_order: bool = False
     channels_last: bool = False

@@ -9,6 +9,7 @@ Pythons that are gone: they are taken to do what 1.11 does.
 from __future__ import annotations
 
 from neusight_onnx.releases import Change, History
+from neusight_onnx.releases.cudnn import after_cudnn7
 
 _GRAPHS = "graphs that the CUDA provider of onnxruntime-gpu {} prepares"
 _LAUNCHES = "kernels that onnxruntime-gpu {} launches for Attention in FP16, for compute capabilities 7.0, 7.5 and 8.0"
@@ -23,6 +24,10 @@ ONNXRUNTIME = History(
     first=(1, 4),
     newest=(1, 31),
     changes=(
+        after_cudnn7(
+            (1, 5),
+            source="ONNX Runtime's table of CUDA versions, as remembered: 1.4 is built with cuDNN 7.6, 1.5 with 8.0",
+        ),
         Change(
             since=(1, 7),
             what="runs on GPUs of compute capability 8.0 and later (CUDA 11)",

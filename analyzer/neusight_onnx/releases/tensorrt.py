@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import inf
 
 from neusight_onnx.releases import Change, History
+from neusight_onnx.releases.cudnn import after_cudnn7
 
 _IN_GUIDES = frozenset({"bias", "scale", "Add", "Relu", "Clip", "Gelu"})
 EPILOGUES = {
@@ -21,6 +22,7 @@ TENSORRT = History(
     first=(7, 0),
     newest=(11, 0),
     changes=(
+        after_cudnn7((7, 1), source="release notes: 7.0 is built for cuDNN 7.6, 7.1 for 8.0"),
         Change(
             since=(7, 1),
             what="runs on GPUs of compute capability 8.0 and later",

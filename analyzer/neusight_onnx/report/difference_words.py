@@ -97,6 +97,7 @@ def kernel_dims(item: KernelChange) -> str:
 
 _FLAGS = {
     "b_is_weight": "weight on the right",
+    "by_cudnn7": "by cuDNN 7",
     "b_is_cast_weight": "weight cast on the right",
     **{name: name for name in ("transpose_a", "transpose_b", "transposed", "causal", "log", "backward", "generated")},
     "by_block": "a block a row",
