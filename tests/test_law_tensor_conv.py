@@ -324,6 +324,19 @@ def test_which_convolutions_have_three_kernels(gpu: str, changes: dict[str, Any]
     assert (tile in {(128, 256), (64, 256), (128, 128)}) is is_first
 
 
+@pytest.mark.parametrize(("gpu", "alone"), [("t4", True), ("v100-pcie-32gb", True), ("a100-sxm-80gb", False)])
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+def test_the_law_stands_alone_for_kernels_that_came_after_the_measured_ones(
+    gpu: str, alone: bool, direction: Direction
+) -> None:
+    """The rows of T4 and V100 are cuDNN 7's: what the trees learnt of them says nothing of what runs there since."""
+    kernel = replace(BASE, dtype=FP16, direction=direction)
+    kernels = (kernel, replace(kernel, by_cudnn7=True), replace(kernel, dtype=INT8))
+    unmeasured = estimate(conv_columns(kernels), load_gpu(gpu), PRIORS).unmeasured
+    assert unmeasured is not None
+    assert unmeasured.tolist() == [alone, False, False]
+
+
 def test_fewer_positions_take_no_longer_on_turing_than_on_less_of_a_later_gpu() -> None:
     """256 channels of 3x3 taps over 7x7: an A2 has a fourth of a T4's SMs, and four in seven of its bandwidth."""
     kernel = replace(BASE, n=1, c=256, k=256, spatial=(7, 7), out=(7, 7))

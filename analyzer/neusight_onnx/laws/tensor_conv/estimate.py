@@ -15,7 +15,7 @@ from neusight_onnx.laws.tensor_conv.image_products import image_times, images_us
 from neusight_onnx.laws.tensor_conv.implicit_gemm import PARTS, joined_us
 from neusight_onnx.laws.tensor_conv.miopen_lanes import is_fp32
 from neusight_onnx.laws.tensor_conv.miopen_solvers import assembled_times, taken_us
-from neusight_onnx.laws.tensor_conv.tiles import with_tiles
+from neusight_onnx.laws.tensor_conv.tiles import is_of_later_kernels, with_tiles
 from neusight_onnx.laws.tensor_conv.transposes import transposes_us
 from neusight_onnx.laws.tensor_conv.winograd import WINOGRAD_SAVING
 from neusight_onnx.laws.tensor_gemm.constants import own_constants
@@ -105,4 +105,5 @@ def estimate(cols: Columns, gpu: GpuSpec, constants: Constants) -> LawResult:
         wave_count=np.maximum(np.ceil(blocks / (gpu.sm_count * resident)), 1.0),
         doubt_log_sd=matrix_unit_power.clock_doubt(gpu, parts["level"], compute_share),
         untold_log_sd=matrix_unit_power.format_doubt(gpu, cols["pipe"], parts["level"], compute_share),
+        unmeasured=is_of_later_kernels(cols, gpu),
     )

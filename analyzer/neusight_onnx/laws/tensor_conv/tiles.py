@@ -140,9 +140,19 @@ _LATER = 8.0
 def _has_first_alone(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Which convolutions have only the kernels that NVIDIA's library had first for Volta's and Turing's matrix units:
     those measured with cuDNN 7, and those in 8 bits, for which cuDNN 9.10 has no others there."""
-    early = gpu.compute_capability is not None and gpu.compute_capability < _LATER
-    found: NDArray[np.bool_] = early & ((cols["by_cudnn7"] > 0.0) | (cols["bytes"] < 2.0))
+    found: NDArray[np.bool_] = _is_early(gpu) & ((cols["by_cudnn7"] > 0.0) | (cols["bytes"] < 2.0))
     return found
+
+
+def is_of_later_kernels(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Which convolutions run, on Volta's and Turing's matrix units, kernels that came after those that were measured
+    there: the law stands alone for them, though the GPU was measured."""
+    found: NDArray[np.bool_] = _is_early(gpu) & ~_has_first_alone(cols, gpu)
+    return found
+
+
+def _is_early(gpu: GpuSpec) -> bool:
+    return gpu.compute_capability is not None and gpu.compute_capability < _LATER
 
 
 def _serial(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
