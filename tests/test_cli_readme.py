@@ -113,7 +113,7 @@ HELD_OUT = {
         "convolutions, fp32, AMD: forward and gradient of the input": "conv_fp32_amd",
         "convolutions, fp32, AMD: gradient of the weight": "conv_fp32_weight_amd",
     },
-    "docs/precision.md": {f"`{name}`": name for name in ("attention_bf16", "attention_bf16_kv8", "attention_fp8")},
+    "docs/kernel-times.md": {f"`{name}`": name for name in ("attention_bf16", "attention_bf16_kv8", "attention_fp8")},
 }
 """Page -> first cell of a row whose last two are held-out errors -> the predictor that they are of."""
 

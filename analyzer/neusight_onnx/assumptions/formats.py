@@ -239,7 +239,7 @@ def other_types(rows: Sequence[KernelRow]) -> Iterator[str]:
         by_type.setdefault(dtype, []).append(f"{predictor} ({count})")
     if by_type:
         said = "; ".join(f"{dtype} by {', '.join(names)}" for dtype, names in by_type.items())
-        yield f"what predicts kernels in other types than float32 (docs/precision.md): {said}"
+        yield f"what predicts kernels in other types than float32 (docs/kernel-times.md): {said}"
     if analytic := Counter(row.dtype for row in others if row.method != "learned"):
         named = ", ".join(f"{dtype} ({count})" for dtype, count in analytic.items())
         yield f"kernels without a predictor, by an analytic estimate of stated efficiency: {named}"
