@@ -29,7 +29,7 @@ from neusight_onnx.data_files import data_folder
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.kernels import Gemm
 from neusight_onnx.laws import clock, matrix_unit_power, matrix_units
-from neusight_onnx.laws.bandwidth import GDDR6X, memory_family
+from neusight_onnx.laws.bandwidth import GDDR6_BARE, GDDR6X, memory_family
 from neusight_onnx.laws.base import Constants, LawResult
 from neusight_onnx.laws.catalog import apply_law
 from neusight_onnx.laws.tensor_gemm import memory, times
@@ -56,14 +56,15 @@ class Figures:
 
     ``boost``: highest clock of GeForce cards over the stated boost clock (``GEFORCE_BOOST``). ``exposed``, ``around``:
     powers of a halved pipe's rate that what a small tile doesn't hide, and steps of k around a tile's loop, go with
-    (``EXPOSED_EXPONENT``, ``rate_share``). ``gddr6x``: DRAM rate over the fitted share of the peak (``GDDR6X_GAIN``).
+    (``EXPOSED_EXPONENT``, ``rate_share``). ``bare_gddr``: DRAM rate of GDDR
+    without ECC over the fitted share of the peak (``BARE_GDDR_GAIN``).
     ``energy_4n``: energy of mma in 4N over what the process says (``_MMA_4N_ENERGY``).
     """
 
     boost: float = 1.0
     exposed: float = 0.0
     around: float = 0.0
-    gddr6x: float = 1.0
+    bare_gddr: float = 1.0
     energy_4n: float = 1.0
 
 
@@ -72,7 +73,7 @@ SHIPPED = Figures(
     boost=matrix_unit_power.GEFORCE_BOOST,
     exposed=matrix_units.EXPOSED_EXPONENT,
     around=1.0,
-    gddr6x=memory.GDDR6X_GAIN,
+    bare_gddr=memory.BARE_GDDR_GAIN,
     energy_4n=matrix_unit_power._MMA_4N_ENERGY,
 )
 
@@ -86,7 +87,7 @@ def law_with(figures: Figures) -> Iterator[None]:
             (matrix_unit_power, "GEFORCE_BOOST", figures.boost),
             (matrix_units, "EXPOSED_EXPONENT", figures.exposed),
             (times, "rate_share", lambda *of: share(*of) ** figures.around),
-            (memory, "GDDR6X_GAIN", figures.gddr6x),
+            (memory, "BARE_GDDR_GAIN", figures.bare_gddr),
             (matrix_unit_power, "_MMA_4N_ENERGY", figures.energy_4n),
         ):
             stack.enter_context(patch.object(module, name, value))
@@ -240,10 +241,10 @@ def derived(cards: Sequence[Card], measured_4n: Card, constants: Constants) -> F
     The rules are those that the docstrings of the constants tell, or the nearest to them that code can be.
     """
     figures = replace(NEUTRAL, energy_4n=energy_in_4n(measured_4n, NEUTRAL, constants))
-    streaming = [card for card in cards if memory_family(card.gpu) is GDDR6X]
+    streaming = [card for card in cards if memory_family(card.gpu) in (GDDR6X, GDDR6_BARE)]
     if streaming:
         gain = np.mean([streamed_share(card) for card in streaming]) / streamed_share(measured_4n)
-        figures = replace(figures, gddr6x=float(gain))
+        figures = replace(figures, bare_gddr=float(gain))
     halved = [card for card in cards if card.gpu.halves_fp32_sums]
     if halved:
         # the pipe at its peak takes what it takes elsewhere, so that the clock is higher by as much

@@ -48,7 +48,7 @@ def card(gpu: str, figures: Figures) -> Card:
         pytest.param("exposed", 3.0, 0.0, id="exposed"),
         pytest.param("exposed", 1.0, 0.0, id="exposed-more"),
         pytest.param("around", 0.5, 0.1, id="around"),
-        pytest.param("gddr6x", 1.12, 0.03, id="gddr6x"),
+        pytest.param("bare_gddr", 1.12, 0.03, id="bare_gddr"),
         pytest.param("energy_4n", 1.6, 0.03, id="energy"),
         pytest.param("boost", 1.2, 0.07, id="boost"),
     ],
@@ -60,8 +60,11 @@ def test_rules_find_the_figures_that_made_the_rows(name: str, value: float, tole
 
 
 def test_a_figure_that_no_other_card_shows_corrects_nothing() -> None:
-    found = derived([card("rtx-a6000", SHIPPED)], card("l40s", SHIPPED), PRIORS)
-    assert found == replace(NEUTRAL, energy_4n=found.energy_4n)
+    """An A40 has GDDR6 with ECC and no halved rate; an A6000's memory has no ECC, which tells of others' without."""
+    with_ecc, without = (derived([card(gpu, SHIPPED)], card("l40s", SHIPPED), PRIORS) for gpu in ("a40", "rtx-a6000"))
+    assert with_ecc == replace(NEUTRAL, energy_4n=with_ecc.energy_4n)
+    assert without == replace(NEUTRAL, energy_4n=without.energy_4n, bare_gddr=without.bare_gddr)
+    assert without.bare_gddr > 1.0
 
 
 def test_the_law_is_as_before_afterwards() -> None:
