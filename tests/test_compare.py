@@ -167,6 +167,10 @@ FILES = {
         "",
     ),
     "csv of machines with one GPU": ("p.csv", "gpu,price_per_h\ng5.2xlarge,1.2\ng5.xlarge,1\n", {"a10g": 1.0}, ""),
+    "csv with a machine that isn't known": ("p.csv", "gpu,price_per_h\np2.xlarge,0.9\nt4,1\n", {"t4": 1.0}, ""),
+    "toml with a GPU that isn't known": ("p.toml", "[per-hour]\nx100 = 9\nt4 = 1", {"t4": 1.0}, ""),
+    "csv by what stands in it": ("63", "# of May\nGPU,Price per h\nt4,1\n", {"t4": 1.0}, ""),
+    "toml by what stands in it": ("63", "[per-hour]\nt4 = 1\n", {"t4": 1.0}, ""),
     "csv of a spreadsheet": ("p.CSV", '\ufeffGPU,price_per_h\r\n"t4",0.001/s\r\n', {"t4": 3.6}, ""),
 }
 
@@ -202,6 +206,8 @@ BAD_FILES = {
     "csv of three": ("p.csv", b"gpu,price_per_h\n\n# old\na100,2,3", "p.csv, line 4: a100,2,3 has 3 cells"),
     "csv with a quote": ("p.csv", b'gpu,price_per_h\n"a100,2', "is not CSV"),
     "unknown GPU": ("p.csv", b"gpu,price_per_h\nx100,2", "unknown GPU"),
+    "unknown GPU without a price": ("p.csv", b"gpu,price_per_h\nx100,much\nt4,1", "x100,much is no price"),
+    "unknown file": ("p.csv", b"gpu,price_per_h\nt4,1\nmine.toml,2", "mine.toml: no such file"),
     "large": ("p.csv", b"#" * (2 << 20), "1 MB"),
 }
 
@@ -301,6 +307,36 @@ def test_machines_with_the_same_gpu_have_prices_of_their_own() -> None:
     said = "costs: of machines with the same GPU, 'g5.12xlarge' is counted, not 'g5.2xlarge' (1.20), 'g5.xlarge' (1.00)"
     assert any(text.startswith(said) for text in found.assumptions)
     assert parse_prices(["a10g=2/h"]).over(prices) == parse_prices(["a10g=2/h"])
+
+
+def test_machines_with_the_same_gpu_are_compared_each_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their kernels take the same time; what an hour costs, and among how many GPUs it is divided, differs."""
+    prices = parse_prices(["g5.2xlarge=1.2/h", "g5.xlarge=1/h", "g5.12xlarge=6/h"])
+    found = compare(RESNET, gpus=["g5.2xlarge", "g5.xlarge", "G5.xlarge"], prices=prices, sort="cost")
+    assert [(case.gpu.name, case.price_per_h) for case in found.cases] == [("g5.xlarge", 1.0), ("g5.2xlarge", 1.2)]
+    assert found.cases[0].totals == found.cases[1].totals
+    assert found.varied == ("gpu",)
+    said = " ".join(found.assumptions)
+    assert "'g5.2xlarge' is taken as one 'a10g'" in said
+    assert "'g5.12xlarge' (1.50)" in said  # which isn't compared
+    assert "'g5.2xlarge' (" not in said
+    (alone,) = compare(RESNET, gpus=["g5.2xlarge"]).cases
+    assert alone.gpu.name == "a10g"
+    mixed = compare(RESNET, gpus=["a10g", "g5.2xlarge"], prices=prices).cases
+    assert {case.gpu.name: case.price_per_h for case in mixed} == {"a10g": 1.0, "g5.2xlarge": 1.2}
+
+
+def test_lines_of_a_list_that_name_no_gpu_are_said(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("gpu,price_per_h\nt4,1\nx100,2\ninf2.xlarge,.76\n")
+    (said,) = (
+        notice.message
+        for notice in compare(RESNET, gpus="t4", prices=tmp_path / "p.csv").warnings
+        if notice.code == "unknown_price"
+    )
+    assert said.startswith(f"no price is taken from {tmp_path}/p.csv, line 3: x100,2: unknown GPU 'x100'")
+    assert said.endswith("; nor from 1 more line")
+    with pytest.raises(ComparisonError, match="unknown GPU 'x100'"):  # an option names one to compare
+        parse_prices(["t4=1/h", "x100=2/h"])
 
 
 def test_a_price_of_a_family_of_machines_is_one_gpus() -> None:

@@ -568,7 +568,7 @@ def test_unknown_name_lists_the_nearest(name: str, nearest: str) -> None:
 
 
 def test_several_names_in_one_are_told_apart() -> None:
-    with pytest.raises(SpecError, match=r"these are 2 names; give one, or.+: --gpu t4 --gpu h100-pcie$"):
+    with pytest.raises(SpecError, match=r"these are 2 names; give one, or.+: 't4' and 'h100-pcie'$"):
         load_gpu("t4, h100 pcie")
     with pytest.raises(SpecError, match="nearest are"):
         load_gpu("t4,h900")

@@ -89,3 +89,15 @@ def test_a_pipe_is_refused_and_not_waited_for(read: Callable[[Path], object], tm
     os.mkfifo(path)
     with pytest.raises(NeusightError, match="not a regular file"):
         read(path)
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="there are no descriptors by name here")
+def test_a_pipe_that_a_shell_opened_is_read() -> None:
+    """``--prices <(...)``; its writer may have ended before."""
+    reading, writing = os.pipe()
+    os.write(writing, b"gpu,price_per_h\nt4,1\n")
+    os.close(writing)
+    try:
+        assert read_prices(Path(f"/dev/fd/{reading}")).per_h == {"t4": 1.0}
+    finally:
+        os.close(reading)

@@ -10,6 +10,7 @@ from neusight_onnx.compatibility import last_release, not_compiled_for
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.gpu.generation import said_of_unknown
+from neusight_onnx.gpu.machines import gpu_of_instance
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.memory import available_bytes
 from neusight_onnx.operator_host import call_us
@@ -33,8 +34,9 @@ def of_the_gpu(spec: GpuSpec) -> Iterator[str]:
         which = "the others" if rest else "the other"
         yield f"GPU: '{spec.asked_as}' is taken as '{spec.name}'; --gpu {others} for {which}"
     elif spec.asked_as is not None:
+        gpu = gpu_of_instance(spec.asked_as)
         yield (
-            f"GPU: '{spec.asked_as}' is taken as one '{spec.name}' (which GPUs a cloud's machine has is from general "
+            f"GPU: '{spec.asked_as}' is taken as one '{gpu}' (which GPUs a cloud's machine has is from general "
             "knowledge)"
         )
     if (said := said_of_unknown(spec)) is not None:

@@ -24,7 +24,7 @@ from neusight_onnx.outcome import Outcome, predict_outcome
 from neusight_onnx.precision import Precision, resolve
 from neusight_onnx.preparation import PreparedModel, ShapedModel
 from neusight_onnx.report.comparison import Case, Comparison, SortKey, in_tokens
-from neusight_onnx.report.quantities import dims_text, significant
+from neusight_onnx.report.quantities import counted, dims_text, significant
 from neusight_onnx.runnable import refused
 from neusight_onnx.runtime import default_runtime, get_runtime
 from neusight_onnx.workbench import Workbench
@@ -304,13 +304,18 @@ def _rank(case: Case, key: SortKey, told_in_tokens: bool) -> tuple[bool, bool, f
 
 def _unused(prices: Prices, specs: Sequence[GpuSpec]) -> Sequence[Notice]:
     compared = {spec.name for spec in specs}
-    return [
+    notices = [
         Notice(
             code="unused_price", message=f"a price is given for {name}, which isn't compared; add --gpu {name} for it"
         )
         for name in prices.expected
         if (prices.files[name] not in specs if name in prices.files else name not in compared)
     ]
+    if prices.unknown:
+        first, *others = prices.unknown
+        more = f"; nor from {counted(len(others), 'more line')}" if others else ""
+        notices.append(Notice(code="unknown_price", message=f"no price is taken from {first}{more}"))
+    return notices
 
 
 def _rests_on(prices: Prices, specs: Sequence[GpuSpec]) -> Iterator[str]:
@@ -324,7 +329,9 @@ def _rests_on(prices: Prices, specs: Sequence[GpuSpec]) -> Iterator[str]:
         others = [
             f"'{other}' ({significant(price)})"
             for other, price in prices.of_machines.items()
-            if gpu_of_instance(other) == gpu_of_instance(name) and price != prices.of_machines[name]
+            if gpu_of_instance(other) == gpu_of_instance(name)
+            and price != prices.of_machines[name]
+            and other not in counts
         ]
         if others:
             listed = ", ".join(others)

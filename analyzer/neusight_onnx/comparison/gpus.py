@@ -13,12 +13,13 @@ from neusight_onnx.gpu import GpuSpec
 def told_apart(gpus: Sequence[str | Path | GpuSpec], specs: Sequence[GpuSpec]) -> Mapping[str, GpuSpec]:
     """Name in the comparison -> the GPU as it is called in itself, in order; ``specs`` are those that ``gpus`` mean.
 
-    Equal GPUs are one. Where different ones have the same name, a file's is its path as it was given ("d/my.toml"), and
-    specs that a caller made are numbered ("l40s (2)").
+    Equal GPUs are one, but for machines of a cloud: each that is asked for by its own name is one, since it may have a
+    price of its own. Where several have the same name, a file's is its path as it was given ("d/my.toml"), a machine's
+    is the machine's ("g5.xlarge"), and specs that a caller made are numbered ("l40s (2)").
     """
     different: list[tuple[str | Path | GpuSpec, GpuSpec]] = []
     for given, spec in zip(gpus, specs, strict=True):
-        if all(spec != other for _, other in different):
+        if all((spec, machine_of(spec)) != (other, machine_of(other)) for _, other in different):
             different.append((given, spec))
     owners = Counter(spec.name for _, spec in different)
     taken = {spec.name for _, spec in different}
@@ -27,12 +28,19 @@ def told_apart(gpus: Sequence[str | Path | GpuSpec], specs: Sequence[GpuSpec]) -
         name = spec.name
         if owners[name] > 1 and not isinstance(given, GpuSpec) and Path(given).suffix.lower() == ".toml":
             name = str(given)
+        elif owners[name] > 1 and spec.asked_as is not None and machine_of(spec) is not None:
+            name = spec.asked_as
         number = 1
         while name in found or (name != spec.name and name in taken):
             number += 1
             name = f"{spec.name} ({number})"
         found[name] = spec
     return found
+
+
+def machine_of(spec: GpuSpec) -> str | None:
+    """The machine that a GPU was asked for by, in lower case; None of one that was asked for by its own name."""
+    return None if spec.asked_as is None or spec.also_named else spec.asked_as.casefold()
 
 
 def called(name: str, spec: GpuSpec) -> GpuSpec:

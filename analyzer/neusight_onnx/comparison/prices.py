@@ -36,6 +36,7 @@ class Prices:
     one whose GPUs cost least; the price of one with several GPUs is divided among them, where how many it has is known.
     ``of_machines``: what an hour of a GPU costs in each of the machines that were priced, by their names. A GPU that is
     asked for by such a name has its price.
+    ``unknown``: the lines of a list that name no GPU or machine known here, and why; they price nothing.
     """
 
     per_h: Mapping[str, float] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Prices:
     files: Mapping[str, GpuSpec] = field(default_factory=dict)
     machines: Mapping[str, str] = field(default_factory=dict)
     of_machines: Mapping[str, float] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
 
     def over(self, base: Prices) -> Prices:
         """These, and those of ``base`` for other GPUs."""
@@ -60,6 +62,7 @@ class Prices:
                 name: price for name, price in base.of_machines.items() if gpu_of_instance(name) not in self.per_h
             }
             | dict(self.of_machines),
+            unknown=(*base.unknown, *self.unknown),
         )
 
     def of(self, spec: GpuSpec) -> float | None:
@@ -116,10 +119,14 @@ def parse_prices(texts: Sequence[str], load: Callable[[str], GpuSpec] = load_gpu
 
 def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices:
     """The prices in a TOML file (``[per-hour]`` with ``a100 = 2.1``, and ``currency = "USD"``) or in a CSV file with
-    the columns ``gpu,price_per_h``. Raises ComparisonError for what can't be read or be meant."""
+    the columns ``gpu,price_per_h``. Where the name doesn't end in .toml or .csv, as a pipe's, the text says which.
+
+    A list may have GPUs and machines that aren't known here. Raises ComparisonError for one that has no others, and for
+    what can't be read or be meant."""
     text = _read(path)
-    if path.suffix.lower() == ".csv":
-        return _by_gpu(_csv_entries(text, path), load, _CSV_EXAMPLE)
+    suffix = path.suffix.lower()
+    if suffix == ".csv" or (suffix != ".toml" and _begins_as_csv(text)):
+        return _by_gpu(_csv_entries(text, path), load, _CSV_EXAMPLE, is_list=True)
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -134,7 +141,13 @@ def read_prices(path: Path, load: Callable[[str], GpuSpec] = load_gpu) -> Prices
     if not isinstance(listed, dict) or not listed:
         raise ComparisonError(f"{path} has no prices; write a100 = 2.1 under [per-hour]")
     entries = _of_mapping(listed, str(path), _TOML_EXAMPLE)
-    return replace(_by_gpu(entries, load, _TOML_EXAMPLE), currency=currency)
+    return replace(_by_gpu(entries, load, _TOML_EXAMPLE, is_list=True), currency=currency)
+
+
+def _begins_as_csv(text: str) -> bool:
+    """Whether the first line with anything in it is a list of columns: TOML has a table, a key or a remark there."""
+    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    return "," in first and "=" not in first and not first.lstrip().startswith("[")
 
 
 def _of_mapping(listed: Mapping[object, object], where: str, example: str) -> Iterator[tuple[str, str, str]]:
@@ -190,12 +203,15 @@ def _csv_entries(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
         yield row[gpu].strip(), price if "/" in price else f"{price}/h", where
 
 
-def _by_gpu(entries: Iterable[tuple[str, str, str]], load: Callable[[str], GpuSpec], example: str) -> Prices:
+def _by_gpu(
+    entries: Iterable[tuple[str, str, str]], load: Callable[[str], GpuSpec], example: str, *, is_list: bool = False
+) -> Prices:
     """(name, price, where it is written) as prices by canonical name or path, each GPU once; of machines with the same
     GPU, those whose GPUs cost least.
 
-    ``example``: what a message says to write.
+    ``example``: what a message says to write. ``is_list``: some of the names may be unknown.
     """
+    unknown: list[str] = []
     per_h: dict[str, float] = {}
     files: dict[str, GpuSpec] = {}
     machines: dict[str, str] = {}
@@ -205,7 +221,11 @@ def _by_gpu(entries: Iterable[tuple[str, str, str]], load: Callable[[str], GpuSp
         try:
             spec = load(name)
         except SpecError as error:
-            raise ComparisonError(f"{where}: {error}") from None
+            is_file = Path(name).suffix.lower() == ".toml"
+            if not is_list or is_file:
+                raise ComparisonError(f"{where}: {error}") from None
+            unknown.append(f"{where}: {error}")
+            continue
         machine = None if spec.also_named else spec.asked_as
         key = spec.name
         if Path(name).suffix.lower() == ".toml":
@@ -222,7 +242,9 @@ def _by_gpu(entries: Iterable[tuple[str, str, str]], load: Callable[[str], GpuSp
             per_h[key] = price
         elif price < per_h.get(key, math.inf):
             per_h[key], machines[key] = price, machine
-    return Prices(per_h=per_h, files=files, machines=machines, of_machines=of_machines)
+    if unknown and not per_h:
+        raise ComparisonError(unknown[0])
+    return Prices(per_h=per_h, files=files, machines=machines, of_machines=of_machines, unknown=tuple(unknown))
 
 
 def _price(text: str, where: str, example: str) -> float:

@@ -176,8 +176,8 @@ def _unknown_name(name: str) -> str:
     known = [spec.name for spec in several if spec is not None]
     if known and len(known) == len(several):
         return (
-            f"unknown GPU {quoted(name)}: these are {len(known)} names; give one, or, where a command takes several, "
-            "each by itself: --gpu " + " --gpu ".join(known[:4])
+            f"unknown GPU {quoted(name)}: these are {len(known)} names; give one, or, where several are taken, each by "
+            "itself: " + " and ".join(f"'{each}'" for each in known[:4])
         )
     if (reason := why_not_an_instance(name)) is not None:
         return f"unknown GPU {quoted(name)}: {reason}"
