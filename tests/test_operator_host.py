@@ -15,7 +15,7 @@ from neusight_onnx import analyze
 from neusight_onnx.backward import Training, make_training
 from neusight_onnx.backward.optimizer import optimizer_works
 from neusight_onnx.backward.products import by_left
-from neusight_onnx.backward.walk import Parameter
+from neusight_onnx.backward.steps import Parameter
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.graph.model import InferredGraph

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from neusight_onnx.backward.walk import Step
+from neusight_onnx.backward.steps import Step
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork, Normalization, Reduction, Softmax, TensorSpec
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from neusight_onnx.backward.walk import Parameter
+from neusight_onnx.backward.steps import Parameter
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.kernels import Elementwise, Kernel, Movement, NodeWork, TensorSpec
 from neusight_onnx.lowering.normalization import fill

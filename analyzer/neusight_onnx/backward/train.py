@@ -15,7 +15,8 @@ from neusight_onnx.backward.optimizer import (
 )
 from neusight_onnx.backward.plan import Training
 from neusight_onnx.backward.recompute import Segments, segments_of
-from neusight_onnx.backward.walk import Backward, Made, Parameter, Step, backward
+from neusight_onnx.backward.steps import Backward, Made, Parameter, Step
+from neusight_onnx.backward.walk import backward
 from neusight_onnx.graph.model import InferredGraph, made_name
 from neusight_onnx.kernels import Elementwise, NodeWork, TensorSpec
 from neusight_onnx.runtime import Runtime, as_runtime

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from neusight_onnx.backward import Trained
 from neusight_onnx.backward.recompute import Segments
-from neusight_onnx.backward.walk import Made, Step
+from neusight_onnx.backward.steps import Made, Step
 from neusight_onnx.graph.model import InferredGraph, file_name, readable_name
 from neusight_onnx.kernels import NodeWork
 from neusight_onnx.memory.caches import CachePair
