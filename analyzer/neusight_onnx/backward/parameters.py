@@ -8,12 +8,7 @@ from dataclasses import dataclass
 
 from neusight_onnx.backward.freezing import Frozen, Readers, readers_of
 from neusight_onnx.backward.recurrent_weights import RECURRENT
-from neusight_onnx.backward.registry import (
-    INPUTS,
-    SILENT,
-    has_gradient,
-    is_differentiable,
-)
+from neusight_onnx.backward.registry import INPUTS, SILENT, has_gradient, is_differentiable
 from neusight_onnx.errors import TrainingError, shown
 from neusight_onnx.graph.bodies import reads_of
 from neusight_onnx.graph.model import InferredGraph, Node

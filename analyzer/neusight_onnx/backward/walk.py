@@ -10,15 +10,7 @@ from neusight_onnx.backward import by_kernel, pointwise, products, rows, structu
 from neusight_onnx.backward.loss_values import loss_values
 from neusight_onnx.backward.parameters import BODIES, frozen_by, initializers, read_by, values_needing
 from neusight_onnx.backward.plan import Training
-from neusight_onnx.backward.registry import (
-    INPUTS,
-    RULES,
-    BackwardContext,
-    Derivative,
-    Flow,
-    Unknown,
-    has_gradient,
-)
+from neusight_onnx.backward.registry import INPUTS, RULES, BackwardContext, Derivative, Flow, Unknown, has_gradient
 from neusight_onnx.backward.rolls import rolls_of
 from neusight_onnx.backward.said import assumed, why_nothing
 from neusight_onnx.backward.steps import Backward, Made, Parameter, Step
