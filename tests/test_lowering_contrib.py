@@ -39,8 +39,11 @@ class Case:
     types: dict[str, int] = field(default_factory=dict)
 
 
-# 6 tokens of 16, 2 of 4 experts each: scores of float32; 12 rows by 12 indices of int32; 12 rows added to 6
-MOE_BEFORE = [("Softmax", 0, 96, 96), ("GatherScatter", 0, 4 * (192 + 12), 4 * 192)]
+# 6 tokens of 16, 2 of 4 experts each: scores of float32; 12 choices of int32 sorted by expert, to places and back; 12
+# rows by 12 indices; 12 rows added to 6
+MOE_BEFORE = [("Softmax", 0, 96, 96), ("Opaque", 0, 48, 96), ("GatherScatter", 0, 4 * (192 + 12), 4 * 192)]
+SWIGLU = 'activation_type="swiglu", swiglu_fusion=1'
+GATES_BEHIND = 'activation_type="swiglu", swiglu_fusion=2'
 MOE_BEHIND = ("Elementwise", 0, 4 * 192, 4 * 96)
 # b=2, s=4, hidden 8, 2 heads of 4; (8 x 8) @ (8 x 24) = 1536; every query sees 4 keys: 2 * 2 * 16 pairs * 4 = 256
 PROJECTED = {"w": (8, 24), "wb": (24,)}
@@ -288,6 +291,7 @@ CASES = {
         weights={"w1": (4, 32, 16), "b1": (4, 32), "w2": (4, 16, 32), "b2": (4, 16)},
         kernels=[
             ("Softmax", 0, 80, 80),
+            ("Opaque", 0, 40, 80),
             ("GatherScatter", 0, 4 * (160 + 10), 4 * 160),
             ("Gemm", 10 * 16 * 32, 4 * (10 * 16 + 4 * 512 + 128), 4 * 10 * 32),
             ("Gemm", 10 * 32 * 16, 4 * (10 * 32 + 4 * 512 + 64), 4 * 10 * 16),
@@ -301,6 +305,7 @@ CASES = {
         weights={"w1": (16, 32, 16), "w2": (16, 16, 32)},
         kernels=[
             ("Softmax", 0, 256, 256),
+            ("Opaque", 0, 32, 64),
             ("GatherScatter", 0, 4 * (128 + 8), 4 * 128),
             ("Gemm", 8 * 16 * 32, 4 * (8 * 16 + 7 * 512), 4 * 8 * 32),
             ("Gemm", 8 * 32 * 16, 4 * (8 * 32 + 7 * 512), 4 * 8 * 16),
@@ -314,6 +319,7 @@ CASES = {
         weights={"w1": (16, 32, 16), "w2": (16, 16, 32)},
         kernels=[
             ("Softmax", 0, 64, 64),
+            ("Opaque", 0, 8, 16),
             ("GatherScatter", 0, 4 * (32 + 2), 4 * 32),
             ("Gemm", 2 * 16 * 32, 4 * (2 * 16 + 2 * 512), 4 * 2 * 32),
             ("Gemm", 2 * 32 * 16, 4 * (2 * 32 + 2 * 512), 4 * 2 * 16),
@@ -327,6 +333,21 @@ CASES = {
         weights={"w1": (4, 64, 16), "w2": (4, 16, 32)},
         kernels=[
             *MOE_BEFORE,
+            ("Gemm", 12 * 16 * 64, 4 * (12 * 16 + 4 * 1024), 4 * 12 * 64),
+            ("Elementwise", 0, 4 * 2 * 12 * 32, 4 * 12 * 32),
+            ("Gemm", 12 * 32 * 16, 4 * (12 * 32 + 4 * 512), 4 * 12 * 16),
+            MOE_BEHIND,
+        ],
+    ),
+    # the gate beside it: each of 4 experts' fc1 and fc3 is copied to the other, 32 x 16 of them
+    "MoE with a gate apart": Case(
+        node='y = com.microsoft.MoE<k=2, activation_type="silu">(x, p, w1, , w2, , w3)',
+        inputs={"x": (6, 16), "p": (6, 4)},
+        weights={"w1": (4, 32, 16), "w2": (4, 16, 32), "w3": (4, 32, 16)},
+        kernels=[
+            *MOE_BEFORE[:2],
+            *[("Movement", 0, 4 * 512, 4 * 512)] * 8,
+            MOE_BEFORE[2],
             ("Gemm", 12 * 16 * 64, 4 * (12 * 16 + 4 * 1024), 4 * 12 * 64),
             ("Elementwise", 0, 4 * 2 * 12 * 32, 4 * 12 * 32),
             ("Gemm", 12 * 32 * 16, 4 * (12 * 32 + 4 * 512), 4 * 12 * 16),
@@ -595,6 +616,48 @@ def test_what_an_operator_becomes(case: Case) -> None:
     work = lower(graph, runtime="onnxruntime")[-1]
     assert work.unsupported is None
     assert [figures(kernel) for kernel in work.kernels] == case.kernels
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "k", "hidden", "inner", "bits", "attributes", "kernels"),
+    [
+        (1, 8, 2, 1024, 512, 4, SWIGLU, "Softmax Gemm Gemm"),
+        (1, 32, 8, 1024, 512, 8, SWIGLU, "Softmax Gemm Gemm"),
+        (1, 64, 8, 1024, 512, 4, SWIGLU, "Softmax Opaque Gemm Gemm"),
+        (4, 8, 2, 1024, 512, 4, SWIGLU, "Softmax Opaque Gemm Gemm"),
+        (5, 8, 2, 1024, 512, 4, SWIGLU, "Softmax Opaque GatherScatter Gemm Elementwise Gemm Elementwise"),
+        (1, 8, 2, 512, 256, 4, SWIGLU, "Softmax Gemm Gemm Elementwise"),
+        (1, 8, 2, 256, 512, 4, SWIGLU, "Softmax GatherScatter Gemm Elementwise Gemm Elementwise"),
+        (1, 8, 2, 1024, 512, 4, GATES_BEHIND, "Softmax GatherScatter Gemm Elementwise Gemm"),
+        (1, 8, 2, 1024, 512, 4, 'activation_type="silu"', "Softmax GatherScatter Gemm Gemm"),
+        (1, 8, 2, 1024, 512, 0, SWIGLU, "Softmax Opaque GatherScatter Gemm Elementwise Gemm Elementwise"),
+        (257, 8, 2, 1024, 512, 4, SWIGLU, "Softmax Opaque*3 GatherScatter Gemm Elementwise Gemm Elementwise"),
+        (257, 8, 2, 1024, 512, 0, 'activation_type="relu"', "Softmax Opaque*3 GatherScatter Gemm Gemm Elementwise"),
+    ],
+)
+def test_kernels_of_a_mixture_are_those_that_onnxruntime_launches(
+    tokens: int, experts: int, k: int, hidden: int, inner: int, bits: int, attributes: str, kernels: str
+) -> None:
+    """onnxruntime-gpu 1.31.1's, of the same node in float16 on stand-ins of an H100 (of MoE, without Hopper's own)."""
+    wide = 2 * inner if "swiglu" in attributes else inner
+    kept = bits or 8  # columns are stored in bytes
+    sizes = {
+        "x": (tokens, hidden),
+        "p": (tokens, experts),
+        "w1": (experts, wide, hidden * kept // 8),
+        "w2": (experts, hidden, inner * kept // 8),
+    }
+    types = dict.fromkeys(sizes, F16)
+    operands, node = "x, p, w1, , w2", "MoE"
+    if bits:
+        sizes |= {"s1": (experts, wide, hidden // 32), "s2": (experts, hidden, inner // 32)}
+        types |= {"w1": U8, "w2": U8, "s1": F16, "s2": F16}
+        operands, node = "x, p, w1, s1, , w2, s2", "QMoE"
+        attributes += f", expert_weight_bits={bits}, block_size=32"
+    graph = inferred(f"y = com.microsoft.{node}<k={k}, {attributes}>({operands})", sizes, types=types)
+    (work,) = lower(graph, runtime="onnxruntime")
+    wanted = [name for part in kernels.split() for name in [part.partition("*")[0]] * int(part.partition("*")[2] or 1)]
+    assert [type(kernel).__name__ for kernel in work.kernels] == wanted
 
 
 @pytest.mark.parametrize("gpu", ["b200", "mi300x", "h100"])

@@ -736,6 +736,19 @@ def test_int4w_of_onnxruntime_packs_experts(mixture: Path) -> None:
     assert not any(notice.code == "little_narrowed" for notice in packed.warnings)
 
 
+def test_packed_experts_are_not_joined_in_every_run(mixture: Path) -> None:
+    """MoE copies each expert's fc1 and fc3 together; QMoE's are stored so."""
+    model = onnx.load(mixture, load_external_data=False)
+    beside = model.graph.initializer.add()
+    beside.CopyFrom(model.graph.initializer[0])
+    beside.name = "w3"
+    model.graph.node[0].input.extend(["", "w3"])
+    onnx.save(model, mixture)
+    plain, packed = (analyze(mixture, gpu="h200", precision=name) for name in ("auto", "int4w"))
+    copies = [sum(row.count for row in report.kernels if row.kernel_class == "movement") for report in (plain, packed)]
+    assert copies == [16, 0]
+
+
 @pytest.mark.parametrize(("name", "runtime"), [("fp8", "onnxruntime"), ("int4w", "compiled"), ("fp8", "compiled")])
 def test_experts_that_stay_wide_are_warned_of(mixture: Path, name: str, runtime: str) -> None:
     report = analyze(mixture, gpu="h200", precision=name, runtime=runtime)

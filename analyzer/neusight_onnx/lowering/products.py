@@ -8,7 +8,18 @@ from math import ceil
 from typing import TypeGuard
 
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.kernels import Attention, Conv, Elementwise, Gemm, Kernel, NodeWork, Pooling, Recurrent, TensorSpec
+from neusight_onnx.kernels import (
+    Attention,
+    Conv,
+    Elementwise,
+    Gemm,
+    Kernel,
+    Movement,
+    NodeWork,
+    Pooling,
+    Recurrent,
+    TensorSpec,
+)
 from neusight_onnx.lowering.precision import PLAIN
 
 _FP32 = DataType.FLOAT32
@@ -85,7 +96,7 @@ def with_products(
             continue
         if weights is not None and work.op_type == EXPERTS:
             stores = packs_experts and products is None
-            kernels = tuple([_packed(kernel, weights) for kernel in work.kernels]) if stores else work.kernels
+            kernels = _packed(work.kernels, weights) if stores else work.kernels
         else:
             kernels = instead.get(id(work.kernels), ())
             if not kernels:
@@ -118,11 +129,18 @@ def _is_linear(kernel: Kernel) -> TypeGuard[Gemm]:
     return kernel.dtype.bits == 16 and kernel.a_dtype is None and kernel.b_dtype is None
 
 
-def _packed(kernel: Kernel, weights: DataType) -> Kernel:
-    """A product of experts with weights in few bits: QMoE's, which are unpacked inside the product."""
-    if not isinstance(kernel, Gemm) or kernel.dtype.bits != 16 or kernel.b_dtype is not None:
-        return kernel
-    return _stored_in(kernel, weights)
+def _packed(kernels: Sequence[Kernel], weights: DataType) -> tuple[Kernel, ...]:
+    """A mixture of experts with weights in few bits: QMoE's, which are unpacked inside the product, and whose gates are
+    stored beside what they multiply, so that no run copies them there."""
+    return tuple(
+        [
+            _stored_in(kernel, weights)
+            if isinstance(kernel, Gemm) and kernel.dtype.bits == 16 and kernel.b_dtype is None
+            else kernel
+            for kernel in kernels
+            if not isinstance(kernel, Movement)
+        ]
+    )
 
 
 def _stored_in(kernel: Gemm, weights: DataType) -> Gemm:
