@@ -4,7 +4,7 @@
 
 Each graph isolates one question about INT8 and FP8: where QuantizeLinear and DequantizeLinear end up, and which
 kernels compute in few bits. A kernel is said with the type it reads first and those it writes. The rules of
-``fusion/quantization_moves.py`` and ``fusion/quantization.py`` follow what the script prints, but where it says
+``fusion/quantization/moves.py`` and ``fusion/quantization/`` follow what the script prints, but where it says
 otherwise of convolutions and products: this builder's write floats and leave the rounding to a generated kernel, while
 TensorRT's developer guide has kernels that round.
 """

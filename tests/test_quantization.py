@@ -10,7 +10,8 @@ from onnx import TensorProto
 from graphs import inferred
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.patterns.registry import recognise
-from neusight_onnx.fusion.quantization import dequantized_at_run_time, fold_quantization
+from neusight_onnx.fusion.quantization.at_run_time import dequantized_at_run_time
+from neusight_onnx.fusion.quantization.fold import fold_quantization
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.kernels import Conv, Elementwise, GatherScatter, Gemm, Kernel, Movement, NodeWork, TensorSpec
 from neusight_onnx.lowering import lower

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from graphs import inferred
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.quantization_pairs import with_pairs_of_their_own
+from neusight_onnx.fusion.quantization.pairs import with_pairs_of_their_own
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.lowering import lower

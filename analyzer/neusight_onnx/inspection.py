@@ -11,7 +11,7 @@ import numpy as np
 from neusight_onnx import __version__
 from neusight_onnx.collection import no_collection
 from neusight_onnx.fusion.patterns.search import OWN
-from neusight_onnx.fusion.quantization import dequantized_at_run_time
+from neusight_onnx.fusion.quantization.at_run_time import dequantized_at_run_time
 from neusight_onnx.graph.batch_dimension import find_batch
 from neusight_onnx.graph.bindings import Bindings, BoundInputs, make_bindings, named_as_in
 from neusight_onnx.graph.model import Array, Graph, InferredGraph, Initializer, Model, Value, file_name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neusight_onnx.assembly import Placed
 from neusight_onnx.dtypes import DataType
-from neusight_onnx.fusion.quantization import rounding_apart
+from neusight_onnx.fusion.quantization.at_run_time import rounding_apart
 from neusight_onnx.graph.model import Notice
 from neusight_onnx.kernel_formats import kernel_dtype
 from neusight_onnx.kernels import Conv, Elementwise, Gemm, NodeWork

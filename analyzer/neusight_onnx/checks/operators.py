@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from neusight_onnx.checks.registry import Found, Scope, checks
 from neusight_onnx.checks.subject import Subject
-from neusight_onnx.fusion.quantization import rounding_kernels
+from neusight_onnx.fusion.quantization.at_run_time import rounding_kernels
 from neusight_onnx.graph.bodies import nodes_of
 from neusight_onnx.graph.model import Node, file_name
 from neusight_onnx.graph.signatures import first_version

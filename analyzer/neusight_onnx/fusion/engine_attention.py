@@ -20,7 +20,7 @@ from typing import cast
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.compiled_attention import HEADS_FIRST, permutation_of, reads_of
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN, Verdict
-from neusight_onnx.fusion.quantization_pairs import is_rounding
+from neusight_onnx.fusion.quantization.pairs import is_rounding
 from neusight_onnx.graph.model import InferredGraph, Node
 from neusight_onnx.kernels import Attention, Kernel, NodeWork
 from neusight_onnx.strides import contiguous_strides, view_strides
@@ -178,7 +178,7 @@ class _Way:
 
 
 QUANTISED = "QuantizedMatMul"
-"""A product of operands that are quantised both (``fusion/quantization.py``)."""
+"""A product of operands that are quantised both (``fusion/quantization/``)."""
 
 
 def _multiplies(node: Node, *ops: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from neusight_onnx.fusion.patterns.registry import Index, recognise_and_say
 from neusight_onnx.fusion.patterns.search import Verdict
-from neusight_onnx.fusion.quantization import fold_quantization
+from neusight_onnx.fusion.quantization.fold import fold_quantization
 from neusight_onnx.fusion.redundant import Redundant, without_unread
 from neusight_onnx.fusion.same_graphs import SameGraphs
 from neusight_onnx.fusion.transposes.optimizer import Moves, with_moved_transposes
@@ -105,7 +105,7 @@ def _quantised(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     small weights alone."""
     if runtime.name != "tensorrt":
         return fold_quantization(graph, only_weights=not runtime.folds_quantization)
-    from neusight_onnx.fusion.quantization_moves import with_moved_quantization
+    from neusight_onnx.fusion.quantization.moves import with_moved_quantization
 
     return fold_quantization(with_moved_quantization(graph), generated=True)
 
@@ -118,7 +118,7 @@ def _with_pairs(graph: InferredGraph, runtime: Runtime) -> InferredGraph:
     """For the runtime that folds no pairs but writes some anew: ONNX Runtime."""
     if runtime.folds_quantization:
         return graph
-    from neusight_onnx.fusion.quantization_pairs import with_pairs_of_their_own
+    from neusight_onnx.fusion.quantization.pairs import with_pairs_of_their_own
 
     return with_pairs_of_their_own(graph)
 

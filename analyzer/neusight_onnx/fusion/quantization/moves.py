@@ -3,7 +3,7 @@
 Its developer guide ("Working with Quantized Types") says that the builder delays dequantisation and advances
 quantisation over what commutes with them. Engines of TensorRT for RTX 1.7, built for compute capabilities 7.5 to 12.0,
 show which operators these are (``benchmarks/trt_quantized.py``). Here a pair is written where the rounding happens;
-what then stands between pairs of one scale :func:`~neusight_onnx.fusion.quantization.fold_quantization` makes an
+what then stands between pairs of one scale :func:`~neusight_onnx.fusion.quantization.fold.fold_quantization` makes an
 operator on the quantised type. Scales that are one constant move, those of channels and blocks stay.
 
 A rounding moves to the product that makes a value, which writes it in few bits. Where a generated kernel makes it, a
@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from neusight_onnx.fusion.patterns.search import LONGEST_CHAIN, OWN
-from neusight_onnx.fusion.quantization import ACTIVATIONS, PRODUCTS
-from neusight_onnx.fusion.quantization_pairs import Pair, has_one_scale, is_rounding, rounding
+from neusight_onnx.fusion.quantization.pairs import Pair, has_one_scale, is_rounding, rounding
+from neusight_onnx.fusion.quantization.products import ACTIVATIONS, PRODUCTS
 from neusight_onnx.graph.model import InferredGraph, Node, Value, kept_values, made_name
 
 COMMUTING = frozenset(
