@@ -34,6 +34,7 @@ NUMBERS: dict[str, object] = {
     "halfroot2": 0.70710678,
 }
 
+ADDCMUL = "p = Mul(gain, x)\nv = Mul(p, one)\ny = Add(shift, v)"
 GELU = "d = Div(x, root2)\ne = Erf(d)\na = Add(e, one)\nm = Mul(x, a)\ny = Mul(m, half)"
 GELU_LATE = "d = Div(x, root2)\ne = Erf(d)\na = Add(one, e)\nm = Mul(half, a)\ny = Mul(x, m)"
 GELU_HALVED = "d = Div(x, root2)\ne = Erf(d)\na = Add(e, one)\nm = Mul(x, half)\ny = Mul(m, a)"
@@ -137,6 +138,7 @@ BATCH = """
 WEIGHTS = {
     "gamma": (16,),
     "shift": (16,),
+    "gain": (16,),
     "w": (16, 32),
     "bias": (32,),
     "bias2": (1, 32),
@@ -208,6 +210,8 @@ MATCHING: list[tuple[str, str, dict[str, tuple[int, ...]], str, tuple[str, ...]]
     ("log-softmax", "s = Softmax<axis=-1>(x)\ny = Log(s)", X, "LogSoftmax", BUT_ORT),
     ("rsqrt by reciprocal", "s = Sqrt(x)\ny = Reciprocal(s)", X, "Rsqrt", BUT_ORT),
     ("rsqrt by division", "s = Sqrt(x)\ny = Div(one, s)", X, "Rsqrt", BUT_ORT),
+    ("addcmul as TorchScript writes it", ADDCMUL, X, "Addcmul", ("eager",)),
+    ("addcmul as dynamo writes it", "v = Mul(one, gain)\np = Mul(v, x)\ny = Add(shift, p)", X, "Addcmul", ("eager",)),
     ("linear", "m = MatMul(x, w)\ny = Add(bias, m)", X, "Linear", RUNTIMES),
     ("linear, bias of rank 2", "m = MatMul(x, w)\ny = Add(m, bias2)", X, "Linear", BUT_ORT),
     ("attention", SDPA, ATTENDED, "ScaledDotProductAttention", BUT_ORT),
@@ -398,6 +402,10 @@ REFUSED: list[tuple[str, str, dict[str, tuple[int, ...]], list[str] | None, str,
     ("not a mean of squares", "y = ReduceMean<axes=[-1]>(x)", X, None, "layer normalization", "squares"),
     ("gate of another value", "s = Sigmoid(x)\ny = Mul(z, s)", X | {"z": (2, 8, 16)}, None, "SiLU", "another"),
     ("gate is used elsewhere", "s = Sigmoid(x)\ny = Mul(x, s)", X, ["y", "s"], "SiLU", "not only"),
+    ("a product and a sum", ADDCMUL.replace("Mul(p, one)", "Identity(p)"), X, None, "addcmul", "nothing is multiplied"),
+    ("a product scaled by 2", ADDCMUL.replace("one", "two"), X, None, "addcmul", "nothing is multiplied by 1"),
+    ("one value multiplied by 1", "v = Mul(x, one)\ny = Add(v, shift)", X, None, "addcmul", "is no product"),
+    ("a product that others read", ADDCMUL + "\nz = Relu(p)", X, ["y", "z"], "addcmul", "used elsewhere"),
     ("halves in the other order", "a, b = Split<axis=2>(x)\ns = Sigmoid(a)\ny = Mul(b, s)", X, None, "GLU", "second"),
     ("another slope", "s = HardSigmoid<alpha=0.2>(x)\ny = Mul(x, s)", X, None, "HardSwish", "1/6"),
     ("relu6", "y = Clip(x, zero, six)", X, None, "HardSwish by clip", "3"),

@@ -141,6 +141,63 @@ def test_autocast_in_eager_mode(name: str) -> None:
     assert kinds(autocast(inferred(nodes, inputs, weights=weights), FP16, runtime="eager")) == expected
 
 
+BLOCK = """
+    m = Conv(x, w)
+    i = Softmax(m)
+    c = Conv(i, v)
+    n = BatchNormalization(c, s, b, e, f)
+    a = Add(n, i)
+    y = Relu(a)
+"""
+"""A residual block whose shortcut is in float32."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "expected"),
+    [
+        pytest.param(BLOCK, ["y"], ["Add:16", "Relu:16"], id="a residual block's sum is in place"),
+        pytest.param(BLOCK.replace("Add(n, i)", "Add(i, n)"), ["y"], ["Add:32", "Relu:32"], id="shortcut first"),
+        pytest.param(BLOCK.replace("Relu(a)", "Neg(a)"), ["y"], ["Add:32", "Neg:32"], id="no activation behind"),
+        pytest.param(BLOCK, ["y", "n"], ["Add:32", "Relu:32"], id="the first operand is needed"),
+        pytest.param(BLOCK, ["y", "a"], ["Add:32", "Relu:32"], id="the sum is needed"),
+        pytest.param(
+            BLOCK.replace("a = Add(n, i)", "t = Resize(i, , k)\na = Add(n, t)"),
+            ["y"],
+            ["Resize:32", "Add:32", "Relu:32"],
+            id="levels of a pyramid",
+        ),
+        pytest.param(
+            BLOCK.replace("n = BatchNormalization(c, s, b, e, f)", "n = Neg(c)"),
+            ["y"],
+            ["Add:32", "Relu:32"],
+            id="no normalization before",
+        ),
+    ],
+)
+def test_a_residual_sum_keeps_the_type_of_what_it_is_written_into(
+    nodes: str, outputs: list[str], expected: list[str]
+) -> None:
+    graph = inferred(
+        nodes,
+        {"x": (1, 4, 8, 8)},
+        weights={"w": (4, 4, 1, 1), "v": (4, 4, 1, 1), **dict.fromkeys("sbef", (4,))},
+        constants={"k": [1.0, 1.0, 1.0, 1.0]} if "k)" in nodes else {},
+        outputs=outputs,
+    )
+    assert kinds(autocast(graph, FP16, runtime="eager"))[-len(expected) :] == expected
+
+
+def test_addcmul_takes_the_widest_type_by_a_cast() -> None:
+    graph = inferred(
+        "m = MatMul(x, w)\np = Mul(a, m)\nv = Mul(p, one)\ny = Add(b, v)",
+        {"x": (4, 8)},
+        weights={"w": (8, 2), "a": (2,), "b": (2,)},
+        constants={"one": 1.0},
+    )
+    made = autocast(fused_graph(graph, get_runtime("eager")), FP16, runtime="eager")
+    assert kinds(made) == ["Cast(x):16", "Cast(w):16", "MatMul:16", "Cast(m):32", "Addcmul:32"]
+
+
 def test_a_learned_scale_of_one_element_promotes() -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Mul", ["m", "stem.act.scale"], ["y"])]
     graph = inferred(nodes, {"x": (4, 8)}, weights={"w": (8, 2), "stem.act.scale": (1,)})

@@ -126,6 +126,18 @@ KERNELS: dict[str, tuple[str, Mapping[str, tuple[int, ...]], Mapping[str, list[s
         {},
         {"Mul": ["mul [64, 64] -> 64", "mul [64, 64] -> 64", "add [64, 64] -> 64"]},
     ),
+    # x + 1.0 (a b): g (b 1.0) for a, g (a 1.0) for b, g itself for x; what was broadcast is summed
+    "addcmul": (
+        FIRST + "p = Mul (a, h)\nv = Mul (p, unit)\ny = Add (b, v)",
+        {"a": (1, 16), "b": (1, 16)},
+        {
+            "Addcmul": [
+                *("sum 16 of 4", "mul [64] -> 64", "mul [64, 64] -> 64", "sum 16 of 4"),
+                *("mul [16] -> 16", "mul [64, 16] -> 64"),
+            ],
+            "MatMul": [BY_W],
+        },
+    ),
     "a divisor: -g ((a / b) / b)": (
         FIRST + "y = Div (h2, h)",
         {"h2": (4, 16)},
@@ -269,6 +281,7 @@ def test_kernels(nodes: str, weights: Mapping[str, tuple[int, ...]], expected: M
             "last": [-1],
             "first": [-99],
             "one": [1],
+            "unit": 1.0,
             "back": [-1],
         },
         types={"c": TensorProto.BOOL},

@@ -158,6 +158,23 @@ def mul(context: BackwardContext) -> Derivative:
     return Derivative(kernels=tuple(kernels), flows=context.own(0, 1), saved=tuple(saved))
 
 
+@differentiates("Addcmul", domain="neusight")
+def addcmul(context: BackwardContext) -> Derivative:
+    """x + 1.0 * (a * b): g passes on to x; g * (b * 1.0) and g * (a * 1.0), each if it is needed."""
+    kernels: list[Kernel] = []
+    flows = context.own(1, 2)
+    saved = []
+    if 0 in context.needs:
+        sums, flows[0] = passed(context, 0)
+        kernels += sums
+    for index in sorted(context.needs - {0}):
+        other = 3 - index
+        scaled = Elementwise(operations=("mul",), inputs=(context.spec(other),), output=context.spec(other))
+        kernels += [scaled, _kernel(context, "mul", context.spec(other)), *context.summed(index)]
+        saved.append(context.name(other))
+    return Derivative(kernels=tuple(kernels), flows=flows, saved=tuple(saved))
+
+
 @differentiates("Div")
 def div(context: BackwardContext) -> Derivative:
     """g / b, and -g * ((a / b) / b)."""

@@ -227,6 +227,11 @@ def rsqrt(context: NodeContext) -> Outcome:
     return pointwise(context, ("rsqrt",), (0,))
 
 
+@lowers("Addcmul", domain="neusight", gives="elementwise", note="recognised: x + 1.0 * (a * b), PyTorch's addcmul")
+def addcmul(context: NodeContext) -> Outcome:
+    return pointwise(context, ("mul", "add"), (0, 1, 2))
+
+
 @lowers("Glu", domain="neusight", gives="elementwise", note="recognised: left half * sigmoid(right half)")
 def glu(context: NodeContext) -> Outcome:
     kernel = Elementwise(operations=("sigmoid", "mul"), inputs=(context.spec(0),), output=context.out())

@@ -23,6 +23,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.every_run import is_computed
 from neusight_onnx.graph.model import Attribute, Declared, InferredGraph, Initializer, Node, Value, made_name
 from neusight_onnx.lowering.precision import KEPT_FOR_THE_RUN, PLAIN, as_precision
+from neusight_onnx.lowering.residual_sums import sums_in_place
 
 _FP32 = DataType.FLOAT32
 
@@ -112,7 +113,7 @@ _TO_FP32 = frozenset(
 _SOFTMAXES = frozenset({("", "LogSoftmax"), ("", "Softmax")})
 """One kernel for float16 only (its half_to_float); bfloat16 is cast before."""
 
-_WIDEST = frozenset({("", "GridSample"), ("com.microsoft", "GridSample")})
+_WIDEST = frozenset({("", "GridSample"), ("com.microsoft", "GridSample"), ("neusight", "Addcmul")})
 """Operands are cast to the widest type among them; others promote inside their kernel."""
 
 _AS_FIRST = frozenset(
@@ -297,13 +298,14 @@ def _autocast(
     by_node: dict[str, list[tuple[str, str]]] = {}
     for key in bodies:
         by_node.setdefault(key[0], []).append(key)
+    in_place = sums_in_place(graph)
     for node in graph.graph.nodes:
         if _is_before_the_run(node, values) and not is_computed(
             node, [values.get(name) for name in node.outputs], work.computed
         ):
             work.nodes.append(node)
             continue
-        _autocast_node(node, work)
+        _autocast_node(node, work, keeps_first=node.name in in_place)
         for key in by_node.get(node.name, ()):
             # what autocast keeps for the run serves bodies, too; the rest is cast where it is needed
             served = {
@@ -344,7 +346,8 @@ def _as_value(declared: Declared, values: Mapping[str, Value]) -> Declared:
     return replace(declared, dtype=value.dtype)
 
 
-def _autocast_node(node: Node, work: _Recast) -> None:
+def _autocast_node(node: Node, work: _Recast, *, keeps_first: bool) -> None:
+    """``keeps_first``: the result has the type of the first operand, into which it is written."""
     key = (node.domain, node.op_type)
     if key in _PRODUCTS:
         work.finish(work.with_inputs(node, work.low), work.low)
@@ -369,7 +372,7 @@ def _autocast_node(node: Node, work: _Recast) -> None:
         work.finish(node if widest is None else work.with_inputs(node, widest), widest)
     else:
         # a cast between plain types is one that export wrote for a float32 model: .to(x.dtype), which follows, too
-        first = key in _AS_FIRST or key in _RESIZING or node.op_type in ("Cast", "CastLike")
+        first = keeps_first or key in _AS_FIRST or key in _RESIZING or node.op_type in ("Cast", "CastLike")
         follows = node.inputs[:1] if first else node.inputs
         work.finish(node, _widest(follows, work))
 

@@ -19,6 +19,7 @@ from neusight_onnx.fusion.patterns.activations import (
     softplus,
     swish,
 )
+from neusight_onnx.fusion.patterns.added_products import addcmul
 from neusight_onnx.fusion.patterns.normalizations import batch_statistics, group_norm, layer_norm, rms_norm, rsqrt
 from neusight_onnx.fusion.patterns.products import conv_batch_norm, linear
 from neusight_onnx.fusion.patterns.search import BUT_ORT, COMPILERS, EVERYWHERE, Match, Pattern, Search, Verdict
@@ -84,6 +85,8 @@ PATTERNS: tuple[Pattern, ...] = (
         name="a range of places gathered", anchors=("Gather",), runtimes=frozenset({"onnxruntime"}), find=gathered_range
     ),
     Pattern(name="rsqrt", anchors=("Sqrt",), runtimes=BUT_ORT, find=rsqrt),
+    # A compiler takes the sum and the products into one loop, however they are written.
+    Pattern(name="addcmul", anchors=("Mul",), runtimes=frozenset({"eager"}), find=addcmul),
     # PyTorch in eager mode runs the two apart; engines fold one into the other when they load the model.
     Pattern(
         name="batch normalization into convolution",
