@@ -14,8 +14,10 @@ from neusight_onnx import analyze, compare
 from neusight_onnx.checks import Target, check
 from neusight_onnx.graph.model import Model
 from neusight_onnx.graph.read import read_model_bytes
+from neusight_onnx.graph.signatures import signature_of
 from neusight_onnx.readable import unread
-from neusight_onnx.releases.onnxruntime_files import FIRST_RELEASES, IR_VERSIONS, OPSETS, newest_read
+from neusight_onnx.releases.onnxruntime_files import FIRST_RELEASES, IR_VERSIONS, OPSETS, OPSETS_ML, newest_read
+from neusight_onnx.releases.onnxruntime_forms import attributes_since, newer_forms
 from neusight_onnx.report.verdict import Severity
 from neusight_onnx.runtime import get_runtime
 
@@ -23,10 +25,10 @@ INSTALLED = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
 known = pytest.mark.skipif(max(OPSETS) < INSTALLED, reason="the tables end before the release that is installed")
 
 
-def written(*nodes: NodeProto, opset: int = 12, ir_version: int = 7) -> ModelProto:
+def written(*nodes: NodeProto, opset: int = 12, opset_ml: int = 1, ir_version: int = 7) -> ModelProto:
     last = nodes[-1].output[0]
     main = graph(nodes, [value("x", [4, 32])], [value(last, [4, 32])], [tensor("w", np.zeros((32, 1, 16), np.uint8))])
-    opsets = {"": opset, "com.microsoft": 1}
+    opsets = {"": opset, "ai.onnx.ml": opset_ml, "com.microsoft": 1}
     return model(main, opsets=opsets, ir_version=ir_version)
 
 
@@ -38,6 +40,8 @@ RELU = node("Relu", "x", "y", "act")
 GELU = node("QuickGelu", "x", "g", "gelu", domain="com.microsoft")
 GELU_AGAIN = node("QuickGelu", "g", "h", "gelu2", domain="com.microsoft")
 OWN = node("Gelu", "x", "y", "own", domain="com.microsoft")
+SCALED = node("MultiHeadAttention", "x x x", "y", "heads", domain="com.microsoft", num_heads=4, scale=0.5)
+ELEVEN = node("MatMulNBits", "x w w w w", "y", "few", domain="com.microsoft", K=1, N=1, bits=4, block_size=16)
 NORM = node("SimplifiedLayerNormalization", "x w", "y", "norm")
 
 
@@ -60,6 +64,25 @@ NORM = node("SimplifiedLayerNormalization", "x w", "y", "norm")
         pytest.param(written(GELU), "onnxruntime@1.14", [], id="operator of its release"),
         pytest.param(written(OWN), "onnxruntime@1.4", [], id="operator there from the first"),
         pytest.param(written(NORM), "onnxruntime@1.5", ["came with 1.6 (1 node)"], id="own in ONNX's domain"),
+        pytest.param(
+            written(SCALED),
+            "onnxruntime@1.14",
+            ["no attribute scale of MultiHeadAttention, which came with 1.15"],
+            id="form",
+        ),
+        pytest.param(written(SCALED), "onnxruntime@1.15", [], id="form of its release"),
+        pytest.param(written(SCALED), "onnxruntime@1.13", ["no MultiHeadAttention"], id="neither operator nor form"),
+        pytest.param(
+            written(ELEVEN),
+            "onnxruntime@1.17",
+            ["MatMulNBits with 3 to 4 inputs: one of 5 inputs came with 1.18 (1 node)"],
+            id="inputs",
+        ),
+        pytest.param(written(ELEVEN), "onnxruntime@1.18", [], id="inputs of its release"),
+        pytest.param(
+            written(RELU, opset_ml=3), "onnxruntime@1.10", ["ai.onnx.ml up to 2, the file imports 3"], id="ml"
+        ),
+        pytest.param(written(RELU, opset_ml=3), "onnxruntime@1.11", [], id="ml of its release"),
         pytest.param(written(RELU, opset=13, ir_version=8), "onnxruntime@1.4", ["up to 12", "up to 7"], id="both"),
         pytest.param(written(RELU, opset=999), "onnxruntime", [], id="no release"),
         pytest.param(written(RELU, opset=999), "onnxruntime@1.99", [], id="newer than known"),
@@ -124,7 +147,9 @@ def _refused(proto: ModelProto) -> str:
 @known
 def test_versions_are_those_that_the_installed_release_reads() -> None:
     opset, ir_version = newest_read(OPSETS, INSTALLED), newest_read(IR_VERSIONS, INSTALLED)
-    assert not _refused(written(RELU, opset=opset, ir_version=ir_version))
+    opset_ml = newest_read(OPSETS_ML, INSTALLED)
+    assert not _refused(written(RELU, opset=opset, opset_ml=opset_ml, ir_version=ir_version))
+    assert "opset" in _refused(written(RELU, opset_ml=opset_ml + 1)).lower()
     assert "opset" in _refused(written(RELU, opset=opset + 1)).lower()
     assert "IR version" in _refused(written(RELU, ir_version=ir_version + 1))
 
@@ -137,4 +162,20 @@ def test_operators_are_those_that_the_installed_release_has() -> None:
         if domain
         and (since <= INSTALLED) is ("is not a registered" in _refused(written(node(name, "x", "y", domain=domain))))
     ]
+    assert not wrong
+
+
+@known
+def test_forms_are_those_that_the_installed_release_has() -> None:
+    """Every attribute of the table is known, or came later; none that is known is said to come later."""
+    wrong = []
+    for (op_type, name), since in attributes_since().items():
+        signature = signature_of("com.microsoft", op_type, 1)
+        assert signature is not None, op_type
+        proto = node(op_type, "x " * signature.least_inputs, "y", domain="com.microsoft", **{name: 1})
+        refused = f"Unrecognized attribute: {name} for operator {op_type}" in _refused(written(proto))
+        if refused is (since <= INSTALLED) or refused is not bool(
+            list(newer_forms(read(written(proto)).graph.nodes[0], INSTALLED))
+        ):
+            wrong.append(f"{op_type}.{name}")
     assert not wrong

@@ -12,9 +12,11 @@ from neusight_onnx.releases.onnxruntime_files import (
     FIRST_RELEASES,
     IR_VERSIONS,
     OPSETS,
+    OPSETS_ML,
     first_that_reads,
     newest_read,
 )
+from neusight_onnx.releases.onnxruntime_forms import newer_forms
 from neusight_onnx.runtime import Runtime
 
 
@@ -28,20 +30,24 @@ class Unread:
 
 
 def unread(model: Model, runtime: Runtime) -> Iterator[Unread]:
-    """What of a file ONNX Runtime's ``release`` refuses, which its newest may take: the opset, the IR version, and
-    operators of com.microsoft by name (what forms of them a release has isn't looked at).
+    """What of a file ONNX Runtime's ``release`` refuses, which its newest may take: the opsets, the IR version, and
+    operators of com.microsoft by name and by their attributes and how many inputs and outputs they have.
 
-    Nothing where no release was asked for, or one that is newer than all that is known.
+    Nothing where no release was asked for, or one that is newer than all that is known; nor of other runtimes: PyTorch
+    runs the model that the file was exported from, and TensorRT's parser goes by operators, not by versions.
     """
     if runtime.name != "onnxruntime" or runtime.release is None or runtime.newer is not None:
         return
     release, called = runtime.release, runtime.label
-    opset, newest_opset = model.opsets.get("", 0), newest_read(OPSETS, release)
-    if opset > newest_opset:
-        yield Unread(
-            message=f"{called} reads opsets of ai.onnx up to {newest_opset}, the file imports {opset}",
-            fix=_either(first_that_reads(OPSETS, opset), f"export the model with opset {newest_opset} or an older one"),
-        )
+    for domain, table in (("", OPSETS), ("ai.onnx.ml", OPSETS_ML)):
+        opset, newest_opset = model.opsets.get(domain, 0), newest_read(table, release)
+        if opset > newest_opset:
+            whose = domain or "ai.onnx"
+            older = f"opset {newest_opset}{f' of {domain}' if domain else ''} or an older one"
+            yield Unread(
+                message=f"{called} reads opsets of {whose} up to {newest_opset}, the file imports {opset}",
+                fix=_either(first_that_reads(table, opset), f"export the model with {older}"),
+            )
     newest_ir = newest_read(IR_VERSIONS, release)
     if model.ir_version > newest_ir:
         yield Unread(
@@ -51,18 +57,18 @@ def unread(model: Model, runtime: Runtime) -> Iterator[Unread]:
                 f"write the file with ir_version {newest_ir}, where it holds nothing newer",
             ),
         )
-    later: dict[tuple[str, Release], list[str]] = {}
+    later: dict[tuple[str, Release, str], list[str]] = {}
     for node in nodes_of(model.graph):
         since = FIRST_RELEASES.get((node.domain, node.op_type))
         if since is not None and is_before(release, since):
-            later.setdefault((node.op_type, since), []).append(node.name)
-    for (op_type, since), nodes in later.items():
+            lacks = f"no {node.op_type}, which came with {release_text(since)}"
+            later.setdefault((lacks, since, "export the model without the operator"), []).append(node.name)
+        elif node.domain == "com.microsoft":
+            for form, since in newer_forms(node, release):
+                later.setdefault((form, since, "export the model without it"), []).append(node.name)
+    for (lacks, since, otherwise), nodes in later.items():
         count = "1 node" if len(nodes) == 1 else f"{len(nodes):,} nodes"
-        yield Unread(
-            message=f"{called} has no {op_type}, which came with {release_text(since)} ({count})",
-            fix=_either(since, "export the model without the operator"),
-            node=nodes[0],
-        )
+        yield Unread(message=f"{called} has {lacks} ({count})", fix=_either(since, otherwise), node=nodes[0])
 
 
 def unread_notices(model: Model, runtime: Runtime) -> Iterator[Notice]:

@@ -30,6 +30,9 @@ OPSETS: Mapping[Release, int] = {
 }
 """Release -> the newest opset of ai.onnx that it reads, where that is another than the release before read."""
 
+OPSETS_ML: Mapping[Release, int] = {(1, 4): 2, (1, 11): 3, (1, 17): 4, (1, 18): 5}
+"""The same of ai.onnx.ml."""
+
 IR_VERSIONS: Mapping[Release, int] = {
     (1, 4): 7,
     (1, 9): 8,
@@ -85,7 +88,7 @@ FIRST_RELEASES: Mapping[tuple[str, str], Release] = {
 
 
 def newest_read(table: Mapping[Release, int], release: Release) -> int:
-    """The newest version that a release reads, of :data:`OPSETS` or :data:`IR_VERSIONS`."""
+    """The newest version that a release reads, of :data:`OPSETS`, :data:`OPSETS_ML` or :data:`IR_VERSIONS`."""
     return max(version for since, version in table.items() if not is_before(release, since))
 
 
