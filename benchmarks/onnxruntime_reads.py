@@ -9,8 +9,9 @@ Run it with the Python and the wheel of a release (1.4 to 1.14 need Python 3.8),
 ``OPERATORS.txt`` has operators, one a line: those of the newest release, as ``graph/signatures.txt`` has them behind
 [com.microsoft]. Of each a file with one such node is loaded: "not a registered function" says that it isn't there, any
 other answer that it is; a node with far too many inputs or outputs is refused with how many it may have, and one with
-an attribute that isn't known with "Unrecognized attribute". Each file has a process of its own: some crash one. Files are written here byte by byte, since no onnx package fits every release. The tables of
-``releases/onnxruntime_files.py`` and ``releases/onnxruntime_forms.py`` are what it printed.
+an attribute that isn't known with "Unrecognized attribute". Each file has a process of its own: some crash one. Files
+are written here byte by byte, since no onnx package fits every release. The tables of ``releases/onnxruntime_files.py``
+and ``releases/onnxruntime_forms.py`` are what it printed.
 """
 
 from __future__ import annotations
