@@ -13,7 +13,7 @@ from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Gemm, Softmax
 from neusight_onnx.lowering import lower_laid_out
-from neusight_onnx.lowering.recast import autocast
+from neusight_onnx.lowering.autocast import autocast
 
 HEADS = (2, 4, 16, 8)
 """(b, h, s, d) of queries, keys and values."""

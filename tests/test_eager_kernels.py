@@ -11,7 +11,7 @@ from neusight_onnx.fusion.called_attention import with_called_attention
 from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.kernels import KERNEL_CLASSES, Elementwise, Kernel, Movement
 from neusight_onnx.lowering import lower
-from neusight_onnx.lowering.recast import autocast
+from neusight_onnx.lowering.autocast import autocast
 
 HALF = TensorProto.FLOAT16
 

@@ -9,7 +9,7 @@ from neusight_onnx.dtypes import DataType
 from neusight_onnx.fusion.runtimes import fused_graph
 from neusight_onnx.kernels import Elementwise, Gemm, Normalization, Reduction
 from neusight_onnx.lowering import lower
-from neusight_onnx.lowering.recast import autocast
+from neusight_onnx.lowering.autocast import autocast
 from neusight_onnx.lowering.walk import CONSTANT
 from neusight_onnx.runtime import RUNTIMES
 

@@ -37,7 +37,7 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering import lower_laid_out
-from neusight_onnx.lowering.recast import autocast
+from neusight_onnx.lowering.autocast import autocast
 from neusight_onnx.lowering.views import Order
 
 F16, F32, I64, BOOL = DataType.FLOAT16, DataType.FLOAT32, DataType.INT64, DataType.BOOL

@@ -21,7 +21,7 @@ from neusight_onnx.fusion.patterns.registry import recognise
 from neusight_onnx.graph.model import InferredGraph
 from neusight_onnx.kernels import Gemm, NodeWork, Normalization, Reduction, TensorSpec
 from neusight_onnx.lowering import lower
-from neusight_onnx.lowering.recast import autocast
+from neusight_onnx.lowering.autocast import autocast
 from neusight_onnx.operator_host import SERVER, call_us, is_a_row, operator_host_us
 from neusight_onnx.runtime import get_runtime
 from neusight_onnx.stream import Step, host_time_us, stream_launches, stream_time_us

@@ -36,8 +36,10 @@ from neusight_onnx.kernels import (
     TensorSpec,
 )
 from neusight_onnx.lowering import lower
+from neusight_onnx.lowering.autocast import autocast
+from neusight_onnx.lowering.conversion import converted
+from neusight_onnx.lowering.few_bit_weights import with_weights
 from neusight_onnx.lowering.products import with_products
-from neusight_onnx.lowering.recast import autocast, converted, with_weights
 from neusight_onnx.precision import FORMATS, PRECISIONS, as_quantised, refusal, resolve
 from neusight_onnx.predictor import predict
 from neusight_onnx.runtime import get_runtime

@@ -40,8 +40,8 @@ from neusight_onnx.kernels import (
     Softmax,
 )
 from neusight_onnx.lowering import lower_laid_out
+from neusight_onnx.lowering.autocast import autocast
 from neusight_onnx.lowering.precision import as_precision
-from neusight_onnx.lowering.recast import autocast
 from neusight_onnx.memory import run_memory
 from neusight_onnx.precision import FORMATS
 from neusight_onnx.predictor import predict

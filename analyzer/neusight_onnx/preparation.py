@@ -319,7 +319,7 @@ def _recognised(
 
             recognised = with_truth_masks(recognised)
     if precision.mixed and _in_pytorch(runtime) and precision.plain is not None:
-        from neusight_onnx.lowering.recast import autocast
+        from neusight_onnx.lowering.autocast import autocast
 
         recognised = autocast(recognised, precision.plain, runtime=runtime.name, in_training=training is not None)
     return recognised, verdicts
@@ -346,7 +346,7 @@ def _with_narrow_products(
     launched = _as_launched(lowered, runtime)
     if precision.weights is None:
         return graph, launched, 0
-    from neusight_onnx.lowering.recast import narrowed_count, with_weights
+    from neusight_onnx.lowering.few_bit_weights import narrowed_count, with_weights
 
     convolutions = how != "converted" and precision.products is DataType.INT8
     stored = with_weights(graph, precision.weights, convolutions=convolutions, experts=packs)
@@ -576,7 +576,7 @@ def _before_recognition(graph: InferredGraph, precision: Precision, runtime: Run
     if precision.mixed and in_pytorch:
         return as_precision(graph, DataType.FLOAT32)
     if precision.mixed or (precision.weights is not None and not in_pytorch):
-        from neusight_onnx.lowering.recast import converted
+        from neusight_onnx.lowering.conversion import converted
 
         # TensorRT takes the types of inputs and outputs from the file, which its quantiser leaves as they are (Model
         # Optimizer's ``direct_io_types`` is False by default); who stores weights in few bits for ONNX Runtime has a
