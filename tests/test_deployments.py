@@ -209,6 +209,23 @@ def test_what_other_data_told_is_kept(shipped: Path, tmp_path: Path, capsys: pyt
     assert "no rows that tell of gemm_fp8: kept as they were" in capsys.readouterr().out
 
 
+def test_a_folder_without_fp32_trains_what_it_has(
+    shipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = json.loads((shipped / MANIFEST_NAME).read_text())["predictors"]
+    data = measured(tmp_path / "data", shipped, versions=False)
+    assert main(["train", str(data), "--output", str(shipped)]) == 0
+    after = json.loads((shipped / MANIFEST_NAME).read_text())["predictors"]
+    changed = {new["name"] for old, new in zip(before, after, strict=True) if new != old}
+    assert changed == {"gemm_bf16"}
+    said = capsys.readouterr().out
+    assert "FP32: none of neusight/kernels_fp32.parquet: kept as they were" in said
+    assert "gemm_bf16: a half width of" in said
+    # what is asked for by its name isn't passed over
+    assert main(["train", str(data), "--output", str(shipped), "--class", "gemm"]) == 2
+    assert "has none of neusight/kernels_fp32.parquet" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -1,1 +1,1 @@
-"""Laws of the hardware, one module a kernel class: pure numpy over columns of kernels, constants fitted."""
+"""Laws of the hardware, a module or folder a kernel class: pure numpy over columns of kernels, constants fitted."""

@@ -30,7 +30,6 @@ from neusight_onnx.laws.tensor_conv.law import (
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM, TENSOR_GEMM_AMD, UNPACKED_GEMM
 
 LAWS: Mapping[str, Law] = {law.kernel_class: law for law in (GEMM, CONV, ELEMENTWISE, SOFTMAX, NORMALIZATION)}
-
 """The laws of FP32 kernels."""
 
 NARROW_LABELS = frozenset(
