@@ -76,6 +76,19 @@ GROUPED = """
     s2 = Squeeze(end2)
     s3 = Squeeze(end3)
 """
+LEVELS = """
+    rounded = Floor(q)
+    level = Cast<to=7>(rounded)
+    first = Constant<value_int=0>()
+    none = Equal(level, first)
+    n0 = NonZero(none)
+    single = Equal(two, level)
+    n2 = NonZero(single)
+    second = Constant<value_int=1>()
+    hot = Equal(level, second)
+    as_int = Cast<to=6>(hot)
+    places = NonZero(as_int)
+"""
 MASKED = """
     v, choice = TopK(p, two)
     hot = OneHot<axis=-1>(choice, depth, levels)
@@ -94,6 +107,7 @@ def model(nodes: str) -> Model:
         [
             value_info("p", (TOKENS, EXPERTS), TensorProto.FLOAT),
             value_info("p2", (2, 16), TensorProto.FLOAT),
+            value_info("q", (20,), TensorProto.FLOAT),
             value_info("x", (TOKENS, 16), TensorProto.FLOAT),
             value_info("attended", (TOKENS, CHOSEN, EXPERTS), TensorProto.INT64),
             value_info("w", (16, 32), TensorProto.FLOAT),
@@ -131,9 +145,24 @@ def test_a_router_without_a_capacity(nodes: str, most: tuple[int, ...], expected
     assert not any("places" in text and "at most" in text for text in even.assumptions)
 
 
+def test_levels_share_what_is_compared_with_each_of_them() -> None:
+    """20 boxes on one of three levels each: 7 a level, however many one may have."""
+    bounds, even = both(LEVELS)
+    for name in ("n0", "n2", "places"):
+        assert (bounds.values[name].shape, bounds.values[name].is_bound) == ((1, 20), True)
+        assert (even.values[name].shape, even.values[name].is_bound) == ((1, 7), False)
+    assert "boxes over levels of a pyramid, at 3 places: 'n0' has 7 columns, not the 20" in even.assumptions[-1]
+
+
 @pytest.mark.parametrize(
     "nodes",
     [
+        pytest.param("level = Cast<to=7>(q)\nmask = Equal(level, one)\nplaces = NonZero(mask)", id="one number"),
+        pytest.param(
+            "level = Cast<to=7>(q)\nmask = Equal(level, one)\nplaces = NonZero(mask)\n"
+            "other = Equal(level, zero)\nleft = Where(other, q, q)",
+            id="another's places aren't taken",
+        ),
         pytest.param("places = NonZero(p)", id="any tensor"),
         pytest.param("slice = Gather<axis=0>(p, one)\nplaces = NonZero(slice)", id="a slice of any tensor"),
         pytest.param("mask = Equal(x, x)\nplaces = NonZero(mask)", id="any comparison"),

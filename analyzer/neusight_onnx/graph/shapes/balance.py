@@ -1,4 +1,4 @@
-"""How many elements of a mask are non-zero if a router spreads its tokens evenly.
+"""How many elements of a mask are non-zero if a router spreads its tokens evenly, or a detector its boxes over levels.
 
 A mixture of experts without a capacity (Mixtral and its kin) turns the experts that each token chose into a one-hot
 tensor and takes the tokens of one expert as the non-zero elements of one slice of it. Any expert may get all of them,
@@ -9,6 +9,9 @@ Where tokens are sorted by expert instead (torch's grouped products, which trans
 since release 5), the experts' rows lie between running sums of how many each got: ``Range(ends[i - 1], ends[i])``. Of
 few tokens not every expert gets some, and those that get none read no weights: as many get rows as are expected to if
 each token chooses by chance, and share them.
+
+A detector pools each box from the level of its pyramid that fits the box's size: ``NonZero(level == 0)`` and so on. Any
+level may get all boxes, so that is the bound of each; no box is in two.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from neusight_onnx.graph.model import Node
-from neusight_onnx.graph.shapes.context import Session
+from neusight_onnx.graph.model import Initializer, Node
+from neusight_onnx.graph.shapes.context import Session, initializer_value
 
 MAX_STEPS = 24
 """Nodes between the mask and the choice that it is made from; routers have about six."""
@@ -188,15 +191,52 @@ def _share_of_slice(node: Node, name: str, session: Session) -> int | None:
 
 
 def _share_of_comparison(node: Node, session: Session) -> int | None:
-    """choice == number of an expert, the choice being the index that ArgMax or TopK found among ``depth``."""
+    """choice == number of an expert, the choice being the index that ArgMax or TopK found among ``depth``; or one of
+    several numbers, whose elements are taken for each."""
     for choice, number in (tuple(node.inputs), tuple(reversed(node.inputs))):
         other = session.value(number)
         if other is None or other.data is None or other.data_low is not None or other.data.size != 1:
             continue
-        value, depth = session.value(choice), _choice_depth(choice, session)
+        value, depth = session.value(choice), _choice_depth(choice, session) or _numbers_compared(choice, session)
         if depth is not None and value is not None and value.shape is not None:
             return -(-prod(value.shape) // depth)
     return None
+
+
+def _numbers_compared(name: str, session: Session) -> int | None:
+    """With how many numbers a value is compared, so that the places of each are taken; None of fewer than two."""
+    numbers = set()
+    for node in session.readers(name):
+        others = [other for other in node.inputs if other != name]
+        if node.op_type == "Equal" and not node.domain and len(others) == 1:
+            number = _number(others[0], session)
+            if number is not None and _finds_places(node.outputs[0], session):
+                numbers.add(number)
+    return len(numbers) if len(numbers) > 1 else None
+
+
+def _number(name: str, session: Session) -> float | None:
+    """A constant of one element, whose node may come later than where the walk is."""
+    value, node = session.value(name), session.maker(name)
+    if value is None and node is not None and node.op_type == "Constant" and not node.domain:
+        held = node.attributes.get("value")
+        if isinstance(held, Initializer):
+            value = initializer_value(held)
+        elif isinstance(number := node.attributes.get("value_int"), int):
+            return number
+    if value is None or value.data is None or value.data_low is not None or value.data.size != 1:
+        return None
+    return float(value.data.ravel()[0])
+
+
+def _finds_places(name: str, session: Session) -> bool:
+    """Whether the non-zero places of a mask are looked for."""
+    readers = session.readers(name)
+    return any(
+        node.op_type == "NonZero"
+        or (node.op_type in _SAME_COUNT and any(each.op_type == "NonZero" for each in session.readers(node.outputs[0])))
+        for node in readers
+    )
 
 
 def _hot_axis(name: str, session: Session, steps: int) -> int | None:

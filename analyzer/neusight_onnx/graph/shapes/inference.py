@@ -174,7 +174,8 @@ def _check_dims_are_taken(model: Model, bindings: Bindings, result: InferredGrap
 def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, inferred: InferredGraph) -> InferredGraph:
     """``inferred`` for counting costs: sizes that depend on data are those expected, where that is known, not bounds.
 
-    So the experts of a mixture share its tokens, which their bounds would count for each of them, and what nothing in
+    So the experts of a mixture share its tokens, which their bounds would count for each of them, as the levels of a
+    detector share its boxes, and what nothing in
     the graph limits is as long as the longest dimension of an input, or follows from counts that add up to that. Where
     such sizes contradict each other, they are the most of intervals. One more walk, or two; a graph without such sizes
     comes back as it is. What is expected stands in the assumptions, in place of the bounds.
@@ -198,7 +199,8 @@ def at_expected_sizes(model: Model, bindings: Bindings, bound: BoundInputs, infe
     most = inferred.values[name].shape if name in inferred.values else None
     kind = "columns" if len(shape) > 1 else "elements"
     reason = (
-        f"the cost takes tokens to be spread evenly over experts, at {len(shared)} places: '{name}' has "
+        "the cost takes tokens to be spread evenly over experts, and boxes over levels of a pyramid, at "
+        f"{len(shared)} places: '{name}' has "
         f"{shape[-1]} {kind}" + (f", not the {most[-1]} that it can have" if most else "") + "; "
         f"{option('--shape', name, 'x'.join(map(str, shape)))} with another size changes it"
     )

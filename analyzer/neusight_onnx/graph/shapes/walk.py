@@ -102,7 +102,10 @@ class Walk:
         return next((scope.counts for scope in reversed(self.scopes) if name in scope.own), {})
 
     def readers(self, name: str) -> Sequence[Node]:
-        return next((scope.readers_of(name) for scope in reversed(self.scopes) if name in scope.own), ())
+        for scope in reversed(self.scopes):
+            if name in scope.own or scope.producer(name) is not None:
+                return scope.readers_of(name)
+        return ()
 
     def told(self, name: str) -> Array | None:
         array = self.bindings.values.get(name)
