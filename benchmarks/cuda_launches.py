@@ -2,7 +2,7 @@
 
     LD_LIBRARY_PATH=STAND-INS STANDIN_LOG=FILE STANDIN_TIMES=1 python cuda_launches.py SITE-PACKAGES MODEL SIZES
 
-A process of its own: SITE-PACKAGES holds onnxruntime-gpu, which can't be imported beside onnxruntime. STAND-INS is what
+A process of its own, for an early release in a Python of its time (3.8 and later): SITE-PACKAGES holds onnxruntime-gpu, which can't be imported beside onnxruntime. STAND-INS is what
 ``cuda_standin.py`` has built, SIZES a JSON object of open dims. Inputs are ones. The second of two runs is told, as
 lines of operator, provider and launches (JSON): those that the log has between a node's begin and end by ONNX Runtime's
 profile, both by the host's clock.
@@ -43,7 +43,7 @@ def main() -> None:
     known = json.loads(sizes)
     feeds = {}
     for given in session.get_inputs():
-        kind = given.type.removeprefix("tensor(").removesuffix(")")
+        kind = given.type.split("(")[1].rstrip(")")  # "tensor(float)"
         shape = [size if isinstance(size, int) else known[size] for size in given.shape]
         feeds[given.name] = np.ones(shape, types.get(kind, kind))
     session.run(None, feeds)
@@ -64,8 +64,8 @@ def main() -> None:
         place = bisect.bisect_right(starts, int(at)) - 1 if at.isdigit() and int(at) >= begun else -1
         if place >= 0 and int(at) <= starts[place] + nodes[place][1] + SLACK_NS:
             launches[place].append(launch)
-    for (_, _, op_type, provider), made in zip(nodes, launches, strict=True):
-        print(json.dumps([op_type, provider, made]))
+    for place, (_, _, op_type, provider) in enumerate(nodes):
+        print(json.dumps([op_type, provider, launches[place]]))
     profile.unlink()
     Path(folder).rmdir()
 

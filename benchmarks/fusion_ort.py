@@ -20,6 +20,7 @@ import argparse
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -148,7 +149,7 @@ def with_weights(path: Path, folder: Path) -> Path:
         target = folder / location
         target.parent.mkdir(parents=True, exist_ok=True)
         if given.is_file() and given.stat().st_size >= size:
-            target.symlink_to(given.resolve())
+            shutil.copyfile(given, target)  # a link out of the model's folder is refused since ONNX Runtime 1.31
         else:
             with target.open("wb") as file:
                 file.truncate(size)

@@ -11,6 +11,22 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 
+def test_weights_that_are_there_stay_in_the_folder_of_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No link: onnx and ONNX Runtime refuse weights that lie elsewhere."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+    pytest.importorskip("onnxruntime")
+    given, made = tmp_path / "given", tmp_path / "made"
+    given.mkdir()
+    made.mkdir()
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=(4,), data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="weights")
+    (given / "weights").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    graph = helper.make_graph([], "g", [], [], [tensor])
+    (given / "m.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    model = onnx.load(import_module("fusion_ort").with_weights(given / "m.onnx", made))
+    assert numpy_helper.to_array(model.graph.initializer[0]).tolist() == [0, 1, 2, 3]
+
+
 def test_a_causal_mask_without_data_is_lower_triangular(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
     pytest.importorskip("onnxruntime")
