@@ -2,10 +2,10 @@
 
     LD_LIBRARY_PATH=STAND-INS STANDIN_LOG=FILE STANDIN_TIMES=1 python cuda_launches.py SITE-PACKAGES MODEL SIZES
 
-A process of its own, for an early release in a Python of its time (3.8 and later): SITE-PACKAGES holds onnxruntime-gpu, which can't be imported beside onnxruntime. STAND-INS is what
-``cuda_standin.py`` has built, SIZES a JSON object of open dims. Inputs are ones. The second of two runs is told, as
-lines of operator, provider and launches (JSON): those that the log has between a node's begin and end by ONNX Runtime's
-profile, both by the host's clock.
+A process of its own, for an early release in a Python of its time (3.8 and later): SITE-PACKAGES holds onnxruntime-gpu,
+which can't be imported beside onnxruntime. STAND-INS is what ``cuda_standin.py`` has built, SIZES a JSON object of open
+dims. Inputs are ones. The second of two runs is told, as lines of operator, provider and launches (JSON): those that
+the log has between a node's begin and end by ONNX Runtime's profile, both by the host's clock.
 """
 
 from __future__ import annotations
