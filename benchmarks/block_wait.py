@@ -65,7 +65,7 @@ def main() -> None:
         table = ort_instructions.cubins_of(provider, cuobjdump, architecture, folder / "code")
         layouts = folder / "layouts"
         layouts.write_bytes(ort_instructions.layouts_of(table))
-        for case in ort_instructions.CASES:
+        for case in (*ort_instructions.CASES, *ort_instructions.TOKENS):
             if not any(text in case.label for text in options.only):
                 continue
             for dtype in ("half", "float"):
@@ -82,7 +82,8 @@ def main() -> None:
                         continue
                     function = table[launch.name]
                     warps = sm_player.warps_of(launch, function, nvdisasm, ort_instructions.WORDS[dtype])
-                    if not any(step.opcode == "BAR" for step in warps[0]):
+                    waits = case in ort_instructions.TOKENS or any(step.opcode == "BAR" for step in warps[0])
+                    if not waits:
                         continue
                     threads, registers = prod(launch.block), function.registers
                     held = [sm_player.resident_blocks(threads, registers, most) for most in SM_THREADS]

@@ -137,6 +137,34 @@ def _attention(keys: int, *mask: tuple[str, tuple[int, ...]]) -> Case:
     )
 
 
+def _linear_attention(rule: str, tokens: int, heads: int = 16, d: int = 128) -> Case:
+    """A decay and a rate for each head where the rule has them; what goes out is counted."""
+    state, packed, each = (1, heads, d, d), (1, tokens, heads * d), (1, tokens, heads)
+    decay = [each] if "gated" in rule else []
+    rate = [each] if "delta" in rule else []
+    return Case(
+        label=f"LinearAttention, {rule}, {tokens} tokens of {heads} heads of {d}",
+        op_type="LinearAttention",
+        inputs=[packed, packed, packed, state, *decay, *rate],
+        outputs=[packed, state],
+        attributes={"q_num_heads": heads, "kv_num_heads": heads, "update_rule": rule},
+        constants={} if decay or not rate else {4: []},
+        domain=MICROSOFT,
+    )
+
+
+def _gated_delta_net(tokens: int, heads: int = 32, d: int = 128) -> Case:
+    packed, each, state = (tokens, heads, d), ("float", (tokens, heads)), ("float", (1, heads, d, d))
+    return Case(
+        label=f"GatedDeltaNet, {tokens} tokens of {heads} heads of {d}",
+        op_type="GatedDeltaNet",
+        inputs=[packed, packed, packed, each, each, state],
+        outputs=[packed, state],
+        constants={3: []},
+        domain=MICROSOFT,
+    )
+
+
 CASES: tuple[Case, ...] = (
     Case(label="Add of one shape", op_type="Add", inputs=[X, X], outputs=[X]),
     Case(label="Add, vector on the right", op_type="Add", inputs=[X, (1024,)], outputs=[X]),
@@ -246,6 +274,13 @@ CASES: tuple[Case, ...] = (
     Case(label="Gemm's bias", op_type="Gemm", inputs=[(6144, 1024), (1024, 1024), (1024,)], outputs=[(6144, 1024)]),
 )
 
+TOKENS: tuple[Case, ...] = (
+    *(_linear_attention(rule, tokens) for rule in ("linear", "gated", "delta", "gated_delta") for tokens in (1, 9, 17)),
+    *(_linear_attention("gated_delta", tokens, d=d) for d in (64, 96) for tokens in (1, 9)),
+    *(_gated_delta_net(tokens) for tokens in (1, 9, 17)),
+)
+"""Tokens that update a state one after the other: what each further one takes is ``block_wait.py``'s to tell."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -266,7 +301,8 @@ def model_of(case: Case, dtype: str) -> onnx.ModelProto:
             continue
         initializers.append(numpy_helper.from_array(np.asarray(values, dtype=np.int64), f"c{place}"))
         names.insert(place, f"c{place}")
-    outputs = [helper.make_tensor_value_info(f"y{i}", TYPES[dtype], shape) for i, shape in enumerate(case.outputs)]
+    given = [(dtype, item) if not item or isinstance(item[0], int) else item for item in case.outputs]
+    outputs = [helper.make_tensor_value_info(f"y{i}", TYPES[name], shape) for i, (name, shape) in enumerate(given)]
     node = helper.make_node(
         case.op_type, names, [value.name for value in outputs], domain=case.domain, **case.attributes
     )

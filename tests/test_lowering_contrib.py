@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from graphs import inferred
 from neusight_onnx import load_gpu
-from neusight_onnx.kernels import Kernel
+from neusight_onnx.kernels import Kernel, Opaque
 from neusight_onnx.lowering import lower
 from neusight_onnx.lowering.placement import ORT_CUDA
 from neusight_onnx.lowering.registry import RULES
@@ -676,6 +676,75 @@ def test_more_tokens_take_a_mixture_no_less(gpu: str) -> None:
 
     found = [latency_us(tokens) for tokens in (8, 16, 28, 32, 48, 60, 64, 127, 128, 192)]
     assert all(more >= 0.998 * fewer for fewer, more in pairwise(found))
+
+
+def _linear(tokens: int, heads: int = 16, d: int = 128, rule: str = "gated_delta") -> Opaque:
+    sizes: dict[str, tuple[int, ...]] = dict.fromkeys(("q", "k", "v"), (1, tokens, heads * d))
+    sizes |= {"s": (1, heads, d, d), "g": (1, tokens, heads), "b": (1, tokens, heads)}
+    operands = f"q, k, v, s, {'g' if 'gated' in rule else ''}, {'b' if 'delta' in rule else ''}"
+    node = f'y, t = com.microsoft.LinearAttention<q_num_heads={heads}, kv_num_heads={heads}, update_rule="{rule}">'
+    graph = inferred(f"{node}({operands})", sizes, types=dict.fromkeys(sizes, F16))
+    (kernel,) = lower(graph, runtime="onnxruntime")[-1].kernels
+    assert isinstance(kernel, Opaque)
+    return kernel
+
+
+@pytest.mark.parametrize(("rule", "each"), [("linear", 4), ("gated", 5), ("delta", 6), ("gated_delta", 7)])
+def test_work_of_linear_attention(rule: str, each: int) -> None:
+    """A multiply-add an element to update and to read; a product to decay, a multiply-add to read before."""
+    assert _linear(9, rule=rule).flops == 9 * 16 * 128 * 128 * each
+
+
+def test_work_of_a_packed_gated_delta_net() -> None:
+    """6 tokens of 2 samples: queries and keys of 2 heads of 8, values of 4 of 12, whose states are all read."""
+    sizes = {"x": (6, 80), "g": (6, 4), "b": (6, 4), "s": (2, 4, 12, 8)}
+    graph = inferred("y, t = com.microsoft.GatedDeltaNet(x, , , , g, b, s)", sizes)
+    (kernel,) = lower(graph, runtime="onnxruntime")[-1].kernels
+    assert kernel.flops == 6 * 4 * 12 * 8 * 7
+    assert isinstance(kernel, Opaque)
+    assert kernel.state_steps is not None
+    assert (kernel.state_steps.states, kernel.state_steps.steps) == (8, 3)
+
+
+@pytest.mark.parametrize(
+    ("rule", "d", "heads", "cycles"),
+    [
+        # played: of 17 tokens those of 9 taken away, a block alone on its SM
+        ("linear", 128, 16, 44388 - 24108),
+        ("gated", 128, 16, 48111 - 26079),
+        ("delta", 128, 16, 49369 - 26745),
+        ("gated_delta", 128, 16, 53738 - 29058),
+        ("gated_delta", 64, 16, 50734 - 27390),
+        ("gated_delta", 128, 99, 3 * (19759 - 10726)),  # four blocks a head are three an SM of 132
+    ],
+)
+def test_tokens_of_linear_attention_wait_for_each_other(rule: str, d: int, heads: int, cycles: float) -> None:
+    """Cycles of 8 tokens in ONNX Runtime's machine code (benchmarks/block_wait.py), at an H100's clock."""
+    gpu = load_gpu("h100")
+    kernels = [_linear(tokens, heads, d, rule) for tokens in (2009, 2017)]
+    before, after = (prediction.latency_us for prediction in predict(kernels, gpu))
+    assert (after - before) * gpu.clock_hz / 1e6 == pytest.approx(cycles, rel=0.07)
+
+
+def test_a_gated_delta_net_takes_many_tokens_by_chunks() -> None:
+    """From 32 tokens on 64 at once, which takes less time than as many one after the other."""
+
+    def kernel_of(tokens: int) -> Opaque:
+        sizes: dict[str, tuple[int, ...]] = dict.fromkeys(("q", "k", "v"), (tokens, 32, 128))
+        sizes |= {"g": (tokens, 32), "b": (tokens, 32), "s": (1, 32, 128, 128)}
+        types = dict.fromkeys(("q", "k", "v"), F16)
+        graph = inferred("y, t = com.microsoft.GatedDeltaNet(q, k, v, , g, b, s)", sizes, types=types)
+        (kernel,) = lower(graph, runtime="onnxruntime")[-1].kernels
+        assert isinstance(kernel, Opaque)
+        return kernel
+
+    few, many = kernel_of(17), kernel_of(64)
+    assert few.state_steps is not None
+    assert many.state_steps is not None
+    assert (few.state_steps.spread, many.state_steps.spread) == ("warps", "chunks")
+    one_by_one = replace(many, state_steps=replace(many.state_steps, spread="warps"))
+    by_chunks, by_tokens = (item.latency_us for item in predict([many, one_by_one], load_gpu("h100")))
+    assert by_chunks < by_tokens / 2
 
 
 OF_THE_CPU = """

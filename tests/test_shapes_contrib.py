@@ -266,6 +266,17 @@ CASES = {
         2,
         {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"},
     ),
+    "gated delta net": Case(
+        "GatedDeltaNet",
+        (f(6, 2, 8), f(6, 2, 8), f(6, 4, 12), None, f(6, 4), f(6, 4), f(2, 4, 12, 8)),
+        2,
+    ),
+    "packed gated delta net": Case("GatedDeltaNet", (f(6, 80), *[None] * 3, f(6, 4), f(6, 4), f(2, 4, 12, 8)), 2),
+    "gated delta net of samples": Case(
+        "GatedDeltaNet",
+        (f(2, 3, 2, 8), f(2, 3, 2, 8), f(2, 3, 4, 12), None, f(2, 3, 4), f(2, 3, 4), f(2, 4, 12, 8)),
+        2,
+    ),
     "decoder masked attention": Case(
         "DecoderMaskedMultiHeadAttention",
         (

@@ -15,7 +15,7 @@ from neusight_onnx.kernels.host import HostWork, Transfer
 from neusight_onnx.kernels.kinds import KERNEL_CLASSES, Kernel
 from neusight_onnx.kernels.movement import GatherScatter, Movement, Sort
 from neusight_onnx.kernels.node_work import NodeWork
-from neusight_onnx.kernels.opaque import Opaque, TreeWalk
+from neusight_onnx.kernels.opaque import Opaque, StateSteps, TreeWalk
 from neusight_onnx.kernels.operations import ELEMENTWISE_FLOPS
 from neusight_onnx.kernels.pointwise import Elementwise
 from neusight_onnx.kernels.products import Conv, Direction, Gemm, Recurrent
@@ -47,6 +47,7 @@ __all__ = [
     "Reduction",
     "Softmax",
     "Sort",
+    "StateSteps",
     "TensorSpec",
     "Transfer",
     "TreeWalk",

@@ -35,10 +35,28 @@ class TreeWalk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateSteps:
+    """``steps`` tokens that update ``states`` of (d, v) one after the other, as linear attention does.
+
+    ``gated``: the state decays before; ``delta``: what it holds for the key is read before, too. ``spread``: what a
+    block has of it: "columns" (32 of them), "warps" (a column each), "states" (all of one), or "chunks" (half of one,
+    for which it takes 64 tokens at once).
+    """
+
+    states: int
+    steps: int
+    d: int
+    v: int
+    gated: bool
+    delta: bool
+    spread: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Opaque:
     """Real work that fits no other class (FFT, tree ensembles, string kernels that are not on the host, …).
 
-    ``walk``: down trees, if that is what it is; ``read`` has its nodes.
+    ``walk``: down trees, if that is what it is; ``read`` has its nodes. ``state_steps``: of linear attention.
     """
 
     operation: str
@@ -47,6 +65,7 @@ class Opaque:
     read: int
     written: int
     walk: TreeWalk | None = None
+    state_steps: StateSteps | None = None
 
     @property
     def macs(self) -> int:

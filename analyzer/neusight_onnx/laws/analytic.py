@@ -37,6 +37,7 @@ from neusight_onnx.kernels import (
     Reduction,
     Softmax,
     Sort,
+    StateSteps,
     Transfer,
 )
 from neusight_onnx.laws.bandwidth import (
@@ -63,6 +64,7 @@ from neusight_onnx.laws.narrow import WRITE_SHARE
 from neusight_onnx.laws.normalization import NORMALIZATION
 from neusight_onnx.laws.resizing import resize_us
 from neusight_onnx.laws.softmax import SOFTMAX
+from neusight_onnx.laws.state_steps import state_steps_us
 
 HALF_WIDTH_LOG = log(2.0)
 """80 % interval of an analytic estimate in log: x/÷ 2. A judgement, no calibration stands behind it."""
@@ -346,6 +348,8 @@ def kernel_work(kernel: Kernel, gpu: GpuSpec) -> Work:
             return _sort(kernel, gpu)
         case Recurrent():
             return _recurrent(kernel, gpu)
+        case Opaque(state_steps=StateSteps() as steps):
+            return Work(bytes=kernel.read + kernel.written, serial_us=state_steps_us(steps, gpu))
         case Opaque():
             rate = OPAQUE_EFFICIENCY * vector_flops_per_s(gpu, kernel.dtype)
             return Work(bytes=kernel.read + kernel.written, compute_us=kernel.operation_count / rate * 1e6)

@@ -162,19 +162,20 @@ def _linear_attention_gate(ctx: NodeContext) -> Sequence[Value]:
 
 @rule("GatedDeltaNet", domain=_CONTRIB)
 def _gated_delta_net(ctx: NodeContext) -> Sequence[Value]:
-    """q (tokens, hq, d), v (tokens, hv, v) -> (tokens, max(hq, hv), v), state (b, hv, v, d)."""
+    """q (..., hq, d), v (..., hv, v) -> (..., max(hq, hv), v), state (b, hv, v, d); ... is tokens or b, s. Packed:
+    (..., 2 hq d + hv v)."""
     if ctx.has(2):
-        tokens, h_v, v = ctx.shape(2)
-        h_q, d = ctx.shape(0)[1:]
-        output = ctx.tensor(ctx.dtype(0), (tokens, max(h_q, h_v), v))
+        *tokens, h_v, v = ctx.shape(2)
+        h_q, d = ctx.shape(0)[-2:]
+        output = ctx.tensor(ctx.dtype(0), (*tokens, max(h_q, h_v), v))
         if ctx.has(6):
             return (output, ctx.same(6))
-        batch = ctx.shape(3)[0] - 1 if ctx.has(3) else 1
+        batch = ctx.shape(3)[0] - 1 if ctx.has(3) else tokens[0] if len(tokens) == 2 else 1
         return (output, ctx.tensor(DataType.FLOAT32, (batch, h_v, v, d)))
     _, h_v, v, d = ctx.shape(6)
-    tokens, width = ctx.shape(0)
+    *tokens, width = ctx.shape(0)
     h_k = max((width - h_v * v) // (2 * d), 1)
-    return (ctx.tensor(ctx.dtype(0), (tokens, max(h_k, h_v), v)), ctx.same(6))
+    return (ctx.tensor(ctx.dtype(0), (*tokens, max(h_k, h_v), v)), ctx.same(6))
 
 
 @rule("Mamba2Verify", domain=_CONTRIB)
