@@ -9,7 +9,8 @@ figure that no other GPU shows keeps the value that corrects nothing. Fitted con
 H100, L40S and B200. All rows of 5 us and more count.
 
 Not blind even so: the form of the law, these rules among it, was chosen with all three in sight, and the exponent of
-energy by clock (``clock.ENERGY_EXPONENT``) rests on them among others; its other possible values are tried.
+energy by clock (``clock.ENERGY_EXPONENT``) rests on them among others; its other possible values are tried, as are
+those of what a halved pipe leaves exposed of a small tile's loads (``matrix_units.EXPOSED_EXPONENT``).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from neusight_onnx.laws import clock, matrix_unit_power, matrix_units
 from neusight_onnx.laws.bandwidth import GDDR6_BARE, GDDR6X, memory_family
 from neusight_onnx.laws.base import Constants, LawResult
 from neusight_onnx.laws.catalog import apply_law
-from neusight_onnx.laws.tensor_gemm import memory, times
+from neusight_onnx.laws.tensor_gemm import memory
 from neusight_onnx.laws.tensor_gemm.law import TENSOR_GEMM
 from neusight_onnx.learning.datasets.llm_layers import LLM_LAYERS
 from neusight_onnx.learning.datasets.parts import Part
@@ -54,16 +55,12 @@ LEAST_US = 5.0
 class Figures:
     """Figures of the law that rest on the judged layers; the defaults correct nothing.
 
-    ``boost``: highest clock of GeForce cards over the stated boost clock (``GEFORCE_BOOST``). ``exposed``, ``around``:
-    powers of a halved pipe's rate that what a small tile doesn't hide, and steps of k around a tile's loop, go with
-    (``EXPOSED_EXPONENT``, ``rate_share``). ``bare_gddr``: DRAM rate of GDDR
-    without ECC over the fitted share of the peak (``BARE_GDDR_GAIN``).
-    ``energy_4n``: energy of mma in 4N over what the process says (``_MMA_4N_ENERGY``).
+    ``boost``: highest clock of GeForce cards over the stated boost clock (``GEFORCE_BOOST``). ``bare_gddr``: DRAM rate
+    of GDDR without ECC over the fitted share of the peak (``BARE_GDDR_GAIN``). ``energy_4n``: energy of mma in 4N over
+    what the process says (``_MMA_4N_ENERGY``).
     """
 
     boost: float = 1.0
-    exposed: float = 0.0
-    around: float = 0.0
     bare_gddr: float = 1.0
     energy_4n: float = 1.0
 
@@ -71,8 +68,6 @@ class Figures:
 NEUTRAL = Figures()
 SHIPPED = Figures(
     boost=matrix_unit_power.GEFORCE_BOOST,
-    exposed=matrix_units.EXPOSED_EXPONENT,
-    around=1.0,
     bare_gddr=memory.BARE_GDDR_GAIN,
     energy_4n=matrix_unit_power._MMA_4N_ENERGY,
 )
@@ -81,12 +76,9 @@ SHIPPED = Figures(
 @contextmanager
 def law_with(figures: Figures) -> Iterator[None]:
     """The law with such figures."""
-    share = matrix_units.rate_share
     with ExitStack() as stack:
         for module, name, value in (
             (matrix_unit_power, "GEFORCE_BOOST", figures.boost),
-            (matrix_units, "EXPOSED_EXPONENT", figures.exposed),
-            (times, "rate_share", lambda *of: share(*of) ** figures.around),
             (memory, "BARE_GDDR_GAIN", figures.bare_gddr),
             (matrix_unit_power, "_MMA_4N_ENERGY", figures.energy_4n),
         ):
@@ -170,14 +162,11 @@ FEW_ROWS, LARGE_WEIGHTS = 16, 100e6
 """Products that DRAM bounds: rows at most, and bytes of weights at least (more than any of these L2 holds)."""
 TOP = 0.999
 """Quantile of the rate that stands for the highest: the ten or twenty best of a card's products."""
-TILES_FROM, TURNS_FROM = 128, 512
-"""Rows from which on tiles of several sizes are chosen (``EXPOSED_EXPONENT``), and from which on the last round of
-tiles is a small part of all (``rate_share``)."""
-COLUMNS = 4096
-"""Columns of the products that the shortest and the longest k are compared by (``rate_share``)."""
 LONG_MS = 3.0
 """Products that a power limit holds whatever came before (``_MMA_4N_ENERGY``)."""
-EXPONENTS = tuple(np.arange(0.0, 4.5, 0.5).tolist())
+EXPOSED_EXPONENTS = (0.0, 1.0, 2.0, 3.0)
+"""Other powers of a halved pipe's rate that are tried for what a small tile doesn't hide (``EXPOSED_EXPONENT``): 0 is
+the same part of a pipe's time, 1 as many clocks."""
 
 
 def median_error(card: Card, figures: Figures, constants: Constants) -> float:
@@ -206,35 +195,6 @@ def top_rate(card: Card) -> float:
     return float(np.quantile(rates, TOP))
 
 
-def exposed_exponent(cards: Sequence[Card], figures: Figures, constants: Constants) -> float:
-    """With which errors scatter least about each card's median, where the pipe binds and tiles differ."""
-
-    def scatter(value: float) -> float:
-        with law_with(replace(figures, exposed=value)):
-            found = [log_error(card, constants) for card in tiled]
-        return float(np.mean([np.mean(np.abs(each - np.median(each))) for each in found]))
-
-    tiled = []
-    for card in cards:
-        with law_with(NEUTRAL):
-            parts = law_alone(card, constants).parts_us
-        tiled.append(card.select((card.sizes("m") >= TILES_FROM) & (parts["compute"] > parts["memory"])))
-    return float(min(EXPONENTS, key=scatter))
-
-
-def around_exponent(card: Card, figures: Figures, constants: Constants) -> float:
-    """With which products of the shortest and of the longest k err alike."""
-    k = card.sizes("k")
-    own = (card.sizes("m") >= TURNS_FROM) & (card.sizes("n") == COLUMNS)
-    shortest, longest = (card.select(own & (k == end)) for end in (k[own].min(), k[own].max()))
-
-    def apart(value: float) -> float:
-        changed = replace(figures, around=value)
-        return median_error(shortest, changed, constants) - median_error(longest, changed, constants)
-
-    return root(apart, 0.0, 3.0)
-
-
 def derived(cards: Sequence[Card], measured_4n: Card, constants: Constants) -> Figures:
     """The figures that some cards show, one after the other, the mean of what they ask for; else neutral ones.
 
@@ -250,9 +210,6 @@ def derived(cards: Sequence[Card], measured_4n: Card, constants: Constants) -> F
         # the pipe at its peak takes what it takes elsewhere, so that the clock is higher by as much
         boost = float(np.mean([top_rate(card) for card in halved])) * constants["pipe_overhead"]
         figures = replace(figures, boost=boost)
-        figures = replace(figures, exposed=exposed_exponent(halved, figures, constants))
-        around = np.mean([around_exponent(card, figures, constants) for card in halved])
-        figures = replace(figures, around=float(around))
     return figures
 
 
@@ -365,6 +322,10 @@ def main() -> None:
         for exponent in (0.5, 0.7):
             found = with_exponent(exponent, card, of[name], predictor, trained)
             print(line(f"  by the others, energy by clock to {exponent:g}", found))
+        for exponent in EXPOSED_EXPONENTS if card.gpu.halves_fp32_sums else ():
+            with patch.object(matrix_units, "EXPOSED_EXPONENT", exponent):
+                found = errors(card, predictor, of[name])
+            print(line(f"  by the others, exposed loads to {exponent:g}", found))
     print(f"{TRAINED}, trained on other rows, {seen.rows_us.size:,} rows of the same source")
     print(line("shipped", errors(seen, predictor, SHIPPED)))
     print(line("the GPU left out", errors(seen, left_out, SHIPPED)))

@@ -45,9 +45,6 @@ def card(gpu: str, figures: Figures) -> Card:
 @pytest.mark.parametrize(
     ("name", "value", "tolerance"),
     [
-        pytest.param("exposed", 3.0, 0.0, id="exposed"),
-        pytest.param("exposed", 1.0, 0.0, id="exposed-more"),
-        pytest.param("around", 0.5, 0.1, id="around"),
         pytest.param("bare_gddr", 1.12, 0.03, id="bare_gddr"),
         pytest.param("energy_4n", 1.6, 0.03, id="energy"),
         pytest.param("boost", 1.2, 0.07, id="boost"),

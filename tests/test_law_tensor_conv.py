@@ -228,8 +228,8 @@ def test_the_first_layer_over_images_begins_no_tap_anew(gpu: str, changes: dict[
     ("gpu", "overhead"),
     [
         pytest.param("l40s", 1.3, id="full-rate"),
-        # 256 multiply-adds a clock and SM, of 500: .512 squared of it shows
-        pytest.param("rtx-4090", 1.0 + 0.3 * 0.262, id="halved-rate"),
+        # 256 multiply-adds a clock and SM, of 500: .512 to 1.5 of it shows
+        pytest.param("rtx-4090", 1.0 + 0.3 * 0.366, id="halved-rate"),
     ],
 )
 def test_addresses_hide_behind_a_slow_pipe(gpu: str, overhead: float) -> None:

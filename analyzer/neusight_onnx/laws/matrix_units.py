@@ -73,9 +73,10 @@ def asynchronous(gpu: GpuSpec) -> bool:
 FULL_RATE = 500.0
 """16-bit multiply-adds a clock and SM of pipes that hide nothing of a small tile's loads (L40S; 512 by design)."""
 
-EXPOSED_EXPONENT = 2.0
-"""How fast the exposed share falls with the pipe's rate: GeForce cards, whose rate is half, show a quarter of it or
-less (LLM layers on RTX 3090 and 4090: products of 128 rows and more run at one rate, whatever the tile)."""
+EXPOSED_EXPONENT = 1.5
+"""How fast the exposed share falls with the pipe's rate: as with a tile's size (``tile_exponent`` of the laws, 1.5 in
+all formats). Either way it is loads over products: a tile of 64x64 on a halved pipe, as GeForce cards have it, loads as
+many bytes in the time of its products as one of 128x128 on a whole one, and exposes as little, .35 of what it would."""
 
 
 def exposed_share(gpu: GpuSpec) -> float:
@@ -99,9 +100,7 @@ def rate_share(gpu: GpuSpec, pipe: NDArray[np.float64], element_bytes: NDArray[n
     """Rate of each kernel's pipe over that of an SM that isn't halved, 0..1, a format of 1 byte having twice the rate.
 
     What a tile does before and behind its loop takes as many clocks on a halved pipe, so fewer steps of k in its time.
-    LLM layers of n = 4096, time over that at the peak, from the shortest to the longest k: RTX 3090 (960 to 14,336)
-    1.22 to 1.07, RTX 4090 (4,096 to 14,336) 1.09 to 1.03, half of what a full rate's steps would make of it. AMD has
-    one kind of compute unit a generation: 1.
+    AMD has one kind of compute unit a generation: 1.
     """
     if is_amd(gpu):
         return np.ones_like(element_bytes)
