@@ -290,10 +290,10 @@ def test_convolutions_stream_as_products_do() -> None:
 @pytest.mark.parametrize(
     ("gpu", "widest", "narrowest"),
     [
-        pytest.param("v100", 128, 32, id="volta"),
-        pytest.param("t4", 256, 32, id="turing"),
-        pytest.param("a100", 256, 32, id="ampere"),
-        pytest.param("h100", 256, 32, id="hopper"),
+        pytest.param("v100", 128, 16, id="volta"),
+        pytest.param("t4", 256, 16, id="turing"),
+        pytest.param("a100", 256, 16, id="ampere"),
+        pytest.param("h100", 256, 16, id="hopper"),
         pytest.param("mi300x", 256, 32, id="cdna3"),
     ],
 )
@@ -629,3 +629,33 @@ def test_amds_convolutions_have_the_menu_that_their_predictors_were_trained_with
     sizes = {(tile.n, tile.m) for tile in matrix_unit_convolution_tiles(load_gpu(gpu))}
     assert (64, 256) in sizes
     assert not sizes & {(256, 256), (256, 32)}
+
+
+FEW = replace(BASE, n=256, c=16, k=16, channels_last=True)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kernel", "channels"),
+    [
+        pytest.param("rtx-3090", FEW, 16, id="ampere"),
+        pytest.param("t4", FEW, 16, id="turing"),
+        pytest.param("v100-sxm2-32gb", FEW, 16, id="volta"),
+        pytest.param("rtx-3090", replace(FEW, dtype=TF32), 16, id="tf32"),
+        pytest.param("rtx-3090", replace(FEW, k=17), 32, id="17 fill no more of three such tiles than of one of 32"),
+        pytest.param("t4", replace(FEW, by_cudnn7=True), 64, id="cudnn 7's are 64 wide"),
+        pytest.param("rtx-3090", replace(FEW, dtype=DataType.BFLOAT16), 32, id="bfloat16"),
+        pytest.param("rtx-3090", replace(FEW, dtype=INT8), 32, id="int8"),
+        pytest.param("rtx-3090", replace(FEW, direction="data"), 32, id="gradient"),
+        pytest.param("rtx-3090", replace(FEW, c=160, k=160, groups=4), 64, id="groups"),
+    ],
+)
+def test_sixteen_channels_have_a_tile_of_their_own(gpu: str, kernel: Conv, channels: int) -> None:
+    """As wide as the names of cuDNN's kernels say: ``indexed_wo_smem`` of FP16 and TF32, forward, one group."""
+    assert pin(conv_columns((kernel,)), load_gpu(gpu), PRIORS)["tile_n"].tolist() == [channels]
+
+
+def test_sixteen_channels_take_less_than_thirty_two() -> None:
+    """A tile of 16 multiplies half of what one of 32 does; nothing else is less, and the pipe is part of the time."""
+    gpu = load_gpu("rtx-3090")
+    few, wide = (estimate(conv_columns((kernel,)), gpu, PRIORS).latency_us[0] for kernel in (FEW, replace(FEW, k=17)))
+    assert few < 0.8 * wide

@@ -227,6 +227,10 @@ _TURING_CONVOLUTIONS = (*_VOLTA_CONVOLUTIONS, (256, 128), (256, 64), (32, 256))
 _TURING_WEIGHT = ((256, 128),)
 _VOLTA_WEIGHT = (*_FEW_CONVOLUTIONS, (128, 64), (64, 64))
 _NARROW = ((32, 256), (32, 128), (32, 64))
+NARROWEST_CONVOLUTION = Tile(n=16, m=128, threads=128)
+"""The tile of `sm{70,75,80}_xmma_fprop_implicit_gemm_indexed_wo_smem_*_tilesize128x16x64_*_g1_*` in cuDNN 9.10's
+library of compiled engines: forward alone, one group, in FP16 and from Ampere on in TF32, its operands from L2 without
+shared memory. None of it was measured."""
 
 
 def matrix_unit_convolution_tiles(gpu: GpuSpec, *, first: bool = False) -> tuple[Tile, ...]:

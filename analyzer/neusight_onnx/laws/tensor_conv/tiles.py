@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neusight_onnx.gpu import GpuSpec
-from neusight_onnx.laws.bandwidth import is_amd
+from neusight_onnx.laws import matrix_units
+from neusight_onnx.laws.bandwidth import capability, is_amd
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.tensor_conv import miopen_splits
 from neusight_onnx.laws.tensor_conv.columns import PACKED_INT8_SINCE, PACKED_SIDE
@@ -45,6 +46,7 @@ from neusight_onnx.laws.tensor_gemm.constants import own_constants
 from neusight_onnx.tiling import (
     MATRIX_CORE_SMALL_TILES,
     MATRIX_CORE_WEIGHT_SPLITS,
+    NARROWEST_CONVOLUTION,
     Tile,
     matrix_unit_candidates,
     matrix_unit_convolution_tiles,
@@ -69,6 +71,10 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     if np.any(first):
         few = matrix_unit_candidates(matrix_unit_convolution_tiles(gpu, first=True))
         tile = np.where(first, _choice(cols, gpu, constants, few), tile)
+    narrow = _has_narrowest(cols, gpu) & ~first
+    if np.any(narrow):
+        more = matrix_unit_candidates((*tiles, NARROWEST_CONVOLUTION))
+        tile = np.where(narrow, _choice(cols, gpu, constants, more), tile)
     if is_amd(gpu) and np.any(cols["weight"]):
         if has_own_splits(constants):
             filled = matrix_unit_candidates(tiles, splits=miopen_splits.ROUNDS)
@@ -141,6 +147,17 @@ def _has_first_alone(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
     """Which convolutions have only the kernels that NVIDIA's library had first for Volta's and Turing's matrix units:
     those measured with cuDNN 7, and those in 8 bits, for which cuDNN 9.10 has no others there."""
     found: NDArray[np.bool_] = _is_early(gpu) & ((cols["by_cudnn7"] > 0.0) | (cols["bytes"] < 2.0))
+    return found
+
+
+def _has_narrowest(cols: Columns, gpu: GpuSpec) -> NDArray[np.bool_]:
+    """Which convolutions have a kernel in tiles of 16 channels that leaves less of a tile empty than 32 do."""
+    if is_amd(gpu):
+        return np.zeros(cols["n"].shape, dtype=np.bool_)
+    names = ("fp16", "fp16_accumulate", *(("tf32",) if capability(gpu) >= _LATER else ()))
+    in_format = np.isin(cols["pipe"], [matrix_units.PIPES.index(name) for name in names])
+    is_forward = (cols["data"] == 0.0) & (cols["weight"] == 0.0) & (cols["groups"] == 1.0) & (cols["rank"] <= 2.0)
+    found: NDArray[np.bool_] = in_format & is_forward & (np.mod(np.ceil(cols["n"] / NARROWEST_CONVOLUTION.n), 2.0) == 1)
     return found
 
 
