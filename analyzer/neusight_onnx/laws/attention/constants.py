@@ -147,6 +147,14 @@ CONSTANTS: tuple[Constant, ...] = (
         source="against an elementwise kernel: keys are read in whole rows; fitted",
     ),
     Constant(
+        name="dram_reads",
+        prior=0.93,
+        prior_log_sd=0.03,
+        source="share of the DRAM's peak at which WGMMA's and tcgen05's kernels read keys: hardly anything is written, "
+        "so that no channel turns around, whatever its rate (an H100's time grows by 1 us for 3.2 MB of keys, .95 of "
+        "its peak, a B200's for 7.4, .93); fitted",
+    ),
+    Constant(
         name="l2_fill",
         prior=0.95,
         prior_log_sd=0.1,
@@ -178,6 +186,13 @@ CONSTANTS: tuple[Constant, ...] = (
         prior=2.0,
         prior_log_sd=0.3,
         source="at 1.7 GHz: the kernel that adds the parts of split keys; fitted",
+    ),
+    Constant(
+        name="idle_launch_us",
+        prior=2.0,
+        prior_log_sd=0.3,
+        source="at 1.7 GHz: FlashAttention 3's second kernel where it has nothing to do, as one that adds two parts "
+        "(split_us); fitted",
     ),
     Constant(
         name="split_us_mma",

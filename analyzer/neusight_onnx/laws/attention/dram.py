@@ -33,8 +33,10 @@ def dram_of(cols: Columns, gpu: GpuSpec, c: Constants) -> Dram:
     fresh = cols["cache_bytes"] * given / (given + cols["kv_bytes"])
     held = c["l2_fill"] * (c["l2_partitioned"] if has_partitioned_l2(gpu) else 1.0) * gpu.l2_bytes
     miss = 1.0 / (1.0 + ((keys + io + fresh) / held) ** -L2_SHARPNESS)
-    rate = gpu.memory_bytes_per_s * c["dram_efficiency"] * stream_fraction(gpu)
+    unit = unit_of(cols, gpu)
+    share = c["dram_efficiency"] * stream_fraction(gpu) if unit == "mma" else c["dram_reads"]
+    rate = gpu.memory_bytes_per_s * share
     time_s = ((keys + io - past) * miss + past) / rate
-    if unit_of(cols, gpu) == "mma":
+    if unit == "mma":
         time_s = time_s + (keys - past) * (1.0 - miss) / (c["l2_stream_mma"] * l2_bytes_per_s(gpu))
     return Dram(miss, rate, time_s)

@@ -22,10 +22,10 @@ _PARTS = ("compute", "latency", "memory", "l2")
 
 
 def joined_us(parts: Mapping[str, Column], c: Constants) -> Column:
-    """Latency in us: floor, p-norm of the competing times, what stands beside them."""
+    """Latency in us: floor, start and end of a block, p-norm of the competing times, what stands beside them."""
     busy = p_norm((parts["compute"], parts["latency"]), BLOCK_NORM)
-    competing = p_norm((busy, parts["memory"], parts["l2"]), c["norm"])
-    joined: Column = 1e6 * (parts["floor"] + competing + parts["beside"])
+    competing = p_norm((busy - parts["start"], parts["memory"], parts["l2"]), c["norm"])
+    joined: Column = 1e6 * (parts["floor"] + parts["start"] + competing + parts["beside"])
     return joined
 
 

@@ -119,6 +119,12 @@ def has_narrow_keys(cols: Columns) -> NDArray[np.bool_]:
     return found
 
 
+def follows_a_mask(cols: Columns) -> NDArray[np.bool_]:
+    """Whether a kernel is called for a causal mask; one query is, whose mask hides nothing behind a cache."""
+    found: NDArray[np.bool_] = (cols["causal"] > 0) | ((cols["s"] == 1) & (cols["t"] > 1))
+    return found
+
+
 def is_prompt_in_8_bits(cols: Columns) -> NDArray[np.bool_]:
     """Whether queries are in 8 bits with no keys before them, which was measured with TensorRT-LLM's kernels of
     prompts: they don't pack."""

@@ -37,6 +37,13 @@ SPLIT_EFFICIENCY = 0.85
 ONNX Runtime of one), 128 at most, and one part from ``FULL`` of such a round on (num_splits_heuristic of its
 sources)."""
 
+FEW_STEPS = 4.0
+"""Tiles of keys up to which FlashAttention 3 cuts none (its ``num_splits_heuristic``)."""
+
+PART_MARGIN = 1.1
+"""Steps that FlashAttention 3 counts for each when it shares them out to SMs (its ``prepare_varlen_num_blocks``, as
+remembered; FlashAttention 4's ``prepare_scheduler.py`` has as many on up to 140 SMs)."""
+
 
 def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
     """The columns with what a library chooses.
@@ -63,8 +70,10 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         parts, added = _mma_parts(cols, gpu, blocks, longest, reach, packed & (rows <= tile.queries))
         by_library = is_flash2_of_library(cols, gpu) & (cols["kv_bytes"] == 2.0)
         parts, added = np.where(by_library, cut, parts), np.where(by_library, cut > 1.0, added)
+    elif unit == "wgmma":
+        parts, added = _flash3_parts(cols, gpu, blocks, tile.queries, tile.keys)
     else:
-        parts = _parts(cols, gpu, blocks, reach, tile.keys, packed & (rows <= 128))
+        parts = _parts(cols, gpu, blocks, reach, packed & (rows <= 128))
         added = parts > 1.0
     return {
         **cols,
@@ -75,8 +84,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         "split_k": parts,
         "added": added * 1.0,
         "steps": heads * np.maximum(per_head, tiles),
-        # a window's keys lie in one of the parts
-        "longest": np.where((unit == "wgmma") & (cols["window"] < t), longest, np.ceil(longest / parts)),
+        "longest": np.ceil(longest / parts),
         "blocks": blocks * parts,
         "resident": tile.resident,
         "warps": tile.warps,
@@ -174,19 +182,34 @@ def _mma_parts(
     return parts, (parts > 1.0) | (narrow & (cols["s"] == 1) & (blocks < slots))
 
 
-def _parts(
-    cols: Columns, gpu: GpuSpec, blocks: Column, reach: Column, tile_k: Column, few: NDArray[np.bool_]
-) -> Column:
-    """Parts that kernels on WGMMA and tcgen05 cut keys into; ``few``: packed queries, 128 of them at most.
-
-    FlashAttention 3 counts parts by all keys, also those that a window hides: an H100 takes the second kernel's time
-    more for 128 of many keys than for 128 keys.
-    """
-    sms, unit = float(gpu.sm_count), unit_of(cols, gpu)
-    spanned = np.ceil(cols["t"] / tile_k) if unit == "wgmma" else np.floor(reach * cols["kv_bytes"] / LEAST_PART_BYTES)
-    fits = np.maximum(np.minimum(np.floor(sms / blocks), np.minimum(spanned, MOST_SPLITS)), 1.0)
+def _parts(cols: Columns, gpu: GpuSpec, blocks: Column, reach: Column, few: NDArray[np.bool_]) -> Column:
+    """Parts that kernels on tcgen05 cut keys into; ``few``: packed queries, 128 of them at most."""
+    sms = float(gpu.sm_count)
+    most = np.minimum(np.floor(reach * cols["kv_bytes"] / LEAST_PART_BYTES), MOST_SPLITS)
+    fits = np.maximum(np.minimum(np.floor(sms / blocks), most), 1.0)
     splits = (few | (cols["causal"] == 0)) & (blocks < FULL * sms)
     return np.where(splits, fits, 1.0)
+
+
+def _flash3_parts(
+    cols: Columns, gpu: GpuSpec, blocks: Column, tile_q: Column, tile_k: Column
+) -> tuple[Column, NDArray[np.bool_]]:
+    """Parts that FlashAttention 3 cuts keys into, and whether its second kernel is launched.
+
+    The host allows as many as fill the SMs once with one sequence, as if all others were short, and launches the second
+    kernel where that is more than one. A kernel on the GPU then shares the steps of all sequences out to the SMs
+    (``num_splits_heuristic``, ``get_num_splits``, ``prepare_varlen_num_blocks`` of its sources; what vLLM launches on
+    stand-ins agrees: ``benchmarks/evidence/attention_kernels.md``).
+    """
+    sms = float(gpu.sm_count)
+    seen = np.where(cols["window"] < cols["t"], np.minimum(cols["window"] + tile_q, cols["t"]), cols["t"])
+    loaded, steps = np.ceil(seen / tile_k), np.ceil(cols["t"] / tile_k)
+    every = np.arange(1.0, MOST_SPLITS + 1.0)[:, None]
+    cut = (loaded > FEW_STEPS) & ~is_prompt_in_8_bits(cols)
+    allowed = every <= np.minimum(loaded, sms)
+    most = np.where(cut, _first_filling(blocks / cols["b"], every, allowed, sms), 1.0)
+    of_sm = np.ceil(PART_MARGIN * blocks * steps / sms)
+    return np.clip(np.ceil(steps / of_sm), 1.0, most), most > 1.0
 
 
 def _flash2_splits(blocks: Column, steps: Column, slots: Column | float) -> Column:

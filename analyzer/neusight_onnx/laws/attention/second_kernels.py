@@ -8,7 +8,9 @@ from neusight_onnx.gpu import GpuSpec
 from neusight_onnx.laws.attention import xqa
 from neusight_onnx.laws.attention.columns import GIVEN_BYTES
 from neusight_onnx.laws.attention.kernel_choice import (
+    CUDNN,
     XQA,
+    follows_a_mask,
     has_narrow_keys,
     is_flash2_of_library,
     is_prompt_in_8_bits,
@@ -42,7 +44,19 @@ def parts_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
         sums = parts * cols["b"] * cols["h"] * cols["s"] * cols["v"]
         flash2 = flash2 + (cols["s"] > 1) * 2.0 * SUM_BYTES * sums / l2_bytes_per_s(gpu)
         added = np.where(narrow, added + rows_added, flash2)
-    return np.where(cols["added"] > 0, added, 0.0)
+    some = (cols["added"] > 0) & ((parts > 1.0) | (unit != "wgmma"))
+    return np.where(some, added, 0.0)
+
+
+def idle_launch_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """Time of FlashAttention 3's second kernel where there is nothing to add, in s.
+
+    The kernel that adds parts is launched wherever one sequence might have had several. Where it isn't, kernels that
+    follow a schedule made for all layers (those with a cache, so with a mask) leave a counter, which a fill resets.
+    """
+    idle = (cols["split_k"] == 1.0) & ((cols["added"] > 0) | follows_a_mask(cols)) & ~is_prompt_in_8_bits(cols)
+    found = np.where(idle, 1e-6 * c["idle_launch_us"] * (1.7e9 / gpu.clock_hz), 0.0)
+    return found if unit_of(cols, gpu) == "wgmma" and CUDNN not in cols else np.zeros(found.shape)
 
 
 def regroup_s(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:

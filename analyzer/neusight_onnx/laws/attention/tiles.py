@@ -17,6 +17,7 @@ from neusight_onnx.laws.attention import memory_efficient, mma_fp8, xqa
 from neusight_onnx.laws.attention.kernel_choice import (
     MEMORY_EFFICIENT,
     XQA,
+    follows_a_mask,
     has_narrow_keys,
     is_flash3_in_fp8,
     is_mma_in_fp8,
@@ -40,18 +41,20 @@ two tiles are all 512 that there are (PTX ISA; FlashAttention 4's ``tmem_total``
 FLASH2_HEADS = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
 """Widths of heads that FlashAttention 2 has kernels for; others are padded (HEADDIM_SWITCH of its sources)."""
 
-FEW_QUERIES, FEW_QUERIES_HEAD = 64.0, 128.0
-"""Rows of packed queries up to which FlashAttention 3 in 16 bits has a tile of 64 instead of 128 rows where heads are
-this wide (``use_one_mma_wg`` of its sources, as remembered). An H100 decodes from its L2 in 1.2 us a step of 64 KB of
-keys and values with heads of 128 and in 2.3 with heads of 256 (128 sequences and key heads): with 128 rows these were
-.93 and .48 of the pipe's peak, so that the first are 64. One group of warps has such a tile, so that no other's
-products hide its softmax. Where DRAM binds it hardly tells (an H100 left out decodes 13.2 % off, 12.3 with 128 rows),
-but on an H20, whose pipe is slow, it does: with 128 rows DRAM would idle for four fifths of the time."""
+FEW_QUERIES = 64.0
+"""Rows of packed queries up to which FlashAttention 3's kernels of ``FEW_QUERIES_HEADS`` have a tile of so many, by one
+group of warps, so that no other's products hide its softmax."""
 
 FLASH3_HEADS = np.array([64.0, 96.0, 128.0, 192.0, 256.0])
+FEW_QUERIES_HEADS = (64.0, 128.0)
+FLASH3_KEYS = np.array([128.0, 128.0, 128.0, 96.0, 80.0])
 FLASH3_UNMASKED_KEYS = np.array([192.0, 144.0, 176.0, 112.0, 80.0])
-"""Widths of heads that FlashAttention 3 has kernels for, and keys of their tiles without a mask (its ``tile_size.h``;
-what ``_tile_size_fwd_sm90`` of FlashAttention 4 says of them)."""
+FLASH3_FP8_KEYS = np.array([160.0, 128.0, 160.0, 160.0, 128.0])
+FLASH3_FEW_KEYS = np.array([192.0, 128.0, 128.0, 96.0, 80.0])
+FLASH3_FEW_FP8_KEYS = np.array([128.0, 128.0, 96.0, 160.0, 128.0])
+"""Widths of heads that FlashAttention 3 has kernels for, and keys of their tiles: in 16 bits with a mask, without one,
+in 8 bits, and with few queries. Launches of vLLM's (0.12, keys in pages of 16) on stand-ins for an H100
+(``benchmarks/evidence/attention_kernels.md``); 112 by what ``_tile_size_fwd_sm90`` of FlashAttention 4 says."""
 
 
 class Tiles(NamedTuple):
@@ -107,16 +110,14 @@ def _mma_tiles(cols: Columns, rows: Column, gpu: GpuSpec, in_split_kernel: NDArr
 
 def _wgmma_tiles(cols: Columns, rows: Column, gpu: GpuSpec) -> tuple[Column, Column]:
     """Queries and keys of the tiles of FlashAttention 3, and of TensorRT-LLM's for prompts in 8 bits."""
-    d, prompt8 = cols["d"], is_prompt_in_8_bits(cols)
-    queries = np.where((d <= 96) & (rows > 128) & ~prompt8, 192.0, 128.0)
-    few = (rows <= FEW_QUERIES) & (d == FEW_QUERIES_HEAD) & (cols["kv_bytes"] == 2.0)
-    queries = np.where(few, FEW_QUERIES, queries)
-    masked = np.where((d > 128) & (d <= 192), 96.0, np.where(d > 128, 64.0, 128.0))
-    unmasked = FLASH3_UNMASKED_KEYS[np.searchsorted(FLASH3_HEADS, np.minimum(d, 256.0))]
-    keys = np.where(cols["causal"] > 0, masked, unmasked)
-    narrower = ((d > 64) & (d <= 96)) | (d > 192)
-    keys = np.where(is_flash3_in_fp8(cols, gpu), np.where(narrower, 128.0, 160.0), keys)
-    return queries, np.where(prompt8, np.where(d <= 128, 256.0, 128.0), keys)
+    d, prompt8, in_fp8 = cols["d"], is_prompt_in_8_bits(cols), is_flash3_in_fp8(cols, gpu)
+    kernel = np.minimum(np.searchsorted(FLASH3_HEADS, d), FLASH3_HEADS.size - 1)
+    few = (rows <= FEW_QUERIES) & np.isin(FLASH3_HEADS[kernel], FEW_QUERIES_HEADS) & ~prompt8
+    queries = np.where((d <= 96) & ~prompt8, 192.0, 128.0)
+    masked = np.where(few, FLASH3_FEW_KEYS[kernel], FLASH3_KEYS[kernel])
+    keys = np.where(follows_a_mask(cols), masked, FLASH3_UNMASKED_KEYS[kernel])
+    keys = np.where(in_fp8, np.where(few, FLASH3_FEW_FP8_KEYS[kernel], FLASH3_FP8_KEYS[kernel]), keys)
+    return np.where(few, FEW_QUERIES, queries), np.where(prompt8, np.where(d <= 128, 256.0, 128.0), keys)
 
 
 def _flash2_tiles(

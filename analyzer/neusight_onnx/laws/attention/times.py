@@ -9,7 +9,7 @@ from neusight_onnx.laws.attention import memory_efficient
 from neusight_onnx.laws.attention.dram import dram_of
 from neusight_onnx.laws.attention.kernel_choice import MEMORY_EFFICIENT, has_narrow_keys, is_mma_in_fp8, unit_of
 from neusight_onnx.laws.attention.rates import pipe_indices
-from neusight_onnx.laws.attention.second_kernels import cache_s, parts_s, regroup_s
+from neusight_onnx.laws.attention.second_kernels import cache_s, idle_launch_s, parts_s, regroup_s
 from neusight_onnx.laws.attention.step import Step, step_of
 from neusight_onnx.laws.base import Column, Columns, Constants
 from neusight_onnx.laws.gemm.machine import process_energy
@@ -20,10 +20,14 @@ LAST_BLOCKS = 0.95
 
 
 def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
-    """Competing times in s, and ``products`` and ``softmax`` of a step in cycles of an SM; ``cols`` are pinned."""
+    """Competing times in s, and ``products`` and ``softmax`` of a step in cycles of an SM; ``cols`` are pinned.
+
+    ``start``: what a block takes beside its steps, while memory is idle: before the first key is asked for and after
+    the last has come. Kernels on tcgen05 start while the one before ends (``enable_pdl`` of FlashInfer's calls).
+    """
     sms, blocks = float(gpu.sm_count), cols["blocks"]
     step, dram = step_of(cols, gpu, c), dram_of(cols, gpu, c)
-    at_boost, latency = _blocks_s(cols, gpu, c, step)
+    at_boost, latency, block = _blocks_s(cols, gpu, c, step)
     keys = cols["seen_bytes"]
     l2_rate = c["l2_bytes_per_clock"] * gpu.clock_hz
     panels = (
@@ -34,7 +38,7 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
         * (cols["d"] + cols["v"])
     )
     l2 = (panels + cols["mask_reads"] / sms) / l2_rate
-    energy = cols["steps"] * (cols["tile_q"] * cols["tile_k"]) * _pair_energy(cols, gpu, c, step.width)
+    energy = cols["steps"] * (cols["tile_q"] * cols["tile_k"]) * _pair_energy(cols, gpu, c)
     level = sustained_level(gpu, c, energy, at_boost, (latency, dram.time_s, l2))
     compute = at_boost / clock_had(at_boost, level, cols["burst"], gpu, c)
     from_l2 = (1.0 - dram.miss) / (l2_rate * np.minimum(sms, blocks))
@@ -42,6 +46,7 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
     return {
         "compute": compute,
         "latency": latency,
+        "start": block * (unit_of(cols, gpu) != "tcgen05"),
         "memory": dram.time_s,
         "l2": l2,
         "products": step.products,
@@ -51,12 +56,13 @@ def times(cols: Columns, gpu: GpuSpec, c: Constants) -> dict[str, Column]:
         "beside": c["io_exposed"] * np.minimum(first, compute) * compute / (compute + dram.time_s)
         + cache_s(cols, gpu, c, dram.miss / dram.bytes_per_s)
         + parts_s(cols, gpu, c)
+        + idle_launch_s(cols, gpu, c)
         + regroup_s(cols, gpu, c),
     }
 
 
-def _blocks_s(cols: Columns, gpu: GpuSpec, c: Constants, step: Step) -> tuple[Column, Column]:
-    """Time of all blocks on all SMs at the boost clock, and of the longest block, in s."""
+def _blocks_s(cols: Columns, gpu: GpuSpec, c: Constants, step: Step) -> tuple[Column, Column, Column]:
+    """Time of all blocks on all SMs at the boost clock, of the longest block, and of one beside its steps, in s."""
     unit, sms, clock = unit_of(cols, gpu), float(gpu.sm_count), gpu.clock_hz
     blocks, longest = cols["blocks"], cols["longest"]
     flashinfer = has_narrow_keys(cols) & (unit == "mma")
@@ -72,7 +78,7 @@ def _blocks_s(cols: Columns, gpu: GpuSpec, c: Constants, step: Step) -> tuple[Co
         uneven = blocks / sms * steps + _last_steps(steps, longest)
         work = np.where(is_mma_in_fp8(cols, gpu), work, np.maximum(work, uneven))
     at_boost = (work * step.beside_others + rounds * (block / cols["resident"])) / clock
-    return at_boost, (longest * step.alone + block) / clock
+    return at_boost, (longest * step.alone + block) / clock, block / clock
 
 
 def _last_steps(steps: Column, longest: Column) -> Column:
@@ -88,10 +94,12 @@ def _last_steps(steps: Column, longest: Column) -> Column:
     return found
 
 
-def _pair_energy(cols: Columns, gpu: GpuSpec, c: Constants, width: Column) -> Column:
-    """Energy of a pair's products and softmax, in FLOPs by mma in 16 nm."""
+def _pair_energy(cols: Columns, gpu: GpuSpec, c: Constants) -> Column:
+    """Energy of a pair's products and softmax, in FLOPs by mma in 16 nm; a head's padding is zeros, which switch
+    nothing."""
     of_products = unit_energy(gpu, pipe_indices(cols, gpu))
     if MEMORY_EFFICIENT in cols:
         of_products = of_products * memory_efficient.energy_share(cols, gpu)
+    width = cols["d"] + cols["v"]
     found: Column = 2.0 * width * of_products + c["softmax_flops"] * process_energy(gpu.process_nm)
     return found
