@@ -13,7 +13,7 @@ from onnx import TensorProto
 from graphs import inferred
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.gpu import load_gpu
-from neusight_onnx.kernels import APPENDING, BY_CUDNN, BY_XQA, IN_PAGES, Attention, Kernel, NodeWork
+from neusight_onnx.kernels import APPENDING, BY_CUDNN, BY_XQA, IN_PAGES, Attention, Kernel, Movement, NodeWork
 from neusight_onnx.laws.attention.kernel_choice import CUDNN, FLASH2, NEWEST, XQA, kernel_of
 from neusight_onnx.laws.attention.law import ATTENTION, BY_KERNEL
 from neusight_onnx.lowering import lower
@@ -152,7 +152,7 @@ def test_gpus_without_flash_attention_2_keep_what_they_had(gpu: str) -> None:
 @pytest.mark.parametrize(
     ("works", "capability", "count"),
     [
-        pytest.param(grouped(1, 32, 8), 8.0, 3, id="xqa"),
+        pytest.param(grouped(1, 32, 8), 8.0, 4, id="xqa"),  # counters of its blocks are set to zero before
         pytest.param(grouped(1, 24, 8), 8.0, 1, id="flash-attention"),
         pytest.param(grouped(1, 24, 8), 9.0, 3, id="cudnn"),
         pytest.param(grouped(1, 24, 8), 7.5, 3, id="turing"),
@@ -182,6 +182,22 @@ def test_attention_asks_for_what_the_gpu_has(
     works: tuple[NodeWork, ...], capability: float | None, variants: tuple[str, ...]
 ) -> None:
     assert attention_of(tuple(asked_on(works, capability))).variants == variants
+
+
+@pytest.mark.parametrize(("capability", "fills"), [(8.0, 1), (7.5, 0), (None, 0)])
+def test_counters_are_set_for_xqa_alone(capability: float | None, fills: int) -> None:
+    (work,) = asked_on(grouped(4, 32, 8), capability)
+    found = [kernel for kernel in work.kernels if isinstance(kernel, Movement) and kernel.operation == "fill"]
+    assert [kernel.write_bytes for kernel in found] == [4 * 4 * 8] * fills
+
+
+@pytest.mark.parametrize(("s", "variants"), [(512, ()), (1, (BY_XQA,))])
+def test_sinks_keep_cudnn_out(s: int, variants: tuple[str, ...]) -> None:
+    """GroupQueryAttention of 64 heads on 8 of 64 with head_sink, as gpt-oss has it: FlashAttention, and XQA."""
+    node = "y, nk, nv = com.microsoft.GroupQueryAttention<num_heads=64, kv_num_heads=8>(q, , , pk, pv, n, t, , , , , k)"
+    shapes = {"q": (1, s, 80 * 64), "n": (1,), "t": (), "k": (64,), "pk": (1, 8, 64, 64), "pv": (1, 8, 64, 64)}
+    types = dict.fromkeys(shapes, HALF) | {"n": INT32, "t": INT32}
+    assert attention_of(lower(inferred(node, shapes, types=types), runtime="onnxruntime")).variants == variants
 
 
 @pytest.mark.parametrize(("gpu", "h", "g"), [("mi300x", 28, 4), ("mi300x", 14, 2), ("mi210", 28, 4), ("mi355x", 8, 1)])

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from neusight_onnx.dtypes import DataType
 from neusight_onnx.graph.cache_sizes import keeps_a_window
-from neusight_onnx.kernels import IN_PAGES, Attention, Elementwise, Kernel, TensorSpec
+from neusight_onnx.kernels import BY_XQA, IN_PAGES, Attention, Elementwise, Kernel, TensorSpec
 from neusight_onnx.lowering.attention.provider import appended, grouped_variants, lengths_of
 from neusight_onnx.lowering.context import NodeContext
+from neusight_onnx.lowering.normalization import fill
 from neusight_onnx.lowering.registry import Kernels, Outcome, lowers
 
 
@@ -65,9 +66,15 @@ def grouped(context: NodeContext) -> Outcome:
     if appended_apart:
         decodes = s == 1 and context.has(3)
         asked = grouped_variants(
-            attention, context.executor, decodes=decodes, softcap=context.real("softcap", 0.0) != 0.0
+            attention,
+            context.executor,
+            decodes=decodes,
+            softcap=context.real("softcap", 0.0) != 0.0,
+            sinks=context.has(11),
         )
         attention = replace(attention, variants=asked)
+        if BY_XQA in asked:
+            kernels.append(fill(TensorSpec(dtype=DataType.INT32, shape=(b, groups))))
     kernels.append(attention)
     return Kernels(kernels=tuple(kernels))
 

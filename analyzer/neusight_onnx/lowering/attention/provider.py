@@ -75,15 +75,17 @@ def fused_variants(runtime: Runtime) -> tuple[str, ...]:
     return (BY_CUDNN,) if runtime.fused_attention == "cudnn" else ()
 
 
-def grouped_variants(attention: Attention, runtime: Runtime, *, decodes: bool, softcap: bool) -> tuple[str, ...]:
+def grouped_variants(
+    attention: Attention, runtime: Runtime, *, decodes: bool, softcap: bool, sinks: bool
+) -> tuple[str, ...]:
     """The same of GroupQueryAttention, whose past and present keys are taken to be one buffer, as ONNX Runtime GenAI
     binds them. ``decodes``: one query behind a cache.
 
     As onnxruntime-gpu 1.31.1 launches it: XQA and FlashAttention that writes the cache itself want one buffer, cuDNN
-    isn't asked about windows and ``softcap``.
+    isn't asked about windows, ``softcap`` and ``sinks`` (a score a head beside those of the keys).
     """
     plain = not softcap and attention.mask is None
-    by_cudnn = plain and attention.window is None and bool(fused_variants(runtime))
+    by_cudnn = plain and not sinks and attention.window is None and bool(fused_variants(runtime))
     if not decodes:
         return (BY_CUDNN,) if by_cudnn else ()
     takes = attention.d in XQA_HEADS and attention.h % attention.g == 0 and attention.h // attention.g in XQA_GROUPS
@@ -128,7 +130,13 @@ def asked_on(works: Sequence[NodeWork], capability: float | None) -> Sequence[No
     def work_on(work: NodeWork) -> NodeWork:
         if not any(isinstance(kernel, Attention) for kernel in work.kernels):
             return work
-        return work.with_kernels(tuple(map(kernel_on, work.kernels)))
+        kernels = tuple(map(kernel_on, work.kernels))
+        if any(BY_XQA in kernel.variants for kernel in work.kernels if isinstance(kernel, Attention)) and not has(
+            BY_XQA
+        ):
+            # the counters that its blocks are told apart by
+            kernels = tuple(item for item in kernels if not (isinstance(item, Movement) and item.operation == "fill"))
+        return work.with_kernels(kernels)
 
     return tuple(map(work_on, works))
 
