@@ -105,6 +105,9 @@ def test_the_predictor_of_attention(kernel: Attention, label: str) -> None:
         pytest.param(decode(173, 8, 1, 1024), A100, {"blocks": 173, "split_k": 1}, id="decode-is-full"),
         # 100 blocks: 2 parts fill .926 of 216 places, which is the best below 128 parts
         pytest.param(decode(100, 8, 1, 1024), A100, {"blocks": 200, "split_k": 2}, id="decode-two-parts"),
+        # heads that share keys fill two tiles of 64 rows: as vLLM launches them on a stand-in
+        pytest.param(decode(4, 128, 1, 8192), A100, {"blocks": 4 * 2 * 22, "split_k": 22}, id="decode-two-tiles"),
+        pytest.param(decode(1, 71, 1, 2048, d=64), A100, {"blocks": 2 * 8, "split_k": 8}, id="decode-71-heads"),
         # 148 SMs have room for 9 parts of 16 blocks, but one has 256 keys at least, 512 of 8 bits
         pytest.param(decode(8, 8, 2, 1024), B200, {"tile_q": 16, "split_k": 4, "blocks": 64}, id="decode-tcgen05"),
         pytest.param(decode(8, 8, 2, 1024, kv_dtype=FP8), B200, {"split_k": 2}, id="decode-tcgen05-fp8-cache"),

@@ -67,7 +67,7 @@ def pin(cols: Columns, gpu: GpuSpec, constants: Constants) -> dict[str, Column]:
         parts = xqa.parts_of(blocks, np.ceil(t / tile.keys), gpu)
         added = parts > 1.0
     elif unit == "mma":
-        parts, added = _mma_parts(cols, gpu, blocks, longest, reach, packed & (rows <= tile.queries))
+        parts, added = _mma_parts(cols, gpu, blocks, longest, reach, packed)
         by_library = is_flash2_of_library(cols, gpu) & (cols["kv_bytes"] == 2.0)
         parts, added = np.where(by_library, cut, parts), np.where(by_library, cut > 1.0, added)
     elif unit == "wgmma":
@@ -168,13 +168,13 @@ def _library_parts(
 
 
 def _mma_parts(
-    cols: Columns, gpu: GpuSpec, blocks: Column, longest: Column, reach: Column, one_tile: NDArray[np.bool_]
+    cols: Columns, gpu: GpuSpec, blocks: Column, longest: Column, reach: Column, packed: NDArray[np.bool_]
 ) -> tuple[Column, NDArray[np.bool_]]:
-    """Parts that mma's kernels cut keys into, and whether a second kernel adds them; ``one_tile``: all packed queries
-    stand in it."""
+    """Parts that mma's kernels cut keys into, and whether a second kernel adds them; ``packed``: the heads of one query
+    that share keys, in one tile or several."""
     slots, narrow = RESIDENT_BLOCKS * float(gpu.sm_count), has_narrow_keys(cols)
     chosen = _ck_splits(blocks, longest, slots) if is_amd(gpu) else _flash2_splits(blocks, longest, slots)
-    parts = np.where(one_tile, chosen, 1.0)
+    parts = np.where(packed, chosen, 1.0)
     # FlashInfer's fill two blocks an SM, of prompts as well
     chunks = np.clip(np.floor(slots / blocks), 1.0, np.ceil(reach / LEAST_CHUNK))
     parts = np.where(narrow, chunks, parts)
